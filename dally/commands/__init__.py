@@ -1,0 +1,54 @@
+"""The `dally` command: one click group whose subcommands load only when they are used."""
+
+import importlib
+import sys
+from typing import Any
+
+import click
+
+from dally import __version__
+from dally.errors import DallyError
+
+_SUBCOMMANDS = {
+    "cluster": ("dally.commands.cluster", "Show a cluster file, or convert one."),
+    "policies": ("dally.commands.policies", "List the scheduling policies, their knobs and sources."),
+    "simulate": ("simulator.command", "Run a trace on a cluster under one or more policies."),
+    "trace": ("dally.commands.trace", "Show, convert or generate a workload trace."),
+    "why": ("dally.commands.why", "Tell the life of one job of a run."),
+}
+"""Name -> (module holding a click command called `command`, one-line help)."""
+
+
+class LazyGroup(click.Group):
+    """A click group that imports a subcommand's module on first use, so that `dally --help` is instant."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """The names of all subcommands."""
+        return sorted(_SUBCOMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import and return one subcommand."""
+        if cmd_name not in _SUBCOMMANDS:
+            return None
+        command = importlib.import_module(_SUBCOMMANDS[cmd_name][0]).command
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the subcommands without importing them."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, _SUBCOMMANDS[name][1]) for name in self.list_commands(ctx)])
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run; print a DallyError as one line and exit 1."""
+        try:
+            return super().invoke(ctx)
+        except DallyError as error:
+            click.echo(f"dally: {error}", err=True)
+            sys.exit(1)
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="dally")
+def main() -> None:
+    """Network-sensitive GPU scheduling for Slurm."""

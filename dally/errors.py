@@ -1,0 +1,13 @@
+"""The errors a user can cause or meet; every command prints one as a single line."""
+
+
+class DallyError(Exception):
+    """Root of all errors that are reported in one line; the message names what was wrong and what is valid."""
+
+
+class InputError(DallyError):
+    """A file, option or value given by the user is wrong."""
+
+
+class CapacityError(DallyError):
+    """A job asks for more than the cluster could ever give."""

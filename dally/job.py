@@ -1,0 +1,71 @@
+"""What a user asks for: one training job, of fixed size, elastic or forked."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from dally.errors import InputError
+
+
+class JobKind(StrEnum):
+    """How the GPUs of a job may vary while it runs."""
+
+    RIGID = "rigid"
+    ELASTIC = "elastic"
+    FORKED = "forked"
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One request for a gang of GPUs.
+
+    Attributes:
+        job_id: Unique name within a workload.
+        submit_s: Submission time, seconds from the workload's origin.
+        gpus: GPUs asked for; all of them start together or none does.
+        duration_s: Running time on `gpus` GPUs at the best placement the cluster offers, seconds.
+        user: Who submitted it; empty if unknown.
+        group: Account or virtual cluster; empty if unknown.
+        model: Name of the model it trains, a key of the profiles; empty if unknown.
+        status: How the job ended in the trace it came from; empty if unknown. Not used for scheduling.
+        gpu_type: The only GPU type it accepts; None for any.
+        kind: Fixed size, elastic or forked.
+        min_gpus: Fewest GPUs an elastic job runs on; None means `gpus`.
+        max_gpus: Most GPUs an elastic job can use; None means `gpus`.
+        max_copies: Most copies a forked job may train side by side.
+        time_limit_s: The user's own bound on the running time, seconds; None if not given.
+
+    Raises:
+        InputError: A number is out of range; the message names the job and the field.
+    """
+
+    job_id: str
+    submit_s: float
+    gpus: int
+    duration_s: float
+    user: str = ""
+    group: str = ""
+    model: str = ""
+    status: str = ""
+    gpu_type: str | None = None
+    kind: JobKind = JobKind.RIGID
+    min_gpus: int | None = None
+    max_gpus: int | None = None
+    max_copies: int = 1
+    time_limit_s: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.gpus < 1:
+            raise InputError(f"job {self.job_id}: gpus is {self.gpus}, must be at least 1")
+        if not 0 < self.duration_s < float("inf"):
+            raise InputError(
+                f"job {self.job_id}: duration_s is {self.duration_s:g}, must be a positive number"
+            )
+        if not 0 <= self.submit_s < float("inf"):
+            raise InputError(f"job {self.job_id}: submit_s is {self.submit_s:g}, must be 0 or more")
+        low, high = self.min_gpus or self.gpus, self.max_gpus or self.gpus
+        if not 1 <= low <= self.gpus <= high:
+            raise InputError(
+                f"job {self.job_id}: min_gpus {low}, gpus {self.gpus}, max_gpus {high} must not decrease"
+            )
+        if self.max_copies < 1:
+            raise InputError(f"job {self.job_id}: max_copies is {self.max_copies}, must be at least 1")

@@ -1,0 +1,1 @@
+"""Event-driven simulation of a cluster under the policies of `dally`."""

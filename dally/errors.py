@@ -2,7 +2,7 @@
 
 
 class DallyError(Exception):
-    """Root of all errors that are reported in one line; the message names what was wrong and what is valid."""
+    """Root of all errors reported in one line, naming what was wrong and what is valid."""
 
 
 class InputError(DallyError):

@@ -1,0 +1,182 @@
+"""Building and checking a cluster tree from machines and switches."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from dally.errors import InputError
+from dally.topology import Domain, Link, Machine, Topology
+
+
+@dataclass(frozen=True, slots=True)
+class Switch:
+    """A switch as configuration files describe it: its parent by name (None for the root) and its uplink."""
+
+    name: str
+    parent: str | None
+    uplink: Link | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Attached:
+    """A machine, the name of the switch it hangs on, and the link between the two."""
+
+    machine: Machine
+    switch: str
+    uplink: Link
+
+
+def build_topology(
+    name: str, attached: Sequence[Attached], switches: Sequence[Switch], levels: Sequence[str] | None = None
+) -> Topology:
+    """Build and check a cluster tree.
+
+    A tree whose machines are not equally deep gets pass-through domains above its shallow switches, joined by
+    their own uplink, so that the levels above stay comparable.
+
+    Args:
+        name: What to call the cluster.
+        attached: The machines and the switch each hangs on.
+        switches: All switches; exactly one has no parent.
+        levels: Names of the levels from machine up; by default machine, rack, pod, ..., network.
+
+    Raises:
+        InputError: A duplicate or unknown name, a cycle, a disconnected part, a switch without machines, or a
+            wrong number of level names; the message names it.
+    """
+    parents = _checked_parents(attached, switches)
+    heights = _heights(attached, switches, parents)
+    top = max(heights.values())
+    names = tuple(levels) if levels is not None else _level_names(top + 1)
+    if len(names) != top + 1:
+        raise InputError(f"cluster {name}: {len(names)} level names for a tree of {top + 1} levels")
+    return Topology(
+        name, names, tuple(item.machine for item in attached), _domains(attached, switches, heights)
+    )
+
+
+def _level_names(count: int) -> tuple[str, ...]:
+    inner = ["rack", "pod", *(f"pod{number}" for number in range(2, count))]
+    return ("machine", *inner[: count - 2], "network")
+
+
+def _checked_parents(attached: Sequence[Attached], switches: Sequence[Switch]) -> dict[str, str | None]:
+    """The parent of each switch by name, once all names are known, unique and form one tree."""
+    if not attached:
+        raise InputError("the cluster has no machines")
+    parents = _switch_parents(switches)
+    seen: set[str] = set()
+    for item in attached:
+        if item.machine.name in seen:
+            raise InputError(f"machine {item.machine.name} is defined twice")
+        seen.add(item.machine.name)
+        if item.switch not in parents:
+            raise InputError(f"machine {item.machine.name} hangs on unknown switch {item.switch}")
+    roots = sorted(name for name, parent in parents.items() if parent is None)
+    if len(roots) != 1:
+        raise InputError(f"the cluster is not connected: {len(roots)} top switches ({', '.join(roots[:5])})")
+    return parents
+
+
+def _switch_parents(switches: Sequence[Switch]) -> dict[str, str | None]:
+    parents: dict[str, str | None] = {}
+    for switch in switches:
+        if switch.name in parents:
+            raise InputError(f"switch {switch.name} is defined twice")
+        if switch.parent is not None and switch.uplink is None:
+            raise InputError(f"switch {switch.name} has no uplink to {switch.parent}")
+        parents[switch.name] = switch.parent
+    for name, parent in parents.items():
+        if parent is not None and parent not in parents:
+            raise InputError(f"switch {name} hangs on unknown switch {parent}")
+        _refuse_cycle(name, parents)
+    return parents
+
+
+def _refuse_cycle(name: str, parents: Mapping[str, str | None]) -> None:
+    visited = {name}
+    current = parents[name]
+    while current is not None and current in parents:
+        if current in visited:
+            raise InputError(f"switch {name} is part of a cycle: it is below itself")
+        visited.add(current)
+        current = parents[current]
+
+
+def _heights(
+    attached: Sequence[Attached], switches: Sequence[Switch], parents: Mapping[str, str | None]
+) -> dict[str, int]:
+    """Height of each switch above its deepest machine; 1 for a switch with machines only."""
+    heights: dict[str, int] = {}
+    for item in attached:
+        height, current = 1, item.switch
+        while heights.get(current, 0) < height:
+            heights[current] = height
+            parent = parents[current]
+            if parent is None:
+                break
+            height, current = height + 1, parent
+    for switch in switches:
+        if switch.name not in heights:
+            raise InputError(f"switch {switch.name} has no machines below it")
+    return heights
+
+
+@dataclass(slots=True)
+class _Node:
+    """A domain under construction; nodes of one level are numbered in order of their first machine."""
+
+    name: str
+    level: int
+    parent: str | None
+    uplink: Link | None
+    gpus: int
+
+
+def _domains(
+    attached: Sequence[Attached], switches: Sequence[Switch], heights: Mapping[str, int]
+) -> tuple[Domain, ...]:
+    nodes = _padded(attached, switches, heights)
+    ordered = sorted(nodes.values(), key=lambda node: node.level)
+    index = {(node.level, node.name): number for number, node in enumerate(ordered)}
+    children: dict[int, list[int]] = {}
+    for number, node in enumerate(ordered):
+        if node.parent is not None:
+            children.setdefault(index[node.level + 1, node.parent], []).append(number)
+    return tuple(
+        Domain(
+            index=number,
+            name=node.name,
+            level=node.level,
+            parent=None if node.parent is None else index[node.level + 1, node.parent],
+            children=tuple(children.get(number, ())),
+            gpus=node.gpus,
+            uplink=node.uplink,
+        )
+        for number, node in enumerate(ordered)
+    )
+
+
+def _padded(
+    attached: Sequence[Attached], switches: Sequence[Switch], heights: Mapping[str, int]
+) -> dict[tuple[int, str], _Node]:
+    """All nodes by (level, name), each one level below its parent, with their GPUs summed."""
+    by_name = {switch.name: switch for switch in switches}
+    nodes: dict[tuple[int, str], _Node] = {}
+    for item in attached:
+        machine = item.machine
+        nodes[0, machine.name] = _Node(machine.name, 0, item.switch, item.uplink, machine.gpus)
+    for item in attached:
+        level, name = 1, item.switch
+        while True:
+            switch = by_name[name]
+            passing = level < heights[name]
+            node = nodes.get((level, name))
+            if node is None:
+                parent = name if passing else switch.parent
+                uplink = None if passing else switch.uplink
+                node = nodes[level, name] = _Node(name, level, parent, uplink, 0)
+            node.gpus += item.machine.gpus
+            if node.parent is None:
+                break
+            level, name = level + 1, node.parent
+    return nodes

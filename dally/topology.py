@@ -210,16 +210,21 @@ class Topology:
         return [Ring(gpus_in_slot, slowest(slot_fabrics), 1), Ring(slots, slowest(fabrics), 1)]
 
     def _outer_rings(self, allocation: Allocation, level: int) -> list[Ring]:
-        """Rings between machines of a rack, between racks, and so on up to the gang's own level."""
+        """Rings between machines of a rack, between racks, and so on up to the gang's own level.
+
+        A pass-through domain has no uplink of its own: its traffic crosses those of the used domains below it.
+        """
         rings = []
-        for height in range(level):
-            used = {self.ancestors[machine][height] for machine, _ in allocation}
-            members: dict[int | None, int] = {}
-            for domain in used:
+        used: dict[int, list[Link]] = {machine: [] for machine, _ in allocation}
+        for _ in range(level):
+            above: dict[int, list[Link]] = {}
+            for domain, below in used.items():
                 parent = self.domains[domain].parent
-                members[parent] = members.get(parent, 0) + 1
-            links = [link for domain in used if (link := self.domains[domain].uplink) is not None]
-            rings.append(Ring(max(members.values()), slowest(links), 2))
+                assert parent is not None, "the gang's own level is at most the root's"
+                above.setdefault(parent, []).append(self.domains[domain].uplink or slowest(below))
+            links = [link for group in above.values() for link in group]
+            rings.append(Ring(max(len(group) for group in above.values()), slowest(links), 2))
+            used = above
         return rings
 
 

@@ -1,6 +1,6 @@
 """Building and checking a cluster tree from machines and switches."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from dally.errors import InputError
@@ -30,8 +30,9 @@ def build_topology(
 ) -> Topology:
     """Build and check a cluster tree.
 
-    A tree whose machines are not equally deep gets pass-through domains above its shallow switches, joined by
-    their own uplink, so that the levels above stay comparable.
+    A tree whose machines are not equally deep gets pass-through domains, so that the levels stay comparable:
+    where a shallow switch or machine hangs on a high one, the levels between bear the high one's name and have
+    no uplink of their own.
 
     Args:
         name: What to call the cluster.
@@ -44,7 +45,10 @@ def build_topology(
             wrong number of level names; the message names it.
     """
     parents = _checked_parents(attached, switches)
-    heights = _heights(attached, switches, parents)
+    heights = switch_heights((item.switch for item in attached), parents)
+    for switch in switches:
+        if switch.name not in heights:
+            raise InputError(f"switch {switch.name} has no machines below it")
     top = max(heights.values())
     names = tuple(levels) if levels is not None else _level_names(top + 1)
     if len(names) != top + 1:
@@ -84,12 +88,39 @@ def _switch_parents(switches: Sequence[Switch]) -> dict[str, str | None]:
             raise InputError(f"switch {switch.name} is defined twice")
         if switch.parent is not None and switch.uplink is None:
             raise InputError(f"switch {switch.name} has no uplink to {switch.parent}")
+        if switch.parent is None and switch.uplink is not None:
+            raise InputError(f"switch {switch.name} is at the top: it has nothing to link up to")
         parents[switch.name] = switch.parent
+    return parents
+
+
+def switch_heights(leaves: Iterable[str], parents: Mapping[str, str | None]) -> dict[str, int]:
+    """Height of each switch above its deepest machine; 1 for a switch with machines only.
+
+    Args:
+        leaves: For each machine, the switch it hangs on; repeats do no harm.
+        parents: The parent of each switch, None for the top one.
+
+    Returns:
+        Height by switch name; a switch without machines below it is left out.
+
+    Raises:
+        InputError: A switch hangs on an unknown one or is below itself.
+    """
     for name, parent in parents.items():
         if parent is not None and parent not in parents:
             raise InputError(f"switch {name} hangs on unknown switch {parent}")
         _refuse_cycle(name, parents)
-    return parents
+    heights: dict[str, int] = {}
+    for leaf in leaves:
+        height, current = 1, leaf
+        while heights.get(current, 0) < height:
+            heights[current] = height
+            parent = parents[current]
+            if parent is None:
+                break
+            height, current = height + 1, parent
+    return heights
 
 
 def _refuse_cycle(name: str, parents: Mapping[str, str | None]) -> None:
@@ -97,28 +128,9 @@ def _refuse_cycle(name: str, parents: Mapping[str, str | None]) -> None:
     current = parents[name]
     while current is not None and current in parents:
         if current in visited:
-            raise InputError(f"switch {name} is part of a cycle: it is below itself")
+            raise InputError(f"switch {current} is part of a cycle: it is below itself")
         visited.add(current)
         current = parents[current]
-
-
-def _heights(
-    attached: Sequence[Attached], switches: Sequence[Switch], parents: Mapping[str, str | None]
-) -> dict[str, int]:
-    """Height of each switch above its deepest machine; 1 for a switch with machines only."""
-    heights: dict[str, int] = {}
-    for item in attached:
-        height, current = 1, item.switch
-        while heights.get(current, 0) < height:
-            heights[current] = height
-            parent = parents[current]
-            if parent is None:
-                break
-            height, current = height + 1, parent
-    for switch in switches:
-        if switch.name not in heights:
-            raise InputError(f"switch {switch.name} has no machines below it")
-    return heights
 
 
 @dataclass(slots=True)

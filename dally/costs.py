@@ -1,0 +1,125 @@
+"""What a placement costs a job: its slowdown and exposed communication, from the profiles."""
+
+from dataclasses import dataclass
+
+from dally.errors import CapacityError
+from dally.free import FreeGpus
+from dally.iteration import Prediction, predict
+from dally.job import Job
+from dally.profile import Profile, Restart
+from dally.profile_files import ProfileSet
+from dally.topology import Allocation, Shape, Topology
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """The cost of one placement.
+
+    Attributes:
+        slowdown: Iteration time over that of the best placement of the same gang on the idle cluster.
+        exposed: Share of the iteration that waits for the network, 0 to 1.
+        extrapolated: Whether the profile was not measured for such a placement, or there is no profile.
+    """
+
+    slowdown: float
+    exposed: float
+    extrapolated: bool
+
+
+_UNKNOWN = Cost(slowdown=1.0, exposed=0.0, extrapolated=True)
+_ALONE = Cost(slowdown=1.0, exposed=0.0, extrapolated=False)
+
+
+class CostModel:
+    """Predicts what placements cost; remembers what it predicted.
+
+    A job without a profile is taken as insensitive to the network, and marked extrapolated.
+
+    Args:
+        topology: The cluster.
+        profiles: Profiles of the models; None for none.
+    """
+
+    def __init__(self, topology: Topology, profiles: ProfileSet | None = None) -> None:
+        self.topology = topology
+        self.profiles = profiles
+        self._idle = FreeGpus(topology)
+        self._best_levels: dict[tuple[int, str | None], int] = {}
+        self._costs: dict[tuple[str, str | None, Shape], Cost] = {}
+        self._predictions: dict[tuple[str, Shape], Prediction | None] = {}
+
+    def best_level(self, gpus: int, gpu_type: str | None = None) -> int:
+        """The lowest level at which one domain of the idle cluster holds such a gang.
+
+        Raises:
+            CapacityError: The whole cluster has too few such GPUs.
+        """
+        key = gpus, gpu_type
+        if key not in self._best_levels:
+            level = self._idle.lowest_level(gpus, gpu_type)
+            if level is None:
+                kind = f" of type {gpu_type}" if gpu_type else ""
+                raise CapacityError(
+                    f"a gang of {gpus} GPUs{kind} does not fit: cluster {self.topology.name} "
+                    f"has {self._idle.total(gpu_type)}"
+                )
+            self._best_levels[key] = level
+        return self._best_levels[key]
+
+    def cost(self, job: Job, allocation: Allocation) -> Cost:
+        """The cost of running a job on an allocation."""
+        if job.gpus == 1 and len(self.topology.gpu_types) == 1:
+            return _ALONE
+        if not job.model or self.profiles is None:
+            return _UNKNOWN
+        shape = self.topology.shape(allocation)
+        key = job.model, job.gpu_type, shape
+        if key not in self._costs:
+            self._costs[key] = self._compare(job, shape)
+        return self._costs[key]
+
+    def restart_s(self, job: Job) -> float:
+        """Seconds that a checkpoint and restart of the job cost."""
+        profile = self._profile(job.model, job.gpu_type or "")
+        restart = Restart() if profile is None else profile.restart
+        return restart.base_s + restart.per_gpu_s * job.gpus
+
+    def _profile(self, model: str, gpu_type: str) -> Profile | None:
+        return self.profiles.find(model, gpu_type or None) if self.profiles and model else None
+
+    def _compare(self, job: Job, shape: Shape) -> Cost:
+        prediction = self._predict(job.model, shape)
+        if prediction is None:
+            return _UNKNOWN
+        best = [self._predict(job.model, shape) for shape in self._best_shapes(job)]
+        best_s = min(other.iteration_s for other in best if other is not None)
+        return Cost(
+            slowdown=prediction.iteration_s / best_s,
+            exposed=prediction.exposed_s / prediction.iteration_s,
+            extrapolated=prediction.extrapolated,
+        )
+
+    def _best_shapes(self, job: Job) -> list[Shape]:
+        """The closest placement of the job's gang on each GPU type it may use, else on all types mixed."""
+        types = [job.gpu_type] if job.gpu_type else [*self.topology.gpu_types]
+        found: list[Shape] = []
+        for gpu_type in types:
+            level = self._idle.lowest_level(job.gpus, gpu_type)
+            allocation = None if level is None else self._idle.find(job.gpus, level, gpu_type)
+            if allocation is not None:
+                found.append(self.topology.shape(allocation))
+        if not found:
+            level = self.best_level(job.gpus)
+            allocation = self._idle.find(job.gpus, level)
+            found = [] if allocation is None else [self.topology.shape(allocation)]
+        return found
+
+    def _predict(self, model: str, shape: Shape) -> Prediction | None:
+        """The iteration time of a gang; mixed types run at the slowest one's pace."""
+        key = model, shape
+        if key not in self._predictions:
+            profiles = [self._profile(model, gpu_type) for gpu_type in shape.gpu_types]
+            predictions = [predict(profile, shape) for profile in profiles if profile is not None]
+            slowest = max(predictions, key=lambda prediction: prediction.iteration_s, default=None)
+            self._predictions[key] = slowest if len(predictions) == len(profiles) else None
+        return self._predictions[key]

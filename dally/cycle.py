@@ -1,0 +1,65 @@
+"""One scheduler for both worlds: folds what happened into state and policy, asks it, carries out its plan."""
+
+from dally.job import Job
+from dally.plan import Plan, Wait
+from dally.policies.base import Policy
+from dally.state import ClusterState, JobState
+from dally.topology import Allocation
+
+
+class Scheduler:
+    """Keeps a cluster's state and its policy in step.
+
+    The simulator and the controller call the same methods: facts go in, `decide` gives a plan, and each
+    decision that was really carried out goes back in as a fact.
+    """
+
+    def __init__(self, state: ClusterState, policy: Policy) -> None:
+        self.state = state
+        self.policy = policy
+
+    def submit(self, job: Job, now: float) -> JobState:
+        """A job arrived."""
+        state = self.state.submit(job, now)
+        self.policy.submitted(state, now)
+        return state
+
+    def decide(self, now: float) -> Plan:
+        """What to do at `now`; changes nothing."""
+        return self.policy.decide(self.state, now)
+
+    def start(self, job_id: str, allocation: Allocation, now: float, speed: float) -> JobState:
+        """A waiting job was started; it first pays its restart if it ran before."""
+        job = self.state.jobs[job_id]
+        restart_s = self.state.costs.restart_s(job.job) if job.run_before_s else 0.0
+        self.state.start(job_id, allocation, now, restart_s, speed)
+        self.policy.started(job, now)
+        return job
+
+    def preempt(self, job_id: str, now: float) -> JobState:
+        """A running job was checkpointed and lost its GPUs."""
+        job = self.state.jobs[job_id]
+        self.state.stop(job_id, now, job.work_s(now))
+        job.preemptions += 1
+        self.policy.stopped(job, now)
+        return job
+
+    def fail(self, job_id: str, now: float, kept_work_s: float) -> JobState:
+        """A running job lost its GPUs to a failure, and its work since the last checkpoint."""
+        job = self.state.stop(job_id, now, kept_work_s)
+        self.policy.stopped(job, now)
+        return job
+
+    def finish(self, job_id: str, now: float) -> JobState:
+        """A running job ended."""
+        job = self.state.finish(job_id, now)
+        self.policy.finished(job, now)
+        return job
+
+    def waits(self, decision: Wait) -> None:
+        """A decision to wait was recorded."""
+        self.policy.waits(decision)
+
+    def settle(self, now: float) -> None:
+        """The plan of `now` was carried out."""
+        self.policy.settle(self.state, now)

@@ -1,0 +1,84 @@
+"""Leases: running jobs hold their GPUs for a term at a time, renewed lazily while nobody waits."""
+
+from math import floor, inf
+
+from sortedcontainers import SortedList
+
+from dally.state import JobState
+
+
+class LeaseBook:
+    """When the lease of each running job ends.
+
+    A lease begins when the job makes progress (after its restart), so every lease moves the work forward.
+    While nobody waits leases renew without a trace: the book only looks at them again when somebody does.
+
+    Args:
+        lease_s: Length of a lease, seconds.
+    """
+
+    def __init__(self, lease_s: float) -> None:
+        self.lease_s = lease_s
+        self._ends: SortedList[tuple[float, int]] = SortedList()
+        self._end_of: dict[int, float] = {}
+        self._jobs: dict[int, JobState] = {}
+        self._wanted = False
+        self._settled_s = -inf
+
+    def started(self, job: JobState) -> None:
+        """A job's first lease begins."""
+        self._jobs[job.order] = job
+        self._set_end(job.order, job.ready_s + self.lease_s)
+
+    def stopped(self, job: JobState) -> None:
+        """A job gave up its lease."""
+        self._ends.remove((self._end_of.pop(job.order), job.order))
+        del self._jobs[job.order]
+
+    def began_s(self, job: JobState, now: float) -> float:
+        """Start of the lease that a running job holds, or that just ends, at `now`."""
+        end = self._end_of[job.order]
+        just_ended = self._wanted and end > self._settled_s
+        if end < now and not just_ended:
+            end = self._next_end(end, now, strictly=False)
+        return max(job.since_s, end - self.lease_s)
+
+    def expired(self, now: float) -> list[JobState]:
+        """Jobs whose lease has ended, while somebody was waiting, since the last settled moment."""
+        if not self._wanted:
+            return []
+        jobs = []
+        for end, order in self._ends:
+            if end > now:
+                break
+            if end > self._settled_s:
+                jobs.append(self._jobs[order])
+        return jobs
+
+    def next_end_s(self, now: float) -> float:
+        """The next end of any lease after `now`; inf if no job runs."""
+        first = inf
+        for end, _ in self._ends:
+            if end > now:
+                return min(first, end)
+            first = min(first, self._next_end(end, now))
+        return first
+
+    def settle(self, now: float, wanted: bool) -> None:
+        """Leases that ended by `now` and were not taken are renewed; `wanted`: whether anybody waits."""
+        self._settled_s, self._wanted = now, wanted
+        while wanted and self._ends and self._ends[0][0] <= now:
+            end, order = self._ends.pop(0)
+            self._set_end(order, self._next_end(end, now))
+
+    def _set_end(self, order: int, end: float) -> None:
+        self._end_of[order] = end
+        self._ends.add((end, order))
+
+    def _next_end(self, end: float, now: float, strictly: bool = True) -> float:
+        """The first of `end`, `end` + lease, ... after `now` (or at it)."""
+        terms = floor((now - end) / self.lease_s)
+        following = end + terms * self.lease_s
+        while following < now or (strictly and following == now):
+            following += self.lease_s
+        return following

@@ -1,0 +1,56 @@
+"""What a policy decides: a plan of decisions, each with its reason, and when to ask again."""
+
+from dataclasses import dataclass
+from math import inf
+
+from dally.topology import Allocation
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Start a waiting job on these GPUs, all within one domain of `level`."""
+
+    job_id: str
+    allocation: Allocation
+    level: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Leave a job waiting; it takes a placement of `level` or closer until `until_s` (inf: for ever)."""
+
+    job_id: str
+    level: int
+    until_s: float
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Preempt:
+    """Checkpoint a running job, take its GPUs and let it wait again; `by` are the jobs that get them."""
+
+    job_id: str
+    by: tuple[str, ...]
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Migrate:
+    """Checkpoint a running job and start it at once on other GPUs."""
+
+    job_id: str
+    allocation: Allocation
+    level: int
+    reason: str
+
+
+Decision = Start | Wait | Preempt | Migrate
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The decisions of one moment, and the time (seconds) at which the policy wants to be asked again."""
+
+    decisions: tuple[Decision, ...] = ()
+    wakeup_s: float = inf

@@ -1,0 +1,1 @@
+"""Scheduling policies, one file each; `registry` finds them by name."""

@@ -1,0 +1,60 @@
+"""What every policy is: an object told what happened that decides, purely, what to do."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from dally.plan import Plan, Wait
+from dally.state import ClusterState, JobState
+
+
+class Policy(ABC):
+    """A scheduling policy.
+
+    `decide` changes nothing: asked twice at the same moment it answers the same. What it knows beyond the
+    state it learns from the hooks, which are called after the state has changed, for facts only: a decision
+    that could not be carried out is never reported. `settle` closes each round of decisions.
+
+    Attributes:
+        name: Its name in the registry.
+        summary: What it does, in a sentence.
+        source: Where it was published.
+        knobs_type: A frozen dataclass of its settings, each field with a `help` in its metadata.
+    """
+
+    name: ClassVar[str]
+    summary: ClassVar[str]
+    source: ClassVar[str]
+    knobs_type: ClassVar[type]
+
+    @abstractmethod
+    def __init__(self, knobs: Any, state: ClusterState) -> None: ...
+
+    @abstractmethod
+    def decide(self, state: ClusterState, now: float) -> Plan:
+        """Decide what to do at `now` (seconds): which jobs start, wait, stop or move, and why."""
+
+    def submitted(self, job: JobState, now: float) -> None:  # noqa: B027
+        """A job has arrived and waits."""
+
+    def started(self, job: JobState, now: float) -> None:  # noqa: B027
+        """A job runs now; `job.origin_s` still says when its wait began."""
+
+    def stopped(self, job: JobState, now: float) -> None:  # noqa: B027
+        """A job lost its GPUs, by preemption or failure, and waits again."""
+
+    def finished(self, job: JobState, now: float) -> None:  # noqa: B027
+        """A running job has ended."""
+
+    def waits(self, decision: Wait) -> None:  # noqa: B027
+        """A wait was recorded; it need not be decided again until something about it changes."""
+
+    def settle(self, state: ClusterState, now: float) -> None:  # noqa: B027
+        """All decisions of `now` were carried out."""
+
+    def snapshot(self) -> dict[str, Any]:
+        """What the policy has learnt that the state does not hold, as plain data for JSON."""
+        return {}
+
+    def restore(self, learnt: Mapping[str, Any]) -> None:  # noqa: B027
+        """Take back what `snapshot` gave."""

@@ -1,0 +1,237 @@
+"""Dally as published: delay scheduling with tuned timers and network-sensitive preemption at lease ends."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import ceil, inf
+from typing import Any, ClassVar
+
+from dally.delay_queue import DelayQueue, Entry, Offers, Rank
+from dally.errors import InputError
+from dally.leases import LeaseBook
+from dally.plan import Decision, Migrate, Plan, Preempt, Start, Wait
+from dally.policies.base import Policy
+from dally.state import ClusterState, JobState
+from dally.timers import FixedTimers, Timers, TunedTimers, consolidated, no_wait
+from dally.topology import Allocation
+
+NEVER_ASSIGNED = -inf
+
+
+@dataclass(frozen=True, slots=True)
+class Knobs:
+    """Settings of `dally-paper`."""
+
+    timers: str = field(
+        default="auto",
+        metadata={"help": "delay timers", "choices": ("auto", "manual", "no-wait", "consolidated")},
+    )
+    machine: float = field(default=12.0, metadata={"help": "manual timer of the machine level, in leases"})
+    rack: float = field(default=24.0, metadata={"help": "manual timer of the levels above, in leases"})
+    lease_s: float = field(default=3600.0, metadata={"help": "length of a lease, seconds"})
+    horizon: int = field(default=24, metadata={"help": "how long the auto-tuner remembers a wait, in leases"})
+
+    def __post_init__(self) -> None:
+        if self.lease_s <= 0 or self.horizon < 1:
+            raise InputError(f"lease_s {self.lease_s:g} and horizon {self.horizon} must be positive")
+        if self.machine < 0 or self.rack < 0:
+            raise InputError(f"timers machine {self.machine:g} and rack {self.rack:g} must be 0 or more")
+
+
+def build_timers(knobs: Knobs, levels: int) -> Timers:
+    """The timers that the knobs ask for, over `levels` levels below the top."""
+    if knobs.timers == "manual":
+        leases = (knobs.machine, *(knobs.rack,) * (levels - 1))
+        return FixedTimers(tuple(delay * knobs.lease_s for delay in leases))
+    if knobs.timers == "auto":
+        return TunedTimers(levels, knobs.lease_s, knobs.horizon)
+    return no_wait(levels) if knobs.timers == "no-wait" else consolidated(levels)
+
+
+class DallyPaper(Policy):
+    """Delay scheduling by network sensitivity; see `docs/algorithms` and arXiv 2401.16492.
+
+    The delay is charged to a job that really lost its GPUs, not to one whose lease was renewed.
+    """
+
+    name: ClassVar[str] = "dally-paper"
+    summary: ClassVar[str] = (
+        "Jobs decline far placements until a timer runs out; those the network slowed most choose first; "
+        "GPUs change hands at lease ends."
+    )
+    source: ClassVar[str] = (
+        "Sharma et al., GPU Cluster Scheduling for Network-Sensitive Deep Learning, arXiv 2401.16492"
+    )
+    knobs_type: ClassVar[type] = Knobs
+
+    def __init__(self, knobs: Knobs, state: ClusterState) -> None:
+        self.knobs = knobs
+        self.timers = build_timers(knobs, state.topology.top)
+        self.queue = DelayQueue(self.timers, state.best_level, state.topology.top)
+        self.leases = LeaseBook(knobs.lease_s)
+        self._jobs: dict[str, JobState] = {}
+        self._assigned: dict[str, float] = {}
+
+    def submitted(self, job: JobState, now: float) -> None:
+        """A new job scores 0 and has never been assigned GPUs."""
+        self._jobs[job.job_id] = job
+        self.queue.add(job, (0.0, NEVER_ASSIGNED, job.order), now)
+
+    def started(self, job: JobState, now: float) -> None:
+        """Its wait, if it counts, teaches the timers; its lease begins."""
+        self.queue.remove(job)
+        self.timers.record(job.level, job.job.gpus, now - job.origin_s, now)
+        self.leases.started(job)
+
+    def stopped(self, job: JobState, now: float) -> None:
+        """It competes again, with the score that its work and run time give."""
+        self._assigned[job.job_id] = self.leases.began_s(job, now)
+        self.leases.stopped(job)
+        self.queue.add(job, self._rank(job, now), now)
+
+    def finished(self, job: JobState, now: float) -> None:
+        """Forget it."""
+        self.leases.stopped(job)
+        self._assigned.pop(job.job_id, None)
+        del self._jobs[job.job_id]
+
+    def waits(self, decision: Wait) -> None:
+        """Its wait is on record until its tier changes."""
+        self.queue.said(self._jobs[decision.job_id])
+
+    def settle(self, state: ClusterState, now: float) -> None:
+        """Leases that nobody took are renewed."""
+        self.leases.settle(now, wanted=len(self.queue) > 0)
+
+    def snapshot(self) -> dict[str, Any]:
+        """The auto-tuner's histories and when each job last got GPUs."""
+        histories = self.timers.snapshot() if isinstance(self.timers, TunedTimers) else {}
+        return {"histories": histories, "assigned_s": dict(sorted(self._assigned.items()))}
+
+    def restore(self, learnt: Mapping[str, Any]) -> None:
+        """Take back what `snapshot` gave."""
+        self._assigned = dict(learnt["assigned_s"])
+        if isinstance(self.timers, TunedTimers):
+            self.timers.restore(learnt["histories"])
+
+    def _rank(self, job: JobState, now: float) -> Rank:
+        return job.network_sensitivity(now), self._assigned.get(job.job_id, NEVER_ASSIGNED), job.order
+
+    def lease_rank(self, job: JobState, now: float) -> Rank:
+        """The claim of a running job on its own GPUs when its lease ends."""
+        return job.network_sensitivity(now), self.leases.began_s(job, now), job.order
+
+    def decide(self, state: ClusterState, now: float) -> Plan:
+        """Offer what is free, and what leases give back, by claim."""
+        if not self.queue:
+            return Plan()
+        self.queue.refresh(state.free, now)
+        expired = self.leases.expired(now)
+        with state.free.trial():
+            for job in expired:
+                state.free.give(job.allocation)
+            if expired:
+                self.queue.refresh(state.free, now)
+            auction = Round(self, state, now, expired)
+            auction.run()
+        return Plan(auction.decisions(), self._wakeup_s(now))
+
+    def _wakeup_s(self, now: float) -> float:
+        # A job started now has no lease in the book yet; one lease ahead is never too late for it.
+        ends = min(self.leases.next_end_s(now), now + self.knobs.lease_s)
+        return min(self.queue.next_due_s(), ends)
+
+
+class Round:
+    """One round of offers on trial: who gets what is free, and which expired leases are renewed."""
+
+    def __init__(self, policy: DallyPaper, state: ClusterState, now: float, expired: list[JobState]) -> None:
+        self._policy, self._state, self._free, self._now = policy, state, state.free, now
+        self._holders = sorted(((policy.lease_rank(job, now), job) for job in expired), reverse=True)
+        self._takers: dict[int, list[str]] = {}
+        self._started: set[int] = set()
+        self._stops: list[Decision] = []
+        self._starts: list[Decision] = []
+
+    def run(self) -> None:
+        """Serve claims, best first, until nobody accepts what is left."""
+        offers = Offers(self._policy.queue, self._free)
+        while True:
+            best = offers.best()
+            if self._holders and (best is None or self._holders[-1][0] < best[0].rank):
+                self._renew(self._holders.pop()[1])
+            elif best is not None:
+                offers.take()
+                self._start(*best)
+            else:
+                return
+
+    def decisions(self) -> tuple[Decision, ...]:
+        """Stops first, so that what starts finds its GPUs free; then waits that are not on record."""
+        return (*self._stops, *self._starts, *self._waits())
+
+    def _start(self, entry: Entry, level: int) -> None:
+        job = entry.job
+        allocation = self._place(job, level)
+        self._started.add(job.order)
+        waited_s = self._now - job.origin_s
+        reason = f"{self._state.topology.levels[level]} has {job.job.gpus} free GPUs; waited {waited_s:.0f} s"
+        if level > self._state.best_level(job.job.gpus, job.job.gpu_type):
+            reason += f", timer for {self._state.topology.levels[level - 1]} is over"
+        self._starts.append(Start(job.job_id, allocation, level, f"{reason}; score {entry.rank[0]:.3f}"))
+
+    def _place(self, job: JobState, level: int) -> Allocation:
+        allocation = self._free.find(job.job.gpus, level, job.job.gpu_type)
+        assert allocation is not None
+        self._free.take(allocation)
+        for machine, _ in allocation:
+            self._takers.setdefault(machine, []).append(job.job_id)
+        return allocation
+
+    def _renew(self, job: JobState) -> None:
+        """A job whose lease ended keeps its GPUs, moves closer together, or gives way."""
+        request, levels = job.job, self._state.topology.levels
+        best = self._state.best_level(request.gpus, request.gpu_type)
+        level = self._free.lowest_level(request.gpus, request.gpu_type, best)
+        if level is not None and level < job.level:
+            reason = (
+                f"lease over; {levels[level]} has {request.gpus} free GPUs, it held a {levels[job.level]}'s"
+            )
+            self._starts.append(Migrate(job.job_id, self._place(job, level), level, reason))
+        elif self._free.holds(job.allocation):
+            self._free.take(job.allocation)
+        elif level == best:
+            reason = f"lease over and GPUs given away; another {levels[level]} is free"
+            self._starts.append(Migrate(job.job_id, self._place(job, level), level, reason))
+        else:
+            self._give_way(job)
+
+    def _give_way(self, job: JobState) -> None:
+        takers = tuple(
+            dict.fromkeys(t for machine, _ in job.allocation for t in self._takers.get(machine, ()))
+        )
+        score = job.network_sensitivity(self._now)
+        reason = f"lease over; {', '.join(takers)} had a better claim than its score {score:.3f}"
+        self._stops.append(Preempt(job.job_id, takers, reason))
+
+    def _waits(self) -> list[Decision]:
+        waits: list[Decision] = []
+        for size in self._policy.queue.classes():
+            for order in sorted(size.unsaid - self._started):
+                entry = size.entries[order]
+                waits.append(self._wait(entry, size.delays_s, size.top))
+        return waits
+
+    def _wait(self, entry: Entry, delays_s: tuple[float, ...], top: int) -> Wait:
+        job, tier = entry.job, entry.tier
+        level = self._state.topology.levels[tier]
+        delay_s = min(delays_s[tier:], default=inf)
+        reason = f"no {level} has {job.job.gpus} free GPUs"
+        if delay_s < inf:
+            learnt = ""
+            if isinstance(self._policy.timers, TunedTimers):
+                learnt = f", tuned from {self._policy.timers.observations(tier, job.job.gpus)} waits"
+            leases = ceil(delay_s / self._policy.knobs.lease_s)
+            reason += f"; declines farther ones until {leases} leases have passed{learnt}"
+        elif tier == top:
+            reason += "; takes any"
+        return Wait(job.job_id, tier, job.origin_s + delay_s, reason)

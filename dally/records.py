@@ -1,0 +1,184 @@
+"""The run folder, one schema for simulated and real runs: jobs.csv, events.jsonl and run.json."""
+
+import csv
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields
+from io import StringIO
+from pathlib import Path
+from typing import Any, TextIO
+
+from dally.errors import InputError
+from dally.topology import Allocation, Topology
+
+SCHEMA = 1
+JOBS, EVENTS, RUN = "jobs.csv", "events.jsonl", "run.json"
+
+
+@dataclass(frozen=True, slots=True)
+class JobRecord:
+    """One line of jobs.csv: what became of a job. Times in seconds from the run's origin.
+
+    Attributes:
+        job_id: Name of the job.
+        user: Who submitted it.
+        group: Account or virtual cluster.
+        model: Model it trained.
+        gpus: Size of its gang.
+        submit_s: Submission.
+        start_s: First start; None if it never ran.
+        end_s: End; None if it did not end.
+        ideal_s: Running time at the best placement.
+        run_s: Time holding GPUs, restarts included.
+        queue_s: Time waiting, over its whole life.
+        comm_s: Time of running that waited for the network.
+        restart_s: Time spent on restarts after preemption, migration or failure.
+        lost_s: Ideal seconds of work lost to failures.
+        preemptions: How often its GPUs were taken, migrations included.
+        failures: How often a machine under it failed.
+        levels: Placements by level, e.g. `machine:2;rack:1`.
+        status: COMPLETED, FAILED, REJECTED (larger than the cluster), or RUNNING or WAITING in a partial run.
+    """
+
+    job_id: str
+    user: str
+    group: str
+    model: str
+    gpus: int
+    submit_s: float
+    start_s: float | None
+    end_s: float | None
+    ideal_s: float
+    run_s: float
+    queue_s: float
+    comm_s: float
+    restart_s: float
+    lost_s: float
+    preemptions: int
+    failures: int
+    levels: str
+    status: str
+
+    @property
+    def jct_s(self) -> float:
+        """Job completion time, seconds; only for a job that ended."""
+        assert self.end_s is not None
+        return self.end_s - self.submit_s
+
+
+COLUMNS = tuple(field.name for field in fields(JobRecord))
+_TEXT = {"job_id", "user", "group", "model", "levels", "status"}
+_WHOLE = {"gpus", "preemptions", "failures"}
+_MISSABLE = {"start_s", "end_s"}
+
+
+def shown(value: object) -> str:
+    """A value as jobs.csv shows it: seconds to the millisecond, nothing for None."""
+    if value is None:
+        return ""
+    if isinstance(value, float):
+        return f"{value:.3f}".rstrip("0").rstrip(".")
+    return str(value)
+
+
+def write_jobs(path: Path, records: list[JobRecord]) -> None:
+    """Write jobs.csv."""
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(COLUMNS)
+        writer.writerows([shown(getattr(record, column)) for column in COLUMNS] for record in records)
+
+
+def read_jobs(folder: Path) -> list[JobRecord]:
+    """Read jobs.csv of a run folder.
+
+    Raises:
+        InputError: The file is missing, has other columns, or a line is wrong.
+    """
+    path = folder / JOBS
+    reader = csv.DictReader(StringIO(_text(path), newline=""))
+    if tuple(reader.fieldnames or ()) != COLUMNS:
+        raise InputError(f"{path}: columns are not those of a run folder ({', '.join(COLUMNS)})")
+    return [_record(row, f"{path}:{reader.line_num}") for row in reader]
+
+
+def _record(row: Mapping[str, str | None], where: str) -> JobRecord:
+    values: dict[str, Any] = {}
+    for column in COLUMNS:
+        text = row[column]
+        if text is None:
+            raise InputError(f"{where}: the line ends before column {column}")
+        try:
+            values[column] = _parsed(column, text)
+        except ValueError as error:
+            raise InputError(f"{where}: {column} is {text!r}, must be a number") from error
+    return JobRecord(**values)
+
+
+def _parsed(column: str, text: str) -> str | int | float | None:
+    if column in _TEXT:
+        return text
+    if column in _WHOLE:
+        return int(text)
+    return None if column in _MISSABLE and not text else float(text)
+
+
+class EventLog:
+    """Writes events.jsonl: one JSON object a line, with `t` (seconds), `event` and what there is to say."""
+
+    def __init__(self, file: TextIO, topology: Topology) -> None:
+        self._file = file
+        self._names = [machine.name for machine in topology.machines]
+        self._encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
+
+    def write(self, now: float, event: str, **said: object) -> None:
+        """Add one line."""
+        self._file.write(self._encode({"t": round(now, 3), "event": event, **said}) + "\n")
+
+    def gpus(self, allocation: Allocation) -> dict[str, int]:
+        """An allocation by host name."""
+        return {self._names[machine]: gpus for machine, gpus in allocation}
+
+
+def read_events(folder: Path) -> Iterator[dict[str, Any]]:
+    """The events of a run folder, in order.
+
+    Raises:
+        InputError: The file is missing or a line is not a JSON object.
+    """
+    path = folder / EVENTS
+    for number, line in enumerate(_text(path).splitlines(), 1):
+        try:
+            event = json.loads(line)
+        except json.JSONDecodeError as error:
+            raise InputError(f"{path}:{number}: not a JSON object, the file may be truncated") from error
+        yield event
+
+
+def write_run(path: Path, facts: Mapping[str, object]) -> None:
+    """Write run.json: configuration, inputs and summary of a run."""
+    text = json.dumps({"schema": SCHEMA, **facts}, indent=2, ensure_ascii=False)
+    path.write_text(text + "\n", encoding="utf-8")
+
+
+def read_run(folder: Path) -> dict[str, Any]:
+    """Read run.json of a run folder.
+
+    Raises:
+        InputError: Not a run folder, or one of another schema.
+    """
+    path = folder / RUN
+    try:
+        facts = json.loads(_text(path))
+    except json.JSONDecodeError as error:
+        raise InputError(f"{path}: not JSON, the file may be truncated") from error
+    if not isinstance(facts, dict) or facts.get("schema") != SCHEMA:
+        raise InputError(f"{path}: not a run of schema {SCHEMA}")
+    return facts
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{path.parent} is not a run folder: cannot read {path.name}") from error

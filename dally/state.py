@@ -1,0 +1,180 @@
+"""The state of a cluster and its jobs, kept up to date event by event in both worlds."""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from math import inf
+
+from dally.costs import CostModel
+from dally.free import FreeGpus
+from dally.job import Job
+from dally.topology import Allocation, Topology
+
+
+class Phase(StrEnum):
+    """Where a job is in its life."""
+
+    WAITING = "waiting"
+    RUNNING = "running"
+    DONE = "done"
+
+
+@dataclass(slots=True, eq=False)
+class JobState:
+    """One job and what has happened to it so far. Times are in seconds, on the clock of its world.
+
+    Attributes:
+        job: What was asked for.
+        order: Place in the order of arrival; breaks ties.
+        origin_s: When the current wait began: the arrival, or the end of the last stretch of running.
+        phase: Waiting, running or done.
+        allocation: The GPUs held; empty unless running.
+        level: The lowest level at which one domain holds them.
+        since_s: Start of the current stretch of running.
+        ready_s: When the stretch began to make progress, after restoring a checkpoint.
+        speed: Ideal seconds of work done per second, 1 at the best placement.
+        first_start_s: Start of the first stretch; inf if it never ran.
+        work_before_s: Ideal seconds of work done in earlier stretches, as checkpointed.
+        run_before_s: Seconds of holding GPUs in earlier stretches.
+        preemptions: How often its GPUs were taken, migrations included.
+    """
+
+    job: Job
+    order: int
+    origin_s: float
+    phase: Phase = Phase.WAITING
+    allocation: Allocation = ()
+    level: int = 0
+    since_s: float = inf
+    ready_s: float = inf
+    speed: float = 1.0
+    first_start_s: float = inf
+    work_before_s: float = 0.0
+    run_before_s: float = 0.0
+    preemptions: int = 0
+
+    @property
+    def job_id(self) -> str:
+        """The job's name."""
+        return self.job.job_id
+
+    def work_s(self, now: float) -> float:
+        """Ideal seconds of work done by `now`."""
+        return self.work_before_s + max(0.0, now - self.ready_s) * self.speed
+
+    def run_s(self, now: float) -> float:
+        """Seconds of holding GPUs by `now`, queueing left out."""
+        return self.run_before_s + max(0.0, now - self.since_s)
+
+    def attained_s(self, now: float) -> float:
+        """Attained service by `now`, in GPU-seconds."""
+        return self.job.gpus * self.run_s(now)
+
+    def remaining_s(self, now: float) -> float:
+        """Ideal seconds of work left at `now`."""
+        return max(0.0, self.job.duration_s - self.work_s(now))
+
+    def end_s(self) -> float:
+        """When a running job will have done its work, if its speed stays."""
+        return self.ready_s + (self.job.duration_s - self.work_before_s) / self.speed
+
+    def network_sensitivity(self, now: float) -> float:
+        """Nw_sens = work done / (T_run / T_ideal): 0 if it never ran, 1 if the network never slowed it.
+
+        Work done is the fraction of the ideal time, so T_ideal cancels: ideal seconds done per second run.
+        Source: arXiv 2401.16492.
+        """
+        run_s = self.run_s(now)
+        return self.work_s(now) / run_s if run_s > 0 else 0.0
+
+
+@dataclass(slots=True)
+class ClusterState:
+    """The cluster and its jobs as they are; both worlds keep it up to date event by event.
+
+    Attributes:
+        topology: The cluster.
+        costs: Predicts speed and restart cost.
+        free: Free GPUs; those of machines that are down are not free.
+        jobs: Every job not yet done, by name.
+        waiting: Names of the waiting jobs, in order of arrival in the queue (a dict as an ordered set).
+        running: Names of the running jobs, in order of their start.
+        down: Machines that are down.
+    """
+
+    topology: Topology
+    costs: CostModel
+    free: FreeGpus = field(init=False)
+    jobs: dict[str, JobState] = field(default_factory=dict)
+    waiting: dict[str, None] = field(default_factory=dict)
+    running: dict[str, None] = field(default_factory=dict)
+    down: set[int] = field(default_factory=set)
+    arrivals: int = 0
+
+    def __post_init__(self) -> None:
+        self.free = FreeGpus(self.topology)
+
+    def submit(self, job: Job, now: float) -> JobState:
+        """A job arrives and waits."""
+        if job.job_id in self.jobs:
+            raise AssertionError(f"job {job.job_id} is here already")
+        state = JobState(job, self.arrivals, origin_s=now)
+        self.arrivals += 1
+        self.jobs[job.job_id] = state
+        self.waiting[job.job_id] = None
+        return state
+
+    def start(
+        self, job_id: str, allocation: Allocation, now: float, restart_s: float, speed: float
+    ) -> JobState:
+        """A waiting job takes its whole gang of GPUs; it makes progress after `restart_s`."""
+        state = self.jobs[job_id]
+        gang = sum(gpus for _, gpus in allocation)
+        if state.phase is not Phase.WAITING or gang != state.job.gpus:
+            raise AssertionError(f"job {job_id} is {state.phase} and cannot start on {gang} GPUs")
+        self.free.take(allocation)
+        del self.waiting[job_id]
+        self.running[job_id] = None
+        state.phase, state.allocation = Phase.RUNNING, allocation
+        state.level = self.topology.level_of(allocation)
+        state.since_s, state.ready_s, state.speed = now, now + restart_s, speed
+        state.first_start_s = min(state.first_start_s, now)
+        return state
+
+    def stop(self, job_id: str, now: float, kept_work_s: float) -> JobState:
+        """A running job loses its GPUs and waits again with `kept_work_s` of its work done."""
+        state = self._release(job_id, now)
+        state.work_before_s = kept_work_s
+        state.phase, state.origin_s = Phase.WAITING, now
+        self.waiting[job_id] = None
+        return state
+
+    def finish(self, job_id: str, now: float) -> JobState:
+        """A running job ends and leaves."""
+        state = self._release(job_id, now)
+        state.phase, state.work_before_s = Phase.DONE, state.job.duration_s
+        del self.jobs[job_id]
+        return state
+
+    def _release(self, job_id: str, now: float) -> JobState:
+        state = self.jobs[job_id]
+        if state.phase is not Phase.RUNNING:
+            raise AssertionError(f"job {job_id} is {state.phase}, not running")
+        del self.running[job_id]
+        self.free.give(state.allocation)
+        state.run_before_s = state.run_s(now)
+        state.allocation, state.since_s, state.ready_s = (), inf, inf
+        return state
+
+    def take_down(self, machine: int) -> None:
+        """A machine on which nothing runs any more goes down: its GPUs are not free."""
+        self.down.add(machine)
+        self.free.take(((machine, self.topology.machines[machine].gpus),))
+
+    def bring_up(self, machine: int) -> None:
+        """A machine comes back, all its GPUs free."""
+        self.down.discard(machine)
+        self.free.give(((machine, self.topology.machines[machine].gpus),))
+
+    def best_level(self, gpus: int, gpu_type: str | None = None) -> int:
+        """The lowest level at which one domain of the idle cluster holds such a gang."""
+        return self.costs.best_level(gpus, gpu_type)

@@ -1,0 +1,249 @@
+"""The simulation of one policy: events in, the scheduler's plans carried out, records of the jobs out."""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from math import floor, inf
+
+from dally.cycle import Scheduler
+from dally.errors import DallyError
+from dally.job import Job
+from dally.plan import Decision, Migrate, Plan, Preempt, Start, Wait
+from dally.records import EventLog, JobRecord
+from dally.state import JobState
+from simulator.failures import Outage
+from simulator.kernel import EventQueue, Priority
+from simulator.tally import MOST_FRUITLESS_FAILURES, Tally, record
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """A job's work is done, unless it was stopped since the stretch began."""
+
+    job_id: str
+    stretch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Repair:
+    """A machine comes back."""
+
+    machine: int
+
+
+Event = End | Repair | Outage
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a simulation came to; `complete` is False if it was interrupted or jobs could never run."""
+
+    records: list[JobRecord]
+    end_s: float
+    events: int
+    complete: bool
+    note: str
+
+
+class Engine:
+    """Runs a workload under one policy.
+
+    Args:
+        scheduler: State and policy, both new.
+        jobs: By submission time; read as time goes on.
+        log: Where events go.
+        outages: Machine failures, by time.
+        checkpoint_s: A failure loses the work since the last multiple of this much ideal work, seconds.
+        stop: Asked before each moment; True ends the run early, with valid records.
+        progress: Told of each moment: seconds on the clock and jobs that ended.
+    """
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        jobs: Iterable[Job],
+        log: EventLog,
+        outages: Iterable[Outage] = (),
+        checkpoint_s: float = 1800.0,
+        stop: Callable[[], bool] = lambda: False,
+        progress: Callable[[float, int], None] = lambda now, ended: None,
+    ) -> None:
+        self._scheduler = scheduler
+        self._state = scheduler.state
+        self._levels = scheduler.state.topology.levels
+        self._log = log
+        self._checkpoint_s = checkpoint_s
+        self._stop, self._progress = stop, progress
+        self._arrivals: Iterator[Job] = iter(jobs)
+        self._arriving = next(self._arrivals, None)
+        self._outages: Iterator[Outage] = iter(outages)
+        self._queue: EventQueue[Event] = EventQueue()
+        self._tallies: dict[str, Tally] = {}
+        self._records: list[JobRecord] = []
+        self._wakeup_s = inf
+        self._events = 0
+
+    def run(self) -> Outcome:
+        """Simulate until every job has ended, or nothing more can happen."""
+        self._next_outage()
+        now, note = 0.0, ""
+        while self._arriving is not None or self._state.jobs:
+            if self._stop():
+                note = "interrupted"
+                break
+            moment = self._next_moment()
+            if moment == inf:
+                note = self._stuck(now)
+                break
+            if moment < now:
+                raise AssertionError(f"time went back from {now} s to {moment} s")
+            now = moment
+            self._step(now)
+            self._progress(now, len(self._records))
+        return self._outcome(now, note)
+
+    def _next_moment(self) -> float:
+        arrival_s = inf if self._arriving is None else self._arriving.submit_s
+        idle = not (self._state.running or self._state.down)
+        if idle and arrival_s == self._wakeup_s == inf:
+            return inf  # outages to come cannot help those who wait now
+        return min(self._queue.next_s, arrival_s, self._wakeup_s)
+
+    def _step(self, now: float) -> None:
+        """Everything that happens at one moment, then one plan."""
+        while self._queue.next_s <= now:
+            self._happen(self._queue.pop()[1], now)
+        while self._arriving is not None and self._arriving.submit_s <= now:
+            self._submit(self._arriving, now)
+            self._arriving = next(self._arrivals, None)
+        plan = self._scheduler.decide(now)
+        self._carry_out(plan, now)
+        self._scheduler.settle(now)
+        if plan.wakeup_s <= now:
+            raise AssertionError(f"the policy asked at {now} s to be woken at {plan.wakeup_s} s")
+        self._wakeup_s = plan.wakeup_s
+        self._events += 1
+
+    def _happen(self, event: Event, now: float) -> None:
+        match event:
+            case End(job_id, stretch):
+                if job_id in self._tallies and self._tallies[job_id].stretch == stretch:
+                    self._end(job_id, now)
+            case Repair(machine):
+                self._state.bring_up(machine)
+                self._log.write(now, "machine_up", machine=self._state.topology.machines[machine].name)
+            case Outage():
+                self._fail(event, now)
+
+    def _submit(self, job: Job, now: float) -> None:
+        self._tallies[job.job_id] = Tally()
+        self._scheduler.submit(job, now)
+        self._log.write(now, "submit", job=job.job_id, gpus=job.gpus, model=job.model)
+
+    def _carry_out(self, plan: Plan, now: float) -> None:
+        """Stops first, so that their GPUs are free for what starts."""
+        for decision in plan.decisions:
+            if isinstance(decision, Preempt | Migrate):
+                self._preempt(decision, now)
+        for decision in plan.decisions:
+            self._begin(decision, now)
+
+    def _begin(self, decision: Decision, now: float) -> None:
+        match decision:
+            case Start():
+                self._start(decision, "start", now)
+            case Migrate():
+                self._start(decision, "migrate", now)
+            case Wait(job_id, level, until_s, reason):
+                until = None if until_s == inf else round(until_s, 3)
+                self._log.write(
+                    now, "wait", job=job_id, level=self._levels[level], until=until, reason=reason
+                )
+                self._scheduler.waits(decision)
+
+    def _start(self, decision: Start | Migrate, event: str, now: float) -> None:
+        job = self._state.jobs[decision.job_id]
+        cost = self._state.costs.cost(job.job, decision.allocation)
+        self._scheduler.start(decision.job_id, decision.allocation, now, 1 / cost.slowdown)
+        tally = self._tallies[decision.job_id]
+        tally.begin(cost, self._levels[job.level])
+        self._queue.push(max(now, job.end_s()), Priority.END, End(decision.job_id, tally.stretch))
+        self._log.write(
+            now,
+            event,
+            job=decision.job_id,
+            level=self._levels[job.level],
+            gpus=self._log.gpus(decision.allocation),
+            slowdown=round(cost.slowdown, 4),
+            reason=decision.reason,
+        )
+
+    def _preempt(self, decision: Preempt | Migrate, now: float) -> None:
+        self._close(self._state.jobs[decision.job_id], now)
+        self._scheduler.preempt(decision.job_id, now)
+        if isinstance(decision, Preempt):
+            self._log.write(now, "preempt", job=decision.job_id, by=list(decision.by), reason=decision.reason)
+
+    def _close(self, job: JobState, now: float) -> Tally:
+        tally = self._tallies[job.job_id]
+        tally.close(job.since_s, job.ready_s, now)
+        tally.stretch += 1
+        return tally
+
+    def _end(self, job_id: str, now: float, status: str = "COMPLETED") -> None:
+        tally = self._close(self._state.jobs[job_id], now)
+        job = self._scheduler.finish(job_id, now)
+        del self._tallies[job_id]
+        self._records.append(record(job, tally, now, status))
+        self._log.write(now, "end", job=job_id, status=status)
+
+    def _next_outage(self) -> None:
+        outage = next(self._outages, None)
+        if outage is not None:
+            self._queue.push(outage.down_s, Priority.FAILURE, outage)
+
+    def _fail(self, outage: Outage, now: float) -> None:
+        """A machine goes down: its jobs lose what they did since their last checkpoint."""
+        self._log.write(now, "machine_down", machine=self._state.topology.machines[outage.machine].name)
+        hit = [
+            job_id
+            for job_id in self._state.running
+            if any(machine == outage.machine for machine, _ in self._state.jobs[job_id].allocation)
+        ]
+        for job_id in hit:
+            self._lose(self._state.jobs[job_id], now)
+        self._state.take_down(outage.machine)
+        if outage.up_s < inf:
+            self._queue.push(outage.up_s, Priority.REPAIR, Repair(outage.machine))
+        self._next_outage()
+
+    def _lose(self, job: JobState, now: float) -> None:
+        done_s = job.work_s(now)
+        kept_s = max(job.work_before_s, floor(done_s / self._checkpoint_s) * self._checkpoint_s)
+        tally = self._tallies[job.job_id]
+        tally.failures += 1
+        tally.lost_s += done_s - kept_s
+        tally.fruitless = 0 if kept_s > job.work_before_s else tally.fruitless + 1
+        self._log.write(now, "fail", job=job.job_id, lost_s=round(done_s - kept_s, 3))
+        if tally.fruitless >= MOST_FRUITLESS_FAILURES:
+            self._end(job.job_id, now, "FAILED")
+            return
+        self._close(job, now)
+        self._scheduler.fail(job.job_id, now, kept_s)
+
+    def _stuck(self, now: float) -> str:
+        """Why jobs wait for ever: machines that never come back, or else a policy in error."""
+        if not self._state.down:
+            names = ", ".join([*self._state.waiting][:3])
+            raise DallyError(
+                f"at {now:.0f} s nothing runs and {len(self._state.waiting)} jobs wait for ever ({names}): "
+                f"policy {self._scheduler.policy.name} never starts them"
+            )
+        return f"{len(self._state.waiting)} jobs wait for machines that stay down"
+
+    def _outcome(self, now: float, note: str) -> Outcome:
+        for job_id, job in self._state.jobs.items():
+            tally = self._tallies[job_id]
+            if job_id in self._state.running:
+                tally.close(job.since_s, job.ready_s, now)
+            self._records.append(record(job, tally, now))
+        return Outcome(self._records, now, self._events, complete=not note, note=note)

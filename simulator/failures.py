@@ -1,0 +1,83 @@
+"""Machine failures: read from a file or drawn at a seeded rate."""
+
+import csv
+from collections.abc import Iterator
+from dataclasses import dataclass
+from heapq import heapify, heapreplace
+from io import StringIO
+from math import inf
+from pathlib import Path
+from random import Random
+
+from dally.errors import InputError
+from dally.topology import Topology
+
+COLUMNS = ["machine", "down_s", "up_s"]
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Outage:
+    """A machine is down from `down_s` until `up_s` (inf: for good); seconds."""
+
+    down_s: float
+    machine: int
+    up_s: float
+
+
+def read_outages(path: Path, topology: Topology) -> list[Outage]:
+    """Read outages from a CSV file with the columns machine, down_s, up_s (empty: never repaired).
+
+    Raises:
+        InputError: Naming file, line and reason.
+    """
+    try:
+        reader = csv.DictReader(StringIO(path.read_text(encoding="utf-8"), newline=""))
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"cannot read failures from {path}: {error}") from error
+    if reader.fieldnames != COLUMNS:
+        raise InputError(f"{path}: the columns must be {', '.join(COLUMNS)}")
+    outages = sorted(_outage(row, f"{path}:{reader.line_num}", topology) for row in reader)
+    up_s: dict[int, float] = {}
+    for outage in outages:
+        if outage.down_s < up_s.get(outage.machine, -inf):
+            raise InputError(
+                f"{path}: machine {topology.machines[outage.machine].name} fails while it is down"
+            )
+        up_s[outage.machine] = outage.up_s
+    return outages
+
+
+def _outage(row: dict[str, str], where: str, topology: Topology) -> Outage:
+    machine = topology.machine_index.get(row["machine"])
+    if machine is None:
+        raise InputError(f"{where}: the cluster has no machine {row['machine']!r}")
+    try:
+        down_s, up_s = float(row["down_s"]), float(row["up_s"] or inf)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{where}: down_s and up_s must be numbers") from error
+    if not 0 <= down_s < up_s:
+        raise InputError(f"{where}: down_s {down_s:g} must be 0 or more and before up_s {up_s:g}")
+    return Outage(down_s, machine, up_s)
+
+
+def random_outages(topology: Topology, mtbf_s: float, repair_s: float, seed: int) -> Iterator[Outage]:
+    """Outages without end: each machine fails after exponential times and is repaired in a fixed time.
+
+    Args:
+        topology: The cluster.
+        mtbf_s: Mean time between failures of one machine, seconds.
+        repair_s: Time to repair, seconds.
+        seed: Of the random source.
+    """
+    if mtbf_s <= 0 or repair_s <= 0:
+        raise InputError(
+            f"mean time between failures {mtbf_s:g} s and repair {repair_s:g} s must be positive"
+        )
+    source = Random(f"outages/{seed}")
+    coming = [(source.expovariate(1 / mtbf_s), machine) for machine in range(len(topology.machines))]
+    heapify(coming)
+    while True:
+        down_s, machine = coming[0]
+        up_s = down_s + repair_s
+        yield Outage(down_s, machine, up_s)
+        heapreplace(coming, (up_s + source.expovariate(1 / mtbf_s), machine))

@@ -1,0 +1,42 @@
+"""The event kernel: a heap of events in order of time, then priority, then insertion."""
+
+from enum import IntEnum
+from heapq import heappop, heappush
+from math import inf
+from typing import Generic, TypeVar
+
+Payload = TypeVar("Payload")
+
+
+class Priority(IntEnum):
+    """Order of events at the same moment: what frees GPUs first, what asks for them last."""
+
+    END = 0
+    REPAIR = 1
+    FAILURE = 2
+
+
+class EventQueue(Generic[Payload]):
+    """Events to come. Time never goes back: an event before the last one popped is refused."""
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[float, Priority, int, Payload]] = []
+        self._pushed = 0
+        self._now = -inf
+
+    def push(self, time_s: float, priority: Priority, payload: Payload) -> None:
+        """Add an event."""
+        if time_s < self._now:
+            raise AssertionError(f"an event at {time_s} s lies before now, {self._now} s")
+        heappush(self._heap, (time_s, priority, self._pushed, payload))
+        self._pushed += 1
+
+    @property
+    def next_s(self) -> float:
+        """Time of the next event; inf if there is none."""
+        return self._heap[0][0] if self._heap else inf
+
+    def pop(self) -> tuple[Priority, Payload]:
+        """Remove and return the next event."""
+        self._now, priority, _, payload = heappop(self._heap)
+        return priority, payload

@@ -1,0 +1,68 @@
+"""What a simulation counts about each job while it lives, and the record it leaves behind."""
+
+from collections import Counter
+from dataclasses import dataclass, field
+from math import isfinite
+
+from dally.costs import Cost
+from dally.job import Job
+from dally.records import JobRecord
+from dally.state import JobState
+
+MOST_FRUITLESS_FAILURES = 100
+ENDED = {"COMPLETED", "FAILED"}
+
+
+@dataclass(slots=True)
+class Tally:
+    """Counts of one job; `stretch` numbers its stretches of running, so that old end events are known."""
+
+    stretch: int = 0
+    exposed: float = 0.0
+    comm_s: float = 0.0
+    restart_s: float = 0.0
+    lost_s: float = 0.0
+    failures: int = 0
+    fruitless: int = 0
+    levels: Counter[str] = field(default_factory=Counter)
+
+    def begin(self, cost: Cost, level: str) -> None:
+        """A stretch of running begins."""
+        self.stretch += 1
+        self.exposed = cost.exposed
+        self.levels[level] += 1
+
+    def close(self, since_s: float, ready_s: float, now: float) -> None:
+        """A stretch that began at `since_s` and made progress from `ready_s` ends."""
+        self.restart_s += min(ready_s, now) - since_s
+        self.comm_s += max(0.0, now - ready_s) * self.exposed
+
+
+def record(job: JobState, tally: Tally, now: float, status: str = "") -> JobRecord:
+    """The record of a job at `now`, its end if a status says how it ended; else it still runs or waits."""
+    request, run_s = job.job, job.run_s(now)
+    return JobRecord(
+        job_id=request.job_id,
+        user=request.user,
+        group=request.group,
+        model=request.model,
+        gpus=request.gpus,
+        submit_s=request.submit_s,
+        start_s=job.first_start_s if isfinite(job.first_start_s) else None,
+        end_s=now if status in ENDED else None,
+        ideal_s=request.duration_s,
+        run_s=run_s,
+        queue_s=max(0.0, now - request.submit_s - run_s),
+        comm_s=tally.comm_s,
+        restart_s=tally.restart_s,
+        lost_s=tally.lost_s,
+        preemptions=job.preemptions,
+        failures=tally.failures,
+        levels=";".join(f"{level}:{count}" for level, count in sorted(tally.levels.items())),
+        status=status or job.phase.upper(),
+    )
+
+
+def rejected(job: Job) -> JobRecord:
+    """The record of a job that the cluster could never hold."""
+    return record(JobState(job, 0, origin_s=job.submit_s), Tally(), job.submit_s, "REJECTED")

@@ -1,0 +1,215 @@
+"""`dally trace`: show, convert or generate a workload trace."""
+
+import json
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from dally.errors import InputError
+from dally.traces import (
+    FORMAT_NAMES,
+    GENERATORS,
+    RowError,
+    TraceSummary,
+    Workload,
+    assign_models,
+    common_csv,
+    load_trace,
+    summarize,
+    write_workload,
+)
+
+_MOST_SIZES = 12
+
+_EPILOG = "\b\n" + "\n".join(
+    [
+        "Generated workloads and their knobs:",
+        *(
+            f"  {name:<15} {generator.summary}"
+            + (f"\n{'':17} {','.join(generator.knobs)}" if generator.knobs else "")
+            for name, generator in GENERATORS.items()
+        ),
+        "",
+        "\b",
+        "Examples:",
+        "  dally trace author-batch",
+        "  dally trace philly-like:jobs=2000,load=0.8,cluster_gpus=256 --seed 3 --to csv -o week.csv.gz",
+        "  dally trace philly.csv.gz --min-duration-s 1 --from-s 4062780 --to-s 10542780",
+    ]
+)
+
+
+@click.command(epilog=_EPILOG)
+@click.argument("spec")
+@click.option("--format", "trace_format", type=click.Choice(FORMAT_NAMES), help="Format of the file.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Seed of a generator and of --models.")
+@click.option("--from-s", "start_s", type=float, help="Keep jobs submitted at this second or later.")
+@click.option("--to-s", "end_s", type=float, help="Keep jobs submitted before this second.")
+@click.option("--skip-bad", is_flag=True, help="Leave wrong rows out and count them.")
+@click.option("--min-duration-s", type=float, default=0.0, help="Raise shorter durations to this.")
+@click.option("--models", help="Draw missing models from a mix like resnet50=0.7,bert-large=0.3.")
+@click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON.")
+@click.option("--to", "target", type=click.Choice(["csv"]), help="Print the jobs instead of the summary.")
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="Write the jobs here; needs --to.")
+def command(
+    spec: str,
+    trace_format: str | None,
+    seed: int,
+    start_s: float | None,
+    end_s: float | None,
+    skip_bad: bool,
+    min_duration_s: float,
+    models: str | None,
+    as_json: bool,
+    target: str | None,
+    output: Path | None,
+) -> None:
+    """Show, convert or generate a workload trace.
+
+    SPEC is a trace file, or NAME[:knob=value,...] of a generated workload.
+    """
+    if output is not None and target is None:
+        raise click.UsageError("-o needs --to csv")
+    if as_json and target is not None:
+        raise click.UsageError("--json and --to exclude each other")
+    try:
+        workload = load_trace(
+            spec,
+            seed=seed,
+            trace_format=trace_format,
+            skip_bad=skip_bad,
+            min_duration_s=min_duration_s,
+            start_s=start_s,
+            end_s=end_s,
+        )
+    except RowError as error:
+        clamp = "; --min-duration-s raises short durations" if error.reason == "duration_s is 0" else ""
+        raise InputError(f"{error} (--skip-bad leaves such rows out{clamp})") from error
+    if models is not None:
+        workload = replace(workload, jobs=assign_models(workload.jobs, models, seed))
+    if target is not None:
+        _convert(workload, output)
+    else:
+        _show(summarize(workload), as_json)
+
+
+def _convert(workload: Workload, output: Path | None) -> None:
+    """Write the jobs to a file or standard output; what was left out goes to standard error."""
+    if output is None:
+        with _standard_output():
+            common_csv.write(workload.jobs, sys.stdout)
+    else:
+        write_workload(workload.jobs, output)
+    if note := _changes(workload.dropped, workload.clamped):
+        click.echo(f"dally: {note}", err=True)
+
+
+@contextmanager
+def _standard_output() -> Iterator[None]:
+    """Turn a failed write into an InputError; a closed pipe is left to click, which ends quietly."""
+    try:
+        yield
+        sys.stdout.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise InputError(f"cannot write to standard output: {error.strerror}") from error
+
+
+def _show(summary: TraceSummary, as_json: bool) -> None:
+    """Print a summary."""
+    if as_json:
+        text = json.dumps(summary.as_dict(), indent=2)
+        with _standard_output():
+            click.echo(text)
+        return
+    console = Console(file=sys.stdout, highlight=False)
+    with _standard_output():
+        console.print(_figures(summary), _sizes(summary))
+
+
+def _figures(summary: TraceSummary) -> Table:
+    """The table of single figures."""
+    table = Table(show_header=False)
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, value in _lines(summary):
+        table.add_row(name, Text(value))
+    return table
+
+
+def _lines(summary: TraceSummary) -> Iterator[tuple[str, str]]:
+    """The single figures as (name, text)."""
+    times_s = summary.duration_percentiles_s
+    yield "source", f"{summary.source} ({summary.format})"
+    if summary.seed is not None:
+        yield "seed", str(summary.seed)
+    yield "starts at", summary.origin
+    yield "jobs", f"{summary.jobs:,}"
+    yield "submitted over", _duration(summary.span_s)
+    yield "GPU-hours", f"{summary.gpu_hours:,.0f}"
+    yield "duration mean", _duration(summary.mean_duration_s)
+    for at, name in ((0, "min"), (50, "median"), (90, "p90"), (95, "p95"), (99, "p99"), (100, "max")):
+        yield f"duration {name}", _duration(times_s[at])
+    if summary.mean_gap_s is not None:
+        yield "gap mean", _duration(summary.mean_gap_s)
+    if summary.gap_cv is not None:
+        yield "gap CV", f"{summary.gap_cv:.2f}"
+    yield "users", f"{summary.users:,}" if summary.users else "not known"
+    yield "models", _counts(summary.models)
+    yield "statuses", _counts(summary.statuses)
+    if summary.outside:
+        yield "outside the slice", f"{summary.outside:,}"
+    if note := _changes(summary.dropped, summary.clamped):
+        yield "changed", note
+
+
+def _sizes(summary: TraceSummary) -> Table:
+    """The table of GPU counts; many distinct ones are put together up to each power of two."""
+    table = Table("GPUs", *("jobs", "jobs %", "GPU-hours", "GPU-hours %"))
+    for column in table.columns:
+        column.justify = "right"
+    rows: dict[str, tuple[int, float]] = {}
+    for gpus, jobs in summary.gpus.items():
+        label = str(gpus) if len(summary.gpus) <= _MOST_SIZES else _octave(gpus)
+        count, hours = rows.get(label, (0, 0.0))
+        rows[label] = (count + jobs, hours + summary.gpu_hours_by_gpus[gpus])
+    for label, (count, hours) in rows.items():
+        shares = (count / summary.jobs, hours / summary.gpu_hours)
+        table.add_row(label, f"{count:,}", f"{shares[0]:.1%}", f"{hours:,.0f}", f"{shares[1]:.1%}")
+    return table
+
+
+def _octave(gpus: int) -> str:
+    """The range of GPU counts that ends at the next power of two."""
+    high = 1 << (gpus - 1).bit_length()
+    low = high // 2 + 1
+    return str(high) if low >= high else f"{low}-{high}"
+
+
+def _counts(counts: Mapping[str, int]) -> str:
+    """Names with their counts in one line, the first dozen."""
+    shown = [f"{name or 'not known'} {count:,}" for name, count in list(counts.items())[:12]]
+    rest = len(counts) - len(shown)
+    return ", ".join(shown) + (f", and {rest} more" if rest else "")
+
+
+def _changes(dropped: Mapping[str, int], clamped: int) -> str:
+    """What was left out or changed, in one line; empty if nothing."""
+    parts = [f"left out {count:,}: {reason}" for reason, count in dropped.items()]
+    return "; ".join(parts + ([f"{clamped:,} durations raised to the least one"] if clamped else []))
+
+
+def _duration(time_s: float) -> str:
+    """Seconds, and the same in a readable unit."""
+    for unit, length_s in (("days", 86400.0), ("h", 3600.0), ("min", 60.0)):
+        if time_s >= length_s:
+            return f"{time_s:,.0f} s ({time_s / length_s:.1f} {unit})"
+    return f"{time_s:.3g} s"

@@ -1,0 +1,106 @@
+"""The common CSV: the one format that Dally reads and writes without loss."""
+
+import csv
+from collections.abc import Callable, Mapping, Sequence
+from operator import itemgetter
+from typing import Any, TextIO
+
+from dally.job import Job, JobKind
+from dally.traces.intake import Intake
+from dally.traces.rows import Draft, RowError, check_width, number, time_limit, whole
+from dally.traces.tables import check_header, csv_rows
+
+BASE_COLUMNS = ("job_id", "submit_s", "gpus", "duration_s", "user", "group", "model", "status")
+REQUIRED_COLUMNS = BASE_COLUMNS[:4]
+
+
+def matches(first_line: str) -> bool:
+    """Whether a file's first line names one of this format's required columns."""
+    return not set(REQUIRED_COLUMNS).isdisjoint(first_line.split(","))
+
+
+def read(text: str, intake: Intake) -> None:
+    """Read the common CSV; columns may come in any order, and all but the first four may be absent.
+
+    Raises:
+        InputError: The header or a row is wrong.
+    """
+    rows = csv_rows(intake.source, text)
+    _, header = next(rows)
+    check_header(intake.source, header, REQUIRED_COLUMNS, (*BASE_COLUMNS, *_EXTRA_COLUMNS))
+    intake.collect(rows, _builder(header))
+
+
+def write(jobs: Sequence[Job], stream: TextIO) -> None:
+    """Write jobs as the common CSV, row by row.
+
+    Columns beyond the base ones are written only if some job needs them. Whole numbers are written without a
+    fraction, others in the shortest form that reads back as the same float.
+
+    Args:
+        jobs: The jobs, in the order to write.
+        stream: Text stream opened with `newline=""`.
+    """
+    columns = BASE_COLUMNS + tuple(
+        name
+        for name in _EXTRA_COLUMNS
+        if any(getattr(job, name) != Draft._field_defaults[name] for job in jobs)
+    )
+    table = csv.writer(stream, lineterminator="\n")
+    quoted = csv.writer(stream, lineterminator="\n", quoting=csv.QUOTE_ALL)
+    table.writerow(columns)
+    for job in jobs:
+        row = [_text(getattr(job, name)) for name in columns]
+        # Python before 3.13 leaves a lone carriage return unquoted, and would read it as the row's end.
+        (quoted if any("\r" in text for text in row) else table).writerow(row)
+
+
+def _text(value: object) -> str:
+    """A field as written: whole floats without a fraction, None as nothing."""
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    return "" if value is None else str(value)
+
+
+def _builder(header: list[str]) -> Callable[[list[str]], Draft]:
+    """The function that makes a draft of a row under this header."""
+    width = len(header)
+    base = itemgetter(*(header.index(name) if name in header else width for name in BASE_COLUMNS))
+    extras = [(name, header.index(name), parse) for name, parse in _EXTRA_COLUMNS.items() if name in header]
+
+    def build(fields: list[str]) -> Draft:
+        check_width(fields, width)
+        fields.append("")  # where an absent column is looked up
+        job_id, submit, gpus, duration, user, group, model, status = base(fields)
+        draft = Draft(
+            job_id,
+            number(submit, "submit_s"),
+            whole(gpus, "gpus"),
+            number(duration, "duration_s"),
+            user,
+            group,
+            model,
+            status,
+        )
+        return draft._replace(**{name: parse(fields[at]) for name, at, parse in extras}) if extras else draft
+
+    return build
+
+
+def _kind(text: str) -> JobKind:
+    """The kind named in a field; rigid if empty."""
+    try:
+        return JobKind(text or "rigid")
+    except ValueError:
+        valid = ", ".join(JobKind)
+        raise RowError("unknown kind", f"kind is {text!r}, must be one of {valid}") from None
+
+
+_EXTRA_COLUMNS: Mapping[str, Callable[[str], Any]] = {
+    "gpu_type": lambda text: text or None,
+    "kind": _kind,
+    "min_gpus": lambda text: whole(text, "min_gpus") if text else None,
+    "max_gpus": lambda text: whole(text, "max_gpus") if text else None,
+    "max_copies": lambda text: whole(text, "max_copies") if text else 1,
+    "time_limit_s": time_limit,
+}

@@ -1,0 +1,48 @@
+"""SenseTime Helios as published: HeliosData's `cluster_log.csv`."""
+
+from collections.abc import Callable
+
+from dally.traces.intake import Intake
+from dally.traces.rows import Draft, Omission, check_width, number, timestamp_s, whole
+from dally.traces.tables import check_header, csv_rows
+
+COLUMNS = ("job_id", "user", "vc", "gpu_num", "state", "submit_time", "duration")
+
+
+def matches(first_line: str) -> bool:
+    """Whether a file's first line is Helios's header."""
+    return {"gpu_num", "submit_time"} <= set(first_line.split(","))
+
+
+def read(text: str, intake: Intake) -> None:
+    """Read Helios's job log; `vc` becomes the group, jobs without GPUs are left out.
+
+    Raises:
+        InputError: The header or a row is wrong.
+    """
+    rows = csv_rows(intake.source, text)
+    _, header = next(rows)
+    check_header(intake.source, header, COLUMNS)
+    intake.collect(rows, _builder(header))
+
+
+def _builder(header: list[str]) -> Callable[[list[str]], Draft | Omission]:
+    """The function that makes a draft of a row under this header."""
+
+    def build(fields: list[str]) -> Draft | Omission:
+        check_width(fields, len(header))
+        row = dict(zip(header, fields, strict=True))
+        gpus = whole(row["gpu_num"], "gpu_num")
+        if gpus == 0:
+            return Omission.NO_GPU
+        return Draft(
+            row["job_id"],
+            timestamp_s(row["submit_time"], "submit_time"),
+            gpus,
+            number(row["duration"], "duration"),
+            row["user"],
+            row["vc"],
+            status=row["state"],
+        )
+
+    return build

@@ -1,0 +1,120 @@
+"""Synthetic workloads: log-normal durations, a mix of GPU counts, and arrivals from all-at-once to bursty."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from itertools import accumulate
+from random import Random
+from statistics import NormalDist
+
+from dally.errors import InputError
+from dally.job import Job
+
+_NORMAL = NormalDist()
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """The distributions of a synthetic workload.
+
+    Attributes:
+        gpus: Pairs of GPU count and weight.
+        mu: Mean of the natural logarithm of the duration in seconds.
+        sigma: Standard deviation of that logarithm.
+        max_s: Longest duration, seconds; longer draws become this.
+        gap_s: Mean time between submissions, seconds; 0 submits all jobs at once.
+        cv: Coefficient of variation of that time; 1 is Poisson, more is bursty.
+        jobs: Number of jobs.
+        load: GPU time asked for / GPU time the cluster has until the last submission; None leaves `gap_s`.
+        cluster_gpus: The cluster's GPUs, for `load`.
+        fits: (mu, sigma) of jobs with this many GPUs, instead of the general ones.
+    """
+
+    gpus: tuple[tuple[int, float], ...]
+    mu: float
+    sigma: float
+    max_s: float
+    gap_s: float = 0.0
+    cv: float = 1.0
+    jobs: int = 1000
+    load: float | None = None
+    cluster_gpus: int | None = None
+    fits: Mapping[int, tuple[float, float]] = field(default_factory=dict)
+
+
+def synthesize(name: str, shape: Shape, seed: int) -> list[Job]:
+    """Draw a workload; job i is the same however many jobs follow it, unless `load` sets the pace.
+
+    Args:
+        name: Prefix of the job ids and of the random streams.
+        shape: The distributions.
+        seed: Seed; each of sizes, durations and gaps has its own stream.
+
+    Raises:
+        InputError: `load` is given without `cluster_gpus` or for jobs submitted at once, or the reverse.
+    """
+    _check_load(shape)
+    sizes = _draw_sizes(shape, Random(f"{seed}:{name}:gpus"))
+    durations_s = _draw_durations(shape, sizes, Random(f"{seed}:{name}:durations"))
+    gaps_s = _draw_gaps(shape, Random(f"{seed}:{name}:gaps"))
+    if shape.load is not None and shape.cluster_gpus is not None:
+        work = sum(size * duration_s for size, duration_s in zip(sizes, durations_s, strict=True))
+        scale = work / (shape.load * shape.cluster_gpus * sum(gaps_s))
+        gaps_s = [gap_s * scale for gap_s in gaps_s]
+    return [
+        Job(job_id(name, at), round(submit_s), size, duration_s)
+        for at, (submit_s, size, duration_s) in enumerate(
+            zip(accumulate(gaps_s), sizes, durations_s, strict=True)
+        )
+    ]
+
+
+def job_id(name: str, at: int) -> str:
+    """The id of a generated workload's job number `at`; ids sort like the numbers."""
+    return f"{name}-{at:06d}"
+
+
+def exponential(rng: Random, mean: float) -> float:
+    """A draw from the exponential distribution, by `random()` alone, which Python keeps stable."""
+    return -mean * math.log(1.0 - rng.random())
+
+
+def _check_load(shape: Shape) -> None:
+    """Raise InputError unless load and cluster_gpus are both given, with gaps to scale, or neither."""
+    if (shape.load is None) != (shape.cluster_gpus is None):
+        raise InputError("load and cluster_gpus go together: the load is a share of the cluster's GPU time")
+    if shape.load is not None and (shape.gap_s == 0 or shape.jobs < 2):
+        raise InputError("load needs at least 2 jobs and gaps between submissions")
+
+
+def _draw_sizes(shape: Shape, rng: Random) -> list[int]:
+    """GPU counts of the jobs."""
+    counts = [count for count, _ in shape.gpus]
+    return rng.choices(counts, [weight for _, weight in shape.gpus], k=shape.jobs)
+
+
+def _draw_durations(shape: Shape, sizes: list[int], rng: Random) -> list[int]:
+    """Log-normal durations, whole seconds of at least 1."""
+    durations_s = []
+    for size in sizes:
+        mu, sigma = shape.fits.get(size, (shape.mu, shape.sigma))
+        exponent = mu + sigma * _NORMAL.inv_cdf(max(rng.random(), 2.0**-53))
+        durations_s.append(max(1, round(min(shape.max_s, math.exp(min(exponent, 700.0))))))
+    return durations_s
+
+
+def _draw_gaps(shape: Shape, rng: Random) -> list[float]:
+    """Times since the previous submission, seconds; the first is 0.
+
+    Hyper-exponential with two balanced phases, which meets mean and CV at usable sample sizes, where a
+    log-normal of the same CV needs millions of jobs: the short phase has probability
+    p = (1 + sqrt((c2 - 1) / (c2 + 1))) / 2 for c2 = cv**2, and both contribute half of the mean
+    (Allen, Probability, Statistics and Queueing Theory).
+    """
+    square = shape.cv**2
+    short = (1.0 + math.sqrt((square - 1.0) / (square + 1.0))) / 2.0
+    gaps_s = [0.0]
+    for _ in range(shape.jobs - 1):
+        phase = short if rng.random() < short else 1.0 - short
+        gaps_s.append(exponential(rng, shape.gap_s / (2.0 * phase)))
+    return gaps_s

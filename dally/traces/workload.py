@@ -1,0 +1,77 @@
+"""A workload: the jobs of a run, and what is needed to say where they came from."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from operator import attrgetter
+
+from dally.errors import InputError
+from dally.job import Job
+
+_VALUES = attrgetter(*(known.name for known in fields(Job)))
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """Jobs sorted by submission, ties in the order of their source; the first is submitted at 0.
+
+    Attributes:
+        jobs: The jobs.
+        source: The file's path or the generator's specification, as given.
+        format: Name of the file's format, or `generated`.
+        sha256: Hex digest of the file as stored; for a generated workload, of its common CSV.
+        origin: The moment that became 0: a date (UTC where the source names no zone), or seconds on the
+            source's own clock like `4062780 s`.
+        dropped: Rows left out of the whole file, by reason.
+        clamped: Jobs of the whole file whose duration was raised to the least one allowed.
+        outside: Jobs left out because they were submitted outside the slice asked for.
+        seed: Seed of the generator; None for a file.
+    """
+
+    jobs: tuple[Job, ...]
+    source: str
+    format: str
+    sha256: str
+    origin: str = "0 s"
+    dropped: Mapping[str, int] = field(default_factory=dict)
+    clamped: int = 0
+    outside: int = 0
+    seed: int | None = None
+
+
+def window(jobs: Sequence[Job], start_s: float | None, end_s: float | None, zero_s: float = 0.0) -> list[Job]:
+    """The jobs submitted in a span of time, sorted by submission, ties in the order given.
+
+    Args:
+        jobs: Jobs in any order, at least one.
+        start_s: First moment of the span, seconds after `zero_s`; None for no bound.
+        end_s: First moment after the span, seconds after `zero_s`; None for no bound.
+        zero_s: Where the span's clock starts, on the jobs' clock, seconds.
+
+    Raises:
+        InputError: The span is empty, or holds no job.
+    """
+    start_s = float("-inf") if start_s is None else start_s
+    end_s = float("inf") if end_s is None else end_s
+    if not start_s < end_s:
+        raise InputError(f"the slice from {start_s:.15g} s to {end_s:.15g} s is empty")
+    inside = [job for job in jobs if start_s <= job.submit_s - zero_s < end_s]
+    if not inside:
+        last_s = max(job.submit_s for job in jobs) - zero_s
+        span = f"from {start_s:.15g} s to {end_s:.15g} s"
+        raise InputError(f"no job was submitted {span}; the last one is at {last_s:.15g} s")
+    inside.sort(key=lambda job: job.submit_s)
+    return inside
+
+
+def rebase(jobs: Sequence[Job]) -> tuple[Job, ...]:
+    """Sorted jobs with all submission times shifted so that the first is 0."""
+    first_s = jobs[0].submit_s
+    if first_s == 0:
+        return tuple(jobs)
+    return tuple(_shifted(job, first_s) for job in jobs)
+
+
+def _shifted(job: Job, by_s: float) -> Job:
+    """The job submitted earlier; three times as fast as `replace`, which counts for 100,000 jobs."""
+    job_id, submit_s, *rest = _VALUES(job)
+    return Job(job_id, submit_s - by_s, *rest)

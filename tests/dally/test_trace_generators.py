@@ -1,0 +1,143 @@
+import math
+from collections import Counter
+from itertools import pairwise
+from statistics import fmean, pstdev
+
+import pytest
+
+from dally.errors import InputError
+from dally.traces import GENERATORS, Workload, load_trace, summarize
+from dally.traces.generators import generate
+from dally.traces.summary import percentile
+
+
+def gaps_s(workload: Workload) -> list[float]:
+    times = [job.submit_s for job in workload.jobs]
+    return [later - earlier for earlier, later in pairwise(times)]
+
+
+@pytest.mark.parametrize("name", GENERATORS)
+def test_the_same_seed_gives_the_same_bytes_and_another_seed_others(name: str) -> None:
+    assert load_trace(name, seed=7).sha256 == load_trace(name, seed=7).sha256
+    assert load_trace(name, seed=7).sha256 != load_trace(name, seed=8).sha256
+
+
+def test_seeded_output_does_not_change_between_versions() -> None:
+    jobs = load_trace("bursty:jobs=4", seed=1).jobs
+    assert [(job.job_id, job.submit_s, job.gpus, job.duration_s) for job in jobs] == [
+        ("bursty-000000", 0, 8, 2143),
+        ("bursty-000001", 34, 8, 2142),
+        ("bursty-000002", 183, 4, 2238),
+        ("bursty-000003", 397, 1, 4945),
+    ]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_author_batch_has_the_published_counts_and_gpu_hours(seed: int) -> None:
+    jobs = load_trace("author-batch", seed=seed).jobs
+    assert {job.submit_s for job in jobs} == {0}
+    assert Counter(job.gpus for job in jobs) == {
+        1: 270, 2: 13, 4: 52, 8: 109, 16: 42, 32: 11, 40: 1, 48: 1, 56: 1
+    }  # fmt: skip
+    assert Counter(job.model for job in jobs) == {
+        "mobilenetv3": 125, "bert-large": 125, "resnet50": 125, "alexnet": 53, "resnet18": 38, "vgg11": 34
+    }  # fmt: skip
+    assert sum(job.gpus * job.duration_s for job in jobs) / 3600 == pytest.approx(13_054, rel=1e-3)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_author_batch_durations_have_the_published_percentiles(seed: int) -> None:
+    durations_s = sorted(job.duration_s for job in load_trace("author-batch", seed=seed).jobs)
+    assert percentile(durations_s, 50) == pytest.approx(14_400, rel=0.15)
+    assert percentile(durations_s, 95) == pytest.approx(203_000, rel=0.2)
+    assert durations_s[-1] <= 762_000
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_author_poisson_has_the_published_counts_gap_and_gpu_hours(seed: int) -> None:
+    workload = load_trace("author-poisson", seed=seed)
+    assert Counter(job.gpus for job in workload.jobs) == {
+        2: 41, 4: 96, 8: 191, 16: 56, 32: 23, 40: 2, 48: 1, 56: 1
+    }  # fmt: skip
+    assert Counter(job.model for job in workload.jobs) == {
+        "mobilenetv3": 125, "bert-large": 125, "resnet50": 125, "alexnet": 29, "vgg11": 4, "resnet18": 3
+    }  # fmt: skip
+    assert summarize(workload).gpu_hours == pytest.approx(13_413, rel=1e-3)
+    assert fmean(gaps_s(workload)) == pytest.approx(1453, abs=0.1)
+    assert summarize(workload).gap_cv == pytest.approx(1, abs=0.2)
+
+
+@pytest.mark.parametrize(
+    ("name", "mu", "sigma", "gap_s", "cv", "one_gpu"),
+    [
+        ("philly-like", 7.15, 2.44, 64, 2.7, 0.87),
+        ("venus-like", 5.95, 2.85, 162, 3.9, 0.55),
+        ("lingjun-like", 6.12, 2.83, 551, 4.1, 0.093),
+        ("poisson", 8.2, 1.5, 600, 1.0, 0.5),
+    ],
+)
+def test_a_fitted_workload_has_the_published_statistics(
+    name: str, mu: float, sigma: float, gap_s: float, cv: float, one_gpu: float
+) -> None:
+    workload = load_trace(f"{name}:jobs=50000,max_s=1e12", seed=1)
+    logs = [math.log(job.duration_s) for job in workload.jobs]
+    gaps = gaps_s(workload)
+    assert fmean(logs) == pytest.approx(mu, abs=0.06)
+    assert pstdev(logs) == pytest.approx(sigma, rel=0.03)
+    assert fmean(gaps) == pytest.approx(gap_s, rel=0.06)
+    assert pstdev(gaps) / fmean(gaps) == pytest.approx(cv, rel=0.08)
+    assert sum(job.gpus == 1 for job in workload.jobs) / 50_000 == pytest.approx(one_gpu, abs=0.01)
+
+
+def test_eight_gpu_jobs_of_philly_follow_their_own_fit() -> None:
+    logs = [
+        math.log(job.duration_s)
+        for job in load_trace("philly-like:jobs=100000,max_s=1e12").jobs
+        if job.gpus == 8
+    ]
+    assert fmean(logs) == pytest.approx(9.01, abs=0.15)
+    assert pstdev(logs) == pytest.approx(3.04, rel=0.05)
+
+
+def test_a_longer_workload_begins_with_the_shorter_one() -> None:
+    assert generate("venus-like:jobs=200", 3)[:100] == generate("venus-like:jobs=100", 3)
+
+
+def test_the_load_knob_sets_the_offered_load() -> None:
+    workload = load_trace("philly-like:jobs=2000,load=0.8,cluster_gpus=256", seed=3)
+    work = sum(job.gpus * job.duration_s for job in workload.jobs)
+    assert work / (256 * workload.jobs[-1].submit_s) == pytest.approx(0.8, rel=1e-3)
+
+
+def test_knobs_replace_the_defaults() -> None:
+    jobs = load_trace("batch:jobs=300,gpus=2:1/8:3,mu=5,sigma=0,max_s=100").jobs
+    assert {job.duration_s for job in jobs} == {100}
+    assert {job.submit_s for job in jobs} == {0}
+    assert sum(job.gpus == 8 for job in jobs) / 300 == pytest.approx(0.75, abs=0.08)
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ("philly-lik", "no trace file 'philly-lik', and no generator of that name; generators: author-batch"),
+        ("batch:size=3", "unknown knob 'size'; knobs: jobs, gpus, mu, sigma, max_s"),
+        ("author-batch:jobs=3", "unknown knob 'jobs'; knobs: none"),
+        ("batch:jobs", "'jobs' is no knob, must be like jobs=100"),
+        ("batch:", "'' is no knob"),
+        ("batch:jobs=1,jobs=2", "knob jobs is given twice"),
+        ("batch:jobs=0", "jobs is '0', must be a number from 1 to"),
+        ("batch:jobs=1.5", "jobs is '1.5', must be a whole number"),
+        ("batch:mu=nan", "mu is 'nan', must be a number from -20 to 50"),
+        ("batch:max_s=inf", "max_s is 'inf', must be a number at least 1"),
+        ("bursty:cv=0.5", "cv is '0.5', must be a number from 1 to 100"),
+        ("batch:gpus=8:x", "gpus is 'x', must be a number"),
+        ("batch:gpus=8/8", "gpus: 8 GPUs are given twice"),
+        ("poisson:load=0.5", "load and cluster_gpus go together"),
+        ("poisson:load=0.5,cluster_gpus=8,gap_s=3", "load and gap_s exclude each other"),
+        ("poisson:load=0.5,cluster_gpus=8,jobs=1", "load needs at least 2 jobs"),
+    ],
+)
+def test_a_wrong_specification_is_an_error_that_lists_what_is_valid(spec: str, message: str) -> None:
+    with pytest.raises(InputError) as caught:
+        load_trace(spec)
+    assert message in str(caught.value)

@@ -139,7 +139,15 @@ class Compute:
 
 @dataclass(frozen=True, slots=True)
 class PointShape:
-    """How the GPUs of a measurement were spread: equally over machines, in `racks` racks (None: unknown)."""
+    """How the GPUs of a measurement were spread: equally over machines.
+
+    Attributes:
+        nodes: Machines.
+        gpus_per_node: GPUs on each.
+        rank_order: `blocked` where neighbours in the ring fill one machine after another, as gangs are
+            started; another word where not; None if unknown, then it counts as blocked.
+        racks: Racks the machines are in; None if unknown.
+    """
 
     nodes: int
     gpus_per_node: int

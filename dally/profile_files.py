@@ -11,7 +11,7 @@ from types import NoneType, UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
 from dally.errors import InputError
-from dally.profile import Mode, Profile
+from dally.profile import SCHEMA, Mode, Profile
 
 _LARGEST = 1e300
 _NAMES = {int: "a whole number of 0 or more", float: "a number of 0 or more", str: "a string"}
@@ -119,8 +119,10 @@ def parse_profile(text: str, source: str) -> Profile:
     """
     try:
         data = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InputError(f"{source}: not complete JSON: {error}") from error
+    if isinstance(data, dict) and data.get("schema", SCHEMA) != SCHEMA:
+        raise InputError(f"{source}: schema is {_shown(data['schema'])}, this version reads {SCHEMA}")
     try:
         profile = _decode(Profile, data, "")
     except InputError as error:

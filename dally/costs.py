@@ -78,6 +78,15 @@ class CostModel:
             self._costs[key] = self._compare(job, shape)
         return self._costs[key]
 
+    def report(self) -> dict[str, object]:
+        """What the predictions rest on: the profiles' modes, models without a profile, notes of the predictor."""
+        return {
+            "modes": list(self.profiles.modes) if self.profiles else [],
+            "models_without_profile": sorted({model for model, _ in self._unknown}),
+            "extrapolated_shapes": sum(cost.extrapolated for cost in self._costs.values()),
+            "shapes": len(self._costs),
+        }
+
     def restart_s(self, job: Job) -> float:
         """Seconds that a checkpoint and restart of the job cost."""
         profile = self._profile(job.model, job.gpu_type or "")

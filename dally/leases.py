@@ -41,7 +41,7 @@ class LeaseBook:
         just_ended = self._wanted and end > self._settled_s
         if end < now and not just_ended:
             end = self._next_end(end, now, strictly=False)
-        return max(job.since_s, end - self.lease_s)
+        return end - self.lease_s
 
     def expired(self, now: float) -> list[JobState]:
         """Jobs whose lease has ended, while somebody was waiting, since the last settled moment."""

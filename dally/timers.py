@@ -55,36 +55,43 @@ class TunedTimers:
         self.lease_s = lease_s
         self.horizon = horizon
         self._histories: dict[tuple[int, int], deque[tuple[float, float]]] = {}
-        self._tuned: dict[tuple[int, int], float] = {}
+        self._tuned: dict[tuple[int, int], tuple[float, float]] = {}
 
     def record(self, level: int, gpus: int, waited_s: float, now: float) -> None:
         """A gang of `gpus` was placed at `level` after `waited_s` seconds."""
         waited = waited_s / self.lease_s
         if waited < 1 or level >= self.levels:
             return
-        self._histories.setdefault((level, gpus), deque()).append((now, waited))
+        history = self._histories.setdefault((level, gpus), deque())
+        history.append((now, waited))
+        while history[0][0] < self._oldest_s(now):
+            history.popleft()
         self._tuned.pop((level, gpus), None)
 
     def delays_s(self, gpus: int, now: float) -> tuple[float, ...]:
         """One delay per level below the top, seconds."""
         return tuple(self._delay(level, gpus, now) * self.lease_s for level in range(self.levels))
 
-    def _delay(self, level: int, gpus: int, now: float) -> float:
-        """The delay of one level, in leases."""
-        key = level, gpus
-        history = self._histories.get(key)
-        while history and history[0][0] < now - self.horizon * self.lease_s:
-            history.popleft()
-            self._tuned.pop(key, None)
-        if key not in self._tuned:
-            cap = ceil(MACHINE_SHARE_OF_HORIZON * self.horizon) if level == 0 else self.horizon
-            estimate = ceil(estimate_wait([wait for _, wait in history or ()]))
-            self._tuned[key] = min(cap, max(FLOOR_LEASES * (level + 1), estimate))
-        return self._tuned[key]
+    def _oldest_s(self, now: float) -> float:
+        return now - self.horizon * self.lease_s
 
-    def observations(self, level: int, gpus: int) -> int:
+    def _delay(self, level: int, gpus: int, now: float) -> float:
+        """The delay of one level, in leases; remembered until a wait that it rests on is too old."""
+        delay, until_s = self._tuned.get((level, gpus), (0.0, -inf))
+        if now > until_s:
+            history = self._histories.get((level, gpus), ())
+            recent = [(time, wait) for time, wait in history if time >= self._oldest_s(now)]
+            cap = ceil(MACHINE_SHARE_OF_HORIZON * self.horizon) if level == 0 else self.horizon
+            estimate = ceil(estimate_wait([wait for _, wait in recent]))
+            delay = min(cap, max(FLOOR_LEASES * (level + 1), estimate))
+            until_s = recent[0][0] + self.horizon * self.lease_s if recent else inf
+            self._tuned[level, gpus] = delay, until_s
+        return delay
+
+    def observations(self, level: int, gpus: int, now: float) -> int:
         """How many waits the delay of a level rests on."""
-        return len(self._histories.get((level, gpus), ()))
+        history = self._histories.get((level, gpus), ())
+        return sum(time >= self._oldest_s(now) for time, _ in history)
 
     def snapshot(self) -> dict[str, Any]:
         """The histories as plain data."""

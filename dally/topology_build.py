@@ -31,8 +31,8 @@ def build_topology(
     """Build and check a cluster tree.
 
     A tree whose machines are not equally deep gets pass-through domains, so that the levels stay comparable:
-    where a shallow switch or machine hangs on a high one, the levels between bear the high one's name and have
-    no uplink of their own.
+    where a shallow switch or machine hangs on a high one, the levels between have the high one's name and no
+    uplink of their own.
 
     Args:
         name: What to call the cluster.
@@ -46,9 +46,7 @@ def build_topology(
     """
     parents = _checked_parents(attached, switches)
     heights = switch_heights((item.switch for item in attached), parents)
-    for switch in switches:
-        if switch.name not in heights:
-            raise InputError(f"switch {switch.name} has no machines below it")
+    refuse_islands(parents, heights)
     top = max(heights.values())
     names = tuple(levels) if levels is not None else _level_names(top + 1)
     if len(names) != top + 1:
@@ -64,7 +62,7 @@ def _level_names(count: int) -> tuple[str, ...]:
 
 
 def _checked_parents(attached: Sequence[Attached], switches: Sequence[Switch]) -> dict[str, str | None]:
-    """The parent of each switch by name, once all names are known, unique and form one tree."""
+    """The parent of each switch by name, once the machines' names are unique and hang on known switches."""
     if not attached:
         raise InputError("the cluster has no machines")
     parents = _switch_parents(switches)
@@ -75,9 +73,6 @@ def _checked_parents(attached: Sequence[Attached], switches: Sequence[Switch]) -
         seen.add(item.machine.name)
         if item.switch not in parents:
             raise InputError(f"machine {item.machine.name} hangs on unknown switch {item.switch}")
-    roots = sorted(name for name, parent in parents.items() if parent is None)
-    if len(roots) != 1:
-        raise InputError(f"the cluster is not connected: {len(roots)} top switches ({', '.join(roots[:5])})")
     return parents
 
 
@@ -92,6 +87,24 @@ def _switch_parents(switches: Sequence[Switch]) -> dict[str, str | None]:
             raise InputError(f"switch {switch.name} is at the top: it has nothing to link up to")
         parents[switch.name] = switch.parent
     return parents
+
+
+def refuse_islands(parents: Mapping[str, str | None], heights: Mapping[str, int]) -> None:
+    """Check that all switches have machines below them and form one tree.
+
+    Args:
+        parents: The parent of each switch, None for the top one.
+        heights: What `switch_heights` gives for them.
+
+    Raises:
+        InputError: A switch has no machines, or several have no parent.
+    """
+    for name in parents:
+        if name not in heights:
+            raise InputError(f"switch {name} has no machines below it")
+    roots = sorted(name for name, parent in parents.items() if parent is None)
+    if len(roots) != 1:
+        raise InputError(f"the cluster is not connected: {len(roots)} top switches ({', '.join(roots[:5])})")
 
 
 def switch_heights(leaves: Iterable[str], parents: Mapping[str, str | None]) -> dict[str, int]:

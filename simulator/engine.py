@@ -35,11 +35,13 @@ Event = End | Repair | Outage
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a simulation came to; `complete` is False if it was interrupted or jobs could never run."""
+    """What a simulation came to; `moments` counts the points in time at which anything happened.
+
+    `complete` is False if the run was interrupted or jobs could never run; `note` says why."""
 
     records: list[JobRecord]
     end_s: float
-    events: int
+    moments: int
     complete: bool
     note: str
 
@@ -80,7 +82,7 @@ class Engine:
         self._tallies: dict[str, Tally] = {}
         self._records: list[JobRecord] = []
         self._wakeup_s = inf
-        self._events = 0
+        self._moments = 0
 
     def run(self) -> Outcome:
         """Simulate until every job has ended, or nothing more can happen."""
@@ -121,7 +123,7 @@ class Engine:
         if plan.wakeup_s <= now:
             raise AssertionError(f"the policy asked at {now} s to be woken at {plan.wakeup_s} s")
         self._wakeup_s = plan.wakeup_s
-        self._events += 1
+        self._moments += 1
 
     def _happen(self, event: Event, now: float) -> None:
         match event:
@@ -246,4 +248,4 @@ class Engine:
             if job_id in self._state.running:
                 tally.close(job.since_s, job.ready_s, now)
             self._records.append(record(job, tally, now))
-        return Outcome(self._records, now, self._events, complete=not note, note=note)
+        return Outcome(self._records, now, self._moments, complete=not note, note=note)

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from math import ceil, inf
+from math import inf
 from typing import Any, ClassVar
 
 from dally.delay_queue import DelayQueue, Entry, Offers, Rank
@@ -212,26 +212,33 @@ class Round:
         score = job.network_sensitivity(self._now)
         reason = f"lease over; {', '.join(takers)} had a better claim than its score {score:.3f}"
         self._stops.append(Preempt(job.job_id, takers, reason))
+        request = job.job
+        delays_s = self._policy.timers.delays_s(request.gpus, self._now)
+        tier = self._state.best_level(request.gpus, request.gpu_type)
+        self._starts.append(self._wait(job, tier, self._now, delays_s[tier:]))
 
     def _waits(self) -> list[Decision]:
         waits: list[Decision] = []
         for size in self._policy.queue.classes():
             for order in sorted(size.unsaid - self._started):
                 entry = size.entries[order]
-                waits.append(self._wait(entry, size.delays_s, size.top))
+                delays_s = size.delays_s[entry.tier :]
+                waits.append(self._wait(entry.job, entry.tier, entry.origin_s, delays_s))
         return waits
 
-    def _wait(self, entry: Entry, delays_s: tuple[float, ...], top: int) -> Wait:
-        job, tier = entry.job, entry.tier
+    def _wait(self, job: JobState, tier: int, origin_s: float, delays_s: tuple[float, ...]) -> Wait:
+        """The wait of a job that takes `tier` or closer, with the delays of the levels from there up."""
         level = self._state.topology.levels[tier]
-        delay_s = min(delays_s[tier:], default=inf)
+        delay_s = min(delays_s, default=inf)
         reason = f"no {level} has {job.job.gpus} free GPUs"
         if delay_s < inf:
-            learnt = ""
-            if isinstance(self._policy.timers, TunedTimers):
-                learnt = f", tuned from {self._policy.timers.observations(tier, job.job.gpus)} waits"
-            leases = ceil(delay_s / self._policy.knobs.lease_s)
-            reason += f"; declines farther ones until {leases} leases have passed{learnt}"
-        elif tier == top:
+            leases = delay_s / self._policy.knobs.lease_s
+            reason += f"; declines farther ones for {leases:g} leases{self._learnt(job, tier)}"
+        elif not delays_s:
             reason += "; takes any"
-        return Wait(job.job_id, tier, job.origin_s + delay_s, reason)
+        return Wait(job.job_id, tier, origin_s + delay_s, reason)
+
+    def _learnt(self, job: JobState, tier: int) -> str:
+        if not isinstance(self._policy.timers, TunedTimers):
+            return ""
+        return f", tuned from {self._policy.timers.observations(tier, job.job.gpus, self._now)} waits"

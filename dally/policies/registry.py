@@ -1,4 +1,4 @@
-"""The one registry of policies: ours by name, third parties' by entry point, knobs from `NAME:knob=value,...`."""
+"""The one registry of policies: ours by name, others by entry point; knobs from `NAME:knob=value,...`."""
 
 import importlib
 from dataclasses import MISSING, Field, dataclass, fields

@@ -1,0 +1,238 @@
+"""`dally simulate`: run a trace on a cluster under one or more policies, side by side."""
+
+import importlib
+import json
+import os
+import shutil
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from dally.clusters import load_cluster, scaled_links
+from dally.errors import InputError
+from dally.policies.registry import PolicySpec, parse_policy
+from dally.profile_files import load_profiles
+from dally.topology import Topology
+from dally.traces import FORMAT_NAMES, assign_models, load_trace
+from simulator.comparison import as_data, table
+from simulator.failures import random_outages, read_outages
+from simulator.scenario import Run, Scenario, folder_name, simulate, split_by_fit
+
+_MOMENTS_PER_UPDATE = 500
+_FIGURE = "jct.png"
+
+_EPILOG = """\b
+Examples:
+  dally simulate --trace author-batch --cluster author-256 --profiles author \\
+      --policy dally-paper --policy tiresias --policy dally-paper:timers=no-wait --out runs/batch
+  dally simulate --trace jobs.csv.gz --cluster /etc/slurm --model-mix resnet50=0.6,bert-large=0.4 \\
+      --policy dally-paper --policy slurm --out runs/site
+`dally policies` lists the policies and their knobs, `dally trace --help` the generated workloads.
+"""
+
+
+@click.command(epilog=_EPILOG)
+@click.option("--trace", required=True, help="Trace file, or a generated workload: NAME[:knob=value,...].")
+@click.option("--cluster", required=True, help="Cluster file, folder of Slurm's files, or a shipped cluster.")
+@click.option("--policy", "policies", multiple=True, required=True, help="NAME[:knob=value,...]; repeat it.")
+@click.option(
+    "--profiles", help="Folder of profiles, or a shipped set; without, no model is network-sensitive."
+)
+@click.option("--model-mix", help="Models for jobs that name none, like resnet50=0.6,bert-large=0.4.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Of generators, model mix and failures.")
+@click.option(
+    "--out", type=click.Path(path_type=Path), required=True, help="Folder to write; must not exist."
+)
+@click.option(
+    "--congestion", type=float, default=1.0, help="Factor on the bandwidth of rack and network links."
+)
+@click.option("--failures", type=click.Path(path_type=Path), help="CSV of machine,down_s,up_s.")
+@click.option("--mtbf-h", type=float, help="Mean hours between failures of a machine, instead of a file.")
+@click.option(
+    "--repair-h", type=float, default=4.0, show_default=True, help="Hours to repair, with --mtbf-h."
+)
+@click.option(
+    "--checkpoint-s", type=float, default=1800.0, show_default=True, help="Work between checkpoints."
+)
+@click.option("--format", "trace_format", type=click.Choice(FORMAT_NAMES), help="Format of the trace file.")
+@click.option("--from-s", "start_s", type=float, help="Keep jobs submitted at this second or later.")
+@click.option("--to-s", "end_s", type=float, help="Keep jobs submitted before this second.")
+@click.option("--min-duration-s", type=float, default=0.0, help="Raise shorter durations to this.")
+@click.option(
+    "--skip-bad", is_flag=True, help="Leave out and count wrong rows and jobs larger than the cluster."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the summaries as JSON.")
+def command(policies: tuple[str, ...], out: Path, seed: int, as_json: bool, **options: Any) -> None:
+    """Simulate a workload on a cluster under one or more policies and compare them.
+
+    Writes a run folder for each policy (jobs.csv, events.jsonl, run.json), comparison.json and a figure.
+    Interrupted, it keeps what it has, marked incomplete.
+    """
+    if out.exists():
+        raise InputError(f"--out {out} exists already; name a folder that does not")
+    specs = [parse_policy(spec) for spec in dict.fromkeys(policies)]
+    scenario = _scenario(seed, **options)
+    console = Console(stderr=True)
+    with _finished_whole(out) as folder, _interruptible() as stop:
+        runs = _run_all(scenario, specs, folder, stop, console)
+        (folder / "comparison.json").write_text(json.dumps(as_data(runs), indent=2) + "\n", encoding="utf-8")
+        figure = _draw(runs, folder / _FIGURE)
+    _report(runs, scenario, out, figure, as_json)
+
+
+def _scenario(
+    seed: int,
+    trace: str,
+    cluster: str,
+    profiles: str | None,
+    model_mix: str | None,
+    congestion: float,
+    failures: Path | None,
+    mtbf_h: float | None,
+    repair_h: float,
+    checkpoint_s: float,
+    skip_bad: bool,
+    **slicing: Any,
+) -> Scenario:
+    """Read and check all inputs before anything is written."""
+    topology = _congested(load_cluster(cluster), congestion)
+    workload = load_trace(trace, seed=seed, skip_bad=skip_bad, **slicing)
+    jobs = workload.jobs if model_mix is None else assign_models(workload.jobs, model_mix, seed)
+    fitting, too_large = split_by_fit(jobs, topology, skip_bad)
+    if checkpoint_s <= 0:
+        raise InputError(f"--checkpoint-s is {checkpoint_s:g}, must be positive")
+    if failures and mtbf_h:
+        raise InputError("--failures and --mtbf-h exclude each other")
+    outages = read_outages(failures, topology) if failures else []
+    if mtbf_h is not None:
+        next(random_outages(topology, mtbf_h * 3600, repair_h * 3600, seed))
+    return Scenario(
+        topology=topology,
+        profiles=load_profiles(profiles) if profiles else None,
+        jobs=tuple(fitting),
+        too_large=tuple(too_large),
+        outages=lambda: random_outages(topology, mtbf_h * 3600, repair_h * 3600, seed) if mtbf_h else outages,
+        checkpoint_s=checkpoint_s,
+        facts={
+            "seed": seed,
+            "trace": {
+                "source": workload.source,
+                "format": workload.format,
+                "sha256": workload.sha256,
+                "origin": workload.origin,
+                "dropped": dict(workload.dropped),
+                "clamped": workload.clamped,
+                "too_large": len(too_large),
+            },
+            "cluster_source": cluster,
+            "congestion": congestion,
+            "profiles": profiles,
+            "model_mix": model_mix,
+            "failures": {"file": str(failures) if failures else None, "mtbf_h": mtbf_h, "repair_h": repair_h},
+        },
+    )
+
+
+def _congested(topology: Topology, factor: float) -> Topology:
+    if not 0 < factor < float("inf"):
+        raise InputError(f"--congestion is {factor:g}, must be a positive number")
+    return topology if factor == 1 else scaled_links(topology, factor)
+
+
+@contextmanager
+def _finished_whole(out: Path) -> Iterator[Path]:
+    """A folder that gets its name only once everything in it is written."""
+    partial = out.with_name(f".{out.name}.{os.getpid()}.partial")
+    try:
+        partial.mkdir(parents=True)
+    except OSError as error:
+        raise InputError(f"cannot write --out {out}: {error.strerror}") from error
+    try:
+        yield partial
+        partial.rename(out)
+    except BaseException:
+        shutil.rmtree(partial, ignore_errors=True)
+        raise
+
+
+@contextmanager
+def _interruptible() -> Iterator[Callable[[], bool]]:
+    """Let SIGINT and SIGTERM end the simulation at its next moment instead of tearing it apart."""
+    asked: list[int] = []
+
+    def ask(number: int, frame: FrameType | None) -> None:
+        asked.append(number)
+
+    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield lambda: bool(asked)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _run_all(
+    scenario: Scenario, specs: Sequence[PolicySpec], folder: Path, stop: Callable[[], bool], console: Console
+) -> list[Run]:
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    runs: list[Run] = []
+    with Progress(*columns, console=console, transient=True) as progress:
+        for spec in specs:
+            task = progress.add_task(spec.spec, total=len(scenario.jobs))
+            moments = 0
+
+            def tell(now: float, ended: int, task: Any = task) -> None:
+                nonlocal moments
+                moments += 1
+                if moments % _MOMENTS_PER_UPDATE == 0:
+                    progress.update(task, completed=ended)
+
+            runs.append(simulate(scenario, spec, folder / folder_name(spec.spec), stop, tell))
+            progress.update(task, completed=len(scenario.jobs))
+            if stop():
+                break
+    return runs
+
+
+def _draw(runs: Sequence[Run], path: Path) -> Path | None:
+    """Draw the figure if the analysis extra is installed."""
+    try:
+        figures = importlib.import_module("analysis.figures")
+    except ModuleNotFoundError:
+        return None
+    done = {run.spec: [record for record in run.records if record.status == "COMPLETED"] for run in runs}
+    drawn = {spec: records for spec, records in done.items() if records}
+    if not drawn:
+        return None
+    figures.draw_jct(
+        {spec: [record.jct_s for record in records] for spec, records in drawn.items()},
+        {spec: [record.queue_s for record in records] for spec, records in drawn.items()},
+        path,
+    )
+    return path
+
+
+def _report(runs: Sequence[Run], scenario: Scenario, out: Path, figure: Path | None, as_json: bool) -> None:
+    if as_json:
+        click.echo(json.dumps(as_data(runs), indent=2))
+    else:
+        jobs, topology = len(scenario.jobs), scenario.topology
+        click.echo(
+            f"{jobs:,} jobs on {topology.name}: {topology.gpus:,} GPUs, {len(topology.machines):,} machines"
+        )
+        Console(width=None if Console().is_terminal else 180).print(table(runs))
+    if scenario.too_large:
+        click.echo(f"{len(scenario.too_large)} jobs larger than the cluster were left out", err=True)
+    for run in runs:
+        if not run.complete:
+            click.echo(f"{run.spec} is incomplete: {run.note}", err=True)
+    if not as_json:
+        drawn = f"figure: {out / _FIGURE}" if figure else "no figure: install dally[analysis]"
+        click.echo(f"runs: {out}/   {drawn}")

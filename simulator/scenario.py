@@ -1,0 +1,152 @@
+"""One simulation from inputs to run folder: a workload on a cluster under a policy."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from dally import __version__
+from dally.costs import CostModel
+from dally.cycle import Scheduler
+from dally.errors import CapacityError
+from dally.job import Job
+from dally.policies.registry import PolicySpec
+from dally.profile_files import ProfileSet
+from dally.records import EVENTS, JOBS, RUN, EventLog, JobRecord, write_jobs, write_run
+from dally.state import ClusterState
+from dally.summary import Summary, summarise
+from dally.topology import Topology
+from simulator.engine import Engine, Outcome
+from simulator.failures import Outage
+from simulator.tally import rejected
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """What is simulated, the same for every policy.
+
+    Attributes:
+        topology: The cluster.
+        profiles: Profiles of the models; None if no job is sensitive to the network.
+        jobs: Jobs that the cluster can hold, by submission.
+        too_large: Jobs that it cannot hold, reported as rejected.
+        outages: Gives the machine failures, from the beginning, each time it is called.
+        checkpoint_s: A failure loses the work since the last multiple of this, seconds.
+        facts: Where all this came from, for run.json.
+    """
+
+    topology: Topology
+    profiles: ProfileSet | None
+    jobs: tuple[Job, ...]
+    too_large: tuple[Job, ...]
+    outages: Callable[[], Iterable[Outage]]
+    checkpoint_s: float
+    facts: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A finished run: its policy, folder and summary."""
+
+    spec: str
+    folder: str
+    summary: Summary
+    records: list[JobRecord]
+    complete: bool
+    note: str
+
+
+def split_by_fit(jobs: Iterable[Job], topology: Topology, skip: bool) -> tuple[list[Job], list[Job]]:
+    """The jobs that the cluster can hold, and those too large for it.
+
+    Raises:
+        CapacityError: A job is too large and `skip` is False; the message names it.
+    """
+    costs = CostModel(topology)
+    fitting: list[Job] = []
+    too_large: list[Job] = []
+    for job in jobs:
+        try:
+            costs.best_level(job.gpus, job.gpu_type)
+        except CapacityError as error:
+            if not skip:
+                raise CapacityError(f"job {job.job_id}: {error}; --skip-bad leaves such jobs out") from error
+            too_large.append(job)
+        else:
+            fitting.append(job)
+    return fitting, too_large
+
+
+def folder_name(spec: str) -> str:
+    """The sub-folder of a policy's run: its specification with the separators made safe."""
+    return "".join(char if char.isalnum() or char in "-.=_" else "_" for char in spec)
+
+
+def simulate(
+    scenario: Scenario,
+    policy: PolicySpec,
+    folder: Path,
+    stop: Callable[[], bool] = lambda: False,
+    progress: Callable[[float, int], None] = lambda now, ended: None,
+) -> Run:
+    """Simulate one policy and write its run folder.
+
+    Args:
+        scenario: What to simulate.
+        policy: Under which policy.
+        folder: Where to write; must not exist.
+        stop: True ends the run early; what it wrote is then marked incomplete.
+        progress: Told of each moment: seconds on the clock and jobs that ended.
+    """
+    folder.mkdir(parents=True)
+    costs = CostModel(scenario.topology, scenario.profiles)
+    state = ClusterState(scenario.topology, costs)
+    scheduler = Scheduler(state, policy.build(state))
+    with (folder / EVENTS).open("w", encoding="utf-8") as file:
+        log = EventLog(file, scenario.topology)
+        engine = Engine(
+            scheduler,
+            scenario.jobs,
+            log,
+            scenario.outages(),
+            scenario.checkpoint_s,
+            stop=stop,
+            progress=progress,
+        )
+        outcome = engine.run()
+    records = _in_order(outcome.records, scenario)
+    summary = summarise(records, scenario.topology.gpus, outcome.end_s)
+    write_jobs(folder / JOBS, records)
+    write_run(folder / RUN, _facts(scenario, policy, outcome, summary, costs))
+    return Run(policy.spec, folder.name, summary, records, outcome.complete, outcome.note)
+
+
+def _in_order(records: Sequence[JobRecord], scenario: Scenario) -> list[JobRecord]:
+    """Records by submission, those too large for the cluster among them."""
+    place = {job.job_id: number for number, job in enumerate(scenario.jobs)}
+    known = sorted(records, key=lambda record: place[record.job_id])
+    return sorted([*known, *map(rejected, scenario.too_large)], key=lambda record: record.submit_s)
+
+
+def _facts(
+    scenario: Scenario, policy: PolicySpec, outcome: Outcome, summary: Summary, costs: CostModel
+) -> dict[str, object]:
+    return {
+        "kind": "simulation",
+        "version": __version__,
+        "policy": {"name": policy.policy.name, "spec": policy.spec, "knobs": asdict(policy.knobs)},
+        "cluster": {
+            "name": scenario.topology.name,
+            "gpus": scenario.topology.gpus,
+            "machines": len(scenario.topology.machines),
+            "levels": list(scenario.topology.levels),
+        },
+        **scenario.facts,
+        "checkpoint_s": scenario.checkpoint_s,
+        "complete": outcome.complete,
+        "note": outcome.note,
+        "end_s": round(outcome.end_s, 3),
+        "moments": outcome.moments,
+        "predictions": costs.report(),
+        "summary": asdict(summary),
+    }

@@ -1,0 +1,130 @@
+"""Free GPUs: best fit, packing and undoing, held against a plain search."""
+
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dally.free import FreeGpus, FreeIndex
+from dally.topology import Allocation, Topology
+from tests.worlds import racks
+
+SIZES = st.lists(st.lists(st.integers(1, 8), min_size=1, max_size=4), min_size=1, max_size=4)
+
+
+def used(topology: Topology, free: FreeGpus) -> list[int]:
+    return [machine.gpus - free.on(index) for index, machine in enumerate(topology.machines)]
+
+
+def test_best_fit_takes_the_machine_that_is_left_with_least() -> None:
+    free = FreeGpus(racks([[8, 4], [6, 8]]))
+    assert free.find(5, 0) == ((2, 5),)
+    free.take(((2, 3),))
+    assert free.find(5, 0) == ((0, 5),), "ties go to the lowest index"
+
+
+def test_a_rack_is_chosen_by_best_fit_and_filled_on_few_machines() -> None:
+    free = FreeGpus(racks([[4, 4, 4], [4, 4, 2]]))
+    assert free.find(9, 1) == ((3, 4), (4, 4), (5, 1))
+
+
+def test_a_gang_over_racks_takes_the_fewest_racks() -> None:
+    free = FreeGpus(racks([[2, 2], [4, 4], [4, 2]]))
+    assert free.lowest_level(10) == 2
+    assert free.find(10, 2) == ((0, 2), (2, 4), (3, 4)), "the fullest rack, then best fit for the rest"
+
+
+def test_levels_are_found_from_the_bottom_up() -> None:
+    free = FreeGpus(racks([[4, 4], [4]]))
+    assert [free.lowest_level(gpus) for gpus in (4, 5, 8, 9, 12)] == [0, 1, 1, 2, 2]
+    assert free.lowest_level(13) is None
+    assert free.lowest_level(2, start=1) == 1
+
+
+def test_gpu_types_are_kept_apart() -> None:
+    free = FreeGpus(racks([[4, 8], [4, 8]], ("a", "b")))
+    assert free.total("a") == 8
+    assert free.find(6, 0, "a") is None
+    assert free.find(6, 2, "a") == ((0, 4), (2, 2))
+    assert free.find(6, 0, "b") == ((1, 6),)
+    assert free.total("c") == 0
+    assert free.lowest_level(1, "c") is None
+
+
+def test_what_is_not_free_cannot_be_taken() -> None:
+    free = FreeGpus(racks([[4]]))
+    free.take(((0, 3),))
+    with pytest.raises(AssertionError, match="no 2 free GPUs"):
+        free.take(((0, 2),))
+
+
+def test_a_trial_leaves_no_trace() -> None:
+    free = FreeGpus(racks([[4, 4]]))
+    free.take(((0, 1),))
+    with free.trial():
+        free.take(((0, 3), (1, 4)))
+        free.give(((0, 1),))
+        assert free.total() == 1
+    assert free.total() == 7
+    assert free.find(4, 0) == ((1, 4),)
+
+
+def test_a_trial_is_undone_even_when_it_fails() -> None:
+    free = FreeGpus(racks([[4]]))
+    with pytest.raises(AssertionError, match="no 9 free GPUs"), free.trial() as trial:
+        trial.take(((0, 3), (0, 9)))
+    assert free.total() == 4
+
+
+@settings(deadline=None)
+@given(sizes=SIZES, asks=st.lists(st.integers(1, 20), max_size=12), data=st.data())
+def test_every_answer_is_what_a_plain_search_gives(
+    sizes: list[list[int]], asks: list[int], data: st.DataObject
+) -> None:
+    topology = racks(sizes)
+    free = FreeGpus(topology)
+    held: list[Allocation] = []
+    for gpus in asks:
+        if held and data.draw(st.booleans()):
+            free.give(held.pop(data.draw(st.integers(0, len(held) - 1))))
+        level = free.lowest_level(gpus)
+        assert level == plain_level(topology, free, gpus)
+        allocation = None if level is None else free.find(gpus, level)
+        if allocation is not None:
+            assert sum(count for _, count in allocation) == gpus
+            assert topology.level_of(allocation) <= (level or 0)
+            free.take(allocation)
+            held.append(allocation)
+    taken = [
+        sum(count for allocation in held for machine, count in allocation if machine == m)
+        for m in range(len(topology.machines))
+    ]
+    assert used(topology, free) == taken
+
+
+def plain_level(topology: Topology, free: FreeGpus, gpus: int) -> int | None:
+    for level, domains in enumerate(topology.level_domains):
+        if any(free.on(domain.index) >= gpus for domain in domains):
+            return level
+    return None
+
+
+@given(
+    counts=st.lists(st.integers(0, 9), min_size=1),
+    moves=st.lists(st.tuples(st.integers(0), st.integers(0, 9))),
+)
+def test_the_index_agrees_with_a_list(counts: list[int], moves: Sequence[tuple[int, int]]) -> None:
+    index = FreeIndex()
+    for member, count in enumerate(counts):
+        index.add(member, count)
+    for member, new in moves:
+        place = member % len(counts)
+        index.move(place, counts[place], new)
+        counts[place] = new
+    assert index.most == max(counts)
+    for asked in range(11):
+        fitting = [(count, member) for member, count in enumerate(counts) if count >= asked]
+        assert index.best_fit(asked) == (min(fitting)[1] if fitting else None)
+    some = [(-count, member) for member, count in enumerate(counts) if count]
+    assert index.fullest() == (min(some)[1] if some else None)

@@ -1,0 +1,150 @@
+"""What must hold for every policy on every cluster and workload."""
+
+from collections import Counter
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from dally.job import Job
+from dally.policies.registry import policy_names
+from dally.profile_files import load_profiles
+from dally.topology import Topology
+from tests.worlds import Result, World, racks, simulate, worlds
+
+VARIANTS = (
+    "dally-paper:lease_s=600",
+    "dally-paper:timers=manual,machine=1,rack=2,lease_s=900",
+    "dally-paper:timers=no-wait,lease_s=700",
+    "dally-paper:timers=consolidated",
+)
+POLICIES = [*policy_names(), *VARIANTS]
+AUTHOR = load_profiles("author")
+WORLDS = worlds(models=("", "resnet50", "bert-large", "mobilenetv3", "unheard-of"))
+MORE = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+every_policy = pytest.mark.parametrize("policy", POLICIES)
+
+
+def run(policy: str, world: World) -> Result:
+    return simulate(policy, world.topology, world.jobs, world.outages, AUTHOR)
+
+
+def restart_s(gpus: int) -> float:
+    return 6.0 + gpus
+
+
+class Audit:
+    """Replays an event log and refuses what cannot be."""
+
+    def __init__(self, topology: Topology, jobs: tuple[Job, ...]) -> None:
+        self.capacity = {machine.name: machine.gpus for machine in topology.machines}
+        self.types = {machine.name: machine.gpu_type for machine in topology.machines}
+        self.asked = {job.job_id: job for job in jobs}
+        self.used: Counter[str] = Counter()
+        self.down: set[str] = set()
+        self.held: dict[str, dict[str, int]] = {}
+        self.since: dict[str, tuple[float, float, float]] = {}
+        self.work: Counter[str] = Counter()
+        self.starts: Counter[str] = Counter()
+        self.now = 0.0
+
+    def read(self, events: list[dict[str, Any]]) -> None:
+        moving = {(event["t"], event["job"]) for event in events if event["event"] == "migrate"}
+        for event in events:
+            assert event["t"] >= self.now, "time goes back"
+            self.now = event["t"]
+            # The stops of a moment come before its starts; a migration is both.
+            for job in [job for time, job in moving if time == self.now and job in self.held]:
+                moving.discard((self.now, job))
+                self.release(job)
+            self.one(event)
+
+    def one(self, event: dict[str, Any]) -> None:
+        match event["event"]:
+            case "start" | "migrate":
+                self.take(event["job"], event["gpus"], event["slowdown"])
+            case "preempt" | "end":
+                self.release(event["job"])
+            case "fail":
+                self.release(event["job"])
+                self.work[event["job"]] -= event["lost_s"]
+            case "machine_down":
+                self.down.add(event["machine"])
+            case "machine_up":
+                self.down.discard(event["machine"])
+
+    def take(self, job: str, gpus: dict[str, int], slowdown: float) -> None:
+        wanted = self.asked[job]
+        assert job not in self.held, "a job runs twice at once"
+        assert sum(gpus.values()) == wanted.gpus, "part of a gang starts"
+        for machine, count in gpus.items():
+            self.used[machine] += count
+            assert self.used[machine] <= self.capacity[machine], "a GPU is held twice"
+            assert machine not in self.down, "a job starts on a machine that is down"
+            assert wanted.gpu_type in (None, self.types[machine]), "a GPU of the wrong type"
+        ready = self.now + (restart_s(wanted.gpus) if self.starts[job] else 0.0)
+        self.starts[job] += 1
+        self.held[job], self.since[job] = gpus, (self.now, ready, slowdown)
+
+    def release(self, job: str) -> None:
+        self.used.subtract(self.held.pop(job))
+        _, ready, slowdown = self.since.pop(job)
+        self.work[job] += max(0.0, self.now - ready) / slowdown
+
+
+@every_policy
+@MORE
+@given(world=WORLDS)
+def test_every_job_ends_once_and_no_gpu_is_held_twice(policy: str, world: World) -> None:
+    result = run(policy, world)
+    audit = Audit(world.topology, world.jobs)
+    audit.read(result.events)
+    assert not audit.held
+    assert sorted(result.by_job) == sorted(job.job_id for job in world.jobs)
+    for record in result.outcome.records:
+        assert record.status == "COMPLETED"
+        assert record.jct_s == pytest.approx(record.queue_s + record.run_s)
+        assert audit.work[record.job_id] == pytest.approx(record.ideal_s, rel=2e-3, abs=0.1), (
+            "work is lost or made"
+        )
+
+
+@every_policy
+@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(world=WORLDS)
+def test_same_inputs_give_the_same_bytes(policy: str, world: World) -> None:
+    first, second = run(policy, world), run(policy, world)
+    assert first.log == second.log
+    assert first.outcome == second.outcome
+
+
+@every_policy
+@settings(max_examples=15, deadline=None)
+@given(gpus=st.lists(st.integers(1, 12), min_size=1, max_size=8))
+def test_a_lone_job_runs_at_once_for_its_ideal_time(policy: str, gpus: list[int]) -> None:
+    """Jobs far apart meet an idle cluster: nobody waits, nobody is preempted."""
+    jobs = [Job(f"j{number}", number * 1e6, size, 5000.0) for number, size in enumerate(gpus)]
+    for record in simulate(policy, racks([[4, 4], [4]]), jobs).outcome.records:
+        assert record.queue_s == 0
+        assert record.run_s == pytest.approx(5000)
+        assert record.preemptions == 0
+
+
+@every_policy
+def test_overload_ends_and_takes_no_longer_than_the_work(policy: str) -> None:
+    """Four times more work than GPU time to do it before the last arrival: the run still ends."""
+    jobs = [Job(f"j{n}", n * 100.0, 1 + n % 8, 20_000.0) for n in range(120)]
+    result = simulate(policy, racks([[8, 8], [8, 8]]), jobs)
+    assert {record.status for record in result.outcome.records} == {"COMPLETED"}
+    work = sum(job.gpus * job.duration_s for job in jobs)
+    assert result.outcome.end_s <= 3 * work / 32 + 12_000
+
+
+@every_policy
+def test_output_stays_small_under_churn(policy: str) -> None:
+    """Some simulators write 0.1 MB a job; a job here leaves a few lines."""
+    jobs = [Job(f"j{n}", n * 50.0, 1 + n % 8, 8_000.0) for n in range(150)]
+    result = simulate(policy, racks([[8, 8], [8, 8]]), jobs)
+    assert len(result.log) / len(jobs) < 8_000

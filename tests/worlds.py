@@ -1,0 +1,140 @@
+"""Random and hand-made clusters and workloads for tests, and a simulation of them in memory."""
+
+import io
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hypothesis import strategies as st
+
+from dally.costs import CostModel
+from dally.cycle import Scheduler
+from dally.job import Job
+from dally.plan import Plan
+from dally.policies.registry import parse_policy
+from dally.profile_files import ProfileSet
+from dally.records import EventLog, JobRecord
+from dally.state import ClusterState
+from dally.topology import Link, Machine, Topology
+from dally.topology_build import Attached, Switch, build_topology
+from simulator.engine import Engine, Outcome
+from simulator.failures import Outage
+
+FABRIC = Link(4.8e12)
+NIC = Link(200e9, 2.5e-6)
+CORE = Link(100e9, 50e-6)
+
+
+def racks(sizes: Sequence[Sequence[int]], gpu_types: Sequence[str] = ("a",)) -> Topology:
+    """A cluster of racks, each a list of the GPUs of its machines; types alternate by machine."""
+    attached = [
+        Attached(
+            Machine(f"r{rack}m{place}", gpus, gpu_types[place % len(gpu_types)], FABRIC), f"r{rack}", NIC
+        )
+        for rack, machines in enumerate(sizes)
+        for place, gpus in enumerate(machines)
+    ]
+    switches = [Switch("core", None), *(Switch(f"r{rack}", "core", CORE) for rack in range(len(sizes)))]
+    return build_topology("test", attached, switches)
+
+
+@dataclass(frozen=True)
+class World:
+    """A cluster, a workload that it can hold, and failures."""
+
+    topology: Topology
+    jobs: tuple[Job, ...]
+    outages: tuple[Outage, ...]
+
+
+class CheckedScheduler(Scheduler):
+    """Asks the policy twice and holds it to its word: the same plan, and nothing changed."""
+
+    def decide(self, now: float) -> Plan:
+        """Decide, and check that deciding is pure."""
+        free = [self.state.free.on(domain.index) for domain in self.state.topology.domains]
+        learnt = json.dumps(self.policy.snapshot())
+        plan = super().decide(now)
+        assert super().decide(now) == plan
+        assert json.dumps(self.policy.snapshot()) == learnt
+        assert [self.state.free.on(domain.index) for domain in self.state.topology.domains] == free
+        return plan
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a simulation in memory left."""
+
+    outcome: Outcome
+    log: str
+
+    @property
+    def events(self) -> list[dict[str, Any]]:
+        """The events, in order."""
+        return [json.loads(line) for line in self.log.splitlines()]
+
+    @property
+    def by_job(self) -> dict[str, JobRecord]:
+        """The records by job."""
+        return {record.job_id: record for record in self.outcome.records}
+
+
+def simulate(
+    policy: str,
+    topology: Topology,
+    jobs: Iterable[Job],
+    outages: Iterable[Outage] = (),
+    profiles: ProfileSet | None = None,
+    checkpoint_s: float = 600.0,
+) -> Result:
+    """Simulate in memory, checking at each moment that the policy is pure."""
+    state = ClusterState(topology, CostModel(topology, profiles))
+    log = io.StringIO()
+    scheduler = CheckedScheduler(state, parse_policy(policy).build(state))
+    engine = Engine(scheduler, jobs, EventLog(log, topology), outages, checkpoint_s)
+    return Result(engine.run(), log.getvalue())
+
+
+@st.composite
+def worlds(draw: st.DrawFn, models: Sequence[str] = ("",), failing: bool = True) -> World:
+    """Small random worlds: up to 3 racks of up to 3 machines, one or two GPU types, up to 12 jobs."""
+    sizes = draw(st.lists(st.lists(st.integers(1, 8), min_size=1, max_size=3), min_size=1, max_size=3))
+    types = draw(st.sampled_from([("a",), ("a", "b")]))
+    topology = racks(sizes, types)
+    jobs = draw(st.lists(_jobs(topology, models), min_size=1, max_size=12))
+    named = sorted((job for job in jobs), key=lambda job: job.submit_s)
+    renamed = tuple(_named(job, f"j{number}") for number, job in enumerate(named))
+    outages = draw(_outages(topology)) if failing else ()
+    return World(topology, renamed, outages)
+
+
+@st.composite
+def _jobs(draw: st.DrawFn, topology: Topology, models: Sequence[str]) -> Job:
+    gpu_type = draw(st.sampled_from([None, None, *topology.gpu_types]))
+    return Job(
+        job_id="",
+        submit_s=float(draw(st.integers(0, 20)) * 500),
+        gpus=draw(st.integers(1, topology.capacity(gpu_type))),
+        duration_s=float(draw(st.integers(1, 200)) * 97),
+        model=draw(st.sampled_from(models)),
+        gpu_type=gpu_type,
+    )
+
+
+def _named(job: Job, name: str) -> Job:
+    return Job(name, job.submit_s, job.gpus, job.duration_s, model=job.model, gpu_type=job.gpu_type)
+
+
+@st.composite
+def _outages(draw: st.DrawFn, topology: Topology) -> tuple[Outage, ...]:
+    """Up to one outage of each machine, all repaired."""
+    machines = draw(st.sets(st.integers(0, len(topology.machines) - 1), max_size=3))
+    starts = [float(draw(st.integers(0, 60)) * 250) for _ in machines]
+    lasting = [float(draw(st.integers(1, 20)) * 250) for _ in machines]
+    return tuple(
+        sorted(
+            Outage(down, each, down + for_s)
+            for each, down, for_s in zip(machines, starts, lasting, strict=True)
+        )
+    )

@@ -82,7 +82,9 @@ class CostModel:
         """What the predictions rest on: the profiles' modes, models without a profile, notes of the predictor."""
         return {
             "modes": list(self.profiles.modes) if self.profiles else [],
-            "models_without_profile": sorted({model for model, _ in self._unknown}),
+            "models_without_profile": sorted(
+                {model for (model, _), prediction in self._predictions.items() if prediction is None}
+            ),
             "extrapolated_shapes": sum(cost.extrapolated for cost in self._costs.values()),
             "shapes": len(self._costs),
         }

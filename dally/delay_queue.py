@@ -50,9 +50,9 @@ class SizeClass:
         self.by_rank = [SortedList() for _ in range(self.top + 1)]
         self.by_origin = [SortedList() for _ in range(self.top + 1)]
 
-    def tier(self, waited_s: float) -> int:
-        """The highest level accepted after a wait: one above the highest level whose delay is over."""
-        over = [level + 1 for level in range(self.base, self.top) if waited_s >= self.delays_s[level]]
+    def tier(self, origin_s: float, now: float) -> int:
+        """The highest level accepted by `now`: one above the highest level whose delay is over."""
+        over = [level + 1 for level in range(self.base, self.top) if origin_s + self.delays_s[level] <= now]
         return max(over, default=self.base)
 
     def add(self, entry: Entry) -> None:
@@ -87,7 +87,7 @@ class SizeClass:
             moved = [order for tier in range(self.base, self.top) for order in self._due(tier, now)]
         for order in moved:
             entry = self.entries[order]
-            tier = self.tier(now - entry.origin_s)
+            tier = self.tier(entry.origin_s, now)
             if tier != entry.tier:
                 self.remove(order)
                 entry.tier = tier
@@ -97,7 +97,7 @@ class SizeClass:
     def _due(self, tier: int, now: float) -> Iterator[int]:
         shortest = min(self.delays_s[tier:])
         for origin_s, order in self.by_origin[tier]:
-            if now - origin_s < shortest:
+            if origin_s + shortest > now:
                 return
             yield order
 
@@ -129,7 +129,7 @@ class DelayQueue:
         size = self._classes[key]
         if not size.delays_s:
             size.delays_s = self.timers.delays_s(size.gpus, now)
-        size.add(Entry(job, rank, job.origin_s, size.tier(now - job.origin_s)))
+        size.add(Entry(job, rank, job.origin_s, size.tier(job.origin_s, now)))
         size.unsaid.add(job.order)
         self._waiting += 1
 

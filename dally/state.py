@@ -35,6 +35,7 @@ class JobState:
         first_start_s: Start of the first stretch; inf if it never ran.
         work_before_s: Ideal seconds of work done in earlier stretches, as checkpointed.
         run_before_s: Seconds of holding GPUs in earlier stretches.
+        training_before_s: Of these, seconds of making progress, restarts left out.
         preemptions: How often its GPUs were taken, migrations included.
     """
 
@@ -50,6 +51,7 @@ class JobState:
     first_start_s: float = inf
     work_before_s: float = 0.0
     run_before_s: float = 0.0
+    training_before_s: float = 0.0
     preemptions: int = 0
 
     @property
@@ -77,14 +79,19 @@ class JobState:
         """When a running job will have done its work, if its speed stays."""
         return self.ready_s + (self.job.duration_s - self.work_before_s) / self.speed
 
+    def training_s(self, now: float) -> float:
+        """Seconds of making progress by `now`, queueing and restarts left out."""
+        return self.training_before_s + max(0.0, now - self.ready_s)
+
     def network_sensitivity(self, now: float) -> float:
         """Nw_sens = work done / (T_run / T_ideal): 0 if it never ran, 1 if the network never slowed it.
 
-        Work done is the fraction of the ideal time, so T_ideal cancels: ideal seconds done per second run.
+        Work done is the fraction of the ideal time, so T_ideal cancels: ideal seconds done per second of
+        training. Rounded to six places, so that equal jobs are equal whatever stretches they ran in.
         Source: arXiv 2401.16492.
         """
-        run_s = self.run_s(now)
-        return self.work_s(now) / run_s if run_s > 0 else 0.0
+        training_s = self.training_s(now)
+        return round(self.work_s(now) / training_s, 6) if training_s > 0 else 0.0
 
 
 @dataclass(slots=True)
@@ -161,7 +168,7 @@ class ClusterState:
             raise AssertionError(f"job {job_id} is {state.phase}, not running")
         del self.running[job_id]
         self.free.give(state.allocation)
-        state.run_before_s = state.run_s(now)
+        state.run_before_s, state.training_before_s = state.run_s(now), state.training_s(now)
         state.allocation, state.since_s, state.ready_s = (), inf, inf
         return state
 

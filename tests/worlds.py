@@ -114,9 +114,9 @@ def _jobs(draw: st.DrawFn, topology: Topology, models: Sequence[str]) -> Job:
     gpu_type = draw(st.sampled_from([None, None, *topology.gpu_types]))
     return Job(
         job_id="",
-        submit_s=float(draw(st.integers(0, 20)) * 500),
+        submit_s=draw(st.integers(0, 20)) * 500.1,
         gpus=draw(st.integers(1, topology.capacity(gpu_type))),
-        duration_s=float(draw(st.integers(1, 200)) * 97),
+        duration_s=draw(st.integers(1, 200)) * 97.3,
         model=draw(st.sampled_from(models)),
         gpu_type=gpu_type,
     )

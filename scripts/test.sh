@@ -1,0 +1,29 @@
+#!/usr/bin/env bash
+# Sets everything up and runs every check: style, types, layers, tests, and the built wheel in a fresh environment.
+. "$(dirname "$0")/setup.sh"
+install_dally analysis,dev
+
+step() {
+    local what=$1 hint=$2
+    shift 2
+    printf '== %s\n' "$what"
+    "$@" || fail "$what failed; $hint"
+}
+
+wheel_works() {
+    local folder
+    folder=$(mktemp -d)
+    trap 'rm -rf "$folder"' RETURN
+    .venv/bin/pip wheel --quiet --no-deps --wheel-dir "$folder" . &&
+        python3 -m venv "$folder/venv" &&
+        "$folder/venv/bin/pip" install --quiet --disable-pip-version-check "$folder"/*.whl 2>"$folder/log" &&
+        (cd "$folder" && venv/bin/dally simulate --trace author-batch --cluster author-256 --profiles author \
+            --policy dally-paper --out run && venv/bin/dally why batch-000 --run run/dally-paper | head -n 3)
+}
+
+step "ruff check" "run: .venv/bin/ruff check --fix" .venv/bin/ruff check
+step "ruff format" "run: .venv/bin/ruff format" .venv/bin/ruff format --check
+step "mypy --strict" "mend the types named above" .venv/bin/mypy
+step "import layers" "an import runs up; see pyproject.toml [tool.importlinter]" .venv/bin/lint-imports
+step "the wheel in a fresh environment" "see [tool.hatch.build] in pyproject.toml" wheel_works
+step "pytest" "run one test alone: .venv/bin/pytest PATH::NAME" .venv/bin/pytest

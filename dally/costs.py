@@ -79,7 +79,7 @@ class CostModel:
         return self._costs[key]
 
     def report(self) -> dict[str, object]:
-        """What the predictions rest on: the profiles' modes, models without a profile, notes of the predictor."""
+        """What the predictions rest on: the profiles' modes, and how much of them was not measured."""
         return {
             "modes": list(self.profiles.modes) if self.profiles else [],
             "models_without_profile": sorted(

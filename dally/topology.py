@@ -212,7 +212,7 @@ class Topology:
     def _outer_rings(self, allocation: Allocation, level: int) -> list[Ring]:
         """Rings between machines of a rack, between racks, and so on up to the gang's own level.
 
-        A pass-through domain has no uplink of its own: its traffic crosses those of the used domains below it.
+        A pass-through domain has no uplink of its own: traffic crosses those of the used domains below it.
         """
         rings = []
         used: dict[int, list[Link]] = {machine: [] for machine, _ in allocation}

@@ -5,8 +5,9 @@ from pathlib import Path
 import click
 
 from dally.errors import DallyError
+from dally.markdown import replace_section
 from dally.profile_imports.pollux_validation import validate
-from dally.profile_imports.report import author_table, replace_section, validation_table
+from dally.profile_imports.report import author_table, validation_table
 
 ROOT = Path(__file__).parent.parent
 

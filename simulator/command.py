@@ -15,15 +15,12 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from dally.clusters import load_cluster, scaled_links
 from dally.errors import InputError
 from dally.policies.registry import PolicySpec, parse_policy
-from dally.profile_files import load_profiles
-from dally.topology import Topology
-from dally.traces import FORMAT_NAMES, assign_models, load_trace
+from dally.traces import FORMAT_NAMES
 from simulator.comparison import as_data, table
-from simulator.failures import random_outages, read_outages
-from simulator.scenario import Run, Scenario, folder_name, simulate, split_by_fit
+from simulator.inputs import Inputs, load_scenario
+from simulator.scenario import Run, Scenario, folder_name, simulate
 
 _MOMENTS_PER_UPDATE = 500
 _FIGURE = "jct.png"
@@ -78,72 +75,13 @@ def command(policies: tuple[str, ...], out: Path, seed: int, as_json: bool, **op
     if out.exists():
         raise InputError(f"--out {out} exists already; name a folder that does not")
     specs = [parse_policy(spec) for spec in dict.fromkeys(policies)]
-    scenario = _scenario(seed, **options)
+    scenario = load_scenario(Inputs(seed=seed, **options))
     console = Console(stderr=True)
     with _finished_whole(out) as folder, _interruptible() as stop:
         runs = _run_all(scenario, specs, folder, stop, console)
         (folder / "comparison.json").write_text(json.dumps(as_data(runs), indent=2) + "\n", encoding="utf-8")
         figure = _draw(runs, folder / _FIGURE)
     _report(runs, scenario, out, figure, as_json)
-
-
-def _scenario(
-    seed: int,
-    trace: str,
-    cluster: str,
-    profiles: str | None,
-    model_mix: str | None,
-    congestion: float,
-    failures: Path | None,
-    mtbf_h: float | None,
-    repair_h: float,
-    checkpoint_s: float,
-    skip_bad: bool,
-    **slicing: Any,
-) -> Scenario:
-    """Read and check all inputs before anything is written."""
-    topology = _congested(load_cluster(cluster), congestion)
-    workload = load_trace(trace, seed=seed, skip_bad=skip_bad, **slicing)
-    jobs = workload.jobs if model_mix is None else assign_models(workload.jobs, model_mix, seed)
-    fitting, too_large = split_by_fit(jobs, topology, skip_bad)
-    if checkpoint_s <= 0:
-        raise InputError(f"--checkpoint-s is {checkpoint_s:g}, must be positive")
-    if failures and mtbf_h:
-        raise InputError("--failures and --mtbf-h exclude each other")
-    outages = read_outages(failures, topology) if failures else []
-    if mtbf_h is not None:
-        next(random_outages(topology, mtbf_h * 3600, repair_h * 3600, seed))
-    return Scenario(
-        topology=topology,
-        profiles=load_profiles(profiles) if profiles else None,
-        jobs=tuple(fitting),
-        too_large=tuple(too_large),
-        outages=lambda: random_outages(topology, mtbf_h * 3600, repair_h * 3600, seed) if mtbf_h else outages,
-        checkpoint_s=checkpoint_s,
-        facts={
-            "seed": seed,
-            "trace": {
-                "source": workload.source,
-                "format": workload.format,
-                "sha256": workload.sha256,
-                "origin": workload.origin,
-                "dropped": dict(workload.dropped),
-                "clamped": workload.clamped,
-                "too_large": len(too_large),
-            },
-            "cluster_source": cluster,
-            "congestion": congestion,
-            "profiles": profiles,
-            "model_mix": model_mix,
-            "failures": {"file": str(failures) if failures else None, "mtbf_h": mtbf_h, "repair_h": repair_h},
-        },
-    )
-
-
-def _congested(topology: Topology, factor: float) -> Topology:
-    if not 0 < factor < float("inf"):
-        raise InputError(f"--congestion is {factor:g}, must be a positive number")
-    return topology if factor == 1 else scaled_links(topology, factor)
 
 
 @contextmanager

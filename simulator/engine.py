@@ -37,7 +37,8 @@ Event = End | Repair | Outage
 class Outcome:
     """What a simulation came to; `moments` counts the points in time at which anything happened.
 
-    `complete` is False if the run was interrupted or jobs could never run; `note` says why."""
+    `complete` is False if the run was interrupted or jobs could never run; `note` says why.
+    """
 
     records: list[JobRecord]
     end_s: float

@@ -8,7 +8,6 @@ from typing import Any
 from dally import __version__
 from dally.costs import CostModel
 from dally.cycle import Scheduler
-from dally.errors import CapacityError
 from dally.job import Job
 from dally.policies.registry import PolicySpec
 from dally.profile_files import ProfileSet
@@ -54,27 +53,6 @@ class Run:
     records: list[JobRecord]
     complete: bool
     note: str
-
-
-def split_by_fit(jobs: Iterable[Job], topology: Topology, skip: bool) -> tuple[list[Job], list[Job]]:
-    """The jobs that the cluster can hold, and those too large for it.
-
-    Raises:
-        CapacityError: A job is too large and `skip` is False; the message names it.
-    """
-    costs = CostModel(topology)
-    fitting: list[Job] = []
-    too_large: list[Job] = []
-    for job in jobs:
-        try:
-            costs.best_level(job.gpus, job.gpu_type)
-        except CapacityError as error:
-            if not skip:
-                raise CapacityError(f"job {job.job_id}: {error}; --skip-bad leaves such jobs out") from error
-            too_large.append(job)
-        else:
-            fitting.append(job)
-    return fitting, too_large
 
 
 def folder_name(spec: str) -> str:

@@ -1,8 +1,8 @@
 """Writes the predictor's comparisons with others' numbers into its documentation, as Markdown tables."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
-from dally.errors import InputError
+from dally.markdown import table
 from dally.profile_imports.author_slowdowns import AUTHOR_SLOWDOWNS, PER_GPU, SHARED, slowdowns
 from dally.profile_imports.pollux_validation import Errors, Validation
 
@@ -15,7 +15,7 @@ def author_table() -> str:
         (model, *(_cell(values) for values in zip(theirs, per_gpu[model], shared[model], strict=True)))
         for model, theirs in AUTHOR_SLOWDOWNS.items()
     ]
-    return _table(header, rows)
+    return table(header, rows)
 
 
 def validation_table(validations: Iterable[Validation]) -> str:
@@ -29,25 +29,7 @@ def validation_table(validations: Iterable[Validation]) -> str:
         )
         for item in validations
     ]
-    return _table(header, rows)
-
-
-def replace_section(text: str, name: str, body: str) -> str:
-    """Put a body between the comments `<!-- NAME -->` and `<!-- end NAME -->` of a document.
-
-    Raises:
-        InputError: The document lacks one of them.
-    """
-    start, end = f"<!-- {name} -->", f"<!-- end {name} -->"
-    if start not in text or end not in text:
-        raise InputError(f"the document has no section {start} ... {end}")
-    before, rest = text.split(start, 1)
-    return f"{before}{start}\n{body}\n{end}{rest.split(end, 1)[1]}"
-
-
-def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    lines = [header, ["---"] * len(header), *rows]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+    return table(header, rows)
 
 
 def _cell(values: Iterable[float]) -> str:

@@ -1,0 +1,158 @@
+"""What a simulation is told to use, read and checked as a whole before anything is written."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dally.clusters import load_cluster, scaled_links
+from dally.costs import CostModel
+from dally.errors import CapacityError, InputError
+from dally.job import Job
+from dally.profile_files import load_profiles
+from dally.topology import Topology
+from dally.traces import Workload, assign_models, load_trace
+from simulator.failures import Outage, random_outages, read_outages
+from simulator.scenario import Scenario
+
+
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """The inputs of a simulation, as named on the command line.
+
+    Attributes:
+        trace: Trace file, or a generated workload.
+        cluster: Cluster file, folder, or a shipped cluster.
+        profiles: Folder of profiles, or a shipped set; None: no model is sensitive to the network.
+        model_mix: Models for jobs that name none; None leaves them without.
+        seed: Of generators, model mix and failures.
+        congestion: Factor on the bandwidth of all links outside the machines.
+        failures: File of machine failures; None for none.
+        mtbf_h: Mean hours between failures of a machine, drawn by the seed; None for none.
+        repair_h: Hours to repair such a failure.
+        checkpoint_s: A failure loses the work since the last multiple of this, seconds.
+        trace_format: Format of the trace file; None to recognise it.
+        start_s: Keep jobs submitted at this second or later.
+        end_s: Keep jobs submitted before this second.
+        min_duration_s: Raise shorter durations to this, seconds.
+        skip_bad: Leave out and count wrong rows and jobs larger than the cluster.
+    """
+
+    trace: str
+    cluster: str
+    profiles: str | None = None
+    model_mix: str | None = None
+    seed: int = 0
+    congestion: float = 1.0
+    failures: Path | None = None
+    mtbf_h: float | None = None
+    repair_h: float = 4.0
+    checkpoint_s: float = 1800.0
+    trace_format: str | None = None
+    start_s: float | None = None
+    end_s: float | None = None
+    min_duration_s: float = 0.0
+    skip_bad: bool = False
+
+
+def load_scenario(inputs: Inputs) -> Scenario:
+    """Read and check all inputs.
+
+    Raises:
+        InputError: One of them is wrong.
+        CapacityError: A job is larger than the cluster, and `skip_bad` is False.
+    """
+    if not 0 < inputs.checkpoint_s < float("inf"):
+        raise InputError(f"checkpoint_s is {inputs.checkpoint_s:g}, must be a positive number")
+    topology = _congested(load_cluster(inputs.cluster), inputs.congestion)
+    profiles = load_profiles(inputs.profiles) if inputs.profiles else None
+    outages = _outages(inputs, topology)
+    workload = load_trace(
+        inputs.trace,
+        seed=inputs.seed,
+        trace_format=inputs.trace_format,
+        skip_bad=inputs.skip_bad,
+        min_duration_s=inputs.min_duration_s,
+        start_s=inputs.start_s,
+        end_s=inputs.end_s,
+    )
+    jobs = workload.jobs
+    if inputs.model_mix is not None:
+        jobs = assign_models(jobs, inputs.model_mix, inputs.seed)
+    fitting, too_large = split_by_fit(jobs, topology, inputs.skip_bad)
+    return Scenario(
+        topology=topology,
+        profiles=profiles,
+        jobs=tuple(fitting),
+        too_large=tuple(too_large),
+        outages=outages,
+        checkpoint_s=inputs.checkpoint_s,
+        facts=_facts(inputs, workload),
+    )
+
+
+def split_by_fit(jobs: Iterable[Job], topology: Topology, skip: bool) -> tuple[list[Job], list[Job]]:
+    """The jobs that the cluster can hold, and those too large for it.
+
+    Raises:
+        CapacityError: A job is too large and `skip` is False; the message names it.
+    """
+    costs = CostModel(topology)
+    fitting: list[Job] = []
+    too_large: list[Job] = []
+    for job in jobs:
+        try:
+            costs.best_level(job.gpus, job.gpu_type)
+        except CapacityError as error:
+            if not skip:
+                raise CapacityError(f"job {job.job_id}: {error}; --skip-bad leaves such jobs out") from error
+            too_large.append(job)
+        else:
+            fitting.append(job)
+    return fitting, too_large
+
+
+def _congested(topology: Topology, factor: float) -> Topology:
+    if not 0 < factor < float("inf"):
+        raise InputError(f"congestion is {factor:g}, must be a positive number")
+    return topology if factor == 1 else scaled_links(topology, factor)
+
+
+def _outages(inputs: Inputs, topology: Topology) -> Callable[[], Iterable[Outage]]:
+    """Gives the outages from the beginning each time it is called."""
+    if inputs.failures is not None and inputs.mtbf_h is not None:
+        raise InputError("failures from a file and at a rate (mtbf_h) exclude each other")
+    if inputs.mtbf_h is not None:
+        mtbf_s, repair_s = inputs.mtbf_h * 3600, inputs.repair_h * 3600
+        if not (0 < mtbf_s < float("inf") and 0 < repair_s < float("inf")):
+            raise InputError(
+                f"mtbf_h {inputs.mtbf_h:g} and repair_h {inputs.repair_h:g} must be positive numbers"
+            )
+        return lambda: random_outages(topology, mtbf_s, repair_s, inputs.seed)
+    outages = [] if inputs.failures is None else read_outages(inputs.failures, topology)
+    return lambda: outages
+
+
+def _facts(inputs: Inputs, workload: Workload) -> dict[str, Any]:
+    """Where everything came from, for run.json."""
+    return {
+        "seed": inputs.seed,
+        "trace": {
+            "source": workload.source,
+            "format": workload.format,
+            "sha256": workload.sha256,
+            "origin": workload.origin,
+            "dropped": dict(workload.dropped),
+            "clamped": workload.clamped,
+            "outside": workload.outside,
+        },
+        "cluster_source": inputs.cluster,
+        "congestion": inputs.congestion,
+        "profiles": inputs.profiles,
+        "model_mix": inputs.model_mix,
+        "failures": {
+            "file": None if inputs.failures is None else str(inputs.failures),
+            "mtbf_h": inputs.mtbf_h,
+            "repair_h": inputs.repair_h if inputs.mtbf_h else None,
+        },
+    }

@@ -1,7 +1,7 @@
 """`dally why`: the life of one job of a run, in words."""
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,8 @@ from dally.errors import InputError
 from dally.records import JobRecord, read_events, read_jobs, read_run
 
 Event = Mapping[str, Any]
+
+_MOST_MACHINES = 4
 
 
 @click.command(epilog="\b\nExample:\n  dally why job-17 --run runs/batch/dally-paper")
@@ -48,7 +50,8 @@ def headline(record: JobRecord, policy: str) -> str:
     if record.end_s is None:
         life = f"{record.status.lower()}; so far"
     else:
-        life = f"{record.status.lower()} after {record.jct_s:,.0f} s ({record.jct_s / record.ideal_s:.2f} x ideal):"
+        times = record.jct_s / record.ideal_s
+        life = f"{record.status.lower()} after {record.jct_s:,.0f} s ({times:.2f} x ideal):"
     return (
         f"{record.job_id}: {record.gpus} GPUs{model}, under {policy}: {life} waited {record.queue_s:,.0f} s, "
         f"ran {record.run_s:,.0f} s, of that {record.comm_s:,.0f} s for the network; "
@@ -66,9 +69,9 @@ def told(event: Event, job: str) -> str:
         case "wait":
             return f"waits for one {event['level']}{_until(event['until'])}: {event['reason']}"
         case "start":
-            return f"starts on {_machines(event['gpus'])} (one {event['level']}{_slowed(event)}): {event['reason']}"
+            return f"starts on {_placed(event)}: {event['reason']}"
         case "migrate":
-            return f"moves to {_machines(event['gpus'])} (one {event['level']}{_slowed(event)}): {event['reason']}"
+            return f"moves to {_placed(event)}: {event['reason']}"
         case "preempt":
             return f"loses its GPUs to {', '.join(event['by']) or 'nobody'}: {event['reason']}"
         case "fail":
@@ -83,11 +86,10 @@ def _until(until: float | None) -> str:
     return "" if until is None else f" until {until:,.0f} s"
 
 
-def _slowed(event: Event) -> str:
-    return f", {event['slowdown']:.2f} x slower than the best" if event["slowdown"] > 1 else ""
-
-
-def _machines(gpus: Mapping[str, int]) -> str:
-    names: Iterable[str] = (f"{name} x{count}" for name, count in list(gpus.items())[:4])
-    more = f" and {len(gpus) - 4} more" if len(gpus) > 4 else ""
-    return ", ".join(names) + more
+def _placed(event: Event) -> str:
+    """GPUs by machine, their level, and what the placement costs."""
+    gpus: Mapping[str, int] = event["gpus"]
+    names = ", ".join(f"{name} x{count}" for name, count in list(gpus.items())[:_MOST_MACHINES])
+    more = f" and {len(gpus) - _MOST_MACHINES} more" if len(gpus) > _MOST_MACHINES else ""
+    slowed = f", {event['slowdown']:.2f} x slower than the best" if event["slowdown"] > 1 else ""
+    return f"{names}{more} (one {event['level']}{slowed})"

@@ -86,8 +86,9 @@ def test_every_answer_is_what_a_plain_search_gives(
     free = FreeGpus(topology)
     held: list[Allocation] = []
     for gpus in asks:
-        if held and data.draw(st.booleans()):
-            free.give(held.pop(data.draw(st.integers(0, len(held) - 1))))
+        back = data.draw(st.integers(-len(held) - 1, len(held) - 1))
+        if back >= 0:
+            free.give(held.pop(back))
         level = free.lowest_level(gpus)
         assert level == plain_level(topology, free, gpus)
         allocation = None if level is None else free.find(gpus, level)

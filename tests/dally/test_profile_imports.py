@@ -16,7 +16,7 @@ from dally.profile_imports.layers import LAYERS
 from dally.profile_imports.pollux import Measurement, pollux_profile, pollux_profiles, t4_shape
 from dally.profile_imports.pollux_validation import fit_pollux, pollux_formula, validate
 from dally.profile_imports.realistic import realistic_profiles
-from dally.profile_imports.report import replace_section
+from dally.markdown import replace_section
 from dally.profile_imports.simplex import minimise
 from dally.topology import Link, Ring, Shape
 

@@ -46,7 +46,7 @@ class Audit:
         self.down: set[str] = set()
         self.held: dict[str, dict[str, int]] = {}
         self.since: dict[str, tuple[float, float, float]] = {}
-        self.work: Counter[str] = Counter()
+        self.work: dict[str, float] = dict.fromkeys(self.asked, 0.0)
         self.starts: Counter[str] = Counter()
         self.now = 0.0
 

@@ -52,7 +52,7 @@ def _outage(row: dict[str, str], where: str, topology: Topology) -> Outage:
     if machine is None:
         raise InputError(f"{where}: the cluster has no machine {row['machine']!r}")
     try:
-        down_s, up_s = float(row["down_s"]), float(row["up_s"] or inf)
+        down_s, up_s = float(row["down_s"]), inf if row["up_s"] == "" else float(row["up_s"])
     except (TypeError, ValueError) as error:
         raise InputError(f"{where}: down_s and up_s must be numbers") from error
     if not 0 <= down_s < up_s:

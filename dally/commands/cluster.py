@@ -1,6 +1,7 @@
 """`dally cluster`: show a cluster file, or convert it to TOML."""
 
 import json
+import sys
 from collections.abc import Sequence
 
 import click
@@ -11,7 +12,8 @@ from rich.text import Text
 from dally.clusters import load_cluster, shipped_clusters, write_toml
 from dally.clusters.load import MACHINES_PER_RACK
 from dally.clusters.summary import ClusterSummary, summarize_cluster
-from dally.topology import Link
+from dally.errors import InputError
+from dally.topology import Link, Topology
 
 _MOST_LINKS = 3
 _PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
@@ -46,6 +48,16 @@ def command(cluster: str, as_json: bool, target: str | None, machines_per_rack: 
     if as_json and target is not None:
         raise click.UsageError("--json and --to exclude each other")
     topology = load_cluster(cluster, machines_per_rack=machines_per_rack)
+    try:
+        _print(topology, as_json, target)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        raise  # click ends quietly when the reader has gone
+    except OSError as error:
+        raise InputError(f"cannot write to standard output: {error.strerror}") from error
+
+
+def _print(topology: Topology, as_json: bool, target: str | None) -> None:
     if target is not None:
         click.echo(write_toml(topology), nl=False)
     elif as_json:

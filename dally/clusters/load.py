@@ -1,0 +1,80 @@
+"""Loads a cluster: one shipped, from a folder of Slurm's files, or from a file known by its content."""
+
+import re
+from importlib import resources
+from pathlib import Path
+
+from dally.clusters import lingjun, philly
+from dally.clusters.host_table import header_of
+from dally.clusters.links import DefaultLinks
+from dally.clusters.slurm_conf import read_slurm
+from dally.clusters.source import read_text
+from dally.clusters.toml_file import read_toml
+from dally.errors import InputError
+from dally.topology import Topology
+
+MACHINES_PER_RACK = 8
+"""Rack size for the Philly list, which tells none; a rack of its 8-GPU machines then holds 64 GPUs."""
+
+_SLURM = re.compile(r"^\s*(NodeName|ClusterName|SlurmctldHost|SwitchName|BlockName)\s*=", re.I | re.M)
+_SHIPPED_FOLDER = resources.files("dally.clusters") / "examples"
+
+
+def shipped_clusters() -> tuple[str, ...]:
+    """The names of the clusters that come with Dally, smallest of a family first."""
+    names = [
+        item.name.removesuffix(".toml") for item in _SHIPPED_FOLDER.iterdir() if item.name.endswith(".toml")
+    ]
+    return tuple(sorted(names, key=lambda name: (name.rstrip("0123456789"), len(name), name)))
+
+
+def load_cluster(
+    path: str | Path, *, links: DefaultLinks | None = None, machines_per_rack: int | None = None
+) -> Topology:
+    """Load a cluster.
+
+    Args:
+        path: The name of a shipped cluster (write ./NAME for a file of that name), a folder with slurm.conf,
+            or a file, told apart by content: TOML, slurm.conf, the Lingjun network table, the Philly machine
+            list.
+        links: Links by level, for files that give none; `DefaultLinks()` if None. TOML files give their own.
+        machines_per_rack: Machines in a rack, for the Philly list only; `MACHINES_PER_RACK` if None.
+
+    Raises:
+        InputError: There is no such cluster, its files are wrong, or machines_per_rack is given for another
+            kind of cluster.
+    """
+    try:
+        return _load(path, links or DefaultLinks(), machines_per_rack)
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror or error}") from error
+
+
+def _load(path: str | Path, links: DefaultLinks, machines_per_rack: int | None) -> Topology:
+    place, shipped = Path(path), str(path) in shipped_clusters()
+    if not shipped and not (str(path) and place.exists()):
+        raise InputError(
+            f"cluster {str(path)!r} is neither a file, a folder nor a shipped cluster; "
+            f"shipped: {', '.join(shipped_clusters())}"
+        )
+    text = "" if shipped or place.is_dir() else read_text(place)
+    if header_of(text) == philly.COLUMNS:
+        size = MACHINES_PER_RACK if machines_per_rack is None else machines_per_rack
+        return philly.read_philly(text, str(path), place.stem, links, size)
+    if machines_per_rack is not None:
+        raise InputError(f"{path}: machines per rack are for the Philly machine list, this tells its own")
+    if shipped:
+        return read_toml((_SHIPPED_FOLDER / f"{path}.toml").read_text("utf-8"), str(path), str(path))
+    return read_slurm(place, links) if place.is_dir() else _read_file(place, text, links)
+
+
+def _read_file(path: Path, text: str, links: DefaultLinks) -> Topology:
+    header = header_of(text)
+    if header == lingjun.COLUMNS:
+        return lingjun.read_lingjun(text, str(path), path.stem, links)
+    if _SLURM.search(text):
+        return read_slurm(path, links)
+    if path.suffix == ".csv":
+        tables = " or ".join(repr(",".join(columns)) for columns in (lingjun.COLUMNS, philly.COLUMNS))
+        raise InputError(f"{path}: header is {','.join(header)!r}, must be {tables}")
+    return read_toml(text, str(path), path.stem)

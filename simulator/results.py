@@ -1,0 +1,167 @@
+"""The experiments of docs/results.md: policies on the author's settings and on real traces, as Markdown tables."""
+
+import tempfile
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from statistics import mean
+
+import click
+
+from dally.errors import DallyError
+from dally.markdown import replace_section, table
+from dally.policies.registry import parse_policy
+from dally.summary import Summary
+from simulator.bench import MIX, PHILLY_SLICE_S
+from simulator.comparison import duration
+from simulator.inputs import Inputs, load_scenario
+from simulator.scenario import simulate
+
+POLICIES = (
+    "dally-paper",
+    "dally-paper:timers=manual",
+    "dally-paper:timers=no-wait",
+    "dally-paper:timers=consolidated",
+    "tiresias",
+    "gandiva",
+    "srtf",
+    "srtf:placement=consolidated",
+    "sjf:backfill=easy",
+    "fifo",
+    "fifo:placement=consolidated",
+    "fifo:backfill=easy",
+    "fifo:placement=consolidated,backfill=easy",
+    "slurm",
+)
+SEEDS = (1, 2, 3)
+PROCESSES = 2
+_SLICE = {"start_s": float(PHILLY_SLICE_S[0]), "end_s": float(PHILLY_SLICE_S[1])}
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One column group of results: a name and the inputs of each seed."""
+
+    name: str
+    inputs: tuple[Inputs, ...]
+
+
+def author_settings(workload: str, congestion: float) -> list[Setting]:
+    """The author's workload on 128, 256 and 512 GPUs, three seeds each."""
+    return [
+        Setting(
+            f"{gpus} GPUs",
+            tuple(
+                Inputs(workload, f"author-{gpus}", profiles="author", seed=seed, congestion=congestion)
+                for seed in SEEDS
+            ),
+        )
+        for gpus in (128, 256, 512)
+    ]
+
+
+def trace_settings(traces: Path) -> list[Setting]:
+    """Philly's steady slice, Venus and Lingjun, each on a cluster like its own."""
+
+    def setting(name: str, trace: str, cluster: str, span: dict[str, float]) -> Setting:
+        inputs = Inputs(
+            str(traces / trace), cluster, "realistic", MIX, seed=1, skip_bad=True, min_duration_s=1.0, **span
+        )
+        return Setting(name, (inputs,))
+
+    return [
+        setting("Philly", "philly.csv.gz", str(traces / "philly_cluster_machine_list.csv"), _SLICE),
+        setting("Venus", "helios_venus.csv.gz", "venus", {}),
+        setting("Lingjun", "alibaba_lingjun.csv.gz", str(traces / "alibaba_lingjun_topo.csv"), {}),
+    ]
+
+
+def run(policy: str, inputs: Inputs) -> Summary:
+    """One simulation; its folder is thrown away."""
+    with tempfile.TemporaryDirectory() as folder:
+        return simulate(load_scenario(inputs), parse_policy(policy), Path(folder) / "run").summary
+
+
+def tasks(settings: Sequence[Setting]) -> list[tuple[str, Inputs]]:
+    """All simulations of some settings, policy by policy."""
+    return [(policy, inputs) for policy in POLICIES for setting in settings for inputs in setting.inputs]
+
+
+def compare(
+    settings: Sequence[Setting], cells: Callable[[Sequence[Summary]], Sequence[str]], heads: Sequence[str]
+) -> str:
+    """Simulate every policy in every setting; a table of policies by settings.
+
+    Args:
+        settings: Where to simulate.
+        cells: The cells of one policy in one setting, from the summaries of its seeds.
+        heads: Their headings.
+    """
+    todo = tasks(settings)
+    with ProcessPoolExecutor(PROCESSES) as pool:
+        summaries = iter(list(pool.map(run, *zip(*todo, strict=True))))
+    rows = []
+    for policy in POLICIES:
+        row = [f"`{policy}`"]
+        for setting in settings:
+            row += cells([next(summaries) for _ in setting.inputs])
+        rows.append(row)
+    header = ["policy", *(f"{setting.name}: {head}" for setting in settings for head in heads)]
+    return table(header, rows)
+
+
+def author_cells(summaries: Sequence[Summary]) -> list[str]:
+    """Makespan, mean JCT and mean communication of multi-GPU jobs in ks, mean over the seeds."""
+    values = ((summary.makespan_s, summary.jct_s.mean, summary.comm_mean_multi_s) for summary in summaries)
+    return [" / ".join(f"{mean(column) / 1000:.3g}" for column in zip(*values, strict=True))]
+
+
+def trace_cells(summaries: Sequence[Summary]) -> list[str]:
+    """Mean and p99 JCT, mean waiting, preemptions."""
+    summary = summaries[0]
+    return [
+        f"{duration(summary.jct_s.mean)} / {duration(summary.jct_s.p99)}",
+        f"{duration(summary.queue_s.mean)} / {duration(summary.queue_s.p99)}",
+        f"{summary.preemptions:,}",
+    ]
+
+
+def sections(traces: Path) -> dict[str, Callable[[], str]]:
+    """The generated sections of the document."""
+    made: dict[str, Callable[[], str]] = {}
+    for workload in ("author-batch", "author-poisson"):
+        for name, congestion in (("", 1.0), ("-congested", 0.1)):
+            settings = author_settings(workload, congestion)
+            made[workload + name] = partial(compare, settings, author_cells, ["makespan / JCT / comm."])
+    heads = ["JCT mean / p99", "waiting mean / p99", "preemptions"]
+    made["traces"] = partial(compare, trace_settings(traces), trace_cells, heads)
+    return made
+
+
+@click.command()
+@click.argument("names", nargs=-1)
+@click.option(
+    "--traces", type=click.Path(path_type=Path), default=Path("../shared/traces"), show_default=True
+)
+@click.option(
+    "--document", type=click.Path(path_type=Path), default=Path("docs/results.md"), show_default=True
+)
+def main(names: Iterable[str], traces: Path, document: Path) -> None:
+    """Run the experiments again and rewrite their tables in the document: all, or the sections NAMES."""
+    try:
+        made = sections(traces)
+        for name in names or made:
+            if name not in made:
+                raise click.BadParameter(f"no section {name!r}; sections: {', '.join(made)}")
+            body = made[name]()
+            text = document.read_text(encoding="utf-8")
+            document.write_text(replace_section(text, name, body), encoding="utf-8")
+            click.echo(f"{name}: written to {document}")
+    except DallyError as error:
+        raise click.ClickException(str(error)) from error
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,58 @@
+"""The headline numbers, by hand."""
+
+import pytest
+
+from dally.records import JobRecord
+from dally.summary import quantile, spread, summarise
+
+
+def record(name: str, gpus: int, submit_s: float, run_s: float, queue_s: float, **more: object) -> JobRecord:
+    values: dict[str, object] = {
+        "job_id": name,
+        "user": "",
+        "group": "",
+        "model": "",
+        "gpus": gpus,
+        "submit_s": submit_s,
+        "start_s": submit_s + queue_s,
+        "end_s": submit_s + queue_s + run_s,
+        "ideal_s": run_s / 2,
+        "run_s": run_s,
+        "queue_s": queue_s,
+        "comm_s": 0.0,
+        "restart_s": 0.0,
+        "lost_s": 0.0,
+        "preemptions": 0,
+        "failures": 0,
+        "levels": "machine:1",
+        "status": "COMPLETED",
+    }
+    return JobRecord(**{**values, **more})  # type: ignore[arg-type]
+
+
+def test_a_run_in_numbers() -> None:
+    records = [
+        record("a", 4, 100, 1000, 0, comm_s=200.0, levels="machine:2;rack:1", preemptions=2, restart_s=20.0),
+        record("b", 1, 200, 4, 300, ideal_s=4.0),
+        record("c", 8, 300, 0, 0, status="REJECTED", end_s=None, start_s=None, levels=""),
+    ]
+    summary = summarise(records, gpus=8, end_s=1100)
+    assert (summary.jobs, summary.completed, summary.makespan_s) == (3, 2, 1000)
+    assert summary.jct_s.mean == pytest.approx((1000 + 304) / 2)
+    assert summary.queue_s.mean == 150
+    assert summary.slowdown.mean == pytest.approx((2 + 304 / 10) / 2), "a job under 10 s counts as 10 s"
+    assert summary.comm_s.mean == 100
+    assert summary.comm_mean_multi_s == 200
+    assert summary.utilization == pytest.approx((4 * 1000 + 4) / 8000)
+    assert summary.goodput == pytest.approx((4 * 500 + 4) / 8000)
+    assert summary.placements == {"machine": 3, "rack": 1}
+    assert (summary.preemptions, summary.restart_gpu_s) == (2, 80)
+
+
+def test_percentiles_are_linear_between_neighbours() -> None:
+    assert quantile([0, 10, 20, 30, 40], 0.95) == pytest.approx(38)
+    assert spread([]) == spread([0.0])
+
+
+def test_a_run_without_jobs() -> None:
+    assert summarise([], gpus=8, end_s=0).utilization == 0

@@ -1,0 +1,198 @@
+"""`dally simulate`, `dally why` and `dally policies` as a user meets them."""
+
+import gzip
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from dally.commands import main
+from dally.records import read_jobs, read_run
+
+JOBS = "job_id,submit_s,gpus,duration_s,user,group,model,status\n"
+
+
+def dally(*arguments: str) -> Result:
+    return CliRunner().invoke(main, arguments)
+
+
+@pytest.fixture
+def trace(tmp_path: Path) -> Path:
+    path = tmp_path / "trace.csv"
+    rows = [f"j{n},{n * 60},{1 + n % 8},{900 + 37 * n},u{n % 3},,resnet50,\n" for n in range(40)]
+    path.write_text(JOBS + "".join(rows))
+    return path
+
+
+def simulate(trace: Path, out: Path, *more: str) -> Result:
+    return dally("simulate", "--trace", str(trace), "--cluster", "demo", "--out", str(out), *more)
+
+
+def test_two_policies_side_by_side(trace: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    result = simulate(trace, out, "--policy", "dally-paper", "--policy", "fifo", "--profiles", "realistic")
+    assert result.exit_code == 0, result.output
+    assert "dally-paper" in result.output
+    assert "JCT mean" in result.output
+    assert sorted(path.name for path in out.iterdir()) == [
+        "comparison.json",
+        "dally-paper",
+        "fifo",
+        "jct.png",
+    ]
+    assert sorted(path.name for path in (out / "fifo").iterdir()) == ["events.jsonl", "jobs.csv", "run.json"]
+    assert len(read_jobs(out / "fifo")) == 40
+    assert read_run(out / "fifo")["predictions"]["modes"] == ["imported"]
+
+
+def test_json_prints_the_summaries_and_nothing_else(trace: Path, tmp_path: Path) -> None:
+    result = simulate(trace, tmp_path / "out", "--policy", "fifo", "--json")
+    summary = json.loads(result.stdout)["fifo"]
+    assert summary["completed"] == 40
+    assert summary["jct_s"]["mean"] >= 900
+
+
+def test_the_same_inputs_give_the_same_bytes(trace: Path, tmp_path: Path) -> None:
+    options = ("--policy", "dally-paper:lease_s=600", "--profiles", "author", "--seed", "3", "--mtbf-h", "20")
+    for name in ("one", "two"):
+        assert simulate(trace, tmp_path / name, *options).exit_code == 0
+    for path in (tmp_path / "one").rglob("*"):
+        twin = tmp_path / "two" / path.relative_to(tmp_path / "one")
+        assert path.is_dir() or path.read_bytes() == twin.read_bytes(), path.name
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (["--policy", "magic"], "unknown policy 'magic'; valid: dally-paper"),
+        (["--policy", "dally-paper:speed=9"], "policy dally-paper has no knob 'speed'; valid: timers"),
+        (
+            ["--policy", "dally-paper:timers=fast"],
+            "knob timers of policy dally-paper is 'fast', must be: auto",
+        ),
+        (["--policy", "dally-paper:lease_s=-1"], "lease_s -1 and horizon 24 must be positive"),
+        (
+            ["--policy", "dally-paper:lease_s=nan"],
+            "knob lease_s of policy dally-paper is 'nan', must be: number",
+        ),
+        (["--policy", "dally-paper:timers"], "'timers' is no knob"),
+        (["--policy", "fifo", "--profiles", "nowhere"], "nowhere"),
+        (["--policy", "fifo", "--model-mix", "resnet50"], "model mix: 'resnet50' must be like"),
+        (["--policy", "fifo", "--congestion", "-1"], "congestion is -1, must be a positive number"),
+        (["--policy", "fifo", "--checkpoint-s", "0"], "checkpoint_s is 0, must be a positive number"),
+        (["--policy", "fifo", "--mtbf-h", "0"], "mtbf_h 0 and repair_h 4 must be positive"),
+        (["--policy", "fifo", "--mtbf-h", "9", "--failures", "f.csv"], "exclude each other"),
+        (["--policy", "fifo", "--failures", "none.csv"], "cannot read failures from none.csv"),
+        (["--policy", "fifo", "--cluster", "moon"], "cluster 'moon' is neither a file"),
+        (["--policy", "fifo", "--trace", "moon"], "no trace file 'moon'"),
+    ],
+)
+def test_bad_input_is_one_line_and_leaves_nothing(
+    trace: Path, tmp_path: Path, more: list[str], message: str
+) -> None:
+    result = simulate(trace, tmp_path / "out", *more)
+    refused(result, message)
+    assert [path.name for path in tmp_path.iterdir()] == ["trace.csv"]
+
+
+def refused(result: Result, message: str) -> None:
+    assert result.exit_code == 1
+    assert message in result.stderr
+    assert result.stderr.count("\n") == 1
+    assert result.stderr.startswith("dally: ")
+    assert isinstance(result.exception, SystemExit)
+
+
+def test_a_job_larger_than_the_cluster_is_refused_by_name(tmp_path: Path) -> None:
+    path = tmp_path / "trace.csv"
+    path.write_text(JOBS + "small,0,1,10,,,,\nhuge,0,65,10,,,,\n")
+    result = simulate(path, tmp_path / "out", "--policy", "fifo")
+    refused(result, "job huge: a gang of 65 GPUs does not fit: cluster demo has 64")
+
+
+def test_a_job_larger_than_the_cluster_is_counted_and_recorded_when_skipped(tmp_path: Path) -> None:
+    path = tmp_path / "trace.csv"
+    path.write_text(JOBS + "small,0,1,10,,,,\nhuge,0,65,10,,,,\n")
+    result = simulate(path, tmp_path / "out", "--policy", "fifo", "--skip-bad")
+    assert result.exit_code == 0
+    assert "1 jobs larger than the cluster were left out" in result.stderr
+    statuses = {record.job_id: record.status for record in read_jobs(tmp_path / "out" / "fifo")}
+    assert statuses == {"small": "COMPLETED", "huge": "REJECTED"}
+
+
+def test_a_truncated_trace_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "trace.csv.gz"
+    path.write_bytes(gzip.compress((JOBS + "a,0,1,10,,,,\n" * 2000).encode())[:-20])
+    refused(simulate(path, tmp_path / "out", "--policy", "fifo"), "trace.csv.gz")
+
+
+def test_an_existing_folder_is_never_written_into(trace: Path, tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    refused(simulate(trace, tmp_path / "out", "--policy", "fifo"), "exists already")
+
+
+def test_interrupted_it_keeps_a_valid_partial_result(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    spec = "philly-like:jobs=50000,gpus=1:90/8:10,load=0.9,cluster_gpus=64"
+    arguments = ["--trace", spec, "--cluster", "demo", "--policy", "fifo", "--policy", "dally-paper"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "dally", "simulate", *arguments, "--out", str(out)],
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    while not list(tmp_path.glob(".out.*/fifo/events.jsonl")):
+        assert process.poll() is None
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    _, stderr = process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert "fifo is incomplete: interrupted" in stderr
+    assert read_run(out / "fifo")["complete"] is False
+    assert {record.status for record in read_jobs(out / "fifo")} <= {"COMPLETED", "RUNNING", "WAITING"}
+    assert not (out / "dally-paper").exists()
+
+
+def test_why_tells_the_life_of_a_job(trace: Path, tmp_path: Path) -> None:
+    simulate(trace, tmp_path / "out", "--policy", "dally-paper:lease_s=600")
+    run = tmp_path / "out" / "dally-paper_lease_s=600"
+    preempted = next(record for record in read_jobs(run) if record.preemptions)
+    result = dally("why", preempted.job_id, "--run", str(run))
+    assert result.exit_code == 0
+    for part in ("submitted, asks for", "starts on", "loses its GPUs to", "lease over", "ends, completed"):
+        assert part in result.output
+    events = [
+        json.loads(line)
+        for line in dally("why", preempted.job_id, "--run", str(run), "--json").stdout.splitlines()
+    ]
+    assert next(iter(events))["event"] == "submit"
+
+
+def test_why_names_jobs_that_are_there(trace: Path, tmp_path: Path) -> None:
+    simulate(trace, tmp_path / "out", "--policy", "fifo")
+    refused(dally("why", "j99", "--run", str(tmp_path / "out" / "fifo")), "has no job 'j99'; there are j9")
+
+
+def test_why_refuses_what_is_no_run_folder(tmp_path: Path) -> None:
+    refused(dally("why", "a", "--run", str(tmp_path)), "is not a run folder: cannot read run.json")
+
+
+def test_policies_lists_every_policy_with_its_knobs() -> None:
+    listed = dally("policies").output
+    data = json.loads(dally("policies", "--json").output)
+    for policy in data:
+        assert policy["name"] in listed
+        assert policy["summary"]
+        assert policy["source"]
+        for knob in policy["knobs"]:
+            assert f"{knob['name']}={knob['default']}" in listed
+    assert "dally-paper" in [policy["name"] for policy in data]
+
+
+def test_help_shows_an_example_of_every_command() -> None:
+    for name in ("simulate", "why", "policies", "trace", "cluster"):
+        assert f"dally {name} " in dally(name, "--help").output.split("xample", 1)[1]

@@ -35,6 +35,9 @@ class LeaseBook:
         self._ends.remove((self._end_of.pop(job.order), job.order))
         del self._jobs[job.order]
 
+    def __contains__(self, job: JobState) -> bool:
+        return job.order in self._end_of
+
     def began_s(self, job: JobState, now: float) -> float:
         """Start of the lease that a running job holds, or that just ends, at `now`."""
         end = self._end_of[job.order]

@@ -1,4 +1,4 @@
-"""The experiments of docs/results.md: policies on the author's settings and on real traces, as Markdown tables."""
+"""The experiments of docs/results.md: the author's settings and real traces, as Markdown tables."""
 
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
@@ -37,7 +37,6 @@ POLICIES = (
 )
 SEEDS = (1, 2, 3)
 PROCESSES = 2
-_SLICE = {"start_s": float(PHILLY_SLICE_S[0]), "end_s": float(PHILLY_SLICE_S[1])}
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,18 +63,17 @@ def author_settings(workload: str, congestion: float) -> list[Setting]:
 
 def trace_settings(traces: Path) -> list[Setting]:
     """Philly's steady slice, Venus and Lingjun, each on a cluster like its own."""
-
-    def setting(name: str, trace: str, cluster: str, span: dict[str, float]) -> Setting:
-        inputs = Inputs(
-            str(traces / trace), cluster, "realistic", MIX, seed=1, skip_bad=True, min_duration_s=1.0, **span
-        )
-        return Setting(name, (inputs,))
-
-    return [
-        setting("Philly", "philly.csv.gz", str(traces / "philly_cluster_machine_list.csv"), _SLICE),
-        setting("Venus", "helios_venus.csv.gz", "venus", {}),
-        setting("Lingjun", "alibaba_lingjun.csv.gz", str(traces / "alibaba_lingjun_topo.csv"), {}),
-    ]
+    mixed = partial(Inputs, profiles="realistic", model_mix=MIX, seed=1, min_duration_s=1.0)
+    begin_s, end_s = map(float, PHILLY_SLICE_S)
+    philly = mixed(
+        str(traces / "philly.csv.gz"),
+        str(traces / "philly_cluster_machine_list.csv"),
+        start_s=begin_s,
+        end_s=end_s,
+    )
+    lingjun = mixed(str(traces / "alibaba_lingjun.csv.gz"), str(traces / "alibaba_lingjun_topo.csv"))
+    venus = mixed(str(traces / "helios_venus.csv.gz"), "venus")
+    return [Setting("Philly", (philly,)), Setting("Venus", (venus,)), Setting("Lingjun", (lingjun,))]
 
 
 def run(policy: str, inputs: Inputs) -> Summary:

@@ -39,4 +39,4 @@ def command(names: tuple[str, ...], as_json: bool) -> None:
 
 
 def _knob_line(knob: Knob) -> str:
-    return f"    {knob.name}={knob.default:<12} {knob.help} ({knob.valid})"
+    return f"    {f'{knob.name}={knob.default}':<22} {knob.help} ({knob.valid})"

@@ -68,8 +68,10 @@ class DallyPaper(Policy):
         self.timers = build_timers(knobs, state.topology.top)
         self.queue = DelayQueue(self.timers, state.best_level, state.topology.top)
         self.leases = LeaseBook(knobs.lease_s)
+        self.scattered = LeaseBook(knobs.lease_s)
         self._jobs: dict[str, JobState] = {}
         self._assigned: dict[str, float] = {}
+        self._best_level = state.best_level
 
     def submitted(self, job: JobState, now: float) -> None:
         """A new job scores 0 and has never been assigned GPUs."""
@@ -81,16 +83,18 @@ class DallyPaper(Policy):
         self.queue.remove(job)
         self.timers.record(job.level, job.job.gpus, now - job.origin_s, now)
         self.leases.started(job)
+        if job.level > self._best_level(job.job.gpus, job.job.gpu_type):
+            self.scattered.started(job)
 
     def stopped(self, job: JobState, now: float) -> None:
         """It competes again, with the score that its work and run time give."""
         self._assigned[job.job_id] = self.leases.began_s(job, now)
-        self.leases.stopped(job)
+        self._release(job)
         self.queue.add(job, self._rank(job, now), now)
 
     def finished(self, job: JobState, now: float) -> None:
         """Forget it."""
-        self.leases.stopped(job)
+        self._release(job)
         self._assigned.pop(job.job_id, None)
         del self._jobs[job.job_id]
 
@@ -101,6 +105,7 @@ class DallyPaper(Policy):
     def settle(self, state: ClusterState, now: float) -> None:
         """Leases that nobody took are renewed."""
         self.leases.settle(now, wanted=len(self.queue) > 0)
+        self.scattered.settle(now, wanted=True)
 
     def snapshot(self) -> dict[str, Any]:
         """The auto-tuner's histories and when each job last got GPUs."""
@@ -113,6 +118,11 @@ class DallyPaper(Policy):
         if isinstance(self.timers, TunedTimers):
             self.timers.restore(learnt["histories"])
 
+    def _release(self, job: JobState) -> None:
+        self.leases.stopped(job)
+        if job in self.scattered:
+            self.scattered.stopped(job)
+
     def _rank(self, job: JobState, now: float) -> Rank:
         return job.network_sensitivity(now), self._assigned.get(job.job_id, NEVER_ASSIGNED), job.order
 
@@ -122,10 +132,10 @@ class DallyPaper(Policy):
 
     def decide(self, state: ClusterState, now: float) -> Plan:
         """Offer what is free, and what leases give back, by claim."""
-        if not self.queue:
-            return Plan()
+        expired = (self.leases if self.queue else self.scattered).expired(now)
+        if not (self.queue or expired):
+            return Plan(wakeup_s=self.scattered.next_end_s(now))
         self.queue.refresh(state.free, now)
-        expired = self.leases.expired(now)
         with state.free.trial():
             for job in expired:
                 state.free.give(job.allocation)
@@ -133,12 +143,10 @@ class DallyPaper(Policy):
                 self.queue.refresh(state.free, now)
             auction = Round(self, state, now, expired)
             auction.run()
-        return Plan(auction.decisions(), self._wakeup_s(now))
-
-    def _wakeup_s(self, now: float) -> float:
         # A job started now has no lease in the book yet; one lease ahead is never too late for it.
-        ends = min(self.leases.next_end_s(now), now + self.knobs.lease_s)
-        return min(self.queue.next_due_s(), ends)
+        ends_s = (self.leases if self.queue else self.scattered).next_end_s(now)
+        wakeup_s = min(self.queue.next_due_s(), ends_s, now + self.knobs.lease_s)
+        return Plan(auction.decisions(), wakeup_s)
 
 
 class Round:

@@ -23,19 +23,20 @@ def rings_time_s(rings: Sequence[Ring], size_bytes: float) -> float:
     carries: reduce-scatters go up the stages and all-gathers come down (BlueConnect, Cho et al., MLSys 2019).
     Inside a machine each GPU has a link of its own and carries only its share, the data divided by the
     members of the stages below. The uplink of a machine or rack is one link that all shares of that domain
-    cross, so it carries the whole data. Stages follow one another, none overlaps another.
+    cross, so it carries the whole data. Chunks of the data are in different stages at once: the latencies of all
+    stages add up, but the stage that takes longest to send decides.
 
     Args:
         rings: Stages, innermost first, as in `Shape.rings`; one or two hops tell a stage inside a machine.
         size_bytes: Data reduced on every GPU.
     """
-    total_s, carried = 0.0, size_bytes
+    latency_s, sending_s, carried = 0.0, 0.0, size_bytes
     for ring in rings:
         sent = carried if ring.hops == 1 else size_bytes
-        total_s += 2 * (ring.members - 1) * ring.hops * ring.link.latency_s
-        total_s += ring_factor(ring.members) * sent * 8 / ring.link.bandwidth_bps
+        latency_s += 2 * (ring.members - 1) * ring.hops * ring.link.latency_s
+        sending_s = max(sending_s, ring_factor(ring.members) * sent * 8 / ring.link.bandwidth_bps)
         carried /= ring.members
-    return total_s
+    return latency_s + sending_s
 
 
 def curve_time_s(curve: Sequence[Reduced], size_bytes: float) -> float:

@@ -1,6 +1,6 @@
 """What a placement costs a job: its slowdown and exposed communication, from the profiles."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dally.errors import CapacityError
 from dally.free import FreeGpus
@@ -44,6 +44,9 @@ class CostModel:
         self.topology = topology
         self.profiles = profiles
         self._idle = FreeGpus(topology)
+        kinds = {replace(machine, name=""): number for number, machine in enumerate(topology.machines)}
+        self._kinds = [kinds[replace(machine, name="")] for machine in topology.machines]
+        self._shapes: dict[tuple[int, int], Shape] = {}
         self._best_levels: dict[tuple[int, str | None], int] = {}
         self._costs: dict[tuple[str, str | None, Shape], Cost] = {}
         self._predictions: dict[tuple[str, Shape], Prediction | None] = {}
@@ -72,7 +75,7 @@ class CostModel:
             return _ALONE
         if not job.model or self.profiles is None:
             return _UNKNOWN
-        shape = self.topology.shape(allocation)
+        shape = self._shape(allocation)
         key = job.model, job.gpu_type, shape
         if key not in self._costs:
             self._costs[key] = self._compare(job, shape)
@@ -94,6 +97,16 @@ class CostModel:
         profile = self._profile(job.model, job.gpu_type or "")
         restart = Restart() if profile is None else profile.restart
         return restart.base_s + restart.per_gpu_s * job.gpus
+
+    def _shape(self, allocation: Allocation) -> Shape:
+        """The shape of an allocation; that of a gang on one machine is the same on each machine like it."""
+        if len(allocation) > 1:
+            return self.topology.shape(allocation)
+        machine, gpus = allocation[0]
+        key = self._kinds[machine], gpus
+        if key not in self._shapes:
+            self._shapes[key] = self.topology.shape(allocation)
+        return self._shapes[key]
 
     def _profile(self, model: str, gpu_type: str) -> Profile | None:
         return self.profiles.find(model, gpu_type or None) if self.profiles and model else None

@@ -27,13 +27,18 @@ class FreeIndex:
 
     def move(self, member: int, old: int, new: int) -> None:
         """Change a member's count from `old` to `new`."""
-        left = self._members[old] ^ 1 << member
+        members, bit = self._members, 1 << member
+        left = members[old] ^ bit
         if left:
-            self._members[old] = left
+            members[old] = left
         else:
-            del self._members[old]
+            del members[old]
             self._counts ^= 1 << old
-        self.add(member, new)
+        if new in members:
+            members[new] |= bit
+        else:
+            members[new] = bit
+            self._counts |= 1 << new
 
     @property
     def most(self) -> int:
@@ -198,6 +203,17 @@ class FreeGpus:
         if pool is None or domain is None:
             return None
         return self.pack(domain, gpus, gpu_type)
+
+    def machine_among(self, machines: int, gpus: int, gpu_type: str | None = None) -> int | None:
+        """The best-fitting machine of a bit set of machine indexes that holds `gpus`; None if there is none."""
+        pool = self._pools.get(gpu_type)
+        return None if pool is None else pool.by_level[0].best_fit(gpus, ~machines)
+
+    def roomiest(self, level: int, gpu_type: str | None = None) -> int | None:
+        """The domain of `level` with the most free GPUs; None if none has any. Ties go to the lowest index."""
+        pool = self._pools.get(gpu_type)
+        member = None if pool is None else pool.by_level[level].fullest()
+        return None if member is None else self.topology.level_domains[level][member].index
 
     def pack(self, domain: int, gpus: int, gpu_type: str | None = None) -> Allocation:
         """`gpus` of the free GPUs of `domain`, on the fewest racks, then the fewest machines."""

@@ -165,7 +165,7 @@ def _report(runs: Sequence[Run], scenario: Scenario, out: Path, figure: Path | N
         click.echo(
             f"{jobs:,} jobs on {topology.name}: {topology.gpus:,} GPUs, {len(topology.machines):,} machines"
         )
-        Console(width=None if Console().is_terminal else 180).print(table(runs))
+        Console(width=None if Console().is_terminal else 180).print(table(runs, topology.levels))
     if scenario.too_large:
         click.echo(f"{len(scenario.too_large)} jobs larger than the cluster were left out", err=True)
     for run in runs:

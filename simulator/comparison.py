@@ -25,8 +25,8 @@ def difference(value: float, base: float) -> str:
     return f"{ratio:.0f}x" if ratio >= 10 else f"{ratio - 1:+.0%}"
 
 
-def table(runs: Sequence[Run]) -> Table:
-    """The runs as rows; completion times with their difference from the first run."""
+def table(runs: Sequence[Run], levels: Sequence[str]) -> Table:
+    """The runs as rows; completion times with their difference from the first run; starts by level."""
     result = Table(title="Policies side by side; differences are from the first", title_justify="left")
     result.add_column("policy", overflow="fold")
     for heading in (
@@ -43,10 +43,11 @@ def table(runs: Sequence[Run]) -> Table:
         "preempt.",
     ):
         result.add_column(heading, justify="right", no_wrap=True)
-    result.add_column("starts by level", overflow="fold")
+    result.add_column(f"starts by {', '.join(levels)}", justify="right")
     base = runs[0].summary
     for run in runs:
-        result.add_row(run.spec, *_row(run.summary, base, first=run is runs[0]))
+        starts = ", ".join(f"{run.summary.placements.get(level, 0):,}" for level in levels)
+        result.add_row(run.spec, *_row(run.summary, base, first=run is runs[0]), starts)
     return result
 
 
@@ -63,7 +64,6 @@ def _row(summary: Summary, base: Summary, first: bool) -> list[str]:
         duration(summary.comm_s.mean),
         f"{summary.utilization:.0%}",
         f"{summary.preemptions:,}",
-        ", ".join(f"{level} {count:,}" for level, count in summary.placements.items()),
     ]
 
 

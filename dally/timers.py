@@ -2,8 +2,8 @@
 
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from math import ceil, fsum, inf, sqrt
+from dataclasses import dataclass, field
+from math import ceil, inf, sqrt
 from typing import Any, Protocol
 
 
@@ -34,6 +34,48 @@ class FixedTimers:
 MACHINE_SHARE_OF_HORIZON = 0.8
 FLOOR_LEASES = 6
 SPREAD = 2.0
+MILLION = 1_000_000
+
+
+@dataclass(slots=True)
+class History:
+    """Waits of one gang size at one level, with their sums kept up to date.
+
+    Waits are whole millionths of a lease, so that sums are exact whatever was added and taken away. Entries
+    that have become too old leave the sums when somebody looks, and the history when one is added.
+    """
+
+    entries: deque[tuple[float, int]] = field(default_factory=deque)
+    aged: int = 0
+    total: int = 0
+    squares: int = 0
+
+    def add(self, now: float, wait: int, oldest_s: float) -> None:
+        """Add a wait that ended now, and forget those that ended before `oldest_s`."""
+        self.entries.append((now, wait))
+        self.total += wait
+        self.squares += wait * wait
+        self.age(oldest_s)
+        for _ in range(self.aged):
+            self.entries.popleft()
+        self.aged = 0
+
+    def age(self, oldest_s: float) -> int:
+        """Leave out of the sums what ended before `oldest_s`; how many waits are left in them."""
+        while self.aged < len(self.entries) and self.entries[self.aged][0] < oldest_s:
+            wait = self.entries[self.aged][1]
+            self.total -= wait
+            self.squares -= wait * wait
+            self.aged += 1
+        return len(self.entries) - self.aged
+
+    def estimate(self) -> float:
+        """e(h): mean plus two population standard deviations, in leases; 1 if there is none or all are 0."""
+        count = len(self.entries) - self.aged
+        if not self.total:
+            return 1.0
+        deviation = sqrt(count * self.squares - self.total * self.total) / count
+        return (self.total / count + SPREAD * deviation) / MILLION
 
 
 class TunedTimers:
@@ -54,19 +96,13 @@ class TunedTimers:
         self.levels = levels
         self.lease_s = lease_s
         self.horizon = horizon
-        self._histories: dict[tuple[int, int], deque[tuple[float, float]]] = {}
-        self._tuned: dict[tuple[int, int], tuple[float, float]] = {}
+        self._histories: dict[tuple[int, int], History] = {}
 
     def record(self, level: int, gpus: int, waited_s: float, now: float) -> None:
         """A gang of `gpus` was placed at `level` after `waited_s` seconds."""
-        waited = waited_s / self.lease_s
-        if waited < 1 or level >= self.levels:
-            return
-        history = self._histories.setdefault((level, gpus), deque())
-        history.append((now, waited))
-        while history[0][0] < self._oldest_s(now):
-            history.popleft()
-        self._tuned.pop((level, gpus), None)
+        if waited_s >= self.lease_s and level < self.levels:
+            wait = round(MILLION * waited_s / self.lease_s)
+            self._histories.setdefault((level, gpus), History()).add(now, wait, self._oldest_s(now))
 
     def delays_s(self, gpus: int, now: float) -> tuple[float, ...]:
         """One delay per level below the top, seconds."""
@@ -75,47 +111,35 @@ class TunedTimers:
     def _oldest_s(self, now: float) -> float:
         return now - self.horizon * self.lease_s
 
-    def _delay(self, level: int, gpus: int, now: float) -> float:
-        """The delay of one level, in leases; remembered until a wait that it rests on is too old."""
-        delay, until_s = self._tuned.get((level, gpus), (0.0, -inf))
-        if now > until_s:
-            history = self._histories.get((level, gpus), ())
-            recent = [(time, wait) for time, wait in history if time >= self._oldest_s(now)]
-            cap = ceil(MACHINE_SHARE_OF_HORIZON * self.horizon) if level == 0 else self.horizon
-            estimate = ceil(estimate_wait([wait for _, wait in recent]))
-            delay = min(cap, max(FLOOR_LEASES * (level + 1), estimate))
-            until_s = recent[0][0] + self.horizon * self.lease_s if recent else inf
-            self._tuned[level, gpus] = delay, until_s
-        return delay
+    def _delay(self, level: int, gpus: int, now: float) -> int:
+        """The delay of one level, in leases."""
+        cap = ceil(MACHINE_SHARE_OF_HORIZON * self.horizon) if level == 0 else self.horizon
+        estimate = 1
+        if history := self._histories.get((level, gpus)):
+            history.age(self._oldest_s(now))
+            estimate = ceil(history.estimate())
+        return min(cap, max(FLOOR_LEASES * (level + 1), estimate))
 
     def observations(self, level: int, gpus: int, now: float) -> int:
         """How many waits the delay of a level rests on."""
-        history = self._histories.get((level, gpus), ())
-        return sum(time >= self._oldest_s(now) for time, _ in history)
+        history = self._histories.get((level, gpus))
+        return history.age(self._oldest_s(now)) if history else 0
 
     def snapshot(self) -> dict[str, Any]:
-        """The histories as plain data."""
+        """The histories as plain data: by level and gang size, (time in seconds, wait in leases)."""
         return {
-            f"{level}/{gpus}": [list(entry) for entry in history]
+            f"{level}/{gpus}": [[time, wait / MILLION] for time, wait in history.entries]
             for (level, gpus), history in sorted(self._histories.items())
         }
 
     def restore(self, histories: Mapping[str, Sequence[Sequence[float]]]) -> None:
         """Take back what `snapshot` gave."""
-        self._tuned.clear()
         self._histories = {}
-        for key, history in histories.items():
-            level, gpus = key.split("/")
-            self._histories[int(level), int(gpus)] = deque((time, wait) for time, wait in history)
-
-
-def estimate_wait(waits: Sequence[float]) -> float:
-    """Mean plus two population standard deviations of waits; 1 if there is none or all are zero."""
-    if not any(waits):
-        return 1.0
-    mean = fsum(waits) / len(waits)
-    variance = fsum((wait - mean) ** 2 for wait in waits) / len(waits)
-    return mean + SPREAD * sqrt(variance)
+        for key, entries in histories.items():
+            level, gpus = map(int, key.split("/"))
+            history = self._histories[level, gpus] = History()
+            for time, wait in entries:
+                history.add(time, round(wait * MILLION), -inf)
 
 
 def no_wait(levels: int) -> FixedTimers:

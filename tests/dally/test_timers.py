@@ -1,11 +1,13 @@
 """Delay timers and the auto-tuner, by the published formulas."""
 
 import json
-from math import sqrt
+from statistics import mean, pstdev
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from dally.timers import FixedTimers, TunedTimers, consolidated, estimate_wait, no_wait
+from dally.timers import FixedTimers, History, TunedTimers, consolidated, no_wait
 
 LEASE_S = 3600.0
 
@@ -26,7 +28,7 @@ def test_mean_plus_two_population_deviations_rounded_up() -> None:
     timers = tuner()
     for waited in (8, 10, 12):
         timers.record(0, 8, waited * LEASE_S, now=0)
-    assert estimate_wait([8, 10, 12]) == pytest.approx(10 + 2 * sqrt(8 / 3))
+    # 10 + 2 * sqrt(8 / 3) = 13.27
     assert leases(timers.delays_s(8, now=0)) == [14, 12]
 
 
@@ -78,6 +80,18 @@ def test_what_was_learnt_survives_a_restart() -> None:
     assert restarted.delays_s(8, 30) == timers.delays_s(8, 30)
     assert restarted.delays_s(16, 30) == timers.delays_s(16, 30)
     assert leases(restarted.delays_s(16, 30)) == [6, 20]
+
+
+@given(waits=st.lists(st.tuples(st.integers(0, 100), st.integers(1_000_000, 30_000_000)), max_size=30))
+def test_running_sums_are_those_of_a_plain_list(waits: list[tuple[int, int]]) -> None:
+    history, plain = History(), list[tuple[int, int]]()
+    for time, wait in sorted(waits):
+        history.add(time, wait, time - 20)
+        plain = [(at, value) for at, value in [*plain, (time, wait)] if at >= time - 20]
+    values = [wait / 1e6 for _, wait in plain]
+    expected = mean(values) + 2 * pstdev(values) if values else 1.0
+    assert history.estimate() == pytest.approx(expected)
+    assert [*history.entries] == plain
 
 
 def test_fixed_timers() -> None:

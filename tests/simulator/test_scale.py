@@ -1,0 +1,69 @@
+"""Cost stays near-linear in jobs and nearly flat in cluster size, counted in function calls, not seconds."""
+
+import cProfile
+import io
+import pstats
+from dataclasses import dataclass
+
+import pytest
+
+from dally.costs import CostModel
+from dally.cycle import Scheduler
+from dally.policies.registry import parse_policy, policy_names
+from dally.records import EventLog
+from dally.state import ClusterState
+from dally.topology import Topology
+from dally.traces import load_trace
+from simulator.engine import Engine
+from tests.worlds import racks
+
+every_policy = pytest.mark.parametrize("policy", policy_names())
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Function calls of a simulation, and the moments at which it had something to do."""
+
+    calls: int
+    moments: int
+
+    @property
+    def per_moment(self) -> float:
+        return self.calls / self.moments
+
+
+def cost(policy: str, topology: Topology, jobs: int, load: float) -> Cost:
+    """The cost of simulating Philly-like jobs at a load."""
+    spec = (
+        f"philly-like:jobs={jobs},load={load},cluster_gpus={topology.gpus},gpus=1:80/4:10/8:10,max_s=200000"
+    )
+    workload = load_trace(spec, seed=5)
+    state = ClusterState(topology, CostModel(topology))
+    scheduler = Scheduler(state, parse_policy(policy).build(state))
+    engine = Engine(scheduler, workload.jobs, EventLog(io.StringIO(), topology))
+    profile = cProfile.Profile()
+    outcome = profile.runcall(engine.run)
+    return Cost(int(pstats.Stats(profile).total_calls), outcome.moments)  # type: ignore[attr-defined]
+
+
+@every_policy
+def test_four_times_the_jobs_cost_about_four_times_as_much(policy: str) -> None:
+    """Another simulator took seventeen times as long; the longer run also has more to preempt."""
+    topology = racks([[8] * 4] * 4)
+    few, many = (cost(policy, topology, jobs, load=0.8) for jobs in (1200, 4800))
+    assert many.calls < 2 * 4 * few.calls
+    assert many.per_moment < 1.5 * few.per_moment
+
+
+@every_policy
+def test_a_long_queue_does_not_make_a_moment_dearer(policy: str) -> None:
+    """All jobs wait at once: looking at the whole queue each time would cost four times as much a moment."""
+    topology = racks([[8] * 4] * 4)
+    few, many = (cost(policy, topology, jobs, load=50) for jobs in (250, 1000))
+    assert many.per_moment < 2 * few.per_moment
+
+
+@every_policy
+def test_ten_times_the_cluster_costs_little_more(policy: str) -> None:
+    small, large = (cost(policy, racks([[8] * 4] * count), 800, load=0.8) for count in (3, 30))
+    assert large.calls < 1.75 * small.calls

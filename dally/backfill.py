@@ -5,13 +5,11 @@ Source: Lifka, The ANL/IBM SP Scheduling System, 1995; Mu'alem and Feitelson, IE
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from heapq import merge
 from math import inf
 
 from dally.free import FreeGpus
 from dally.job import Job
 from dally.placements import domain_gpus
-from dally.ranking import Ranking
 from dally.topology import Allocation, Topology
 
 Release = tuple[float, Allocation]
@@ -36,8 +34,13 @@ class Reservation:
     gpu_type: str | None
     extra: int
 
+    def refuses(self, topology: Topology, gpus: int, end_s: float) -> bool:
+        """Whether no placement of so many GPUs until `end_s` would do, whatever it is: a quick first test."""
+        anywhere = self.level == topology.top and self.gpu_type is None
+        return anywhere and end_s > self.shadow_s and gpus > self.extra
+
     def after(self, topology: Topology, allocation: Allocation, end_s: float) -> "Reservation | None":
-        """What is left of it if a job takes GPUs from now until `end_s`; None if that would delay the head."""
+        """What is left of it if a job takes GPUs until `end_s`; None if that would delay the head."""
         if end_s <= self.shadow_s:
             return self
         used = sum(
@@ -48,17 +51,6 @@ class Reservation:
         if used > self.extra:
             return None
         return Reservation(self.shadow_s, self.domain, self.level, self.gpu_type, self.extra - used)
-
-
-def releases(running: Ranking, started: Iterable[Release]) -> Iterable[Release]:
-    """When GPUs come free, soonest first: those of running jobs and of jobs started in the same plan.
-
-    Args:
-        running: Running jobs ranked by predicted end.
-        started: Releases of the jobs that the plan starts, in any order.
-    """
-    ends = ((running.rank(job)[0], job.allocation) for job in running)
-    return merge(ends, sorted(started), key=lambda release: release[0])
 
 
 def reserve(

@@ -205,12 +205,12 @@ class FreeGpus:
         return self.pack(domain, gpus, gpu_type)
 
     def machine_among(self, machines: int, gpus: int, gpu_type: str | None = None) -> int | None:
-        """The best-fitting machine of a bit set of machine indexes that holds `gpus`; None if there is none."""
+        """The best-fitting machine, of a bit set of machine indexes, that holds `gpus`; None if none."""
         pool = self._pools.get(gpu_type)
         return None if pool is None else pool.by_level[0].best_fit(gpus, ~machines)
 
     def roomiest(self, level: int, gpu_type: str | None = None) -> int | None:
-        """The domain of `level` with the most free GPUs; None if none has any. Ties go to the lowest index."""
+        """The domain of `level` with the most free GPUs, on ties the lowest; None if none has any."""
         pool = self._pools.get(gpu_type)
         member = None if pool is None else pool.by_level[level].fullest()
         return None if member is None else self.topology.level_domains[level][member].index

@@ -1,7 +1,7 @@
 """The waiting jobs of a policy: in order, by the gang they ask for, and those whose wait is not on record."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable
+from heapq import heapify, heappop, heapreplace
 
 from dally.ranking import Ranking
 from dally.state import JobState
@@ -35,19 +35,8 @@ class JobQueue(Ranking):
         return list(self._unsaid.values())
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Demand:
-    """What jobs have in common that fit or do not fit together.
-
-    Attributes:
-        gpus: GPUs of the gang.
-        gpu_type: The only type accepted; empty for any.
-        highest: The highest level accepted.
-    """
-
-    gpus: int
-    gpu_type: str
-    highest: int
+Demand = tuple[int, str | None, int]
+"""What jobs that fit or do not fit together have in common: GPUs, their type, the highest level accepted."""
 
 
 class DemandQueue:
@@ -66,7 +55,7 @@ class DemandQueue:
 
     def add(self, job: JobState, highest: int, *key: float) -> None:
         """A job that accepts no placement above level `highest` begins to wait."""
-        demand = Demand(job.job.gpus, job.job.gpu_type or "", highest)
+        demand = job.job.gpus, job.job.gpu_type, highest
         self._everybody.add(job, *key)
         self._demand_of[job.order] = demand
         self._by_demand.setdefault(demand, Ranking()).add(job, *key)
@@ -87,37 +76,33 @@ class DemandQueue:
         """Jobs whose wait is not on record, in the order in which they began to wait."""
         return self._everybody.unsaid()
 
-    def demands(self) -> Iterator[tuple[Demand, Ranking]]:
-        """The demands in which somebody waits, with their jobs."""
-        return iter(self._by_demand.items())
+    def rankings(self) -> Iterable[Ranking]:
+        """The jobs of each demand in which somebody waits."""
+        return self._by_demand.values()
 
 
 class DemandRound:
     """One pass over a queue that stays as it is: again and again the first job whose demand is still open."""
 
     def __init__(self, queue: DemandQueue) -> None:
-        self._open = {demand: (ranking, 0) for demand, ranking in queue.demands()}
-        self._last: Demand
+        self._open = [(ranking.rank(ranking.at(0)), 0, ranking) for ranking in queue.rankings()]
+        heapify(self._open)
 
-    def next(self) -> tuple[JobState, Demand] | None:
+    def next(self) -> JobState | None:
         """The first job, by rank, of the open demands; None when all are closed."""
         if not self._open:
             return None
-        heads = (
-            (ranking.rank(ranking.at(place)), demand) for demand, (ranking, place) in self._open.items()
-        )
-        _, self._last = min(heads)
-        ranking, place = self._open[self._last]
-        return ranking.at(place), self._last
+        _, place, ranking = self._open[0]
+        return ranking.at(place)
 
     def served(self) -> None:
         """The job given last starts: go on behind it."""
-        ranking, place = self._open[self._last]
+        _, place, ranking = self._open[0]
         if place + 1 < len(ranking):
-            self._open[self._last] = ranking, place + 1
+            heapreplace(self._open, (ranking.rank(ranking.at(place + 1)), place + 1, ranking))
         else:
-            del self._open[self._last]
+            heappop(self._open)
 
     def refused(self) -> None:
         """The job given last cannot start: neither can others with its demand."""
-        del self._open[self._last]
+        heappop(self._open)

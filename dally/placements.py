@@ -1,4 +1,4 @@
-"""Placements of gangs on free GPUs: the closest that fits, and what freeing the GPUs of others would allow."""
+"""Placements of gangs: the closest on free GPUs, and whom to stop so that there is one."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass

@@ -1,6 +1,7 @@
 """Jobs kept sorted by a rank that changes only when told: queues of waiting and orders of running jobs."""
 
 from collections.abc import Iterator
+from math import inf
 
 from sortedcontainers import SortedList
 
@@ -53,6 +54,11 @@ class Ranking:
     def at(self, place: int) -> JobState:
         """The job at a place, 0 for the first."""
         return self._jobs[self._ranks[place][-1]]
+
+    def next_key(self, after: float) -> float:
+        """The least first number of a rank that is greater than `after`; inf if there is none."""
+        place = self._ranks.bisect_right((after, inf))
+        return self._ranks[place][0] if place < len(self._ranks) else inf
 
     def first_key(self) -> float:
         """The first number of the first rank."""

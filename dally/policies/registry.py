@@ -15,6 +15,12 @@ ENTRY_POINTS = "dally.policies"
 
 _OURS = {
     "dally-paper": "dally.policies.dally_paper:DallyPaper",
+    "fifo": "dally.policies.fifo:Fifo",
+    "gandiva": "dally.policies.gandiva:Gandiva",
+    "sjf": "dally.policies.sjf:ShortestJobFirst",
+    "slurm": "dally.policies.slurm:Slurm",
+    "srtf": "dally.policies.srtf:ShortestRemainingTimeFirst",
+    "tiresias": "dally.policies.tiresias:Tiresias",
 }
 
 

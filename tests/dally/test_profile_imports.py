@@ -6,6 +6,7 @@ from click.testing import CliRunner
 
 from dally.errors import InputError
 from dally.iteration import predict
+from dally.markdown import replace_section
 from dally.profile import Profile
 from dally.profile_files import load_profiles
 from dally.profile_imports.__main__ import main
@@ -16,7 +17,6 @@ from dally.profile_imports.layers import LAYERS
 from dally.profile_imports.pollux import Measurement, pollux_profile, pollux_profiles, t4_shape
 from dally.profile_imports.pollux_validation import fit_pollux, pollux_formula, validate
 from dally.profile_imports.realistic import realistic_profiles
-from dally.markdown import replace_section
 from dally.profile_imports.simplex import minimise
 from dally.topology import Link, Ring, Shape
 

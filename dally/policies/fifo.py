@@ -1,0 +1,22 @@
+"""First in, first out: jobs start strictly in the order in which they arrived."""
+
+from typing import ClassVar
+
+from dally.policies.in_order import InOrder, OrderKnobs
+from dally.state import JobState
+
+
+class Fifo(InOrder):
+    """Serves jobs by arrival; with backfill, later ones may pass the first if that does not delay it.
+
+    Backfill needs predicted running times, see `dally.estimates`: in a simulation they are the true ones.
+    """
+
+    name: ClassVar[str] = "fifo"
+    summary: ClassVar[str] = "Jobs start strictly in the order of arrival, with or without EASY backfill."
+    source: ClassVar[str] = "Mu'alem and Feitelson, IEEE TPDS 12(6), 2001 (FCFS and EASY backfill)"
+    knobs_type: ClassVar[type] = OrderKnobs
+
+    def key(self, job: JobState) -> tuple[float, ...]:
+        """By arrival; a job that lost its GPUs to a failure keeps its place."""
+        return ()

@@ -1,0 +1,26 @@
+"""Shortest job first, without preemption."""
+
+from typing import ClassVar
+
+from dally.estimates import remaining_s
+from dally.policies.in_order import InOrder, OrderKnobs
+from dally.state import JobState
+
+
+class ShortestJobFirst(InOrder):
+    """Serves the job with the shortest running time left first; what runs is never stopped.
+
+    The running time is an estimate, see `dally.estimates`: in a simulation it is the true one, so this is the
+    best that knowing running times can do without preemption.
+    """
+
+    name: ClassVar[str] = "sjf"
+    summary: ClassVar[str] = (
+        "The waiting job with the shortest predicted running time starts first; nothing is preempted."
+    )
+    source: ClassVar[str] = "Conway, Maxwell and Miller, Theory of Scheduling, 1967"
+    knobs_type: ClassVar[type] = OrderKnobs
+
+    def key(self, job: JobState) -> tuple[float, ...]:
+        """By the running time left at the best placement."""
+        return (remaining_s(job),)

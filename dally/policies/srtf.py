@@ -1,0 +1,60 @@
+"""Shortest remaining time first, with preemption."""
+
+from collections.abc import Iterator
+from itertools import takewhile
+from typing import ClassVar
+
+from dally.estimates import remaining_s, restart_s, stretch_s
+from dally.placements import Placement, closest, find_victims
+from dally.policies.in_order import InOrder, OrderKnobs, OrderRound
+from dally.state import JobState
+
+
+class ShortestRemainingTimeFirst(InOrder):
+    """Serves the job with the shortest time left first and stops longer ones for it.
+
+    A running job is stopped only if that lets the first waiting job start, and only if it would run strictly
+    longer than the waiting one takes in all, both restarts counted: so two jobs never take turns in stopping
+    each other. The job that would run longest stops first. Times are those of `dally.estimates`.
+    """
+
+    name: ClassVar[str] = "srtf"
+    summary: ClassVar[str] = (
+        "The job with the least predicted running time left goes first; longer ones are preempted for it."
+    )
+    source: ClassVar[str] = "Schrage, A Proof of the Optimality of the SRPT Discipline, Oper. Res. 16, 1968"
+    knobs_type: ClassVar[type] = OrderKnobs
+
+    def key(self, job: JobState) -> tuple[float, ...]:
+        """By the running time left at the best placement."""
+        return (remaining_s(job),)
+
+    def make_room(self, job: JobState, plan: OrderRound) -> Placement | None:
+        """Stop the running jobs with the most time left, if the job then starts and is really shorter."""
+        state, free = plan.state, plan.state.free
+        least_s = restart_s(job, state.costs) + remaining_s(job)
+        level = self.accepts(state, job, plan.now)
+        victims = find_victims(free, self._longer(least_s, plan), job.job, level)
+        if not victims:
+            return None
+        plan.evictions.release(victims)
+        placement = closest(free, job.job, self.best_level(job), level)
+        assert placement is not None, "the victims' GPUs are enough"
+        takes_s = stretch_s(job, state.costs, placement.allocation)
+        if not all(self._outlasts(victim, takes_s, plan) for victim in victims):
+            plan.evictions.take_back(victims)
+            return None
+        for victim in victims:
+            left_s = victim.end_s() - plan.now
+            plan.evictions.stop(victim, job, f"{left_s:.0f} s left; {job.job_id} takes only {takes_s:.0f} s")
+        return placement
+
+    def _longer(self, takes_s: float, plan: OrderRound) -> Iterator[JobState]:
+        """Running jobs that may be stopped for one that takes so long, the longest first."""
+        candidates = takewhile(lambda job: job.end_s() - plan.now > takes_s, reversed(self.ends))
+        return (job for job in candidates if job not in plan.evictions and self._outlasts(job, takes_s, plan))
+
+    def _outlasts(self, victim: JobState, takes_s: float, plan: OrderRound) -> bool:
+        """Whether a job runs strictly longer than another takes, and that pays for its own restart."""
+        left_s = victim.end_s() - plan.now
+        return victim.since_s < plan.now and left_s > takes_s + plan.state.costs.restart_s(victim.job)

@@ -1,0 +1,137 @@
+"""First in, first out, with and without backfill, on cases small enough to compute by hand."""
+
+import io
+from math import inf
+
+import pytest
+from hypothesis import given, settings
+
+from dally.costs import CostModel
+from dally.errors import InputError
+from dally.policies.in_order import InOrder
+from dally.policies.registry import parse_policy
+from dally.records import EventLog
+from dally.state import ClusterState, JobState
+from simulator.engine import Engine
+from tests.dally.policies.events import job, levels, times, waits
+from tests.worlds import CheckedScheduler, World, racks, simulate, worlds
+
+HEAD = [job("first", 3, 100), job("head", 4, 50)]
+
+
+def test_nobody_passes_the_first() -> None:
+    result = simulate("fifo", racks([[4]]), [*HEAD, job("small", 1, 10)])
+    assert [times(result, name) for name in ("first", "head", "small")] == [[0.0], [100.0], [150.0]]
+
+
+@pytest.mark.parametrize(("duration_s", "start_s"), [(100.0, 0.0), (100.5, 150.0)])
+def test_backfill_takes_jobs_that_end_by_the_time_the_head_can_start(
+    duration_s: float, start_s: float
+) -> None:
+    jobs = [*HEAD, job("small", 1, duration_s)]
+    result = simulate("fifo:backfill=easy", racks([[4]]), jobs)
+    assert times(result, "small") == [start_s]
+    assert times(result, "head") == [100.0]
+
+
+def test_backfill_gives_away_just_what_the_head_leaves() -> None:
+    jobs = [job("first", 6, 100), job("head", 7, 50), job("long0", 1, 1000), job("long1", 1, 1000)]
+    result = simulate("fifo:backfill=easy", racks([[4, 4]]), jobs)
+    assert [times(result, name) for name in ("head", "long0", "long1")] == [[100.0], [0.0], [150.0]]
+
+
+def test_gpus_freed_at_the_same_moment_count_as_left_over() -> None:
+    jobs = [job("a", 2, 100), job("b", 1, 100), job("head", 3, 50), job("long", 1, 1000)]
+    result = simulate("fifo:backfill=easy", racks([[4]]), jobs)
+    assert times(result, "long") == [0.0]
+
+
+@pytest.mark.parametrize(("depth", "start_s"), [(1, 160.0), (2, 0.0)])
+def test_backfill_looks_no_deeper_than_told(depth: int, start_s: float) -> None:
+    jobs = [*HEAD, job("wide", 4, 10), job("small", 1, 10)]
+    result = simulate(f"fifo:backfill=easy,depth={depth}", racks([[4]]), jobs)
+    assert times(result, "small") == [start_s]
+
+
+@pytest.mark.parametrize(
+    ("placement", "start_s", "level"), [("no-wait", 0.0, "rack"), ("consolidated", 100.0, "machine")]
+)
+def test_consolidated_waits_for_the_closest_placement(placement: str, start_s: float, level: str) -> None:
+    jobs = [job("a", 3, 300), job("b", 3, 100), job("pair", 2, 50)]
+    result = simulate(f"fifo:placement={placement}", racks([[4, 4]]), jobs)
+    assert (times(result, "pair"), levels(result, "pair")) == ([start_s], [level])
+
+
+@pytest.mark.parametrize(("duration_s", "start_s"), [(100.0, 0.0), (101.0, 150.0)])
+def test_a_consolidated_head_reserves_the_first_machine_that_will_hold_it(
+    duration_s: float, start_s: float
+) -> None:
+    jobs = [job("a", 4, 300), job("b", 2, 100), job("head", 4, 50), job("two", 2, duration_s)]
+    result = simulate("fifo:placement=consolidated,backfill=easy", racks([[4, 4]]), jobs)
+    assert times(result, "head") == [100.0]
+    assert times(result, "two") == [start_s]
+
+
+def test_gpus_outside_of_the_reserved_machine_are_given_away_for_any_time() -> None:
+    jobs = [job("a", 3, 300), job("b", 2, 100), job("head", 4, 50), job("one", 1, 5000)]
+    result = simulate("fifo:placement=consolidated,backfill=easy", racks([[4, 4]]), jobs)
+    assert (times(result, "one"), times(result, "head")) == ([0.0], [100.0])
+
+
+def test_a_wait_is_said_once() -> None:
+    arrivals = [job(f"late{number}", 1, 10, 1.0 + number) for number in range(5)]
+    result = simulate("fifo", racks([[4]]), [*HEAD, *arrivals])
+    assert waits(result, "head") == [(0.0, None)]
+
+
+def test_the_depth_must_be_positive() -> None:
+    with pytest.raises(InputError, match="depth is 0"):
+        parse_policy("fifo:depth=0")
+
+
+def promise_s(state: ClusterState, head: JobState, level: int) -> float:
+    """When the head could start if nothing else did, by brute force."""
+    request, topology = head.job, state.topology
+    running = [state.jobs[name] for name in state.running]
+    for end_s in (-inf, *sorted(each.end_s() for each in running)):
+        gone = [each.allocation for each in running if each.end_s() <= end_s]
+        for domain in topology.level_domains[level]:
+            freed = sum(
+                gpus
+                for allocation in gone
+                for machine, gpus in allocation
+                if domain.index in topology.ancestors[machine]
+                and request.gpu_type in (None, topology.machines[machine].gpu_type)
+            )
+            if state.free.on(domain.index, request.gpu_type) + freed >= request.gpus:
+                return end_s
+    return inf
+
+
+class Watching(CheckedScheduler):
+    """Holds backfill to its word: what the head was promised never moves back."""
+
+    def __init__(self, state: ClusterState, policy: InOrder) -> None:
+        super().__init__(state, policy)
+        self.fifo = policy
+        self.promised: dict[str, float] = {}
+
+    def settle(self, now: float) -> None:
+        super().settle(now)
+        head = next(iter(self.fifo.queue), None)
+        if head is None:
+            return
+        promise = promise_s(self.state, head, self.fifo.accepts(self.state, head, now))
+        assert now <= promise <= self.promised.get(head.job_id, inf)
+        self.promised[head.job_id] = promise
+
+
+@pytest.mark.parametrize("placement", ["no-wait", "consolidated"])
+@given(world=worlds(failing=False))
+@settings(deadline=None)
+def test_backfill_never_delays_the_head(placement: str, world: World) -> None:
+    state = ClusterState(world.topology, CostModel(world.topology))
+    policy = parse_policy(f"fifo:backfill=easy,placement={placement}").build(state)
+    assert isinstance(policy, InOrder)
+    log = EventLog(io.StringIO(), world.topology)
+    assert Engine(Watching(state, policy), world.jobs, log).run().complete

@@ -23,8 +23,8 @@ def rings_time_s(rings: Sequence[Ring], size_bytes: float) -> float:
     carries: reduce-scatters go up the stages and all-gathers come down (BlueConnect, Cho et al., MLSys 2019).
     Inside a machine each GPU has a link of its own and carries only its share, the data divided by the
     members of the stages below. The uplink of a machine or rack is one link that all shares of that domain
-    cross, so it carries the whole data. Chunks of the data are in different stages at once: the latencies of all
-    stages add up, but the stage that takes longest to send decides.
+    cross, so it carries the whole data. Chunks are in different stages at once: the latencies of all stages
+    add up, but the stage that takes longest to send decides.
 
     Args:
         rings: Stages, innermost first, as in `Shape.rings`; one or two hops tell a stage inside a machine.

@@ -1,5 +1,6 @@
 """Leases: running jobs hold their GPUs for a term at a time, renewed lazily while nobody waits."""
 
+from collections.abc import Callable
 from math import floor, inf
 
 from sortedcontainers import SortedList
@@ -34,9 +35,6 @@ class LeaseBook:
         """A job gave up its lease."""
         self._ends.remove((self._end_of.pop(job.order), job.order))
         del self._jobs[job.order]
-
-    def __contains__(self, job: JobState) -> bool:
-        return job.order in self._end_of
 
     def began_s(self, job: JobState, now: float) -> float:
         """Start of the lease that a running job holds, or that just ends, at `now`."""
@@ -85,3 +83,32 @@ class LeaseBook:
         while following < now or (strictly and following == now):
             following += self.lease_s
         return following
+
+
+class ScatteredLeases(LeaseBook):
+    """The leases of jobs placed farther apart than their gangs need: at each end they may move closer.
+
+    Unlike others these end whether or not anybody waits, for their holders want something themselves.
+
+    Args:
+        lease_s: Length of a lease, seconds.
+        best_level: The lowest level that can hold a gang of so many GPUs of a type.
+    """
+
+    def __init__(self, lease_s: float, best_level: Callable[[int, str | None], int]) -> None:
+        super().__init__(lease_s)
+        self._best_level = best_level
+
+    def started(self, job: JobState) -> None:
+        """A job's first lease begins, if it is scattered."""
+        if job.level > self._best_level(job.job.gpus, job.job.gpu_type):
+            super().started(job)
+
+    def stopped(self, job: JobState) -> None:
+        """A job gave up its lease, if it had one."""
+        if job.order in self._end_of:
+            super().stopped(job)
+
+    def settle(self, now: float, wanted: bool = True) -> None:
+        """Leases that ended by `now` are renewed."""
+        super().settle(now, wanted)

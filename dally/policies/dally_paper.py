@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from dally.delay_queue import DelayQueue, Entry, Offers, Rank
 from dally.errors import InputError
-from dally.leases import LeaseBook
+from dally.leases import LeaseBook, ScatteredLeases
 from dally.plan import Decision, Migrate, Plan, Preempt, Start, Wait
 from dally.policies.base import Policy
 from dally.state import ClusterState, JobState
@@ -68,10 +68,9 @@ class DallyPaper(Policy):
         self.timers = build_timers(knobs, state.topology.top)
         self.queue = DelayQueue(self.timers, state.best_level, state.topology.top)
         self.leases = LeaseBook(knobs.lease_s)
-        self.scattered = LeaseBook(knobs.lease_s)
+        self.scattered = ScatteredLeases(knobs.lease_s, state.best_level)
         self._jobs: dict[str, JobState] = {}
         self._assigned: dict[str, float] = {}
-        self._best_level = state.best_level
 
     def submitted(self, job: JobState, now: float) -> None:
         """A new job scores 0 and has never been assigned GPUs."""
@@ -83,8 +82,7 @@ class DallyPaper(Policy):
         self.queue.remove(job)
         self.timers.record(job.level, job.job.gpus, now - job.origin_s, now)
         self.leases.started(job)
-        if job.level > self._best_level(job.job.gpus, job.job.gpu_type):
-            self.scattered.started(job)
+        self.scattered.started(job)
 
     def stopped(self, job: JobState, now: float) -> None:
         """It competes again, with the score that its work and run time give."""
@@ -105,7 +103,7 @@ class DallyPaper(Policy):
     def settle(self, state: ClusterState, now: float) -> None:
         """Leases that nobody took are renewed."""
         self.leases.settle(now, wanted=len(self.queue) > 0)
-        self.scattered.settle(now, wanted=True)
+        self.scattered.settle(now)
 
     def snapshot(self) -> dict[str, Any]:
         """The auto-tuner's histories and when each job last got GPUs."""
@@ -120,8 +118,7 @@ class DallyPaper(Policy):
 
     def _release(self, job: JobState) -> None:
         self.leases.stopped(job)
-        if job in self.scattered:
-            self.scattered.stopped(job)
+        self.scattered.stopped(job)
 
     def _rank(self, job: JobState, now: float) -> Rank:
         return job.network_sensitivity(now), self._assigned.get(job.job_id, NEVER_ASSIGNED), job.order

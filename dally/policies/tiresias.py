@@ -1,6 +1,6 @@
 """Tiresias: discretised two-dimensional least attained service, with consolidation for skewed models only."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import takewhile
 from math import inf
@@ -10,8 +10,9 @@ from dally.attained_service import Service
 from dally.errors import InputError
 from dally.evictions import Evictions
 from dally.job_queue import DemandQueue, DemandRound
+from dally.leases import ScatteredLeases
 from dally.placements import Placement, closest, find_victims
-from dally.plan import Decision, Plan, Start, Wait
+from dally.plan import Decision, Migrate, Plan, Start, Wait
 from dally.policies.base import Policy
 from dally.ranking import Rank, Ranking
 from dally.skew import skew
@@ -37,7 +38,14 @@ class Knobs:
         metadata={"help": "models whose largest tensor is more than this share of the gradients consolidate"},
     )
 
+    regroup_s: float = field(
+        default=3600.0,
+        metadata={"help": "training after which a scattered job moves closer together if it can; 0 is never"},
+    )
+
     def __post_init__(self) -> None:
+        if not 0 <= self.regroup_s < inf:
+            raise InputError(f"knob regroup_s is {self.regroup_s:g}, must be 0 or more")
         if not 1 <= self.queues <= len(LIMITS) + 1:
             raise InputError(f"knob queues is {self.queues}, must be 1 to {len(LIMITS) + 1}")
         if self.promote < 0 or self.skew_limit < 0:
@@ -51,6 +59,8 @@ class Tiresias(Policy):
     falls to the next queue the moment its attained service reaches the limit, and goes back to the top as if
     new once it has waited `promote` times as long as it ran since it was last there, as in the simulator of
     its authors. As there, a job that does not fit is passed by others, and K = 3 queues use two limits.
+    Unlike there, scattered jobs may move closer each `regroup_s`: the published Dally places anew at each
+    lease end, and a baseline must not fare worse for being denied it.
     """
 
     name: ClassVar[str] = "tiresias"
@@ -65,6 +75,7 @@ class Tiresias(Policy):
         self.limits = LIMITS[: knobs.queues - 1]
         self.waiting = DemandQueue()
         self.running = Ranking()
+        self.scattered = ScatteredLeases(knobs.regroup_s or inf, state.best_level)
         self._state = state
         self._service: dict[str, Service] = {}
         self._changes = Ranking()
@@ -87,6 +98,7 @@ class Tiresias(Policy):
         self._service[job.job_id].start(now, now - job.origin_s, job.run_before_s)
         self.running.add(job, *self._service[job.job_id].key())
         self._set_due(job, self._demotion_s(job, now))
+        self.scattered.started(job)
 
     def stopped(self, job: JobState, now: float) -> None:
         """It waits in its queue."""
@@ -127,11 +139,13 @@ class Tiresias(Policy):
     def decide(self, state: ClusterState, now: float) -> Plan:
         """Start waiting jobs by queue, on free GPUs or on those of jobs with a lesser claim."""
         self._refresh(now)
-        if not self.waiting:
-            return Plan()
+        scattered = self.scattered.expired(now)
+        if not self.waiting and not scattered:
+            return Plan(wakeup_s=self.scattered.next_end_s(now))
         with state.free.trial():
             plan = TiresiasRound(self, state, now)
             plan.run()
+            plan.regroup(scattered)
             waits = plan.waits()
         return Plan((*plan.evictions.decisions(), *plan.starts, *waits), self._wakeup_s(plan))
 
@@ -198,6 +212,7 @@ class Tiresias(Policy):
 
     def _drop(self, job: JobState) -> None:
         self.running.remove(job)
+        self.scattered.stopped(job)
         self._set_due(job, inf)
 
     def _set_due(self, job: JobState, due_s: float) -> None:
@@ -207,16 +222,22 @@ class Tiresias(Policy):
         if due_s < inf:
             self._changes.add(job, due_s)
 
+    def settle(self, state: ClusterState, now: float) -> None:
+        """Scattered jobs that could not move closer look again after another term."""
+        self.scattered.settle(now)
+
     def _wakeup_s(self, plan: "TiresiasRound") -> float:
-        """The next change of queue, if anybody waits after this plan."""
+        """The next change of queue, if anybody waits after this plan, or the next look of a scattered job."""
+        # A job that starts scattered is not in the book yet; one term ahead is never too late for it.
+        look_s = min(self.scattered.next_end_s(plan.now), plan.now + self.scattered.lease_s)
         if len(self.waiting) == len(plan.started) and not len(plan.evictions):
-            return inf
+            return look_s
         now = plan.now
         dues = [self._demotion_s(job, now) for job in plan.started.values()]
         dues += [self._promotion_s(job, now) for job in plan.evictions.jobs()]
         if self._changes:
             dues.append(self._changes.first_key())
-        return min((due for due in dues if due > now), default=inf)
+        return min([look_s, *(due for due in dues if due > now)])
 
 
 class TiresiasRound:
@@ -239,6 +260,22 @@ class TiresiasRound:
                 offers.served()
                 self._start(job, placement)
         self.evictions.move(self._place)
+
+    def regroup(self, scattered: Iterable[JobState]) -> None:
+        """Move jobs whose GPUs lie farther apart than they need, if closer ones are free by now."""
+        free, levels = self._state.free, self._state.topology.levels
+        for job in scattered:
+            if job in self.evictions:
+                continue
+            free.give(job.allocation)
+            best = self._state.best_level(job.job.gpus, job.job.gpu_type)
+            closer = closest(free, job.job, best, job.level - 1)
+            free.take(closer.allocation if closer else job.allocation)
+            if closer:
+                reason = (
+                    f"{levels[closer.level]} has {job.job.gpus} free GPUs, it held a {levels[job.level]}'s"
+                )
+                self.starts.append(Migrate(job.job_id, closer.allocation, closer.level, reason))
 
     def waits(self) -> list[Decision]:
         """Waits that are not on record yet."""

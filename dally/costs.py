@@ -4,10 +4,10 @@ from dataclasses import dataclass, replace
 
 from dally.errors import CapacityError
 from dally.free import FreeGpus
-from dally.iteration import Prediction, predict
 from dally.job import Job
-from dally.profile import Profile, Restart
-from dally.profile_files import ProfileSet
+from dally.profiles.files import ProfileSet
+from dally.profiles.iteration import Prediction, predict
+from dally.profiles.schema import Profile, Restart
 from dally.topology import Allocation, Shape, Topology
 
 

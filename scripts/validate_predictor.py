@@ -6,8 +6,8 @@ import click
 
 from dally.errors import DallyError
 from dally.markdown import replace_section
-from dally.profile_imports.pollux_validation import validate
-from dally.profile_imports.report import author_table, validation_table
+from dally.profiles.imports.pollux_validation import validate
+from dally.profiles.imports.report import author_table, validation_table
 
 ROOT = Path(__file__).parent.parent
 

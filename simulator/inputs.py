@@ -9,7 +9,7 @@ from dally.clusters import load_cluster, scaled_links
 from dally.costs import CostModel
 from dally.errors import CapacityError, InputError
 from dally.job import Job
-from dally.profile_files import load_profiles
+from dally.profiles.files import load_profiles
 from dally.topology import Topology
 from dally.traces import Workload, assign_models, load_trace
 from simulator.failures import Outage, random_outages, read_outages

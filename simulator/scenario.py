@@ -10,7 +10,7 @@ from dally.costs import CostModel
 from dally.cycle import Scheduler
 from dally.job import Job
 from dally.policies.registry import PolicySpec
-from dally.profile_files import ProfileSet
+from dally.profiles.files import ProfileSet
 from dally.records import EVENTS, JOBS, RUN, EventLog, JobRecord, write_jobs, write_run
 from dally.state import ClusterState
 from dally.summary import Summary, summarise

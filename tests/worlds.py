@@ -13,7 +13,7 @@ from dally.cycle import Scheduler
 from dally.job import Job
 from dally.plan import Plan
 from dally.policies.registry import parse_policy
-from dally.profile_files import ProfileSet
+from dally.profiles.files import ProfileSet
 from dally.records import EventLog, JobRecord
 from dally.state import ClusterState
 from dally.topology import Link, Machine, Topology

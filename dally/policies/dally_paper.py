@@ -5,13 +5,13 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import Any, ClassVar
 
-from dally.delay_queue import DelayQueue, Entry, Offers, Rank
 from dally.errors import InputError
-from dally.leases import LeaseBook, ScatteredLeases
+from dally.mechanisms.delay_queue import DelayQueue, Entry, Offers, Rank
+from dally.mechanisms.leases import LeaseBook, ScatteredLeases
+from dally.mechanisms.timers import FixedTimers, Timers, TunedTimers, consolidated, no_wait
 from dally.plan import Decision, Migrate, Plan, Preempt, Start, Wait
 from dally.policies.base import Policy
 from dally.state import ClusterState, JobState
-from dally.timers import FixedTimers, Timers, TunedTimers, consolidated, no_wait
 from dally.topology import Allocation
 
 NEVER_ASSIGNED = -inf

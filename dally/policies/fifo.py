@@ -9,7 +9,7 @@ from dally.state import JobState
 class Fifo(InOrder):
     """Serves jobs by arrival; with backfill, later ones may pass the first if that does not delay it.
 
-    Backfill needs predicted running times, see `dally.estimates`: in a simulation they are the true ones.
+    Backfill needs predicted running times (`dally.mechanisms.estimates`): in a simulation the true ones.
     """
 
     name: ClassVar[str] = "fifo"

@@ -6,15 +6,15 @@ from itertools import islice, takewhile
 from math import inf
 from typing import ClassVar
 
-from dally.affinity import Affinity
 from dally.errors import InputError
-from dally.evictions import Evictions
 from dally.free import FreeGpus
-from dally.job_queue import DemandQueue, DemandRound
-from dally.placements import Placement, closest, find_victims
+from dally.mechanisms.affinity import Affinity
+from dally.mechanisms.evictions import Evictions
+from dally.mechanisms.job_queue import DemandQueue, DemandRound
+from dally.mechanisms.placements import Placement, closest, find_victims
+from dally.mechanisms.ranking import Ranking
 from dally.plan import Decision, Migrate, Plan, Start, Wait
 from dally.policies.base import Policy
-from dally.ranking import Ranking
 from dally.state import ClusterState, JobState
 from dally.topology import Allocation
 

@@ -7,15 +7,15 @@ from heapq import merge
 from itertools import islice
 from math import inf
 
-from dally.backfill import Release, Reservation, reserve
 from dally.errors import InputError
-from dally.estimates import remaining_s, stretch_s
-from dally.evictions import Evictions
-from dally.job_queue import JobQueue
-from dally.placements import Placement, closest
+from dally.mechanisms.backfill import Release, Reservation, reserve
+from dally.mechanisms.estimates import remaining_s, stretch_s
+from dally.mechanisms.evictions import Evictions
+from dally.mechanisms.job_queue import JobQueue
+from dally.mechanisms.placements import Placement, closest
+from dally.mechanisms.ranking import Ranking
 from dally.plan import Decision, Plan, Start, Wait
 from dally.policies.base import Policy
-from dally.ranking import Ranking
 from dally.state import ClusterState, JobState
 
 DEPTH = 100

@@ -2,7 +2,7 @@
 
 from typing import ClassVar
 
-from dally.estimates import remaining_s
+from dally.mechanisms.estimates import remaining_s
 from dally.policies.in_order import InOrder, OrderKnobs
 from dally.state import JobState
 
@@ -10,8 +10,8 @@ from dally.state import JobState
 class ShortestJobFirst(InOrder):
     """Serves the job with the shortest running time left first; what runs is never stopped.
 
-    The running time is an estimate, see `dally.estimates`: in a simulation it is the true one, so this is the
-    best that knowing running times can do without preemption.
+    The running time is an estimate (`dally.mechanisms.estimates`): in a simulation it is the true one, so
+    this is the best that knowing running times can do without preemption.
     """
 
     name: ClassVar[str] = "sjf"

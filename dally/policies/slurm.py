@@ -6,8 +6,8 @@ from itertools import islice
 from math import inf
 from typing import Any, ClassVar
 
-from dally.backfill import Reservation, reserve
 from dally.errors import InputError
+from dally.mechanisms.backfill import Reservation, reserve
 from dally.plan import Decision, Wait
 from dally.policies.in_order import DEPTH, InOrder, OrderKnobs, OrderRound
 from dally.state import ClusterState, JobState

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from itertools import takewhile
 from typing import ClassVar
 
-from dally.estimates import remaining_s, restart_s, stretch_s
-from dally.placements import Placement, closest, find_victims
+from dally.mechanisms.estimates import remaining_s, restart_s, stretch_s
+from dally.mechanisms.placements import Placement, closest, find_victims
 from dally.policies.in_order import InOrder, OrderKnobs, OrderRound
 from dally.state import JobState
 
@@ -15,7 +15,7 @@ class ShortestRemainingTimeFirst(InOrder):
 
     A running job is stopped only if that lets the first waiting job start, and only if it would run strictly
     longer than the waiting one takes in all, both restarts counted: so two jobs never take turns in stopping
-    each other. The job that would run longest stops first. Times are those of `dally.estimates`.
+    each other. The job that would run longest stops first. Times are those of `dally.mechanisms.estimates`.
     """
 
     name: ClassVar[str] = "srtf"

@@ -6,16 +6,16 @@ from itertools import takewhile
 from math import inf
 from typing import Any, ClassVar
 
-from dally.attained_service import Service
 from dally.errors import InputError
-from dally.evictions import Evictions
-from dally.job_queue import DemandQueue, DemandRound
-from dally.leases import ScatteredLeases
-from dally.placements import Placement, closest, find_victims
+from dally.mechanisms.attained_service import Service
+from dally.mechanisms.evictions import Evictions
+from dally.mechanisms.job_queue import DemandQueue, DemandRound
+from dally.mechanisms.leases import ScatteredLeases
+from dally.mechanisms.placements import Placement, closest, find_victims
+from dally.mechanisms.ranking import Rank, Ranking
+from dally.mechanisms.skew import skew
 from dally.plan import Decision, Migrate, Plan, Start, Wait
 from dally.policies.base import Policy
-from dally.ranking import Rank, Ranking
-from dally.skew import skew
 from dally.state import ClusterState, JobState
 
 LIMITS = (3250.0, 7200.0, 18000.0)

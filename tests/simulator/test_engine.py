@@ -13,7 +13,7 @@ from dally.plan import Plan
 from dally.policies.base import Policy
 from dally.policies.dally_paper import Knobs
 from dally.policies.registry import parse_policy
-from dally.profile_files import load_profiles
+from dally.profiles.files import load_profiles
 from dally.records import EventLog
 from dally.state import ClusterState
 from simulator.engine import Engine

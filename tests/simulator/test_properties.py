@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from dally.job import Job
 from dally.policies.registry import policy_names
-from dally.profile_files import load_profiles
+from dally.profiles.files import load_profiles
 from dally.topology import Topology
 from tests.worlds import Result, World, racks, simulate, worlds
 

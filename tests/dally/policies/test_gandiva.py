@@ -2,7 +2,7 @@
 
 import pytest
 
-from dally.profile_files import load_profiles
+from dally.profiles.files import load_profiles
 from tests.dally.policies.events import job, times
 from tests.worlds import Result, racks, simulate
 

@@ -6,9 +6,9 @@ import pytest
 
 from dally.costs import CostModel
 from dally.cycle import Scheduler
+from dally.mechanisms.skew import skew
 from dally.policies.registry import parse_policy
-from dally.profile_files import load_profiles
-from dally.skew import skew
+from dally.profiles.files import load_profiles
 from dally.state import ClusterState
 from tests.dally.policies.events import job, levels, times
 from tests.worlds import racks, simulate

@@ -1,0 +1,1 @@
+"""What policies are built from: queues, timers, leases, reservations, evictions."""

@@ -1,0 +1,87 @@
+"""EASY backfill: one reservation, for the job at the head, that jobs behind it must not delay.
+
+Source: Lifka, The ANL/IBM SP Scheduling System, 1995; Mu'alem and Feitelson, IEEE TPDS 12(6), 2001.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from math import inf
+
+from dally.free import FreeGpus
+from dally.job import Job
+from dally.mechanisms.placements import domain_gpus
+from dally.topology import Allocation, Topology
+
+Release = tuple[float, Allocation]
+"""When GPUs come free (seconds), as predicted, and which."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reservation:
+    """GPUs promised to the head job.
+
+    Attributes:
+        shadow_s: When it can start at the latest, if the predictions hold; inf if nobody can say.
+        domain: The domain it will start in.
+        level: That domain's level.
+        gpu_type: The type of GPU it needs; None for any.
+        extra: GPUs of that kind in the domain that it will leave free at the shadow time.
+    """
+
+    shadow_s: float
+    domain: int
+    level: int
+    gpu_type: str | None
+    extra: int
+
+    def refuses(self, topology: Topology, gpus: int, end_s: float) -> bool:
+        """Whether no placement of so many GPUs until `end_s` would do, whatever it is: a quick first test."""
+        anywhere = self.level == topology.top and self.gpu_type is None
+        return anywhere and end_s > self.shadow_s and gpus > self.extra
+
+    def after(self, topology: Topology, allocation: Allocation, end_s: float) -> "Reservation | None":
+        """What is left of it if a job takes GPUs until `end_s`; None if that would delay the head."""
+        if end_s <= self.shadow_s:
+            return self
+        used = sum(
+            gpus
+            for domain, gpus in domain_gpus(topology, allocation, self.level, self.gpu_type)
+            if domain == self.domain
+        )
+        if used > self.extra:
+            return None
+        return Reservation(self.shadow_s, self.domain, self.level, self.gpu_type, self.extra - used)
+
+
+def reserve(
+    free: FreeGpus, job: Job, level: int, released: Iterable[Release], earliest_s: float = -inf
+) -> Reservation:
+    """The reservation of a head job: the first domain of `level` that will have enough GPUs.
+
+    Args:
+        free: What is free now.
+        job: The head job.
+        level: It starts within one domain of this level.
+        released: When GPUs come free, soonest first.
+        earliest_s: It does not want to start at this level before, seconds.
+    """
+    topology, gpu_type = free.topology, job.gpu_type
+    gains: dict[int, int] = {}
+    found = _fitting_now(free, job, level) if earliest_s > -inf else None
+    shadow_s = earliest_s if found is not None else inf
+    for end_s, allocation in released:
+        if end_s > shadow_s:
+            break
+        for domain, gpus in domain_gpus(topology, allocation, level, gpu_type):
+            gains[domain] = gains.get(domain, 0) + gpus
+            if found is None and free.on(domain, gpu_type) + gains[domain] >= job.gpus:
+                found, shadow_s = domain, max(end_s, earliest_s)
+    if found is None:
+        return Reservation(inf, topology.root.index, topology.top, gpu_type, 0)
+    extra = free.on(found, gpu_type) + gains.get(found, 0) - job.gpus
+    return Reservation(shadow_s, found, level, gpu_type, extra)
+
+
+def _fitting_now(free: FreeGpus, job: Job, level: int) -> int | None:
+    allocation = free.find(job.gpus, level, job.gpu_type)
+    return None if allocation is None else free.topology.ancestors[allocation[0][0]][level]

@@ -1,0 +1,308 @@
+"""What a model costs on a cluster, as measured: the schema of a profile, version 1.
+
+Every number is in SI units, finite and not negative; None stands for what was not measured. Files of this
+schema are read and written by `dally.profiles.files`; `dally.profiles.iteration` predicts from them.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from dally.errors import InputError
+
+SCHEMA = 1
+"""The only version of the schema that is read and written."""
+
+TIERS = ("machine", "rack", "network")
+"""Tiers of measured points: a gang inside one machine; on machines behind one switch; on several racks."""
+
+
+class Mode(StrEnum):
+    """How the numbers of a profile came about."""
+
+    NCCL = "nccl"
+    GLOO = "gloo"
+    EMULATED = "emulated"
+    IMPORTED = "imported"
+
+    @property
+    def on_cpu(self) -> bool:
+        """Whether it ran on CPUs, so that its compute times say nothing about GPUs."""
+        return self in (Mode.GLOO, Mode.EMULATED)
+
+
+@dataclass(frozen=True, slots=True)
+class Provenance:
+    """Where a profile comes from: its mode, source, licence, tool version and time (ISO 8601, UTC)."""
+
+    mode: Mode
+    source: str
+    licence: str
+    tool_version: str
+    utc_time: str
+
+
+@dataclass(frozen=True, slots=True)
+class Env:
+    """What it was measured on; everything may be unknown."""
+
+    gpu_type: str | None = None
+    gpu_count: int | None = None
+    driver: str | None = None
+    cuda: str | None = None
+    nccl: str | None = None
+    torch: str | None = None
+    nccl_env: Mapping[str, str] | None = None
+    nccl_algorithm: str | None = None
+    nccl_protocol: str | None = None
+    cpu: str | None = None
+    kernel: str | None = None
+    tcp_congestion_control: str | None = None
+    qdisc: str | None = None
+    qdisc_burst_bytes: int | None = None
+    nic: str | None = None
+    link_speed_bps: float | None = None
+    gpu_topology: str | None = None
+    hosts: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Bucket:
+    """Gradients reduced together: their bytes and when they are ready, seconds from the iteration's start."""
+
+    bytes: int
+    ready_s: float
+
+    def __post_init__(self) -> None:
+        _require(self.bytes > 0, f"bytes is {self.bytes}, must be positive")
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """The model trained.
+
+    Attributes:
+        name: Its id, what a job's `model` says.
+        params: Number of trained parameters.
+        dtype: Type of the gradients on the wire.
+        grad_bytes: Gradients reduced per iteration, bytes.
+        local_batch: Samples per GPU and iteration.
+        optimizer: Name of the optimizer.
+        buckets: In the order in which they become ready; empty if not captured.
+        peak_memory_bytes: Peak GPU memory of one rank.
+    """
+
+    name: str
+    params: int | None
+    dtype: str | None
+    grad_bytes: int | None
+    local_batch: int | None
+    optimizer: str | None
+    buckets: tuple[Bucket, ...]
+    peak_memory_bytes: int | None
+
+    def __post_init__(self) -> None:
+        _require(bool(self.name), "name is empty")
+        _require(self.grad_bytes != 0, "grad_bytes is 0, must be positive or null")
+        ready = [bucket.ready_s for bucket in self.buckets]
+        _require(ready == sorted(ready), "buckets are not sorted by ready_s")
+
+
+@dataclass(frozen=True, slots=True)
+class Compute:
+    """One iteration on one GPU, without communication.
+
+    Attributes:
+        fwd_s: Forward pass, seconds; None if only known together with the backward pass.
+        bwd_s: Backward pass, seconds; with the forward pass where `fwd_s` is None.
+        step_s: Optimizer step, seconds; None if part of `bwd_s`.
+        window_s: End of backward minus the moment the first bucket is ready, seconds.
+        contention_factor: By how much communication at the same time stretches backward; 1 or more.
+    """
+
+    fwd_s: float | None
+    bwd_s: float
+    step_s: float | None
+    window_s: float | None
+    contention_factor: float | None
+
+    def __post_init__(self) -> None:
+        _require(self.bwd_s > 0, f"bwd_s is {self.bwd_s:g}, must be positive")
+        factor = self.contention_factor
+        _require(factor is None or factor >= 1, f"contention_factor is {factor}, must be 1 or more, or null")
+
+    @property
+    def total_s(self) -> float:
+        """The whole iteration, seconds."""
+        return (self.fwd_s or 0.0) + self.bwd_s + (self.step_s or 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class PointShape:
+    """How the GPUs of a measurement were spread: equally over machines.
+
+    Attributes:
+        nodes: Machines.
+        gpus_per_node: GPUs on each.
+        rank_order: `blocked` where neighbours in the ring fill one machine after another, as gangs are
+            started; another word where not; None if unknown, then it counts as blocked.
+        racks: Racks the machines are in; None if unknown.
+    """
+
+    nodes: int
+    gpus_per_node: int
+    rank_order: str | None
+    racks: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("nodes", "gpus_per_node"):
+            _require(getattr(self, name) > 0, f"{name} is {getattr(self, name)}, must be positive")
+        racks = self.racks
+        _require(
+            racks is None or 0 < racks <= self.nodes, f"racks is {racks}, must be 1 to {self.nodes}, or null"
+        )
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of the whole gang."""
+        return self.nodes * self.gpus_per_node
+
+
+@dataclass(frozen=True, slots=True)
+class PointLink:
+    """The slowest link crossed during a measurement, each way; latency None if unknown."""
+
+    bandwidth_bps: float
+    latency_s: float | None
+
+    def __post_init__(self) -> None:
+        _require(self.bandwidth_bps > 0, f"bandwidth_bps is {self.bandwidth_bps:g}, must be positive")
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """A repeated time measurement: median and percentiles in seconds, and the number of repetitions."""
+
+    median_s: float
+    p10_s: float | None
+    p90_s: float | None
+    n: int | None
+
+    def __post_init__(self) -> None:
+        _check_timing(self.median_s, self.p10_s, self.p90_s)
+
+
+@dataclass(frozen=True, slots=True)
+class Reduced:
+    """The time one all-reduce of `bytes` took over the whole gang."""
+
+    bytes: int
+    median_s: float
+    p10_s: float | None
+    p90_s: float | None
+    n: int | None
+
+    def __post_init__(self) -> None:
+        _require(self.bytes > 0, f"bytes is {self.bytes}, must be positive")
+        _check_timing(self.median_s, self.p10_s, self.p90_s)
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """What was measured on one shape.
+
+    Attributes:
+        shape: The spread of the gang.
+        link: Under which link; None if unknown, then it counts as the topology's.
+        allreduce_curve: By ascending bytes; empty if not swept.
+        iteration: The full training iteration.
+        exposed_s: Communication that compute did not hide, seconds.
+        slowdown: Iteration time over that on the fastest tier.
+    """
+
+    shape: PointShape
+    link: PointLink | None
+    allreduce_curve: tuple[Reduced, ...]
+    iteration: Timing | None
+    exposed_s: float | None
+    slowdown: float | None
+
+    def __post_init__(self) -> None:
+        sizes = [item.bytes for item in self.allreduce_curve]
+        _require(sizes == sorted(set(sizes)), "allreduce_curve is not sorted by bytes, each once")
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """How well a formula fits: its parameters, residuals and errors on held-out points, as fractions."""
+
+    form: str
+    parameters: Mapping[str, float]
+    residuals: tuple[float, ...]
+    held_out_mape: float | None
+    held_out_max: float | None
+    valid_bytes: tuple[float, ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Quality:
+    """How far to trust it: CPU shares taken by others and by the hypervisor, and flags in words."""
+
+    foreign_cpu_fraction: float | None = None
+    steal: float | None = None
+    flags: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Restart:
+    """What one checkpoint and restart of a job costs, seconds."""
+
+    base_s: float = 6.0
+    per_gpu_s: float = 1.0
+
+    def cost_s(self, gpus: int) -> float:
+        """The cost for a gang of this many GPUs, seconds."""
+        return self.base_s + self.per_gpu_s * gpus
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """One model on one GPU type; hashable, by model and GPU type."""
+
+    schema: int
+    provenance: Provenance
+    env: Env
+    model: Model
+    compute: Compute
+    tiers: Mapping[str, tuple[Point, ...]]
+    fit: Fit | None = None
+    quality: Quality | None = None
+    restart: Restart = field(default_factory=Restart)
+
+    def __post_init__(self) -> None:
+        _require(self.schema == SCHEMA, f"schema is {self.schema}, this version reads {SCHEMA}")
+        for tier, points in self.tiers.items():
+            _require(tier in TIERS, f"tiers has unknown tier {tier}; valid: {', '.join(TIERS)}")
+            for number, point in enumerate(points):
+                single = point.shape.nodes == 1
+                place = f"tiers.{tier}[{number}].shape.nodes"
+                _require(
+                    single == (tier == "machine"),
+                    f"{place} is {point.shape.nodes}, must be {'1' if tier == 'machine' else '2 or more'}",
+                )
+
+    def __hash__(self) -> int:
+        return hash((self.model.name, self.env.gpu_type))
+
+
+def _require(condition: bool, message: str) -> None:
+    if not condition:
+        raise InputError(message)
+
+
+def _check_timing(median_s: float, p10_s: float | None, p90_s: float | None) -> None:
+    low, high = median_s if p10_s is None else p10_s, median_s if p90_s is None else p90_s
+    _require(median_s > 0, f"median_s is {median_s:g}, must be positive")
+    _require(
+        low <= median_s <= high, f"p10_s {low:g}, median_s {median_s:g}, p90_s {high:g} must not decrease"
+    )

@@ -1,0 +1,325 @@
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dally.profiles.allreduce import curve_time_s, ring_factor, rings_time_s
+from dally.profiles.iteration import predict, replay_s, window_s
+from dally.profiles.schema import (
+    Bucket,
+    Compute,
+    Env,
+    Mode,
+    Model,
+    Point,
+    PointLink,
+    PointShape,
+    Profile,
+    Provenance,
+    Reduced,
+    Timing,
+)
+from dally.topology import Link, Machine, Ring, Shape
+from dally.topology_build import Attached, Switch, build_topology
+
+GBPS = 1e9
+COMPUTE = Compute(fwd_s=1.0, bwd_s=2.0, step_s=0.5, window_s=1.5, contention_factor=None)
+BUCKETS = (Bucket(100, 1.5), Bucket(300, 2.5))
+
+
+def reduced(size_bytes: int, median_s: float) -> Reduced:
+    return Reduced(size_bytes, median_s, None, None, None)
+
+
+CURVE = (reduced(100, 1.0), reduced(300, 2.0), reduced(400, 3.0))
+
+
+def point(
+    nodes: int,
+    per_node: int,
+    iteration_s: float | None = None,
+    curve: Sequence[Reduced] = (),
+    link: PointLink | None = None,
+    racks: int | None = None,
+    order: str | None = "blocked",
+) -> Point:
+    timing = None if iteration_s is None else Timing(iteration_s, None, None, None)
+    return Point(PointShape(nodes, per_node, order, racks), link, tuple(curve), timing, None, None)
+
+
+def profile(
+    rack: Sequence[Point] = (),
+    machine: Sequence[Point] = (),
+    network: Sequence[Point] = (),
+    buckets: Sequence[Bucket] = BUCKETS,
+    grad_bytes: int | None = 400,
+    gpu_type: str | None = None,
+    compute: Compute = COMPUTE,
+) -> Profile:
+    return Profile(
+        1,
+        Provenance(Mode.NCCL, "test", "none", "0", "2026-01-01T00:00:00Z"),
+        Env(gpu_type=gpu_type),
+        Model("m", None, None, grad_bytes, None, None, tuple(buckets), None),
+        compute,
+        {"machine": tuple(machine), "rack": tuple(rack), "network": tuple(network)},
+    )
+
+
+def shape(*machines: int, bandwidth_bps: float = 10 * GBPS, latency_s: float = 0.0, level: int = 1) -> Shape:
+    inside = Ring(max(machines), Link(100 * GBPS), 1)
+    outside = Ring(len(machines), Link(bandwidth_bps, latency_s), 2)
+    return Shape(
+        level if len(machines) > 1 else 0,
+        machines,
+        (len(machines),) if len(machines) > 1 else (),
+        tuple(ring for ring in (inside, outside) if ring.members > 1),
+        ("v100",),
+    )
+
+
+def test_a_ring_of_4_sends_one_and_a_half_times_the_data() -> None:
+    assert ring_factor(4) == 1.5
+    assert ring_factor(1) == 0.0
+
+
+def test_a_stage_takes_its_steps_latencies_and_its_bytes() -> None:
+    ring = Ring(4, Link(8 * GBPS, 1e-3), 2)
+    assert rings_time_s([ring], 1e9) == pytest.approx(6 * 2 * 1e-3 + 1.5 * 1.0)
+
+
+def test_stages_inside_a_machine_carry_a_share_and_shared_uplinks_the_whole() -> None:
+    slot, slots = Ring(4, Link(8 * GBPS), 1), Ring(2, Link(8 * GBPS), 1)
+    slow_slots, uplinks, racks = (
+        Ring(2, Link(GBPS), 1),
+        Ring(2, Link(4 * GBPS), 2),
+        Ring(2, Link(2 * GBPS), 2),
+    )
+    assert rings_time_s([slots, slot], 1e9) == pytest.approx(1.0), "the second sends half of 1.5 s, meanwhile"
+    assert rings_time_s([slot, slow_slots], 1e9) == pytest.approx(2.0), "a quarter over an eighth of the rate"
+    assert rings_time_s([slot, slots, uplinks, racks], 1e9) == pytest.approx(4.0)
+
+
+@pytest.mark.parametrize(
+    ("size_bytes", "seconds"),
+    [(50, 1.0), (100, 1.0), (200, 1.5), (300, 2.0), (350, 2.5), (400, 3.0), (600, 5.0)],
+)
+def test_a_curve_is_linear_between_sizes_flat_below_and_goes_on_above(
+    size_bytes: int, seconds: float
+) -> None:
+    assert curve_time_s(CURVE, size_bytes) == pytest.approx(seconds)
+
+
+def test_above_a_single_size_or_a_falling_end_time_grows_with_bytes() -> None:
+    assert curve_time_s([reduced(100, 1.0)], 200) == pytest.approx(2.0)
+    assert curve_time_s([reduced(50, 3.0), reduced(100, 1.0)], 200) == pytest.approx(2.0)
+
+
+def test_buckets_are_reduced_one_after_another_from_when_they_are_ready() -> None:
+    # ready 1.5, done 3.5; the second was ready at 2.5 but waits until 3.5, done 5.5; then the step.
+    assert replay_s(COMPUTE, BUCKETS, lambda _: 2.0) == pytest.approx(6.0)
+    # 1.5 to 1.7 and 2.5 to 2.7: backward ends later, at 3.0.
+    assert replay_s(COMPUTE, BUCKETS, lambda _: 0.2) == pytest.approx(3.5)
+    # the second is late: 2.5 to 3.25.
+    assert replay_s(COMPUTE, BUCKETS, lambda size: size / 400) == pytest.approx(3.75)
+
+
+def test_contention_stretches_backward_and_the_ready_times_in_it() -> None:
+    slowed = replace(COMPUTE, contention_factor=2.0)
+    # backward ends at 1 + 4, buckets ready at 2 and 4; 4 + 2 is later than 5.
+    assert replay_s(slowed, BUCKETS, lambda _: 2.0) == pytest.approx(6.5)
+    # window 3: of 5 s, 2 are exposed, on top of 1 + 4 + 0.5.
+    assert window_s(slowed, 5.0) == pytest.approx(7.5)
+
+
+def test_the_window_hides_a_constant_time() -> None:
+    assert window_s(COMPUTE, 1.0) == pytest.approx(3.5)
+    assert window_s(COMPUTE, 2.5) == pytest.approx(4.5)
+
+
+def test_one_gpu_computes_only() -> None:
+    prediction = predict(profile(), shape(1))
+    assert (prediction.iteration_s, prediction.exposed_s) == (3.5, 0.0)
+    assert (prediction.method, prediction.extrapolated, prediction.note) == ("compute", False, "")
+
+
+def test_a_measured_shape_is_taken_as_measured() -> None:
+    prediction = predict(profile(rack=[point(2, 4, 9.0)]), shape(4, 4))
+    assert (prediction.iteration_s, prediction.exposed_s, prediction.method) == (9.0, 5.5, "measured")
+    assert not prediction.extrapolated
+
+
+def test_a_measured_shape_under_another_link_is_scaled_and_flagged() -> None:
+    measured = profile(rack=[point(2, 4, 5.0, link=PointLink(10 * GBPS, None))], buckets=())
+    assert predict(measured, shape(4, 4)).method == "measured"
+    # 1.5 s exposed + 1.5 s window = 3 s of traffic, 30 s on a tenth of the bandwidth, 28.5 s exposed.
+    slow = predict(measured, shape(4, 4, bandwidth_bps=1 * GBPS))
+    assert slow.iteration_s == pytest.approx(3.5 + 28.5)
+    assert slow.note == "measured on links of 10 Gb/s, scaled to 1 Gb/s"
+
+
+def test_a_known_difference_of_latency_adds_to_each_step() -> None:
+    link = PointLink(10 * GBPS, 0.01)
+    measured = profile(rack=[point(2, 4, curve=[reduced(400, 2.0)], link=link)], buckets=())
+    # 2(2-1) steps over 2 links each, 0.1 - 0.01 s more per link; 1.5 s of the time are hidden.
+    far = predict(measured, shape(4, 4, latency_s=0.1))
+    assert far.iteration_s == pytest.approx(3.5 + 2.0 + 4 * 0.09 - 1.5)
+
+
+def test_buckets_are_replayed_over_the_curve_of_the_tier() -> None:
+    prediction = predict(profile(rack=[point(2, 4, curve=CURVE)]), shape(4, 4))
+    # 1.5 to 2.5, 2.5 to 4.5, step.
+    assert (prediction.iteration_s, prediction.method) == (5.0, "replay")
+    assert not prediction.extrapolated
+
+
+def test_without_buckets_the_window_formula_uses_the_whole_gradients() -> None:
+    prediction = predict(profile(rack=[point(2, 4, curve=CURVE)], buckets=()), shape(4, 4))
+    assert (prediction.iteration_s, prediction.method) == (5.0, "window")
+
+
+def test_sizes_outside_of_the_curve_are_flagged() -> None:
+    prediction = predict(profile(rack=[point(2, 4, curve=CURVE[1:])]), shape(4, 4))
+    assert prediction.extrapolated
+    assert prediction.note == "all-reduce of 100 bytes outside of the measured 300 to 400"
+
+
+def test_more_machines_than_measured_scale_by_the_ring_factor() -> None:
+    prediction = predict(
+        profile(rack=[point(2, 4, curve=[reduced(400, 2.0)])], buckets=()), shape(4, 4, 4, 4)
+    )
+    assert prediction.iteration_s == pytest.approx(3.5 + 2.0 * 1.5 / 1.0 - 1.5)
+    assert prediction.note == "GPUs spread 4+4+4+4 not measured, taken from 2x4"
+
+
+def test_gpus_per_machine_between_two_measured_ones_mix_them() -> None:
+    points = [point(2, 2, 5.0), point(2, 4, 9.0)]
+    prediction = predict(profile(rack=points), shape(4, 3))
+    assert prediction.iteration_s == pytest.approx(3.5 + 0.25 * 1.5 + 0.75 * 5.5)
+    assert prediction.note == "GPUs spread 4+3 not measured, taken from 2x2 and 2x4"
+
+
+def test_inside_a_machine_the_ring_has_as_many_members_as_gpus() -> None:
+    prediction = predict(
+        profile(machine=[point(1, 2, 5.0)], compute=replace(COMPUTE, window_s=None)), shape(8)
+    )
+    assert prediction.iteration_s == pytest.approx(3.5 + 1.5 * 1.75)
+
+
+def test_measurements_under_the_nearest_link_are_taken() -> None:
+    points = [point(2, 4, 5.0, link=PointLink(rate, None)) for rate in (1 * GBPS, 10 * GBPS)]
+    points[0] = point(2, 4, 8.0, link=PointLink(1 * GBPS, None))
+    assert predict(profile(rack=points), shape(4, 4)).iteration_s == 5.0
+    assert predict(profile(rack=points), shape(4, 4, bandwidth_bps=GBPS)).iteration_s == 8.0
+
+
+def test_blocked_rank_order_is_preferred_and_another_one_flagged() -> None:
+    mixed = [point(2, 4, 8.0, order="interleaved"), point(2, 4, 5.0)]
+    assert predict(profile(rack=mixed), shape(4, 4)).iteration_s == 5.0
+    other = predict(profile(rack=mixed[:1]), shape(4, 4))
+    assert other.note == "measured in rank order interleaved"
+
+
+def test_without_a_curve_the_links_are_calculated_and_that_is_said() -> None:
+    prediction = predict(profile(buckets=(), grad_bytes=10**9), shape(1, 1, bandwidth_bps=8 * GBPS))
+    assert prediction.iteration_s == pytest.approx(3.5)
+    assert prediction.note == "no all-reduce measured for tier rack, calculated from the links"
+    slow = predict(profile(buckets=(), grad_bytes=10**9), shape(1, 1, bandwidth_bps=0.8 * GBPS))
+    assert slow.iteration_s == pytest.approx(3.5 + 10.0 - 1.5)
+
+
+def test_several_racks_fall_back_on_measurements_in_one_rack() -> None:
+    spread = replace(shape(4, 4, level=2), racks=(1, 1))
+    prediction = predict(profile(rack=[point(2, 4, 5.0)], buckets=(), grad_bytes=None), spread)
+    assert prediction.iteration_s == pytest.approx(5.0)
+    assert prediction.note == "tier network not measured, taken from tier rack"
+
+
+def test_racks_of_a_measurement_must_match() -> None:
+    spread = replace(shape(4, 4, 4, level=2), racks=(2, 1))
+    three = profile(network=[point(3, 4, 5.0, racks=3)], buckets=(), grad_bytes=None)
+    assert predict(three, spread).note == "GPUs spread 4+4+4 over 2 racks not measured, taken from 3x4"
+    two = profile(network=[point(3, 4, 5.0, racks=2)])
+    assert predict(two, spread).method == "measured"
+
+
+def test_with_nothing_known_compute_alone_is_predicted_and_said() -> None:
+    prediction = predict(profile(buckets=(), grad_bytes=None), shape(4, 4))
+    assert (prediction.iteration_s, prediction.method, prediction.extrapolated) == (3.5, "compute", True)
+    assert prediction.note == "nothing known of its communication, none counted"
+
+
+def test_another_gpu_type_is_flagged() -> None:
+    assert predict(profile(gpu_type="k80"), shape(1)).note == "measured on GPU type k80, not v100"
+    assert predict(profile(gpu_type="v100"), shape(1)).note == ""
+
+
+def test_a_congested_topology_slows_an_analytic_prediction_down() -> None:
+    def time_s(rate: float) -> float:
+        attached = [
+            Attached(Machine(f"n{number}", 4, "v100", Link(100 * GBPS)), "s1", Link(rate))
+            for number in (1, 2)
+        ]
+        topology = build_topology("t", attached, [Switch("s1", None)])
+        big = profile(buckets=(Bucket(10**9, 1.5),), grad_bytes=10**9)
+        return predict(big, topology.shape(((0, 4), (1, 4)))).iteration_s
+
+    # 1.5 s ready, then 8 Gbit over 10 or 1 Gb/s, while 0.12 s pass inside; and the step.
+    assert time_s(10 * GBPS) == pytest.approx(3.5)
+    assert time_s(1 * GBPS) == pytest.approx(1.5 + 8.0 + 0.5)
+
+
+RATES = st.floats(1e8, 1e12)
+SIZES = st.integers(1, 10**10)
+RINGS = st.lists(
+    st.builds(Ring, st.integers(2, 64), st.builds(Link, RATES, st.floats(0, 1e-3)), st.sampled_from([1, 2])),
+    min_size=1,
+    max_size=4,
+)
+READY = st.lists(st.tuples(SIZES, st.floats(0, 3.0)), min_size=1, max_size=8).map(
+    lambda pairs: tuple(Bucket(size, ready) for size, ready in sorted(pairs, key=lambda pair: pair[1]))
+)
+
+
+@given(RINGS, SIZES, SIZES)
+def test_more_bytes_never_take_less_time(rings: list[Ring], one: int, two: int) -> None:
+    small, large = sorted((one, two))
+    assert rings_time_s(rings, small) <= rings_time_s(rings, large)
+
+
+@given(RINGS, SIZES, st.floats(0.01, 1.0))
+def test_slower_links_never_take_less_time(rings: list[Ring], size: int, share: float) -> None:
+    slowed = [
+        replace(ring, link=Link(ring.link.bandwidth_bps * share, ring.link.latency_s)) for ring in rings
+    ]
+    assert rings_time_s(slowed, size) >= rings_time_s(rings, size)
+
+
+@given(READY, st.floats(0, 10), st.floats(0, 10))
+def test_a_slower_all_reduce_never_shortens_an_iteration_nor_does_any_beat_compute(
+    buckets: tuple[Bucket, ...], one: float, two: float
+) -> None:
+    fast, slow = (replay_s(COMPUTE, buckets, lambda _, s=s: s) for s in sorted((one, two)))  # type: ignore[misc]
+    assert COMPUTE.total_s <= fast <= slow
+
+
+@given(READY, st.floats(1e7, 1e12), st.floats(0.01, 1.0), st.booleans())
+def test_a_congested_link_never_speeds_a_prediction_up(
+    buckets: tuple[Bucket, ...], rate: float, share: float, measured: bool
+) -> None:
+    points = [point(2, 4, curve=CURVE, link=PointLink(10 * GBPS, None))] if measured else []
+    model = profile(rack=points, buckets=buckets)
+    free = predict(model, shape(4, 4, bandwidth_bps=rate))
+    jammed = predict(model, shape(4, 4, bandwidth_bps=rate * share))
+    assert jammed.iteration_s >= free.iteration_s * (1 - 1e-9) or share > 0.98
+
+
+@given(st.lists(st.integers(1, 8), min_size=1, max_size=12), READY, st.integers(0, 2))
+def test_something_is_always_predicted(machines: list[int], buckets: tuple[Bucket, ...], known: int) -> None:
+    tiers = [point(2, 4, 9.0, curve=CURVE), point(3, 1, 4.0)][:known]
+    spread = shape(*sorted(machines, reverse=True))
+    prediction = predict(profile(rack=tiers, buckets=buckets), spread)
+    assert prediction.iteration_s >= COMPUTE.total_s
+    assert prediction.extrapolated == bool(prediction.note)

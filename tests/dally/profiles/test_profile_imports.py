@@ -1,0 +1,221 @@
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from dally.errors import InputError
+from dally.markdown import replace_section
+from dally.profiles.files import load_profiles
+from dally.profiles.imports.__main__ import main
+from dally.profiles.imports.author import author_profiles
+from dally.profiles.imports.author_slowdowns import AUTHOR_SLOWDOWNS, PER_GPU, author_shapes, slowdowns
+from dally.profiles.imports.gavel import gavel_profiles
+from dally.profiles.imports.layers import LAYERS
+from dally.profiles.imports.pollux import Measurement, pollux_profile, pollux_profiles, t4_shape
+from dally.profiles.imports.pollux_validation import fit_pollux, pollux_formula, validate
+from dally.profiles.imports.realistic import realistic_profiles
+from dally.profiles.imports.simplex import minimise
+from dally.profiles.iteration import predict
+from dally.profiles.schema import Profile
+from dally.topology import Link, Ring, Shape
+
+TABLES = Path(__file__).parents[4] / "shared" / "throughputs"
+needs_tables = [
+    pytest.mark.trace,
+    pytest.mark.skipif(not TABLES.is_dir(), reason="no published tables in ../shared/throughputs"),
+]
+
+
+def by_model(profiles: tuple[Profile, ...]) -> dict[str, Profile]:
+    return {profile.model.name: profile for profile in profiles}
+
+
+@pytest.mark.parametrize(
+    ("model", "params", "gmacs"),
+    [
+        ("vgg11", 132_863_336, 7.61),
+        ("alexnet", 61_100_840, 0.714),
+        ("resnet18", 11_689_512, 1.814),
+        ("resnet50", 25_557_032, 4.089),
+        ("mobilenetv3", 2_542_856, 0.0565),
+        ("bert-large", 335_141_888, 167.5),
+    ],
+)
+def test_the_layers_have_the_published_parameters_and_work(model: str, params: int, gmacs: float) -> None:
+    layers = LAYERS[model]
+    assert sum(sum(layer.params) for layer in layers) == params
+    assert sum(layer.macs for layer in layers) / 1e9 == pytest.approx(gmacs, rel=0.002)
+
+
+def test_ddp_buckets_never_split_a_tensor() -> None:
+    vgg = by_model(realistic_profiles())["vgg11"].model
+    classifier, fc2, fc1 = vgg.buckets[:3]
+    assert classifier.bytes == 4 * (4096 * 1000 + 1000)
+    assert fc2.bytes == 4 * (4096 * 4096 + 4096)
+    assert fc1.bytes == 4 * (25088 * 4096 + 4096)
+
+
+@pytest.mark.parametrize("model", sorted(LAYERS))
+def test_realistic_buckets_hold_all_gradients_and_end_with_backward(model: str) -> None:
+    profile = by_model(realistic_profiles())[model]
+    compute = profile.compute
+    assert sum(bucket.bytes for bucket in profile.model.buckets) == profile.model.grad_bytes
+    assert compute.fwd_s is not None
+    assert profile.model.buckets[-1].ready_s == pytest.approx(compute.fwd_s + compute.bwd_s)
+    assert compute.window_s == pytest.approx(compute.fwd_s + compute.bwd_s - profile.model.buckets[0].ready_s)
+
+
+def test_resnet50_trains_367_images_a_second_on_one_v100() -> None:
+    profile = by_model(realistic_profiles())["resnet50"]
+    assert 128 / profile.compute.total_s == pytest.approx(367)
+
+
+@pytest.mark.parametrize(
+    ("name", "profiles"), [("author", author_profiles()), ("realistic", realistic_profiles())]
+)
+def test_the_shipped_files_are_what_their_importer_makes(name: str, profiles: tuple[Profile, ...]) -> None:
+    assert by_model(load_profiles(name).profiles) == by_model(profiles)
+
+
+@pytest.mark.parametrize("model", sorted(AUTHOR_SLOWDOWNS))
+def test_the_authors_latency_dominated_slowdowns_are_met_within_a_tenth(model: str) -> None:
+    *_, two_racks, scattered = zip(AUTHOR_SLOWDOWNS[model], slowdowns(PER_GPU)[model], strict=True)
+    for theirs, ours in (two_racks, scattered):
+        assert ours == pytest.approx(theirs, rel=0.1)
+
+
+@pytest.mark.parametrize("model", sorted(AUTHOR_SLOWDOWNS))
+def test_the_authors_slowdowns_near_1_are_met_roughly(model: str) -> None:
+    packed, two_machines, *_ = zip(AUTHOR_SLOWDOWNS[model], slowdowns(PER_GPU)[model], strict=True)
+    for theirs, ours in (packed, two_machines):
+        assert ours == pytest.approx(theirs, rel=0.42)
+
+
+def test_scattered_mobilenet_waits_for_52_layers_of_30_steps_of_100_us() -> None:
+    profile = by_model(author_profiles())["mobilenetv3"]
+    exposed_s = predict(profile, author_shapes(PER_GPU)[3]).exposed_s
+    assert exposed_s == pytest.approx(52 * 30 * 100e-6, rel=1e-3)
+
+
+@pytest.fixture
+def gavel_table(tmp_path: Path) -> Path:
+    entries = (
+        "ResNet-18 (batch size 64)",
+        "ResNet-50 (batch size 32)",
+        "Transformer (batch size 64)",
+        "LM (batch size 20)",
+        "Recommendation (batch size 2048)",
+        "CycleGAN",
+        "A3C",
+    )
+    packed = {str((entry, gpus)): {"null": 2.0 * gpus} for entry in entries for gpus in (1, 2, 4)}
+    packed |= {str((entry, 8)): {"null": 0.0} for entry in entries}
+    apart = {str((entry, gpus)): {"null": 1.0 * gpus} for entry in entries for gpus in (1, 2, 4, 8)}
+    names = ("k80", "p100", "v100")
+    path = tmp_path / "table.json"
+    path.write_text(
+        json.dumps(dict.fromkeys(names, packed) | {f"{name}_unconsolidated": apart for name in names})
+    )
+    return path
+
+
+def test_gavels_steps_per_second_are_summed_over_workers_and_zeros_are_dropped(gavel_table: Path) -> None:
+    profile = gavel_profiles(gavel_table)[0]
+    assert profile.compute.total_s == 0.5
+    assert [point.shape.gpus_per_node for point in profile.tiers["machine"]] == [2, 4]
+    assert [point.shape.nodes for point in profile.tiers["rack"]] == [2, 4, 8]
+    timing = profile.tiers["rack"][2].iteration
+    assert timing is not None
+    assert timing.median_s == 1.0
+
+
+def test_a_file_that_is_not_gavels_table_is_named(tmp_path: Path) -> None:
+    (tmp_path / "t.json").write_text('{"k80": {}}')
+    with pytest.raises(InputError, match=r"t\.json is not Gavel's table"):
+        gavel_profiles(tmp_path / "t.json")
+
+
+def test_gavel_measured_points_are_predicted_exactly_and_others_flagged() -> None:
+    profile = load_profiles("gavel").find("resnet-50", "p100")
+    assert profile is not None
+    packed = Shape(0, (4,), (), (Ring(4, Link(1e11), 1),), ("p100",))
+    spread = Shape(1, (4, 4), (2,), (Ring(4, Link(1e11), 1), Ring(2, Link(1e10), 2)), ("p100",))
+    exact, other = predict(profile, packed), predict(profile, spread)
+    assert (exact.method, exact.extrapolated) == ("measured", False)
+    assert exact.iteration_s == pytest.approx(4 / 18.55, rel=1e-3)
+    assert other.extrapolated
+    assert "4+4 not measured, taken from 2x1" in other.note
+
+
+def test_pollux_formula_by_hand() -> None:
+    formula = pollux_formula((1.0, 0.5, 0.3, 0.1, 3.0, 0.5, 2.0))
+    assert formula(Measurement((1,), 2, 0.0)) == 2.0
+    assert formula(Measurement((4,), 2, 0.0)) == pytest.approx((2.0**2 + 0.5**2) ** 0.5)
+    assert formula(Measurement((2, 2), 4, 0.0)) == pytest.approx((3.0**2 + 4.0**2) ** 0.5)
+
+
+def test_fitting_pollux_recovers_a_formula() -> None:
+    truth = pollux_formula((0.2, 0.05, 0.1, 0.07, 1.2, 0.04, 2.0))
+    shapes = [(gpus,) * nodes for nodes in (1, 2, 3, 4) for gpus in (1, 2, 4)]
+    rows = [
+        Measurement(shape, batch, truth(Measurement(shape, batch, 0.0)))
+        for shape in shapes
+        for batch in (4, 8, 12)
+    ]
+    fitted = fit_pollux(rows)
+    assert max(abs(fitted(row) / row.step_s - 1) for row in rows) < 0.01
+
+
+def test_the_simplex_finds_a_valley() -> None:
+    best = minimise(lambda point: (point[0] - 3) ** 2 + 10 * (point[1] + 1) ** 2, [0.0, 0.0], 200)
+    assert best == pytest.approx([3.0, -1.0], abs=1e-4)
+
+
+def test_uneven_placements_lie_between_the_even_ones() -> None:
+    steps = {"1": 1.0, "11": 2.0, "22": 4.0, "44": 6.0}
+    rows = [Measurement(tuple(map(int, name)), 8, step_s) for name, step_s in steps.items()]
+    profile = pollux_profile("m", rows, 8, tuple(steps))
+    assert predict(profile, t4_shape((2, 4))).iteration_s == pytest.approx(5.0)
+    assert predict(profile, t4_shape((1, 2))).iteration_s == pytest.approx(3.0)
+    assert predict(profile, t4_shape((2, 2))).method == "measured"
+
+
+def test_a_batch_without_a_single_gpu_is_refused() -> None:
+    with pytest.raises(InputError, match="model m: one GPU with local batch 9"):
+        pollux_profile("m", [Measurement((1,), 8, 1.0)], 9, ("1",))
+
+
+def test_only_the_named_section_of_a_document_changes() -> None:
+    text = "a\n<!-- t -->\nold\n<!-- end t -->\nb"
+    assert replace_section(text, "t", "new") == "a\n<!-- t -->\nnew\n<!-- end t -->\nb"
+    with pytest.raises(InputError, match="no section"):
+        replace_section(text, "u", "new")
+
+
+@pytest.mark.parametrize("name", ["gavel", "pollux"])
+class TestPublishedTables:
+    pytestmark = needs_tables
+
+    def test_the_shipped_files_are_what_the_tables_make(self, name: str) -> None:
+        fresh = (
+            gavel_profiles(TABLES / "gavel" / "simulation_throughputs.json")
+            if name == "gavel"
+            else pollux_profiles(TABLES / "pollux" / "traces")
+        )
+        assert set(load_profiles(name).profiles) == set(fresh)
+
+
+class TestValidation:
+    pytestmark = needs_tables
+
+    def test_held_out_placements_are_predicted_within_6_percent_and_better_than_by_pollux(self) -> None:
+        for item in validate(TABLES / "pollux" / "traces"):
+            assert item.ours.median <= 0.06
+            assert item.ours.median < item.pollux.median
+
+    def test_the_command_writes_the_four_sets(self, tmp_path: Path) -> None:
+        result = CliRunner().invoke(main, [str(TABLES), str(tmp_path)])
+        assert result.exit_code == 0, result.output
+        for name in ("author", "gavel", "pollux", "realistic"):
+            assert load_profiles(tmp_path / name).profiles == load_profiles(name).profiles

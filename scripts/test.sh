@@ -18,7 +18,7 @@ wheel_works() {
         python3 -m venv "$folder/venv" &&
         "$folder/venv/bin/pip" install --quiet --disable-pip-version-check "$folder"/*.whl 2>"$folder/log" &&
         (cd "$folder" && venv/bin/dally simulate --trace author-batch --cluster author-256 --profiles author \
-            --policy dally-paper --out run && venv/bin/dally why batch-000 --run run/dally-paper | head -n 3)
+            --policy dally-paper --out run && venv/bin/dally why author-batch-000000 --run run/dally-paper | head -n 3)
 }
 
 step "ruff check" "run: .venv/bin/ruff check --fix" .venv/bin/ruff check

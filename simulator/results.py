@@ -113,7 +113,12 @@ def compare(
 def author_cells(summaries: Sequence[Summary]) -> list[str]:
     """Makespan, mean JCT and mean communication of multi-GPU jobs in ks, mean over the seeds."""
     values = ((summary.makespan_s, summary.jct_s.mean, summary.comm_mean_multi_s) for summary in summaries)
-    return [" / ".join(f"{mean(column) / 1000:.3g}" for column in zip(*values, strict=True))]
+    return [" / ".join(_kiloseconds(mean(column)) for column in zip(*values, strict=True))]
+
+
+def _kiloseconds(seconds: float) -> str:
+    """Three significant digits, thousands whole."""
+    return f"{seconds / 1000:,.0f}" if seconds >= 1e6 else f"{seconds / 1000:.3g}"
 
 
 def trace_cells(summaries: Sequence[Summary]) -> list[str]:

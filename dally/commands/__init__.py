@@ -2,7 +2,7 @@
 
 import importlib
 import sys
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 
@@ -40,12 +40,22 @@ class LazyGroup(click.Group):
             formatter.write_dl([(name, _SUBCOMMANDS[name][1]) for name in self.list_commands(ctx)])
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run; print a DallyError as one line and exit 1."""
+        """Run; print what went wrong with the user's input or the system's files as one line and exit 1."""
         try:
-            return super().invoke(ctx)
+            result = super().invoke(ctx)
+            sys.stdout.flush()
+        except BrokenPipeError:
+            raise  # click ends quietly when the reader has gone
         except DallyError as error:
-            click.echo(f"dally: {error}", err=True)
-            sys.exit(1)
+            _fail(str(error))
+        except OSError as error:
+            _fail(f"{error.filename or 'cannot write'}: {error.strerror}")
+        return result
+
+
+def _fail(message: str) -> NoReturn:
+    click.echo(f"dally: {message}", err=True)
+    sys.exit(1)
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})

@@ -1,7 +1,6 @@
 """`dally cluster`: show a cluster file, or convert it to TOML."""
 
 import json
-import sys
 from collections.abc import Sequence
 
 import click
@@ -12,7 +11,6 @@ from rich.text import Text
 from dally.clusters import load_cluster, shipped_clusters, write_toml
 from dally.clusters.load import MACHINES_PER_RACK
 from dally.clusters.summary import ClusterSummary, summarize_cluster
-from dally.errors import InputError
 from dally.topology import Link, Topology
 
 _MOST_LINKS = 3
@@ -48,13 +46,7 @@ def command(cluster: str, as_json: bool, target: str | None, machines_per_rack: 
     if as_json and target is not None:
         raise click.UsageError("--json and --to exclude each other")
     topology = load_cluster(cluster, machines_per_rack=machines_per_rack)
-    try:
-        _print(topology, as_json, target)
-        sys.stdout.flush()
-    except BrokenPipeError:
-        raise  # click ends quietly when the reader has gone
-    except OSError as error:
-        raise InputError(f"cannot write to standard output: {error.strerror}") from error
+    _print(topology, as_json, target)
 
 
 def _print(topology: Topology, as_json: bool, target: str | None) -> None:

@@ -3,7 +3,6 @@
 import json
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,11 +11,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from dally.errors import InputError
 from dally.traces import (
     FORMAT_NAMES,
     GENERATORS,
-    RowError,
     TraceSummary,
     Workload,
     assign_models,
@@ -79,19 +76,15 @@ def command(
         raise click.UsageError("-o needs --to csv")
     if as_json and target is not None:
         raise click.UsageError("--json and --to exclude each other")
-    try:
-        workload = load_trace(
-            spec,
-            seed=seed,
-            trace_format=trace_format,
-            skip_bad=skip_bad,
-            min_duration_s=min_duration_s,
-            start_s=start_s,
-            end_s=end_s,
-        )
-    except RowError as error:
-        clamp = "; --min-duration-s raises short durations" if error.reason == "duration_s is 0" else ""
-        raise InputError(f"{error} (--skip-bad leaves such rows out{clamp})") from error
+    workload = load_trace(
+        spec,
+        seed=seed,
+        trace_format=trace_format,
+        skip_bad=skip_bad,
+        min_duration_s=min_duration_s,
+        start_s=start_s,
+        end_s=end_s,
+    )
     if models is not None:
         workload = replace(workload, jobs=assign_models(workload.jobs, models, seed))
     if target is not None:
@@ -103,36 +96,20 @@ def command(
 def _convert(workload: Workload, output: Path | None) -> None:
     """Write the jobs to a file or standard output; what was left out goes to standard error."""
     if output is None:
-        with _standard_output():
-            common_csv.write(workload.jobs, sys.stdout)
+        common_csv.write(workload.jobs, sys.stdout)
     else:
         write_workload(workload.jobs, output)
     if note := _changes(workload.dropped, workload.clamped):
         click.echo(f"dally: {note}", err=True)
 
 
-@contextmanager
-def _standard_output() -> Iterator[None]:
-    """Turn a failed write into an InputError; a closed pipe is left to click, which ends quietly."""
-    try:
-        yield
-        sys.stdout.flush()
-    except BrokenPipeError:
-        raise
-    except OSError as error:
-        raise InputError(f"cannot write to standard output: {error.strerror}") from error
-
-
 def _show(summary: TraceSummary, as_json: bool) -> None:
     """Print a summary."""
     if as_json:
-        text = json.dumps(summary.as_dict(), indent=2)
-        with _standard_output():
-            click.echo(text)
+        click.echo(json.dumps(summary.as_dict(), indent=2))
         return
     console = Console(file=sys.stdout, highlight=False)
-    with _standard_output():
-        console.print(_figures(summary), _sizes(summary))
+    console.print(_figures(summary), _sizes(summary))
 
 
 def _figures(summary: TraceSummary) -> Table:

@@ -5,7 +5,7 @@ steady slice); counts rarer than 0.01 % are left out. Durations and gaps are the
 the traces.
 """
 
-from dally.traces.spec import knob_mix
+from dally.traces.knobs import knob_mix
 from dally.traces.synthetic import Shape
 
 PLAIN = Shape(gpus=knob_mix("gpus", "1:50/2:10/4:15/8:20/16:5"), mu=8.2, sigma=1.5, max_s=864_000.0)

@@ -6,9 +6,10 @@ from typing import Any
 
 from dally.errors import InputError
 from dally.job import Job
+from dally.spec import spec_knobs, spec_name
 from dally.traces.author import BATCH, POISSON, author_workload
 from dally.traces.fits import LINGJUN, PHILLY, PLAIN, VENUS
-from dally.traces.spec import knob_mix, knob_number, knob_whole, spec_knobs, spec_name
+from dally.traces.knobs import knob_mix, knob_number, knob_whole
 from dally.traces.synthetic import Shape, synthesize
 
 _MOST_JOBS = 10_000_000

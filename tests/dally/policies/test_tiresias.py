@@ -102,3 +102,19 @@ def test_a_restored_job_is_in_the_queue_that_its_service_gives() -> None:
     again.submitted(state.submit(job("new", 1, 10, 4000.0), 4000.0), 4000.0)
     assert [decision.job_id for decision in again.decide(state, 4000.0).decisions] == ["new", "old"]
     assert again.snapshot()["old"] == learnt["old"]
+
+
+SCATTERED = [job("x", 3, 1000), job("y", 3, 9000), job("pair", 2, 9000)]
+
+
+def test_a_scattered_job_moves_closer_after_an_hour_of_training() -> None:
+    result = simulate("tiresias", racks([[4, 4]]), SCATTERED)
+    assert levels(result, "pair") == ["rack"]
+    assert times(result, "pair", "migrate") == [3600.0]
+    assert times(result, "pair", "end") == [9000.0 + 6 + 2]
+
+
+def test_it_stays_where_it_is_without_regrouping() -> None:
+    result = simulate("tiresias:regroup_s=0", racks([[4, 4]]), SCATTERED)
+    assert times(result, "pair", "migrate") == []
+    assert times(result, "pair", "end") == [9000.0]

@@ -122,7 +122,7 @@ def test_knobs_replace_the_defaults() -> None:
         ("philly-lik", "no trace file 'philly-lik', and no generator of that name; generators: author-batch"),
         ("batch:size=3", "unknown knob 'size'; knobs: jobs, gpus, mu, sigma, max_s"),
         ("author-batch:jobs=3", "unknown knob 'jobs'; knobs: none"),
-        ("batch:jobs", "'jobs' is no knob, must be like jobs=100"),
+        ("batch:jobs", "'jobs' is no knob, must be like name=value"),
         ("batch:", "'' is no knob"),
         ("batch:jobs=1,jobs=2", "knob jobs is given twice"),
         ("batch:jobs=0", "jobs is '0', must be a number from 1 to"),

@@ -1,29 +1,6 @@
-"""The specification of a generated workload: `NAME[:knob=value,...]`."""
+"""Reads the knobs of a generated workload: numbers and mixes, from text."""
 
 from dally.errors import InputError
-
-
-def spec_name(spec: str) -> str:
-    """The generator's name in a specification."""
-    return spec.partition(":")[0]
-
-
-def spec_knobs(spec: str) -> dict[str, str]:
-    """The knobs of a specification, as text.
-
-    Raises:
-        InputError: A knob has no value or is given twice.
-    """
-    _, colon, rest = spec.partition(":")
-    knobs: dict[str, str] = {}
-    for item in rest.split(",") if colon else []:
-        name, equals, value = (part.strip() for part in item.partition("="))
-        if not (name and equals and value):
-            raise InputError(f"{item!r} is no knob, must be like jobs=100")
-        if name in knobs:
-            raise InputError(f"knob {name} is given twice")
-        knobs[name] = value
-    return knobs
 
 
 def knob_number(name: str, text: str, *, low: float, high: float = float("inf")) -> float:

@@ -2,7 +2,13 @@
 
 
 class DallyError(Exception):
-    """Root of all errors reported in one line, naming what was wrong and what is valid."""
+    """Root of all errors reported in one line, naming what was wrong and what is valid.
+
+    Attributes:
+        hint: What options of a command would help; empty if none.
+    """
+
+    hint: str = ""
 
 
 class InputError(DallyError):

@@ -105,7 +105,9 @@ def split_by_fit(jobs: Iterable[Job], topology: Topology, skip: bool) -> tuple[l
             costs.best_level(job.gpus, job.gpu_type)
         except CapacityError as error:
             if not skip:
-                raise CapacityError(f"job {job.job_id}: {error}; --skip-bad leaves such jobs out") from error
+                refused = CapacityError(f"job {job.job_id}: {error}")
+                refused.hint = "--skip-bad leaves such jobs out"
+                raise refused from error
             too_large.append(job)
         else:
             fitting.append(job)

@@ -47,7 +47,7 @@ class LazyGroup(click.Group):
         except BrokenPipeError:
             raise  # click ends quietly when the reader has gone
         except DallyError as error:
-            _fail(str(error))
+            _fail(f"{error} ({error.hint})" if error.hint else str(error))
         except OSError as error:
             _fail(f"{error.filename or 'cannot write'}: {error.strerror}")
         return result

@@ -47,6 +47,8 @@ class RowError(InputError):
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(message)
         self.reason = reason
+        clamp = "; --min-duration-s raises short durations" if reason == "duration_s is 0" else ""
+        self.hint = f"--skip-bad leaves such rows out{clamp}"
 
 
 def whole(text: str, name: str) -> int:

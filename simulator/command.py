@@ -24,6 +24,7 @@ from simulator.scenario import Run, Scenario, folder_name, simulate
 
 _MOMENTS_PER_UPDATE = 500
 _FIGURE = "jct.png"
+_FILE_WIDTH = 180
 
 _EPILOG = """\b
 Examples:
@@ -165,7 +166,9 @@ def _report(runs: Sequence[Run], scenario: Scenario, out: Path, figure: Path | N
         click.echo(
             f"{jobs:,} jobs on {topology.name}: {topology.gpus:,} GPUs, {len(topology.machines):,} machines"
         )
-        Console(width=None if Console().is_terminal else 180).print(table(runs, topology.levels))
+        console = Console() if Console().is_terminal else Console(width=_FILE_WIDTH)
+        click.echo("mean over jobs where nothing else is said; differences are from the first policy")
+        console.print(table(runs, topology.levels, console.width))
     if scenario.too_large:
         click.echo(f"{len(scenario.too_large)} jobs larger than the cluster were left out", err=True)
     for run in runs:

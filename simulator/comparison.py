@@ -1,8 +1,9 @@
 """Runs of the same workload under several policies, side by side."""
 
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
 
+from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from dally.summary import Summary
@@ -14,7 +15,7 @@ def duration(seconds: float) -> str:
     for size, unit, until in ((1.0, "s", 100.0), (60.0, "min", 6000.0), (3600.0, "h", 100 * 3600.0)):
         if seconds < until:
             return f"{seconds / size:.3g} {unit}"
-    return f"{seconds / 86400:.3g} d"
+    return f"{seconds / 86400:,.3g} d" if seconds < 86_400_000 else f"{seconds / 86400:,.0f} d"
 
 
 def difference(value: float, base: float) -> str:
@@ -25,46 +26,61 @@ def difference(value: float, base: float) -> str:
     return f"{ratio:.0f}x" if ratio >= 10 else f"{ratio - 1:+.0%}"
 
 
-def table(runs: Sequence[Run], levels: Sequence[str]) -> Table:
-    """The runs as rows; completion times with their difference from the first run; starts by level."""
-    result = Table(title="Policies side by side; differences are from the first", title_justify="left")
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A figure of a run: how it is shown, whether as a difference too, and from which width on."""
+
+    heading: str
+    value: Callable[[Summary], float]
+    show: Callable[[float], str] = duration
+    compared: bool = False
+    from_width: int = 0
+
+
+_MIDDLE, _WIDE = 110, 150
+
+_COLUMNS = (
+    Column("makespan", lambda summary: summary.makespan_s, compared=True),
+    Column("JCT mean", lambda summary: summary.jct_s.mean, compared=True),
+    Column("JCT p50", lambda summary: summary.jct_s.median, from_width=_WIDE),
+    Column("JCT p99", lambda summary: summary.jct_s.p99, compared=True, from_width=_MIDDLE),
+    Column("waiting", lambda summary: summary.queue_s.mean, from_width=_MIDDLE),
+    Column("network", lambda summary: summary.comm_s.mean),
+    Column("GPU use", lambda summary: summary.utilization, "{:.0%}".format, from_width=_WIDE),
+    Column("preempted", lambda summary: summary.preemptions, "{:,}".format, from_width=_WIDE),
+)
+
+
+def table(runs: Sequence[Run], levels: Sequence[str], width: int) -> Table:
+    """The runs as rows; some figures with their difference from the first run; starts by level.
+
+    Args:
+        runs: At least one.
+        levels: Names of the tree's levels, from the machine up.
+        width: Characters there are; a narrow table leaves columns out.
+    """
+    columns = [column for column in _COLUMNS if width >= column.from_width]
+    result = Table(box=SIMPLE_HEAD, pad_edge=False)
     result.add_column("policy", overflow="fold")
-    for heading in (
-        "makespan",
-        "",
-        "JCT mean",
-        "",
-        "JCT p50",
-        "JCT p99",
-        "",
-        "waiting",
-        "comm.",
-        "GPU use",
-        "preempt.",
-    ):
-        result.add_column(heading, justify="right", no_wrap=True)
-    result.add_column(f"starts by {', '.join(levels)}", justify="right")
-    base = runs[0].summary
+    for column in columns:
+        result.add_column(column.heading, justify="right", no_wrap=True)
+        if column.compared:
+            result.add_column("", no_wrap=True)
+    if width >= _WIDE:
+        result.add_column(f"starts by {', '.join(levels)}", justify="right")
     for run in runs:
-        starts = ", ".join(f"{run.summary.placements.get(level, 0):,}" for level in levels)
-        result.add_row(run.spec, *_row(run.summary, base, first=run is runs[0]), starts)
+        cells = [cell for column in columns for cell in _cells(column, run, runs[0])]
+        if width >= _WIDE:
+            cells.append(", ".join(f"{run.summary.placements.get(level, 0):,}" for level in levels))
+        result.add_row(run.spec, *cells)
     return result
 
 
-def _row(summary: Summary, base: Summary, first: bool) -> list[str]:
-    def compared(value: float, other: float) -> list[str]:
-        return [duration(value), "" if first else difference(value, other)]
-
-    return [
-        *compared(summary.makespan_s, base.makespan_s),
-        *compared(summary.jct_s.mean, base.jct_s.mean),
-        duration(summary.jct_s.median),
-        *compared(summary.jct_s.p99, base.jct_s.p99),
-        duration(summary.queue_s.mean),
-        duration(summary.comm_s.mean),
-        f"{summary.utilization:.0%}",
-        f"{summary.preemptions:,}",
-    ]
+def _cells(column: Column, run: Run, first: Run) -> list[str]:
+    value = column.value(run.summary)
+    if not column.compared:
+        return [column.show(value)]
+    return [column.show(value), "" if run is first else difference(value, column.value(first.summary))]
 
 
 def as_data(runs: Sequence[Run]) -> dict[str, object]:

@@ -62,6 +62,9 @@ Examples:
 @click.option("--format", "trace_format", type=click.Choice(FORMAT_NAMES), help="Format of the trace file.")
 @click.option("--from-s", "start_s", type=float, help="Keep jobs submitted at this second or later.")
 @click.option("--to-s", "end_s", type=float, help="Keep jobs submitted before this second.")
+@click.option(
+    "--arrival-scale", type=float, default=1.0, help="Factor on submission times; 0.5 doubles the load."
+)
 @click.option("--min-duration-s", type=float, default=0.0, help="Raise shorter durations to this.")
 @click.option(
     "--skip-bad", is_flag=True, help="Leave out and count wrong rows and jobs larger than the cluster."

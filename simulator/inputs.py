@@ -1,7 +1,7 @@
 """What a simulation is told to use, read and checked as a whole before anything is written."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,7 @@ class Inputs:
         start_s: Keep jobs submitted at this second or later.
         end_s: Keep jobs submitted before this second.
         min_duration_s: Raise shorter durations to this, seconds.
+        arrival_scale: Factor on submission times; 0.5 puts twice the load on the cluster.
         skip_bad: Leave out and count wrong rows and jobs larger than the cluster.
     """
 
@@ -52,6 +53,7 @@ class Inputs:
     start_s: float | None = None
     end_s: float | None = None
     min_duration_s: float = 0.0
+    arrival_scale: float = 1.0
     skip_bad: bool = False
 
 
@@ -76,7 +78,7 @@ def load_scenario(inputs: Inputs) -> Scenario:
         start_s=inputs.start_s,
         end_s=inputs.end_s,
     )
-    jobs = workload.jobs
+    jobs = _rescaled(workload.jobs, inputs.arrival_scale)
     if inputs.model_mix is not None:
         jobs = assign_models(jobs, inputs.model_mix, inputs.seed)
     fitting, too_large = split_by_fit(jobs, topology, inputs.skip_bad)
@@ -114,6 +116,12 @@ def split_by_fit(jobs: Iterable[Job], topology: Topology, skip: bool) -> tuple[l
     return fitting, too_large
 
 
+def _rescaled(jobs: tuple[Job, ...], factor: float) -> tuple[Job, ...]:
+    if not 0 <= factor < float("inf"):
+        raise InputError(f"arrival_scale is {factor:g}, must be 0 or more")
+    return jobs if factor == 1 else tuple(replace(job, submit_s=job.submit_s * factor) for job in jobs)
+
+
 def _congested(topology: Topology, factor: float) -> Topology:
     if not 0 < factor < float("inf"):
         raise InputError(f"congestion is {factor:g}, must be a positive number")
@@ -148,6 +156,7 @@ def _facts(inputs: Inputs, workload: Workload) -> dict[str, Any]:
             "clamped": workload.clamped,
             "outside": workload.outside,
         },
+        "arrival_scale": inputs.arrival_scale,
         "cluster_source": inputs.cluster,
         "congestion": inputs.congestion,
         "profiles": inputs.profiles,

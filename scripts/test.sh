@@ -10,16 +10,18 @@ step() {
     "$@" || fail "$what failed; $hint"
 }
 
-wheel_works() {
-    local folder
+wheel_works() (
     folder=$(mktemp -d)
-    trap 'rm -rf "$folder"' RETURN
-    .venv/bin/pip wheel --quiet --no-deps --wheel-dir "$folder" . &&
+    trap 'rm -rf "$folder"' EXIT
+    .venv/bin/pip wheel --quiet --no-deps --wheel-dir "$folder" . 2>"$folder/log" &&
         python3 -m venv "$folder/venv" &&
         "$folder/venv/bin/pip" install --quiet --disable-pip-version-check "$folder"/*.whl 2>"$folder/log" &&
-        (cd "$folder" && venv/bin/dally simulate --trace author-batch --cluster author-256 --profiles author \
-            --policy dally-paper --out run && venv/bin/dally why author-batch-000000 --run run/dally-paper | head -n 3)
-}
+        cd "$folder" &&
+        venv/bin/dally simulate --trace author-batch --cluster author-256 --profiles author \
+            --policy dally-paper --out run &&
+        venv/bin/dally why author-batch-000000 --run run/dally-paper >why.txt && head -n 3 why.txt ||
+        { cat "$folder/log" >&2; exit 1; }
+)
 
 step "ruff check" "run: .venv/bin/ruff check --fix" .venv/bin/ruff check
 step "ruff format" "run: .venv/bin/ruff format" .venv/bin/ruff format --check

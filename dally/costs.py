@@ -26,6 +26,23 @@ class Cost:
     extrapolated: bool
 
 
+@dataclass(frozen=True, slots=True)
+class Predictions:
+    """What predicted costs rest on.
+
+    Attributes:
+        modes: How the profiles came about: nccl, gloo, emulated or imported; empty without profiles.
+        models_without_profile: Models of gangs that were taken as insensitive to the network.
+        shapes: Different placements of models that were predicted.
+        extrapolated_shapes: Of these, how many lie outside of what was measured.
+    """
+
+    modes: tuple[str, ...]
+    models_without_profile: tuple[str, ...]
+    shapes: int
+    extrapolated_shapes: int
+
+
 _UNKNOWN = Cost(slowdown=1.0, exposed=0.0, extrapolated=True)
 _ALONE = Cost(slowdown=1.0, exposed=0.0, extrapolated=False)
 
@@ -81,16 +98,16 @@ class CostModel:
             self._costs[key] = self._compare(job, shape)
         return self._costs[key]
 
-    def report(self) -> dict[str, object]:
-        """What the predictions rest on: the profiles' modes, and how much of them was not measured."""
-        return {
-            "modes": list(self.profiles.modes) if self.profiles else [],
-            "models_without_profile": sorted(
-                {model for (model, _), prediction in self._predictions.items() if prediction is None}
+    def report(self) -> Predictions:
+        """What the predictions so far rest on."""
+        return Predictions(
+            modes=tuple(self.profiles.modes) if self.profiles else (),
+            models_without_profile=tuple(
+                sorted({model for (model, _), known in self._predictions.items() if known is None})
             ),
-            "extrapolated_shapes": sum(cost.extrapolated for cost in self._costs.values()),
-            "shapes": len(self._costs),
-        }
+            shapes=len(self._costs),
+            extrapolated_shapes=sum(cost.extrapolated for cost in self._costs.values()),
+        )
 
     def restart_s(self, job: Job) -> float:
         """Seconds that a checkpoint and restart of the job cost."""

@@ -165,18 +165,27 @@ def _report(runs: Sequence[Run], scenario: Scenario, out: Path, figure: Path | N
     if as_json:
         click.echo(json.dumps(as_data(runs), indent=2))
     else:
-        jobs, topology = len(scenario.jobs), scenario.topology
-        click.echo(
-            f"{jobs:,} jobs on {topology.name}: {topology.gpus:,} GPUs, {len(topology.machines):,} machines"
-        )
+        click.echo(_headline(scenario, runs[0].predictions.modes))
         console = Console() if Console().is_terminal else Console(width=_FILE_WIDTH)
         click.echo("mean over jobs where nothing else is said; differences are from the first policy")
-        console.print(table(runs, topology.levels, console.width))
+        console.print(table(runs, scenario.topology.levels, console.width))
     if scenario.too_large:
         click.echo(f"{len(scenario.too_large)} jobs larger than the cluster were left out", err=True)
+    if unknown := sorted({model for run in runs for model in run.predictions.models_without_profile}):
+        click.echo(f"no profile, taken as insensitive to the network: {', '.join(unknown)}", err=True)
     for run in runs:
         if not run.complete:
             click.echo(f"{run.spec} is incomplete: {run.note}", err=True)
     if not as_json:
         drawn = f"figure: {out / _FIGURE}" if figure else "no figure: install dally[analysis]"
         click.echo(f"runs: {out}/   {drawn}")
+
+
+def _headline(scenario: Scenario, modes: Sequence[str]) -> str:
+    """What was simulated, in a line."""
+    topology, profiles = scenario.topology, scenario.facts["profiles"]
+    measured = (
+        f"profiles {profiles} ({', '.join(modes)})" if profiles else "no profiles: distance costs nothing"
+    )
+    machines = f"{topology.gpus:,} GPUs in {len(topology.machines):,} machines"
+    return f"{len(scenario.jobs):,} jobs on {topology.name}: {machines}; {measured}"

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from dally import __version__
-from dally.costs import CostModel
+from dally.costs import CostModel, Predictions
 from dally.cycle import Scheduler
 from dally.job import Job
 from dally.policies.registry import PolicySpec
@@ -45,12 +45,13 @@ class Scenario:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A finished run: its policy, folder and summary."""
+    """A finished run: its policy, folder, summary, records, and what the predictions in it rest on."""
 
     spec: str
     folder: str
     summary: Summary
     records: list[JobRecord]
+    predictions: Predictions
     complete: bool
     note: str
 
@@ -94,9 +95,10 @@ def simulate(
         outcome = engine.run()
     records = _in_order(outcome.records, scenario)
     summary = summarise(records, scenario.topology.gpus, outcome.end_s)
+    predictions = costs.report()
     write_jobs(folder / JOBS, records)
-    write_run(folder / RUN, _facts(scenario, policy, outcome, summary, costs))
-    return Run(policy.spec, folder.name, summary, records, outcome.complete, outcome.note)
+    write_run(folder / RUN, _facts(scenario, policy, outcome, summary, predictions))
+    return Run(policy.spec, folder.name, summary, records, predictions, outcome.complete, outcome.note)
 
 
 def _in_order(records: Sequence[JobRecord], scenario: Scenario) -> list[JobRecord]:
@@ -107,7 +109,7 @@ def _in_order(records: Sequence[JobRecord], scenario: Scenario) -> list[JobRecor
 
 
 def _facts(
-    scenario: Scenario, policy: PolicySpec, outcome: Outcome, summary: Summary, costs: CostModel
+    scenario: Scenario, policy: PolicySpec, outcome: Outcome, summary: Summary, predictions: Predictions
 ) -> dict[str, object]:
     return {
         "kind": "simulation",
@@ -125,6 +127,6 @@ def _facts(
         "note": outcome.note,
         "end_s": round(outcome.end_s, 3),
         "moments": outcome.moments,
-        "predictions": costs.report(),
+        "predictions": asdict(predictions),
         "summary": asdict(summary),
     }

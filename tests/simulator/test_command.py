@@ -196,3 +196,31 @@ def test_policies_lists_every_policy_with_its_knobs() -> None:
 def test_help_shows_an_example_of_every_command() -> None:
     for name in ("simulate", "why", "policies", "trace", "cluster"):
         assert f"dally {name} " in dally(name, "--help").output.split("xample", 1)[1]
+
+
+def test_models_without_a_profile_are_named(trace: Path, tmp_path: Path) -> None:
+    trace.write_text(trace.read_text().replace("resnet50", "resnet-xl"))
+    result = simulate(trace, tmp_path / "out", "--policy", "fifo", "--profiles", "realistic")
+    assert result.exit_code == 0
+    assert "profiles realistic (imported)" in result.stdout
+    assert "no profile, taken as insensitive to the network: resnet-xl" in result.stderr
+    predictions = read_run(tmp_path / "out" / "fifo")["predictions"]
+    assert predictions["models_without_profile"] == ["resnet-xl"]
+
+
+def test_arrivals_can_be_moved_closer_together(trace: Path, tmp_path: Path) -> None:
+    simulate(trace, tmp_path / "out", "--policy", "fifo", "--arrival-scale", "0.5")
+    submitted = [record.submit_s for record in read_jobs(tmp_path / "out" / "fifo")]
+    assert submitted == [n * 30 for n in range(40)]
+
+
+def test_a_full_disk_is_one_line() -> None:
+    with open("/dev/full", "w") as full:
+        process = subprocess.run(
+            [sys.executable, "-m", "dally", "policies"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert (process.returncode, process.stderr) == (1, "dally: cannot write: No space left on device\n")

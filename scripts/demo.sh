@@ -2,8 +2,11 @@
 # Sets everything up and lets Dally and its baselines schedule a thousand generated jobs on 64 GPUs in four racks.
 . "$(dirname "$0")/setup.sh"
 install_dally analysis
-out=${1:-runs/demo}
-[ ! -e "$out" ] || fail "$out exists already: remove it, or name another folder: scripts/demo.sh FOLDER"
+out=runs/demo
+for number in $(seq 2 1000); do
+    [ -e "$out" ] || break
+    out=runs/demo-$number
+done
 gangs=1:40/2:10/4:15/8:22/16:10/32:3  # GPUs:share of jobs
 .venv/bin/dally simulate \
     --trace "venus-like:jobs=1000,gpus=$gangs,mu=7.5,sigma=1.6,max_s=172800,load=0.9,cluster_gpus=64" \

@@ -53,8 +53,8 @@ def headline(record: JobRecord, policy: str) -> str:
         times = record.jct_s / record.ideal_s
         life = f"{record.status.lower()} after {record.jct_s:,.0f} s ({times:.2f} x ideal):"
     return (
-        f"{record.job_id}: {record.gpus} GPUs{model}, under {policy}: {life} waited {record.queue_s:,.0f} s, "
-        f"ran {record.run_s:,.0f} s, of that {record.comm_s:,.0f} s for the network; "
+        f"{record.job_id}: {record.gpus} GPU{'s' * (record.gpus > 1)}{model}, under {policy}: {life} "
+        f"waited {record.queue_s:,.0f} s, ran {record.run_s:,.0f} s, of that {record.comm_s:,.0f} s for the network; "
         f"preempted {record.preemptions} times"
     )
 
@@ -65,7 +65,7 @@ def told(event: Event, job: str) -> str:
         return f"took GPUs of {event['job']}: {event['reason']}"
     match event["event"]:
         case "submit":
-            return f"submitted, asks for {event['gpus']} GPUs"
+            return f"submitted, asks for {event['gpus']} GPU{'s' * (event['gpus'] > 1)}"
         case "wait":
             return f"waits for one {event['level']}{_until(event['until'])}: {event['reason']}"
         case "start":

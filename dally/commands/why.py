@@ -54,8 +54,8 @@ def headline(record: JobRecord, policy: str) -> str:
         life = f"{record.status.lower()} after {record.jct_s:,.0f} s ({times:.2f} x ideal):"
     return (
         f"{record.job_id}: {record.gpus} GPU{'s' * (record.gpus > 1)}{model}, under {policy}: {life} "
-        f"waited {record.queue_s:,.0f} s, ran {record.run_s:,.0f} s, of that {record.comm_s:,.0f} s for the network; "
-        f"preempted {record.preemptions} times"
+        f"waited {record.queue_s:,.0f} s, ran {record.run_s:,.0f} s, "
+        f"of that {record.comm_s:,.0f} s for the network; preempted {record.preemptions} times"
     )
 
 

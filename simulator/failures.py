@@ -32,8 +32,10 @@ def read_outages(path: Path, topology: Topology) -> list[Outage]:
     """
     try:
         reader = csv.DictReader(StringIO(path.read_text(encoding="utf-8"), newline=""))
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"cannot read failures from {path}: {error}") from error
+    except OSError as error:
+        raise InputError(f"cannot read failures from {path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}: not UTF-8 text") from error
     if reader.fieldnames != COLUMNS:
         raise InputError(f"{path}: the columns must be {', '.join(COLUMNS)}")
     outages = sorted(_outage(row, f"{path}:{reader.line_num}", topology) for row in reader)

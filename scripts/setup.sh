@@ -5,19 +5,23 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 fail() { printf 'dally: %s\n' "$*" >&2; exit 1; }
 
+new_enough() { python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; }
+
+debian_python() {
+    [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null ||
+        fail "Python 3.11 or newer with venv is needed as python3; as root: apt-get install python3 python3-venv"
+    echo "installing python3 and python3-venv"
+    { apt-get -qq update && apt-get -qq install -y python3 python3-venv >/dev/null; } ||
+        fail "apt-get could not install python3-venv; check the network and try again"
+    new_enough || fail "this system's python3 is older than 3.11; install a newer one as python3"
+}
+
 make_venv() {
-    python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null ||
-        fail "Python 3.11 or newer is needed as python3; install it (Debian 12: apt-get install python3)"
     [ -x .venv/bin/pip ] && return
     rm -rf .venv
-    if ! python3 -m venv .venv 2>/dev/null; then
-        [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null ||
-            fail "python3 cannot make virtual environments; run as root: apt-get install python3-venv"
-        echo "installing python3-venv"
-        { apt-get -qq update && apt-get -qq install -y python3-venv >/dev/null; } ||
-            fail "apt-get could not install python3-venv; check the network and try again"
-        rm -rf .venv && python3 -m venv .venv
-    fi
+    new_enough && python3 -m venv .venv 2>/dev/null && return
+    debian_python
+    rm -rf .venv && python3 -m venv .venv
 }
 
 install_dally() {

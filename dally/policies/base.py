@@ -34,27 +34,27 @@ class Policy(ABC):
     def decide(self, state: ClusterState, now: float) -> Plan:
         """Decide what to do at `now` (seconds): which jobs start, wait, stop or move, and why."""
 
-    def submitted(self, job: JobState, now: float) -> None:  # noqa: B027
+    def submitted(self, job: JobState, now: float) -> None:
         """A job has arrived and waits."""
 
-    def started(self, job: JobState, now: float) -> None:  # noqa: B027
+    def started(self, job: JobState, now: float) -> None:
         """A job runs now; `job.origin_s` still says when its wait began."""
 
-    def stopped(self, job: JobState, now: float) -> None:  # noqa: B027
+    def stopped(self, job: JobState, now: float) -> None:
         """A job lost its GPUs, by preemption or failure, and waits again."""
 
-    def finished(self, job: JobState, now: float) -> None:  # noqa: B027
+    def finished(self, job: JobState, now: float) -> None:
         """A running job has ended."""
 
-    def waits(self, decision: Wait) -> None:  # noqa: B027
+    def waits(self, decision: Wait) -> None:
         """A wait was recorded; it need not be decided again until something about it changes."""
 
-    def settle(self, state: ClusterState, now: float) -> None:  # noqa: B027
+    def settle(self, state: ClusterState, now: float) -> None:
         """All decisions of `now` were carried out."""
 
     def snapshot(self) -> dict[str, Any]:
         """What the policy has learnt that the state does not hold, as plain data for JSON."""
         return {}
 
-    def restore(self, learnt: Mapping[str, Any]) -> None:  # noqa: B027
+    def restore(self, learnt: Mapping[str, Any]) -> None:
         """Take back what `snapshot` gave."""

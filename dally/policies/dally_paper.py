@@ -48,7 +48,7 @@ def build_timers(knobs: Knobs, levels: int) -> Timers:
 
 
 class DallyPaper(Policy):
-    """Delay scheduling by network sensitivity; see `docs/algorithms` and arXiv 2401.16492.
+    """Delay scheduling by network sensitivity; see `docs/policies.md` and arXiv 2401.16492.
 
     The delay is charged to a job that really lost its GPUs, not to one whose lease was renewed.
     """

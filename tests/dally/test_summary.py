@@ -1,40 +1,44 @@
 """The headline numbers, by hand."""
 
+from dataclasses import replace
+
 import pytest
 
 from dally.records import JobRecord
 from dally.summary import quantile, spread, summarise
 
 
-def record(name: str, gpus: int, submit_s: float, run_s: float, queue_s: float, **more: object) -> JobRecord:
-    values: dict[str, object] = {
-        "job_id": name,
-        "user": "",
-        "group": "",
-        "model": "",
-        "gpus": gpus,
-        "submit_s": submit_s,
-        "start_s": submit_s + queue_s,
-        "end_s": submit_s + queue_s + run_s,
-        "ideal_s": run_s / 2,
-        "run_s": run_s,
-        "queue_s": queue_s,
-        "comm_s": 0.0,
-        "restart_s": 0.0,
-        "lost_s": 0.0,
-        "preemptions": 0,
-        "failures": 0,
-        "levels": "machine:1",
-        "status": "COMPLETED",
-    }
-    return JobRecord(**{**values, **more})  # type: ignore[arg-type]
+def record(name: str, gpus: int, submit_s: float, run_s: float, queue_s: float) -> JobRecord:
+    """A completed job that ran twice as long as it should, on one machine."""
+    start_s = submit_s + queue_s
+    return JobRecord(
+        job_id=name,
+        user="",
+        group="",
+        model="",
+        gpus=gpus,
+        submit_s=submit_s,
+        start_s=start_s,
+        end_s=start_s + run_s,
+        ideal_s=run_s / 2,
+        run_s=run_s,
+        queue_s=queue_s,
+        comm_s=0.0,
+        restart_s=0.0,
+        lost_s=0.0,
+        preemptions=0,
+        failures=0,
+        levels="machine:1",
+        status="COMPLETED",
+    )
 
 
 def test_a_run_in_numbers() -> None:
+    moved = record("a", 4, 100, 1000, 0)
     records = [
-        record("a", 4, 100, 1000, 0, comm_s=200.0, levels="machine:2;rack:1", preemptions=2, restart_s=20.0),
-        record("b", 1, 200, 4, 300, ideal_s=4.0),
-        record("c", 8, 300, 0, 0, status="REJECTED", end_s=None, start_s=None, levels=""),
+        replace(moved, comm_s=200.0, levels="machine:2;rack:1", preemptions=2, restart_s=20.0),
+        replace(record("b", 1, 200, 4, 300), ideal_s=4.0),
+        replace(record("c", 8, 300, 0, 0), status="REJECTED", end_s=None, start_s=None, levels=""),
     ]
     summary = summarise(records, gpus=8, end_s=1100)
     assert (summary.jobs, summary.completed, summary.makespan_s) == (3, 2, 1000)

@@ -11,7 +11,7 @@ from dally.state import JobState
 
 def running(order: int, ready_s: float) -> JobState:
     job = JobState(Job(f"j{order}", 0, 1, 1e6), order, origin_s=0)
-    job.since_s = job.ready_s = ready_s
+    job.since_s, job.ready_s = ready_s - 10, ready_s
     return job
 
 
@@ -21,6 +21,12 @@ def book(*ready_s: float) -> tuple[LeaseBook, list[JobState]]:
     for job in jobs:
         leases.started(job)
     return leases, jobs
+
+
+def test_a_lease_begins_with_the_work_not_with_the_restart() -> None:
+    leases, jobs = book(10.0)
+    assert jobs[0].since_s == 0
+    assert leases.next_end_s(0) == 110
 
 
 def test_a_lease_that_nobody_waits_for_never_ends() -> None:

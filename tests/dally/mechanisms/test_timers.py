@@ -54,6 +54,13 @@ def test_waits_under_one_lease_teach_nothing() -> None:
     assert leases(timers.delays_s(8, now=0)) == [15, 12]
 
 
+def test_a_wait_of_one_lease_counts() -> None:
+    timers = tuner()
+    timers.record(0, 8, LEASE_S, now=0)
+    timers.record(0, 8, LEASE_S - 1, now=0)
+    assert timers.observations(0, 8, now=0) == 1
+
+
 def test_waits_older_than_the_horizon_are_forgotten() -> None:
     timers = tuner()
     timers.record(0, 8, 15 * LEASE_S, now=0)

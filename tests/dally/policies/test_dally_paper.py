@@ -150,6 +150,16 @@ def test_network_sensitivity_is_ideal_work_per_second_run() -> None:
     assert state.network_sensitivity(4000) == pytest.approx(0.25)
 
 
+def test_a_restart_is_no_slowness_of_the_network() -> None:
+    world = scheduler(racks([[4]]))
+    world.submit(job("a", 4, 10_000), 0)
+    world.start("a", ((0, 4),), 0, speed=1.0)
+    world.preempt("a", 1000)
+    state = world.start("a", ((0, 4),), 2000, speed=1.0)
+    assert (state.run_s(2500), state.work_s(2500)) == (1500, 1490)
+    assert state.network_sensitivity(2500) == 1
+
+
 def test_every_preemption_names_who_took_the_gpus() -> None:
     world = scheduler(racks([[4]]))
     world.submit(job("old", 4, 90_000), 0)

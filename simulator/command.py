@@ -15,8 +15,10 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from dally.clusters import shipped_clusters
 from dally.errors import InputError
 from dally.policies.registry import PolicySpec, parse_policy
+from dally.profiles.files import shipped_sets
 from dally.traces import FORMAT_NAMES
 from simulator.comparison import as_data, table
 from simulator.inputs import Inputs, load_scenario
@@ -26,12 +28,16 @@ _MOMENTS_PER_UPDATE = 500
 _FIGURE = "jct.png"
 _FILE_WIDTH = 180
 
-_EPILOG = """\b
+_EPILOG = f"""\b
+Shipped clusters: {", ".join(shipped_clusters())}
+Shipped profiles: {", ".join(shipped_sets())}
+
+\b
 Examples:
   dally simulate --trace author-batch --cluster author-256 --profiles author \\
       --policy dally-paper --policy tiresias --policy dally-paper:timers=no-wait --out runs/batch
   dally simulate --trace jobs.csv.gz --cluster /etc/slurm --model-mix resnet50=0.6,bert-large=0.4 \\
-      --policy dally-paper --policy slurm --out runs/site
+      --profiles realistic --policy dally-paper --policy slurm --out runs/site
 `dally policies` lists the policies and their knobs, `dally trace --help` the generated workloads.
 """
 
@@ -43,13 +49,17 @@ Examples:
 @click.option(
     "--profiles", help="Folder of profiles, or a shipped set; without, no model is network-sensitive."
 )
+@click.option("--mixed-profiles", is_flag=True, help="Allow profiles of CPUs beside those of GPUs.")
 @click.option("--model-mix", help="Models for jobs that name none, like resnet50=0.6,bert-large=0.4.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Of generators, model mix and failures.")
 @click.option(
     "--out", type=click.Path(path_type=Path), required=True, help="Folder to write; must not exist."
 )
 @click.option(
-    "--congestion", type=float, default=1.0, help="Factor on the bandwidth of rack and network links."
+    "--congestion",
+    type=float,
+    default=1.0,
+    help="Factor on the bandwidth of all links between machines and racks.",
 )
 @click.option("--failures", type=click.Path(path_type=Path), help="CSV of machine,down_s,up_s.")
 @click.option("--mtbf-h", type=float, help="Mean hours between failures of a machine, instead of a file.")

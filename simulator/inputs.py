@@ -24,6 +24,7 @@ class Inputs:
         trace: Trace file, or a generated workload.
         cluster: Cluster file, folder, or a shipped cluster.
         profiles: Folder of profiles, or a shipped set; None: no model is sensitive to the network.
+        mixed_profiles: Allow profiles measured on CPUs beside those of GPUs.
         model_mix: Models for jobs that name none; None leaves them without.
         seed: Of generators, model mix and failures.
         congestion: Factor on the bandwidth of all links outside the machines.
@@ -43,6 +44,7 @@ class Inputs:
     cluster: str
     profiles: str | None = None
     model_mix: str | None = None
+    mixed_profiles: bool = False
     seed: int = 0
     congestion: float = 1.0
     failures: Path | None = None
@@ -67,7 +69,7 @@ def load_scenario(inputs: Inputs) -> Scenario:
     if not 0 < inputs.checkpoint_s < float("inf"):
         raise InputError(f"checkpoint_s is {inputs.checkpoint_s:g}, must be a positive number")
     topology = _congested(load_cluster(inputs.cluster), inputs.congestion)
-    profiles = load_profiles(inputs.profiles) if inputs.profiles else None
+    profiles = load_profiles(inputs.profiles, inputs.mixed_profiles) if inputs.profiles else None
     outages = _outages(inputs, topology)
     workload = load_trace(
         inputs.trace,

@@ -46,12 +46,16 @@ _EPILOG = "\b\n" + "\n".join(
 @click.command(epilog=_EPILOG)
 @click.argument("spec")
 @click.option("--format", "trace_format", type=click.Choice(FORMAT_NAMES), help="Format of the file.")
-@click.option("--seed", type=int, default=0, show_default=True, help="Seed of a generator and of --models.")
+@click.option(
+    "--seed", type=int, default=0, show_default=True, help="Seed of a generator and of --model-mix."
+)
 @click.option("--from-s", "start_s", type=float, help="Keep jobs submitted at this second or later.")
 @click.option("--to-s", "end_s", type=float, help="Keep jobs submitted before this second.")
 @click.option("--skip-bad", is_flag=True, help="Leave wrong rows out and count them.")
 @click.option("--min-duration-s", type=float, default=0.0, help="Raise shorter durations to this.")
-@click.option("--models", help="Draw missing models from a mix like resnet50=0.7,bert-large=0.3.")
+@click.option(
+    "--model-mix", "models", help="Draw missing models from a mix like resnet50=0.7,bert-large=0.3."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON.")
 @click.option("--to", "target", type=click.Choice(["csv"]), help="Print the jobs instead of the summary.")
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Write the jobs here; needs --to.")

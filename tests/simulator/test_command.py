@@ -6,12 +6,15 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
 
 from dally.commands import main
+from dally.profiles.files import load_profiles, write_profile
+from dally.profiles.schema import Mode
 from dally.records import read_jobs, read_run
 
 JOBS = "job_id,submit_s,gpus,duration_s,user,group,model,status\n"
@@ -206,6 +209,18 @@ def test_models_without_a_profile_are_named(trace: Path, tmp_path: Path) -> None
     assert "no profile, taken as insensitive to the network: resnet-xl" in result.stderr
     predictions = read_run(tmp_path / "out" / "fifo")["predictions"]
     assert predictions["models_without_profile"] == ["resnet-xl"]
+
+
+def test_cpu_profiles_beside_gpu_profiles_must_be_asked_for(trace: Path, tmp_path: Path) -> None:
+    shipped = load_profiles("realistic").profiles[:2]
+    (tmp_path / "mixed").mkdir()
+    for number, mode in enumerate((Mode.GLOO, Mode.NCCL)):
+        provenance = replace(shipped[number].provenance, mode=mode)
+        write_profile(replace(shipped[number], provenance=provenance), tmp_path / "mixed" / f"{mode}.json")
+    options = ("--policy", "fifo", "--profiles", str(tmp_path / "mixed"))
+    refused(simulate(trace, tmp_path / "out", *options), "gloo")
+    assert simulate(trace, tmp_path / "out", *options, "--mixed-profiles").exit_code == 0
+    assert read_run(tmp_path / "out" / "fifo")["predictions"]["modes"] == ["gloo", "nccl"]
 
 
 def test_arrivals_can_be_moved_closer_together(trace: Path, tmp_path: Path) -> None:

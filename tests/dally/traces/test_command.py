@@ -50,7 +50,7 @@ def test_csv_output_has_the_digest_the_summary_states(tmp_path: Path) -> None:
 
 
 def test_conversion_says_what_was_left_out_on_standard_error(trace: Path) -> None:
-    result = dally(trace, "--to", "csv", "--skip-bad", "--models", "q=1")
+    result = dally(trace, "--to", "csv", "--skip-bad", "--model-mix", "q=1")
     assert result.stdout == HEADER + "a,0,1,60,u,,m[x],COMPLETED\nc,20,8,120,,,q,FAILED\n"
     assert result.stderr == "dally: left out 1: duration_s is 0\n"
 
@@ -78,7 +78,7 @@ def test_bad_input_is_one_line_and_leaves_the_old_file(trace: Path, tmp_path: Pa
     [
         ("nowhere.csv",),
         ("batch:x=1",),
-        ("batch", "--models", "x"),
+        ("batch", "--model-mix", "x"),
         ("batch", "--from-s", "9"),
         ("batch", "--min-duration-s", "nan"),
         ("batch", "--to", "csv", "-o", "/dev/null"),

@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 import signal
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -27,6 +28,8 @@ from simulator.scenario import Run, Scenario, folder_name, simulate
 _MOMENTS_PER_UPDATE = 500
 _FIGURE = "jct.png"
 _FILE_WIDTH = 180
+_INTERRUPTED = 130
+"""Exit status after a signal, as shells have it for SIGINT."""
 
 _EPILOG = f"""\b
 Shipped clusters: {", ".join(shipped_clusters())}
@@ -84,7 +87,7 @@ def command(policies: tuple[str, ...], out: Path, seed: int, as_json: bool, **op
     """Simulate a workload on a cluster under one or more policies and compare them.
 
     Writes a run folder for each policy (jobs.csv, events.jsonl, run.json), comparison.json and a figure.
-    Interrupted, it keeps what it has, marked incomplete.
+    Interrupted, it keeps what it has, marked incomplete, and exits with 130; with 1 if jobs could not end.
     """
     if out.exists():
         raise InputError(f"--out {out} exists already; name a folder that does not")
@@ -95,7 +98,10 @@ def command(policies: tuple[str, ...], out: Path, seed: int, as_json: bool, **op
         runs = _run_all(scenario, specs, folder, stop, console)
         (folder / "comparison.json").write_text(json.dumps(as_data(runs), indent=2) + "\n", encoding="utf-8")
         figure = _draw(runs, folder / _FIGURE)
+        interrupted = stop()
     _report(runs, scenario, out, figure, as_json)
+    if interrupted or not all(run.complete for run in runs):
+        sys.exit(_INTERRUPTED if interrupted else 1)
 
 
 @contextmanager
@@ -135,7 +141,7 @@ def _run_all(
 ) -> list[Run]:
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     runs: list[Run] = []
-    with Progress(*columns, console=console, transient=True) as progress:
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         for spec in specs:
             task = progress.add_task(spec.spec, total=len(scenario.jobs))
             moments = 0

@@ -26,17 +26,24 @@ NIC = Link(200e9, 2.5e-6)
 CORE = Link(100e9, 50e-6)
 
 
-def racks(sizes: Sequence[Sequence[int]], gpu_types: Sequence[str] = ("a",)) -> Topology:
-    """A cluster of racks, each a list of the GPUs of its machines; types alternate by machine."""
+def racks(sizes: Sequence[Sequence[int]], gpu_types: Sequence[str] = ("a",), depth: int = 3) -> Topology:
+    """A cluster of racks, each a list of the GPUs of its machines; types alternate by machine.
+
+    Depth 2 puts all machines on one switch, depth 4 puts two pods between the racks and the core.
+    """
     attached = [
         Attached(
-            Machine(f"r{rack}m{place}", gpus, gpu_types[place % len(gpu_types)], FABRIC), f"r{rack}", NIC
+            Machine(f"r{rack}m{place}", gpus, gpu_types[place % len(gpu_types)], FABRIC),
+            "core" if depth == 2 else f"r{rack}",
+            NIC,
         )
         for rack, machines in enumerate(sizes)
         for place, gpus in enumerate(machines)
     ]
-    switches = [Switch("core", None), *(Switch(f"r{rack}", "core", CORE) for rack in range(len(sizes)))]
-    return build_topology("test", attached, switches)
+    pods = [Switch(f"p{pod}", "core", CORE) for pod in range(min(2, len(sizes)))] if depth == 4 else []
+    above = [f"p{rack % 2}" if depth == 4 else "core" for rack in range(len(sizes))]
+    leaves = [Switch(f"r{rack}", parent, CORE) for rack, parent in enumerate(above)] if depth > 2 else []
+    return build_topology("test", attached, [Switch("core", None), *pods, *leaves])
 
 
 @dataclass(frozen=True)
@@ -98,10 +105,10 @@ def simulate(
 
 @st.composite
 def worlds(draw: st.DrawFn, models: Sequence[str] = ("",), failing: bool = True) -> World:
-    """Small random worlds: up to 3 racks of up to 3 machines, one or two GPU types, up to 12 jobs."""
+    """Small random worlds: up to 9 machines in trees of 2 to 4 levels, 1 or 2 GPU types, up to 12 jobs."""
     sizes = draw(st.lists(st.lists(st.integers(1, 8), min_size=1, max_size=3), min_size=1, max_size=3))
     types = draw(st.sampled_from([("a",), ("a", "b")]))
-    topology = racks(sizes, types)
+    topology = racks(sizes, types, depth=draw(st.sampled_from([2, 3, 3, 4])))
     jobs = draw(st.lists(_jobs(topology, models), min_size=1, max_size=12))
     named = sorted((job for job in jobs), key=lambda job: job.submit_s)
     renamed = tuple(_named(job, f"j{number}") for number, job in enumerate(named))

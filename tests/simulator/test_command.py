@@ -153,7 +153,7 @@ def test_interrupted_it_keeps_a_valid_partial_result(tmp_path: Path) -> None:
         time.sleep(0.01)
     process.send_signal(signal.SIGINT)
     _, stderr = process.communicate(timeout=60)
-    assert process.returncode == 0
+    assert process.returncode == 130
     assert "fifo is incomplete: interrupted" in stderr
     assert read_run(out / "fifo")["complete"] is False
     assert {record.status for record in read_jobs(out / "fifo")} <= {"COMPLETED", "RUNNING", "WAITING"}
@@ -221,6 +221,16 @@ def test_cpu_profiles_beside_gpu_profiles_must_be_asked_for(trace: Path, tmp_pat
     refused(simulate(trace, tmp_path / "out", *options), "gloo")
     assert simulate(trace, tmp_path / "out", *options, "--mixed-profiles").exit_code == 0
     assert read_run(tmp_path / "out" / "fifo")["predictions"]["modes"] == ["gloo", "nccl"]
+
+
+def test_jobs_that_never_end_are_told_by_the_exit_status(tmp_path: Path) -> None:
+    (tmp_path / "trace.csv").write_text(JOBS + "wide,0,64,1000,,,,\n")
+    (tmp_path / "failures.csv").write_text("machine,down_s,up_s\ngpu1,500,\n")
+    options = ("--policy", "fifo", "--failures", str(tmp_path / "failures.csv"))
+    result = simulate(tmp_path / "trace.csv", tmp_path / "out", *options)
+    assert result.exit_code == 1
+    assert "fifo is incomplete: 1 jobs wait for machines that stay down" in result.stderr
+    assert [record.status for record in read_jobs(tmp_path / "out" / "fifo")] == ["WAITING"]
 
 
 def test_arrivals_can_be_moved_closer_together(trace: Path, tmp_path: Path) -> None:

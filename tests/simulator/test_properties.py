@@ -18,6 +18,12 @@ VARIANTS = (
     "dally-paper:timers=manual,machine=1,rack=2,lease_s=900",
     "dally-paper:timers=no-wait,lease_s=700",
     "dally-paper:timers=consolidated",
+    "fifo:placement=consolidated,backfill=easy",
+    "sjf:backfill=easy,depth=2",
+    "srtf:placement=consolidated,backfill=easy",
+    "slurm:switch_wait_s=900,depth=1",
+    "tiresias:promote=1,queues=4,regroup_s=500",
+    "gandiva:slice_s=400",
 )
 POLICIES = [*policy_names(), *VARIANTS]
 AUTHOR = load_profiles("author")
@@ -142,7 +148,7 @@ def test_overload_ends_and_takes_no_longer_than_the_work(policy: str) -> None:
     assert result.outcome.end_s <= 3 * work / 32 + 12_000
 
 
-@every_policy
+@pytest.mark.parametrize("policy", policy_names())
 def test_output_stays_small_under_churn(policy: str) -> None:
     """Some simulators write 0.1 MB a job; a job here leaves a few lines."""
     jobs = [Job(f"j{n}", n * 50.0, 1 + n % 8, 8_000.0) for n in range(150)]

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import click
 
+from analysis.pollux_validation import validate
+from analysis.predictor_tables import author_table, validation_table
 from dally.errors import DallyError
 from dally.markdown import replace_section
-from dally.profiles.imports.pollux_validation import validate
-from dally.profiles.imports.report import author_table, validation_table
 
 ROOT = Path(__file__).parent.parent
 

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterable
 
+from analysis.author_slowdowns import AUTHOR_SLOWDOWNS, PER_GPU, SHARED, slowdowns
+from analysis.pollux_validation import Errors, Validation
 from dally.markdown import table
-from dally.profiles.imports.author_slowdowns import AUTHOR_SLOWDOWNS, PER_GPU, SHARED, slowdowns
-from dally.profiles.imports.pollux_validation import Errors, Validation
 
 
 def author_table() -> str:

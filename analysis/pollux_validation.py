@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from scipy.optimize import minimize
+
 from dally.profiles.imports.pollux import (
     MODELS,
     Measurement,
@@ -14,7 +16,6 @@ from dally.profiles.imports.pollux import (
     read_scalability,
     t4_shape,
 )
-from dally.profiles.imports.simplex import minimise
 from dally.profiles.iteration import predict
 
 TRAINING = ("1", "2", "4", "11", "22", "44", "111", "222", "444", "1111", "2222", "4444")
@@ -108,9 +109,11 @@ def fit_pollux(rows: Sequence[Measurement]) -> Formula:
 
 
 def _refined(cost: Callable[[list[float]], float], start: list[float]) -> list[float]:
-    """Minimise, three times over from where the last time ended, as a simplex may collapse early."""
+    """Minimise by Nelder and Mead, thrice from where the last time ended, as a simplex may collapse early."""
     for _ in range(3):
-        start = minimise(cost, start, 400)
+        edges = [[value + (place == axis) for place, value in enumerate(start)] for axis in range(len(start))]
+        options = {"initial_simplex": [start, *edges], "maxiter": 600, "xatol": 1e-8, "fatol": 1e-12}
+        start = minimize(cost, start, method="Nelder-Mead", options=options).x.tolist()
     return start
 
 

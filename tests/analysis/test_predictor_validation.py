@@ -1,0 +1,60 @@
+"""The predictor against the author's simulator and against Pollux's measurements."""
+
+from pathlib import Path
+
+import pytest
+
+from analysis.author_slowdowns import AUTHOR_SLOWDOWNS, PER_GPU, author_shapes, slowdowns
+from analysis.pollux_validation import fit_pollux, pollux_formula, validate
+from dally.profiles.imports.author import author_profiles
+from dally.profiles.imports.pollux import Measurement
+from dally.profiles.iteration import predict
+
+TABLES = Path(__file__).parents[3] / "shared" / "throughputs"
+
+
+@pytest.mark.parametrize("model", sorted(AUTHOR_SLOWDOWNS))
+def test_the_authors_latency_dominated_slowdowns_are_met_within_a_tenth(model: str) -> None:
+    *_, two_racks, scattered = zip(AUTHOR_SLOWDOWNS[model], slowdowns(PER_GPU)[model], strict=True)
+    for theirs, ours in (two_racks, scattered):
+        assert ours == pytest.approx(theirs, rel=0.1)
+
+
+@pytest.mark.parametrize("model", sorted(AUTHOR_SLOWDOWNS))
+def test_the_authors_slowdowns_near_1_are_met_roughly(model: str) -> None:
+    packed, two_machines, *_ = zip(AUTHOR_SLOWDOWNS[model], slowdowns(PER_GPU)[model], strict=True)
+    for theirs, ours in (packed, two_machines):
+        assert ours == pytest.approx(theirs, rel=0.15)
+
+
+def test_scattered_mobilenet_waits_for_52_layers_of_30_steps_of_100_us() -> None:
+    profile = next(each for each in author_profiles() if each.model.name == "mobilenetv3")
+    exposed_s = predict(profile, author_shapes(PER_GPU)[3]).exposed_s
+    assert exposed_s == pytest.approx(52 * 30 * 100e-6, rel=1e-3)
+
+
+def test_pollux_formula_by_hand() -> None:
+    formula = pollux_formula((1.0, 0.5, 0.3, 0.1, 3.0, 0.5, 2.0))
+    assert formula(Measurement((1,), 2, 0.0)) == 2.0
+    assert formula(Measurement((4,), 2, 0.0)) == pytest.approx((2.0**2 + 0.5**2) ** 0.5)
+    assert formula(Measurement((2, 2), 4, 0.0)) == pytest.approx((3.0**2 + 4.0**2) ** 0.5)
+
+
+def test_fitting_pollux_recovers_a_formula() -> None:
+    truth = pollux_formula((0.2, 0.05, 0.1, 0.07, 1.2, 0.04, 2.0))
+    shapes = [(gpus,) * nodes for nodes in (1, 2, 3, 4) for gpus in (1, 2, 4)]
+    rows = [
+        Measurement(shape, batch, truth(Measurement(shape, batch, 0.0)))
+        for shape in shapes
+        for batch in (4, 8, 12)
+    ]
+    fitted = fit_pollux(rows)
+    assert max(abs(fitted(row) / row.step_s - 1) for row in rows) < 0.01
+
+
+@pytest.mark.trace
+@pytest.mark.skipif(not TABLES.is_dir(), reason="no published tables in ../shared/throughputs")
+def test_held_out_placements_are_predicted_within_6_percent_and_better_than_by_pollux() -> None:
+    for item in validate(TABLES / "pollux" / "traces"):
+        assert item.ours.median <= 0.06
+        assert item.ours.median < item.pollux.median

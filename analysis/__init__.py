@@ -1,1 +1,1 @@
-"""Reading run folders: metrics, tables and figures."""
+"""Figures of runs, and the predictor held against what others measured."""

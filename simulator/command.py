@@ -20,7 +20,7 @@ from dally.clusters import shipped_clusters
 from dally.errors import InputError
 from dally.policies.registry import PolicySpec, parse_policy
 from dally.profiles.files import shipped_sets
-from dally.traces import FORMAT_NAMES
+from dally.traces import FORMAT_NAMES, told_changes
 from simulator.comparison import as_data, table
 from simulator.inputs import Inputs, load_scenario
 from simulator.scenario import Run, Scenario, folder_name, simulate
@@ -97,9 +97,9 @@ def command(policies: tuple[str, ...], out: Path, seed: int, as_json: bool, **op
     with _finished_whole(out) as folder, _interruptible() as stop:
         runs = _run_all(scenario, specs, folder, stop, console)
         (folder / "comparison.json").write_text(json.dumps(as_data(runs), indent=2) + "\n", encoding="utf-8")
-        figure = _draw(runs, folder / _FIGURE)
+        undrawn = _draw(runs, folder / _FIGURE)
         interrupted = stop()
-    _report(runs, scenario, out, figure, as_json)
+    _report(runs, scenario, out, undrawn, as_json)
     if interrupted or not all(run.complete for run in runs):
         sys.exit(_INTERRUPTED if interrupted else 1)
 
@@ -159,25 +159,25 @@ def _run_all(
     return runs
 
 
-def _draw(runs: Sequence[Run], path: Path) -> Path | None:
-    """Draw the figure if the analysis extra is installed."""
+def _draw(runs: Sequence[Run], path: Path) -> str:
+    """Draw the figure if the analysis extra is installed and there is something to draw; why not, if not."""
     try:
         figures = importlib.import_module("analysis.figures")
     except ModuleNotFoundError:
-        return None
+        return "install dally[analysis]"
     done = {run.spec: [record for record in run.records if record.status == "COMPLETED"] for run in runs}
     drawn = {spec: records for spec, records in done.items() if records}
     if not drawn:
-        return None
+        return "no job completed"
     figures.draw_jct(
         {spec: [record.jct_s for record in records] for spec, records in drawn.items()},
         {spec: [record.queue_s for record in records] for spec, records in drawn.items()},
         path,
     )
-    return path
+    return ""
 
 
-def _report(runs: Sequence[Run], scenario: Scenario, out: Path, figure: Path | None, as_json: bool) -> None:
+def _report(runs: Sequence[Run], scenario: Scenario, out: Path, undrawn: str, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(as_data(runs), indent=2))
     else:
@@ -185,6 +185,8 @@ def _report(runs: Sequence[Run], scenario: Scenario, out: Path, figure: Path | N
         console = Console() if Console().is_terminal else Console(width=_FILE_WIDTH)
         click.echo("mean over jobs where nothing else is said; differences are from the first policy")
         console.print(table(runs, scenario.topology.levels, console.width))
+    if changes := told_changes(scenario.facts["trace"]["dropped"], scenario.facts["trace"]["clamped"]):
+        click.echo(f"trace: {changes}", err=True)
     if scenario.too_large:
         click.echo(f"{len(scenario.too_large)} jobs larger than the cluster were left out", err=True)
     if unknown := sorted({model for run in runs for model in run.predictions.models_without_profile}):
@@ -193,8 +195,7 @@ def _report(runs: Sequence[Run], scenario: Scenario, out: Path, figure: Path | N
         if not run.complete:
             click.echo(f"{run.spec} is incomplete: {run.note}", err=True)
     if not as_json:
-        drawn = f"figure: {out / _FIGURE}" if figure else "no figure: install dally[analysis]"
-        click.echo(f"runs: {out}/   {drawn}")
+        click.echo(f"runs: {out}/   " + (f"no figure: {undrawn}" if undrawn else f"figure: {out / _FIGURE}"))
 
 
 def _headline(scenario: Scenario, modes: Sequence[str]) -> str:

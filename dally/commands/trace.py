@@ -20,6 +20,7 @@ from dally.traces import (
     common_csv,
     load_trace,
     summarize,
+    told_changes,
     write_workload,
 )
 
@@ -103,7 +104,7 @@ def _convert(workload: Workload, output: Path | None) -> None:
         common_csv.write(workload.jobs, sys.stdout)
     else:
         write_workload(workload.jobs, output)
-    if note := _changes(workload.dropped, workload.clamped):
+    if note := told_changes(workload.dropped, workload.clamped):
         click.echo(f"dally: {note}", err=True)
 
 
@@ -148,7 +149,7 @@ def _lines(summary: TraceSummary) -> Iterator[tuple[str, str]]:
     yield "statuses", _counts(summary.statuses)
     if summary.outside:
         yield "outside the slice", f"{summary.outside:,}"
-    if note := _changes(summary.dropped, summary.clamped):
+    if note := told_changes(summary.dropped, summary.clamped):
         yield "changed", note
 
 
@@ -180,12 +181,6 @@ def _counts(counts: Mapping[str, int]) -> str:
     shown = [f"{name or 'not known'} {count:,}" for name, count in list(counts.items())[:12]]
     rest = len(counts) - len(shown)
     return ", ".join(shown) + (f", and {rest} more" if rest else "")
-
-
-def _changes(dropped: Mapping[str, int], clamped: int) -> str:
-    """What was left out or changed, in one line; empty if nothing."""
-    parts = [f"left out {count:,}: {reason}" for reason, count in dropped.items()]
-    return "; ".join(parts + ([f"{clamped:,} durations raised to the least one"] if clamped else []))
 
 
 def _duration(time_s: float) -> str:

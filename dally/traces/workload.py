@@ -75,3 +75,9 @@ def _shifted(job: Job, by_s: float) -> Job:
     """The job submitted earlier; three times as fast as `replace`, which counts for 100,000 jobs."""
     job_id, submit_s, *rest = _VALUES(job)
     return Job(job_id, submit_s - by_s, *rest)
+
+
+def told_changes(dropped: Mapping[str, int], clamped: int) -> str:
+    """What was left out of a trace or changed, in one line; empty if nothing."""
+    parts = [f"left out {count:,}: {reason}" for reason, count in dropped.items()]
+    return "; ".join(parts + ([f"{clamped:,} durations raised to the least one"] if clamped else []))

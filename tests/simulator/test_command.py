@@ -128,6 +128,18 @@ def test_a_job_larger_than_the_cluster_is_counted_and_recorded_when_skipped(tmp_
     assert statuses == {"small": "COMPLETED", "huge": "REJECTED"}
 
 
+def test_what_was_left_out_of_the_trace_is_counted(tmp_path: Path) -> None:
+    (tmp_path / "trace.csv").write_text(JOBS + "a,0,1,10,,,,\nb,0,1,0,,,,\nc,0,0,5,,,,\n")
+    refused(
+        simulate(tmp_path / "trace.csv", tmp_path / "out", "--policy", "fifo"),
+        "--skip-bad leaves such rows out",
+    )
+    options = ("--policy", "fifo", "--skip-bad", "--min-duration-s", "1")
+    result = simulate(tmp_path / "trace.csv", tmp_path / "out", *options)
+    assert result.exit_code == 0
+    assert "trace: left out 1: gpus is below 1; 1 durations raised to the least one" in result.stderr
+
+
 def test_a_truncated_trace_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "trace.csv.gz"
     path.write_bytes(gzip.compress((JOBS + "a,0,1,10,,,,\n" * 2000).encode())[:-20])
@@ -230,6 +242,7 @@ def test_jobs_that_never_end_are_told_by_the_exit_status(tmp_path: Path) -> None
     result = simulate(tmp_path / "trace.csv", tmp_path / "out", *options)
     assert result.exit_code == 1
     assert "fifo is incomplete: 1 jobs wait for machines that stay down" in result.stderr
+    assert "no figure: no job completed" in result.stdout
     assert [record.status for record in read_jobs(tmp_path / "out" / "fifo")] == ["WAITING"]
 
 

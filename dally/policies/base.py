@@ -57,4 +57,4 @@ class Policy(ABC):
         return {}
 
     def restore(self, learnt: Mapping[str, Any]) -> None:
-        """Take back what `snapshot` gave."""
+        """Take back what `snapshot` gave, before the jobs are submitted again."""

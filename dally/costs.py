@@ -113,7 +113,7 @@ class CostModel:
         """Seconds that a checkpoint and restart of the job cost."""
         profile = self._profile(job.model, job.gpu_type or "")
         restart = Restart() if profile is None else profile.restart
-        return restart.base_s + restart.per_gpu_s * job.gpus
+        return restart.cost_s(job.gpus)
 
     def _shape(self, allocation: Allocation) -> Shape:
         """The shape of an allocation; that of a gang on one machine is the same on each machine like it."""

@@ -1,6 +1,7 @@
 """One scheduler for both worlds: folds what happened into state and policy, asks it, carries out its plan."""
 
 from dally.job import Job
+from dally.mechanisms.estimates import restart_s
 from dally.plan import Plan, Wait
 from dally.policies.base import Policy
 from dally.state import ClusterState, JobState
@@ -31,8 +32,7 @@ class Scheduler:
     def start(self, job_id: str, allocation: Allocation, now: float, speed: float) -> JobState:
         """A waiting job was started; it first pays its restart if it ran before."""
         job = self.state.jobs[job_id]
-        restart_s = self.state.costs.restart_s(job.job) if job.run_before_s else 0.0
-        self.state.start(job_id, allocation, now, restart_s, speed)
+        self.state.start(job_id, allocation, now, restart_s(job, self.state.costs), speed)
         self.policy.started(job, now)
         return job
 

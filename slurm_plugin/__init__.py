@@ -1,0 +1,1 @@
+"""Dally on Slurm: the controller, its access to Slurm, and the sbatch wrapper."""

@@ -1,0 +1,121 @@
+"""The site's configuration, dally.toml: one file for the controller, the wrapper and the commands."""
+
+import os
+import tomllib
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, get_type_hints
+
+from dally.errors import InputError
+
+VARIABLE = "DALLY_CONFIG"
+PLACE = Path("/etc/dally/dally.toml")
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """Settings of a site.
+
+    Attributes:
+        partitions: Slurm partitions whose GPU jobs Dally schedules; all over the same GPU nodes.
+        cluster: Cluster file or the folder of slurm.conf, which gives the tree of switches and its links.
+        profiles: Folder of profiles or name of a shipped set; empty: no model is sensitive to the network.
+        policy: Policy and knobs, as `dally policies` lists them.
+        state_dir: Folder of the journal; the controller's alone, kept over restarts.
+        poll_s: Longest time between two looks at Slurm, seconds.
+        start_timeout_s: A released job that does not start within this goes back to waiting, seconds.
+        backoff_s: How long such a job is left out; doubles each time up to an hour.
+        max_requeues: A job requeued this often is not preempted any more.
+        longest_grace_s: Longest checkpoint grace that users get, seconds.
+        fallback: What `dally-sbatch` does when no controller answers: `plain` (a Slurm job) or `refuse`.
+        listen: Where the controller serves metrics and its health, `host:port`; empty: nowhere.
+        health_url: Where `dally-sbatch` asks whether it is alive; empty: it does not ask.
+    """
+
+    partitions: tuple[str, ...]
+    cluster: str = "/etc/slurm"
+    profiles: str = ""
+    policy: str = "dally-paper"
+    state_dir: str = "/var/lib/dally"
+    poll_s: float = 2.0
+    start_timeout_s: float = 20.0
+    backoff_s: float = 60.0
+    max_requeues: int = 20
+    longest_grace_s: int = 600
+    fallback: str = "plain"
+    listen: str = "127.0.0.1:9341"
+    health_url: str = "http://127.0.0.1:9341/health"
+
+    def __post_init__(self) -> None:
+        if not self.partitions:
+            raise InputError("partitions is empty; name the partitions whose jobs Dally schedules")
+        for name in ("poll_s", "start_timeout_s", "backoff_s"):
+            if not 0 < getattr(self, name) < float("inf"):
+                raise InputError(f"{name} is {getattr(self, name):g}, must be a positive number")
+        for name in ("max_requeues", "longest_grace_s"):
+            if getattr(self, name) < 0:
+                raise InputError(f"{name} is {getattr(self, name)}, must be 0 or more")
+        if self.fallback not in ("plain", "refuse"):
+            raise InputError(f"fallback is {self.fallback!r}, must be plain or refuse")
+
+
+def config_path(path: Path | None = None) -> Path:
+    """The file to read: the one given, else `$DALLY_CONFIG`, else /etc/dally/dally.toml."""
+    return path or Path(os.environ.get(VARIABLE) or PLACE)
+
+
+def load_config(path: Path | None = None) -> Config:
+    """Read the configuration.
+
+    Raises:
+        InputError: It cannot be read, a key is unknown or a value wrong; the message names file and key.
+    """
+    path = config_path(path)
+    try:
+        table = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "not UTF-8"
+        raise InputError(f"cannot read the configuration {path}: {reason}") from error
+    except tomllib.TOMLDecodeError as error:
+        raise InputError(f"{path}: {error}") from error
+    try:
+        return parse_config(table)
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from error
+
+
+def parse_config(table: dict[str, Any]) -> Config:
+    """The configuration in a TOML table.
+
+    Raises:
+        InputError: A key is unknown or missing, or its value is wrong.
+    """
+    kinds = get_type_hints(Config)
+    for key in table:
+        if key not in kinds:
+            raise InputError(f"unknown key {key!r}; valid: {', '.join(kinds)}")
+    if "partitions" not in table:
+        raise InputError("partitions is missing; name the partitions whose jobs Dally schedules")
+    return Config(
+        **{
+            field.name: _value(field.name, table[field.name])
+            for field in fields(Config)
+            if field.name in table
+        }
+    )
+
+
+def _value(key: str, value: object) -> Any:
+    kind = get_type_hints(Config)[key]
+    if key == "partitions":
+        if isinstance(value, list) and all(isinstance(name, str) for name in value):
+            return tuple(value)
+        raise InputError(f"{key} is {value!r}, must be a list of names")
+    if kind is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if not isinstance(value, kind) or isinstance(value, bool):
+        raise InputError(f"{key} is {value!r}, must be a {_WORDS[kind]}")
+    return value
+
+
+_WORDS = {str: "text", int: "whole number", float: "number"}

@@ -1,0 +1,87 @@
+"""What a user tells Dally about a job, in the job's comment: `dally:model=vgg11&signal=USR1 my words`."""
+
+import re
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+from urllib.parse import parse_qsl, urlencode
+
+from dally.errors import InputError
+
+MARK = "dally:"
+"""What the comment of a job that waits for Dally begins with; our part ends at the first blank."""
+
+_MODEL = re.compile(r"[\w.:+-]{1,64}", re.ASCII)
+_SIGNAL = re.compile(r"[A-Z][A-Z0-9+]{1,15}|[1-9][0-9]?", re.ASCII)
+_TAG = re.compile(r"[0-9a-f]{1,32}")
+_MOST_GPUS = 1_000_000
+_LONGEST_GRACE_S = 86_400
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What `dally-sbatch` knows of a job beyond what it tells Slurm.
+
+    Attributes:
+        model: Name of the model it trains, a key of the profiles; empty if unknown.
+        signal: Signal on which it writes a checkpoint, like USR1; empty: it has none and is not preempted.
+        grace_s: Longest time that the checkpoint takes, whole seconds.
+        min_gpus: Fewest GPUs it can run on; 0 for exactly what it asks for.
+        max_gpus: Most GPUs it can use; 0 for exactly what it asks for.
+        tag: Drawn at submission; with the number and the time it tells jobs apart that got the same number.
+
+    Raises:
+        InputError: A value is out of range; the message names the field and what is valid.
+    """
+
+    model: str = ""
+    signal: str = ""
+    grace_s: int = 60
+    min_gpus: int = 0
+    max_gpus: int = 0
+    tag: str = ""
+
+    def __post_init__(self) -> None:
+        _check("model", self.model, _MODEL, "letters, digits and . : _ + - (at most 64)")
+        _check("checkpoint signal", self.signal, _SIGNAL, "a signal's name without SIG, like USR1, or number")
+        _check("tag", self.tag, _TAG, "hexadecimal digits")
+        if not 0 <= self.grace_s <= _LONGEST_GRACE_S:
+            raise InputError(f"checkpoint grace is {self.grace_s} s, must be 0 to {_LONGEST_GRACE_S}")
+        for name, gpus in (("min_gpus", self.min_gpus), ("max_gpus", self.max_gpus)):
+            if not 0 <= gpus <= _MOST_GPUS:
+                raise InputError(f"{name} is {gpus}, must be 0 to {_MOST_GPUS}")
+        if self.min_gpus and self.max_gpus and self.min_gpus > self.max_gpus:
+            raise InputError(f"min_gpus {self.min_gpus} is more than max_gpus {self.max_gpus}")
+
+
+def _check(name: str, value: str, valid: re.Pattern[str], words: str) -> None:
+    if value and not valid.fullmatch(value):
+        raise InputError(f"{name} is {value!r}, must be {words}")
+
+
+def encode(request: Request, comment: str = "") -> str:
+    """The comment that carries a request, followed by the user's own."""
+    said = {name: value for name, value in asdict(request).items() if value != _DEFAULTS[name]}
+    return f"{MARK}{urlencode(said)} {comment}".rstrip()
+
+
+def decode(comment: str) -> Request | None:
+    """The request in a comment; None if it carries none.
+
+    Fields that are unknown are passed over, so that an older controller reads what a newer wrapper wrote.
+
+    Raises:
+        InputError: A field is wrong: somebody wrote the comment by hand.
+    """
+    if not comment.startswith(MARK):
+        return None
+    said = dict(parse_qsl(comment[len(MARK) :].split(" ", 1)[0]))
+    values: dict[str, Any] = {name: value for name, value in said.items() if name in _DEFAULTS}
+    for name in _WHOLE & values.keys():
+        if not re.fullmatch("[0-9]{1,9}", values[name], re.ASCII):
+            raise InputError(f"{name} is {values[name]!r}, must be a whole number")
+        values[name] = int(values[name])
+    return Request(**values)
+
+
+_DEFAULTS: dict[str, object] = {field.name: field.default for field in fields(Request)}
+_WHOLE = {"grace_s", "min_gpus", "max_gpus"}

@@ -1,0 +1,1 @@
+"""The whole system on real nodes, or on local ones."""

@@ -213,8 +213,8 @@ Order = Place | HoldBack | Requeue | Signal | HandBack | Fence
 class Slurm(Protocol):
     """Access to one Slurm cluster.
 
-    Every method raises `SlurmUnavailableError` if Slurm did not answer in time; unknown states and fields never
-    make one fail.
+    Every method raises `SlurmUnavailableError` if Slurm did not answer in time; unknown states and fields
+    never make one fail.
     """
 
     def jobs(self) -> tuple[SlurmJob, ...]:

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 from dally.errors import CapacityError
 from dally.free import FreeGpus
-from dally.job import Job
+from dally.job import Gang, Job
 from dally.profiles.files import ProfileSet
 from dally.profiles.iteration import Prediction, predict
 from dally.profiles.schema import Profile, Restart
@@ -64,27 +64,30 @@ class CostModel:
         kinds = {replace(machine, name=""): number for number, machine in enumerate(topology.machines)}
         self._kinds = [kinds[replace(machine, name="")] for machine in topology.machines]
         self._shapes: dict[tuple[int, int], Shape] = {}
-        self._best_levels: dict[tuple[int, str | None], int] = {}
-        self._costs: dict[tuple[str, str | None, Shape], Cost] = {}
+        self._best_levels: dict[Gang, int] = {}
+        self._costs: dict[tuple[str, Gang, Shape], Cost] = {}
         self._predictions: dict[tuple[str, Shape], Prediction | None] = {}
 
-    def best_level(self, gpus: int, gpu_type: str | None = None) -> int:
+    def best_level(self, gang: Gang) -> int:
         """The lowest level at which one domain of the idle cluster holds such a gang.
 
         Raises:
-            CapacityError: The whole cluster has too few such GPUs.
+            CapacityError: The whole cluster has too few such GPUs, or too few machines with so many each.
         """
-        key = gpus, gpu_type
-        if key not in self._best_levels:
-            level = self._idle.lowest_level(gpus, gpu_type)
+        if gang not in self._best_levels:
+            level = self._idle.lowest_level(gang)
             if level is None:
-                kind = f" of type {gpu_type}" if gpu_type else ""
-                raise CapacityError(
-                    f"a gang of {gpus} GPUs{kind} does not fit: cluster {self.topology.name} "
-                    f"has {self._idle.total(gpu_type)}"
-                )
-            self._best_levels[key] = level
-        return self._best_levels[key]
+                raise CapacityError(self._too_large(gang))
+            self._best_levels[gang] = level
+        return self._best_levels[gang]
+
+    def _too_large(self, gang: Gang) -> str:
+        kind = f" of type {gang.gpu_type}" if gang.gpu_type else ""
+        each = f", {gang.per_machine} on each machine," if gang.per_machine else ""
+        return (
+            f"a gang of {gang.gpus} GPUs{kind}{each} does not fit: cluster {self.topology.name} "
+            f"has {self._idle.total(gang.gpu_type)}"
+        )
 
     def cost(self, job: Job, allocation: Allocation) -> Cost:
         """The cost of running a job on an allocation."""
@@ -93,7 +96,7 @@ class CostModel:
         if not job.model or self.profiles is None:
             return _UNKNOWN
         shape = self._shape(allocation)
-        key = job.model, job.gpu_type, shape
+        key = job.model, job.gang, shape
         if key not in self._costs:
             self._costs[key] = self._compare(job, shape)
         return self._costs[key]
@@ -145,13 +148,13 @@ class CostModel:
         types = [job.gpu_type] if job.gpu_type else [*self.topology.gpu_types]
         found: list[Shape] = []
         for gpu_type in types:
-            level = self._idle.lowest_level(job.gpus, gpu_type)
-            allocation = None if level is None else self._idle.find(job.gpus, level, gpu_type)
+            gang = job.gang._replace(gpu_type=gpu_type)
+            level = self._idle.lowest_level(gang)
+            allocation = None if level is None else self._idle.find(gang, level)
             if allocation is not None:
                 found.append(self.topology.shape(allocation))
         if not found:
-            level = self.best_level(job.gpus)
-            allocation = self._idle.find(job.gpus, level)
+            allocation = self._idle.find(job.gang, self.best_level(job.gang))
             found = [] if allocation is None else [self.topology.shape(allocation)]
         return found
 

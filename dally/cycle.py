@@ -4,7 +4,7 @@ from dally.job import Job
 from dally.mechanisms.estimates import restart_s
 from dally.plan import Plan, Wait
 from dally.policies.base import Policy
-from dally.state import ClusterState, JobState
+from dally.state import ClusterState, JobState, Past
 from dally.topology import Allocation
 
 
@@ -19,11 +19,25 @@ class Scheduler:
         self.state = state
         self.policy = policy
 
-    def submit(self, job: Job, now: float) -> JobState:
-        """A job arrived."""
-        state = self.state.submit(job, now)
+    def submit(self, job: Job, now: float, past: Past | None = None) -> JobState:
+        """A job arrived, or one with a past waits again."""
+        state = self.state.submit(job, now, past)
         self.policy.submitted(state, now)
         return state
+
+    def withdraw(self, job_id: str, now: float) -> JobState:
+        """A waiting job left."""
+        job = self.state.withdraw(job_id)
+        self.policy.withdrawn(job, now)
+        return job
+
+    def resume(
+        self, job_id: str, allocation: Allocation, since_s: float, ready_s: float, now: float, speed: float
+    ) -> JobState:
+        """A job submitted just now runs already, since before anybody watched."""
+        job = self.state.start(job_id, allocation, since_s, ready_s - since_s, speed)
+        self.policy.resumed(job, now)
+        return job
 
     def decide(self, now: float) -> Plan:
         """What to do at `now`; changes nothing."""
@@ -39,6 +53,8 @@ class Scheduler:
     def preempt(self, job_id: str, now: float) -> JobState:
         """A running job was checkpointed and lost its GPUs."""
         job = self.state.jobs[job_id]
+        if not job.job.preemptible:
+            raise AssertionError(f"job {job_id} must not be preempted")
         self.state.stop(job_id, now, job.work_s(now))
         job.preemptions += 1
         self.policy.stopped(job, now)

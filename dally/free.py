@@ -1,9 +1,10 @@
 """Which GPUs are free: indexes by machine, rack, ... and GPU type that answer best-fit questions at once."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Self
 
+from dally.job import Gang
 from dally.topology import Allocation, Topology
 
 
@@ -69,19 +70,23 @@ class FreeIndex:
 
 
 class _Pool:
-    """Free GPUs of one type, or of all, in every domain of the tree."""
+    """Free units in every domain of the tree: GPUs of one type, or of all.
+
+    Args:
+        topology: The cluster.
+        units: The free units of each machine.
+    """
 
     __slots__ = ("_paths", "_topology", "by_level", "children", "free")
 
-    def __init__(self, topology: Topology, gpu_type: str | None) -> None:
+    def __init__(self, topology: Topology, units: Sequence[int]) -> None:
         self._topology = topology
         self.free = [0] * len(topology.domains)
         self.by_level = [FreeIndex() for _ in topology.levels]
         self.children = {domain.index: FreeIndex() for domain in topology.domains if domain.children}
-        for index, machine in enumerate(topology.machines):
-            if gpu_type in (None, machine.gpu_type):
-                for ancestor in topology.ancestors[index]:
-                    self.free[ancestor] += machine.gpus
+        for machine, count in enumerate(units):
+            for ancestor in topology.ancestors[machine]:
+                self.free[ancestor] += count
         position = {
             child: place for parent in topology.domains for place, child in enumerate(parent.children)
         }
@@ -106,9 +111,9 @@ class _Pool:
             for index, member in indexes:
                 index.move(member, old, new)
 
-    def best_domain(self, gpus: int, level: int) -> int | None:
-        """The domain of `level` with the fewest free GPUs that still holds `gpus`."""
-        member = self.by_level[level].best_fit(gpus)
+    def best_domain(self, units: int, level: int) -> int | None:
+        """The domain of `level` with the fewest free units that still holds `units`."""
+        member = self.by_level[level].best_fit(units)
         return None if member is None else self._topology.level_domains[level][member].index
 
     def pack(self, domain: int, gpus: int, packed: list[tuple[int, int]]) -> None:
@@ -130,6 +135,33 @@ class _Pool:
             gpus -= share
 
 
+class _Shares(_Pool):
+    """Machines that have a fixed share of GPUs free, in every domain: the units of gangs of equal shares."""
+
+    __slots__ = ("_left", "share")
+
+    def __init__(self, topology: Topology, left: Sequence[int], share: int) -> None:
+        super().__init__(topology, [int(gpus >= share) for gpus in left])
+        self._left, self.share = list(left), share
+
+    def change(self, machine: int, delta: int) -> None:
+        before = self._left[machine]
+        self._left[machine] = after = before + delta
+        if (before >= self.share) != (after >= self.share):
+            super().change(machine, 1 if delta > 0 else -1)
+
+    def pack(self, domain: int, gpus: int, packed: list[tuple[int, int]]) -> None:
+        """Choose `gpus` machines in `domain` on the fewest children, those with least to spare first."""
+        children = self._topology.domains[domain].children
+        if children and not self._topology.domains[children[0]].children:
+            able = sorted((self._left[child], child) for child in children if self.free[child])
+            packed.extend((child, self.share) for _, child in able[:gpus])
+        elif children:
+            super().pack(domain, gpus, packed)
+        else:
+            packed.append((domain, self.share))
+
+
 class FreeGpus:
     """The free GPUs of a cluster: taken and given back by allocations, searched by best fit.
 
@@ -139,31 +171,55 @@ class FreeGpus:
 
     def __init__(self, topology: Topology) -> None:
         self.topology = topology
-        self._pools: dict[str | None, _Pool] = {None: _Pool(topology, None)}
+        self._everything = _Pool(topology, [machine.gpus for machine in topology.machines])
+        self._pools: dict[tuple[str | None, int | None], _Pool] = {(None, None): self._everything}
+        self._pools_of: list[list[_Pool]] = [[self._everything] for _ in topology.machines]
         for gpu_type in topology.gpu_types:
-            several = len(topology.gpu_types) > 1
-            self._pools[gpu_type] = _Pool(topology, gpu_type) if several else self._pools[None]
-        everything = self._pools[None]
-        self._pools_of = [
-            [everything]
-            if self._pools[machine.gpu_type] is everything
-            else [everything, self._pools[machine.gpu_type]]
-            for machine in topology.machines
-        ]
+            if len(topology.gpu_types) == 1:
+                self._pools[gpu_type, None] = self._everything
+            else:
+                self._add(gpu_type, None, _Pool(topology, self._left(gpu_type)))
         self._log: list[tuple[int, int]] | None = None
+
+    def _left(self, gpu_type: str | None) -> list[int]:
+        """The free GPUs of each machine, none on those of other types."""
+        return [
+            self._everything.free[index] if gpu_type in (None, machine.gpu_type) else 0
+            for index, machine in enumerate(self.topology.machines)
+        ]
+
+    def _add(self, gpu_type: str | None, share: int | None, pool: _Pool) -> None:
+        self._pools[gpu_type, share] = pool
+        for machine, pools in zip(self.topology.machines, self._pools_of, strict=True):
+            if gpu_type in (None, machine.gpu_type):
+                pools.append(pool)
+
+    def _pool(self, gang: Gang) -> _Pool | None:
+        """The index for gangs of this kind, made at need if it is one of shares; None: no such GPUs."""
+        pool = self._pools.get((gang.gpu_type, gang.per_machine))
+        if pool is None and gang.per_machine is not None and (gang.gpu_type, None) in self._pools:
+            pool = _Shares(self.topology, self._left(gang.gpu_type), gang.per_machine)
+            self._add(gang.gpu_type, gang.per_machine, pool)
+        return pool
 
     def total(self, gpu_type: str | None = None) -> int:
         """Free GPUs of one type, or of all for None."""
-        return self._pools[gpu_type].free[self.topology.root.index] if gpu_type in self._pools else 0
+        pool = self._pools.get((gpu_type, None))
+        return 0 if pool is None else pool.free[self.topology.root.index]
 
     def on(self, domain: int, gpu_type: str | None = None) -> int:
         """Free GPUs in one domain."""
-        return self._pools[gpu_type].free[domain]
+        return self._pools[gpu_type, None].free[domain]
+
+    def held(self, domain: int, gang: Gang) -> int:
+        """What a domain can give a gang, in the gang's units; it fits if that is `gang.units` or more."""
+        pool = self._pool(gang)
+        return 0 if pool is None else pool.free[domain]
 
     def take(self, allocation: Allocation) -> None:
         """Mark GPUs as used. The caller must have checked that they are free."""
         for machine, gpus in allocation:
-            if gpus > self._pools[None].free[machine]:
+            if gpus > self._everything.free[machine]:
                 raise AssertionError(f"machine {machine} has no {gpus} free GPUs")
             self._change(machine, -gpus)
 
@@ -180,45 +236,48 @@ class FreeGpus:
 
     def holds(self, allocation: Allocation) -> bool:
         """Whether all GPUs of an allocation are free."""
-        free = self._pools[None].free
+        free = self._everything.free
         return all(free[machine] >= gpus for machine, gpus in allocation)
 
-    def lowest_level(self, gpus: int, gpu_type: str | None = None, start: int = 0) -> int | None:
-        """The lowest level, from `start` up, at which one domain has `gpus` free GPUs; None if none has."""
-        pool = self._pools.get(gpu_type)
-        if pool is None or pool.free[self.topology.root.index] < gpus:
+    def lowest_level(self, gang: Gang, start: int = 0) -> int | None:
+        """The lowest level, from `start` up, at which one domain holds the gang; None if none does."""
+        pool, units = self._pool(gang), gang.units
+        if pool is None or pool.free[self.topology.root.index] < units:
             return None
         for level in range(start, self.topology.top):
-            if pool.by_level[level].most >= gpus:
+            if pool.by_level[level].most >= units:
                 return level
         return self.topology.top
 
-    def find(self, gpus: int, level: int, gpu_type: str | None = None) -> Allocation | None:
+    def find(self, gang: Gang, level: int) -> Allocation | None:
         """Free GPUs in the best-fitting domain of `level`, on few of its children; None if there are none.
 
-        Best fit is the domain with the fewest free GPUs that suffice; ties go to the lowest index.
+        Best fit is the domain that holds the gang and has least to spare; ties go to the lowest index.
         """
-        pool = self._pools.get(gpu_type)
-        domain = None if pool is None else pool.best_domain(gpus, level)
-        if pool is None or domain is None:
-            return None
-        return self.pack(domain, gpus, gpu_type)
+        if level == 0 and gang.gpus == gang.per_machine:
+            return self.find(gang._replace(per_machine=None), level)
+        pool = self._pool(gang)
+        domain = None if pool is None else pool.best_domain(gang.units, level)
+        return None if domain is None else self.pack(domain, gang)
 
-    def machine_among(self, machines: int, gpus: int, gpu_type: str | None = None) -> int | None:
-        """The best-fitting machine, of a bit set of machine indexes, that holds `gpus`; None if none."""
-        pool = self._pools.get(gpu_type)
-        return None if pool is None else pool.by_level[0].best_fit(gpus, ~machines)
+    def machine_among(self, machines: int, gang: Gang) -> int | None:
+        """The best-fitting machine, of a bit set of machine indexes, that holds the gang; None if none."""
+        pool = self._pools.get((gang.gpu_type, None))
+        return None if pool is None else pool.by_level[0].best_fit(gang.gpus, ~machines)
 
-    def roomiest(self, level: int, gpu_type: str | None = None) -> int | None:
-        """The domain of `level` with the most free GPUs, on ties the lowest; None if none has any."""
-        pool = self._pools.get(gpu_type)
+    def roomiest(self, level: int, gang: Gang) -> int | None:
+        """The domain of `level` that could give the gang most, on ties the lowest; None if none has any."""
+        pool = self._pools.get((gang.gpu_type, None)) if level == 0 else self._pool(gang)
         member = None if pool is None else pool.by_level[level].fullest()
         return None if member is None else self.topology.level_domains[level][member].index
 
-    def pack(self, domain: int, gpus: int, gpu_type: str | None = None) -> Allocation:
-        """`gpus` of the free GPUs of `domain`, on the fewest racks, then the fewest machines."""
+    def pack(self, domain: int, gang: Gang) -> Allocation:
+        """GPUs for the gang out of those free in `domain`, on the fewest racks, then the fewest machines."""
+        pool = self._pool(gang)
+        if pool is None or pool.free[domain] < gang.units:
+            raise AssertionError(f"domain {domain} does not hold {gang}")
         packed: list[tuple[int, int]] = []
-        self._pools[gpu_type].pack(domain, gpus, packed)
+        pool.pack(domain, gang.units, packed)
         return tuple(sorted(packed))
 
     @contextmanager

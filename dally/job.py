@@ -1,7 +1,8 @@
 """What a user asks for: one training job, of fixed size, elastic or forked."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import NamedTuple
 
 from dally.errors import InputError
 
@@ -12,6 +13,29 @@ class JobKind(StrEnum):
     RIGID = "rigid"
     ELASTIC = "elastic"
     FORKED = "forked"
+
+
+class Gang(NamedTuple):
+    """The GPUs that start together, and how they may lie.
+
+    Attributes:
+        gpus: How many.
+        gpu_type: The only type accepted; None for any.
+        per_machine: Exactly so many on each machine, a divisor of `gpus`; None: however they fit.
+    """
+
+    gpus: int
+    gpu_type: str | None = None
+    per_machine: int | None = None
+
+    @property
+    def units(self) -> int:
+        """What it takes, in units of `held`: GPUs, or machines with `per_machine` GPUs each."""
+        return self.gpus if self.per_machine is None else self.gpus // self.per_machine
+
+    def held(self, gpus: int) -> int:
+        """What a machine with so many free GPUs can give it, in units."""
+        return gpus if self.per_machine is None else int(gpus >= self.per_machine)
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +52,9 @@ class Job:
         model: Name of the model it trains, a key of the profiles; empty if unknown.
         status: How the job ended in the trace it came from; empty if unknown. Not used for scheduling.
         gpu_type: The only GPU type it accepts; None for any.
+        gpus_per_machine: Exactly so many GPUs on each machine; None: however they fit.
+        preemptible: Its GPUs may be taken while it runs; it resumes from a checkpoint.
+        gang: What it asks for, as placements see it.
         kind: Fixed size, elastic or forked.
         min_gpus: Fewest GPUs an elastic job runs on; None means `gpus`.
         max_gpus: Most GPUs an elastic job can use; None means `gpus`.
@@ -52,6 +79,9 @@ class Job:
     max_gpus: int | None = None
     max_copies: int = 1
     time_limit_s: float | None = None
+    gpus_per_machine: int | None = None
+    preemptible: bool = True
+    gang: Gang = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if self.gpus < 1:
@@ -69,3 +99,10 @@ class Job:
             )
         if self.max_copies < 1:
             raise InputError(f"job {self.job_id}: max_copies is {self.max_copies}, must be at least 1")
+        each = self.gpus_per_machine
+        if each is not None and (each < 1 or self.gpus % each):
+            raise InputError(
+                f"job {self.job_id}: gpus_per_machine is {each}, must divide its {self.gpus} GPUs"
+            )
+        gang = Gang(self.gpus, self.gpu_type, None if self.gpus == 1 else each)
+        object.__setattr__(self, "gang", gang)

@@ -1,12 +1,12 @@
 """The state of a cluster and its jobs, kept up to date event by event in both worlds."""
 
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from math import inf
 
 from dally.costs import CostModel
 from dally.free import FreeGpus
-from dally.job import Job
+from dally.job import Gang, Job
 from dally.topology import Allocation, Topology
 
 
@@ -16,6 +16,18 @@ class Phase(StrEnum):
     WAITING = "waiting"
     RUNNING = "running"
     DONE = "done"
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """What happened to a waiting job before anybody watched; the fields are those of `JobState`."""
+
+    origin_s: float
+    first_start_s: float = inf
+    work_before_s: float = 0.0
+    run_before_s: float = 0.0
+    training_before_s: float = 0.0
+    preemptions: int = 0
 
 
 @dataclass(slots=True, eq=False)
@@ -105,7 +117,8 @@ class ClusterState:
         jobs: Every job not yet done, by name.
         waiting: Names of the waiting jobs, in order of arrival in the queue (a dict as an ordered set).
         running: Names of the running jobs, in order of their start.
-        down: Machines that are down.
+        withheld: GPUs that jobs cannot have though none of ours holds them, by machine: of machines that are
+            down, or in others' hands.
     """
 
     topology: Topology
@@ -114,17 +127,18 @@ class ClusterState:
     jobs: dict[str, JobState] = field(default_factory=dict)
     waiting: dict[str, None] = field(default_factory=dict)
     running: dict[str, None] = field(default_factory=dict)
-    down: set[int] = field(default_factory=set)
+    withheld: dict[int, int] = field(default_factory=dict)
     arrivals: int = 0
 
     def __post_init__(self) -> None:
         self.free = FreeGpus(self.topology)
 
-    def submit(self, job: Job, now: float) -> JobState:
-        """A job arrives and waits."""
+    def submit(self, job: Job, now: float, past: Past | None = None) -> JobState:
+        """A job arrives and waits, or waits on if it has a past."""
         if job.job_id in self.jobs:
             raise AssertionError(f"job {job.job_id} is here already")
-        state = JobState(job, self.arrivals, origin_s=now)
+        before = {"origin_s": now} if past is None else asdict(past)
+        state = JobState(job, self.arrivals, **before)
         self.arrivals += 1
         self.jobs[job.job_id] = state
         self.waiting[job.job_id] = None
@@ -172,16 +186,23 @@ class ClusterState:
         state.allocation, state.since_s, state.ready_s = (), inf, inf
         return state
 
-    def take_down(self, machine: int) -> None:
-        """A machine on which nothing runs any more goes down: its GPUs are not free."""
-        self.down.add(machine)
-        self.free.take(((machine, self.topology.machines[machine].gpus),))
+    def withdraw(self, job_id: str) -> JobState:
+        """A waiting job leaves."""
+        if job_id not in self.waiting:
+            raise AssertionError(f"job {job_id} is {self.jobs[job_id].phase}, not waiting")
+        del self.waiting[job_id]
+        return self.jobs.pop(job_id)
 
-    def bring_up(self, machine: int) -> None:
-        """A machine comes back, all its GPUs free."""
-        self.down.discard(machine)
-        self.free.give(((machine, self.topology.machines[machine].gpus),))
+    def withhold(self, machine: int, gpus: int) -> None:
+        """Jobs cannot have so many GPUs of a machine beside those that our jobs hold; 0: all again."""
+        change = gpus - self.withheld.pop(machine, 0)
+        if change > 0:
+            self.free.take(((machine, change),))
+        elif change < 0:
+            self.free.give(((machine, -change),))
+        if gpus:
+            self.withheld[machine] = gpus
 
-    def best_level(self, gpus: int, gpu_type: str | None = None) -> int:
+    def best_level(self, gang: Gang) -> int:
         """The lowest level at which one domain of the idle cluster holds such a gang."""
-        return self.costs.best_level(gpus, gpu_type)
+        return self.costs.best_level(gang)

@@ -106,7 +106,7 @@ class Engine:
 
     def _next_moment(self) -> float:
         arrival_s = inf if self._arriving is None else self._arriving.submit_s
-        idle = not (self._state.running or self._state.down)
+        idle = not (self._state.running or self._state.withheld)
         if idle and arrival_s == self._wakeup_s == inf:
             return inf  # outages to come cannot help those who wait now
         return min(self._queue.next_s, arrival_s, self._wakeup_s)
@@ -132,7 +132,7 @@ class Engine:
                 if job_id in self._tallies and self._tallies[job_id].stretch == stretch:
                     self._end(job_id, now)
             case Repair(machine):
-                self._state.bring_up(machine)
+                self._state.withhold(machine, 0)
                 self._log.write(now, "machine_up", machine=self._state.topology.machines[machine].name)
             case Outage():
                 self._fail(event, now)
@@ -214,7 +214,7 @@ class Engine:
         ]
         for job_id in hit:
             self._lose(self._state.jobs[job_id], now)
-        self._state.take_down(outage.machine)
+        self._state.withhold(outage.machine, self._state.topology.machines[outage.machine].gpus)
         if outage.up_s < inf:
             self._queue.push(outage.up_s, Priority.REPAIR, Repair(outage.machine))
         self._next_outage()
@@ -235,7 +235,7 @@ class Engine:
 
     def _stuck(self, now: float) -> str:
         """Why jobs wait for ever: machines that never come back, or else a policy in error."""
-        if not self._state.down:
+        if not self._state.withheld:
             names = ", ".join([*self._state.waiting][:3])
             raise DallyError(
                 f"at {now:.0f} s nothing runs and {len(self._state.waiting)} jobs wait for ever ({names}): "

@@ -106,7 +106,7 @@ def split_by_fit(jobs: Iterable[Job], topology: Topology, skip: bool) -> tuple[l
     too_large: list[Job] = []
     for job in jobs:
         try:
-            costs.best_level(job.gpus, job.gpu_type)
+            costs.best_level(job.gang)
         except CapacityError as error:
             if not skip:
                 refused = CapacityError(f"job {job.job_id}: {error}")

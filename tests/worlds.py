@@ -3,7 +3,7 @@
 import io
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from hypothesis import strategies as st
@@ -119,18 +119,31 @@ def worlds(draw: st.DrawFn, models: Sequence[str] = ("",), failing: bool = True)
 @st.composite
 def _jobs(draw: st.DrawFn, topology: Topology, models: Sequence[str]) -> Job:
     gpu_type = draw(st.sampled_from([None, None, *topology.gpu_types]))
+    gpus, share = draw(_gangs(topology, gpu_type))
     return Job(
         job_id="",
         submit_s=draw(st.integers(0, 20)) * 500.1,
-        gpus=draw(st.integers(1, topology.capacity(gpu_type))),
+        gpus=gpus,
         duration_s=draw(st.integers(1, 200)) * 97.3,
         model=draw(st.sampled_from(models)),
         gpu_type=gpu_type,
+        gpus_per_machine=share,
+        preemptible=draw(st.sampled_from([True, True, False])),
     )
 
 
+@st.composite
+def _gangs(draw: st.DrawFn, topology: Topology, gpu_type: str | None) -> tuple[int, int | None]:
+    """GPUs of a gang that the cluster can hold, and in half of the cases its share on each machine."""
+    if draw(st.booleans()):
+        return draw(st.integers(1, topology.capacity(gpu_type))), None
+    sizes = [machine.gpus for machine in topology.machines if gpu_type in (None, machine.gpu_type)]
+    share = draw(st.integers(1, max(sizes)))
+    return share * draw(st.integers(1, sum(size >= share for size in sizes))), share
+
+
 def _named(job: Job, name: str) -> Job:
-    return Job(name, job.submit_s, job.gpus, job.duration_s, model=job.model, gpu_type=job.gpu_type)
+    return replace(job, job_id=name)
 
 
 @st.composite

@@ -9,7 +9,7 @@ from math import inf
 
 from dally.free import FreeGpus
 from dally.job import Job
-from dally.mechanisms.placements import domain_gpus
+from dally.mechanisms.placements import Gains
 from dally.topology import Allocation, Topology
 
 Release = tuple[float, Allocation]
@@ -25,7 +25,8 @@ class Reservation:
         domain: The domain it will start in.
         level: That domain's level.
         gpu_type: The type of GPU it needs; None for any.
-        extra: GPUs of that kind in the domain that it will leave free at the shadow time.
+        extra: GPUs of that kind in the domain that it will leave free at the shadow time; 0 for a gang of
+            equal shares, which any job there could break.
     """
 
     shadow_s: float
@@ -43,14 +44,14 @@ class Reservation:
         """What is left of it if a job takes GPUs until `end_s`; None if that would delay the head."""
         if end_s <= self.shadow_s:
             return self
-        used = sum(
-            gpus
-            for domain, gpus in domain_gpus(topology, allocation, self.level, self.gpu_type)
-            if domain == self.domain
-        )
+        used = sum(gpus for machine, gpus in allocation if self._touches(topology, machine))
         if used > self.extra:
             return None
         return Reservation(self.shadow_s, self.domain, self.level, self.gpu_type, self.extra - used)
+
+    def _touches(self, topology: Topology, machine: int) -> bool:
+        wanted = self.gpu_type in (None, topology.machines[machine].gpu_type)
+        return wanted and topology.ancestors[machine][self.level] == self.domain
 
 
 def reserve(
@@ -65,23 +66,21 @@ def reserve(
         released: When GPUs come free, soonest first.
         earliest_s: It does not want to start at this level before, seconds.
     """
-    topology, gpu_type = free.topology, job.gpu_type
-    gains: dict[int, int] = {}
+    gains = Gains(free, job.gang, level)
     found = _fitting_now(free, job, level) if earliest_s > -inf else None
     shadow_s = earliest_s if found is not None else inf
     for end_s, allocation in released:
         if end_s > shadow_s:
             break
-        for domain, gpus in domain_gpus(topology, allocation, level, gpu_type):
-            gains[domain] = gains.get(domain, 0) + gpus
-            if found is None and free.on(domain, gpu_type) + gains[domain] >= job.gpus:
-                found, shadow_s = domain, max(end_s, earliest_s)
+        domain = gains.add(allocation)
+        if found is None and domain is not None:
+            found, shadow_s = domain, max(end_s, earliest_s)
     if found is None:
-        return Reservation(inf, topology.root.index, topology.top, gpu_type, 0)
-    extra = free.on(found, gpu_type) + gains.get(found, 0) - job.gpus
-    return Reservation(shadow_s, found, level, gpu_type, extra)
+        return Reservation(inf, free.topology.root.index, free.topology.top, job.gpu_type, 0)
+    extra = gains.spare(found) if job.gang.per_machine is None else 0
+    return Reservation(shadow_s, found, level, job.gpu_type, extra)
 
 
 def _fitting_now(free: FreeGpus, job: Job, level: int) -> int | None:
-    allocation = free.find(job.gpus, level, job.gpu_type)
+    allocation = free.find(job.gang, level)
     return None if allocation is None else free.topology.ancestors[allocation[0][0]][level]

@@ -7,6 +7,7 @@ from math import inf
 from sortedcontainers import SortedList
 
 from dally.free import FreeGpus
+from dally.job import Gang
 from dally.mechanisms.timers import Timers
 from dally.state import JobState
 
@@ -29,15 +30,13 @@ class SizeClass:
     """The waiting jobs that ask for the same gang: equal in what fits, different in patience and claim.
 
     Attributes:
-        gpus: GPUs of the gang.
-        gpu_type: The only type accepted; None for any.
+        gang: What they ask for.
         base: The lowest level that can hold the gang at all.
         top: The highest level of the tree.
         delays_s: Delay per level below the top, as last asked for.
     """
 
-    gpus: int
-    gpu_type: str | None
+    gang: Gang
     base: int
     top: int
     delays_s: tuple[float, ...] = ()
@@ -107,15 +106,15 @@ class DelayQueue:
 
     Args:
         timers: Delays by gang size.
-        best_level: The lowest level that can hold a gang of so many GPUs of a type.
+        best_level: The lowest level that can hold a gang.
         top: The highest level of the tree.
     """
 
-    def __init__(self, timers: Timers, best_level: Callable[[int, str | None], int], top: int) -> None:
+    def __init__(self, timers: Timers, best_level: Callable[[Gang], int], top: int) -> None:
         self.timers = timers
         self._best_level = best_level
         self._top = top
-        self._classes: dict[tuple[int, str | None], SizeClass] = {}
+        self._classes: dict[Gang, SizeClass] = {}
         self._waiting = 0
 
     def __len__(self) -> int:
@@ -123,33 +122,34 @@ class DelayQueue:
 
     def add(self, job: JobState, rank: Rank, now: float) -> None:
         """A job begins to wait at `job.origin_s` with a claim."""
-        key = job.job.gpus, job.job.gpu_type
-        if key not in self._classes:
-            self._classes[key] = SizeClass(*key, base=self._best_level(*key), top=self._top)
-        size = self._classes[key]
+        gang = job.job.gang
+        if gang not in self._classes:
+            self._classes[gang] = SizeClass(gang, base=self._best_level(gang), top=self._top)
+        size = self._classes[gang]
         if not size.delays_s:
-            size.delays_s = self.timers.delays_s(size.gpus, now)
+            size.delays_s = self.timers.delays_s(gang.gpus, now)
         size.add(Entry(job, rank, job.origin_s, size.tier(job.origin_s, now)))
         size.unsaid.add(job.order)
         self._waiting += 1
 
     def remove(self, job: JobState) -> None:
         """A job no longer waits."""
-        key = job.job.gpus, job.job.gpu_type
-        self._classes[key].remove(job.order)
+        size = self._classes[job.job.gang]
+        size.remove(job.order)
         self._waiting -= 1
-        if not self._classes[key].entries:
-            del self._classes[key]
+        if not size.entries:
+            del self._classes[size.gang]
 
     def said(self, job: JobState) -> None:
         """The wait of a job was recorded."""
-        self._classes[job.job.gpus, job.job.gpu_type].unsaid.discard(job.order)
+        self._classes[job.job.gang].unsaid.discard(job.order)
 
     def refresh(self, free: FreeGpus, now: float) -> None:
         """Bring the delays and tiers of all classes that matter now up to date."""
         for size in self._classes.values():
-            if size.unsaid or free.total(size.gpu_type) >= size.gpus or size.next_due_s() <= now:
-                size.refresh(self.timers.delays_s(size.gpus, now), now)
+            fits = free.total(size.gang.gpu_type) >= size.gang.gpus
+            if fits or size.unsaid or size.next_due_s() <= now:
+                size.refresh(self.timers.delays_s(size.gang.gpus, now), now)
 
     def classes(self) -> Iterator[SizeClass]:
         """The classes in which somebody waits."""
@@ -172,7 +172,7 @@ class Offers:
         """The best claim among jobs that accept what is free, with the lowest level that holds its gang."""
         best: Rank | None = None
         for size, cursor in self._cursors:
-            level = self._free.lowest_level(size.gpus, size.gpu_type, size.base)
+            level = self._free.lowest_level(size.gang, size.base)
             if level is None:
                 continue
             for tier in range(level, size.top + 1):

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from heapq import heapify, heappop, heapreplace
 
+from dally.job import Gang
 from dally.mechanisms.ranking import Ranking
 from dally.state import JobState
 
@@ -35,8 +36,8 @@ class JobQueue(Ranking):
         return list(self._unsaid.values())
 
 
-Demand = tuple[int, str | None, int]
-"""What jobs that fit or do not fit together have in common: GPUs, their type, the highest level accepted."""
+Demand = tuple[Gang, int]
+"""What jobs that fit or do not fit together have in common: the gang, the highest level accepted."""
 
 
 class DemandQueue:
@@ -55,7 +56,7 @@ class DemandQueue:
 
     def add(self, job: JobState, highest: int, *key: float) -> None:
         """A job that accepts no placement above level `highest` begins to wait."""
-        demand = job.job.gpus, job.job.gpu_type, highest
+        demand = job.job.gang, highest
         self._everybody.add(job, *key)
         self._demand_of[job.order] = demand
         self._by_demand.setdefault(demand, Ranking()).add(job, *key)

@@ -1,10 +1,12 @@
 """Leases: running jobs hold their GPUs for a term at a time, renewed lazily while nobody waits."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from math import floor, inf
+from typing import Any
 
 from sortedcontainers import SortedList
 
+from dally.job import Gang
 from dally.state import JobState
 
 
@@ -27,9 +29,10 @@ class LeaseBook:
         self._settled_s = -inf
 
     def started(self, job: JobState) -> None:
-        """A job's first lease begins."""
+        """A job's first lease begins; that of a job that cannot be preempted never ends."""
         self._jobs[job.order] = job
-        self._set_end(job.order, job.ready_s + self.lease_s)
+        end = job.ready_s + self.lease_s if job.job.preemptible else inf
+        self._set_end(job.order, end if end > self._settled_s else self._next_end(end, self._settled_s))
 
     def stopped(self, job: JobState) -> None:
         """A job gave up its lease."""
@@ -39,6 +42,8 @@ class LeaseBook:
     def began_s(self, job: JobState, now: float) -> float:
         """Start of the lease that a running job holds, or that just ends, at `now`."""
         end = self._end_of[job.order]
+        if end == inf:
+            return job.ready_s
         just_ended = self._wanted and end > self._settled_s
         if end < now and not just_ended:
             end = self._next_end(end, now, strictly=False)
@@ -72,6 +77,15 @@ class LeaseBook:
             end, order = self._ends.pop(0)
             self._set_end(order, self._next_end(end, now))
 
+    def snapshot(self) -> dict[str, Any]:
+        """What the book knows beyond the running jobs, as plain data."""
+        return {"settled_s": None if self._settled_s == -inf else self._settled_s, "wanted": self._wanted}
+
+    def restore(self, learnt: Mapping[str, Any]) -> None:
+        """Take back what `snapshot` gave, before the running jobs are told again."""
+        self._settled_s = -inf if learnt["settled_s"] is None else learnt["settled_s"]
+        self._wanted = learnt["wanted"]
+
     def _set_end(self, order: int, end: float) -> None:
         self._end_of[order] = end
         self._ends.add((end, order))
@@ -92,16 +106,16 @@ class ScatteredLeases(LeaseBook):
 
     Args:
         lease_s: Length of a lease, seconds.
-        best_level: The lowest level that can hold a gang of so many GPUs of a type.
+        best_level: The lowest level that can hold a gang.
     """
 
-    def __init__(self, lease_s: float, best_level: Callable[[int, str | None], int]) -> None:
+    def __init__(self, lease_s: float, best_level: Callable[[Gang], int]) -> None:
         super().__init__(lease_s)
         self._best_level = best_level
 
     def started(self, job: JobState) -> None:
         """A job's first lease begins, if it is scattered."""
-        if job.level > self._best_level(job.job.gpus, job.job.gpu_type):
+        if job.level > self._best_level(job.job.gang):
             super().started(job)
 
     def stopped(self, job: JobState) -> None:

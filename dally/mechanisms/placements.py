@@ -4,9 +4,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from dally.free import FreeGpus
-from dally.job import Job
+from dally.job import Gang, Job
 from dally.state import JobState
-from dally.topology import Allocation, Topology
+from dally.topology import Allocation
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,20 +19,64 @@ class Placement:
 
 def closest(free: FreeGpus, job: Job, lowest: int, highest: int) -> Placement | None:
     """The best fit at the lowest level, from `lowest` to `highest`, that holds the gang now; None if none."""
-    level = free.lowest_level(job.gpus, job.gpu_type, lowest)
+    level = free.lowest_level(job.gang, lowest)
     if level is None or level > highest:
         return None
-    allocation = free.find(job.gpus, level, job.gpu_type)
+    allocation = free.find(job.gang, level)
     return None if allocation is None else Placement(allocation, level)
 
 
-def domain_gpus(
-    topology: Topology, allocation: Allocation, level: int, gpu_type: str | None
-) -> Iterator[tuple[int, int]]:
-    """The GPUs of an allocation that a gang of a type could use: (domain of `level`, GPUs) pairs."""
-    for machine, gpus in allocation:
-        if gpu_type is None or topology.machines[machine].gpu_type == gpu_type:
-            yield topology.ancestors[machine][level], gpus
+class Gains:
+    """What one domain after another could give a gang as allocations come free.
+
+    Args:
+        free: What is free now.
+        gang: Who wants it.
+        level: Level of the domains.
+    """
+
+    def __init__(self, free: FreeGpus, gang: Gang, level: int) -> None:
+        self._free, self._gang, self._level = free, gang, level
+        self._freed: dict[int, int] = {}
+        self._units: dict[int, int] = {}
+
+    def add(self, allocation: Allocation) -> int | None:
+        """GPUs come free: the first domain that gains by it and now holds the gang; None if none does."""
+        gaining = {self._gain(machine, gpus): None for machine, gpus in self._usable(allocation)}
+        return next((domain for domain in gaining if self.spare(domain) >= 0), None)
+
+    def spare(self, domain: int) -> int:
+        """What a domain could give beyond what the gang needs, in its units; negative: what it lacks."""
+        return self._free.held(domain, self._gang) + self._units.get(domain, 0) - self._gang.units
+
+    def needs(self, allocation: Allocation, domain: int) -> bool:
+        """Whether the gang no longer fits without this part of what came free; if it does, it is dropped."""
+        there = [
+            (machine, gpus)
+            for machine, gpus in self._usable(allocation)
+            if self._free.topology.ancestors[machine][self._level] == domain
+        ]
+        for machine, gpus in there:
+            self._gain(machine, -gpus)
+        if self.spare(domain) >= 0:
+            return False
+        for machine, gpus in there:
+            self._gain(machine, gpus)
+        return True
+
+    def _usable(self, allocation: Allocation) -> Iterator[tuple[int, int]]:
+        """The part of an allocation that is of the gang's type."""
+        machines, gpu_type = self._free.topology.machines, self._gang.gpu_type
+        return (part for part in allocation if gpu_type in (None, machines[part[0]].gpu_type))
+
+    def _gain(self, machine: int, gpus: int) -> int:
+        """Count GPUs that come free on a machine; its domain."""
+        before = self._free.on(machine) + self._freed.get(machine, 0)
+        self._freed[machine] = self._freed.get(machine, 0) + gpus
+        domain = self._free.topology.ancestors[machine][self._level]
+        gain = self._gang.held(before + gpus) - self._gang.held(before)
+        self._units[domain] = self._units.get(domain, 0) + gain
+        return domain
 
 
 def find_victims(free: FreeGpus, running: Iterable[JobState], job: Job, level: int) -> list[JobState]:
@@ -44,32 +88,11 @@ def find_victims(free: FreeGpus, running: Iterable[JobState], job: Job, level: i
     Returns:
         The victims in the order given; empty if stopping all of them would not do.
     """
-    gains: dict[int, int] = {}
+    gains = Gains(free, job.gang, level)
     scanned: list[JobState] = []
     for victim in running:
         scanned.append(victim)
-        for domain, gpus in domain_gpus(free.topology, victim.allocation, level, job.gpu_type):
-            gains[domain] = gains.get(domain, 0) + gpus
-            if free.on(domain, job.gpu_type) + gains[domain] >= job.gpus:
-                return _spare(free, scanned, job, domain, level)
+        domain = gains.add(victim.allocation)
+        if domain is not None:
+            return [other for other in reversed(scanned) if gains.needs(other.allocation, domain)][::-1]
     return []
-
-
-def _spare(free: FreeGpus, scanned: list[JobState], job: Job, domain: int, level: int) -> list[JobState]:
-    """Those of the scanned jobs whose GPUs in the domain are really needed."""
-    shares = [
-        sum(
-            gpus
-            for place, gpus in domain_gpus(free.topology, victim.allocation, level, job.gpu_type)
-            if place == domain
-        )
-        for victim in scanned
-    ]
-    surplus = free.on(domain, job.gpu_type) + sum(shares) - job.gpus
-    needed = []
-    for victim, share in zip(reversed(scanned), reversed(shares), strict=True):
-        if share > surplus:
-            needed.append(victim)
-        else:
-            surplus -= share
-    return needed[::-1]

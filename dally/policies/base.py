@@ -35,7 +35,7 @@ class Policy(ABC):
         """Decide what to do at `now` (seconds): which jobs start, wait, stop or move, and why."""
 
     def submitted(self, job: JobState, now: float) -> None:
-        """A job has arrived and waits."""
+        """A job waits: it has just arrived, or it ran and waited before this policy was built."""
 
     def started(self, job: JobState, now: float) -> None:
         """A job runs now; `job.origin_s` still says when its wait began."""
@@ -45,6 +45,13 @@ class Policy(ABC):
 
     def finished(self, job: JobState, now: float) -> None:
         """A running job has ended."""
+
+    def withdrawn(self, job: JobState, now: float) -> None:
+        """A waiting job is gone: cancelled, or taken out of this policy's hands."""
+
+    def resumed(self, job: JobState, now: float) -> None:
+        """A job submitted just now ran before this policy was built: its wait teaches nothing."""
+        self.started(job, now)
 
     def waits(self, decision: Wait) -> None:
         """A wait was recorded; it need not be decided again until something about it changes."""

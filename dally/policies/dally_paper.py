@@ -73,14 +73,18 @@ class DallyPaper(Policy):
         self._assigned: dict[str, float] = {}
 
     def submitted(self, job: JobState, now: float) -> None:
-        """A new job scores 0 and has never been assigned GPUs."""
+        """A new job scores 0 and has never been assigned GPUs; one that ran before has its score."""
         self._jobs[job.job_id] = job
-        self.queue.add(job, (0.0, NEVER_ASSIGNED, job.order), now)
+        self.queue.add(job, self._rank(job, now), now)
 
     def started(self, job: JobState, now: float) -> None:
         """Its wait, if it counts, teaches the timers; its lease begins."""
-        self.queue.remove(job)
         self.timers.record(job.level, job.job.gpus, now - job.origin_s, now)
+        self.resumed(job, now)
+
+    def resumed(self, job: JobState, now: float) -> None:
+        """Its lease began when it became ready."""
+        self.queue.remove(job)
         self.leases.started(job)
         self.scattered.started(job)
 
@@ -96,6 +100,12 @@ class DallyPaper(Policy):
         self._assigned.pop(job.job_id, None)
         del self._jobs[job.job_id]
 
+    def withdrawn(self, job: JobState, now: float) -> None:
+        """It leaves the queue."""
+        self.queue.remove(job)
+        self._assigned.pop(job.job_id, None)
+        del self._jobs[job.job_id]
+
     def waits(self, decision: Wait) -> None:
         """Its wait is on record until its tier changes."""
         self.queue.said(self._jobs[decision.job_id])
@@ -106,13 +116,19 @@ class DallyPaper(Policy):
         self.scattered.settle(now)
 
     def snapshot(self) -> dict[str, Any]:
-        """The auto-tuner's histories and when each job last got GPUs."""
-        histories = self.timers.snapshot() if isinstance(self.timers, TunedTimers) else {}
-        return {"histories": histories, "assigned_s": dict(sorted(self._assigned.items()))}
+        """The auto-tuner's histories, when each job last got GPUs, and how far leases are settled."""
+        return {
+            "histories": self.timers.snapshot() if isinstance(self.timers, TunedTimers) else {},
+            "assigned_s": dict(sorted(self._assigned.items())),
+            "leases": self.leases.snapshot(),
+            "scattered": self.scattered.snapshot(),
+        }
 
     def restore(self, learnt: Mapping[str, Any]) -> None:
         """Take back what `snapshot` gave."""
         self._assigned = dict(learnt["assigned_s"])
+        self.leases.restore(learnt["leases"])
+        self.scattered.restore(learnt["scattered"])
         if isinstance(self.timers, TunedTimers):
             self.timers.restore(learnt["histories"])
 
@@ -180,12 +196,12 @@ class Round:
         self._started.add(job.order)
         waited_s = self._now - job.origin_s
         reason = f"{self._state.topology.levels[level]} has {job.job.gpus} free GPUs; waited {waited_s:.0f} s"
-        if level > self._state.best_level(job.job.gpus, job.job.gpu_type):
+        if level > self._state.best_level(job.job.gang):
             reason += f", timer for {self._state.topology.levels[level - 1]} is over"
         self._starts.append(Start(job.job_id, allocation, level, f"{reason}; score {entry.rank[0]:.3f}"))
 
     def _place(self, job: JobState, level: int) -> Allocation:
-        allocation = self._free.find(job.job.gpus, level, job.job.gpu_type)
+        allocation = self._free.find(job.job.gang, level)
         assert allocation is not None
         self._free.take(allocation)
         for machine, _ in allocation:
@@ -195,8 +211,8 @@ class Round:
     def _renew(self, job: JobState) -> None:
         """A job whose lease ended keeps its GPUs, moves closer together, or gives way."""
         request, levels = job.job, self._state.topology.levels
-        best = self._state.best_level(request.gpus, request.gpu_type)
-        level = self._free.lowest_level(request.gpus, request.gpu_type, best)
+        best = self._state.best_level(request.gang)
+        level = self._free.lowest_level(request.gang, best)
         if level is not None and level < job.level:
             reason = (
                 f"lease over; {levels[level]} has {request.gpus} free GPUs, it held a {levels[job.level]}'s"
@@ -219,7 +235,7 @@ class Round:
         self._stops.append(Preempt(job.job_id, takers, reason))
         request = job.job
         delays_s = self._policy.timers.delays_s(request.gpus, self._now)
-        tier = self._state.best_level(request.gpus, request.gpu_type)
+        tier = self._state.best_level(request.gang)
         self._starts.append(self._wait(job, tier, self._now, delays_s[tier:]))
 
     def _waits(self) -> list[Decision]:

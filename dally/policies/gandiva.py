@@ -79,16 +79,16 @@ class Gandiva(Policy):
 
     def submitted(self, job: JobState, now: float) -> None:
         """A new job joins the end of the queue."""
-        self._state.best_level(job.job.gpus, job.job.gpu_type)
+        self._state.best_level(job.job.gang)
         self._enqueue(job)
 
     def started(self, job: JobState, now: float) -> None:
         """Its slice begins with its work; its machines are dedicated if they were idle."""
         self.waiting.remove(job)
-        self.slices.add(job, job.ready_s + self.knobs.slice_s)
+        self.slices.add(job, job.ready_s + self.knobs.slice_s if job.job.preemptible else inf)
         self._held[job.order] = job.allocation
         self.affinity.add(job.job.gpus, job.allocation)
-        if job.speed < 1:
+        if job.speed < 1 and job.job.preemptible:
             self.scattered.add(job, -job.end_s())
 
     def stopped(self, job: JobState, now: float) -> None:
@@ -99,6 +99,10 @@ class Gandiva(Policy):
     def finished(self, job: JobState, now: float) -> None:
         """Forget it."""
         self._drop(job)
+
+    def withdrawn(self, job: JobState, now: float) -> None:
+        """It leaves the queue."""
+        self.waiting.remove(job)
 
     def waits(self, decision: Wait) -> None:
         """Its wait is on record."""
@@ -175,20 +179,21 @@ class GandivaRound:
         return [self._wait(job) for job in self._policy.waiting.unsaid() if job.order not in self.started]
 
     def _best_level(self, job: JobState) -> int:
-        return self._state.best_level(job.job.gpus, job.job.gpu_type)
+        return self._state.best_level(job.job.gang)
 
     def _place(self, job: JobState) -> tuple[Placement, str] | None:
         """A placement on free GPUs, by affinity, and why there."""
         request, free = job.job, self._state.free
         if request.gpus > free.total(request.gpu_type):
             return None
-        level = free.lowest_level(request.gpus, request.gpu_type, self._best_level(job))
-        assert level is not None, "so many are free"
+        level = free.lowest_level(request.gang, self._best_level(job))
+        if level is None:
+            return None
         if level == 0:
             return self._machine(job)
-        domain = free.roomiest(level, request.gpu_type)
-        assert domain is not None, "so many are free"
-        allocation = free.pack(domain, request.gpus, request.gpu_type)
+        domain = free.roomiest(level, request.gang)
+        assert domain is not None, "it fits at this level"
+        allocation = free.pack(domain, request.gang)
         return Placement(allocation, level), "has most free GPUs"
 
     def _machine(self, job: JobState) -> tuple[Placement, str]:
@@ -202,13 +207,13 @@ class GandivaRound:
                 idle &= ~machines
             machine, why = self._among(free, idle, job), "was idle"
         if machine is None:
-            machine, why = free.roomiest(0, request.gpu_type), "has most free GPUs"
+            machine, why = free.roomiest(0, request.gang), "has most free GPUs"
         assert machine is not None, "a machine has so many free"
         return Placement(((machine, request.gpus),), 0), why
 
     @staticmethod
     def _among(free: FreeGpus, machines: int, job: JobState) -> int | None:
-        return free.machine_among(machines, job.job.gpus, job.job.gpu_type) if machines else None
+        return free.machine_among(machines, job.job.gang) if machines else None
 
     def _slice(self, job: JobState) -> tuple[Placement, str] | None:
         """Take the GPUs of jobs whose slice is over, together if possible."""

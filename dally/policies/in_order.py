@@ -82,7 +82,7 @@ class InOrder(Policy):
 
     def submitted(self, job: JobState, now: float) -> None:
         """A new job joins the queue."""
-        self._best[job.order] = self._state.best_level(job.job.gpus, job.job.gpu_type)
+        self._best[job.order] = self._state.best_level(job.job.gang)
         self.queue.add(job, *self.key(job))
 
     def started(self, job: JobState, now: float) -> None:
@@ -98,6 +98,11 @@ class InOrder(Policy):
     def finished(self, job: JobState, now: float) -> None:
         """Forget it."""
         self.ends.remove(job)
+        del self._best[job.order]
+
+    def withdrawn(self, job: JobState, now: float) -> None:
+        """It leaves the queue."""
+        self.queue.remove(job)
         del self._best[job.order]
 
     def waits(self, decision: Wait) -> None:
@@ -181,7 +186,7 @@ class OrderRound:
         domain, request = self.state.topology.levels[level], job.job
         free, of_type = self.state.free, f" {request.gpu_type}" if request.gpu_type else ""
         have = f"{free.total(request.gpu_type)} are free in all"
-        lowest = free.lowest_level(request.gpus, request.gpu_type)
+        lowest = free.lowest_level(request.gang)
         if lowest is None or lowest > level:
             return f"no {domain} has {request.gpus} free{of_type} GPUs; {have}"
         ahead = "" if self.head is None else f" for job {self.head.job_id} of {self.head.job.gpus} GPUs"

@@ -89,6 +89,11 @@ class Slurm(InOrder):
         super().started(job, now)
         self._until_s.pop(job.job_id, None)
 
+    def withdrawn(self, job: JobState, now: float) -> None:
+        """It leaves the queue, and its timer ends."""
+        super().withdrawn(job, now)
+        self._until_s.pop(job.job_id, None)
+
     def waits(self, decision: Wait) -> None:
         """Its wait is on record, and when it ends."""
         super().waits(decision)

@@ -81,9 +81,9 @@ class Tiresias(Policy):
         self._changes = Ranking()
 
     def submitted(self, job: JobState, now: float) -> None:
-        """A new job enters the top queue."""
+        """A new job enters the top queue, one that ran before the queue of its service."""
         request = job.job
-        best = self._state.best_level(request.gpus, request.gpu_type)
+        best = self._state.best_level(request.gang)
         top = self._state.topology.top
         skewed = skew(request, self._state.costs.profiles) > self.knobs.skew_limit
         service = self._service.setdefault(job.job_id, Service(top, job.origin_s))
@@ -91,11 +91,18 @@ class Tiresias(Policy):
         attained_s = job.job.gpus * self._executed_s(job, now)
         service.queue = sum(limit <= attained_s for limit in self.limits)
         self._enqueue(job)
+        self._set_due(job, self._promotion_s(job, job.origin_s))
 
     def started(self, job: JobState, now: float) -> None:
         """Its waiting time counts if it ran before, and its service goes on."""
-        self.waiting.remove(job)
         self._service[job.job_id].start(now, now - job.origin_s, job.run_before_s)
+        self.resumed(job, now)
+
+    def resumed(self, job: JobState, now: float) -> None:
+        """It runs on with the service that was restored, or as if it had just started."""
+        self.waiting.remove(job)
+        if self._service[job.job_id].start_s == inf:
+            self._service[job.job_id].start(job.since_s, 0.0, job.run_before_s)
         self.running.add(job, *self._service[job.job_id].key())
         self._set_due(job, self._demotion_s(job, now))
         self.scattered.started(job)
@@ -112,13 +119,19 @@ class Tiresias(Policy):
         self._drop(job)
         del self._service[job.job_id]
 
+    def withdrawn(self, job: JobState, now: float) -> None:
+        """It leaves its queue."""
+        self.waiting.remove(job)
+        self._set_due(job, inf)
+        del self._service[job.job_id]
+
     def waits(self, decision: Wait) -> None:
         """Its wait is on record."""
         self.waiting.said(decision.job_id)
 
     def snapshot(self) -> dict[str, Any]:
-        """The service of each job since it was last new."""
-        return {
+        """The service of each job since it was last new, and when scattered jobs last looked."""
+        services = {
             job_id: [
                 service.entered_s,
                 None if service.start_s == inf else service.start_s,
@@ -127,10 +140,12 @@ class Tiresias(Policy):
             ]
             for job_id, service in sorted(self._service.items())
         }
+        return {"services": services, "scattered": self.scattered.snapshot()}
 
     def restore(self, learnt: Mapping[str, Any]) -> None:
         """Take back what `snapshot` gave, before the jobs are submitted again."""
-        for job_id, (entered_s, start_s, run_before_s, pending_s) in learnt.items():
+        self.scattered.restore(learnt["scattered"])
+        for job_id, (entered_s, start_s, run_before_s, pending_s) in learnt["services"].items():
             start = inf if start_s is None else start_s
             self._service[job_id] = Service(
                 self._state.topology.top, entered_s, start, run_before_s, pending_s
@@ -159,7 +174,8 @@ class Tiresias(Policy):
 
     def lesser(self, rank: Rank) -> Iterator[JobState]:
         """Running jobs with a lesser claim, the least first."""
-        return takewhile(lambda job: self.running.rank(job) > rank, reversed(self.running))
+        lesser = takewhile(lambda job: self.running.rank(job) > rank, reversed(self.running))
+        return (job for job in lesser if job.job.preemptible)
 
     def rank(self, job: JobState) -> Rank:
         """The claim of a job: queue, first start, entry, arrival."""
@@ -268,7 +284,7 @@ class TiresiasRound:
             if job in self.evictions:
                 continue
             free.give(job.allocation)
-            best = self._state.best_level(job.job.gpus, job.job.gpu_type)
+            best = self._state.best_level(job.job.gang)
             closer = closest(free, job.job, best, job.level - 1)
             free.take(closer.allocation if closer else job.allocation)
             if closer:
@@ -282,7 +298,7 @@ class TiresiasRound:
         return [self._wait(job) for job in self._policy.waiting.unsaid() if job.order not in self.started]
 
     def _place(self, job: JobState) -> Placement | None:
-        best = self._state.best_level(job.job.gpus, job.job.gpu_type)
+        best = self._state.best_level(job.job.gang)
         return closest(self._state.free, job.job, best, self._policy.highest(job))
 
     def _make_room(self, job: JobState) -> Placement | None:

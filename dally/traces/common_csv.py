@@ -56,9 +56,11 @@ def write(jobs: Sequence[Job], stream: TextIO) -> None:
 
 
 def _text(value: object) -> str:
-    """A field as written: whole floats without a fraction, None as nothing."""
+    """A field as written: whole floats without a fraction, truth as yes or no, None as nothing."""
     if isinstance(value, float) and value.is_integer():
         return str(int(value))
+    if isinstance(value, bool):
+        return "yes" if value else "no"
     return "" if value is None else str(value)
 
 
@@ -96,6 +98,13 @@ def _kind(text: str) -> JobKind:
         raise RowError("unknown kind", f"kind is {text!r}, must be one of {valid}") from None
 
 
+def _preemptible(text: str) -> bool:
+    """Yes or no; yes if empty."""
+    if text not in ("", "yes", "no"):
+        raise RowError("preemptible is not yes or no", f"preemptible is {text!r}, must be yes or no")
+    return text != "no"
+
+
 _EXTRA_COLUMNS: Mapping[str, Callable[[str], Any]] = {
     "gpu_type": lambda text: text or None,
     "kind": _kind,
@@ -103,4 +112,6 @@ _EXTRA_COLUMNS: Mapping[str, Callable[[str], Any]] = {
     "max_gpus": lambda text: whole(text, "max_gpus") if text else None,
     "max_copies": lambda text: whole(text, "max_copies") if text else 1,
     "time_limit_s": time_limit,
+    "gpus_per_machine": lambda text: whole(text, "gpus_per_machine") if text else None,
+    "preemptible": _preemptible,
 }

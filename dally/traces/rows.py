@@ -25,6 +25,8 @@ class Draft(NamedTuple):
     max_gpus: int | None = None
     max_copies: int = 1
     time_limit_s: float | None = None
+    gpus_per_machine: int | None = None
+    preemptible: bool = True
 
 
 class Omission(StrEnum):

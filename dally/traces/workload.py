@@ -7,7 +7,7 @@ from operator import attrgetter
 from dally.errors import InputError
 from dally.job import Job
 
-_VALUES = attrgetter(*(known.name for known in fields(Job)))
+_VALUES = attrgetter(*(known.name for known in fields(Job) if known.init))
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dally.free import FreeGpus, FreeIndex
+from dally.job import Gang
 from dally.topology import Allocation, Topology
 from tests.worlds import racks
 
@@ -19,37 +20,37 @@ def used(topology: Topology, free: FreeGpus) -> list[int]:
 
 def test_best_fit_takes_the_machine_that_is_left_with_least() -> None:
     free = FreeGpus(racks([[8, 4], [6, 8]]))
-    assert free.find(5, 0) == ((2, 5),)
+    assert free.find(Gang(5), 0) == ((2, 5),)
     free.take(((2, 3),))
-    assert free.find(5, 0) == ((0, 5),), "ties go to the lowest index"
+    assert free.find(Gang(5), 0) == ((0, 5),), "ties go to the lowest index"
 
 
 def test_a_rack_is_chosen_by_best_fit_and_filled_on_few_machines() -> None:
     free = FreeGpus(racks([[4, 4, 4], [4, 4, 2]]))
-    assert free.find(9, 1) == ((3, 4), (4, 4), (5, 1))
+    assert free.find(Gang(9), 1) == ((3, 4), (4, 4), (5, 1))
 
 
 def test_a_gang_over_racks_takes_the_fewest_racks() -> None:
     free = FreeGpus(racks([[2, 2], [4, 4], [4, 2]]))
-    assert free.lowest_level(10) == 2
-    assert free.find(10, 2) == ((0, 2), (2, 4), (3, 4)), "the fullest rack, then best fit for the rest"
+    assert free.lowest_level(Gang(10)) == 2
+    assert free.find(Gang(10), 2) == ((0, 2), (2, 4), (3, 4)), "the fullest rack, then best fit for the rest"
 
 
 def test_levels_are_found_from_the_bottom_up() -> None:
     free = FreeGpus(racks([[4, 4], [4]]))
-    assert [free.lowest_level(gpus) for gpus in (4, 5, 8, 9, 12)] == [0, 1, 1, 2, 2]
-    assert free.lowest_level(13) is None
-    assert free.lowest_level(2, start=1) == 1
+    assert [free.lowest_level(Gang(gpus)) for gpus in (4, 5, 8, 9, 12)] == [0, 1, 1, 2, 2]
+    assert free.lowest_level(Gang(13)) is None
+    assert free.lowest_level(Gang(2), start=1) == 1
 
 
 def test_gpu_types_are_kept_apart() -> None:
     free = FreeGpus(racks([[4, 8], [4, 8]], ("a", "b")))
     assert free.total("a") == 8
-    assert free.find(6, 0, "a") is None
-    assert free.find(6, 2, "a") == ((0, 4), (2, 2))
-    assert free.find(6, 0, "b") == ((1, 6),)
+    assert free.find(Gang(6, "a"), 0) is None
+    assert free.find(Gang(6, "a"), 2) == ((0, 4), (2, 2))
+    assert free.find(Gang(6, "b"), 0) == ((1, 6),)
     assert free.total("c") == 0
-    assert free.lowest_level(1, "c") is None
+    assert free.lowest_level(Gang(1, "c")) is None
 
 
 def test_what_is_not_free_cannot_be_taken() -> None:
@@ -67,7 +68,7 @@ def test_a_trial_leaves_no_trace() -> None:
         free.give(((0, 1),))
         assert free.total() == 1
     assert free.total() == 7
-    assert free.find(4, 0) == ((1, 4),)
+    assert free.find(Gang(4), 0) == ((1, 4),)
 
 
 def test_a_trial_is_undone_even_when_it_fails() -> None:
@@ -75,6 +76,54 @@ def test_a_trial_is_undone_even_when_it_fails() -> None:
     with pytest.raises(AssertionError, match="no 9 free GPUs"), free.trial() as trial:
         trial.take(((0, 3), (0, 9)))
     assert free.total() == 4
+
+
+def test_equal_shares_take_whole_machines_worth_where_least_is_left() -> None:
+    free = FreeGpus(racks([[8, 8, 8], [8, 8]]))
+    free.take(((0, 4), (3, 1)))
+    gang = Gang(8, per_machine=4)
+    assert free.lowest_level(gang) == 1, "two machines are never one"
+    assert free.find(gang, 1) == ((3, 4), (4, 4)), "the rack with fewer such machines"
+    free.take(((3, 8 - 1),))
+    assert free.find(gang, 1) == ((0, 4), (1, 4)), "machines with least to spare first"
+    assert free.lowest_level(Gang(32, per_machine=8)) is None
+
+
+def test_a_share_for_one_machine_is_never_scattered() -> None:
+    free = FreeGpus(racks([[4, 4], [8]]))
+    free.take(((2, 3),))
+    assert free.find(Gang(4, per_machine=4), 0) == ((0, 4),), "the best fit"
+    assert free.lowest_level(Gang(6, per_machine=6)) is None
+    assert free.lowest_level(Gang(6)) == 1
+
+
+@settings(deadline=None)
+@given(sizes=SIZES, steps=st.lists(st.tuples(st.integers(1, 8), st.integers(1, 4)), max_size=12))
+def test_shares_are_found_wherever_a_plain_search_finds_them(
+    sizes: list[list[int]], steps: list[tuple[int, int]]
+) -> None:
+    topology = racks(sizes)
+    free = FreeGpus(topology)
+    for share, machines in steps:
+        gang = Gang(share * machines, per_machine=share)
+        held = [
+            [
+                sum(
+                    free.on(m) >= share and topology.ancestors[m][level] == domain.index
+                    for m in range(len(topology.machines))
+                )
+                for domain in domains
+            ]
+            for level, domains in enumerate(topology.level_domains)
+        ]
+        expected = next((level for level, counts in enumerate(held) if max(counts) >= machines), None)
+        assert free.lowest_level(gang) == expected
+        if expected is not None:
+            allocation = free.find(gang, expected)
+            assert allocation is not None
+            assert [gpus for _, gpus in allocation] == [share] * machines
+            assert topology.level_of(allocation) <= expected
+            free.take(allocation)
 
 
 @settings(deadline=None)
@@ -89,9 +138,9 @@ def test_every_answer_is_what_a_plain_search_gives(
         back = data.draw(st.integers(-len(held) - 1, len(held) - 1))
         if back >= 0:
             free.give(held.pop(back))
-        level = free.lowest_level(gpus)
+        level = free.lowest_level(Gang(gpus))
         assert level == plain_level(topology, free, gpus)
-        allocation = None if level is None else free.find(gpus, level)
+        allocation = None if level is None else free.find(Gang(gpus), level)
         if allocation is not None:
             assert sum(count for _, count in allocation) == gpus
             assert topology.level_of(allocation) <= (level or 0)

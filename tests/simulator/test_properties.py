@@ -70,8 +70,12 @@ class Audit:
     def one(self, event: dict[str, Any]) -> None:
         match event["event"]:
             case "start" | "migrate":
+                assert event["event"] == "start" or self.asked[event["job"]].preemptible
                 self.take(event["job"], event["gpus"], event["slowdown"])
-            case "preempt" | "end":
+            case "preempt":
+                assert self.asked[event["job"]].preemptible, "a job loses its GPUs that must keep them"
+                self.release(event["job"])
+            case "end":
                 self.release(event["job"])
             case "fail":
                 self.release(event["job"])
@@ -86,6 +90,7 @@ class Audit:
         assert job not in self.held, "a job runs twice at once"
         assert sum(gpus.values()) == wanted.gpus, "part of a gang starts"
         for machine, count in gpus.items():
+            assert wanted.gpus_per_machine in (None, count), "a machine gives another share than asked for"
             self.used[machine] += count
             assert self.used[machine] <= self.capacity[machine], "a GPU is held twice"
             assert machine not in self.down, "a job starts on a machine that is down"

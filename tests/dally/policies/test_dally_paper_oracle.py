@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from dally.costs import CostModel
 from dally.cycle import Scheduler
-from dally.job import Job
+from dally.job import Gang, Job
 from dally.plan import Start
 from dally.policies.registry import parse_policy
 from dally.state import ClusterState, JobState
@@ -57,7 +57,7 @@ def published_loop(state: ClusterState, ranks: dict[str, tuple[float, float, int
                 (1, starve >= T_MACHINE or gpus > gpus_per_machine),
                 (2, starve >= T_RACK or gpus > gpus_per_rack),
             ):
-                allocation = free.find(gpus, level) if allowed else None
+                allocation = free.find(Gang(gpus), level) if allowed else None
                 if allocation is not None:
                     free.take(allocation)
                     starts[name] = allocation
@@ -67,9 +67,9 @@ def published_loop(state: ClusterState, ranks: dict[str, tuple[float, float, int
 
 def wait_again(world: Scheduler, job: JobState, speed: float, stop_s: float) -> None:
     """Let a job run for a second somewhere on an empty cluster and lose its GPUs."""
-    level = world.state.free.lowest_level(job.job.gpus)
+    level = world.state.free.lowest_level(job.job.gang)
     assert level is not None
-    allocation = world.state.free.find(job.job.gpus, level)
+    allocation = world.state.free.find(job.job.gang, level)
     assert allocation is not None
     world.start(job.job_id, allocation, stop_s - 1, speed)
     world.preempt(job.job_id, stop_s)

@@ -96,14 +96,12 @@ def promise_s(state: ClusterState, head: JobState, level: int) -> float:
     for end_s in (-inf, *sorted(each.end_s() for each in running)):
         gone = [each.allocation for each in running if each.end_s() <= end_s]
         for domain in topology.level_domains[level]:
-            freed = sum(
-                gpus
-                for allocation in gone
-                for machine, gpus in allocation
-                if domain.index in topology.ancestors[machine]
-                and request.gpu_type in (None, topology.machines[machine].gpu_type)
-            )
-            if state.free.on(domain.index, request.gpu_type) + freed >= request.gpus:
+            left = [
+                state.free.on(index) + sum(gpus for held in gone for place, gpus in held if place == index)
+                for index, machine in enumerate(topology.machines)
+                if domain.index in topology.ancestors[index] and request.gpu_type in (None, machine.gpu_type)
+            ]
+            if sum(map(request.gang.held, left)) >= request.gang.units:
                 return end_s
     return inf
 

@@ -101,7 +101,7 @@ def test_a_restored_job_is_in_the_queue_that_its_service_gives() -> None:
     again.submitted(old, 4000.0)
     again.submitted(state.submit(job("new", 1, 10, 4000.0), 4000.0), 4000.0)
     assert [decision.job_id for decision in again.decide(state, 4000.0).decisions] == ["new", "old"]
-    assert again.snapshot()["old"] == learnt["old"]
+    assert again.snapshot()["services"]["old"] == learnt["services"]["old"]
 
 
 SCATTERED = [job("x", 3, 1000), job("y", 3, 9000), job("pair", 2, 9000)]

@@ -36,6 +36,7 @@ def jobs(draw: st.DrawFn) -> list[Job]:
                 max_gpus=draw(st.none() | st.integers(gpus, 128)),
                 max_copies=draw(st.integers(1, 4)),
                 time_limit_s=draw(st.none() | LENGTHS_S),
+                preemptible=draw(st.booleans()),
             )
         )
     return made

@@ -1,11 +1,30 @@
 """One scheduler for both worlds: folds what happened into state and policy, asks it, carries out its plan."""
 
+from math import inf
+
+from dally.costs import Cost
 from dally.job import Job
 from dally.mechanisms.estimates import restart_s
 from dally.plan import Plan, Wait
 from dally.policies.base import Policy
 from dally.state import ClusterState, JobState, Past
 from dally.topology import Allocation
+
+
+def start_facts(state: ClusterState, job: JobState, cost: Cost, reason: str) -> dict[str, object]:
+    """What the run folder says of a start: level, GPUs by machine, slowdown against the best, and why."""
+    return {
+        "level": state.topology.levels[job.level],
+        "gpus": state.topology.named(job.allocation),
+        "slowdown": round(cost.slowdown, 4),
+        "reason": reason,
+    }
+
+
+def wait_facts(state: ClusterState, wait: Wait) -> dict[str, object]:
+    """What the run folder says of a wait: the level it insists on, until when, and why."""
+    until_s = None if wait.until_s == inf else round(wait.until_s, 3)
+    return {"level": state.topology.levels[wait.level], "until": until_s, "reason": wait.reason}
 
 
 class Scheduler:

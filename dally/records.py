@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from dally.errors import InputError
-from dally.topology import Allocation, Topology
 
 SCHEMA = 1
 JOBS, EVENTS, RUN = "jobs.csv", "events.jsonl", "run.json"
@@ -126,18 +125,13 @@ def _parsed(column: str, text: str) -> str | int | float | None:
 class EventLog:
     """Writes events.jsonl: one JSON object a line, with `t` (seconds), `event` and what there is to say."""
 
-    def __init__(self, file: TextIO, topology: Topology) -> None:
+    def __init__(self, file: TextIO) -> None:
         self._file = file
-        self._names = [machine.name for machine in topology.machines]
         self._encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
 
     def write(self, now: float, event: str, **said: object) -> None:
         """Add one line."""
         self._file.write(self._encode({"t": round(now, 3), "event": event, **said}) + "\n")
-
-    def gpus(self, allocation: Allocation) -> dict[str, int]:
-        """An allocation by host name."""
-        return {self._names[machine]: gpus for machine, gpus in allocation}
 
 
 def read_events(folder: Path) -> Iterator[dict[str, Any]]:

@@ -158,6 +158,10 @@ class Topology:
             path.append(parent)
         return tuple(path)
 
+    def named(self, allocation: Allocation) -> dict[str, int]:
+        """An allocation by host name."""
+        return {self.machines[machine].name: gpus for machine, gpus in allocation}
+
     def capacity(self, gpu_type: str | None = None) -> int:
         """GPUs of one type, or of all types for None."""
         if gpu_type is None:

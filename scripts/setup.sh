@@ -33,3 +33,22 @@ install_dally() {
         { tail -n 5 .venv/pip.log >&2; fail "pip could not install the packages above; check the network and run again"; }
     touch "$stamp"
 }
+
+slurm_packages="slurmctld slurmd slurm-client munge slurm-wlm-basic-plugins lua5.4"
+
+# The packages start daemons of their own when installed; the tests start others, with a configuration of their own.
+without_services() (
+    policy=/usr/sbin/policy-rc.d
+    [ -e "$policy" ] || { trap 'rm -f "$policy"' EXIT; printf '#!/bin/sh\nexit 101\n' >"$policy"; chmod +x "$policy"; }
+    "$@"
+)
+
+install_slurm() {
+    dpkg --status $slurm_packages >/dev/null 2>&1 && return
+    [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null ||
+        fail "the tests need Slurm; as root on Debian: apt-get install --no-install-recommends $slurm_packages"
+    echo "installing Slurm"
+    { apt-get -qq update && DEBIAN_FRONTEND=noninteractive without_services \
+        apt-get -qq install -y --no-install-recommends $slurm_packages >/dev/null; } ||
+        fail "apt-get could not install Slurm; check the network and try again"
+}

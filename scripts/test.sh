@@ -2,6 +2,7 @@
 # Sets everything up and runs every check: style, types, layers, tests, and the built wheel in a fresh environment.
 . "$(dirname "$0")/setup.sh"
 install_dally analysis,dev
+install_slurm
 
 step() {
     local what=$1 hint=$2

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from math import floor, inf
 
-from dally.cycle import Scheduler
+from dally.cycle import Scheduler, start_facts, wait_facts
 from dally.errors import DallyError
 from dally.job import Job
 from dally.plan import Decision, Migrate, Plan, Preempt, Start, Wait
@@ -156,11 +156,8 @@ class Engine:
                 self._start(decision, "start", now)
             case Migrate():
                 self._start(decision, "migrate", now)
-            case Wait(job_id, level, until_s, reason):
-                until = None if until_s == inf else round(until_s, 3)
-                self._log.write(
-                    now, "wait", job=job_id, level=self._levels[level], until=until, reason=reason
-                )
+            case Wait():
+                self._log.write(now, "wait", job=decision.job_id, **wait_facts(self._state, decision))
                 self._scheduler.waits(decision)
 
     def _start(self, decision: Start | Migrate, event: str, now: float) -> None:
@@ -171,13 +168,7 @@ class Engine:
         tally.begin(cost, self._levels[job.level])
         self._queue.push(max(now, job.end_s()), Priority.END, End(decision.job_id, tally.stretch))
         self._log.write(
-            now,
-            event,
-            job=decision.job_id,
-            level=self._levels[job.level],
-            gpus=self._log.gpus(decision.allocation),
-            slowdown=round(cost.slowdown, 4),
-            reason=decision.reason,
+            now, event, job=decision.job_id, **start_facts(self._state, job, cost, decision.reason)
         )
 
     def _preempt(self, decision: Preempt | Migrate, now: float) -> None:

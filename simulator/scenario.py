@@ -82,7 +82,7 @@ def simulate(
     state = ClusterState(scenario.topology, costs)
     scheduler = Scheduler(state, policy.build(state))
     with (folder / EVENTS).open("w", encoding="utf-8") as file:
-        log = EventLog(file, scenario.topology)
+        log = EventLog(file)
         engine = Engine(
             scheduler,
             scenario.jobs,

@@ -22,9 +22,12 @@ class Config:
         profiles: Folder of profiles or name of a shipped set; empty: no model is sensitive to the network.
         policy: Policy and knobs, as `dally policies` lists them.
         state_dir: Folder of the journal; the controller's alone, kept over restarts.
+        backend: How Slurm is reached: `command-line`, `pyslurm`, or `auto` for pyslurm where it works.
         poll_s: Longest time between two looks at Slurm, seconds.
         start_timeout_s: A released job that does not start within this goes back to waiting, seconds.
         backoff_s: How long such a job is left out; doubles each time up to an hour.
+        restart_gap_s: A job does not go back to nodes that it left less than this ago, seconds: Slurm might
+            still clean up there, and revoke its credential.
         max_requeues: A job requeued this often is not preempted any more.
         longest_grace_s: Longest checkpoint grace that users get, seconds.
         fallback: What `dally-sbatch` does when no controller answers: `plain` (a Slurm job) or `refuse`.
@@ -37,9 +40,11 @@ class Config:
     profiles: str = ""
     policy: str = "dally-paper"
     state_dir: str = "/var/lib/dally"
+    backend: str = "command-line"
     poll_s: float = 2.0
     start_timeout_s: float = 20.0
     backoff_s: float = 60.0
+    restart_gap_s: float = 3.0
     max_requeues: int = 20
     longest_grace_s: int = 600
     fallback: str = "plain"
@@ -52,9 +57,11 @@ class Config:
         for name in ("poll_s", "start_timeout_s", "backoff_s"):
             if not 0 < getattr(self, name) < float("inf"):
                 raise InputError(f"{name} is {getattr(self, name):g}, must be a positive number")
-        for name in ("max_requeues", "longest_grace_s"):
+        for name in ("max_requeues", "longest_grace_s", "restart_gap_s"):
             if getattr(self, name) < 0:
                 raise InputError(f"{name} is {getattr(self, name)}, must be 0 or more")
+        if self.backend not in ("command-line", "pyslurm", "auto"):
+            raise InputError(f"backend is {self.backend!r}, must be command-line, pyslurm or auto")
         if self.fallback not in ("plain", "refuse"):
             raise InputError(f"fallback is {self.fallback!r}, must be plain or refuse")
 

@@ -1,7 +1,7 @@
 """What a user tells Dally about a job, in the job's comment: `dally:model=vgg11&signal=USR1 my words`."""
 
 import re
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
@@ -9,6 +9,9 @@ from dally.errors import InputError
 
 MARK = "dally:"
 """What the comment of a job that waits for Dally begins with; our part ends at the first blank."""
+
+PLAIN = f"{MARK}plain=1"
+"""The mark of a job that goes past Dally, as no controller answered; job_submit.lua takes it away."""
 
 _MODEL = re.compile(r"[\w.:+-]{1,64}", re.ASCII)
 _SIGNAL = re.compile(r"[A-Z][A-Z0-9+]{1,15}|[1-9][0-9]?", re.ASCII)
@@ -28,6 +31,7 @@ class Request:
         min_gpus: Fewest GPUs it can run on; 0 for exactly what it asks for.
         max_gpus: Most GPUs it can use; 0 for exactly what it asks for.
         tag: Drawn at submission; with the number and the time it tells jobs apart that got the same number.
+        held: Its user holds it; Dally leaves it alone until he releases it.
 
     Raises:
         InputError: A value is out of range; the message names the field and what is valid.
@@ -39,6 +43,7 @@ class Request:
     min_gpus: int = 0
     max_gpus: int = 0
     tag: str = ""
+    held: bool = False
 
     def __post_init__(self) -> None:
         _check("model", self.model, _MODEL, "letters, digits and . : _ + - (at most 64)")
@@ -61,6 +66,7 @@ def _check(name: str, value: str, valid: re.Pattern[str], words: str) -> None:
 def encode(request: Request, comment: str = "") -> str:
     """The comment that carries a request, followed by the user's own."""
     said = {name: value for name, value in asdict(request).items() if value != _DEFAULTS[name]}
+    said.update({name: int(said[name]) for name in _YES_OR_NO & said.keys()})
     return f"{MARK}{urlencode(said)} {comment}".rstrip()
 
 
@@ -75,13 +81,35 @@ def decode(comment: str) -> Request | None:
     if not comment.startswith(MARK):
         return None
     said = dict(parse_qsl(comment[len(MARK) :].split(" ", 1)[0]))
+    if said.get("plain") == "1":
+        return None
     values: dict[str, Any] = {name: value for name, value in said.items() if name in _DEFAULTS}
     for name in _WHOLE & values.keys():
         if not re.fullmatch("[0-9]{1,9}", values[name], re.ASCII):
             raise InputError(f"{name} is {values[name]!r}, must be a whole number")
         values[name] = int(values[name])
+    for name in _YES_OR_NO & values.keys():
+        if values[name] not in ("0", "1"):
+            raise InputError(f"{name} is {values[name]!r}, must be 0 or 1")
+        values[name] = values[name] == "1"
     return Request(**values)
+
+
+def decode_job(comment: str, admin_comment: str) -> Request | None:
+    """The request of a job in the queue; None if it is none of Dally's.
+
+    job_submit.lua moves the mark into the admin comment, which users cannot write, and leaves in the comment
+    only whether the user holds the job. Without it the comment says everything.
+
+    Raises:
+        InputError: A field is wrong: somebody wrote the comment by hand.
+    """
+    request = decode(admin_comment)
+    if request is None:
+        return decode(comment)
+    return replace(request, held=f"{comment} ".startswith(f"{MARK}held=1 "))
 
 
 _DEFAULTS: dict[str, object] = {field.name: field.default for field in fields(Request)}
 _WHOLE = {"grace_s", "min_gpus", "max_gpus"}
+_YES_OR_NO = {"held"}

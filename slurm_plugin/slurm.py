@@ -174,9 +174,13 @@ class HoldBack:
 
 @dataclass(frozen=True, slots=True)
 class Requeue:
-    """Stop a running job and put it back, held. A job that has completed stays completed."""
+    """Stop a running job and put it back, held. A job that has completed stays completed.
+
+    `ended` puts back a job that has ended, whatever its exit code: to be used only where that is certain.
+    """
 
     job_id: str
+    ended: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -99,7 +99,7 @@ def simulate(
     state = ClusterState(topology, CostModel(topology, profiles))
     log = io.StringIO()
     scheduler = CheckedScheduler(state, parse_policy(policy).build(state))
-    engine = Engine(scheduler, jobs, EventLog(log, topology), outages, checkpoint_s)
+    engine = Engine(scheduler, jobs, EventLog(log), outages, checkpoint_s)
     return Result(engine.run(), log.getvalue())
 
 

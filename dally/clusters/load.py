@@ -7,7 +7,7 @@ from pathlib import Path
 from dally.clusters import lingjun, philly
 from dally.clusters.host_table import header_of
 from dally.clusters.links import DefaultLinks
-from dally.clusters.slurm_conf import read_slurm
+from dally.clusters.slurm_conf import read_slurm, read_topology_file
 from dally.clusters.source import read_text
 from dally.clusters.toml_file import read_toml
 from dally.errors import InputError
@@ -16,7 +16,8 @@ from dally.topology import Topology
 MACHINES_PER_RACK = 8
 """Rack size for the Philly list, which tells none; a rack of its 8-GPU machines then holds 64 GPUs."""
 
-_SLURM = re.compile(r"^\s*(NodeName|ClusterName|SlurmctldHost|SwitchName|BlockName)\s*=", re.I | re.M)
+_SLURM = re.compile(r"^\s*(NodeName|ClusterName|SlurmctldHost)\s*=", re.I | re.M)
+_TOPOLOGY = re.compile(r"^\s*((SwitchName|BlockName)\s*=|-\s+topology\s*:)", re.I | re.M)
 _SHIPPED_FOLDER = resources.files("dally.clusters") / "examples"
 
 
@@ -35,8 +36,8 @@ def load_cluster(
 
     Args:
         path: The name of a shipped cluster (write ./NAME for a file of that name), a folder with slurm.conf,
-            or a file, told apart by content: TOML, slurm.conf, the Lingjun network table, the Philly machine
-            list.
+            or a file, told apart by content: TOML, slurm.conf, topology.conf or topology.yaml beside a
+            slurm.conf, the Lingjun network table, the Philly machine list.
         links: Links by level, for files that give none; `DefaultLinks()` if None. TOML files give their own.
         machines_per_rack: Machines in a rack, for the Philly list only; `MACHINES_PER_RACK` if None.
 
@@ -74,6 +75,8 @@ def _read_file(path: Path, text: str, links: DefaultLinks) -> Topology:
         return lingjun.read_lingjun(text, str(path), path.stem, links)
     if _SLURM.search(text):
         return read_slurm(path, links)
+    if _TOPOLOGY.search(text):
+        return read_topology_file(path, links)
     if path.suffix == ".csv":
         tables = " or ".join(repr(",".join(columns)) for columns in (lingjun.COLUMNS, philly.COLUMNS))
         raise InputError(f"{path}: header is {','.join(header)!r}, must be {tables}")

@@ -17,7 +17,7 @@ ROOT = "network"
 
 @dataclass(frozen=True, slots=True)
 class SlurmNetwork:
-    """The switches of a topology.conf and the names of its levels; None for the usual ones."""
+    """The switches of a topology file and the names of its levels; None for the usual ones."""
 
     wiring: Wiring
     levels: tuple[str, ...] | None = None
@@ -41,7 +41,7 @@ def read_topology_conf(path: Path) -> SlurmNetwork:
             return SlurmNetwork(wire(entries))
     entries = [_block(line) for line in blocks]
     with naming(path):
-        return _blocks(entries, _block_sizes(lines))
+        return block_network(entries, _block_sizes(lines))
 
 
 def _switch(line: ConfLine) -> SwitchEntry:
@@ -63,20 +63,28 @@ def _block_sizes(lines: Sequence[ConfLine]) -> list[int]:
     """The sizes in nodes: of a block, then of each aggregate; empty if the file leaves them to Slurm."""
     sizes: list[int] = []
     for line in lines:
-        for text in line.values.get("blocksizes", "").split(","):
-            if not text.strip():
-                continue
-            size = int(text) if text.strip().isdecimal() else 0
-            if size < 1 or (sizes and (size <= sizes[-1] or size % sizes[-1])):
-                raise InputError(
-                    f"{line.where}: BlockSizes has {text!r}; each size must be a whole number of nodes "
-                    "and a multiple of the size before"
-                )
-            sizes.append(size)
+        texts = [text for text in line.values.get("blocksizes", "").split(",") if text.strip()]
+        with naming(line.where):
+            for text in texts:
+                sizes.append(next_block_size(sizes, int(text) if text.strip().isdecimal() else text))
     return sizes
 
 
-def _blocks(blocks: Sequence[SwitchEntry], sizes: Sequence[int]) -> SlurmNetwork:
+def next_block_size(before: Sequence[int], size: object) -> int:
+    """Check one more of the sizes of blocks and their aggregates.
+
+    Raises:
+        InputError: It is not a whole number of nodes, or no multiple of the size before.
+    """
+    if not isinstance(size, int) or size < 1 or (before and (size <= before[-1] or size % before[-1])):
+        raise InputError(
+            f"BlockSizes has {str(size)!r}; each size must be a whole number of nodes "
+            "and a multiple of the size before"
+        )
+    return size
+
+
+def block_network(blocks: Sequence[SwitchEntry], sizes: Sequence[int]) -> SlurmNetwork:
     """Blocks, above them aggregates of blocks that follow each other in the file, above all one network."""
     entries, level, names = list(blocks), [block.name for block in blocks], ["machine", "block"]
     for below, size in pairwise(sizes):

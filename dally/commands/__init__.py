@@ -13,6 +13,7 @@ _SUBCOMMANDS = {
     "cluster": ("dally.commands.cluster", "Show a cluster file, or convert one."),
     "policies": ("dally.commands.policies", "List the scheduling policies, their knobs and sources."),
     "simulate": ("simulator.command", "Run a trace on a cluster under one or more policies."),
+    "slurm": ("slurm_plugin.admin_command", "Install Dally on a Slurm cluster, check it, or remove it."),
     "trace": ("dally.commands.trace", "Show, convert or generate a workload trace."),
     "why": ("dally.commands.why", "Tell the life of one job of a run."),
 }

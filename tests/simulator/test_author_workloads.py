@@ -21,7 +21,7 @@ def summary_of(policy: str, workload: str, gpus: int) -> Summary:
     scenario = load_scenario(Inputs(workload, f"author-{gpus}", profiles="author", seed=1))
     state = ClusterState(scenario.topology, CostModel(scenario.topology, scenario.profiles))
     scheduler = Scheduler(state, parse_policy(policy).build(state))
-    outcome = Engine(scheduler, scenario.jobs, EventLog(io.StringIO(), scenario.topology)).run()
+    outcome = Engine(scheduler, scenario.jobs, EventLog(io.StringIO())).run()
     summary = summarise(outcome.records, gpus, outcome.end_s)
     assert summary.completed == len(scenario.jobs)
     return summary

@@ -93,7 +93,7 @@ def test_a_policy_that_leaves_jobs_waiting_for_ever_is_an_error() -> None:
     topology = racks([[4]])
     state = ClusterState(topology, CostModel(topology))
     scheduler = Scheduler(state, Lazy(Knobs(), state))
-    engine = Engine(scheduler, [job("a", 1, 10)], EventLog(StringIO(), topology))
+    engine = Engine(scheduler, [job("a", 1, 10)], EventLog(StringIO()))
     with pytest.raises(DallyError, match=r"1 jobs wait for ever \(a\): policy lazy never starts them"):
         engine.run()
 
@@ -104,7 +104,7 @@ def test_an_interrupted_run_keeps_what_it_has() -> None:
     scheduler = Scheduler(state, parse_policy("fifo").build(state))
     jobs = [job("a", 4, 100), job("b", 4, 100), job("c", 4, 100), job("later", 4, 100, 1e6)]
     moments = iter([False, False, True])
-    outcome = Engine(scheduler, jobs, EventLog(StringIO(), topology), stop=lambda: next(moments)).run()
+    outcome = Engine(scheduler, jobs, EventLog(StringIO()), stop=lambda: next(moments)).run()
     statuses = {record.job_id: record.status for record in outcome.records}
     assert statuses == {"a": "COMPLETED", "b": "RUNNING", "c": "WAITING"}
     assert (outcome.complete, outcome.note) == (False, "interrupted")

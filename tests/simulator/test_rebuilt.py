@@ -79,4 +79,4 @@ def acts(plan: Plan) -> list[object]:
 def test_a_rebuilt_scheduler_decides_the_same(policy: str, world: World) -> None:
     state = ClusterState(world.topology, CostModel(world.topology, AUTHOR))
     scheduler = Rebuilding(state, parse_policy(policy))
-    Engine(scheduler, world.jobs, EventLog(io.StringIO(), world.topology), world.outages).run()
+    Engine(scheduler, world.jobs, EventLog(io.StringIO()), world.outages).run()

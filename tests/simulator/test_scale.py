@@ -39,7 +39,7 @@ def cost(policy: str, topology: Topology, jobs: int, load: float) -> Cost:
     workload = load_trace(spec, seed=5)
     state = ClusterState(topology, CostModel(topology))
     scheduler = Scheduler(state, parse_policy(policy).build(state))
-    engine = Engine(scheduler, workload.jobs, EventLog(io.StringIO(), topology))
+    engine = Engine(scheduler, workload.jobs, EventLog(io.StringIO()))
     profile = cProfile.Profile()
     outcome = profile.runcall(engine.run)
     return Cost(sum(entry.callcount for entry in profile.getstats()), outcome.moments)

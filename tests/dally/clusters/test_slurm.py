@@ -218,7 +218,6 @@ def changed(name: str, old: str, new: str) -> dict[str, str]:
         (FILES | {"topology.conf": "BlockName=b1"}, "topology.conf, line 1: Nodes is missing"),
         (FILES | {"topology.conf": BLOCKS.replace("4,8", "4,x")}, "line 7: BlockSizes has 'x'"),
         (FILES | {"topology.conf": BLOCKS.replace("4,8", "4,6")}, "line 7: BlockSizes has '6'"),
-        (nodes("NodeName=n1 Gres=gpu:1") | {"topology.yaml": ""}, "topology.yaml is not supported"),
     ],
 )
 def test_a_wrong_file_is_refused_by_name(tmp_path: Path, files: dict[str, str], message: str) -> None:

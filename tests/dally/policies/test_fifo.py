@@ -131,5 +131,5 @@ def test_backfill_never_delays_the_head(placement: str, world: World) -> None:
     state = ClusterState(world.topology, CostModel(world.topology))
     policy = parse_policy(f"fifo:backfill=easy,placement={placement}").build(state)
     assert isinstance(policy, InOrder)
-    log = EventLog(io.StringIO(), world.topology)
+    log = EventLog(io.StringIO())
     assert Engine(Watching(state, policy), world.jobs, log).run().complete

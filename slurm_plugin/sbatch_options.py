@@ -1,0 +1,181 @@
+"""Sbatch's options: their names and letters, which take a value, which variables set them.
+
+Collected from sbatch 22.05 itself and from the manual pages up to 25.11.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+
+class Takes(Enum):
+    """What follows an option."""
+
+    NOTHING = "nothing"
+    VALUE = "value"
+    PERHAPS = "a value, only in the same word"
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One option as given: its full name without dashes, its value if it has one, and its words."""
+
+    name: str
+    value: str | None
+    words: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """A command line taken apart: the options, and from the first other word on the rest (`--` included)."""
+
+    options: tuple[Option, ...]
+    rest: tuple[str, ...]
+
+
+Learn = Callable[[], Mapping[str, Takes]]
+"""Tells of more options than these, such as those of a site's SPANK plugins."""
+
+_VALUE = """
+    account acctg-freq array batch bb bbf begin chdir cluster cluster-constraint clusters comment constraint
+    container context core-spec cores-per-socket cpu-freq cpus-per-gpu cpus-per-task deadline delay-boot
+    dependency distribution error exclude export export-file extra-node-info gid gpu-bind gpu-freq gpus
+    gpus-per-node gpus-per-socket gpus-per-task gres gres-flags hint input job-name kill-on-invalid-dep
+    licenses mail-type mail-user mcs-label mem mem-bind mem-per-cpu mem-per-gpu mincpus network nodefile
+    nodelist nodes ntasks ntasks-per-core ntasks-per-gpu ntasks-per-node ntasks-per-socket ntasks-per-tres
+    open-mode output partition power prefer priority profile qos reservation signal sockets-per-node switches
+    tasks-per-node thread-spec threads-per-core time time-min tmp uid wait-all-nodes wckey wrap
+"""
+_NOTHING = """
+    contiguous help hold ignore-pbs no-requeue overcommit oversubscribe parsable quiet reboot requeue
+    spread-job test-only usage use-min-nodes verbose version wait
+"""
+_PERHAPS = "exclusive get-user-env nice no-kill propagate"
+_OLD = {
+    **dict.fromkeys(_VALUE.split(), Takes.VALUE),
+    **dict.fromkeys(_NOTHING.split(), Takes.NOTHING),
+    **dict.fromkeys(_PERHAPS.split(), Takes.PERHAPS),
+}
+"""Options of 22.05."""
+
+_NEW_VALUE = "container-id extra resources segment tres-bind tres-per-task"
+_NEW_NOTHING = "consolidate-segments external spread-segments stepmgr"
+_NEW_PERHAPS = "oom-kill-step resv-ports"
+_NEW = {
+    **dict.fromkeys(_NEW_VALUE.split(), Takes.VALUE),
+    **dict.fromkeys(_NEW_NOTHING.split(), Takes.NOTHING),
+    **dict.fromkeys(_NEW_PERHAPS.split(), Takes.PERHAPS),
+}
+"""Options that came later; what abbreviates one of 22.05 keeps its meaning."""
+
+_LETTERS = {
+    **{"a": "array", "b": "begin", "c": "cpus-per-task", "d": "dependency", "e": "error", "h": "help"},
+    **{"i": "input", "k": "no-kill", "m": "distribution", "n": "ntasks", "o": "output", "p": "partition"},
+    **{"q": "qos", "s": "oversubscribe", "t": "time", "v": "verbose", "w": "nodelist", "x": "exclude"},
+    **{"A": "account", "B": "extra-node-info", "C": "constraint", "D": "chdir", "F": "nodefile", "G": "gpus"},
+    **{"H": "hold", "J": "job-name", "L": "licenses", "M": "clusters", "N": "nodes", "O": "overcommit"},
+    **{"Q": "quiet", "S": "core-spec", "V": "version", "W": "wait"},
+}
+
+_VARIABLES = {
+    "SBATCH_BATCH": "batch",
+    "SBATCH_CLUSTERS": "clusters",
+    "SLURM_CLUSTERS": "clusters",
+    "SBATCH_CLUSTER_CONSTRAINT": "cluster-constraint",
+    "SBATCH_CONSTRAINT": "constraint",
+    "SBATCH_EXCLUSIVE": "exclusive",
+    "SBATCH_GPUS": "gpus",
+    "SBATCH_GPUS_PER_NODE": "gpus-per-node",
+    "SBATCH_GPUS_PER_SOCKET": "gpus-per-socket",
+    "SBATCH_GPUS_PER_TASK": "gpus-per-task",
+    "SBATCH_GRES": "gres",
+    "SBATCH_NO_REQUEUE": "no-requeue",
+    "SBATCH_PARTITION": "partition",
+    "SBATCH_REQUEUE": "requeue",
+    "SBATCH_REQ_SWITCH": "switches",
+    "SBATCH_RESERVATION": "reservation",
+    "SBATCH_SEGMENT_SIZE": "segment",
+    "SBATCH_SPREAD_JOB": "spread-job",
+    "SBATCH_TRES_PER_TASK": "tres-per-task",
+}
+"""Variables that set an option which matters here; sbatch reads no variable for the others of them."""
+
+
+def split_words(words: Sequence[str], own: Mapping[str, Takes], learn: Learn = dict) -> Words:
+    """Take a command line apart as getopt does: options up to the first word that is none.
+
+    Args:
+        words: The arguments.
+        own: Options beyond sbatch's; they cannot be abbreviated.
+        learn: Asked once, when an option is known neither here nor there.
+    """
+    found: list[Option] = []
+    left = list(words)
+    more: Mapping[str, Takes] | None = None
+    while left and left[0] not in ("-", "--") and left[0].startswith("-"):
+        if left[0].startswith("--"):
+            name, equals, value = left[0][2:].partition("=")
+            if more is None and not _matches(name, own):
+                more = learn()
+            name, takes = _full_name(name, {**own, **(more or {})})
+            read = [Option(name, value if equals else None, (left[0],))]
+            if takes is Takes.VALUE and not equals and len(left) > 1:
+                read = [Option(name, left[1], (left[0], left[1]))]
+        else:
+            read = _letters(left[0][1:], left[1:2])
+        found += read
+        del left[: sum(len(option.words) for option in read)]
+    return Words(tuple(found), tuple(left))
+
+
+def set_by_variables(variables: Mapping[str, str]) -> dict[str, str | None]:
+    """The options that environment variables set, as far as they matter here."""
+    return {
+        name: variables[variable]
+        for variable, name in _VARIABLES.items()
+        if variable in variables and (_takes(name) is not Takes.NOTHING or _is_yes(variables[variable]))
+    }
+
+
+def _is_yes(value: str) -> bool:
+    """Whether a variable sets an option that takes no value: empty, `yes` or a number other than zero."""
+    return value in ("", "yes") or (value.isdigit() and int(value) != 0)
+
+
+def _takes(name: str) -> Takes:
+    return _OLD.get(name) or _NEW.get(name) or Takes.NOTHING
+
+
+def _letters(letters: str, following: Sequence[str]) -> list[Option]:
+    """The options in one word behind a single dash; only the first of them has words, all of them."""
+    found: list[Option] = []
+    words = [f"-{letters}"]
+    for place, letter in enumerate(letters):
+        name = _LETTERS.get(letter, letter)
+        takes = _takes(name)
+        if takes is Takes.NOTHING:
+            found.append(Option(name, None, ()))
+            continue
+        value = letters[place + 1 :] or None
+        if value is None and takes is Takes.VALUE:
+            words += following
+            value = following[0] if following else None
+        found.append(Option(name, value, ()))
+        break
+    return [Option(found[0].name, found[0].value, tuple(words)), *found[1:]]
+
+
+def _matches(name: str, own: Mapping[str, Takes]) -> bool:
+    return name in own or any(known.startswith(name) for known in (*_OLD, *_NEW))
+
+
+def _full_name(name: str, own: Mapping[str, Takes]) -> tuple[str, Takes]:
+    """The option that a long name or its abbreviation means; sbatch itself refuses an ambiguous one."""
+    for table in (own, _OLD, _NEW):
+        if name in table:
+            return name, table[name]
+    for table in (_OLD, _NEW):
+        full = next((known for known in table if known.startswith(name)), None)
+        if full is not None:
+            return full, table[full]
+    return name, Takes.NOTHING

@@ -1,0 +1,227 @@
+-- Dally in slurmctld: marks and holds GPU jobs (mode "hold"), or gives them a switch timer (mode "hint").
+--
+-- Lives beside slurm.conf, with dally_site.lua, which `dally slurm install` writes and which is read anew for
+-- every job. A site with a job_submit.lua of its own keeps this one elsewhere and begins its own with
+--     dofile("/etc/slurm/dally/job_submit.lua")
+--     local dally_submit, dally_modify = slurm_job_submit, slurm_job_modify
+-- and calls these two first, going on when they return slurm.SUCCESS.
+--
+-- Whatever goes wrong in here is logged and the job goes in as if Dally were not there.
+
+local MARK = "dally:"
+local HELD, NOT_HELD = MARK .. "held=1", MARK .. "held=0"
+local HERE = debug.getinfo(1, "S").source:match("^@(.*/)") or "./"
+local GPU_FIELDS = { "tres_per_job", "tres_per_node", "tres_per_task", "tres_per_socket", "gres" }
+local NODE_FIELDS = { "req_nodes", "exc_nodes", "features", "prefer", "batch_features", "reservation" }
+local VALID = { -- pattern and longest, as in slurm_plugin/request.py
+  model = { "^[%w_.:+-]+$", 64 }, signal = { "^[%u%d+]+$", 16 }, tag = { "^%x+$", 32 },
+  grace_s = { "^%d+$", 5 }, min_gpus = { "^%d+$", 7 }, max_gpus = { "^%d+$", 7 },
+  held = { "^[01]$", 1 }, plain = { "^[01]$", 1 },
+}
+
+math.randomseed(os.time() + math.floor(os.clock() * 1e6))
+
+local function site()
+  return assert(dofile(HERE .. "dally_site.lua"), "dally_site.lua returns nothing")
+end
+
+-- A numeric field; nil where Slurm means "not given" or "infinite", in 16 or 32 bits.
+local function number(value)
+  if type(value) ~= "number" or value == 0xfffe or value == 0xffff or value >= 0xfffffffe then return nil end
+  return value
+end
+
+-- The text behind the mark and the user's own words; nil and all of it where there is no mark.
+local function split(comment)
+  comment = comment or ""
+  if comment:sub(1, #MARK) ~= MARK then return nil, comment end
+  local said, words = comment:match("^(%S*)%s*(.*)$")
+  return said:sub(#MARK + 1), words
+end
+
+local function join(mark, words)
+  return words == "" and mark or mark .. " " .. words
+end
+
+-- The fields of a mark, or nil and what is wrong with it. Fields of a newer wrapper are let through.
+local function fields(said)
+  local found = {}
+  for pair in said:gmatch("[^&]+") do
+    local name, value = pair:match("^([%l_]+)=(.*)$")
+    if not name then return nil, pair end
+    value = value:gsub("+", " "):gsub("%%(%x%x)", function(hex) return string.char(tonumber(hex, 16)) end)
+    local valid = VALID[name]
+    if valid and not (value:match(valid[1]) and #value <= valid[2]) then return nil, pair end
+    found[name] = value
+  end
+  return found
+end
+
+local function is_gpu(tres)
+  local name = tres:gsub("^gres[:/]", "")
+  return name:match("^gpu$") or (name:match("^gpu[:=]") and not name:match("[:=]0$"))
+end
+
+local function asks_for_gpus(job)
+  for _, field in ipairs(GPU_FIELDS) do
+    for tres in (job[field] or ""):gmatch("[^,]+") do
+      if is_gpu(tres) then return true end
+    end
+  end
+  return false
+end
+
+-- Without bit operators, which Lua 5.1 lacks.
+local function has_flag(flags, flag)
+  return type(flags) == "number" and flag ~= nil and flags < 2 ^ 53 and math.floor(flags / flag) % 2 == 1
+end
+
+-- The same as in slurm_plugin/submission.py: what a controller that chooses the nodes cannot honour.
+local function fixed_by(job)
+  for _, field in ipairs(NODE_FIELDS) do
+    if (job[field] or "") ~= "" then return field end
+  end
+  if number(job.req_switch) and job.req_switch > 0 then return "switches" end
+  if job.contiguous == 1 then return "contiguous" end
+  if has_flag(job.bitflags, slurm.SPREAD_JOB) then return "spread-job" end
+  local shared = number(job.shared)
+  if shared and shared ~= 1 then return "exclusive" end
+  return nil
+end
+
+local function is_ours(partitions, job, part_list)
+  local names = job.partition
+  if not names or names == "" then
+    for name, part in pairs(part_list) do
+      if part.flag_default == 1 or part.flag_default == true then names = name end
+    end
+  end
+  for name in (names or ""):gmatch("[^,]+") do
+    if not partitions[name] then return false end
+  end
+  return (names or "") ~= ""
+end
+
+local function is_wanted(settings, job, part_list)
+  return (job.script or "") ~= "" and number(job.het_job_offset) == nil and not fixed_by(job)
+    and is_ours(settings.partitions, job, part_list) and asks_for_gpus(job)
+end
+
+local function encoded(value)
+  return (value:gsub("[^%w_.-]", function(char) return string.format("%%%02X", char:byte()) end))
+end
+
+-- Mode "hold": the mark goes where users cannot write, and the controller decides when the job starts.
+local function hold(job, asked, words)
+  asked.tag = asked.tag or string.format("%04x%04x", math.random(0, 0xffff), math.random(0, 0xffff))
+  local said = {}
+  for name, value in pairs(asked) do
+    if name ~= "held" then said[#said + 1] = name .. "=" .. encoded(value) end
+  end
+  table.sort(said)
+  job.admin_comment = MARK .. table.concat(said, "&")
+  job.comment = asked.held == "1" and join(HELD, words) or words
+  job.priority = 0
+end
+
+-- Mode "hint": waiting w seconds for one leaf switch saves at most (slowdown - 1) x run time.
+local function hint(settings, job, model)
+  local minutes = number(job.time_limit)
+  local run_s = minutes and minutes * 60 or settings.default_run_s
+  local gain_s = ((settings.slowdowns[model or ""] or 1) - 1) * run_s
+  local wait_s = math.floor(math.min(gain_s * settings.share, settings.longest_s))
+  if wait_s >= 1 then
+    job.req_switch = 1
+    job.wait4switch = wait_s
+  end
+end
+
+-- A job that Dally does not hold: its mark goes, and the hold of dally-sbatch with it.
+local function let_pass(job, asked, words)
+  job.comment = words
+  if asked.held ~= "1" and asked.plain ~= "1" then job.priority = slurm.NO_VAL end
+end
+
+local function submit(job, part_list)
+  if (job.admin_comment or ""):sub(1, #MARK) == MARK then job.admin_comment = "" end
+  local said, words = split(job.comment)
+  local asked, wrong = fields(said or "")
+  if not asked then
+    slurm.log_user("dally: comment with %s is no request to Dally; use dally-sbatch", wrong:sub(1, 60))
+    return slurm.ERROR
+  end
+  local settings = site()
+  local wanted = asked.plain ~= "1" and is_wanted(settings, job, part_list)
+  local exempt = job.user_id == 0 or settings.exempt[job.user_id]
+  if wanted and settings.mode == "hold" and (said or not exempt) then
+    if not said and job.priority == 0 then asked.held = "1" end
+    hold(job, asked, words)
+    return slurm.SUCCESS
+  end
+  if wanted and settings.mode == "hint" then hint(settings, job, asked.model) end
+  if said then let_pass(job, asked, words) end
+  return slurm.SUCCESS
+end
+
+-- What an ordinary user may not change on a job that Dally places: what would start it elsewhere, or past
+-- Dally. The rest (time limit, size, begin time, dependency, ...) is his: the controller reads it anew.
+local function forbidden(settings, job, held, part_list)
+  local priority = job.priority or slurm.NO_VAL
+  local releases = priority == slurm.INFINITE
+  if (releases and not held) or (not releases and priority ~= 0 and priority ~= slurm.NO_VAL) then
+    return "priority"
+  end
+  local moves = (job.partition or "") ~= ""
+  if moves and not is_ours(settings.partitions, job, part_list) then return "partition" end
+  return fixed_by(job)
+end
+
+-- Users cannot write the admin comment, not even through here, so their hold is kept in the comment.
+-- An empty comment would mean "no change".
+local function keep_hold(job, record, held)
+  if job.priority == 0 then
+    held = true
+  elseif job.priority == slurm.INFINITE then
+    held = false
+    job.priority = slurm.NO_VAL
+  elseif not job.comment then
+    return
+  end
+  local _, words = split(job.comment or record.comment)
+  if held then
+    job.comment = join(HELD, words)
+  else
+    job.comment = words ~= "" and words or NOT_HELD
+  end
+end
+
+local function modify(job, record, part_list, uid)
+  if uid == 0 or (record.admin_comment or ""):sub(1, #MARK) ~= MARK then return slurm.SUCCESS end
+  local settings = site()
+  if settings.mode ~= "hold" or settings.exempt[uid] then return slurm.SUCCESS end
+  local held = split(record.comment) == "held=1"
+  local field = forbidden(settings, job, held, part_list)
+  if field then
+    slurm.log_info("dally: uid %d may not change %s of JobId=%s", uid, field, tostring(record.job_id))
+    return slurm.ESLURM_ACCESS_DENIED or slurm.ERROR
+  end
+  keep_hold(job, record, held)
+  return slurm.SUCCESS
+end
+
+local function guarded(what, act, ...)
+  local fine, result = pcall(act, ...)
+  if fine then return result end
+  slurm.log_error("dally: %s: %s", what, tostring(result))
+  return slurm.SUCCESS
+end
+
+function slurm_job_submit(job, part_list, submit_uid)
+  return guarded("slurm_job_submit", submit, job, part_list)
+end
+
+function slurm_job_modify(job, record, part_list, modify_uid)
+  return guarded("slurm_job_modify", modify, job, record, part_list, modify_uid)
+end
+
+return slurm.SUCCESS

@@ -1,0 +1,93 @@
+"""The processes of a lab, found wherever they went, and a keeper that ends them when its parent is gone.
+
+Daemons and jobs carry SLURM_CONF of their cluster, and SLURMD_NODENAME of their node, in their environment.
+What stands between them, slurmstepd, is without either in newer versions, but keeps slurmd's log open.
+"""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+
+_GONE_WITHIN_S = 10.0
+_POLL_S = 0.02
+_PARENT = 1
+"""Where a process's parent stands among the words after its name in /proc/PID/stat."""
+
+
+def find_processes(variables: Mapping[str, str], log: str = "") -> set[int]:
+    """Numbers of the processes started with all these variables or with a log open, and of their descendants.
+
+    This process is never among them, and no zombie is.
+
+    Args:
+        variables: Environment variables and their values.
+        log: How the path of the open log begins; empty if logs do not count.
+    """
+    wanted = {f"{name}={value}".encode() for name, value in variables.items()}
+    parents: dict[int, int] = {}
+    found: set[int] = set()
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with suppress(OSError):
+                parents[int(entry.name)] = _parent(entry)
+                if wanted <= set((entry / "environ").read_bytes().split(b"\0")) or _has_open(entry, log):
+                    found.add(int(entry.name))
+    more = found
+    while more:
+        more = {pid for pid, parent in parents.items() if parent in more} - found
+        found |= more
+    return found - {os.getpid()}
+
+
+def end_processes(variables: Mapping[str, str], log: str = "") -> None:
+    """Kill the processes that `find_processes` finds, until there are none.
+
+    All are stopped before the first dies, as none is to tell the cluster of another's death.
+    """
+    deadline = time.monotonic() + _GONE_WITHIN_S
+    while (left := find_processes(variables, log)) and time.monotonic() < deadline:
+        for number in (signal.SIGSTOP, signal.SIGKILL):
+            for pid in left:
+                with suppress(ProcessLookupError, PermissionError):
+                    os.kill(pid, number)
+        time.sleep(_POLL_S)
+
+
+def start_keeper(folder: Path, conf: Path) -> subprocess.Popen[bytes]:
+    """A process that waits for this one's end, however it comes, then ends the lab and removes its folder.
+
+    Closing its standard input makes it do so at once.
+    """
+    command = [sys.executable, "-m", __name__, str(folder), str(conf)]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)
+
+
+def _has_open(entry: Path, log: str) -> bool:
+    if not log:
+        return False
+    for link in (entry / "fd").iterdir():
+        with suppress(OSError):
+            if os.readlink(link).startswith(log):
+                return True
+    return False
+
+
+def _parent(entry: Path) -> int:
+    after_name = (entry / "stat").read_bytes().rpartition(b") ")[2].split()
+    return int(after_name[_PARENT])
+
+
+def _keep(folder: str, conf: str) -> None:
+    sys.stdin.buffer.read()
+    end_processes({"SLURM_CONF": conf}, f"{folder}/log/slurmd-")
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    _keep(*sys.argv[1:])

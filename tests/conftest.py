@@ -1,0 +1,47 @@
+"""Fixtures for all tests: a real Slurm cluster for those that ask for one, which so become marked `slurm`."""
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from dally.errors import DallyError
+from testbed.local_slurm import LocalSlurm, make_user
+from testbed.local_slurm_conf import LabSpec
+
+USERS = ("dally-alice", "dally-bob")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests that use a lab, so that `-m slurm` finds them all and `-m 'not slurm'` none."""
+    for item in items:
+        if "lab_folder" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.slurm)
+
+
+@pytest.fixture
+def lab_folder() -> Path:
+    """A short path, open to all users, for a lab; the lab removes it."""
+    return Path(tempfile.mkdtemp(prefix="dally-", dir="/tmp"))
+
+
+@pytest.fixture(scope="session")
+def users() -> tuple[str, ...]:
+    """Two ordinary users of this machine, made if they are missing."""
+    for name in USERS:
+        make_user(name)
+    return USERS
+
+
+@pytest.fixture
+def lab(lab_folder: Path, users: tuple[str, ...]) -> Iterator[LocalSlurm]:
+    """A fresh cluster of 8 nodes with 8 GPUs each in 4 racks, that ends with the test."""
+    lab = LocalSlurm(LabSpec(lab_folder))
+    try:
+        lab.start()
+    except DallyError as error:
+        pytest.fail(str(error), pytrace=False)
+    yield lab
+    lab.stop()

@@ -1,0 +1,182 @@
+"""The two worlds that the contract tests run in: the fake Slurm, and a real one on this machine."""
+
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+from slurm_plugin.command_line import CommandLine
+from slurm_plugin.fake import FakeSlurm
+from slurm_plugin.fake_job import SubmitSpec
+from slurm_plugin.slurm import Hold, Order, Slurm, SlurmJob, State
+from testbed.local_slurm import LocalSlurm
+
+LONGEST_S = 25.0
+
+
+class World(Protocol):
+    """A cluster of nodes n1 to n8 with 8 GPUs each, and what users and administrators do there."""
+
+    @property
+    def slurm(self) -> Slurm:
+        """Access to it, as the controller has it."""
+
+    def submit(self, spec: SubmitSpec) -> str:
+        """Submit a job; its number."""
+
+    def wait(self, holds: Callable[[], bool], what: str) -> None:
+        """Let time pass until something holds; fail if it does not."""
+
+    def cancel(self, job_id: str) -> None:
+        """Cancel a job."""
+
+    def hold(self, job_id: str) -> None:
+        """Hold a job as an administrator."""
+
+    def release(self, job_id: str) -> None:
+        """Release a job."""
+
+    def set_node(self, name: str, state: str) -> None:
+        """Drain a node, or let it fail."""
+
+    def stop_answering(self) -> None:
+        """From now on Slurm does not answer."""
+
+    def answer_again(self) -> None:
+        """Slurm answers again."""
+
+
+class FakeWorld:
+    """The fake, whose time passes from event to event."""
+
+    def __init__(self, slurm: FakeSlurm):
+        self.slurm = slurm
+        self.submit = slurm.submit
+        self.cancel = slurm.cancel
+        self.hold = slurm.hold
+        self.release = slurm.release
+        self.set_node = slurm.set_node
+
+    def wait(self, holds: Callable[[], bool], what: str) -> None:
+        """Go from event to event until something holds."""
+        while not holds():
+            next_s = self.slurm.next_event_s
+            assert next_s is not None, f"waited in vain for {what}"
+            self.slurm.advance(next_s)
+
+    def stop_answering(self) -> None:
+        """Every call raises."""
+        self.slurm.unavailable = True
+
+    def answer_again(self) -> None:
+        """Calls work again."""
+        self.slurm.unavailable = False
+
+
+class RealWorld:
+    """Real Slurm, reached by its commands."""
+
+    def __init__(self, lab: LocalSlurm):
+        self.lab = lab
+        self.slurm: Slurm = CommandLine(lab.environment, timeout_s=5.0)
+
+    def submit(self, spec: SubmitSpec) -> str:
+        """Submit by sbatch a script that sleeps."""
+        asked = {
+            "--nodes": f"{spec.nodes}" if not spec.gpus or spec.nodes > 1 else "",
+            "--gres": f"gpu:{spec.gpus_per_node}" if spec.gpus_per_node else "",
+            "--gpus": str(spec.gpus or ""),
+            "--comment": spec.comment,
+            "--partition": spec.partition,
+            "--array": ",".join(map(str, spec.array)),
+        }
+        if spec.array_throttle:
+            asked["--array"] += f"%{spec.array_throttle}"
+        script = f"--wrap=sleep {min(spec.run_time_s, 600.0) if not callable(spec.run_time_s) else 600}"
+        return self.lab.run(
+            "sbatch",
+            "--parsable",
+            "--output=/dev/null",
+            "--requeue" if spec.requeue else "--no-requeue",
+            *(["--hold"] if spec.held else []),
+            *(f"{option}={value}" for option, value in asked.items() if value),
+            f"{script}; exit {spec.exit_code}",
+            user=spec.user,
+        ).strip()
+
+    def wait(self, holds: Callable[[], bool], what: str) -> None:
+        """Look again and again until something holds."""
+        deadline = time.monotonic() + LONGEST_S
+        while not holds():
+            assert time.monotonic() < deadline, f"waited in vain for {what}"
+            time.sleep(0.1)
+
+    def cancel(self, job_id: str) -> None:
+        """Cancel as root."""
+        self.lab.run("scancel", job_id)
+
+    def hold(self, job_id: str) -> None:
+        """Hold as root."""
+        self.lab.run("scontrol", "hold", job_id)
+
+    def release(self, job_id: str) -> None:
+        """Release as root."""
+        self.lab.run("scontrol", "release", job_id)
+
+    def set_node(self, name: str, state: str) -> None:
+        """Change a node's state as root."""
+        self.lab.run("scontrol", "update", f"NodeName={name}", f"State={state}", "Reason=test")
+
+    def stop_answering(self) -> None:
+        """Freeze slurmctld, and do not wait long for it."""
+        self.lab.pause_controller()
+        self.slurm = CommandLine(self.lab.environment, timeout_s=0.5)
+
+    def answer_again(self) -> None:
+        """Let slurmctld go on."""
+        self.lab.resume_controller()
+        self.slurm = CommandLine(self.lab.environment, timeout_s=5.0)
+
+    def clean(self) -> None:
+        """Bring the cluster back to how it was: no jobs, no reservations, all nodes idle."""
+        self.lab.run("scancel", "--quiet", "--user=dally-alice")
+        self.lab.run("scancel", "--quiet", "--user=dally-bob")
+        for reservation in self.slurm.reservations():
+            self.lab.run("scontrol", "delete", f"ReservationName={reservation.name}")
+        for node in self.slurm.nodes():
+            if not node.available:
+                self.set_node(node.name, "resume")
+        self.wait(lambda: not self._left() and self._idle(), "an empty cluster")
+
+    def _left(self) -> list[SlurmJob]:
+        return [job for job in self.slurm.jobs() if job.state is not State.ENDED]
+
+    def _idle(self) -> bool:
+        return all(node.state_name == "idle" for node in self.slurm.nodes())
+
+
+def find(world: World, job_id: str) -> SlurmJob:
+    """A job as Slurm shows it now."""
+    return next(job for job in world.slurm.jobs() if job.job_id == job_id)
+
+
+def wait_state(world: World, job_id: str, state: State) -> SlurmJob:
+    """Wait until a job is in a state; the job then."""
+    world.wait(lambda: find(world, job_id).state is state, f"job {job_id} to be {state}")
+    return find(world, job_id)
+
+
+def wait_reason(world: World, job_id: str, reason: str) -> SlurmJob:
+    """Wait until a job waits for a reason; the job then."""
+    world.wait(lambda: find(world, job_id).reason == reason, f"job {job_id} to wait for {reason}")
+    return find(world, job_id)
+
+
+def run_one(world: World, order: Order) -> str | None:
+    """What Slurm says to one order."""
+    (answer,) = world.slurm.run([order])
+    return answer
+
+
+def is_held(job: SlurmJob) -> bool:
+    """Whether a job waits for Dally, without any node list."""
+    return job.state is State.PENDING and job.hold is Hold.USER and not job.required_nodes

@@ -1,0 +1,105 @@
+"""A controller over the fake Slurm on a virtual clock, for tests."""
+
+from collections.abc import Callable, Mapping, Sequence
+from math import inf
+from pathlib import Path
+from typing import Any
+
+from dally.profiles.files import ProfileSet
+from dally.topology import Topology
+from slurm_plugin.config import Config
+from slurm_plugin.controller import Controller, Mode
+from slurm_plugin.fake import FakeSlurm
+from slurm_plugin.fake_job import FakeNode, SubmitSpec
+from slurm_plugin.journal import Journal
+from slurm_plugin.request import Request, encode
+from slurm_plugin.tickets import Ticket
+from tests.worlds import racks
+
+RACKS = racks([[8, 8], [8, 8]])
+
+
+class Site:
+    """A cluster, its Slurm and its controller, which can be started anew."""
+
+    def __init__(
+        self,
+        folder: Path,
+        topology: Topology = RACKS,
+        policy: str = "dally-paper:lease_s=100",
+        profiles: ProfileSet | None = None,
+        mode: Mode | None = None,
+        **settings: Any,
+    ) -> None:
+        self.folder, self.topology, self.profiles, self.mode = folder, topology, profiles, mode
+        self.now_s = 0.0
+        nodes = [FakeNode(machine.name, machine.gpus, ("gpu",)) for machine in topology.machines]
+        self.slurm = FakeSlurm(nodes, clock=lambda: self.now_s)
+        self.config = Config(
+            ("gpu",), policy=policy, **{"restart_gap_s": 0.0, "max_requeues": 1_000_000, **settings}
+        )
+        self.controller = self.new_controller()
+
+    def new_controller(self, at: Callable[[str], None] = lambda step: None) -> Controller:
+        """A controller on the journal in the folder."""
+        return Controller(
+            self.slurm,
+            self.config,
+            self.topology,
+            self.profiles,
+            Journal(self.folder),
+            self.mode,
+            clock=lambda: self.now_s,
+            sleep=self.sleep,
+            at=at,
+        )
+
+    def sleep(self, seconds: float) -> None:
+        """Time passes."""
+        self.now_s += seconds
+
+    def restart(self, at: Callable[[str], None] = lambda step: None) -> None:
+        """The controller's process ends, however it likes, and a new one begins."""
+        self.controller._journal.close()
+        self.controller = self.new_controller(at)
+
+    def submit(self, model: str = "", signal: str = "", grace_s: int = 0, tag: str = "", **spec: Any) -> str:
+        """A job of `dally-sbatch`."""
+        request = Request(model=model, signal=signal, grace_s=grace_s, tag=tag)
+        return self.slurm.submit(SubmitSpec(comment=encode(request), **spec))
+
+    def run_to(self, until_s: float) -> None:
+        """Cycles at every moment at which anything happens, until a time."""
+        while True:
+            wakeup_s = self.controller.cycle()
+            event_s = self.slurm.next_event_s
+            self.now_s = max(self.now_s, min(wakeup_s, inf if event_s is None else event_s))
+            if self.now_s >= until_s:
+                self.now_s = until_s
+                self.controller.cycle()
+                return
+
+    def ticket(self, job_id: str) -> Ticket:
+        """The controller's ticket of a job."""
+        return self.controller.mirror.tickets[job_id]
+
+    def nodes(self, job_id: str) -> Mapping[str, int]:
+        """GPUs by node that Slurm gives a job."""
+        return next(job.gpus for job in self.slurm.jobs() if job.job_id == job_id)
+
+    def states(self) -> dict[str, str]:
+        """The state of each job as Slurm shows it."""
+        return {job.job_id: job.state_name for job in self.slurm.jobs()}
+
+    def events(self, *kinds: str) -> list[tuple[str, str]]:
+        """Kind and job of the journal's events."""
+        return [
+            (event["event"], event.get("job", ""))
+            for event in self.controller._journal.events()
+            if not kinds or event["event"] in kinds
+        ]
+
+
+def whole(nodes: Sequence[str]) -> dict[str, int]:
+    """Eight GPUs on each of some nodes."""
+    return dict.fromkeys(nodes, 8)

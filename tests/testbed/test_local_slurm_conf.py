@@ -1,0 +1,79 @@
+"""The text of a lab's configuration, and what is refused."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dally.clusters import load_cluster
+from dally.errors import InputError
+from testbed.local_slurm_conf import LabSpec, conf_files, gres_conf, slurm_conf, topology_conf
+
+SPEC = LabSpec(Path("/tmp/x"), port=7000)
+
+
+def test_racks_share_the_nodes_out_in_order() -> None:
+    assert topology_conf(replace(SPEC, nodes=5, racks=2)) == (
+        "SwitchName=rack0 Nodes=n[1-2]\nSwitchName=rack1 Nodes=n[3-5]\nSwitchName=spine Switches=rack[0-1]\n"
+    )
+
+
+def test_one_rack_of_one_node_needs_no_brackets() -> None:
+    assert topology_conf(replace(SPEC, nodes=1, racks=1)) == (
+        "SwitchName=rack0 Nodes=n1\nSwitchName=spine Switches=rack0\n"
+    )
+
+
+def test_each_gpu_is_a_file_in_the_folder() -> None:
+    assert gres_conf(replace(SPEC, gpus=4)).endswith(
+        "NodeName=n[1-8] Name=gpu Type=h100 File=/tmp/x/dev/nvidia[0-3]\n"
+    )
+
+
+def test_nodes_take_the_ports_after_the_controller() -> None:
+    lines = slurm_conf(SPEC).splitlines()
+    assert "SlurmctldPort=7000" in lines
+    assert [line.split()[3] for line in lines if line.startswith("NodeName=")] == [
+        f"Port={port}" for port in range(7001, 7009)
+    ]
+
+
+def test_the_first_partition_is_the_default() -> None:
+    partitions = [line for line in slurm_conf(SPEC).splitlines() if line.startswith("PartitionName=")]
+    assert ["Default=YES" in line for line in partitions] == [True, False]
+
+
+def test_extra_lines_come_last() -> None:
+    assert slurm_conf(replace(SPEC, extra_conf=("KillWait=60",))).endswith("\nKillWait=60\n")
+
+
+def test_a_job_submit_script_is_written_and_switched_on() -> None:
+    files = conf_files(replace(SPEC, lua_files={"job_submit.lua": "-- nothing"}), (22, 5))
+    assert files["job_submit.lua"] == "-- nothing"
+    assert "JobSubmitPlugins=lua" in files["slurm.conf"].splitlines()
+
+
+@pytest.mark.parametrize(("version", "there"), [((22, 5), False), ((24, 11), True)])
+def test_cgroups_are_switched_off_where_slurm_can(version: tuple[int, int], there: bool) -> None:
+    assert ("cgroup.conf" in conf_files(SPEC, version)) is there
+
+
+def test_dally_reads_what_is_written(tmp_path: Path) -> None:
+    for name, text in conf_files(SPEC, (22, 5)).items():
+        (tmp_path / name).write_text(text)
+    assert load_cluster(tmp_path).gpus == 64
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"racks": 9}, "racks is 9, must be 1 to the number of nodes, 8"),
+        ({"cpus": 3}, "cpus is 3, must be an even number"),
+        ({"gpus": 0}, "gpus is 0, must be 1 or more"),
+        ({"folder": Path("/tmp") / ("x" * 100)}, "too long a path for a socket"),
+    ],
+)
+def test_what_cannot_be_is_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        replace(SPEC, **changes)

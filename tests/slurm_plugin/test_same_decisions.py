@@ -31,9 +31,10 @@ AUTHOR = load_profiles("author")
 POLICIES = (
     "dally-paper:lease_s=600",
     "dally-paper:timers=manual,machine=1,rack=2,lease_s=900",
-    "tiresias:promote=1,regroup_s=500",
+    "dally-paper:timers=no-wait,lease_s=700",
     "fifo",
 )
+"""Others use durations, which a live cluster does not know, or (Tiresias) act differently when asked more often."""
 
 Act = tuple[object, ...]
 
@@ -121,7 +122,10 @@ def run_time(site: Site, job: Job) -> Callable[[Mapping[str, int]], float]:
 
 
 def as_slurm_numbers(world: World) -> list[Job]:
-    """The jobs that one `--gres` describes, numbered as Slurm will."""
+    """The jobs that one `--gres` describes, numbered as Slurm will.
+
+    Their times are moved apart: ends that coincide to the last bit in one world may differ in it in the other.
+    """
     largest = max(machine.gpus for machine in world.topology.machines)
     plain = [replace(job, gpu_type=None) for job in world.jobs]
     shaped = [
@@ -129,7 +133,15 @@ def as_slurm_numbers(world: World) -> list[Job]:
         for job in plain
         if job.gpus_per_machine or job.gpus <= largest
     ]
-    return [replace(job, job_id=str(place)) for place, job in enumerate(shaped, 1)]
+    return [
+        replace(
+            job,
+            job_id=str(place),
+            submit_s=job.submit_s + place * 0.0712,
+            duration_s=job.duration_s + place * 0.1234567,
+        )
+        for place, job in enumerate(shaped, 1)
+    ]
 
 
 @pytest.mark.parametrize("policy", POLICIES)
@@ -143,7 +155,4 @@ def test_simulator_and_controller_decide_the_same(policy: str, world: World) -> 
         simulated = in_order(acts)
         acts.clear()
         control(policy, world.topology, jobs)
-        done, waits = in_order(acts)
-        assert done == simulated[0]
-        if not policy.startswith("tiresias"):  # says the wait of a job it stopped a moment later, here sooner
-            assert waits == simulated[1]
+        assert in_order(acts) == simulated

@@ -34,7 +34,7 @@ POLICIES = (
     "dally-paper:timers=no-wait,lease_s=700",
     "fifo",
 )
-"""Others use durations, which a live cluster does not know, or (Tiresias) act differently when asked more often."""
+"""Others use durations, which a live cluster does not know; Tiresias acts differently when asked more often."""
 
 Act = tuple[object, ...]
 
@@ -124,7 +124,7 @@ def run_time(site: Site, job: Job) -> Callable[[Mapping[str, int]], float]:
 def as_slurm_numbers(world: World) -> list[Job]:
     """The jobs that one `--gres` describes, numbered as Slurm will.
 
-    Their times are moved apart: ends that coincide to the last bit in one world may differ in it in the other.
+    Their times are moved apart: ends that coincide to the last bit in one world may not in the other.
     """
     largest = max(machine.gpus for machine in world.topology.machines)
     plain = [replace(job, gpu_type=None) for job in world.jobs]

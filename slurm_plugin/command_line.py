@@ -8,7 +8,7 @@ from itertools import groupby
 from slurm_plugin.job_json import read_jobs
 from slurm_plugin.node_text import read_nodes, read_reservations
 from slurm_plugin.processes import Output, TimedOutError, run_program
-from slurm_plugin.scontrol import answers, check, first_line, script, steps, unavailable
+from slurm_plugin.scontrol import answers, first_line, run_checked, script, steps, unavailable
 from slurm_plugin.slurm import Order, Reservation, Signal, SlurmJob, SlurmNode, SlurmUnavailableError
 
 _AT_ONCE = 100
@@ -51,16 +51,12 @@ class CommandLine:
         return read_reservations(self._read("scontrol", "--oneliner", "--all", "show", "reservation"))
 
     def run(self, orders: Sequence[Order]) -> tuple[str | None, ...]:
-        """Carry out orders.
+        """Carry out orders; one that holds something that is no number and no name is refused unsent."""
+        return run_checked(orders, self._run_all)
 
-        Raises:
-            InputError: An order holds something that is no number and no name; none was carried out.
-        """
-        for order in orders:
-            check(order)
-        return tuple(
-            answer for _, group in groupby(orders, key=_kind) for answer in self._run_alike(list(group))
-        )
+    def _run_all(self, orders: Sequence[Order]) -> Iterator[str | None]:
+        for _, group in groupby(orders, key=_kind):
+            yield from self._run_alike(list(group))
 
     def _run_alike(self, orders: Sequence[Order]) -> Iterator[str | None]:
         """Carry out orders of one kind, each step for all of them."""

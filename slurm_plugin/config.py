@@ -1,6 +1,7 @@
 """The site's configuration, dally.toml: one file for the controller, the wrapper and the commands."""
 
 import os
+import re
 import tomllib
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -10,6 +11,8 @@ from dally.errors import InputError
 
 VARIABLE = "DALLY_CONFIG"
 PLACE = Path("/etc/dally/dally.toml")
+
+_URL = re.compile(r"http://[\w.:\[\]-]+/?", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +34,8 @@ class Config:
         max_requeues: A job requeued this often is not preempted any more.
         longest_grace_s: Longest checkpoint grace that users get, seconds.
         fallback: What `dally-sbatch` does when no controller answers: `plain` (a Slurm job) or `refuse`.
-        listen: Where the controller serves metrics and its health, `host:port`; empty: nowhere.
-        health_url: Where `dally-sbatch` asks whether it is alive; empty: it does not ask.
+        listen: Where the controller tells about itself, `host:port`; empty: nowhere.
+        url: Where `dally-sbatch` and the commands ask it, like `http://head:9341`; empty: they do not.
     """
 
     partitions: tuple[str, ...]
@@ -49,7 +52,7 @@ class Config:
     longest_grace_s: int = 600
     fallback: str = "plain"
     listen: str = "127.0.0.1:9341"
-    health_url: str = "http://127.0.0.1:9341/health"
+    url: str = "http://127.0.0.1:9341"
 
     def __post_init__(self) -> None:
         if not self.partitions:
@@ -64,6 +67,8 @@ class Config:
             raise InputError(f"backend is {self.backend!r}, must be command-line, pyslurm or auto")
         if self.fallback not in ("plain", "refuse"):
             raise InputError(f"fallback is {self.fallback!r}, must be plain or refuse")
+        if self.url and not _URL.fullmatch(self.url):
+            raise InputError(f"url is {self.url!r}, must be like http://head:9341")
 
 
 def config_path(path: Path | None = None) -> Path:

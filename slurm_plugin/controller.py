@@ -15,7 +15,7 @@ from dally.state import ClusterState
 from dally.topology import Topology
 from slurm_plugin.config import Config
 from slurm_plugin.hands import Hands, next_due_s
-from slurm_plugin.journal import Journal
+from slurm_plugin.journal import Journal, Memory
 from slurm_plugin.mirror import Mirror
 from slurm_plugin.slurm import Slurm, SlurmNode
 from slurm_plugin.tickets import Standing
@@ -101,19 +101,31 @@ class Controller:
         self.seen = Seen()
         self._nodes: tuple[SlurmNode, ...] = ()
         self._shown: dict[str, str] = {}
-        self.scheduler = self._scheduler(topology, profiles)
+        now = self._clock()
+        self.scheduler = self._scheduler(topology, profiles, memory, now)
         self.mirror = Mirror(self.scheduler, config, journal.write, self._mode.shadow)
         self._hands = Hands(slurm, self.mirror, config, journal.write, self._commit, at)
-        now = self._clock()
         if memory.lost:
             journal.write(now, "journal_lost", reason=memory.lost)
-        if memory.policy == config.policy:
-            self.scheduler.policy.restore(memory.learnt)
         self.mirror.recall(memory.tickets, now)
 
-    def _scheduler(self, topology: Topology, profiles: ProfileSet | None) -> Scheduler:
+    def _scheduler(
+        self, topology: Topology, profiles: ProfileSet | None, memory: Memory, now: float
+    ) -> Scheduler:
+        """State and policy, with what an earlier one has learnt if that can be read."""
         state = ClusterState(topology, CostModel(topology, profiles))
-        return Scheduler(state, parse_policy(self._config.policy).build(state))
+        spec = parse_policy(self._config.policy)
+        if not memory.policy:
+            return Scheduler(state, spec.build(state))
+        try:
+            if memory.policy != self._config.policy:
+                raise ValueError(f"it was {memory.policy}")
+            policy = spec.build(state)
+            policy.restore(memory.learnt)
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+            self._journal.write(now, "policy_fresh", policy=self._config.policy, reason=repr(error))
+            policy = spec.build(state)
+        return Scheduler(state, policy)
 
     def cycle(self) -> float:
         """Observe, decide and apply once.
@@ -142,7 +154,7 @@ class Controller:
         self._at("cycle done")
         self.seen.now_s, self.seen.wakeup_s = now, wakeup_s
         self.seen.cycle_s = time.perf_counter() - began_s
-        return min(wakeup_s, next_due_s(self.mirror.tickets.values()))
+        return min(wakeup_s, next_due_s(self.mirror.tickets.values(), now, self._config.restart_gap_s))
 
     def _observe(self, now: float) -> None:
         began_s = time.perf_counter()
@@ -212,6 +224,8 @@ class Controller:
 
     def _commit(self, now: float) -> None:
         mirror = self.mirror
+        if self._journal.recreate_if_deleted():
+            mirror.changed.update(mirror.tickets)
         changed = [mirror.tickets[job_id] for job_id in sorted(mirror.changed) if job_id in mirror.tickets]
         gone = mirror.gone - mirror.tickets.keys()
         self._journal.commit(now, changed, gone, self._config.policy, self.scheduler.policy.snapshot())

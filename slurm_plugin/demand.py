@@ -12,7 +12,7 @@ UNLIMITED_S = 30 * 86_400.0
 """Taken as the duration of a job without a time limit: nobody knows it, and policies want a number."""
 
 _GPU = re.compile(
-    r"(?:^|,)(?:gres[:/])?gpu(?::(?P<type>[A-Za-z][\w.-]*))?(?:[:=](?P<count>\d+))?(?:\([^)]*\))?(?=,|$)"
+    r"(?:^|,)(?:gres[:/])?gpu(?::(?P<type>[A-Za-z][\w.-]*))?(?:[:=](?P<count>[0-9]{1,9}))?(?:\([^)]*\))?(?=,|$)"
 )
 
 

@@ -27,8 +27,10 @@ from slurm_plugin.slurm import (
     SlurmNode,
     SlurmUnavailableError,
     State,
+    Unfence,
 )
 
+CHECKPOINTED = 85
 REQUEUE_DELAY_S = 121.0
 FENCE_S = 60.0
 
@@ -174,6 +176,11 @@ class FakeSlurm:
             self._end(job, "CANCELLED", 0)
         self._schedule()
 
+    def requeue(self, job_id: str) -> None:
+        """Put a running job back, as its user may."""
+        self._put_back(self._jobs[job_id])
+        self._schedule()
+
     def hold(self, job_id: str, by: Hold = Hold.ADMIN) -> None:
         """Hold a pending job, as an administrator or as its user."""
         self._hold(self._jobs[job_id], by)
@@ -214,8 +221,8 @@ class FakeSlurm:
 
     def _run(self, order: Order) -> str | None:
         try:
-            if isinstance(order, Fence):
-                self._fence(order)
+            if isinstance(order, Fence | Unfence):
+                self._fence(order) if isinstance(order, Fence) else self._unfence(order.name)
                 return None
             if order.job_id in self.refuse:
                 return self.refuse[order.job_id]
@@ -223,7 +230,7 @@ class FakeSlurm:
                 raise _RefusedError("Invalid job id specified")
             self._run_for(self._jobs[order.job_id], order)
         except _RefusedError as refused:
-            return str(refused) if isinstance(order, Fence) else f"{refused} for job {order.job_id}"
+            return str(refused) if isinstance(order, Fence | Unfence) else f"{refused} for job {order.job_id}"
         return None
 
     def _run_for(self, job: FakeJob, order: Place | HoldBack | Requeue | Signal | HandBack) -> None:
@@ -243,6 +250,7 @@ class FakeSlurm:
             case Signal(_, signal):
                 if job.state is State.RUNNING:
                     self.signals.append((self.now_s, job.job_id, signal))
+                    self._checkpoint(job)
 
     def _check_pending(self, job: FakeJob) -> None:
         if job.state is State.ENDED:
@@ -281,12 +289,22 @@ class FakeSlurm:
             self._put_back(job)
             self._hold(job, Hold.USER)
 
+    def _checkpoint(self, job: FakeJob) -> None:
+        after_s = job.spec.checkpoint_exit_s
+        if after_s is not None:
+            self._at(self.now_s + after_s, lambda: self._end(job, "FAILED", CHECKPOINTED), job)
+
     def _fence(self, fence: Fence) -> None:
         if fence.name in self._reservations:
             raise _RefusedError("Error creating the reservation: Duplicate reservation name")
         if any(node not in self._nodes for node in fence.nodes):
             raise _RefusedError("Error creating the reservation: Invalid node name specified")
         self.reserve(Reservation(fence.name, fence.nodes, self.now_s, self.now_s + FENCE_S), fence.user)
+
+    def _unfence(self, name: str) -> None:
+        if name not in self._reservations:
+            raise _RefusedError("Requested reservation is invalid")
+        del self._reservations[name]
 
     # What Slurm does by itself.
 
@@ -352,7 +370,7 @@ class FakeSlurm:
         self._released.pop(job.job_id, None)
         job.exit_code = exit_code
         self._stop(job, State.ENDED, name)
-        self._at(self.now_s + self.remember_s, lambda: self._forget(job))
+        self._at(self.now_s + self.remember_s, lambda: self._forget(job), job)
 
     def _forget(self, job: FakeJob) -> None:
         del self._jobs[job.job_id]

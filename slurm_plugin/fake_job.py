@@ -29,6 +29,7 @@ class SubmitSpec:
         gpus: GPUs altogether (`--gpus`), if not by node.
         run_time_s: How long it runs once started, or a function of its GPUs by node that says so, seconds.
         exit_code: What its script ends with.
+        checkpoint_exit_s: A signal makes it end so much later, as one that has written its checkpoint.
         user: Its user.
         partition: Partition.
         comment: The user's comment.
@@ -46,6 +47,7 @@ class SubmitSpec:
     gpus: int = 0
     run_time_s: RunTime = inf
     exit_code: int = 0
+    checkpoint_exit_s: float | None = None
     user: str = "alice"
     partition: str = "gpu"
     comment: str = ""

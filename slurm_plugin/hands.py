@@ -7,10 +7,14 @@ from dally.cycle import wait_facts
 from dally.plan import Migrate, Plan, Preempt, Start, Wait
 from dally.topology import Allocation
 from slurm_plugin.config import Config
-from slurm_plugin.mirror import CHECKPOINTED, Log, Mirror
+from slurm_plugin.mirror import Log, Mirror
 from slurm_plugin.slurm import Fence, Order, Place, Requeue, Signal, Slurm, SlurmNode, State
-from slurm_plugin.tickets import Standing, Ticket
+from slurm_plugin.tickets import Standing, Ticket, checkpointed
 from slurm_plugin.withheld import FENCE
+
+_CAN_STOP = (State.RUNNING, State.SUSPENDED)
+_HAVE_DUES = (Standing.WAITING, Standing.STARTING, Standing.STOPPING, Standing.ASIDE)
+_MOST_REFUSALS = 10_000
 
 
 class Hands:
@@ -40,57 +44,74 @@ class Hands:
         self._slurm, self._mirror, self._config = slurm, mirror, config
         self._log, self._commit, self._at = log, commit, at
         self._tickets = mirror.tickets
+        self._refusals: dict[tuple[str, str], str] = {}
 
     def mend(self, now: float) -> None:
         """Order what the last view of Slurm calls for: jobs held again or handed back."""
         orders, self._mirror.orders = self._mirror.orders, []
-        if orders:
-            self._commit(now)
-            self._at("mend")
-            self._order(orders, now)
-            self._at("mended")
+        self._order("mend", orders, now)
 
     def stop(self, plan: Plan, now: float) -> bool:
         """Ask the jobs that must give way for their checkpoints; True if any is put back at once."""
-        asked: list[Ticket] = []
         for decision in plan.decisions:
             if isinstance(decision, Preempt | Migrate):
-                ticket = self._tickets[decision.job_id]
-                if ticket.standing is Standing.RUNNING:
+                ticket = self._tickets.get(decision.job_id)
+                if ticket and ticket.standing is Standing.RUNNING and not self._is_waited_for(decision):
                     self._ask(ticket, decision, now)
-                    asked.append(ticket)
-        if not asked:
-            return False
-        self._commit(now)
-        self._at("stop")
-        signals = [Signal(each.job_id, each.request.signal) for each in asked if each.request.signal]
-        self._order(signals, now)
-        self._at("stop signalled")
         return self.put_back(now)
 
+    def _is_waited_for(self, decision: Preempt | Migrate) -> bool:
+        """Whether its GPUs are for jobs that have others' GPUs coming to them already."""
+        return (
+            isinstance(decision, Preempt)
+            and bool(decision.by)
+            and set(decision.by) <= self._mirror.claims.keys()
+        )
+
     def _ask(self, ticket: Ticket, decision: Preempt | Migrate, now: float) -> None:
-        grace_s = ticket.request.grace_s if ticket.request.signal else 0
-        ticket.standing, ticket.since_s, ticket.until_s = Standing.STOPPING, now, now + grace_s
+        ticket.standing, ticket.since_s, ticket.until_s = Standing.STOPPING, now, now
         ticket.why, ticket.moving = decision.reason, isinstance(decision, Migrate)
         ticket.by = decision.by if isinstance(decision, Preempt) else ()
+        ticket.signalled = not ticket.request.signal
         self._mirror.changed.add(ticket.job_id)
         self._mirror.decided.append(ticket.job_id)
-        said = {"signal": ticket.request.signal, "grace_s": grace_s, "reason": decision.reason}
+        said = {"signal": ticket.request.signal, "grace_s": ticket.request.grace_s, "reason": decision.reason}
         self._log(now, "stop", job=ticket.job_id, **said)
 
     def put_back(self, now: float) -> bool:
-        """Requeue the stopping jobs whose grace is over, or that have written their checkpoint and ended."""
-        ended, over = [], []
+        """Requeue the stopping jobs whose grace is over, or that have written their checkpoint and ended.
+
+        Their checkpoint signals come first. One that may have been lost is sent again: a second one costs a
+        job less than none. True if any is put back.
+        """
+        self._signal(now)
+        due: list[tuple[Ticket, Requeue]] = []
         for ticket in self._tickets.values():
             if ticket.standing is Standing.STOPPING:
                 job = self._mirror.seen(ticket.job_id)
-                if job.state is State.ENDED and job.exit_code == CHECKPOINTED:
-                    ended.append(Requeue(ticket.job_id, ended=True))
-                elif now >= ticket.until_s:
-                    over.append(Requeue(ticket.job_id))
-        self._order([*ended, *over], now)
-        self._at("stop requeued")
-        return bool(ended or over)
+                if checkpointed(ticket, job):
+                    due.append((ticket, Requeue(ticket.job_id, ended=True)))
+                elif now >= ticket.until_s and job.state in _CAN_STOP:
+                    due.append((ticket, Requeue(ticket.job_id)))
+        said = self._order("requeue", [order for _, order in due], now)
+        for (ticket, _), refusal in zip(due, said, strict=True):
+            if refusal is not None:
+                self._mirror.keep(ticket, now, refusal)
+        return bool(due)
+
+    def _signal(self, now: float) -> None:
+        """Ask for the checkpoints; a job's grace begins when it was asked."""
+        unasked = [
+            ticket
+            for ticket in self._tickets.values()
+            if ticket.standing is Standing.STOPPING
+            and not ticket.signalled
+            and self._mirror.seen(ticket.job_id).state in _CAN_STOP
+        ]
+        self._order("signal", [Signal(ticket.job_id, ticket.request.signal) for ticket in unasked], now)
+        for ticket in unasked:
+            ticket.signalled, ticket.until_s = True, now + ticket.request.grace_s
+            self._mirror.changed.add(ticket.job_id)
 
     def start(self, plan: Plan, nodes: Iterable[SlurmNode], now: float) -> bool:
         """Release jobs onto their nodes; True if there is anything to look after."""
@@ -99,21 +120,15 @@ class Hands:
             if isinstance(decision, Start | Migrate) and self._can_start(decision, plan, now):
                 self._promise(decision, now)
                 placed.append(self._tickets[decision.job_id])
-        if not placed:
-            return False
-        self._commit(now)
-        self._at("place")
         shared = self._shared(nodes)
         fences = [self._fence(ticket, now) for ticket in placed if shared.intersection(ticket.gpus)]
-        said = self._order(fences, now)
-        self._at("place fenced")
+        said = self._order("fence", fences, now)
         fenced = {fence.name for fence, refusal in zip(fences, said, strict=True) if refusal is None}
         orders = [self._place(ticket, fenced, now) for ticket in placed]
-        for ticket, refusal in zip(placed, self._order(orders, now), strict=True):
+        for ticket, refusal in zip(placed, self._order("place", orders, now), strict=True):
             if refusal is not None:
                 self._mirror.refuse(ticket, now, refusal)
-        self._at("placed")
-        return True
+        return bool(placed)
 
     def _can_start(self, decision: Start | Migrate, plan: Plan, now: float) -> bool:
         ticket = self._tickets.get(decision.job_id)
@@ -121,7 +136,8 @@ class Hands:
             return False
         gpus = self._mirror.state.topology.named(decision.allocation)
         if not self._mirror.state.free.holds(decision.allocation):
-            self._claim(decision.job_id, decision.allocation, plan)
+            if decision.job_id not in self._mirror.claims:
+                self._claim(decision.job_id, decision.allocation, plan)
             return False
         return now >= ticket.left_s + self._config.restart_gap_s or not set(gpus) & set(ticket.left_nodes)
 
@@ -142,7 +158,7 @@ class Hands:
         ticket, state = self._tickets[decision.job_id], self._mirror.state
         ticket.standing, ticket.since_s = Standing.STARTING, now
         ticket.until_s, ticket.why = now + self._config.start_timeout_s, decision.reason
-        ticket.gpus = state.topology.named(decision.allocation)
+        ticket.gpus, ticket.released = state.topology.named(decision.allocation), True
         self._mirror.changed.add(ticket.job_id)
         self._mirror.decided.append(ticket.job_id)
         for machine, gpus in decision.allocation:
@@ -168,23 +184,40 @@ class Hands:
                 self._log(now, "wait", job=ticket.job_id, **wait_facts(self._mirror.state, decision))
                 self._mirror.scheduler.waits(decision)
                 ticket.why, ticket.until_s = decision.reason, decision.until_s
+                ticket.level = self._mirror.state.topology.levels[decision.level]
                 self._mirror.changed.add(ticket.job_id)
 
-    def _order(self, orders: Sequence[Order], now: float) -> tuple[str | None, ...]:
+    def _order(self, step: str, orders: Sequence[Order], now: float) -> tuple[str | None, ...]:
+        """Put on disk what is meant, then order it; what Slurm says again and again is on record once."""
         if not orders:
             return ()
+        self._commit(now)
+        self._at(step)
         said = self._slurm.run(orders)
+        self._at(f"{step} done")
         for order, refusal in zip(orders, said, strict=True):
-            if refusal is not None:
-                what = type(order).__name__.lower()
-                self._log(now, "refused", order=what, job=getattr(order, "job_id", ""), said=refusal)
+            self._note(order, refusal, now)
         return said
 
+    def _note(self, order: Order, refusal: str | None, now: float) -> None:
+        what, job = type(order).__name__.lower(), getattr(order, "job_id", "")
+        if refusal is None:
+            self._refusals.pop((what, job), None)
+        elif self._refusals.get((what, job)) != refusal:
+            if len(self._refusals) > _MOST_REFUSALS:
+                self._refusals.clear()
+            self._refusals[what, job] = refusal
+            self._log(now, "refused", order=what, job=job, said=refusal)
 
-def next_due_s(tickets: Iterable[Ticket]) -> float:
-    """When the next grace or time to start is over; inf if there is none."""
-    busy = (Standing.STARTING, Standing.STOPPING, Standing.ASIDE)
-    return min((ticket.until_s for ticket in tickets if ticket.standing in busy), default=inf)
+
+def next_due_s(tickets: Iterable[Ticket], now: float, restart_gap_s: float) -> float:
+    """When the next grace, back-off, gap or time to start is over; inf if there is none."""
+    dues = (
+        ticket.left_s + restart_gap_s if ticket.standing is Standing.WAITING else ticket.until_s
+        for ticket in tickets
+        if ticket.standing in _HAVE_DUES
+    )
+    return min((due_s for due_s in dues if due_s > now), default=inf)
 
 
 def _fence_name(ticket: Ticket, now: float) -> str:

@@ -1,28 +1,34 @@
 """Keeps tickets, cluster state and policy in step with what Slurm shows, and says what must be mended."""
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from math import inf
 
 from dally.cycle import Scheduler, start_facts
-from dally.errors import CapacityError, InputError
-from dally.job import Job
+from dally.errors import CapacityError, DallyError
+from dally.job import Job, JobKind
 from dally.state import JobState, Past, Phase
 from dally.topology import Allocation
 from slurm_plugin.config import Config
-from slurm_plugin.demand import UnfitError, demand
+from slurm_plugin.intake import Intake, asked_nodes
 from slurm_plugin.obstacles import array_slots, obstacle
-from slurm_plugin.request import Request, decode_job
-from slurm_plugin.slurm import HandBack, Hold, HoldBack, Order, Reservation, SlurmJob, SlurmNode, State
-from slurm_plugin.tickets import ON_GPUS, WITH_POLICY, Standing, Stretch, Ticket
-from slurm_plugin.withheld import closed_nodes, held_by_others, promised
-
-CHECKPOINTED = 85
-"""Exit code by which a job says that it has written its checkpoint and wants to be put back."""
+from slurm_plugin.slurm import (
+    HandBack,
+    Hold,
+    HoldBack,
+    Order,
+    Reservation,
+    SlurmJob,
+    SlurmNode,
+    State,
+    Unfence,
+)
+from slurm_plugin.tickets import ON_GPUS, WITH_POLICY, Standing, Stretch, Ticket, checkpointed
+from slurm_plugin.withheld import FENCE, closed_nodes, idle_fences, withhold
 
 NEW = "new"
 _LONGEST_BACKOFF_S = 3600.0
+_RUNS = (State.RUNNING, State.SUSPENDED)
 
 Log = Callable[..., None]
 """Records an event: `log(now, event, **said)`."""
@@ -37,7 +43,7 @@ class Mirror:
     Attributes:
         tickets: Our jobs, by number.
         scheduler: State and policy.
-        orders: What Slurm must be told so that it agrees; emptied by whoever carries them out.
+        orders: What Slurm must be told so that it agrees with the tickets, as of the last view.
         changed: Tickets that differ from the journal's.
         gone: Numbers whose tickets are no longer needed.
         decided: Numbers of jobs that are stopping or starting, in the order in which that was decided.
@@ -53,8 +59,10 @@ class Mirror:
         self.decided: list[str] = []
         self.claims: dict[str, tuple[dict[str, int], frozenset[str]]] = {}
         self._config, self._log, self._shadow = config, log, shadow
+        self._intake = Intake(config, self.state.best_level, shadow)
         self._machines = self.state.topology.machine_index
         self._seen: dict[str, SlurmJob] = {}
+        self._before: dict[str, SlurmJob] = {}
         self._last_s = -inf
 
     def recall(self, tickets: Mapping[str, Ticket], now: float) -> None:
@@ -67,18 +75,16 @@ class Mirror:
     def _take_up(self, ticket: Ticket, now: float) -> None:
         try:
             allocation = self._allocation(ticket.gpus)
-            self.scheduler.submit(ticket.job, now, ticket.past)
-        except (CapacityError, KeyError):  # the cluster is another one now
+            self.state.best_level(ticket.job.gang)
+        except (CapacityError, KeyError):
             self._leave(ticket, now, "the cluster has changed and cannot hold it", hand_back=True)
             return
-        if ticket.standing not in ON_GPUS or ticket.stretch is None:
-            return
-        if not self.state.free.holds(allocation):
-            self.scheduler.withdraw(ticket.job_id, now)
+        if ticket.stretch is not None and not self.state.free.holds(allocation):
             self._leave(ticket, now, "the cluster has changed; it runs on as it is")
             return
-        stretch = ticket.stretch
-        self.scheduler.resume(ticket.job_id, allocation, stretch.since_s, stretch.ready_s, now, stretch.speed)
+        self.scheduler.submit(ticket.job, now, ticket.past)
+        if (run := ticket.stretch) is not None:
+            self.scheduler.resume(ticket.job_id, allocation, run.since_s, run.ready_s, now, run.speed)
 
     def fold(
         self,
@@ -88,19 +94,22 @@ class Mirror:
         now: float,
     ) -> None:
         """Take in one view of Slurm: what left or came back, then what started, then what is new."""
-        self._seen = {job.job_id: job for job in jobs}
+        self._before, self._seen = self._seen, {job.job_id: job for job in jobs}
+        self.orders = []
         for job_id in self._in_order():
             self._follow(self.tickets[job_id], now)
         for job_id in self._in_order():
-            if self._seen[job_id].state in (State.RUNNING, State.SUSPENDED):
+            if self._seen[job_id].state in _RUNS:
                 self._fold_running(self.tickets[job_id], self._seen[job_id], now)
         under_way = (Standing.STARTING, Standing.STOPPING)
         self.decided = [job_id for job_id in self.decided if self._stands(job_id) in under_way]
-        for job in sorted(jobs, key=lambda each: (each.submit_s, number(each.job_id))):
-            if job.job_id not in self.tickets and job.state is not State.ENDED:
-                self._meet(job, now)
+        new = [job for job in jobs if job.job_id not in self.tickets and job.state in (State.PENDING, *_RUNS)]
+        for job in sorted(new, key=lambda each: (each.submit_s, number(each.job_id))):
+            self._meet(job, now)
         self._admit(now)
-        self._withhold(jobs, nodes, reservations, now)
+        closed = closed_nodes(nodes, reservations, now)
+        withhold(self.state, self.tickets, self._standing_claims(), jobs, nodes, closed)
+        self.orders += map(Unfence, idle_fences(reservations, self.tickets, now))
         self._last_s = now
 
     def _in_order(self) -> list[str]:
@@ -115,19 +124,20 @@ class Mirror:
     def _follow(self, ticket: Ticket, now: float) -> None:
         """A job that we know: has it gone, ended, or come back?"""
         job = self._seen.get(ticket.job_id)
-        if job is None or not ticket.same_as(job, self._tag(job)):
+        if job is None or not ticket.same_as(job, self._intake.tag(job)):
             self._end(ticket, now, "GONE")
             return
+        put_back = job.restarts > ticket.restarts
         if (ticket.submit_s, ticket.restarts) != (job.submit_s, job.restarts):
             ticket.submit_s, ticket.restarts = job.submit_s, job.restarts
             self.changed.add(ticket.job_id)
         if job.state is State.ENDED:
             self._fold_ended(ticket, job, now)
         elif job.state is State.PENDING:
-            self._fold_pending(ticket, job, now)
+            self._fold_pending(ticket, job, now, put_back)
 
     def _fold_ended(self, ticket: Ticket, job: SlurmJob, now: float) -> None:
-        if ticket.standing is Standing.STOPPING and job.exit_code == CHECKPOINTED:
+        if checkpointed(ticket, job):
             return  # it will be put back
         if ticket.standing is Standing.STARTING and job.start_s is not None and job.nodes:
             self._start(ticket, job, now)
@@ -144,20 +154,32 @@ class Mirror:
         self.gone.add(ticket.job_id)
         self._log(now, "end", job=ticket.job_id, status=how)
 
-    def _fold_pending(self, ticket: Ticket, job: SlurmJob, now: float) -> None:
+    def _fold_pending(self, ticket: Ticket, job: SlurmJob, now: float, put_back: bool = False) -> None:
         if ticket.standing in ON_GPUS:
             self._come_back(ticket, job, now)
         elif ticket.standing is Standing.STARTING:
-            self._fold_starting(ticket, job, now)
-        elif ticket.standing is Standing.LEFT:
+            self._fold_starting(ticket, job, now, put_back)
+        if ticket.standing is Standing.LEFT:
             self._fold_left(ticket, job, now)
-        elif job.hold is Hold.NONE and not self._shadow:
+        elif ticket.standing is not Standing.STARTING and not self._shadow:
+            self._keep_held(ticket, job, now)
+
+    def _keep_held(self, ticket: Ticket, job: SlurmJob, now: float) -> None:
+        """A job that waits for us is held, and tied to no nodes that we chose before."""
+        if job.hold is Hold.NONE:
             if ticket.person_held:
-                ticket.person_held, ticket.unheld = False, True
+                ticket.person_held, ticket.unheld, ticket.hold_back = False, True, True
                 self.changed.add(ticket.job_id)
+            if ticket.hold_back:
                 self.orders.append(HoldBack(ticket.job_id))
             else:
                 self._leave(ticket, now, "somebody released it; Slurm schedules it")
+            return
+        if ticket.hold_back:
+            ticket.hold_back = False
+            self.changed.add(ticket.job_id)
+        if job.hold is Hold.USER and ticket.released and (job.required_nodes or job.reservation):
+            self.orders.append(HoldBack(ticket.job_id))
 
     def _come_back(self, ticket: Ticket, job: SlurmJob, now: float) -> None:
         """It lost its GPUs and waits again: by us, by an administrator, or because a node failed."""
@@ -168,135 +190,169 @@ class Mirror:
             self.scheduler.fail(ticket.job_id, now, life.work_s(now))
         if max(job.restarts, life.preemptions) >= self._config.max_requeues:
             life.job = replace(life.job, preemptible=False)
-        ticket.job, ticket.past, ticket.stretch = life.job, past(life), None
-        ticket.left_nodes, ticket.left_s, ticket.gpus = tuple(ticket.gpus), now, {}
+        ticket.job, ticket.past = life.job, past(life)
+        ticket.left_nodes, ticket.left_s = tuple(ticket.gpus), now
+        ticket.hold_back = True
         self._set(ticket, Standing.WAITING, now, ticket.why)
         if wanted and not ticket.moving:
             self._log(now, "preempt", job=ticket.job_id, by=list(ticket.by), reason=ticket.why)
         elif not wanted:
             self._log(now, "fail", job=ticket.job_id, lost_s=0.0)
-        if job.hold is not Hold.ADMIN:
-            self.orders.append(HoldBack(ticket.job_id))
 
-    def _fold_starting(self, ticket: Ticket, job: SlurmJob, now: float) -> None:
-        if job.hold is not Hold.NONE:
+    def _fold_starting(self, ticket: Ticket, job: SlurmJob, now: float, put_back: bool) -> None:
+        if put_back:
+            self.refuse(ticket, now, job.reason or "Slurm put it back")
+        elif job.hold is not Hold.NONE:
             self._set(ticket, Standing.WAITING, now, "its start was interrupted")
         elif now >= ticket.until_s:
             self.refuse(ticket, now, job.reason or "it did not start in time")
 
     def refuse(self, ticket: Ticket, now: float, why: str) -> None:
-        """Slurm would not start it there: hold it again, and leave it out for a while."""
+        """Slurm would not start it there: it is to be held again, and left out for a while."""
         ticket.refusals += 1
-        backoff_s = min(_LONGEST_BACKOFF_S, self._config.backoff_s * 2 ** (ticket.refusals - 1))
+        backoff_s = min(_LONGEST_BACKOFF_S, self._config.backoff_s * 2 ** min(ticket.refusals - 1, 30))
         nodes = ", ".join(ticket.gpus)
         self._aside(ticket, now, f"could not start on {nodes}: {why}", until_s=now + backoff_s)
-        self.orders.append(HoldBack(ticket.job_id))
+        ticket.hold_back = True
         self._log(now, "refuse", job=ticket.job_id, reason=ticket.why, again_in_s=backoff_s)
 
-    def _fold_left(self, ticket: Ticket, job: SlurmJob, now: float) -> None:
-        if job.hold is not Hold.USER:
+    def keep(self, ticket: Ticket, now: float, why: str) -> None:
+        """Slurm will not put it back: it goes on as it is, not to be asked again, or has ended for good."""
+        if self._seen[ticket.job_id].state is State.ENDED:
+            self._end(ticket, now, self._seen[ticket.job_id].state_name)
             return
-        if ticket.handed_back:
-            self.orders.append(HandBack(ticket.job_id, job.min_nodes))
-        else:  # somebody held it again: it is ours again
+        life = self.state.jobs[ticket.job_id]
+        allocation, speed = life.allocation, life.speed
+        self.scheduler.fail(ticket.job_id, now, life.work_s(now))
+        ticket.past = past(life)
+        ticket.job = life.job = replace(life.job, preemptible=False)
+        self._run(ticket, allocation, now, speed, self._slurm_start_s(ticket))
+        self._set(ticket, Standing.RUNNING, now, f"it cannot be put back: {why}")
+        ticket.moving = False
+        self._log(now, "keep", job=ticket.job_id, reason=ticket.why)
+
+    def _slurm_start_s(self, ticket: Ticket) -> float:
+        assert ticket.stretch is not None, "it runs"
+        return ticket.stretch.slurm_start_s
+
+    def _fold_left(self, ticket: Ticket, job: SlurmJob, now: float) -> None:
+        """A job of Slurm's: released if that is still to be done; ours again if somebody holds it again."""
+        if job.hold is not Hold.USER:
+            if ticket.handed_back and job.hold is Hold.NONE:
+                ticket.handed_back = False
+                self.changed.add(ticket.job_id)
+        elif self._shadow:
+            pass
+        elif ticket.handed_back:
+            self.orders.append(HandBack(ticket.job_id, asked_nodes(ticket, job)))
+        elif self._before.get(ticket.job_id) != job and self._asks(ticket, job, now) is None:
             self._set(ticket, Standing.ASIDE, now, "held again")
 
     def _fold_running(self, ticket: Ticket, job: SlurmJob, now: float) -> None:
         if ticket.standing in ON_GPUS:
-            assert ticket.stretch is not None, "it runs"
-            if job.start_s is not None and abs(job.start_s - ticket.stretch.slurm_start_s) > 1.0:
-                self._come_back(ticket, replace(job, hold=Hold.ADMIN), now)
+            if job.start_s is not None and abs(job.start_s - self._slurm_start_s(ticket)) > 1.0:
+                self._come_back(ticket, job, now)
                 self._start(ticket, job, now)
-        elif ticket.standing is Standing.STARTING:
+        elif ticket.standing is Standing.LEFT:
+            return
+        elif ticket.standing is Standing.STARTING or ticket.hold_back or self._shadow:
             self._start(ticket, job, now)
-        elif ticket.standing is not Standing.LEFT:
+        else:
             self._leave(ticket, now, "somebody released it; it runs where Slurm put it")
 
-    def _start(self, ticket: Ticket, job: SlurmJob, now: float) -> None:
-        """It runs: on the nodes that were chosen, with the GPUs that Slurm gave it there."""
+    def _start(self, ticket: Ticket, job: SlurmJob, now: float, earliest_s: float | None = None) -> None:
+        """It runs: on the nodes that were chosen, with the GPUs that Slurm gave it there.
+
+        Args:
+            ticket: Its ticket.
+            job: As Slurm shows it.
+            now: The time.
+            earliest_s: It was not running before; None: at the last look.
+        """
+        if ticket.standing not in WITH_POLICY:
+            self.scheduler.submit(ticket.job, now, ticket.past)
+            self._set(ticket, Standing.WAITING, now, ticket.why)
         gpus = dict(job.gpus) or ticket.gpus
-        try:
-            allocation = self._allocation(gpus)
-        except KeyError:
-            self._leave(ticket, now, "it runs on nodes that are not Dally's")
+        allocation = self._fitting(ticket, gpus, now)
+        if allocation is None:
+            self._leave(ticket, now, "it runs on GPUs that are not Dally's to give")
             return
-        for machine, _ in allocation:
-            self.state.withhold(machine, 0)
-        if not self.state.free.holds(allocation):
-            self._log(now, "conflict", job=ticket.job_id, gpus=gpus)
-            return  # the next view will say who left
-        self._match(ticket, allocation, now)
         start_s = now if job.start_s is None else job.start_s
-        since_s = min(now, max(self._last_s, start_s))
+        since_s = min(now, max(self._last_s if earliest_s is None else earliest_s, start_s))
         cost = self.state.costs.cost(ticket.job, allocation)
-        life = self.scheduler.start(ticket.job_id, allocation, since_s, 1 / cost.slowdown)
-        ticket.stretch = Stretch(life.since_s, life.ready_s, life.speed, start_s)
-        ticket.gpus, ticket.refusals = gpus, 0
+        ticket.gpus, ticket.refusals, ticket.hold_back = gpus, 0, False
+        life = self._run(ticket, allocation, since_s, 1 / cost.slowdown, start_s)
         event = "migrate" if ticket.moving else "start"
         self._log(now, event, job=ticket.job_id, **start_facts(self.state, life, cost, ticket.why))
         self._set(ticket, Standing.RUNNING, now, ticket.why)
         ticket.moving = False
 
-    def _match(self, ticket: Ticket, allocation: Allocation, now: float) -> None:
-        """Slurm gave it more or fewer GPUs than it seemed to ask for: what it holds is what it is."""
-        gpus = sum(count for _, count in allocation)
-        if gpus != ticket.job.gpus:
-            self.scheduler.withdraw(ticket.job_id, now)
-            ticket.job = replace(ticket.job, gpus=gpus, gpus_per_machine=None, min_gpus=None, max_gpus=None)
-            self.scheduler.submit(ticket.job, now, ticket.past)
+    def _run(
+        self, ticket: Ticket, allocation: Allocation, since_s: float, speed: float, slurm_start_s: float
+    ) -> JobState:
+        life = self.scheduler.start(ticket.job_id, allocation, since_s, speed)
+        ticket.stretch = Stretch(life.since_s, life.ready_s, life.speed, slurm_start_s)
+        return life
 
-    def _tag(self, job: SlurmJob) -> str:
-        request = self._request(job)
-        return request.tag if request else ""
+    def _fitting(self, ticket: Ticket, gpus: Mapping[str, int], now: float) -> Allocation | None:
+        """The GPUs that a job holds, if they can be its own; it is then one that asks for as many."""
+        try:
+            allocation = self._allocation(gpus)
+            asked = _matched(ticket.job, sum(gpus.values()))
+            self.state.best_level(asked.gang)
+        except (KeyError, DallyError):
+            return None
+        for machine, _ in allocation:
+            self.state.withhold(machine, 0)
+        if not self.state.free.holds(allocation):
+            return None
+        self._become(ticket, asked, now)
+        return allocation
+
+    def _become(self, ticket: Ticket, asked: Job, now: float) -> None:
+        """It asks for something else now."""
+        if asked != ticket.job:
+            if ticket.standing in WITH_POLICY:
+                ticket.past = past(self.scheduler.withdraw(ticket.job_id, now))
+                self.scheduler.submit(asked, now, ticket.past)
+            ticket.job = asked
+            self.changed.add(ticket.job_id)
 
     def _meet(self, job: SlurmJob, now: float) -> None:
-        """A job that we do not know: take it if it is ours."""
-        request = self._request(job)
-        if request is None or (self._shadow and not self._is_ours(job)):
+        """A job that we do not know: take it if it asks for us."""
+        request = self._intake.request(job)
+        if request is None:
             return
         try:
-            if not self._is_ours(job):
-                raise UnfitError(f"partition {job.partition} is not one of Dally's")
-            asked = demand(job, request)
-            self.state.best_level(asked.gang)
-        except InputError as error:
-            hopeless = Job(job.job_id, job.submit_s, 1, 1.0, user=job.user)
-            ticket = Ticket(hopeless, request, Standing.LEFT, "", now)
-            ticket.submit_s, ticket.restarts = job.submit_s, job.restarts
-            self.tickets[job.job_id] = ticket
-            self._leave(ticket, now, f"{error}; Slurm schedules it", hand_back=True)
-            return
+            asked, unfit = self._intake.first_asked(job, request), ""
+        except DallyError as error:
+            asked, unfit = Job(job.job_id, job.submit_s, 1, 1.0, user=job.user), str(error)
         ticket = Ticket(asked, request, Standing.ASIDE, NEW, now, past=Past(min(now, job.submit_s)))
-        ticket.submit_s, ticket.restarts = job.submit_s, job.restarts
+        ticket.submit_s, ticket.restarts, ticket.min_nodes = job.submit_s, job.restarts, job.min_nodes
+        ticket.released = ticket.hold_back = bool(job.required_nodes) or job.reservation.startswith(FENCE)
         self.tickets[job.job_id] = ticket
+        if unfit:
+            self._leave(ticket, now, f"{unfit}; Slurm schedules it", hand_back=True)
+            return
         self._log(now, "submit", job=job.job_id, gpus=asked.gpus, model=asked.model)
         if job.state is State.PENDING:
             self._fold_pending(ticket, job, now)
         else:
-            self._adopt(ticket, job, now)
+            ticket.why = "it ran when the controller came"
+            self._start(ticket, job, now, earliest_s=-inf)
 
-    def _is_ours(self, job: SlurmJob) -> bool:
-        return set(job.partition.split(",")) <= set(self._config.partitions)
-
-    def _adopt(self, ticket: Ticket, job: SlurmJob, now: float) -> None:
-        """It runs already and there is no journal of it: its service before now is what Slurm says."""
-        self.scheduler.submit(ticket.job, now, ticket.past)
-        self._set(ticket, Standing.STARTING, now, "it ran when the controller came")
-        ticket.gpus = dict(job.gpus)
-        start_s = now if job.start_s is None else job.start_s
-        self._last_s, last_s = min(now, start_s), self._last_s
-        self._start(ticket, job, now)
-        self._last_s = last_s
-
-    def _request(self, job: SlurmJob) -> Request | None:
-        """What the job's comments ask of Dally; None if nothing. In shadow mode every job is looked at."""
+    def _asks(self, ticket: Ticket, job: SlurmJob, now: float) -> str | None:
+        """Take in what a waiting job asks for now; None, or why Dally cannot place it."""
+        request = self._intake.request(job) or ticket.request
         try:
-            request = decode_job(job.comment, job.admin_comment)
-        except InputError:
-            return Request()
-        if request is None:
-            return Request() if self._shadow else None
-        return replace(request, grace_s=min(request.grace_s, self._config.longest_grace_s))
+            asked = self._intake.asked(ticket, job, request)
+        except DallyError as error:
+            return str(error)
+        if (nodes := asked_nodes(ticket, job)) != ticket.min_nodes or request != ticket.request:
+            ticket.min_nodes, ticket.request = nodes, replace(request, tag=request.tag or ticket.request.tag)
+            self.changed.add(ticket.job_id)
+        self._become(ticket, asked, now)
+        return None
 
     def _admit(self, now: float) -> None:
         """Jobs that may start now are in the policy's queue, others are not."""
@@ -305,8 +361,13 @@ class Mirror:
         for ticket in sorted(waiting, key=lambda each: arrival(each.job)):
             job = self._seen[ticket.job_id]
             if job.state is not State.PENDING:
+                self._aside_once(ticket, now, f"Slurm shows it as {job.state_name}")
                 continue
-            request = self._request(job) or ticket.request
+            unfit = None if job == self._before.get(ticket.job_id) else self._asks(ticket, job, now)
+            if unfit is not None:
+                self._leave(ticket, now, f"{unfit}; Slurm schedules it", hand_back=True)
+                continue
+            request = self._intake.request(job) or ticket.request
             held = job.hold is Hold.ADMIN or (request.held and not ticket.unheld)
             if held != ticket.person_held:
                 ticket.person_held = held
@@ -314,8 +375,8 @@ class Mirror:
             why = obstacle(ticket, job, request, slots, now)
             if not why:
                 self._queue(ticket, now)
-            elif ticket.standing is Standing.WAITING or ticket.why != why:
-                self._aside(ticket, now, why)
+            else:
+                self._aside_once(ticket, now, why)
 
     def _queue(self, ticket: Ticket, now: float) -> None:
         """Nothing but a placement is missing: the policy is to know it."""
@@ -325,6 +386,10 @@ class Mirror:
             ticket.past = replace(ticket.past, origin_s=now)
         self.scheduler.submit(ticket.job, now, ticket.past)
         self._set(ticket, Standing.WAITING, now, "in the queue")
+
+    def _aside_once(self, ticket: Ticket, now: float, why: str) -> None:
+        if ticket.standing is Standing.WAITING or ticket.why != why:
+            self._aside(ticket, now, why)
 
     def _aside(self, ticket: Ticket, now: float, why: str, until_s: float = inf) -> None:
         """The policy is not to know it for now."""
@@ -339,37 +404,17 @@ class Mirror:
             self.scheduler.withdraw(ticket.job_id, now)
         self._set(ticket, Standing.LEFT, now, why)
         ticket.handed_back = hand_back
-        if hand_back and (job := self._seen.get(ticket.job_id)) and job.hold is Hold.USER:
-            self.orders.append(HandBack(ticket.job_id, job.min_nodes))
         self._log(now, "leave", job=ticket.job_id, reason=why)
+        job = self._seen.get(ticket.job_id)
+        if job is not None and job.state is State.PENDING:
+            self._fold_left(ticket, job, now)
 
     def _set(self, ticket: Ticket, standing: Standing, now: float, why: str) -> None:
-        ticket.standing, ticket.since_s, ticket.why, ticket.until_s = standing, now, why, inf
+        ticket.standing, ticket.since_s, ticket.why = standing, now, why
+        ticket.until_s, ticket.level = inf, ""
+        if standing not in ON_GPUS:
+            ticket.stretch, ticket.gpus = None, {}
         self.changed.add(ticket.job_id)
-
-    def _withhold(
-        self,
-        jobs: Iterable[SlurmJob],
-        nodes: Sequence[SlurmNode],
-        reservations: Iterable[Reservation],
-        now: float,
-    ) -> None:
-        """Keep from the policy what others hold, what is promised, and nodes that Slurm would not use."""
-        ours = self._ours()
-        foreign = held_by_others(jobs, self.tickets)
-        for node in nodes:
-            if node.name in self._machines:  # jobs that are coming to their end show on their nodes only
-                used = node.gpus_used - ours[self._machines[node.name]]
-                foreign[node.name] = max(foreign[node.name], used)
-        kept = promised(self.tickets.values())
-        for gpus in self._standing_claims():
-            kept.update(gpus)
-        closed = closed_nodes(nodes, reservations, now)
-        for name, machine in self._machines.items():
-            left = self.state.topology.machines[machine].gpus - ours[machine]
-            wanted = left if name in closed else min(left, foreign[name] + kept[name])
-            if wanted != self.state.withheld.get(machine, 0):
-                self.state.withhold(machine, wanted)
 
     def _standing_claims(self) -> list[dict[str, int]]:
         """Claims of jobs that still wait for others to leave; the rest are dropped."""
@@ -384,15 +429,18 @@ class Mirror:
     def _stands(self, job_id: str) -> Standing | None:
         return self.tickets[job_id].standing if job_id in self.tickets else None
 
-    def _ours(self) -> Counter[int]:
-        ours: Counter[int] = Counter()
-        for job_id in self.state.running:
-            ours.update(dict(self.state.jobs[job_id].allocation))
-        return ours
-
     def _allocation(self, gpus: Mapping[str, int]) -> Allocation:
         """GPUs by machine index; KeyError if a node is not in the cluster file."""
         return tuple(sorted((self._machines[node], count) for node, count in gpus.items()))
+
+
+def _matched(job: Job, gpus: int) -> Job:
+    """The job as one that asks for what Slurm gave it, whatever it seemed to ask for."""
+    if gpus == job.gpus:
+        return job
+    return replace(
+        job, gpus=gpus, gpus_per_machine=None, kind=JobKind.RIGID, min_gpus=None, max_gpus=None, gpu_type=None
+    )
 
 
 def number(job_id: str) -> tuple[int, ...]:

@@ -28,7 +28,9 @@ def obstacle(ticket: Ticket, job: SlurmJob, request: Request, slots: Counter[str
         return ticket.why
     if job.dependency:
         return "waits for jobs it depends on"
-    if job.begin_s > now and not ticket.left_nodes:  # a requeued job's begin time is Slurm's own delay
+    if (
+        job.begin_s > max(now, job.submit_s + 1) and not ticket.released
+    ):  # else its begin time is of our making
         return "its begin time has not come"
     if job.array_throttle:
         slots[job.array_id] -= 1

@@ -22,7 +22,7 @@ from typing import Any
 from dally.clusters.hostlist import expand
 from dally.errors import InputError
 from slurm_plugin.job_json import read_tasks
-from slurm_plugin.scontrol import check
+from slurm_plugin.scontrol import run_checked
 from slurm_plugin.slurm import (
     Fence,
     Hold,
@@ -131,18 +131,18 @@ class PyslurmSlurm:
     def run(self, orders: Sequence[Order]) -> tuple[str | None, ...]:
         """Carry out orders, in this order: by pyslurm what it can, else with its neighbours by commands.
 
-        Raises:
-            InputError: An order holds something that is no number and no name; none was carried out.
+        One that holds something that is no number and no name is refused unsent.
         """
-        for order in orders:
-            check(order)
+        return run_checked(orders, self._run_all)
+
+    def _run_all(self, orders: Sequence[Order]) -> list[str | None]:
         placing = any(isinstance(order, Place) for order in orders)
         jobs = {str(job.id): job for job in self._load("Jobs")} if placing else {}
         answers: list[str | None] = []
         for by_pyslurm, neighbours in groupby(orders, key=lambda order: _is_for_pyslurm(order, jobs)):
             some = tuple(neighbours)
             answers += map(self._carry_out, some) if by_pyslurm else self._commands.run(some)
-        return tuple(answers)
+        return answers
 
     def _carry_out(self, order: Order) -> str | None:
         try:

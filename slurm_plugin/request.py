@@ -13,8 +13,15 @@ MARK = "dally:"
 PLAIN = f"{MARK}plain=1"
 """The mark of a job that goes past Dally, as no controller answered; job_submit.lua takes it away."""
 
+SIGNALS = ("USR1", "USR2", "TERM", "INT", "HUP", "QUIT", "ALRM", "URG", "CONT")
+"""Signals that ask a job for a checkpoint: a program can catch them, and Slurm knows them by name.
+
+KILL, STOP and the like are left out: with them Dally would order something else than a checkpoint.
+job_submit.lua has the same list.
+"""
+
 _MODEL = re.compile(r"[\w.:+-]{1,64}", re.ASCII)
-_SIGNAL = re.compile(r"[A-Z][A-Z0-9+]{1,15}|[1-9][0-9]?", re.ASCII)
+_SIGNAL = re.compile("|".join(SIGNALS))
 _TAG = re.compile(r"[0-9a-f]{1,32}")
 _MOST_GPUS = 1_000_000
 _LONGEST_GRACE_S = 86_400
@@ -47,7 +54,7 @@ class Request:
 
     def __post_init__(self) -> None:
         _check("model", self.model, _MODEL, "letters, digits and . : _ + - (at most 64)")
-        _check("checkpoint signal", self.signal, _SIGNAL, "a signal's name without SIG, like USR1, or number")
+        _check("checkpoint signal", self.signal, _SIGNAL, f"one of {', '.join(SIGNALS)}")
         _check("tag", self.tag, _TAG, "hexadecimal digits")
         if not 0 <= self.grace_s <= _LONGEST_GRACE_S:
             raise InputError(f"checkpoint grace is {self.grace_s} s, must be 0 to {_LONGEST_GRACE_S}")

@@ -83,7 +83,7 @@ def decide(submission: Submission, tag: str) -> Outcome:
         return _plain(plain, "warning", str(error))
     if reason := fixed_reason(submission.settings, config.partitions):
         return _plain(plain, "note", reason)
-    if reason := unreachable(config.health_url):
+    if reason := unreachable(config.url):
         if config.fallback == "refuse":
             raise InputError(f"{reason}; this site takes no jobs without it, try again later")
         return _plain(_with(submission, [_comment(submission, PLAIN)]), "warning", reason)
@@ -92,7 +92,7 @@ def decide(submission: Submission, tag: str) -> Outcome:
 
 
 def unreachable(url: str) -> str:
-    """Why no controller answers at its health address; empty if it answers, or the address is empty.
+    """Why no controller answers at its address; empty if one is well there, or the address is empty.
 
     Asked over a bare socket: it is quick to load, and a proxy in the environment does not matter.
     """
@@ -102,7 +102,7 @@ def unreachable(url: str) -> str:
         place = urlsplit(url)
         address = place.hostname or "", place.port or 80
         with socket.create_connection(address, timeout=_HEALTH_TIMEOUT_S) as connection:
-            connection.sendall(f"GET {place.path or '/'} HTTP/1.0\r\nHost: {place.netloc}\r\n\r\n".encode())
+            connection.sendall(f"GET /health HTTP/1.0\r\nHost: {place.netloc}\r\n\r\n".encode())
             answer = connection.recv(64).split(b"\r\n")[0].decode("ascii", "replace")
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)

@@ -4,16 +4,17 @@ Every word of a line is checked against what such a word looks like, so no line 
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from dally.clusters.hostlist import fold
 from dally.errors import InputError
-from slurm_plugin.slurm import Fence, HandBack, HoldBack, Order, Place, Requeue, Signal
+from slurm_plugin.request import SIGNALS
+from slurm_plugin.slurm import Fence, HandBack, HoldBack, Order, Place, Requeue, Signal, Unfence
 
 _JOB = re.compile(r"[0-9]{1,10}(_[0-9]{1,10})?", re.ASCII)
 _NAME = re.compile(r"[A-Za-z0-9_][\w.-]{0,254}", re.ASCII)
 _USER = re.compile(r"[A-Za-z0-9_][\w.@$-]{0,254}", re.ASCII)
-_SIGNAL = re.compile(r"[A-Z][A-Z0-9+]{1,15}|[1-9][0-9]?", re.ASCII)
+_SIGNAL = re.compile("|".join(SIGNALS))
 _MARK = "end-of-order"
 _ANSWER_TO_MARK = f"invalid keyword: {_MARK}"
 _FENCE_FLAGS = "IGNORE_JOBS,OVERLAP,FLEX"
@@ -34,21 +35,42 @@ def check(order: Order) -> None:
     Raises:
         InputError: A word of it is no job number, node, reservation, user or signal.
     """
-    if isinstance(order, Fence):
+    if isinstance(order, Fence | Unfence):
         _check(_NAME, order.name, "reservation name")
-        _check(_USER, order.user, "user name")
     else:
         _check(_JOB, order.job_id, "job number")
+    if isinstance(order, Fence):
+        _check(_USER, order.user, "user name")
     if isinstance(order, Place | Fence):
         _check_nodes(order.nodes)
     if isinstance(order, Place) and order.reservation is not None:
         _check(_NAME, order.reservation, "reservation name")
     if isinstance(order, Signal):
-        _check(_SIGNAL, order.signal, "signal name without SIG, or number")
+        _check(_SIGNAL, order.signal, "checkpoint signal")
     if isinstance(order, HandBack) and order.min_nodes < 1:
         raise InputError(
             f"job {order.job_id} cannot be handed back with {order.min_nodes} nodes, must be 1 or more"
         )
+
+
+def run_checked(
+    orders: Iterable[Order], run: Callable[[Sequence[Order]], Iterable[str | None]]
+) -> tuple[str | None, ...]:
+    """Have orders carried out, but for those that `check` refuses; the answers are in the order of all.
+
+    One user with a strange name must not keep the orders for others from Slurm.
+    """
+    checked = [(order, _refusal(order)) for order in orders]
+    answers = iter(run([order for order, refusal in checked if refusal is None]))
+    return tuple(next(answers) if refusal is None else refusal for _, refusal in checked)
+
+
+def _refusal(order: Order) -> str | None:
+    try:
+        check(order)
+    except InputError as error:
+        return str(error)
+    return None
 
 
 def _check_nodes(nodes: Sequence[str]) -> None:
@@ -63,7 +85,7 @@ def _check(valid: re.Pattern[str], word: str, what: str) -> None:
         raise InputError(f"{word!r} is no {what}")
 
 
-def steps(order: Place | HoldBack | HandBack | Requeue | Fence) -> tuple[str, ...]:
+def steps(order: Place | HoldBack | HandBack | Requeue | Fence | Unfence) -> tuple[str, ...]:
     """The lines that carry out an order; each is to be sent only once scontrol accepted the one before.
 
     A job whose node list was refused must not be released: Slurm would start it anywhere.
@@ -82,6 +104,8 @@ def steps(order: Place | HoldBack | HandBack | Requeue | Fence) -> tuple[str, ..
         case Fence(name, nodes, user):
             who = f"ReservationName={name} Nodes={fold(nodes)} Users={user}"
             return (f"create reservation {who} StartTime=now Duration=1 Flags={_FENCE_FLAGS}",)
+        case Unfence(name):
+            return (f"update ReservationName={name} EndTime=now",)
 
 
 def _update(job_id: str, values: str) -> str:

@@ -211,7 +211,14 @@ class Fence:
     user: str
 
 
-Order = Place | HoldBack | Requeue | Signal | HandBack | Fence
+@dataclass(frozen=True, slots=True)
+class Unfence:
+    """Open a fence before its minute is over; the jobs in it run on."""
+
+    name: str
+
+
+Order = Place | HoldBack | Requeue | Signal | HandBack | Fence | Unfence
 
 
 class Slurm(Protocol):

@@ -2,12 +2,13 @@
 
 import os
 import re
+import signal
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from dally.errors import InputError
-from slurm_plugin.request import MARK, Request
+from slurm_plugin.request import MARK, SIGNALS, Request
 from slurm_plugin.sbatch_options import Learn, Takes, Words, set_by_variables, split_words
 from slurm_plugin.script_lines import marked_words
 
@@ -19,23 +20,6 @@ _REQUEST = {
     "max-gpus": Takes.VALUE,
 }
 _OWN = {**_REQUEST, "dry-run": Takes.NOTHING, "help": Takes.NOTHING, "version": Takes.NOTHING}
-
-SIGNALS = (
-    "HUP",
-    "INT",
-    "QUIT",
-    "ABRT",
-    "ALRM",
-    "TERM",
-    "USR1",
-    "USR2",
-    "URG",
-    "CONT",
-    "TSTP",
-    "TTIN",
-    "TTOU",
-)
-"""Signals that Slurm sends by name and that a program can catch."""
 
 _FIXES = (
     "nodelist nodefile exclude constraint prefer batch exclusive reservation switches contiguous spread-job "
@@ -202,12 +186,11 @@ def _checked(words: Words, own: Mapping[str, Takes]) -> dict[str, str | None]:
 
 
 def _signal(text: str) -> str:
+    """A signal's name without SIG, given by name or by number."""
     name = text.upper().removeprefix("SIG")
-    if name in SIGNALS or (
-        name.isascii() and name.isdigit() and 1 <= int(name) <= 64 and int(name) not in (9, 19)
-    ):
-        return name
-    raise InputError(f"checkpoint signal is {text!r}, must be one of {', '.join(SIGNALS)} or a number")
+    if re.fullmatch("[1-9][0-9]?", name, re.ASCII):
+        return next((known for known in SIGNALS if signal.Signals[f"SIG{known}"] == int(name)), text)
+    return name
 
 
 def _seconds(text: str) -> int:

@@ -9,7 +9,7 @@ from typing import Any
 from dally.job import Job, JobKind
 from dally.state import Past
 from slurm_plugin.request import Request
-from slurm_plugin.slurm import SlurmJob
+from slurm_plugin.slurm import SlurmJob, State
 
 
 class Standing(StrEnum):
@@ -27,6 +27,9 @@ class Standing(StrEnum):
     STOPPING = "stopping"
     LEFT = "left"
 
+
+CHECKPOINTED = 85
+"""Exit code by which a job says that it has written its checkpoint and wants to be put back."""
 
 WITH_POLICY = (Standing.WAITING, Standing.STARTING, Standing.RUNNING, Standing.STOPPING)
 ON_GPUS = (Standing.RUNNING, Standing.STOPPING)
@@ -53,6 +56,7 @@ class Ticket:
         why: Why it is aside or left, or what the last decision said, in words.
         since_s: Since when it stands there, on the controller's clock.
         until_s: End of a back-off, of a checkpoint's grace, or of the time to start; inf if there is none.
+        level: Level of placement that it insists on until then, while it waits; empty if nothing was decided.
         gpus: GPUs by node: those it is to start on, or holds.
         past: What happened before its current wait or stretch.
         stretch: The stretch it runs in.
@@ -61,11 +65,15 @@ class Ticket:
         left_s: When it left them.
         submit_s: Its submission as Slurm last gave it.
         restarts: How often Slurm had requeued it when last seen.
+        min_nodes: Fewest nodes it asks for; once it was released, Slurm shows how many it was given.
         by: Jobs that it is stopped for.
         moving: It is stopped to start elsewhere.
         person_held: Its user or an administrator held it when last seen: released, it waits for Dally again.
         unheld: Its user released it: a hold that its comment still speaks of is over.
-        handed_back: It is left because Dally cannot place it.
+        handed_back: It is left because Dally cannot place it, and Slurm has not shown it released yet.
+        released: Dally released it once: its node list and begin time may be of Dally's making.
+        hold_back: It is to be held again, and Slurm has not shown it held yet.
+        signalled: It has been sent its checkpoint signal.
     """
 
     job: Job
@@ -74,6 +82,7 @@ class Ticket:
     why: str
     since_s: float
     until_s: float = inf
+    level: str = ""
     gpus: dict[str, int] = field(default_factory=dict)
     past: Past = field(default_factory=lambda: Past(0.0))
     stretch: Stretch | None = None
@@ -82,11 +91,15 @@ class Ticket:
     left_s: float = -inf
     submit_s: float = 0.0
     restarts: int = 0
+    min_nodes: int = 1
     by: tuple[str, ...] = ()
     moving: bool = False
     person_held: bool = False
     unheld: bool = False
     handed_back: bool = False
+    released: bool = False
+    hold_back: bool = False
+    signalled: bool = False
 
     @property
     def job_id(self) -> str:
@@ -96,11 +109,19 @@ class Ticket:
     def same_as(self, job: SlurmJob, tag: str) -> bool:
         """Whether a job with this number is the same job: Slurm may have given the number a second time.
 
-        A requeue counts as a new submission, so without a tag only a requeue may have moved that time.
+        A requeue counts as a new submission. Its user may have changed the comment, and so the tag.
         """
-        if tag or self.request.tag:
+        if job.submit_s == self.submit_s:
+            return True
+        if tag and self.request.tag:
             return tag == self.request.tag
-        return job.submit_s == self.submit_s or job.restarts > self.restarts
+        return job.restarts > self.restarts
+
+
+def checkpointed(ticket: Ticket, job: SlurmJob) -> bool:
+    """Whether a job that was asked to stop has ended by itself to be put back; nobody cancelled it."""
+    by_itself = job.state is State.ENDED and job.exit_code == CHECKPOINTED and job.state_name == "FAILED"
+    return ticket.standing is Standing.STOPPING and by_itself
 
 
 _JOB_FIELDS = tuple(each.name for each in fields(Job) if each.init)
@@ -120,27 +141,23 @@ def from_data(data: Mapping[str, Any]) -> Ticket:
         KeyError, TypeError, ValueError: It is something else.
     """
     past = {name: value for name, value in data["past"].items() if value is not None}
-    return Ticket(
-        job=Job(**{**data["job"], "kind": JobKind(data["job"]["kind"])}),
-        request=Request(**data["request"]),
-        standing=Standing(data["standing"]),
-        why=data["why"],
-        since_s=data["since_s"],
-        until_s=inf if data["until_s"] is None else data["until_s"],
-        gpus=dict(data["gpus"]),
-        past=Past(**past),
-        stretch=None if data["stretch"] is None else Stretch(**data["stretch"]),
-        refusals=data["refusals"],
-        left_nodes=tuple(data["left_nodes"]),
-        left_s=-inf if data["left_s"] is None else data["left_s"],
-        submit_s=data["submit_s"],
-        restarts=data["restarts"],
-        by=tuple(data["by"]),
-        moving=data["moving"],
-        person_held=data["person_held"],
-        unheld=data["unheld"],
-        handed_back=data["handed_back"],
+    ticket = Ticket(
+        **{
+            **data,
+            "job": Job(**{**data["job"], "kind": JobKind(data["job"]["kind"])}),
+            "request": Request(**data["request"]),
+            "standing": Standing(data["standing"]),
+            "until_s": inf if data["until_s"] is None else data["until_s"],
+            "past": Past(**past),
+            "stretch": None if data["stretch"] is None else Stretch(**data["stretch"]),
+            "left_nodes": tuple(data["left_nodes"]),
+            "left_s": -inf if data["left_s"] is None else data["left_s"],
+            "by": tuple(data["by"]),
+        }
     )
+    if (ticket.standing in ON_GPUS) != (ticket.stretch is not None):
+        raise ValueError(f"it is {ticket.standing}, and its stretch is {ticket.stretch}")
+    return ticket
 
 
 def _finite(value: Any) -> Any:

@@ -65,7 +65,7 @@ class LocalSlurm:
         major, minor = self.run("slurmctld", "-V").split()[1].split(".")[:2]
         return int(major), int(minor)
 
-    def start(self) -> None:
+    def start(self, timeout_s: float = START_S) -> None:
         """Write the configuration, start all daemons and wait until every node is idle.
 
         Raises:
@@ -77,7 +77,7 @@ class LocalSlurm:
             self._make_folders()
             self._start_munge()
             self._start_slurm()
-            self.wait_for(lambda: self.node_states() == {"idle"}, "all nodes to be idle")
+            self.wait_for(lambda: self.node_states() == {"idle"}, "all nodes to be idle", timeout_s)
         except BaseException:
             self.stop()
             raise

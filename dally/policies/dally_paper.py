@@ -158,12 +158,16 @@ class DallyPaper(Policy):
             auction.run()
         # A job started now has no lease in the book yet; one lease ahead is never too late for it.
         ends_s = (self.leases if self.queue else self.scattered).next_end_s(now)
-        wakeup_s = min(self.queue.next_due_s(), ends_s, now + self.knobs.lease_s)
+        wakeup_s = min(self.queue.next_due_s(), auction.next_due_s, ends_s, now + self.knobs.lease_s)
         return Plan(auction.decisions(), wakeup_s)
 
 
 class Round:
-    """One round of offers on trial: who gets what is free, and which expired leases are renewed."""
+    """One round of offers on trial: who gets what is free, and which expired leases are renewed.
+
+    Attributes:
+        next_due_s: When the next delay of the jobs that give way runs out; they are not in the queue yet.
+    """
 
     def __init__(self, policy: DallyPaper, state: ClusterState, now: float, expired: list[JobState]) -> None:
         self._policy, self._state, self._free, self._now = policy, state, state.free, now
@@ -172,6 +176,7 @@ class Round:
         self._started: set[int] = set()
         self._stops: list[Decision] = []
         self._starts: list[Decision] = []
+        self.next_due_s = inf
 
     def run(self) -> None:
         """Serve claims, best first, until nobody accepts what is left."""
@@ -220,11 +225,21 @@ class Round:
             self._starts.append(Migrate(job.job_id, self._place(job, level), level, reason))
         elif self._free.holds(job.allocation):
             self._free.take(job.allocation)
-        elif level == best:
+        elif level is not None and level <= self._accepted_at_once(job):
             reason = f"lease over and GPUs given away; another {levels[level]} is free"
             self._starts.append(Migrate(job.job_id, self._place(job, level), level, reason))
         else:
             self._give_way(job)
+
+    def _accepted_at_once(self, job: JobState) -> int:
+        """The highest level that a job takes when its wait begins."""
+        best, delays_s = self._state.best_level(job.job.gang), self._delays_s(job)
+        return max((level + 1 for level, delay_s in enumerate(delays_s, best) if delay_s <= 0), default=best)
+
+    def _delays_s(self, job: JobState) -> tuple[float, ...]:
+        """The delays of a wait that begins now, of the levels from the best up."""
+        best = self._state.best_level(job.job.gang)
+        return self._policy.timers.delays_s(job.job.gpus, self._now)[best:]
 
     def _give_way(self, job: JobState) -> None:
         takers = tuple(
@@ -233,10 +248,11 @@ class Round:
         score = job.network_sensitivity(self._now)
         reason = f"lease over; {', '.join(takers)} had a better claim than its score {score:.3f}"
         self._stops.append(Preempt(job.job_id, takers, reason))
-        request = job.job
-        delays_s = self._policy.timers.delays_s(request.gpus, self._now)
-        tier = self._state.best_level(request.gang)
-        self._starts.append(self._wait(job, tier, self._now, delays_s[tier:]))
+        tier = self._state.best_level(job.job.gang)
+        wait = self._wait(job, tier, self._now, self._delays_s(job))
+        if wait.until_s > self._now:
+            self.next_due_s = min(self.next_due_s, wait.until_s)
+        self._starts.append(wait)
 
     def _waits(self) -> list[Decision]:
         waits: list[Decision] = []

@@ -221,7 +221,7 @@ def _with_own(site: Site) -> Site:
     except InputError as error:
         site = replace(site, profiles_error=str(error))
     return replace(
-        site, state_dir=_state_folder(Path(config.state_dir)), health_error=_health_error(config.health_url)
+        site, state_dir=_state_folder(Path(config.state_dir)), health_error=_health_error(config.url)
     )
 
 
@@ -236,10 +236,8 @@ def _state_folder(path: Path) -> StateFolder | None:
 def _health_error(url: str) -> str:
     if not url:
         return ""
-    if not url.startswith(("http://", "https://")):
-        return "health_url must begin with http:// or https://"
     try:
-        with urllib.request.urlopen(url, timeout=_HEALTH_TIMEOUT_S):
+        with urllib.request.urlopen(f"{url.rstrip('/')}/health", timeout=_HEALTH_TIMEOUT_S):
             return ""
     except (OSError, ValueError) as error:
         return str(getattr(error, "reason", error))

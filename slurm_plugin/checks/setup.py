@@ -146,9 +146,9 @@ def state_folder(site: Site) -> Finding:
 
 def health(site: Site) -> Finding:
     """A controller answers."""
-    url = site.settled.health_url
+    url = site.settled.url
     if not url:
-        return ok("health_url is empty: dally-sbatch does not ask for the controller")
+        return ok("url is empty: dally-sbatch does not ask for the controller")
     if site.health_error and site.hint_mode:
         return ok("no controller answers; hint mode needs none")
     if site.health_error:

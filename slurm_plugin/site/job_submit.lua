@@ -13,10 +13,31 @@ local HELD, NOT_HELD = MARK .. "held=1", MARK .. "held=0"
 local HERE = debug.getinfo(1, "S").source:match("^@(.*/)") or "./"
 local GPU_FIELDS = { "tres_per_job", "tres_per_node", "tres_per_task", "tres_per_socket", "gres" }
 local NODE_FIELDS = { "req_nodes", "exc_nodes", "features", "prefer", "batch_features", "reservation" }
-local VALID = { -- pattern and longest, as in slurm_plugin/request.py
-  model = { "^[%w_.:+-]+$", 64 }, signal = { "^[%u%d+]+$", 16 }, tag = { "^%x+$", 32 },
-  grace_s = { "^%d+$", 5 }, min_gpus = { "^%d+$", 7 }, max_gpus = { "^%d+$", 7 },
-  held = { "^[01]$", 1 }, plain = { "^[01]$", 1 },
+local FENCE = "dally_" -- what the names of the controller's reservations begin with
+
+local function text(pattern, longest)
+  return function(value) return value:match(pattern) and #value <= longest end
+end
+
+local function whole(most)
+  return function(value) return value:match("^%d+$") and #value <= 9 and tonumber(value) <= most end
+end
+
+local function one_of(...)
+  local words = { ... }
+  return function(value)
+    for _, word in ipairs(words) do
+      if value == word then return true end
+    end
+    return false
+  end
+end
+
+local VALID = { -- as in slurm_plugin/request.py
+  model = text("^[%w_.:+-]+$", 64), tag = text("^[%da-f]+$", 32),
+  signal = one_of("USR1", "USR2", "TERM", "INT", "HUP", "QUIT", "ALRM", "URG", "CONT"),
+  grace_s = whole(86400), min_gpus = whole(1000000), max_gpus = whole(1000000),
+  held = one_of("0", "1"), plain = one_of("0", "1"),
 }
 
 math.randomseed(os.time() + math.floor(os.clock() * 1e6))
@@ -51,7 +72,7 @@ local function fields(said)
     if not name then return nil, pair end
     value = value:gsub("+", " "):gsub("%%(%x%x)", function(hex) return string.char(tonumber(hex, 16)) end)
     local valid = VALID[name]
-    if valid and not (value:match(valid[1]) and #value <= valid[2]) then return nil, pair end
+    if valid and not valid(value) then return nil, pair end
     found[name] = value
   end
   return found
@@ -60,6 +81,14 @@ end
 local function is_gpu(tres)
   local name = tres:gsub("^gres[:/]", "")
   return name:match("^gpu$") or (name:match("^gpu[:=]") and not name:match("[:=]0$"))
+end
+
+-- A fence keeps nodes for one job about to start; its user's other jobs must not slip in.
+local function is_fenced(job)
+  for name in (job.reservation or ""):gmatch("[^,]+") do
+    if name:sub(1, #FENCE) == FENCE then return true end
+  end
+  return false
 end
 
 local function asks_for_gpus(job)
@@ -151,6 +180,10 @@ local function submit(job, part_list)
     return slurm.ERROR
   end
   local settings = site()
+  if is_fenced(job) and job.user_id ~= 0 then
+    slurm.log_user("dally: reservations whose names begin with %s are not for users", FENCE)
+    return slurm.ERROR
+  end
   local wanted = asked.plain ~= "1" and is_wanted(settings, job, part_list)
   local exempt = job.user_id == 0 or settings.exempt[job.user_id]
   if wanted and settings.mode == "hold" and (said or not exempt) then
@@ -196,9 +229,12 @@ local function keep_hold(job, record, held)
 end
 
 local function modify(job, record, part_list, uid)
-  if uid == 0 or (record.admin_comment or ""):sub(1, #MARK) ~= MARK then return slurm.SUCCESS end
+  if uid == 0 then return slurm.SUCCESS end
   local settings = site()
-  if settings.mode ~= "hold" or settings.exempt[uid] then return slurm.SUCCESS end
+  if settings.exempt[uid] then return slurm.SUCCESS end
+  if is_fenced(job) then return slurm.ESLURM_ACCESS_DENIED or slurm.ERROR end
+  local ours = (record.admin_comment or ""):sub(1, #MARK) == MARK
+  if settings.mode ~= "hold" or not ours then return slurm.SUCCESS end
   local held = split(record.comment) == "held=1"
   local field = forbidden(settings, job, held, part_list)
   if field then

@@ -61,7 +61,7 @@ def site(tmp_path: Path) -> Site:
     (tmp_path / "slurm.conf").write_text("NodeName=n[1-4] Gres=gpu:h100:8\n")
     return Site(
         config_path=Path("/etc/dally/dally.toml"),
-        config=Config(("gpu",), health_url="http://h/health"),
+        config=Config(("gpu",), url="http://h"),
         commands={"scontrol": "/usr/bin/scontrol"},
         version=(22, 5),
         settings=SETTINGS,
@@ -189,7 +189,7 @@ WARNINGS: list[tuple[str, Callable[[Site], Site], str]] = [
     ("job_submit", changed(lua="older"), "not the one of this version"),
     ("profiles", changed(profiles=0), "no profiles"),
     ("state folder", changed(state_dir=StateFolder(0, 0o700, 10**10)), "belongs to uid 0"),
-    ("controller", changed(health_error="refused"), "http://h/health: refused"),
+    ("controller", changed(health_error="refused"), "http://h: refused"),
 ]
 
 
@@ -234,7 +234,7 @@ NOTES: list[tuple[str, Callable[[Site], Site], str]] = [
         changed(site_lua='return { mode = "hint", partitions = { ["gpu"] = true } }'),
         "in hint mode",
     ),
-    ("controller", configured(health_url=""), "health_url is empty"),
+    ("controller", configured(url=""), "url is empty"),
     ("controller", changed(site_lua=HINT, health_error="refused"), "hint mode needs none"),
     ("rights", changed(site_lua=HINT, admin_level=""), "hint mode needs no rights"),
     ("state folder", changed(site_lua=HINT, state_dir=None), "hint mode keeps nothing"),
@@ -310,7 +310,7 @@ def configure(lab: LocalSlurm, folder: Path, monkeypatch: pytest.MonkeyPatch) ->
         monkeypatch.setenv(name, value)
     config = folder / "dally.toml"
     config.write_text(
-        f'partitions = ["gpu"]\ncluster = "{lab.spec.conf.parent}"\nhealth_url = ""\n'
+        f'partitions = ["gpu"]\ncluster = "{lab.spec.conf.parent}"\nurl = ""\n'
         f'state_dir = "{folder}"\nprofiles = "realistic"\n'
     )
     return config

@@ -37,7 +37,7 @@ class Site:
         self.user = user
         self.exempt = exempt
         self.table = lab.spec.conf.parent / "dally_site.lua"
-        (lab.work / "dally.toml").write_text('partitions = ["gpu"]\nhealth_url = ""\n')
+        (lab.work / "dally.toml").write_text('partitions = ["gpu"]\nurl = ""\n')
 
     def set_mode(self, mode: str, slowdowns: dict[str, float] | None = None) -> None:
         uids = [pwd.getpwnam(self.exempt).pw_uid]
@@ -148,7 +148,7 @@ def test_plain_jobs_of_root_and_exempt_users_are_left_alone(site: Site) -> None:
 
 @pytest.mark.parametrize("hold", [True, False])
 def test_a_job_that_found_no_controller_goes_to_slurm(site: Site, hold: bool) -> None:
-    (site.lab.work / "dally.toml").write_text('partitions = ["gpu"]\nhealth_url = "http://127.0.0.1:9/"\n')
+    (site.lab.work / "dally.toml").write_text('partitions = ["gpu"]\nurl = "http://127.0.0.1:9"\n')
     facts = site.facts(site.submit_wrapped("--gpus=1", "--comment=my words", *(["-H"] if hold else [])))
     assert (facts["Reason"] == "JobHeldUser", facts["Comment"]) == (hold, "my words")
     assert "AdminComment" not in facts

@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 
-from dally.errors import InputError
 from slurm_plugin.fake import FakeSlurm
 from slurm_plugin.fake_job import FakeNode, SubmitSpec
 from slurm_plugin.pyslurm_backend import REREAD_S, PyslurmSlurm
@@ -314,11 +313,11 @@ def test_a_job_whose_nodes_are_refused_is_not_released() -> None:
     assert rig.cluster.ran == []
 
 
-def test_an_order_that_is_no_number_and_no_name_keeps_all_from_being_done() -> None:
+def test_an_order_that_is_no_number_and_no_name_does_not_keep_others_from_being_done() -> None:
     rig = Rig(HELD)
-    with pytest.raises(InputError, match="no reservation name"):
-        rig.slurm.run([FENCE, replace(FENCE, name="a b")])
-    assert rig.cluster.ran == []
+    strange = replace(FENCE, name="a b")
+    assert rig.slurm.run([strange, FENCE]) == ("'a b' is no reservation name", None)
+    assert rig.slurm.run([strange]) == ("'a b' is no reservation name",)
 
 
 def test_a_fence_stands_although_an_old_error_is_reported_with_it() -> None:

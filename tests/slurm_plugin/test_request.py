@@ -5,12 +5,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dally.errors import InputError
-from slurm_plugin.request import PLAIN, Request, decode, decode_job, encode
+from slurm_plugin.request import PLAIN, SIGNALS, Request, decode, decode_job, encode
 
 _REQUESTS = st.builds(
     Request,
     model=st.from_regex(r"[\w.:+-]{0,64}", fullmatch=True).filter(str.isascii),
-    signal=st.sampled_from(["", "USR1", "RTMIN+1", "10"]),
+    signal=st.sampled_from(["", *SIGNALS]),
     grace_s=st.integers(0, 86_400),
     min_gpus=st.integers(0, 8),
     max_gpus=st.sampled_from([0, 8, 64]),

@@ -34,7 +34,7 @@ POLICIES = (
     "dally-paper:timers=no-wait,lease_s=700",
     "fifo",
 )
-"""Others use durations, which a live cluster does not know; Tiresias acts differently when asked more often."""
+"""Others use durations, unknown on a live cluster; Tiresias acts differently when asked more often."""
 
 Act = tuple[object, ...]
 

@@ -36,7 +36,7 @@ class Site:
         self.record = folder / "call.json"
         (folder / "bin").mkdir()
         self.stub(exit_code=0)
-        self.configure('health_url = ""')
+        self.configure('url = ""')
         self.write("#!/bin/sh\n#SBATCH --gpus=4\nsleep 1\n")
 
     def stub(self, exit_code: int) -> None:
@@ -88,11 +88,11 @@ def site(tmp_path: Path) -> Site:
 
 @contextmanager
 def controller(status: int) -> Iterator[str]:
-    """A server that answers every request with a status; its address."""
+    """A server whose health page has a status; its address."""
 
     class Answer(BaseHTTPRequestHandler):
         def do_GET(self) -> None:  # the name that the library calls
-            self.send_response(status)
+            self.send_response(status if self.path == "/health" else 404)
             self.end_headers()
 
         def log_message(self, format: str, *args: object) -> None:
@@ -102,7 +102,7 @@ def controller(status: int) -> Iterator[str]:
         thread = Thread(target=server.serve_forever)
         thread.start()
         try:
-            yield f"http://127.0.0.1:{server.server_port}/health"
+            yield f"http://127.0.0.1:{server.server_port}"
         finally:
             server.shutdown()
             thread.join()
@@ -216,31 +216,31 @@ def test_an_option_of_a_plugin_takes_its_value_along(site: Site) -> None:
 
 def test_a_healthy_controller_gets_the_job(site: Site) -> None:
     with controller(200) as url:
-        site.configure(f'health_url = "{url}"')
+        site.configure(f'url = "{url}"')
         site.submit("job.sh", http_proxy="http://127.0.0.1:9")
     assert "--hold" in site.argv
 
 
 def test_without_a_controller_the_job_goes_to_slurm_with_a_warning(site: Site) -> None:
-    site.configure('health_url = "http://127.0.0.1:9/health"')
+    site.configure('url = "http://127.0.0.1:9"')
     done = site.submit("--model=a", "--comment=my words", "job.sh")
     assert site.argv == ["--comment=my words", "--comment=dally:plain=1 my words", "job.sh"]
     assert done.stderr.splitlines()[0] == (
-        "dally-sbatch: warning: no controller answers at http://127.0.0.1:9/health: Connection refused; "
+        "dally-sbatch: warning: no controller answers at http://127.0.0.1:9: Connection refused; "
         "Slurm schedules this job"
     )
 
 
 def test_a_sick_controller_counts_as_none(site: Site) -> None:
     with controller(503) as url:
-        site.configure(f'health_url = "{url}"')
+        site.configure(f'url = "{url}"')
         done = site.submit("job.sh")
     assert site.argv == ["--comment=dally:plain=1", "job.sh"]
     assert "is not well: HTTP/1.0 503" in done.stderr
 
 
 def test_a_site_may_refuse_jobs_while_there_is_no_controller(site: Site) -> None:
-    site.configure('fallback = "refuse"', 'health_url = "http://127.0.0.1:9/"')
+    site.configure('fallback = "refuse"', 'url = "http://127.0.0.1:9"')
     done = site.submit("job.sh")
     assert (done.returncode, site.record.exists()) == (1, False)
     assert done.stderr.startswith("dally-sbatch: no controller answers")

@@ -156,7 +156,7 @@ def test_script_and_environment_fix_the_placement_too() -> None:
         ("--model=resnet50", Request("resnet50", tag="f")),
         ("--checkpoint-signal=usr1", Request(signal="USR1", tag="f")),
         ("--checkpoint-signal SIGUSR2", Request(signal="USR2", tag="f")),
-        ("--checkpoint-signal=10 --checkpoint-grace=90", Request(signal="10", grace_s=90, tag="f")),
+        ("--checkpoint-signal=10 --checkpoint-grace=90", Request(signal="USR1", grace_s=90, tag="f")),
         ("--checkpoint-signal=USR1 --checkpoint-grace=1:30", Request(signal="USR1", grace_s=90, tag="f")),
         (
             "--checkpoint-signal=USR1 --checkpoint-grace=1:00:01",
@@ -174,7 +174,8 @@ def test_the_request_says_what_the_user_said(line: str, request_: Request) -> No
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("--checkpoint-signal=KILL", "checkpoint signal is 'KILL', must be one of HUP"),
+        ("--checkpoint-signal=KILL", "checkpoint signal is 'KILL', must be one of USR1, USR2"),
+        ("--checkpoint-signal=RTMIN", "checkpoint signal is 'RTMIN'"),
         ("--checkpoint-signal=9", "checkpoint signal is '9'"),
         ("--checkpoint-signal=USR1 --checkpoint-grace=soon", "checkpoint grace is 'soon', must be seconds"),
         ("--checkpoint-signal=USR1 --checkpoint-grace=7-0", "checkpoint grace is 604800 s"),

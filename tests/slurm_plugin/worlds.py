@@ -13,10 +13,21 @@ from slurm_plugin.fake import FakeSlurm
 from slurm_plugin.fake_job import FakeNode, SubmitSpec
 from slurm_plugin.journal import Journal
 from slurm_plugin.request import Request, encode
+from slurm_plugin.slurm import SlurmUnavailableError
 from slurm_plugin.tickets import Ticket
 from tests.worlds import racks
 
 RACKS = racks([[8, 8], [8, 8]])
+
+
+POLL_S = 2.0
+
+Action = tuple[float, Callable[["Site"], object]]
+"""What a person does, and when."""
+
+
+class Killed(BaseException):
+    """The controller's process is no more."""
 
 
 class Site:
@@ -29,11 +40,16 @@ class Site:
         policy: str = "dally-paper:lease_s=100",
         profiles: ProfileSet | None = None,
         mode: Mode | None = None,
+        partitions: Mapping[str, tuple[str, ...]] | None = None,
         **settings: Any,
     ) -> None:
         self.folder, self.topology, self.profiles, self.mode = folder, topology, profiles, mode
         self.now_s = 0.0
-        nodes = [FakeNode(machine.name, machine.gpus, ("gpu",)) for machine in topology.machines]
+        shared = partitions or {}
+        nodes = [
+            FakeNode(machine.name, machine.gpus, shared.get(machine.name, ("gpu",)))
+            for machine in topology.machines
+        ]
         self.slurm = FakeSlurm(nodes, clock=lambda: self.now_s)
         self.config = Config(
             ("gpu",), policy=policy, **{"restart_gap_s": 0.0, "max_requeues": 1_000_000, **settings}
@@ -63,6 +79,10 @@ class Site:
         self.controller._journal.close()
         self.controller = self.new_controller(at)
 
+    def outcome(self) -> dict[str, tuple[str, int]]:
+        """How each job stands, and how often it was put back."""
+        return {job.job_id: (job.state_name, job.restarts) for job in self.slurm.jobs()}
+
     def submit(self, model: str = "", signal: str = "", grace_s: int = 0, tag: str = "", **spec: Any) -> str:
         """A job of `dally-sbatch`."""
         request = Request(model=model, signal=signal, grace_s=grace_s, tag=tag)
@@ -78,6 +98,30 @@ class Site:
                 self.now_s = until_s
                 self.controller.cycle()
                 return
+
+    def live(self, until_s: float, actions: Sequence[Action] = (), away_s: float = 0.0) -> None:
+        """Cycles as a daemon runs them, and what people do meanwhile, until a time.
+
+        A controller that is killed is started anew after `away_s`; Slurm is asked again if it broke off.
+        """
+        coming = sorted(actions, key=lambda action: action[0])
+        while True:
+            while coming and coming[0][0] <= self.now_s:
+                coming.pop(0)[1](self)
+            wakeup_s = inf
+            try:
+                wakeup_s = self.controller.cycle()
+            except SlurmUnavailableError:
+                self.slurm.breaks_after = None
+            except Killed:
+                self.now_s += away_s
+                self.restart()
+                continue
+            if self.now_s >= until_s:
+                return
+            event_s = inf if self.slurm.next_event_s is None else self.slurm.next_event_s
+            moments = (wakeup_s, event_s, coming[0][0] if coming else inf, self.now_s + POLL_S, until_s)
+            self.now_s = min(moment for moment in moments if moment > self.now_s)
 
     def ticket(self, job_id: str) -> Ticket:
         """The controller's ticket of a job."""

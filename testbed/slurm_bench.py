@@ -1,0 +1,149 @@
+"""Measures the controller on a large private Slurm cluster: one JSON object a line."""
+
+import json
+import os
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+import click
+
+from dally.clusters import load_cluster
+from slurm_plugin.command_line import CommandLine
+from slurm_plugin.config import Config
+from slurm_plugin.controller import Controller
+from slurm_plugin.journal import Journal
+from slurm_plugin.request import Request, encode
+from slurm_plugin.slurm import Place
+from testbed.local_slurm import LocalSlurm
+from testbed.local_slurm_conf import LabSpec
+
+NODES_PER_RACK = 16
+BEGIN_S = 600.0
+TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+LARGE = (
+    "MaxJobCount=50000",
+    "MaxArraySize=10001",
+    "SchedulerParameters=bf_interval=30,batch_sched_delay=0,sched_min_interval=0,default_queue_depth=10000",
+)
+"""Backfill every second over thousands of jobs would be measured instead."""
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """How much is measured: nodes of 8 GPUs, held jobs waiting, and jobs placed."""
+
+    nodes: int
+    jobs: int
+    placed: int
+
+
+@contextmanager
+def large_lab(nodes: int) -> Iterator[LocalSlurm]:
+    """A lab of many nodes, all idle."""
+    folder = Path(tempfile.mkdtemp(prefix="dally-", dir="/tmp"))
+    lab = LocalSlurm(LabSpec(folder, nodes=nodes, racks=max(1, nodes // NODES_PER_RACK), extra_conf=LARGE))
+    lab.start(BEGIN_S)
+    try:
+        yield lab
+    finally:
+        lab.stop()
+
+
+def submit(lab: LocalSlurm, jobs: int, gpus: int) -> list[str]:
+    """Submit held jobs for Dally that sleep; their numbers."""
+    mark = encode(Request(model="resnet50"))
+    options = (f"--comment={mark}", f"--gres=gpu:{gpus}", "--output=/dev/null", "--wrap=exec sleep 36000")
+    return [lab.run("sbatch", "--parsable", "--hold", *options).strip() for _ in range(jobs)]
+
+
+def cpu_s(lab: LocalSlurm) -> float:
+    """Processor time that slurmctld has used, seconds."""
+    pid = (lab.spec.folder / "run" / "slurmctld.pid").read_text().strip()
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / TICKS_PER_S
+
+
+def controller(lab: LocalSlurm, name: str) -> Controller:
+    """A controller over the lab, with a new journal."""
+    config = Config(("gpu",), policy="dally-paper", start_timeout_s=300.0)
+    slurm = CommandLine(lab.environment, timeout_s=120.0)
+    topology = load_cluster(str(lab.spec.conf.parent))
+    return Controller(slurm, config, topology, None, Journal(lab.spec.folder / name))
+
+
+def running(lab: LocalSlurm) -> int:
+    """How many jobs run."""
+    return len(lab.run("squeue", "-h", "-t", "RUNNING", "-o", "%i", timeout_s=120).split())
+
+
+def bare_placements(lab: LocalSlurm, jobs: list[str]) -> float:
+    """Place jobs one on each node by bare commands, one scontrol for all; placements per second."""
+    slurm = CommandLine(lab.environment, timeout_s=120.0)
+    nodes = lab.spec.node_names()
+    began_s = time.monotonic()
+    slurm.run([Place(job, (node,)) for job, node in zip(jobs, nodes, strict=False)])
+    lab.wait_for(lambda: running(lab) == len(jobs), "all jobs to run", BEGIN_S)
+    return len(jobs) / (time.monotonic() - began_s)
+
+
+def placements(lab: LocalSlurm, jobs: list[str]) -> float:
+    """Let the controller place jobs on the empty cluster; placements per second."""
+    one = controller(lab, "placing")
+    began_s = time.monotonic()
+    while running(lab) < len(jobs):
+        one.cycle()
+    return len(jobs) / (time.monotonic() - began_s)
+
+
+def cycles(lab: LocalSlurm, count: int) -> Iterator[tuple[str, float, str]]:
+    """Cycles over a full cluster and a long queue, as close together as the daemon would have them."""
+    one = controller(lab, "cycling")
+    one.cycle()
+    observed, whole = [], []
+    began_s, used_s = time.monotonic(), cpu_s(lab)
+    for _ in range(count):
+        one.cycle()
+        observed.append(one.seen.observe_s)
+        whole.append(one.seen.cycle_s)
+        time.sleep(max(2.0, 3 * one.seen.observe_s))
+    share = (cpu_s(lab) - used_s) / (time.monotonic() - began_s)
+    yield "cycle_s", median(whole), "s"
+    yield "observe_s", median(observed), "s"
+    yield "slurmctld_share", share, "of one core"
+
+
+def measure(size: Size) -> Iterator[tuple[str, float, str]]:
+    """All figures, the lab brought up once."""
+    began_s = time.monotonic()
+    with large_lab(size.nodes) as lab:
+        yield "lab_start_s", time.monotonic() - began_s, "s"
+        first = submit(lab, size.placed, 8)
+        yield "bare_placements_per_s", bare_placements(lab, first), "jobs/s"
+        lab.run("scancel", "--user=root", timeout_s=120)
+        lab.wait_for(lambda: running(lab) == 0, "the cluster to be empty", BEGIN_S)
+        lab.wait_for(lambda: lab.node_states() == {"idle"}, "all nodes to be idle", BEGIN_S)
+        yield "placements_per_s", placements(lab, submit(lab, size.placed, 8)), "jobs/s"
+        began_s = time.monotonic()
+        submit(lab, size.jobs, 8)
+        yield "sbatch_per_s", size.jobs / (time.monotonic() - began_s), "jobs/s"
+        yield from cycles(lab, 5)
+
+
+@click.command()
+@click.option("--nodes", default=1024, show_default=True, help="Nodes, each a slurmd of 3.6 MB.")
+@click.option("--jobs", default=5000, show_default=True, help="Held jobs that wait.")
+@click.option("--placed", default=1000, show_default=True, help="Jobs placed at once, on a node each.")
+def main(nodes: int, jobs: int, placed: int) -> None:
+    """Measure the controller on a private cluster of this machine; needs Slurm's packages and root."""
+    for name, value, unit in measure(Size(nodes, jobs, min(placed, nodes))):
+        said = {"name": f"slurm.{nodes}.{jobs}.{name}", "value": round(value, 4), "unit": unit}
+        click.echo(json.dumps(said))
+
+
+if __name__ == "__main__":
+    main()

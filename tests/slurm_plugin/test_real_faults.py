@@ -1,0 +1,367 @@
+"""What becomes of jobs on real Slurm when controllers, daemons, nodes, disks and clocks fail."""
+
+import sqlite3
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing, suppress
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from slurm_plugin.command_line import CommandLine
+from slurm_plugin.journal import NAME
+from slurm_plugin.request import Request, encode
+from slurm_plugin.slurm import SlurmJob, State
+from testbed.local_slurm import LocalSlurm
+from testbed.local_slurm_conf import LabSpec
+from tests.slurm_plugin.real import (
+    CHECKPOINT_AND_EXIT,
+    CHECKPOINT_AND_GO_ON,
+    IGNORE_ALL,
+    ControllerProcess,
+    Run,
+    job_script,
+    lost_steps,
+    read_runs,
+    run_twice_at_once,
+)
+
+LONGEST_S = 60.0
+SLOW_S = 60.0
+ALICE = "dally-alice"
+QUICK = "dally-paper:lease_s=2,timers=no-wait"
+
+
+class Site:
+    """A lab, its controller's process, and what its jobs wrote down."""
+
+    def __init__(self, lab: LocalSlurm, policy: str = QUICK, **settings: object):
+        self.lab, self.slurm = lab, CommandLine(lab.environment)
+        self.state_dir = lab.spec.folder / "dally"
+        self.config = lab.spec.folder / "dally.toml"
+        self.jobs: list[str] = []
+        self.controller: ControllerProcess | None = None
+        values: dict[str, object] = {
+            "policy": policy,
+            "cluster": str(lab.spec.conf.parent),
+            "state_dir": str(self.state_dir),
+            "poll_s": 0.5,
+            "start_timeout_s": 5.0,
+            "backoff_s": 1.0,
+            "max_requeues": 1000,
+            **settings,
+        }
+        lines = ['partitions = ["gpu"]', *(f"{name} = {value!r}" for name, value in values.items())]
+        self.config.write_text("\n".join(lines), encoding="utf-8")
+
+    def start(self, *options: str) -> ControllerProcess:
+        """Start a controller, in place of the one before, which is no more."""
+        assert self.controller is None or not self.controller.runs, "one controller at a time"
+        self.controller = ControllerProcess(self.config, self.lab.environment, *options)
+        return self.controller
+
+    def submit(self, traps: str = "", steps: int = 1, nodes: int = 8, signal: str = "USR1") -> str:
+        """A job over whole nodes; its number."""
+        comment = encode(Request(signal=signal if traps else "", grace_s=3, tag=f"{len(self.jobs) + 1:x}"))
+        options = (f"--nodes={nodes}", "--gres=gpu:8", "--hold", "--requeue", "--output=/dev/null")
+        said = self.lab.run(
+            "sbatch",
+            "--parsable",
+            *options,
+            f"--comment={comment}",
+            user=ALICE,
+            stdin=job_script(traps, steps),
+        )
+        self.jobs.append(said.strip())
+        return self.jobs[-1]
+
+    def finish(self) -> None:
+        """From now on jobs end when they have done their steps."""
+        (self.lab.work / "finish").touch()
+
+    def wait(self, holds: Callable[[], object], what: str, timeout_s: float = LONGEST_S) -> float:
+        """Wait until something holds; how long it took, seconds."""
+        began = time.monotonic()
+        while not holds():
+            assert self.controller is None or self.controller.is_sound, self.said()
+            waited_s = time.monotonic() - began
+            assert waited_s < timeout_s, f"waited in vain for {what}: {self.runs()}; {self.said()}"
+            time.sleep(0.1)
+        return time.monotonic() - began
+
+    def seen(self) -> dict[str, SlurmJob]:
+        """Our jobs as Slurm shows them."""
+        return {job.job_id: job for job in self.slurm.jobs()}
+
+    def shown(self) -> dict[str, str]:
+        """State and reason of each job."""
+        return {name: f"{job.state_name} {job.hold} {job.reason}" for name, job in self.seen().items()}
+
+    def runs(self) -> list[Run]:
+        """What really ran."""
+        return read_runs(self.lab.work / "ran")
+
+    def tickets(self) -> list[str]:
+        """What the journal still holds."""
+        path = f"file:{self.state_dir / NAME}?mode=ro"
+        with closing(sqlite3.connect(path, uri=True, timeout=5.0)) as database:
+            return [job for (job,) in database.execute("SELECT job FROM tickets")]
+
+    def running(self) -> list[str]:
+        """Jobs that run."""
+        return [name for name, job in self.seen().items() if job.state is State.RUNNING]
+
+    def outcome(self) -> dict[str, object]:
+        """How it all ended: to be the same whatever went wrong in between."""
+        jobs, runs = self.seen(), self.runs()
+        return {
+            "jobs": {name: job.state_name for name, job in jobs.items()},
+            "ran": sorted({run.job_id for run in runs}, key=int),
+            "run twice at once": run_twice_at_once(runs),
+            "steps lost": lost_steps(runs),
+            "tickets": self.tickets(),
+        }
+
+    def expected(self) -> dict[str, object]:
+        """The outcome when nothing goes wrong."""
+        return {
+            "jobs": dict.fromkeys(self.jobs, "COMPLETED"),
+            "ran": self.jobs,
+            "run twice at once": [],
+            "steps lost": 0,
+            "tickets": [],
+        }
+
+    def said(self) -> str:
+        """The end of what controllers wrote."""
+        return self.controller.said() if self.controller else ""
+
+    def recovers(self) -> None:
+        """Wait until a job is started anew; say how long it took."""
+        runs = len(self.runs())
+        print(f"{self.wait(lambda: len(self.runs()) > runs, 'a new run'):.1f} s until the next run")
+
+    def submit_many(self, count: int) -> None:
+        """Many small jobs at once."""
+        script = self.lab.work / "small.sh"
+        script.write_text(job_script("", 0), encoding="ascii")
+        command = (
+            f"for n in $(seq {count}); do sbatch --parsable --gres=gpu:1 --hold --output=/dev/null "
+            f"--comment=dally:tag=$(printf %x $n) {script} || exit 1; done"
+        )
+        self.jobs += self.lab.run("bash", "-c", command, user=ALICE, timeout_s=120).split()
+
+    def end(self) -> None:
+        """Let all jobs finish, and check how it ended."""
+        self.finish_all()
+        assert self.outcome() == self.expected()
+
+    def finish_all(self) -> None:
+        """Let all jobs finish."""
+        self.finish()
+        self.wait(lambda: all(job.state is State.ENDED for job in self.seen().values()), "all jobs to end")
+        self.wait(lambda: not self.tickets(), "the controller to see that all jobs ended")
+
+
+@pytest.fixture
+def site(lab: LocalSlurm) -> Iterator[Site]:
+    """A lab whose jobs take turns every two seconds."""
+    site = Site(lab)
+    yield site
+    if site.controller:
+        site.controller.kill()
+
+
+def take_turns(site: Site, *traps: str) -> None:
+    """Jobs that each want the whole cluster."""
+    for each in traps or (CHECKPOINT_AND_EXIT, CHECKPOINT_AND_GO_ON):
+        site.submit(each)
+
+
+def test_undisturbed_jobs_that_take_turns_lose_nothing(site: Site) -> None:
+    take_turns(site)
+    site.start()
+    site.wait(lambda: len(site.runs()) >= 4, "two turns each")
+    site.end()
+
+
+PLACE = ("before create", "amid create", "before update", "amid update", "before release", "amid release")
+STOP = ("before signal", "amid signal", "before requeuehold", "amid requeuehold")
+POINTS = {
+    "any": ("cycle", "observed", "decided", "cycle done"),
+    "place": ("place", "place fenced", "placed", *PLACE),
+    "stop": ("stop", "stop signalled", "stop requeued", *STOP),
+    "mend": ("mend", "before uhold", "amid uhold", "mended"),
+}
+
+
+def die_at(site: Site, points: Iterable[str]) -> None:
+    """Start controllers that die at these steps, one after the other, then one that lives."""
+    for point in points:
+        controller = site.start("--kill-at", point)
+        site.wait(lambda it=controller: not it.runs, f"a controller to come to: {point}")
+    site.start()
+
+
+@pytest.mark.parametrize("action", POINTS)
+def test_a_controller_killed_at_each_step_in_turn_loses_nothing(site: Site, action: str) -> None:
+    take_turns(site)
+    die_at(site, POINTS[action])
+    site.end()
+
+
+@pytest.mark.parametrize("traps", [CHECKPOINT_AND_EXIT, CHECKPOINT_AND_GO_ON])
+def test_a_controller_killed_while_it_stops_jobs_loses_no_checkpoint(site: Site, traps: str) -> None:
+    take_turns(site, traps, traps)
+    die_at(site, POINTS["stop"])
+    site.end()
+
+
+def test_a_job_that_ignores_signals_is_stopped_all_the_same(site: Site) -> None:
+    stubborn, other = site.submit(IGNORE_ALL), site.submit(CHECKPOINT_AND_EXIT)
+    site.start()
+    site.wait(lambda: [run.job_id for run in site.runs()].count(stubborn) == 2, "two turns")
+    site.finish_all()
+    runs = site.runs()
+    assert site.outcome() == {**site.expected(), "steps lost": lost_steps(runs)}
+    assert {run.job_id for run in runs} == {stubborn, other}
+
+
+def test_slurmctld_stopped_and_started_again_loses_nothing(site: Site) -> None:
+    take_turns(site)
+    site.start()
+    site.wait(site.running, "a job to run")
+    site.lab.stop_controller()
+    site.wait(lambda: "Unavailable" in site.said(), "the controller to notice")
+    site.lab.start_controller()
+    site.recovers()
+    site.end()
+
+
+def test_slurmctld_killed_and_started_again_loses_nothing(site: Site) -> None:
+    take_turns(site)
+    site.start()
+    site.wait(lambda: len(site.runs()) >= 3, "turns")
+    site.lab.kill_controller()
+    site.wait(lambda: "Unavailable" in site.said(), "the controller to notice")
+    site.lab.start_controller()
+    site.recovers()
+    site.end()
+
+
+def test_slurmctld_that_does_not_answer_for_a_minute_is_waited_for(site: Site) -> None:
+    take_turns(site)
+    site.start()
+    site.wait(site.running, "a job to run")
+    site.lab.pause_controller()
+    began = time.monotonic()
+    site.wait(lambda: time.monotonic() > began + SLOW_S and site.controller.runs, "a minute")
+    site.lab.resume_controller()
+    site.recovers()
+    site.end()
+
+
+def test_a_cluster_with_other_racks_and_fewer_nodes_is_taken_as_it_is(site: Site) -> None:
+    running, waiting = site.submit(CHECKPOINT_AND_EXIT, nodes=4), site.submit(CHECKPOINT_AND_EXIT, nodes=8)
+    controller = site.start()
+    site.wait(site.running, "a job to run")
+    controller.kill()
+    site.lab.rewrite(replace(site.lab.spec, nodes=6, racks=2))
+    third = site.submit(CHECKPOINT_AND_EXIT, nodes=3)
+    site.start()
+    site.wait(lambda: third in site.running() or print(site.shown()), "a job to run")
+    site.finish()
+    site.wait(lambda: site.seen()[third].state is State.ENDED, "the end")
+    assert site.shown() == {}
+
+
+def test_a_node_that_is_lost_sends_its_job_elsewhere(lab_folder: Path, users: tuple[str, ...]) -> None:
+    lab = LocalSlurm(LabSpec(lab_folder, extra_conf=("SlurmdTimeout=5",)))
+    lab.start()
+    site = Site(lab)
+    job = site.submit(CHECKPOINT_AND_EXIT, nodes=2)
+    site.start()
+    site.wait(site.running, "it to run")
+    began = time.monotonic()
+    lab.kill_node("n1")
+    site.wait(lambda: len(site.runs()) == 2, "it to run elsewhere")
+    print(time.monotonic() - began, site.runs(), job)
+    site.finish_all()
+    print(site.outcome())
+    site.controller.kill()
+    lab.stop()
+
+
+def test_slurmd_killed_and_started_again_disturbs_nothing(site: Site) -> None:
+    take_turns(site)
+    site.start()
+    site.wait(site.running, "a job to run")
+    site.lab.kill_slurmd("n1")
+    site.lab.start_node("n1")
+    site.recovers()
+    site.end()
+
+
+@pytest.mark.parametrize("damage", ["deleted", "overwritten", "cut"])
+@pytest.mark.parametrize("point", ["stop signalled", "placed", "mend"])
+def test_a_lost_journal_is_rebuilt_from_slurm(site: Site, damage: str, point: str) -> None:
+    take_turns(site)
+    controller = site.start("--kill-at", point)
+    site.wait(lambda: not controller.runs, f"it to come to {point}")
+    path = site.state_dir / NAME
+    if damage == "deleted":
+        for each in site.state_dir.iterdir():
+            each.unlink()
+    elif damage == "cut":
+        path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    else:
+        path.write_bytes(b"x" * path.stat().st_size)
+    site.start()
+    site.recovers()
+    site.end()
+
+
+@pytest.mark.parametrize("point", ["stop signalled", "cycle:4"])
+def test_a_full_disk_stops_the_controller_and_not_the_jobs(site: Site, point: str) -> None:
+    site.state_dir.mkdir()
+    site.lab.run("mount", "-t", "tmpfs", "-o", "size=400k", "tmpfs", str(site.state_dir))
+    try:
+        take_turns(site)
+        site.start()
+        site.wait(site.running, "a job to run")
+        filler = site.state_dir / "filler"
+        with suppress(OSError), filler.open("wb", buffering=0) as file:
+            while True:
+                file.write(bytes(4096))
+        site.wait(lambda: "JournalError" in site.said(), "the disk to be full")
+        assert site.controller.runs
+        filler.unlink()
+        site.recovers()
+        site.end()
+    finally:
+        site.controller.kill()
+        site.lab.run("umount", str(site.state_dir))
+
+
+@pytest.mark.parametrize("shifts_s", [(3600, 0), (0, 3600), (-3600, 0), (0, -3600)])
+def test_a_clock_step_between_two_controllers_stops_nothing(site: Site, shifts_s: tuple[int, int]) -> None:
+    take_turns(site)
+    for shift_s in shifts_s:
+        controller = site.start(f"--clock-shift-s={shift_s}")
+        site.recovers()
+        controller.kill()
+    site.start()
+    site.end()
+
+
+def test_a_thousand_jobs_at_once_all_run_once(lab: LocalSlurm) -> None:
+    site = Site(lab, "fifo")
+    site.finish()
+    began = time.monotonic()
+    site.start()
+    site.submit_many(1000)
+    print(time.monotonic() - began, "submitted")
+    site.wait(lambda: all(job.state is State.ENDED for job in site.seen().values()), "all", 240)
+    print(time.monotonic() - began, "ended")
+    site.end()

@@ -1,5 +1,10 @@
 #!/usr/bin/env bash
-# Measures speed: one JSON object a line. Names: philly, jobs, cluster; none: all. Say --help for more.
+# Measures speed, one JSON object a line: philly, jobs, cluster (none: all three), or slurm. Say --help for more.
 . "$(dirname "$0")/setup.sh"
 install_dally analysis >&2
+if [ "${1-}" = slurm ]; then
+    shift
+    install_slurm >&2
+    exec .venv/bin/python -m testbed.slurm_bench "$@"
+fi
 exec .venv/bin/python -m simulator.bench "$@"

@@ -16,7 +16,7 @@ from slurm_plugin.journal import NAME, Journal, JournalError
 from slurm_plugin.managed import Site, cut, load_site, managed_gpus, stamp_of
 from slurm_plugin.metrics import Metrics
 from slurm_plugin.report import Board, Problem, report
-from slurm_plugin.server import Pages, Server
+from slurm_plugin.server import Pages, PortError, Server
 from slurm_plugin.signals import Signals
 from slurm_plugin.slurm import Order, Reservation, Slurm, SlurmJob, SlurmNode, SlurmUnavailableError
 
@@ -138,9 +138,19 @@ class Daemon:
         self._built_for: dict[str, int] = {}
         self._differs_since_s: float | None = None
         self._failures = 0
-        listen = self._site.config.listen
-        pages = Pages(self.board, self.metrics, self._folder / NAME)
-        self.server = Server(listen, pages) if listen and serve else None
+        self._listen = self._site.config.listen if serve else ""
+        self.server: Server | None = None
+        self._serve()
+
+    def _serve(self) -> None:
+        """Serve the pages; if somebody else has the port, schedule without them and try again."""
+        if self.server is None and self._listen:
+            try:
+                self.server = Server(self._listen, Pages(self.board, self.metrics, self._folder / NAME))
+            except PortError as error:
+                if not any(problem.reason == str(error) for problem in self.board.problems):
+                    self.board.add_problem(Problem(round(self._clock(), 3), "no_pages", str(error)))
+                    self._tell("no_pages", reason=str(error))
 
     def run(self, once: bool = False) -> None:
         """Cycle until the end is asked for, or once.
@@ -172,6 +182,7 @@ class Daemon:
             return self._failed(error)
 
     def _cycle(self) -> float:
+        self._serve()
         controller = self._renewed()
         wakeup_s = controller.cycle()
         pause_s = min(self._site.config.poll_s, wakeup_s - self._clock())

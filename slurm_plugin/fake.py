@@ -133,6 +133,11 @@ class FakeSlurm:
         if self.unavailable:
             raise SlurmUnavailableError("squeue: Unable to contact slurm controller (connect failure)")
 
+    @property
+    def busy(self) -> bool:
+        """Whether any job has not ended."""
+        return any(job.state is not State.ENDED for job in self._jobs.values())
+
     # Time.
 
     @property

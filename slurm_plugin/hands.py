@@ -8,13 +8,15 @@ from dally.plan import Migrate, Plan, Preempt, Start, Wait
 from dally.topology import Allocation
 from slurm_plugin.config import Config
 from slurm_plugin.mirror import Log, Mirror
-from slurm_plugin.slurm import Fence, Order, Place, Requeue, Signal, Slurm, SlurmNode, State
+from slurm_plugin.slurm import Fence, HandBack, Order, Place, Requeue, Signal, Slurm, SlurmNode, State
 from slurm_plugin.tickets import Standing, Ticket, checkpointed
 from slurm_plugin.withheld import FENCE
 
 _CAN_STOP = (State.RUNNING, State.SUSPENDED)
 _HAVE_DUES = (Standing.WAITING, Standing.STARTING, Standing.STOPPING, Standing.ASIDE)
 _MOST_REFUSALS = 10_000
+_MOST_MENDS = 200
+"""In one go, hand-backs last: a huge array of one user keeps nobody waiting; the next view tells again."""
 
 
 class Hands:
@@ -49,7 +51,8 @@ class Hands:
     def mend(self, now: float) -> None:
         """Order what the last view of Slurm calls for: jobs held again or handed back."""
         orders, self._mirror.orders = self._mirror.orders, []
-        self._order("mend", orders, now)
+        orders.sort(key=lambda order: isinstance(order, HandBack))
+        self._order("mend", orders[:_MOST_MENDS], now)
 
     def stop(self, plan: Plan, now: float) -> bool:
         """Ask the jobs that must give way for their checkpoints; True if any is put back at once."""

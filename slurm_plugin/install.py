@@ -253,4 +253,4 @@ def _uids(user: str) -> tuple[int, ...]:
 def _give_to(folder: Path, user: str) -> None:
     """Give a folder to the controller's user, if it exists and we may; systemd does it at the latest."""
     if _uids(user) and os.geteuid() == 0:
-        os.chown(folder, pwd.getpwnam(user).pw_uid, pwd.getpwnam(user).pw_gid)
+        os.chown(folder, pwd.getpwnam(user).pw_uid, pwd.getpwnam(user).pw_gid, follow_symlinks=False)

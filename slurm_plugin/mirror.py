@@ -17,13 +17,14 @@ from slurm_plugin.slurm import (
     Hold,
     HoldBack,
     Order,
+    Requeue,
     Reservation,
     SlurmJob,
     SlurmNode,
     State,
     Unfence,
 )
-from slurm_plugin.tickets import ON_GPUS, WITH_POLICY, Standing, Stretch, Ticket, checkpointed
+from slurm_plugin.tickets import ON_GPUS, WITH_POLICY, Standing, Stretch, Ticket, checkpointed, wants_back
 from slurm_plugin.withheld import FENCE, closed_nodes, idle_fences, withhold
 
 NEW = "new"
@@ -106,6 +107,7 @@ class Mirror:
         new = [job for job in jobs if job.job_id not in self.tickets and job.state in (State.PENDING, *_RUNS)]
         for job in sorted(new, key=lambda each: (each.submit_s, number(each.job_id))):
             self._meet(job, now)
+        self._call_back(jobs)
         self._admit(now)
         closed = closed_nodes(nodes, reservations, now)
         withhold(self.state, self.tickets, self._standing_claims(), jobs, nodes, closed)
@@ -340,6 +342,15 @@ class Mirror:
         else:
             ticket.why = "it ran when the controller came"
             self._start(ticket, job, now, earliest_s=-inf)
+
+    def _call_back(self, jobs: Iterable[SlurmJob]) -> None:
+        """Jobs that ended to be put back when the journal, or slurmctld after a crash, had forgotten why."""
+        for job in jobs:
+            if job.job_id in self.tickets or not wants_back(job):
+                continue
+            request = self._intake.request(job)
+            if request and request.signal and job.requeue and job.restarts < self._config.max_requeues:
+                self.orders.append(Requeue(job.job_id, ended=True))
 
     def _asks(self, ticket: Ticket, job: SlurmJob, now: float) -> str | None:
         """Take in what a waiting job asks for now; None, or why Dally cannot place it."""

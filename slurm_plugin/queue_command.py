@@ -57,7 +57,7 @@ def table(jobs: Sequence[dict[str, Any]], now_s: float, width: int) -> list[str]
 
 def _line(row: Sequence[str], widths: Sequence[int]) -> str:
     cells = zip(range(len(row)), row, widths, strict=True)
-    return " ".join(_fit(cell, width, column) for column, cell, width in cells).rstrip()
+    return clean(" ".join(_fit(cell, width, column) for column, cell, width in cells)).rstrip()
 
 
 def _fit(cell: str, width: int, column: int) -> str:
@@ -70,13 +70,13 @@ def _cells(job: dict[str, Any], now_s: float) -> tuple[str, ...]:
     running = job["standing"] in (Standing.RUNNING, Standing.STARTING) and job["nodes"]
     return (
         job["job"],
-        clean(job["user"]),
-        clean(job["model"]) or "-",
+        job["user"],
+        job["model"] or "-",
         str(job["gpus"] or "-"),
         job["standing"],
         clock(job["since_s"]),
         timer(job, now_s),
-        folded(job["nodes"]) if running else clean(job["why"]),
+        folded(job["nodes"]) if running else job["why"],
     )
 
 

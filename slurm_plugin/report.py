@@ -3,7 +3,7 @@
 import time
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from itertools import pairwise
 from math import inf
 from typing import Any
@@ -12,6 +12,7 @@ from dally import __version__
 from dally.mechanisms.timers import FixedTimers, TunedTimers
 from dally.topology import Topology
 from slurm_plugin.controller import Controller
+from slurm_plugin.mirror import number
 from slurm_plugin.tickets import WITH_POLICY, Standing, Ticket
 
 GRACE_S = 60.0
@@ -77,7 +78,7 @@ class Report:
         policy: Policy and knobs.
         partitions: Slurm partitions.
         nodes: Number of nodes.
-        jobs: All jobs, by standing and arrival.
+        jobs: All jobs.
         gpus: GPUs in all, in use, free, and withheld: others', promised, or of closed nodes.
         timers: Delay timers of the gang sizes that are in the queue or run.
         decisions: Decisions so far, by kind.
@@ -116,14 +117,13 @@ ORDER = (
 def report(controller: Controller, policy: str, partitions: tuple[str, ...]) -> Report:
     """What the controller knows after a cycle, copied so that other threads may read it."""
     state, seen = controller.scheduler.state, controller.seen
-    tickets = sorted(controller.mirror.tickets.values(), key=_place_in_list)
     free, withheld = state.free.on(state.topology.root.index), sum(state.withheld.values())
     return Report(
         now_s=seen.now_s,
         policy=policy,
         partitions=partitions,
         nodes=len(state.topology.machines),
-        jobs=tuple(_job(ticket, state.topology) for ticket in tickets),
+        jobs=tuple(_job(ticket, state.topology) for ticket in controller.mirror.tickets.values()),
         gpus={
             "total": state.topology.gpus,
             "used": state.topology.gpus - free - withheld,
@@ -137,9 +137,19 @@ def report(controller: Controller, policy: str, partitions: tuple[str, ...]) -> 
     )
 
 
-def _place_in_list(ticket: Ticket) -> tuple[int, float, tuple[int, ...]]:
-    number = tuple(int(part) for part in ticket.job_id.split("_"))
-    return ORDER.index(ticket.standing), ticket.job.submit_s, number
+def listed(latest: Report) -> list[dict[str, Any]]:
+    """The jobs as plain data, by standing and arrival."""
+    place = {standing.value: index for index, standing in enumerate(ORDER)}
+    jobs = sorted(latest.jobs, key=lambda job: (place[job.standing], job.submit_s, number(job.job)))
+    return [as_data(job) for job in jobs]
+
+
+def as_data(job: JobReport) -> dict[str, Any]:
+    """A job as plain data."""
+    return {name: getattr(job, name) for name in _JOB_FIELDS}
+
+
+_JOB_FIELDS = tuple(each.name for each in fields(JobReport))
 
 
 def _job(ticket: Ticket, topology: Topology) -> JobReport:

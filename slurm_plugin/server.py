@@ -22,9 +22,9 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from dally import __version__
-from dally.errors import InputError
+from dally.errors import DallyError, InputError
 from slurm_plugin.metrics import Metrics
-from slurm_plugin.report import Board
+from slurm_plugin.report import Board, as_data, listed
 
 _CONNECTION_S = 10.0
 _SILENCE_S = 5.0
@@ -84,7 +84,7 @@ class Pages:
             return self._not_yet()
         latest, pinned_s, _ = self._board.last
         if self._queue[0] != pinned_s:
-            said = {"now_s": latest.now_s, "jobs": [asdict(job) for job in latest.jobs]}
+            said = {"now_s": latest.now_s, "jobs": listed(latest)}
             self._queue = pinned_s, _text(said)
         return Page(HTTPStatus.OK, _JSON, self._queue[1])
 
@@ -92,7 +92,7 @@ class Pages:
         if self._board.last is None:
             return self._not_yet()
         latest = self._board.last[0]
-        job = next((asdict(job) for job in latest.jobs if job.job == job_id), None)
+        job = next((as_data(job) for job in latest.jobs if job.job == job_id), None)
         try:
             events = read_events(self._journal, job_id, _MOST_EVENTS)
         except sqlite3.Error as error:
@@ -135,6 +135,10 @@ def _text(said: object) -> bytes:
     return json.dumps(said).encode()
 
 
+class PortError(DallyError):
+    """The place to listen cannot be had now."""
+
+
 class Server:
     """Serves pages in a thread of its own until it is stopped.
 
@@ -143,7 +147,8 @@ class Server:
         pages: What it shows.
 
     Raises:
-        InputError: It is no such place, or cannot be had.
+        InputError: It is no such place.
+        PortError: Somebody else has it.
     """
 
     def __init__(self, listen: str, pages: Pages) -> None:
@@ -151,7 +156,7 @@ class Server:
         try:
             self._server = _HTTPServer(host, port, partial(_Handler, pages))
         except OSError as error:
-            raise InputError(f"cannot listen on {listen}: {error.strerror or error}") from error
+            raise PortError(f"cannot listen on {listen}: {error.strerror or error}") from error
         self._thread = Thread(target=self._server.serve_forever, name="server", daemon=True)
         self._thread.start()
 

@@ -119,9 +119,13 @@ class Ticket:
 
 
 def checkpointed(ticket: Ticket, job: SlurmJob) -> bool:
-    """Whether a job that was asked to stop has ended by itself to be put back; nobody cancelled it."""
-    by_itself = job.state is State.ENDED and job.exit_code == CHECKPOINTED and job.state_name == "FAILED"
-    return ticket.standing is Standing.STOPPING and by_itself
+    """Whether a job that was asked to stop has ended to be put back."""
+    return ticket.standing is Standing.STOPPING and wants_back(job)
+
+
+def wants_back(job: SlurmJob) -> bool:
+    """Whether a job has ended by itself with its checkpoint written; nobody cancelled it."""
+    return job.state is State.ENDED and job.exit_code == CHECKPOINTED and job.state_name == "FAILED"
 
 
 _JOB_FIELDS = tuple(each.name for each in fields(Job) if each.init)

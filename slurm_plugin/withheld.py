@@ -59,9 +59,7 @@ def promised(tickets: Iterable[Ticket]) -> Counter[str]:
     return kept
 
 
-def idle_fences(
-    reservations: Iterable[Reservation], tickets: Mapping[str, Ticket], now: float
-) -> list[str]:
+def idle_fences(reservations: Iterable[Reservation], tickets: Mapping[str, Ticket], now: float) -> list[str]:
     """Names of our fences whose job is no longer about to start: they keep others out for nothing."""
     up = (each.name for each in reservations if each.name.startswith(FENCE) and now < each.end_s)
     starting = {ticket.job_id for ticket in tickets.values() if ticket.standing is Standing.STARTING}

@@ -5,8 +5,6 @@ import pwd
 import re
 import shutil
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Sequence
 from dataclasses import replace
 from importlib import resources
@@ -20,6 +18,7 @@ from dally.profiles.files import load_profiles
 from slurm_plugin.checks.site import Row, Site, StateFolder, TopologyFile
 from slurm_plugin.config import config_path, load_config
 from slurm_plugin.processes import TimedOutError, run_program
+from slurm_plugin.sbatch import unreachable
 from slurm_plugin.slurm import SlurmUnavailableError
 
 COMMANDS = ("sbatch", "squeue", "sinfo", "scontrol")
@@ -28,7 +27,6 @@ COMMANDS = ("sbatch", "squeue", "sinfo", "scontrol")
 SLURM_CONF = Path("/etc/slurm/slurm.conf")
 
 _TIMEOUT_S = 15.0
-_HEALTH_TIMEOUT_S = 3.0
 _KEY = re.compile(r"(?:^|\s)([A-Za-z][\w:/]*(?:\[\d+\])?)=")
 _TIME = "%Y-%m-%dT%H:%M:%S"
 
@@ -221,7 +219,7 @@ def _with_own(site: Site) -> Site:
     except InputError as error:
         site = replace(site, profiles_error=str(error))
     return replace(
-        site, state_dir=_state_folder(Path(config.state_dir)), health_error=_health_error(config.url)
+        site, state_dir=_state_folder(Path(config.state_dir)), health_error=unreachable(config.url)
     )
 
 
@@ -231,13 +229,3 @@ def _state_folder(path: Path) -> StateFolder | None:
         return StateFolder(status.st_uid, status.st_mode & 0o777, shutil.disk_usage(path).free)
     except OSError:
         return None
-
-
-def _health_error(url: str) -> str:
-    if not url:
-        return ""
-    try:
-        with urllib.request.urlopen(f"{url.rstrip('/')}/health", timeout=_HEALTH_TIMEOUT_S):
-            return ""
-    except (OSError, ValueError) as error:
-        return str(getattr(error, "reason", error))

@@ -11,6 +11,8 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from operator import add
 from pathlib import Path
 from unittest.mock import patch
 
@@ -136,22 +138,25 @@ class DyingCommandLine(CommandLine):
 
 
 class KillAt:
-    """Kills this process when it comes to a step for the n-th time.
+    """Kills this process when it comes to a step for the first time, or freezes another and goes on.
 
     Args:
-        point: The step and n, like `placed:2`; without n the first time; empty: never.
+        point: The step; empty: never.
+        freeze: Number of the process to freeze; 0: this one is killed.
     """
 
-    def __init__(self, point: str):
-        self._step, _, count = point.partition(":")
-        self._left = int(count or 1)
+    def __init__(self, point: str, freeze: int = 0):
+        self._point, self._freeze = point, freeze
 
     def __call__(self, step: str) -> None:
         """The process is at this step."""
-        if step == self._step:
-            self._left -= 1
-            if self._left == 0:
-                os.kill(os.getpid(), signal.SIGKILL)
+        if step != self._point:
+            return
+        self._point = ""
+        if self._freeze:
+            os.kill(self._freeze, signal.SIGSTOP)
+        else:
+            os.kill(os.getpid(), signal.SIGKILL)
 
 
 class ControllerProcess:
@@ -181,6 +186,12 @@ class ControllerProcess:
         """Whether it is alive or was killed; one that ended by itself is a failure."""
         return self._process.poll() in (None, -signal.SIGKILL)
 
+    @property
+    def commands(self) -> str:
+        """Numbers of the commands that it waits for."""
+        pid = self._process.pid
+        return Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii")
+
     def kill(self) -> None:
         """End it at once."""
         self._process.kill()
@@ -191,12 +202,10 @@ class ControllerProcess:
         return self._said.read_text(encoding="utf-8", errors="replace")[-2000:]
 
 
-def serve(config_path: Path, kill_at: str, clock_shift_s: float) -> None:
+def serve(config_path: Path, at: KillAt, clock_shift_s: float) -> None:
     """Run a controller for ever; what goes wrong is said, and tried again."""
     config = load_config(config_path)
-    at = KillAt(kill_at)
-    shifted = time.time() + clock_shift_s
-    with patch("time.time", lambda: shifted):
+    with patch("time.time", partial(add, time.time(), clock_shift_s)):
         journal = Journal(Path(config.state_dir))
         clock = Clock(journal.load().now_s)
     topology = load_cluster(config.cluster)
@@ -206,7 +215,7 @@ def serve(config_path: Path, kill_at: str, clock_shift_s: float) -> None:
         try:
             pause_s = min(pause_s, controller.cycle() - clock())
         except (SlurmUnavailableError, JournalError) as error:
-            print(f"{time.time():.3f} {type(error).__name__}: {error}", file=sys.stderr, flush=True)
+            print(f"{type(error).__name__}: {error}", file=sys.stderr, flush=True)
         time.sleep(max(_SHORTEST_PAUSE_S, pause_s))
 
 
@@ -215,10 +224,11 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("config", type=Path)
     parser.add_argument("--kill-at", default="")
+    parser.add_argument("--freeze", type=int, default=0, help="process to freeze there, instead of dying")
     parser.add_argument("--clock-shift-s", type=float, default=0.0)
     asked = parser.parse_args()
     with patch.object(CostModel, "restart_s", lambda *_: 0.0):
-        serve(asked.config, asked.kill_at, asked.clock_shift_s)
+        serve(asked.config, KillAt(asked.kill_at, asked.freeze), asked.clock_shift_s)
 
 
 if __name__ == "__main__":

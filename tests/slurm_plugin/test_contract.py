@@ -291,7 +291,7 @@ def test_a_job_whose_node_fails_waits_for_it_unheld(world: World) -> None:
 
 def test_a_signal_reaches_running_jobs_only(world: World) -> None:
     running, waiting = start(world, NODE_JOB, "n1"), world.submit(NODE_JOB)
-    answers = world.slurm.run([Signal(running, "URG"), Signal(waiting, "KILL"), Signal("999999", "URG")])
+    answers = world.slurm.run([Signal(running, "URG"), Signal(waiting, "TERM"), Signal("999999", "URG")])
     assert answers[:2] == (None, None)
     assert "Invalid job id" in str(answers[2])
     assert find(world, running).state is State.RUNNING

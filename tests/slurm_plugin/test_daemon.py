@@ -3,6 +3,7 @@
 import io
 import os
 import signal
+import socket
 import sqlite3
 import time
 from collections.abc import Sequence
@@ -307,3 +308,21 @@ def test_an_event_is_one_line_whatever_it_says() -> None:
     out = io.StringIO()
     EventLog(out)(1.0004, "refuse", reason="two\nlines \x1b[2J")
     assert out.getvalue() == '{"t": 1.0, "event": "refuse", "reason": "two\\nlines \\u001b[2J"}\n'
+
+
+def test_it_schedules_without_pages_until_the_port_can_be_had(tmp_path: Path) -> None:
+    with socket.socket() as squatter:
+        squatter.bind(("127.0.0.1", 0))
+        squatter.listen()
+        site = DaemonSite(tmp_path, listen=f"127.0.0.1:{squatter.getsockname()[1]}")
+        job = site.submit(gpus_per_node=8)
+        served: list[bool] = []
+
+        def look() -> None:
+            assert site.daemon is not None
+            served.append(site.daemon.server is not None)
+
+        site.run(look, lambda: None, squatter.close, lambda: None, look)
+    assert site.states() == {job: "RUNNING"}
+    assert len(site.events("no_pages")) == 1
+    assert served == [False, True]

@@ -17,7 +17,19 @@ from slurm_plugin.controller import Controller
 from slurm_plugin.hints import site_lua
 from slurm_plugin.journal import Journal
 from slurm_plugin.request import SIGNALS
-from slurm_plugin.slurm import Fence, HandBack, Hold, HoldBack, Order, Place, Requeue, Signal, SlurmJob, State
+from slurm_plugin.slurm import (
+    Fence,
+    HandBack,
+    Hold,
+    HoldBack,
+    Order,
+    Place,
+    Requeue,
+    Signal,
+    SlurmJob,
+    State,
+    Unfence,
+)
 from testbed.local_slurm import LocalSlurm, make_user
 from testbed.local_slurm_conf import LabSpec
 
@@ -227,16 +239,17 @@ def orders_for(job_id: str) -> list[Order]:
         Requeue(job_id),
         HoldBack(job_id),
         HandBack(job_id, 1),
+        Unfence("dally_1_1"),
     ]
 
 
 def test_slurm_user_may_order_all_though_it_is_not_root(unprivileged: LocalSlurm) -> None:
     slurm = CommandLine(unprivileged.environment, as_user("dally-slurm"))
     job_id = submit(unprivileged, "--gpus=1", "--comment=dally:")
-    fence, place, signal, requeue, hold_back, hand_back = orders_for(job_id)
+    fence, place, signal, requeue, hold_back, hand_back, unfence = orders_for(job_id)
     assert slurm.run([fence, place]) == (None, None)
     until(lambda: job(slurm, job_id).state is State.RUNNING)
-    assert slurm.run([signal, requeue]) == (None, None)
+    assert slurm.run([unfence, signal, requeue]) == (None, None, None)
     until(lambda: job(slurm, job_id).state is State.PENDING)
     assert slurm.run([hold_back]) == (None,)
     assert job(slurm, job_id).hold is Hold.USER

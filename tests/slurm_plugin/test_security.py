@@ -19,8 +19,9 @@ from slurm_plugin.controller import Controller
 from slurm_plugin.fake import FakeSlurm
 from slurm_plugin.job_json import read_jobs
 from slurm_plugin.journal import Journal
+from slurm_plugin.live import clean
 from slurm_plugin.request import SIGNALS, Request, decode, decode_job, encode
-from slurm_plugin.scontrol import run_checked, steps
+from slurm_plugin.scontrol import check, run_checked, steps
 from slurm_plugin.slurm import (
     Fence,
     HandBack,
@@ -265,15 +266,23 @@ def test_a_user_with_a_strange_name_is_refused_alone(user: str) -> None:
     assert sent == [_FENCE, Requeue("2")]
 
 
-@given(_ANY, _ANY)
+@given(_ANY)
+def test_what_commands_print_of_users_has_nothing_that_a_terminal_obeys(text: str) -> None:
+    assert clean(text).isprintable()
+
+
+_WORD = st.from_regex(r"[0-9a-z_]{1,4}[;\s@$.,=-]?[0-9a-z]{0,3}", fullmatch=True)
+
+
+@given(_WORD, _WORD)
 def test_no_line_for_scontrol_holds_what_is_no_number_and_no_name(word: str, other: str) -> None:
     fence = Fence(word, (other,), word)
-    orders = [Place(word, (other,), word), HoldBack(word), HandBack(word, 1), Requeue(word), fence]
-    for order in orders:
-        sent: list[Order] = []
-        run_checked([order], lambda some, sent=sent: [sent.append(each) for each in some])
-        for line in (line for each in sent if not isinstance(each, Signal) for line in steps(each)):
-            assert re.fullmatch(r"[\w=,.@$ -]+", line, re.ASCII)
+    some = HoldBack(word), HandBack(word, 1), Requeue(word), Place(word, (other,), word), fence
+    for order in some:
+        with suppress(InputError):
+            check(order)
+            for line in steps(order):
+                assert re.fullmatch(r"[A-Za-z0-9_=,.@$ -]+", line)
 
 
 @pytest.mark.parametrize(
@@ -334,3 +343,14 @@ def test_texts_that_look_like_json_or_scontrol_stay_texts(texts: list[str], majo
 def test_a_job_without_a_sound_number_is_left_out(number: str) -> None:
     text = f'{{"jobs": [{{"job_id": {number}, "job_state": "PENDING"}}, {{"job_id": 8}}]}}'
     assert [job.job_id for job in read_jobs(text)] == ["8"]
+
+
+def test_an_array_that_is_handed_back_does_not_keep_bobs_job_waiting(cell: Cell) -> None:
+    cell.slurm.alices = tuple(held(job_id=f"{HOSTILE}_{task}", features="a") for task in range(1000))
+    bobs = cell.site.submit(gpus_per_node=8, user="bob")
+    cell.controller.cycle()
+    assert cell.site.states()[bobs] == "RUNNING"
+    before = len(cell.slurm.orders)
+    assert before < 500
+    cell.controller.cycle()
+    assert len(cell.slurm.orders) > before

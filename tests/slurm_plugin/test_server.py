@@ -15,7 +15,7 @@ from dally.errors import InputError
 from slurm_plugin.controller import Mode
 from slurm_plugin.metrics import Metrics
 from slurm_plugin.report import GRACE_S, Board, Problem
-from slurm_plugin.server import Pages, Server
+from slurm_plugin.server import Pages, PortError, Server
 from tests.slurm_plugin.daemons import DaemonSite
 
 
@@ -237,7 +237,7 @@ def test_a_wrong_place_to_listen_is_named(board: Board, tmp_path: Path, listen: 
 
 
 def test_a_taken_port_is_named(server: Server, board: Board, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=f"cannot listen on 127.0.0.1:{server.port}: Address already in use"):
+    with pytest.raises(PortError, match=f"cannot listen on 127.0.0.1:{server.port}: Address already in use"):
         Server(f"127.0.0.1:{server.port}", Pages(board, Metrics(board), tmp_path))
 
 

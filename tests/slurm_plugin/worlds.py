@@ -20,7 +20,7 @@ from tests.worlds import racks
 RACKS = racks([[8, 8], [8, 8]])
 
 
-POLL_S = 2.0
+POLL_S = 5.0
 
 Action = tuple[float, Callable[["Site"], object]]
 """What a person does, and when."""
@@ -117,7 +117,7 @@ class Site:
                 self.now_s += away_s
                 self.restart()
                 continue
-            if self.now_s >= until_s:
+            if self.now_s >= until_s or not (coming or self.slurm.busy or self.controller.mirror.tickets):
                 return
             event_s = inf if self.slurm.next_event_s is None else self.slurm.next_event_s
             moments = (wakeup_s, event_s, coming[0][0] if coming else inf, self.now_s + POLL_S, until_s)

@@ -7,7 +7,8 @@ from dally.cycle import wait_facts
 from dally.plan import Migrate, Plan, Preempt, Start, Wait
 from dally.topology import Allocation
 from slurm_plugin.config import Config
-from slurm_plugin.mirror import Log, Mirror
+from slurm_plugin.ledger import Log
+from slurm_plugin.mirror import Mirror
 from slurm_plugin.slurm import Fence, HandBack, Order, Place, Requeue, Signal, Slurm, SlurmNode, State
 from slurm_plugin.tickets import Standing, Ticket, checkpointed
 from slurm_plugin.withheld import FENCE

@@ -1,16 +1,16 @@
 """Keeps tickets, cluster state and policy in step with what Slurm shows, and says what must be mended."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from math import inf
 
 from dally.cycle import Scheduler, start_facts
-from dally.errors import CapacityError, DallyError
-from dally.job import Job, JobKind
-from dally.state import JobState, Past, Phase
-from dally.topology import Allocation
+from dally.errors import DallyError
+from dally.job import Job
+from dally.state import Past
 from slurm_plugin.config import Config
 from slurm_plugin.intake import Intake, asked_nodes
+from slurm_plugin.ledger import Ledger, Log
 from slurm_plugin.obstacles import array_slots, obstacle
 from slurm_plugin.slurm import (
     HandBack,
@@ -24,15 +24,11 @@ from slurm_plugin.slurm import (
     State,
     Unfence,
 )
-from slurm_plugin.tickets import ON_GPUS, WITH_POLICY, Standing, Stretch, Ticket, checkpointed, wants_back
+from slurm_plugin.tickets import NEW, ON_GPUS, WITH_POLICY, Standing, Ticket, checkpointed, wants_back
 from slurm_plugin.withheld import FENCE, closed_nodes, idle_fences, withhold
 
-NEW = "new"
 _LONGEST_BACKOFF_S = 3600.0
 _RUNS = (State.RUNNING, State.SUSPENDED)
-
-Log = Callable[..., None]
-"""Records an event: `log(now, event, **said)`."""
 
 
 class Mirror:
@@ -52,16 +48,14 @@ class Mirror:
     """
 
     def __init__(self, scheduler: Scheduler, config: Config, log: Log, shadow: bool = False) -> None:
+        self._ledger = ledger = Ledger(scheduler, log)
         self.scheduler, self.state = scheduler, scheduler.state
-        self.tickets: dict[str, Ticket] = {}
+        self.tickets, self.changed, self.gone = ledger.tickets, ledger.changed, ledger.gone
         self.orders: list[Order] = []
-        self.changed: set[str] = set()
-        self.gone: set[str] = set()
         self.decided: list[str] = []
         self.claims: dict[str, tuple[dict[str, int], frozenset[str]]] = {}
         self._config, self._log, self._shadow = config, log, shadow
         self._intake = Intake(config, self.state.best_level, shadow)
-        self._machines = self.state.topology.machine_index
         self._seen: dict[str, SlurmJob] = {}
         self._before: dict[str, SlurmJob] = {}
         self._last_s = -inf
@@ -70,22 +64,8 @@ class Mirror:
         """Take up the tickets of a controller that is no more; its policy must have been restored."""
         for ticket in sorted(tickets.values(), key=lambda each: arrival(each.job)):
             self.tickets[ticket.job_id] = ticket
-            if ticket.standing in WITH_POLICY:
-                self._take_up(ticket, now)
-
-    def _take_up(self, ticket: Ticket, now: float) -> None:
-        try:
-            allocation = self._allocation(ticket.gpus)
-            self.state.best_level(ticket.job.gang)
-        except (CapacityError, KeyError):
-            self._leave(ticket, now, "the cluster has changed and cannot hold it", hand_back=True)
-            return
-        if ticket.stretch is not None and not self.state.free.holds(allocation):
-            self._leave(ticket, now, "the cluster has changed; it runs on as it is")
-            return
-        self.scheduler.submit(ticket.job, now, ticket.past)
-        if (run := ticket.stretch) is not None:
-            self.scheduler.resume(ticket.job_id, allocation, run.since_s, run.ready_s, now, run.speed)
+            if ticket.standing in WITH_POLICY and (why := self._ledger.take_up(ticket, now)):
+                self._leave(ticket, now, why, hand_back=ticket.stretch is None)
 
     def fold(
         self,
@@ -103,7 +83,7 @@ class Mirror:
             if self._seen[job_id].state in _RUNS:
                 self._fold_running(self.tickets[job_id], self._seen[job_id], now)
         under_way = (Standing.STARTING, Standing.STOPPING)
-        self.decided = [job_id for job_id in self.decided if self._stands(job_id) in under_way]
+        self.decided = [job_id for job_id in self.decided if self._ledger.stands(job_id) in under_way]
         new = [job for job in jobs if job.job_id not in self.tickets and job.state in (State.PENDING, *_RUNS)]
         for job in sorted(new, key=lambda each: (each.submit_s, number(each.job_id))):
             self._meet(job, now)
@@ -127,7 +107,7 @@ class Mirror:
         """A job that we know: has it gone, ended, or come back?"""
         job = self._seen.get(ticket.job_id)
         if job is None or not ticket.same_as(job, self._intake.tag(job)):
-            self._end(ticket, now, "GONE")
+            self._ledger.end(ticket, now, "GONE")
             return
         put_back = job.restarts > ticket.restarts
         if (ticket.submit_s, ticket.restarts) != (job.submit_s, job.restarts):
@@ -143,18 +123,7 @@ class Mirror:
             return  # it will be put back
         if ticket.standing is Standing.STARTING and job.start_s is not None and job.nodes:
             self._start(ticket, job, now)
-        self._end(ticket, now, job.state_name)
-
-    def _end(self, ticket: Ticket, now: float, how: str) -> None:
-        """Forget a job, whatever it was doing."""
-        if ticket.standing in ON_GPUS:
-            self.scheduler.finish(ticket.job_id, now)
-        elif ticket.standing in WITH_POLICY:
-            self.scheduler.withdraw(ticket.job_id, now)
-        del self.tickets[ticket.job_id]
-        self.changed.discard(ticket.job_id)
-        self.gone.add(ticket.job_id)
-        self._log(now, "end", job=ticket.job_id, status=how)
+        self._ledger.end(ticket, now, job.state_name)
 
     def _fold_pending(self, ticket: Ticket, job: SlurmJob, now: float, put_back: bool = False) -> None:
         if ticket.standing in ON_GPUS:
@@ -185,17 +154,12 @@ class Mirror:
 
     def _come_back(self, ticket: Ticket, job: SlurmJob, now: float) -> None:
         """It lost its GPUs and waits again: by us, by an administrator, or because a node failed."""
-        life, wanted = self.state.jobs[ticket.job_id], ticket.standing is Standing.STOPPING
-        if wanted:
-            self.scheduler.preempt(ticket.job_id, now)
-        else:
-            self.scheduler.fail(ticket.job_id, now, life.work_s(now))
-        if max(job.restarts, life.preemptions) >= self._config.max_requeues:
-            life.job = replace(life.job, preemptible=False)
-        ticket.job, ticket.past = life.job, past(life)
+        wanted = ticket.standing is Standing.STOPPING
         ticket.left_nodes, ticket.left_s = tuple(ticket.gpus), now
+        self._ledger.stop(ticket, now)
+        if max(job.restarts, ticket.past.preemptions) >= self._config.max_requeues:
+            self._ledger.keep_from_stopping(ticket)
         ticket.hold_back = True
-        self._set(ticket, Standing.WAITING, now, ticket.why)
         if wanted and not ticket.moving:
             self._log(now, "preempt", job=ticket.job_id, by=list(ticket.by), reason=ticket.why)
         elif not wanted:
@@ -205,7 +169,7 @@ class Mirror:
         if put_back:
             self.refuse(ticket, now, job.reason or "Slurm put it back")
         elif job.hold is not Hold.NONE:
-            self._set(ticket, Standing.WAITING, now, "its start was interrupted")
+            self._ledger.move(ticket, Standing.WAITING, now, "its start was interrupted")
         elif now >= ticket.until_s:
             self.refuse(ticket, now, job.reason or "it did not start in time")
 
@@ -214,28 +178,17 @@ class Mirror:
         ticket.refusals += 1
         backoff_s = min(_LONGEST_BACKOFF_S, self._config.backoff_s * 2 ** min(ticket.refusals - 1, 30))
         nodes = ", ".join(ticket.gpus)
-        self._aside(ticket, now, f"could not start on {nodes}: {why}", until_s=now + backoff_s)
+        self._ledger.aside(ticket, now, f"could not start on {nodes}: {why}", until_s=now + backoff_s)
         ticket.hold_back = True
         self._log(now, "refuse", job=ticket.job_id, reason=ticket.why, again_in_s=backoff_s)
 
     def keep(self, ticket: Ticket, now: float, why: str) -> None:
         """Slurm will not put it back: it goes on as it is, not to be asked again, or has ended for good."""
         if self._seen[ticket.job_id].state is State.ENDED:
-            self._end(ticket, now, self._seen[ticket.job_id].state_name)
+            self._ledger.end(ticket, now, self._seen[ticket.job_id].state_name)
             return
-        life = self.state.jobs[ticket.job_id]
-        allocation, speed = life.allocation, life.speed
-        self.scheduler.fail(ticket.job_id, now, life.work_s(now))
-        ticket.past = past(life)
-        ticket.job = life.job = replace(life.job, preemptible=False)
-        self._run(ticket, allocation, now, speed, self._slurm_start_s(ticket))
-        self._set(ticket, Standing.RUNNING, now, f"it cannot be put back: {why}")
-        ticket.moving = False
+        self._ledger.carry_on(ticket, now, f"it cannot be put back: {why}")
         self._log(now, "keep", job=ticket.job_id, reason=ticket.why)
-
-    def _slurm_start_s(self, ticket: Ticket) -> float:
-        assert ticket.stretch is not None, "it runs"
-        return ticket.stretch.slurm_start_s
 
     def _fold_left(self, ticket: Ticket, job: SlurmJob, now: float) -> None:
         """A job of Slurm's: released if that is still to be done; ours again if somebody holds it again."""
@@ -248,11 +201,11 @@ class Mirror:
         elif ticket.handed_back:
             self.orders.append(HandBack(ticket.job_id, asked_nodes(ticket, job)))
         elif self._before.get(ticket.job_id) != job and self._asks(ticket, job, now) is None:
-            self._set(ticket, Standing.ASIDE, now, "held again")
+            self._ledger.move(ticket, Standing.ASIDE, now, "held again")
 
     def _fold_running(self, ticket: Ticket, job: SlurmJob, now: float) -> None:
         if ticket.standing in ON_GPUS:
-            if job.start_s is not None and abs(job.start_s - self._slurm_start_s(ticket)) > 1.0:
+            if job.start_s is not None and abs(job.start_s - self._ledger.slurm_start_s(ticket)) > 1.0:
                 self._come_back(ticket, job, now)
                 self._start(ticket, job, now)
         elif ticket.standing is Standing.LEFT:
@@ -273,9 +226,9 @@ class Mirror:
         """
         if ticket.standing not in WITH_POLICY:
             self.scheduler.submit(ticket.job, now, ticket.past)
-            self._set(ticket, Standing.WAITING, now, ticket.why)
+            self._ledger.move(ticket, Standing.WAITING, now, ticket.why)
         gpus = dict(job.gpus) or ticket.gpus
-        allocation = self._fitting(ticket, gpus, now)
+        allocation = self._ledger.fitting(ticket, gpus, now)
         if allocation is None:
             self._leave(ticket, now, "it runs on GPUs that are not Dally's to give")
             return
@@ -283,42 +236,11 @@ class Mirror:
         since_s = min(now, max(self._last_s if earliest_s is None else earliest_s, start_s))
         cost = self.state.costs.cost(ticket.job, allocation)
         ticket.gpus, ticket.refusals, ticket.hold_back = gpus, 0, False
-        life = self._run(ticket, allocation, since_s, 1 / cost.slowdown, start_s)
+        life = self._ledger.run(ticket, allocation, since_s, 1 / cost.slowdown, start_s)
         event = "migrate" if ticket.moving else "start"
         self._log(now, event, job=ticket.job_id, **start_facts(self.state, life, cost, ticket.why))
-        self._set(ticket, Standing.RUNNING, now, ticket.why)
+        self._ledger.move(ticket, Standing.RUNNING, now, ticket.why)
         ticket.moving = False
-
-    def _run(
-        self, ticket: Ticket, allocation: Allocation, since_s: float, speed: float, slurm_start_s: float
-    ) -> JobState:
-        life = self.scheduler.start(ticket.job_id, allocation, since_s, speed)
-        ticket.stretch = Stretch(life.since_s, life.ready_s, life.speed, slurm_start_s)
-        return life
-
-    def _fitting(self, ticket: Ticket, gpus: Mapping[str, int], now: float) -> Allocation | None:
-        """The GPUs that a job holds, if they can be its own; it is then one that asks for as many."""
-        try:
-            allocation = self._allocation(gpus)
-            asked = _matched(ticket.job, sum(gpus.values()))
-            self.state.best_level(asked.gang)
-        except (KeyError, DallyError):
-            return None
-        for machine, _ in allocation:
-            self.state.withhold(machine, 0)
-        if not self.state.free.holds(allocation):
-            return None
-        self._become(ticket, asked, now)
-        return allocation
-
-    def _become(self, ticket: Ticket, asked: Job, now: float) -> None:
-        """It asks for something else now."""
-        if asked != ticket.job:
-            if ticket.standing in WITH_POLICY:
-                ticket.past = past(self.scheduler.withdraw(ticket.job_id, now))
-                self.scheduler.submit(asked, now, ticket.past)
-            ticket.job = asked
-            self.changed.add(ticket.job_id)
 
     def _meet(self, job: SlurmJob, now: float) -> None:
         """A job that we do not know: take it if it asks for us."""
@@ -362,7 +284,7 @@ class Mirror:
         if (nodes := asked_nodes(ticket, job)) != ticket.min_nodes or request != ticket.request:
             ticket.min_nodes, ticket.request = nodes, replace(request, tag=request.tag or ticket.request.tag)
             self.changed.add(ticket.job_id)
-        self._become(ticket, asked, now)
+        self._ledger.become(ticket, asked, now)
         return None
 
     def _admit(self, now: float) -> None:
@@ -372,7 +294,7 @@ class Mirror:
         for ticket in sorted(waiting, key=lambda each: arrival(each.job)):
             job = self._seen[ticket.job_id]
             if job.state is not State.PENDING:
-                self._aside_once(ticket, now, f"Slurm shows it as {job.state_name}")
+                self._ledger.aside_once(ticket, now, f"Slurm shows it as {job.state_name}")
                 continue
             unfit = None if job == self._before.get(ticket.job_id) else self._asks(ticket, job, now)
             if unfit is not None:
@@ -385,73 +307,30 @@ class Mirror:
                 self.changed.add(ticket.job_id)
             why = obstacle(ticket, job, request, slots, now)
             if not why:
-                self._queue(ticket, now)
+                self._ledger.queue(ticket, now)
             else:
-                self._aside_once(ticket, now, why)
-
-    def _queue(self, ticket: Ticket, now: float) -> None:
-        """Nothing but a placement is missing: the policy is to know it."""
-        if ticket.standing is Standing.WAITING:
-            return
-        if ticket.until_s == inf and ticket.why != NEW:  # what it waited for was not a placement
-            ticket.past = replace(ticket.past, origin_s=now)
-        self.scheduler.submit(ticket.job, now, ticket.past)
-        self._set(ticket, Standing.WAITING, now, "in the queue")
-
-    def _aside_once(self, ticket: Ticket, now: float, why: str) -> None:
-        if ticket.standing is Standing.WAITING or ticket.why != why:
-            self._aside(ticket, now, why)
-
-    def _aside(self, ticket: Ticket, now: float, why: str, until_s: float = inf) -> None:
-        """The policy is not to know it for now."""
-        if ticket.standing in (Standing.WAITING, Standing.STARTING):
-            ticket.past = past(self.scheduler.withdraw(ticket.job_id, now))
-        self._set(ticket, Standing.ASIDE, now, why)
-        ticket.until_s = until_s
+                self._ledger.aside_once(ticket, now, why)
 
     def _leave(self, ticket: Ticket, now: float, why: str, hand_back: bool = False) -> None:
         """From here on the job is Slurm's own."""
         if ticket.job_id in self.state.waiting:
             self.scheduler.withdraw(ticket.job_id, now)
-        self._set(ticket, Standing.LEFT, now, why)
+        self._ledger.move(ticket, Standing.LEFT, now, why)
         ticket.handed_back = hand_back
         self._log(now, "leave", job=ticket.job_id, reason=why)
         job = self._seen.get(ticket.job_id)
         if job is not None and job.state is State.PENDING:
             self._fold_left(ticket, job, now)
 
-    def _set(self, ticket: Ticket, standing: Standing, now: float, why: str) -> None:
-        ticket.standing, ticket.since_s, ticket.why = standing, now, why
-        ticket.until_s, ticket.level = inf, ""
-        if standing not in ON_GPUS:
-            ticket.stretch, ticket.gpus = None, {}
-        self.changed.add(ticket.job_id)
-
     def _standing_claims(self) -> list[dict[str, int]]:
         """Claims of jobs that still wait for others to leave; the rest are dropped."""
         self.claims = {
             job_id: (gpus, leaving)
             for job_id, (gpus, leaving) in self.claims.items()
-            if self._stands(job_id) is Standing.WAITING
-            and any(self._stands(other) is Standing.STOPPING for other in leaving)
+            if self._ledger.stands(job_id) is Standing.WAITING
+            and any(self._ledger.stands(other) is Standing.STOPPING for other in leaving)
         }
         return [gpus for gpus, _ in self.claims.values()]
-
-    def _stands(self, job_id: str) -> Standing | None:
-        return self.tickets[job_id].standing if job_id in self.tickets else None
-
-    def _allocation(self, gpus: Mapping[str, int]) -> Allocation:
-        """GPUs by machine index; KeyError if a node is not in the cluster file."""
-        return tuple(sorted((self._machines[node], count) for node, count in gpus.items()))
-
-
-def _matched(job: Job, gpus: int) -> Job:
-    """The job as one that asks for what Slurm gave it, whatever it seemed to ask for."""
-    if gpus == job.gpus:
-        return job
-    return replace(
-        job, gpus=gpus, gpus_per_machine=None, kind=JobKind.RIGID, min_gpus=None, max_gpus=None, gpu_type=None
-    )
 
 
 def number(job_id: str) -> tuple[int, ...]:
@@ -462,16 +341,3 @@ def number(job_id: str) -> tuple[int, ...]:
 def arrival(job: Job) -> tuple[float, tuple[int, ...]]:
     """What orders jobs by arrival."""
     return job.submit_s, number(job.job_id)
-
-
-def past(life: JobState) -> Past:
-    """What happened to a job before the wait it is in."""
-    assert life.phase is not Phase.RUNNING, "a running job's past ends with its stretch"
-    return Past(
-        life.origin_s,
-        life.first_start_s,
-        life.work_before_s,
-        life.run_before_s,
-        life.training_before_s,
-        life.preemptions,
-    )

@@ -31,6 +31,9 @@ class Standing(StrEnum):
 CHECKPOINTED = 85
 """Exit code by which a job says that it has written its checkpoint and wants to be put back."""
 
+NEW = "new"
+"""Why a job is aside that was not looked at yet."""
+
 WITH_POLICY = (Standing.WAITING, Standing.STARTING, Standing.RUNNING, Standing.STOPPING)
 ON_GPUS = (Standing.RUNNING, Standing.STOPPING)
 

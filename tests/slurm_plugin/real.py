@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 from operator import add
 from pathlib import Path
 from unittest.mock import patch
@@ -36,7 +37,8 @@ _JOB = """\
 #!/bin/bash
 {traps}
 save() {{ echo $step > "$saved"; }}
-say() {{ echo "$EPOCHREALTIME $SLURM_JOB_ID ${{SLURM_RESTART_COUNT:-0}} $$ $step $1 $SLURM_JOB_NODELIST" >> ran; }}
+say() {{ echo "$EPOCHREALTIME $who $step $1 $SLURM_JOB_NODELIST" >> ran; }}
+who="$SLURM_JOB_ID ${{SLURM_RESTART_COUNT:-0}} $$"
 saved=step.$SLURM_JOB_ID
 step=$(cat "$saved" 2>/dev/null || echo 0)
 say start
@@ -45,7 +47,7 @@ say end
 """
 
 
-def job_script(traps: str, steps: int = 1) -> str:
+def job_script(traps: str, steps: int) -> str:
     """A job that counts steps until the file `finish` lies in its folder, and so many are done.
 
     Args:
@@ -101,14 +103,12 @@ def read_runs(ran: Path) -> list[Run]:
 
 def run_twice_at_once(runs: Sequence[Run]) -> list[tuple[Run, Run]]:
     """Runs of one job that overlap; there must be none."""
-    pairs = zip(runs, runs[1:], strict=False)
-    return [(a, b) for a, b in pairs if a.job_id == b.job_id and b.began_s < a.ended_s]
+    return [(a, b) for a, b in pairwise(runs) if a.job_id == b.job_id and b.began_s < a.ended_s]
 
 
 def lost_steps(runs: Sequence[Run]) -> int:
     """Steps that jobs had to do again, as they were stopped without their checkpoint."""
-    pairs = zip(runs, runs[1:], strict=False)
-    return sum(max(0, a.last_step - b.first_step) for a, b in pairs if a.job_id == b.job_id)
+    return sum(max(0, a.last_step - b.first_step) for a, b in pairwise(runs) if a.job_id == b.job_id)
 
 
 class DyingCommandLine(CommandLine):
@@ -186,7 +186,6 @@ class ControllerProcess:
         """Whether it is alive or was killed; one that ended by itself is a failure."""
         return self._process.poll() in (None, -signal.SIGKILL)
 
-    @property
     def commands(self) -> str:
         """Numbers of the commands that it waits for."""
         pid = self._process.pid

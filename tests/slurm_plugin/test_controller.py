@@ -2,6 +2,9 @@
 
 from pathlib import Path
 
+import pytest
+
+from slurm_plugin.controller import Clock
 from slurm_plugin.slurm import Hold
 from slurm_plugin.tickets import Standing
 from tests.slurm_plugin.worlds import Site
@@ -160,3 +163,157 @@ def test_without_its_journal_it_learns_from_slurm_what_runs(tmp_path: Path) -> N
     site.run_to(60)
     assert site.ticket(running).standing is Standing.RUNNING
     assert site.controller.scheduler.state.jobs[running].since_s == 0
+
+
+@pytest.mark.parametrize("ahead_s", [-3600.0, 3600.0])
+def test_slurms_clock_may_be_an_hour_off(tmp_path: Path, ahead_s: float) -> None:
+    site = Site(tmp_path, slurm_ahead_s=ahead_s)
+    began_s = site.now_s
+    for _ in range(2):
+        site.submit(nodes=4, gpus_per_node=8, run_time_s=100.0)
+    site.live(began_s + 20)
+    assert site.ticket("1").standing is Standing.RUNNING
+    assert 0 <= site.controller.scheduler.state.jobs["1"].run_s(site.now_s) <= 20
+    site.slurm.requeue("1")
+    site.live(began_s + 400)
+    assert {*site.states().values()} == {"COMPLETED"}
+
+
+def test_the_clock_never_goes_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    wall, steady = [10_000.0], [5.0]
+    monkeypatch.setattr("slurm_plugin.controller.time.time", lambda: wall[0])
+    monkeypatch.setattr("slurm_plugin.controller.time.monotonic", lambda: steady[0])
+    clock, seen = Clock(), []
+    for step_s in (0.0, 3600.0, -7200.0, 3600.0):
+        wall[0], steady[0] = wall[0] + step_s, steady[0] + 1.0
+        seen.append(clock())
+        clock = Clock(seen[-1])
+        seen.append(clock())
+    assert seen == sorted(seen)
+    assert seen[-1] < 10_000 + 3600 + 10
+
+
+def test_a_job_asked_for_more_than_the_cluster_has_is_handed_to_slurm_as_it_was(tmp_path: Path) -> None:
+    site = Site(tmp_path)
+    job = site.submit(nodes=5, gpus_per_node=8)
+    site.live(20)
+    assert [(each.hold, each.min_nodes) for each in site.slurm.jobs()] == [(Hold.NONE, 5)]
+    assert "; Slurm schedules it" in site.ticket(job).why
+
+
+def test_a_job_handed_back_is_not_released_again_when_its_user_holds_it(tmp_path: Path) -> None:
+    site = Site(tmp_path)
+    job = site.submit(nodes=5, gpus_per_node=8)
+    site.live(20)
+    site.slurm.hold(job, Hold.USER)
+    site.live(60)
+    assert [each.hold for each in site.slurm.jobs()] == [Hold.USER]
+
+
+def test_a_job_that_became_unplaceable_goes_back_with_the_nodes_it_asked_for(tmp_path: Path) -> None:
+    site = Site(tmp_path, backoff_s=1000.0)
+    site.slurm.start_delay_s = 1e6
+    site.submit(gpus=16)
+    site.live(50)
+    assert site.ticket("1").standing is Standing.ASIDE
+    assert [each.min_nodes for each in site.slurm.jobs()] == [2]  # what it was given
+    site.slurm.update("1", partition="other")
+    site.live(60)
+    assert [(each.hold, each.min_nodes) for each in site.slurm.jobs()] == [(Hold.NONE, 1)]
+
+
+def test_what_an_administrator_changes_counts(tmp_path: Path) -> None:
+    site = Site(tmp_path)
+    site.submit(nodes=4, gpus_per_node=8, run_time_s=100.0)
+    site.live(20)
+    waiting = site.submit(nodes=4, gpus_per_node=8, run_time_s=1e6)
+    site.live(30)
+    site.slurm.update(waiting, nodes=1, gpus_per_node=4)
+    site.live(150)
+    assert site.nodes(waiting) == {"r0m0": 4}
+    assert site.controller.scheduler.state.jobs[waiting].job.gpus == 4
+
+
+def test_a_comment_edited_while_it_runs_changes_nothing(tmp_path: Path) -> None:
+    site = Site(tmp_path)
+    job = site.submit(gpus_per_node=8, run_time_s=100.0, tag="ab")
+    site.live(20)
+    site.slurm.update(job, comment="no longer")
+    site.live(40)
+    assert site.ticket(job).standing is Standing.RUNNING
+    assert not site.events("end", "leave")
+
+
+def test_a_running_job_that_cannot_be_put_back_keeps_its_gpus(tmp_path: Path) -> None:
+    site = Site(tmp_path, policy="tiresias:regroup_s=0")
+    long = site.submit(nodes=4, gpus_per_node=8, signal="USR1", run_time_s=1000.0)
+    site.live(200)
+    site.slurm.refuse[long] = "Requested operation is presently disabled"
+    short = site.submit(gpus_per_node=8, run_time_s=50.0)
+    site.live(2000)
+    assert site.outcome() == {long: ("COMPLETED", 0), short: ("COMPLETED", 0)}
+    assert site.events("keep", "stop") == [("stop", long), ("keep", long)]
+
+
+def test_a_job_is_not_preempted_more_often_than_the_site_allows(tmp_path: Path) -> None:
+    site = Site(tmp_path, policy="tiresias:regroup_s=0", max_requeues=1)
+    long = site.submit(nodes=4, gpus_per_node=8, signal="USR1", run_time_s=1000.0)
+    site.live(200)
+    site.submit(gpus_per_node=8, run_time_s=50.0)
+    site.live(400)
+    assert site.outcome()[long] == ("RUNNING", 1)
+    site.submit(gpus_per_node=8, run_time_s=50.0)
+    site.live(2000)
+    assert site.outcome()[long] == ("COMPLETED", 1)
+
+
+def test_a_long_grace_is_cut_to_the_longest(tmp_path: Path) -> None:
+    site = Site(tmp_path, longest_grace_s=30)
+    job = site.submit(gpus_per_node=8, signal="USR1", grace_s=86_400)
+    site.live(20)
+    assert site.ticket(job).request.grace_s == 30
+
+
+def test_a_refused_job_backs_off_longer_each_time_and_keeps_nobody_from_starting(tmp_path: Path) -> None:
+    site = Site(tmp_path, backoff_s=100.0)
+    bad = site.submit(gpus_per_node=8)
+    site.slurm.refuse[bad] = "No."
+    others = [site.submit(gpus_per_node=8, run_time_s=50.0) for _ in range(8)]
+    site.live(9000)
+    assert {site.states()[job] for job in site.states() if job in others} <= {"COMPLETED"}
+    assert len(site.events("end")) == 8
+    waits = [e["again_in_s"] for e in site.controller._journal.events() if e["event"] == "refuse"]
+    assert waits[:6] == [100, 200, 400, 800, 1600, 3200]
+    assert len(site.events("refused")) == 1
+
+
+def test_a_task_aside_for_another_reason_takes_no_slot_of_its_array(tmp_path: Path) -> None:
+    site = Site(tmp_path)
+    site.submit(gpus_per_node=1, array=(1, 2, 3), array_throttle=1, run_time_s=50.0)
+    site.slurm.hold("1_1", Hold.ADMIN)
+    site.live(20)
+    assert site.states() == {"1_1": "PENDING", "1_2": "RUNNING", "1_3": "PENDING"}
+
+
+def test_an_ended_job_that_slurm_has_forgotten_is_gone(tmp_path: Path) -> None:
+    site = Site(tmp_path)
+    site.submit(gpus_per_node=8, run_time_s=50.0)
+    site.live(20)
+    site.now_s = 1000.0
+    site.restart()
+    site.live(1020)
+    assert not site.controller.scheduler.state.jobs
+    assert not site.controller.mirror.tickets
+
+
+def test_without_its_journal_a_job_tied_to_nodes_is_held_again(tmp_path: Path) -> None:
+    site = Site(tmp_path)
+    site.slurm.start_delay_s = 1e6
+    job = site.submit(gpus_per_node=8, run_time_s=10.0)
+    site.live(5)
+    (tmp_path / "journal.sqlite").unlink()
+    site.slurm.start_delay_s = 0.0
+    site.slurm.set_node("r0m0", "drain")
+    site.restart()
+    site.live(60)
+    assert site.states() == {job: "COMPLETED"}

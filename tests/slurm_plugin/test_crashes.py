@@ -11,6 +11,10 @@ import pytest
 from slurm_plugin.slurm import Hold
 from tests.slurm_plugin.worlds import Action, Killed, Site
 
+At = Callable[[str], None]
+Arm = Callable[[Site], At]
+"""Gives what a controller tells of each step."""
+
 NODES = ("r0m0", "r0m1", "r1m0", "r1m1")
 SHARED = dict.fromkeys(NODES, ("gpu", "other"))
 TIRESIAS = {"policy": "tiresias:regroup_s=0"}
@@ -128,25 +132,32 @@ STORIES = {
 }
 
 
-def armed(site: Site, step: int, strike: Callable[[], None]) -> Callable[[str], None]:
-    """Strikes once, at a step of the controller's."""
-    left = [step]
+def struck(step: int, strike: Callable[[Site], None]) -> Arm:
+    """Something happens to a controller once, at a step at which it orders something."""
 
-    def at(name: str) -> None:
-        left[0] -= 1
-        if left[0] == 0:
-            strike()
+    def arm(site: Site) -> At:
+        left = [step]
 
-    return at
+        def at(name: str) -> None:
+            left[0] -= orders(name)
+            if orders(name) and left[0] == 0:
+                strike(site)
+
+        return at
+
+    return arm
 
 
-def told(
-    story: Story, folder: Path, at: Callable[[Site], Callable[[str], None]], away_s: float = 0.0
-) -> Site:
+def orders(step: str) -> bool:
+    """Whether it is a step before or after an order to Slurm."""
+    return not step.startswith(("cycle", "observed", "decided"))
+
+
+def told(story: Story, folder: Path, arm: Arm, away_s: float = 0.0) -> Site:
     """A story, from its beginning to its end."""
     site = Site(folder, **story.settings)
     site.slurm.remember_s = 1e6
-    site.restart(at(site))
+    site.restart(arm(site))
     site.live(story.end_s, story.actions, away_s)
     site.controller._journal.close()
     return site
@@ -157,7 +168,7 @@ def steps_of(story: Story, folder: Path) -> tuple[dict[str, tuple[str, int]], in
     count = [0]
 
     def at(name: str) -> None:
-        count[0] += not name.startswith(("cycle", "observed", "decided"))
+        count[0] += orders(name)
 
     site = told(story, folder, lambda site: at)
     assert all(state in ("COMPLETED", "CANCELLED") for state, _ in site.outcome().values()), site.outcome()
@@ -173,19 +184,13 @@ def settled(site: Site) -> bool:
     )
 
 
-def kill() -> None:
+def kill(site: Site) -> None:
     raise Killed
 
 
-def acting(site: Site, step: int, strike: Callable[[], None]) -> Callable[[str], None]:
-    """Strikes once, at a step at which something is ordered."""
-    at = armed(site, step, strike)
-    return lambda name: None if name.startswith(("cycle", "observed", "decided")) else at(name)
-
-
-def cut_off(site: Site, step: int, done: int) -> Callable[[str], None]:
+def cut_off(done: int) -> Callable[[Site], None]:
     """Slurm breaks off once, having carried out so many orders."""
-    return acting(site, step, lambda: setattr(site.slurm, "breaks_after", done))
+    return lambda site: setattr(site.slurm, "breaks_after", done)
 
 
 @pytest.mark.parametrize("name", STORIES)
@@ -195,7 +200,7 @@ def test_killed_anywhere_it_comes_to_the_same_end(name: str, tmp_path: Path) -> 
     for step in range(1, steps + 1):
         with TemporaryDirectory() as folder:
             away_s = 15.0 * (step % 2)
-            site = told(story, Path(folder), partial(acting, step=step, strike=lambda site: kill()), away_s)
+            site = told(story, Path(folder), struck(step, kill), away_s)
             assert site.outcome() == end, f"killed at step {step} of {steps}"
             assert settled(site)
 
@@ -207,6 +212,6 @@ def test_cut_off_amid_any_orders_it_comes_to_the_same_end(name: str, tmp_path: P
     for step in range(1, steps + 1, 2):
         with TemporaryDirectory() as folder:
             done = step // 2 % 3
-            site = told(story, Path(folder), lambda site, step=step, done=done: cut_off(site, step, done))
+            site = told(story, Path(folder), struck(step, cut_off(done)))
             assert site.outcome() == end, f"cut off after {done} orders at step {step} of {steps}"
             assert settled(site)

@@ -81,12 +81,12 @@ def killed_at(step: int) -> Act:
 
 
 def lose_journal(site: Site) -> None:
-    (site.folder / NAME).unlink()
+    (site.folder / NAME).unlink(missing_ok=True)
     site.restart()
 
 
 def lose_journal_under_way(site: Site) -> None:
-    (site.folder / NAME).unlink()
+    (site.folder / NAME).unlink(missing_ok=True)
 
 
 def set_node(number: int, state: str) -> Act:
@@ -161,7 +161,7 @@ def check(site: Site) -> None:
     assert pictures[0] == pictures[1]
 
 
-@pytest.mark.parametrize("policy", ["dally-paper:lease_s=100", "tiresias:regroup_s=0", "fifo"])
+@pytest.mark.parametrize("policy", ["dally-paper:lease_s=400", "tiresias:regroup_s=0", "fifo"])
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     arrivals=st.lists(st.tuples(st.integers(0, 600).map(float), submission()), min_size=1, max_size=6),

@@ -37,13 +37,13 @@ QUICK = "dally-paper:lease_s=2,timers=no-wait"
 class Site:
     """A lab, its controller's process, and what its jobs wrote down."""
 
-    def __init__(self, lab: LocalSlurm, policy: str = QUICK, **settings: object):
+    def __init__(self, lab: LocalSlurm, policy: str = QUICK):
         self.lab, self.slurm = lab, CommandLine(lab.environment)
         self.state_dir = lab.spec.folder / "dally"
         self.config = lab.spec.folder / "dally.toml"
         self.jobs: list[str] = []
         self.controller: ControllerProcess | None = None
-        values: dict[str, object] = {
+        values = {
             "policy": policy,
             "cluster": str(lab.spec.conf.parent),
             "state_dir": str(self.state_dir),
@@ -51,7 +51,6 @@ class Site:
             "start_timeout_s": 5.0,
             "backoff_s": 1.0,
             "max_requeues": 1000,
-            **settings,
         }
         lines = ['partitions = ["gpu"]', *(f"{name} = {value!r}" for name, value in values.items())]
         self.config.write_text("\n".join(lines), encoding="utf-8")
@@ -62,9 +61,9 @@ class Site:
         self.controller = ControllerProcess(self.config, self.lab.environment, *options)
         return self.controller
 
-    def submit(self, traps: str = "", steps: int = 1, nodes: int = 8, signal: str = "USR1") -> str:
+    def submit(self, traps: str, nodes: int = 8) -> str:
         """A job over whole nodes; its number."""
-        comment = encode(Request(signal=signal if traps else "", grace_s=3, tag=f"{len(self.jobs) + 1:x}"))
+        comment = encode(Request(signal="USR1", grace_s=3, tag=f"{len(self.jobs) + 1:x}"))
         options = (f"--nodes={nodes}", "--gres=gpu:8", "--hold", "--requeue", "--output=/dev/null")
         said = self.lab.run(
             "sbatch",
@@ -72,7 +71,7 @@ class Site:
             *options,
             f"--comment={comment}",
             user=ALICE,
-            stdin=job_script(traps, steps),
+            stdin=job_script(traps, steps=1),
         )
         self.jobs.append(said.strip())
         return self.jobs[-1]
@@ -129,7 +128,7 @@ class Site:
     def submit_many(self, count: int) -> None:
         """Many small jobs at once."""
         script = self.lab.work / "small.sh"
-        script.write_text(job_script("", 0), encoding="ascii")
+        script.write_text(job_script("", steps=0), encoding="ascii")
         command = (
             f"for n in $(seq {count}); do sbatch --parsable --gres=gpu:1 --hold --output=/dev/null "
             f"--comment=dally:tag=$(printf %x $n) {script} || exit 1; done"
@@ -225,7 +224,7 @@ def test_orders_that_outlive_their_controller_start_no_job_twice(site: Site) -> 
     for point in ("before update", "before release", "before signal", "before requeuehold", "before uhold"):
         controller = site.start("--kill-at", point, "--freeze", str(slurmctld))
         site.wait(lambda: " T " in Path(f"/proc/{slurmctld}/stat").read_text(encoding="ascii"), point)
-        site.wait(lambda it=controller: it.commands, "a command to wait for slurmctld")
+        site.wait(controller.commands, "a command to wait for slurmctld")
         controller.kill()
         site.lab.resume_controller()
     site.start()
@@ -286,6 +285,7 @@ def test_a_cluster_with_other_racks_and_fewer_nodes_is_taken_as_it_is(site: Site
     site.finish()
     site.wait(lambda: site.ended() == {running, small}, "what fits to end")
     assert site.shown()[too_large] == "PENDING none PartitionNodeLimit"
+    assert {run.nodes for run in site.runs() if run.job_id == small} <= {"n[1-3]", "n[4-6]"}
     assert not run_twice_at_once(site.runs())
 
 

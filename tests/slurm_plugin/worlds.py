@@ -41,16 +41,17 @@ class Site:
         profiles: ProfileSet | None = None,
         mode: Mode | None = None,
         partitions: Mapping[str, tuple[str, ...]] | None = None,
+        slurm_ahead_s: float = 0.0,
         **settings: Any,
     ) -> None:
         self.folder, self.topology, self.profiles, self.mode = folder, topology, profiles, mode
-        self.now_s = 0.0
+        self.now_s = max(0.0, -slurm_ahead_s)
         shared = partitions or {}
         nodes = [
             FakeNode(machine.name, machine.gpus, shared.get(machine.name, ("gpu",)))
             for machine in topology.machines
         ]
-        self.slurm = FakeSlurm(nodes, clock=lambda: self.now_s)
+        self.slurm = FakeSlurm(nodes, clock=lambda: self.now_s + slurm_ahead_s)
         self.config = Config(
             ("gpu",), policy=policy, **{"restart_gap_s": 0.0, "max_requeues": 1_000_000, **settings}
         )

@@ -30,6 +30,9 @@ from slurm_plugin.withheld import FENCE, closed_nodes, idle_fences, withhold
 _LONGEST_BACKOFF_S = 3600.0
 _RUNS = (State.RUNNING, State.SUSPENDED)
 
+_HOPELESS = ("BadConstraints", "QOS", "Assoc", "Partition", "InvalidAccount", "InvalidQOS", "MaxMemPerLimit")
+"""How reasons begin for which no waiting helps: such a start gives its GPUs back at once."""
+
 
 class Mirror:
     """Slurm's jobs and nodes as tickets and as the state that the policy decides on.
@@ -110,6 +113,8 @@ class Mirror:
             self._ledger.end(ticket, now, "GONE")
             return
         put_back = job.restarts > ticket.restarts
+        if job.restarts < ticket.restarts and ticket.standing in (Standing.WAITING, Standing.ASIDE):
+            ticket.hold_back = True  # slurmctld crashed and forgot that it was put back
         if (ticket.submit_s, ticket.restarts) != (job.submit_s, job.restarts):
             ticket.submit_s, ticket.restarts = job.submit_s, job.restarts
             self.changed.add(ticket.job_id)
@@ -170,7 +175,7 @@ class Mirror:
             self.refuse(ticket, now, job.reason or "Slurm put it back")
         elif job.hold is not Hold.NONE:
             self._ledger.move(ticket, Standing.WAITING, now, "its start was interrupted")
-        elif now >= ticket.until_s:
+        elif now >= ticket.until_s or job.reason.startswith(_HOPELESS):
             self.refuse(ticket, now, job.reason or "it did not start in time")
 
     def refuse(self, ticket: Ticket, now: float, why: str) -> None:

@@ -317,3 +317,15 @@ def test_without_its_journal_a_job_tied_to_nodes_is_held_again(tmp_path: Path) -
     site.restart()
     site.live(60)
     assert site.states() == {job: "COMPLETED"}
+
+
+def test_a_start_that_slurm_calls_hopeless_gives_its_gpus_back_at_once(tmp_path: Path) -> None:
+    site = Site(tmp_path, start_timeout_s=1000.0)
+    site.slurm.start_delay_s = 1e6
+    job = site.submit(gpus_per_node=8)
+    site.controller.cycle()
+    assert site.ticket(job).standing is Standing.STARTING
+    site.slurm._jobs[job].reason = "BadConstraints"
+    site.controller.cycle()
+    assert site.ticket(job).standing is Standing.ASIDE
+    assert site.controller.scheduler.state.free.total() == 32

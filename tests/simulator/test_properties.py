@@ -57,13 +57,13 @@ class Audit:
         self.now = 0.0
 
     def read(self, events: list[dict[str, Any]]) -> None:
-        moving = {(event["t"], event["job"]) for event in events if event["event"] == "migrate"}
+        moving = Counter((event["t"], event["job"]) for event in events if event["event"] == "migrate")
         for event in events:
             assert event["t"] >= self.now, "time goes back"
             self.now = event["t"]
-            # The stops of a moment come before its starts; a migration is both.
-            for job in [job for time, job in moving if time == self.now and job in self.held]:
-                moving.discard((self.now, job))
+            # Stops come before starts; a migration is both, and a millisecond may hold two of a job.
+            for job in [job for time, job in +moving if time == self.now and job in self.held]:
+                moving[self.now, job] -= 1
                 self.release(job)
             self.one(event)
 

@@ -13,12 +13,12 @@ from statistics import median
 import click
 
 from dally.clusters import load_cluster
-from slurm_plugin.command_line import CommandLine
+from slurm_plugin.access.command_line import CommandLine
+from slurm_plugin.access.slurm import Place
 from slurm_plugin.config import Config
-from slurm_plugin.controller import Controller
-from slurm_plugin.journal import Journal
+from slurm_plugin.control.controller import Controller
+from slurm_plugin.control.journal import Journal
 from slurm_plugin.request import Request, encode
-from slurm_plugin.slurm import Place
 from testbed.local_slurm import LocalSlurm
 from testbed.local_slurm_conf import LabSpec
 

@@ -11,15 +11,21 @@ from dally.errors import DallyError
 
 _SUBCOMMANDS = {
     "cluster": ("dally.commands.cluster", "Show a cluster file, or convert one."),
-    "controller": ("slurm_plugin.controller_command", "Run the daemon that schedules a Slurm cluster."),
+    "controller": (
+        "slurm_plugin.service.controller_command",
+        "Run the daemon that schedules Slurm.",
+    ),
     "policies": ("dally.commands.policies", "List the scheduling policies, their knobs and sources."),
-    "queue": ("slurm_plugin.queue_command", "Show the live jobs: what each waits for, and how long."),
-    "release-all": ("slurm_plugin.release_command", "Hand every job held for Dally back to Slurm."),
+    "queue": ("slurm_plugin.service.queue_command", "Show the live jobs: what each waits for, and how long."),
+    "release-all": ("slurm_plugin.service.release_command", "Hand every job held for Dally back to Slurm."),
     "simulate": ("simulator.command", "Run a trace on a cluster under one or more policies."),
-    "slurm": ("slurm_plugin.admin_command", "Install Dally on a Slurm cluster, check it, or remove it."),
-    "status": ("slurm_plugin.status_command", "Show how the live controller is."),
+    "slurm": (
+        "slurm_plugin.admin.admin_command",
+        "Install Dally on Slurm, check it, or remove it.",
+    ),
+    "status": ("slurm_plugin.service.status_command", "Show how the live controller is."),
     "trace": ("dally.commands.trace", "Show, convert or generate a workload trace."),
-    "why": ("slurm_plugin.why_command", "Tell the life of one job, live or of a run."),
+    "why": ("slurm_plugin.service.why_command", "Tell the life of one job, live or of a run."),
 }
 """Name -> (module holding a click command called `command`, one-line help)."""
 

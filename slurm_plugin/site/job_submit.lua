@@ -105,7 +105,7 @@ local function has_flag(flags, flag)
   return type(flags) == "number" and flag ~= nil and flags < 2 ^ 53 and math.floor(flags / flag) % 2 == 1
 end
 
--- The same as in slurm_plugin/submission.py: what a controller that chooses the nodes cannot honour.
+-- The same as in slurm_plugin/submit/submission.py: what a controller that chooses the nodes cannot honour.
 local function fixed_by(job)
   for _, field in ipairs(NODE_FIELDS) do
     if (job[field] or "") ~= "" then return field end

@@ -4,10 +4,10 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
-from slurm_plugin.command_line import CommandLine
-from slurm_plugin.fake import FakeSlurm
-from slurm_plugin.fake_job import SubmitSpec
-from slurm_plugin.slurm import Hold, Order, Slurm, SlurmJob, State
+from slurm_plugin.access.command_line import CommandLine
+from slurm_plugin.access.fake import FakeSlurm
+from slurm_plugin.access.fake_job import SubmitSpec
+from slurm_plugin.access.slurm import Hold, Order, Slurm, SlurmJob, State
 from testbed.local_slurm import LocalSlurm
 
 LONGEST_S = 25.0

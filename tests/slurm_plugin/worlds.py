@@ -7,14 +7,14 @@ from typing import Any
 
 from dally.profiles.files import ProfileSet
 from dally.topology import Topology
+from slurm_plugin.access.fake import FakeSlurm
+from slurm_plugin.access.fake_job import FakeNode, SubmitSpec
+from slurm_plugin.access.slurm import SlurmUnavailableError
 from slurm_plugin.config import Config
-from slurm_plugin.controller import Controller, Mode
-from slurm_plugin.fake import FakeSlurm
-from slurm_plugin.fake_job import FakeNode, SubmitSpec
-from slurm_plugin.journal import Journal
+from slurm_plugin.control.controller import Controller, Mode
+from slurm_plugin.control.journal import Journal
+from slurm_plugin.control.tickets import Ticket
 from slurm_plugin.request import Request, encode
-from slurm_plugin.slurm import SlurmUnavailableError
-from slurm_plugin.tickets import Ticket
 from tests.worlds import racks
 
 RACKS = racks([[8, 8], [8, 8]])

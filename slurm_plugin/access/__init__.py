@@ -1,0 +1,1 @@
+"""How Slurm is reached: one typed interface, and who carries it."""

@@ -1,0 +1,414 @@
+"""A Slurm in memory, for tests and dry runs: it answers like a real one, and its time moves only when told.
+
+`tests/slurm_plugin/access/test_contract.py` holds it to real Slurm. What Slurm does within moments
+happens at once; a job that waits for busy nodes holds up no other, as with Slurm's backfill.
+"""
+
+import heapq
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import count
+from math import inf
+from typing import Any
+
+from slurm_plugin.access.fake_job import FakeJob, FakeNode, SubmitSpec, split_gpus
+from slurm_plugin.access.slurm import (
+    Fence,
+    HandBack,
+    Hold,
+    HoldBack,
+    Order,
+    Place,
+    Requeue,
+    Reservation,
+    Signal,
+    SlurmJob,
+    SlurmNode,
+    SlurmUnavailableError,
+    State,
+    Unfence,
+)
+
+CHECKPOINTED = 85
+REQUEUE_DELAY_S = 121.0
+FENCE_S = 60.0
+
+_NO_LONGER_PENDING = "Job is no longer pending execution"
+
+
+class _RefusedError(Exception):
+    """Slurm says no, in these words."""
+
+
+@dataclass(order=True, slots=True)
+class _Event:
+    at_s: float
+    number: int
+    job: FakeJob | None = field(compare=False)
+    life: int = field(compare=False)
+    action: Callable[[], None] = field(compare=False)
+
+    @property
+    def stale(self) -> bool:
+        """Whether it belongs to an earlier life of its job."""
+        return self.job is not None and self.job.life != self.life
+
+
+class FakeSlurm:
+    """A cluster that is only imagined; implements `Slurm`.
+
+    Attributes:
+        now_s: Its time, seconds.
+        start_delay_s: From release to start.
+        completing_s: How long a job that ends or is requeued still holds its nodes.
+        remember_s: How long ended jobs are shown.
+        unavailable: Every call raises, as if slurmctld were down.
+        breaks_after: `run` raises once it has carried out this many orders; None for never.
+        refuse: What Slurm says against every order for a job, by job.
+        signals: The signals that running jobs got: time, job and signal.
+    """
+
+    def __init__(
+        self,
+        nodes: Sequence[FakeNode],
+        clock: Callable[[], float] | None = None,
+        start_delay_s: float = 0.0,
+        completing_s: float = 0.0,
+        remember_s: float = 300.0,
+    ) -> None:
+        self.now_s = clock() if clock else 0.0
+        self.start_delay_s = start_delay_s
+        self.completing_s = completing_s
+        self.remember_s = remember_s
+        self.unavailable = False
+        self.breaks_after: int | None = None
+        self.refuse: dict[str, str] = {}
+        self.signals: list[tuple[float, str, str]] = []
+        self._clock = clock
+        self._nodes = {node.name: node for node in nodes}
+        self._node_states: dict[str, str] = {}
+        self._used: Counter[str] = Counter()
+        self._jobs: dict[str, FakeJob] = {}
+        self._released: dict[str, FakeJob] = {}
+        self._reservations: dict[str, tuple[Reservation, str]] = {}
+        self._events: list[_Event] = []
+        self._numbers = count(1)
+        self._next_job = 1
+
+    # What the controller asks.
+
+    def jobs(self) -> tuple[SlurmJob, ...]:
+        """All jobs that are remembered."""
+        self._answer()
+        views = [job.view() for job in self._jobs.values()]
+        return tuple(
+            sorted(views, key=lambda job: (job.submit_s, [int(part) for part in job.job_id.split("_")]))
+        )
+
+    def nodes(self) -> tuple[SlurmNode, ...]:
+        """All nodes."""
+        self._answer()
+        return tuple(self._view_node(node) for node in self._nodes.values())
+
+    def reservations(self) -> tuple[Reservation, ...]:
+        """All reservations, fences included."""
+        self._answer()
+        return tuple(reservation for reservation, _ in self._reservations.values())
+
+    def run(self, orders: Sequence[Order]) -> tuple[str | None, ...]:
+        """Carry out orders."""
+        self._answer()
+        answers: list[str | None] = []
+        for order in orders:
+            if self.breaks_after == len(answers):
+                raise SlurmUnavailableError("scontrol: Unable to contact slurm controller (connect failure)")
+            answers.append(self._run(order))
+            self._schedule()
+        return tuple(answers)
+
+    def _answer(self) -> None:
+        if self._clock:
+            self.advance(self._clock())
+        if self.unavailable:
+            raise SlurmUnavailableError("squeue: Unable to contact slurm controller (connect failure)")
+
+    @property
+    def busy(self) -> bool:
+        """Whether any job has not ended."""
+        return any(job.state is not State.ENDED for job in self._jobs.values())
+
+    # Time.
+
+    @property
+    def next_event_s(self) -> float | None:
+        """When something will happen by itself; None if nothing will."""
+        while self._events and self._events[0].stale:
+            heapq.heappop(self._events)
+        return self._events[0].at_s if self._events else None
+
+    def advance(self, to_s: float) -> None:
+        """Let time pass; what happens until then, at that moment included, happens in order."""
+        while (at_s := self.next_event_s) is not None and at_s <= to_s:
+            self.now_s = max(self.now_s, at_s)
+            while self.next_event_s == at_s:
+                heapq.heappop(self._events).action()
+            self._schedule()
+        self.now_s = max(self.now_s, to_s)
+
+    def _at(self, at_s: float, action: Callable[[], None], job: FakeJob | None = None) -> None:
+        heapq.heappush(self._events, _Event(at_s, next(self._numbers), job, job.life if job else 0, action))
+
+    # What users and administrators do.
+
+    def submit(self, spec: SubmitSpec) -> str:
+        """Submit a job or an array; its number."""
+        number = str(self._next_job)
+        names = [f"{number}_{task}" for task in spec.array] or [number]
+        self._next_job += len(names)
+        for name in names:
+            job = FakeJob(name, spec, self.now_s, array_id=number if spec.array else "", min_nodes=spec.nodes)
+            job.begin_s = spec.begin_s
+            self._jobs[name] = job
+            self._hold(job, Hold.USER) if spec.held else self._let_go(job)
+        self._schedule()
+        return number
+
+    def cancel(self, job_id: str) -> None:
+        """Cancel a job."""
+        job = self._jobs[job_id]
+        if job.state in (State.PENDING, State.RUNNING):
+            self._end(job, "CANCELLED", 0)
+        self._schedule()
+
+    def requeue(self, job_id: str) -> None:
+        """Put a running job back, as its user may."""
+        self._put_back(self._jobs[job_id])
+        self._schedule()
+
+    def hold(self, job_id: str, by: Hold = Hold.ADMIN) -> None:
+        """Hold a pending job, as an administrator or as its user."""
+        self._hold(self._jobs[job_id], by)
+
+    def release(self, job_id: str) -> None:
+        """Release a job."""
+        self._let_go(self._jobs[job_id])
+        self._schedule()
+
+    def update(self, job_id: str, **values: Any) -> None:
+        """Change what a job asks for: fields of `SubmitSpec`, or `required_nodes`."""
+        job = self._jobs[job_id]
+        job.required_nodes = values.pop("required_nodes", job.required_nodes)
+        job.spec = replace(job.spec, **values)
+        job.min_nodes = values.get("nodes", job.min_nodes)
+        self._schedule()
+
+    def set_node(self, name: str, state: str = "") -> None:
+        """Drain a node (`drain`), let it fail with what runs there (`down`), or bring it back (empty)."""
+        self._node_states[name] = state
+        if state == "down":
+            for job in [job for job in self._jobs.values() if name in job.gpus]:
+                self._put_back(job) if job.spec.requeue else self._end(job, "NODE_FAIL", 1)
+        self._schedule()
+
+    def reserve(self, reservation: Reservation, user: str) -> None:
+        """Reserve nodes for a user's jobs."""
+        self._reservations[reservation.name] = (reservation, user)
+        for at_s in (reservation.start_s, reservation.end_s):
+            self._at(at_s, self._forget_reservations)
+
+    def _forget_reservations(self) -> None:
+        self._reservations = {
+            name: entry for name, entry in self._reservations.items() if entry[0].end_s > self.now_s
+        }
+
+    # Orders.
+
+    def _run(self, order: Order) -> str | None:
+        try:
+            if isinstance(order, Fence | Unfence):
+                self._fence(order) if isinstance(order, Fence) else self._unfence(order.name)
+                return None
+            if order.job_id in self.refuse:
+                return self.refuse[order.job_id]
+            if order.job_id not in self._jobs:
+                raise _RefusedError("Invalid job id specified")
+            self._run_for(self._jobs[order.job_id], order)
+        except _RefusedError as refused:
+            return str(refused) if isinstance(order, Fence | Unfence) else f"{refused} for job {order.job_id}"
+        return None
+
+    def _run_for(self, job: FakeJob, order: Place | HoldBack | Requeue | Signal | HandBack) -> None:
+        match order:
+            case Place(_, nodes, reservation):
+                self._pin(job, nodes, len(nodes), reservation or "")
+                self._let_go(job)
+            case HandBack(_, min_nodes):
+                self._pin(job, (), min_nodes, "")
+                self._let_go(job)
+            case HoldBack():
+                self._check_pending(job)
+                self._hold(job, Hold.USER)
+                self._pin(job, (), job.min_nodes, "")
+            case Requeue(_, ended):
+                self._requeue(job, ended)
+            case Signal(_, signal):
+                if job.state is State.RUNNING:
+                    self.signals.append((self.now_s, job.job_id, signal))
+                    self._checkpoint(job)
+
+    def _check_pending(self, job: FakeJob) -> None:
+        if job.state is State.ENDED:
+            raise _RefusedError("Job has already finished")
+        if job.state is not State.PENDING:
+            raise _RefusedError(_NO_LONGER_PENDING)
+
+    def _pin(self, job: FakeJob, nodes: tuple[str, ...], node_count: int, reservation: str) -> None:
+        """Set a pending job's node list and the rest that a placement sets."""
+        self._check_pending(job)
+        if any(node not in self._nodes for node in nodes):
+            raise _RefusedError("Invalid node name specified")
+        if reservation and reservation not in self._reservations:
+            raise _RefusedError("Requested reservation is invalid")
+        job.required_nodes, job.reservation, job.begin_s = nodes, reservation, self.now_s
+        if node_count > job.spec.most_nodes:
+            raise _RefusedError("Node count specification invalid")
+        job.min_nodes = node_count
+
+    def _let_go(self, job: FakeJob) -> None:
+        """Let a job start, behind those that were released before."""
+        self._hold(job, Hold.NONE)
+        self._released[job.job_id] = job
+        job.ready_s = max(job.begin_s, self.now_s + self.start_delay_s)
+        if job.ready_s > self.now_s:
+            self._at(job.ready_s, _nothing, job)
+
+    def _hold(self, job: FakeJob, hold: Hold) -> None:
+        self._released.pop(job.job_id, None)
+        job.set_hold(hold)
+
+    def _requeue(self, job: FakeJob, ended: bool) -> None:
+        if job.state is State.RUNNING or (ended and job.state is State.ENDED):
+            if not job.spec.requeue:
+                raise _RefusedError("Requested operation is presently disabled")
+            self._put_back(job)
+            self._hold(job, Hold.USER)
+
+    def _checkpoint(self, job: FakeJob) -> None:
+        after_s = job.spec.checkpoint_exit_s
+        if after_s is not None:
+            self._at(self.now_s + after_s, lambda: self._end(job, "FAILED", CHECKPOINTED), job)
+
+    def _fence(self, fence: Fence) -> None:
+        if fence.name in self._reservations:
+            raise _RefusedError("Error creating the reservation: Duplicate reservation name")
+        if any(node not in self._nodes for node in fence.nodes):
+            raise _RefusedError("Error creating the reservation: Invalid node name specified")
+        self.reserve(Reservation(fence.name, fence.nodes, self.now_s, self.now_s + FENCE_S), fence.user)
+
+    def _unfence(self, name: str) -> None:
+        if name not in self._reservations:
+            raise _RefusedError("Requested reservation is invalid")
+        del self._reservations[name]
+
+    # What Slurm does by itself.
+
+    def _schedule(self) -> None:
+        """Start every released job that can start, those released earlier first."""
+        for job in list(self._released.values()):
+            if job.state is State.PENDING and job.reason != "BadConstraints":
+                job.reason = self._try_to_start(job)
+
+    def _try_to_start(self, job: FakeJob) -> str:
+        """Start a job, or say why it waits."""
+        if self.now_s < job.ready_s:
+            return "BeginTime" if self.now_s < job.begin_s else ""
+        if len(job.required_nodes) > max(job.min_nodes, job.spec.nodes):
+            return "BadConstraints"
+        if job.reservation and job.reservation not in self._reservations:
+            return "Reservation"
+        if self._is_throttled(job):
+            return "JobArrayTaskLimit"
+        if not all(self._may_use(job, name) for name in job.required_nodes):
+            return "ReqNodeNotAvail"
+        names = job.required_nodes
+        if len(names) < job.min_nodes:
+            names = tuple(name for name in self._nodes if self._may_use(job, name))
+        gpus = split_gpus(job, {name: self._nodes[name].gpus - self._used[name] for name in names})
+        if gpus is None:
+            return "Resources"
+        self._start(job, gpus)
+        return ""
+
+    def _is_throttled(self, job: FakeJob) -> bool:
+        most = job.spec.array_throttle
+        alike = (other for other in self._jobs.values() if other.array_id == job.array_id and other.gpus)
+        return bool(most) and sum(1 for _ in alike) >= most
+
+    def _may_use(self, job: FakeJob, node: str) -> bool:
+        """Whether a node is up and not kept for others."""
+        if self._node_states.get(node) or job.spec.partition not in self._nodes[node].partitions:
+            return False
+        here = [
+            (reservation.name, user)
+            for reservation, user in self._reservations.values()
+            if node in reservation.nodes and reservation.start_s <= self.now_s
+        ]
+        return not here or (job.reservation, job.spec.user) in here
+
+    def _start(self, job: FakeJob, gpus: Mapping[str, int]) -> None:
+        del self._released[job.job_id]
+        job.life += 1
+        job.state, job.state_name, job.reason = State.RUNNING, "RUNNING", ""
+        job.start_s, job.gpus = self.now_s, dict(gpus)
+        self._used.update(gpus)
+        run_time = job.spec.run_time_s
+        run_time_s = run_time(job.gpus) if callable(run_time) else run_time
+        limit_s = job.spec.time_limit_s
+        if limit_s is not None and limit_s < run_time_s:
+            self._at(self.now_s + limit_s, lambda: self._end(job, "TIMEOUT", 0), job)
+        elif run_time_s != inf:
+            name = "FAILED" if job.spec.exit_code else "COMPLETED"
+            self._at(self.now_s + run_time_s, lambda: self._end(job, name, job.spec.exit_code), job)
+
+    def _end(self, job: FakeJob, name: str, exit_code: int) -> None:
+        self._released.pop(job.job_id, None)
+        job.exit_code = exit_code
+        self._stop(job, State.ENDED, name)
+        self._at(self.now_s + self.remember_s, lambda: self._forget(job), job)
+
+    def _forget(self, job: FakeJob) -> None:
+        del self._jobs[job.job_id]
+
+    def _put_back(self, job: FakeJob) -> None:
+        """Requeue a job; it keeps its node list, and its submission is that of now."""
+        job.restarts += 1
+        job.submit_s, job.begin_s = self.now_s, self.now_s + REQUEUE_DELAY_S
+        self._stop(job, State.PENDING, "PENDING")
+        self._let_go(job)
+
+    def _stop(self, job: FakeJob, state: State, name: str) -> None:
+        """Take a job off its nodes, at once or after it has been completing."""
+        job.life += 1
+
+        def leave() -> None:
+            self._used.subtract(job.gpus)
+            job.gpus, job.state, job.state_name = {}, state, name
+            if state is State.PENDING:
+                job.start_s = None
+
+        if self.completing_s and job.gpus:
+            job.state, job.state_name = State.COMPLETING, "COMPLETING"
+            self._at(self.now_s + self.completing_s, leave, job)
+        else:
+            leave()
+
+    def _view_node(self, node: FakeNode) -> SlurmNode:
+        state, used = self._node_states.get(node.name, ""), self._used[node.name]
+        base = "mixed" if used else "idle"
+        name = {"": base, "drain": f"{base}+drain"}.get(state, state)
+        return SlurmNode(node.name, not state, name, node.gpus, used, node.partitions)
+
+
+def _nothing() -> None:
+    """An event that only lets Slurm look again."""

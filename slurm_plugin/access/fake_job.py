@@ -1,0 +1,161 @@
+"""A job of the fake Slurm: what was submitted, what has become of it, and which nodes would do."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import inf
+
+from slurm_plugin.access.slurm import Hold, SlurmJob, State
+
+RunTime = float | Callable[[Mapping[str, int]], float]
+
+
+@dataclass(frozen=True, slots=True)
+class FakeNode:
+    """A node: its name, its GPUs and the partitions it is in."""
+
+    name: str
+    gpus: int = 8
+    partitions: tuple[str, ...] = ("gpu",)
+
+
+@dataclass(frozen=True, slots=True)
+class SubmitSpec:
+    """What a user submits.
+
+    Attributes:
+        nodes: Fewest nodes.
+        max_nodes: Most nodes, 0 for as many as it takes; with `gpus_per_node` always `nodes`.
+        gpus_per_node: GPUs on each node (`--gres`).
+        gpus: GPUs altogether (`--gpus`), if not by node.
+        run_time_s: How long it runs once started, or a function of its GPUs by node that says so, seconds.
+        exit_code: What its script ends with.
+        checkpoint_exit_s: A signal makes it end so much later, as one that has written its checkpoint.
+        user: Its user.
+        partition: Partition.
+        comment: The user's comment.
+        time_limit_s: It is stopped after this, seconds.
+        requeue: It may be requeued.
+        held: Submitted with `--hold`.
+        begin_s: It may not start before.
+        array: Numbers of the tasks, if it is an array.
+        array_throttle: Most tasks that may run at once; 0 for no limit.
+    """
+
+    nodes: int = 1
+    max_nodes: int = 0
+    gpus_per_node: int = 0
+    gpus: int = 0
+    run_time_s: RunTime = inf
+    exit_code: int = 0
+    checkpoint_exit_s: float | None = None
+    user: str = "alice"
+    partition: str = "gpu"
+    comment: str = ""
+    time_limit_s: float | None = None
+    requeue: bool = True
+    held: bool = True
+    begin_s: float = 0.0
+    array: tuple[int, ...] = ()
+    array_throttle: int = 0
+
+    @property
+    def most_nodes(self) -> float:
+        """Most nodes it can be given."""
+        return self.max_nodes or (self.nodes if self.gpus_per_node else inf)
+
+
+@dataclass(slots=True)
+class FakeJob:
+    """A job (or task of an array) as it is now; the fields are those of `SlurmJob`.
+
+    Attributes:
+        ready_s: When it may start after its release.
+        life: Counts starts and stops, so that an event of an earlier life is known as such.
+    """
+
+    job_id: str
+    spec: SubmitSpec
+    submit_s: float
+    array_id: str = ""
+    state: State = State.PENDING
+    state_name: str = "PENDING"
+    reason: str = ""
+    hold: Hold = Hold.NONE
+    min_nodes: int = 1
+    required_nodes: tuple[str, ...] = ()
+    reservation: str = ""
+    begin_s: float = 0.0
+    start_s: float | None = None
+    gpus: Mapping[str, int] = field(default_factory=dict)
+    restarts: int = 0
+    exit_code: int = 0
+    ready_s: float = 0.0
+    life: int = 0
+
+    def set_hold(self, hold: Hold) -> None:
+        """Hold it, or let it go."""
+        self.hold = hold
+        self.reason = {Hold.USER: "JobHeldUser", Hold.ADMIN: "JobHeldAdmin", Hold.NONE: ""}[hold]
+
+    def view(self) -> SlurmJob:
+        """The job as Slurm shows it; the GPUs of a job that is coming to its end are not shown."""
+        spec, waits = self.spec, self.state is State.PENDING
+        return SlurmJob(
+            job_id=self.job_id,
+            submit_s=self.submit_s,
+            state=self.state,
+            state_name=self.state_name,
+            reason=self.reason,
+            hold=self.hold if waits else Hold.NONE,
+            user=spec.user,
+            partition=spec.partition,
+            comment=spec.comment,
+            min_nodes=self.min_nodes,
+            tasks=max(1, self.min_nodes),
+            tres_per_job=f"gres:gpu:{spec.gpus}" if spec.gpus else "",
+            tres_per_node=f"gres:gpu:{spec.gpus_per_node}" if spec.gpus_per_node else "",
+            required_nodes=self.required_nodes,
+            reservation=self.reservation,
+            begin_s=self.begin_s,
+            time_limit_s=spec.time_limit_s,
+            start_s=self.start_s,
+            nodes=tuple(self.gpus),
+            gpus={} if self.state is not State.RUNNING else {node: n for node, n in self.gpus.items() if n},
+            requeue=spec.requeue,
+            restarts=self.restarts,
+            exit_code=self.exit_code,
+            array_id=self.array_id,
+            array_throttle=spec.array_throttle,
+        )
+
+
+def split_gpus(job: FakeJob, free: Mapping[str, int]) -> dict[str, int] | None:
+    """GPUs that a job would get by node; None if they do not suffice.
+
+    Args:
+        job: The job.
+        free: Free GPUs of the nodes it may use, the required ones first. As Slurm does, a job that asks for a
+            number of GPUs altogether gets as many as it can on the first nodes and one at least on each.
+    """
+    required = [node for node in job.required_nodes if node in free]
+    if len(required) < len(job.required_nodes):
+        return None
+    order = [*required, *(node for node in free if node not in required)]
+    fewest = max(job.min_nodes, len(required))
+    if job.spec.gpus:
+        most = min(len(order), int(min(job.spec.most_nodes, job.spec.gpus)))
+        tries = (_split(job.spec.gpus, order[:count], free) for count in range(fewest, max(fewest, most) + 1))
+        return next((split for split in tries if split), None)
+    chosen = [*required, *(node for node in order[len(required) :] if free[node] >= job.spec.gpus_per_node)]
+    chosen = chosen[:fewest]
+    if len(chosen) < fewest or any(free[node] < job.spec.gpus_per_node for node in chosen):
+        return None
+    return dict.fromkeys(chosen, job.spec.gpus_per_node)
+
+
+def _split(gpus: int, nodes: Sequence[str], free: Mapping[str, int]) -> dict[str, int] | None:
+    split: dict[str, int] = {}
+    for index, node in enumerate(nodes):
+        later = len(nodes) - index - 1
+        split[node] = min(free[node], gpus - sum(split.values()) - later)
+    return split if sum(split.values()) == gpus and all(count > 0 for count in split.values()) else None

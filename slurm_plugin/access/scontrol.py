@@ -1,0 +1,137 @@
+"""Orders as the lines that scontrol reads, and what it answered to each of them.
+
+Every word of a line is checked against what such a word looks like, so no line holds what a user wrote.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+
+from dally.clusters.hostlist import fold
+from dally.errors import InputError
+from slurm_plugin.access.slurm import Fence, HandBack, HoldBack, Order, Place, Requeue, Signal, Unfence
+from slurm_plugin.request import SIGNALS
+
+_JOB = re.compile(r"[0-9]{1,10}(_[0-9]{1,10})?", re.ASCII)
+_NAME = re.compile(r"[A-Za-z0-9_][\w.-]{0,254}", re.ASCII)
+_USER = re.compile(r"[A-Za-z0-9_][\w.@$-]{0,254}", re.ASCII)
+_SIGNAL = re.compile("|".join(SIGNALS))
+_MARK = "end-of-order"
+_ANSWER_TO_MARK = f"invalid keyword: {_MARK}"
+_FENCE_FLAGS = "IGNORE_JOBS,OVERLAP,FLEX"
+_UNAVAILABLE = (
+    "Unable to contact slurm controller",
+    "Unexpected message received",
+    "uthentication error",
+    "ocket timed out",
+    "Zero Bytes were transmitted",
+    "Communication connection failure",
+    "standby mode",
+)
+
+
+def check(order: Order) -> None:
+    """Refuse an order that holds anything but numbers and names.
+
+    Raises:
+        InputError: A word of it is no job number, node, reservation, user or signal.
+    """
+    if isinstance(order, Fence | Unfence):
+        _check(_NAME, order.name, "reservation name")
+    else:
+        _check(_JOB, order.job_id, "job number")
+    if isinstance(order, Fence):
+        _check(_USER, order.user, "user name")
+    if isinstance(order, Place | Fence):
+        _check_nodes(order.nodes)
+    if isinstance(order, Place) and order.reservation is not None:
+        _check(_NAME, order.reservation, "reservation name")
+    if isinstance(order, Signal):
+        _check(_SIGNAL, order.signal, "checkpoint signal")
+    if isinstance(order, HandBack) and order.min_nodes < 1:
+        raise InputError(
+            f"job {order.job_id} cannot be handed back with {order.min_nodes} nodes, must be 1 or more"
+        )
+
+
+def run_checked(
+    orders: Iterable[Order], run: Callable[[Sequence[Order]], Iterable[str | None]]
+) -> tuple[str | None, ...]:
+    """Have orders carried out, but for those that `check` refuses; the answers are in the order of all.
+
+    One user with a strange name must not keep the orders for others from Slurm.
+    """
+    checked = [(order, _refusal(order)) for order in orders]
+    answers = iter(run([order for order, refusal in checked if refusal is None]))
+    return tuple(next(answers) if refusal is None else refusal for _, refusal in checked)
+
+
+def _refusal(order: Order) -> str | None:
+    try:
+        check(order)
+    except InputError as error:
+        return str(error)
+    return None
+
+
+def _check_nodes(nodes: Sequence[str]) -> None:
+    if not nodes:
+        raise InputError("the node list is empty, must name at least one node")
+    for node in nodes:
+        _check(_NAME, node, "node name")
+
+
+def _check(valid: re.Pattern[str], word: str, what: str) -> None:
+    if not valid.fullmatch(word):
+        raise InputError(f"{word!r} is no {what}")
+
+
+def steps(order: Place | HoldBack | HandBack | Requeue | Fence | Unfence) -> tuple[str, ...]:
+    """The lines that carry out an order; each is to be sent only once scontrol accepted the one before.
+
+    A job whose node list was refused must not be released: Slurm would start it anywhere.
+    """
+    match order:
+        case Place(job_id, nodes, reservation):
+            where = f"NodeList={fold(nodes)} NumNodes={len(nodes)} ReservationName={reservation or ''}"
+            return (_update(job_id, where), f"release {job_id}")
+        case HoldBack(job_id):
+            return (f"uhold {job_id}", _update(job_id, "NodeList= ReservationName="))
+        case HandBack(job_id, min_nodes):
+            where = f"NodeList= NumNodes={min_nodes} ReservationName="
+            return (_update(job_id, where), f"release {job_id}")
+        case Requeue(job_id, ended):
+            return (f"requeuehold {'' if ended else 'Incomplete '}{job_id}",)
+        case Fence(name, nodes, user):
+            who = f"ReservationName={name} Nodes={fold(nodes)} Users={user}"
+            return (f"create reservation {who} StartTime=now Duration=1 Flags={_FENCE_FLAGS}",)
+        case Unfence(name):
+            return (f"update ReservationName={name} EndTime=now",)
+
+
+def _update(job_id: str, values: str) -> str:
+    return f"update JobId={job_id} StartTime=now {values}"
+
+
+def script(lines: Sequence[str]) -> str:
+    """What scontrol gets on its input, so that `answers` can tell which line it answers."""
+    return "".join(f"{line}\n" for word in ("", *lines) for line in (word, _MARK) if line)
+
+
+def answers(said: str, lines: int) -> list[str] | None:
+    """What scontrol said on its error output to each line of a script; None if it did not get to the end.
+
+    What it says before the first line, about slurm.conf for instance, answers none.
+    """
+    parts = said.split(f"{_ANSWER_TO_MARK}\n")
+    return [part.strip() for part in parts[1:-1]] if len(parts) == lines + 2 else None
+
+
+def unavailable(said: str) -> bool:
+    """Whether a message means that Slurm was not reached, rather than that it refused."""
+    return any(words in said for words in _UNAVAILABLE)
+
+
+def first_line(said: str) -> str:
+    """The message in one line, without the name of the program."""
+    line = said.strip().split("\n", 1)[0]
+    return re.sub(r"^\w+: error: ", "", line)

@@ -1,0 +1,1 @@
+"""What administrators install and check."""

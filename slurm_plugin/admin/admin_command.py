@@ -1,0 +1,147 @@
+"""`dally slurm`: how an administrator installs Dally, sees whether all is well, and leaves again."""
+
+import json
+import os
+import shutil
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.text import Text
+
+from dally.errors import InputError
+from slurm_plugin.admin.checks.gather import SLURM_CONF, gather
+from slurm_plugin.admin.checks.site import Level
+from slurm_plugin.admin.doctor import CHECKS, Result, examine, worst
+from slurm_plugin.admin.install import MODES, UNIT_DIR, Mode, Plan, Target, install, plan_install
+from slurm_plugin.admin.uninstall import plan_uninstall, uninstall
+from slurm_plugin.config import config_path
+
+_COLOURS = {Level.OK: "green", Level.WARNING: "yellow", Level.PROBLEM: "red"}
+
+_config_option = click.option(
+    "--config",
+    type=click.Path(path_type=Path),
+    help="Dally's configuration; $DALLY_CONFIG or /etc/dally/dally.toml by default.",
+)
+
+
+@click.group
+def command() -> None:
+    """Install Dally on a Slurm cluster, check it, or remove it."""
+
+
+@command.command("doctor")
+@_config_option
+@click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
+def doctor_command(config: Path | None, as_json: bool) -> None:
+    """Look for what is missing or wrong, and say what to do. Changes nothing.
+
+    Run it as the user that the controller runs as. The exit code is 1 if there is a problem.
+    """
+    results = examine(gather(config))
+    if as_json:
+        click.echo(json.dumps([{"name": item.name, **asdict(item.finding)} for item in results], indent=2))
+    else:
+        _show(results)
+    if worst(results) is Level.PROBLEM:
+        sys.exit(1)
+
+
+def _show(results: Sequence[Result]) -> None:
+    console = Console(highlight=False, soft_wrap=True)
+    for result in results:
+        finding = result.finding
+        console.print(
+            Text.assemble((f"{finding.level:8}", _COLOURS[finding.level]), f"{result.name}: {finding.found}")
+        )
+        if finding.advice:
+            console.print(Text(f"        -> {finding.advice}"))
+    if left_out := len(CHECKS) - len(results):
+        console.print(Text(f"{left_out} checks left out: they need what is missing above"))
+
+
+@command.command("install")
+@_config_option
+@click.option(
+    "--mode",
+    type=click.Choice(MODES),
+    default="hold",
+    show_default=True,
+    help="hold: the controller decides. hint: job_submit.lua alone gives Slurm hints, no controller.",
+)
+@click.option(
+    "--slurm-conf", type=click.Path(path_type=Path), help="Folder of slurm.conf; $SLURM_CONF's by default."
+)
+@click.option(
+    "--units",
+    type=click.Path(path_type=Path),
+    default=UNIT_DIR,
+    show_default=True,
+    help="Folder of systemd's units.",
+)
+@click.option("--user", default="dally", show_default=True, help="User that the controller runs as.")
+@click.option("--dry-run", is_flag=True, help="Only tell what would be done.")
+def install_command(
+    config: Path | None, mode: Mode, slurm_conf: Path | None, units: Path, user: str, dry_run: bool
+) -> None:
+    """Write configuration, job_submit.lua and systemd units; slurm.conf is never edited.
+
+    Run it again after changing the configuration. Files that are not Dally's, or that were changed, are never
+    written over.
+    """
+    conf_dir = slurm_conf or Path(os.environ.get("SLURM_CONF") or SLURM_CONF).parent
+    target = Target(
+        config_path(config).absolute(), conf_dir.absolute(), units.absolute(), _dally(), user, mode
+    )
+    plan = plan_install(target)
+    _tell(plan)
+    if dry_run:
+        click.echo("nothing was changed (--dry-run)")
+        return
+    install(plan)
+    click.echo("left to you:")
+    for number, step in enumerate(plan.next_steps, start=1):
+        click.echo(f"  {number}. {step}")
+
+
+def _tell(plan: Plan) -> None:
+    for folder in plan.folders:
+        click.echo(f"make   {folder}")
+    for file in plan.files:
+        click.echo(f"write  {file}")
+    for file in plan.kept:
+        click.echo(f"as is  {file}")
+
+
+def _dally() -> Path:
+    """The `dally` command: the one that runs now, else the one on PATH."""
+    running = Path(sys.argv[0])
+    found = str(running) if running.name == "dally" and running.is_file() else shutil.which("dally")
+    if found is None:
+        raise InputError("the dally command is not on PATH; the systemd units need its place")
+    return Path(found).absolute()
+
+
+@command.command("uninstall")
+@_config_option
+@click.option("--dry-run", is_flag=True, help="Only tell what would be done.")
+def uninstall_command(config: Path | None, dry_run: bool) -> None:
+    """Remove what `install` wrote and nobody changed.
+
+    Before: take lua out of JobSubmitPlugins and restart slurmctld, stop the controller and the timer, and
+    `dally release-all`.
+    """
+    removal = plan_uninstall(config_path(config).absolute())
+    for file in removal.files:
+        click.echo(f"remove {file}")
+    for file, reason in removal.left.items():
+        click.echo(f"leave  {file}: {reason}")
+    if dry_run:
+        click.echo("nothing was changed (--dry-run)")
+        return
+    for folder in uninstall(removal):
+        click.echo(f"leave  {folder}: not empty")

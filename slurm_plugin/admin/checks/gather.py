@@ -1,0 +1,231 @@
+"""Gathers the facts about a site: asks Slurm, and reads the files of this machine."""
+
+import os
+import pwd
+import re
+import shutil
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from importlib import resources
+from pathlib import Path
+
+from dally.clusters import load_cluster
+from dally.clusters.slurm_conf import configured_gres, read_network
+from dally.clusters.slurm_lines import ConfLine, read_lines
+from dally.errors import InputError
+from dally.profiles.files import load_profiles
+from slurm_plugin.access.processes import TimedOutError, run_program
+from slurm_plugin.access.slurm import SlurmUnavailableError
+from slurm_plugin.admin.checks.site import Row, Site, StateFolder, TopologyFile
+from slurm_plugin.config import config_path, load_config
+from slurm_plugin.submit.sbatch import unreachable
+
+COMMANDS = ("sbatch", "squeue", "sinfo", "scontrol")
+"""Slurm's commands that Dally runs."""
+
+SLURM_CONF = Path("/etc/slurm/slurm.conf")
+
+_TIMEOUT_S = 15.0
+_KEY = re.compile(r"(?:^|\s)([A-Za-z][\w:/]*(?:\[\d+\])?)=")
+_TIME = "%Y-%m-%dT%H:%M:%S"
+
+
+def gather(path: Path | None = None) -> Site:
+    """Everything that the checks judge; what cannot be read is told in the site, never raised."""
+    path = config_path(path)
+    site = Site(path, commands={name: shutil.which(name) for name in COMMANDS}, uid=os.geteuid())
+    try:
+        site = replace(site, config=load_config(path))
+    except InputError as error:
+        site = replace(site, config_error=str(error))
+    site = _with_files(_with_slurm(replace(site, user=_user_name(site.uid))))
+    return site if site.config is None else _with_own(site)
+
+
+def ask(argv: Sequence[str]) -> str:
+    """What one of Slurm's commands prints.
+
+    Raises:
+        SlurmUnavailableError: It is not there, took too long or failed; the message has its first line.
+    """
+    environment = {**os.environ, "LC_ALL": "C", "SLURM_TIME_FORMAT": "standard"}
+    try:
+        done = run_program(argv, "", environment, _TIMEOUT_S)
+    except OSError as error:
+        raise SlurmUnavailableError(f"{argv[0]}: {error.strerror}") from error
+    except TimedOutError as error:
+        raise SlurmUnavailableError(f"{' '.join(argv)} gave no answer within {_TIMEOUT_S:g} s") from error
+    if done.status:
+        said = (done.err or done.out).strip().splitlines() or [f"exit code {done.status}"]
+        raise SlurmUnavailableError(f"{' '.join(argv)}: {said[0]}")
+    return done.out
+
+
+def parse_settings(text: str) -> dict[str, str]:
+    """The `Key = value` lines of `scontrol show config`."""
+    pairs = (line.split("=", 1) for line in text.splitlines() if "=" in line)
+    return {key.strip(): value.strip() for key, value in pairs}
+
+
+def parse_rows(text: str) -> list[dict[str, str]]:
+    """The lines of `scontrol --oneliner show ...`; the first of a key counts, values may have blanks."""
+    rows = []
+    for line in text.splitlines():
+        parts = _KEY.split(line)[1:]
+        row: dict[str, str] = {}
+        for key, value in zip(parts[::2], parts[1::2], strict=True):
+            row.setdefault(key, value.strip())
+        if row:
+            rows.append(row)
+    return rows
+
+
+def parse_version(text: str) -> tuple[int, int] | None:
+    """The version in what `scontrol --version` prints, such as `slurm-wlm 22.05.8`."""
+    match = re.search(r"(\d+)\.(\d+)", text)
+    return (int(match[1]), int(match[2])) if match else None
+
+
+def _with_slurm(site: Site) -> Site:
+    try:
+        site = replace(site, version=parse_version(ask(["scontrol", "--version"])))
+        _ping()
+        text, now_s = ask(["scontrol", "show", "config"]), time.time()
+        settings = parse_settings(text)
+        return replace(
+            site,
+            settings=settings,
+            skew_s=now_s - _seconds(re.search(r"as of (\S+)", text), now_s),
+            booted_s=_seconds(re.match(r"(\S+)", settings.get("BOOT_TIME", "")), 0.0),
+            partitions=_by("PartitionName", "partitions"),
+            nodes=_by("NodeName", "nodes"),
+            admin_level=_admin_level(site.user, settings),
+        )
+    except SlurmUnavailableError as error:
+        return replace(site, slurm_error=str(error))
+
+
+def _ping() -> None:
+    """Fail at once where slurmctld is down: `scontrol ping` says so in no time, others wait ten seconds."""
+    said = ask(["scontrol", "ping"])
+    if " UP" not in said:
+        raise SlurmUnavailableError(
+            said.strip().splitlines()[0] if said.strip() else "scontrol ping said nothing"
+        )
+
+
+def _seconds(match: re.Match[str] | None, default: float) -> float:
+    try:
+        return time.mktime(time.strptime(match[1], _TIME)) if match else default
+    except ValueError:
+        return default
+
+
+def _by(key: str, what: str) -> dict[str, Row]:
+    rows = parse_rows(ask(["scontrol", "--oneliner", "show", what]))
+    return {row[key]: row for row in rows if key in row}
+
+
+def _admin_level(user: str, settings: Row) -> str:
+    if not settings.get("AccountingStorageType", "").endswith("slurmdbd"):
+        return ""
+    try:
+        said = ask(
+            ["sacctmgr", "--noheader", "--parsable2", "show", "user", f"name={user}", "format=adminlevel"]
+        )
+    except SlurmUnavailableError:
+        return ""
+    return said.strip().lower()
+
+
+def _user_name(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
+
+
+def slurm_conf(settings: Row) -> Path:
+    """Where slurm.conf is: what Slurm's commands say, else $SLURM_CONF, else /etc/slurm."""
+    return Path(settings.get("SLURM_CONF") or os.environ.get("SLURM_CONF") or SLURM_CONF)
+
+
+def _with_files(site: Site) -> Site:
+    """Add what is beside slurm.conf."""
+    conf = slurm_conf(site.settings)
+    lua = _called_lua(conf.with_name("job_submit.lua"))
+    site = replace(
+        site,
+        conf_dir=conf.parent,
+        topology=_topology(conf.parent),
+        lua=_text(lua),
+        site_lua=_text(lua.with_name("dally_site.lua")) or "",
+        own_lua=own_file("job_submit.lua"),
+    )
+    try:
+        return replace(site, conf_gres=configured_gres(conf), gres_lines=_gres_lines(conf))
+    except InputError as error:
+        return replace(site, conf_error=str(error))
+
+
+def _called_lua(path: Path) -> Path:
+    """Dally's job_submit.lua: the one beside slurm.conf, or the one that it calls."""
+    called = path.parent / "dally" / path.name
+    return called if str(called) in (_text(path) or "") else path
+
+
+def _gres_lines(conf: Path) -> tuple[ConfLine, ...] | None:
+    path = conf.with_name("gres.conf")
+    return tuple(read_lines(path, ("nodename", "name", "autodetect"))) if path.exists() else None
+
+
+def _topology(folder: Path) -> TopologyFile | None:
+    path = next(
+        (folder / name for name in ("topology.yaml", "topology.conf") if (folder / name).exists()), None
+    )
+    if path is None:
+        return None
+    try:
+        found = TopologyFile(path, path.stat().st_mtime)
+        network = read_network(path)
+    except (OSError, InputError) as error:
+        return TopologyFile(path, 0.0, error=str(error))
+    return replace(found, wiring=network.wiring if network else None)
+
+
+def own_file(name: str) -> str:
+    """The text of a file that Dally brings for sites; empty if this version has none of that name."""
+    file = resources.files("slurm_plugin") / "site" / name
+    return file.read_text(encoding="utf-8") if file.is_file() else ""
+
+
+def _text(path: Path) -> str | None:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        return None
+
+
+def _with_own(site: Site) -> Site:
+    """Add what the configuration names: cluster, profiles, state folder and health page."""
+    config = site.settled
+    try:
+        site = replace(site, cluster=load_cluster(config.cluster))
+    except InputError as error:
+        site = replace(site, cluster_error=str(error))
+    try:
+        site = replace(site, profiles=len(load_profiles(config.profiles).models) if config.profiles else 0)
+    except InputError as error:
+        site = replace(site, profiles_error=str(error))
+    return replace(
+        site, state_dir=_state_folder(Path(config.state_dir)), health_error=unreachable(config.url)
+    )
+
+
+def _state_folder(path: Path) -> StateFolder | None:
+    try:
+        status = path.stat()
+        return StateFolder(status.st_uid, status.st_mode & 0o777, shutil.disk_usage(path).free)
+    except OSError:
+        return None

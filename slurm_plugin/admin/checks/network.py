@@ -1,0 +1,114 @@
+"""Checks of Slurm's topology: whether it has one, whether it is used, and whether it is right."""
+
+from collections import Counter
+
+from slurm_plugin.admin.checks.site import Finding, Site, TopologyFile, ok, problem, some, warning
+
+_FLAT = ("", "topology/none", "topology/default", "topology/flat")
+_YAML_SINCE = (25, 5)
+_CLOSE_S = 60.0
+
+
+def plugin(site: Site) -> Finding:
+    """The topology file and TopologyPlugin agree."""
+    found = site.setting("TopologyPlugin").lower()
+    if site.topology is None:
+        return _without_file(site, found)
+    if site.topology.path.suffix == ".yaml":
+        return _with_yaml(site, site.topology)
+    if found in _FLAT:
+        return problem(
+            f"{site.topology.path} is there, but Slurm ignores it: TopologyPlugin is unset or flat",
+            "TopologyPlugin=topology/tree (or topology/block) in slurm.conf, then restart slurmctld",
+        )
+    return ok(f"{site.topology.path.name} with TopologyPlugin={found}")
+
+
+def _without_file(site: Site, found: str) -> Finding:
+    path = site.conf_dir / "topology.conf"
+    if found not in _FLAT:
+        return problem(f"TopologyPlugin={found}, but {path} is missing", "write it, or bring it to this host")
+    return warning(
+        f"Slurm knows no switches: TopologyPlugin is flat and {path} is missing",
+        "write topology.conf (`topograph` can), or name a TOML file as `cluster`",
+    )
+
+
+def _with_yaml(site: Site, topology: TopologyFile) -> Finding:
+    if site.version is not None and site.version < _YAML_SINCE:
+        return problem(
+            f"{topology.path} is there, but only Slurm 25.05 and newer read it", "write topology.conf instead"
+        )
+    return ok(f"{topology.path.name} is what Slurm reads")
+
+
+def content(site: Site) -> Finding:
+    """The topology file can be read."""
+    topology = site.topology
+    if topology is None:
+        return ok("no topology file")
+    if topology.error:
+        return problem(topology.error, "mend the file, then `scontrol reconfigure`")
+    if topology.wiring is None:
+        return warning(f"{topology.path.name} says that the network is flat", "give it switches or blocks")
+    return ok(f"{len(topology.wiring.parents)} switches or blocks")
+
+
+def known_nodes(site: Site) -> Finding:
+    """The topology file and Slurm know the same nodes."""
+    if site.topology is None or site.topology.wiring is None:
+        return ok("no switches to compare")
+    placed = set(site.topology.wiring.switch_of)
+    if unknown := placed - set(site.nodes):
+        return problem(
+            f"{site.topology.path.name} has {some(unknown)}, which Slurm does not know",
+            "the file is stale: write it anew, then `scontrol reconfigure`",
+        )
+    if missing := site.managed_nodes - placed:
+        return problem(
+            f"on no switch: {some(missing)}",
+            "add them to a leaf switch or block: Slurm never starts jobs across them and the others",
+        )
+    return ok("every GPU node is on a switch")
+
+
+def freshness(site: Site) -> Finding:
+    """Slurmctld has read the file as it is."""
+    if site.topology is None:
+        return ok("no topology file")
+    if site.topology.modified_s > site.booted_s + _CLOSE_S:
+        return warning(
+            f"{site.topology.path.name} was changed after slurmctld started",
+            "`scontrol reconfigure`, unless you did so since",
+        )
+    return ok(f"{site.topology.path.name} is older than slurmctld's start")
+
+
+def shape(site: Site) -> Finding:
+    """The leaves of the tree are alike, and there is more than one."""
+    if site.topology is None or site.topology.wiring is None:
+        return ok("no switches to compare")
+    switch_of = site.topology.wiring.switch_of
+    sizes = Counter(switch_of[name] for name in site.managed_nodes if name in switch_of)
+    if len(sizes) < 2:
+        return warning("all GPU nodes are on one switch", "Dally can then only choose between machines")
+    (largest, most), (smallest, least) = sizes.most_common()[0], sizes.most_common()[-1]
+    if most > 2 * least:
+        return warning(
+            f"uneven: {largest} has {most} GPU nodes, {smallest} has {least}",
+            "see whether nodes are missing from a switch; if it is so in truth, all is well",
+        )
+    return ok(f"{len(sizes)} racks of {least} to {most} GPU nodes")
+
+
+def own_topology(site: Site) -> Finding:
+    """The partitions use the topology that Dally reads."""
+    named = {name: site.managed(name).get("Topology", "") for name in site.settled.partitions}
+    named = {name: topology for name, topology in named.items() if topology not in ("", "(null)", "N/A")}
+    if named:
+        name, topology = next(iter(named.items()))
+        return warning(
+            f"partition {name} uses topology {topology}; Dally reads the cluster's default",
+            "if they differ, write the right one as TOML and name it as `cluster`",
+        )
+    return ok("the partitions use the cluster's topology")

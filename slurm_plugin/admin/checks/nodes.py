@@ -1,0 +1,144 @@
+"""Checks of partitions, nodes and their GPUs."""
+
+from collections import Counter
+
+from dally.clusters.slurm_gres import parse_gres
+from slurm_plugin.admin.checks.site import Finding, Site, ok, problem, some, warning
+
+_DEVICES = ("file", "multiplefiles", "autodetect")
+
+
+def partitions(site: Site) -> Finding:
+    """The configured partitions exist and have GPU nodes."""
+    for name in site.settled.partitions:
+        if name not in site.partitions:
+            return problem(f"there is no partition {name}", f"`partitions` may name: {some(site.partitions)}")
+        if not site.gpu_nodes(name):
+            return problem(
+                f"partition {name} has no node with GPUs",
+                "name partitions with GPU nodes, or give the nodes Gres=gpu:... in slurm.conf",
+            )
+    return ok(f"{', '.join(site.settled.partitions)}: {len(site.managed_nodes)} nodes with GPUs")
+
+
+def same_nodes(site: Site) -> Finding:
+    """All configured partitions have the same GPU nodes."""
+    for name in site.settled.partitions:
+        if missing := site.managed_nodes - site.gpu_nodes(name):
+            return problem(
+                f"partition {name} lacks {some(missing)}, which another configured one has",
+                "Dally places jobs of all its partitions on the same nodes: name such as share them",
+            )
+    return ok("all configured partitions have the same GPU nodes")
+
+
+def other_partitions(site: Site) -> Finding:
+    """Whether other partitions put jobs on the same nodes."""
+    others = {
+        partition
+        for name in site.managed_nodes
+        for partition in site.nodes[name]["Partitions"].split(",")
+        if partition not in site.settled.partitions
+    }
+    if others:
+        return ok(f"nodes are also in {some(others)}: Dally reserves nodes for the moment a job starts")
+    return ok("no other partition has these nodes")
+
+
+def select_type(site: Site) -> Finding:
+    """Slurm counts GPUs when it selects nodes."""
+    found = site.setting("SelectType")
+    if found != "select/cons_tres":
+        return problem(
+            f"SelectType={found}", "SelectType=select/cons_tres in slurm.conf; no other counts GPUs"
+        )
+    return ok(f"SelectType={found}")
+
+
+def gres_types(site: Site) -> Finding:
+    """Slurm knows GPUs as a resource."""
+    found = site.setting("GresTypes")
+    if "gpu" not in found.split(","):
+        return problem(
+            f"GresTypes={found or 'unset'}", "GresTypes=gpu in slurm.conf, then restart all daemons"
+        )
+    return ok(f"GresTypes={found}")
+
+
+def gres_devices(site: Site) -> Finding:
+    """GPUs in gres.conf have devices."""
+    if site.gres_lines is None:
+        return ok("no gres.conf here; every node needs its own, or AutoDetect")
+    detects = [line.values.get("autodetect", "off").lower() != "off" for line in site.gres_lines]
+    if any(detects):
+        return ok("gres.conf lets the GPUs be detected")
+    for line in site.gres_lines:
+        if line.values.get("name", "").lower() == "gpu" and not any(key in line.values for key in _DEVICES):
+            return problem(
+                f"{line.where}: GPUs are counted, but have no devices; Slurm then drops them",
+                "give the line File=/dev/nvidia[0-7], or AutoDetect=nvml",
+            )
+    return ok("gres.conf gives every GPU its device")
+
+
+def registration(site: Site) -> Finding:
+    """Nodes registered with the GPUs that slurm.conf gives them."""
+    invalid = [name for name, node in site.nodes.items() if "INVAL" in node.get("State", "")]
+    if not invalid:
+        return ok("no node is invalid")
+    reason = site.nodes[invalid[0]].get("Reason", "")
+    return problem(
+        f"invalid: {some(invalid)} ({reason or 'no reason given'})",
+        "make Gres= in slurm.conf and the devices in the node's gres.conf agree, then restart slurmd",
+    )
+
+
+def availability(site: Site) -> Finding:
+    """How many of the nodes could run jobs."""
+    states = {name: site.nodes[name].get("State", "") for name in site.managed_nodes}
+    away = [
+        name for name, state in states.items() if any(word in state for word in ("DOWN", "DRAIN", "FAIL"))
+    ]
+    if not states or len(away) == len(states):
+        return problem("no GPU node could run a job", "`sinfo -R` tells why")
+    if away:
+        return ok(f"down or draining: {some(away)}; Dally leaves them out")
+    return ok(f"all {len(states)} GPU nodes are up")
+
+
+def conf_agrees(site: Site) -> Finding:
+    """The slurm.conf here says what slurmctld works with."""
+    if site.conf_error:
+        return warning(
+            site.conf_error, "without slurm.conf here, write the cluster as TOML and name it as `cluster`"
+        )
+    differ = [
+        name
+        for name in site.managed_nodes
+        if name in site.conf_gres and _gpus(site.conf_gres[name]) != _gpus(site.nodes[name].get("Gres", ""))
+    ]
+    if differ:
+        return problem(
+            f"{site.conf_dir}/slurm.conf has other GPUs than slurmctld for {some(differ)}",
+            "bring the file up to date here, or `scontrol reconfigure`",
+        )
+    return ok("slurm.conf here has the GPUs that slurmctld has")
+
+
+def _gpus(gres: str) -> Counter[str]:
+    counts: Counter[str] = Counter()
+    for gpus in parse_gres(gres):
+        counts[gpus.gpu_type] += gpus.count
+    return counts
+
+
+def cluster(site: Site) -> Finding:
+    """Dally reads the cluster, with all nodes on which it may place."""
+    if site.cluster is None:
+        return problem(site.cluster_error, "`dally cluster FOLDER` must work for what `cluster` names")
+    known = {machine.name for machine in site.cluster.machines}
+    if missing := site.managed_nodes - known:
+        return problem(
+            f"{site.settled.cluster} lacks {some(missing)}", "add these nodes to what `cluster` names"
+        )
+    return ok(f"{len(known)} machines, {site.cluster.gpus} GPUs, levels {', '.join(site.cluster.levels)}")

@@ -1,0 +1,156 @@
+"""Checks of what Dally itself needs: its configuration, Slurm's commands, rights, files and folders."""
+
+from slurm_plugin.admin.checks.site import Finding, Site, ok, problem, warning
+
+OLDEST = (22, 5)
+"""The oldest Slurm that Dally knows how to speak to."""
+
+_RIGHTS = "the controller holds, releases, requeues and updates jobs of others and makes reservations"
+_MOST_SKEW_S = 2.0
+_LEAST_FREE_BYTES = 100e6
+
+
+def configuration(site: Site) -> Finding:
+    """The configuration can be read."""
+    if site.config is None:
+        return problem(
+            site.config_error, "write it (`dally slurm install` gives an example), or name --config"
+        )
+    return ok(f"{site.config_path}: partitions {', '.join(site.config.partitions)}")
+
+
+def commands(site: Site) -> Finding:
+    """Slurm's commands are there."""
+    missing = [name for name, path in site.commands.items() if path is None]
+    if missing:
+        return problem(
+            f"not on PATH: {', '.join(missing)}", "install Slurm's client commands, or put them on PATH"
+        )
+    return ok(f"found {', '.join(site.commands)}")
+
+
+def version(site: Site) -> Finding:
+    """Slurm is new enough."""
+    oldest = _version(OLDEST)
+    if site.version is None:
+        return problem("Slurm's version is not known", "`scontrol --version` must work")
+    if site.version < OLDEST:
+        return problem(f"Slurm {_version(site.version)}", f"Dally needs Slurm {oldest} or newer")
+    return ok(f"Slurm {_version(site.version)}")
+
+
+def _version(version: tuple[int, int]) -> str:
+    return f"{version[0]}.{version[1]:02}"
+
+
+def slurmctld(site: Site) -> Finding:
+    """Slurmctld answers."""
+    if site.slurm_error:
+        return problem(
+            site.slurm_error, "start slurmctld and munge, and see that `scontrol ping` says UP here"
+        )
+    return ok(f"slurmctld of cluster {site.setting('ClusterName')} is up")
+
+
+def rights(site: Site) -> Finding:
+    """Whoever asks may do what the controller does."""
+    if site.hint_mode:
+        return ok("hint mode needs no rights")
+    if site.uid == 0:
+        return ok(
+            "you are root, who may do all; the controller's own user may not",
+            "run this again as the user of the controller, like `sudo -u dally dally slurm doctor`",
+        )
+    if f"({site.uid})" in site.setting("SlurmUser"):
+        return ok(f"{site.user} is SlurmUser, who may do all")
+    if site.admin_level in ("operator", "administrator", "admin"):
+        return ok(f"{site.user} has the admin level {site.admin_level}")
+    if site.setting("AccountingStorageType").endswith("slurmdbd"):
+        return problem(
+            f"{site.user} is not an operator; {_RIGHTS}",
+            f"sacctmgr modify user {site.user} set adminlevel=Operator",
+        )
+    return problem(
+        f"{site.user} is neither root nor SlurmUser; {_RIGHTS}",
+        "without slurmdbd there are no operators: run the controller as SlurmUser",
+    )
+
+
+def clock(site: Site) -> Finding:
+    """Both clocks agree."""
+    if abs(site.skew_s) > _MOST_SKEW_S:
+        return warning(
+            f"this clock differs from slurmctld's by {abs(site.skew_s):.0f} s",
+            "keep both in time (chrony or ntpd): begin times and ages are compared",
+        )
+    return ok("this clock agrees with slurmctld's")
+
+
+def job_submit(site: Site) -> Finding:
+    """Jobs pass through Dally's job_submit.lua."""
+    path = site.conf_dir / "job_submit.lua"
+    if site.lua is None:
+        return problem(f"{path} is missing", "`dally slurm install`; on the host of slurmctld")
+    if site.option("JobSubmitPlugins", "lua") is None:
+        return problem(
+            f"{path} is there, but JobSubmitPlugins has no lua",
+            "JobSubmitPlugins=lua in slurm.conf, then restart slurmctld",
+        )
+    if site.lua != site.own_lua:
+        return warning(
+            f"{path} is not the one of this version of Dally",
+            "`dally slurm install` brings an older one up to date; if it is yours, see docs/install.md",
+        )
+    if not site.site_lua:
+        return problem(f"{path} has no dally_site.lua beside it", "`dally slurm install`")
+    for name in site.config.partitions if site.config else ():
+        if f'"{name}"' not in site.site_lua:
+            return problem(
+                f"dally_site.lua does not name partition {name}", "`dally slurm install` writes it anew"
+            )
+    return ok(f"{path} is this version's, in {'hint' if site.hint_mode else 'hold'} mode")
+
+
+def profiles(site: Site) -> Finding:
+    """Profiles tell how much each model suffers."""
+    if site.profiles_error:
+        return problem(site.profiles_error, "name a folder of profiles or a shipped set as `profiles`")
+    if not site.profiles:
+        return warning(
+            "no profiles: no model counts as sensitive to the network",
+            "measure your models, or name a shipped set as `profiles`",
+        )
+    return ok(f"profiles of {site.profiles} models")
+
+
+def state_folder(site: Site) -> Finding:
+    """The controller's folder is its own, and has room."""
+    path, folder = site.settled.state_dir, site.state_dir
+    if site.hint_mode:
+        return ok("hint mode keeps nothing")
+    if folder is None:
+        return problem(f"{path} is missing", f"mkdir -m 700 {path}, owned by the controller's user")
+    if folder.mode & 0o022:
+        return problem(f"{path} can be written by others (mode {folder.mode:o})", f"chmod 700 {path}")
+    if folder.uid != site.uid:
+        return warning(
+            f"{path} belongs to uid {folder.uid}, you are {site.user}",
+            "it must be the folder of the user that the controller runs as",
+        )
+    if folder.free_bytes < _LEAST_FREE_BYTES:
+        return problem(
+            f"{path} has {folder.free_bytes / 1e6:.0f} MB left", "make room: the journal is kept there"
+        )
+    return ok(f"{path} is ours, {folder.free_bytes / 1e9:.1f} GB free")
+
+
+def health(site: Site) -> Finding:
+    """A controller answers."""
+    url = site.settled.url
+    if not url:
+        return ok("url is empty: dally-sbatch does not ask for the controller")
+    if site.health_error and site.hint_mode:
+        return ok("no controller answers; hint mode needs none")
+    if site.health_error:
+        return warning(f"{url}: {site.health_error}", "systemctl start dally-controller, and see its log")
+    return ok(f"{url} answers")

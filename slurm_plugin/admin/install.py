@@ -1,0 +1,256 @@
+"""Puts Dally's files where a site needs them, and remembers which."""
+
+import os
+import pwd
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+from dally.clusters import load_cluster
+from dally.clusters.slurm_lines import read_lines
+from dally.errors import InputError
+from dally.profiles.files import load_profiles
+from slurm_plugin.admin.checks.gather import own_file
+from slurm_plugin.admin.installed import (
+    Manifest,
+    has_lua,
+    hash_of,
+    hash_text,
+    manifest_path,
+    read_manifest,
+    write_atomically,
+    write_manifest,
+)
+from slurm_plugin.config import Config, load_config, parse_config
+from slurm_plugin.submit.hints import SLURM_MAX_WAIT_S, Waits, leaf_slowdowns, site_lua, wait_advice
+
+Mode = Literal["hold", "hint"]
+MODES: tuple[Mode, ...] = ("hold", "hint")
+UNITS = ("dally-controller.service", "dally-deadman.service", "dally-deadman.timer")
+UNIT_DIR = Path("/etc/systemd/system")
+
+_SAFE_PATH = re.compile(r"/[\w./+-]*", re.ASCII)
+_USER_NAME = re.compile(r"[a-z_][a-z0-9_-]{0,31}", re.ASCII)
+_STATE_ROOT = Path("/var/lib")
+_PRIVATE = 0o700
+_AGAIN = "run `dally slurm install` again"
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where and how to install.
+
+    Attributes:
+        config_path: The configuration; the list of what was installed lies beside it.
+        conf_dir: Folder of slurm.conf.
+        unit_dir: Folder of systemd's units.
+        dally: The `dally` command that the units run.
+        user: The user that the controller runs as.
+        mode: `hold`: the controller decides; `hint`: job_submit.lua alone, without a controller.
+    """
+
+    config_path: Path
+    conf_dir: Path
+    unit_dir: Path
+    dally: Path
+    user: str = "dally"
+    mode: Mode = "hold"
+
+    def __post_init__(self) -> None:
+        if not _USER_NAME.fullmatch(self.user):
+            raise InputError(
+                f"user is {self.user!r}, must be a user name of lower-case letters, digits, _ and -"
+            )
+        for path in (self.config_path, self.conf_dir, self.unit_dir, self.dally):
+            if not _SAFE_PATH.fullmatch(str(path)):
+                raise InputError(f"{path}: must be an absolute path of letters, digits and . / + - _")
+
+    @property
+    def manifest(self) -> Path:
+        """The list of what was installed."""
+        return manifest_path(self.config_path)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What an installation does.
+
+    Attributes:
+        target: Where.
+        manifest: What was installed before.
+        files: Files to write, with their text; those that are already so are left out.
+        kept: Files that are as they must be.
+        folders: Folders to make, with their permission bits.
+        next_steps: What is left to the administrator, a line each.
+    """
+
+    target: Target
+    manifest: Manifest
+    files: Mapping[Path, str]
+    kept: tuple[Path, ...]
+    folders: Mapping[Path, int]
+    next_steps: tuple[str, ...]
+
+
+def plan_install(target: Target) -> Plan:
+    """What there is to do; nothing is changed yet.
+
+    Raises:
+        InputError: Something in the way is not Dally's or was changed, or another mode is installed.
+    """
+    manifest = read_manifest(target.manifest)
+    if manifest.mode not in ("", target.mode):
+        raise InputError(f"{manifest.mode} mode is installed; `dally slurm uninstall` first")
+    if not (target.conf_dir / "slurm.conf").is_file():
+        raise InputError(f"{target.conf_dir} has no slurm.conf; name its folder with --slurm-conf")
+    config, files = _configuration(target.config_path)
+    lua_dir = _lua_dir(target.conf_dir, manifest)
+    files[lua_dir / "job_submit.lua"] = own_file("job_submit.lua")
+    slowdowns, waits = _hints(target, config)
+    files[lua_dir / "dally_site.lua"] = site_lua(
+        config.partitions, _uids(target.user), target.mode, slowdowns, waits
+    )
+    folders = {target.manifest.parent: 0o755, lua_dir: 0o755}
+    if target.mode == "hold":
+        files |= {target.unit_dir / name: _unit(name, target, config) for name in UNITS}
+        folders[Path(config.state_dir)] = _PRIVATE
+    _refuse_foreign(files, manifest)
+    changed = {path: text for path, text in files.items() if hash_of(path) != hash_text(text)}
+    return Plan(
+        target,
+        manifest,
+        changed,
+        tuple(path for path in files if path not in changed),
+        {path: mode for path, mode in folders.items() if not path.exists()},
+        (
+            *_config_steps(target, config, new=target.config_path in files),
+            *_slurm_steps(target, lua_dir, wait_advice(slowdowns, waits)),
+        ),
+    )
+
+
+def install(plan: Plan) -> None:
+    """Carry a plan out. Cut off anywhere, it goes on when it is planned and carried out again.
+
+    Raises:
+        OSError: A file cannot be written, most likely for want of rights.
+    """
+    manifest = _make_folders(plan, replace(plan.manifest, mode=plan.target.mode))
+    new = {str(path): hash_text(text) for path, text in plan.files.items() if not path.exists()}
+    manifest = replace(manifest, files={**manifest.files, **new})
+    if new:
+        write_manifest(plan.target.manifest, manifest)
+    for path, text in plan.files.items():
+        write_atomically(path, text)
+    written = {str(path): hash_of(path) or "" for path in (*plan.files, *plan.kept)}
+    manifest = replace(manifest, files={**manifest.files, **written})
+    if manifest != plan.manifest:
+        write_manifest(plan.target.manifest, manifest)
+
+
+def _make_folders(plan: Plan, manifest: Manifest) -> Manifest:
+    """Make the folders, the configuration's first: in it is the list that remembers the others."""
+    folders = sorted(plan.folders.items(), key=lambda item: item[0] != plan.target.manifest.parent)
+    for folder, mode in folders:
+        folder.mkdir(mode=mode, parents=True)
+        if mode == _PRIVATE:
+            _give_to(folder, plan.target.user)
+        manifest = replace(manifest, folders=(*manifest.folders, str(folder)))
+        write_manifest(plan.target.manifest, manifest)
+    return manifest
+
+
+def _configuration(path: Path) -> tuple[Config, dict[Path, str]]:
+    """The configuration, and the example to write where there is none."""
+    if path.exists():
+        return load_config(path), {}
+    example = own_file("dally.toml")
+    return parse_config(tomllib.loads(example)), {path: example}
+
+
+def _lua_dir(conf_dir: Path, manifest: Manifest) -> Path:
+    """Beside slurm.conf, or in a folder of its own where the site has a job_submit.lua of its own."""
+    path = conf_dir / "job_submit.lua"
+    ours = str(path) in manifest.files or hash_of(path) in (None, hash_text(own_file("job_submit.lua")))
+    return conf_dir if ours else conf_dir / "dally"
+
+
+def _unit(name: str, target: Target, config: Config) -> str:
+    """A unit with this site's command, configuration, user and folder in the place of the usual ones."""
+    state_dir = Path(config.state_dir)
+    folder = f"StateDirectory={state_dir.name}\nStateDirectoryMode=0700"
+    if state_dir.parent != _STATE_ROOT:
+        folder = f"ReadWritePaths={state_dir}"
+    if not _SAFE_PATH.fullmatch(str(state_dir)):
+        raise InputError(
+            f"state_dir {str(state_dir)!r} must be an absolute path of letters, digits and . / + - _"
+        )
+    text = own_file(name).replace("/usr/bin/dally ", f"{target.dally} ")
+    text = text.replace("/etc/dally/dally.toml", str(target.config_path))
+    text = text.replace("User=dally\n", f"User={target.user}\n")
+    return text.replace("StateDirectory=dally\nStateDirectoryMode=0700", folder)
+
+
+def _refuse_foreign(files: Mapping[Path, str], manifest: Manifest) -> None:
+    """Refuse to write over what Dally did not write."""
+    for path, text in files.items():
+        found = hash_of(path)
+        if found not in (None, hash_text(text), manifest.files.get(str(path))):
+            what = "was changed since Dally wrote it" if str(path) in manifest.files else "is not Dally's"
+            raise InputError(f"{path} is in the way: it {what}; move it away, or take your changes back")
+
+
+def _hints(target: Target, config: Config) -> tuple[Mapping[str, float], Waits]:
+    """For hint mode: how much each model suffers across switches, and how long Slurm lets jobs wait."""
+    slowdowns: Mapping[str, float] = {}
+    if target.mode == "hint" and config.profiles:
+        slowdowns = leaf_slowdowns(load_profiles(config.profiles), load_cluster(config.cluster))
+    return slowdowns, Waits(longest_s=_longest_wait_s(target.conf_dir / "slurm.conf"))
+
+
+def _longest_wait_s(conf: Path) -> int:
+    """The max_switch_wait in slurm.conf; the last line counts, as for Slurm."""
+    lines = [line.values["schedulerparameters"] for line in read_lines(conf, ("schedulerparameters",))]
+    found = re.search(r"(?:^|,)\s*max_switch_wait=([1-9]\d*)", lines[-1] if lines else "", re.IGNORECASE)
+    return int(found[1]) if found else SLURM_MAX_WAIT_S
+
+
+def _config_steps(target: Target, config: Config, *, new: bool) -> list[str]:
+    if new:
+        return [f"edit `partitions` in {target.config_path}, then {_AGAIN}"]
+    if target.mode == "hint" and not config.profiles:
+        return [f"name `profiles` in {target.config_path}, without which there are no hints, then {_AGAIN}"]
+    return []
+
+
+def _slurm_steps(target: Target, lua_dir: Path, advice: str) -> list[str]:
+    """The controller first: once slurmctld has read job_submit.lua, jobs wait for it."""
+    steps = [advice] if advice else []
+    if target.mode == "hold":
+        if not _uids(target.user):
+            steps.append(f"make the user {target.user}, a Slurm operator (docs/install.md), then {_AGAIN}")
+        steps.append("systemctl daemon-reload && systemctl enable --now dally-controller dally-deadman.timer")
+    if lua_dir != target.conf_dir:
+        steps.append(
+            f"your own job_submit.lua stays: let it call {lua_dir / 'job_submit.lua'}, whose top tells how"
+        )
+    if not has_lua(target.conf_dir / "slurm.conf"):
+        steps.append("add to slurm.conf: JobSubmitPlugins=lua")
+    return [*steps, "restart slurmctld (`systemctl restart slurmctld`)", "dally slurm doctor"]
+
+
+def _uids(user: str) -> tuple[int, ...]:
+    """The number of the controller's user, if it exists already."""
+    try:
+        return (pwd.getpwnam(user).pw_uid,)
+    except KeyError:
+        return ()
+
+
+def _give_to(folder: Path, user: str) -> None:
+    """Give a folder to the controller's user, if it exists and we may; systemd does it at the latest."""
+    if _uids(user) and os.geteuid() == 0:
+        os.chown(folder, pwd.getpwnam(user).pw_uid, pwd.getpwnam(user).pw_gid, follow_symlinks=False)

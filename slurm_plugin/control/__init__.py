@@ -1,0 +1,1 @@
+"""The controller: what Slurm shows, what the policy decides, what is ordered."""

@@ -1,0 +1,233 @@
+"""The controller: observe, decide, apply, again and again; what it means to do is on disk before it acts."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from math import inf
+from typing import Any
+
+from dally.costs import CostModel
+from dally.cycle import Scheduler
+from dally.plan import Migrate, Plan, Preempt, Start
+from dally.policies.registry import parse_policy
+from dally.profiles.files import ProfileSet
+from dally.state import ClusterState
+from dally.topology import Topology
+from slurm_plugin.access.slurm import Slurm, SlurmNode
+from slurm_plugin.config import Config
+from slurm_plugin.control.hands import Hands, next_due_s
+from slurm_plugin.control.journal import Journal, Memory
+from slurm_plugin.control.mirror import Mirror
+from slurm_plugin.control.tickets import Standing
+
+CONFIRM_S = (0.0, 0.3, 0.5, 0.8, 1.2)
+"""Pauses before each look at jobs just released or put back, seconds; later looks belong to later cycles."""
+
+
+class Clock:
+    """Seconds since 1970 that never go back, whatever the machine's clock does; also over restarts.
+
+    Args:
+        last_s: The last time given before.
+    """
+
+    def __init__(self, last_s: float = 0.0) -> None:
+        self._offset_s = max(time.time(), last_s) - time.monotonic()
+
+    def __call__(self) -> float:
+        """Now."""
+        return time.monotonic() + self._offset_s
+
+
+@dataclass(slots=True)
+class Mode:
+    """How far the controller may go: shadow touches nothing, drain starts and stops nothing new."""
+
+    shadow: bool = False
+    drain: bool = False
+
+
+@dataclass(slots=True)
+class Seen:
+    """What the last cycle saw and did, for those who ask.
+
+    Attributes:
+        now_s: When it was.
+        observe_s: Seconds it took to look at Slurm.
+        cycle_s: Seconds it took altogether.
+        wakeup_s: When the policy wants to be asked again.
+        decisions: How many of each kind were decided so far.
+    """
+
+    now_s: float = 0.0
+    observe_s: float = 0.0
+    cycle_s: float = 0.0
+    wakeup_s: float = inf
+    decisions: dict[str, int] = field(default_factory=dict)
+
+
+class Controller:
+    """One policy over one Slurm cluster.
+
+    Args:
+        slurm: Access to Slurm.
+        config: Settings.
+        topology: The cluster.
+        profiles: Profiles of the models; None if no model is sensitive to the network.
+        journal: Its memory, opened for it.
+        mode: Shadow or drain.
+        clock: Gives the time, seconds; None: the machine's, never going back.
+        sleep: Waits some seconds.
+        at: Told of each step, by name; for tests that stop there.
+    """
+
+    def __init__(
+        self,
+        slurm: Slurm,
+        config: Config,
+        topology: Topology,
+        profiles: ProfileSet | None,
+        journal: Journal,
+        mode: Mode | None = None,
+        clock: Callable[[], float] | None = None,
+        sleep: Callable[[float], None] = time.sleep,
+        at: Callable[[str], None] = lambda step: None,
+    ) -> None:
+        memory = journal.load()
+        self._slurm, self._config, self._journal = slurm, config, journal
+        self._mode = mode or Mode()
+        self._clock = clock or Clock(memory.now_s)
+        self._sleep, self._at = sleep, at
+        self.seen = Seen()
+        self._nodes: tuple[SlurmNode, ...] = ()
+        self._shown: dict[str, str] = {}
+        now = self._clock()
+        self.scheduler = self._scheduler(topology, profiles, memory, now)
+        self.mirror = Mirror(self.scheduler, config, journal.write, self._mode.shadow)
+        self._hands = Hands(slurm, self.mirror, config, journal.write, self._commit, at)
+        if memory.lost:
+            journal.write(now, "journal_lost", reason=memory.lost)
+        self.mirror.recall(memory.tickets, now)
+
+    def _scheduler(
+        self, topology: Topology, profiles: ProfileSet | None, memory: Memory, now: float
+    ) -> Scheduler:
+        """State and policy, with what an earlier one has learnt if that can be read."""
+        state = ClusterState(topology, CostModel(topology, profiles))
+        spec = parse_policy(self._config.policy)
+        if not memory.policy:
+            return Scheduler(state, spec.build(state))
+        try:
+            if memory.policy != self._config.policy:
+                raise ValueError(f"it was {memory.policy}")
+            policy = spec.build(state)
+            policy.restore(memory.learnt)
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+            self._journal.write(now, "policy_fresh", policy=self._config.policy, reason=repr(error))
+            policy = spec.build(state)
+        return Scheduler(state, policy)
+
+    def cycle(self) -> float:
+        """Observe, decide and apply once.
+
+        Returns:
+            When it wants to be called again, at the latest; seconds on its clock.
+
+        Raises:
+            SlurmUnavailableError: Slurm does not answer; nothing is lost, try again later.
+            JournalError: The journal cannot be written; nothing was ordered after that, try again later.
+            FencedError: Another controller has taken over; stop.
+        """
+        began_s = time.perf_counter()
+        now = self._clock()
+        self._at("cycle")
+        self._observe(now)
+        if self._mode.shadow:
+            self.mirror.orders.clear()
+            wakeup_s = self._shadow(now)
+        else:
+            self._hands.mend(now)
+            if self._hands.put_back(now):
+                self._confirm((Standing.STOPPING,))
+            wakeup_s = inf if self._mode.drain else self._act(now)
+        self._commit(now)
+        self._at("cycle done")
+        self.seen.now_s, self.seen.wakeup_s = now, wakeup_s
+        self.seen.cycle_s = time.perf_counter() - began_s
+        return min(wakeup_s, next_due_s(self.mirror.tickets.values(), now, self._config.restart_gap_s))
+
+    def _observe(self, now: float) -> None:
+        began_s = time.perf_counter()
+        jobs, self._nodes = self._slurm.jobs(), self._slurm.nodes()
+        reservations = self._slurm.reservations()
+        self.seen.observe_s = time.perf_counter() - began_s
+        self.mirror.fold(jobs, self._nodes, reservations, now)
+        self._at("observed")
+
+    def _act(self, now: float) -> float:
+        """Decide and carry out."""
+        plan = self.scheduler.decide(now)
+        self._count(plan)
+        self._at("decided")
+        if self._hands.stop(plan, now):
+            self._confirm((Standing.STOPPING,))
+        if self._hands.start(plan, self._nodes, now):
+            self._confirm((Standing.STARTING,))
+        self._hands.wait(plan, now)
+        self.scheduler.settle(now)
+        return plan.wakeup_s
+
+    def _confirm(self, standings: tuple[Standing, ...]) -> None:
+        """Look until what was ordered has happened, or it is left to the next cycle."""
+        for pause_s in CONFIRM_S:
+            if pause_s:
+                self._sleep(pause_s)
+            self._observe(self._clock())
+            if not any(self._under_way(standings)):
+                break
+        self._hands.mend(self._clock())
+
+    def _under_way(self, standings: tuple[Standing, ...]) -> list[str]:
+        """Jobs that should have started or come back by now; those in their grace are not due."""
+        now = self._clock()
+        return [
+            ticket.job_id
+            for ticket in self.mirror.tickets.values()
+            if ticket.standing in standings
+            and (ticket.standing is Standing.STARTING or now >= ticket.until_s)
+        ]
+
+    def _shadow(self, now: float) -> float:
+        """Decide and say so, once for each new decision; the facts come from Slurm."""
+        plan = self.scheduler.decide(now)
+        self._count(plan)
+        acts: dict[str, Any] = {
+            each.job_id: each for each in plan.decisions if isinstance(each, Start | Preempt | Migrate)
+        }
+        for job_id, act in acts.items():
+            event = f"would_{type(act).__name__.lower()}"
+            if self._shown.get(job_id) != event:
+                gpus = {} if isinstance(act, Preempt) else self._named(act)
+                self._journal.write(now, event, job=job_id, gpus=gpus, reason=act.reason)
+        self._shown = {job_id: f"would_{type(act).__name__.lower()}" for job_id, act in acts.items()}
+        self._hands.wait(plan, now)
+        self.scheduler.settle(now)
+        return plan.wakeup_s
+
+    def _named(self, act: Start | Migrate) -> dict[str, int]:
+        return self.scheduler.state.topology.named(act.allocation)
+
+    def _count(self, plan: Plan) -> None:
+        for decision in plan.decisions:
+            kind = type(decision).__name__.lower()
+            self.seen.decisions[kind] = self.seen.decisions.get(kind, 0) + 1
+
+    def _commit(self, now: float) -> None:
+        mirror = self.mirror
+        if self._journal.recreate_if_deleted():
+            mirror.changed.update(mirror.tickets)
+        changed = [mirror.tickets[job_id] for job_id in sorted(mirror.changed) if job_id in mirror.tickets]
+        gone = mirror.gone - mirror.tickets.keys()
+        self._journal.commit(now, changed, gone, self._config.policy, self.scheduler.policy.snapshot())
+        mirror.changed.clear()
+        mirror.gone.clear()

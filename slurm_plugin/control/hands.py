@@ -1,0 +1,228 @@
+"""Carries out a plan on Slurm: the intent goes into the journal first, then the order to Slurm."""
+
+from collections.abc import Callable, Iterable, Sequence
+from math import inf
+
+from dally.cycle import wait_facts
+from dally.plan import Migrate, Plan, Preempt, Start, Wait
+from dally.topology import Allocation
+from slurm_plugin.access.slurm import Fence, HandBack, Order, Place, Requeue, Signal, Slurm, SlurmNode, State
+from slurm_plugin.config import Config
+from slurm_plugin.control.ledger import Log
+from slurm_plugin.control.mirror import Mirror
+from slurm_plugin.control.tickets import Standing, Ticket, checkpointed
+from slurm_plugin.control.withheld import FENCE
+
+_CAN_STOP = (State.RUNNING, State.SUSPENDED)
+_HAVE_DUES = (Standing.WAITING, Standing.STARTING, Standing.STOPPING, Standing.ASIDE)
+_MOST_REFUSALS = 10_000
+_MOST_MENDS = 200
+"""In one go, hand-backs last: a huge array of one user keeps nobody waiting; the next view tells again."""
+
+
+class Hands:
+    """Turns decisions into orders.
+
+    Whatever happens between two of its steps, the tickets on disk say what was meant, and the next view of
+    Slurm what has become of it: a job is then either where it was, or where it was meant to be.
+
+    Args:
+        slurm: Who takes the orders.
+        mirror: Tickets and state.
+        config: Settings.
+        log: Records events.
+        commit: Puts tickets and events on disk; nothing is ordered before.
+        at: Told of each step, by name; for tests that stop here.
+    """
+
+    def __init__(
+        self,
+        slurm: Slurm,
+        mirror: Mirror,
+        config: Config,
+        log: Log,
+        commit: Callable[[float], None],
+        at: Callable[[str], None],
+    ) -> None:
+        self._slurm, self._mirror, self._config = slurm, mirror, config
+        self._log, self._commit, self._at = log, commit, at
+        self._tickets = mirror.tickets
+        self._refusals: dict[tuple[str, str], str] = {}
+
+    def mend(self, now: float) -> None:
+        """Order what the last view of Slurm calls for: jobs held again or handed back."""
+        orders, self._mirror.orders = self._mirror.orders, []
+        orders.sort(key=lambda order: isinstance(order, HandBack))
+        self._order("mend", orders[:_MOST_MENDS], now)
+
+    def stop(self, plan: Plan, now: float) -> bool:
+        """Ask the jobs that must give way for their checkpoints; True if any is put back at once."""
+        for decision in plan.decisions:
+            if isinstance(decision, Preempt | Migrate):
+                ticket = self._tickets.get(decision.job_id)
+                if ticket and ticket.standing is Standing.RUNNING and not self._is_waited_for(decision):
+                    self._ask(ticket, decision, now)
+        return self.put_back(now)
+
+    def _is_waited_for(self, decision: Preempt | Migrate) -> bool:
+        """Whether its GPUs are for jobs that have others' GPUs coming to them already."""
+        return (
+            isinstance(decision, Preempt)
+            and bool(decision.by)
+            and set(decision.by) <= self._mirror.claims.keys()
+        )
+
+    def _ask(self, ticket: Ticket, decision: Preempt | Migrate, now: float) -> None:
+        ticket.standing, ticket.since_s, ticket.until_s = Standing.STOPPING, now, now
+        ticket.why, ticket.moving = decision.reason, isinstance(decision, Migrate)
+        ticket.by = decision.by if isinstance(decision, Preempt) else ()
+        ticket.signalled = not ticket.request.signal
+        self._mirror.changed.add(ticket.job_id)
+        self._mirror.decided.append(ticket.job_id)
+        said = {"signal": ticket.request.signal, "grace_s": ticket.request.grace_s, "reason": decision.reason}
+        self._log(now, "stop", job=ticket.job_id, **said)
+
+    def put_back(self, now: float) -> bool:
+        """Requeue the stopping jobs whose grace is over, or that have written their checkpoint and ended.
+
+        Their checkpoint signals come first. One that may have been lost is sent again: a second one costs a
+        job less than none. True if any is put back.
+        """
+        self._signal(now)
+        due: list[tuple[Ticket, Requeue]] = []
+        for ticket in self._tickets.values():
+            if ticket.standing is Standing.STOPPING:
+                job = self._mirror.seen(ticket.job_id)
+                if checkpointed(ticket, job):
+                    due.append((ticket, Requeue(ticket.job_id, ended=True)))
+                elif now >= ticket.until_s and job.state in _CAN_STOP:
+                    due.append((ticket, Requeue(ticket.job_id)))
+        said = self._order("requeue", [order for _, order in due], now)
+        for (ticket, _), refusal in zip(due, said, strict=True):
+            if refusal is not None:
+                self._mirror.keep(ticket, now, refusal)
+        return bool(due)
+
+    def _signal(self, now: float) -> None:
+        """Ask for the checkpoints; a job's grace begins when it was asked."""
+        unasked = [
+            ticket
+            for ticket in self._tickets.values()
+            if ticket.standing is Standing.STOPPING
+            and not ticket.signalled
+            and self._mirror.seen(ticket.job_id).state in _CAN_STOP
+        ]
+        self._order("signal", [Signal(ticket.job_id, ticket.request.signal) for ticket in unasked], now)
+        for ticket in unasked:
+            ticket.signalled, ticket.until_s = True, now + ticket.request.grace_s
+            self._mirror.changed.add(ticket.job_id)
+
+    def start(self, plan: Plan, nodes: Iterable[SlurmNode], now: float) -> bool:
+        """Release jobs onto their nodes; True if there is anything to look after."""
+        placed: list[Ticket] = []
+        for decision in plan.decisions:
+            if isinstance(decision, Start | Migrate) and self._can_start(decision, plan, now):
+                self._promise(decision, now)
+                placed.append(self._tickets[decision.job_id])
+        shared = self._shared(nodes)
+        fences = [self._fence(ticket, now) for ticket in placed if shared.intersection(ticket.gpus)]
+        said = self._order("fence", fences, now)
+        fenced = {fence.name for fence, refusal in zip(fences, said, strict=True) if refusal is None}
+        orders = [self._place(ticket, fenced, now) for ticket in placed]
+        for ticket, refusal in zip(placed, self._order("place", orders, now), strict=True):
+            if refusal is not None:
+                self._mirror.refuse(ticket, now, refusal)
+        return bool(placed)
+
+    def _can_start(self, decision: Start | Migrate, plan: Plan, now: float) -> bool:
+        ticket = self._tickets.get(decision.job_id)
+        if ticket is None or ticket.standing is not Standing.WAITING:
+            return False
+        gpus = self._mirror.state.topology.named(decision.allocation)
+        if not self._mirror.state.free.holds(decision.allocation):
+            if decision.job_id not in self._mirror.claims:
+                self._claim(decision.job_id, decision.allocation, plan)
+            return False
+        return now >= ticket.left_s + self._config.restart_gap_s or not set(gpus) & set(ticket.left_nodes)
+
+    def _claim(self, job_id: str, allocation: Allocation, plan: Plan) -> None:
+        """Keep what is free of its GPUs until those who hold the rest have left."""
+        free = self._mirror.state.free
+        leaving = frozenset(
+            decision.job_id
+            for decision in plan.decisions
+            if (isinstance(decision, Preempt) and job_id in decision.by)
+            or (isinstance(decision, Migrate) and decision.job_id == job_id)
+        )
+        kept = tuple((machine, min(gpus, free.on(machine))) for machine, gpus in allocation)
+        self._mirror.claims[job_id] = self._mirror.state.topology.named(kept), leaving
+
+    def _promise(self, decision: Start | Migrate, now: float) -> None:
+        """The job is about to start: its GPUs are no longer free, though it does not run yet."""
+        ticket, state = self._tickets[decision.job_id], self._mirror.state
+        ticket.standing, ticket.since_s = Standing.STARTING, now
+        ticket.until_s, ticket.why = now + self._config.start_timeout_s, decision.reason
+        ticket.gpus, ticket.released = state.topology.named(decision.allocation), True
+        self._mirror.changed.add(ticket.job_id)
+        self._mirror.decided.append(ticket.job_id)
+        for machine, gpus in decision.allocation:
+            state.withhold(machine, state.withheld.get(machine, 0) + gpus)
+
+    def _shared(self, nodes: Iterable[SlurmNode]) -> set[str]:
+        """Nodes on which jobs of other partitions may start too."""
+        ours = set(self._config.partitions)
+        return {node.name for node in nodes if not ours.issuperset(node.partitions)}
+
+    def _fence(self, ticket: Ticket, now: float) -> Fence:
+        return Fence(_fence_name(ticket, now), tuple(ticket.gpus), ticket.job.user)
+
+    def _place(self, ticket: Ticket, fenced: set[str], now: float) -> Place:
+        name = _fence_name(ticket, now)
+        return Place(ticket.job_id, tuple(ticket.gpus), name if name in fenced else None)
+
+    def wait(self, plan: Plan, now: float) -> None:
+        """Put waits on record."""
+        for decision in plan.decisions:
+            ticket = self._tickets.get(decision.job_id)
+            if isinstance(decision, Wait) and ticket and ticket.standing is Standing.WAITING:
+                self._log(now, "wait", job=ticket.job_id, **wait_facts(self._mirror.state, decision))
+                self._mirror.scheduler.waits(decision)
+                ticket.why, ticket.until_s = decision.reason, decision.until_s
+                ticket.level = self._mirror.state.topology.levels[decision.level]
+                self._mirror.changed.add(ticket.job_id)
+
+    def _order(self, step: str, orders: Sequence[Order], now: float) -> tuple[str | None, ...]:
+        """Put on disk what is meant, then order it; what Slurm says again and again is on record once."""
+        if not orders:
+            return ()
+        self._commit(now)
+        self._at(step)
+        said = self._slurm.run(orders)
+        self._at(f"{step} done")
+        for order, refusal in zip(orders, said, strict=True):
+            self._note(order, refusal, now)
+        return said
+
+    def _note(self, order: Order, refusal: str | None, now: float) -> None:
+        what, job = type(order).__name__.lower(), getattr(order, "job_id", "")
+        if refusal is None:
+            self._refusals.pop((what, job), None)
+        elif self._refusals.get((what, job)) != refusal:
+            if len(self._refusals) > _MOST_REFUSALS:
+                self._refusals.clear()
+            self._refusals[what, job] = refusal
+            self._log(now, "refused", order=what, job=job, said=refusal)
+
+
+def next_due_s(tickets: Iterable[Ticket], now: float, restart_gap_s: float) -> float:
+    """When the next grace, back-off, gap or time to start is over; inf if there is none."""
+    dues = (
+        ticket.left_s + restart_gap_s if ticket.standing is Standing.WAITING else ticket.until_s
+        for ticket in tickets
+        if ticket.standing in _HAVE_DUES
+    )
+    return min((due_s for due_s in dues if due_s > now), default=inf)
+
+
+def _fence_name(ticket: Ticket, now: float) -> str:
+    return f"{FENCE}{ticket.job_id}_{now:.0f}"

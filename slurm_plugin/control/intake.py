@@ -1,0 +1,80 @@
+"""What a job in Slurm's queue asks of Dally, as far as this site and its cluster can give it."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import lru_cache
+
+from dally.errors import InputError
+from dally.job import Gang, Job
+from slurm_plugin.access.slurm import Hold, SlurmJob
+from slurm_plugin.config import Config
+from slurm_plugin.control.demand import UnfitError, demand
+from slurm_plugin.control.tickets import Ticket
+from slurm_plugin.request import Request, decode_job
+
+
+class Intake:
+    """Reads jobs for one site.
+
+    Args:
+        config: Settings.
+        best_level: The lowest level of the cluster that holds a gang; raises `CapacityError` if none does.
+        shadow: Whether jobs are looked at that do not ask for Dally.
+    """
+
+    def __init__(self, config: Config, best_level: Callable[[Gang], int], shadow: bool) -> None:
+        self._config, self._best_level, self._shadow = config, best_level, shadow
+
+    def request(self, job: SlurmJob) -> Request | None:
+        """What the job's comments ask of Dally; None if nothing. In shadow mode every job of ours asks."""
+        request = _read(job.comment, job.admin_comment, self._config.longest_grace_s)
+        if request is None and self._shadow and self._is_ours(job):
+            return Request(held=job.hold is Hold.USER)
+        return request
+
+    def tag(self, job: SlurmJob) -> str:
+        """The tag in the job's comments; empty if there is none."""
+        request = self.request(job)
+        return request.tag if request else ""
+
+    def first_asked(self, job: SlurmJob, request: Request) -> Job:
+        """What a job asks for, which Dally has never released.
+
+        Raises:
+            UnfitError: Dally cannot place it.
+            CapacityError: The cluster is too small for it.
+        """
+        if not self._is_ours(job):
+            raise UnfitError(f"partition {job.partition} is not one of Dally's")
+        asked = demand(job, request)
+        self._best_level(asked.gang)
+        return asked
+
+    def asked(self, ticket: Ticket, job: SlurmJob, request: Request) -> Job:
+        """What a waiting job asks for now: somebody may have changed it.
+
+        Raises:
+            UnfitError: Dally cannot place it any more.
+            CapacityError: The cluster is too small for it.
+        """
+        asked = self.first_asked(replace(job, min_nodes=asked_nodes(ticket, job)), request)
+        often = max(job.restarts, ticket.past.preemptions) >= self._config.max_requeues
+        return replace(asked, submit_s=ticket.job.submit_s, preemptible=asked.preemptible and not often)
+
+    def _is_ours(self, job: SlurmJob) -> bool:
+        return set(job.partition.split(",")) <= set(self._config.partitions)
+
+
+def asked_nodes(ticket: Ticket, job: SlurmJob) -> int:
+    """Fewest nodes a pending job asks for; once released, it shows how many Dally chose if that was open."""
+    return ticket.min_nodes if ticket.released and not job.tres_per_node else job.min_nodes
+
+
+@lru_cache(maxsize=1 << 15)
+def _read(comment: str, admin_comment: str, longest_grace_s: int) -> Request | None:
+    """A job whose comment was written by hand, and wrongly, is ours without wishes."""
+    try:
+        request = decode_job(comment, admin_comment)
+    except InputError:
+        return Request()
+    return request and replace(request, grace_s=min(request.grace_s, longest_grace_s))

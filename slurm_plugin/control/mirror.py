@@ -1,0 +1,348 @@
+"""Keeps tickets, cluster state and policy in step with what Slurm shows, and says what must be mended."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from math import inf
+
+from dally.cycle import Scheduler, start_facts
+from dally.errors import DallyError
+from dally.job import Job
+from dally.state import Past
+from slurm_plugin.access.slurm import (
+    HandBack,
+    Hold,
+    HoldBack,
+    Order,
+    Requeue,
+    Reservation,
+    SlurmJob,
+    SlurmNode,
+    State,
+    Unfence,
+)
+from slurm_plugin.config import Config
+from slurm_plugin.control.intake import Intake, asked_nodes
+from slurm_plugin.control.ledger import Ledger, Log
+from slurm_plugin.control.obstacles import array_slots, obstacle
+from slurm_plugin.control.tickets import NEW, ON_GPUS, WITH_POLICY, Standing, Ticket, checkpointed, wants_back
+from slurm_plugin.control.withheld import FENCE, closed_nodes, idle_fences, withhold
+
+_LONGEST_BACKOFF_S = 3600.0
+_RUNS = (State.RUNNING, State.SUSPENDED)
+
+_HOPELESS = ("BadConstraints", "QOS", "Assoc", "Partition", "InvalidAccount", "InvalidQOS", "MaxMemPerLimit")
+"""How reasons begin for which no waiting helps: such a start gives its GPUs back at once."""
+
+
+class Mirror:
+    """Slurm's jobs and nodes as tickets and as the state that the policy decides on.
+
+    It tells the policy facts only: a job is started when Slurm shows it running, stopped when it is back in
+    the queue. Folding the same view twice changes nothing.
+
+    Attributes:
+        tickets: Our jobs, by number.
+        scheduler: State and policy.
+        orders: What Slurm must be told so that it agrees with the tickets, as of the last view.
+        changed: Tickets that differ from the journal's.
+        gone: Numbers whose tickets are no longer needed.
+        decided: Numbers of jobs that are stopping or starting, in the order in which that was decided.
+        claims: GPUs by node kept for a job until others, by number, have left theirs.
+    """
+
+    def __init__(self, scheduler: Scheduler, config: Config, log: Log, shadow: bool = False) -> None:
+        self._ledger = ledger = Ledger(scheduler, log)
+        self.scheduler, self.state = scheduler, scheduler.state
+        self.tickets, self.changed, self.gone = ledger.tickets, ledger.changed, ledger.gone
+        self.orders: list[Order] = []
+        self.decided: list[str] = []
+        self.claims: dict[str, tuple[dict[str, int], frozenset[str]]] = {}
+        self._config, self._log, self._shadow = config, log, shadow
+        self._intake = Intake(config, self.state.best_level, shadow)
+        self._seen: dict[str, SlurmJob] = {}
+        self._before: dict[str, SlurmJob] = {}
+        self._last_s = -inf
+
+    def recall(self, tickets: Mapping[str, Ticket], now: float) -> None:
+        """Take up the tickets of a controller that is no more; its policy must have been restored."""
+        for ticket in sorted(tickets.values(), key=lambda each: arrival(each.job)):
+            self.tickets[ticket.job_id] = ticket
+            if ticket.standing in WITH_POLICY and (why := self._ledger.take_up(ticket, now)):
+                self._leave(ticket, now, why, hand_back=ticket.stretch is None)
+
+    def fold(
+        self,
+        jobs: Sequence[SlurmJob],
+        nodes: Sequence[SlurmNode],
+        reservations: Iterable[Reservation],
+        now: float,
+    ) -> None:
+        """Take in one view of Slurm: what left or came back, then what started, then what is new."""
+        self._before, self._seen = self._seen, {job.job_id: job for job in jobs}
+        self.orders = []
+        for job_id in self._in_order():
+            self._follow(self.tickets[job_id], now)
+        for job_id in self._in_order():
+            if self._seen[job_id].state in _RUNS:
+                self._fold_running(self.tickets[job_id], self._seen[job_id], now)
+        under_way = (Standing.STARTING, Standing.STOPPING)
+        self.decided = [job_id for job_id in self.decided if self._ledger.stands(job_id) in under_way]
+        new = [job for job in jobs if job.job_id not in self.tickets and job.state in (State.PENDING, *_RUNS)]
+        for job in sorted(new, key=lambda each: (each.submit_s, number(each.job_id))):
+            self._meet(job, now)
+        self._call_back(jobs)
+        self._admit(now)
+        closed = closed_nodes(nodes, reservations, now)
+        withhold(self.state, self.tickets, self._standing_claims(), jobs, nodes, closed)
+        self.orders += map(Unfence, idle_fences(reservations, self.tickets, now))
+        self._last_s = now
+
+    def _in_order(self) -> list[str]:
+        """Our jobs: those with a decision under way first, so that facts come in the order of decisions."""
+        decided = [job_id for job_id in self.decided if job_id in self.tickets]
+        return [*dict.fromkeys([*decided, *self.tickets])]
+
+    def seen(self, job_id: str) -> SlurmJob:
+        """A job as Slurm last showed it."""
+        return self._seen[job_id]
+
+    def _follow(self, ticket: Ticket, now: float) -> None:
+        """A job that we know: has it gone, ended, or come back?"""
+        job = self._seen.get(ticket.job_id)
+        if job is None or not ticket.same_as(job, self._intake.tag(job)):
+            self._ledger.end(ticket, now, "GONE")
+            return
+        put_back = job.restarts > ticket.restarts
+        if job.restarts < ticket.restarts and ticket.standing in (Standing.WAITING, Standing.ASIDE):
+            ticket.hold_back = True  # slurmctld crashed and forgot that it was put back
+        if (ticket.submit_s, ticket.restarts) != (job.submit_s, job.restarts):
+            ticket.submit_s, ticket.restarts = job.submit_s, job.restarts
+            self.changed.add(ticket.job_id)
+        if job.state is State.ENDED:
+            self._fold_ended(ticket, job, now)
+        elif job.state is State.PENDING:
+            self._fold_pending(ticket, job, now, put_back)
+
+    def _fold_ended(self, ticket: Ticket, job: SlurmJob, now: float) -> None:
+        if checkpointed(ticket, job):
+            return  # it will be put back
+        if ticket.standing is Standing.STARTING and job.start_s is not None and job.nodes:
+            self._start(ticket, job, now)
+        self._ledger.end(ticket, now, job.state_name)
+
+    def _fold_pending(self, ticket: Ticket, job: SlurmJob, now: float, put_back: bool = False) -> None:
+        if ticket.standing in ON_GPUS:
+            self._come_back(ticket, job, now)
+        elif ticket.standing is Standing.STARTING:
+            self._fold_starting(ticket, job, now, put_back)
+        if ticket.standing is Standing.LEFT:
+            self._fold_left(ticket, job, now)
+        elif ticket.standing is not Standing.STARTING and not self._shadow:
+            self._keep_held(ticket, job, now)
+
+    def _keep_held(self, ticket: Ticket, job: SlurmJob, now: float) -> None:
+        """A job that waits for us is held, and tied to no nodes that we chose before."""
+        if job.hold is Hold.NONE:
+            if ticket.person_held:
+                ticket.person_held, ticket.unheld, ticket.hold_back = False, True, True
+                self.changed.add(ticket.job_id)
+            if ticket.hold_back:
+                self.orders.append(HoldBack(ticket.job_id))
+            else:
+                self._leave(ticket, now, "somebody released it; Slurm schedules it")
+            return
+        if ticket.hold_back:
+            ticket.hold_back = False
+            self.changed.add(ticket.job_id)
+        if job.hold is Hold.USER and ticket.released and (job.required_nodes or job.reservation):
+            self.orders.append(HoldBack(ticket.job_id))
+
+    def _come_back(self, ticket: Ticket, job: SlurmJob, now: float) -> None:
+        """It lost its GPUs and waits again: by us, by an administrator, or because a node failed."""
+        wanted = ticket.standing is Standing.STOPPING
+        ticket.left_nodes, ticket.left_s = tuple(ticket.gpus), now
+        self._ledger.stop(ticket, now)
+        if max(job.restarts, ticket.past.preemptions) >= self._config.max_requeues:
+            self._ledger.keep_from_stopping(ticket)
+        ticket.hold_back = True
+        if wanted and not ticket.moving:
+            self._log(now, "preempt", job=ticket.job_id, by=list(ticket.by), reason=ticket.why)
+        elif not wanted:
+            self._log(now, "fail", job=ticket.job_id, lost_s=0.0)
+
+    def _fold_starting(self, ticket: Ticket, job: SlurmJob, now: float, put_back: bool) -> None:
+        if put_back:
+            self.refuse(ticket, now, job.reason or "Slurm put it back")
+        elif job.hold is not Hold.NONE:
+            self._ledger.move(ticket, Standing.WAITING, now, "its start was interrupted")
+        elif now >= ticket.until_s or job.reason.startswith(_HOPELESS):
+            self.refuse(ticket, now, job.reason or "it did not start in time")
+
+    def refuse(self, ticket: Ticket, now: float, why: str) -> None:
+        """Slurm would not start it there: it is to be held again, and left out for a while."""
+        ticket.refusals += 1
+        backoff_s = min(_LONGEST_BACKOFF_S, self._config.backoff_s * 2 ** min(ticket.refusals - 1, 30))
+        nodes = ", ".join(ticket.gpus)
+        self._ledger.aside(ticket, now, f"could not start on {nodes}: {why}", until_s=now + backoff_s)
+        ticket.hold_back = True
+        self._log(now, "refuse", job=ticket.job_id, reason=ticket.why, again_in_s=backoff_s)
+
+    def keep(self, ticket: Ticket, now: float, why: str) -> None:
+        """Slurm will not put it back: it goes on as it is, not to be asked again, or has ended for good."""
+        if self._seen[ticket.job_id].state is State.ENDED:
+            self._ledger.end(ticket, now, self._seen[ticket.job_id].state_name)
+            return
+        self._ledger.carry_on(ticket, now, f"it cannot be put back: {why}")
+        self._log(now, "keep", job=ticket.job_id, reason=ticket.why)
+
+    def _fold_left(self, ticket: Ticket, job: SlurmJob, now: float) -> None:
+        """A job of Slurm's: released if that is still to be done; ours again if somebody holds it again."""
+        if job.hold is not Hold.USER:
+            if ticket.handed_back and job.hold is Hold.NONE:
+                ticket.handed_back = False
+                self.changed.add(ticket.job_id)
+        elif self._shadow:
+            pass
+        elif ticket.handed_back:
+            self.orders.append(HandBack(ticket.job_id, asked_nodes(ticket, job)))
+        elif self._before.get(ticket.job_id) != job and self._asks(ticket, job, now) is None:
+            self._ledger.move(ticket, Standing.ASIDE, now, "held again")
+
+    def _fold_running(self, ticket: Ticket, job: SlurmJob, now: float) -> None:
+        if ticket.standing in ON_GPUS:
+            if job.start_s is not None and abs(job.start_s - self._ledger.slurm_start_s(ticket)) > 1.0:
+                self._come_back(ticket, job, now)
+                self._start(ticket, job, now)
+        elif ticket.standing is Standing.LEFT:
+            return
+        elif ticket.standing is Standing.STARTING or ticket.hold_back or self._shadow:
+            self._start(ticket, job, now)
+        else:
+            self._leave(ticket, now, "somebody released it; it runs where Slurm put it")
+
+    def _start(self, ticket: Ticket, job: SlurmJob, now: float, earliest_s: float | None = None) -> None:
+        """It runs: on the nodes that were chosen, with the GPUs that Slurm gave it there.
+
+        Args:
+            ticket: Its ticket.
+            job: As Slurm shows it.
+            now: The time.
+            earliest_s: It was not running before; None: at the last look.
+        """
+        if ticket.standing not in WITH_POLICY:
+            self.scheduler.submit(ticket.job, now, ticket.past)
+            self._ledger.move(ticket, Standing.WAITING, now, ticket.why)
+        gpus = dict(job.gpus) or ticket.gpus
+        allocation = self._ledger.fitting(ticket, gpus, now)
+        if allocation is None:
+            self._leave(ticket, now, "it runs on GPUs that are not Dally's to give")
+            return
+        start_s = now if job.start_s is None else job.start_s
+        since_s = min(now, max(self._last_s if earliest_s is None else earliest_s, start_s))
+        cost = self.state.costs.cost(ticket.job, allocation)
+        ticket.gpus, ticket.refusals, ticket.hold_back = gpus, 0, False
+        life = self._ledger.run(ticket, allocation, since_s, 1 / cost.slowdown, start_s)
+        event = "migrate" if ticket.moving else "start"
+        self._log(now, event, job=ticket.job_id, **start_facts(self.state, life, cost, ticket.why))
+        self._ledger.move(ticket, Standing.RUNNING, now, ticket.why)
+        ticket.moving = False
+
+    def _meet(self, job: SlurmJob, now: float) -> None:
+        """A job that we do not know: take it if it asks for us."""
+        request = self._intake.request(job)
+        if request is None:
+            return
+        try:
+            asked, unfit = self._intake.first_asked(job, request), ""
+        except DallyError as error:
+            asked, unfit = Job(job.job_id, job.submit_s, 1, 1.0, user=job.user), str(error)
+        ticket = Ticket(asked, request, Standing.ASIDE, NEW, now, past=Past(min(now, job.submit_s)))
+        ticket.submit_s, ticket.restarts, ticket.min_nodes = job.submit_s, job.restarts, job.min_nodes
+        ticket.released = ticket.hold_back = bool(job.required_nodes) or job.reservation.startswith(FENCE)
+        self.tickets[job.job_id] = ticket
+        if unfit:
+            self._leave(ticket, now, f"{unfit}; Slurm schedules it", hand_back=True)
+            return
+        self._log(now, "submit", job=job.job_id, gpus=asked.gpus, model=asked.model)
+        if job.state is State.PENDING:
+            self._fold_pending(ticket, job, now)
+        else:
+            ticket.why = "it ran when the controller came"
+            self._start(ticket, job, now, earliest_s=-inf)
+
+    def _call_back(self, jobs: Iterable[SlurmJob]) -> None:
+        """Jobs that ended to be put back when the journal, or slurmctld after a crash, had forgotten why."""
+        for job in jobs:
+            if job.job_id in self.tickets or not wants_back(job):
+                continue
+            request = self._intake.request(job)
+            if request and request.signal and job.requeue and job.restarts < self._config.max_requeues:
+                self.orders.append(Requeue(job.job_id, ended=True))
+
+    def _asks(self, ticket: Ticket, job: SlurmJob, now: float) -> str | None:
+        """Take in what a waiting job asks for now; None, or why Dally cannot place it."""
+        request = self._intake.request(job) or ticket.request
+        try:
+            asked = self._intake.asked(ticket, job, request)
+        except DallyError as error:
+            return str(error)
+        if (nodes := asked_nodes(ticket, job)) != ticket.min_nodes or request != ticket.request:
+            ticket.min_nodes, ticket.request = nodes, replace(request, tag=request.tag or ticket.request.tag)
+            self.changed.add(ticket.job_id)
+        self._ledger.become(ticket, asked, now)
+        return None
+
+    def _admit(self, now: float) -> None:
+        """Jobs that may start now are in the policy's queue, others are not."""
+        slots = array_slots(self._seen.values(), self.tickets)
+        waiting = [t for t in self.tickets.values() if t.standing in (Standing.ASIDE, Standing.WAITING)]
+        for ticket in sorted(waiting, key=lambda each: arrival(each.job)):
+            job = self._seen[ticket.job_id]
+            if job.state is not State.PENDING:
+                self._ledger.aside_once(ticket, now, f"Slurm shows it as {job.state_name}")
+                continue
+            unfit = None if job == self._before.get(ticket.job_id) else self._asks(ticket, job, now)
+            if unfit is not None:
+                self._leave(ticket, now, f"{unfit}; Slurm schedules it", hand_back=True)
+                continue
+            request = self._intake.request(job) or ticket.request
+            held = job.hold is Hold.ADMIN or (request.held and not ticket.unheld)
+            if held != ticket.person_held:
+                ticket.person_held = held
+                self.changed.add(ticket.job_id)
+            why = obstacle(ticket, job, request, slots, now)
+            if not why:
+                self._ledger.queue(ticket, now)
+            else:
+                self._ledger.aside_once(ticket, now, why)
+
+    def _leave(self, ticket: Ticket, now: float, why: str, hand_back: bool = False) -> None:
+        """From here on the job is Slurm's own."""
+        if ticket.job_id in self.state.waiting:
+            self.scheduler.withdraw(ticket.job_id, now)
+        self._ledger.move(ticket, Standing.LEFT, now, why)
+        ticket.handed_back = hand_back
+        self._log(now, "leave", job=ticket.job_id, reason=why)
+        job = self._seen.get(ticket.job_id)
+        if job is not None and job.state is State.PENDING:
+            self._fold_left(ticket, job, now)
+
+    def _standing_claims(self) -> list[dict[str, int]]:
+        """Claims of jobs that still wait for others to leave; the rest are dropped."""
+        self.claims = {
+            job_id: (gpus, leaving)
+            for job_id, (gpus, leaving) in self.claims.items()
+            if self._ledger.stands(job_id) is Standing.WAITING
+            and any(self._ledger.stands(other) is Standing.STOPPING for other in leaving)
+        }
+        return [gpus for gpus, _ in self.claims.values()]
+
+
+def number(job_id: str) -> tuple[int, ...]:
+    """A job's number, as numbers are ordered: 17 before 17_3 before 100."""
+    return tuple(int(part) for part in job_id.split("_"))
+
+
+def arrival(job: Job) -> tuple[float, tuple[int, ...]]:
+    """What orders jobs by arrival."""
+    return job.submit_s, number(job.job_id)

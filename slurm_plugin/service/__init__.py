@@ -1,0 +1,1 @@
+"""The controller as a daemon, its pages, and the commands that ask it."""

@@ -1,0 +1,28 @@
+"""`dally controller`: the daemon that decides where and when jobs start."""
+
+from pathlib import Path
+
+import click
+
+from slurm_plugin.control.controller import Mode
+from slurm_plugin.service.daemon import Daemon
+from slurm_plugin.service.signals import Signals
+
+
+@click.command
+@click.option(
+    "--config",
+    type=click.Path(path_type=Path),
+    help="Dally's configuration; $DALLY_CONFIG or /etc/dally/dally.toml by default.",
+)
+@click.option("--shadow", is_flag=True, help="Only decide and tell; never order anything of Slurm.")
+@click.option("--drain", is_flag=True, help="Start and stop no jobs; look after those that run.")
+@click.option("--once", is_flag=True, help="End after one cycle; serves no pages.")
+def command(config: Path | None, shadow: bool, drain: bool, once: bool) -> None:
+    """Run the controller in the foreground, as a service would.
+
+    It tells each event as one line of JSON. SIGTERM and SIGINT end it between two steps, SIGHUP makes it read
+    its configuration again. However it ends, the next one goes on where it was.
+    """
+    with Signals() as signals:
+        Daemon(config, Mode(shadow=shadow, drain=drain), signals, serve=not once).run(once)

@@ -1,0 +1,322 @@
+"""The daemon: runs the controller cycle after cycle, whatever happens around it, and tells what it does."""
+
+import json
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TextIO
+
+from dally.clusters import load_cluster
+from dally.errors import DallyError, InputError
+from slurm_plugin.access.backends import open_slurm
+from slurm_plugin.access.slurm import Order, Reservation, Slurm, SlurmJob, SlurmNode, SlurmUnavailableError
+from slurm_plugin.control.controller import Clock, Controller, Mode
+from slurm_plugin.control.journal import NAME, Journal, JournalError
+from slurm_plugin.service.managed import Site, cut, load_site, managed_gpus, stamp_of
+from slurm_plugin.service.metrics import Metrics
+from slurm_plugin.service.report import Board, Problem, report
+from slurm_plugin.service.server import Pages, PortError, Server
+from slurm_plugin.service.signals import Signals
+
+LONGEST_BACKOFF_S = 60.0
+REST = 3.0
+"""After a look at Slurm it rests at least this many times as long as the look took."""
+
+SHORTEST_PAUSE_S = 0.1
+SETTLE_S = 10.0
+"""Slurm's nodes must differ from the cluster for so long before that counts: restarts pass by."""
+
+_SAFE_STEPS = ("cycle", "observed", "decided")
+"""Steps of a cycle at which nothing is begun and not ended."""
+
+
+class _EndError(Exception):
+    """The end was asked for in the middle of a cycle."""
+
+
+class EventLog:
+    """Tells events, each as one line of JSON; goes silent when nobody reads any more."""
+
+    def __init__(self, out: TextIO) -> None:
+        self._out: TextIO | None = out
+
+    def __call__(self, t: float, event: str, **said: object) -> None:
+        """Tell one event."""
+        if self._out is not None:
+            try:
+                print(json.dumps({"t": round(t, 3), "event": event, **said}), file=self._out, flush=True)
+            except OSError:
+                self._out = None
+
+
+class TellingJournal(Journal):
+    """A journal that also tells each event when it is written."""
+
+    def __init__(self, folder: Path, tell: Callable[..., None]) -> None:
+        self._tell = tell
+        super().__init__(folder)
+
+    def write(self, now: float, event: str, **said: object) -> None:
+        """Add an event, and tell it."""
+        super().write(now, event, **said)
+        self._tell(now, event, **said)
+
+
+class WatchedSlurm:
+    """Slurm, of which the daemon keeps what nodes it showed, and counts what it was ordered.
+
+    Attributes:
+        slurm: Who answers.
+        shown: The nodes of the last answer.
+    """
+
+    def __init__(self, slurm: Slurm, metrics: Metrics) -> None:
+        self.slurm, self._metrics = slurm, metrics
+        self.shown: tuple[SlurmNode, ...] = ()
+
+    def jobs(self) -> tuple[SlurmJob, ...]:
+        """All jobs."""
+        return self.slurm.jobs()
+
+    def nodes(self) -> tuple[SlurmNode, ...]:
+        """All nodes."""
+        self.shown = self.slurm.nodes()
+        return self.shown
+
+    def reservations(self) -> tuple[Reservation, ...]:
+        """All reservations."""
+        return self.slurm.reservations()
+
+    def run(self, orders: Sequence[Order]) -> tuple[str | None, ...]:
+        """Carry out orders."""
+        answers = self.slurm.run(orders)
+        self._metrics.orders(orders, answers)
+        return answers
+
+
+class Daemon:
+    """The controller's process.
+
+    Args:
+        path: The configuration; None for the usual one.
+        mode: How far it may go.
+        signals: What ends it, makes it reload, and waits.
+        open_backend: Gives access to Slurm by the backend's name.
+        clock: Gives the time, seconds; None: the machine's, never going back.
+        out: Where it tells its events.
+        serve: Whether it serves its pages.
+
+    Raises:
+        InputError: The configuration, or something that it names, is wrong.
+        BusyError: Another controller is at work.
+        JournalError: The journal cannot be opened.
+    """
+
+    def __init__(
+        self,
+        path: Path | None,
+        mode: Mode,
+        signals: Signals,
+        open_backend: Callable[[str], Slurm] = open_slurm,
+        clock: Callable[[], float] | None = None,
+        out: TextIO | None = None,
+        serve: bool = True,
+    ) -> None:
+        self._path, self._mode, self._signals = path, mode, signals
+        self._open_backend = open_backend
+        self.board = Board("shadow" if mode.shadow else "drain" if mode.drain else "normal")
+        self.metrics = Metrics(self.board)
+        self._log = EventLog(out or sys.stdout)
+        self._site = load_site(path)
+        self._slurm = WatchedSlurm(open_backend(self._site.config.backend), self.metrics)
+        self._folder = _folder(self._site, mode)
+        self._journal = TellingJournal(self._folder, self._said)
+        self._clock = clock or Clock(self._journal.load().now_s)
+        self._controller: Controller | None = None
+        self._built_for: dict[str, int] = {}
+        self._differs_since_s: float | None = None
+        self._failures = 0
+        self._listen = self._site.config.listen if serve else ""
+        self.server: Server | None = None
+        self._serve()
+
+    def _serve(self) -> None:
+        """Serve the pages; if somebody else has the port, schedule without them and try again."""
+        if self.server is None and self._listen:
+            try:
+                self.server = Server(self._listen, Pages(self.board, self.metrics, self._folder / NAME))
+            except PortError as error:
+                if not any(problem.reason == str(error) for problem in self.board.problems):
+                    self.board.add_problem(Problem(round(self._clock(), 3), "no_pages", str(error)))
+                    self._tell("no_pages", reason=str(error))
+
+    def run(self, once: bool = False) -> None:
+        """Cycle until the end is asked for, or once.
+
+        Raises:
+            FencedError: Another controller has taken over.
+            SlurmUnavailableError, JournalError: With `once`: the cycle did not end well.
+        """
+        self._tell("controller_starts", mode=self.board.mode, policy=self._site.config.policy)
+        try:
+            while not self._signals.end:
+                pause_s = self._round(once)
+                if once:
+                    break
+                self._signals.wait(pause_s)
+        except _EndError:
+            pass
+        finally:
+            self._tell("controller_ends")
+            self._close()
+
+    def _round(self, once: bool) -> float:
+        """One cycle, however it ends; seconds until the next."""
+        try:
+            return self._cycle()
+        except (SlurmUnavailableError, JournalError) as error:
+            if once:
+                raise
+            return self._failed(error)
+
+    def _cycle(self) -> float:
+        self._serve()
+        controller = self._renewed()
+        wakeup_s = controller.cycle()
+        pause_s = min(self._site.config.poll_s, wakeup_s - self._clock())
+        pause_s = max(pause_s, REST * controller.seen.observe_s, SHORTEST_PAUSE_S)
+        latest = report(controller, self._site.config.policy, self._site.config.partitions)
+        self.board.pin(latest, pause_s)
+        self.metrics.cycle(latest)
+        if self._failures:
+            self._tell("well_again", failures=self._failures)
+            self._failures = 0
+        return pause_s
+
+    def _failed(self, error: DallyError) -> float:
+        """Say what went wrong, give a sign of life if the journal takes it, and try again later."""
+        unavailable = isinstance(error, SlurmUnavailableError)
+        pause_s = min(LONGEST_BACKOFF_S, self._site.config.poll_s * 2.0 ** min(self._failures, 16))
+        self._failures += 1
+        event = "slurm_unavailable" if unavailable else "journal_error"
+        (self.metrics.slurm_unavailable if unavailable else self.metrics.journal_errors).inc()
+        self.board.add_problem(Problem(round(self._clock(), 3), event, str(error)))
+        self._tell(event, reason=str(error), again_in_s=pause_s)
+        if unavailable:
+            with suppress(JournalError):
+                self._journal.commit(self._clock())
+        return pause_s
+
+    # What the controller is built from, and when it is built anew.
+
+    def _renewed(self) -> Controller:
+        """The controller, built anew if the configuration, the cluster's files or Slurm's nodes changed."""
+        if self._signals.reload:
+            self._signals.reload = False
+            self._attempt("configuration", self._reload)
+        if stamp_of(self._site.config.cluster) != self._site.stamp:
+            self._attempt("cluster", self._read_cluster)
+        if self._controller is None:
+            self._slurm.nodes()
+            return self._build(self._site)
+        if self._nodes_differ():
+            self._attempt("cluster", lambda: self._build(self._site))
+        return self._controller
+
+    def _attempt(self, what: str, renew: Callable[[], object]) -> None:
+        """Try something new; if it is wrong, keep what there is and say so."""
+        try:
+            renew()
+        except (InputError, JournalError) as error:
+            self.board.add_problem(Problem(round(self._clock(), 3), f"{what}_kept", str(error)))
+            self._tell(f"{what}_kept", reason=str(error))
+
+    def _read_cluster(self) -> None:
+        self._site = replace(self._site, stamp=stamp_of(self._site.config.cluster))
+        topology = load_cluster(self._site.config.cluster)
+        if topology != self._site.topology:
+            self._take(replace(self._site, topology=topology))
+
+    def _reload(self) -> None:
+        """Take up a changed configuration: all of it, or nothing if any of it is wrong."""
+        site = load_site(self._path)
+        old, new = self._site.config, site.config
+        for key in ("state_dir", "listen"):
+            if getattr(old, key) != getattr(new, key):
+                raise InputError(f"{key} has changed: that needs a restart of the controller")
+        backend = self._slurm.slurm if old.backend == new.backend else self._open_backend(new.backend)
+        self._take(site)
+        self._slurm.slurm = backend
+        self._tell("reloaded", policy=new.policy)
+
+    def _take(self, site: Site) -> None:
+        """From here on the controller is built from this site."""
+        if self._controller is not None:
+            self._build(site)
+        self._site = site
+
+    def _nodes_differ(self) -> bool:
+        """Whether Slurm's nodes have not been those the controller was built for, for some time now."""
+        shown = managed_gpus(self._slurm.shown, self._site.config.partitions)
+        if shown in ({}, self._built_for):
+            self._differs_since_s = None
+            return False
+        if self._differs_since_s is None:
+            self._differs_since_s = self._clock()
+        return self._clock() - self._differs_since_s >= SETTLE_S
+
+    def _build(self, site: Site) -> Controller:
+        """A controller that goes on from the journal."""
+        self._built_for = managed_gpus(self._slurm.shown, site.config.partitions)
+        self._differs_since_s = None
+        topology = cut(site.topology, self._built_for)
+        known = {machine.name: machine.gpus for machine in site.topology.machines}
+        self._tell(
+            "cluster",
+            nodes=len(topology.machines),
+            gpus=topology.gpus,
+            unknown=sorted(self._built_for.keys() - known),
+            differ=sorted(name for name, gpus in self._built_for.items() if known.get(name, gpus) != gpus),
+        )
+        before = self._controller
+        self._controller = Controller(
+            self._slurm,
+            site.config,
+            topology,
+            site.profiles,
+            self._journal,
+            self._mode,
+            clock=self._clock,
+            sleep=self._signals.wait,
+            at=self._step,
+        )
+        if before is not None:
+            self._controller.seen.decisions = before.seen.decisions
+        return self._controller
+
+    def _step(self, step: str) -> None:
+        """The controller is at a step: where nothing is half done, it may end here."""
+        if step in _SAFE_STEPS:
+            self._signals.wait(0.0)
+            if self._signals.end:
+                raise _EndError
+
+    def _close(self) -> None:
+        if self.server is not None:
+            self.server.stop()
+        self._journal.close()
+
+    def _tell(self, event: str, **said: Any) -> None:
+        self._said(self._clock(), event, **said)
+
+    def _said(self, t: float, event: str, **said: object) -> None:
+        self.metrics.event(event)
+        self._log(t, event, **said)
+
+
+def _folder(site: Site, mode: Mode) -> Path:
+    """Where the journal is; what a shadow writes must not be taken for the real one's."""
+    folder = Path(site.config.state_dir)
+    return folder / "shadow" if mode.shadow else folder

@@ -1,0 +1,93 @@
+"""`dally queue`: the jobs that Dally knows, like squeue, with what each waits for and how long."""
+
+import getpass
+import json
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from slurm_plugin.control.tickets import Standing
+from slurm_plugin.service.live import ask, clean, clock, config_option, folded, json_option, lasting
+
+_HEADS = ("JOBID", "USER", "MODEL", "GPUS", "STANDING", "SINCE", "TIMER", "NODES or REASON")
+_RIGHT = 3
+_WIDEST = (14, 8, 10, 5, 8, 12, 15)
+"""Widest that a column gets on a narrow terminal; the last one takes what is left."""
+
+_ROOMY = 120
+
+
+@click.command
+@config_option
+@click.option("--me", is_flag=True, help="Only my own jobs.")
+@json_option
+def command(config: Path | None, me: bool, as_json: bool) -> None:
+    """Show the jobs that Dally schedules: where they stand, and what they wait for.
+
+    TIMER says when a job will take GPUs that are farther apart (`rack 4m`: any of one rack in 4 minutes).
+    """
+    said = ask(config, "/queue")
+    jobs = [job for job in said["jobs"] if not me or job["user"] == getpass.getuser()]
+    if as_json:
+        click.echo(json.dumps(jobs, indent=2))
+        return
+    for line in table(jobs, said["now_s"], shutil.get_terminal_size().columns):
+        click.echo(line)
+
+
+def table(jobs: Sequence[dict[str, Any]], now_s: float, width: int) -> list[str]:
+    """The lines of the table.
+
+    Args:
+        jobs: The jobs, as the controller shows them.
+        now_s: Its time, seconds since 1970.
+        width: Characters in a line.
+    """
+    rows = [_HEADS, *(_cells(job, now_s) for job in jobs)]
+    widths = [
+        min(max(len(row[column]) for row in rows), 99 if width >= _ROOMY else widest)
+        for column, widest in enumerate(_WIDEST)
+    ]
+    rest = max(len(_HEADS[-1]), width - sum(widths) - len(widths))
+    return [_line(row, (*widths, rest)) for row in rows]
+
+
+def _line(row: Sequence[str], widths: Sequence[int]) -> str:
+    cells = zip(range(len(row)), row, widths, strict=True)
+    return clean(" ".join(_fit(cell, width, column) for column, cell, width in cells)).rstrip()
+
+
+def _fit(cell: str, width: int, column: int) -> str:
+    if len(cell) > width:
+        cell = f"{cell[: width - 1]}+"
+    return cell.rjust(width) if column == _RIGHT else cell.ljust(width)
+
+
+def _cells(job: dict[str, Any], now_s: float) -> tuple[str, ...]:
+    running = job["standing"] in (Standing.RUNNING, Standing.STARTING) and job["nodes"]
+    return (
+        job["job"],
+        job["user"],
+        job["model"] or "-",
+        str(job["gpus"] or "-"),
+        job["standing"],
+        clock(job["since_s"]),
+        timer(job, now_s),
+        folded(job["nodes"]) if running else job["why"],
+    )
+
+
+def timer(job: dict[str, Any], now_s: float) -> str:
+    """What comes next for a job by itself, and in how long; `-` if nothing does."""
+    until_s = job["until_s"]
+    what = {
+        Standing.WAITING: job["next_level"],
+        Standing.ASIDE: "again",
+        Standing.STOPPING: "stop",
+    }.get(job["standing"])
+    if not what or until_s is None:
+        return "-"
+    return f"{what} {lasting(until_s - now_s)}" if until_s > now_s else f"{what} now"

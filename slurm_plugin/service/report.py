@@ -1,0 +1,279 @@
+"""What the controller tells about itself: jobs, GPUs, timers, health, as plain data."""
+
+import time
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from itertools import pairwise
+from math import inf
+from typing import Any
+
+from dally import __version__
+from dally.mechanisms.timers import FixedTimers, TunedTimers
+from dally.topology import Topology
+from slurm_plugin.control.controller import Controller
+from slurm_plugin.control.mirror import number
+from slurm_plugin.control.tickets import WITH_POLICY, Standing, Ticket
+
+GRACE_S = 60.0
+"""A controller is healthy while its last good cycle is younger than three periods and this."""
+
+_MOST_PROBLEMS = 10
+
+
+@dataclass(frozen=True, slots=True)
+class JobReport:
+    """One job.
+
+    Attributes:
+        job: Its number.
+        user: Its user.
+        model: Its model; empty if unknown.
+        gpus: GPUs it asks for.
+        standing: Where it stands; see `Standing`.
+        since_s: Since when, seconds since 1970; so are all times.
+        until_s: While it waits, when it takes a placement of `next_level`; else the end of a grace, of a
+            back-off or of the time to start; None if there is none.
+        level: The level on which it insists until then; empty if it insists on none.
+        next_level: The level above; empty if there is none.
+        nodes: GPUs by node that it holds or is to start on.
+        why: What it waits for, or what was decided last, in words.
+        submit_s: When it was submitted.
+        refusals: Starts in a row that came to nothing.
+        preemptions: How often it has lost its GPUs.
+    """
+
+    job: str
+    user: str
+    model: str
+    gpus: int
+    standing: str
+    since_s: float
+    until_s: float | None
+    level: str
+    next_level: str
+    nodes: Mapping[str, int]
+    why: str
+    submit_s: float
+    refusals: int
+    preemptions: int
+
+
+@dataclass(frozen=True, slots=True)
+class TimerReport:
+    """How long gangs of a size decline placements above a level, seconds; None: for ever."""
+
+    level: str
+    gpus: int
+    delay_s: float | None
+    waits: int
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """One moment of the controller.
+
+    Attributes:
+        now_s: The moment.
+        policy: Policy and knobs.
+        partitions: Slurm partitions.
+        nodes: Number of nodes.
+        jobs: All jobs.
+        gpus: GPUs in all, in use, free, and withheld: others', promised, or of closed nodes.
+        timers: Delay timers of the gang sizes that are in the queue or run.
+        decisions: Decisions so far, by kind.
+        observe_s: How long the last look at Slurm took.
+        cycle_s: How long the last cycle took.
+    """
+
+    now_s: float
+    policy: str
+    partitions: tuple[str, ...]
+    nodes: int
+    jobs: tuple[JobReport, ...]
+    gpus: Mapping[str, int]
+    timers: tuple[TimerReport, ...]
+    decisions: Mapping[str, int]
+    observe_s: float
+    cycle_s: float
+
+    def standings(self) -> dict[str, int]:
+        """Jobs by standing, all standings named."""
+        found = Counter(job.standing for job in self.jobs)
+        return {standing.value: found[standing.value] for standing in ORDER}
+
+
+ORDER = (
+    Standing.RUNNING,
+    Standing.STOPPING,
+    Standing.STARTING,
+    Standing.WAITING,
+    Standing.ASIDE,
+    Standing.LEFT,
+)
+"""In which order jobs are shown."""
+
+
+def report(controller: Controller, policy: str, partitions: tuple[str, ...]) -> Report:
+    """What the controller knows after a cycle, copied so that other threads may read it."""
+    state, seen = controller.scheduler.state, controller.seen
+    free, withheld = state.free.on(state.topology.root.index), sum(state.withheld.values())
+    return Report(
+        now_s=seen.now_s,
+        policy=policy,
+        partitions=partitions,
+        nodes=len(state.topology.machines),
+        jobs=tuple(_job(ticket, state.topology) for ticket in controller.mirror.tickets.values()),
+        gpus={
+            "total": state.topology.gpus,
+            "used": state.topology.gpus - free - withheld,
+            "free": free,
+            "withheld": withheld,
+        },
+        timers=_timers(controller),
+        decisions=dict(seen.decisions),
+        observe_s=seen.observe_s,
+        cycle_s=seen.cycle_s,
+    )
+
+
+def listed(latest: Report) -> list[dict[str, Any]]:
+    """The jobs as plain data, by standing and arrival."""
+    place = {standing.value: index for index, standing in enumerate(ORDER)}
+    jobs = sorted(latest.jobs, key=lambda job: (place[job.standing], job.submit_s, number(job.job)))
+    return [as_data(job) for job in jobs]
+
+
+def as_data(job: JobReport) -> dict[str, Any]:
+    """A job as plain data."""
+    return {name: getattr(job, name) for name in _JOB_FIELDS}
+
+
+_JOB_FIELDS = tuple(each.name for each in fields(JobReport))
+
+
+def _job(ticket: Ticket, topology: Topology) -> JobReport:
+    level = ticket.level if ticket.standing is Standing.WAITING else ""
+    return JobReport(
+        job=ticket.job_id,
+        user=ticket.job.user,
+        model=ticket.job.model,
+        gpus=ticket.job.gpus if ticket.standing is not Standing.LEFT else sum(ticket.gpus.values()),
+        standing=ticket.standing.value,
+        since_s=ticket.since_s,
+        until_s=ticket.until_s if ticket.until_s < inf else None,
+        level=level,
+        next_level=_above(level, topology.levels),
+        nodes=dict(ticket.gpus) if ticket.standing is not Standing.WAITING else {},
+        why=ticket.why,
+        submit_s=ticket.job.submit_s,
+        refusals=ticket.refusals,
+        preemptions=ticket.past.preemptions,
+    )
+
+
+def _above(level: str, levels: tuple[str, ...]) -> str:
+    return dict(pairwise(levels)).get(level, "")
+
+
+def _timers(controller: Controller) -> tuple[TimerReport, ...]:
+    timers = getattr(controller.scheduler.policy, "timers", None)
+    if not isinstance(timers, TunedTimers | FixedTimers):
+        return ()
+    now, levels = controller.seen.now_s, controller.scheduler.state.topology.levels
+    tickets = controller.mirror.tickets.values()
+    found = []
+    for gpus in sorted({ticket.job.gpus for ticket in tickets if ticket.standing in WITH_POLICY}):
+        for index, delay_s in enumerate(timers.delays_s(gpus, now)):
+            waits = timers.observations(index, gpus, now) if isinstance(timers, TunedTimers) else 0
+            found.append(TimerReport(levels[index], gpus, delay_s if delay_s < inf else None, waits))
+    return tuple(found)
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Something that kept a cycle from ending well, and when."""
+
+    t: float
+    event: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """Whether jobs may be given to the controller, and if not, why.
+
+    Attributes:
+        ok: They may.
+        mode: normal, drain or shadow.
+        age_s: Seconds since the last good cycle; None if there was none.
+        reason: Why they may not; empty if they may.
+    """
+
+    ok: bool
+    mode: str
+    age_s: float | None
+    reason: str
+
+
+@dataclass(slots=True)
+class Board:
+    """Where the daemon pins up what others may know; its readers are other threads, which only read.
+
+    Attributes:
+        mode: normal, drain or shadow.
+        last: The last report, when it was made on the machine's monotonic clock, and the seconds planned
+            from there to the next; None before the first good cycle.
+        problems: The last problems, oldest first.
+    """
+
+    mode: str
+    last: tuple[Report, float, float] | None = None
+    problems: tuple[Problem, ...] = field(default=())
+
+    def pin(self, latest: Report, period_s: float) -> None:
+        """A cycle went well; the next is due in some seconds."""
+        self.last = latest, time.monotonic(), period_s
+
+    def add_problem(self, problem: Problem) -> None:
+        """A cycle did not go well."""
+        self.problems = (*self.problems, problem)[-_MOST_PROBLEMS:]
+
+    def health(self) -> Health:
+        """Whether all is well now. In shadow mode jobs must not be given to it: it would start none."""
+        if self.last is None:
+            return Health(False, self.mode, None, "no cycle has gone well yet")
+        _, pinned_s, period_s = self.last
+        age_s = round(time.monotonic() - pinned_s, 1)
+        if self.mode == "shadow":
+            return Health(False, self.mode, age_s, "shadow mode starts no jobs")
+        if age_s > 3 * period_s + GRACE_S:
+            return Health(False, self.mode, age_s, f"the last good cycle was {age_s:.0f} s ago")
+        return Health(True, self.mode, age_s, "")
+
+    def status(self) -> dict[str, Any]:
+        """All but the jobs, as plain data."""
+        health = self.health()
+        said: dict[str, Any] = {
+            "healthy": health.ok,
+            "reason": health.reason,
+            "mode": self.mode,
+            "version": __version__,
+            "age_s": health.age_s,
+            "problems": [asdict(problem) for problem in self.problems],
+        }
+        if self.last is not None:
+            latest = self.last[0]
+            said |= {
+                "now_s": latest.now_s,
+                "policy": latest.policy,
+                "partitions": list(latest.partitions),
+                "nodes": latest.nodes,
+                "jobs": latest.standings(),
+                "gpus": dict(latest.gpus),
+                "timers": [asdict(timer) for timer in latest.timers],
+                "decisions": dict(latest.decisions),
+                "observe_s": latest.observe_s,
+                "cycle_s": latest.cycle_s,
+            }
+        return said

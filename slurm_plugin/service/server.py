@@ -1,0 +1,263 @@
+"""The controller's HTTP server: a few read-only pages for commands, monitoring and `dally-sbatch`.
+
+It runs beside the controller and never holds it up: pages come from what the controller has pinned up, and
+from the journal's file; connections are few, short and bounded.
+"""
+
+import json
+import re
+import socket
+import sqlite3
+import time
+from collections.abc import Callable
+from contextlib import closing, suppress
+from dataclasses import asdict, dataclass
+from functools import partial
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from socketserver import TCPServer
+from threading import BoundedSemaphore, Thread
+from typing import Any
+from urllib.parse import urlsplit
+
+from dally import __version__
+from dally.errors import DallyError, InputError
+from slurm_plugin.service.metrics import Metrics
+from slurm_plugin.service.report import Board, as_data, listed
+
+_CONNECTION_S = 10.0
+_SILENCE_S = 5.0
+_MOST_CONNECTIONS = 32
+_MOST_EVENTS = 1000
+_BUSY_S = 2.0
+
+_WHY = re.compile(r"/why/(\d{1,10}(?:_\d{1,10})?)", re.ASCII)
+_JSON = "application/json"
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """An answer: its status, what kind of text it is, the text, and words for the status line."""
+
+    status: HTTPStatus
+    kind: str
+    body: bytes
+    phrase: str | None = None
+
+
+class Pages:
+    """What is shown under each path.
+
+    Args:
+        board: What the controller has pinned up.
+        metrics: Its metrics.
+        journal: Path of its journal's file.
+    """
+
+    def __init__(self, board: Board, metrics: Metrics, journal: Path) -> None:
+        self._board, self._metrics, self._journal = board, metrics, journal
+        self._queue: tuple[float, bytes] = (0.0, b"")
+        self._paths: dict[str, Callable[[], Page]] = {
+            "/health": self._health,
+            "/metrics": lambda: Page(HTTPStatus.OK, "text/plain; version=0.0.4", metrics.text()),
+            "/queue": self._jobs,
+            "/status": lambda: _page(board.status()),
+        }
+
+    def page(self, path: str) -> Page:
+        """The page of a path; whatever is no such path is not found."""
+        if path in self._paths:
+            return self._paths[path]()
+        if match := _WHY.fullmatch(path):
+            return self._why(match[1])
+        return _error(HTTPStatus.NOT_FOUND, "there is no such page")
+
+    def _health(self) -> Page:
+        health = self._board.health()
+        status = HTTPStatus.OK if health.ok else HTTPStatus.SERVICE_UNAVAILABLE
+        return _page(asdict(health), status, health.reason or None)
+
+    def _jobs(self) -> Page:
+        """All jobs; the text is made once for each report, however often it is asked for."""
+        if self._board.last is None:
+            return self._not_yet()
+        latest, pinned_s, _ = self._board.last
+        if self._queue[0] != pinned_s:
+            said = {"now_s": latest.now_s, "jobs": listed(latest)}
+            self._queue = pinned_s, _text(said)
+        return Page(HTTPStatus.OK, _JSON, self._queue[1])
+
+    def _why(self, job_id: str) -> Page:
+        if self._board.last is None:
+            return self._not_yet()
+        latest = self._board.last[0]
+        job = next((as_data(job) for job in latest.jobs if job.job == job_id), None)
+        try:
+            events = read_events(self._journal, job_id, _MOST_EVENTS)
+        except sqlite3.Error as error:
+            return _error(HTTPStatus.SERVICE_UNAVAILABLE, f"the journal cannot be read: {error}")
+        if job is None and not events:
+            return _error(HTTPStatus.NOT_FOUND, f"job {job_id} is none of Dally's")
+        return _page({"now_s": latest.now_s, "policy": latest.policy, "job": job, "events": events})
+
+    def _not_yet(self) -> Page:
+        last = self._board.problems[-1].reason if self._board.problems else "it has just started"
+        return _error(HTTPStatus.SERVICE_UNAVAILABLE, f"no cycle has gone well yet: {last}")
+
+
+def read_events(journal: Path, job_id: str, most: int) -> list[dict[str, Any]]:
+    """The last events of a job, oldest first, from its last submission on: Slurm may use a number again.
+
+    Raises:
+        sqlite3.Error: The journal cannot be read.
+    """
+    with closing(
+        sqlite3.connect(f"{journal.absolute().as_uri()}?mode=ro", uri=True, timeout=_BUSY_S)
+    ) as file:
+        rows = file.execute(
+            "SELECT body FROM events WHERE job = ? ORDER BY number DESC LIMIT ?", (job_id, most)
+        )
+        events = [json.loads(body) for (body,) in rows]
+    newest = next((index for index, event in enumerate(events) if event["event"] == "submit"), len(events))
+    return events[newest::-1]
+
+
+def _page(said: object, status: HTTPStatus = HTTPStatus.OK, phrase: str | None = None) -> Page:
+    return Page(status, _JSON, _text(said), phrase)
+
+
+def _error(status: HTTPStatus, reason: str) -> Page:
+    return _page({"error": reason}, status)
+
+
+def _text(said: object) -> bytes:
+    return json.dumps(said).encode()
+
+
+class PortError(DallyError):
+    """The place to listen cannot be had now."""
+
+
+class Server:
+    """Serves pages in a thread of its own until it is stopped.
+
+    Args:
+        listen: Where, as `host:port`.
+        pages: What it shows.
+
+    Raises:
+        InputError: It is no such place.
+        PortError: Somebody else has it.
+    """
+
+    def __init__(self, listen: str, pages: Pages) -> None:
+        host, port = _place(listen)
+        try:
+            self._server = _HTTPServer(host, port, partial(_Handler, pages))
+        except OSError as error:
+            raise PortError(f"cannot listen on {listen}: {error.strerror or error}") from error
+        self._thread = Thread(target=self._server.serve_forever, name="server", daemon=True)
+        self._thread.start()
+
+    @property
+    def port(self) -> int:
+        """The port it listens on."""
+        return int(self._server.server_address[1])
+
+    def stop(self) -> None:
+        """Take no more connections; those that are open may end."""
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+def _place(listen: str) -> tuple[str, int]:
+    try:
+        place = urlsplit(f"//{listen}")
+        if place.port is not None and place.netloc == listen and "@" not in listen:
+            return place.hostname or "", place.port
+    except ValueError:
+        pass
+    raise InputError(f"listen is {listen!r}, must be host:port, like 127.0.0.1:9341")
+
+
+class _HTTPServer(ThreadingHTTPServer):
+    """A server that takes a bounded number of connections, and closes those that last too long."""
+
+    daemon_threads = True
+    block_on_close = False
+    request_queue_size = 2 * _MOST_CONNECTIONS
+
+    def __init__(self, host: str, port: int, handler: Callable[..., BaseHTTPRequestHandler]) -> None:
+        self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        self._free = BoundedSemaphore(_MOST_CONNECTIONS)
+        self._open: dict[Any, float] = {}
+        super().__init__((host, port), handler)
+
+    def server_bind(self) -> None:
+        """Bind without asking DNS for this machine's name, which may take long."""
+        TCPServer.server_bind(self)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Serve a connection if there is room, else close it at once."""
+        if not self._free.acquire(blocking=False):
+            self.shutdown_request(request)
+            return
+        self._open[request] = time.monotonic() + _CONNECTION_S
+        super().process_request(request, client_address)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        """Serve a connection in its thread."""
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._open.pop(request, None)
+            self._free.release()
+
+    def service_actions(self) -> None:
+        """Between connections: cut off those that last too long."""
+        for request, until_s in list(self._open.items()):
+            if time.monotonic() > until_s:
+                with suppress(OSError):
+                    request.shutdown(socket.SHUT_RDWR)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Say nothing of clients that went away."""
+
+
+class _Handler(BaseHTTPRequestHandler):
+    """Answers one request; repeats nothing of it."""
+
+    server_version = f"dally/{__version__}"
+    sys_version = ""
+    default_request_version = "HTTP/1.0"
+    timeout = _SILENCE_S
+
+    def __init__(self, pages: Pages, *arguments: Any) -> None:
+        self._pages = pages
+        super().__init__(*arguments)
+
+    def do_GET(self) -> None:
+        """Send a page."""
+        self._send(self._pages.page(self.path))
+
+    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
+        """Refuse a request, in words that are the same for all."""
+        status = HTTPStatus(code)
+        if status is HTTPStatus.NOT_IMPLEMENTED:
+            status = HTTPStatus.METHOD_NOT_ALLOWED
+        self._send(_error(status, status.phrase.lower()))
+
+    def _send(self, page: Page) -> None:
+        self.close_connection = True
+        self.send_response(page.status, page.phrase)
+        self.send_header("Content-Type", page.kind)
+        self.send_header("Content-Length", str(len(page.body)))
+        self.send_header("Cache-Control", "no-store")
+        self.send_header("X-Content-Type-Options", "nosniff")
+        self.end_headers()
+        self.wfile.write(page.body)
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Say nothing: standard output is for events."""

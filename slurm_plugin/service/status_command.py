@@ -1,0 +1,74 @@
+"""`dally status`: how the controller is, on one screen."""
+
+import json
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import click
+
+from slurm_plugin.service.live import ask, clean, clock, config_option, json_option, lasting
+
+_MOST_PROBLEMS = 3
+_UNHEALTHY = 3
+
+
+@click.command
+@config_option
+@json_option
+def command(config: Path | None, as_json: bool) -> None:
+    """Show how the controller is: its mode, last cycle, jobs, GPUs, timers and problems.
+
+    The exit code is 3 if it answers but is not well, 1 if it does not answer.
+    """
+    said = ask(config, "/status")
+    if as_json:
+        click.echo(json.dumps(said, indent=2))
+    else:
+        for name, text in lines(said):
+            click.echo(f"{name:<11}{text}".rstrip())
+    if not said["healthy"]:
+        sys.exit(_UNHEALTHY)
+
+
+def lines(said: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Name and text of each line."""
+    health = "well" if said["healthy"] else f"NOT WELL: {clean(said['reason'])}"
+    yield "controller", f"{said['mode']} mode, {health}; Dally {said['version']}"
+    if "policy" in said:
+        yield from _cycle_lines(said)
+    for number, problem in enumerate(reversed(said["problems"][-_MOST_PROBLEMS:])):
+        text = f"{clock(problem['t'])} {problem['event']}: {clean(problem['reason'])}"
+        yield "" if number else "problems", text
+
+
+def _cycle_lines(said: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    yield "policy", f"{said['policy']}, partitions {', '.join(said['partitions'])}"
+    yield (
+        "last cycle",
+        f"{lasting(said['age_s'])} ago, took {said['cycle_s']:.2f} s, "
+        f"{said['observe_s']:.2f} s of it to look at Slurm",
+    )
+    jobs = [f"{count} {standing}" for standing, count in said["jobs"].items() if count]
+    yield "jobs", ", ".join(jobs) or "none"
+    gpus = said["gpus"]
+    yield (
+        "GPUs",
+        f"{gpus['total']} on {said['nodes']} nodes: {gpus['used']} used by Dally's jobs, "
+        f"{gpus['free']} free, {gpus['withheld']} withheld",
+    )
+    for number, text in enumerate(_timers(said["timers"])):
+        yield "" if number else "timers", text
+
+
+def _timers(timers: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    for gpus, group in groupby(timers, key=lambda timer: timer["gpus"]):
+        parts = [f"{timer['level']} {_delay(timer)}" for timer in group]
+        yield f"{gpus} GPU{'s' * (gpus > 1)}: {', '.join(parts)}"
+
+
+def _delay(timer: Mapping[str, Any]) -> str:
+    learnt = f" (from {timer['waits']} waits)" if timer["waits"] else ""
+    return ("for ever" if timer["delay_s"] is None else lasting(timer["delay_s"])) + learnt

@@ -1,0 +1,95 @@
+"""`dally why`: what became of one job and why, asked of the live controller or read from a run folder."""
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+
+from dally.commands.why import tell_run, told
+from dally.errors import InputError
+from slurm_plugin.control.tickets import Standing
+from slurm_plugin.service.live import ask, clean, clock, config_option, folded, lasting
+
+_JOB = re.compile(r"\d{1,10}(_\d{1,10})?", re.ASCII)
+_SAME_ROOM = 14
+
+
+@click.command(
+    epilog="\b\nExamples:\n  dally why 17\n  dally why 17_3                  a task of an array\n"
+    "  dally why job-17 --run runs/batch/dally-paper"
+)
+@click.argument("job")
+@click.option("--run", "folder", type=click.Path(path_type=Path), help="Run folder of one policy.")
+@config_option
+@click.option("--json", "as_json", is_flag=True, help="Print JSON; of a run, the job's events as lines.")
+def command(job: str, folder: Path | None, config: Path | None, as_json: bool) -> None:
+    """Tell the life of a job: what it waits for, which timer, where it ran, who took its GPUs.
+
+    With --run a job of a simulation, else a job of the live controller.
+    """
+    if folder is not None:
+        tell_run(job, folder, as_json)
+        return
+    if not _JOB.fullmatch(job):
+        raise InputError(
+            f"job {job!r} is no number of a Slurm job, like 17 or 17_3; for a simulation's, give --run"
+        )
+    said = ask(config, f"/why/{job}")
+    if as_json:
+        click.echo(json.dumps(said, indent=2))
+        return
+    for line in story(job, said):
+        click.echo(clean(line))
+
+
+def story(job: str, said: Mapping[str, Any]) -> Iterator[str]:
+    """What is to be said of a job, line by line."""
+    if said["job"] is None:
+        yield f"{job}: has left; Dally does not look after it any more"
+    else:
+        yield from headline(said["job"], said["now_s"])
+    for event in said["events"]:
+        yield f"{clock(event['t']):>{_SAME_ROOM}}  {told(event, job, clock)}"
+
+
+def headline(job: Mapping[str, Any], now_s: float) -> Iterator[str]:
+    """Where a job stands now: what it asks for, since when, what it waits for and what comes next."""
+    model = f", model {job['model']}" if job["model"] else ""
+    asked = f" asks for {job['gpus']} GPU{'s' * (job['gpus'] > 1)}{model}," if job["gpus"] else ""
+    since = f"since {clock(job['since_s'])} ({lasting(now_s - job['since_s'])})"
+    standing = Standing(job["standing"])
+    where = f" on {folded(job['nodes'])}" if job["nodes"] and standing is not Standing.ASIDE else ""
+    yield f"{job['job']} of {job['user']}:{asked} {_STANDS[standing]}{where} {since}"
+    if job["why"] and standing is not Standing.RUNNING:
+        yield f"  {job['why']}"
+    if comes := _next(job, now_s):
+        yield f"  {comes}"
+    if job["refusals"]:
+        yield f"  {job['refusals']} starts in a row came to nothing"
+
+
+_STANDS = {
+    Standing.ASIDE: "cannot be placed yet,",
+    Standing.WAITING: "waits for GPUs",
+    Standing.STARTING: "is being started",
+    Standing.RUNNING: "runs",
+    Standing.STOPPING: "is being stopped",
+    Standing.LEFT: "is Slurm's own to schedule",
+}
+
+
+def _next(job: Mapping[str, Any], now_s: float) -> str:
+    """What comes by itself, and when; empty if nothing does."""
+    words = {
+        Standing.WAITING: f"takes GPUs of one {job['next_level']}, too, from" if job["next_level"] else "",
+        Standing.ASIDE: "will be tried again at",
+        Standing.STARTING: "goes back to waiting if it does not run by",
+        Standing.STOPPING: "is put back at the latest at",
+    }.get(Standing(job["standing"]), "")
+    if not words or job["until_s"] is None:
+        return ""
+    ahead = f" (in {lasting(job['until_s'] - now_s)})" if job["until_s"] > now_s else ""
+    return f"{words} {clock(job['until_s'])}{ahead}"

@@ -1,0 +1,1 @@
+"""What users submit with: dally-sbatch, and the hints that job_submit.lua gives."""

@@ -1,0 +1,207 @@
+"""`dally-sbatch`: sbatch, with what Dally wants to know about the job; everything else is sbatch's own."""
+
+import os
+import re
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NoReturn
+from urllib.parse import urlsplit
+
+from dally import __version__
+from dally.errors import DallyError, InputError
+from slurm_plugin.config import Config, load_config
+from slurm_plugin.request import PLAIN, Request, encode
+from slurm_plugin.submit.sbatch_options import Takes
+from slurm_plugin.submit.submission import Submission, build_request, fixed_reason, read_submission
+
+_HEALTH_TIMEOUT_S = 1.0
+_HELP_TIMEOUT_S = 10.0
+_HELP_OPTION = re.compile(r"^\s+(?:-\w,?\s+)?--([\w-]+)(\[?=)?", re.MULTILINE)
+
+_USAGE = """\
+Usage: dally-sbatch [OPTIONS of Dally and of sbatch, in any order] SCRIPT [ARGUMENTS]
+
+Submits a batch job whose nodes and start Dally decides. Prints what sbatch prints.
+
+  --model=NAME              what the job trains, a name of the site's profiles
+  --checkpoint-signal=SIG   on this signal, like USR1, the job writes a checkpoint; without it the job
+                            is not preempted
+  --checkpoint-grace=TIME   how long that takes at most: seconds, or MM:SS (default 60)
+  --min-gpus=N              fewest GPUs it can run on (default: what it asks sbatch for)
+  --max-gpus=N              most GPUs it can use (default: what it asks sbatch for)
+  --dry-run                 show the command and what Dally understood, submit nothing
+  --help, --version         this text, the version of Dally
+
+The first five may also stand in the script, before the first command: #DALLY --model=resnet50
+For the options of sbatch: sbatch --help
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What becomes of a submission.
+
+    Attributes:
+        command: The sbatch command.
+        request: What Dally is told; None for a job that Slurm schedules.
+        notes: Lines for the user.
+    """
+
+    command: tuple[str, ...]
+    request: Request | None
+    notes: tuple[str, ...] = ()
+
+
+def main() -> None:
+    """Entry point of `dally-sbatch`; becomes sbatch, or prints one line and exits 1."""
+    try:
+        _run(sys.argv[1:])
+    except DallyError as error:
+        _fail(str(error))
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+def decide(submission: Submission, tag: str) -> Outcome:
+    """Whether the job waits for Dally or goes to Slurm as it is, and by which command.
+
+    Raises:
+        InputError: A value for Dally is wrong, or no controller answers and the site refuses such jobs.
+    """
+    plain = _with(submission, [])
+    if submission.settings.keys() & {"test-only", "usage"}:
+        return Outcome(plain, None)
+    request = build_request(submission, tag)
+    try:
+        config = load_config()
+    except InputError as error:
+        return _plain(plain, "warning", str(error))
+    if reason := fixed_reason(submission.settings, config.partitions):
+        return _plain(plain, "note", reason)
+    if reason := unreachable(config.url):
+        if config.fallback == "refuse":
+            raise InputError(f"{reason}; this site takes no jobs without it, try again later")
+        return _plain(_with(submission, [_comment(submission, PLAIN)]), "warning", reason)
+    added = ["--hold", *_requeue(submission, request), _comment(submission, encode(request))]
+    return Outcome(_with(submission, added), request, _grace_note(request, config))
+
+
+def unreachable(url: str) -> str:
+    """Why no controller answers at its address; empty if one is well there, or the address is empty.
+
+    Asked over a bare socket: it is quick to load, and a proxy in the environment does not matter.
+    """
+    if not url:
+        return ""
+    try:
+        place = urlsplit(url)
+        address = place.hostname or "", place.port or 80
+        with socket.create_connection(address, timeout=_HEALTH_TIMEOUT_S) as connection:
+            connection.sendall(f"GET /health HTTP/1.0\r\nHost: {place.netloc}\r\n\r\n".encode())
+            answer = connection.recv(64).split(b"\r\n")[0].decode("ascii", "replace")
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        return f"no controller answers at {url}: {reason}"
+    if answer.split(" ")[1:2] == ["200"]:
+        return ""
+    return f"the controller at {url} is not well: {answer or 'empty answer'}"
+
+
+def _run(arguments: Sequence[str]) -> None:
+    submission = read_submission(arguments, os.environ, sys.stdin.buffer.read, _plugin_options)
+    if "help" in submission.asked:
+        print(_USAGE, end="")
+        return
+    if "version" in submission.asked:
+        print(f"dally-sbatch {__version__}")
+        return
+    outcome = decide(submission, os.urandom(8).hex())
+    for note in outcome.notes:
+        print(f"dally-sbatch: {note}", file=sys.stderr)
+    if "dry-run" in submission.asked:
+        print(shlex.join(outcome.command))
+        print(_understood(outcome.request))
+        return
+    _become(outcome.command, submission.stdin)
+
+
+def _plain(command: tuple[str, ...], kind: str, reason: str) -> Outcome:
+    return Outcome(command, None, (f"{kind}: {reason}; Slurm schedules this job",))
+
+
+def _with(submission: Submission, added: Sequence[str]) -> tuple[str, ...]:
+    """The command with options of ours; they come last, so they win over the user's."""
+    return ("sbatch", *submission.words, *added, *submission.rest)
+
+
+def _comment(submission: Submission, mark: str) -> str:
+    """Our mark with the user's own comment behind it."""
+    return f"--comment={mark} {submission.settings.get('comment') or ''}".rstrip()
+
+
+def _requeue(submission: Submission, request: Request) -> list[str]:
+    asked = request.signal and not submission.settings.keys() & {"requeue", "no-requeue"}
+    return ["--requeue"] if asked else []
+
+
+def _grace_note(request: Request, config: Config) -> tuple[str, ...]:
+    if request.grace_s <= config.longest_grace_s:
+        return ()
+    return (
+        f"note: checkpoint grace {request.grace_s} s; this site gives {config.longest_grace_s} s at most",
+    )
+
+
+def _understood(request: Request | None) -> str:
+    """What Dally is told, in words."""
+    if request is None:
+        return "Dally: not told of this job"
+    parts = [f"model {request.model}" if request.model else "model not known"]
+    if request.signal:
+        parts.append(f"writes a checkpoint on {request.signal} within {request.grace_s} s")
+    else:
+        parts.append("never preempted")
+    if request.min_gpus or request.max_gpus:
+        parts.append(f"{request.min_gpus or 'as asked'} to {request.max_gpus or 'as asked'} GPUs")
+    if request.held:
+        parts.append("held by you")
+    return f"Dally: {', '.join(parts)}"
+
+
+def _plugin_options() -> dict[str, Takes]:
+    """The options that this sbatch tells of in its help, those of SPANK plugins included."""
+    try:
+        done = subprocess.run(
+            ["sbatch", "--help"], capture_output=True, text=True, timeout=_HELP_TIMEOUT_S, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return {}
+    kinds = {"": Takes.NOTHING, "=": Takes.VALUE, "[=": Takes.PERHAPS}
+    return {name: kinds[follows] for name, follows in _HELP_OPTION.findall(done.stdout)}
+
+
+def _become(command: tuple[str, ...], stdin: bytes | None) -> NoReturn:
+    """Replace this process by the command, so that signals, output and exit code are its own."""
+    if stdin is not None:
+        script = os.memfd_create("script")
+        with open(os.dup(script), "wb") as file:
+            file.write(stdin)
+        os.lseek(script, 0, os.SEEK_SET)
+        os.dup2(script, 0)
+    for ignored in (signal.SIGPIPE, signal.SIGXFSZ):  # by Python, and what is ignored stays so in sbatch
+        signal.signal(ignored, signal.SIG_DFL)
+    sys.stderr.flush()
+    try:
+        os.execvp(command[0], command)
+    except OSError as error:
+        _fail(f"cannot run {command[0]}: {error.strerror}")
+
+
+def _fail(message: str) -> NoReturn:
+    print(f"dally-sbatch: {message}", file=sys.stderr)
+    sys.exit(1)

@@ -1,0 +1,214 @@
+"""What a user hands to `dally-sbatch`, as sbatch understands it, and whether Dally can place such a job."""
+
+import os
+import re
+import signal
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from dally.errors import InputError
+from slurm_plugin.request import MARK, SIGNALS, Request
+from slurm_plugin.submit.sbatch_options import Learn, Takes, Words, set_by_variables, split_words
+from slurm_plugin.submit.script_lines import marked_words
+
+_REQUEST = {
+    "model": Takes.VALUE,
+    "checkpoint-signal": Takes.VALUE,
+    "checkpoint-grace": Takes.VALUE,
+    "min-gpus": Takes.VALUE,
+    "max-gpus": Takes.VALUE,
+}
+_OWN = {**_REQUEST, "dry-run": Takes.NOTHING, "help": Takes.NOTHING, "version": Takes.NOTHING}
+
+_FIXES = (
+    "nodelist nodefile exclude constraint prefer batch exclusive reservation switches contiguous spread-job "
+    "segment consolidate-segments spread-segments clusters cluster-constraint"
+)
+_GPUS = ("gpus", "gpus-per-node", "gpus-per-task", "gpus-per-socket")
+_GPU_TRES = re.compile(r"(?:gres[:/])?gpu(?:[:=].*)?")
+_ZERO = re.compile(r"(?:.*[:=])?0+")
+_TIME = re.compile(r"(?:([0-9]+)-)?([0-9]+(?::[0-9]+){0,2})")
+_WHOLE = re.compile(r"[0-9]{1,9}")
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """A command line of `dally-sbatch`, with what its script and the environment add.
+
+    Attributes:
+        words: The options that are sbatch's, as given.
+        rest: The script's name and arguments, as given; empty if the script comes from elsewhere.
+        settings: Sbatch's options that hold, by full name: of the script, the environment, the command line,
+            a later one over an earlier one.
+        asked: Dally's options that hold, by name: of the script, the command line.
+        stdin: The script, if it came from standard input.
+    """
+
+    words: tuple[str, ...]
+    rest: tuple[str, ...]
+    settings: Mapping[str, str | None]
+    asked: Mapping[str, str | None]
+    stdin: bytes | None = None
+
+
+def read_submission(
+    arguments: Sequence[str], variables: Mapping[str, str], read_stdin: Callable[[], bytes], learn: Learn
+) -> Submission:
+    """Understand a command line.
+
+    Args:
+        arguments: The command line without the program's name.
+        variables: The environment.
+        read_stdin: Gives standard input; asked only if the script comes from there.
+        learn: See `split_words`.
+
+    Raises:
+        InputError: An option of Dally is wrong, or the job is heterogeneous.
+    """
+    line = split_words(arguments, _OWN, learn)
+    given = {option.name: option.value for option in line.options}
+    if given.keys() & {"help", "version"}:
+        return Submission((), (), {}, given)
+    positional = line.rest[1:] if line.rest[:1] == ("--",) else line.rest
+    stdin = None if positional or "wrap" in given else read_stdin()
+    script = (
+        stdin.decode("utf-8", "surrogateescape")
+        if stdin is not None
+        else _read_script(positional, given.get("chdir"), variables.get("PATH", ""))
+    )
+    lines = split_words(marked_words(script, "#SBATCH"), {}, learn)
+    if positional[:1] == (":",) or lines.rest[:1] in (("hetjob",), ("packjob",)):
+        raise InputError("heterogeneous jobs cannot be placed by Dally; submit this one with sbatch")
+    settings = {option.name: option.value for option in lines.options}
+    settings.update(set_by_variables(variables))
+    settings.update({name: value for name, value in given.items() if name not in _OWN})
+    return Submission(
+        words=tuple(word for option in line.options if option.name not in _OWN for word in option.words),
+        rest=line.rest,
+        settings=settings,
+        asked={**_dally_lines(script), **_checked(line, _OWN)},
+        stdin=stdin,
+    )
+
+
+def fixed_reason(settings: Mapping[str, str | None], partitions: Sequence[str]) -> str:
+    """Why the nodes of such a job are not Dally's to choose; empty if they are.
+
+    Dally chooses nodes by their free GPUs and the network alone, so what else narrows the choice stays with
+    Slurm. job_submit.lua knows the same list.
+
+    Args:
+        settings: The options that hold.
+        partitions: Dally's partitions.
+    """
+    for name in _FIXES.split():
+        if name in settings:
+            return f"--{name} fixes the placement"
+    if not asks_for_gpus(settings):
+        return "it asks for no GPUs"
+    named = (settings.get("partition") or "").split(",")
+    strange = [name for name in named if name and name not in partitions]
+    return f"partition {strange[0]} is not Dally's" if strange else ""
+
+
+def asks_for_gpus(settings: Mapping[str, str | None]) -> bool:
+    """Whether these options of sbatch ask for at least one GPU."""
+    counts = [settings[name] for name in _GPUS if name in settings]
+    tres = ",".join(settings.get(name) or "" for name in ("gres", "tres-per-task")).split(",")
+    counts += [part for part in tres if _GPU_TRES.fullmatch(part)]
+    return any(not _ZERO.fullmatch(count or "") for count in counts)
+
+
+def build_request(submission: Submission, tag: str) -> Request:
+    """What the user tells Dally.
+
+    Args:
+        submission: The command line.
+        tag: A random tag, hexadecimal digits.
+
+    Raises:
+        InputError: A value is wrong, or the user's comment looks like a mark of Dally.
+    """
+    asked = {name: value or "" for name, value in submission.asked.items()}
+    if (submission.settings.get("comment") or "").startswith(MARK):
+        raise InputError(
+            f"the comment begins with {MARK}, which is Dally's own; say it with --model and so on"
+        )
+    grace = asked.get("checkpoint-grace")
+    if grace is not None and "checkpoint-signal" not in asked:
+        raise InputError("--checkpoint-grace without --checkpoint-signal; name the signal too, like USR1")
+    return Request(
+        model=asked.get("model", ""),
+        signal=_signal(asked["checkpoint-signal"]) if "checkpoint-signal" in asked else "",
+        grace_s=60 if grace is None else _seconds(grace),
+        min_gpus=_count("min-gpus", asked.get("min-gpus", "0")),
+        max_gpus=_count("max-gpus", asked.get("max-gpus", "0")),
+        tag=tag,
+        held="hold" in submission.settings,
+    )
+
+
+def _read_script(positional: Sequence[str], chdir: str | None, path: str) -> str:
+    """The script that sbatch would find; empty if it cannot be read, of which sbatch then tells."""
+    if not positional:
+        return ""
+    name = positional[0]
+    folders = [""] if name.startswith((".", "/")) else [chdir or "", *path.split(os.pathsep)]
+    for folder in folders:
+        file = Path(folder, name)
+        if file.is_file():
+            try:
+                return file.read_bytes().decode("utf-8", "surrogateescape")
+            except OSError:
+                return ""
+    return ""
+
+
+def _dally_lines(script: str) -> dict[str, str | None]:
+    found = split_words(marked_words(script, "#DALLY"), _REQUEST)
+    unknown = [option.name for option in found.options if option.name not in _REQUEST]
+    if found.rest or unknown:
+        word = found.rest[0] if found.rest else f"--{unknown[0]}"
+        raise InputError(f"{word!r} on a #DALLY line; valid: --{', --'.join(_REQUEST)}")
+    return _checked(found, _REQUEST)
+
+
+def _checked(words: Words, own: Mapping[str, Takes]) -> dict[str, str | None]:
+    """Dally's own among the options."""
+    found = {option.name: option.value for option in words.options if option.name in own}
+    for name, value in found.items():
+        if own[name] is Takes.VALUE and not value:
+            raise InputError(f"--{name} needs a value")
+        if own[name] is Takes.NOTHING and value is not None:
+            raise InputError(f"--{name} takes no value, got {value!r}")
+    return found
+
+
+def _signal(text: str) -> str:
+    """A signal's name without SIG, given by name or by number."""
+    name = text.upper().removeprefix("SIG")
+    if re.fullmatch("[1-9][0-9]?", name, re.ASCII):
+        return next((known for known in SIGNALS if signal.Signals[f"SIG{known}"] == int(name)), text)
+    return name
+
+
+def _seconds(text: str) -> int:
+    """Seconds in `90`, `1:30`, `0:01:30` or `0-0:01:30`; a plain number counts seconds."""
+    match = _TIME.fullmatch(text)
+    if match is None:
+        raise InputError(f"checkpoint grace is {text!r}, must be seconds, MM:SS, HH:MM:SS or D-HH[:MM[:SS]]")
+    days, clock = match.groups()
+    fields = [int(field) for field in clock.split(":")]
+    if days is not None:
+        fields = [int(days) * 24 + fields[0], *fields[1:], 0, 0][:3]
+    seconds = 0
+    for field in fields:
+        seconds = seconds * 60 + field
+    return seconds
+
+
+def _count(name: str, text: str) -> int:
+    if not _WHOLE.fullmatch(text):
+        raise InputError(f"--{name} is {text!r}, must be a whole number")
+    return int(text)

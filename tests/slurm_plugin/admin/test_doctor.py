@@ -1,0 +1,383 @@
+"""`dally slurm doctor`: a healthy site passes, and each mistake that sites make is found by its check."""
+
+import json
+import os
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from dally.clusters import load_cluster
+from dally.clusters.slurm_lines import ConfLine
+from dally.clusters.wiring import SwitchEntry, wire
+from dally.commands import main
+from slurm_plugin.admin.checks.gather import gather, own_file, parse_rows, parse_settings, parse_version
+from slurm_plugin.admin.checks.site import Finding, Level, Site, StateFolder, TopologyFile
+from slurm_plugin.admin.doctor import CHECKS, examine, worst
+from slurm_plugin.admin.install import Target, install, plan_install
+from slurm_plugin.config import Config
+from testbed.local_slurm import LocalSlurm
+from testbed.local_slurm_conf import LabSpec
+
+NODES = tuple(f"n{number}" for number in range(1, 5))
+SETTINGS = {
+    "ClusterName": "lab",
+    "SlurmUser": "slurm(64030)",
+    "AccountingStorageType": "accounting_storage/slurmdbd",
+    "SelectType": "select/cons_tres",
+    "SelectTypeParameters": "CR_CORE_MEMORY",
+    "JobDefaults": "DefMemPerGPU=4000",
+    "GresTypes": "gpu",
+    "TopologyPlugin": "topology/tree",
+    "JobRequeue": "1",
+    "MinJobAge": "300 sec",
+    "SchedulerParameters": "bf_interval=1,batch_sched_delay=0",
+    "AuthInfo": "(null)",
+    "SuspendProgram": "(null)",
+    "SuspendTime": "INFINITE",
+    "PreemptType": "preempt/none",
+    "JobSubmitPlugins": "lua",
+}
+
+
+def row(**changes: str) -> dict[str, str]:
+    return {"Gres": "gpu:h100:8", "Partitions": "gpu", "State": "IDLE"} | changes
+
+
+def wiring(racks: Mapping[str, tuple[str, ...]]) -> TopologyFile:
+    entries = [SwitchEntry(name, nodes, ()) for name, nodes in racks.items()]
+    return TopologyFile(
+        Path("/etc/slurm/topology.conf"), 100.0, wire([*entries, SwitchEntry("top", (), tuple(racks))])
+    )
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    """A site where all is well."""
+    (tmp_path / "slurm.conf").write_text("NodeName=n[1-4] Gres=gpu:h100:8\n")
+    return Site(
+        config_path=Path("/etc/dally/dally.toml"),
+        config=Config(("gpu",), url="http://h"),
+        commands={"scontrol": "/usr/bin/scontrol"},
+        version=(22, 5),
+        settings=SETTINGS,
+        partitions={"gpu": {}, "cpu": {}},
+        nodes={name: row() for name in NODES} | {"login": row(Gres="(null)", Partitions="cpu")},
+        booted_s=1000.0,
+        user="dally",
+        uid=900,
+        admin_level="operator",
+        conf_gres=dict.fromkeys(NODES, "gpu:h100:8"),
+        gres_lines=(ConfLine("gres.conf, line 1", {"name": "gpu", "file": "/dev/nvidia[0-7]"}),),
+        topology=wiring({"r1": ("n1", "n2", "login"), "r2": ("n3", "n4")}),
+        cluster=load_cluster(tmp_path),
+        lua="ours",
+        own_lua="ours",
+        site_lua='return { mode = "hold", partitions = { ["gpu"] = true } }',
+        profiles=3,
+        state_dir=StateFolder(900, 0o700, 10**10),
+    )
+
+
+def judge(site: Site, name: str) -> Finding:
+    return next(result.finding for result in examine(site) if result.name == name)
+
+
+def settings(**changes: str) -> Callable[[Site], Site]:
+    return lambda site: replace(site, settings={**site.settings, **changes})
+
+
+def changed(**changes: Any) -> Callable[[Site], Site]:
+    return lambda site: replace(site, **changes)
+
+
+def configured(**changes: Any) -> Callable[[Site], Site]:
+    return lambda site: replace(site, config=Config(**({"partitions": ("gpu",)} | changes)))
+
+
+def node(name: str, **changes: str) -> Callable[[Site], Site]:
+    return lambda site: replace(site, nodes={**site.nodes, name: row(**changes)})
+
+
+def gres(**values: str) -> Callable[[Site], Site]:
+    return changed(gres_lines=(ConfLine("gres.conf, line 1", {"name": "gpu", **values}),))
+
+
+def topology(**racks: tuple[str, ...]) -> Callable[[Site], Site]:
+    return changed(topology=wiring(racks))
+
+
+def yaml_of(version: tuple[int, int]) -> Callable[[Site], Site]:
+    return changed(topology=TopologyFile(Path("/etc/slurm/topology.yaml"), 0.0), version=version)
+
+
+def test_a_healthy_site_passes_every_check(site: Site) -> None:
+    results = examine(site)
+    assert [result for result in results if result.finding.level is not Level.OK] == []
+    assert len(results) == len(CHECKS)
+
+
+PROBLEMS: list[tuple[str, Callable[[Site], Site], str]] = [
+    ("commands", changed(commands={"scontrol": None}), "not on PATH: scontrol"),
+    ("version", changed(version=(21, 8)), "Slurm 21.08"),
+    ("rights", changed(admin_level="none"), "dally is not an operator"),
+    (
+        "rights",
+        lambda site: settings(AccountingStorageType="accounting_storage/none")(replace(site, admin_level="")),
+        "neither root nor SlurmUser",
+    ),
+    ("partitions", configured(partitions=("big",)), "there is no partition big"),
+    ("partitions", configured(partitions=("cpu",)), "cpu has no node with GPUs"),
+    (
+        "same nodes",
+        lambda site: node("n1", Partitions="new")(configured(partitions=("gpu", "new"))(site)),
+        "n1",
+    ),
+    ("availability", lambda site: replace(site, nodes={"n1": row(State="DOWN+DRAIN")}), "no GPU node"),
+    ("select type", settings(SelectType="select/linear"), "SelectType=select/linear"),
+    ("gres types", settings(GresTypes="(null)"), "GresTypes=unset"),
+    ("gres devices", gres(count="8"), "gres.conf, line 1: GPUs are counted"),
+    ("registration", node("n1", State="IDLE+INVALID_REG", Reason="gres/gpu count"), "n1 (gres/gpu count)"),
+    ("slurm.conf", changed(conf_gres={"n2": "gpu:h100:4"}), "other GPUs than slurmctld for n2"),
+    ("topology plugin", settings(TopologyPlugin="topology/none"), "Slurm ignores it"),
+    ("topology plugin", changed(topology=None), "topology.conf is missing"),
+    ("topology plugin", yaml_of((24, 11)), "only Slurm 25.05"),
+    ("topology file", changed(topology=TopologyFile(Path("t"), 0.0, error="t: is empty")), "t: is empty"),
+    ("topology nodes", topology(r1=NODES, r2=("old1",)), "has old1, which Slurm does not know"),
+    ("topology nodes", topology(r1=NODES[:3]), "on no switch: n4"),
+    ("cluster", changed(cluster=None, cluster_error="no slurm.conf"), "no slurm.conf"),
+    ("cluster", node("n9"), "/etc/slurm lacks n9"),
+    ("job age", settings(MinJobAge="2 sec"), "MinJobAge=2"),
+    ("start delay", settings(SchedulerParameters="batch_sched_delay=60"), "batch_sched_delay=60"),
+    ("job_submit", changed(lua=None), "job_submit.lua is missing"),
+    ("job_submit", settings(JobSubmitPlugins="(null)"), "JobSubmitPlugins has no lua"),
+    ("job_submit", changed(site_lua=""), "no dally_site.lua"),
+    ("job_submit", configured(partitions=("gpu", "cpu")), "does not name partition cpu"),
+    ("profiles", changed(profiles_error="no such set"), "no such set"),
+    ("state folder", changed(state_dir=None), "/var/lib/dally is missing"),
+    ("state folder", changed(state_dir=StateFolder(900, 0o777, 10**10)), "written by others (mode 777)"),
+    ("state folder", changed(state_dir=StateFolder(900, 0o700, 10**6)), "1 MB left"),
+]
+
+WARNINGS: list[tuple[str, Callable[[Site], Site], str]] = [
+    ("clock", changed(skew_s=-30.0), "by 30 s"),
+    ("slurm.conf", changed(conf_error="no slurm.conf"), "no slurm.conf"),
+    (
+        "topology plugin",
+        lambda site: settings(TopologyPlugin="topology/flat")(replace(site, topology=None)),
+        "no switches",
+    ),
+    ("topology file", yaml_of((25, 5)), "the network is flat"),
+    ("topology age", changed(booted_s=10.0), "changed after slurmctld started"),
+    ("racks", topology(r1=("n1",), r2=("n2", "n3", "n4")), "r2 has 3 GPU nodes, r1 has 1"),
+    ("racks", topology(r1=NODES), "all GPU nodes are on one switch"),
+    ("partition topology", changed(partitions={"gpu": {"Topology": "fabric2"}}), "topology fabric2"),
+    ("memory", settings(JobDefaults="(null)", DefMemPerNode="UNLIMITED"), "without --mem"),
+    ("requeue", settings(JobRequeue="0"), "JobRequeue=0"),
+    ("start delay", settings(SchedulerParameters="defer,bf_interval=1"), "defer"),
+    (
+        "switch wait",
+        changed(site_lua='return { mode = "hint" }'),
+        "max_switch_wait is unset",
+    ),
+    ("power saving", settings(SuspendProgram="/bin/off", SuspendTime="300 sec"), "SuspendProgram"),
+    ("preemption", settings(PreemptType="preempt/qos"), "PreemptType=preempt/qos"),
+    ("job_submit", changed(lua="older"), "not the one of this version"),
+    ("profiles", changed(profiles=0), "no profiles"),
+    ("state folder", changed(state_dir=StateFolder(0, 0o700, 10**10)), "belongs to uid 0"),
+    ("controller", changed(health_error="refused"), "http://h: refused"),
+]
+
+
+@pytest.mark.parametrize(("name", "change", "found"), PROBLEMS)
+def test_what_keeps_dally_from_working_is_a_problem_with_advice(
+    site: Site, name: str, change: Callable[[Site], Site], found: str
+) -> None:
+    finding = judge(change(site), name)
+    assert finding.level is Level.PROBLEM
+    assert found in finding.found
+    assert finding.advice
+
+
+@pytest.mark.parametrize(("name", "change", "found"), WARNINGS)
+def test_what_makes_dally_worse_is_a_warning_with_advice(
+    site: Site, name: str, change: Callable[[Site], Site], found: str
+) -> None:
+    finding = judge(change(site), name)
+    assert finding.level is Level.WARNING
+    assert found in finding.found
+    assert finding.advice
+
+
+HINT = 'return { mode = "hint", partitions = { ["gpu"] = true } }'
+
+NOTES: list[tuple[str, Callable[[Site], Site], str]] = [
+    ("rights", changed(uid=0, admin_level=""), "you are root"),
+    ("rights", changed(uid=64030, user="slurm", admin_level=""), "slurm is SlurmUser"),
+    ("other partitions", node("n1", Partitions="gpu,scavenge"), "also in scavenge"),
+    ("availability", node("n1", State="IDLE+DRAIN"), "down or draining: n1"),
+    ("gres devices", gres(autodetect="nvml"), "detected"),
+    ("gres devices", changed(gres_lines=None), "no gres.conf here"),
+    ("topology plugin", yaml_of((25, 5)), "topology.yaml is what Slurm reads"),
+    ("memory", settings(JobDefaults="(null)", DefMemPerCPU="2000"), "has a default"),
+    ("memory", settings(SelectTypeParameters="CR_CORE", JobDefaults="(null)"), "not counted"),
+    ("start delay", settings(SchedulerParameters="(null)"), "up to 3 s later (batch_sched_delay), 30 s"),
+    ("requeue delay", settings(), "wait 121 s"),
+    ("requeue delay", settings(AuthInfo="socket=/run/munge,cred_expire=5"), "wait 6 s"),
+    ("power saving", settings(SuspendProgram="/bin/off"), "does not switch nodes off"),
+    (
+        "job_submit",
+        changed(site_lua='return { mode = "hint", partitions = { ["gpu"] = true } }'),
+        "in hint mode",
+    ),
+    ("controller", configured(url=""), "url is empty"),
+    ("controller", changed(site_lua=HINT, health_error="refused"), "hint mode needs none"),
+    ("rights", changed(site_lua=HINT, admin_level=""), "hint mode needs no rights"),
+    ("state folder", changed(site_lua=HINT, state_dir=None), "hint mode keeps nothing"),
+]
+
+
+@pytest.mark.parametrize(("name", "change", "found"), NOTES)
+def test_what_is_fine_is_told_as_it_is(
+    site: Site, name: str, change: Callable[[Site], Site], found: str
+) -> None:
+    finding = judge(change(site), name)
+    assert finding.level is Level.OK
+    assert found in finding.found
+
+
+def test_without_a_configuration_the_checks_of_slurm_still_run(site: Site) -> None:
+    results = examine(replace(site, config=None, config_error="cannot read it"))
+    found = {result.name: result.finding for result in results}
+    assert found["configuration"] == Finding(Level.PROBLEM, "cannot read it", found["configuration"].advice)
+    assert "select type" in found
+    assert "partitions" not in found
+
+
+def test_without_slurm_the_checks_of_files_still_run(site: Site) -> None:
+    results = examine(replace(site, slurm_error="slurmctld is DOWN"))
+    names = [result.name for result in results]
+    assert "state folder" in names
+    assert "select type" not in names
+    assert worst(results) is Level.PROBLEM
+
+
+def test_settings_rows_and_versions_are_read_as_slurm_prints_them() -> None:
+    assert parse_settings("Configuration data as of 2026\nMinJobAge    = 300 sec\nAuthInfo = a=b\n") == {
+        "MinJobAge": "300 sec",
+        "AuthInfo": "a=b",
+    }
+    rows = parse_rows("NodeName=n1 OS=Linux 6.1 #1 SMP State=IDLE Reason=bad State=DOWN [root@x]\n\n")
+    assert rows == [{"NodeName": "n1", "OS": "Linux 6.1 #1 SMP", "State": "IDLE", "Reason": "bad"}]
+    assert parse_version("slurm-wlm 22.05.8") == (22, 5)
+    assert parse_version("slurm 24.11.5\n") == (24, 11)
+    assert parse_version("?") is None
+
+
+def test_the_command_tells_problems_and_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("SLURM_CONF", str(tmp_path / "slurm.conf"))
+    arguments = ["slurm", "doctor", "--config", str(tmp_path / "none.toml")]
+    result = CliRunner().invoke(main, arguments)
+    assert result.exit_code == 1
+    assert "problem commands: not on PATH: sbatch, squeue, sinfo, scontrol" in result.stdout.replace(
+        "  ", " "
+    )
+    assert "checks left out" in result.stdout
+    found = json.loads(CliRunner().invoke(main, [*arguments, "--json"]).stdout)
+    assert found[0].keys() == {"name", "level", "found", "advice"}
+    assert found[0]["level"] == "problem"
+
+
+def test_a_job_submit_that_calls_dallys_is_fine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("SLURM_CONF", str(tmp_path / "slurm.conf"))
+    (tmp_path / "job_submit.lua").write_text("-- the site's\n")
+    (tmp_path / "dally").mkdir()
+    (tmp_path / "dally/job_submit.lua").write_text("called")
+    assert gather(tmp_path / "none.toml").lua == "-- the site's\n"
+    (tmp_path / "job_submit.lua").write_text(f'dofile("{tmp_path}/dally/job_submit.lua")\n')
+    assert gather(tmp_path / "none.toml").lua == "called"
+
+
+def configure(lab: LocalSlurm, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A configuration for a lab, which all commands of this process then speak to."""
+    for name, value in lab.environment.items():
+        monkeypatch.setenv(name, value)
+    config = folder / "dally.toml"
+    config.write_text(
+        f'partitions = ["gpu"]\ncluster = "{lab.spec.conf.parent}"\nurl = ""\n'
+        f'state_dir = "{folder}"\nprofiles = "realistic"\n'
+    )
+    return config
+
+
+def test_facts_are_gathered_from_real_slurm(
+    lab: LocalSlurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = gather(configure(lab, tmp_path, monkeypatch))
+    found = {result.name: result.finding for result in examine(site)}
+    assert len(found) == len(CHECKS)
+    assert site.version == lab.version()
+    assert site.conf_dir == lab.spec.conf.parent
+    assert len(site.managed_nodes) == 8
+    assert abs(site.skew_s) < 5
+    assert 0 < time.time() - site.booted_s < 600
+    assert site.state_dir is not None
+    assert site.state_dir.uid == os.geteuid()
+    problems = {name for name, finding in found.items() if finding.level is Level.PROBLEM}
+    assert problems == {"job_submit"}
+
+
+MISTAKES = (
+    "TopologyPlugin=topology/none",
+    "JobRequeue=0",
+    "MinJobAge=2",
+    "SchedulerParameters=batch_sched_delay=60",
+    "PreemptType=preempt/partition_prio",
+    "PreemptMode=REQUEUE",
+    "JobSubmitPlugins=lua",
+)
+
+
+def test_mistakes_are_found_on_real_slurm(
+    lab_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lua = own_file("job_submit.lua") + "\n-- changed"
+    lab = LocalSlurm(LabSpec(lab_folder, extra_conf=MISTAKES, lua_files={"job_submit.lua": lua}))
+    try:
+        lab.start()
+        results = examine(gather(configure(lab, tmp_path, monkeypatch)))
+    finally:
+        lab.stop()
+    found = {result.name for result in results if result.finding.level is not Level.OK}
+    assert found >= {"topology plugin", "requeue", "job age", "start delay", "preemption", "job_submit"}
+
+
+def test_after_an_installation_real_slurm_has_no_problems(
+    lab_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lab = LocalSlurm(LabSpec(lab_folder, lua_files={"job_submit.lua": own_file("job_submit.lua")}))
+    try:
+        lab.start()
+        config = configure(lab, tmp_path, monkeypatch)
+        install(plan_install(Target(config, lab.spec.conf.parent, tmp_path, Path("/opt/dally"), "root")))
+        results = examine(gather(config))
+    finally:
+        lab.stop()
+    assert [result for result in results if result.finding.level is Level.PROBLEM] == []
+
+
+def test_a_lost_slurmctld_is_told_in_a_line(
+    lab: LocalSlurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = configure(lab, tmp_path, monkeypatch)
+    lab.stop_controller()
+    found = {result.name: result.finding for result in examine(gather(config))}
+    assert found["slurmctld"].level is Level.PROBLEM
+    assert "DOWN" in found["slurmctld"].found
+    assert "\n" not in found["slurmctld"].found

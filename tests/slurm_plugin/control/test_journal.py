@@ -1,0 +1,227 @@
+"""The journal: what it survives, and what it makes a controller stop for."""
+
+import os
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from dally.job import Job
+from slurm_plugin.control import journal as journal_module
+from slurm_plugin.control.journal import NAME, BusyError, FencedError, Journal, JournalError
+from slurm_plugin.control.tickets import Standing, Ticket
+from slurm_plugin.request import Request
+from tests.slurm_plugin.worlds import Site
+
+
+def ticket(job_id: str = "1") -> Ticket:
+    return Ticket(Job(job_id, 5.0, 8, 100.0), Request(tag="ab"), Standing.WAITING, "in the queue", 7.0)
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Iterator[Journal]:
+    """A journal with one ticket."""
+    opened = Journal(tmp_path)
+    opened.commit(10.0, [ticket()], policy="fifo", learnt={"a": [1]})
+    yield opened
+    opened.close()
+
+
+def test_what_was_committed_is_remembered(journal: Journal, tmp_path: Path) -> None:
+    journal.close()
+    again = Journal(tmp_path)
+    memory = again.load()
+    again.close()
+    assert memory.tickets == {"1": ticket()}
+    assert (memory.policy, memory.learnt, memory.now_s, memory.lost) == ("fifo", {"a": [1]}, 10.0, "")
+
+
+def test_two_controllers_on_one_machine_do_not_share_a_folder(journal: Journal, tmp_path: Path) -> None:
+    with pytest.raises(BusyError, match=f"process {os.getpid()} on"):
+        Journal(tmp_path)
+
+
+def test_a_controller_elsewhere_fences_the_first_one(
+    journal: Journal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fcntl.flock", lambda *_: None)
+    other = Journal(tmp_path)
+    with pytest.raises(FencedError, match="another controller has taken over"):
+        journal.commit(11.0, [ticket("2")])
+    assert other.load().tickets.keys() == {"1"}
+    other.close()
+
+
+def test_a_fenced_controller_orders_nothing_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    site = Site(tmp_path)
+    monkeypatch.setattr("fcntl.flock", lambda *_: None)
+    other = Journal(tmp_path)
+    job = site.submit(gpus_per_node=8)
+    with pytest.raises(FencedError):
+        site.controller.cycle()
+    assert site.states() == {job: "PENDING"}
+    other.close()
+
+
+@pytest.mark.parametrize("rest", [b"garbage" * 1000, b"SQLite format 3\0" + b"\1" * 3000])
+def test_a_journal_that_cannot_be_read_is_set_aside(journal: Journal, tmp_path: Path, rest: bytes) -> None:
+    journal.close()
+    (tmp_path / NAME).write_bytes(rest)
+    again = Journal(tmp_path)
+    memory = again.load()
+    again.close()
+    assert not memory.tickets
+    assert "the journal was broken" in memory.lost
+    assert len([*tmp_path.glob(f"{NAME}.broken-*")]) == 1
+
+
+def test_a_journal_cut_short_is_set_aside_or_read(journal: Journal, tmp_path: Path) -> None:
+    journal.close()
+    whole = (tmp_path / NAME).read_bytes()
+    for length in range(0, len(whole), 1000):
+        (tmp_path / NAME).write_bytes(whole[:length])
+        again = Journal(tmp_path)
+        assert again.load().tickets.keys() <= {"1"}
+        again.commit(12.0, [ticket("2")])
+        again.close()
+
+
+def test_another_kind_of_database_is_set_aside(tmp_path: Path) -> None:
+    database = sqlite3.connect(tmp_path / NAME)
+    database.execute("CREATE TABLE facts (something)")
+    database.close()
+    journal = Journal(tmp_path)
+    assert "another kind of database" in journal.load().lost
+    journal.close()
+
+
+def test_a_ticket_that_cannot_be_read_is_left_out(journal: Journal, tmp_path: Path) -> None:
+    journal.commit(11.0, [ticket("2")])
+    journal._database.execute("UPDATE tickets SET body = '[]' WHERE job = '2'")
+    memory = journal.load()
+    assert memory.tickets.keys() == {"1"}
+    assert "ticket of job 2" in memory.lost
+
+
+@pytest.mark.parametrize("facts", ["not JSON", "[]", "1e999", '"x"'])
+def test_facts_that_cannot_be_read_are_left_out(journal: Journal, facts: str) -> None:
+    journal._set("now_s", facts)
+    journal._set("learnt", facts)
+    memory = journal.load()
+    assert (memory.now_s, memory.learnt) == (0.0, {})
+
+
+@pytest.mark.parametrize(("policy", "learnt"), [("fifo", {}), ("dally-paper:lease_s=100", {"leases": 3})])
+def test_a_policy_that_cannot_take_up_what_was_learnt_starts_fresh(
+    tmp_path: Path, policy: str, learnt: dict[str, object]
+) -> None:
+    journal = Journal(tmp_path)
+    journal.commit(0.0, policy=policy, learnt=learnt)
+    journal.close()
+    site = Site(tmp_path)
+    job = site.submit(gpus_per_node=8, run_time_s=5.0)
+    site.run_to(20)
+    assert site.states() == {job: "COMPLETED"}
+    assert [kind for kind, _ in site.events("policy_fresh")] == ["policy_fresh"]
+
+
+def test_a_full_disk_keeps_orders_back_until_there_is_room(tmp_path: Path) -> None:
+    site = Site(tmp_path)
+    job = site.submit(gpus_per_node=8, run_time_s=5.0)
+    database = site.controller._journal._database
+    pages = database.execute("PRAGMA page_count").fetchone()[0]
+    database.execute(f"PRAGMA max_page_count = {pages}")
+    site.controller._journal.write(0.0, "large", text="x" * 100_000)
+    for _ in range(3):
+        site.sleep(1.0)
+        with pytest.raises(JournalError, match="full"):
+            site.controller.cycle()
+    assert site.states() == {job: "PENDING"}
+    database.execute("PRAGMA max_page_count = 1000000")
+    site.live(60.0)
+    assert site.states() == {job: "COMPLETED"}
+
+
+def test_a_journal_locked_for_long_is_an_error_and_no_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(journal_module, "BUSY_S", 0.05)
+    journal = Journal(tmp_path)
+    other = sqlite3.connect(tmp_path / NAME, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    with pytest.raises(JournalError, match="locked"):
+        journal.commit(1.0, [ticket()])
+    other.execute("COMMIT")
+    other.execute("BEGIN")
+    other.execute("SELECT * FROM facts").fetchall()
+    with pytest.raises(JournalError, match="locked"):
+        journal.commit(2.0, [ticket()])
+    other.execute("COMMIT")
+    journal.commit(3.0, [ticket()])
+    assert journal.load().now_s == 3.0
+    other.close()
+    journal.close()
+
+
+def test_a_folder_that_cannot_be_made_is_an_error_that_names_it(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(JournalError, match=f"{tmp_path}/file/state"):
+        Journal(tmp_path / "file" / "state")
+
+
+def test_after_an_error_the_lock_is_free_again(tmp_path: Path) -> None:
+    (tmp_path / NAME).mkdir()
+    with pytest.raises(JournalError):
+        Journal(tmp_path)
+    (tmp_path / NAME).rmdir()
+    Journal(tmp_path).close()
+
+
+def test_deleted_while_at_work_it_is_written_anew(tmp_path: Path) -> None:
+    site = Site(tmp_path)
+    site.submit(nodes=4, gpus_per_node=8, run_time_s=100.0)
+    site.submit(nodes=4, gpus_per_node=8, run_time_s=100.0)
+    site.run_to(20)
+    for each in tmp_path.iterdir():
+        each.unlink()
+    site.run_to(40)
+    site.restart()
+    assert {each: site.ticket(each).standing for each in "12"} == {
+        "1": Standing.RUNNING,
+        "2": Standing.WAITING,
+    }
+    site.run_to(300)
+    assert {*site.states().values()} == {"COMPLETED"}
+
+
+def test_another_journal_in_its_place_fences_it(journal: Journal, tmp_path: Path) -> None:
+    (tmp_path / NAME).unlink()
+    (tmp_path / "lock").unlink()
+    other = Journal(tmp_path)
+    with pytest.raises(FencedError):
+        journal.recreate_if_deleted()
+    other.close()
+
+
+def test_old_events_and_those_beyond_the_most_are_dropped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(journal_module, "MOST_EVENTS", 10)
+    monkeypatch.setattr(journal_module, "_TRIM_EVERY", 1)
+    journal = Journal(tmp_path)
+    for number in range(30):
+        journal.write(float(number), "event", number=number)
+        journal.commit(float(number))
+    assert [event["number"] for event in journal.events()] == [*range(20, 30)]
+    journal.commit(journal_module.KEEP_S + 25.0)
+    assert [event["number"] for event in journal.events()] == [*range(25, 30)]
+    journal.close()
+
+
+@pytest.mark.parametrize("text", ["'); DROP TABLE tickets; --", "\ud800", "\0", "a\nb", "ü"])
+def test_what_users_write_is_only_text(journal: Journal, text: str) -> None:
+    journal.write(1.0, "odd", job=text.encode(errors="replace").decode(), text=text)
+    journal.commit(2.0, gone=[text.encode(errors="replace").decode()])
+    assert journal.events()[-1]["text"] == text
+    assert journal.load().tickets.keys() == {"1"}

@@ -1,0 +1,158 @@
+"""The simulator and the controller over a fake Slurm decide the same, in the same order."""
+
+import io
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from itertools import groupby
+from math import inf
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+from dally.costs import CostModel
+from dally.cycle import Scheduler
+from dally.job import Job
+from dally.mechanisms.estimates import restart_s
+from dally.plan import Wait
+from dally.policies.registry import parse_policy
+from dally.profiles.files import load_profiles
+from dally.records import EventLog
+from dally.state import ClusterState
+from dally.topology import Allocation, Topology
+from simulator.engine import Engine
+from slurm_plugin.access.fake_job import SubmitSpec
+from slurm_plugin.request import Request, encode
+from tests.slurm_plugin.worlds import Site
+from tests.worlds import World, worlds
+
+AUTHOR = load_profiles("author")
+POLICIES = (
+    "dally-paper:lease_s=600",
+    "dally-paper:timers=manual,machine=1,rack=2,lease_s=900",
+    "dally-paper:timers=no-wait,lease_s=700",
+    "fifo",
+)
+"""Others use durations, unknown on a live cluster; Tiresias acts differently when asked more often."""
+
+Act = tuple[object, ...]
+
+
+def written_down(monkeypatch: pytest.MonkeyPatch) -> list[Act]:
+    """What any scheduler is told from now on, with the time."""
+    acts: list[Act] = []
+    start, preempt, finish, waits = Scheduler.start, Scheduler.preempt, Scheduler.finish, Scheduler.waits
+
+    def noted_start(self: Scheduler, job: str, gpus: Allocation, now: float, speed: float) -> object:
+        acts.append((round(now, 6), "start", job, gpus))
+        return start(self, job, gpus, now, speed)
+
+    def noted_preempt(self: Scheduler, job: str, now: float) -> object:
+        acts.append((round(now, 6), "preempt", job))
+        return preempt(self, job, now)
+
+    def noted_finish(self: Scheduler, job: str, now: float) -> object:
+        acts.append((round(now, 6), "finish", job))
+        return finish(self, job, now)
+
+    def noted_waits(self: Scheduler, wait: Wait) -> None:
+        acts.append((round(wait.until_s, 6), "wait", wait.job_id, wait.level, wait.reason))
+        waits(self, wait)
+
+    for noted in (noted_start, noted_preempt, noted_finish, noted_waits):
+        monkeypatch.setattr(Scheduler, noted.__name__.removeprefix("noted_"), noted)
+    return acts
+
+
+def in_order(acts: Sequence[Act]) -> tuple[list[Act], list[Act]]:
+    """What was done, and the waits; jobs that end at one moment end in any order."""
+    done = [act for act in acts if act[1] != "wait"]
+    groups = groupby(done, key=lambda act: act[:2] if act[1] == "finish" else id(act))
+    waits = [act for act in acts if act[1] == "wait"]
+    return [act for _, group in groups for act in sorted(group, key=repr)], waits
+
+
+def simulate(policy: str, topology: Topology, jobs: Sequence[Job]) -> None:
+    state = ClusterState(topology, CostModel(topology, AUTHOR))
+    scheduler = Scheduler(state, parse_policy(policy).build(state))
+    assert Engine(scheduler, jobs, EventLog(io.StringIO())).run().complete
+
+
+def control(policy: str, topology: Topology, jobs: Sequence[Job]) -> None:
+    """The jobs go to the fake Slurm when the simulator would let them arrive, and run as long as there."""
+    with TemporaryDirectory() as folder:
+        site = Site(Path(folder), topology, policy, AUTHOR)
+        coming = list(jobs)
+        wakeup_s = inf
+        while coming or site.controller.mirror.tickets:
+            event_s = site.slurm.next_event_s
+            arrival_s = coming[0].submit_s if coming else inf
+            site.now_s = max(site.now_s, min(wakeup_s, arrival_s, inf if event_s is None else event_s))
+            site.slurm.advance(site.now_s)
+            while coming and coming[0].submit_s <= site.now_s:
+                submit(site, coming.pop(0))
+            wakeup_s = site.controller.cycle()
+
+
+def submit(site: Site, job: Job) -> None:
+    signal = "USR1" if job.preemptible else ""
+    each = job.gpus_per_machine or 1
+    assert job.job_id == site.slurm.submit(
+        SubmitSpec(
+            nodes=job.gpus // each,
+            gpus_per_node=each,
+            run_time_s=run_time(site, job),
+            comment=encode(Request(model=job.model, signal=signal, grace_s=0)),
+        )
+    )
+
+
+def run_time(site: Site, job: Job) -> Callable[[Mapping[str, int]], float]:
+    def seconds(gpus: Mapping[str, int]) -> float:
+        state = site.controller.scheduler.state
+        life = state.jobs[job.job_id]
+        machines = site.topology.machine_index
+        allocation = tuple(sorted((machines[node], count) for node, count in gpus.items()))
+        slowdown = state.costs.cost(job, allocation).slowdown
+        ready_s = site.now_s + restart_s(life, state.costs)
+        return ready_s + (job.duration_s - life.work_before_s) * slowdown - site.now_s
+
+    return seconds
+
+
+def as_slurm_numbers(world: World) -> list[Job]:
+    """The jobs that one `--gres` describes, numbered as Slurm will.
+
+    Their times are moved apart: ends that coincide to the last bit in one world may not in the other.
+    """
+    largest = max(machine.gpus for machine in world.topology.machines)
+    plain = [replace(job, gpu_type=None) for job in world.jobs]
+    shaped = [
+        replace(job, gpus_per_machine=job.gpus_per_machine or job.gpus)
+        for job in plain
+        if job.gpus_per_machine or job.gpus <= largest
+    ]
+    return [
+        replace(
+            job,
+            job_id=str(place),
+            submit_s=job.submit_s + place * 0.0712,
+            duration_s=job.duration_s + place * 0.1234567,
+        )
+        for place, job in enumerate(shaped, 1)
+    ]
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(world=worlds(models=("", "resnet50", "bert-large"), failing=False))
+def test_simulator_and_controller_decide_the_same(policy: str, world: World) -> None:
+    jobs = as_slurm_numbers(world)
+    with pytest.MonkeyPatch.context() as patch:
+        acts = written_down(patch)
+        simulate(policy, world.topology, jobs)
+        simulated = in_order(acts)
+        acts.clear()
+        control(policy, world.topology, jobs)
+        assert in_order(acts) == simulated

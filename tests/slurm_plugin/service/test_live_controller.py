@@ -1,0 +1,178 @@
+"""The controller as a process of its own on real Slurm, and the commands that ask it."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from testbed.local_slurm import LocalSlurm, free_ports
+
+WAIT_S = 90.0
+SBATCH = "import sys; from slurm_plugin.submit.sbatch import main; main()"
+
+
+class Site:
+    """A lab with Dally's configuration, whose controller comes and goes."""
+
+    def __init__(self, lab: LocalSlurm) -> None:
+        self.lab, self.folder = lab, lab.work
+        self.url = f"http://127.0.0.1:{free_ports(1)}"
+        self.config = self.folder / "dally.toml"
+        self.config.write_text(
+            f'partitions = ["gpu"]\ncluster = "{lab.spec.conf.parent}"\nstate_dir = "{self.folder}/state"\n'
+            f'listen = "{self.url.removeprefix("http://")}"\nurl = "{self.url}"\npoll_s = 0.5\n'
+            'policy = "dally-paper:timers=manual,machine=1,rack=600,lease_s=1"\n'
+        )
+        (self.folder / "job.sh").write_text("#!/bin/sh\nsleep 600\n")
+        self.environment = {**lab.environment, "DALLY_CONFIG": str(self.config)}
+        self.controller: subprocess.Popen[str] | None = None
+
+    def start(self, *options: str) -> None:
+        """Start a controller and wait until it is well."""
+        with (self.folder / "events").open("a") as out:
+            self.controller = subprocess.Popen(
+                [sys.executable, "-m", "dally", "controller", *options],
+                env=self.environment,
+                stdout=out,
+                stderr=(self.folder / "errors").open("a"),
+                text=True,
+            )
+        self.wait_for(lambda: "age_s" in self.page("/health") and self.page("/health")["age_s"] is not None)
+
+    def end(self, number: int = signal.SIGTERM) -> int:
+        """Send the controller a signal and wait for its end; its exit code."""
+        assert self.controller is not None
+        self.controller.send_signal(number)
+        code = self.controller.wait(WAIT_S)
+        self.controller = None
+        return code
+
+    def page(self, path: str) -> dict[str, Any]:
+        """A page as any client of HTTP gets it; nothing if nobody answers."""
+        try:
+            with urllib.request.urlopen(self.url + path, timeout=10) as answer:
+                return dict(json.loads(answer.read()))
+        except urllib.error.HTTPError as error:
+            return dict(json.loads(error.read()))
+        except OSError:
+            return {}
+
+    def dally(self, *arguments: str) -> str:
+        """What a command prints."""
+        done = subprocess.run(
+            [sys.executable, "-m", "dally", *arguments],
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            timeout=WAIT_S,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def submit(self, *options: str) -> str:
+        """A job by `dally-sbatch`; its number."""
+        done = subprocess.run(
+            [sys.executable, "-c", SBATCH, "--parsable", "--mem=100", "-o", "/dev/null", *options, "job.sh"],
+            env=self.environment,
+            cwd=self.folder,
+            capture_output=True,
+            text=True,
+            timeout=WAIT_S,
+        )
+        assert (done.returncode, done.stderr) == (0, "")
+        return done.stdout.strip()
+
+    def standings(self) -> dict[str, str]:
+        """Where each job stands, as `dally queue` says."""
+        return {job["job"]: job["standing"] for job in json.loads(self.dally("queue", "--json"))}
+
+    def wait_for(self, holds: Callable[[], object]) -> None:
+        """Wait until something holds."""
+        deadline = time.monotonic() + WAIT_S
+        while not holds():
+            assert time.monotonic() < deadline, (self.folder / "errors").read_text()
+            time.sleep(0.1)
+
+    def events(self) -> list[dict[str, Any]]:
+        """What controllers told."""
+        return [json.loads(line) for line in (self.folder / "events").read_text().splitlines()]
+
+
+@pytest.fixture
+def site(lab: LocalSlurm) -> Iterator[Site]:
+    """A lab without a controller; one that a test leaves behind is killed."""
+    site = Site(lab)
+    yield site
+    if site.controller is not None:
+        site.end(signal.SIGKILL)
+
+
+def test_a_user_and_an_administrator_see_what_happens_and_take_over(site: Site) -> None:
+    site.start()
+    running = [site.submit("-N2", "--gres=gpu:8", "--ntasks=2") for _ in range(4)]
+    site.wait_for(lambda: site.standings() == dict.fromkeys(running, "running"))
+    array = site.submit("--gres=gpu:8", "--array=0-1")
+    tasks = [f"{array}_0", f"{array}_1"]
+    site.wait_for(lambda: [site.standings().get(task) for task in tasks] == ["waiting"] * 2)
+    assert "no machine has 8 free GPUs" in site.dally("why", tasks[1])
+    site.wait_for(lambda: "network 9m" in site.dally("queue"))
+    assert "64 used by Dally's jobs" in site.dally("status")
+    assert site.page("/health")["ok"]
+
+    assert site.end(signal.SIGTERM) == 0
+    assert site.dally("release-all", "--if-silent-for", "900", "--yes").startswith("heard the controller")
+    assert site.dally("release-all", "--yes") == "handed 2 jobs back to Slurm\n"
+    site.lab.run("scancel", *running)
+    site.wait_for(lambda: site.lab.run("squeue", "-h", "-t", "R", "-o", "%A").count("\n") == 2)
+    assert (site.folder / "errors").read_text() == ""
+
+
+def test_killed_and_restarted_it_goes_on_where_it_was(site: Site) -> None:
+    site.start()
+    first = site.submit("-N8", "--gres=gpu:8", "--ntasks=8")
+    site.wait_for(lambda: site.standings() == {first: "running"})
+    second = site.submit("--gres=gpu:8")
+    site.wait_for(lambda: site.standings().get(second) == "waiting")
+    since_s = site.page(f"/why/{second}")["job"]["since_s"]
+    assert site.end(signal.SIGKILL) == -signal.SIGKILL
+    site.start()
+    assert site.standings() == {first: "running", second: "waiting"}
+    assert site.page(f"/why/{second}")["job"]["since_s"] == since_s
+    site.lab.run("scancel", first)
+    site.wait_for(lambda: site.standings() == {second: "running"})
+    assert [event["job"] for event in site.events() if event["event"] == "start"] == [first, second]
+
+
+def test_another_topology_is_taken_up_while_it_runs(site: Site) -> None:
+    site.start()
+    job = site.submit("--gres=gpu:8")
+    site.wait_for(lambda: site.standings() == {job: "running"})
+    site.lab.rewrite(replace(site.lab.spec, racks=2))
+    site.wait_for(lambda: len([event for event in site.events() if event["event"] == "cluster"]) == 2)
+    pair = site.submit("-N4", "--gres=gpu:8", "--ntasks=4")
+    site.wait_for(lambda: site.standings() == {job: "running", pair: "running"})
+    starts = [event for event in site.events() if event["event"] == "start"]
+    assert starts[-1]["level"] == "rack"
+    assert site.end(signal.SIGTERM) == 0
+
+
+def test_the_log_of_a_service_is_json_only(site: Site) -> None:
+    site.start("--shadow")
+    site.lab.run("sbatch", "--gres=gpu:8", "--mem=100", "-o", "/dev/null", "--wrap", "sleep 600")
+    site.wait_for(lambda: any(event["event"] == "submit" for event in site.events()))
+    assert site.controller is not None
+    os.kill(site.controller.pid, signal.SIGHUP)
+    site.wait_for(lambda: any(event["event"] == "reloaded" for event in site.events()))
+    assert site.end(signal.SIGINT) == 0
+    assert site.events()[-1]["event"] == "controller_ends"
+    assert not Path(site.folder / "state" / "journal.sqlite").exists()

@@ -1,0 +1,298 @@
+"""job_submit.lua and `dally-sbatch` in a real Slurm."""
+
+import pwd
+import sys
+import tempfile
+from collections.abc import Iterator
+from importlib import resources
+from pathlib import Path
+
+import pytest
+
+from slurm_plugin.request import Request, decode, decode_job
+from slurm_plugin.submit.hints import Waits, site_lua
+from testbed.local_slurm import LocalSlurm
+from testbed.local_slurm_conf import LabSpec
+
+pytestmark = pytest.mark.slurm
+
+WRAPPER = """
+import encodings.idna, os, sys
+from slurm_plugin.submit.sbatch import main
+os.setgroups([])
+os.setgid(int(sys.argv.pop(1)))
+os.setuid(int(sys.argv.pop(1)))
+main()
+"""
+_OUTPUT = ("--parsable", "--output=/dev/null")
+_SCRIPT = "#!/bin/sh\nsleep 600\n"
+LUA = (resources.files("slurm_plugin") / "site" / "job_submit.lua").read_text(encoding="utf-8")
+
+
+class Site:
+    """A lab with job_submit.lua, and what an ordinary user does there."""
+
+    def __init__(self, lab: LocalSlurm, user: str, exempt: str) -> None:
+        self.lab = lab
+        self.user = user
+        self.exempt = exempt
+        self.table = lab.spec.conf.parent / "dally_site.lua"
+        (lab.work / "dally.toml").write_text('partitions = ["gpu"]\nurl = ""\n')
+
+    def set_mode(self, mode: str, slowdowns: dict[str, float] | None = None) -> None:
+        uids = [pwd.getpwnam(self.exempt).pw_uid]
+        self.table.write_text(site_lua(["gpu"], uids, mode, slowdowns, Waits(longest_s=200)))
+
+    def submit(self, *options: str, user: str | None = None) -> str:
+        """Submit a script that sleeps; the job's number."""
+        return self.lab.run("sbatch", *_OUTPUT, *options, user=user or self.user, stdin=_SCRIPT).strip()
+
+    def submit_wrapped(self, *options: str, user: str | None = None) -> str:
+        """The same through `dally-sbatch`, which loads as us: users may have no access to this Python."""
+        account = pwd.getpwnam(user or self.user)
+        words = (sys.executable, "-c", WRAPPER, str(account.pw_gid), str(account.pw_uid))
+        return self.lab.run(*words, *_OUTPUT, *options, stdin=_SCRIPT).strip()
+
+    def facts(self, job: str) -> dict[str, str]:
+        """What scontrol shows of a job; comments have lines of their own."""
+        found: dict[str, str] = {}
+        for line in self.lab.run("scontrol", "show", "job", job).splitlines():
+            words = [line.strip()] if "Comment=" in line else line.split()
+            pairs = (word.partition("=") for word in words)
+            found.update({name: value for name, equals, value in pairs if equals})
+        return found
+
+    def reason(self, job: str) -> str:
+        return self.facts(job)["Reason"]
+
+    def request(self, job: str) -> Request | None:
+        facts = self.facts(job)
+        return decode_job(facts.get("Comment", ""), facts.get("AdminComment", ""))
+
+    def scontrol(self, *words: str, user: str | None = None) -> bool:
+        """Whether scontrol lets the user do something."""
+        return self.lab.attempt("scontrol", *words, user=user or self.user).returncode == 0
+
+
+@pytest.fixture(scope="module")
+def cluster(users: tuple[str, ...]) -> Iterator[LocalSlurm]:
+    """One cluster for all tests here: they only submit, and every test cancels its jobs."""
+    folder = Path(tempfile.mkdtemp(prefix="dally-", dir="/tmp"))
+    lua = {"job_submit.lua": LUA, "dally_site.lua": site_lua(["gpu"], [])}
+    lab = LocalSlurm(LabSpec(folder, nodes=2, racks=2, lua_files=lua))
+    lab.start()
+    yield lab
+    lab.stop()
+
+
+@pytest.fixture
+def site(cluster: LocalSlurm, users: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
+    monkeypatch.setenv("DALLY_CONFIG", str(cluster.work / "dally.toml"))
+    site = Site(cluster, *users)
+    site.set_mode("hold")
+    yield site
+    for name in ("root", *users):
+        cluster.run("scancel", f"--user={name}")
+    cluster.wait_for(lambda: not cluster.run("squeue", "--noheader"), "an empty queue")
+
+
+def test_a_plain_gpu_job_is_marked_and_held(site: Site) -> None:
+    job = site.submit("--gpus=1", "--comment=my words")
+    facts = site.facts(job)
+    assert (facts["Reason"], facts["Comment"]) == ("JobHeldUser", "my words")
+    request = decode(facts["AdminComment"])
+    assert request is not None
+    assert request == Request(tag=request.tag)
+    assert len(request.tag) == 8
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--nodes=1"],
+        ["--gres=gpu:0"],
+        ["--gpus=1", "--partition=other"],
+        ["--gpus=1", "--partition=gpu,other"],
+        ["--gpus=1", "--nodelist=n1"],
+        ["--gpus=1", "--exclude=n1"],
+        ["--gpus=1", "--exclusive"],
+        ["--gpus=1", "--contiguous"],
+        ["--gpus=1", "--switches=1"],
+        ["--gpus=1", "--spread-job"],
+    ],
+)
+def test_a_job_that_is_not_dallys_is_left_alone(site: Site, options: list[str]) -> None:
+    facts = site.facts(site.submit(*options))
+    assert facts["Reason"] != "JobHeldUser"
+    assert "AdminComment" not in facts
+
+
+@pytest.mark.parametrize(
+    "option", ["--gres=gpu:h100:2", "--gpus-per-node=2", "--gpus-per-task=1", "--partition=gpu"]
+)
+def test_however_it_asks_for_gpus_a_job_is_held(site: Site, option: str) -> None:
+    extra = ["--ntasks=2"] if "task" in option else ["--gpus=1"] if "partition" in option else []
+    assert site.reason(site.submit(option, *extra)) == "JobHeldUser"
+
+
+def test_interactive_and_heterogeneous_jobs_are_left_alone(site: Site) -> None:
+    assert site.lab.attempt("srun", "--gpus=1", "true", user=site.user).returncode == 0
+    leader = site.submit("--gpus=1", ":", "--gpus=1")
+    assert "AdminComment" not in site.lab.run("scontrol", "show", "job", leader)
+
+
+def test_plain_jobs_of_root_and_exempt_users_are_left_alone(site: Site) -> None:
+    for user in ("root", site.exempt):
+        assert "AdminComment" not in site.facts(site.submit("--gpus=1", user=user))
+
+
+@pytest.mark.parametrize("hold", [True, False])
+def test_a_job_that_found_no_controller_goes_to_slurm(site: Site, hold: bool) -> None:
+    (site.lab.work / "dally.toml").write_text('partitions = ["gpu"]\nurl = "http://127.0.0.1:9"\n')
+    facts = site.facts(site.submit_wrapped("--gpus=1", "--comment=my words", *(["-H"] if hold else [])))
+    assert (facts["Reason"] == "JobHeldUser", facts["Comment"]) == (hold, "my words")
+    assert "AdminComment" not in facts
+
+
+@pytest.mark.parametrize("user", ["its own", "root"])
+def test_the_wrappers_mark_moves_to_where_users_cannot_write(site: Site, user: str) -> None:
+    job = site.submit_wrapped(
+        "--gpus=2", "--model=vgg11", "--checkpoint-signal=USR1", "--comment=my words",
+        user="root" if user == "root" else None,
+    )  # fmt: skip
+    request = site.request(job)
+    assert request is not None
+    assert request == Request("vgg11", "USR1", tag=request.tag)
+    assert len(request.tag) == 16
+    assert site.facts(job)["Comment"] == "my words"
+    assert site.reason(job) == "JobHeldUser"
+
+
+def test_without_the_lua_the_comment_itself_says_everything(site: Site) -> None:
+    site.table.unlink()
+    job = site.submit_wrapped("--gpus=2", "--model=vgg11", "--comment=my words")
+    request = site.request(job)
+    assert request is not None
+    assert request.model == "vgg11"
+    assert site.facts(job)["Comment"].endswith(" my words")
+    assert site.reason(job) == "JobHeldUser"
+
+
+def test_the_wrapper_submits_arrays_dependencies_and_wrapped_commands(site: Site) -> None:
+    first = site.submit_wrapped("--gpus=1")
+    array = site.submit_wrapped(
+        "--gpus=1", "--array=0-2%1", f"--dependency=afterok:{first}", "--wrap=sleep 1"
+    )
+    facts = site.facts(array)
+    assert (facts["ArrayTaskId"], facts["ArrayTaskThrottle"]) == ("0-2%1", "1")
+    assert facts["Dependency"].startswith(f"afterok:{first}")
+    assert site.request(array) is not None
+
+
+def test_sbatch_does_not_read_a_variable_for_the_comment(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SBATCH_COMMENT", "from the environment")
+    assert "Comment" not in site.facts(site.submit("--gpus=1"))
+
+
+@pytest.mark.parametrize(
+    "comment", ["dally:grace_s=soon", "dally:model=a;b", "dally:held=2", "dally:nonsense"]
+)
+def test_a_malformed_mark_is_refused_with_a_message(site: Site, comment: str) -> None:
+    done = site.lab.attempt("sbatch", "--gpus=1", f"--comment={comment}", "--wrap=true", user=site.user)
+    assert done.returncode == 1
+    assert f"dally: comment with {comment.removeprefix('dally:')} is no request to Dally" in done.stderr
+
+
+def test_a_marked_job_that_is_not_dallys_is_not_left_held(site: Site) -> None:
+    facts = site.facts(site.submit("--hold", "--nodes=1", "--comment=dally:model=a my words"))
+    assert (facts["Comment"], facts["Reason"] != "JobHeldUser") == ("my words", True)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "Priority=100000", "NodeList=n1", "ExcNodeList=n1", "Features=a", "Partition=other", "Contiguous=1",
+        "ReservationName=a", "Switches=1", "Shared=0", "AdminComment=dally:model=forged",
+    ],
+)  # fmt: skip
+def test_a_user_cannot_take_his_job_from_dally(site: Site, change: str) -> None:
+    job = site.submit("--gpus=1")
+    before = site.facts(job)
+    assert not site.scontrol("update", f"JobId={job}", change)
+    assert site.facts(job) == before
+
+
+def test_a_user_cannot_release_his_job(site: Site) -> None:
+    job = site.submit("--gpus=1")
+    assert not site.scontrol("release", job)
+    assert site.reason(job) == "JobHeldUser"
+
+
+@pytest.mark.parametrize("change", ["TimeLimit=5", "JobName=a", "NumNodes=2", "StartTime=now+1hour"])
+def test_a_user_may_change_what_does_not_concern_the_placement(site: Site, change: str) -> None:
+    job = site.submit("--gpus=2", "--time=10")
+    assert site.scontrol("update", f"JobId={job}", change)
+    assert site.reason(job) == "JobHeldUser"
+
+
+def test_an_exempt_user_may_release_a_job(site: Site) -> None:
+    job = site.submit_wrapped("--gpus=1", user=site.exempt)
+    assert site.reason(job) == "JobHeldUser"
+    assert site.scontrol("release", job, user=site.exempt)
+    assert site.reason(job) != "JobHeldUser"
+
+
+def test_root_may_place_and_release_a_job(site: Site) -> None:
+    job = site.submit("--gpus=1")
+    assert site.scontrol("update", f"JobId={job}", "NodeList=n2", user="root")
+    assert site.scontrol("release", job, user="root")
+    site.lab.wait_for(lambda: site.facts(job)["NodeList"] == "n2", "the job to run on n2")
+
+
+@pytest.mark.parametrize("comment", ["", "my words"])
+def test_a_users_hold_is_kept_in_the_comment_until_he_releases_it(site: Site, comment: str) -> None:
+    job = site.submit("--gpus=1", *([f"--comment={comment}"] if comment else []))
+    seen = []
+    for verb in ("hold", "release", "hold"):
+        assert site.scontrol(verb, job)
+        request = site.request(job)
+        assert request is not None
+        seen.append((request.held, site.reason(job)))
+    assert seen == [(True, "JobHeldUser"), (False, "JobHeldUser"), (True, "JobHeldUser")]
+    assert site.facts(job)["Comment"].endswith(comment)
+
+
+def test_a_new_comment_does_not_end_a_users_hold(site: Site) -> None:
+    job = site.submit("--gpus=1", "--hold")
+    assert site.scontrol("update", f"JobId={job}", "Comment=my words")
+    request = site.request(job)
+    assert request is not None
+    assert request.held
+    assert site.facts(job)["Comment"] == "dally:held=1 my words"
+
+
+@pytest.mark.parametrize("text", ["nonsense(", "return 3", "return {}", ""])
+def test_a_broken_table_blocks_nobody(site: Site, text: str) -> None:
+    site.table.write_text(text)
+    job = site.submit("--gpus=1")
+    assert site.reason(job) != "JobHeldUser"
+    assert site.scontrol("update", f"JobId={job}", "JobName=a")
+
+
+@pytest.mark.parametrize(
+    ("options", "switches"),
+    [
+        (["--time=10", "--comment=dally:model=vgg11"], "1@00:02:30"),
+        (["--comment=dally:model=vgg11"], "1@00:03:20"),
+        (["--time=10", "--comment=dally:model=unknown"], None),
+        (["--time=10", "--switches=1@1", "--comment=dally:model=vgg11"], "1@00:01:00"),
+        (["--time=10", "--nodelist=n1", "--comment=dally:model=vgg11"], None),
+    ],
+)
+def test_a_hint_waits_as_long_as_its_model_is_worth(
+    site: Site, options: list[str], switches: str | None
+) -> None:
+    site.set_mode("hint", {"vgg11": 1.5})
+    facts = site.facts(site.submit("--hold", "--gpus=1", *options))
+    assert facts.get("Switches") == switches
+    assert facts["Reason"] != "JobHeldUser"

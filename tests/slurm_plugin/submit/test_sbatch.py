@@ -1,0 +1,271 @@
+"""`dally-sbatch` as a command, with a stub in sbatch's place that tells how it was called."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from threading import Thread
+
+import pytest
+
+STUB = """#!{python}
+import json, os, sys
+if sys.argv[1:] == ["--help"]:
+    sys.exit(print("      --container-image=IMAGE  from a plugin"))
+script = None if sys.stdin.isatty() else sys.stdin.buffer.read().decode("latin-1")
+call = dict(argv=sys.argv[1:], stdin=script)
+open({record!r}, "w").write(json.dumps(call))
+print("Submitted batch job 17")
+print("a warning of sbatch", file=sys.stderr)
+sys.exit({exit_code})
+"""
+MARKED = re.compile(r"--comment=dally:(\S*?)&?tag=[0-9a-f]{16}( .*)?")
+
+
+class Site:
+    """A folder with a stub of sbatch, a configuration and a script."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.record = folder / "call.json"
+        (folder / "bin").mkdir()
+        self.stub(exit_code=0)
+        self.configure('url = ""')
+        self.write("#!/bin/sh\n#SBATCH --gpus=4\nsleep 1\n")
+
+    def stub(self, exit_code: int) -> None:
+        sbatch = self.folder / "bin" / "sbatch"
+        sbatch.write_text(STUB.format(python=sys.executable, record=str(self.record), exit_code=exit_code))
+        sbatch.chmod(0o755)
+
+    def configure(self, *lines: str) -> None:
+        (self.folder / "dally.toml").write_text("\n".join(['partitions = ["gpu"]', *lines]))
+
+    def write(self, script: str) -> None:
+        (self.folder / "job.sh").write_text(script)
+
+    def submit(
+        self, *arguments: str, stdin: bytes = b"", **variables: str
+    ) -> subprocess.CompletedProcess[str]:
+        self.record.unlink(missing_ok=True)
+        inherited = {
+            name: value for name, value in os.environ.items() if not name.startswith(("SBATCH", "SLURM"))
+        }
+        done = subprocess.run(
+            [sys.executable, "-c", "from slurm_plugin.submit.sbatch import main; main()", *arguments],
+            input=stdin,
+            capture_output=True,
+            timeout=30,
+            cwd=self.folder,
+            env={
+                **inherited,
+                "PATH": f"{self.folder / 'bin'}:/usr/bin:/bin",
+                "DALLY_CONFIG": str(self.folder / "dally.toml"),
+                **variables,
+            },
+        )
+        return subprocess.CompletedProcess(
+            done.args, done.returncode, done.stdout.decode(), done.stderr.decode()
+        )
+
+    @property
+    def argv(self) -> list[str]:
+        """How the stub was called."""
+        found: list[str] = json.loads(self.record.read_text())["argv"]
+        return found
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    return Site(tmp_path)
+
+
+@contextmanager
+def controller(status: int) -> Iterator[str]:
+    """A server whose health page has a status; its address."""
+
+    class Answer(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:  # the name that the library calls
+            self.send_response(status if self.path == "/health" else 404)
+            self.end_headers()
+
+        def log_message(self, format: str, *args: object) -> None:
+            """Say nothing."""
+
+    with HTTPServer(("127.0.0.1", 0), Answer) as server:
+        thread = Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def test_our_options_come_after_the_users_and_before_the_script(site: Site) -> None:
+    site.submit("--model=vgg11", "-N2", "--comment", "my words", "job.sh", "--model", "x")
+    *front, comment, script, first, second = site.argv
+    assert front == ["-N2", "--comment", "my words", "--hold"]
+    found = MARKED.fullmatch(comment)
+    assert found is not None
+    assert found.groups() == ("model=vgg11", " my words")
+    assert [script, first, second] == ["job.sh", "--model", "x"]
+
+
+def test_the_tag_is_another_every_time(site: Site) -> None:
+    tags = set()
+    for _ in range(2):
+        site.submit("job.sh")
+        tags.add(site.argv[-2])
+    assert len(tags) == 2
+
+
+def test_the_comment_of_the_script_is_kept(site: Site) -> None:
+    site.write("#!/bin/sh\n#SBATCH -G1 --comment='in the script'\n")
+    site.submit("job.sh")
+    assert site.argv[-2].endswith(" in the script")
+
+
+@pytest.mark.parametrize(
+    ("options", "requeue"),
+    [
+        ([], False),
+        (["--checkpoint-signal=USR1"], True),
+        (["--checkpoint-signal=USR1", "--no-requeue"], False),
+        (["--checkpoint-signal=USR1", "--requeue"], False),
+    ],
+)
+def test_a_job_that_can_be_preempted_may_be_requeued(site: Site, options: list[str], requeue: bool) -> None:
+    site.submit(*options, "job.sh")
+    assert site.argv.count("--requeue") == requeue + ("--requeue" in options)
+
+
+def test_everything_is_printed_as_sbatch_prints_it(site: Site) -> None:
+    site.stub(exit_code=3)
+    done = site.submit("--parsable", "job.sh")
+    assert (done.returncode, done.stdout, done.stderr) == (
+        3,
+        "Submitted batch job 17\n",
+        "a warning of sbatch\n",
+    )
+
+
+def test_a_script_from_standard_input_reaches_sbatch_unchanged(site: Site) -> None:
+    script = b"#!/bin/sh\n#SBATCH -G1\n#DALLY --model=a\n# \xff\n"
+    site.submit("--parsable", stdin=script)
+    assert json.loads(site.record.read_text())["stdin"].encode("latin-1") == script
+    assert "model=a" in site.argv[-1]
+
+
+def test_a_broken_pipe_ends_sbatch_as_it_always_does(site: Site) -> None:
+    sbatch = site.folder / "bin" / "sbatch"
+    sbatch.write_text("#!/bin/sh\ngrep SigIgn /proc/self/status\n")
+    ignored = int(site.submit("job.sh").stdout.split()[1], 16)
+    assert not ignored & (1 << (signal.SIGPIPE - 1))
+
+
+def test_a_dry_run_shows_the_command_and_submits_nothing(site: Site) -> None:
+    done = site.submit("--dry-run", "--model=vgg11", "--checkpoint-signal=USR1", "job.sh", "two words")
+    command, understood = done.stdout.splitlines()
+    assert command.startswith("sbatch --hold --requeue '--comment=dally:model=vgg11&signal=USR1&tag=")
+    assert command.endswith(" job.sh 'two words'")
+    assert understood == "Dally: model vgg11, writes a checkpoint on USR1 within 60 s"
+    assert not site.record.exists()
+
+
+@pytest.mark.parametrize("option", ["--help", "-h", "--version", "-V"])
+def test_help_and_version_are_our_own(site: Site, option: str) -> None:
+    done = site.submit(option)
+    assert "dally-sbatch" in done.stdout
+    assert (done.returncode, site.record.exists()) == (0, False)
+
+
+def test_a_job_with_fixed_nodes_goes_to_slurm_with_a_note(site: Site) -> None:
+    done = site.submit("-w", "n1", "--model=a", "job.sh")
+    assert site.argv == ["-w", "n1", "job.sh"]
+    assert done.stderr.splitlines()[0] == (
+        "dally-sbatch: note: --nodelist fixes the placement; Slurm schedules this job"
+    )
+
+
+@pytest.mark.parametrize("option", ["--test-only", "--usage"])
+def test_what_submits_nothing_is_left_to_sbatch(site: Site, option: str) -> None:
+    done = site.submit(option, "job.sh")
+    assert site.argv == [option, "job.sh"]
+    assert done.stderr == "a warning of sbatch\n"
+
+
+@pytest.mark.parametrize("arguments", [["-G1", ":", "-G2", "job.sh"], ["--model", "a;b", "job.sh"]])
+def test_what_is_wrong_is_told_in_one_line(site: Site, arguments: list[str]) -> None:
+    done = site.submit(*arguments)
+    assert (done.returncode, done.stdout, site.record.exists()) == (1, "", False)
+    assert re.fullmatch(r"dally-sbatch: .+\n", done.stderr)
+
+
+def test_an_option_of_a_plugin_takes_its_value_along(site: Site) -> None:
+    site.submit("--container-image", "image", "job.sh")
+    assert site.argv[:2] == ["--container-image", "image"]
+    assert site.argv[-1] == "job.sh"
+
+
+def test_a_healthy_controller_gets_the_job(site: Site) -> None:
+    with controller(200) as url:
+        site.configure(f'url = "{url}"')
+        site.submit("job.sh", http_proxy="http://127.0.0.1:9")
+    assert "--hold" in site.argv
+
+
+def test_without_a_controller_the_job_goes_to_slurm_with_a_warning(site: Site) -> None:
+    site.configure('url = "http://127.0.0.1:9"')
+    done = site.submit("--model=a", "--comment=my words", "job.sh")
+    assert site.argv == ["--comment=my words", "--comment=dally:plain=1 my words", "job.sh"]
+    assert done.stderr.splitlines()[0] == (
+        "dally-sbatch: warning: no controller answers at http://127.0.0.1:9: Connection refused; "
+        "Slurm schedules this job"
+    )
+
+
+def test_a_sick_controller_counts_as_none(site: Site) -> None:
+    with controller(503) as url:
+        site.configure(f'url = "{url}"')
+        done = site.submit("job.sh")
+    assert site.argv == ["--comment=dally:plain=1", "job.sh"]
+    assert "is not well: HTTP/1.0 503" in done.stderr
+
+
+def test_a_site_may_refuse_jobs_while_there_is_no_controller(site: Site) -> None:
+    site.configure('fallback = "refuse"', 'url = "http://127.0.0.1:9"')
+    done = site.submit("job.sh")
+    assert (done.returncode, site.record.exists()) == (1, False)
+    assert done.stderr.startswith("dally-sbatch: no controller answers")
+
+
+@pytest.mark.parametrize("text", [None, "partitions = 3", "not toml"])
+def test_without_a_configuration_the_job_goes_to_slurm_with_a_warning(site: Site, text: str | None) -> None:
+    (site.folder / "dally.toml").unlink()
+    if text is not None:
+        (site.folder / "dally.toml").write_text(text)
+    done = site.submit("job.sh")
+    assert site.argv == ["job.sh"]
+    assert done.stderr.startswith("dally-sbatch: warning: ")
+
+
+def test_a_grace_beyond_the_sites_is_told(site: Site) -> None:
+    done = site.submit("--checkpoint-signal=USR1", "--checkpoint-grace=1:00:00", "job.sh")
+    assert done.stderr.startswith(
+        "dally-sbatch: note: checkpoint grace 3600 s; this site gives 600 s at most\n"
+    )
+
+
+def test_without_sbatch_there_is_one_line(site: Site) -> None:
+    done = site.submit("job.sh", PATH=str(site.folder))
+    assert (done.returncode, done.stderr) == (
+        1,
+        "dally-sbatch: cannot run sbatch: No such file or directory\n",
+    )

@@ -1,0 +1,191 @@
+"""What `dally-sbatch` makes of options, script and environment."""
+
+from pathlib import Path
+
+import pytest
+
+from dally.errors import InputError
+from slurm_plugin.request import Request
+from slurm_plugin.submit.submission import Submission, build_request, fixed_reason, read_submission
+
+
+@pytest.fixture(autouse=True)
+def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def read(line: str, script: str = "", variables: dict[str, str] | None = None) -> Submission:
+    """A command line on a script called job.sh, or on one from standard input."""
+    Path("job.sh").write_text(script)
+    return read_submission(line.split(), variables or {}, script.encode, dict)
+
+
+@pytest.mark.parametrize(
+    ("line", "words", "rest"),
+    [
+        ("--model=a -N2 job.sh", ["-N2"], ["job.sh"]),
+        ("-N2 --model a --time 5 job.sh --model b", ["-N2", "--time", "5"], ["job.sh", "--model", "b"]),
+        ("--dry-run -sH --min-gpus=2 --wrap=ls", ["-sH", "--wrap=ls"], []),
+        ("-N 2 -- job.sh", ["-N", "2"], ["--", "job.sh"]),
+        ("--partition=é --nonsense=$(x) job.sh", ["--partition=é", "--nonsense=$(x)"], ["job.sh"]),
+    ],
+)
+def test_sbatch_gets_its_own_options_as_they_were(line: str, words: list[str], rest: list[str]) -> None:
+    submission = read(line)
+    assert (list(submission.words), list(submission.rest)) == (words, rest)
+
+
+@pytest.mark.parametrize(
+    ("line", "script", "variables", "settings"),
+    [
+        ("job.sh", "#SBATCH -G1\n", {}, {"gpus": "1"}),
+        ("job.sh", "#SBATCH -G1\n", {"SBATCH_GPUS": "2"}, {"gpus": "2"}),
+        ("-G3 job.sh", "#SBATCH -G1\n", {"SBATCH_GPUS": "2"}, {"gpus": "3"}),
+        ("job.sh", "#SBATCH -G1\n#SBATCH -G4\n", {}, {"gpus": "4"}),
+        ("-G3", "#SBATCH -N1\n", {}, {"gpus": "3", "nodes": "1"}),
+        ("-- job.sh", "#SBATCH -G1\n", {}, {"gpus": "1"}),
+        ("-G3 missing.sh", "", {}, {"gpus": "3"}),
+    ],
+)
+def test_the_command_line_wins_over_the_environment_over_the_script(
+    line: str, script: str, variables: dict[str, str], settings: dict[str, str]
+) -> None:
+    assert read(line, script, variables).settings == settings
+
+
+@pytest.mark.parametrize("place", ["here", "chdir", "path"])
+def test_the_script_is_found_where_sbatch_finds_it(place: str, tmp_path: Path) -> None:
+    folder = tmp_path if place == "here" else tmp_path / place
+    folder.mkdir(exist_ok=True)
+    (folder / "found.sh").write_text("#DALLY --model=a\n")
+    options = ["--chdir=chdir"] if place == "chdir" else []
+    submission = read_submission([*options, "found.sh"], {"PATH": "path"}, bytes, dict)
+    assert submission.asked == {"model": "a"}
+
+
+def test_a_script_from_standard_input_is_kept_byte_by_byte() -> None:
+    script = b"#!/bin/sh\n#SBATCH -G1\n# \xff\xfe\n#DALLY --model=a\n"
+    submission = read_submission(["--parsable"], {}, lambda: script, dict)
+    assert (submission.stdin, submission.asked, submission.settings["gpus"]) == (script, {"model": "a"}, "1")
+
+
+def test_with_wrap_standard_input_is_left_alone() -> None:
+    def read_stdin() -> bytes:
+        raise AssertionError
+
+    assert read_submission(["--wrap", "ls"], {}, read_stdin, dict).stdin is None
+
+
+def test_the_command_line_wins_over_dally_lines() -> None:
+    script = (
+        "#!/bin/sh\n#DALLY --model=a --min-gpus 2\n#DALLY --checkpoint-signal=USR1\ntrue\n#DALLY --model=c\n"
+    )
+    asked = read("--model=b job.sh", script).asked
+    assert asked == {"model": "b", "min-gpus": "2", "checkpoint-signal": "USR1"}
+
+
+@pytest.mark.parametrize(
+    ("line", "script", "message"),
+    [
+        ("--gpus=1 : --gpus=2 job.sh", "", "heterogeneous"),
+        ("job.sh", "#SBATCH -G1\n#SBATCH hetjob\n#SBATCH -G1\n", "heterogeneous"),
+        ("job.sh", "#SBATCH packjob\n", "heterogeneous"),
+        ("job.sh", "#DALLY --modle=a\n", "'--modle' on a #DALLY line; valid: --model"),
+        ("job.sh", "#DALLY --nodes=2\n", "'--nodes' on a #DALLY line"),
+        ("job.sh", "#DALLY resnet50\n", "'resnet50' on a #DALLY line"),
+        ("job.sh", "#DALLY --dry-run\n", "'--dry-run' on a #DALLY line"),
+        ("--model", "", "--model needs a value"),
+        ("--model= job.sh", "", "--model needs a value"),
+        ("--dry-run=yes job.sh", "", "--dry-run takes no value, got 'yes'"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(line: str, script: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        read(line, script)
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ("--gpus=1", ""),
+        ("-Gh100:4", ""),
+        ("--gpus-per-node=2", ""),
+        ("--gpus-per-task=2", ""),
+        ("--gpus-per-socket=2", ""),
+        ("--gres=gpu", ""),
+        ("--gres=shard:3,gpu:h100:2", ""),
+        ("--tres-per-task=cpu=2,gres/gpu=1", ""),
+        ("-G1 -p main", ""),
+        ("-G1 -p main,gpu", ""),
+        ("-G1 -p main,cpu", "partition cpu is not Dally's"),
+        ("-N2", "it asks for no GPUs"),
+        ("--gpus=0", "it asks for no GPUs"),
+        ("--gres=gpu:0", "it asks for no GPUs"),
+        ("--gres=none", "it asks for no GPUs"),
+        ("--gres=gpumem:4", "it asks for no GPUs"),
+        ("-G1 -w n1", "--nodelist fixes the placement"),
+        ("-G1 -F file", "--nodefile fixes the placement"),
+        ("-G1 -x n1", "--exclude fixes the placement"),
+        ("-G1 -C v100", "--constraint fixes the placement"),
+        ("-G1 --prefer=v100", "--prefer fixes the placement"),
+        ("-G1 --batch=v100", "--batch fixes the placement"),
+        ("-G1 --exclusive", "--exclusive fixes the placement"),
+        ("-G1 --exclusive=user", "--exclusive fixes the placement"),
+        ("-G1 --reservation=r", "--reservation fixes the placement"),
+        ("-G1 --switches=1@5", "--switches fixes the placement"),
+        ("-G1 --contiguous", "--contiguous fixes the placement"),
+        ("-G1 --spread-job", "--spread-job fixes the placement"),
+        ("-G1 --segment=4", "--segment fixes the placement"),
+        ("-G1 -M other", "--clusters fixes the placement"),
+    ],
+)
+def test_a_job_that_dally_cannot_place_is_told_from_one_that_it_can(line: str, reason: str) -> None:
+    assert fixed_reason(read(f"{line} job.sh").settings, ("main", "gpu")) == reason
+
+
+def test_script_and_environment_fix_the_placement_too() -> None:
+    assert fixed_reason(read("-G1 job.sh", "#SBATCH -w n1\n").settings, ("main",))
+    assert fixed_reason(read("-G1 job.sh", "", {"SBATCH_CONSTRAINT": "a"}).settings, ("main",))
+
+
+@pytest.mark.parametrize(
+    ("line", "request_"),
+    [
+        ("", Request(tag="f")),
+        ("-H", Request(tag="f", held=True)),
+        ("--model=resnet50", Request("resnet50", tag="f")),
+        ("--checkpoint-signal=usr1", Request(signal="USR1", tag="f")),
+        ("--checkpoint-signal SIGUSR2", Request(signal="USR2", tag="f")),
+        ("--checkpoint-signal=10 --checkpoint-grace=90", Request(signal="USR1", grace_s=90, tag="f")),
+        ("--checkpoint-signal=USR1 --checkpoint-grace=1:30", Request(signal="USR1", grace_s=90, tag="f")),
+        (
+            "--checkpoint-signal=USR1 --checkpoint-grace=1:00:01",
+            Request(signal="USR1", grace_s=3601, tag="f"),
+        ),
+        ("--checkpoint-signal=USR1 --checkpoint-grace=0-1", Request(signal="USR1", grace_s=3600, tag="f")),
+        ("--checkpoint-signal=USR1 --checkpoint-grace=0-0:2:3", Request(signal="USR1", grace_s=123, tag="f")),
+        ("--min-gpus=2 --max-gpus=16", Request(min_gpus=2, max_gpus=16, tag="f")),
+    ],
+)
+def test_the_request_says_what_the_user_said(line: str, request_: Request) -> None:
+    assert build_request(read(f"{line} job.sh"), "f") == request_
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("--checkpoint-signal=KILL", "checkpoint signal is 'KILL', must be one of USR1, USR2"),
+        ("--checkpoint-signal=RTMIN", "checkpoint signal is 'RTMIN'"),
+        ("--checkpoint-signal=9", "checkpoint signal is '9'"),
+        ("--checkpoint-signal=USR1 --checkpoint-grace=soon", "checkpoint grace is 'soon', must be seconds"),
+        ("--checkpoint-signal=USR1 --checkpoint-grace=7-0", "checkpoint grace is 604800 s"),
+        ("--checkpoint-grace=60", "--checkpoint-grace without --checkpoint-signal"),
+        ("--min-gpus=-1", "--min-gpus is '-1', must be a whole number"),
+        ("--min-gpus=4 --max-gpus=2", "min_gpus 4 is more than max_gpus 2"),
+        ("--model=a;b", "model is 'a;b'"),
+        ("--comment=dally:model=a", "the comment begins with dally:"),
+    ],
+)
+def test_a_wrong_value_is_named(line: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        build_request(read(f"{line} job.sh"), "f")

@@ -14,16 +14,20 @@ import click
 
 from dally.clusters import load_cluster
 from slurm_plugin.access.command_line import CommandLine
-from slurm_plugin.access.slurm import Place
+from slurm_plugin.access.fake import FakeSlurm
+from slurm_plugin.access.fake_job import FakeNode, SubmitSpec
+from slurm_plugin.access.slurm import Place, Slurm
 from slurm_plugin.config import Config
 from slurm_plugin.control.controller import Controller
 from slurm_plugin.control.journal import Journal
 from slurm_plugin.request import Request, encode
 from testbed.local_slurm import LocalSlurm
-from testbed.local_slurm_conf import LabSpec
+from testbed.local_slurm_conf import LabSpec, slurm_conf, topology_conf
 
 NODES_PER_RACK = 16
 BEGIN_S = 600.0
+CYCLES = 5
+MARK = encode(Request(model="resnet50"))
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 LARGE = (
     "MaxJobCount=50000",
@@ -42,11 +46,19 @@ class Size:
     placed: int
 
 
+Figure = tuple[str, float, str]
+"""Name, value and unit."""
+
+
+def large_spec(folder: Path, nodes: int) -> LabSpec:
+    """A cluster of many nodes in a folder."""
+    return LabSpec(folder, nodes=nodes, racks=max(1, nodes // NODES_PER_RACK), extra_conf=LARGE)
+
+
 @contextmanager
 def large_lab(nodes: int) -> Iterator[LocalSlurm]:
     """A lab of many nodes, all idle."""
-    folder = Path(tempfile.mkdtemp(prefix="dally-", dir="/tmp"))
-    lab = LocalSlurm(LabSpec(folder, nodes=nodes, racks=max(1, nodes // NODES_PER_RACK), extra_conf=LARGE))
+    lab = LocalSlurm(large_spec(Path(tempfile.mkdtemp(prefix="dally-", dir="/tmp")), nodes))
     lab.start(BEGIN_S)
     try:
         yield lab
@@ -56,8 +68,7 @@ def large_lab(nodes: int) -> Iterator[LocalSlurm]:
 
 def submit(lab: LocalSlurm, jobs: int, gpus: int) -> list[str]:
     """Submit held jobs for Dally that sleep; their numbers."""
-    mark = encode(Request(model="resnet50"))
-    options = (f"--comment={mark}", f"--gres=gpu:{gpus}", "--output=/dev/null", "--wrap=exec sleep 36000")
+    options = (f"--comment={MARK}", f"--gres=gpu:{gpus}", "--output=/dev/null", "--wrap=exec sleep 36000")
     return [lab.run("sbatch", "--parsable", "--hold", *options).strip() for _ in range(jobs)]
 
 
@@ -68,12 +79,16 @@ def cpu_s(lab: LocalSlurm) -> float:
     return (int(fields[11]) + int(fields[12])) / TICKS_PER_S
 
 
-def controller(lab: LocalSlurm, name: str) -> Controller:
-    """A controller over the lab, with a new journal."""
+def controller(slurm: Slurm, conf_dir: Path, journal: Path) -> Controller:
+    """A controller over a cluster, with a new journal."""
     config = Config(("gpu",), policy="dally-paper", start_timeout_s=300.0)
+    return Controller(slurm, config, load_cluster(conf_dir), None, Journal(journal))
+
+
+def lab_controller(lab: LocalSlurm, name: str) -> Controller:
+    """A controller over the lab."""
     slurm = CommandLine(lab.environment, timeout_s=120.0)
-    topology = load_cluster(str(lab.spec.conf.parent))
-    return Controller(slurm, config, topology, None, Journal(lab.spec.folder / name))
+    return controller(slurm, lab.spec.conf.parent, lab.spec.folder / name)
 
 
 def running(lab: LocalSlurm) -> int:
@@ -93,32 +108,50 @@ def bare_placements(lab: LocalSlurm, jobs: list[str]) -> float:
 
 def placements(lab: LocalSlurm, jobs: list[str]) -> float:
     """Let the controller place jobs on the empty cluster; placements per second."""
-    one = controller(lab, "placing")
+    one = lab_controller(lab, "placing")
     began_s = time.monotonic()
     while running(lab) < len(jobs):
         one.cycle()
     return len(jobs) / (time.monotonic() - began_s)
 
 
-def cycles(lab: LocalSlurm, count: int) -> Iterator[tuple[str, float, str]]:
+def cycles(one: Controller) -> tuple[Figure, Figure]:
     """Cycles over a full cluster and a long queue, as close together as the daemon would have them."""
-    one = controller(lab, "cycling")
-    one.cycle()
     observed, whole = [], []
-    began_s, used_s = time.monotonic(), cpu_s(lab)
-    for _ in range(count):
+    for _ in range(CYCLES):
         one.cycle()
         observed.append(one.seen.observe_s)
         whole.append(one.seen.cycle_s)
         time.sleep(max(2.0, 3 * one.seen.observe_s))
-    share = (cpu_s(lab) - used_s) / (time.monotonic() - began_s)
-    yield "cycle_s", median(whole), "s"
-    yield "observe_s", median(observed), "s"
-    yield "slurmctld_share", share, "of one core"
+    return ("cycle_s", median(whole), "s"), ("observe_s", median(observed), "s")
 
 
-def measure(size: Size) -> Iterator[tuple[str, float, str]]:
+def lab_cycles(lab: LocalSlurm) -> Iterator[Figure]:
+    """Cycles over the lab, and what they cost slurmctld."""
+    one = lab_controller(lab, "cycling")
+    one.cycle()
+    began_s, used_s = time.monotonic(), cpu_s(lab)
+    yield from cycles(one)
+    yield "slurmctld_share", (cpu_s(lab) - used_s) / (time.monotonic() - began_s), "of one core"
+
+
+def imagined_cycles(size: Size) -> Iterator[Figure]:
+    """The same over a Slurm in memory: what is left is the controller's own work."""
+    with tempfile.TemporaryDirectory() as name:
+        spec = large_spec(Path(name), size.nodes)
+        (spec.folder / "slurm.conf").write_text(slurm_conf(spec), encoding="utf-8")
+        (spec.folder / "topology.conf").write_text(topology_conf(spec), encoding="utf-8")
+        slurm = FakeSlurm([FakeNode(node, spec.gpus) for node in spec.node_names()], time.time)
+        for _ in range(size.nodes + size.jobs):
+            slurm.submit(SubmitSpec(gpus_per_node=spec.gpus, comment=MARK))
+        one = controller(slurm, spec.folder, spec.folder / "journal")
+        one.cycle()
+        yield from ((f"imagined_{figure}", value, unit) for figure, value, unit in cycles(one))
+
+
+def measure(size: Size) -> Iterator[Figure]:
     """All figures, the lab brought up once."""
+    yield from imagined_cycles(size)
     began_s = time.monotonic()
     with large_lab(size.nodes) as lab:
         yield "lab_start_s", time.monotonic() - began_s, "s"
@@ -131,16 +164,18 @@ def measure(size: Size) -> Iterator[tuple[str, float, str]]:
         began_s = time.monotonic()
         submit(lab, size.jobs, 8)
         yield "sbatch_per_s", size.jobs / (time.monotonic() - began_s), "jobs/s"
-        yield from cycles(lab, 5)
+        yield from lab_cycles(lab)
 
 
 @click.command()
 @click.option("--nodes", default=1024, show_default=True, help="Nodes, each a slurmd of 3.6 MB.")
 @click.option("--jobs", default=5000, show_default=True, help="Held jobs that wait.")
 @click.option("--placed", default=1000, show_default=True, help="Jobs placed at once, on a node each.")
-def main(nodes: int, jobs: int, placed: int) -> None:
+@click.option("--imagined", is_flag=True, help="Only the figures that need no Slurm and no root.")
+def main(nodes: int, jobs: int, placed: int, imagined: bool) -> None:
     """Measure the controller on a private cluster of this machine; needs Slurm's packages and root."""
-    for name, value, unit in measure(Size(nodes, jobs, min(placed, nodes))):
+    size = Size(nodes, jobs, min(placed, nodes))
+    for name, value, unit in imagined_cycles(size) if imagined else measure(size):
         said = {"name": f"slurm.{nodes}.{jobs}.{name}", "value": round(value, 4), "unit": unit}
         click.echo(json.dumps(said))
 

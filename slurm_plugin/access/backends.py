@@ -10,21 +10,17 @@ from slurm_plugin.access.command_line import CommandLine
 from slurm_plugin.access.pyslurm_backend import PyslurmSlurm
 from slurm_plugin.access.slurm import Slurm
 
-BACKENDS = ("command-line", "pyslurm", "auto")
-
 _VERSION = "25.11"
 _PROBE_TIMEOUT_S = 30
 _PROBE = "import pyslurm; print(pyslurm.__version__)"
 
 
 def open_slurm(name: str) -> Slurm:
-    """Access to the cluster by a backend, one of `BACKENDS`; `auto` takes pyslurm if it works here.
+    """Access to the cluster by the backend that the configuration names; see `Config`.
 
     Raises:
-        InputError: There is no such backend, or pyslurm was asked for and does not work here.
+        InputError: Pyslurm was asked for and does not work here.
     """
-    if name not in BACKENDS:
-        raise InputError(f"backend is {name!r}, must be one of {', '.join(BACKENDS)}")
     if name == "command-line":
         return CommandLine()
     problem = pyslurm_problem()

@@ -1,4 +1,4 @@
-"""A Slurm in memory, for tests and dry runs: it answers like a real one, and its time moves only when told.
+"""A Slurm in memory, for tests and measurements: it answers like a real one, its time moves when told.
 
 `tests/slurm_plugin/access/test_contract.py` holds it to real Slurm. What Slurm does within moments
 happens at once; a job that waits for busy nodes holds up no other, as with Slurm's backfill.
@@ -28,13 +28,12 @@ from slurm_plugin.access.slurm import (
     SlurmUnavailableError,
     State,
     Unfence,
+    arrival,
 )
+from slurm_plugin.request import CHECKPOINTED
 
-CHECKPOINTED = 85
 REQUEUE_DELAY_S = 121.0
 FENCE_S = 60.0
-
-_NO_LONGER_PENDING = "Job is no longer pending execution"
 
 
 class _RefusedError(Exception):
@@ -102,9 +101,7 @@ class FakeSlurm:
         """All jobs that are remembered."""
         self._answer()
         views = [job.view() for job in self._jobs.values()]
-        return tuple(
-            sorted(views, key=lambda job: (job.submit_s, [int(part) for part in job.job_id.split("_")]))
-        )
+        return tuple(sorted(views, key=lambda job: arrival(job.submit_s, job.job_id)))
 
     def nodes(self) -> tuple[SlurmNode, ...]:
         """All nodes."""
@@ -261,7 +258,7 @@ class FakeSlurm:
         if job.state is State.ENDED:
             raise _RefusedError("Job has already finished")
         if job.state is not State.PENDING:
-            raise _RefusedError(_NO_LONGER_PENDING)
+            raise _RefusedError("Job is no longer pending execution")
 
     def _pin(self, job: FakeJob, nodes: tuple[str, ...], node_count: int, reservation: str) -> None:
         """Set a pending job's node list and the rest that a placement sets."""

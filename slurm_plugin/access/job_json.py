@@ -7,14 +7,14 @@ A field that is missing or makes no sense gets its default, a job without a numb
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
 from dally.clusters.hostlist import expand
 from dally.errors import InputError
-from slurm_plugin.access.slurm import Hold, SlurmJob, SlurmUnavailableError, State
+from slurm_plugin.access.slurm import Hold, SlurmJob, SlurmUnavailableError, State, arrival
 
 _STATES = {
     State.COMPLETING: "COMPLETING STAGE_OUT",
@@ -26,7 +26,9 @@ _STATES = {
 }
 """Names by state; of several that a job has, the first found here decides."""
 
-_HOLDS = {"JobHeldUser": Hold.USER, "JobHeldAdmin": Hold.ADMIN}
+HOLDS = {"JobHeldUser": Hold.USER, "JobHeldAdmin": Hold.ADMIN}
+"""Who holds a job that waits for this reason."""
+
 _GPUS = re.compile(r"(?:^|,)gpu(?::[^:(),=]+)?[:=]([0-9]{1,9})", re.ASCII)
 _TASKS = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9})(?::([1-9][0-9]{0,8}))?)?", re.ASCII)
 _MOST = 2**53
@@ -49,9 +51,11 @@ def read_jobs(text: str) -> tuple[SlurmJob, ...]:
         raise SlurmUnavailableError(f"squeue printed no list of jobs but {text[:80]!r}")
     if document.get("errors"):
         raise SlurmUnavailableError(f"squeue: {_first_error(document['errors'])}")
-    plain = _as_is if _is_plain(document) else _plain
-    records = (plain(record) for record in document["jobs"] if isinstance(record, dict))
-    return tuple(sorted((job for record in records for job in _jobs(record)), key=_order))
+    records: Iterable[Record] = (record for record in document["jobs"] if isinstance(record, dict))
+    if not _is_plain(document):
+        records = map(_plain, records)
+    jobs = (job for record in records for job in _jobs(record))
+    return tuple(sorted(jobs, key=lambda job: arrival(job.submit_s, job.job_id)))
 
 
 def _first_error(errors: Any) -> str:
@@ -75,10 +79,6 @@ def _table(value: Any, key: str) -> Record:
     return inner if isinstance(inner, Mapping) else {}
 
 
-def _as_is(record: Record) -> Record:
-    return record
-
-
 def _plain(record: Record) -> Record:
     """A record of 23.02 or later as 22.05 would write it."""
     plain = {key: _plain_value(value) for key, value in record.items()}
@@ -94,7 +94,7 @@ def _plain(record: Record) -> Record:
         killed_by = _plain_value(_table(exit_code, "signal").get("id"))
         plain["exit_code"] = (_whole(code) << 8) | (_whole(killed_by) & _SIGNAL_BITS)
     for key in ("tres_per_job", "tres_per_node", "tres_per_task", "tres_per_socket"):
-        plain[key] = _text(record, key).replace("gres/", "gres:").replace("=", ":")
+        plain[key] = _text(record.get(key)).replace("gres/", "gres:").replace("=", ":")
     return plain
 
 
@@ -106,13 +106,13 @@ def _plain_value(value: Any) -> Any:
 
 def _jobs(record: Record) -> Iterator[SlurmJob]:
     """The job of a record, or each task of one that stands for many."""
-    number = _number(record, "job_id")
+    number = _number(record.get("job_id"))
     if number is None or number < 1:
         return
     array = _whole(record.get("array_job_id"))
-    task = _number(record, "array_task_id")
+    task = _number(record.get("array_task_id"))
     job = _job(record, f"{array}_{task:.0f}" if array and task is not None else f"{number:.0f}")
-    tasks = _text(record, "array_task_string") if array and task is None else ""
+    tasks = _text(record.get("array_task_string")) if array and task is None else ""
     if not tasks:
         yield job
     for task_id in read_tasks(tasks):
@@ -129,59 +129,54 @@ def read_tasks(text: str) -> Iterator[int]:
 
 
 def _job(record: Record, job_id: str) -> SlurmJob:
-    def text(key: str) -> str:
-        return _text(record, key)
-
-    def whole(key: str) -> int:
-        return _whole(record.get(key))
-
-    state_name = text("job_state")
-    state = _state(state_name)
+    get = record.get
+    state_name, reason = _text(get("job_state")), _text(get("state_reason"))
+    state = job_state(state_name)
     waits = state is State.PENDING
-    reason = text("state_reason")
-    nodes = _names(text("nodes"))
-    limit_min = _number(record, "time_limit")
+    nodes = node_names(_text(get("nodes")))
+    limit_min = _number(get("time_limit"))
     return SlurmJob(
         job_id=job_id,
-        submit_s=_number(record, "submit_time") or 0.0,
+        submit_s=_number(get("submit_time")) or 0.0,
         state=state,
         state_name=state_name,
         reason="" if reason == "None" else reason,
-        hold=_HOLDS.get(reason, Hold.NONE) if waits else Hold.NONE,
-        user=text("user_name"),
-        account=text("account"),
-        partition=text("partition"),
-        comment=text("comment"),
-        admin_comment=text("admin_comment"),
-        min_nodes=whole("node_count") or 1,
-        tasks=whole("tasks") or 1,
-        tasks_per_node=whole("tasks_per_node") or None,
-        tres_per_job=text("tres_per_job"),
-        tres_per_node=text("tres_per_node"),
-        tres_per_task=text("tres_per_task"),
-        tres_per_socket=text("tres_per_socket"),
-        required_nodes=_names(text("required_nodes")),
-        excluded_nodes=_names(text("excluded_nodes")),
-        features=text("features"),
-        reservation=text("resv_name"),
-        exclusive=record.get("shared") == "none",
-        switches=whole("minimum_switches"),
-        heterogeneous=whole("het_job_id") > 0,
-        dependency=text("dependency"),
-        begin_s=_number(record, "eligible_time") or 0.0,
+        hold=HOLDS.get(reason, Hold.NONE) if waits else Hold.NONE,
+        user=_text(get("user_name")),
+        account=_text(get("account")),
+        partition=_text(get("partition")),
+        comment=_text(get("comment")),
+        admin_comment=_text(get("admin_comment")),
+        min_nodes=_whole(get("node_count")) or 1,
+        tasks=_whole(get("tasks")) or 1,
+        tasks_per_node=_whole(get("tasks_per_node")) or None,
+        tres_per_job=_text(get("tres_per_job")),
+        tres_per_node=_text(get("tres_per_node")),
+        tres_per_task=_text(get("tres_per_task")),
+        tres_per_socket=_text(get("tres_per_socket")),
+        required_nodes=node_names(_text(get("required_nodes"))),
+        excluded_nodes=node_names(_text(get("excluded_nodes"))),
+        features=_text(get("features")),
+        reservation=_text(get("resv_name")),
+        exclusive=get("shared") == "none",
+        switches=_whole(get("minimum_switches")),
+        heterogeneous=_whole(get("het_job_id")) > 0,
+        dependency=_text(get("dependency")),
+        begin_s=_number(get("eligible_time")) or 0.0,
         time_limit_s=limit_min * 60 if limit_min else None,
-        start_s=None if waits else _number(record, "start_time") or None,
+        start_s=None if waits else _number(get("start_time")) or None,
         nodes=() if waits else nodes,
-        gpus={} if waits else _gpus_by_node(nodes, record.get("gres_detail")),
-        requeue=record.get("requeue") is not False,
-        restarts=whole("restart_cnt"),
-        exit_code=_exit_code(whole("exit_code")),
-        array_id=str(whole("array_job_id") or ""),
-        array_throttle=whole("array_max_tasks"),
+        gpus={} if waits else _gpus_by_node(nodes, get("gres_detail")),
+        requeue=get("requeue") is not False,
+        restarts=_whole(get("restart_cnt")),
+        exit_code=_exit_code(_whole(get("exit_code"))),
+        array_id=str(_whole(get("array_job_id")) or ""),
+        array_throttle=_whole(get("array_max_tasks")),
     )
 
 
-def _state(name: str) -> State:
+def job_state(name: str) -> State:
+    """What a state in Slurm's words is to Dally; several words are joined by `+`."""
     words = set(name.split("+"))
     return next((state for state, names in _STATES.items() if words & set(names.split())), State.UNKNOWN)
 
@@ -206,7 +201,8 @@ def count_gpus(gres: str) -> int:
     return sum(map(int, _GPUS.findall(gres)))
 
 
-def _names(hostlist: str) -> tuple[str, ...]:
+def node_names(hostlist: str | None) -> tuple[str, ...]:
+    """The names in a host list; users write some, so one that cannot be read has none."""
     try:
         return _expand(hostlist) if hostlist else ()
     except InputError:
@@ -216,21 +212,15 @@ def _names(hostlist: str) -> tuple[str, ...]:
 _expand: Callable[[str], tuple[str, ...]] = lru_cache(maxsize=4096)(expand)
 
 
-def _text(record: Record, key: str) -> str:
-    value = record.get(key)
+def _text(value: Any) -> str:
     return value if isinstance(value, str) else ""
 
 
-def _number(record: Record, key: str) -> float | None:
-    value = record.get(key)
+def _number(value: Any) -> float | None:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < _MOST:
         return None
     return value
 
 
 def _whole(value: Any) -> int:
-    return int(_number({"": value}, "") or 0)
-
-
-def _order(job: SlurmJob) -> tuple[float, list[int]]:
-    return job.submit_s, [int(number) for number in job.job_id.split("_")]
+    return int(_number(value) or 0)

@@ -2,9 +2,7 @@
 
 import re
 
-from dally.clusters.hostlist import expand
-from dally.errors import InputError
-from slurm_plugin.access.job_json import count_gpus
+from slurm_plugin.access.job_json import count_gpus, node_names
 from slurm_plugin.access.slurm import Reservation, SlurmNode
 
 _WORD = re.compile(r"(?:^|(?<= ))([A-Za-z]+)=(\S*)")
@@ -33,7 +31,7 @@ def _node(record: dict[str, str]) -> SlurmNode:
     state = record.get("State", "")
     return SlurmNode(
         name=record["NodeName"],
-        available=_is_available(state),
+        available=is_available(state),
         state_name=state.lower(),
         gpus=count_gpus(record.get("Gres", "")),
         gpus_used=count_gpus(record.get("GresUsed", "")),
@@ -41,8 +39,8 @@ def _node(record: dict[str, str]) -> SlurmNode:
     )
 
 
-def _is_available(state: str) -> bool:
-    """Whether a state lets jobs start; `*` is how short forms say that a node does not respond."""
+def is_available(state: str) -> bool:
+    """Whether a node's state lets jobs start; `*` is how short forms say that a node does not respond."""
     base, *flags = state.split("+")
     return base in _USABLE and not any(_BAD.fullmatch(flag) for flag in flags)
 
@@ -54,13 +52,9 @@ def read_reservations(text: str) -> tuple[Reservation, ...]:
 
 
 def _reservation(record: dict[str, str]) -> Reservation:
-    try:
-        nodes = expand(record["Nodes"]) if record.get("Nodes") else ()
-    except InputError:
-        nodes = ()
     return Reservation(
         record["ReservationName"],
-        nodes,
+        node_names(record.get("Nodes")),
         _seconds(record.get("StartTime", "")),
         _seconds(record.get("EndTime", "")),
     )

@@ -11,7 +11,6 @@ pyslurm shows and does less than Slurm's commands, so a second backend stands in
   `Requeue` (no `Incomplete`), `Signal` (no tasks of arrays, and old errors are reported again).
 """
 
-import re
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -19,11 +18,11 @@ from dataclasses import replace
 from itertools import groupby
 from typing import Any
 
-from dally.clusters.hostlist import expand
-from dally.errors import InputError
-from slurm_plugin.access.job_json import read_tasks
+from slurm_plugin.access.job_json import HOLDS, job_state, node_names, read_tasks
+from slurm_plugin.access.node_text import is_available
 from slurm_plugin.access.scontrol import run_checked
 from slurm_plugin.access.slurm import (
+    HOLDS_GPUS,
     Fence,
     Hold,
     Order,
@@ -59,22 +58,8 @@ _NO_ANSWER = (
     "ESLURM_AUTH_CRED_INVALID",
 )
 
-_STATES = {
-    **dict.fromkeys(("PENDING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "SPECIAL_EXIT"), State.PENDING),
-    **dict.fromkeys(("RUNNING", "CONFIGURING", "RESIZING", "SIGNALING", "STOPPED"), State.RUNNING),
-    **dict.fromkeys(("COMPLETING", "STAGE_OUT"), State.COMPLETING),
-    "SUSPENDED": State.SUSPENDED,
-    **dict.fromkeys(("COMPLETED", "CANCELLED", "FAILED", "TIMEOUT", "NODE_FAIL", "PREEMPTED"), State.ENDED),
-    **dict.fromkeys(("BOOT_FAIL", "DEADLINE", "OUT_OF_MEMORY", "REVOKED"), State.ENDED),
-}
-_HOLDING = {State.RUNNING, State.SUSPENDED, State.COMPLETING, State.UNKNOWN}
-_HOLDS = {"JobHeldUser": Hold.USER, "JobHeldAdmin": Hold.ADMIN}
 _REQUEUED = "job requeued in held state"
 """A description, which pyslurm shows in place of the reason, JobHeldUser."""
-
-_USABLE = {"IDLE", "MIXED", "ALLOCATED"}
-_BAD = re.compile("BLOCKED|DOWN|DRAIN|FAIL|INVALID_REG|MAINT.*|NOT_RESPONDING|POWERING_DOWN|REBOOT.*")
-"""What speaks against a node beside its base state, in the words of `slurm_node_state_string_complete`."""
 
 _Key = tuple[str, float]
 
@@ -117,14 +102,14 @@ class PyslurmSlurm:
         records = list(self._load("Nodes"))
         used: Counter[str] = Counter()
         for job in self._load("Jobs"):
-            if _state(job) in _HOLDING:
+            if _state(job) in HOLDS_GPUS:
                 used.update(_gpus_by_node(job))
         return tuple(_node(record, used[record.name]) for record in records)
 
     def reservations(self) -> tuple[Reservation, ...]:
         """All reservations, those to come included."""
         return tuple(
-            Reservation(record.name, _expanded(record.nodes), record.start_time or 0, record.end_time or 0)
+            Reservation(record.name, node_names(record.nodes), record.start_time or 0, record.end_time or 0)
             for record in self._load("Reservations")
         )
 
@@ -215,7 +200,7 @@ def _is_for_pyslurm(order: Order, jobs: Mapping[str, Any]) -> bool:
 def _is_fence(record: Any, order: Fence) -> bool:
     return (
         record.name == order.name
-        and set(_expanded(record.nodes)) == set(order.nodes)
+        and set(node_names(record.nodes)) == set(order.nodes)
         and record.users == [order.user]
     )
 
@@ -242,22 +227,22 @@ def _refreshed(job: SlurmJob, record: Any) -> SlurmJob:
         state=state,
         state_name=record.state or "",
         reason=reason if waits else "",
-        hold=_HOLDS.get(reason, Hold.NONE) if waits else Hold.NONE,
+        hold=HOLDS.get(reason, Hold.NONE) if waits else Hold.NONE,
         partition=record.partition or "",
         min_nodes=record.num_nodes or 1,
-        required_nodes=_expanded(record.required_nodes),
+        required_nodes=node_names(record.required_nodes),
         reservation=record.reservation or "",
         dependency=job.dependency if record.dependencies else "",  # pyslurm loses kinds it does not know
         begin_s=float(record.eligible_time or 0),
         start_s=None if waits or not record.start_time else float(record.start_time),
-        nodes=() if waits else _expanded(record.allocated_nodes),
-        gpus=_gpus_by_node(record) if state in _HOLDING else {},
+        nodes=() if waits else node_names(record.allocated_nodes),
+        gpus=_gpus_by_node(record) if state in HOLDS_GPUS else {},
         restarts=record.requeue_count,
     )
 
 
 def _state(record: Any) -> State:
-    return _STATES.get(record.state, State.UNKNOWN)
+    return job_state(record.state or "")
 
 
 def _reason(record: Any) -> str:
@@ -285,22 +270,9 @@ def _node(record: Any, gpus_used: int) -> SlurmNode:
     state = record.state or ""
     return SlurmNode(
         name=record.name,
-        available=_is_available(state),
+        available=is_available(state),
         state_name=state.lower(),
         gpus=_gpus(record.configured_gres),
         gpus_used=gpus_used,
         partitions=tuple(record.partitions),
     )
-
-
-def _is_available(state: str) -> bool:
-    base, *flags = state.split("+")
-    return base in _USABLE and not any(_BAD.fullmatch(flag) for flag in flags)
-
-
-def _expanded(hostlist: str | None) -> tuple[str, ...]:
-    """Names of a host list; users write some, so one that cannot be read is none."""
-    try:
-        return expand(hostlist) if hostlist else ()
-    except InputError:
-        return ()

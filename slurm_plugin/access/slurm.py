@@ -28,6 +28,10 @@ class State(StrEnum):
     UNKNOWN = "unknown"
 
 
+HOLDS_GPUS = (State.RUNNING, State.SUSPENDED, State.COMPLETING, State.UNKNOWN)
+"""States in which a job may hold GPUs."""
+
+
 class Hold(StrEnum):
     """Who holds a pending job: nobody, its user (so wait all jobs that wait for Dally), or an administrator.
 
@@ -120,6 +124,11 @@ class SlurmJob:
     exit_code: int = 0
     array_id: str = ""
     array_throttle: int = 0
+
+
+def arrival(submit_s: float, job_id: str) -> tuple[float, tuple[int, ...]]:
+    """What orders jobs by arrival: submission, then number, 17 before 17_3 before 100."""
+    return submit_s, tuple(int(part) for part in job_id.split("_"))
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,9 +16,10 @@ from dally.errors import InputError
 from slurm_plugin.admin.checks.gather import SLURM_CONF, gather
 from slurm_plugin.admin.checks.site import Level
 from slurm_plugin.admin.doctor import CHECKS, Result, examine, worst
-from slurm_plugin.admin.install import MODES, UNIT_DIR, Mode, Plan, Target, install, plan_install
+from slurm_plugin.admin.install import UNIT_DIR, Plan, Target, install, plan_install
 from slurm_plugin.admin.uninstall import plan_uninstall, uninstall
 from slurm_plugin.config import config_path
+from slurm_plugin.submit.hints import MODES, Mode
 
 _COLOURS = {Level.OK: "green", Level.WARNING: "yellow", Level.PROBLEM: "red"}
 

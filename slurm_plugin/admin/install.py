@@ -7,8 +7,8 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
 
+from dally.atomic_file import write_atomically
 from dally.clusters import load_cluster
 from dally.clusters.slurm_lines import read_lines
 from dally.errors import InputError
@@ -21,14 +21,11 @@ from slurm_plugin.admin.installed import (
     hash_text,
     manifest_path,
     read_manifest,
-    write_atomically,
     write_manifest,
 )
 from slurm_plugin.config import Config, load_config, parse_config
-from slurm_plugin.submit.hints import SLURM_MAX_WAIT_S, Waits, leaf_slowdowns, site_lua, wait_advice
+from slurm_plugin.submit.hints import SLURM_MAX_WAIT_S, Mode, Waits, leaf_slowdowns, site_lua, wait_advice
 
-Mode = Literal["hold", "hint"]
-MODES: tuple[Mode, ...] = ("hold", "hint")
 UNITS = ("dally-controller.service", "dally-deadman.service", "dally-deadman.timer")
 UNIT_DIR = Path("/etc/systemd/system")
 

@@ -1,13 +1,13 @@
-"""What was installed: the list of it, and writing files so that no half of one is ever seen."""
+"""What was installed: the list of it, and what tells whether a file is still as it was."""
 
 import hashlib
 import json
 import os
-import tempfile
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from dally.atomic_file import write_atomically
 from dally.clusters.slurm_lines import read_lines
 from dally.errors import InputError
 
@@ -41,21 +41,6 @@ def read_manifest(path: Path) -> Manifest:
         raise InputError(
             f"{path}: not a list of installed files; delete it, and Dally's files by hand"
         ) from error
-
-
-def write_atomically(path: Path, text: str, mode: int = 0o644) -> None:
-    """Write a file so that readers see the old text or the new one, and nothing between."""
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(name, mode)
-        os.replace(name, path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
 
 
 def write_manifest(path: Path, manifest: Manifest) -> None:

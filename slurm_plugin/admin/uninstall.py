@@ -61,13 +61,13 @@ def uninstall(removal: Removal) -> tuple[Path, ...]:
 
 
 def _refuse_needed(file: Path) -> None:
-    conf = file.with_name("slurm.conf")
-    if file.name == "job_submit.lua" and conf.is_file() and has_lua(conf):
+    if file.name != "job_submit.lua":
+        return
+    conf, own = file.with_name("slurm.conf"), file.parent.parent / file.name
+    if conf.is_file() and has_lua(conf):
         raise InputError(
             f"{conf} still has JobSubmitPlugins=lua, and slurmctld does not start without {file}; "
             "take lua out and restart slurmctld, then uninstall"
         )
-
-    own = file.parent.parent / "job_submit.lua"
-    if file.name == "job_submit.lua" and own.is_file() and str(file) in own.read_text(encoding="utf-8"):
+    if own.is_file() and str(file).encode() in own.read_bytes():
         raise InputError(f"{own} still calls {file}; take these lines out, then uninstall")

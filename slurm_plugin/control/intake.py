@@ -27,10 +27,11 @@ class Intake:
 
     def request(self, job: SlurmJob) -> Request | None:
         """What the job's comments ask of Dally; None if nothing. In shadow mode every job of ours asks."""
-        request = _read(job.comment, job.admin_comment, self._config.longest_grace_s)
-        if request is None and self._shadow and self._is_ours(job):
-            return Request(held=job.hold is Hold.USER)
-        return request
+        request = read_request(job.comment, job.admin_comment)
+        if request is None:
+            return Request(held=job.hold is Hold.USER) if self._shadow and self._is_ours(job) else None
+        longest_s = self._config.longest_grace_s
+        return request if request.grace_s <= longest_s else replace(request, grace_s=longest_s)
 
     def tag(self, job: SlurmJob) -> str:
         """The tag in the job's comments; empty if there is none."""
@@ -71,10 +72,9 @@ def asked_nodes(ticket: Ticket, job: SlurmJob) -> int:
 
 
 @lru_cache(maxsize=1 << 15)
-def _read(comment: str, admin_comment: str, longest_grace_s: int) -> Request | None:
-    """A job whose comment was written by hand, and wrongly, is ours without wishes."""
+def read_request(comment: str, admin_comment: str) -> Request | None:
+    """What a job's comments ask; a comment written by hand, and wrongly, makes it ours without wishes."""
     try:
-        request = decode_job(comment, admin_comment)
+        return decode_job(comment, admin_comment)
     except InputError:
         return Request()
-    return request and replace(request, grace_s=min(request.grace_s, longest_grace_s))

@@ -28,6 +28,8 @@ MOST_EVENTS = 1_000_000
 BUSY_S = 10.0
 """How long another process may keep the journal from being written, seconds."""
 
+_READ_BUSY_S = 5.0
+_MOST_READ = 1_000
 _TRIM_EVERY = 1_000
 _MOST_UNWRITTEN = 100_000
 
@@ -158,20 +160,14 @@ class Journal:
 
     def load(self) -> Memory:
         """What is remembered; tickets that cannot be read are left out, their jobs are met as new."""
-        tickets: dict[str, Ticket] = {}
-        lost = self._lost
-        for job, body in self._database.execute("SELECT job, body FROM tickets"):
-            try:
-                tickets[job] = from_data(json.loads(body))
-            except (AttributeError, KeyError, TypeError, ValueError, DallyError) as error:
-                lost = f"ticket of job {job}: {error!r}"
+        tickets, lost = _tickets(self._database)
         now_s, learnt = self._plain("now_s"), self._plain("learnt")
         return Memory(
             tickets=tickets,
             policy=self._fact("policy") or "",
             learnt=learnt if isinstance(learnt, dict) else {},
             now_s=now_s if isinstance(now_s, int | float) and isfinite(now_s) else 0.0,
-            lost=lost,
+            lost=lost or self._lost,
         )
 
     def _plain(self, name: str) -> Any:
@@ -222,14 +218,6 @@ class Journal:
         self._events.clear()
         self._commits += 1
 
-    def events(self, job: str | None = None, most: int = 1000) -> list[dict[str, Any]]:
-        """The last events, of one job or of all, oldest first."""
-        where, values = ("WHERE job = ?", [job]) if job is not None else ("", [])
-        rows = self._database.execute(
-            f"SELECT body FROM events {where} ORDER BY number DESC LIMIT ?", [*values, most]
-        ).fetchall()
-        return [json.loads(body) for (body,) in reversed(rows)]
-
     @contextmanager
     def _transaction(self) -> Iterator[None]:
         self._database.execute("BEGIN IMMEDIATE")
@@ -249,16 +237,60 @@ class Journal:
 
 
 def heartbeat_s(folder: Path) -> float | None:
-    """When a controller last committed, seconds since 1970; None if the journal does not say."""
-    path = folder / NAME
-    if not path.exists():
+    """When a controller last committed, seconds since 1970; None if no journal says so."""
+    if not (folder / NAME).exists():
         return None
     try:
-        with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=5.0)) as database:
+        with _reading(folder) as database:
             row = database.execute("SELECT value FROM facts WHERE name = 'heartbeat_s'").fetchone()
-    except sqlite3.Error:
-        return None
+    except sqlite3.Error:  # busy, or cut off in the middle of a commit: somebody wrote it when its file says
+        return (folder / NAME).stat().st_mtime
     return None if row is None else float(row[0])
+
+
+def read_tickets(folder: Path) -> dict[str, Ticket]:
+    """The tickets of a journal that somebody else may be writing; none if it cannot be read."""
+    try:
+        with _reading(folder) as database:
+            return _tickets(database)[0]
+    except sqlite3.Error:
+        return {}
+
+
+def read_events(folder: Path, job_id: str | None = None) -> list[dict[str, Any]]:
+    """The last events, of one job or of all, oldest first, of a journal that somebody else may be writing.
+
+    Raises:
+        JournalError: It cannot be read.
+    """
+    where, values = ("", []) if job_id is None else ("WHERE job = ?", [job_id])
+    order = f"ORDER BY number DESC LIMIT {_MOST_READ}"
+    try:
+        with _reading(folder) as database:
+            rows = database.execute(f"SELECT body FROM events {where} {order}", values).fetchall()
+    except sqlite3.Error as error:
+        raise JournalError(f"cannot read the journal {folder / NAME}: {error}") from error
+    return [json.loads(body) for (body,) in reversed(rows)]
+
+
+@contextmanager
+def _reading(folder: Path) -> Iterator[sqlite3.Connection]:
+    """The journal in a folder, only to be read."""
+    address = f"{(folder / NAME).absolute().as_uri()}?mode=ro"
+    with closing(sqlite3.connect(address, uri=True, timeout=_READ_BUSY_S)) as database:
+        yield database
+
+
+def _tickets(database: sqlite3.Connection) -> tuple[dict[str, Ticket], str]:
+    """The tickets that can be read, and why one of the others cannot; empty if all can."""
+    tickets: dict[str, Ticket] = {}
+    lost = ""
+    for job, body in database.execute("SELECT job, body FROM tickets"):
+        try:
+            tickets[job] = from_data(json.loads(body))
+        except (AttributeError, KeyError, TypeError, ValueError, DallyError) as error:
+            lost = f"ticket of job {job}: {error!r}"
+    return tickets, lost
 
 
 def _locked(path: Path) -> TextIO:

@@ -19,6 +19,7 @@ from slurm_plugin.access.slurm import (
     SlurmNode,
     State,
     Unfence,
+    arrival,
 )
 from slurm_plugin.config import Config
 from slurm_plugin.control.intake import Intake, asked_nodes
@@ -65,7 +66,7 @@ class Mirror:
 
     def recall(self, tickets: Mapping[str, Ticket], now: float) -> None:
         """Take up the tickets of a controller that is no more; its policy must have been restored."""
-        for ticket in sorted(tickets.values(), key=lambda each: arrival(each.job)):
+        for ticket in sorted(tickets.values(), key=_arrival):
             self.tickets[ticket.job_id] = ticket
             if ticket.standing in WITH_POLICY and (why := self._ledger.take_up(ticket, now)):
                 self._leave(ticket, now, why, hand_back=ticket.stretch is None)
@@ -88,7 +89,7 @@ class Mirror:
         under_way = (Standing.STARTING, Standing.STOPPING)
         self.decided = [job_id for job_id in self.decided if self._ledger.stands(job_id) in under_way]
         new = [job for job in jobs if job.job_id not in self.tickets and job.state in (State.PENDING, *_RUNS)]
-        for job in sorted(new, key=lambda each: (each.submit_s, number(each.job_id))):
+        for job in sorted(new, key=lambda each: arrival(each.submit_s, each.job_id)):
             self._meet(job, now)
         self._call_back(jobs)
         self._admit(now)
@@ -296,7 +297,7 @@ class Mirror:
         """Jobs that may start now are in the policy's queue, others are not."""
         slots = array_slots(self._seen.values(), self.tickets)
         waiting = [t for t in self.tickets.values() if t.standing in (Standing.ASIDE, Standing.WAITING)]
-        for ticket in sorted(waiting, key=lambda each: arrival(each.job)):
+        for ticket in sorted(waiting, key=_arrival):
             job = self._seen[ticket.job_id]
             if job.state is not State.PENDING:
                 self._ledger.aside_once(ticket, now, f"Slurm shows it as {job.state_name}")
@@ -338,11 +339,5 @@ class Mirror:
         return [gpus for gpus, _ in self.claims.values()]
 
 
-def number(job_id: str) -> tuple[int, ...]:
-    """A job's number, as numbers are ordered: 17 before 17_3 before 100."""
-    return tuple(int(part) for part in job_id.split("_"))
-
-
-def arrival(job: Job) -> tuple[float, tuple[int, ...]]:
-    """What orders jobs by arrival."""
-    return job.submit_s, number(job.job_id)
+def _arrival(ticket: Ticket) -> tuple[float, tuple[int, ...]]:
+    return arrival(ticket.job.submit_s, ticket.job_id)

@@ -1,12 +1,11 @@
 """Why a job may not start whatever is free: holds, dependencies, begin times, limits of its array."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 from math import inf
 
-from slurm_plugin.access.slurm import Hold, SlurmJob
+from slurm_plugin.access.slurm import HOLDS_GPUS, Hold, SlurmJob
 from slurm_plugin.control.tickets import Standing, Ticket
-from slurm_plugin.control.withheld import HOLDS_GPUS
 from slurm_plugin.request import Request
 
 
@@ -28,9 +27,8 @@ def obstacle(ticket: Ticket, job: SlurmJob, request: Request, slots: Counter[str
         return ticket.why
     if job.dependency:
         return "waits for jobs it depends on"
-    if (
-        job.begin_s > max(now, job.submit_s + 1) and not ticket.released
-    ):  # else its begin time is of our making
+    # The begin time of a job that was released once is of our making.
+    if not ticket.released and job.begin_s > max(now, job.submit_s + 1):
         return "its begin time has not come"
     if job.array_throttle:
         slots[job.array_id] -= 1
@@ -39,17 +37,12 @@ def obstacle(ticket: Ticket, job: SlurmJob, request: Request, slots: Counter[str
     return ""
 
 
-def array_slots(jobs: Iterable[SlurmJob], tickets: Mapping[str, Ticket]) -> Counter[str]:
+def array_slots(jobs: Collection[SlurmJob], tickets: Mapping[str, Ticket]) -> Counter[str]:
     """How many more tasks of each limited array may run, by the array's number."""
-    slots: Counter[str] = Counter()
+    slots = Counter({job.array_id: job.array_throttle for job in jobs if job.array_throttle})
     for job in jobs:
         if job.array_throttle:
             ticket = tickets.get(job.job_id)
             starting = ticket is not None and ticket.standing is Standing.STARTING
-            slots.setdefault(job.array_id, 0)
             slots[job.array_id] -= starting or job.state in HOLDS_GPUS
-    for array_id, throttle in {
-        job.array_id: job.array_throttle for job in jobs if job.array_throttle
-    }.items():
-        slots[array_id] += throttle
     return slots

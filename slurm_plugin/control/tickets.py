@@ -9,7 +9,7 @@ from typing import Any
 from dally.job import Job, JobKind
 from dally.state import Past
 from slurm_plugin.access.slurm import SlurmJob, State
-from slurm_plugin.request import Request
+from slurm_plugin.request import CHECKPOINTED, Request
 
 
 class Standing(StrEnum):
@@ -27,9 +27,6 @@ class Standing(StrEnum):
     STOPPING = "stopping"
     LEFT = "left"
 
-
-CHECKPOINTED = 85
-"""Exit code by which a job says that it has written its checkpoint and wants to be put back."""
 
 NEW = "new"
 """Why a job is aside that was not looked at yet."""

@@ -4,13 +4,11 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from dally.state import ClusterState
-from slurm_plugin.access.slurm import Reservation, SlurmJob, SlurmNode, State
+from slurm_plugin.access.slurm import HOLDS_GPUS, Reservation, SlurmJob, SlurmNode
 from slurm_plugin.control.tickets import ON_GPUS, Standing, Ticket
 
 FENCE = "dally_"
 """What the names of our own reservations begin with."""
-
-HOLDS_GPUS = (State.RUNNING, State.SUSPENDED, State.COMPLETING, State.UNKNOWN)
 
 
 def withhold(

@@ -6,15 +6,12 @@ import click
 
 from slurm_plugin.control.controller import Mode
 from slurm_plugin.service.daemon import Daemon
+from slurm_plugin.service.live import config_option
 from slurm_plugin.service.signals import Signals
 
 
 @click.command
-@click.option(
-    "--config",
-    type=click.Path(path_type=Path),
-    help="Dally's configuration; $DALLY_CONFIG or /etc/dally/dally.toml by default.",
-)
+@config_option
 @click.option("--shadow", is_flag=True, help="Only decide and tell; never order anything of Slurm.")
 @click.option("--drain", is_flag=True, help="Start and stop no jobs; look after those that run.")
 @click.option("--once", is_flag=True, help="End after one cycle; serves no pages.")

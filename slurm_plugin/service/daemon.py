@@ -13,7 +13,7 @@ from dally.errors import DallyError, InputError
 from slurm_plugin.access.backends import open_slurm
 from slurm_plugin.access.slurm import Order, Reservation, Slurm, SlurmJob, SlurmNode, SlurmUnavailableError
 from slurm_plugin.control.controller import Clock, Controller, Mode
-from slurm_plugin.control.journal import NAME, Journal, JournalError
+from slurm_plugin.control.journal import Journal, JournalError
 from slurm_plugin.service.managed import Site, cut, load_site, managed_gpus, stamp_of
 from slurm_plugin.service.metrics import Metrics
 from slurm_plugin.service.report import Board, Problem, report
@@ -146,11 +146,10 @@ class Daemon:
         """Serve the pages; if somebody else has the port, schedule without them and try again."""
         if self.server is None and self._listen:
             try:
-                self.server = Server(self._listen, Pages(self.board, self.metrics, self._folder / NAME))
+                self.server = Server(self._listen, Pages(self.board, self.metrics, self._folder))
             except PortError as error:
                 if not any(problem.reason == str(error) for problem in self.board.problems):
-                    self.board.add_problem(Problem(round(self._clock(), 3), "no_pages", str(error)))
-                    self._tell("no_pages", reason=str(error))
+                    self._tell_problem("no_pages", error)
 
     def run(self, once: bool = False) -> None:
         """Cycle until the end is asked for, or once.
@@ -202,8 +201,7 @@ class Daemon:
         self._failures += 1
         event = "slurm_unavailable" if unavailable else "journal_error"
         (self.metrics.slurm_unavailable if unavailable else self.metrics.journal_errors).inc()
-        self.board.add_problem(Problem(round(self._clock(), 3), event, str(error)))
-        self._tell(event, reason=str(error), again_in_s=pause_s)
+        self._tell_problem(event, error, again_in_s=pause_s)
         if unavailable:
             with suppress(JournalError):
                 self._journal.commit(self._clock())
@@ -230,8 +228,7 @@ class Daemon:
         try:
             renew()
         except (InputError, JournalError) as error:
-            self.board.add_problem(Problem(round(self._clock(), 3), f"{what}_kept", str(error)))
-            self._tell(f"{what}_kept", reason=str(error))
+            self._tell_problem(f"{what}_kept", error)
 
     def _read_cluster(self) -> None:
         self._site = replace(self._site, stamp=stamp_of(self._site.config.cluster))
@@ -307,6 +304,10 @@ class Daemon:
         if self.server is not None:
             self.server.stop()
         self._journal.close()
+
+    def _tell_problem(self, event: str, error: DallyError, **said: Any) -> None:
+        self.board.add_problem(Problem(round(self._clock(), 3), event, str(error)))
+        self._tell(event, reason=str(error), **said)
 
     def _tell(self, event: str, **said: Any) -> None:
         self._said(self._clock(), event, **said)

@@ -9,8 +9,8 @@ import click
 
 from slurm_plugin.access.backends import open_slurm
 from slurm_plugin.config import load_config
-from slurm_plugin.control.journal import heartbeat_s
-from slurm_plugin.service.handback import Outcome, hand_back, read_tickets, to_hand_back
+from slurm_plugin.control.journal import heartbeat_s, read_tickets
+from slurm_plugin.service.handback import Outcome, hand_back, to_hand_back
 from slurm_plugin.service.live import clean, config_option, json_option, lasting
 
 _ALIVE_S = 90.0

@@ -3,7 +3,7 @@
 import time
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, fields
 from itertools import pairwise
 from math import inf
 from typing import Any
@@ -11,8 +11,8 @@ from typing import Any
 from dally import __version__
 from dally.mechanisms.timers import FixedTimers, TunedTimers
 from dally.topology import Topology
+from slurm_plugin.access.slurm import arrival
 from slurm_plugin.control.controller import Controller
-from slurm_plugin.control.mirror import number
 from slurm_plugin.control.tickets import WITH_POLICY, Standing, Ticket
 
 GRACE_S = 60.0
@@ -140,7 +140,7 @@ def report(controller: Controller, policy: str, partitions: tuple[str, ...]) -> 
 def listed(latest: Report) -> list[dict[str, Any]]:
     """The jobs as plain data, by standing and arrival."""
     place = {standing.value: index for index, standing in enumerate(ORDER)}
-    jobs = sorted(latest.jobs, key=lambda job: (place[job.standing], job.submit_s, number(job.job)))
+    jobs = sorted(latest.jobs, key=lambda job: (place[job.standing], arrival(job.submit_s, job.job)))
     return [as_data(job) for job in jobs]
 
 
@@ -229,7 +229,7 @@ class Board:
 
     mode: str
     last: tuple[Report, float, float] | None = None
-    problems: tuple[Problem, ...] = field(default=())
+    problems: tuple[Problem, ...] = ()
 
     def pin(self, latest: Report, period_s: float) -> None:
         """A cycle went well; the next is due in some seconds."""

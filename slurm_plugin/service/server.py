@@ -7,30 +7,28 @@ from the journal's file; connections are few, short and bounded.
 import json
 import re
 import socket
-import sqlite3
 import time
 from collections.abc import Callable
-from contextlib import closing, suppress
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import partial
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from socketserver import TCPServer
-from threading import BoundedSemaphore, Thread
+from threading import Thread
 from typing import Any
 from urllib.parse import urlsplit
 
 from dally import __version__
 from dally.errors import DallyError, InputError
+from slurm_plugin.control.journal import JournalError, read_events
 from slurm_plugin.service.metrics import Metrics
 from slurm_plugin.service.report import Board, as_data, listed
 
 _CONNECTION_S = 10.0
 _SILENCE_S = 5.0
 _MOST_CONNECTIONS = 32
-_MOST_EVENTS = 1000
-_BUSY_S = 2.0
 
 _WHY = re.compile(r"/why/(\d{1,10}(?:_\d{1,10})?)", re.ASCII)
 _JSON = "application/json"
@@ -52,11 +50,11 @@ class Pages:
     Args:
         board: What the controller has pinned up.
         metrics: Its metrics.
-        journal: Path of its journal's file.
+        folder: Where its journal is.
     """
 
-    def __init__(self, board: Board, metrics: Metrics, journal: Path) -> None:
-        self._board, self._metrics, self._journal = board, metrics, journal
+    def __init__(self, board: Board, metrics: Metrics, folder: Path) -> None:
+        self._board, self._folder = board, folder
         self._queue: tuple[float, bytes] = (0.0, b"")
         self._paths: dict[str, Callable[[], Page]] = {
             "/health": self._health,
@@ -94,9 +92,9 @@ class Pages:
         latest = self._board.last[0]
         job = next((as_data(job) for job in latest.jobs if job.job == job_id), None)
         try:
-            events = read_events(self._journal, job_id, _MOST_EVENTS)
-        except sqlite3.Error as error:
-            return _error(HTTPStatus.SERVICE_UNAVAILABLE, f"the journal cannot be read: {error}")
+            events = _of_last_submission(read_events(self._folder, job_id))
+        except JournalError as error:
+            return _error(HTTPStatus.SERVICE_UNAVAILABLE, str(error))
         if job is None and not events:
             return _error(HTTPStatus.NOT_FOUND, f"job {job_id} is none of Dally's")
         return _page({"now_s": latest.now_s, "policy": latest.policy, "job": job, "events": events})
@@ -106,21 +104,10 @@ class Pages:
         return _error(HTTPStatus.SERVICE_UNAVAILABLE, f"no cycle has gone well yet: {last}")
 
 
-def read_events(journal: Path, job_id: str, most: int) -> list[dict[str, Any]]:
-    """The last events of a job, oldest first, from its last submission on: Slurm may use a number again.
-
-    Raises:
-        sqlite3.Error: The journal cannot be read.
-    """
-    with closing(
-        sqlite3.connect(f"{journal.absolute().as_uri()}?mode=ro", uri=True, timeout=_BUSY_S)
-    ) as file:
-        rows = file.execute(
-            "SELECT body FROM events WHERE job = ? ORDER BY number DESC LIMIT ?", (job_id, most)
-        )
-        events = [json.loads(body) for (body,) in rows]
-    newest = next((index for index, event in enumerate(events) if event["event"] == "submit"), len(events))
-    return events[newest::-1]
+def _of_last_submission(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Slurm may use a number again: the events of the last job that had it."""
+    submits = [index for index, event in enumerate(events) if event["event"] == "submit"]
+    return events[submits[-1] :] if submits else events
 
 
 def _page(said: object, status: HTTPStatus = HTTPStatus.OK, phrase: str | None = None) -> Page:
@@ -191,7 +178,6 @@ class _HTTPServer(ThreadingHTTPServer):
 
     def __init__(self, host: str, port: int, handler: Callable[..., BaseHTTPRequestHandler]) -> None:
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        self._free = BoundedSemaphore(_MOST_CONNECTIONS)
         self._open: dict[Any, float] = {}
         super().__init__((host, port), handler)
 
@@ -201,19 +187,16 @@ class _HTTPServer(ThreadingHTTPServer):
 
     def process_request(self, request: Any, client_address: Any) -> None:
         """Serve a connection if there is room, else close it at once."""
-        if not self._free.acquire(blocking=False):
+        if len(self._open) >= _MOST_CONNECTIONS:
             self.shutdown_request(request)
             return
         self._open[request] = time.monotonic() + _CONNECTION_S
         super().process_request(request, client_address)
 
-    def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """Serve a connection in its thread."""
-        try:
-            super().process_request_thread(request, client_address)
-        finally:
-            self._open.pop(request, None)
-            self._free.release()
+    def shutdown_request(self, request: Any) -> None:
+        """Close a connection, whether it could be served or not."""
+        self._open.pop(request, None)
+        super().shutdown_request(request)
 
     def service_actions(self) -> None:
         """Between connections: cut off those that last too long."""

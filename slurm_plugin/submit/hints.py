@@ -8,11 +8,15 @@ switches loses (s - 1) T there, so waiting longer than that never pays; `share` 
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 from dally.errors import InputError
 from dally.profiles.files import ProfileSet
 from dally.profiles.iteration import predict
 from dally.topology import Allocation, Topology
+
+Mode = Literal["hold", "hint"]
+MODES: tuple[Mode, ...] = ("hold", "hint")
 
 SLURM_MAX_WAIT_S = 300
 """Slurm's own longest wait for switches, unless SchedulerParameters has max_switch_wait."""
@@ -45,7 +49,7 @@ class Waits:
 def site_lua(
     partitions: Collection[str],
     exempt_uids: Collection[int],
-    mode: str = "hold",
+    mode: Mode = "hold",
     slowdowns: Mapping[str, float] | None = None,
     waits: Waits | None = None,
 ) -> str:
@@ -58,12 +62,7 @@ def site_lua(
         mode: `hold`: a controller starts the jobs; `hint`: Slurm does, each with a timer.
         slowdowns: For the hint mode, see `leaf_slowdowns`.
         waits: For the hint mode.
-
-    Raises:
-        InputError: There is no such mode.
     """
-    if mode not in ("hold", "hint"):
-        raise InputError(f"mode is {mode!r}, must be hold or hint")
     waits = waits or Waits()
     by_model = {_quoted(model): f"{value:.4f}" for model, value in (slowdowns or {}).items()}
     lines = [

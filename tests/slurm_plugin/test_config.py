@@ -1,5 +1,7 @@
 """The site's configuration."""
 
+from typing import Any
+
 import pytest
 
 from dally.errors import InputError
@@ -18,3 +20,21 @@ def test_the_controllers_address_is_taken(url: str) -> None:
 def test_what_is_no_address_is_refused(url: str) -> None:
     with pytest.raises(InputError, match="must be like http://head:9341"):
         parse_config({"partitions": ["gpu"], "url": url})
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"partitions": []}, "partitions is empty"),
+        ({"partitions": "gpu"}, "partitions is 'gpu', must be a list of names"),
+        ({"backend": "rest"}, "backend is 'rest', must be command-line, pyslurm or auto"),
+        ({"fallback": "wait"}, "fallback is 'wait', must be plain or refuse"),
+        ({"poll_s": 0}, "poll_s is 0, must be a positive number"),
+        ({"max_requeues": -1}, "max_requeues is -1, must be 0 or more"),
+        ({"max_requeues": True}, "max_requeues is True, must be a whole number"),
+        ({"poll": 1}, "unknown key 'poll'; valid: partitions, cluster"),
+    ],
+)
+def test_what_is_wrong_is_named_with_what_is_valid(wrong: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        parse_config({"partitions": ["gpu"], **wrong})

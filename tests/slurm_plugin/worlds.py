@@ -12,7 +12,7 @@ from slurm_plugin.access.fake_job import FakeNode, SubmitSpec
 from slurm_plugin.access.slurm import SlurmUnavailableError
 from slurm_plugin.config import Config
 from slurm_plugin.control.controller import Controller, Mode
-from slurm_plugin.control.journal import Journal
+from slurm_plugin.control.journal import Journal, read_events
 from slurm_plugin.control.tickets import Ticket
 from slurm_plugin.request import Request, encode
 from tests.worlds import racks
@@ -140,7 +140,7 @@ class Site:
         """Kind and job of the journal's events."""
         return [
             (event["event"], event.get("job", ""))
-            for event in self.controller._journal.events()
+            for event in read_events(self.folder)
             if not kinds or event["event"] in kinds
         ]
 

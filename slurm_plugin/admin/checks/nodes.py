@@ -3,6 +3,7 @@
 from collections import Counter
 
 from dally.clusters.slurm_gres import parse_gres
+from slurm_plugin.access.node_text import is_available
 from slurm_plugin.admin.checks.site import Finding, Site, ok, problem, some, warning
 
 _DEVICES = ("file", "multiplefiles", "autodetect")
@@ -95,15 +96,13 @@ def registration(site: Site) -> Finding:
 
 def availability(site: Site) -> Finding:
     """How many of the nodes could run jobs."""
-    states = {name: site.nodes[name].get("State", "") for name in site.managed_nodes}
-    away = [
-        name for name, state in states.items() if any(word in state for word in ("DOWN", "DRAIN", "FAIL"))
-    ]
-    if not states or len(away) == len(states):
+    nodes = site.managed_nodes
+    away = [name for name in nodes if not is_available(site.nodes[name].get("State", ""))]
+    if len(away) == len(nodes):
         return problem("no GPU node could run a job", "`sinfo -R` tells why")
     if away:
-        return ok(f"down or draining: {some(away)}; Dally leaves them out")
-    return ok(f"all {len(states)} GPU nodes are up")
+        return ok(f"not available: {some(away)}; Dally leaves them out")
+    return ok(f"all {len(nodes)} GPU nodes are up")
 
 
 def conf_agrees(site: Site) -> Finding:

@@ -1,9 +1,9 @@
 """Checks of settings in slurm.conf that slow Dally down or get in its way."""
 
 from slurm_plugin.admin.checks.site import Finding, Row, Site, ok, problem, warning
+from slurm_plugin.submit.hints import SLURM_MAX_WAIT_S
 
 _LEAST_JOB_AGE_S = 60
-_MAX_SWITCH_WAIT_S = 300
 _NO_LIMIT = ("", "UNLIMITED", "0")
 
 
@@ -41,6 +41,8 @@ def requeue(site: Site) -> Finding:
 def job_age(site: Site) -> Finding:
     """Ended jobs stay visible long enough to be seen."""
     age_s = site.seconds("MinJobAge")
+    if not age_s:
+        return ok("ended jobs can be seen for ever")
     if age_s < _LEAST_JOB_AGE_S:
         return problem(
             f"MinJobAge={age_s}: ended jobs vanish before the controller sees how they ended",
@@ -86,7 +88,7 @@ def switch_wait(site: Site) -> Finding:
     value = site.option("SchedulerParameters", "max_switch_wait")
     if not value:
         return warning(
-            f"max_switch_wait is unset: Slurm cuts every hint to {_MAX_SWITCH_WAIT_S} s",
+            f"max_switch_wait is unset: Slurm cuts every hint to {SLURM_MAX_WAIT_S} s",
             "SchedulerParameters=max_switch_wait=86400 in slurm.conf",
         )
     return ok(f"max_switch_wait={value}")

@@ -83,8 +83,3 @@ def test_an_import_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch) -> No
 
     monkeypatch.setattr(subprocess, "run", hang)
     assert pyslurm_problem() == "importing it took more than 30 s"
-
-
-def test_a_backend_that_does_not_exist_is_an_error_that_names_those_that_do() -> None:
-    with pytest.raises(InputError, match="backend is 'rest', must be one of command-line, pyslurm, auto"):
-        open_slurm("rest")

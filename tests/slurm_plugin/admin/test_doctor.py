@@ -219,12 +219,14 @@ NOTES: list[tuple[str, Callable[[Site], Site], str]] = [
     ("rights", changed(uid=0, admin_level=""), "you are root"),
     ("rights", changed(uid=64030, user="slurm", admin_level=""), "slurm is SlurmUser"),
     ("other partitions", node("n1", Partitions="gpu,scavenge"), "also in scavenge"),
-    ("availability", node("n1", State="IDLE+DRAIN"), "down or draining: n1"),
+    ("availability", node("n1", State="IDLE+DRAIN"), "not available: n1"),
+    ("availability", node("n1", State="IDLE+NOT_RESPONDING"), "not available: n1"),
     ("gres devices", gres(autodetect="nvml"), "detected"),
     ("gres devices", changed(gres_lines=None), "no gres.conf here"),
     ("topology plugin", yaml_of((25, 5)), "topology.yaml is what Slurm reads"),
     ("memory", settings(JobDefaults="(null)", DefMemPerCPU="2000"), "has a default"),
     ("memory", settings(SelectTypeParameters="CR_CORE", JobDefaults="(null)"), "not counted"),
+    ("job age", settings(MinJobAge="0 sec"), "for ever"),
     ("start delay", settings(SchedulerParameters="(null)"), "up to 3 s later (batch_sched_delay), 30 s"),
     ("requeue delay", settings(), "wait 121 s"),
     ("requeue delay", settings(AuthInfo="socket=/run/munge,cred_expire=5"), "wait 6 s"),
@@ -300,7 +302,8 @@ def test_a_job_submit_that_calls_dallys_is_fine(tmp_path: Path, monkeypatch: pyt
     (tmp_path / "dally").mkdir()
     (tmp_path / "dally/job_submit.lua").write_text("called")
     assert gather(tmp_path / "none.toml").lua == "-- the site's\n"
-    (tmp_path / "job_submit.lua").write_text(f'dofile("{tmp_path}/dally/job_submit.lua")\n')
+    call = f'dofile("{tmp_path}/dally/job_submit.lua") -- \xe9\n'
+    (tmp_path / "job_submit.lua").write_text(call, encoding="latin-1")
     assert gather(tmp_path / "none.toml").lua == "called"
 
 

@@ -10,13 +10,15 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+from dally.atomic_file import write_atomically
 from dally.commands import main
 from dally.errors import InputError
 from slurm_plugin.admin import install as install_module
 from slurm_plugin.admin.checks.gather import own_file
 from slurm_plugin.admin.install import UNITS, Target, install, plan_install
-from slurm_plugin.admin.installed import read_manifest, write_atomically
+from slurm_plugin.admin.installed import read_manifest
 from slurm_plugin.admin.uninstall import plan_uninstall, uninstall
+from slurm_plugin.submit.hints import Mode
 
 CONF = "ClusterName=lab\nNodeName=n[1-8] Gres=gpu:h100:8\n"
 TOPOLOGY = "SwitchName=r1 Nodes=n[1-4]\nSwitchName=r2 Nodes=n[5-8]\nSwitchName=top Switches=r[1-2]\n"
@@ -39,7 +41,7 @@ def configure(root: Path, more: str = "") -> None:
     )
 
 
-def target(root: Path, mode: install_module.Mode = "hold", user: str = "dally-nobody") -> Target:
+def target(root: Path, mode: Mode = "hold", user: str = "dally-nobody") -> Target:
     return Target(
         root / "dally/dally.toml", root / "slurm", root / "units", Path("/opt/bin/dally"), user, mode
     )
@@ -242,7 +244,8 @@ def test_job_submit_stays_while_slurm_needs_it(root: Path) -> None:
 def test_job_submit_stays_while_the_sites_own_calls_it(root: Path) -> None:
     (root / "slurm/job_submit.lua").write_text("-- the site's\n")
     installed(root)
-    (root / "slurm/job_submit.lua").write_text(f'dofile("{root}/slurm/dally/job_submit.lua")\n')
+    call = f'dofile("{root}/slurm/dally/job_submit.lua") -- \xe9\n'
+    (root / "slurm/job_submit.lua").write_text(call, encoding="latin-1")
     with pytest.raises(InputError, match="still calls"):
         plan_uninstall(target(root).config_path)
 

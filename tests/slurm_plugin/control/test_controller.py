@@ -6,6 +6,7 @@ import pytest
 
 from slurm_plugin.access.slurm import Hold
 from slurm_plugin.control.controller import Clock
+from slurm_plugin.control.journal import read_events
 from slurm_plugin.control.tickets import Standing
 from tests.slurm_plugin.worlds import Site
 
@@ -282,7 +283,7 @@ def test_a_refused_job_backs_off_longer_each_time_and_keeps_nobody_from_starting
     site.live(9000)
     assert {site.states()[job] for job in site.states() if job in others} <= {"COMPLETED"}
     assert len(site.events("end")) == 8
-    waits = [e["again_in_s"] for e in site.controller._journal.events() if e["event"] == "refuse"]
+    waits = [e["again_in_s"] for e in read_events(tmp_path) if e["event"] == "refuse"]
     assert waits[:6] == [100, 200, 400, 800, 1600, 3200]
     assert len(site.events("refused")) == 1
 

@@ -3,13 +3,23 @@
 import os
 import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from dally.job import Job
 from slurm_plugin.control import journal as journal_module
-from slurm_plugin.control.journal import NAME, BusyError, FencedError, Journal, JournalError
+from slurm_plugin.control.journal import (
+    NAME,
+    BusyError,
+    FencedError,
+    Journal,
+    JournalError,
+    heartbeat_s,
+    read_events,
+    read_tickets,
+)
 from slurm_plugin.control.tickets import Standing, Ticket
 from slurm_plugin.request import Request
 from tests.slurm_plugin.worlds import Site
@@ -213,15 +223,49 @@ def test_old_events_and_those_beyond_the_most_are_dropped(
     for number in range(30):
         journal.write(float(number), "event", number=number)
         journal.commit(float(number))
-    assert [event["number"] for event in journal.events()] == [*range(20, 30)]
+    assert [event["number"] for event in read_events(tmp_path)] == [*range(20, 30)]
     journal.commit(journal_module.KEEP_S + 25.0)
-    assert [event["number"] for event in journal.events()] == [*range(25, 30)]
+    assert [event["number"] for event in read_events(tmp_path)] == [*range(25, 30)]
     journal.close()
 
 
 @pytest.mark.parametrize("text", ["'); DROP TABLE tickets; --", "\ud800", "\0", "a\nb", "ü"])
-def test_what_users_write_is_only_text(journal: Journal, text: str) -> None:
+def test_what_users_write_is_only_text(journal: Journal, tmp_path: Path, text: str) -> None:
     journal.write(1.0, "odd", job=text.encode(errors="replace").decode(), text=text)
     journal.commit(2.0, gone=[text.encode(errors="replace").decode()])
-    assert journal.events()[-1]["text"] == text
+    assert read_events(tmp_path)[-1]["text"] == text
     assert journal.load().tickets.keys() == {"1"}
+
+
+def test_it_can_be_read_while_a_controller_has_it(journal: Journal, tmp_path: Path) -> None:
+    journal.write(1.0, "event", job="1")
+    journal.write(2.0, "event", job="2")
+    journal.commit(2.0)
+    assert read_tickets(tmp_path) == {"1": ticket()}
+    assert [event["job"] for event in read_events(tmp_path)] == ["1", "2"]
+    assert [event["t"] for event in read_events(tmp_path, "2")] == [2.0]
+
+
+@pytest.mark.parametrize("body", ["{", "[]", '{"job": {}, "past": null}'])
+def test_a_ticket_that_cannot_be_read_hides_no_other(journal: Journal, tmp_path: Path, body: str) -> None:
+    with sqlite3.connect(tmp_path / NAME) as file:
+        file.execute("INSERT INTO tickets VALUES ('0', ?)", (body,))
+    assert read_tickets(tmp_path) == {"1": ticket()}
+    assert journal.load().lost.startswith("ticket of job 0: ")
+
+
+def test_a_journal_that_is_being_written_is_a_sign_of_life(
+    journal: Journal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(journal_module, "_READ_BUSY_S", 0.0)
+    os.utime(tmp_path / NAME, (50.0, 50.0))
+    with closing(sqlite3.connect(tmp_path / NAME, isolation_level=None)) as writer:
+        writer.execute("BEGIN EXCLUSIVE")
+        assert heartbeat_s(tmp_path) == 50.0
+
+
+def test_there_is_no_sign_of_life_without_a_journal(tmp_path: Path) -> None:
+    assert heartbeat_s(tmp_path) is None
+    assert read_tickets(tmp_path) == {}
+    with pytest.raises(JournalError, match="cannot read the journal"):
+        read_events(tmp_path)

@@ -83,6 +83,7 @@ def control(policy: str, topology: Topology, jobs: Sequence[Job]) -> None:
     """The jobs go to the fake Slurm when the simulator would let them arrive, and run as long as there."""
     with TemporaryDirectory() as folder:
         site = Site(Path(folder), topology, policy, AUTHOR)
+        site.slurm.remember_s = inf  # else the policy is asked more often than in the simulator: it says more
         coming = list(jobs)
         wakeup_s = inf
         while coming or site.controller.mirror.tickets:

@@ -10,7 +10,6 @@ from dally.job import Job
 from dally.state import Past
 from slurm_plugin.access.slurm import SlurmJob, State
 from slurm_plugin.control.tickets import (
-    CHECKPOINTED,
     Standing,
     Stretch,
     Ticket,
@@ -18,7 +17,7 @@ from slurm_plugin.control.tickets import (
     from_data,
     to_data,
 )
-from slurm_plugin.request import Request
+from slurm_plugin.request import CHECKPOINTED, Request
 
 TICKET = Ticket(
     Job("7", 5.0, 8, 100.0, gpus_per_machine=4),

@@ -66,14 +66,17 @@ def test_a_node_list_left_on_a_job_is_cleared(site: DaemonSite) -> None:
     assert site.slurm.jobs()[0].required_nodes == ()
 
 
-def test_a_job_that_was_placed_gets_its_own_number_of_nodes_back(site: DaemonSite) -> None:
-    job = site.submit(gpus=6)
+@pytest.mark.parametrize(("nodes", "gpus"), [(1, 6), (2, 7)])
+def test_a_job_that_was_placed_gets_its_own_number_of_nodes_back(
+    site: DaemonSite, nodes: int, gpus: int
+) -> None:
+    job = site.submit(nodes=nodes, gpus=gpus)
     site.slurm.set_node("n1", "drain")
     site.start().run(once=True)
-    site.slurm.run([Place(job, ("n2", "n3"))])
-    assert site.slurm.jobs()[0].min_nodes == 2
+    site.slurm.run([Place(job, ("n2", "n3", "n4"))])
+    assert site.slurm.jobs()[0].min_nodes == 3
     release(site, "--yes")
-    assert site.slurm.jobs()[0].min_nodes == 1
+    assert site.slurm.jobs()[0].min_nodes == nodes
 
 
 def test_it_asks_and_does_nothing_if_told_so(site: DaemonSite) -> None:

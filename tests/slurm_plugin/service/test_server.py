@@ -27,7 +27,7 @@ def board() -> Board:
 @pytest.fixture
 def server(board: Board, tmp_path: Path) -> Iterator[Server]:
     """A server of a controller that has not cycled yet."""
-    server = Server("127.0.0.1:0", Pages(board, Metrics(board), tmp_path / "journal.sqlite"))
+    server = Server("127.0.0.1:0", Pages(board, Metrics(board), tmp_path))
     yield server
     server.stop()
 
@@ -218,6 +218,19 @@ def test_more_connections_than_it_takes_are_closed_at_once_and_room_comes_back(s
         connection.close()
     while raw(server.port, b"GET /status HTTP/1.0\r\n\r\n") == b"":
         assert time.monotonic() < deadline
+
+
+def test_a_connection_that_no_thread_can_serve_takes_no_room(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("socketserver.ThreadingMixIn.process_request", fail)
+        for _ in range(40):
+            assert raw(server.port, b"GET /status HTTP/1.0\r\n\r\n") == b""
+    assert get(server.port, "/status")[0] == 200
 
 
 def is_closed(connection: socket.socket) -> bool:

@@ -1,11 +1,8 @@
 """`dally status`, and what all commands say when nobody answers."""
 
 import json
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from collections.abc import Callable
 from pathlib import Path
-from threading import Thread
 
 import pytest
 from click.testing import CliRunner, Result
@@ -13,6 +10,7 @@ from click.testing import CliRunner, Result
 from dally.commands import main
 from slurm_plugin.control.controller import Mode
 from slurm_plugin.service.live import lasting
+from tests.slurm_plugin.answering import answering
 from tests.slurm_plugin.daemons import DaemonSite
 from tests.slurm_plugin.service.test_queue_command import busy
 
@@ -81,39 +79,16 @@ def test_without_an_address_there_is_one_line_that_says_so(tmp_path: Path, comma
     assert result.stderr.endswith("dally.toml: url is empty, so the controller's address is not known\n")
 
 
-@contextmanager
-def somebody(body: bytes, code: int = 200) -> Iterator[str]:
-    """A server that says something; its address."""
-
-    class Answer(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_response(code)
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, format: str, *args: object) -> None:
-            """Say nothing."""
-
-    with HTTPServer(("127.0.0.1", 0), Answer) as server:
-        thread = Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{server.server_port}"
-        finally:
-            server.shutdown()
-            thread.join()
-
-
 @pytest.mark.parametrize("body", [b"<html>", b"[1]", b"\xff"])
 @pytest.mark.parametrize("command", COMMANDS)
 def test_what_is_no_controller_is_said_to_be_none(tmp_path: Path, command: list[str], body: bytes) -> None:
-    with somebody(body) as url:
+    with answering(200, body) as url:
         result = ask(tmp_path, command, url)
     assert result.stderr == f"dally: what answers at {url} is no controller of Dally's\n"
 
 
 def test_what_a_controller_says_against_it_is_one_clean_line(tmp_path: Path) -> None:
-    with somebody(b'{"error": "no\\nway \\u001b[2J"}', 503) as url:
+    with answering(503, b'{"error": "no\\nway \\u001b[2J"}') as url:
         result = ask(tmp_path, ["queue"], url)
     assert result.stderr == f"dally: the controller at {url} says: no?way ?[2J\n"
 

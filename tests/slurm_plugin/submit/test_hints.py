@@ -76,7 +76,6 @@ def test_no_name_breaks_out_of_its_quotes() -> None:
 @pytest.mark.parametrize(
     "make",
     [
-        lambda: site_lua(["a"], [], "off"),
         lambda: Waits(share=0),
         lambda: Waits(share=1.5),
         lambda: Waits(default_run_s=0),

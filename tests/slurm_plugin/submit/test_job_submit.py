@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from slurm_plugin.request import Request, decode, decode_job
-from slurm_plugin.submit.hints import Waits, site_lua
+from slurm_plugin.submit.hints import Mode, Waits, site_lua
 from testbed.local_slurm import LocalSlurm
 from testbed.local_slurm_conf import LabSpec
 
@@ -39,7 +39,7 @@ class Site:
         self.table = lab.spec.conf.parent / "dally_site.lua"
         (lab.work / "dally.toml").write_text('partitions = ["gpu"]\nurl = ""\n')
 
-    def set_mode(self, mode: str, slowdowns: dict[str, float] | None = None) -> None:
+    def set_mode(self, mode: Mode, slowdowns: dict[str, float] | None = None) -> None:
         uids = [pwd.getpwnam(self.exempt).pw_uid]
         self.table.write_text(site_lua(["gpu"], uids, mode, slowdowns, Waits(longest_s=200)))
 

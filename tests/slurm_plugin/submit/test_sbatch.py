@@ -6,13 +6,11 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
-from threading import Thread
 
 import pytest
+
+from tests.slurm_plugin.answering import answering
 
 STUB = """#!{python}
 import json, os, sys
@@ -84,28 +82,6 @@ class Site:
 @pytest.fixture
 def site(tmp_path: Path) -> Site:
     return Site(tmp_path)
-
-
-@contextmanager
-def controller(status: int) -> Iterator[str]:
-    """A server whose health page has a status; its address."""
-
-    class Answer(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:  # the name that the library calls
-            self.send_response(status if self.path == "/health" else 404)
-            self.end_headers()
-
-        def log_message(self, format: str, *args: object) -> None:
-            """Say nothing."""
-
-    with HTTPServer(("127.0.0.1", 0), Answer) as server:
-        thread = Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{server.server_port}"
-        finally:
-            server.shutdown()
-            thread.join()
 
 
 def test_our_options_come_after_the_users_and_before_the_script(site: Site) -> None:
@@ -215,7 +191,7 @@ def test_an_option_of_a_plugin_takes_its_value_along(site: Site) -> None:
 
 
 def test_a_healthy_controller_gets_the_job(site: Site) -> None:
-    with controller(200) as url:
+    with answering(200, path="/health") as url:
         site.configure(f'url = "{url}"')
         site.submit("job.sh", http_proxy="http://127.0.0.1:9")
     assert "--hold" in site.argv
@@ -232,7 +208,7 @@ def test_without_a_controller_the_job_goes_to_slurm_with_a_warning(site: Site) -
 
 
 def test_a_sick_controller_counts_as_none(site: Site) -> None:
-    with controller(503) as url:
+    with answering(503, path="/health") as url:
         site.configure(f'url = "{url}"')
         done = site.submit("job.sh")
     assert site.argv == ["--comment=dally:plain=1", "job.sh"]

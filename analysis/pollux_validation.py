@@ -8,6 +8,7 @@ from pathlib import Path
 
 from scipy.optimize import minimize
 
+from analysis.relative_errors import Errors, summarise
 from dally.profiles.imports.pollux import (
     MODELS,
     Measurement,
@@ -24,16 +25,6 @@ run would measure; all uneven placements, and those of 3 GPUs a node, are held o
 
 Formula = Callable[[Measurement], float]
 """Predicted seconds per step of a placement and local batch."""
-
-
-@dataclass(frozen=True, slots=True)
-class Errors:
-    """Relative errors |predicted / measured - 1| over a number of rows."""
-
-    rows: int
-    median: float
-    mean: float
-    worst: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +140,7 @@ def _our_formula(model: str, training: Sequence[Measurement]) -> Formula:
 
 
 def _errors(formula: Formula, rows: Iterable[Measurement]) -> Errors:
-    return _summary([abs(formula(row) / row.step_s - 1) for row in rows])
+    return summarise([abs(formula(row) / row.step_s - 1) for row in rows])
 
 
 def _noise(rows: Iterable[Measurement]) -> Errors:
@@ -158,8 +149,4 @@ def _noise(rows: Iterable[Measurement]) -> Errors:
     for row in rows:
         groups.setdefault((row.local_batch, *sorted(row.nodes)), []).append(row.step_s)
     repeated = [group for group in groups.values() if len(group) > 1]
-    return _summary([abs(value / statistics.mean(group) - 1) for group in repeated for value in group])
-
-
-def _summary(errors: Sequence[float]) -> Errors:
-    return Errors(len(errors), statistics.median(errors), statistics.mean(errors), max(errors))
+    return summarise([abs(value / statistics.mean(group) - 1) for group in repeated for value in group])

@@ -3,8 +3,12 @@
 from collections.abc import Iterable
 
 from analysis.author_slowdowns import AUTHOR_SLOWDOWNS, PER_GPU, SHARED, slowdowns
-from analysis.pollux_validation import Errors, Validation
+from analysis.deepshare_validation import Explanation, Noise
+from analysis.gavel_validation import PairErrors
+from analysis.pollux_validation import Validation
+from analysis.relative_errors import Errors
 from dally.markdown import table
+from dally.profiles.schema import Profile
 
 
 def author_table() -> str:
@@ -30,6 +34,62 @@ def validation_table(validations: Iterable[Validation]) -> str:
         for item in validations
     ]
     return table(header, rows)
+
+
+def pairs_table(results: Iterable[PairErrors]) -> str:
+    """Mean / max errors on 4 and 8 servers, and how often apart was faster, by model family and GPU type."""
+    header = ("model", "GPU", "rows", "ours", "as on 2 servers", "pairs", "of them faster apart")
+    rows = [
+        (
+            item.family,
+            item.gpu_type,
+            str(item.ours.rows),
+            f"{item.ours.mean:.1%} / {item.ours.worst:.0%}",
+            f"{item.unchanged.mean:.1%} / {item.unchanged.worst:.0%}",
+            str(item.pairs),
+            str(item.faster_apart),
+        )
+        for item in results
+    ]
+    return table(header, rows)
+
+
+def fits_table(profiles: Iterable[Profile]) -> str:
+    """The held-out errors that imported profiles carry."""
+    header = ("profile", "held out: mean", "held out: max", "flags")
+    rows = [
+        (
+            f"{profile.model.name} on {profile.env.gpu_type}",
+            f"{fit.held_out_mape:.1%}",
+            f"{fit.held_out_max:.1%}",
+            str(len(profile.quality.flags) if profile.quality else 0),
+        )
+        for profile in profiles
+        if (fit := profile.fit) and fit.held_out_mape is not None and fit.held_out_max is not None
+    ]
+    return table(header, rows)
+
+
+def sharing_table(explanations: Iterable[Explanation], noise: Noise) -> str:
+    """How well ways to predict explain what pairs of jobs keep, and what is known of the noise."""
+    header = ("way to predict", "fitted", "mean error", "on the other half", "variance explained")
+    rows = [
+        (
+            item.name,
+            str(item.constants),
+            f"{item.error:.3f}",
+            f"{item.held_out:.3f}" if item.constants else "",
+            f"{item.explained:.0%}",
+        )
+        for item in explanations
+    ]
+    notes = (
+        f"Cells that are exactly 1, the most there is: {noise.capped:.1%}. Below 0.5: "
+        f"{noise.below_half:.1%}. A job beside its copy keeps {noise.diagonal:.2f}.",
+        f"The two jobs of a pair differ by {noise.asymmetry:.2f}; a cell is "
+        f"{noise.family_deviation:.2f} (root mean square) from the mean of its two models.",
+    )
+    return "\n".join((table(header, rows), "", *notes))
 
 
 def _cell(values: Iterable[float]) -> str:

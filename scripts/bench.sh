@@ -4,7 +4,7 @@
 install_dally analysis >&2
 if [ "${1-}" = slurm ]; then
     shift
-    install_slurm >&2
+    install_debian $slurm_packages >&2
     exec .venv/bin/python -m testbed.slurm_bench "$@"
 fi
 exec .venv/bin/python -m simulator.bench "$@"

@@ -3,6 +3,10 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
+torch=torch==2.13.0  # the release that the tests are known to pass with
+slurm_packages="slurmctld slurmd slurm-client munge slurm-wlm-basic-plugins lua5.4 systemd"
+network_packages="iproute2 util-linux openssh-server"
+
 fail() { printf 'dally: %s\n' "$*" >&2; exit 1; }
 
 new_enough() { python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; }
@@ -29,12 +33,15 @@ install_dally() {
     local stamp=".venv/.installed-$1"
     [ -e "$stamp" ] && [ "$stamp" -nt pyproject.toml ] && return
     echo "installing Dally [$1] into .venv"
-    .venv/bin/pip install --quiet --disable-pip-version-check --editable ".[$1]" 2>.venv/pip.log ||
-        { tail -n 5 .venv/pip.log >&2; fail "pip could not install the packages above; check the network and run again"; }
+    case "$1" in *training*) pip_install "$torch" ;; esac
+    pip_install --editable ".[$1]"
     touch "$stamp"
 }
 
-slurm_packages="slurmctld slurmd slurm-client munge slurm-wlm-basic-plugins lua5.4"
+pip_install() {
+    .venv/bin/pip install --quiet --disable-pip-version-check "$@" 2>.venv/pip.log ||
+        { tail -n 5 .venv/pip.log >&2; fail "pip could not install the packages above; check the network and run again"; }
+}
 
 # The packages start daemons of their own when installed; the tests start others, with a configuration of their own.
 without_services() (
@@ -43,12 +50,12 @@ without_services() (
     "$@"
 )
 
-install_slurm() {
-    dpkg --status $slurm_packages >/dev/null 2>&1 && return
+install_debian() {
+    dpkg --status "$@" >/dev/null 2>&1 && return
     [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null ||
-        fail "the tests need Slurm; as root on Debian: apt-get install --no-install-recommends $slurm_packages"
-    echo "installing Slurm"
+        fail "Debian packages are missing; as root: apt-get install --no-install-recommends $*"
+    echo "installing Debian packages: $*"
     { apt-get -qq update && DEBIAN_FRONTEND=noninteractive without_services \
-        apt-get -qq install -y --no-install-recommends $slurm_packages >/dev/null; } ||
-        fail "apt-get could not install Slurm; check the network and try again"
+        apt-get -qq install -y --no-install-recommends "$@" >/dev/null; } ||
+        fail "apt-get could not install $*; check the network and try again"
 }

@@ -32,7 +32,7 @@ cat >"$root/inside.sh" <<'INSIDE'
 cd /dally
 [ -x .venv/bin/pip ] || python3 -m venv .venv
 . scripts/setup.sh
-install_slurm
+install_debian $slurm_packages
 install_dally dev
 exec "$@"
 INSIDE

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Sets everything up and runs every check: style, types, layers, tests, and the built wheel in a fresh environment.
 . "$(dirname "$0")/setup.sh"
-install_dally analysis,dev
-install_slurm
+install_dally analysis,training,ssh,dev
+install_debian $slurm_packages $network_packages
 
 step() {
     local what=$1 hint=$2
@@ -20,7 +20,8 @@ wheel_works() (
         cd "$folder" &&
         venv/bin/dally simulate --trace author-batch --cluster author-256 --profiles author \
             --policy dally-paper --out run &&
-        venv/bin/dally why author-batch-000000 --run run/dally-paper >why.txt && head -n 3 why.txt ||
+        venv/bin/dally why author-batch-000000 --run run/dally-paper >why.txt && head -n 3 why.txt &&
+        venv/bin/profile-models models >models.txt && head -n 3 models.txt ||
         { cat "$folder/log" >&2; exit 1; }
 )
 

@@ -4,10 +4,13 @@ from pathlib import Path
 
 import click
 
+from analysis.deepshare_validation import explain, noise, read_jobs, read_kept
+from analysis.gavel_validation import validate_pairs
 from analysis.pollux_validation import validate
-from analysis.predictor_tables import author_table, validation_table
+from analysis.predictor_tables import author_table, fits_table, pairs_table, sharing_table, validation_table
 from dally.errors import DallyError
 from dally.markdown import replace_section
+from dally.profiles.imports.tables import IMPORTERS, import_profiles
 
 ROOT = Path(__file__).parent.parent
 
@@ -20,11 +23,26 @@ def main(throughputs: Path) -> None:
     """Validate on the tables under THROUGHPUTS and rewrite the generated sections."""
     document = ROOT / "docs" / "predictor.md"
     try:
-        text = replace_section(document.read_text(encoding="utf-8"), "author", author_table())
-        validations = validate(throughputs / "pollux" / "traces")
-        document.write_text(replace_section(text, "pollux", validation_table(validations)), encoding="utf-8")
+        text = document.read_text(encoding="utf-8")
+        for name, body in sections(throughputs).items():
+            text = replace_section(text, name, body)
+        document.write_text(text, encoding="utf-8")
     except DallyError as error:
         raise click.ClickException(str(error)) from error
+
+
+def sections(throughputs: Path) -> dict[str, str]:
+    """The generated sections by name."""
+    imported = (profile for name in IMPORTERS for profile in import_profiles(name, throughputs / name))
+    jobs = read_jobs(throughputs / "deepshare")
+    kept = read_kept(throughputs / "deepshare", jobs)
+    return {
+        "author": author_table(),
+        "imported": fits_table(imported),
+        "pollux": validation_table(validate(throughputs / "pollux" / "traces")),
+        "gavel": pairs_table(validate_pairs(throughputs / "gavel")),
+        "deepshare": sharing_table(explain(jobs, kept), noise(jobs, kept)),
+    }
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 import importlib
 import sys
+from collections.abc import Mapping
 from typing import Any, NoReturn
 
 import click
@@ -27,28 +28,41 @@ _SUBCOMMANDS = {
     "trace": ("dally.commands.trace", "Show, convert or generate a workload trace."),
     "why": ("slurm_plugin.service.why_command", "Tell the life of one job, live or of a run."),
 }
-"""Name -> (module holding a click command called `command`, one-line help)."""
 
 
 class LazyGroup(click.Group):
-    """A click group that imports a subcommand's module on first use, so that `dally --help` is instant."""
+    """A click group that imports a subcommand's module on first use, so that its `--help` is instant."""
+
+    def __init__(
+        self, *, program: str, subcommands: Mapping[str, tuple[str, str]], **attributes: Any
+    ) -> None:
+        """Make a group.
+
+        Args:
+            program: What its messages begin with.
+            subcommands: Name -> (module holding a click command called `command`, one-line help).
+            attributes: Those of `click.Group`.
+        """
+        super().__init__(**attributes)
+        self.program = program
+        self.subcommands = subcommands
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """The names of all subcommands."""
-        return sorted(_SUBCOMMANDS)
+        return sorted(self.subcommands)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import and return one subcommand."""
-        if cmd_name not in _SUBCOMMANDS:
+        if cmd_name not in self.subcommands:
             return None
-        command = importlib.import_module(_SUBCOMMANDS[cmd_name][0]).command
+        command = importlib.import_module(self.subcommands[cmd_name][0]).command
         assert isinstance(command, click.Command)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the subcommands without importing them."""
         with formatter.section("Commands"):
-            formatter.write_dl([(name, _SUBCOMMANDS[name][1]) for name in self.list_commands(ctx)])
+            formatter.write_dl([(name, self.subcommands[name][1]) for name in self.list_commands(ctx)])
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run; print what went wrong with the user's input or the system's files as one line and exit 1."""
@@ -58,18 +72,22 @@ class LazyGroup(click.Group):
         except BrokenPipeError:
             raise  # click ends quietly when the reader has gone
         except DallyError as error:
-            _fail(f"{error} ({error.hint})" if error.hint else str(error))
+            self._fail(f"{error} ({error.hint})" if error.hint else str(error))
         except OSError as error:
-            _fail(f"{error.filename or 'cannot write'}: {error.strerror}")
+            self._fail(f"{error.filename or 'cannot write'}: {error.strerror}")
         return result
 
+    def _fail(self, message: str) -> NoReturn:
+        click.echo(f"{self.program}: {message}", err=True)
+        sys.exit(1)
 
-def _fail(message: str) -> NoReturn:
-    click.echo(f"dally: {message}", err=True)
-    sys.exit(1)
 
-
-@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=LazyGroup,
+    program="dally",
+    subcommands=_SUBCOMMANDS,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 @click.version_option(__version__, prog_name="dally")
 def main() -> None:
     """Network-sensitive GPU scheduling for Slurm."""

@@ -1,20 +1,20 @@
 """Reading, checking and writing profiles: JSON files, directories of them, and the shipped sets."""
 
 import json
+import re
 from collections.abc import Iterable, Mapping
-from dataclasses import MISSING, Field, asdict, dataclass, fields, is_dataclass
-from enum import StrEnum
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from importlib import resources
 from pathlib import Path
-from types import NoneType, UnionType
-from typing import Any, get_args, get_origin, get_type_hints
 
+from dally.atomic_file import write_atomically
 from dally.errors import InputError
+from dally.profiles.decoding import decode, shown
 from dally.profiles.schema import SCHEMA, Mode, Profile
 
-_LARGEST = 1e300
-_NAMES = {int: "a whole number of 0 or more", float: "a number of 0 or more", str: "a string"}
+_UNSAFE = re.compile(r"[^\w.]+")
+"""What names of models and GPU types may hold and names of files should not."""
 
 
 @dataclass(frozen=True)
@@ -96,8 +96,37 @@ def read_profile(path: Path) -> Profile:
 
 
 def write_profile(profile: Profile, path: Path) -> None:
-    """Write a profile as JSON; unknown parts of the environment are left out."""
-    path.write_text(format_profile(profile), encoding="utf-8")
+    """Write a profile as JSON, whole or not at all; unknown parts of the environment are left out.
+
+    Raises:
+        InputError: It cannot be written: no such folder, no permission, disk full.
+    """
+    try:
+        write_atomically(path, format_profile(profile))
+    except OSError as error:
+        raise InputError(f"profile {path} cannot be written: {error.strerror or error}") from error
+
+
+def write_profiles(profiles: Iterable[Profile], folder: Path) -> tuple[Path, ...]:
+    """Write each profile as MODEL.json, or MODEL-GPUTYPE.json where the type is known, into a folder.
+
+    Returns:
+        The files written.
+
+    Raises:
+        InputError: The folder cannot be made or a file not written.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"folder {folder} cannot be made: {error.strerror or error}") from error
+    written = []
+    for profile in profiles:
+        parts = (profile.model.name, profile.env.gpu_type)
+        name = _UNSAFE.sub("-", "-".join(part for part in parts if part))
+        written.append(folder / f"{name}.json")
+        write_profile(profile, written[-1])
+    return tuple(written)
 
 
 def format_profile(profile: Profile) -> str:
@@ -122,13 +151,11 @@ def parse_profile(text: str, source: str) -> Profile:
     except (ValueError, RecursionError) as error:
         raise InputError(f"{source}: not complete JSON: {error}") from error
     if isinstance(data, dict) and data.get("schema", SCHEMA) != SCHEMA:
-        raise InputError(f"{source}: schema is {_shown(data['schema'])}, this version reads {SCHEMA}")
+        raise InputError(f"{source}: schema is {shown(data['schema'])}, this version reads {SCHEMA}")
     try:
-        profile = _decode(Profile, data, "")
+        return decode(Profile, data)
     except InputError as error:
         raise InputError(f"{source}: {error}") from error
-    assert isinstance(profile, Profile)
-    return profile
 
 
 def _read(path: Path) -> str:
@@ -169,77 +196,3 @@ def _refuse_mix(name: str, profiles: Iterable[Profile]) -> None:
             f"profile set {name} mixes CPU and GPU profiles ({', '.join(modes)}); use only nccl and imported "
             "ones, or only gloo and emulated ones, or allow the mix"
         )
-
-
-def _decode(kind: Any, value: object, place: str) -> object:
-    """Check JSON against a type and build it; `place` is the path of the field, for messages."""
-    options = get_args(kind) if isinstance(kind, UnionType) else (kind,)
-    if NoneType in options:
-        if value is None:
-            return None
-        (kind,) = (option for option in options if option is not NoneType)
-    if is_dataclass(kind):
-        return _decode_object(kind, value, place)
-    if get_origin(kind) is tuple:
-        return _decode_list(get_args(kind)[0], value, place)
-    if get_origin(kind) is Mapping:
-        items = _items(value, place)
-        return {key: _decode(get_args(kind)[1], item, f"{place}.{key}") for key, item in items.items()}
-    if issubclass(kind, StrEnum):
-        return _decode_choice(kind, value, place)
-    return _decode_scalar(kind, value, place)
-
-
-def _decode_object(kind: Any, value: object, place: str) -> object:
-    items = _items(value, place)
-    known = {item.name: item for item in fields(kind)}
-    prefix = f"{place}." if place else ""
-    for key in items:
-        if key not in known:
-            raise InputError(f"unknown key {prefix}{key}; valid: {', '.join(known)}")
-    for key, item in known.items():
-        if key not in items and _required(item):
-            raise InputError(f"{prefix}{key} is missing")
-    hints = get_type_hints(kind)
-    values = {key: _decode(hints[key], item, f"{prefix}{key}") for key, item in items.items()}
-    try:
-        return kind(**values)
-    except InputError as error:
-        raise InputError(f"{prefix}{error}") from error
-
-
-def _required(item: Field[Any]) -> bool:
-    return item.default is MISSING and item.default_factory is MISSING
-
-
-def _decode_list(kind: Any, value: object, place: str) -> tuple[object, ...]:
-    if not isinstance(value, list):
-        raise InputError(f"{place} is {_shown(value)}, must be a list")
-    return tuple(_decode(kind, item, f"{place}[{number}]") for number, item in enumerate(value))
-
-
-def _decode_choice(kind: type[StrEnum], value: object, place: str) -> StrEnum:
-    if value not in [str(choice) for choice in kind]:
-        raise InputError(f"{place} is {_shown(value)}; valid: {', '.join(kind)}")
-    return kind(value)
-
-
-def _decode_scalar(kind: type, value: object, place: str) -> object:
-    if kind is str and isinstance(value, str):
-        return value
-    if kind in (int, float) and isinstance(value, (int, kind)) and not isinstance(value, bool):
-        assert isinstance(value, int | float)
-        if 0 <= value <= _LARGEST:
-            return kind(value)
-    raise InputError(f"{place} is {_shown(value)}, must be {_NAMES[kind]}")
-
-
-def _items(value: object, place: str) -> Mapping[str, object]:
-    if not isinstance(value, dict):
-        raise InputError(f"{place or 'the profile'} is {_shown(value)}, must be an object")
-    return value
-
-
-def _shown(value: object) -> str:
-    text = json.dumps(value)
-    return text if len(text) <= 40 else text[:37] + "..."

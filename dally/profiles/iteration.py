@@ -113,7 +113,7 @@ def window_s(compute: Compute, comm_s: float) -> float:
 
 def _from_exact(profile: Profile, shape: Shape) -> _Draft | None:
     """The measured iteration of just this shape, in the rank order gangs are started in."""
-    for point in _training_points(profile, tier_of(shape)):
+    for point in _points(profile, tier_of(shape)):
         blocked = point.shape.rank_order in (None, "blocked")
         if point.iteration and blocked and same_spread(point, shape) and same_link(point.link, shape):
             return _Draft(point.iteration.median_s, "measured")
@@ -121,8 +121,7 @@ def _from_exact(profile: Profile, shape: Shape) -> _Draft | None:
 
 
 def _from_curves(profile: Profile, shape: Shape) -> _Draft | None:
-    points = [point for point in profile.tiers.get(tier_of(shape), ()) if point.allreduce_curve]
-    points = [point for point in points if point.shape.gpus > 1]
+    points = [point for point in _points(profile, tier_of(shape)) if point.allreduce_curve]
     if not points:
         return None
     blend = blend_points(points, shape)
@@ -157,7 +156,7 @@ def _with_allreduce(profile: Profile, allreduce_s: AllReduce, notes: tuple[str, 
 
 def _from_iterations(profile: Profile, shape: Shape, tier: str) -> _Draft | None:
     """The window formula on the communication that full iterations imply: exposed time plus window."""
-    points = [point for point in _training_points(profile, tier) if point.iteration]
+    points = [point for point in _points(profile, tier) if point.iteration]
     if not points:
         return None
     blend = blend_points(points, shape)
@@ -183,8 +182,10 @@ def _from_other_tiers(profile: Profile, shape: Shape) -> _Draft | None:
     return None
 
 
-def _training_points(profile: Profile, tier: str) -> list[Point]:
-    return [point for point in profile.tiers.get(tier, ()) if point.iteration and point.shape.gpus > 1]
+def _points(profile: Profile, tier: str) -> list[Point]:
+    """What was measured of communication in a tier, without foreign flows beside it."""
+    points = profile.tiers.get(tier, ())
+    return [point for point in points if point.shape.gpus > 1 and not point.background_flows]
 
 
 def _exposed_s(point: Point, compute: Compute) -> float:

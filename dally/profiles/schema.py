@@ -208,6 +208,27 @@ class Reduced:
 
 
 @dataclass(frozen=True, slots=True)
+class Telemetry:
+    """What NVML counted on one machine's GPUs while full iterations ran; None where a counter is missing.
+
+    Attributes:
+        gpu_utilisation: Mean share of time in which a kernel ran, 0 to 1.
+        memory_used_bytes: Most memory in use on one GPU.
+        pcie_bps: Mean traffic over PCIe, both ways together, bits per second.
+        nvlink_bps: Mean traffic over NVLink, both ways together, bits per second.
+        samples: How often utilisation and memory were read.
+        reasons: Counter -> why it is missing.
+    """
+
+    gpu_utilisation: float | None
+    memory_used_bytes: int | None
+    pcie_bps: float | None
+    nvlink_bps: float | None
+    samples: int
+    reasons: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class Point:
     """What was measured on one shape.
 
@@ -218,6 +239,8 @@ class Point:
         iteration: The full training iteration.
         exposed_s: Communication that compute did not hide, seconds.
         slowdown: Iteration time over that on the fastest tier.
+        background_flows: Foreign TCP flows each way that shared every machine's link meanwhile.
+        telemetry: What the GPUs' counters said; None if they were not read.
     """
 
     shape: PointShape
@@ -226,6 +249,8 @@ class Point:
     iteration: Timing | None
     exposed_s: float | None
     slowdown: float | None
+    background_flows: int = 0
+    telemetry: Telemetry | None = None
 
     def __post_init__(self) -> None:
         sizes = [item.bytes for item in self.allreduce_curve]

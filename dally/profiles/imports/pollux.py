@@ -1,13 +1,15 @@
 """The set `pollux`: four models on nodes of four T4 GPUs, from the step times Pollux measured."""
 
 import csv
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from dally.errors import InputError
 from dally.profiles.imports.origin import imported
+from dally.profiles.iteration import predict
 from dally.profiles.schema import Compute, Env, Model, Point, PointLink, PointShape, Profile, Timing
+from dally.profiles.trust import add_trust
 from dally.topology import Link, Ring, Shape
 
 MODELS = ("bert", "cifar10", "deepspeech2", "imagenet")
@@ -41,47 +43,53 @@ def read_placements(path: Path) -> tuple[Measurement, ...]:
     """Read a `placements.csv` of Pollux.
 
     Raises:
-        InputError: It cannot be read or lacks a column.
+        InputError: It cannot be read, lacks a column or holds something else than numbers.
     """
-    return tuple(
-        Measurement(
-            tuple(int(gpus) for gpus in row["placement"]), int(row["local_bsz"]), float(row["step_time"])
-        )
-        for row in _rows(path, {"placement", "local_bsz", "step_time"})
-    )
+
+    def parse(row: Mapping[str, str]) -> Measurement:
+        nodes = tuple(int(gpus) for gpus in row["placement"])
+        return Measurement(nodes, int(row["local_bsz"]), float(row["step_time"]))
+
+    return _read_rows(path, ("placement", "local_bsz", "step_time"), parse)
 
 
 def read_scalability(path: Path) -> tuple[Measurement, ...]:
     """Read a `scalability.csv` of Pollux: 6 to 16 nodes, each with as many GPUs.
 
     Raises:
-        InputError: It cannot be read or lacks a column.
+        InputError: It cannot be read, lacks a column or holds something else than numbers.
     """
-    rows = _rows(path, {"num_nodes", "num_replicas", "local_bsz", "step_time"})
-    return tuple(
-        Measurement(
-            (int(row["num_replicas"]) // int(row["num_nodes"]),) * int(row["num_nodes"]),
-            int(row["local_bsz"]),
-            float(row["step_time"]),
-        )
-        for row in rows
-    )
+
+    def parse(row: Mapping[str, str]) -> Measurement:
+        count = int(row["num_nodes"])
+        nodes = (int(row["num_replicas"]) // count,) * count
+        return Measurement(nodes, int(row["local_bsz"]), float(row["step_time"]))
+
+    return _read_rows(path, ("num_nodes", "num_replicas", "local_bsz", "step_time"), parse)
 
 
 def pollux_profiles(traces: Path) -> tuple[Profile, ...]:
     """The profiles of the set: every even placement, at the middle one of the measured batch sizes.
 
+    The uneven placements, which a profile cannot hold, are held out.
+
     Args:
-        traces: Pollux's folder of traces, one folder for each model.
+        traces: Pollux's folder of traces, one folder for each model, or the folder that holds `traces`.
 
     Raises:
         InputError: A table cannot be read.
     """
+    if (traces / "traces").is_dir():
+        traces = traces / "traces"
     profiles = []
     for model in MODELS:
         rows = read_placements(traces / model / "placements.csv")
         batches = sorted({row.local_batch for row in rows if row.nodes == (1,)})
-        profiles.append(pollux_profile(model, rows, batches[len(batches) // 2], EVEN_PLACEMENTS))
+        batch = batches[len(batches) // 2]
+        profile = pollux_profile(model, rows, batch, EVEN_PLACEMENTS)
+        uneven = [row for row in rows if row.local_batch == batch and row.placement not in EVEN_PLACEMENTS]
+        errors = [predict(profile, t4_shape(row.nodes)).iteration_s / row.step_s - 1 for row in uneven]
+        profiles.append(add_trust(profile, errors))
     return tuple(profiles)
 
 
@@ -131,13 +139,18 @@ def _point(row: Measurement) -> Point:
     return Point(shape, link, (), Timing(row.step_s, None, None, None), None, None)
 
 
-def _rows(path: Path, columns: set[str]) -> list[dict[str, str]]:
+def _read_rows(
+    path: Path, columns: Sequence[str], parse: Callable[[Mapping[str, str]], Measurement]
+) -> tuple[Measurement, ...]:
     try:
         with path.open(encoding="utf-8", newline="") as file:
             rows = list(csv.DictReader(file))
-    except OSError as error:
+    except (OSError, ValueError) as error:
         raise InputError(f"table {path} cannot be read: {error}") from error
-    missing = columns - set(rows[0] if rows else ())
+    missing = set(columns) - set(rows[0] if rows else ())
     if missing:
         raise InputError(f"table {path} has no column {', '.join(sorted(missing))}")
-    return rows
+    try:
+        return tuple(parse(row) for row in rows)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"table {path} must hold numbers in {', '.join(columns)}: {error}") from error

@@ -215,6 +215,14 @@ def test_measurements_under_the_nearest_link_are_taken() -> None:
     assert predict(profile(rack=points), shape(4, 4, bandwidth_bps=GBPS)).iteration_s == 8.0
 
 
+def test_points_under_background_flows_enter_no_prediction() -> None:
+    jammed = [
+        replace(each, background_flows=1) for each in (point(2, 4, 99.0, curve=CURVE), point(3, 4, 99.0))
+    ]
+    assert predict(profile(rack=jammed), shape(4, 4)) == predict(profile(), shape(4, 4))
+    assert predict(profile(rack=[*jammed, point(2, 4, 5.0)]), shape(4, 4)).iteration_s == 5.0
+
+
 def test_blocked_rank_order_is_preferred_and_another_one_flagged() -> None:
     mixed = [point(2, 4, 8.0, order="interleaved"), point(2, 4, 5.0)]
     assert predict(profile(rack=mixed), shape(4, 4)).iteration_s == 5.0

@@ -1,4 +1,6 @@
+import errno
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,7 @@ from dally.profiles.files import (
     read_profile,
     shipped_sets,
     write_profile,
+    write_profiles,
 )
 from dally.profiles.schema import Mode, Profile
 
@@ -168,6 +171,31 @@ def test_a_missing_field_is_named() -> None:
 def test_truncated_json_is_refused_in_one_line() -> None:
     with pytest.raises(InputError, match=r"^x\.json: not complete JSON: .*$"):
         parse_profile(json.dumps(SAMPLE)[:200], "x.json")
+
+
+def test_a_profile_that_cannot_be_written_is_one_line_and_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(InputError, match=r"^profile .*a\.json cannot be written: No space left on device$"):
+        write_profile(sample(), tmp_path / "a.json")
+    assert not list(tmp_path.iterdir())
+
+
+def test_profiles_are_written_by_model_and_gpu_type_into_a_folder_that_is_made(tmp_path: Path) -> None:
+    untyped, typed_ = typed(None), typed("NVIDIA H100 80GB/PCIe")
+    paths = write_profiles([untyped, typed_], tmp_path / "a" / "b")
+    assert [path.name for path in paths] == ["resnet50.json", "resnet50-NVIDIA-H100-80GB-PCIe.json"]
+    assert load_profiles(tmp_path / "a" / "b").profiles == (untyped, typed_)
+
+
+def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match=r"folder .*file/sub cannot be made: Not a directory"):
+        write_profiles([sample()], tmp_path / "file" / "sub")
 
 
 def test_an_unreadable_file_is_named(tmp_path: Path) -> None:

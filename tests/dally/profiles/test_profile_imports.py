@@ -9,10 +9,18 @@ from dally.markdown import replace_section
 from dally.profiles.files import load_profiles
 from dally.profiles.imports.__main__ import main
 from dally.profiles.imports.author import author_profiles
-from dally.profiles.imports.gavel import gavel_profiles
+from dally.profiles.imports.gavel import GPU_TYPES, check_far, gavel_profiles
 from dally.profiles.imports.layers import LAYERS
-from dally.profiles.imports.pollux import Measurement, pollux_profile, pollux_profiles, t4_shape
+from dally.profiles.imports.pollux import (
+    MODELS,
+    Measurement,
+    pollux_profile,
+    pollux_profiles,
+    read_placements,
+    t4_shape,
+)
 from dally.profiles.imports.realistic import realistic_profiles
+from dally.profiles.imports.tables import import_profiles
 from dally.profiles.iteration import predict
 from dally.profiles.schema import Profile
 from dally.topology import Link, Ring, Shape
@@ -111,6 +119,66 @@ def test_a_file_that_is_not_gavels_table_is_named(tmp_path: Path) -> None:
     (tmp_path / "t.json").write_text('{"k80": {}}')
     with pytest.raises(InputError, match=r"t\.json is not Gavel's table"):
         gavel_profiles(tmp_path / "t.json")
+
+
+def test_gavels_4_and_8_servers_are_predicted_from_2_by_the_ring_factor(gavel_table: Path) -> None:
+    profile = gavel_profiles(gavel_table)[0]
+    # An iteration takes 0.5 s alone and 1 s on any number of servers: 0.5 s exposed grow by 1.5 and 1.75.
+    assert [check.error for check in check_far(profile)] == pytest.approx([0.25, 0.375])
+    assert profile.fit is not None
+    assert (profile.fit.held_out_mape, profile.fit.held_out_max) == pytest.approx((0.3125, 0.375))
+    assert "held-out iterations are mispredicted" in (profile.quality.flags[-1] if profile.quality else "")
+
+
+def test_gavels_folder_will_do_as_well_as_its_file(gavel_table: Path) -> None:
+    gavel_table.rename(gavel_table.with_name("simulation_throughputs.json"))
+    assert import_profiles("gavel", gavel_table.parent)
+
+
+def test_an_unknown_importer_is_refused_with_the_known_ones(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no importer philly; valid: gavel, pollux"):
+        import_profiles("philly", tmp_path)
+
+
+def test_polluxs_uneven_placements_are_held_out(tmp_path: Path) -> None:
+    steps = {"1": 1.0, "11": 2.0, "22": 4.0, "44": 6.0, "24": 4.0}
+    rows = "".join(f"{placement},8,{step_s}\n" for placement, step_s in steps.items())
+    for model in MODELS:
+        (tmp_path / "traces" / model).mkdir(parents=True)
+        (tmp_path / "traces" / model / "placements.csv").write_text(f"placement,local_bsz,step_time\n{rows}")
+    profile = import_profiles("pollux", tmp_path)[0]
+    assert profile.fit is not None
+    assert profile.fit.held_out_max == pytest.approx(5.0 / 4.0 - 1)
+    assert len(profile.fit.residuals) == 3
+
+
+@pytest.mark.parametrize("text", ["[]", "{", '{"k80": {"x": {"null": 1}}}', '{"k80": 3}'])
+def test_a_table_of_another_kind_is_one_line(tmp_path: Path, text: str) -> None:
+    (tmp_path / "simulation_throughputs.json").write_text(text)
+    with pytest.raises(InputError, match="is not Gavel's table"):
+        import_profiles("gavel", tmp_path)
+
+
+def test_a_gavel_table_without_an_entry_is_one_line(tmp_path: Path) -> None:
+    names = [f"{gpu_type}{suffix}" for gpu_type in GPU_TYPES for suffix in ("", "_unconsolidated")]
+    (tmp_path / "simulation_throughputs.json").write_text(json.dumps({name: {} for name in names}))
+    with pytest.raises(InputError, match=r"no throughput of ResNet-18 .* on one GPU of type k80"):
+        import_profiles("gavel", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("placement,local_bsz\n1,8\n", "has no column step_time"),
+        ("", "has no column local_bsz, placement, step_time"),
+        ("placement,local_bsz,step_time\n1,8,fast\n", "must hold numbers in placement, local_bsz, step_time"),
+        ("placement,local_bsz,step_time\n1,8\n", "must hold numbers in placement, local_bsz, step_time"),
+    ],
+)
+def test_a_wrong_table_of_placements_is_named(tmp_path: Path, text: str, message: str) -> None:
+    (tmp_path / "p.csv").write_text(text)
+    with pytest.raises(InputError, match=message):
+        read_placements(tmp_path / "p.csv")
 
 
 def test_gavel_measured_points_are_predicted_exactly_and_others_flagged() -> None:

@@ -1,0 +1,1 @@
+"""Where ranks run: on this machine, in a local network, over SSH or under Slurm; how they start and end."""

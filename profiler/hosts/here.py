@@ -1,0 +1,77 @@
+"""Runs on this machine: torchrun starts the ranks."""
+
+import os
+import re
+import socket
+import subprocess
+from collections.abc import Iterable
+
+from dally.errors import DallyError
+from profiler.hosts.local_process import LocalProcess
+from profiler.hosts.processes import Command, Running
+from profiler.hosts.rank_commands import rank_argv
+from profiler.orders import Run
+
+_ANSWER_S = 60.0
+
+# Of torchrun's report on ranks that failed; those that it ended itself got SIGTERM.
+_RANK = re.compile(rb"\s*rank\s*: (\d+) ")
+_KILLED = re.compile(rb"\s*exitcode\s*: -\d+ .*\((SIG\w+)\)")
+
+
+class Here:
+    """This machine."""
+
+    def __init__(self, most_ranks: int) -> None:
+        """Divide its cores among so many ranks, so that one alone computes as fast as one of many."""
+        cores = len(os.sched_getaffinity(0))
+        self._threads = os.environ.get("OMP_NUM_THREADS", str(max(1, cores // most_ranks)))
+
+    def commands(self, run: Run) -> tuple[Command, ...]:
+        """The torchrun of a run."""
+        python, *arguments = rank_argv(run)
+        ranks = f"--nproc-per-node={run.shape.gpus_per_node}"
+        torchrun = (python, "-m", "torch.distributed.run", "--standalone", ranks)
+        return (Command("torchrun", (*torchrun, *arguments), {"OMP_NUM_THREADS": self._threads}),)
+
+    def start(self, command: Command) -> Running:
+        """Start it."""
+        return _Torchrun(command)
+
+    def shown(self, command: Command) -> str:
+        """The line that does the same in a shell."""
+        return command.shown()
+
+
+class _Torchrun(LocalProcess):
+    """A torchrun that reports a rank which was killed as ranks report errors themselves, in one line."""
+
+    @property
+    def stderr(self) -> Iterable[bytes]:
+        """The lines it writes to standard error, and that one."""
+        rank = b""
+        for line in super().stderr:
+            yield line
+            if found := _RANK.match(line):
+                rank = found[1]
+            elif rank and (found := _KILLED.match(line)) and found[1] != b"SIGTERM":
+                yield b"rank %s on %s: killed by %s\n" % (rank, socket.gethostname().encode(), found[1])
+
+
+def count_gpus() -> int:
+    """NVIDIA GPUs that programs started from here see; 0 without any.
+
+    Raises:
+        DallyError: The driver is there but does not answer.
+    """
+    try:
+        done = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, timeout=_ANSWER_S)
+    except FileNotFoundError:
+        return 0
+    except subprocess.TimeoutExpired as error:
+        raise DallyError(f"nvidia-smi did not answer within {_ANSWER_S:g} s") from error
+    there = sum(line.startswith("GPU ") for line in done.stdout.splitlines())
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return (
+        there if visible is None else min(there, len([name for name in visible.split(",") if name.strip()]))
+    )

@@ -1,0 +1,49 @@
+"""What the ranks of a run execute, and the commands of a run that is launched rank by rank."""
+
+import sys
+from random import Random
+
+from profiler.hosts.processes import Command
+from profiler.orders import Run, format_order
+
+_PORTS = range(20_000, 30_000)
+"""Below those that Linux gives out of itself."""
+
+
+def rank_argv(run: Run) -> tuple[str, ...]:
+    """What every rank executes."""
+    return (sys.executable, "-m", "profiler.rank", format_order(run.order))
+
+
+def meeting_port(run: Run) -> int:
+    """The port at which the ranks meet on the first host; the same for the same run."""
+    return Random(f"{run.name} {run.hosts}").choice(_PORTS)
+
+
+def rank_commands(run: Run, address: str) -> tuple[Command, ...]:
+    """One command for each rank, rank 0 first, with the variables that torchrun would set.
+
+    Args:
+        run: What is launched.
+        address: Of the first host, where the ranks meet.
+    """
+    per_host = run.shape.gpus_per_node
+    common = {
+        "WORLD_SIZE": str(run.shape.gpus),
+        "MASTER_ADDR": address,
+        "MASTER_PORT": str(meeting_port(run)),
+    }
+    return tuple(
+        Command(
+            name=f"rank {index * per_host + local} on {host}",
+            argv=rank_argv(run),
+            env={
+                "RANK": str(index * per_host + local),
+                "LOCAL_RANK": str(local),
+                **common,
+            },
+            host=host,
+        )
+        for index, host in enumerate(run.hosts)
+        for local in range(per_host)
+    )

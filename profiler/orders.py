@@ -1,0 +1,97 @@
+"""What the ranks of one launch measure, and where they stand: the driver writes it, ranks read it."""
+
+import json
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+
+from dally.errors import InputError
+from dally.profiles.decoding import decode
+from dally.profiles.schema import PointLink, PointShape
+
+
+class Backend(StrEnum):
+    """What carries collectives: NCCL between GPUs, gloo between CPUs."""
+
+    NCCL = "nccl"
+    GLOO = "gloo"
+
+
+class Precision(StrEnum):
+    """What the forward and backward passes compute in; parameters and gradients stay fp32."""
+
+    FP32 = "fp32"
+    BF16 = "bf16"
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What every rank of a launch measures; passed to it as one argument of JSON.
+
+    Attributes:
+        models: Names in the registry of workloads, in the order in which they are measured.
+        backend: What carries the collectives.
+        precision: What is computed in.
+        local_batch: Samples per rank and iteration; None for each model's own.
+        emulated_flops: Floating-point operations per second of a pretended GPU, whose compute is slept;
+            None to compute for real.
+        sweep_bytes: Sizes of the all-reduce sweep; the models' own bucket sizes are swept besides.
+        warmup: Iterations and all-reduces thrown away before each timing.
+        repetitions: Most timed repetitions of each timing.
+        budget_s: Seconds after which a timing stops early; at least three repetitions are made.
+        background_flows: Foreign TCP flows each way between neighbouring machines meanwhile.
+        join_timeout_s: How long ranks wait for each other at the start.
+        allow_busy: Measure, flagged, on a machine that others keep busy.
+        seed: Seed of parameters and data.
+    """
+
+    models: tuple[str, ...]
+    backend: Backend
+    precision: Precision = Precision.FP32
+    local_batch: int | None = None
+    emulated_flops: float | None = None
+    sweep_bytes: tuple[int, ...] = ()
+    warmup: int = 2
+    repetitions: int = 30
+    budget_s: float = 10.0
+    background_flows: int = 0
+    join_timeout_s: float = 120.0
+    allow_busy: bool = False
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One launch: ranks on hosts, at one tier and shape.
+
+    Attributes:
+        name: Names its files: letters, digits and hyphens.
+        tier: machine, rack or network, as in a profile.
+        shape: How the ranks are spread.
+        hosts: The machines, in rank order: each holds `shape.gpus_per_node` ranks in a row.
+        link: The slowest link crossed, where known.
+        order: What is measured.
+    """
+
+    name: str
+    tier: str
+    shape: PointShape
+    hosts: tuple[str, ...]
+    link: PointLink | None
+    order: Order
+
+
+def format_order(order: Order) -> str:
+    """An order as the one argument of JSON that ranks take."""
+    return json.dumps(asdict(order), separators=(",", ":"))
+
+
+def parse_order(text: str) -> Order:
+    """Read what `format_order` wrote.
+
+    Raises:
+        InputError: It is not a valid order.
+    """
+    try:
+        return decode(Order, json.loads(text))
+    except ValueError as error:
+        raise InputError(f"the order is not JSON: {error}") from error

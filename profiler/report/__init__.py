@@ -1,0 +1,1 @@
+"""From raw files to profiles, tables and figures, and profiles from the tables of others."""

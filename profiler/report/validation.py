@@ -1,0 +1,96 @@
+"""Tables that hold predicted against measured times on local networks of several rates, as Markdown."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from statistics import mean
+
+from dally.markdown import table
+from dally.profiles.allreduce import ring_factor
+from dally.profiles.schema import Point, Profile
+from profiler.report.table import Row, format_rate, list_rows
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One iteration, measured and predicted, of a model on so many ranks."""
+
+    model: str
+    ranks: int
+    bandwidth_bps: float
+    measured_s: float
+    predicted_s: float
+
+    @property
+    def error(self) -> float:
+        """Predicted over measured, minus 1."""
+        return self.predicted_s / self.measured_s - 1
+
+
+def list_cells(profiles: Iterable[Profile]) -> tuple[Cell, ...]:
+    """The predicted iterations over a network, by model, ranks and rate."""
+    cells = [cell for profile in profiles for row in list_rows(profile) for cell in _cell(profile, row)]
+    return tuple(sorted(cells, key=lambda cell: (cell.model, cell.ranks, cell.bandwidth_bps)))
+
+
+def iterations_table(cells: Sequence[Cell]) -> str:
+    """Measured and predicted seconds by model and rate, one line for each number of ranks."""
+    rates = sorted({cell.bandwidth_bps for cell in cells})
+    found = {(cell.model, cell.ranks, cell.bandwidth_bps): cell for cell in cells}
+    lines = [
+        (model, str(ranks), *(_times(found.get((model, ranks, rate))) for rate in rates))
+        for model, ranks in sorted({(cell.model, cell.ranks) for cell in cells})
+    ]
+    return table(("model", "ranks", *map(format_rate, rates)), lines)
+
+
+def errors_table(cells: Sequence[Cell]) -> str:
+    """Mean and greatest absolute error for each number of ranks, and of all."""
+    groups = {str(ranks): [cell for cell in cells if cell.ranks == ranks] for ranks in _ranks(cells)}
+    lines = [
+        (name, str(len(group)), f"{mean(errors):.1%}", f"{max(errors):.1%}")
+        for name, group in {**groups, "all": cells}.items()
+        if (errors := [abs(cell.error) for cell in group])
+    ]
+    return table(("ranks", "iterations", "mean error", "greatest error"), lines)
+
+
+def rings_table(profiles: Iterable[Profile]) -> str:
+    """Time of all-reduces between two ranks over what the ring formula says, by rate and size.
+
+    The formula is 2(n-1)/n bytes at the link's rate, without headers or latency (`rings_time_s`).
+    """
+    points = {rate: point for profile in profiles for rate, point in _pairs(profile)}
+    sizes = sorted({item.bytes for point in points.values() for item in point.allreduce_curve})
+    lines = [
+        (_size(size), *(_over_formula(points[rate], rate, size) for rate in sorted(points))) for size in sizes
+    ]
+    return table(("bytes", *map(format_rate, sorted(points))), lines)
+
+
+def _cell(profile: Profile, row: Row) -> Iterator[Cell]:
+    if row.predicted_s is not None and row.bandwidth_bps is not None:
+        yield Cell(profile.model.name, row.gpus, row.bandwidth_bps, row.measured_s, row.predicted_s)
+
+
+def _times(cell: Cell | None) -> str:
+    return f"{cell.measured_s:.3f} / {cell.predicted_s:.3f} ({cell.error:+.1%})" if cell else ""
+
+
+def _ranks(cells: Iterable[Cell]) -> list[int]:
+    return sorted({cell.ranks for cell in cells})
+
+
+def _pairs(profile: Profile) -> Iterator[tuple[float, Point]]:
+    for points in profile.tiers.values():
+        for point in points:
+            if point.shape.gpus == 2 and point.link and not point.background_flows:
+                yield point.link.bandwidth_bps, point
+
+
+def _over_formula(point: Point, rate_bps: float, size: int) -> str:
+    times = [item.median_s for item in point.allreduce_curve if item.bytes == size]
+    return f"{times[0] / (ring_factor(2) * size * 8 / rate_bps):.3f}" if times else ""
+
+
+def _size(size: int) -> str:
+    return f"{size / 2**20:g} MiB" if size % 2**18 == 0 else f"{size / 1e6:.2f} MB"

@@ -1,0 +1,35 @@
+"""Waiting for what other processes do; ends in a failure when it never happens."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+LIMIT_S = 60.0
+
+
+def await_true(holds: Callable[[], bool], what: str) -> None:
+    """Wait until something holds."""
+    until = time.monotonic() + LIMIT_S
+    while not holds():
+        assert time.monotonic() < until, f"waited {LIMIT_S:g} s in vain for {what}"
+        time.sleep(0.02)
+
+
+def is_gone(pid: int) -> bool:
+    """Whether a process has ended; its parent may not have noticed yet."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+    return stat.rpartition(")")[2].split()[0] in "ZX"
+
+
+def await_gone(pid: int) -> None:
+    """Wait until a process has ended."""
+    await_true(lambda: is_gone(pid), f"process {pid} to end")
+
+
+def await_numbers(path: Path, count: int) -> list[int]:
+    """Wait until a file has so many lines, each a whole number."""
+    await_true(lambda: path.exists() and path.read_text().count("\n") >= count, f"{count} lines in {path}")
+    return [int(line) for line in path.read_text().split()]

@@ -61,3 +61,11 @@ def curve_time_s(curve: Sequence[Reduced], size_bytes: float) -> float:
     if len(curve) > 1 and last.median_s > curve[-2].median_s:
         slope = (last.median_s - curve[-2].median_s) / (last.bytes - curve[-2].bytes)
     return last.median_s + slope * (size_bytes - last.bytes)
+
+
+def bus_bandwidth_bps(reduced: Reduced, members: int) -> float:
+    """Bits that each member of a ring sends per second, S/t * 2(n-1)/n, comparable to a link's rate.
+
+    Source: nccl-tests, doc/PERFORMANCE.md, busbw.
+    """
+    return reduced.bytes * 8 / reduced.median_s * ring_factor(members)

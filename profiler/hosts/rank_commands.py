@@ -1,7 +1,7 @@
 """What the ranks of a run execute, and the commands of a run that is launched rank by rank."""
 
+import random
 import sys
-from random import Random
 
 from profiler.hosts.processes import Command
 from profiler.orders import Run, format_order
@@ -15,9 +15,9 @@ def rank_argv(run: Run) -> tuple[str, ...]:
     return (sys.executable, "-m", "profiler.rank", format_order(run.order))
 
 
-def meeting_port(run: Run) -> int:
-    """The port at which the ranks meet on the first host; the same for the same run."""
-    return Random(f"{run.name} {run.hosts}").choice(_PORTS)
+def draw_port() -> int:
+    """A port for ranks to meet at; drawn, as it is to be free on a host that is not this one."""
+    return random.choice(_PORTS)
 
 
 def rank_commands(run: Run, address: str) -> tuple[Command, ...]:
@@ -31,7 +31,7 @@ def rank_commands(run: Run, address: str) -> tuple[Command, ...]:
     common = {
         "WORLD_SIZE": str(run.shape.gpus),
         "MASTER_ADDR": address,
-        "MASTER_PORT": str(meeting_port(run)),
+        "MASTER_PORT": str(draw_port()),
     }
     return tuple(
         Command(

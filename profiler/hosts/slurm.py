@@ -9,7 +9,7 @@ from pathlib import Path
 from dally.errors import DallyError
 from profiler.hosts.local_process import LocalProcess
 from profiler.hosts.processes import Command, Running
-from profiler.hosts.rank_commands import meeting_port, rank_argv
+from profiler.hosts.rank_commands import draw_port, rank_argv
 from profiler.orders import Run
 
 _ANSWER_S = 60.0
@@ -98,7 +98,7 @@ def srun_argv(run: Run, address: str, partition: str | None, timeout_s: float) -
         "--kill-on-bad-exit=1",
         f"--time={math.ceil(timeout_s / 60)}",
         f"--immediate={_WAIT_FOR_NODES_S}",
-        f"--export=ALL,MASTER_ADDR={address},MASTER_PORT={meeting_port(run)}",
+        f"--export=ALL,MASTER_ADDR={address},MASTER_PORT={draw_port()}",
         *rank_argv(run),
     )
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from io import BytesIO
 from math import nan
 from pathlib import Path
 
@@ -11,8 +12,9 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullLocator
 
+from dally.atomic_file import write_atomically
 from dally.errors import InputError
-from dally.profiles.allreduce import ring_factor
+from dally.profiles.allreduce import bus_bandwidth_bps
 from dally.profiles.schema import TIERS, Profile
 from profiler.report.table import Row, format_rate, format_shape, list_rows
 
@@ -52,8 +54,10 @@ def draw_profiles(profiles: Sequence[Profile], path: Path) -> None:
     _draw_slowdowns(left, bars, places)
     for axes in right:
         _draw_bandwidths(axes, curves)
+    drawn = BytesIO()
     try:
-        figure.savefig(path, dpi=130)
+        figure.savefig(drawn, format=path.suffix.removeprefix("."), dpi=130)
+        write_atomically(path, drawn.getvalue())
     except (OSError, ValueError) as error:
         raise InputError(f"figure {path} cannot be written: {error}") from error
 
@@ -74,8 +78,7 @@ def list_bandwidths(profiles: Sequence[Profile]) -> dict[str, list[tuple[int, fl
     """
     return {
         _place(tier, format_shape(point), point.link.bandwidth_bps if point.link else None): [
-            (item.bytes, item.bytes * 8 / item.median_s * ring_factor(point.shape.gpus))
-            for item in point.allreduce_curve
+            (item.bytes, bus_bandwidth_bps(item, point.shape.gpus)) for item in point.allreduce_curve
         ]
         for profile in profiles
         for tier in TIERS

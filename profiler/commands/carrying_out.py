@@ -1,0 +1,83 @@
+"""What all measuring commands do once they know their runs: print the commands, or measure and show."""
+
+import json
+import shlex
+import signal
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from datetime import UTC, datetime
+
+import click
+
+from dally import __version__
+from profiler.commands.options import Settings
+from profiler.drive.measure import InterruptedRunError, Launcher, measure
+from profiler.drive.publish import publish, show
+from profiler.drive.store import Store
+from profiler.drive.tasks import plan_tasks
+from profiler.findings import format_line
+from profiler.orders import Run
+
+_INTERRUPTED = 130
+"""Exit status after a signal, as shells have it for SIGINT."""
+
+
+def carry_out(runs: Sequence[Run], launcher: Launcher, settings: Settings) -> None:
+    """Measure the runs and show the profiles, or print the commands; exits with 130 when interrupted.
+
+    Raises:
+        DallyError: A run failed, the folder cannot be written or holds something else.
+    """
+    store = Store(settings.out)
+    if settings.dry_run:
+        _print_commands(runs, launcher, store)
+        return
+    with _interruptible(), store.locked():
+        tasks = plan_tasks(runs, store, settings.resume)
+        _note(runs, settings, store)
+        try:
+            measure(tasks, launcher, store, settings.timeout_s)
+        except InterruptedRunError as error:
+            click.echo(f"profile-models: {error}" + (f" ({error.hint})" if error.hint else ""), err=True)
+            sys.exit(_INTERRUPTED)
+        profiles = publish(store)
+        show(profiles, settings.out)
+
+
+def _print_commands(runs: Sequence[Run], launcher: Launcher, store: Store) -> None:
+    """Print what would be run, as lines for a shell that leave the same raw files."""
+    click.echo(f"mkdir -p {shlex.quote(str(store.raw))}")
+    for run in runs:
+        first, *others = launcher.commands(run)
+        raw = shlex.quote(str(store.complete(run.name)))
+        click.echo(f"\n# {run.name}, on {', '.join(run.hosts)}")
+        click.echo(f"echo {shlex.quote(format_line(run))} > {raw}")
+        for command in others:
+            click.echo(f"{launcher.shown(command)} &")
+        click.echo(f"{launcher.shown(first)} >> {raw}")
+
+
+def _note(runs: Sequence[Run], settings: Settings, store: Store) -> None:
+    """Write what was asked for beside the raw files."""
+    facts = {
+        "command": sys.argv,
+        "version": __version__,
+        "utc_time": datetime.now(UTC).isoformat(timespec="seconds"),
+        "settings": asdict(settings),
+        "runs": [run.name for run in runs],
+    }
+    store.write(store.raw / "run.json", json.dumps(facts, indent=2, default=str) + "\n")
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """Let SIGTERM and SIGHUP end a measurement as Ctrl-C does."""
+    numbers = (signal.SIGTERM, signal.SIGHUP)
+    before = {number: signal.signal(number, signal.default_int_handler) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

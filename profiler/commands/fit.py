@@ -1,0 +1,20 @@
+"""`profile-models fit`: make profiles again from raw files, also of runs launched by hand."""
+
+from pathlib import Path
+
+import click
+
+from profiler.drive.publish import publish, show
+from profiler.drive.store import Store
+
+
+@click.command()
+@click.argument("out", type=click.Path(path_type=Path, exists=True, file_okay=False))
+def command(out: Path) -> None:
+    """Make the profiles of the folder OUT again from its raw files, OUT/raw/*.jsonl.
+
+    Partial files count too, and the profiles say so.
+    """
+    store = Store(out)
+    with store.locked():
+        show(publish(store), out)

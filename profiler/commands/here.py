@@ -1,0 +1,48 @@
+"""`profile-models here`: measure on this machine, by torchrun."""
+
+import socket
+
+import click
+
+from dally.errors import InputError
+from profiler.commands.carrying_out import carry_out
+from profiler.commands.options import Settings, measuring
+from profiler.drive.plan import Host, Rack, Spread, plan_runs
+from profiler.hosts.here import Here, count_gpus
+from profiler.orders import Backend
+
+_RANKS_ON_CPUS = 2
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  profile-models here --out profiles
+  profile-models here resnet50 gpt2 --precision bf16 --out profiles
+  profile-models here mobilenetv3 --emulate 30 --out profiles      # without a GPU"""
+)
+@measuring
+@click.option(
+    "--ranks", type=click.IntRange(min=1), help="Most ranks; default: one for each GPU, 2 without GPUs."
+)
+def command(settings: Settings, ranks: int | None) -> None:
+    """Measure on this machine: one rank, then 2, 4 and so on up to all GPUs.
+
+    Measures all MODELs if none is named; `profile-models models` lists them.
+    """
+    gpus = count_gpus()
+    order = settings.order(Backend.NCCL if gpus else Backend.GLOO)
+    most = ranks or (gpus if order.backend is Backend.NCCL else _RANKS_ON_CPUS)
+    if order.backend is Backend.NCCL and not 1 <= most <= gpus:
+        raise InputError(
+            f"{max(most, 1)} ranks need as many GPUs, this machine has {gpus}; use --backend gloo"
+        )
+    racks = (Rack((Host(socket.gethostname(), most),)),)
+    spreads = [Spread("machine", 1, count) for count in doubled_up_to(most)]
+    carry_out(plan_runs(spreads, racks, order), Here(most), settings)
+
+
+def doubled_up_to(most: int) -> tuple[int, ...]:
+    """1, 2, 4 and so on, and last of all this number itself."""
+    powers = (2**exponent for exponent in range(most.bit_length()))
+    return tuple(dict.fromkeys((*powers, most)))

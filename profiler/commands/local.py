@@ -1,0 +1,63 @@
+"""`profile-models local`: measure between hosts in network namespaces of this machine, over shaped links."""
+
+from contextlib import nullcontext
+
+import click
+
+from profiler.commands import values
+from profiler.commands.carrying_out import carry_out
+from profiler.commands.options import Settings, apart, measuring
+from profiler.drive.local_hosts import LocalHosts, racks_of
+from profiler.drive.plan import Spread, plan_runs, spreads_for
+from profiler.hosts.here import count_gpus
+from profiler.hosts.network import LocalNetwork
+from profiler.hosts.network_spec import NetworkSpec, Rack
+from profiler.orders import Backend
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  profile-models local mobilenetv3 --racks 2,2 --rate 1Gb --uplink 500Mb --emulate 30 --out profiles
+  profile-models local resnet50 --racks 1,1 --rate 200Mb --shapes 2x1 --background 2 --out profiles"""
+)
+@measuring
+@apart
+@click.option(
+    "--racks",
+    "hosts",
+    type=values.counts,
+    default="2,2",
+    show_default=True,
+    metavar="N,N,...",
+    help="Hosts of each rack.",
+)
+@click.option(
+    "--rate", type=values.rate, default="1Gb", show_default=True, help="Of each host's link, each way."
+)
+@click.option(
+    "--uplink", type=values.rate, default="1Gb", show_default=True, help="Of each rack's link, each way."
+)
+@click.option(
+    "--ranks", type=click.IntRange(min=1), default=1, show_default=True, help="Most ranks on each host."
+)
+def command(
+    settings: Settings,
+    shapes: tuple[tuple[Spread, ...], ...],
+    background: int,
+    hosts: tuple[int, ...],
+    rate: float,
+    uplink: float,
+    ranks: int,
+) -> None:
+    """Measure between emulated hosts: network namespaces of this machine, in racks, over shaped links.
+
+    They share its CPUs and GPUs: use few hosts, and --emulate where compute is not to slow down with their
+    number. Needs root, or user namespaces. Measures all MODELs if none is named.
+    """
+    network = LocalNetwork(NetworkSpec(tuple(Rack(count, rate, uplink) for count in hosts)))
+    racks = racks_of(network.spec, ranks)
+    order = settings.order(Backend.NCCL if count_gpus() else Backend.GLOO)
+    runs = plan_runs(spreads_for(shapes, racks), racks, order, background)
+    with nullcontext() if settings.dry_run else network:
+        carry_out(runs, LocalHosts(network), settings)

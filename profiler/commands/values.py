@@ -1,0 +1,56 @@
+"""How quantities are written on the command line: sizes, rates, shapes, counts."""
+
+import re
+from collections.abc import Mapping
+
+import click
+
+from dally.errors import InputError
+from profiler.drive.plan import Spread, parse_shape
+
+_SIZE_UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}
+_RATE_UNITS = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9}
+_ELEMENT_BYTES = 4
+_SWEEP_STEP = 4
+
+
+def sweep(text: str) -> tuple[int, ...]:
+    """`4K:256M`: sizes in bytes from one to the other, each four times the one before."""
+    low, _, high = text.partition(":")
+    first, last = (_quantity(part, r"([KMG]?)(?:i?B)?", _SIZE_UNITS) for part in (low, high))
+    if not 0 < first <= last or first % _ELEMENT_BYTES or last % _ELEMENT_BYTES:
+        raise click.BadParameter(f"{text!r} must be two multiples of 4 bytes, such as 4K:256M")
+    sizes = [first]
+    while sizes[-1] * _SWEEP_STEP < last:
+        sizes.append(sizes[-1] * _SWEEP_STEP)
+    return tuple(int(size) for size in dict.fromkeys((*sizes, last)))
+
+
+def rate(text: str) -> float:
+    """`1Gb` or `200Mb`: bits per second."""
+    rate_bps = _quantity(text, r"([kMG]?)(?:b|bit)?(?:/s|ps)?", _RATE_UNITS)
+    if not rate_bps:
+        raise click.BadParameter(f"{text!r} must be a rate in bits per second, such as 1Gb or 200Mb")
+    return rate_bps
+
+
+def shapes(text: str) -> tuple[tuple[Spread, ...], ...]:
+    """`2x1,rack-4x1`: hosts and ranks on each; none for an empty text."""
+    try:
+        return tuple(parse_shape(part.strip()) for part in text.split(",")) if text else ()
+    except InputError as error:
+        raise click.BadParameter(str(error)) from error
+
+
+def counts(text: str) -> tuple[int, ...]:
+    """`2,2`: numbers of 1 or more."""
+    parts = [part.strip() for part in text.split(",")]
+    if not all(re.fullmatch(r"[1-9]\d{0,3}", part) for part in parts):
+        raise click.BadParameter(f"{text!r} must be numbers of 1 or more, such as 2,2")
+    return tuple(int(part) for part in parts)
+
+
+def _quantity(text: str, unit: str, factors: Mapping[str, float]) -> float:
+    """A number with a unit; 0 if it is none."""
+    match = re.fullmatch(rf"(\d+(?:\.\d+)?(?:e\d{{1,2}})?){unit}", text.strip())
+    return float(match[1]) * factors[match[2]] if match else 0.0

@@ -1,0 +1,1 @@
+"""Drives the measurement: plans runs, launches them one after another, stores what they find."""

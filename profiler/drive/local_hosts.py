@@ -1,0 +1,63 @@
+"""Runs between the hosts of a local network: what they need to know of it."""
+
+import shlex
+from dataclasses import replace
+
+from dally.profiles.schema import PointLink
+from profiler.drive.plan import Host, Rack
+from profiler.hosts.local_process import LocalProcess
+from profiler.hosts.network import LocalNetwork
+from profiler.hosts.network_spec import INTERFACE, NetworkSpec
+from profiler.hosts.processes import Command, Running
+from profiler.hosts.rank_commands import rank_commands
+from profiler.orders import Backend, Run
+
+
+class LocalHosts:
+    """The hosts of a local network."""
+
+    def __init__(self, network: LocalNetwork) -> None:
+        """Take a network, which must be up when something is started."""
+        self._network = network
+
+    def commands(self, run: Run) -> tuple[Command, ...]:
+        """One for each rank."""
+        commands = rank_commands(run, self._network.address(run.hosts[0]))
+        return tuple(replace(item, env={**item.env, **_variables(run, item)}) for item in commands)
+
+    def start(self, command: Command) -> Running:
+        """Start it inside its host."""
+        return LocalProcess(replace(command, argv=self._network.command(command.host, command.argv)))
+
+    def shown(self, command: Command) -> str:
+        """The line that does the same in a shell, where there is a namespace of the host's name."""
+        variables = (f"{name}={value}" for name, value in command.env.items())
+        return shlex.join(("ip", "netns", "exec", command.host, "env", *variables, *command.argv))
+
+
+def racks_of(spec: NetworkSpec, ranks: int) -> tuple[Rack, ...]:
+    """The racks of a local network, with so many ranks on each host."""
+    return tuple(
+        Rack(
+            tuple(Host(name, ranks, _link(rack.host_rate_bps)) for name in hosts), _link(rack.uplink_rate_bps)
+        )
+        for rack, hosts in zip(spec.racks, spec.hosts_of.values(), strict=True)
+    )
+
+
+def _link(rate_bps: float | None) -> PointLink | None:
+    return None if rate_bps is None else PointLink(rate_bps, None)
+
+
+def _variables(run: Run, command: Command) -> dict[str, str]:
+    """What makes the collectives take the emulated links, and not what ranks of one machine share."""
+    if run.order.backend is Backend.GLOO:
+        return {"DALLY_HOST": command.host, "GLOO_SOCKET_IFNAME": INTERFACE}
+    return {
+        "LOCAL_RANK": command.env["RANK"],  # the hosts share the GPUs of this machine
+        "DALLY_HOST": command.host,
+        "NCCL_HOSTID": command.host,
+        "NCCL_NET": "Socket",
+        "NCCL_SOCKET_IFNAME": f"={INTERFACE}",
+        "NCCL_MULTI_RANK_GPU_ENABLE": "1",
+    }

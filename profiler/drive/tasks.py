@@ -1,0 +1,84 @@
+"""What is left to do of planned runs, given what an earlier attempt has stored."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+
+from dally.errors import InputError
+from dally.profiles.schema import Reduced
+from profiler.drive.store import Store
+from profiler.findings import Finding, Started, Trained
+from profiler.orders import Order, Run
+from profiler.report.raw import RawRun
+
+_FREE = ("models", "join_timeout_s", "allow_busy")
+"""What of an order may be another when a run is resumed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A run to do, and what an earlier attempt left of it.
+
+    Attributes:
+        run: As planned.
+        missing: Models still to measure.
+        kept: Findings on the others.
+    """
+
+    run: Run
+    missing: tuple[str, ...]
+    kept: tuple[Finding, ...] = ()
+
+    @property
+    def whole(self) -> Run:
+        """The run with all models that its raw file will hold."""
+        kept = [finding.model.name for finding in self.kept if isinstance(finding, Trained)]
+        models = tuple(dict.fromkeys((*kept, *self.run.order.models)))
+        return replace(self.run, order=replace(self.run.order, models=models))
+
+    @property
+    def remaining(self) -> Run:
+        """The run with the models and sizes that are still to measure."""
+        known = {finding.bytes for finding in self.kept if isinstance(finding, Reduced)}
+        sizes = tuple(size for size in self.run.order.sweep_bytes if size not in known)
+        return replace(self.run, order=replace(self.run.order, models=self.missing, sweep_bytes=sizes))
+
+
+def plan_tasks(runs: Sequence[Run], store: Store, resume: bool) -> tuple[Task, ...]:
+    """What is left to do of runs, given what is stored already.
+
+    Raises:
+        InputError: Something is stored, and this is not to go on from it or was ordered otherwise.
+    """
+    tasks = (_task(run, store.find(run.name), resume) for run in runs)
+    return tuple(task for task in tasks if task.missing)
+
+
+def _task(run: Run, stored: tuple[Path, RawRun] | None, resume: bool) -> Task:
+    if stored is None:
+        return Task(run, run.order.models)
+    path, raw = stored
+    if not resume:
+        raise InputError(f"{path} exists; go on from it with --resume, or name another --out")
+    _require_alike(run, raw.run, path)
+    names = {item.model.name for item in raw.trained}
+    missing = tuple(model for model in run.order.models if model not in names)
+    if not missing and not raw.finished:
+        missing = run.order.models[-1:]  # what was to come after the last model is not there
+    started = (Started(raw.env),) if raw.env else ()
+    done = (item for item in raw.trained if item.model.name not in missing)
+    return Task(run, missing, (*started, *raw.reduced, *done))
+
+
+def _require_alike(run: Run, stored: Run, path: Path) -> None:
+    """Models and hosts may be others when a run is resumed, nothing else."""
+    pairs = [("tier", stored.tier, run.tier), ("shape", stored.shape, run.shape)]
+    pairs += [("link", stored.link, run.link)]
+    pairs += [
+        (field.name, getattr(stored.order, field.name), getattr(run.order, field.name))
+        for field in fields(Order)
+        if field.name not in _FREE
+    ]
+    for name, was, now in pairs:
+        if was != now:
+            raise InputError(f"{path} was measured with {name} {was}, not {now}; name another --out")

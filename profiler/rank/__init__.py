@@ -1,0 +1,1 @@
+"""What every rank of a launch does: measure compute, buckets, all-reduces and iterations; never imported."""

@@ -1,0 +1,91 @@
+"""Foreign TCP flows between the hosts of a run while it is measured."""
+
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from dally.errors import DallyError
+from profiler.rank.exchange import Exchange
+from profiler.rank.peers import Peer, address_among, first_of_each
+
+
+class FlowError(DallyError):
+    """The background flows could not be started."""
+
+
+@contextmanager
+def background_flows(count: int, peers: Sequence[Peer], exchange: Exchange) -> Iterator[tuple[int, ...]]:
+    """Keep so many flows going from every host to the next, the last one's to the first.
+
+    So each host's link carries `count` flows out and `count` in, whatever the number of hosts. Runs on one
+    host have none.
+
+    Args:
+        count: Flows from one host to the next.
+        peers: All ranks; those that share a network stack are on one host.
+        exchange: Between them; all of them call this.
+
+    Yields:
+        Ids of the processes of this rank, whose work is no foreign load.
+
+    Raises:
+        FlowError: One could not be started, on any host.
+    """
+    firsts = first_of_each([peer.stack for peer in peers])
+    if not count or len(firsts) < 2:
+        yield ()
+        return
+    process = _start() if exchange.rank in firsts else None
+    try:
+        targets = exchange.gather(_target(process, peers, exchange.rank))
+        problem = None
+        if process:
+            after = firsts[(firsts.index(exchange.rank) + 1) % len(firsts)]
+            problem = _connect(process, targets[after], count)
+        _refuse(exchange.gather(problem), peers)
+        yield (process.pid,) if process else ()
+    finally:
+        if process:
+            with process:  # closes its pipes and waits for its end
+                process.kill()
+
+
+def _start() -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "profiler.rank.flows"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def _target(process: subprocess.Popen[str] | None, peers: Sequence[Peer], rank: int) -> str:
+    """Where this host's process accepts flows; empty if it does not."""
+    if process is None:
+        return ""
+    assert process.stdout is not None
+    port = process.stdout.readline().strip()
+    return f"{address_among(peers, rank)} {port}" if port else ""
+
+
+def _connect(process: subprocess.Popen[str], target: str, count: int) -> str | None:
+    """Have a process send; what went wrong, if anything."""
+    if not target:
+        return "the next host accepts no flows"
+    assert process.stdin is not None
+    assert process.stdout is not None
+    assert process.stderr is not None
+    try:
+        process.stdin.write(f"{target} {count}\n")
+        process.stdin.flush()
+    except BrokenPipeError:
+        return process.stderr.read().strip()
+    return None if process.stdout.readline().strip() == "sending" else process.stderr.read().strip()
+
+
+def _refuse(problems: Sequence[str | None], peers: Sequence[Peer]) -> None:
+    for peer, problem in zip(peers, problems, strict=True):
+        if problem is not None:
+            raise FlowError(f"no background flows from {peer.host}: {problem}")

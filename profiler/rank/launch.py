@@ -1,0 +1,102 @@
+"""One launch as a rank goes through it: meet the others, look at the machine, measure what is ordered."""
+
+import gc
+import os
+import time
+from collections.abc import Callable, Iterable, Sequence
+
+from dally.profiles.schema import Reduced
+from profiler.findings import Finding, Finished, Started
+from profiler.orders import Order
+from profiler.rank.background import background_flows
+from profiler.rank.exchange import Exchange
+from profiler.rank.facts import gather_facts
+from profiler.rank.host_load import LoadMeter, refuse_busy_hosts
+from profiler.rank.nvml import Nvml, open_nvml
+from profiler.rank.peers import Peer, check_peers, meet_peers
+from profiler.rank.sweep import check_sizes, sweep
+from profiler.rank.telemetry import Sampler
+from profiler.rank.training import Bench, measure_model
+from workloads.group import find_place, join, leave
+from workloads.registry import find_workload
+
+
+class Launch:
+    """A rank's part in a launch.
+
+    Attributes:
+        peers: All ranks, once they have met.
+    """
+
+    def __init__(self, order: Order, report: Callable[[Finding], None]) -> None:
+        """Check the order.
+
+        Args:
+            order: What is measured.
+            report: Told by rank 0, in the order in which it is found.
+
+        Raises:
+            InputError: The order names a model or size that there is not.
+        """
+        check_sizes(order.sweep_bytes)
+        self.peers: Sequence[Peer] = ()
+        self._workloads = [find_workload(name) for name in order.models]
+        self._order = order
+        self._report = report
+        self._swept: set[int] = set()
+
+    def run(self) -> None:
+        """Do all that is ordered.
+
+        Raises:
+            DallyError: The ranks do not come together or do not fit, or a machine is busy or lacks something.
+        """
+        start_s = time.perf_counter()
+        self._group = join(self._order.backend, self._order.join_timeout_s)
+        self._exchange = Exchange(self._group.rank, self._group.size)
+        self.peers = meet_peers(self._group, self._exchange, find_place(os.environ).host)
+        check_peers(self.peers)
+        if not self._order.allow_busy:
+            refuse_busy_hosts(self._make_meter(()), self._exchange)
+        with background_flows(self._order.background_flows, self.peers, self._exchange) as children:
+            self._measure(children)
+        self._tell(Finished(time.perf_counter() - start_s))
+        self._exchange.meet()
+        leave()
+
+    def _measure(self, children: Sequence[int]) -> None:
+        on_gpu = self._group.device.type == "cuda"
+        nvml = open_nvml() if on_gpu and self._group.rank == 0 else None
+        if self._group.rank == 0:
+            self._tell(Started(gather_facts(self._group, self.peers, nvml)))
+        bench = Bench(
+            self._order,
+            self._group,
+            self._exchange,
+            self._sweep,
+            lambda: self._make_meter(children),
+            lambda: self._make_sampler(nvml),
+        )
+        self._sweep(self._order.sweep_bytes)
+        for workload in self._workloads:
+            self._tell(measure_model(workload, bench))
+            gc.collect()  # DDP is part of reference cycles; two models at once may not fit
+
+    def _sweep(self, sizes: Iterable[int]) -> None:
+        new = set(sizes) - self._swept if self._group.size > 1 else set()
+        sweep(new, self._group.device, self._exchange, self._order, self._tell)
+        self._swept |= new
+
+    def _tell(self, finding: Finding | Reduced) -> None:
+        if self._group.rank == 0:
+            self._report(finding)
+
+    def _make_meter(self, children: Sequence[int]) -> LoadMeter:
+        own = self.peers[self._group.rank]
+        return LoadMeter(own.machine, own.host, children)
+
+    def _make_sampler(self, nvml: Nvml | None) -> Sampler | None:
+        """What reads the GPUs that ranks use on this machine."""
+        machine = self.peers[self._group.rank].machine
+        uuids = {peer.gpu_uuid for peer in self.peers if peer.machine == machine and peer.gpu_uuid}
+        return Sampler(nvml, sorted(uuids)) if nvml and uuids else None

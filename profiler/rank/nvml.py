@@ -1,0 +1,101 @@
+"""The counters of a machine's GPUs, from NVIDIA's library NVML, in SI units."""
+
+import importlib
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from dally.errors import DallyError
+
+_ALL_LINKS = 0xFFFFFFFF
+"""As scope of an NVLink counter: the sum of all links (nvml.h)."""
+
+_Value = TypeVar("_Value")
+
+
+class CounterError(DallyError):
+    """A counter is missing, or may not be read."""
+
+
+class Gpu:
+    """One GPU; every method raises CounterError where it lacks the counter."""
+
+    def __init__(self, library: Any, handle: Any) -> None:
+        self._library = library
+        self._handle = handle
+
+    def utilisation(self) -> float:
+        """Share of the last moment, up to a second, in which a kernel ran, 0 to 1."""
+        rates = _ask(self._library, lambda: self._library.nvmlDeviceGetUtilizationRates(self._handle))
+        return float(rates.gpu) / 100
+
+    def memory_used_bytes(self) -> int:
+        """Memory in use, by all processes."""
+        return int(_ask(self._library, lambda: self._library.nvmlDeviceGetMemoryInfo(self._handle)).used)
+
+    def pcie_bps(self) -> float:
+        """Traffic over PCIe, both ways together, of 20 ms each: this call lasts as long."""
+        library = self._library
+        kilobytes = _ask(  # per second
+            library,
+            lambda: [
+                library.nvmlDeviceGetPcieThroughput(self._handle, way)
+                for way in (library.NVML_PCIE_UTIL_TX_BYTES, library.NVML_PCIE_UTIL_RX_BYTES)
+            ],
+        )
+        return float(sum(kilobytes)) * 8e3
+
+    def nvlink_bytes(self) -> int:
+        """Data that all links have carried so far, both ways together."""
+        library = self._library
+        fields = [
+            (library.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX, _ALL_LINKS),
+            (library.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX, _ALL_LINKS),
+        ]
+        values = _ask(library, lambda: library.nvmlDeviceGetFieldValues(self._handle, fields))
+        for value in values:
+            if value.nvmlReturn:  # each counter fails on its own
+                raise CounterError(str(library.NVMLError(value.nvmlReturn)))
+        return sum(int(value.value.ullVal) for value in values) * 1024
+
+
+class Nvml:
+    """The library, ready to be asked."""
+
+    def __init__(self, library: Any) -> None:
+        """Take the library into use.
+
+        Args:
+            library: The module `pynvml`, which has no types.
+
+        Raises:
+            CounterError: There is no GPU or no driver.
+        """
+        self._library = library
+        _ask(library, library.nvmlInit)
+
+    def driver(self) -> str:
+        """Version of the GPU driver; raises CounterError."""
+        return str(_ask(self._library, self._library.nvmlSystemGetDriverVersion))
+
+    def count(self) -> int:
+        """GPUs of this machine; raises CounterError."""
+        return int(_ask(self._library, self._library.nvmlDeviceGetCount))
+
+    def gpu(self, uuid: str) -> Gpu:
+        """The GPU of this UUID; raises CounterError."""
+        return Gpu(self._library, _ask(self._library, lambda: self._library.nvmlDeviceGetHandleByUUID(uuid)))
+
+
+def open_nvml() -> Nvml | None:
+    """NVML; None where there is no GPU, no driver or no `nvidia-ml-py`."""
+    try:
+        return Nvml(importlib.import_module("pynvml"))
+    except (ImportError, CounterError):
+        return None
+
+
+def _ask(library: Any, question: Callable[[], _Value]) -> _Value:
+    try:
+        return question()
+    except library.NVMLError as error:
+        raise CounterError(str(error)) from error

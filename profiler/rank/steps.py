@@ -1,0 +1,135 @@
+"""Times training iterations part by part, on all ranks alike."""
+
+from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from enum import Enum, auto
+
+from profiler.orders import Order
+from profiler.rank.buckets import BucketMarks, BucketTimes, Recorder
+from profiler.rank.clocks import Clock, Mark
+from profiler.rank.exchange import Exchange
+from profiler.rank.timings import keep_typical, warm_up
+from workloads.training import Batch, Trainer
+
+
+class Traffic(Enum):
+    """What becomes of the gradients of an iteration."""
+
+    FULL = auto()
+    """They are reduced over the ranks, as in training."""
+    SILENT = auto()
+    """They are put into buckets, which stay."""
+    NONE = auto()
+    """They stay where they are, as in training on one GPU."""
+
+
+@dataclass(frozen=True, slots=True)
+class Iteration:
+    """One iteration, seconds from its start: the ends of forward, backward and all, and its buckets."""
+
+    forward_s: float
+    backward_s: float
+    end_s: float
+    buckets: tuple[BucketTimes, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Marks:
+    start: Mark
+    forward: Mark
+    backward: Mark
+    end: Mark
+    buckets: tuple[BucketMarks, ...]
+
+    def read(self) -> Iteration:
+        """The marks in seconds, once the clock has settled."""
+        return Iteration(
+            self.forward.since(self.start),
+            self.backward.since(self.start),
+            self.end.since(self.start),
+            tuple(
+                BucketTimes(bucket.bytes, bucket.ready.since(self.start), bucket.done.since(self.start))
+                for bucket in self.buckets
+            ),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Iterations:
+    """Repetitions of an iteration: those that are no outliers, and how many were made with the outliers."""
+
+    kept: tuple[Iteration, ...]
+    made: int
+
+
+class Stepper:
+    """Repeats iterations of one model on all ranks, and marks their parts.
+
+    Args:
+        trainer: Of the model, with the recorder as its hook.
+        recorder: Of its buckets.
+        batch: Trained on in every iteration: where samples come from is not measured.
+        clock: Of the device.
+        exchange: Between the ranks.
+    """
+
+    def __init__(
+        self, trainer: Trainer, recorder: Recorder, batch: Batch, clock: Clock, exchange: Exchange
+    ) -> None:
+        self._trainer = trainer
+        self._recorder = recorder
+        self._batch = batch
+        self._clock = clock
+        self._exchange = exchange
+
+    def warm_up(self, traffic: Traffic, order: Order, least: int = 1) -> int:
+        """Run iterations until they are warm; how often all ranks repeat them then, see `timings.warm_up`."""
+        return warm_up(lambda: self._run(traffic), self._clock, self._exchange, order, least)
+
+    def time(self, traffic: Traffic, repetitions: int) -> Iterations:
+        """Repeat an iteration on all ranks, and combine what they saw.
+
+        Iterations follow each other as in training: nothing is awaited or exchanged in between.
+        """
+        self._exchange.meet()
+        marks = [self._run(traffic) for _ in range(repetitions)]
+        self._clock.settle()
+        seen = self._exchange.gather([item.read() for item in marks])
+        combined = [slowest(ranks) for ranks in zip(*seen, strict=True)]
+        return Iterations(tuple(keep_typical(combined, lambda iteration: iteration.end_s)), repetitions)
+
+    def _run(self, traffic: Traffic) -> _Marks:
+        """One iteration; a GPU may still be at it."""
+        self._recorder.silent = traffic is Traffic.SILENT
+        mark = self._clock.mark
+        with self._trainer.unsynchronised() if traffic is Traffic.NONE else nullcontext():
+            start = mark()
+            loss = self._trainer.forward(self._batch)
+            forward = mark()
+            self._trainer.backward(loss)
+            backward = mark()
+        self._trainer.update()
+        return _Marks(start, forward, backward, mark(), self._recorder.take())
+
+
+def slowest(ranks: Sequence[Iteration]) -> Iteration:
+    """One iteration of the whole gang: each of its moments has come once the last rank has reached it.
+
+    A bucket can be reduced only when every rank has it, and the next iteration needs the gradients of all; so
+    the gang is as slow as its slowest rank at each moment, and the mean over ranks would be too fast.
+    """
+    buckets = zip(*(rank.buckets for rank in ranks), strict=True)
+    return Iteration(
+        max(rank.forward_s for rank in ranks),
+        max(rank.backward_s for rank in ranks),
+        max(rank.end_s for rank in ranks),
+        tuple(
+            BucketTimes(
+                same[0].bytes,
+                max(bucket.ready_s for bucket in same),
+                max(bucket.done_s for bucket in same),
+            )
+            for same in buckets
+        ),
+    )

@@ -1,0 +1,72 @@
+"""Times all-reduces of given sizes as nccl-tests does: in place, fp32 sums, warmed up, back to back."""
+
+import statistics
+from collections.abc import Callable, Iterable
+from itertools import pairwise
+
+import torch
+import torch.distributed as dist
+
+from dally.errors import InputError
+from dally.profiles.schema import Reduced
+from profiler.orders import Order
+from profiler.rank.clocks import clock_of
+from profiler.rank.exchange import Exchange
+from profiler.rank.timings import keep_typical, summarise, warm_up
+
+_ELEMENT_BYTES = 4
+
+
+def check_sizes(sizes: Iterable[int]) -> None:
+    """Refuse sizes that are not whole fp32 numbers.
+
+    Raises:
+        InputError: One is not.
+    """
+    for size in sizes:
+        if size <= 0 or size % _ELEMENT_BYTES:
+            raise InputError(f"sweep_bytes has {size}; valid: positive multiples of {_ELEMENT_BYTES}")
+
+
+def sweep(
+    sizes: Iterable[int],
+    device: torch.device,
+    exchange: Exchange,
+    order: Order,
+    report: Callable[[Reduced], None],
+) -> None:
+    """Time one all-reduce of each size, ascending, and report each when it is known.
+
+    The largest size is allocated once and the others are its beginnings, so that no size pays for memory. It
+    holds zeros: sums of other numbers would grow from one repetition to the next until they overflow.
+    """
+    ascending = sorted(set(sizes))
+    if not ascending:
+        return
+    buffer = torch.empty(ascending[-1] // _ELEMENT_BYTES, dtype=torch.float32, device=device).fill_(0)
+    for size in ascending:
+        report(_time_one(buffer[: size // _ELEMENT_BYTES], exchange, order))
+
+
+def _time_one(data: torch.Tensor, exchange: Exchange, order: Order) -> Reduced:
+    """Every rank times each all-reduce; their mean counts, the default of nccl-tests (`--average 1`).
+
+    Back to back, a rank that finished one late finishes the next early by as much: the slowest rank of every
+    repetition would be counted twice.
+    """
+    clock = clock_of(data.device)
+
+    def reduce() -> None:
+        dist.all_reduce(data)
+
+    repetitions = warm_up(reduce, clock, exchange, order)
+    exchange.meet()
+    marks = [clock.mark()]
+    for _ in range(repetitions):
+        reduce()
+        marks.append(clock.mark())
+    clock.settle()
+    own = [end.since(start) for start, end in pairwise(marks)]
+    means = [statistics.mean(ranks) for ranks in zip(*exchange.gather(own), strict=True)]
+    timing = summarise(keep_typical(means, duration_s=float))
+    return Reduced(data.nbytes, timing.median_s, timing.p10_s, timing.p90_s, timing.n)

@@ -1,0 +1,103 @@
+"""Reads the counters of GPUs in a thread while something runs."""
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from statistics import mean
+from typing import TypeVar
+
+from dally.profiles.schema import Telemetry
+from profiler.rank.nvml import CounterError, Gpu, Nvml
+
+PERIOD_S = 0.15
+"""Between two readings of utilisation and memory."""
+
+PCIE_PERIOD_S = 1.0
+"""Between two readings of PCIe traffic, which last 20 ms each way."""
+
+_COUNTERS = ("gpu_utilisation", "memory_used_bytes", "pcie_bps", "nvlink_bps")
+_Value = TypeVar("_Value")
+
+
+class Sampler:
+    """Reads the counters of some GPUs from `start` to `stop`.
+
+    Utilisation, memory and PCIe traffic are sampled; NVLink counts all traffic, so its difference is taken. A
+    counter that cannot be read is not asked for again, and its reason is kept.
+    """
+
+    def __init__(self, nvml: Nvml, uuids: Sequence[str]) -> None:
+        """Find the GPUs.
+
+        Args:
+            nvml: The library.
+            uuids: Which GPUs; at least one.
+        """
+        self._reasons: dict[str, str] = {}
+        self._utilisation: list[float] = []
+        self._memory_bytes: list[int] = []
+        self._pcie_bps: list[float] = []
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._read_on, daemon=True)
+        self._gpus: list[Gpu] = []
+        try:
+            self._gpus = [nvml.gpu(uuid) for uuid in uuids]
+        except CounterError as error:
+            self._reasons = dict.fromkeys(_COUNTERS, str(error))
+
+    def start(self) -> None:
+        """Begin to read."""
+        self._start_s = time.monotonic()
+        self._start_bytes = self._try("nvlink_bps", self._nvlink_bytes)
+        self._thread.start()
+
+    def stop(self) -> Telemetry:
+        """End, and tell what was read; utilisation and traffic are means over the GPUs."""
+        self._ended.set()
+        self._thread.join()
+        return Telemetry(
+            gpu_utilisation=mean(self._utilisation) if self._utilisation else None,
+            memory_used_bytes=max(self._memory_bytes, default=None),
+            pcie_bps=mean(self._pcie_bps) if self._pcie_bps else None,
+            nvlink_bps=self._nvlink_bps(),
+            samples=max(len(self._utilisation), len(self._memory_bytes)),
+            reasons=dict(self._reasons),
+        )
+
+    def _read_on(self) -> None:
+        pcie_due_s = self._start_s
+        while True:
+            self._try("gpu_utilisation", self._read_utilisation)
+            self._try("memory_used_bytes", self._read_memory)
+            if time.monotonic() >= pcie_due_s:
+                self._try("pcie_bps", self._read_pcie)
+                pcie_due_s = time.monotonic() + PCIE_PERIOD_S
+            if self._ended.wait(PERIOD_S):
+                return
+
+    def _try(self, counter: str, read: Callable[[], _Value]) -> _Value | None:
+        if counter in self._reasons:
+            return None
+        try:
+            return read()
+        except CounterError as error:
+            self._reasons[counter] = str(error)
+            return None
+
+    def _read_utilisation(self) -> None:
+        self._utilisation.append(mean(gpu.utilisation() for gpu in self._gpus))
+
+    def _read_memory(self) -> None:
+        self._memory_bytes.append(max(gpu.memory_used_bytes() for gpu in self._gpus))
+
+    def _read_pcie(self) -> None:
+        self._pcie_bps.append(mean(gpu.pcie_bps() for gpu in self._gpus))
+
+    def _nvlink_bytes(self) -> float:
+        return mean(gpu.nvlink_bytes() for gpu in self._gpus)
+
+    def _nvlink_bps(self) -> float | None:
+        end_bytes = self._try("nvlink_bps", self._nvlink_bytes)
+        if end_bytes is None or self._start_bytes is None:
+            return None
+        return (end_bytes - self._start_bytes) * 8 / (time.monotonic() - self._start_s)

@@ -1,0 +1,48 @@
+"""Measures local networks of several rates and writes the tables of docs/profiler-validation.md.
+
+`python scripts/validate_profiler.py [FOLDER]`, on an idle machine; takes most of an hour. What FOLDER holds
+is not measured again.
+"""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+
+from dally.errors import DallyError
+from dally.markdown import replace_section
+from dally.profiles.files import load_profiles
+from profiler.report.validation import errors_table, iterations_table, list_cells, rings_table
+
+ROOT = Path(__file__).parent.parent
+RATES = ("200Mb", "500Mb", "1Gb", "2Gb")
+MODELS = ("alexnet", "mobilenetv3", "resnet18", "resnet50")
+OPTIONS = ("--emulate", "9", "--racks", "2,2", "--shapes", "2x1,4x1", "--resume")
+
+
+@click.command()
+@click.argument("folder", type=click.Path(path_type=Path), default=ROOT / "runs" / "profiler-validation")
+def main(folder: Path) -> None:
+    """Measure into FOLDER, a folder for each rate, and rewrite the generated sections."""
+    program = Path(sys.executable).with_name("profile-models")
+    for rate in RATES:
+        places = ("--rate", rate, "--uplink", rate, "--out", folder / rate)
+        subprocess.run([program, "local", *MODELS, *OPTIONS, *places], check=True)
+    document = ROOT / "docs" / "profiler-validation.md"
+    try:
+        profiles = [profile for rate in RATES for profile in load_profiles(folder / rate).profiles]
+        text, cells = document.read_text(encoding="utf-8"), list_cells(profiles)
+        for name, body in (
+            ("errors", errors_table(cells)),
+            ("iterations", iterations_table(cells)),
+            ("rings", rings_table(profiles)),
+        ):
+            text = replace_section(text, name, body)
+        document.write_text(text, encoding="utf-8")
+    except DallyError as error:
+        raise click.ClickException(str(error)) from error
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,49 @@
+from dataclasses import replace
+
+from profiler.drive.local_hosts import LocalHosts, racks_of
+from profiler.drive.plan import plan_runs, usual_spreads
+from profiler.hosts.network import LocalNetwork
+from profiler.hosts.network_spec import NetworkSpec, Rack
+from profiler.orders import Backend, Order, Run
+
+SPEC = NetworkSpec((Rack(2, 1e9, 500e6), Rack(1, 1e9, None)))
+
+
+def runs(order: Order) -> dict[str, Run]:
+    racks = racks_of(SPEC, ranks=1)
+    return {run.name: run for run in plan_runs(usual_spreads(racks), racks, order)}
+
+
+def test_a_run_knows_the_slowest_link_and_none_where_one_is_not_shaped() -> None:
+    planned = runs(Order(("resnet18",), Backend.GLOO))
+
+    link = planned["rack-2x1"].link
+    assert link is not None
+    assert link.bandwidth_bps == 1e9
+    assert planned["network-2x1"].link is None
+
+
+def test_gloo_is_sent_over_the_emulated_link() -> None:
+    run = runs(Order(("resnet18",), Backend.GLOO))["network-2x1"]
+    commands = LocalHosts(LocalNetwork(SPEC)).commands(run)
+
+    assert [item.env["GLOO_SOCKET_IFNAME"] for item in commands] == ["eth0", "eth0"]
+    assert [item.env["DALLY_HOST"] for item in commands] == ["r1h1", "r2h1"]
+    assert {item.env["MASTER_ADDR"] for item in commands} == {"10.1.0.1"}
+
+
+def test_nccl_takes_every_host_for_a_machine_of_its_own_that_shares_the_gpus() -> None:
+    run = runs(Order(("resnet18",), Backend.NCCL))["rack-2x1"]
+    commands = LocalHosts(LocalNetwork(SPEC)).commands(run)
+
+    assert [item.env["NCCL_HOSTID"] for item in commands] == ["r1h1", "r1h2"]
+    assert [item.env["LOCAL_RANK"] for item in commands] == ["0", "1"]
+    assert {item.env["NCCL_SOCKET_IFNAME"] for item in commands} == {"=eth0"}
+
+
+def test_a_command_is_shown_as_it_runs_inside_its_host() -> None:
+    run = runs(Order(("resnet18",), Backend.GLOO))["rack-2x1"]
+    hosts = LocalHosts(LocalNetwork(SPEC))
+    command = replace(hosts.commands(run)[1], argv=("python", "a b"), env={"RANK": "1"})
+
+    assert hosts.shown(command) == "ip netns exec r1h2 env RANK=1 python 'a b'"

@@ -1,0 +1,69 @@
+"""Starts the ranks of a launch on this machine."""
+
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from profiler.orders import Order, format_order
+
+TIMEOUT_S = 240.0
+
+Rank = subprocess.Popen[str]
+
+
+@contextmanager
+def ranks(size: int, arguments: Sequence[str]) -> Iterator[list[Rank]]:
+    """`python ARGUMENTS` on so many ranks, rank 0 first; whatever is left of them is killed at the end."""
+    port = free_port()
+    started: list[Rank] = []
+    try:
+        for rank in range(size):
+            env = {
+                **os.environ,
+                "OMP_NUM_THREADS": "1",
+                "RANK": str(rank),
+                "LOCAL_RANK": str(rank),
+                "WORLD_SIZE": str(size),
+                "MASTER_ADDR": "127.0.0.1",
+                "MASTER_PORT": str(port),
+                "DALLY_HOST": f"host{rank}",
+                "CUDA_VISIBLE_DEVICES": "",
+            }
+            started.append(
+                subprocess.Popen(
+                    [sys.executable, *arguments],
+                    env=env,
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.PIPE,
+                    text=True,
+                )
+            )
+        yield started
+    finally:
+        for process in started:
+            process.kill()
+            process.communicate()
+
+
+def order_arguments(order: Order) -> tuple[str, ...]:
+    """What a rank is started with."""
+    return ("-m", "profiler.rank", format_order(order))
+
+
+def finish(started: Sequence[Rank]) -> list[tuple[int, str, str]]:
+    """Exit status, standard output and standard error of each rank, once it ended."""
+    ended = []
+    for process in started:
+        out, err = process.communicate(timeout=TIMEOUT_S)
+        ended.append((process.returncode, out, err))
+    return ended
+
+
+def free_port() -> int:
+    """A port that is free now."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])

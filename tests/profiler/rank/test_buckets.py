@@ -1,0 +1,43 @@
+import json
+from typing import Any
+
+import pytest
+
+from profiler.rank.buckets import BucketTimes, layout
+from tests.profiler.rank.ranks import finish, ranks
+
+
+@pytest.fixture(scope="module")
+def compared() -> dict[str, Any]:
+    """What differs between training with the recorder as hook and training without a hook, on two ranks."""
+    with ranks(2, ("-m", "tests.profiler.rank.hook_program")) as started:
+        ended = finish(started)
+    assert [status for status, _, _ in ended] == [0, 0], ended
+    found = json.loads(ended[0][1])
+    assert isinstance(found, dict)
+    return found
+
+
+def test_the_recorded_layout_is_the_one_ddp_chose_for_itself(compared: dict[str, Any]) -> None:
+    assert compared["recorded"] == compared["ddp"]
+    assert len(compared["recorded"]) > 2
+
+
+def test_gradients_are_those_of_ddp_without_a_hook(compared: dict[str, Any]) -> None:
+    assert compared["same_gradients"] is True
+
+
+def test_every_bucket_is_done_after_it_is_ready(compared: dict[str, Any]) -> None:
+    assert compared["in_order"] is True
+
+
+def test_the_layout_has_the_median_ready_time_of_each_bucket() -> None:
+    iterations = [
+        [BucketTimes(400, ready_s, 9.0), BucketTimes(100, ready_s + 1, 9.0)] for ready_s in (1.0, 2.0, 6.0)
+    ]
+    assert [(bucket.bytes, bucket.ready_s) for bucket in layout(iterations)] == [(400, 2.0), (100, 3.0)]
+
+
+def test_iterations_with_other_buckets_are_not_mixed() -> None:
+    with pytest.raises(ValueError, match="shorter"):
+        layout([[BucketTimes(4, 1.0, 1.0)] * 2, [BucketTimes(4, 1.0, 1.0)]])

@@ -1,0 +1,39 @@
+import dataclasses
+
+from dally.errors import InputError
+from profiler.rank.failures import explain
+from tests.profiler.rank.test_peers import FIRST, SECOND
+
+THIRD = dataclasses.replace(SECOND, rank=2, host="n3", address="10.0.0.3")
+CLOSED = "[gloo/transport/tcp/pair.cc:547] Connection closed by peer [10.0.0.3]:40312. It may have crashed"
+LATE = "[gloo/transport/tcp/unbound_buffer.cc:78] Timed out waiting 8000ms for recv operation to complete"
+
+
+def test_our_own_errors_speak_for_themselves() -> None:
+    assert explain(InputError("unknown model"), [SECOND]) == "unknown model"
+
+
+def test_a_closed_connection_names_the_rank_at_that_address() -> None:
+    lost = "lost rank 2 on n3: it ended, or the network between broke"
+    assert explain(RuntimeError(CLOSED), [SECOND, THIRD]) == lost
+
+
+def test_where_the_address_does_not_tell_all_that_may_be_lost_are_named() -> None:
+    on_one_host = [dataclasses.replace(peer, address="10.0.0.1", host="n1") for peer in (SECOND, THIRD)]
+    assert explain(RuntimeError(CLOSED), on_one_host).startswith("lost one of ranks 1, 2 on n1: ")
+
+
+def test_a_timeout_names_the_other_rank() -> None:
+    assert explain(RuntimeError(LATE), [SECOND]) == "rank 1 on n2 did not answer in time"
+
+
+def test_nccls_remote_error_is_a_lost_rank() -> None:
+    error = RuntimeError(
+        "NCCL error in: NCCLUtils.cpp:77\nncclRemoteError: A call failed possibly due to a network error"
+    )
+    assert explain(error, [FIRST]).startswith("lost rank 0 on n1: ")
+
+
+def test_other_errors_keep_their_first_line() -> None:
+    error = RuntimeError("weights are gone\nstack\nof ten lines")
+    assert explain(error, [SECOND]) == "RuntimeError: weights are gone"

@@ -1,0 +1,177 @@
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+
+import pytest
+
+from dally.profiles.allreduce import curve_time_s
+from dally.profiles.iteration import replay_s
+from dally.profiles.schema import Reduced
+from profiler.findings import Finding, Finished, Started, Trained, parse_line
+from profiler.orders import Backend, Order, Run
+from tests.profiler.rank.ranks import TIMEOUT_S, finish, order_arguments, ranks
+from workloads.registry import find_workload
+
+EMULATED = Order(
+    models=("resnet18", "mobilenetv3"),
+    backend=Backend.GLOO,
+    emulated_flops=2e13,
+    sweep_bytes=(4096, 1 << 20),
+    repetitions=9,
+    budget_s=3.0,
+    allow_busy=True,
+)
+
+
+@pytest.fixture(scope="module")
+def emulated() -> list[Finding]:
+    """What two ranks find of two emulated models."""
+    return measure(EMULATED, 2)
+
+
+def measure(order: Order, size: int) -> list[Finding]:
+    with ranks(size, order_arguments(order)) as started:
+        ended = finish(started)
+    assert [status for status, _, _ in ended] == [0] * size, ended
+    assert all(not out for _, out, _ in ended[1:])
+    lines = [parse_line(line) for line in ended[0][1].splitlines()]
+    return [line for line in lines if not isinstance(line, Run)]
+
+
+def failure(arguments: tuple[str, ...]) -> tuple[int, str, str]:
+    with ranks(1, arguments) as started:
+        return finish(started)[0]
+
+
+def curve(findings: list[Finding]) -> list[Reduced]:
+    found = [finding for finding in findings if isinstance(finding, Reduced)]
+    return sorted(found, key=lambda reduced: reduced.bytes)
+
+
+def trained(findings: list[Finding]) -> list[Trained]:
+    return [finding for finding in findings if isinstance(finding, Trained)]
+
+
+def test_a_launch_tells_where_it_runs_first_and_that_it_finished_last(emulated: list[Finding]) -> None:
+    assert isinstance(emulated[0], Started)
+    assert emulated[0].env.hosts == ("host0", "host1")
+    assert emulated[0].env.nic == "lo"
+    assert isinstance(emulated[-1], Finished)
+
+
+def test_every_model_is_measured_in_the_order_given(emulated: list[Finding]) -> None:
+    assert [finding.model.name for finding in trained(emulated)] == list(EMULATED.models)
+
+
+def test_every_ordered_size_and_every_bucket_size_is_swept_once(emulated: list[Finding]) -> None:
+    sizes = {bucket.bytes for finding in trained(emulated) for bucket in finding.model.buckets}
+    assert [reduced.bytes for reduced in curve(emulated)] == sorted(sizes | set(EMULATED.sweep_bytes))
+
+
+def test_buckets_hold_exactly_the_gradients_of_the_model(emulated: list[Finding]) -> None:
+    for finding in trained(emulated):
+        assert finding.model.grad_bytes == find_workload(finding.model.name).grad_bytes
+        assert finding.model.grad_bytes == sum(bucket.bytes for bucket in finding.model.buckets)
+
+
+def test_buckets_become_ready_during_backward(emulated: list[Finding]) -> None:
+    resnet = trained(emulated)[0]
+    fwd_s = resnet.compute.fwd_s
+    assert fwd_s is not None
+    assert resnet.model.buckets[0].ready_s > fwd_s * 0.9
+    assert resnet.compute.window_s is not None
+    assert 0 < resnet.compute.window_s < resnet.compute.bwd_s * 1.5
+
+
+def test_backward_lasts_about_twice_as_long_as_forward_when_slept(emulated: list[Finding]) -> None:
+    compute = trained(emulated)[0].compute
+    assert compute.fwd_s is not None
+    assert 1.2 < compute.bwd_s / compute.fwd_s < 3.0
+
+
+def test_replaying_the_buckets_on_the_swept_curve_comes_near_the_measured_iteration(
+    emulated: list[Finding],
+) -> None:
+    resnet = trained(emulated)[0]
+    predicted_s = replay_s(
+        resnet.compute, resnet.model.buckets, lambda size: curve_time_s(curve(emulated), size)
+    )
+    assert 0.6 < predicted_s / resnet.iteration.median_s < 1.6
+
+
+def test_one_rank_computes_for_real_and_sweeps_nothing() -> None:
+    findings = measure(
+        Order(
+            ("mobilenetv3",),
+            Backend.GLOO,
+            local_batch=1,
+            sweep_bytes=(4096,),
+            repetitions=3,
+            budget_s=1.0,
+            allow_busy=True,
+        ),
+        1,
+    )
+    assert curve(findings) == []
+    (finding,) = trained(findings)
+    assert finding.compute.contention_factor is None
+    assert finding.model.local_batch == 1
+    assert len(finding.model.buckets) > 1
+
+
+def test_when_a_rank_is_killed_the_other_names_it_and_ends() -> None:
+    order = Order(("mobilenetv3",), Backend.GLOO, emulated_flops=1e12, repetitions=1000, allow_busy=True)
+    with ranks(2, order_arguments(order)) as started:
+        assert started[0].stdout is not None
+        assert "started" in started[0].stdout.readline()
+        started[1].kill()
+        status, _, err = finish(started)[0]
+    assert status == 1
+    assert (
+        err.splitlines()[-1]
+        == "rank 0 on host0: lost rank 1 on host1: it ended, or the network between broke"
+    )
+
+
+@pytest.mark.parametrize(
+    ("order", "message"),
+    [
+        ('{"models": ["lenet"], "backend": "gloo"}', "unknown model lenet; valid: resnet18"),
+        ('{"models": ["ncf"], "backend": "gloo", "sweep_bytes": [6]}', "sweep_bytes has 6; valid: "),
+        ('{"models": ["ncf"], "backend": "mpi"}', 'backend is "mpi"; valid: nccl, gloo'),
+        ('{"models": ["ncf"]', "the order is not JSON: "),
+        ('{"models": ["ncf"], "backend": "nccl"}', "backend nccl needs a GPU and there is none here"),
+    ],
+)
+def test_a_wrong_order_is_refused_in_one_line(order: str, message: str) -> None:
+    status, out, err = failure(("-m", "profiler.rank", order))
+    assert (status, out) == (1, "")
+    assert err.startswith(f"rank 0 on host0: {message}")
+    assert err.count("\n") == 1
+
+
+def test_without_an_order_the_usage_is_told() -> None:
+    status, out, err = failure(("-m", "profiler.rank"))
+    assert (status, out) == (2, "")
+    assert err == "usage: python -m profiler.rank ORDER_JSON\n"
+
+
+def test_a_busy_machine_is_refused_by_name() -> None:
+    order = Order(("mobilenetv3",), Backend.GLOO)
+    with burners():
+        status, out, err = failure(order_arguments(order))
+    assert (status, out) == (1, "")
+    assert err.startswith("rank 0 on host0: host0 is busy: others use ")
+
+
+@contextmanager
+def burners() -> Iterator[None]:
+    """As many busy processes as there are CPUs."""
+    with ExitStack() as stack:
+        for _ in range(os.cpu_count() or 1):
+            process = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+            stack.callback(process.wait, TIMEOUT_S)
+            stack.callback(process.kill)
+        yield

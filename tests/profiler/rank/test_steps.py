@@ -1,0 +1,48 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from profiler.rank.buckets import BucketTimes
+from profiler.rank.steps import Iteration, slowest
+from profiler.rank.training import compute_of
+
+MOMENTS = st.lists(st.floats(0, 100), min_size=6, max_size=6).map(sorted)
+
+
+def iteration(forward_s: float, ready_s: tuple[float, ...], backward_s: float, end_s: float) -> Iteration:
+    buckets = tuple(BucketTimes(100, moment, moment + 1) for moment in ready_s)
+    return Iteration(forward_s, backward_s, end_s, buckets)
+
+
+def test_the_gang_reaches_each_moment_with_its_slowest_rank() -> None:
+    one = iteration(1.0, (2.0, 5.0), 6.0, 8.0)
+    two = iteration(1.5, (3.0, 4.0), 7.0, 7.5)
+    assert slowest([one, two]) == iteration(1.5, (3.0, 5.0), 7.0, 8.0)
+
+
+@given(st.lists(MOMENTS, min_size=1, max_size=5))
+def test_buckets_of_the_gang_become_ready_in_order(ranks: list[list[float]]) -> None:
+    seen = [iteration(moments[0], tuple(moments[1:4]), moments[4], moments[5]) for moments in ranks]
+    ready = [bucket.ready_s for bucket in slowest(seen).buckets]
+    assert ready == sorted(ready)
+
+
+def test_compute_is_what_iterations_take_without_communication() -> None:
+    alone = iteration(1.0, (), 3.0, 3.5)
+    silent = iteration(1.0, (1.5, 3.0), 3.1, 3.6)
+    compute = compute_of([alone], [silent], None)
+    assert (compute.fwd_s, compute.bwd_s, compute.step_s) == (1.0, 2.0, 0.5)
+    assert compute.window_s == pytest.approx(1.6)
+    assert compute.contention_factor is None
+
+
+def test_contention_is_how_much_later_the_last_bucket_is_ready_with_communication() -> None:
+    alone = iteration(1.0, (), 3.0, 3.5)
+    silent = iteration(1.0, (1.5, 3.0), 3.0, 3.5)
+    full = iteration(1.0, (1.5, 4.0), 9.0, 9.5)
+    assert compute_of([alone], [silent], [full]).contention_factor == pytest.approx(1.5)
+    assert compute_of([alone], [silent], [alone_like_faster(full)]).contention_factor == 1.0
+
+
+def alone_like_faster(full: Iteration) -> Iteration:
+    return iteration(full.forward_s, (1.2, 2.0), full.backward_s, full.end_s)

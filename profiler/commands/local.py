@@ -59,5 +59,6 @@ def command(
     racks = racks_of(network.spec, ranks)
     order = settings.order(Backend.NCCL if count_gpus() else Backend.GLOO)
     runs = plan_runs(spreads_for(shapes, racks), racks, order, background)
+    hosts_of_runs = LocalHosts(network, max(run.shape.gpus for run in runs))
     with nullcontext() if settings.dry_run else network:
-        carry_out(runs, LocalHosts(network), settings)
+        carry_out(runs, hosts_of_runs, settings)

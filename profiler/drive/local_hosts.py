@@ -9,21 +9,24 @@ from profiler.hosts.local_process import LocalProcess
 from profiler.hosts.network import LocalNetwork
 from profiler.hosts.network_spec import INTERFACE, NetworkSpec
 from profiler.hosts.processes import Command, Running
-from profiler.hosts.rank_commands import rank_commands
+from profiler.hosts.rank_commands import rank_commands, thread_variables
 from profiler.orders import Backend, Run
 
 
 class LocalHosts:
     """The hosts of a local network."""
 
-    def __init__(self, network: LocalNetwork) -> None:
-        """Take a network, which must be up when something is started."""
+    def __init__(self, network: LocalNetwork, most_ranks: int) -> None:
+        """Divide this machine among so many ranks; the network must be up when something is started."""
         self._network = network
+        self._variables = thread_variables(most_ranks)
 
     def commands(self, run: Run) -> tuple[Command, ...]:
         """One for each rank."""
         commands = rank_commands(run, self._network.address(run.hosts[0]))
-        return tuple(replace(item, env={**item.env, **_variables(run, item)}) for item in commands)
+        return tuple(
+            replace(item, env={**item.env, **self._variables, **_variables(run, item)}) for item in commands
+        )
 
     def start(self, command: Command) -> Running:
         """Start it inside its host."""

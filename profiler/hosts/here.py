@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dally.errors import DallyError
 from profiler.hosts.local_process import LocalProcess
 from profiler.hosts.processes import Command, Running
-from profiler.hosts.rank_commands import rank_argv
+from profiler.hosts.rank_commands import rank_argv, thread_variables
 from profiler.orders import Run
 
 _ANSWER_S = 60.0
@@ -24,15 +24,14 @@ class Here:
 
     def __init__(self, most_ranks: int) -> None:
         """Divide its cores among so many ranks, so that one alone computes as fast as one of many."""
-        cores = len(os.sched_getaffinity(0))
-        self._threads = os.environ.get("OMP_NUM_THREADS", str(max(1, cores // most_ranks)))
+        self._variables = thread_variables(most_ranks)
 
     def commands(self, run: Run) -> tuple[Command, ...]:
         """The torchrun of a run."""
         python, *arguments = rank_argv(run)
         ranks = f"--nproc-per-node={run.shape.gpus_per_node}"
         torchrun = (python, "-m", "torch.distributed.run", "--standalone", ranks)
-        return (Command("torchrun", (*torchrun, *arguments), {"OMP_NUM_THREADS": self._threads}),)
+        return (Command("torchrun", (*torchrun, *arguments), self._variables),)
 
     def start(self, command: Command) -> Running:
         """Start it."""

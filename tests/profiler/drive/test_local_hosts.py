@@ -1,4 +1,7 @@
+import os
 from dataclasses import replace
+
+import pytest
 
 from profiler.drive.local_hosts import LocalHosts, racks_of
 from profiler.drive.plan import plan_runs, usual_spreads
@@ -25,16 +28,24 @@ def test_a_run_knows_the_slowest_link_and_none_where_one_is_not_shaped() -> None
 
 def test_gloo_is_sent_over_the_emulated_link() -> None:
     run = runs(Order(("resnet18",), Backend.GLOO))["network-2x1"]
-    commands = LocalHosts(LocalNetwork(SPEC)).commands(run)
+    commands = LocalHosts(LocalNetwork(SPEC), most_ranks=4).commands(run)
 
     assert [item.env["GLOO_SOCKET_IFNAME"] for item in commands] == ["eth0", "eth0"]
     assert [item.env["DALLY_HOST"] for item in commands] == ["r1h1", "r2h1"]
     assert {item.env["MASTER_ADDR"] for item in commands} == {"10.1.0.1"}
 
 
+def test_ranks_share_the_cores_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(8)))
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    run = runs(Order(("resnet18",), Backend.GLOO))["machine-1x1"]
+
+    assert LocalHosts(LocalNetwork(SPEC), most_ranks=4).commands(run)[0].env["OMP_NUM_THREADS"] == "2"
+
+
 def test_nccl_takes_every_host_for_a_machine_of_its_own_that_shares_the_gpus() -> None:
     run = runs(Order(("resnet18",), Backend.NCCL))["rack-2x1"]
-    commands = LocalHosts(LocalNetwork(SPEC)).commands(run)
+    commands = LocalHosts(LocalNetwork(SPEC), most_ranks=4).commands(run)
 
     assert [item.env["NCCL_HOSTID"] for item in commands] == ["r1h1", "r1h2"]
     assert [item.env["LOCAL_RANK"] for item in commands] == ["0", "1"]
@@ -43,7 +54,7 @@ def test_nccl_takes_every_host_for_a_machine_of_its_own_that_shares_the_gpus() -
 
 def test_a_command_is_shown_as_it_runs_inside_its_host() -> None:
     run = runs(Order(("resnet18",), Backend.GLOO))["rack-2x1"]
-    hosts = LocalHosts(LocalNetwork(SPEC))
+    hosts = LocalHosts(LocalNetwork(SPEC), most_ranks=4)
     command = replace(hosts.commands(run)[1], argv=("python", "a b"), env={"RANK": "1"})
 
     assert hosts.shown(command) == "ip netns exec r1h2 env RANK=1 python 'a b'"

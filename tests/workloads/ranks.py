@@ -1,0 +1,67 @@
+"""Starts processes that train together on this machine, as a launcher would."""
+
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+_PATIENCE_S = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How one rank ended."""
+
+    code: int
+    output: str
+    error: str
+
+
+def start(ranks: int, module: str, *arguments: str) -> list[subprocess.Popen[str]]:
+    """Start `python -m module arguments` as so many ranks; `RANK` in an argument becomes the rank."""
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        port = server.getsockname()[1]
+    return [
+        subprocess.Popen(
+            [sys.executable, "-m", module, *(argument.replace("RANK", str(rank)) for argument in arguments)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=ROOT,
+            env={**os.environ, "OMP_NUM_THREADS": "1", **_place(rank, ranks, port)},
+        )
+        for rank in range(ranks)
+    ]
+
+
+def finish(processes: Sequence[subprocess.Popen[str]]) -> list[Ended]:
+    """Wait for all of them; none outlives this."""
+    ended = []
+    try:
+        for process in processes:
+            output, error = process.communicate(timeout=_PATIENCE_S)
+            ended.append(Ended(process.returncode, output, error))
+    finally:
+        for process in processes:
+            process.kill()
+    return ended
+
+
+def run(ranks: int, module: str, *arguments: str) -> list[Ended]:
+    """Start them and wait for all."""
+    return finish(start(ranks, module, *arguments))
+
+
+def _place(rank: int, ranks: int, port: int) -> dict[str, str]:
+    return {
+        "RANK": str(rank),
+        "WORLD_SIZE": str(ranks),
+        "LOCAL_RANK": str(rank),
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+    }

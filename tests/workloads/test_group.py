@@ -1,0 +1,90 @@
+"""Ranks find each other by torchrun's or Slurm's variables, and say in a line what keeps them apart."""
+
+import socket
+
+import pytest
+import torch
+
+from dally.errors import InputError
+from workloads.group import Group, JoinError, Place, find_place, join
+
+TORCHRUN = {
+    "RANK": "3",
+    "WORLD_SIZE": "4",
+    "LOCAL_RANK": "1",
+    "MASTER_ADDR": "gpu1",
+    "MASTER_PORT": "29500",
+}
+SLURM = {
+    "SLURM_PROCID": "5",
+    "SLURM_NTASKS": "8",
+    "SLURM_LOCALID": "1",
+    "SLURM_JOB_ID": "123456",
+    "SLURM_JOB_NODELIST": "gpu[003-006]",
+}
+
+
+def test_torchrun_wins_over_slurm() -> None:
+    assert find_place({**SLURM, **TORCHRUN}) == Place(3, 4, 1, "gpu1", 29500)
+
+
+def test_under_slurm_all_meet_at_the_first_node_of_the_step() -> None:
+    assert find_place(SLURM) == Place(5, 8, 1, "gpu003", 10_000 + 123456 % 20_000)
+    assert find_place({**SLURM, "SLURM_STEP_NODELIST": "gpu[005-006]"}).host == "gpu005"
+
+
+def test_under_slurm_the_user_may_say_where_to_meet() -> None:
+    place = find_place({**SLURM, "MASTER_ADDR": "10.1.0.3", "MASTER_PORT": "4000"})
+    assert (place.host, place.port) == ("10.1.0.3", 4000)
+
+
+def test_without_a_launcher_a_process_is_alone() -> None:
+    assert find_place({}) == Place(0, 1, 0, "localhost", 0)
+
+
+@pytest.mark.parametrize(
+    ("env", "message"),
+    [
+        ({**TORCHRUN, "WORLD_SIZE": "four"}, "WORLD_SIZE is 'four', must be a whole number"),
+        ({**TORCHRUN, "MASTER_PORT": ""}, "MASTER_PORT is not set"),
+        ({"SLURM_PROCID": "0"}, "SLURM_NTASKS is not set"),
+        ({**SLURM, "SLURM_JOB_NODELIST": "gpu["}, "is not a host list"),
+    ],
+)
+def test_a_broken_environment_is_named(env: dict[str, str], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        find_place(env)
+
+
+def test_nccl_needs_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(InputError, match="backend nccl needs a GPU and there is none here; use gloo"):
+        join("nccl", 1.0)
+
+
+def test_an_unknown_backend_is_told_the_known_ones() -> None:
+    with pytest.raises(InputError, match="unknown backend mpi; valid: nccl, gloo"):
+        join("mpi", 1.0)
+
+
+@pytest.mark.parametrize(("rank", "reason"), [(0, "1/2 clients joined"), (1, "Connection refused")])
+def test_a_peer_that_does_not_come_is_one_line(
+    rank: int, reason: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        port = str(server.getsockname()[1])
+    place = {"RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    for name, value in {**TORCHRUN, **place}.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(JoinError) as caught:
+        join("gloo", 1.0)
+    start = f"rank {rank} of 2 did not meet the others at 127.0.0.1:{port} within 1 s: "
+    assert str(caught.value).startswith(start)
+    assert reason in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert capfd.readouterr().err == ""
+
+
+def test_one_rank_alone_needs_nobody(alone: Group) -> None:
+    assert alone == Group(0, 1, 0, torch.device("cpu"), "gloo")

@@ -1,0 +1,41 @@
+"""A job that cannot be is refused before anything is loaded or started."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from dally.errors import InputError
+from workloads.settings import Job, Settings
+
+
+def test_wrong_settings_are_named() -> None:
+    good = Settings(8)
+    with pytest.raises(InputError, match="global_batch is 0, must be positive"):
+        replace(good, global_batch=0)
+    with pytest.raises(InputError, match="unknown precision fp16; valid: fp32, bf16"):
+        replace(good, precision="fp16")
+    with pytest.raises(InputError, match="size is -1, must be positive"):
+        replace(good, size=-1)
+    with pytest.raises(InputError, match="emulated_flops is nan, must be positive"):
+        replace(good, emulated_flops=float("nan"))
+    with pytest.raises(InputError, match="seed is -1, must be 0 or more"):
+        replace(good, seed=-1)
+
+
+def test_wrong_jobs_are_named(tmp_path: Path) -> None:
+    good = Job("ncf", 10, Settings(8), "gloo")
+    with pytest.raises(InputError, match="steps is 0, must be positive"):
+        replace(good, steps=0)
+    with pytest.raises(InputError, match="checkpoint_every needs a checkpoint file"):
+        replace(good, checkpoint_every=5)
+    with pytest.raises(InputError, match=r"job\.pt cannot be written: there is no folder .*nowhere"):
+        replace(good, checkpoint=tmp_path / "nowhere" / "job.pt")
+    with pytest.raises(InputError, match="emulated compute reads no samples"):
+        replace(good, settings=Settings(8, emulated_flops=1e12), data=tmp_path / "data.npz")
+
+
+def test_checkpoints_are_due_at_intervals_and_at_the_end(tmp_path: Path) -> None:
+    job = Job("ncf", 10, Settings(8), "gloo", checkpoint=tmp_path / "job.pt", checkpoint_every=4)
+    assert [step for step in range(1, 11) if job.saves_after(step)] == [4, 8, 10]
+    assert [step for step in range(1, 11) if replace(job, checkpoint_every=None).saves_after(step)] == [10]

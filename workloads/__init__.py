@@ -1,0 +1,1 @@
+"""Real training programs, used alike by the profiler, by Slurm jobs and by the testbed."""

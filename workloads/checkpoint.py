@@ -1,0 +1,106 @@
+"""Checkpoints: one file, that is always a whole one, whenever the job or the machine dies."""
+
+import os
+import pickle
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from dally.errors import DallyError, InputError
+from workloads.group import first_line
+
+_FORMAT = 1
+
+_UNREADABLE = (OSError, RuntimeError, EOFError, pickle.UnpicklingError, LookupError, TypeError, ValueError)
+"""What reading a file that is no checkpoint may raise."""
+
+
+class CheckpointError(DallyError):
+    """A checkpoint could not be written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """What a job needs to go on.
+
+    Attributes:
+        identity: The settings that must be the same in the job that goes on.
+        step: Iterations done.
+        samples: Samples taken, in the order of `workloads.samples`.
+        state: What `Trainer.state` gave.
+    """
+
+    identity: Mapping[str, str | float | None]
+    step: int
+    samples: int
+    state: Mapping[str, Any]
+
+
+def save_checkpoint(checkpoint: Checkpoint, path: Path) -> None:
+    """Write a checkpoint in the place of the one before.
+
+    Raises:
+        CheckpointError: It could not be written, the disk being full for one; the one before is still there.
+    """
+    partial = path.with_name(f".{path.name}.partial")
+    try:
+        with partial.open("wb") as file:
+            torch.save({"format": _FORMAT, **_content(checkpoint)}, file)
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(path)
+        _sync_folder(path.parent)
+    except (OSError, RuntimeError) as error:
+        partial.unlink(missing_ok=True)
+        raise CheckpointError(f"checkpoint {path} cannot be written: {_reason(error)}") from error
+
+
+def load_checkpoint(path: Path, identity: Mapping[str, str | float | None]) -> Checkpoint | None:
+    """Read a checkpoint; None if there is no file.
+
+    Args:
+        path: Of the file.
+        identity: The settings of the job that is to go on.
+
+    Raises:
+        InputError: The file is not a checkpoint, or one of a job with other settings.
+    """
+    if not path.exists():
+        return None
+    try:
+        content = torch.load(path, map_location="cpu", weights_only=True)
+        if content.pop("format") != _FORMAT:
+            raise ValueError("of another version")
+        checkpoint = Checkpoint(**content)
+    except _UNREADABLE as error:
+        raise InputError(f"{path} is not a checkpoint of this program: {first_line(error)}") from error
+    for name, value in identity.items():
+        if checkpoint.identity.get(name) != value:
+            raise InputError(
+                f"{path} is of a job with {name} {checkpoint.identity.get(name)}, and this one has {value}; "
+                "take the same, or another file"
+            )
+    return checkpoint
+
+
+def _content(checkpoint: Checkpoint) -> dict[str, Any]:
+    """The fields by name; `asdict` would copy the whole model."""
+    return {field.name: getattr(checkpoint, field.name) for field in fields(checkpoint)}
+
+
+def _reason(error: Exception) -> str:
+    """What the system said, which torch hides behind an error of its own."""
+    cause = error.__context__ if isinstance(error.__context__, OSError) else error
+    return (isinstance(cause, OSError) and cause.strerror) or first_line(cause)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make a rename in it last."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

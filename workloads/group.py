@@ -1,0 +1,181 @@
+"""The ranks that train together: found in the environment that torchrun or Slurm sets, or one alone."""
+
+import os
+import re
+import socket
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+
+import torch
+from torch import distributed
+from torch._C._distributed_c10d import HashStore
+from torch.distributed.distributed_c10d import _set_pg_timeout
+
+from dally.clusters.hostlist import expand
+from dally.errors import DallyError, InputError
+from workloads.settings import BACKENDS
+
+_FIRST_PORT, _PORTS = 10_000, 20_000
+"""Where ranks under Slurm meet: below the ports that Linux gives out of itself."""
+
+_RETRY_S = 0.1
+
+_PATIENCE = timedelta(minutes=30)
+
+
+class JoinError(DallyError):
+    """The ranks did not come together."""
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """This process among those that train together.
+
+    Attributes:
+        rank: Its number, from 0.
+        size: Of how many.
+        local_rank: Its number on this machine.
+        device: What it computes on.
+        backend: What carries the collectives, one of `BACKENDS`.
+    """
+
+    rank: int
+    size: int
+    local_rank: int
+    device: torch.device
+    backend: str
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a process stands, as its environment says, and where all meet: rank 0's host and a free port."""
+
+    rank: int
+    size: int
+    local_rank: int
+    host: str
+    port: int
+
+
+def join(backend: str, timeout_s: float) -> Group:
+    """Meet the other ranks; blocks until all are there and a first sum went around.
+
+    Args:
+        backend: One of `BACKENDS`.
+        timeout_s: How long to wait for the others, here; later, every collective waits for half an hour, as
+            a rank may be busy with a checkpoint, or stopped for a while.
+
+    Raises:
+        InputError: The backend is unknown or needs a GPU that is not there, or the environment is broken.
+        JoinError: Not all came within the time.
+    """
+    place = find_place(os.environ)
+    device = _device(backend, place.local_rank)
+    try:
+        _meet(backend, place, timeout_s)
+        distributed.all_reduce(torch.zeros(1, device=device))  # data take other ways than the meeting
+        _set_pg_timeout(_PATIENCE)
+    except (OSError, RuntimeError, ValueError) as error:
+        raise JoinError(
+            f"rank {place.rank} of {place.size} did not meet the others at {place.host}:{place.port} "
+            f"within {timeout_s:g} s: {first_line(error)}"
+        ) from error
+    return Group(place.rank, place.size, place.local_rank, device, backend)
+
+
+def leave() -> None:
+    """Part from the other ranks."""
+    distributed.destroy_process_group()
+
+
+def find_place(env: Mapping[str, str]) -> Place:
+    """Where this process stands, by torchrun's variables, else by Slurm's, else alone.
+
+    Under Slurm, MASTER_ADDR and MASTER_PORT may say where to meet; if they do not, it is at the step's first
+    node, and at a port made from the job's number.
+
+    Raises:
+        InputError: A variable is missing or no number.
+    """
+    if "RANK" in env:
+        rank, size, local = (_number(env, name) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK"))
+        return Place(rank, size, local, _text(env, "MASTER_ADDR"), _number(env, "MASTER_PORT"))
+    if "SLURM_PROCID" in env:
+        rank, size, local = (_number(env, name) for name in ("SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID"))
+        return Place(rank, size, local, _slurm_host(env), _slurm_port(env))
+    return Place(0, 1, 0, "localhost", 0)
+
+
+def _slurm_host(env: Mapping[str, str]) -> str:
+    if env.get("MASTER_ADDR"):  # who launched it knows which host is rank 0's, and by what address
+        return env["MASTER_ADDR"]
+    return expand(env.get("SLURM_STEP_NODELIST") or _text(env, "SLURM_JOB_NODELIST"))[0]
+
+
+def _slurm_port(env: Mapping[str, str]) -> int:
+    if env.get("MASTER_PORT"):
+        return _number(env, "MASTER_PORT")
+    return _FIRST_PORT + _number(env, "SLURM_JOB_ID") % _PORTS
+
+
+def first_line(error: Exception) -> str:
+    """What an error says, without the place in torch's sources before it and the stack after it."""
+    return re.sub(r"^\[\S+:\d+\] ", "", str(error).split("\n", 1)[0])
+
+
+def _meet(backend: str, place: Place, timeout_s: float) -> None:
+    if place.size == 1:
+        distributed.init_process_group(backend, store=HashStore(), rank=0, world_size=1)
+        return
+    if place.rank > 0:
+        timeout_s -= _wait_until_open(place, timeout_s)
+    host = f"[{place.host}]" if ":" in place.host else place.host
+    distributed.init_process_group(
+        backend,
+        init_method=f"tcp://{host}:{place.port}",
+        rank=place.rank,
+        world_size=place.size,
+        timeout=timedelta(seconds=timeout_s),
+    )
+
+
+def _wait_until_open(place: Place, timeout_s: float) -> float:
+    """Wait for rank 0 to listen; torch would, too, but print pages of stacks. Gives the seconds it took."""
+    start_s = time.monotonic()
+    while True:
+        left_s = start_s + timeout_s - time.monotonic()
+        try:
+            socket.create_connection((place.host, place.port), max(left_s, _RETRY_S)).close()
+        except OSError:
+            if left_s < _RETRY_S:
+                raise
+            time.sleep(_RETRY_S)
+        else:
+            return time.monotonic() - start_s
+
+
+def _device(backend: str, local_rank: int) -> torch.device:
+    if backend not in BACKENDS:
+        raise InputError(f"unknown backend {backend}; valid: {', '.join(BACKENDS)}")
+    if backend == "gloo":
+        return torch.device("cpu")
+    if not torch.cuda.is_available():
+        raise InputError("backend nccl needs a GPU and there is none here; use gloo")
+    device = torch.device("cuda", local_rank % torch.cuda.device_count())
+    torch.cuda.set_device(device)
+    return device
+
+
+def _number(env: Mapping[str, str], name: str) -> int:
+    text = _text(env, name)
+    if not text.isdecimal():
+        raise InputError(f"{name} is {text!r}, must be a whole number")
+    return int(text)
+
+
+def _text(env: Mapping[str, str], name: str) -> str:
+    if not env.get(name):
+        raise InputError(f"{name} is not set, though others of torchrun's or Slurm's variables are")
+    return env[name]

@@ -1,0 +1,72 @@
+"""What all ranks learn from each other at every step: the loss of the global batch, and whether to stop.
+
+The sum over the ranks travels while the next step computes, and is read after it: nobody waits for it, and
+all ranks read the same at the same step.
+"""
+
+import time
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, distributed
+
+from workloads.group import Group
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """One step, as all ranks know it.
+
+    Attributes:
+        step: Steps done with it.
+        loss: Of the global batch.
+        stop: A rank was asked to stop.
+        seconds: From the end of the step before to its own, on this rank.
+    """
+
+    step: int
+    loss: float
+    stop: bool
+    seconds: float
+
+
+class Pulse:
+    """Sends one report a step around the ranks, and reads it at the next."""
+
+    def __init__(self, group: Group) -> None:
+        self._group = group
+        self._under_way: tuple[int, float, Tensor, distributed.Work | None] | None = None
+        self.rest()
+
+    def rest(self) -> None:
+        """What comes next is timed from now on."""
+        self._since_s = time.perf_counter()
+
+    def send(self, step: int, loss: Tensor, stop: bool) -> Report | None:
+        """Send this step's report; gives that of the step before, None if there is none.
+
+        Args:
+            step: Steps done.
+            loss: Weighted, as `Trainer.forward` gives it.
+            stop: This rank was asked to stop.
+        """
+        before = self.settle()
+        seconds = time.perf_counter() - self._since_s  # with the wait for GPUs in `settle`
+        self.rest()
+        sums = (
+            torch.stack((loss.float(), torch.full_like(loss, stop, dtype=torch.float32))) / self._group.size
+        )
+        work = distributed.all_reduce(sums, async_op=True)
+        self._under_way = step, seconds, sums, work
+        return before
+
+    def settle(self) -> Report | None:
+        """The report that is under way, once it has come; None if there is none."""
+        if self._under_way is None:
+            return None
+        step, seconds, sums, work = self._under_way
+        if work:
+            work.wait()
+        self._under_way = None
+        loss, stop = sums.tolist()
+        return Report(step, loss, stop > 0, seconds)

@@ -1,0 +1,67 @@
+"""The workloads: what each is called, how large it is and which module builds it; needs no torch."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from dally.errors import InputError
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """A model and how it is usually trained.
+
+    Attributes:
+        name: Its id, what a job's `model` says.
+        title: Its name for people.
+        module: The module that builds it; has `make_task(name, size)`, see `workloads.task`.
+        params: Number of trained parameters.
+        local_batch: Samples per rank and iteration.
+        optimizer: One of `OPTIMIZERS`.
+        learning_rate: Of the optimizer.
+        size: Pixels on a side of an image, or tokens of a text; None where samples have one size only.
+    """
+
+    name: str
+    title: str
+    module: str
+    params: int
+    local_batch: int
+    optimizer: str
+    learning_rate: float
+    size: int | None
+
+    @property
+    def grad_bytes(self) -> int:
+        """Gradients reduced per iteration, bytes: one of 4 bytes for every parameter, in bf16 too."""
+        return 4 * self.params
+
+
+OPTIMIZERS = ("sgd", "adam", "adamw")
+
+_ALL = (
+    Workload("resnet18", "ResNet-18", "workloads.models.resnet", 11_689_512, 128, "sgd", 0.05, 224),
+    Workload("resnet50", "ResNet-50", "workloads.models.resnet", 25_557_032, 128, "sgd", 0.05, 224),
+    Workload("vgg11", "VGG-11", "workloads.models.vgg", 132_863_336, 64, "sgd", 0.01, 224),
+    Workload("vgg16", "VGG-16", "workloads.models.vgg", 138_357_544, 64, "sgd", 0.01, 224),
+    Workload("alexnet", "AlexNet", "workloads.models.alexnet", 61_100_840, 256, "sgd", 0.01, 224),
+    Workload(
+        "mobilenetv3", "MobileNetV3-Small", "workloads.models.mobilenetv3", 2_542_856, 256, "sgd", 0.05, 224
+    ),
+    Workload("bert-base", "BERT-base", "workloads.models.bert", 109_483_778, 32, "adamw", 5e-5, 128),
+    Workload("gpt2", "GPT-2 small", "workloads.models.gpt2", 124_439_808, 8, "adamw", 2.5e-4, 1024),
+    Workload("ncf", "NCF on MovieLens-20M", "workloads.models.ncf", 31_832_577, 65_536, "adam", 1e-3, None),
+)
+
+WORKLOADS: Mapping[str, Workload] = {workload.name: workload for workload in _ALL}
+"""All workloads, by name."""
+
+
+def find_workload(name: str) -> Workload:
+    """The workload of this name.
+
+    Raises:
+        InputError: There is none; the message lists the valid names.
+    """
+    if name not in WORKLOADS:
+        raise InputError(f"unknown model {name}; valid: {', '.join(WORKLOADS)}")
+    return WORKLOADS[name]

@@ -1,0 +1,25 @@
+"""Signals by which Slurm or a person asks a job to write a checkpoint and end."""
+
+import signal
+from types import FrameType
+
+STOP_SIGNALS = (signal.SIGUSR1, signal.SIGTERM)
+
+
+class StopRequest:
+    """Whether such a signal came.
+
+    Attributes:
+        asked: It did.
+    """
+
+    def __init__(self) -> None:
+        self.asked = False
+
+    def listen(self) -> None:
+        """Note the signals from now on; without this they end the process, as always."""
+        for number in STOP_SIGNALS:
+            signal.signal(number, self._note)
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        self.asked = True

@@ -1,0 +1,101 @@
+"""`python -m workloads.train`: train a model, alone, under torchrun or under srun.
+
+Ends with 0 when all steps are done, and with 85 after a checkpoint that a signal asked for: Dally's
+controller then puts the job back into the queue. torch, which takes seconds to load, comes only after the
+command line is checked and signals are heard.
+"""
+
+import importlib
+import os
+import sys
+from pathlib import Path
+from typing import NoReturn
+
+import click
+
+from dally.errors import DallyError
+from workloads.registry import WORKLOADS
+from workloads.settings import BACKENDS, PRECISIONS, Job, Settings
+from workloads.signals import StopRequest
+
+CHECKPOINTED = 85
+"""The exit code that asks to be put back."""
+
+_FILE = click.Path(dir_okay=False, path_type=Path)
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.argument("model", type=click.Choice(list(WORKLOADS)), metavar="MODEL")
+@click.option("--steps", type=int, required=True, help="After how many steps it is done.")
+@click.option("--global-batch", type=int, required=True, help="Samples of a step, all ranks together.")
+@click.option("--size", type=int, help="Pixels on a side, or tokens.  [default: the model's own]")
+@click.option("--precision", type=click.Choice(PRECISIONS), default="fp32", show_default=True)
+@click.option("--backend", type=click.Choice(BACKENDS), default="nccl", show_default=True)
+@click.option("--data", help="synthetic, or an .npz file of inputs and targets.", default="synthetic")
+@click.option("--checkpoint", type=_FILE, help="Go on from this file if it exists, and write it.")
+@click.option("--checkpoint-every", type=int, metavar="STEPS", help="Write it that often, too.")
+@click.option("--log-file", type=_FILE, help="Append a JSON line for each step.")
+@click.option("--seed", type=int, default=0, show_default=True)
+@click.option("--emulate", type=float, metavar="FLOPS", help="Sleep as long as such a GPU would compute.")
+@click.option(
+    "--join-timeout", type=float, default=300.0, show_default=True, help="Seconds to wait for ranks."
+)
+def main(
+    model: str,
+    steps: int,
+    global_batch: int,
+    size: int | None,
+    precision: str,
+    backend: str,
+    data: str,
+    checkpoint: Path | None,
+    checkpoint_every: int | None,
+    log_file: Path | None,
+    seed: int,
+    emulate: float | None,
+    join_timeout: float,
+) -> None:
+    """Train MODEL, from its checkpoint if there is one.
+
+    Started by torchrun or srun, all processes train together. At SIGUSR1 or SIGTERM they write the checkpoint
+    and exit with 85.
+    """
+    try:
+        settings = Settings(global_batch, precision, seed, size, emulate)
+        file = None if data == "synthetic" else Path(data)
+        done = _run(
+            Job(model, steps, settings, backend, file, checkpoint, checkpoint_every, log_file, join_timeout)
+        )
+    except DallyError as error:
+        _fail(str(error))
+    except OSError as error:
+        _fail(f"{error.filename or 'cannot write'}: {error.strerror}")
+    sys.exit(0 if done else CHECKPOINTED)
+
+
+def _run(job: Job) -> bool:
+    stop = StopRequest()
+    if job.checkpoint:
+        stop.listen()
+    done = importlib.import_module("workloads.loop").run_job(job, stop)
+    assert isinstance(done, bool)
+    return done
+
+
+def _fail(message: str) -> NoReturn:
+    click.echo(f"train: {message}", err=True)
+    sys.exit(1)
+
+
+def _end(code: int) -> NoReturn:
+    """End at once: while Python cleans up, one of torch's threads aborts the process now and then."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+if __name__ == "__main__":
+    try:
+        main(prog_name="python -m workloads.train")
+    except SystemExit as end:
+        _end(end.code if isinstance(end.code, int) else 1)

@@ -1,0 +1,185 @@
+"""One rank's training of one model: its module, torch's data parallelism (DDP), its optimizer and samples."""
+
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch._C._distributed_c10d import GradBucket
+from torch.futures import Future
+from torch.nn.parallel import DistributedDataParallel
+from torch.optim import SGD, Adam, AdamW, Optimizer
+
+from dally.errors import InputError
+from workloads.emulated import emulate
+from workloads.group import Group
+from workloads.registry import Workload
+from workloads.samples import Source, Synthetic
+from workloads.settings import Settings
+from workloads.task import Task, as_input, make_task
+
+CommHook = Callable[[object, GradBucket], Future[Tensor]]
+"""Reduces a bucket of gradients to their mean over the ranks; DDP wants `bucket` as its parameter's name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Samples on the device; the first axis of both is the samples."""
+
+    inputs: Tensor
+    targets: Tensor
+
+
+class Trainer:
+    """One rank's training of one model.
+
+    All ranks start from rank 0's parameters, made from the seed. Each has batch norms' statistics of its own.
+
+    Attributes:
+        task: What is trained.
+        module: The module; wrapped in DDP if there are several ranks, or a hook.
+        source: Where samples come from.
+    """
+
+    def __init__(
+        self,
+        workload: Workload,
+        settings: Settings,
+        group: Group,
+        hook: CommHook | None = None,
+        source: Source | None = None,
+    ) -> None:
+        """Build the module on the group's device.
+
+        Args:
+            workload: The model.
+            settings: How it is trained.
+            group: The ranks, joined.
+            hook: Reduces the gradients in place of DDP's own all-reduce.
+            source: Where samples come from; None to make them up.
+
+        Raises:
+            InputError: The settings do not fit the model or the number of ranks.
+        """
+        if settings.global_batch < group.size:
+            raise InputError(
+                f"global batch is {settings.global_batch}, must be {group.size} or more: one for each rank"
+            )
+        self.task = find_task(workload, settings)
+        self.source: Source = source or Synthetic(self.task, settings.seed)
+        self._settings, self._group = settings, group
+        torch.manual_seed(settings.seed)
+        self._model = self.task.build().to(group.device)
+        self._optimizer = _make_optimizer(workload, self._model.parameters())
+        self.module: nn.Module = self._model
+        if group.size > 1 or hook:
+            self.module = _parallel(self._model, settings, group, hook)
+
+    def train(self, step: int, samples: Sequence[int]) -> Tensor:
+        """One whole iteration.
+
+        Args:
+            step: Its number; with the seed and the rank it decides what dropout drops, so that a job that is
+                resumed needs no state of random numbers.
+            samples: This rank's.
+
+        Returns:
+            The loss, as `forward` gives it, without its history.
+        """
+        torch.manual_seed(_mix(self._settings.seed, step, self._group.rank))
+        loss = self.forward(self.draw(samples))
+        self.backward(loss)
+        self.update()
+        return loss.detach()
+
+    def draw(self, samples: Sequence[int]) -> Batch:
+        """The samples of these indices, on the device."""
+        inputs, targets = (_move(part, self._group.device) for part in self.source.draw(samples))
+        return Batch(as_input(inputs), targets)
+
+    def forward(self, batch: Batch) -> Tensor:
+        """The loss of this rank's samples, weighted so that the mean over the ranks is the global batch's."""
+        device, bf16 = self._group.device.type, self._settings.precision == "bf16"
+        with torch.autocast(device, torch.bfloat16, enabled=bf16):
+            loss = self.task.loss(self.module(batch.inputs), batch.targets)
+        return loss * (len(batch.inputs) * self._group.size / self._settings.global_batch)
+
+    def backward(self, loss: Tensor) -> None:
+        """Gradients, averaged over the ranks unless `unsynchronised`."""
+        torch.autograd.backward(loss)
+
+    def update(self) -> None:
+        """Step the optimizer, and clear the gradients where they are: fresh memory costs more than zeros.
+
+        A pretended GPU has nothing to do: an optimizer's operations are few beside those of the passes, and
+        its gradients are zero.
+        """
+        if self._settings.emulated_flops is None:
+            self._optimizer.step()
+            self._optimizer.zero_grad(set_to_none=False)
+
+    def state(self) -> dict[str, Any]:
+        """Parameters, statistics of batch norms, and the optimizer's state: what a checkpoint keeps."""
+        return {"model": self._model.state_dict(), "optimizer": self._optimizer.state_dict()}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on from what `state` gave."""
+        self._model.load_state_dict(state["model"])
+        self._optimizer.load_state_dict(state["optimizer"])
+
+    def unsynchronised(self) -> AbstractContextManager[None]:
+        """A context for forward and backward in which gradients stay on their rank."""
+        if isinstance(self.module, DistributedDataParallel):
+            return self.module.no_sync()
+        return nullcontext()
+
+
+def find_task(workload: Workload, settings: Settings) -> Task:
+    """What the settings make of a workload.
+
+    Raises:
+        InputError: The settings do not fit the model.
+    """
+    task = make_task(workload, settings.size)
+    return task if settings.emulated_flops is None else emulate(task, settings.emulated_flops)
+
+
+def _move(numbers: NDArray[np.generic], device: torch.device) -> Tensor:
+    tensor = torch.from_numpy(numbers)
+    if device.type == "cuda":  # out of pinned memory, nobody waits for the copy
+        tensor = tensor.pin_memory()
+    return tensor.to(device, non_blocking=True)
+
+
+def _mix(*numbers: int) -> int:
+    return int(np.random.SeedSequence(numbers).generate_state(1)[0])
+
+
+def _make_optimizer(workload: Workload, parameters: Iterable[nn.Parameter]) -> Optimizer:
+    if workload.optimizer == "sgd":
+        return SGD(parameters, workload.learning_rate, momentum=0.9, weight_decay=1e-4)
+    if workload.optimizer == "adam":
+        return Adam(parameters, workload.learning_rate)
+    return AdamW(parameters, workload.learning_rate, weight_decay=0.01)
+
+
+def _parallel(
+    module: nn.Module, settings: Settings, group: Group, hook: CommHook | None
+) -> DistributedDataParallel:
+    with warnings.catch_warnings():  # torch 2.13 renames broadcast_buffers; 2.4 has no other name
+        warnings.simplefilter("ignore", FutureWarning)
+        parallel = DistributedDataParallel(
+            module,
+            device_ids=[group.device] if group.device.type == "cuda" else None,
+            broadcast_buffers=False,
+            init_sync=settings.emulated_flops is None,  # a pretended GPU's parameters are all zero
+            gradient_as_bucket_view=True,
+        )
+    if hook:
+        parallel.register_comm_hook(None, hook)
+    return parallel

@@ -18,7 +18,7 @@ from profiler.report.validation import errors_table, iterations_table, list_cell
 ROOT = Path(__file__).parent.parent
 RATES = ("200Mb", "500Mb", "1Gb", "2Gb")
 MODELS = ("alexnet", "mobilenetv3", "resnet18", "resnet50")
-OPTIONS = ("--emulate", "9", "--racks", "2,2", "--shapes", "2x1,4x1", "--resume")
+OPTIONS = "--emulate 9 --racks 2,2 --shapes 2x1,4x1 --sweep 64K:64M --budget 4 --resume"
 
 
 @click.command()
@@ -28,7 +28,7 @@ def main(folder: Path) -> None:
     program = Path(sys.executable).with_name("profile-models")
     for rate in RATES:
         places = ("--rate", rate, "--uplink", rate, "--out", folder / rate)
-        subprocess.run([program, "local", *MODELS, *OPTIONS, *places], check=True)
+        subprocess.run([program, "local", *MODELS, *OPTIONS.split(), *places], check=True)
     document = ROOT / "docs" / "profiler-validation.md"
     try:
         profiles = [profile for rate in RATES for profile in load_profiles(folder / rate).profiles]

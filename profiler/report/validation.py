@@ -12,10 +12,11 @@ from profiler.report.table import Row, format_rate, list_rows
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One iteration, measured and predicted, of a model on so many ranks."""
+    """One iteration, measured and predicted; the place is its tier and shape."""
 
     model: str
     ranks: int
+    place: str
     bandwidth_bps: float
     measured_s: float
     predicted_s: float
@@ -27,25 +28,26 @@ class Cell:
 
 
 def list_cells(profiles: Iterable[Profile]) -> tuple[Cell, ...]:
-    """The predicted iterations over a network, by model, ranks and rate."""
+    """The predicted iterations over a network, by model and place."""
     cells = [cell for profile in profiles for row in list_rows(profile) for cell in _cell(profile, row)]
-    return tuple(sorted(cells, key=lambda cell: (cell.model, cell.ranks, cell.bandwidth_bps)))
+    return tuple(sorted(cells, key=lambda cell: (cell.model, cell.ranks, cell.place, cell.bandwidth_bps)))
 
 
 def iterations_table(cells: Sequence[Cell]) -> str:
-    """Measured and predicted seconds by model and rate, one line for each number of ranks."""
+    """Measured and predicted seconds by rate, one line for each model and place."""
     rates = sorted({cell.bandwidth_bps for cell in cells})
-    found = {(cell.model, cell.ranks, cell.bandwidth_bps): cell for cell in cells}
+    found = {(cell.model, cell.place, cell.bandwidth_bps): cell for cell in cells}
     lines = [
-        (model, str(ranks), *(_times(found.get((model, ranks, rate))) for rate in rates))
-        for model, ranks in sorted({(cell.model, cell.ranks) for cell in cells})
+        (model, place, *(_times(found.get((model, place, rate))) for rate in rates))
+        for model, place in dict.fromkeys((cell.model, cell.place) for cell in cells)
     ]
-    return table(("model", "ranks", *map(format_rate, rates)), lines)
+    return table(("model", "place", *map(format_rate, rates)), lines)
 
 
 def errors_table(cells: Sequence[Cell]) -> str:
     """Mean and greatest absolute error for each number of ranks, and of all."""
-    groups = {str(ranks): [cell for cell in cells if cell.ranks == ranks] for ranks in _ranks(cells)}
+    counts = sorted({cell.ranks for cell in cells})
+    groups = {str(ranks): [cell for cell in cells if cell.ranks == ranks] for ranks in counts}
     lines = [
         (name, str(len(group)), f"{mean(errors):.1%}", f"{max(errors):.1%}")
         for name, group in {**groups, "all": cells}.items()
@@ -69,15 +71,12 @@ def rings_table(profiles: Iterable[Profile]) -> str:
 
 def _cell(profile: Profile, row: Row) -> Iterator[Cell]:
     if row.predicted_s is not None and row.bandwidth_bps is not None:
-        yield Cell(profile.model.name, row.gpus, row.bandwidth_bps, row.measured_s, row.predicted_s)
+        place = f"{row.tier} {row.shape}"
+        yield Cell(profile.model.name, row.gpus, place, row.bandwidth_bps, row.measured_s, row.predicted_s)
 
 
 def _times(cell: Cell | None) -> str:
     return f"{cell.measured_s:.3f} / {cell.predicted_s:.3f} ({cell.error:+.1%})" if cell else ""
-
-
-def _ranks(cells: Iterable[Cell]) -> list[int]:
-    return sorted({cell.ranks for cell in cells})
 
 
 def _pairs(profile: Profile) -> Iterator[tuple[float, Point]]:

@@ -16,7 +16,7 @@ from dally.profiles.files import load_profiles
 from profiler.report.validation import errors_table, iterations_table, list_cells, rings_table
 
 ROOT = Path(__file__).parent.parent
-RATES = ("200Mb", "500Mb", "1Gb", "2Gb")
+RATES = ("2Gb", "1Gb", "500Mb", "200Mb")
 MODELS = ("alexnet", "mobilenetv3", "resnet18", "resnet50")
 OPTIONS = "--emulate 9 --racks 2,2 --shapes 2x1,4x1 --sweep 64K:64M --budget 4 --resume"
 

@@ -3,12 +3,13 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from profiler.hosts.network_spec import INTERFACE, QDISC, NetworkSpec, burst_bytes
+from profiler.hosts.network_spec import CONGESTION_CONTROL, INTERFACE, QDISC, NetworkSpec, burst_bytes
 
 _QUEUE_S = 0.05
 """A packet that would wait longer at a shaped link is dropped."""
 
 _CORE = "core"
+_CONGESTION_CONTROL_FILE = "/proc/sys/net/ipv4/tcp_congestion_control"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,7 @@ def wiring(spec: NetworkSpec, mount_point: str) -> Iterator[Step]:
     yield Step(("tc", "-batch", "-"), _shaping_lines(_switch_rates(spec)))
     for host in spec.hosts:
         yield Step(("ip", "-n", host, "-batch", "-"), "\n".join(_host_lines(spec.address(host))))
+        yield Step(("ip", "netns", "exec", host, "tee", _CONGESTION_CONTROL_FILE), CONGESTION_CONTROL)
     for rack, entry in zip(spec.hosts_of.values(), spec.racks, strict=True):
         for host in rack:
             yield Step(("tc", "-n", host, "-batch", "-"), _shaping_lines({INTERFACE: entry.host_rate_bps}))

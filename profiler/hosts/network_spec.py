@@ -16,7 +16,7 @@ CONGESTION_CONTROL = "reno"
 """Of TCP in the hosts: every kernel has it and lets every namespace choose it.
 
 BBR, the default of some machines, drains each connection for 200 ms in every 10 s (ProbeRTT), and those of a
-ring not at the same time: iterations of MobileNetV3 on 4 hosts at 200 Mb/s took 772 ms with it, 650 with Reno.
+ring not all at once: iterations of MobileNetV3 on 4 hosts at 200 Mb/s took 772 ms with it, 650 with Reno.
 """
 
 _LEAST_BURST_BYTES = 256 * 1024

@@ -28,7 +28,8 @@ def main(folder: Path) -> None:
     program = Path(sys.executable).with_name("profile-models")
     for rate in RATES:
         places = ("--rate", rate, "--uplink", rate, "--out", folder / rate)
-        subprocess.run([program, "local", *MODELS, *OPTIONS.split(), *places], check=True)
+        if status := subprocess.run([program, "local", *MODELS, *OPTIONS.split(), *places]).returncode:
+            sys.exit(status)
     document = ROOT / "docs" / "profiler-validation.md"
     try:
         profiles = [profile for rate in RATES for profile in load_profiles(folder / rate).profiles]

@@ -15,7 +15,7 @@ from torch.distributed.distributed_c10d import _set_pg_timeout
 
 from dally.clusters.hostlist import expand
 from dally.errors import DallyError, InputError
-from workloads.settings import BACKENDS
+from workloads.settings import Backend
 
 _FIRST_PORT, _PORTS = 10_000, 20_000
 """Where ranks under Slurm meet: below the ports that Linux gives out of itself."""
@@ -38,14 +38,14 @@ class Group:
         size: Of how many.
         local_rank: Its number on this machine.
         device: What it computes on.
-        backend: What carries the collectives, one of `BACKENDS`.
+        backend: What carries the collectives.
     """
 
     rank: int
     size: int
     local_rank: int
     device: torch.device
-    backend: str
+    backend: Backend
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,16 +59,16 @@ class Place:
     port: int
 
 
-def join(backend: str, timeout_s: float) -> Group:
+def join(backend: Backend, timeout_s: float) -> Group:
     """Meet the other ranks; blocks until all are there and a first sum went around.
 
     Args:
-        backend: One of `BACKENDS`.
+        backend: What carries the collectives.
         timeout_s: How long to wait for the others, here; later, every collective waits for half an hour, as
             a rank may be busy with a checkpoint, or stopped for a while.
 
     Raises:
-        InputError: The backend is unknown or needs a GPU that is not there, or the environment is broken.
+        InputError: The backend needs a GPU that is not there, or the environment is broken.
         JoinError: Not all came within the time.
     """
     place = find_place(os.environ)
@@ -125,7 +125,7 @@ def first_line(error: Exception) -> str:
     return re.sub(r"^\[\S+:\d+\] ", "", str(error).split("\n", 1)[0])
 
 
-def _meet(backend: str, place: Place, timeout_s: float) -> None:
+def _meet(backend: Backend, place: Place, timeout_s: float) -> None:
     if place.size == 1:
         distributed.init_process_group(backend, store=HashStore(), rank=0, world_size=1)
         return
@@ -156,10 +156,8 @@ def _wait_until_open(place: Place, timeout_s: float) -> float:
             return time.monotonic() - start_s
 
 
-def _device(backend: str, local_rank: int) -> torch.device:
-    if backend not in BACKENDS:
-        raise InputError(f"unknown backend {backend}; valid: {', '.join(BACKENDS)}")
-    if backend == "gloo":
+def _device(backend: Backend, local_rank: int) -> torch.device:
+    if backend is Backend.GLOO:
         return torch.device("cpu")
     if not torch.cuda.is_available():
         raise InputError("backend nccl needs a GPU and there is none here; use gloo")

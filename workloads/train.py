@@ -14,13 +14,12 @@ from typing import NoReturn
 import click
 
 from dally.errors import DallyError
+from dally.job import CHECKPOINTED
 from workloads.registry import WORKLOADS
-from workloads.settings import BACKENDS, PRECISIONS, Job, Settings
+from workloads.settings import Backend, Job, Precision, Settings
 from workloads.signals import StopRequest
 
-CHECKPOINTED = 85
-"""The exit code that asks to be put back."""
-
+_TERA = 1e12
 _FILE = click.Path(dir_okay=False, path_type=Path)
 
 
@@ -29,14 +28,16 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
 @click.option("--steps", type=int, required=True, help="After how many steps it is done.")
 @click.option("--global-batch", type=int, required=True, help="Samples of a step, all ranks together.")
 @click.option("--size", type=int, help="Pixels on a side, or tokens.  [default: the model's own]")
-@click.option("--precision", type=click.Choice(PRECISIONS), default="fp32", show_default=True)
-@click.option("--backend", type=click.Choice(BACKENDS), default="nccl", show_default=True)
+@click.option("--precision", type=click.Choice([*map(str, Precision)]), default="fp32", show_default=True)
+@click.option("--backend", type=click.Choice([*map(str, Backend)]), default="nccl", show_default=True)
 @click.option("--data", help="synthetic, or an .npz file of inputs and targets.", default="synthetic")
 @click.option("--checkpoint", type=_FILE, help="Go on from this file if it exists, and write it.")
 @click.option("--checkpoint-every", type=int, metavar="STEPS", help="Write it that often, too.")
 @click.option("--log-file", type=_FILE, help="Append a JSON line for each step.")
 @click.option("--seed", type=int, default=0, show_default=True)
-@click.option("--emulate", type=float, metavar="FLOPS", help="Sleep as long as such a GPU would compute.")
+@click.option(
+    "--emulate", type=float, metavar="TFLOPS", help="Sleep as long as a GPU of this speed would compute."
+)
 @click.option(
     "--join-timeout", type=float, default=300.0, show_default=True, help="Seconds to wait for ranks."
 )
@@ -61,10 +62,11 @@ def main(
     and exit with 85.
     """
     try:
-        settings = Settings(global_batch, precision, seed, size, emulate)
+        settings = Settings(global_batch, Precision(precision), seed, size, emulate and emulate * _TERA)
         file = None if data == "synthetic" else Path(data)
+        carrier = Backend(backend)
         done = _run(
-            Job(model, steps, settings, backend, file, checkpoint, checkpoint_every, log_file, join_timeout)
+            Job(model, steps, settings, carrier, file, checkpoint, checkpoint_every, log_file, join_timeout)
         )
     except DallyError as error:
         _fail(str(error))

@@ -9,8 +9,9 @@ from typing import Any
 import click
 
 from profiler.commands import values
-from profiler.orders import Backend, Order, Precision
+from profiler.orders import Order
 from workloads.registry import WORKLOADS, find_workload
+from workloads.settings import Backend, Precision
 
 _TERA = 1e12
 

@@ -8,12 +8,12 @@ from pathlib import Path
 import torch
 
 from dally.profiles.schema import Env
-from profiler.orders import Backend
 from profiler.rank.gpus import gpu_facts, nccl_facts
 from profiler.rank.network import network_facts
 from profiler.rank.nvml import Nvml
 from profiler.rank.peers import Peer, address_among
 from workloads.group import Group
+from workloads.settings import Backend
 
 _SOCKET_VARIABLES = {Backend.NCCL: "NCCL_SOCKET_IFNAME", Backend.GLOO: "GLOO_SOCKET_IFNAME"}
 

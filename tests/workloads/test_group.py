@@ -7,6 +7,7 @@ import torch
 
 from dally.errors import InputError
 from workloads.group import Group, JoinError, Place, find_place, join
+from workloads.settings import Backend
 
 TORCHRUN = {
     "RANK": "3",
@@ -59,12 +60,7 @@ def test_a_broken_environment_is_named(env: dict[str, str], message: str) -> Non
 def test_nccl_needs_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(InputError, match="backend nccl needs a GPU and there is none here; use gloo"):
-        join("nccl", 1.0)
-
-
-def test_an_unknown_backend_is_told_the_known_ones() -> None:
-    with pytest.raises(InputError, match="unknown backend mpi; valid: nccl, gloo"):
-        join("mpi", 1.0)
+        join(Backend.NCCL, 1.0)
 
 
 @pytest.mark.parametrize(("rank", "reason"), [(0, "1/2 clients joined"), (1, "Connection refused")])
@@ -78,7 +74,7 @@ def test_a_peer_that_does_not_come_is_one_line(
     for name, value in {**TORCHRUN, **place}.items():
         monkeypatch.setenv(name, value)
     with pytest.raises(JoinError) as caught:
-        join("gloo", 1.0)
+        join(Backend.GLOO, 1.0)
     start = f"rank {rank} of 2 did not meet the others at 127.0.0.1:{port} within 1 s: "
     assert str(caught.value).startswith(start)
     assert reason in str(caught.value)
@@ -87,4 +83,4 @@ def test_a_peer_that_does_not_come_is_one_line(
 
 
 def test_one_rank_alone_needs_nobody(alone: Group) -> None:
-    assert alone == Group(0, 1, 0, torch.device("cpu"), "gloo")
+    assert alone == Group(0, 1, 0, torch.device("cpu"), Backend.GLOO)

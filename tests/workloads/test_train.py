@@ -14,14 +14,15 @@ import torch
 from click.testing import CliRunner
 from torch import distributed
 
+from dally.job import CHECKPOINTED
 from tests.workloads.ranks import Ended, finish, run, start
 from workloads.group import leave
 from workloads.signals import STOP_SIGNALS
-from workloads.train import CHECKPOINTED, main
+from workloads.train import main
 from workloads.training import Trainer
 
 BASE = ("mobilenetv3", "--global-batch", "6", "--size", "64", "--backend", "gloo")
-EMULATED = ("mobilenetv3", "--global-batch", "7", "--emulate", "1e15", "--backend", "gloo", "--steps", "8")
+EMULATED = ("mobilenetv3", "--global-batch", "7", "--emulate", "1000", "--backend", "gloo", "--steps", "8")
 TRAIN = "workloads.train"
 _PATIENCE_S = 120.0
 

@@ -4,9 +4,9 @@ import json
 import re
 import sys
 
+from dally.job import CHECKPOINTED
 from testbed.local_slurm import LocalSlurm
 from tests.workloads.ranks import ROOT
-from workloads.train import CHECKPOINTED
 
 SCRIPT = """#!/bin/bash
 #SBATCH --nodes=2 --ntasks=2 --gpus-per-node=1 --no-requeue --output={folder}/output

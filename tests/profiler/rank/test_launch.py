@@ -10,9 +10,10 @@ from dally.profiles.allreduce import curve_time_s
 from dally.profiles.iteration import replay_s
 from dally.profiles.schema import Reduced
 from profiler.findings import Finding, Finished, Started, Trained, parse_line
-from profiler.orders import Backend, Order, Run
+from profiler.orders import Order, Run
 from tests.profiler.rank.ranks import TIMEOUT_S, finish, order_arguments, ranks
 from workloads.registry import find_workload
+from workloads.settings import Backend
 
 EMULATED = Order(
     models=("resnet18", "mobilenetv3"),

@@ -75,9 +75,11 @@ def join(backend: Backend, timeout_s: float) -> Group:
     device = _device(backend, place.local_rank)
     try:
         _meet(backend, place, timeout_s)
-        distributed.all_reduce(torch.zeros(1, device=device))  # data take other ways than the meeting
+        first = torch.zeros(1, device=device)  # data take other ways than the meeting
+        distributed.all_reduce(first)
+        first.item()  # NCCL's sum is only queued until somebody reads it
         _set_pg_timeout(_PATIENCE)
-    except (OSError, RuntimeError, ValueError) as error:
+    except (OSError, RuntimeError, ValueError, OverflowError) as error:  # the last is a timeout's
         raise JoinError(
             f"rank {place.rank} of {place.size} did not meet the others at {place.host}:{place.port} "
             f"within {timeout_s:g} s: {first_line(error)}"
@@ -102,7 +104,7 @@ def find_place(env: Mapping[str, str]) -> Place:
     if "RANK" in env:
         rank, size, local = (_number(env, name) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK"))
         return Place(rank, size, local, _text(env, "MASTER_ADDR"), _number(env, "MASTER_PORT"))
-    if "SLURM_PROCID" in env:
+    if "SLURM_PROCID" in env and "SLURM_NTASKS" in env:  # a script of sbatch may have the first without
         rank, size, local = (_number(env, name) for name in ("SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID"))
         return Place(rank, size, local, _slurm_host(env), _slurm_port(env))
     return Place(0, 1, 0, "localhost", 0)
@@ -121,8 +123,13 @@ def _slurm_port(env: Mapping[str, str]) -> int:
 
 
 def first_line(error: Exception) -> str:
-    """What an error says, without the place in torch's sources before it and the stack after it."""
-    return re.sub(r"^\[\S+:\d+\] ", "", str(error).split("\n", 1)[0])
+    """What an error says, without the place in torch's sources before it and the stack after it.
+
+    NCCL's has the cause further down.
+    """
+    line = re.sub(r"^\[\S+:\d+\] ", "", str(error).split("\n", 1)[0])
+    cause = re.search(r"^Last error:\s+(\S.*)", str(error), re.MULTILINE)
+    return f"{line}: {cause[1]}" if cause else line
 
 
 def _meet(backend: Backend, place: Place, timeout_s: float) -> None:
@@ -130,7 +137,7 @@ def _meet(backend: Backend, place: Place, timeout_s: float) -> None:
         distributed.init_process_group(backend, store=HashStore(), rank=0, world_size=1)
         return
     if place.rank > 0:
-        timeout_s -= _wait_until_open(place, timeout_s)
+        timeout_s = max(timeout_s - _wait_until_open(place, timeout_s), _RETRY_S)
     host = f"[{place.host}]" if ":" in place.host else place.host
     distributed.init_process_group(
         backend,
@@ -161,7 +168,7 @@ def _device(backend: Backend, local_rank: int) -> torch.device:
         return torch.device("cpu")
     if not torch.cuda.is_available():
         raise InputError("backend nccl needs a GPU and there is none here; use gloo")
-    device = torch.device("cuda", local_rank % torch.cuda.device_count())
+    device = torch.device("cuda", local_rank % torch.cuda.device_count())  # a task may see its own GPU only
     torch.cuda.set_device(device)
     return device
 

@@ -6,6 +6,9 @@ from pathlib import Path
 
 from dally.errors import InputError
 
+_SEEDS = 1 << 63
+"""More than torch's and ours can be."""
+
 
 class Backend(StrEnum):
     """What carries collectives: NCCL between GPUs, gloo between CPUs."""
@@ -45,8 +48,8 @@ class Settings:
             value = getattr(self, name)
             if value is not None and not value > 0:
                 raise InputError(f"{name} is {value:g}, must be positive")
-        if self.seed < 0:
-            raise InputError(f"seed is {self.seed}, must be 0 or more")
+        if not 0 <= self.seed < _SEEDS:
+            raise InputError(f"seed is {self.seed}, must be 0 or more and below 2^63")
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,9 @@ _TERA = 1e12
 _FILE = click.Path(dir_okay=False, path_type=Path)
 
 
-@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.command(
+    context_settings={"help_option_names": ["-h", "--help"]}, epilog=f"Models: {', '.join(WORKLOADS)}."
+)
 @click.argument("model", type=click.Choice(list(WORKLOADS)), metavar="MODEL")
 @click.option("--steps", type=int, required=True, help="After how many steps it is done.")
 @click.option("--global-batch", type=int, required=True, help="Samples of a step, all ranks together.")
@@ -58,8 +60,8 @@ def main(
 ) -> None:
     """Train MODEL, from its checkpoint if there is one.
 
-    Started by torchrun or srun, all processes train together. At SIGUSR1 or SIGTERM they write the checkpoint
-    and exit with 85.
+    Started by torchrun or srun, all processes train together. With --checkpoint, they write it at SIGUSR1 or
+    SIGTERM and exit with 85.
     """
     try:
         settings = Settings(global_batch, Precision(precision), seed, size, emulate and emulate * _TERA)
@@ -70,8 +72,10 @@ def main(
         )
     except DallyError as error:
         _fail(str(error))
+    except ModuleNotFoundError as error:
+        _fail(f"{error.name} is not installed; in Dally's folder: pip install '.[training]'")
     except OSError as error:
-        _fail(f"{error.filename or 'cannot write'}: {error.strerror}")
+        _fail(f"{error.filename or 'cannot write'}: {error.strerror}" if error.errno else str(error))
     sys.exit(0 if done else CHECKPOINTED)
 
 

@@ -171,7 +171,7 @@ def _make_optimizer(workload: Workload, parameters: Iterable[nn.Parameter]) -> O
 def _parallel(
     module: nn.Module, settings: Settings, group: Group, hook: CommHook | None
 ) -> DistributedDataParallel:
-    with warnings.catch_warnings():  # torch 2.13 renames broadcast_buffers; 2.4 has no other name
+    with warnings.catch_warnings():  # torch 2.13 renames broadcast_buffers; those before have no other name
         warnings.simplefilter("ignore", FutureWarning)
         parallel = DistributedDataParallel(
             module,

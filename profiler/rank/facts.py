@@ -23,7 +23,7 @@ def gather_facts(group: Group, peers: Sequence[Peer], nvml: Nvml | None) -> Env:
     gpu = gpu_facts(group.device, nvml)
     nccl = nccl_facts(os.environ) if group.backend == Backend.NCCL else None
     address = address_among(peers, group.rank)
-    network = network_facts(address, os.environ, _SOCKET_VARIABLES[Backend(group.backend)])
+    network = network_facts(address, os.environ, _SOCKET_VARIABLES[group.backend])
     return Env(
         gpu_type=gpu.type,
         gpu_count=gpu.count,

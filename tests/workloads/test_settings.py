@@ -17,8 +17,9 @@ def test_wrong_settings_are_named() -> None:
         replace(good, size=-1)
     with pytest.raises(InputError, match="emulated_flops is nan, must be positive"):
         replace(good, emulated_flops=float("nan"))
-    with pytest.raises(InputError, match="seed is -1, must be 0 or more"):
-        replace(good, seed=-1)
+    for seed in (-1, 1 << 63):
+        with pytest.raises(InputError, match=f"seed is {seed}, must be 0 or more and below 2"):
+            replace(good, seed=seed)
 
 
 def test_wrong_jobs_are_named(tmp_path: Path) -> None:

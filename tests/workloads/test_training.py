@@ -46,8 +46,8 @@ def test_uneven_shares_give_the_gradients_and_loss_of_the_whole_batch(alone: Gro
     trainer = Trainer(TINY, Settings(5), alone)
     loss = trainer.forward(trainer.draw(range(5)))
     trainer.backward(loss)
-    ranks = [json.loads(rank.output) for rank in run(3, "tests.workloads.average", "5")]
-    assert sum(rank["loss"] for rank in ranks) / 3 == pytest.approx(loss.item())
+    ranks = [json.loads(rank.output) for rank in run(2, "tests.workloads.average", "5")]
+    assert sum(rank["loss"] for rank in ranks) / 2 == pytest.approx(loss.item())
     for rank in ranks:
         assert rank["averaged"] == pytest.approx(gradients(trainer))
         assert rank["own"] != pytest.approx(gradients(trainer))

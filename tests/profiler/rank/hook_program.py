@@ -65,7 +65,6 @@ def main() -> None:
                     "recorded": [mark.bytes for mark in last],
                     "ddp": _ddp_layout(plain),
                     "same_gradients": same,
-                    "in_order": all(mark.done.since(mark.ready) > 0 for mark in marks),
                 }
             )
         )

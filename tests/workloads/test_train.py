@@ -124,7 +124,7 @@ def test_a_signal_while_torch_loads_is_heard(tmp_path: Path) -> None:
         processes[0].send_signal(signal.SIGTERM)
         [ended] = finish(processes)
     assert ended.code == CHECKPOINTED, ended
-    assert [line["step"] for line in log_of(tmp_path)] == [1, 2]
+    assert (tmp_path / "job.pt").exists()
 
 
 def test_a_job_that_goes_on_with_more_ranks_takes_the_samples_in_the_same_order(tmp_path: Path) -> None:

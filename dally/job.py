@@ -6,6 +6,9 @@ from typing import NamedTuple
 
 from dally.errors import InputError
 
+CHECKPOINTED = 85
+"""Exit code by which a job says that it has written its checkpoint and wants to be put back."""
+
 
 class JobKind(StrEnum):
     """How the GPUs of a job may vary while it runs."""

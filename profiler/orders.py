@@ -2,25 +2,11 @@
 
 import json
 from dataclasses import asdict, dataclass
-from enum import StrEnum
 
 from dally.errors import InputError
 from dally.profiles.decoding import decode
 from dally.profiles.schema import PointLink, PointShape
-
-
-class Backend(StrEnum):
-    """What carries collectives: NCCL between GPUs, gloo between CPUs."""
-
-    NCCL = "nccl"
-    GLOO = "gloo"
-
-
-class Precision(StrEnum):
-    """What the forward and backward passes compute in; parameters and gradients stay fp32."""
-
-    FP32 = "fp32"
-    BF16 = "bf16"
+from workloads.settings import Backend, Precision
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,9 +20,6 @@ KILL, STOP and the like are left out: with them Dally would order something else
 job_submit.lua has the same list.
 """
 
-CHECKPOINTED = 85
-"""Exit code by which a job says that it has written its checkpoint and wants to be put back."""
-
 _MODEL = re.compile(r"[\w.:+-]{1,64}", re.ASCII)
 _SIGNAL = re.compile("|".join(SIGNALS))
 _TAG = re.compile(r"[0-9a-f]{1,32}")

@@ -3,6 +3,7 @@
 import os
 import pickle
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,10 @@ from workloads.group import first_line
 
 _FORMAT = 1
 
-_UNREADABLE = (OSError, RuntimeError, EOFError, pickle.UnpicklingError, LookupError, TypeError, ValueError)
+_UNREADABLE = (
+    *(OSError, RuntimeError, EOFError, pickle.UnpicklingError),
+    *(LookupError, TypeError, ValueError, AttributeError),
+)
 """What reading a file that is no checkpoint may raise."""
 
 
@@ -54,7 +58,8 @@ def save_checkpoint(checkpoint: Checkpoint, path: Path) -> None:
         partial.replace(path)
         _sync_folder(path.parent)
     except (OSError, RuntimeError) as error:
-        partial.unlink(missing_ok=True)
+        with suppress(OSError):
+            partial.unlink()
         raise CheckpointError(f"checkpoint {path} cannot be written: {_reason(error)}") from error
 
 

@@ -15,7 +15,7 @@ from torch.distributed.distributed_c10d import _set_pg_timeout
 
 from dally.clusters.hostlist import expand
 from dally.errors import DallyError, InputError
-from workloads.settings import BACKENDS
+from workloads.settings import Backend
 
 _FIRST_PORT, _PORTS = 10_000, 20_000
 """Where ranks under Slurm meet: below the ports that Linux gives out of itself."""
@@ -38,14 +38,14 @@ class Group:
         size: Of how many.
         local_rank: Its number on this machine.
         device: What it computes on.
-        backend: What carries the collectives, one of `BACKENDS`.
+        backend: What carries the collectives.
     """
 
     rank: int
     size: int
     local_rank: int
     device: torch.device
-    backend: str
+    backend: Backend
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,25 +59,27 @@ class Place:
     port: int
 
 
-def join(backend: str, timeout_s: float) -> Group:
+def join(backend: Backend, timeout_s: float) -> Group:
     """Meet the other ranks; blocks until all are there and a first sum went around.
 
     Args:
-        backend: One of `BACKENDS`.
+        backend: What carries the collectives.
         timeout_s: How long to wait for the others, here; later, every collective waits for half an hour, as
             a rank may be busy with a checkpoint, or stopped for a while.
 
     Raises:
-        InputError: The backend is unknown or needs a GPU that is not there, or the environment is broken.
+        InputError: The backend needs a GPU that is not there, or the environment is broken.
         JoinError: Not all came within the time.
     """
     place = find_place(os.environ)
     device = _device(backend, place.local_rank)
     try:
         _meet(backend, place, timeout_s)
-        distributed.all_reduce(torch.zeros(1, device=device))  # data take other ways than the meeting
+        first = torch.zeros(1, device=device)  # data take other ways than the meeting
+        distributed.all_reduce(first)
+        first.item()  # NCCL's sum is only queued until somebody reads it
         _set_pg_timeout(_PATIENCE)
-    except (OSError, RuntimeError, ValueError) as error:
+    except (OSError, RuntimeError, ValueError, OverflowError) as error:  # the last is a timeout's
         raise JoinError(
             f"rank {place.rank} of {place.size} did not meet the others at {place.host}:{place.port} "
             f"within {timeout_s:g} s: {first_line(error)}"
@@ -102,7 +104,7 @@ def find_place(env: Mapping[str, str]) -> Place:
     if "RANK" in env:
         rank, size, local = (_number(env, name) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK"))
         return Place(rank, size, local, _text(env, "MASTER_ADDR"), _number(env, "MASTER_PORT"))
-    if "SLURM_PROCID" in env:
+    if "SLURM_PROCID" in env and "SLURM_NTASKS" in env:  # a script of sbatch may have the first without
         rank, size, local = (_number(env, name) for name in ("SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID"))
         return Place(rank, size, local, _slurm_host(env), _slurm_port(env))
     return Place(0, 1, 0, "localhost", 0)
@@ -121,16 +123,21 @@ def _slurm_port(env: Mapping[str, str]) -> int:
 
 
 def first_line(error: Exception) -> str:
-    """What an error says, without the place in torch's sources before it and the stack after it."""
-    return re.sub(r"^\[\S+:\d+\] ", "", str(error).split("\n", 1)[0])
+    """What an error says, without the place in torch's sources before it and the stack after it.
+
+    NCCL's has the cause further down.
+    """
+    line = re.sub(r"^\[\S+:\d+\] ", "", str(error).split("\n", 1)[0])
+    cause = re.search(r"^Last error:\s+(\S.*)", str(error), re.MULTILINE)
+    return f"{line}: {cause[1]}" if cause else line
 
 
-def _meet(backend: str, place: Place, timeout_s: float) -> None:
+def _meet(backend: Backend, place: Place, timeout_s: float) -> None:
     if place.size == 1:
         distributed.init_process_group(backend, store=HashStore(), rank=0, world_size=1)
         return
     if place.rank > 0:
-        timeout_s -= _wait_until_open(place, timeout_s)
+        timeout_s = max(timeout_s - _wait_until_open(place, timeout_s), _RETRY_S)
     host = f"[{place.host}]" if ":" in place.host else place.host
     distributed.init_process_group(
         backend,
@@ -156,14 +163,12 @@ def _wait_until_open(place: Place, timeout_s: float) -> float:
             return time.monotonic() - start_s
 
 
-def _device(backend: str, local_rank: int) -> torch.device:
-    if backend not in BACKENDS:
-        raise InputError(f"unknown backend {backend}; valid: {', '.join(BACKENDS)}")
-    if backend == "gloo":
+def _device(backend: Backend, local_rank: int) -> torch.device:
+    if backend is Backend.GLOO:
         return torch.device("cpu")
     if not torch.cuda.is_available():
         raise InputError("backend nccl needs a GPU and there is none here; use gloo")
-    device = torch.device("cuda", local_rank % torch.cuda.device_count())
+    device = torch.device("cuda", local_rank % torch.cuda.device_count())  # a task may see its own GPU only
     torch.cuda.set_device(device)
     return device
 

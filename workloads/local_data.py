@@ -2,6 +2,7 @@
 
 import struct
 import zipfile
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -14,6 +15,12 @@ from workloads.task import Numbers, Task
 
 _LENGTHS_AT = 26
 """Where the header of a zip file's member has the lengths of its name and extra field, which end it."""
+
+_UNREADABLE = (
+    *(OSError, EOFError, KeyError, ValueError, NotImplementedError),
+    *(zipfile.BadZipFile, zlib.error, struct.error),
+)
+"""What reading a file that is no .npz, or a broken one, may raise."""
 
 
 class LocalData:
@@ -45,7 +52,7 @@ class LocalData:
 def _open(path: Path, name: str, wanted: Numbers) -> NDArray[np.generic]:
     try:
         array = _map(path, f"{name}.npy")
-    except (OSError, KeyError, ValueError, zipfile.BadZipFile, struct.error) as error:
+    except _UNREADABLE as error:
         raise InputError(f"{path} is not an .npz file with an array {name}: {error}") from error
     if array.shape[1:] != wanted.shape or array.dtype.kind not in "iu":
         raise InputError(

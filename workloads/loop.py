@@ -55,6 +55,7 @@ class _Run:
             "data": job.data.name if job.data else None,
             "number of samples": self._trainer.source.count,
             **asdict(job.settings),
+            "precision": str(job.settings.precision),  # checkpoints hold plain values only
         }
         self._pulse = Pulse(group)
         self._progress = Progress(job, group) if group.rank == 0 else None

@@ -16,7 +16,7 @@ class Workload:
         module: The module that builds it; has `make_task(name, size)`, see `workloads.task`.
         params: Number of trained parameters.
         local_batch: Samples per rank and iteration.
-        optimizer: One of `OPTIMIZERS`.
+        optimizer: "sgd", "adam" or "adamw".
         learning_rate: Of the optimizer.
         size: Pixels on a side of an image, or tokens of a text; None where samples have one size only.
     """
@@ -35,8 +35,6 @@ class Workload:
         """Gradients reduced per iteration, bytes: one of 4 bytes for every parameter, in bf16 too."""
         return 4 * self.params
 
-
-OPTIMIZERS = ("sgd", "adam", "adamw")
 
 _ALL = (
     Workload("resnet18", "ResNet-18", "workloads.models.resnet", 11_689_512, 128, "sgd", 0.05, 224),

@@ -1,15 +1,27 @@
 """How a model is trained; needs no torch, so that commands can say what is wrong at once."""
 
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 
 from dally.errors import InputError
 
-BACKENDS = ("nccl", "gloo")
-"""What carries collectives: NCCL between GPUs, gloo between CPUs."""
+_SEEDS = 1 << 63
+"""More than torch's and ours can be."""
 
-PRECISIONS = ("fp32", "bf16")
-"""What the forward and backward passes compute in; parameters and gradients are fp32 in both."""
+
+class Backend(StrEnum):
+    """What carries collectives: NCCL between GPUs, gloo between CPUs."""
+
+    NCCL = "nccl"
+    GLOO = "gloo"
+
+
+class Precision(StrEnum):
+    """What the forward and backward passes compute in; parameters and gradients are fp32 in both."""
+
+    FP32 = "fp32"
+    BF16 = "bf16"
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +30,7 @@ class Settings:
 
     Attributes:
         global_batch: Samples per iteration, all ranks together.
-        precision: One of `PRECISIONS`.
+        precision: What is computed in.
         seed: Of parameters, samples, their order, and dropout.
         size: Pixels on a side of an image, or tokens of a text; None for the workload's own.
         emulated_flops: Floating-point operations per second of a pretended GPU, whose compute is slept;
@@ -26,20 +38,18 @@ class Settings:
     """
 
     global_batch: int
-    precision: str = "fp32"
+    precision: Precision = Precision.FP32
     seed: int = 0
     size: int | None = None
     emulated_flops: float | None = None
 
     def __post_init__(self) -> None:
-        if self.precision not in PRECISIONS:
-            raise InputError(f"unknown precision {self.precision}; valid: {', '.join(PRECISIONS)}")
         for name in ("global_batch", "size", "emulated_flops"):
             value = getattr(self, name)
             if value is not None and not value > 0:
                 raise InputError(f"{name} is {value:g}, must be positive")
-        if self.seed < 0:
-            raise InputError(f"seed is {self.seed}, must be 0 or more")
+        if not 0 <= self.seed < _SEEDS:
+            raise InputError(f"seed is {self.seed}, must be 0 or more and below 2^63")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +60,7 @@ class Job:
         model: Name of a workload.
         steps: After how many iterations it is done.
         settings: How it is trained.
-        backend: One of `BACKENDS`.
+        backend: What carries the collectives.
         data: A file of samples, see `workloads.local_data`; None to make them up.
         checkpoint: Where checkpoints are written and read; None for none.
         checkpoint_every: Steps between checkpoints; None for only those at the end and at a signal.
@@ -61,7 +71,7 @@ class Job:
     model: str
     steps: int
     settings: Settings
-    backend: str
+    backend: Backend
     data: Path | None = None
     checkpoint: Path | None = None
     checkpoint_every: int | None = None

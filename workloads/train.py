@@ -14,29 +14,32 @@ from typing import NoReturn
 import click
 
 from dally.errors import DallyError
+from dally.job import CHECKPOINTED
 from workloads.registry import WORKLOADS
-from workloads.settings import BACKENDS, PRECISIONS, Job, Settings
+from workloads.settings import Backend, Job, Precision, Settings
 from workloads.signals import StopRequest
 
-CHECKPOINTED = 85
-"""The exit code that asks to be put back."""
-
+_TERA = 1e12
 _FILE = click.Path(dir_okay=False, path_type=Path)
 
 
-@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.command(
+    context_settings={"help_option_names": ["-h", "--help"]}, epilog=f"Models: {', '.join(WORKLOADS)}."
+)
 @click.argument("model", type=click.Choice(list(WORKLOADS)), metavar="MODEL")
 @click.option("--steps", type=int, required=True, help="After how many steps it is done.")
 @click.option("--global-batch", type=int, required=True, help="Samples of a step, all ranks together.")
 @click.option("--size", type=int, help="Pixels on a side, or tokens.  [default: the model's own]")
-@click.option("--precision", type=click.Choice(PRECISIONS), default="fp32", show_default=True)
-@click.option("--backend", type=click.Choice(BACKENDS), default="nccl", show_default=True)
+@click.option("--precision", type=click.Choice([*map(str, Precision)]), default="fp32", show_default=True)
+@click.option("--backend", type=click.Choice([*map(str, Backend)]), default="nccl", show_default=True)
 @click.option("--data", help="synthetic, or an .npz file of inputs and targets.", default="synthetic")
 @click.option("--checkpoint", type=_FILE, help="Go on from this file if it exists, and write it.")
 @click.option("--checkpoint-every", type=int, metavar="STEPS", help="Write it that often, too.")
 @click.option("--log-file", type=_FILE, help="Append a JSON line for each step.")
 @click.option("--seed", type=int, default=0, show_default=True)
-@click.option("--emulate", type=float, metavar="FLOPS", help="Sleep as long as such a GPU would compute.")
+@click.option(
+    "--emulate", type=float, metavar="TFLOPS", help="Sleep as long as a GPU of this speed would compute."
+)
 @click.option(
     "--join-timeout", type=float, default=300.0, show_default=True, help="Seconds to wait for ranks."
 )
@@ -57,19 +60,22 @@ def main(
 ) -> None:
     """Train MODEL, from its checkpoint if there is one.
 
-    Started by torchrun or srun, all processes train together. At SIGUSR1 or SIGTERM they write the checkpoint
-    and exit with 85.
+    Started by torchrun or srun, all processes train together. With --checkpoint, they write it at SIGUSR1 or
+    SIGTERM and exit with 85.
     """
     try:
-        settings = Settings(global_batch, precision, seed, size, emulate)
+        settings = Settings(global_batch, Precision(precision), seed, size, emulate and emulate * _TERA)
         file = None if data == "synthetic" else Path(data)
+        carrier = Backend(backend)
         done = _run(
-            Job(model, steps, settings, backend, file, checkpoint, checkpoint_every, log_file, join_timeout)
+            Job(model, steps, settings, carrier, file, checkpoint, checkpoint_every, log_file, join_timeout)
         )
     except DallyError as error:
         _fail(str(error))
+    except ModuleNotFoundError as error:
+        _fail(f"{error.name} is not installed; in Dally's folder: pip install '.[training]'")
     except OSError as error:
-        _fail(f"{error.filename or 'cannot write'}: {error.strerror}")
+        _fail(f"{error.filename or 'cannot write'}: {error.strerror}" if error.errno else str(error))
     sys.exit(0 if done else CHECKPOINTED)
 
 

@@ -20,7 +20,7 @@ from workloads.emulated import emulate
 from workloads.group import Group
 from workloads.registry import Workload
 from workloads.samples import Source, Synthetic
-from workloads.settings import Settings
+from workloads.settings import Precision, Settings
 from workloads.task import Task, as_input, make_task
 
 CommHook = Callable[[object, GradBucket], Future[Tensor]]
@@ -104,7 +104,7 @@ class Trainer:
 
     def forward(self, batch: Batch) -> Tensor:
         """The loss of this rank's samples, weighted so that the mean over the ranks is the global batch's."""
-        device, bf16 = self._group.device.type, self._settings.precision == "bf16"
+        device, bf16 = self._group.device.type, self._settings.precision is Precision.BF16
         with torch.autocast(device, torch.bfloat16, enabled=bf16):
             loss = self.task.loss(self.module(batch.inputs), batch.targets)
         return loss * (len(batch.inputs) * self._group.size / self._settings.global_batch)
@@ -171,7 +171,7 @@ def _make_optimizer(workload: Workload, parameters: Iterable[nn.Parameter]) -> O
 def _parallel(
     module: nn.Module, settings: Settings, group: Group, hook: CommHook | None
 ) -> DistributedDataParallel:
-    with warnings.catch_warnings():  # torch 2.13 renames broadcast_buffers; 2.4 has no other name
+    with warnings.catch_warnings():  # torch 2.13 renames broadcast_buffers; those before have no other name
         warnings.simplefilter("ignore", FutureWarning)
         parallel = DistributedDataParallel(
             module,

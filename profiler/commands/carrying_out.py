@@ -73,9 +73,11 @@ def _note(runs: Sequence[Run], settings: Settings, store: Store) -> None:
 
 @contextmanager
 def _interruptible() -> Iterator[None]:
-    """Let SIGTERM and SIGHUP end a measurement as Ctrl-C does."""
-    numbers = (signal.SIGTERM, signal.SIGHUP)
-    before = {number: signal.signal(number, signal.default_int_handler) for number in numbers}
+    """Let SIGTERM and SIGHUP end a measurement as Ctrl-C does, unless they are ignored, as under nohup."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
+    for number, handler in before.items():
+        if handler is not signal.SIG_IGN:
+            signal.signal(number, signal.default_int_handler)
     try:
         yield
     finally:

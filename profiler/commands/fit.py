@@ -4,6 +4,7 @@ from pathlib import Path
 
 import click
 
+from dally.errors import InputError
 from profiler.drive.publish import publish, show
 from profiler.drive.store import Store
 
@@ -16,5 +17,7 @@ def command(out: Path) -> None:
     Partial files count too, and the profiles say so.
     """
     store = Store(out)
+    if not store.raw.is_dir():
+        raise InputError(f"folder {out} has no folder raw with raw files (*.jsonl)")
     with store.locked():
         show(publish(store), out)

@@ -9,7 +9,7 @@ from profiler.commands.carrying_out import carry_out
 from profiler.commands.options import Settings, measuring
 from profiler.drive.plan import Host, Rack, Spread, plan_runs
 from profiler.hosts.here import Here, count_gpus
-from profiler.orders import Backend
+from workloads.settings import Backend
 
 _RANKS_ON_CPUS = 2
 

@@ -12,7 +12,7 @@ from profiler.drive.plan import Spread, plan_runs, spreads_for
 from profiler.hosts.here import count_gpus
 from profiler.hosts.network import LocalNetwork
 from profiler.hosts.network_spec import NetworkSpec, Rack
-from profiler.orders import Backend
+from workloads.settings import Backend
 
 
 @click.command(

@@ -9,8 +9,9 @@ from typing import Any
 import click
 
 from profiler.commands import values
-from profiler.orders import Backend, Order, Precision
+from profiler.orders import Order
 from workloads.registry import WORKLOADS, find_workload
+from workloads.settings import Backend, Precision
 
 _TERA = 1e12
 
@@ -92,7 +93,7 @@ _OPTIONS = (
     click.option(
         "--emulate",
         "emulate_tflops",
-        type=click.FloatRange(min=0, min_open=True),
+        type=values.positive,
         metavar="TFLOPS",
         help="Pretend a GPU of this speed: compute is slept, communication is real.",
     ),
@@ -106,8 +107,8 @@ _OPTIONS = (
     click.option(
         "--budget",
         "budget_s",
-        type=click.FloatRange(min=0, min_open=True),
-        default=10.0,
+        type=values.positive,
+        default="10",
         show_default=True,
         metavar="SECONDS",
         help="After which a timing ends, with 3 repetitions or more.",
@@ -129,8 +130,8 @@ _OPTIONS = (
     click.option(
         "--timeout",
         "timeout_s",
-        type=click.FloatRange(min=0, min_open=True),
-        default=3600.0,
+        type=values.positive,
+        default="3600",
         show_default=True,
         metavar="SECONDS",
         help="Longest that one run may take.",

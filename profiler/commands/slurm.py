@@ -10,7 +10,7 @@ from profiler.commands.options import Settings, apart, measuring
 from profiler.drive.cluster_racks import only_gpu_type, racks_of
 from profiler.drive.plan import NoRoomError, Spread, only_idle, plan_runs, spreads_for
 from profiler.hosts.slurm import Slurm, configuration_folder, idle_nodes
-from profiler.orders import Backend
+from workloads.settings import Backend
 
 
 @click.command(

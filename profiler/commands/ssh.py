@@ -11,7 +11,7 @@ from profiler.drive.plan import Spread, plan_runs, spreads_for
 from profiler.drive.remote_hosts import RemoteHosts, racks_of
 from profiler.hosts.hosts_file import read_hosts_file
 from profiler.hosts.ssh import SshHosts
-from profiler.orders import Backend
+from workloads.settings import Backend
 
 
 @click.command(

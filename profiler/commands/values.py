@@ -1,4 +1,4 @@
-"""How quantities are written on the command line: sizes, rates, shapes, counts."""
+"""How quantities are written on the command line: sizes, rates, shapes, counts, plain numbers."""
 
 import re
 from collections.abc import Mapping
@@ -12,6 +12,7 @@ _SIZE_UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}
 _RATE_UNITS = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9}
 _ELEMENT_BYTES = 4
 _SWEEP_STEP = 4
+_MOST = 1e9
 
 
 def sweep(text: str) -> tuple[int, ...]:
@@ -48,6 +49,17 @@ def counts(text: str) -> tuple[int, ...]:
     if not all(re.fullmatch(r"[1-9]\d{0,3}", part) for part in parts):
         raise click.BadParameter(f"{text!r} must be numbers of 1 or more, such as 2,2")
     return tuple(int(part) for part in parts)
+
+
+def positive(text: str) -> float:
+    """`2.5`: a number above 0; neither nan nor so large that nothing can wait so many seconds."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = 0.0
+    if not 0 < number <= _MOST:
+        raise click.BadParameter(f"{text!r} must be a number above 0, at most {_MOST:g}")
+    return number
 
 
 def _quantity(text: str, unit: str, factors: Mapping[str, float]) -> float:

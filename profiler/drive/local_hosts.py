@@ -10,7 +10,8 @@ from profiler.hosts.network import LocalNetwork
 from profiler.hosts.network_spec import INTERFACE, NetworkSpec
 from profiler.hosts.processes import Command, Running
 from profiler.hosts.rank_commands import rank_commands, thread_variables
-from profiler.orders import Backend, Run
+from profiler.orders import Run
+from workloads.settings import Backend
 
 
 class LocalHosts:

@@ -5,6 +5,8 @@ import re
 import socket
 import subprocess
 from collections.abc import Iterable
+from dataclasses import replace
+from tempfile import TemporaryDirectory
 
 from dally.errors import DallyError
 from profiler.hosts.local_process import LocalProcess
@@ -30,7 +32,9 @@ class Here:
         """The torchrun of a run."""
         python, *arguments = rank_argv(run)
         ranks = f"--nproc-per-node={run.shape.gpus_per_node}"
-        torchrun = (python, "-m", "torch.distributed.run", "--standalone", ranks)
+        # The machine's name, which torchrun would take, need not lead to an address.
+        meeting = ("--standalone", "--local-addr=127.0.0.1")
+        torchrun = (python, "-m", "torch.distributed.run", *meeting, ranks)
         return (Command("torchrun", (*torchrun, *arguments), self._variables),)
 
     def start(self, command: Command) -> Running:
@@ -43,7 +47,14 @@ class Here:
 
 
 class _Torchrun(LocalProcess):
-    """A torchrun that reports a rank which was killed as ranks report errors themselves, in one line."""
+    """A torchrun that reports a rank which was killed as ranks report errors themselves, in one line.
+
+    It makes a folder for logs even where there are none, and leaves it; here it goes with the run.
+    """
+
+    def __init__(self, command: Command) -> None:
+        self._folder = TemporaryDirectory(prefix="profile-models-")
+        super().__init__(replace(command, env={**command.env, "TMPDIR": self._folder.name}))
 
     @property
     def stderr(self) -> Iterable[bytes]:
@@ -55,6 +66,11 @@ class _Torchrun(LocalProcess):
                 rank = found[1]
             elif rank and (found := _KILLED.match(line)) and found[1] != b"SIGTERM":
                 yield b"rank %s on %s: killed by %s\n" % (rank, socket.gethostname().encode(), found[1])
+
+    def stop(self) -> None:
+        """End it and its ranks, and remove what they have left."""
+        super().stop()
+        self._folder.cleanup()
 
 
 def count_gpus() -> int:

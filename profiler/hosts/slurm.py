@@ -140,6 +140,6 @@ def _ask(*argv: str) -> str:
     except subprocess.TimeoutExpired as error:
         raise SlurmError(f"{argv[0]} did not answer within {_ANSWER_S:g} s") from error
     if done.returncode:
-        said = next(iter(done.stderr.splitlines()), f"exit code {done.returncode}")
-        raise SlurmError(f"{argv[0]}: {said}")
+        said = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
+        raise SlurmError(f"{argv[0]}: {said[-1].removeprefix(f'{argv[0]}: ')}")
     return done.stdout

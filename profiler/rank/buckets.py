@@ -1,7 +1,7 @@
-"""The gradient buckets of DDP: their bytes, when each is ready and when its all-reduce is done."""
+"""The gradient buckets of DDP: their bytes, and when each is ready."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from statistics import median
 
 import torch
@@ -18,20 +18,10 @@ class BucketMarks:
 
     bytes: int
     ready: Mark
-    done: Mark
-
-
-@dataclass(frozen=True, slots=True)
-class BucketTimes:
-    """One bucket of one iteration, seconds from the iteration's start."""
-
-    bytes: int
-    ready_s: float
-    done_s: float
 
 
 class Recorder:
-    """A communication hook that does what DDP does without one, and marks when.
+    """A communication hook that does what DDP does without one, and marks when each bucket is ready.
 
     Attributes:
         silent: Leave gradients as they are: what backward does without communication.
@@ -46,19 +36,12 @@ class Recorder:
     def reduce(self, state: object, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
         """The hook, for `DistributedDataParallel.register_comm_hook`."""
         gradients = bucket.buffer()
-        ready = self._clock.mark()
-        place = len(self._marks)
-        self._marks.append(BucketMarks(gradients.nbytes, ready, ready))
+        self._marks.append(BucketMarks(gradients.nbytes, self._clock.mark()))
         if self.silent:
             return _at_once(gradients)
-
-        def finish(future: torch.futures.Future[list[torch.Tensor]]) -> torch.Tensor:
-            self._marks[place] = replace(self._marks[place], done=self._clock.mark())
-            return future.value()[0]
-
         work = dist.all_reduce(gradients.div_(self._size), async_op=True)
         future: torch.futures.Future[list[torch.Tensor]] = work.get_future()
-        return future.then(finish)
+        return future.then(lambda done: done.value()[0])
 
     def take(self) -> tuple[BucketMarks, ...]:
         """The buckets since the last call, in the order in which they became ready."""
@@ -66,7 +49,7 @@ class Recorder:
         return marks
 
 
-def layout(iterations: Sequence[Sequence[BucketTimes]]) -> tuple[Bucket, ...]:
+def layout(iterations: Sequence[Sequence[Bucket]]) -> tuple[Bucket, ...]:
     """Bytes and median ready times of the buckets, from iterations that had the same ones."""
     return tuple(
         Bucket(same[0].bytes, median(bucket.ready_s for bucket in same))

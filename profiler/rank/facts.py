@@ -8,12 +8,12 @@ from pathlib import Path
 import torch
 
 from dally.profiles.schema import Env
-from profiler.orders import Backend
 from profiler.rank.gpus import gpu_facts, nccl_facts
 from profiler.rank.network import network_facts
 from profiler.rank.nvml import Nvml
 from profiler.rank.peers import Peer, address_among
 from workloads.group import Group
+from workloads.settings import Backend
 
 _SOCKET_VARIABLES = {Backend.NCCL: "NCCL_SOCKET_IFNAME", Backend.GLOO: "GLOO_SOCKET_IFNAME"}
 
@@ -23,7 +23,7 @@ def gather_facts(group: Group, peers: Sequence[Peer], nvml: Nvml | None) -> Env:
     gpu = gpu_facts(group.device, nvml)
     nccl = nccl_facts(os.environ) if group.backend == Backend.NCCL else None
     address = address_among(peers, group.rank)
-    network = network_facts(address, os.environ, _SOCKET_VARIABLES[Backend(group.backend)])
+    network = network_facts(address, os.environ, _SOCKET_VARIABLES[group.backend])
     return Env(
         gpu_type=gpu.type,
         gpu_count=gpu.count,

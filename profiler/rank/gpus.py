@@ -9,10 +9,14 @@ from pathlib import Path
 from typing import TypeVar
 
 import torch
+import torch.distributed as dist
 
 from profiler.rank.nvml import CounterError, Nvml
 
 _COMMAND_TIMEOUT_S = 20.0
+_BUCKET_BYTES = 25 << 20
+"""To which DDP fills its buckets, unless told otherwise."""
+
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 _CHOICE = re.compile(r"AllReduce: \d+ Bytes -> Algo (\w+) proto (\w+)")
 
@@ -66,10 +70,19 @@ def nccl_facts(env: Mapping[str, str]) -> NcclFacts:
     )
 
 
+def let_nccl_choose(device: torch.device) -> None:
+    """Reduce a bucket of the usual size, on all ranks, so that NCCL's last choice is one for gradients.
+
+    For the few bytes that ranks have exchanged before it may choose otherwise.
+    """
+    dist.all_reduce(torch.zeros(_BUCKET_BYTES // 4, device=device))
+
+
 def chosen_algorithm(env: Mapping[str, str]) -> tuple[str | None, str | None]:
     """Algorithm and protocol of the last all-reduce, or where a variable leaves no choice; else None.
 
-    NCCL tells them in the file NCCL_DEBUG_FILE, with NCCL_DEBUG=INFO and NCCL_DEBUG_SUBSYS=TUNING.
+    NCCL tells them in the file NCCL_DEBUG_FILE, with NCCL_DEBUG=INFO and NCCL_DEBUG_SUBSYS=TUNING; only its
+    rank 0 does.
     """
     choices = _CHOICE.findall(_debug_text(env.get("NCCL_DEBUG_FILE", "")))
     if choices:
@@ -79,8 +92,9 @@ def chosen_algorithm(env: Mapping[str, str]) -> tuple[str | None, str | None]:
 
 
 def _debug_text(name: str) -> str:
-    """What NCCL has written to its file; in the name, %h stands for the host and %p for the process."""
-    path = name.replace("%h", os.uname().nodename).replace("%p", str(os.getpid()))
+    """What NCCL has written to its file; in its name, %h is the host up to the first dot, %p the process."""
+    host = os.uname().nodename.partition(".")[0]
+    path = name.replace("%h", host).replace("%p", str(os.getpid()))
     try:
         return Path(path).read_text(errors="replace") if path else ""
     except OSError:

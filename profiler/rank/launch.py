@@ -11,6 +11,7 @@ from profiler.orders import Order
 from profiler.rank.background import background_flows
 from profiler.rank.exchange import Exchange
 from profiler.rank.facts import gather_facts
+from profiler.rank.gpus import let_nccl_choose
 from profiler.rank.host_load import LoadMeter, refuse_busy_hosts
 from profiler.rank.nvml import Nvml, open_nvml
 from profiler.rank.peers import Peer, check_peers, meet_peers
@@ -66,6 +67,8 @@ class Launch:
 
     def _measure(self, children: Sequence[int]) -> None:
         on_gpu = self._group.device.type == "cuda"
+        if on_gpu:
+            let_nccl_choose(self._group.device)
         nvml = open_nvml() if on_gpu and self._group.rank == 0 else None
         if self._group.rank == 0:
             self._tell(Started(gather_facts(self._group, self.peers, nvml)))

@@ -5,8 +5,9 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from enum import Enum, auto
 
+from dally.profiles.schema import Bucket
 from profiler.orders import Order
-from profiler.rank.buckets import BucketMarks, BucketTimes, Recorder
+from profiler.rank.buckets import BucketMarks, Recorder
 from profiler.rank.clocks import Clock, Mark
 from profiler.rank.exchange import Exchange
 from profiler.rank.timings import keep_typical, warm_up
@@ -31,7 +32,7 @@ class Iteration:
     forward_s: float
     backward_s: float
     end_s: float
-    buckets: tuple[BucketTimes, ...]
+    buckets: tuple[Bucket, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,10 +49,7 @@ class _Marks:
             self.forward.since(self.start),
             self.backward.since(self.start),
             self.end.since(self.start),
-            tuple(
-                BucketTimes(bucket.bytes, bucket.ready.since(self.start), bucket.done.since(self.start))
-                for bucket in self.buckets
-            ),
+            tuple(Bucket(bucket.bytes, bucket.ready.since(self.start)) for bucket in self.buckets),
         )
 
 
@@ -124,12 +122,5 @@ def slowest(ranks: Sequence[Iteration]) -> Iteration:
         max(rank.forward_s for rank in ranks),
         max(rank.backward_s for rank in ranks),
         max(rank.end_s for rank in ranks),
-        tuple(
-            BucketTimes(
-                same[0].bytes,
-                max(bucket.ready_s for bucket in same),
-                max(bucket.done_s for bucket in same),
-            )
-            for same in buckets
-        ),
+        tuple(Bucket(same[0].bytes, max(bucket.ready_s for bucket in same)) for same in buckets),
     )

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from statistics import median
+from statistics import median, quantiles
 
 import torch
 
@@ -106,13 +106,27 @@ def compute_of(
         bwd_s=median(iteration.backward_s - iteration.forward_s for iteration in alone),
         step_s=median(iteration.end_s - iteration.backward_s for iteration in alone),
         window_s=max(0.0, median(item.backward_s - item.buckets[0].ready_s for item in silent)),
-        contention_factor=max(1.0, _filling_s(full) / _filling_s(silent)) if full else None,
+        contention_factor=_contention_factor(silent, full) if full else None,
     )
 
 
-def _filling_s(iterations: Sequence[Iteration]) -> float:
+def _contention_factor(silent: Sequence[Iteration], full: Sequence[Iteration]) -> float:
+    """By how much communication stretches backward.
+
+    It is 1 unless the median with communication is above nine in ten repetitions without: a short backward
+    scatters by more than communication takes from it, and as the factor is never below 1, scatter would only
+    ever raise it.
+    """
+    still_s = [_filling_s(iteration) for iteration in silent]
+    stretched_s = median(_filling_s(iteration) for iteration in full)
+    if stretched_s <= quantiles(still_s, n=10, method="inclusive")[-1]:
+        return 1.0
+    return stretched_s / median(still_s)
+
+
+def _filling_s(iteration: Iteration) -> float:
     """From the end of forward until the last bucket is ready: backward, without the wait for all-reduces."""
-    return median(iteration.buckets[-1].ready_s - iteration.forward_s for iteration in iterations)
+    return iteration.buckets[-1].ready_s - iteration.forward_s
 
 
 def _make_stepper(workload: Workload, local_batch: int, bench: Bench) -> Stepper:

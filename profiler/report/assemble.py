@@ -22,9 +22,10 @@ from dally.profiles.schema import (
 )
 from dally.profiles.trust import add_trust
 from profiler.findings import Trained
-from profiler.orders import Backend, Order, Run
+from profiler.orders import Order, Run
 from profiler.report.contention import contention_parameters
 from profiler.report.raw import RawRun
+from workloads.settings import Backend
 
 _ALIKE = ("torch", "backend", "precision", "emulated_flops")
 """What runs of one profile have in common."""

@@ -12,6 +12,7 @@ from itertools import count
 from math import inf
 from typing import Any
 
+from dally.job import CHECKPOINTED
 from slurm_plugin.access.fake_job import FakeJob, FakeNode, SubmitSpec, split_gpus
 from slurm_plugin.access.slurm import (
     Fence,
@@ -30,7 +31,6 @@ from slurm_plugin.access.slurm import (
     Unfence,
     arrival,
 )
-from slurm_plugin.request import CHECKPOINTED
 
 REQUEUE_DELAY_S = 121.0
 FENCE_S = 60.0

@@ -6,10 +6,10 @@ from enum import StrEnum
 from math import inf
 from typing import Any
 
-from dally.job import Job, JobKind
+from dally.job import CHECKPOINTED, Job, JobKind
 from dally.state import Past
 from slurm_plugin.access.slurm import SlurmJob, State
-from slurm_plugin.request import CHECKPOINTED, Request
+from slurm_plugin.request import Request
 
 
 class Standing(StrEnum):

@@ -9,7 +9,7 @@ import sys
 from tests.workloads.tiny import TINY
 from workloads.group import join, leave
 from workloads.samples import share
-from workloads.settings import Settings
+from workloads.settings import Backend, Settings
 from workloads.training import Trainer
 
 
@@ -23,7 +23,7 @@ def gradients(trainer: Trainer) -> list[float]:
 
 
 def main(global_batch: int) -> None:
-    group = join("gloo", 60.0)
+    group = join(Backend.GLOO, 60.0)
     trainer = Trainer(TINY, Settings(global_batch), group)
     batch = trainer.draw(share(range(global_batch), group.rank, group.size))
     with trainer.unsynchronised():

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from workloads.group import Group, join, leave
+from workloads.settings import Backend
 
 
 @pytest.fixture(autouse=True)
@@ -19,7 +20,7 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> Iterator[Group]:
     """This process as the only rank, with gloo."""
     for name in ("RANK", "SLURM_PROCID"):
         monkeypatch.delenv(name, raising=False)
-    yield join("gloo", 30.0)
+    yield join(Backend.GLOO, 30.0)
     leave()
 
 

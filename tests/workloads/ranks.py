@@ -4,7 +4,8 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,12 +22,16 @@ class Ended:
     error: str
 
 
-def start(ranks: int, module: str, *arguments: str) -> list[subprocess.Popen[str]]:
-    """Start `python -m module arguments` as so many ranks; `RANK` in an argument becomes the rank."""
+@contextmanager
+def started(ranks: int, module: str, *arguments: str) -> Iterator[Sequence[subprocess.Popen[str]]]:
+    """`python -m module arguments` as so many ranks, none of which outlives this.
+
+    `RANK` in an argument becomes the rank.
+    """
     with socket.socket() as server:
         server.bind(("127.0.0.1", 0))
         port = server.getsockname()[1]
-    return [
+    processes = [
         subprocess.Popen(
             [sys.executable, "-m", module, *(argument.replace("RANK", str(rank)) for argument in arguments)],
             stdout=subprocess.PIPE,
@@ -37,24 +42,27 @@ def start(ranks: int, module: str, *arguments: str) -> list[subprocess.Popen[str
         )
         for rank in range(ranks)
     ]
-
-
-def finish(processes: Sequence[subprocess.Popen[str]]) -> list[Ended]:
-    """Wait for all of them; none outlives this."""
-    ended = []
     try:
-        for process in processes:
-            output, error = process.communicate(timeout=_PATIENCE_S)
-            ended.append(Ended(process.returncode, output, error))
+        yield processes
     finally:
         for process in processes:
             process.kill()
+            process.communicate()
+
+
+def finish(processes: Sequence[subprocess.Popen[str]]) -> list[Ended]:
+    """Wait for all of them."""
+    ended = []
+    for process in processes:
+        output, error = process.communicate(timeout=_PATIENCE_S)
+        ended.append(Ended(process.returncode, output, error))
     return ended
 
 
 def run(ranks: int, module: str, *arguments: str) -> list[Ended]:
     """Start them and wait for all."""
-    return finish(start(ranks, module, *arguments))
+    with started(ranks, module, *arguments) as processes:
+        return finish(processes)
 
 
 def _place(rank: int, ranks: int, port: int) -> dict[str, str]:

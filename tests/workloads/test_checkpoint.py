@@ -1,9 +1,7 @@
 """A checkpoint is the old one or the new one, whatever happens while it is written."""
 
 import multiprocessing
-import os
 import random
-import signal
 import time
 from collections.abc import Mapping
 from dataclasses import replace
@@ -45,10 +43,10 @@ def test_a_kill_while_saving_leaves_a_whole_checkpoint(tmp_path: Path) -> None:
         saver.start()
         before = path.stat().st_ino
         while path.stat().st_ino == before:
+            assert saver.is_alive()
             time.sleep(0.001)
         time.sleep(chance.uniform(0, 0.02))
-        assert saver.pid
-        os.kill(saver.pid, signal.SIGKILL)
+        saver.kill()
         saver.join()
         loaded = load_checkpoint(path, IDENTITY)
         assert loaded
@@ -66,6 +64,12 @@ def test_a_full_disk_leaves_the_checkpoint_before(tmp_path: Path, short_files: N
     assert list(tmp_path.iterdir()) == [path]
 
 
+def test_a_file_that_can_neither_be_written_nor_removed_is_told(tmp_path: Path) -> None:
+    (tmp_path / ".job.pt.partial").mkdir()
+    with pytest.raises(CheckpointError, match=r"job\.pt cannot be written: Is a directory$"):
+        save_checkpoint(ONE, tmp_path / "job.pt")
+
+
 def test_a_job_with_other_settings_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "job.pt"
     save_checkpoint(ONE, path)
@@ -81,7 +85,9 @@ def test_a_file_that_is_no_checkpoint_is_refused(content: bytes, tmp_path: Path)
         load_checkpoint(path, IDENTITY)
 
 
-@pytest.mark.parametrize("content", [{"weight": torch.ones(3)}, [1, 2], {"format": 2}, {"format": 1}])
+@pytest.mark.parametrize(
+    "content", [{"weight": torch.ones(3)}, [1, 2], torch.ones(3), {"format": 2}, {"format": 1}]
+)
 def test_a_file_of_torch_that_is_no_checkpoint_is_refused(content: object, tmp_path: Path) -> None:
     path = tmp_path / "job.pt"
     torch.save(content, path)

@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from dally.errors import InputError
-from workloads.group import Group, JoinError, Place, find_place, join
+from workloads.group import Group, JoinError, Place, find_place, first_line, join
+from workloads.settings import Backend
 
 TORCHRUN = {
     "RANK": "3",
@@ -42,12 +43,17 @@ def test_without_a_launcher_a_process_is_alone() -> None:
     assert find_place({}) == Place(0, 1, 0, "localhost", 0)
 
 
+def test_in_a_job_of_slurm_without_tasks_a_process_is_alone() -> None:
+    job = {name: value for name, value in SLURM.items() if name != "SLURM_NTASKS"} | {"SLURM_PROCID": "0"}
+    assert find_place(job) == Place(0, 1, 0, "localhost", 0)
+
+
 @pytest.mark.parametrize(
     ("env", "message"),
     [
         ({**TORCHRUN, "WORLD_SIZE": "four"}, "WORLD_SIZE is 'four', must be a whole number"),
         ({**TORCHRUN, "MASTER_PORT": ""}, "MASTER_PORT is not set"),
-        ({"SLURM_PROCID": "0"}, "SLURM_NTASKS is not set"),
+        ({"SLURM_PROCID": "0", "SLURM_NTASKS": "2"}, "SLURM_LOCALID is not set"),
         ({**SLURM, "SLURM_JOB_NODELIST": "gpu["}, "is not a host list"),
     ],
 )
@@ -59,12 +65,7 @@ def test_a_broken_environment_is_named(env: dict[str, str], message: str) -> Non
 def test_nccl_needs_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(InputError, match="backend nccl needs a GPU and there is none here; use gloo"):
-        join("nccl", 1.0)
-
-
-def test_an_unknown_backend_is_told_the_known_ones() -> None:
-    with pytest.raises(InputError, match="unknown backend mpi; valid: nccl, gloo"):
-        join("mpi", 1.0)
+        join(Backend.NCCL, 1.0)
 
 
 @pytest.mark.parametrize(("rank", "reason"), [(0, "1/2 clients joined"), (1, "Connection refused")])
@@ -78,7 +79,7 @@ def test_a_peer_that_does_not_come_is_one_line(
     for name, value in {**TORCHRUN, **place}.items():
         monkeypatch.setenv(name, value)
     with pytest.raises(JoinError) as caught:
-        join("gloo", 1.0)
+        join(Backend.GLOO, 1.0)
     start = f"rank {rank} of 2 did not meet the others at 127.0.0.1:{port} within 1 s: "
     assert str(caught.value).startswith(start)
     assert reason in str(caught.value)
@@ -86,5 +87,23 @@ def test_a_peer_that_does_not_come_is_one_line(
     assert capfd.readouterr().err == ""
 
 
+@pytest.mark.parametrize("rank", ["0", "1"])
+def test_a_timeout_that_cannot_be_is_one_line(rank: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {**TORCHRUN, "RANK": rank, "MASTER_ADDR": "127.0.0.1"}.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(JoinError, match=r"at 127\.0\.0\.1:29500 within inf s: "):
+        join(Backend.GLOO, float("inf"))
+
+
+def test_nccls_cause_is_told_with_the_first_line() -> None:
+    error = RuntimeError(
+        "NCCL error in: NCCLUtils.cpp:77, invalid usage, NCCL version 2.27.5\n"
+        "ncclInvalidUsage: This usually reflects invalid usage of NCCL library.\n"
+        "Last error:\nDuplicate GPU detected : rank 1 and rank 0 both on CUDA device 1000"
+    )
+    told = "invalid usage, NCCL version 2.27.5: Duplicate GPU detected : rank 1 and rank 0"
+    assert told in first_line(error)
+
+
 def test_one_rank_alone_needs_nobody(alone: Group) -> None:
-    assert alone == Group(0, 1, 0, torch.device("cpu"), "gloo")
+    assert alone == Group(0, 1, 0, torch.device("cpu"), Backend.GLOO)

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from dally.errors import InputError
 from tests.workloads.tiny import TINY
@@ -42,24 +43,40 @@ def test_a_model_learns_them(path: Path, alone: Group) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arrays", "message"),
+    ("inputs", "targets", "message"),
     [
-        ({"inputs": INPUTS}, "is not an .npz file with an array targets"),
-        ({"inputs": INPUTS.astype(float), "targets": TARGETS}, "inputs of .* are float64 of shape"),
-        ({"inputs": INPUTS[:, :2], "targets": TARGETS}, r"must be whole numbers of shape \(samples, 3\)"),
-        ({"inputs": INPUTS + 1, "targets": TARGETS}, r"inputs .* go from 1 to 10, .* below \(10,\)"),
-        ({"inputs": INPUTS - 1, "targets": TARGETS}, "inputs .* go from -1 to 8, must be 0 or more"),
-        ({"inputs": INPUTS, "targets": TARGETS + 1}, r"targets .* go from 1 to 3, .* below \(3,\)"),
-        ({"inputs": INPUTS, "targets": TARGETS[1:]}, "has 8 inputs and 7 targets, must be as many"),
-        ({"inputs": INPUTS[:0], "targets": TARGETS[:0]}, "has no samples"),
+        (INPUTS.astype(float), TARGETS, "inputs of .* are float64 of shape"),
+        (INPUTS[:, :2], TARGETS, r"must be whole numbers of shape \(samples, 3\)"),
+        (INPUTS + 1, TARGETS, r"inputs .* go from 1 to 10, .* below \(10,\)"),
+        (INPUTS - 1, TARGETS, "inputs .* go from -1 to 8, must be 0 or more"),
+        (INPUTS, TARGETS + 1, r"targets .* go from 1 to 3, .* below \(3,\)"),
+        (INPUTS, TARGETS[1:], "has 8 inputs and 7 targets, must be as many"),
+        (INPUTS[:0], TARGETS[:0], "has no samples"),
     ],
 )
 def test_a_file_that_does_not_fit_is_refused(
-    arrays: dict[str, np.typing.NDArray[np.generic]], message: str, tmp_path: Path
+    inputs: NDArray[np.generic], targets: NDArray[np.generic], message: str, tmp_path: Path
 ) -> None:
-    np.savez(tmp_path / "data.npz", **arrays)  # type: ignore
+    np.savez(tmp_path / "data.npz", inputs=inputs, targets=targets)
     with pytest.raises(InputError, match=message):
         LocalData(tmp_path / "data.npz", TASK)
+
+
+def test_an_array_that_is_missing_is_named(tmp_path: Path) -> None:
+    np.savez(tmp_path / "data.npz", inputs=INPUTS)
+    with pytest.raises(InputError, match=r"is not an \.npz file with an array targets"):
+        LocalData(tmp_path / "data.npz", TASK)
+
+
+def test_compressed_numbers_that_are_broken_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "data.npz"
+    np.savez_compressed(path, inputs=INPUTS, targets=TARGETS)
+    content = bytearray(path.read_bytes())
+    start = content.index(b"inputs.npy") + len(b"inputs.npy")
+    content[start : start + 60] = bytes(60)
+    path.write_bytes(content)
+    with pytest.raises(InputError, match=r"is not an \.npz file with an array inputs"):
+        LocalData(path, TASK)
 
 
 def test_each_column_has_its_own_limit(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from tests.workloads.ranks import run
 from tests.workloads.tiny import TINY
 from workloads.group import Group
 from workloads.registry import WORKLOADS
-from workloads.settings import Settings
+from workloads.settings import Backend, Precision, Settings
 from workloads.training import Trainer
 
 SMALL = {"bert-base": 8, "gpt2": 8, "ncf": None}
@@ -24,15 +24,15 @@ def test_a_step_gives_every_parameter_a_gradient(name: str, alone: Group) -> Non
     assert all(parameter.grad is not None for parameter in trainer.module.parameters())
 
 
-@pytest.mark.parametrize("precision", ["fp32", "bf16"])
-def test_a_model_learns_its_samples_by_heart(precision: str, alone: Group) -> None:
+@pytest.mark.parametrize("precision", Precision)
+def test_a_model_learns_its_samples_by_heart(precision: Precision, alone: Group) -> None:
     trainer = Trainer(TINY, Settings(3, precision), alone)
     losses = [trainer.train(step, range(3)).item() for step in range(50)]
     assert losses[-1] < losses[0] / 2
 
 
 def test_gradients_stay_fp32_in_bf16(alone: Group) -> None:
-    trainer = Trainer(TINY, Settings(2, "bf16"), alone)
+    trainer = Trainer(TINY, Settings(2, Precision.BF16), alone)
     with torch.no_grad():
         exact = Trainer(TINY, Settings(2), alone).forward(trainer.draw([0, 1]))
     loss = trainer.forward(trainer.draw([0, 1]))
@@ -46,8 +46,8 @@ def test_uneven_shares_give_the_gradients_and_loss_of_the_whole_batch(alone: Gro
     trainer = Trainer(TINY, Settings(5), alone)
     loss = trainer.forward(trainer.draw(range(5)))
     trainer.backward(loss)
-    ranks = [json.loads(rank.output) for rank in run(3, "tests.workloads.average", "5")]
-    assert sum(rank["loss"] for rank in ranks) / 3 == pytest.approx(loss.item())
+    ranks = [json.loads(rank.output) for rank in run(2, "tests.workloads.average", "5")]
+    assert sum(rank["loss"] for rank in ranks) / 2 == pytest.approx(loss.item())
     for rank in ranks:
         assert rank["averaged"] == pytest.approx(gradients(trainer))
         assert rank["own"] != pytest.approx(gradients(trainer))
@@ -55,7 +55,7 @@ def test_uneven_shares_give_the_gradients_and_loss_of_the_whole_batch(alone: Gro
 
 def test_dropout_depends_on_the_step_and_the_rank_alone(alone: Group) -> None:
     def dropped(step: int, rank: int) -> float:
-        group = Group(rank, 1, 0, alone.device, "gloo")
+        group = Group(rank, 1, 0, alone.device, Backend.GLOO)
         trainer = Trainer(WORKLOADS["mobilenetv3"], Settings(2, size=64), group)
         return trainer.train(step, [0, 1]).item()
 
@@ -74,4 +74,4 @@ def test_dropout_depends_on_the_step_and_the_rank_alone(alone: Group) -> None:
 )
 def test_settings_that_do_not_fit_are_refused(name: str, settings: Settings, message: str) -> None:
     with pytest.raises(InputError, match=message):
-        Trainer(WORKLOADS[name], settings, Group(0, 4, 0, torch.device("cpu"), "gloo"))
+        Trainer(WORKLOADS[name], settings, Group(0, 4, 0, torch.device("cpu"), Backend.GLOO))

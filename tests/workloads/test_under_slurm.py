@@ -1,41 +1,52 @@
-"""Training on a real Slurm, as docs/dally-sbatch.md has it: a signal ends it with 85 and a checkpoint."""
+"""The script of docs/workloads.md on a real Slurm: a signal ends it with 85 and a checkpoint; it goes on."""
 
 import json
 import re
 import sys
 
+from dally.job import CHECKPOINTED
 from testbed.local_slurm import LocalSlurm
 from tests.workloads.ranks import ROOT
-from workloads.train import CHECKPOINTED
 
-SCRIPT = """#!/bin/bash
-#SBATCH --nodes=2 --ntasks=2 --gpus-per-node=1 --no-requeue --output={folder}/output
-trap : USR1
-srun {python} -m workloads.train mobilenetv3 --steps {steps} --global-batch 4 --size 64 --backend gloo \\
-    --checkpoint {folder}/job.pt --log-file {folder}/log.jsonl
-exit $?
-"""
+PAGE = (ROOT / "docs" / "workloads.md").read_text(encoding="utf-8")
+SMALL = {
+    "python": sys.executable,
+    "resnet50 ": "mobilenetv3 ",
+    "100000": "{steps}",
+    "2048": "4",
+    "--precision bf16": "--size 64 --backend gloo",
+    "resnet50.": "{folder}/job.",
+}
+"""What makes the page's job one for this machine."""
 START_S = 120.0
 
 
 def test_a_job_checkpoints_at_a_signal_and_goes_on(lab: LocalSlurm) -> None:
-    log = lab.work / "log.jsonl"
-    job = submit(lab, 100_000)
+    log = lab.work / "job.jsonl"
+    job = submit(lab, 100_000, nodes=2)
     lab.wait_for(lambda: log.exists() and len(log.read_text().splitlines()) > 2, "three steps", START_S)
     lab.run("scancel", "--signal=USR1", "--full", job)
     assert wait_for_end(lab, job) == CHECKPOINTED
     steps = [json.loads(line)["step"] for line in log.read_text().splitlines()]
-    assert wait_for_end(lab, submit(lab, steps[-1] + 2)) == 0
+    assert wait_for_end(lab, submit(lab, steps[-1] + 2, nodes=1)) == 0
     steps = [json.loads(line)["step"] for line in log.read_text().splitlines()]
     assert steps == list(range(1, len(steps) + 1))
 
 
-def submit(lab: LocalSlurm, steps: int) -> str:
-    """Submit the job, whose ranks meet on this machine whatever its nodes are called; its number."""
+def submit(lab: LocalSlurm, steps: int, nodes: int) -> str:
+    """Submit the job, one rank on each node, all of which meet on this machine; its number."""
+    found = re.search(r"^#!/bin/bash\n#SBATCH .*?^exit \$\?\n", PAGE, re.MULTILINE | re.DOTALL)
+    assert found
+    text = found[0]
+    for word, other in SMALL.items():
+        assert word in text
+        text = text.replace(word, other)
     script = lab.work / "train.sh"
-    script.write_text(SCRIPT.format(folder=lab.work, python=sys.executable, steps=steps))
+    script.write_text(text.format(folder=lab.work, steps=steps))
+    options = ("--parsable", "--no-requeue", f"--chdir={ROOT}", f"--output={lab.work}/output")
+    size = (f"--nodes={nodes}", "--gpus-per-node=1", "--ntasks-per-node=1")
     export = "--export=ALL,MASTER_ADDR=127.0.0.1,OMP_NUM_THREADS=1"
-    return lab.run("sbatch", "--parsable", f"--chdir={ROOT}", export, str(script)).strip()
+    return lab.run("sbatch", *options, *size, export, str(script)).strip()
 
 
 def wait_for_end(lab: LocalSlurm, job: str) -> int:

@@ -111,8 +111,8 @@ def test_a_folder_without_raw_files_is_told(tmp_path: Path) -> None:
     result = invoke("fit", tmp_path)
 
     assert result.exit_code == 1
-    assert result.output.startswith("profile-models: ")
-    assert "no raw files" in result.output
+    assert result.output == f"profile-models: folder {tmp_path} has no folder raw with raw files (*.jsonl)\n"
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_two_at_once_in_one_folder_are_refused(measured: Path) -> None:

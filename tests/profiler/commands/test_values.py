@@ -52,3 +52,13 @@ def test_counts_are_read() -> None:
 def test_what_are_no_counts_is_refused(text: str) -> None:
     with pytest.raises(click.BadParameter, match="such as 2,2"):
         values.counts(text)
+
+
+def test_plain_numbers_are_read() -> None:
+    assert [values.positive(text) for text in ("9", "2.5", "1e3")] == [9.0, 2.5, 1000.0]
+
+
+@pytest.mark.parametrize("text", ["", "0", "-1", "nan", "inf", "1e10", "ten"])
+def test_what_is_no_plain_number_above_0_is_refused(text: str) -> None:
+    with pytest.raises(click.BadParameter, match="must be a number above 0, at most 1e"):
+        values.positive(text)

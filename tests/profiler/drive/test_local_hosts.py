@@ -7,7 +7,8 @@ from profiler.drive.local_hosts import LocalHosts, racks_of
 from profiler.drive.plan import plan_runs, usual_spreads
 from profiler.hosts.network import LocalNetwork
 from profiler.hosts.network_spec import NetworkSpec, Rack
-from profiler.orders import Backend, Order, Run
+from profiler.orders import Order, Run
+from workloads.settings import Backend
 
 SPEC = NetworkSpec((Rack(2, 1e9, 500e6), Rack(1, 1e9, None)))
 

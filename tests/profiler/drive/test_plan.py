@@ -17,7 +17,8 @@ from profiler.drive.plan import (
     spreads_for,
     usual_spreads,
 )
-from profiler.orders import Backend, Order
+from profiler.orders import Order
+from workloads.settings import Backend
 
 ORDER = Order(("resnet18",), Backend.GLOO)
 FAST, SLOW = PointLink(10e9, 1e-6), PointLink(1e9, 2e-6)

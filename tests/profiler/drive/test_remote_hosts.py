@@ -6,7 +6,8 @@ from profiler.drive.plan import plan_runs, usual_spreads
 from profiler.drive.remote_hosts import RemoteHosts, racks_of
 from profiler.hosts.hosts_file import HostsFile, read_hosts_file
 from profiler.hosts.ssh import SshHosts
-from profiler.orders import Backend, Order
+from profiler.orders import Order
+from workloads.settings import Backend
 
 HOSTS = """\
 [[hosts]]

@@ -18,7 +18,8 @@ from dally.profiles.schema import (
 from profiler.findings import Finding, Finished, Started, Trained, format_line
 from profiler.hosts.local_process import LocalProcess
 from profiler.hosts.processes import Command
-from profiler.orders import Backend, Order, Run
+from profiler.orders import Order, Run
+from workloads.settings import Backend
 
 ENV = Env(torch="2.13.0", hosts=("h1", "h2"))
 LINK = PointLink(1e9, None)

@@ -40,13 +40,8 @@ def nvidia_smi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_run_on_this_machine_is_one_standalone_torchrun() -> None:
     (command,) = Here(1).commands(make_run())
 
-    assert command.argv[1:6] == (
-        "-m",
-        "torch.distributed.run",
-        "--standalone",
-        "--nproc-per-node=1",
-        "-m",
-    )
+    assert command.argv[1:4] == ("-m", "torch.distributed.run", "--standalone")
+    assert command.argv[5:8] == ("--nproc-per-node=1", "-m", "profiler.rank")
     assert parse_order(command.argv[-1]) == make_run().order
 
 
@@ -63,6 +58,15 @@ def test_a_rank_that_was_killed_is_named_and_not_those_that_torchrun_ended_for_i
 
     with pytest.raises(ProcessError, match=rf"^rank 1 on {socket.gethostname()}: killed by SIGKILL$"):
         run_together([command], Here(1).start, print, 60.0)
+
+
+def test_what_torchrun_leaves_among_temporary_files_goes_with_it() -> None:
+    said: list[str] = []
+    command = Command("torchrun", ("sh", "-c", "mkdir $TMPDIR/torchelastic_logs && echo $TMPDIR"))
+
+    run_together([command], Here(1).start, said.append, 60.0)
+
+    assert not Path(said[0]).exists()
 
 
 def test_the_machines_gpus_are_counted(nvidia_smi: None) -> None:

@@ -107,9 +107,8 @@ def test_no_host_sends_or_receives_more_than_its_rate(network: LocalNetwork) -> 
 
 def test_both_directions_have_the_rate_at_once(network: LocalNetwork) -> None:
     there, back = ("r2h1", "r2h2"), ("r2h2", "r2h1")
-    alone_bps = rate_bps(network, there)
-    for one in transfer(network, [there, back], 12 * MEGABYTE):
-        assert together_bps([one]) > 0.7 * alone_bps
+    # Half duplex would make them no more than one way alone; two full ways take more than its CPU too.
+    assert rate_bps(network, there, back, megabytes=12) > 1.2 * rate_bps(network, there, megabytes=12)
 
 
 def test_pairs_that_share_an_uplink_share_its_rate(network: LocalNetwork) -> None:

@@ -1,7 +1,19 @@
+import os
+from pathlib import Path
+
 import pytest
 
 from dally.profiles.schema import PointShape
-from profiler.hosts.slurm import IdleNode, Slurm, SlurmError, configuration_folder, idle_nodes, parse_nodes
+from profiler.hosts.rank_commands import rank_argv
+from profiler.hosts.slurm import (
+    IdleNode,
+    Slurm,
+    SlurmError,
+    configuration_folder,
+    idle_nodes,
+    parse_nodes,
+    srun_argv,
+)
 from profiler.orders import Run, parse_order
 from testbed.local_slurm import LocalSlurm
 from tests.profiler.drive.worlds import make_run
@@ -52,9 +64,29 @@ def test_srun_takes_whole_nodes_and_puts_the_ranks_on_them_in_our_order() -> Non
     assert parse_order(command.argv[-1]) == run.order
 
 
+def test_a_real_slurm_puts_the_ranks_in_our_order(lab: LocalSlurm) -> None:
+    run = Run("network-2x2", "network", PointShape(2, 2, "blocked", 2), ("n3", "n1"), None, make_run().order)
+    options = srun_argv(run, "127.0.0.1", None, 60.0)[: -len(rank_argv(run))]
+
+    told = lab.run(*options, "sh", "-c", "echo $SLURM_PROCID $SLURMD_NODENAME $SLURM_LOCALID")
+
+    assert sorted(told.splitlines()) == ["0 n3 0", "1 n3 1", "2 n1 0", "3 n1 1"]
+
+
 def test_a_missing_client_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
     with pytest.raises(SlurmError, match="sinfo is missing"):
+        idle_nodes(None)
+
+
+def test_what_a_client_says_last_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "sinfo"
+    said = "sinfo: error: fetch_config: DNS SRV lookup failed\nsinfo: fatal: no configuration source\n"
+    program.write_text(f"#!/bin/sh\nprintf '%s' '{said}' >&2\nexit 1\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+
+    with pytest.raises(SlurmError, match=r"^sinfo: fatal: no configuration source$"):
         idle_nodes(None)
 
 

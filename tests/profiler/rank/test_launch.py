@@ -6,13 +6,16 @@ from contextlib import ExitStack, contextmanager
 
 import pytest
 
+from dally.errors import InputError
 from dally.profiles.allreduce import curve_time_s
 from dally.profiles.iteration import replay_s
 from dally.profiles.schema import Reduced
 from profiler.findings import Finding, Finished, Started, Trained, parse_line
-from profiler.orders import Backend, Order, Run
+from profiler.orders import Order, Run, parse_order
+from profiler.rank.launch import Launch
 from tests.profiler.rank.ranks import TIMEOUT_S, finish, order_arguments, ranks
 from workloads.registry import find_workload
+from workloads.settings import Backend
 
 EMULATED = Order(
     models=("resnet18", "mobilenetv3"),
@@ -142,13 +145,17 @@ def test_when_a_rank_is_killed_the_other_names_it_and_ends() -> None:
         ('{"models": ["ncf"], "backend": "gloo", "sweep_bytes": [6]}', "sweep_bytes has 6; valid: "),
         ('{"models": ["ncf"], "backend": "mpi"}', 'backend is "mpi"; valid: nccl, gloo'),
         ('{"models": ["ncf"]', "the order is not JSON: "),
-        ('{"models": ["ncf"], "backend": "nccl"}', "backend nccl needs a GPU and there is none here"),
     ],
 )
-def test_a_wrong_order_is_refused_in_one_line(order: str, message: str) -> None:
-    status, out, err = failure(("-m", "profiler.rank", order))
+def test_a_wrong_order_is_refused(order: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        Launch(parse_order(order), print)
+
+
+def test_what_a_rank_refuses_it_says_in_one_line() -> None:
+    status, out, err = failure(order_arguments(Order(("ncf",), Backend.NCCL)))
     assert (status, out) == (1, "")
-    assert err.startswith(f"rank 0 on host0: {message}")
+    assert err.startswith("rank 0 on host0: backend nccl needs a GPU and there is none here")
     assert err.count("\n") == 1
 
 

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from profiler.rank.buckets import BucketTimes
+from dally.profiles.schema import Bucket
 from profiler.rank.steps import Iteration, slowest
 from profiler.rank.training import compute_of
 
@@ -10,7 +10,7 @@ MOMENTS = st.lists(st.floats(0, 100), min_size=6, max_size=6).map(sorted)
 
 
 def iteration(forward_s: float, ready_s: tuple[float, ...], backward_s: float, end_s: float) -> Iteration:
-    buckets = tuple(BucketTimes(100, moment, moment + 1) for moment in ready_s)
+    buckets = tuple(Bucket(100, moment) for moment in ready_s)
     return Iteration(forward_s, backward_s, end_s, buckets)
 
 
@@ -40,9 +40,12 @@ def test_contention_is_how_much_later_the_last_bucket_is_ready_with_communicatio
     alone = iteration(1.0, (), 3.0, 3.5)
     silent = iteration(1.0, (1.5, 3.0), 3.0, 3.5)
     full = iteration(1.0, (1.5, 4.0), 9.0, 9.5)
-    assert compute_of([alone], [silent], [full]).contention_factor == pytest.approx(1.5)
-    assert compute_of([alone], [silent], [alone_like_faster(full)]).contention_factor == 1.0
+    assert compute_of([alone], [silent] * 3, [full] * 3).contention_factor == pytest.approx(1.5)
 
 
-def alone_like_faster(full: Iteration) -> Iteration:
-    return iteration(full.forward_s, (1.2, 2.0), full.backward_s, full.end_s)
+@pytest.mark.parametrize("ready_s", [2.0, 3.0, 3.3])
+def test_what_lies_within_the_scatter_of_backward_is_no_contention(ready_s: float) -> None:
+    alone = iteration(1.0, (), 3.0, 3.5)
+    silent = [iteration(1.0, (1.5, last_s), 3.5, 4.0) for last_s in (2.8, 3.0, 3.4)]
+    full = iteration(1.0, (1.5, ready_s), 9.0, 9.5)
+    assert compute_of([alone], silent, [full] * 3).contention_factor == 1.0

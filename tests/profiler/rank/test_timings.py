@@ -4,8 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from profiler.orders import Backend, Order
+from profiler.orders import Order
 from profiler.rank.timings import LEAST, affordable_repetitions, keep_typical, outlier_flag, summarise
+from workloads.settings import Backend
 
 DURATIONS = st.lists(st.floats(1e-6, 1e3), min_size=3, max_size=40)
 

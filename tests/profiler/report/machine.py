@@ -17,8 +17,9 @@ from dally.profiles.schema import (
     Timing,
 )
 from profiler.findings import Finished, Line, Started, Trained, format_line
-from profiler.orders import Backend, Order, Run
+from profiler.orders import Order, Run
 from profiler.report.raw import RawRun
+from workloads.settings import Backend
 
 SWEEP = (4096, 65536, 2**20, 2**24, 2**26, 2**28)
 LATENCY_S = 100e-6

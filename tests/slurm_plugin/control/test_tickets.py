@@ -6,7 +6,7 @@ from math import inf
 
 import pytest
 
-from dally.job import Job
+from dally.job import CHECKPOINTED, Job
 from dally.state import Past
 from slurm_plugin.access.slurm import SlurmJob, State
 from slurm_plugin.control.tickets import (
@@ -17,7 +17,7 @@ from slurm_plugin.control.tickets import (
     from_data,
     to_data,
 )
-from slurm_plugin.request import CHECKPOINTED, Request
+from slurm_plugin.request import Request
 
 TICKET = Ticket(
     Job("7", 5.0, 8, 100.0, gpus_per_machine=4),

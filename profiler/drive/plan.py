@@ -121,6 +121,7 @@ def plan_runs(
 
     Raises:
         NoRoomError: No free hosts lie as one of the spreads needs them.
+        InputError: There are to be foreign flows, and no spread has two hosts.
     """
     quiet = [_plan(spread, racks, order) for spread in spreads]
     if not background:
@@ -129,6 +130,8 @@ def plan_runs(
     loud = [
         replace(run, name=f"{run.name}-bg{background}", order=busy) for run in quiet if len(run.hosts) > 1
     ]
+    if not loud:
+        raise InputError(f"{background} background flows have no two hosts to run between; choose such a shape")
     return (*quiet, *loud)
 
 

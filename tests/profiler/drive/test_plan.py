@@ -126,6 +126,11 @@ def test_runs_between_hosts_are_repeated_under_background_flows() -> None:
     assert flows == {"machine-1x1": 0, "rack-2x1": 0, "rack-2x1-bg2": 2}
 
 
+def test_background_flows_need_two_hosts() -> None:
+    with pytest.raises(InputError, match="2 background flows have no two hosts to run between"):
+        plan_runs((SOLO,), make_racks(1), ORDER, background=2)
+
+
 def test_hosts_that_are_busy_are_not_used() -> None:
     free = only_idle(make_racks(2, 2), {"r0h1", "r1h0"})
     (run,) = plan_runs((Spread("network", 2, 8),), free, ORDER)

@@ -131,7 +131,7 @@ def plan_runs(
         replace(run, name=f"{run.name}-bg{background}", order=busy) for run in quiet if len(run.hosts) > 1
     ]
     if not loud:
-        raise InputError(f"{background} background flows have no two hosts to run between; choose --shapes 2x1")
+        raise InputError(f"{background} background flows have no two hosts to run between; see --shapes")
     return (*quiet, *loud)
 
 

@@ -1,9 +1,10 @@
-"""Measures local networks of several rates and writes the tables of docs/profiler-validation.md.
+"""Measures local networks of several rates and writes the tables and the figure of docs/profiler-validation.md.
 
 `python scripts/validate_profiler.py [FOLDER]`, on an idle machine; takes most of an hour. What FOLDER holds
 is not measured again.
 """
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -41,6 +42,7 @@ def main(folder: Path) -> None:
         ):
             text = replace_section(text, name, body)
         document.write_text(text, encoding="utf-8")
+        shutil.copy(folder / "1Gb" / "profiles.png", document.with_suffix(".png"))
     except DallyError as error:
         raise click.ClickException(str(error)) from error
 

@@ -1,4 +1,4 @@
-"""Measures local networks of several rates and writes the tables and the figure of docs/profiler-validation.md.
+"""Measures local networks of several rates and writes docs/profiler-validation.md's tables and figure.
 
 `python scripts/validate_profiler.py [FOLDER]`, on an idle machine; takes most of an hour. What FOLDER holds
 is not measured again.

@@ -19,6 +19,14 @@ def hangup_ignored() -> Iterator[None]:
     signal.signal(signal.SIGHUP, before)
 
 
+@pytest.fixture
+def hangup_heard() -> Iterator[None]:
+    """Even where the tests themselves run under nohup."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
 def settings(out: Path) -> Settings:
     return Settings(
         models=("resnet18", "vgg11"),
@@ -44,6 +52,7 @@ def test_under_nohup_it_goes_on_when_the_terminal_goes(tmp_path: Path) -> None:
     assert Store(tmp_path / "out").complete("rack-2x1").exists()
 
 
+@pytest.mark.usefixtures("hangup_heard")
 @pytest.mark.parametrize("name", ["TERM", "HUP"])
 def test_a_signal_ends_it_as_ctrl_c_does(tmp_path: Path, name: str) -> None:
     launcher = FakeLauncher({"rack-2x1": ()}, f"kill -{name} $PPID; exec sleep 1000")

@@ -3,9 +3,9 @@
 import io
 import os
 import signal
-import threading
 import socket
 import sqlite3
+import threading
 import time
 from collections.abc import Sequence
 from itertools import count

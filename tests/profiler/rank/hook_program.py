@@ -11,6 +11,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from profiler.rank.buckets import Recorder
 from profiler.rank.clocks import HostClock
+from workloads.ending import end_at_once
 from workloads.group import join, leave
 from workloads.settings import Backend
 
@@ -69,6 +70,7 @@ def main() -> None:
             )
         )
     leave()
+    end_at_once(0)
 
 
 if __name__ == "__main__":

@@ -25,6 +25,7 @@ _SUBCOMMANDS = {
         "Install Dally on Slurm, check it, or remove it.",
     ),
     "status": ("slurm_plugin.service.status_command", "Show how the live controller is."),
+    "testbed": ("testbed.commands", "Run real jobs on a cluster of your own; compare with the simulator."),
     "trace": ("dally.commands.trace", "Show, convert or generate a workload trace."),
     "why": ("slurm_plugin.service.why_command", "Tell the life of one job, live or of a run."),
 }

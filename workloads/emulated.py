@@ -7,83 +7,43 @@ inputs as for those of its weights. Gradients of true size and order, all zero, 
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.autograd import Function
-from torch.utils.flop_counter import FlopCounterMode
 
-from workloads.task import Numbers, Task, as_input
+from workloads.layers import Layer, find_layers
+from workloads.registry import Workload
+from workloads.task import Numbers, Task
 
 _INPUTS = Numbers((), (1 << 20,))
 """One number for each sample; the loss is their mean, so that it tells which samples were taken."""
 
 
-@dataclass(frozen=True, slots=True)
-class Layer:
-    """Parameters used together.
-
-    Attributes:
-        parameters: Their numbers among the model's, in the order in which their gradients come.
-        flops: Floating-point operations of one sample's forward pass, from the end of the layer before.
-    """
-
-    parameters: tuple[int, ...]
-    flops: int
-
-
-def emulate(task: Task, flops: float) -> Task:
-    """The same task on a pretended GPU.
+def emulate(workload: Workload, size: int | None, flops: float) -> Task:
+    """A workload's task on a pretended GPU.
 
     Args:
-        task: What to train.
+        workload: What to train.
+        size: Pixels on a side of an image, or tokens of a text; None for the workload's own.
         flops: Floating-point operations per second of the GPU.
+
+    Raises:
+        InputError: The size does not fit the model.
     """
+    shapes, layers = find_layers(workload, size)
 
     def build() -> nn.Module:
-        return _Emulated(*count_layers(task), flops)
+        return _Emulated(shapes, layers, flops)
 
     return Task(build=build, inputs=_INPUTS, targets=_INPUTS, loss=_take_mean)
-
-
-def count_layers(task: Task) -> tuple[tuple[torch.Size, ...], tuple[Layer, ...]]:
-    """Shapes of all parameters, and the layers in the order of the forward pass; computes nothing."""
-    with torch.device("meta"):
-        module = task.build().eval()  # in training, a batch norm refuses a single number
-    inputs = as_input(torch.from_numpy(task.inputs.zeros(1)).to("meta"))
-    parameters = list(module.parameters())
-    left = {parameter: number for number, parameter in enumerate(parameters)}
-    ends: list[tuple[tuple[int, ...], int]] = []
-    counter = FlopCounterMode(display=False)
-
-    def note_end(layer: nn.Module, *_: object) -> None:
-        own = [left.pop(item) for item in layer.parameters(recurse=False) if item in left]
-        if isinstance(layer, nn.Linear):
-            own.reverse()  # its bias is added last, so its gradient comes first
-        if own:
-            ends.append((tuple(own), counter.get_total_flops()))
-
-    for layer in module.modules():
-        layer.register_forward_hook(note_end)
-    with counter, torch.no_grad():
-        module(inputs)
-    assert not left, "a parameter that no module's forward pass uses"
-    return tuple(parameter.shape for parameter in parameters), _layers(ends, counter.get_total_flops())
-
-
-def _layers(ends: Sequence[tuple[tuple[int, ...], int]], total: int) -> tuple[Layer, ...]:
-    """Layers out of the operations counted up to each one's end; what comes after the last is part of it."""
-    until = [*(flops for _, flops in ends[:-1]), total]
-    starts = [0, *until]
-    return tuple(Layer(own, end - start) for (own, _), start, end in zip(ends, starts, until, strict=False))
 
 
 class _Emulated(nn.Module):
     """All parameters of a model; sleeps for its layers."""
 
-    def __init__(self, shapes: Sequence[torch.Size], layers: Sequence[Layer], flops: float) -> None:
+    def __init__(self, shapes: Sequence[tuple[int, ...]], layers: Sequence[Layer], flops: float) -> None:
         super().__init__()
         self.all = nn.ParameterList(nn.Parameter(torch.zeros(shape)) for shape in shapes)
         self._layers = layers

@@ -75,7 +75,8 @@ class Trainer:
         self._settings, self._group = settings, group
         torch.manual_seed(settings.seed)
         self._model = self.task.build().to(group.device)
-        self._optimizer = _make_optimizer(workload, self._model.parameters())
+        emulated = settings.emulated_flops is not None
+        self._optimizer = None if emulated else _make_optimizer(workload, self._model.parameters())
         self.module: nn.Module = self._model
         if group.size > 1 or hook:
             self.module = _parallel(self._model, settings, group, hook)
@@ -117,20 +118,26 @@ class Trainer:
         """Step the optimizer, and clear the gradients where they are: fresh memory costs more than zeros.
 
         A pretended GPU has nothing to do: an optimizer's operations are few beside those of the passes, and
-        its gradients are zero.
+        its gradients are zero. To make an optimizer at all takes torch a second.
         """
-        if self._settings.emulated_flops is None:
+        if self._optimizer:
             self._optimizer.step()
             self._optimizer.zero_grad(set_to_none=False)
 
     def state(self) -> dict[str, Any]:
-        """Parameters, statistics of batch norms, and the optimizer's state: what a checkpoint keeps."""
+        """Parameters, statistics of batch norms, and the optimizer's state: what a checkpoint keeps.
+
+        A pretended GPU's parameters are all zero, and stay so: there is nothing to keep.
+        """
+        if not self._optimizer:
+            return {}
         return {"model": self._model.state_dict(), "optimizer": self._optimizer.state_dict()}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Go on from what `state` gave."""
-        self._model.load_state_dict(state["model"])
-        self._optimizer.load_state_dict(state["optimizer"])
+        if self._optimizer:
+            self._model.load_state_dict(state["model"])
+            self._optimizer.load_state_dict(state["optimizer"])
 
     def unsynchronised(self) -> AbstractContextManager[None]:
         """A context for forward and backward in which gradients stay on their rank."""
@@ -145,8 +152,9 @@ def find_task(workload: Workload, settings: Settings) -> Task:
     Raises:
         InputError: The settings do not fit the model.
     """
-    task = make_task(workload, settings.size)
-    return task if settings.emulated_flops is None else emulate(task, settings.emulated_flops)
+    if settings.emulated_flops is None:
+        return make_task(workload, settings.size)
+    return emulate(workload, settings.size, settings.emulated_flops)
 
 
 def _move(numbers: NDArray[np.generic], device: torch.device) -> Tensor:

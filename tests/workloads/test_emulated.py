@@ -8,11 +8,10 @@ from torch._C._distributed_c10d import GradBucket
 from torch.futures import Future
 
 from dally.profiles.imports.layers import LAYERS
-from workloads.emulated import count_layers
 from workloads.group import Group
+from workloads.layers import find_layers
 from workloads.registry import WORKLOADS
 from workloads.settings import Settings
-from workloads.task import make_task
 from workloads.training import Trainer
 
 SMALL = {"bert-base": 8, "ncf": None}
@@ -59,7 +58,7 @@ def test_the_buckets_are_those_of_the_real_model(name: str, alone: Group) -> Non
 
 @pytest.mark.parametrize("name", sorted(set(WORKLOADS) & set(LAYERS)))
 def test_the_operations_are_those_counted_by_hand(name: str) -> None:
-    _, layers = count_layers(make_task(WORKLOADS[name]))
+    _, layers = find_layers(WORKLOADS[name])
     assert sum(layer.flops for layer in layers) == 2 * sum(layer.macs for layer in LAYERS[name])
 
 
@@ -69,7 +68,7 @@ def test_the_sleeps_of_many_layers_sum_up_to_the_time_of_the_passes(
     clock = Clock()
     trainer = Trainer(WORKLOADS["resnet50"], Settings(4, emulated_flops=1e12), alone)
     batch = trainer.draw(range(4))
-    _, layers = count_layers(make_task(WORKLOADS["resnet50"]))
+    _, layers = find_layers(WORKLOADS["resnet50"])
     forward_s = 4 * sum(layer.flops for layer in layers) / 1e12
     backward_s = 2 * forward_s - 4 * layers[0].flops / 1e12
     monkeypatch.setattr("workloads.emulated.time", clock)
@@ -82,7 +81,7 @@ def test_the_sleeps_of_many_layers_sum_up_to_the_time_of_the_passes(
 
 def test_passes_really_last(alone: Group) -> None:
     trainer = Trainer(WORKLOADS["ncf"], Settings(1000, emulated_flops=2e9), alone)
-    _, layers = count_layers(make_task(WORKLOADS["ncf"]))
+    _, layers = find_layers(WORKLOADS["ncf"])
     start_s = time.perf_counter()
     trainer.train(0, range(1000))
     assert time.perf_counter() - start_s >= 3 * 1000 * sum(layer.flops for layer in layers) / 2e9

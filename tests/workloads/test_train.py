@@ -184,7 +184,7 @@ def test_a_loss_that_is_no_number_ends_the_job(tmp_path: Path, monkeypatch: pyte
 
 
 def test_a_full_disk_ends_the_job_with_one_line(tmp_path: Path, short_files: None) -> None:
-    code, output = invoke(*EMULATED, *files(tmp_path))
+    code, output = invoke(*BASE, "--steps", "1", *files(tmp_path))
     assert code == 1
     assert output.endswith("job.pt cannot be written: File too large\n")
     assert output.splitlines()[-1].startswith("train: checkpoint ")
@@ -193,7 +193,7 @@ def test_a_full_disk_ends_the_job_with_one_line(tmp_path: Path, short_files: Non
 def test_a_library_that_is_missing_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "transformers", None)
     monkeypatch.delitem(sys.modules, "workloads.models.resnet", raising=False)
-    code, output = invoke("resnet18", *EMULATED[1:])
+    code, output = invoke("resnet18", *BASE[1:], "--steps", "1")
     assert code == 1
     assert output == "train: transformers is not installed; in Dally's folder: pip install '.[training]'\n"
 

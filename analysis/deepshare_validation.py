@@ -127,6 +127,18 @@ def share_fairly(traffic: Table) -> Table:
     return kept
 
 
+def share_as_met(traffic: Table) -> Table:
+    """What each job keeps beside each other one, if it meets the other as often as that communicates alone.
+
+    This is what `dally.contention` foretells of two jobs that want the whole link and hide nothing.
+
+    Args:
+        traffic: Part of each job's iteration, alone, in which the network keeps it waiting, 0 to 1.
+    """
+    kept: Table = 1 / (1 + np.outer(traffic, traffic))
+    return kept
+
+
 def isolated_traffic(jobs: Sequence[Job]) -> Table:
     """Traffic shares from the jobs' throughputs alone.
 
@@ -136,12 +148,12 @@ def isolated_traffic(jobs: Sequence[Job]) -> Table:
     return np.array([_traffic_share(job, jobs) for job in jobs])
 
 
-def fit_traffic(kept: Table, known: Mask) -> Table:
-    """The traffic shares with which fair sharing comes nearest to the known cells, by least squares."""
+def fit_traffic(kept: Table, known: Mask, sharing: Callable[[Table], Table] = share_fairly) -> Table:
+    """The traffic shares with which a way of sharing comes nearest to the known cells, by least squares."""
     size = len(kept)
 
     def misses(logits: Table) -> Table:
-        return (share_fairly(_logistic(logits)) - kept)[known]
+        return (sharing(_logistic(logits)) - kept)[known]
 
     return _logistic(least_squares(misses, np.zeros(size)).x)
 
@@ -154,6 +166,9 @@ def explain(jobs: Sequence[Job], kept: Table) -> tuple[Explanation, ...]:
     def share_fitted(known: Mask) -> Table:
         return share_fairly(fit_traffic(kept, known))
 
+    def met_fitted(known: Mask) -> Table:
+        return share_as_met(fit_traffic(kept, known, share_as_met))
+
     def block_means(known: Mask) -> Table:
         return _block_means(families, kept, known)
 
@@ -162,6 +177,7 @@ def explain(jobs: Sequence[Job], kept: Table) -> tuple[Explanation, ...]:
         ("fair sharing, traffic from the times alone", 0, lambda _: share_fairly(traffic)),
         ("every job keeps the mean", 1, lambda known: np.full_like(kept, kept[known].mean())),
         ("fair sharing, a fitted traffic share per job", size, share_fitted),
+        ("as simulated, a fitted traffic share per job", size, met_fitted),
         ("the mean over the pairs of the two models", blocks, block_means),
         ("an effect per row and one per column", 2 * size - 1, lambda known: _additive(kept, known)),
     )

@@ -66,6 +66,8 @@ class CostModel:
         self._shapes: dict[tuple[int, int], Shape] = {}
         self._best_levels: dict[Gang, int] = {}
         self._costs: dict[tuple[str, Gang, Shape], Cost] = {}
+        self._best_s: dict[tuple[str, Gang], float] = {}
+        self._restarts: dict[tuple[str, str | None], Restart] = {}
         self._predictions: dict[tuple[str, Shape], Prediction | None] = {}
 
     def best_level(self, gang: Gang) -> int:
@@ -112,11 +114,35 @@ class CostModel:
             extrapolated_shapes=sum(cost.extrapolated for cost in self._costs.values()),
         )
 
+    def prediction(self, job: Job, allocation: Allocation, stretch: float = 1.0) -> Prediction | None:
+        """The iteration of a job on an allocation; None without a profile.
+
+        Args:
+            job: The job.
+            allocation: Its GPUs.
+            stretch: How many times as long its communication takes because others share its links.
+        """
+        return self._predict(job.model, self._shape(allocation), stretch) if job.model else None
+
+    def stretched(self, job: Job, allocation: Allocation, stretch: float) -> Cost:
+        """The cost of running a job with a profile where others stretch its communication."""
+        prediction = self.prediction(job, allocation, stretch)
+        return _UNKNOWN if prediction is None else self._relative(job, prediction)
+
     def restart_s(self, job: Job) -> float:
         """Seconds that a checkpoint and restart of the job cost."""
-        profile = self._profile(job.model, job.gpu_type or "")
-        restart = Restart() if profile is None else profile.restart
-        return restart.cost_s(job.gpus)
+        return self._restart(job).cost_s(job.gpus)
+
+    def launch_s(self, job: Job) -> float:
+        """Seconds that the first start of the job costs."""
+        return self._restart(job).first_cost_s(job.gpus)
+
+    def _restart(self, job: Job) -> Restart:
+        key = job.model, job.gpu_type
+        if key not in self._restarts:
+            profile = self._profile(job.model, job.gpu_type or "")
+            self._restarts[key] = Restart() if profile is None else profile.restart
+        return self._restarts[key]
 
     def _shape(self, allocation: Allocation) -> Shape:
         """The shape of an allocation; that of a gang on one machine is the same on each machine like it."""
@@ -133,12 +159,16 @@ class CostModel:
 
     def _compare(self, job: Job, shape: Shape) -> Cost:
         prediction = self._predict(job.model, shape)
-        if prediction is None:
-            return _UNKNOWN
-        best = [self._predict(job.model, shape) for shape in self._best_shapes(job)]
-        best_s = min(other.iteration_s for other in best if other is not None)
+        return _UNKNOWN if prediction is None else self._relative(job, prediction)
+
+    def _relative(self, job: Job, prediction: Prediction) -> Cost:
+        """An iteration against that of the best placement."""
+        key = job.model, job.gang
+        if key not in self._best_s:
+            best = [self._predict(job.model, shape) for shape in self._best_shapes(job)]
+            self._best_s[key] = min(other.iteration_s for other in best if other is not None)
         return Cost(
-            slowdown=prediction.iteration_s / best_s,
+            slowdown=prediction.iteration_s / self._best_s[key],
             exposed=prediction.exposed_s / prediction.iteration_s,
             extrapolated=prediction.extrapolated,
         )
@@ -158,12 +188,17 @@ class CostModel:
             found = [] if allocation is None else [self.topology.shape(allocation)]
         return found
 
-    def _predict(self, model: str, shape: Shape) -> Prediction | None:
+    def _predict(self, model: str, shape: Shape, stretch: float = 1.0) -> Prediction | None:
         """The iteration time of a gang; mixed types run at the slowest one's pace."""
+        if stretch != 1.0:
+            return self._slowest(model, shape, stretch)
         key = model, shape
         if key not in self._predictions:
-            profiles = [self._profile(model, gpu_type) for gpu_type in shape.gpu_types]
-            predictions = [predict(profile, shape) for profile in profiles if profile is not None]
-            slowest = max(predictions, key=lambda prediction: prediction.iteration_s, default=None)
-            self._predictions[key] = slowest if len(predictions) == len(profiles) else None
+            self._predictions[key] = self._slowest(model, shape)
         return self._predictions[key]
+
+    def _slowest(self, model: str, shape: Shape, stretch: float = 1.0) -> Prediction | None:
+        profiles = [self._profile(model, gpu_type) for gpu_type in shape.gpu_types]
+        predictions = [predict(profile, shape, stretch) for profile in profiles if profile is not None]
+        slowest = max(predictions, key=lambda prediction: prediction.iteration_s, default=None)
+        return slowest if len(predictions) == len(profiles) else None

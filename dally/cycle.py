@@ -1,5 +1,6 @@
 """One scheduler for both worlds: folds what happened into state and policy, asks it, carries out its plan."""
 
+from dataclasses import replace
 from math import inf
 
 from dally.costs import Cost
@@ -31,7 +32,8 @@ class Scheduler:
     """Keeps a cluster's state and its policy in step.
 
     The simulator and the controller call the same methods: facts go in, `decide` gives a plan, and each
-    decision that was really carried out goes back in as a fact.
+    decision that was really carried out goes back in as a fact. Nothing else changes state or policy, so
+    that what was told and decided can be recorded and asked again (`dally.recording`).
     """
 
     def __init__(self, state: ClusterState, policy: Policy) -> None:
@@ -89,6 +91,24 @@ class Scheduler:
         """A running job ended."""
         job = self.state.finish(job_id, now)
         self.policy.finished(job, now)
+        return job
+
+    def withhold(self, machine: int, gpus: int) -> None:
+        """Jobs cannot have so many GPUs of a machine beside those that our jobs hold; 0: all again."""
+        self.state.withhold(machine, gpus)
+
+    def protect(self, job_id: str) -> Job:
+        """A waiting job is not to be preempted any more, once it runs."""
+        job = self.state.jobs[job_id]
+        if job_id not in self.state.waiting:
+            raise AssertionError(f"job {job_id} is {job.phase}, not waiting")
+        job.job = replace(job.job, preemptible=False)
+        return job.job
+
+    def repace(self, job_id: str, now: float, speed: float) -> JobState:
+        """A running job goes on faster or slower, because fewer or more others share its links."""
+        job = self.state.repace(job_id, now, speed)
+        self.policy.repaced(job, now)
         return job
 
     def waits(self, decision: Wait) -> None:

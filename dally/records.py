@@ -31,7 +31,7 @@ class JobRecord:
         run_s: Time holding GPUs, restarts included.
         queue_s: Time waiting, over its whole life.
         comm_s: Time of running that waited for the network.
-        restart_s: Time spent on restarts after preemption, migration or failure.
+        restart_s: Time spent on restarts after preemption, migration or failure, and on costly first starts.
         lost_s: Ideal seconds of work lost to failures.
         preemptions: How often its GPUs were taken, migrations included.
         failures: How often a machine under it failed.

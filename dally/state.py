@@ -42,8 +42,10 @@ class JobState:
         allocation: The GPUs held; empty unless running.
         level: The lowest level at which one domain holds them.
         since_s: Start of the current stretch of running.
-        ready_s: When the stretch began to make progress, after restoring a checkpoint.
+        ready_s: When the stretch began to make progress, after its start or restart.
+        paced_s: When it began to do so at the present speed: `ready_s`, until others changed it.
         speed: Ideal seconds of work done per second, 1 at the best placement.
+        work_paced_s: Ideal seconds of work done in this stretch before `paced_s`.
         first_start_s: Start of the first stretch; inf if it never ran.
         work_before_s: Ideal seconds of work done in earlier stretches, as checkpointed.
         run_before_s: Seconds of holding GPUs in earlier stretches.
@@ -59,7 +61,9 @@ class JobState:
     level: int = 0
     since_s: float = inf
     ready_s: float = inf
+    paced_s: float = inf
     speed: float = 1.0
+    work_paced_s: float = 0.0
     first_start_s: float = inf
     work_before_s: float = 0.0
     run_before_s: float = 0.0
@@ -73,7 +77,7 @@ class JobState:
 
     def work_s(self, now: float) -> float:
         """Ideal seconds of work done by `now`."""
-        return self.work_before_s + max(0.0, now - self.ready_s) * self.speed
+        return self.work_before_s + self.work_paced_s + max(0.0, now - self.paced_s) * self.speed
 
     def run_s(self, now: float) -> float:
         """Seconds of holding GPUs by `now`, queueing left out."""
@@ -89,7 +93,7 @@ class JobState:
 
     def end_s(self) -> float:
         """When a running job will have done its work, if its speed stays."""
-        return self.ready_s + (self.job.duration_s - self.work_before_s) / self.speed
+        return self.paced_s + (self.job.duration_s - self.work_before_s - self.work_paced_s) / self.speed
 
     def training_s(self, now: float) -> float:
         """Seconds of making progress by `now`, queueing and restarts left out."""
@@ -158,7 +162,19 @@ class ClusterState:
         state.phase, state.allocation = Phase.RUNNING, allocation
         state.level = self.topology.level_of(allocation)
         state.since_s, state.ready_s, state.speed = now, now + restart_s, speed
+        state.paced_s, state.work_paced_s = state.ready_s, 0.0
         state.first_start_s = min(state.first_start_s, now)
+        return state
+
+    def repace(self, job_id: str, now: float, speed: float) -> JobState:
+        """A running job goes on at another speed; what it has done stays done."""
+        state = self.jobs[job_id]
+        if state.phase is not Phase.RUNNING:
+            raise AssertionError(f"job {job_id} is {state.phase}, not running")
+        if now > state.paced_s:
+            state.work_paced_s += (now - state.paced_s) * state.speed
+            state.paced_s = now
+        state.speed = speed
         return state
 
     def stop(self, job_id: str, now: float, kept_work_s: float) -> JobState:
@@ -184,6 +200,7 @@ class ClusterState:
         self.free.give(state.allocation)
         state.run_before_s, state.training_before_s = state.run_s(now), state.training_s(now)
         state.allocation, state.since_s, state.ready_s = (), inf, inf
+        state.paced_s, state.work_paced_s = inf, 0.0
         return state
 
     def withdraw(self, job_id: str) -> JobState:

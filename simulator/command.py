@@ -64,6 +64,7 @@ Examples:
     default=1.0,
     help="Factor on the bandwidth of all links between machines and racks.",
 )
+@click.option("--contention", is_flag=True, help="Jobs that share links slow each other.")
 @click.option("--failures", type=click.Path(path_type=Path), help="CSV of machine,down_s,up_s.")
 @click.option("--mtbf-h", type=float, help="Mean hours between failures of a machine, instead of a file.")
 @click.option(
@@ -82,8 +83,13 @@ Examples:
 @click.option(
     "--skip-bad", is_flag=True, help="Leave out and count wrong rows and jobs larger than the cluster."
 )
+@click.option(
+    "--record", is_flag=True, help="Write every decision to facts.jsonl, for `dally replay`; large."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the summaries as JSON.")
-def command(policies: tuple[str, ...], out: Path, seed: int, as_json: bool, **options: Any) -> None:
+def command(
+    policies: tuple[str, ...], out: Path, seed: int, record: bool, as_json: bool, **options: Any
+) -> None:
     """Simulate a workload on a cluster under one or more policies and compare them.
 
     Writes a run folder for each policy (jobs.csv, events.jsonl, run.json), comparison.json and a figure.
@@ -95,7 +101,7 @@ def command(policies: tuple[str, ...], out: Path, seed: int, as_json: bool, **op
     scenario = load_scenario(Inputs(seed=seed, **options))
     console = Console(stderr=True)
     with _finished_whole(out) as folder, _interruptible() as stop:
-        runs = _run_all(scenario, specs, folder, stop, console)
+        runs = _run_all(scenario, specs, folder, stop, console, record)
         (folder / "comparison.json").write_text(json.dumps(as_data(runs), indent=2) + "\n", encoding="utf-8")
         undrawn = _draw(runs, folder / _FIGURE)
         interrupted = stop()
@@ -137,7 +143,12 @@ def _interruptible() -> Iterator[Callable[[], bool]]:
 
 
 def _run_all(
-    scenario: Scenario, specs: Sequence[PolicySpec], folder: Path, stop: Callable[[], bool], console: Console
+    scenario: Scenario,
+    specs: Sequence[PolicySpec],
+    folder: Path,
+    stop: Callable[[], bool],
+    console: Console,
+    record: bool,
 ) -> list[Run]:
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     runs: list[Run] = []
@@ -152,7 +163,7 @@ def _run_all(
                 if moments % _MOMENTS_PER_UPDATE == 0:
                     progress.update(task, completed=ended)
 
-            runs.append(simulate(scenario, spec, folder / folder_name(spec.spec), stop, tell))
+            runs.append(simulate(scenario, spec, folder / folder_name(spec.spec), stop, tell, record))
             progress.update(task, completed=len(scenario.jobs))
             if stop():
                 break

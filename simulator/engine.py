@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from math import floor, inf
 
+from dally.contention import SharedLinks
 from dally.cycle import Scheduler, start_facts, wait_facts
 from dally.errors import DallyError
 from dally.job import Job
@@ -17,7 +18,7 @@ from simulator.tally import MOST_FRUITLESS_FAILURES, Tally, record
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """A job's work is done, unless it was stopped since the stretch began."""
+    """A job's work is done, unless it was stopped or went on at another pace since this was foretold."""
 
     job_id: str
     stretch: int
@@ -56,6 +57,7 @@ class Engine:
         log: Where events go.
         outages: Machine failures, by time.
         checkpoint_s: A failure loses the work since the last multiple of this much ideal work, seconds.
+        links: Tells how jobs that share links slow each other; None if they do not.
         stop: Asked before each moment; True ends the run early, with valid records.
         progress: Told of each moment: seconds on the clock and jobs that ended.
     """
@@ -67,6 +69,7 @@ class Engine:
         log: EventLog,
         outages: Iterable[Outage] = (),
         checkpoint_s: float = 1800.0,
+        links: SharedLinks | None = None,
         stop: Callable[[], bool] = lambda: False,
         progress: Callable[[float, int], None] = lambda now, ended: None,
     ) -> None:
@@ -75,6 +78,7 @@ class Engine:
         self._levels = scheduler.state.topology.levels
         self._log = log
         self._checkpoint_s = checkpoint_s
+        self._links = links
         self._stop, self._progress = stop, progress
         self._arrivals: Iterator[Job] = iter(jobs)
         self._arriving = next(self._arrivals, None)
@@ -118,8 +122,12 @@ class Engine:
         while self._arriving is not None and self._arriving.submit_s <= now:
             self._submit(self._arriving, now)
             self._arriving = next(self._arrivals, None)
+        if self._links is not None:
+            self._repace(self._links, now)
         plan = self._scheduler.decide(now)
         self._carry_out(plan, now)
+        if self._links is not None:
+            self._repace(self._links, now)
         self._scheduler.settle(now)
         if plan.wakeup_s <= now:
             raise AssertionError(f"the policy asked at {now} s to be woken at {plan.wakeup_s} s")
@@ -132,7 +140,7 @@ class Engine:
                 if job_id in self._tallies and self._tallies[job_id].stretch == stretch:
                     self._end(job_id, now)
             case Repair(machine):
-                self._state.withhold(machine, 0)
+                self._scheduler.withhold(machine, 0)
                 self._log.write(now, "machine_up", machine=self._state.topology.machines[machine].name)
             case Outage():
                 self._fail(event, now)
@@ -166,10 +174,25 @@ class Engine:
         self._scheduler.start(decision.job_id, decision.allocation, now, 1 / cost.slowdown)
         tally = self._tallies[decision.job_id]
         tally.begin(cost, self._levels[job.level])
-        self._queue.push(max(now, job.end_s()), Priority.END, End(decision.job_id, tally.stretch))
+        self._foretell(job, now)
+        if self._links is not None:
+            self._links.start(job.job, job.allocation)
         self._log.write(
             now, event, job=decision.job_id, **start_facts(self._state, job, cost, decision.reason)
         )
+
+    def _foretell(self, job: JobState, now: float) -> None:
+        stretch = self._tallies[job.job_id].stretch
+        self._queue.push(max(now, job.end_s()), Priority.END, End(job.job_id, stretch))
+
+    def _repace(self, links: SharedLinks, now: float) -> None:
+        """Jobs whose links are shared by more or fewer than before go on at another pace."""
+        for job_id, cost in links.changes():
+            job = self._state.jobs[job_id]
+            self._tallies[job_id].repace(cost, job.paced_s, now)
+            self._scheduler.repace(job_id, now, 1 / cost.slowdown)
+            self._foretell(job, now)
+            self._log.write(now, "pace", job=job_id, slowdown=round(cost.slowdown, 4))
 
     def _preempt(self, decision: Preempt | Migrate, now: float) -> None:
         self._close(self._state.jobs[decision.job_id], now)
@@ -179,8 +202,10 @@ class Engine:
 
     def _close(self, job: JobState, now: float) -> Tally:
         tally = self._tallies[job.job_id]
-        tally.close(job.since_s, job.ready_s, now)
+        tally.close(job, now)
         tally.stretch += 1
+        if self._links is not None:
+            self._links.stop(job.job_id)
         return tally
 
     def _end(self, job_id: str, now: float, status: str = "COMPLETED") -> None:
@@ -205,7 +230,7 @@ class Engine:
         ]
         for job_id in hit:
             self._lose(self._state.jobs[job_id], now)
-        self._state.withhold(outage.machine, self._state.topology.machines[outage.machine].gpus)
+        self._scheduler.withhold(outage.machine, self._state.topology.machines[outage.machine].gpus)
         if outage.up_s < inf:
             self._queue.push(outage.up_s, Priority.REPAIR, Repair(outage.machine))
         self._next_outage()
@@ -238,6 +263,6 @@ class Engine:
         for job_id, job in self._state.jobs.items():
             tally = self._tallies[job_id]
             if job_id in self._state.running:
-                tally.close(job.since_s, job.ready_s, now)
+                tally.close(job, now)
             self._records.append(record(job, tally, now))
         return Outcome(self._records, now, self._moments, complete=not note, note=note)

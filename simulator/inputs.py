@@ -28,6 +28,7 @@ class Inputs:
         model_mix: Models for jobs that name none; None leaves them without.
         seed: Of generators, model mix and failures.
         congestion: Factor on the bandwidth of all links outside the machines.
+        contention: Jobs that share links slow each other.
         failures: File of machine failures; None for none.
         mtbf_h: Mean hours between failures of a machine, drawn by the seed; None for none.
         repair_h: Hours to repair such a failure.
@@ -47,6 +48,7 @@ class Inputs:
     mixed_profiles: bool = False
     seed: int = 0
     congestion: float = 1.0
+    contention: bool = False
     failures: Path | None = None
     mtbf_h: float | None = None
     repair_h: float = 4.0
@@ -92,6 +94,7 @@ def load_scenario(inputs: Inputs) -> Scenario:
         outages=outages,
         checkpoint_s=inputs.checkpoint_s,
         facts=_facts(inputs, workload),
+        contention=inputs.contention,
     )
 
 
@@ -161,6 +164,7 @@ def _facts(inputs: Inputs, workload: Workload) -> dict[str, Any]:
         "arrival_scale": inputs.arrival_scale,
         "cluster_source": inputs.cluster,
         "congestion": inputs.congestion,
+        **({"contention": True} if inputs.contention else {}),
         "profiles": inputs.profiles,
         "model_mix": inputs.model_mix,
         "failures": {

@@ -6,11 +6,14 @@ from pathlib import Path
 from typing import Any
 
 from dally import __version__
+from dally.contention import SharedLinks
 from dally.costs import CostModel, Predictions
 from dally.cycle import Scheduler
+from dally.errors import DallyError
 from dally.job import Job
 from dally.policies.registry import PolicySpec
 from dally.profiles.files import ProfileSet
+from dally.recording.recorder import FACTS, RecordedScheduler, Recording
 from dally.records import EVENTS, JOBS, RUN, EventLog, JobRecord, write_jobs, write_run
 from dally.state import ClusterState
 from dally.summary import Summary, summarise
@@ -32,6 +35,7 @@ class Scenario:
         outages: Gives the machine failures, from the beginning, each time it is called.
         checkpoint_s: A failure loses the work since the last multiple of this, seconds.
         facts: Where all this came from, for run.json.
+        contention: Jobs that share links slow each other.
     """
 
     topology: Topology
@@ -41,6 +45,7 @@ class Scenario:
     outages: Callable[[], Iterable[Outage]]
     checkpoint_s: float
     facts: dict[str, Any]
+    contention: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +72,7 @@ def simulate(
     folder: Path,
     stop: Callable[[], bool] = lambda: False,
     progress: Callable[[float, int], None] = lambda now, ended: None,
+    record: bool = False,
 ) -> Run:
     """Simulate one policy and write its run folder.
 
@@ -76,11 +82,16 @@ def simulate(
         folder: Where to write; must not exist.
         stop: True ends the run early; what it wrote is then marked incomplete.
         progress: Told of each moment: seconds on the clock and jobs that ended.
+        record: Whether every fact and decision goes to facts.jsonl, for `dally replay`.
+
+    Raises:
+        DallyError: The recording cannot be written.
     """
     folder.mkdir(parents=True)
     costs = CostModel(scenario.topology, scenario.profiles)
     state = ClusterState(scenario.topology, costs)
-    scheduler = Scheduler(state, policy.build(state))
+    recording = Recording(folder / FACTS, _refuse) if record else None
+    scheduler = _scheduler(state, policy, recording)
     with (folder / EVENTS).open("w", encoding="utf-8") as file:
         log = EventLog(file)
         engine = Engine(
@@ -89,16 +100,29 @@ def simulate(
             log,
             scenario.outages(),
             scenario.checkpoint_s,
+            SharedLinks(costs) if scenario.contention else None,
             stop=stop,
             progress=progress,
         )
         outcome = engine.run()
+    if recording is not None:
+        recording.flush()
     records = _in_order(outcome.records, scenario)
     summary = summarise(records, scenario.topology.gpus, outcome.end_s)
     predictions = costs.report()
     write_jobs(folder / JOBS, records)
     write_run(folder / RUN, _facts(scenario, policy, outcome, summary, predictions))
     return Run(policy.spec, folder.name, summary, records, predictions, outcome.complete, outcome.note)
+
+
+def _scheduler(state: ClusterState, policy: PolicySpec, recording: Recording | None) -> Scheduler:
+    if recording is None:
+        return Scheduler(state, policy.build(state))
+    return RecordedScheduler(state, policy.build(state), policy.spec, recording)
+
+
+def _refuse(reason: str) -> None:
+    raise DallyError(f"cannot record: {reason}")
 
 
 def _in_order(records: Sequence[JobRecord], scenario: Scenario) -> list[JobRecord]:

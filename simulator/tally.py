@@ -15,7 +15,7 @@ ENDED = {"COMPLETED", "FAILED"}
 
 @dataclass(slots=True)
 class Tally:
-    """Counts of one job; `stretch` numbers its stretches of running, so that old end events are known."""
+    """Counts of one job; `stretch` numbers stretches of running and their paces, to know old end events."""
 
     stretch: int = 0
     exposed: float = 0.0
@@ -32,10 +32,16 @@ class Tally:
         self.exposed = cost.exposed
         self.levels[level] += 1
 
-    def close(self, since_s: float, ready_s: float, now: float) -> None:
-        """A stretch that began at `since_s` and made progress from `ready_s` ends."""
-        self.restart_s += min(ready_s, now) - since_s
-        self.comm_s += max(0.0, now - ready_s) * self.exposed
+    def repace(self, cost: Cost, paced_s: float, now: float) -> None:
+        """The stretch goes on at another pace; the one it had began at `paced_s`."""
+        self.stretch += 1
+        self.comm_s += max(0.0, now - paced_s) * self.exposed
+        self.exposed = cost.exposed
+
+    def close(self, job: JobState, now: float) -> None:
+        """The stretch that a job is in ends."""
+        self.restart_s += min(job.ready_s, now) - job.since_s
+        self.comm_s += max(0.0, now - job.paced_s) * self.exposed
 
 
 def record(job: JobState, tally: Tally, now: float, status: str = "") -> JobRecord:

@@ -36,6 +36,7 @@ class Config:
         fallback: What `dally-sbatch` does when no controller answers: `plain` (a Slurm job) or `refuse`.
         listen: Where the controller tells about itself, `host:port`; empty: nowhere.
         url: Where `dally-sbatch` and the commands ask it, like `http://head:9341`; empty: they do not.
+        record: File to which every fact and decision goes, for `dally replay`; empty: they are not recorded.
     """
 
     partitions: tuple[str, ...]
@@ -53,6 +54,7 @@ class Config:
     fallback: str = "plain"
     listen: str = "127.0.0.1:9341"
     url: str = "http://127.0.0.1:9341"
+    record: str = ""
 
     def __post_init__(self) -> None:
         if not self.partitions:
@@ -67,6 +69,8 @@ class Config:
             raise InputError(f"backend is {self.backend!r}, must be command-line, pyslurm or auto")
         if self.fallback not in ("plain", "refuse"):
             raise InputError(f"fallback is {self.fallback!r}, must be plain or refuse")
+        if self.record and not Path(self.record).is_absolute():
+            raise InputError(f"record is {self.record!r}, must be a path that begins with /")
         if self.url and not _URL.fullmatch(self.url):
             raise InputError(f"url is {self.url!r}, must be like http://head:9341")
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from dally.contention import SharedLinks
 from dally.costs import CostModel
 from dally.cycle import Scheduler
 from dally.job import Job
@@ -94,12 +95,14 @@ def simulate(
     outages: Iterable[Outage] = (),
     profiles: ProfileSet | None = None,
     checkpoint_s: float = 600.0,
+    contention: bool = False,
 ) -> Result:
     """Simulate in memory, checking at each moment that the policy is pure."""
     state = ClusterState(topology, CostModel(topology, profiles))
+    links = SharedLinks(state.costs) if contention else None
     log = io.StringIO()
     scheduler = CheckedScheduler(state, parse_policy(policy).build(state))
-    engine = Engine(scheduler, jobs, EventLog(log), outages, checkpoint_s)
+    engine = Engine(scheduler, jobs, EventLog(log), outages, checkpoint_s, links)
     return Result(engine.run(), log.getvalue())
 
 

@@ -19,6 +19,7 @@ _SUBCOMMANDS = {
     "policies": ("dally.commands.policies", "List the scheduling policies, their knobs and sources."),
     "queue": ("slurm_plugin.service.queue_command", "Show the live jobs: what each waits for, and how long."),
     "release-all": ("slurm_plugin.service.release_command", "Hand every job held for Dally back to Slurm."),
+    "replay": ("dally.commands.replay", "Decide a recorded run again, and compare."),
     "simulate": ("simulator.command", "Run a trace on a cluster under one or more policies."),
     "slurm": (
         "slurm_plugin.admin.admin_command",

@@ -89,6 +89,11 @@ def _migrate(event: Event, when: When) -> str:
     return f"moves to {_placed(event)}: {event['reason']}"
 
 
+def _pace(event: Event, when: When) -> str:
+    pace = f"{event['slowdown']:.2f} x slower than at the best placement"
+    return f"goes on at another pace, {pace}: other jobs share its links, or no longer do"
+
+
 def _preempt(event: Event, when: When) -> str:
     return f"loses its GPUs to {', '.join(event['by']) or 'nobody'}: {event['reason']}"
 
@@ -141,6 +146,7 @@ _WORDS: Mapping[str, Callable[[Event, When], str]] = {
     "wait": _wait,
     "start": _start,
     "migrate": _migrate,
+    "pace": _pace,
     "preempt": _preempt,
     "fail": _fail,
     "end": _end,

@@ -23,11 +23,11 @@ def remaining_s(job: JobState) -> float:
 def stretch_s(job: JobState, costs: CostModel, allocation: Allocation) -> float:
     """How long a waiting job would hold GPUs if it started on them now and ran to its end, seconds.
 
-    Counts the restart of a job that ran before and the slowdown of the placement.
+    Counts its start or restart and the slowdown of the placement.
     """
     return restart_s(job, costs) + remaining_s(job) * costs.cost(job.job, allocation).slowdown
 
 
 def restart_s(job: JobState, costs: CostModel) -> float:
-    """What a waiting job pays before it makes progress: nothing at its first start, seconds."""
-    return costs.restart_s(job.job) if job.run_before_s else 0.0
+    """What a waiting job pays before it makes progress: its restart, or its first start, seconds."""
+    return costs.restart_s(job.job) if job.run_before_s else costs.launch_s(job.job)

@@ -43,6 +43,9 @@ class Policy(ABC):
     def stopped(self, job: JobState, now: float) -> None:
         """A job lost its GPUs, by preemption or failure, and waits again."""
 
+    def repaced(self, job: JobState, now: float) -> None:
+        """A running job goes on at another speed, so its `end_s()` is another."""
+
     def finished(self, job: JobState, now: float) -> None:
         """A running job has ended."""
 

@@ -91,6 +91,12 @@ class Gandiva(Policy):
         if job.speed < 1 and job.job.preemptible:
             self.scattered.add(job, -job.end_s())
 
+    def repaced(self, job: JobState, now: float) -> None:
+        """If it is scattered it has another time left to run."""
+        if job in self.scattered:
+            self.scattered.remove(job)
+            self.scattered.add(job, -job.end_s())
+
     def stopped(self, job: JobState, now: float) -> None:
         """It joins the end of the queue."""
         self._drop(job)
@@ -265,14 +271,17 @@ class GandivaRound:
         placement = closest(free, job.job, self._best_level(job), self._state.topology.top)
         assert placement is not None, "its own GPUs are free"
         left_s, restart_s = job.remaining_s(self.now), costs.restart_s(job.job)
-        slowdown = costs.cost(job.job, placement.allocation).slowdown
-        saved_s = left_s * (1 / job.speed - slowdown)
+        # Both as if alone: who else will use the links, here or there, nobody knows.
+        slowdown, held = (
+            costs.cost(job.job, place).slowdown for place in (placement.allocation, job.allocation)
+        )
+        saved_s = left_s * (held - slowdown)
         if saved_s <= restart_s:
             free.take(job.allocation)
             return
         self._take(job, placement)
         reason = (
-            f"slowdown {1 / job.speed:.3f} becomes {slowdown:.3f}: saves {saved_s:.0f} s of the rest "
+            f"slowdown {held:.3f} becomes {slowdown:.3f}: saves {saved_s:.0f} s of the rest "
             f"for {restart_s:.0f} s of restart"
         )
         self.starts.append(Migrate(job.job_id, placement.allocation, placement.level, reason))

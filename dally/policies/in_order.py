@@ -90,6 +90,11 @@ class InOrder(Policy):
         self.queue.remove(job)
         self.ends.add(job, job.end_s())
 
+    def repaced(self, job: JobState, now: float) -> None:
+        """It runs until another end."""
+        self.ends.remove(job)
+        self.ends.add(job, job.end_s())
+
     def stopped(self, job: JobState, now: float) -> None:
         """It queues again by its key."""
         self.ends.remove(job)

@@ -130,8 +130,11 @@ def write_profiles(profiles: Iterable[Profile], folder: Path) -> tuple[Path, ...
 
 
 def format_profile(profile: Profile) -> str:
-    """A profile as JSON text, as `parse_profile` reads it."""
+    """A profile as JSON text, as `parse_profile` reads it; first starts that cost nothing are left out."""
     data = asdict(profile)
+    data["restart"] = {
+        key: value for key, value in data["restart"].items() if value or not key.startswith("first_")
+    }
     data["env"] = {key: value for key, value in data["env"].items() if value not in (None, ())}
     return json.dumps(data, indent=1, allow_nan=False) + "\n"
 

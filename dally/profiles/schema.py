@@ -280,14 +280,27 @@ class Quality:
 
 @dataclass(frozen=True, slots=True)
 class Restart:
-    """What one checkpoint and restart of a job costs, seconds."""
+    """What it costs until a job makes progress on GPUs that it just got, seconds.
+
+    Attributes:
+        base_s: Of one checkpoint and restart.
+        per_gpu_s: Of the same, for each GPU.
+        first_s: Of its first start: loading its program, meeting the other ranks.
+        first_per_gpu_s: Of the same, for each GPU.
+    """
 
     base_s: float = 6.0
     per_gpu_s: float = 1.0
+    first_s: float = 0.0
+    first_per_gpu_s: float = 0.0
 
     def cost_s(self, gpus: int) -> float:
-        """The cost for a gang of this many GPUs, seconds."""
+        """The cost of a restart for a gang of this many GPUs, seconds."""
         return self.base_s + self.per_gpu_s * gpus
+
+    def first_cost_s(self, gpus: int) -> float:
+        """The cost of a first start for a gang of this many GPUs, seconds."""
+        return self.first_s + self.first_per_gpu_s * gpus
 
 
 @dataclass(frozen=True, slots=True)

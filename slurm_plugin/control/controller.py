@@ -4,13 +4,16 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from math import inf
+from pathlib import Path
 from typing import Any
 
 from dally.costs import CostModel
 from dally.cycle import Scheduler
 from dally.plan import Migrate, Plan, Preempt, Start
+from dally.policies.base import Policy
 from dally.policies.registry import parse_policy
 from dally.profiles.files import ProfileSet
+from dally.recording.recorder import MOST_BYTES, RecordedScheduler, Recording
 from dally.state import ClusterState
 from dally.topology import Topology
 from slurm_plugin.access.slurm import Slurm, SlurmNode
@@ -102,6 +105,7 @@ class Controller:
         self._nodes: tuple[SlurmNode, ...] = ()
         self._shown: dict[str, str] = {}
         now = self._clock()
+        self._recording = self._new_recording()
         self.scheduler = self._scheduler(topology, profiles, memory, now)
         self.mirror = Mirror(self.scheduler, config, journal.write, self._mode.shadow)
         self._hands = Hands(slurm, self.mirror, config, journal.write, self._commit, at)
@@ -116,7 +120,7 @@ class Controller:
         state = ClusterState(topology, CostModel(topology, profiles))
         spec = parse_policy(self._config.policy)
         if not memory.policy:
-            return Scheduler(state, spec.build(state))
+            return self._recorded(state, spec.build(state))
         try:
             if memory.policy != self._config.policy:
                 raise ValueError(f"it was {memory.policy}")
@@ -125,7 +129,25 @@ class Controller:
         except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
             self._journal.write(now, "policy_fresh", policy=self._config.policy, reason=repr(error))
             policy = spec.build(state)
-        return Scheduler(state, policy)
+        return self._recorded(state, policy)
+
+    def _recorded(self, state: ClusterState, policy: Policy) -> Scheduler:
+        """A scheduler whose facts and plans are recorded, if the site wants that."""
+        if self._recording is None:
+            return Scheduler(state, policy)
+        return RecordedScheduler(state, policy, self._config.policy, self._recording)
+
+    def _new_recording(self) -> Recording | None:
+        """Where facts and plans go; what a shadow decides must not be taken for the real one's."""
+        if not self._config.record:
+            return None
+        path = Path(self._config.record)
+        if self._mode.shadow:
+            path = path.with_name(f"shadow-{path.name}")
+        return Recording(path, self._recording_ended, MOST_BYTES)
+
+    def _recording_ended(self, reason: str) -> None:
+        self._journal.write(self._clock(), "recording_ended", reason=reason)
 
     def cycle(self) -> float:
         """Observe, decide and apply once.
@@ -138,6 +160,13 @@ class Controller:
             JournalError: The journal cannot be written; nothing was ordered after that, try again later.
             FencedError: Another controller has taken over; stop.
         """
+        try:
+            return self._cycle()
+        finally:
+            if self._recording is not None:
+                self._recording.flush()
+
+    def _cycle(self) -> float:
         began_s = time.perf_counter()
         now = self._clock()
         self._at("cycle")

@@ -166,7 +166,7 @@ class Hands:
         self._mirror.changed.add(ticket.job_id)
         self._mirror.decided.append(ticket.job_id)
         for machine, gpus in decision.allocation:
-            state.withhold(machine, state.withheld.get(machine, 0) + gpus)
+            self._mirror.scheduler.withhold(machine, state.withheld.get(machine, 0) + gpus)
 
     def _shared(self, nodes: Iterable[SlurmNode]) -> set[str]:
         """Nodes on which jobs of other partitions may start too."""

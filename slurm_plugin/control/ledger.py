@@ -91,8 +91,7 @@ class Ledger:
 
     def keep_from_stopping(self, ticket: Ticket) -> None:
         """A waiting job is not to be stopped again, once it runs."""
-        life = self._state.jobs[ticket.job_id]
-        ticket.job = life.job = replace(life.job, preemptible=False)
+        ticket.job = self.scheduler.protect(ticket.job_id)
 
     def carry_on(self, ticket: Ticket, now: float, why: str) -> None:
         """It runs on where it is, and is not to be stopped: the policy sees a new stretch."""
@@ -119,7 +118,7 @@ class Ledger:
         except (KeyError, DallyError):
             return None
         for machine, _ in allocation:
-            self._state.withhold(machine, 0)
+            self.scheduler.withhold(machine, 0)
         if not self._state.free.holds(allocation):
             return None
         self.become(ticket, asked, now)

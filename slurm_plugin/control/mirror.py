@@ -94,7 +94,7 @@ class Mirror:
         self._call_back(jobs)
         self._admit(now)
         closed = closed_nodes(nodes, reservations, now)
-        withhold(self.state, self.tickets, self._standing_claims(), jobs, nodes, closed)
+        withhold(self.scheduler, self.tickets, self._standing_claims(), jobs, nodes, closed)
         self.orders += map(Unfence, idle_fences(reservations, self.tickets, now))
         self._last_s = now
 

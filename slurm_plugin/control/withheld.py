@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
-from dally.state import ClusterState
+from dally.cycle import Scheduler
 from slurm_plugin.access.slurm import HOLDS_GPUS, Reservation, SlurmJob, SlurmNode
 from slurm_plugin.control.tickets import ON_GPUS, Standing, Ticket
 
@@ -12,7 +12,7 @@ FENCE = "dally_"
 
 
 def withhold(
-    state: ClusterState,
+    scheduler: Scheduler,
     tickets: Mapping[str, Ticket],
     claims: Iterable[Mapping[str, int]],
     jobs: Iterable[SlurmJob],
@@ -20,6 +20,7 @@ def withhold(
     closed: set[str],
 ) -> None:
     """Keep from the policy what others hold, what is promised or claimed, and the nodes that are closed."""
+    state = scheduler.state
     ours: Counter[int] = Counter()
     for job_id in state.running:
         ours.update(dict(state.jobs[job_id].allocation))
@@ -35,7 +36,7 @@ def withhold(
         left = state.topology.machines[machine].gpus - ours[machine]
         wanted = left if name in closed else min(left, foreign[name] + kept[name])
         if wanted != state.withheld.get(machine, 0):
-            state.withhold(machine, wanted)
+            scheduler.withhold(machine, wanted)
 
 
 def held_by_others(jobs: Iterable[SlurmJob], tickets: Mapping[str, Ticket]) -> Counter[str]:

@@ -15,7 +15,7 @@ from click.testing import CliRunner, Result
 from dally.commands import main
 from dally.profiles.files import load_profiles, write_profile
 from dally.profiles.schema import Mode
-from dally.records import read_jobs, read_run
+from dally.records import read_events, read_jobs, read_run
 
 JOBS = "job_id,submit_s,gpus,duration_s,user,group,model,status\n"
 
@@ -262,3 +262,20 @@ def test_a_full_disk_is_one_line() -> None:
             check=False,
         )
     assert (process.returncode, process.stderr) == (1, "dally: cannot write: No space left on device\n")
+
+
+def test_contention_slows_jobs_that_share_links_and_is_on_record(trace: Path, tmp_path: Path) -> None:
+    slow = ("--policy", "gandiva", "--profiles", "realistic", "--congestion", "0.02")
+    assert simulate(trace, tmp_path / "alone", *slow).exit_code == 0
+    assert simulate(trace, tmp_path / "beside", *slow, "--contention", "--record").exit_code == 0
+    alone, beside = (
+        read_run(tmp_path / name / "gandiva")["summary"]["comm_s"]["mean"] for name in ("alone", "beside")
+    )
+    assert beside > alone > 0
+    assert "contention" not in read_run(tmp_path / "alone" / "gandiva")
+    assert read_run(tmp_path / "beside" / "gandiva")["contention"] is True
+    replayed = dally("replay", str(tmp_path / "beside" / "gandiva"))
+    assert replayed.exit_code == 0, replayed.output
+    paced = next(event for event in read_events(tmp_path / "beside" / "gandiva") if event["event"] == "pace")
+    told = dally("why", paced["job"], "--run", str(tmp_path / "beside" / "gandiva"))
+    assert "goes on at another pace" in told.output

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from dally.clusters import scaled_links
 from dally.job import Job
 from dally.policies.registry import policy_names
 from dally.profiles.files import load_profiles
@@ -35,6 +36,12 @@ every_policy = pytest.mark.parametrize("policy", POLICIES)
 
 def run(policy: str, world: World) -> Result:
     return simulate(policy, world.topology, world.jobs, world.outages, AUTHOR)
+
+
+def run_on_slow_links(policy: str, world: World) -> Result:
+    """Links a hundred times slower than those of the worlds, which jobs share."""
+    topology = scaled_links(world.topology, 0.01)
+    return simulate(policy, topology, world.jobs, world.outages, AUTHOR, contention=True)
 
 
 def restart_s(gpus: int) -> float:
@@ -77,6 +84,8 @@ class Audit:
                 self.release(event["job"])
             case "end":
                 self.release(event["job"])
+            case "pace":
+                self.repace(event["job"], event["slowdown"])
             case "fail":
                 self.release(event["job"])
                 self.work[event["job"]] -= event["lost_s"]
@@ -99,6 +108,13 @@ class Audit:
         self.starts[job] += 1
         self.held[job], self.since[job] = gpus, (self.now, ready, slowdown)
 
+    def repace(self, job: str, slowdown: float) -> None:
+        if job not in self.since:
+            return  # it moves at this very moment, and was released for that
+        begun, ready, before = self.since[job]
+        self.work[job] += max(0.0, self.now - ready) / before
+        self.since[job] = begun, max(ready, self.now), slowdown
+
     def release(self, job: str) -> None:
         self.used.subtract(self.held.pop(job))
         _, ready, slowdown = self.since.pop(job)
@@ -109,7 +125,18 @@ class Audit:
 @MORE
 @given(world=WORLDS)
 def test_every_job_ends_once_and_no_gpu_is_held_twice(policy: str, world: World) -> None:
-    result = run(policy, world)
+    holds_throughout(run(policy, world), world)
+
+
+@every_policy
+@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(world=WORLDS)
+def test_every_job_ends_once_and_keeps_its_work_where_jobs_share_links(policy: str, world: World) -> None:
+    holds_throughout(run_on_slow_links(policy, world), world)
+
+
+def holds_throughout(result: Result, world: World) -> None:
+    """Check a run from its first event to its records."""
     audit = Audit(world.topology, world.jobs)
     audit.read(result.events)
     assert not audit.held
@@ -127,6 +154,15 @@ def test_every_job_ends_once_and_no_gpu_is_held_twice(policy: str, world: World)
 @given(world=WORLDS)
 def test_same_inputs_give_the_same_bytes(policy: str, world: World) -> None:
     first, second = run(policy, world), run(policy, world)
+    assert first.log == second.log
+    assert first.outcome == second.outcome
+
+
+@every_policy
+@settings(max_examples=5, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(world=WORLDS)
+def test_same_inputs_give_the_same_bytes_where_jobs_share_links(policy: str, world: World) -> None:
+    first, second = run_on_slow_links(policy, world), run_on_slow_links(policy, world)
     assert first.log == second.log
     assert first.outcome == second.outcome
 

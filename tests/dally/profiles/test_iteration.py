@@ -334,3 +334,39 @@ def test_something_is_always_predicted(machines: list[int], buckets: tuple[Bucke
     prediction = predict(profile(rack=tiers, buckets=buckets), spread)
     assert prediction.iteration_s >= COMPUTE.total_s
     assert prediction.extrapolated == bool(prediction.note)
+
+
+def test_communication_is_counted_whether_compute_hides_it_or_not() -> None:
+    alone = predict(profile(rack=[point(2, 1, curve=CURVE)]), shape(1, 1))
+    assert (alone.iteration_s, alone.comm_s, alone.reduced_bytes) == (5.0, 3.0, 400)
+    assert predict(profile(), shape(1)).comm_s == 0
+
+
+def test_stretched_communication_lengthens_every_all_reduce() -> None:
+    beside = predict(profile(rack=[point(2, 1, curve=CURVE)]), shape(1, 1), stretch=2.0)
+    assert (beside.iteration_s, beside.comm_s, beside.exposed_s) == (8.0, 6.0, 4.5)
+
+
+def test_a_measured_iteration_gains_what_its_communication_gains() -> None:
+    by_curve = profile(rack=[point(2, 1, 5.2, CURVE)])
+    by_window = profile(rack=[point(2, 1, 4.0)])
+    assert predict(by_curve, shape(1, 1), stretch=2.0).iteration_s == pytest.approx(5.2 + 3.0)
+    # 0.5 s exposed and 1.5 s hidden are 2 s; twice that are 2 s more.
+    assert predict(by_window, shape(1, 1), stretch=2.0).iteration_s == pytest.approx(4.0 + 2.0)
+
+
+@given(
+    READY,
+    st.lists(st.integers(1, 4), min_size=1, max_size=4),
+    st.sampled_from([(), (point(2, 2, 5.0),), (point(2, 2, curve=CURVE),), (point(2, 2, 5.0, CURVE),)]),
+    st.floats(1, 20),
+    st.floats(1, 20),
+)
+def test_a_greater_stretch_never_shortens_an_iteration_nor_the_part_it_communicates(
+    buckets: tuple[Bucket, ...], machines: list[int], measured: Sequence[Point], one: float, two: float
+) -> None:
+    known = profile(rack=measured, buckets=buckets)
+    low, high = (predict(known, shape(*machines), stretch) for stretch in sorted((one, two)))
+    assert low.iteration_s <= high.iteration_s * (1 + 1e-9)
+    assert low.comm_s / low.iteration_s <= high.comm_s / high.iteration_s * (1 + 1e-9)
+    assert 0 <= low.comm_s <= low.iteration_s

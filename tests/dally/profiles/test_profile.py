@@ -98,6 +98,7 @@ def test_a_profile_may_leave_out_fit_quality_and_restart_and_then_restarts_in_6_
     profile = parse_profile(json.dumps(data), "short")
     assert profile.fit is None
     assert profile.restart.cost_s(8) == 14.0
+    assert profile.restart.first_cost_s(8) == 0.0
 
 
 @pytest.mark.parametrize(
@@ -261,3 +262,11 @@ def test_the_shipped_sets_load() -> None:
     assert shipped_sets() == ("author", "gavel", "pollux", "realistic")
     for name in shipped_sets():
         assert load_profiles(name).modes == (Mode.IMPORTED,)
+
+
+def test_the_cost_of_a_first_start_is_kept_and_left_out_where_it_is_nothing(tmp_path: Path) -> None:
+    profile = parse_profile(json.dumps(SAMPLE | {"restart": {"first_s": 4.5}}), "a test")
+    (path,) = write_profiles([profile], tmp_path)
+    assert read_profile(path) == profile
+    assert profile.restart.first_cost_s(3) == 4.5
+    assert json.loads(path.read_text())["restart"] == {"base_s": 6.0, "per_gpu_s": 1.0, "first_s": 4.5}

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from dally.clusters import load_cluster
+from dally.recording.replay import replay
 from slurm_plugin.access.command_line import CommandLine
 from slurm_plugin.config import Config
 from slurm_plugin.control.controller import Controller
@@ -41,8 +42,15 @@ class RealSite:
         config_file.write_text(
             f'partitions = ["gpu"]\ncluster = "{lab.spec.conf.parent}"\nurl = ""\npolicy = "{policy}"\n'
         )
+        self.record = state / "facts.jsonl"
         self.config = Config(
-            ("gpu",), policy=policy, state_dir=str(state), start_timeout_s=15.0, backoff_s=3.0, max_requeues=3
+            ("gpu",),
+            policy=policy,
+            state_dir=str(state),
+            start_timeout_s=15.0,
+            backoff_s=3.0,
+            max_requeues=3,
+            record=str(self.record),
         )
         self.environment = {**lab.environment, "DALLY_CONFIG": str(config_file)}
         self.journal = Journal(state)
@@ -73,6 +81,12 @@ class RealSite:
             assert time.monotonic() < deadline, f"waited in vain {what}: {said}"
             time.sleep(0.1)
 
+    def decide_again(self) -> None:
+        """What was recorded so far comes out the same."""
+        found = replay(self.record)
+        assert found.differences == []
+        assert found.decisions > 0
+
     @property
     def tickets(self) -> dict[str, Ticket]:
         """The controller's tickets."""
@@ -100,6 +114,7 @@ def site(lab: LocalSlurm) -> Iterator[RealSite]:
     """A lab whose jobs wait for a near placement for ten seconds."""
     real = RealSite(lab, "dally-paper:timers=manual,machine=1,rack=2,lease_s=5")
     yield real
+    real.decide_again()
     real.journal.close()
 
 
@@ -159,6 +174,7 @@ def test_a_checkpointing_job_gives_way_and_goes_on_from_its_step(lab: LocalSlurm
     assert (first[3], first[-1], second[-1]) == ("0", "0", "1")
     assert int(second[3]) > 0, "it goes on from its checkpoint"
     site.journal.close()
+    site.decide_again()
 
 
 def test_tasks_of_an_array_are_placed_one_by_one_within_their_limit(site: RealSite) -> None:

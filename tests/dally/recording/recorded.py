@@ -1,0 +1,46 @@
+"""A recorded simulation, for tests."""
+
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from dally.costs import CostModel
+from dally.policies.registry import parse_policy
+from dally.profiles.files import ProfileSet, load_profiles
+from dally.recording.recorder import RecordedScheduler, Recording
+from dally.records import EventLog
+from dally.state import ClusterState
+from simulator.engine import Engine
+from tests.worlds import World
+
+AUTHOR = load_profiles("author")
+
+Lines = list[dict[str, Any]]
+
+
+def refuse(reason: str) -> None:
+    """A recording that must not end has ended."""
+    raise AssertionError(reason)
+
+
+def record(policy: str, world: World, path: Path, profiles: ProfileSet | None = AUTHOR) -> None:
+    """Simulate under a policy; the recording is one more segment of the file."""
+    recording = Recording(path, refuse)
+    state = ClusterState(world.topology, CostModel(world.topology, profiles))
+    scheduler = RecordedScheduler(state, parse_policy(policy).build(state), policy, recording)
+    Engine(scheduler, world.jobs, EventLog(io.StringIO()), world.outages, 600.0).run()
+    recording.flush()
+
+
+def read(path: Path) -> Lines:
+    """The lines of a recording."""
+    return [json.loads(line) for line in path.read_text().splitlines() if line]
+
+
+def tamper(path: Path, change: Callable[[Lines], object]) -> None:
+    """Change the lines of a recording."""
+    lines = read(path)
+    change(lines)
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))

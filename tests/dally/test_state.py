@@ -1,0 +1,53 @@
+"""What a job has done stays right when its speed changes while it runs."""
+
+import pytest
+
+from dally.costs import CostModel
+from dally.job import Job
+from dally.state import ClusterState, JobState
+from tests.worlds import racks
+
+
+def running(restart_s: float = 10.0, speed: float = 0.5) -> tuple[ClusterState, JobState]:
+    """A job of 1,000 s that starts at 100 s."""
+    topology = racks([[4]])
+    state = ClusterState(topology, CostModel(topology))
+    state.submit(Job("a", 0.0, 4, 1000.0), 0.0)
+    return state, state.start("a", ((0, 4),), 100.0, restart_s, speed)
+
+
+def test_work_done_before_a_change_of_speed_counts_at_the_speed_it_was_done_at() -> None:
+    state, job = running()
+    assert job.end_s() == 110 + 2000
+    state.repace("a", 310.0, 0.25)
+    assert job.work_s(310.0) == 100
+    assert job.work_s(410.0) == 125
+    assert job.end_s() == 310 + 900 / 0.25
+    state.repace("a", 410.0, 1.0)
+    assert job.end_s() == 410 + 875
+
+
+def test_holding_training_and_checkpoints_go_on_through_a_change_of_speed() -> None:
+    state, job = running()
+    state.repace("a", 310.0, 0.25)
+    assert (job.since_s, job.ready_s, job.work_before_s) == (100, 110, 0)
+    assert (job.run_s(410.0), job.training_s(410.0)) == (310, 300)
+    assert job.network_sensitivity(410.0) == pytest.approx(125 / 300, abs=1e-6)
+    state.stop("a", 410.0, job.work_s(410.0))
+    assert (job.work_s(500.0), job.run_s(500.0), job.training_s(500.0)) == (125, 310, 300)
+    state.start("a", ((0, 4),), 500.0, 0.0, 1.0)
+    assert job.end_s() == 500 + 875
+
+
+def test_a_change_of_speed_before_the_job_makes_progress_holds_from_its_first_work_on() -> None:
+    state, job = running()
+    state.repace("a", 105.0, 1.0)
+    assert (job.work_s(110.0), job.end_s()) == (0, 1110)
+
+
+def test_only_what_runs_has_a_speed() -> None:
+    state, _ = running()
+    state.finish("a", 200.0)
+    state.submit(Job("b", 0.0, 4, 10.0), 200.0)
+    with pytest.raises(AssertionError, match="job b is waiting, not running"):
+        state.repace("b", 300.0, 1.0)

@@ -4,10 +4,22 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from dally.clusters.hostlist import fold
+from dally.clusters.toml_writer import write_toml
 from dally.errors import InputError
+from dally.topology import Link, Machine, Topology
+from dally.topology_build import Attached, Switch, build_topology
+from profiler.hosts.network_spec import CORE, CORE_ADDRESS, INTERFACE, NetworkSpec
 
+GPU_TYPE = "h100"
 NODE_MEMORY_MB = 64_000
 _CPU_MEMORY_MB = 100
+_LOOPBACK = "127.0.0.1"
+_UNSHAPED_BPS = 10e9
+"""About what two cores carry where no rate is set (docs/local-network.md)."""
+
+_HOP_S = 5e-6
+"""Of crossing one link: a round trip in a rack takes 29 us, between racks 43 us (docs/local-network.md)."""
 _LONGEST_SOCKET = 107
 _CGROUPS_CAN_BE_OFF = (23, 11)
 _LUA = {"job_submit.lua": "JobSubmitPlugins=lua", "cli_filter.lua": "CliFilterPlugins=lua"}
@@ -21,6 +33,8 @@ class LabSpec:
         folder: Its folder; short, as sockets lie in it, and readable by the users who submit.
         nodes: Number of nodes, n1, n2 and so on.
         racks: Number of racks, rack0, rack1 and so on, under one spine; nodes are dealt out evenly, in order.
+        network: Where every node has a network of its own: its hosts are then the nodes, in its racks under
+            one core, and `nodes` and `racks` say nothing. None: all nodes are at 127.0.0.1.
         gpus: GPUs of each node, of type h100; nothing is behind them.
         cpus: CPUs of each node, whatever the machine has.
         partitions: Partitions, all over all nodes; the first is the default.
@@ -43,6 +57,7 @@ class LabSpec:
     lua_files: Mapping[str, str] = field(default_factory=dict)
     user: str = "root"
     port: int = 0
+    network: NetworkSpec | None = None
 
     def __post_init__(self) -> None:
         if not 1 <= self.racks <= self.nodes:
@@ -64,16 +79,49 @@ class LabSpec:
         """Its slurm.conf."""
         return self.folder / "etc" / "slurm.conf"
 
+    @property
+    def work(self) -> Path:
+        """The folder in which its commands run and anybody may write."""
+        return self.folder / "work"
+
+    @property
+    def cluster_file(self) -> Path:
+        """The same cluster as Dally sees it, with the true links; only with a network."""
+        return self.folder / "etc" / "cluster.toml"
+
+    @property
+    def interface(self) -> str:
+        """The network interface of every node; empty where they have none of their own."""
+        return INTERFACE if self.network else ""
+
     def node_names(self) -> tuple[str, ...]:
         """Names of the nodes, in order."""
-        return tuple(f"n{number}" for number in range(1, self.nodes + 1))
+        return tuple(name for names in self.racks_of().values() for name in names)
+
+    def racks_of(self) -> dict[str, tuple[str, ...]]:
+        """The names of the racks in order, each with those of its nodes."""
+        if self.network:
+            return self.network.hosts_of
+        ends = [self.nodes * rack // self.racks for rack in range(self.racks + 1)]
+        return {
+            f"rack{rack}": tuple(f"n{number + 1}" for number in range(ends[rack], ends[rack + 1]))
+            for rack in range(self.racks)
+        }
+
+    def address(self, node: str) -> str:
+        """A node's address."""
+        return self.network.address(node) if self.network else _LOOPBACK
 
 
 def conf_files(spec: LabSpec, version: tuple[int, int]) -> dict[str, str]:
     """The texts of all files of the lab's configuration folder, by name, for a version of Slurm."""
-    cgroup = {"cgroup.conf": "CgroupPlugin=disabled\n"} if version >= _CGROUPS_CAN_BE_OFF else {}
+    files = {"cgroup.conf": "CgroupPlugin=disabled\n"} if version >= _CGROUPS_CAN_BE_OFF else {}
+    if spec.network:
+        # Older versions look for a mounted cgroup unless told which kind, and a host has none.
+        files.setdefault("cgroup.conf", "CgroupPlugin=cgroup/v1\n")
+        files[spec.cluster_file.name] = write_toml(lab_topology(spec))
     return {
-        **cgroup,
+        **files,
         "slurm.conf": slurm_conf(spec),
         "gres.conf": gres_conf(spec),
         "topology.conf": topology_conf(spec),
@@ -81,14 +129,29 @@ def conf_files(spec: LabSpec, version: tuple[int, int]) -> dict[str, str]:
     }
 
 
+def settings_conf(spec: LabSpec, address: str) -> str:
+    """The lines of slurm.conf that say nothing of nodes and partitions.
+
+    Args:
+        spec: What the cluster is made of.
+        address: Of its slurmctld.
+    """
+    return _SLURM_CONF.format(
+        folder=spec.folder,
+        address=address,
+        port=spec.port,
+        user=spec.user,
+        socket=spec.socket,
+        memory=_CPU_MEMORY_MB,
+    )
+
+
 def slurm_conf(spec: LabSpec) -> str:
     """The text of slurm.conf."""
-    settings = _SLURM_CONF.format(
-        folder=spec.folder, port=spec.port, user=spec.user, socket=spec.socket, memory=_CPU_MEMORY_MB
-    )
+    settings = settings_conf(spec, CORE_ADDRESS if spec.network else _LOOPBACK)
     lines = [
         *(line for name, line in _LUA.items() if name in spec.lua_files),
-        *(_node(spec, number) for number in range(1, spec.nodes + 1)),
+        *(_node(spec, name, number) for number, name in enumerate(spec.node_names(), 1)),
         *(_partition(spec, name) for name in spec.partitions),
         *spec.extra_conf,
     ]
@@ -98,24 +161,49 @@ def slurm_conf(spec: LabSpec) -> str:
 def gres_conf(spec: LabSpec) -> str:
     """The text of gres.conf; each GPU is a file of its own, as Slurm refuses GPUs without."""
     files = f"{spec.folder}/dev/nvidia{_range(0, spec.gpus - 1)}"
-    nodes = f"n{_range(1, spec.nodes)}"
-    return f"AutoDetect=off\nNodeName={nodes} Name=gpu Type=h100 File={files}\n"
+    nodes = fold(spec.node_names())
+    return f"AutoDetect=off\nNodeName={nodes} Name=gpu Type={GPU_TYPE} File={files}\n"
 
 
 def topology_conf(spec: LabSpec) -> str:
-    """The text of topology.conf: racks under a spine."""
-    ends = [spec.nodes * rack // spec.racks for rack in range(spec.racks + 1)]
-    racks = [
-        f"SwitchName=rack{rack} Nodes=n{_range(ends[rack] + 1, ends[rack + 1])}" for rack in range(spec.racks)
-    ]
-    return "\n".join([*racks, f"SwitchName=spine Switches=rack{_range(0, spec.racks - 1)}"]) + "\n"
+    """The text of topology.conf: racks under one switch."""
+    racks = spec.racks_of()
+    lines = [f"SwitchName={rack} Nodes={fold(nodes)}" for rack, nodes in racks.items()]
+    return "\n".join([*lines, f"SwitchName={_top(spec)} Switches={fold(tuple(racks))}"]) + "\n"
 
 
-def _node(spec: LabSpec, number: int) -> str:
+def lab_topology(spec: LabSpec) -> Topology:
+    """A lab with a network as Dally sees it: its racks under one switch, with the links that it has.
+
+    The GPUs of a node talk over its loopback, which nothing shapes.
+
+    Raises:
+        InputError: The lab has no network.
+    """
+    if not spec.network:
+        raise InputError("the lab has no network, so nothing tells its links")
+    attached, switches = [], [Switch(CORE, None)]
+    for (rack, nodes), entry in zip(spec.racks_of().items(), spec.network.racks, strict=True):
+        switches.append(Switch(rack, CORE, _link(entry.uplink_rate_bps)))
+        for node in nodes:
+            machine = Machine(node, spec.gpus, GPU_TYPE, _link(None))
+            attached.append(Attached(machine, rack, _link(entry.host_rate_bps)))
+    return build_topology("lab", attached, switches)
+
+
+def _link(rate_bps: float | None) -> Link:
+    return Link(rate_bps or _UNSHAPED_BPS, _HOP_S)
+
+
+def _top(spec: LabSpec) -> str:
+    return CORE if spec.network else "spine"
+
+
+def _node(spec: LabSpec, name: str, number: int) -> str:
     return (
-        f"NodeName=n{number} NodeHostname=localhost NodeAddr=127.0.0.1 Port={spec.port + number}"
+        f"NodeName={name} NodeHostname=localhost NodeAddr={spec.address(name)} Port={spec.port + number}"
         f" CPUs={spec.cpus} Boards=1 SocketsPerBoard=2 CoresPerSocket={spec.cpus // 2} ThreadsPerCore=1"
-        f" RealMemory={NODE_MEMORY_MB} Gres=gpu:h100:{spec.gpus} Feature=h100 State=UNKNOWN"
+        f" RealMemory={NODE_MEMORY_MB} Gres=gpu:{GPU_TYPE}:{spec.gpus} Feature={GPU_TYPE} State=UNKNOWN"
     )
 
 
@@ -130,7 +218,7 @@ def _range(first: int, last: int) -> str:
 
 _SLURM_CONF = """\
 ClusterName=lab
-SlurmctldHost=localhost(127.0.0.1)
+SlurmctldHost=localhost({address})
 SlurmctldPort={port}
 SlurmUser={user}
 SlurmdUser={user}

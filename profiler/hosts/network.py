@@ -17,11 +17,13 @@ from types import TracebackType
 
 from dally.errors import DallyError
 from profiler.hosts.network_spec import NetworkSpec
-from profiler.hosts.network_wiring import Step, uplink_port, wiring
+from profiler.hosts.network_wiring import Step, hosts_text, overlays, uplink_port, wiring
 
 _NAMES = Path("/run/netns")
 """Where `ip` keeps the names of namespaces."""
 
+_HOSTS = Path("/etc/hosts")
+_NAME_SERVERS = Path("/etc/resolv.conf")
 _START_S = 30.0
 _STEP_S = 30.0
 _PACKAGES = {
@@ -30,6 +32,8 @@ _PACKAGES = {
     "mount": "mount",
     "ip": "iproute2",
     "tc": "iproute2",
+    "tee": "coreutils",
+    "rm": "coreutils",
 }
 
 
@@ -45,26 +49,28 @@ class Traffic:
     received_bytes: int
 
 
-class LocalNetwork:
-    """Hosts in network namespaces, up between `start` and `stop` or inside `with`.
+class JoinedNetwork:
+    """A local network that is up, as any process of its owner's user can use it.
 
     Attributes:
         spec: What it is made of.
     """
 
-    def __init__(self, spec: NetworkSpec) -> None:
-        """Nothing is set up before `start`."""
+    def __init__(self, spec: NetworkSpec, holder: int | None) -> None:
+        """Use the network whose holder this is; None if it is not up."""
         self.spec = spec
-        self._holder: subprocess.Popen[str] | None = None
+        self._pid = holder
 
-    def __enter__(self) -> "LocalNetwork":
-        self.start()
-        return self
+    @property
+    def holder(self) -> int:
+        """The process whose namespaces the network is made of.
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.stop()
+        Raises:
+            NetworkError: The network is not up.
+        """
+        if self._pid is None:
+            raise NetworkError("the local network is not up")
+        return self._pid
 
     @property
     def hosts(self) -> tuple[str, ...]:
@@ -79,29 +85,6 @@ class LocalNetwork:
         """
         return self.spec.address(host)
 
-    def start(self) -> None:
-        """Set the network up; if that fails, nothing of it stays.
-
-        Raises:
-            NetworkError: A program is missing, this user may not make namespaces, or a step failed.
-        """
-        if self._holder:
-            raise NetworkError("the local network is already up")
-        try:
-            self._holder = _start_holder()
-            for step in wiring(self.spec, _mount_point()):
-                self._take(step)
-        except BaseException:
-            self.stop()
-            raise
-
-    def stop(self) -> None:
-        """Remove the network and end every process in it; nothing happens if it is not up."""
-        if self._holder:
-            self._holder.kill()
-            self._holder.communicate()
-            self._holder = None
-
     def command(self, host: str, argv: Sequence[str]) -> tuple[str, ...]:
         """The command that runs a command inside a host, in the folder where this process is.
 
@@ -113,8 +96,15 @@ class LocalNetwork:
             NetworkError: The network is not up.
         """
         self.spec.rack(host)
-        place = f"--chdir={Path.cwd()}"  # entering the namespaces leads to the root folder
-        return (*self._enter(), _program("ip"), "netns", "exec", host, "env", place, *argv)
+        return (*self._enter(), _program("ip"), "netns", "exec", host, *_in_this_folder(), *argv)
+
+    def core_command(self, argv: Sequence[str]) -> tuple[str, ...]:
+        """The same on the core switch, which has an address too and so reaches every host.
+
+        Raises:
+            NetworkError: The network is not up.
+        """
+        return (*self._enter(), *_in_this_folder(), *argv)
 
     def traffic(self) -> dict[str, Traffic]:
         """What every link has carried: a host's by its name, a rack's uplink by the rack's.
@@ -130,10 +120,41 @@ class LocalNetwork:
             seen[rack] = Traffic(sent_bytes=above.received_bytes, received_bytes=above.sent_bytes)
         return seen
 
+    def cut(self, link: str) -> None:
+        """Cut a link, a host's by its name or a rack's uplink by the rack's: it carries nothing.
+
+        Raises:
+            InputError: There is no such link.
+            NetworkError: The network is not up.
+        """
+        self._take(Step(("ip", "link", "set", self._port(link), "down")))
+
+    def mend(self, link: str) -> None:
+        """Make a link that was cut carry again, at its rate as before.
+
+        Raises:
+            InputError: There is no such link.
+            NetworkError: The network is not up.
+        """
+        self._take(Step(("ip", "link", "set", self._port(link), "up")))
+
+    def limit_folder(self, folder: Path, size_bytes: int) -> None:
+        """Put an empty file system of this size on a folder, seen only inside the network.
+
+        Raises:
+            NetworkError: The network is not up, or there is no such folder.
+        """
+        self._take(Step(("mount", "-t", "tmpfs", "-o", f"size={size_bytes}", "none", str(folder))))
+
+    def _port(self, link: str) -> str:
+        """The interface of a link on the switch below it."""
+        if link in self.spec.hosts_of:
+            return uplink_port(link)
+        self.spec.rack(link)
+        return link
+
     def _enter(self) -> tuple[str, ...]:
-        if not self._holder:
-            raise NetworkError("the local network is not up")
-        target = self._holder.pid
+        target = self.holder
         user = ("--user", "--preserve-credentials") if os.geteuid() else ()
         children = f"--pid=/proc/{target}/ns/pid_for_children"  # unshare itself stays outside the new one
         return (_program("nsenter"), f"--target={target}", *user, "--mount", "--net", children)
@@ -148,6 +169,66 @@ class LocalNetwork:
         if done.returncode:
             raise NetworkError(f"{what}: {_first_line(done.stderr)}")
         return done.stdout
+
+
+class LocalNetwork(JoinedNetwork):
+    """Hosts in network namespaces, up between `start` and `stop` or inside `with`."""
+
+    def __init__(self, spec: NetworkSpec) -> None:
+        """Nothing is set up before `start`."""
+        super().__init__(spec, None)
+        self._process: subprocess.Popen[str] | None = None
+
+    def __enter__(self) -> "LocalNetwork":
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    @property
+    def ended(self) -> bool:
+        """Whether the holder has ended since the start, and so all in the network."""
+        return self._process is None or self._process.poll() is not None
+
+    def start(self) -> None:
+        """Set the network up; if that fails, nothing of it stays.
+
+        Raises:
+            NetworkError: A program is missing, this user may not make namespaces, or a step failed.
+        """
+        if self._process:
+            raise NetworkError("the local network is already up")
+        try:
+            self._process = _start_holder()
+            self._pid = self._process.pid
+            place = _mount_point()
+            for step in (*wiring(self.spec, place), *overlays(_names(self.spec), place)):
+                self._take(step)
+        except BaseException:
+            self.stop()
+            raise
+
+    def stop(self) -> None:
+        """Remove the network and end every process in it; nothing happens if it is not up."""
+        if self._process:
+            self._process.kill()
+            self._process.communicate()
+            self._process = self._pid = None
+
+
+def _names(spec: NetworkSpec) -> dict[str, str]:
+    """What to put on the files that lead from names to addresses."""
+    texts = {_HOSTS: hosts_text(spec, _HOSTS.read_text()) if _HOSTS.exists() else ""}
+    texts[_NAME_SERVERS] = ""  # none can be reached, and waiting for that takes seconds
+    return {str(path): text for path, text in texts.items() if path.exists()}
+
+
+def _in_this_folder() -> tuple[str, str]:
+    """Entering the namespaces leads to the root folder; this leads back."""
+    return "env", f"--chdir={Path.cwd()}"
 
 
 def _from_below(stats: dict[str, dict[str, int]]) -> Traffic:

@@ -9,6 +9,12 @@ MOST_RACKS = MOST_HOSTS = 250
 INTERFACE = "eth0"
 """The network interface of every host, for `GLOO_SOCKET_IFNAME` and `NCCL_SOCKET_IFNAME`."""
 
+CORE = "core"
+"""The name of the core switch."""
+
+CORE_ADDRESS = f"10.{MOST_RACKS + 1}.0.1"
+"""The core switch's own IPv4 address."""
+
 QDISC = "tbf"
 """The queueing discipline that shapes links."""
 

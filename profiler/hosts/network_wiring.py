@@ -3,12 +3,19 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from profiler.hosts.network_spec import CONGESTION_CONTROL, INTERFACE, QDISC, NetworkSpec, burst_bytes
+from profiler.hosts.network_spec import (
+    CONGESTION_CONTROL,
+    CORE,
+    CORE_ADDRESS,
+    INTERFACE,
+    QDISC,
+    NetworkSpec,
+    burst_bytes,
+)
 
 _QUEUE_S = 0.05
 """A packet that would wait longer at a shaped link is dropped."""
 
-_CORE = "core"
 _CONGESTION_CONTROL_FILE = "/proc/sys/net/ipv4/tcp_congestion_control"
 
 
@@ -26,7 +33,7 @@ def uplink_port(rack: str) -> str:
 
 
 def _core_port(rack: str) -> str:
-    return f"{rack}-{_CORE}"
+    return f"{rack}-{CORE}"
 
 
 def wiring(spec: NetworkSpec, mount_point: str) -> Iterator[Step]:
@@ -50,16 +57,38 @@ def wiring(spec: NetworkSpec, mount_point: str) -> Iterator[Step]:
             yield Step(("tc", "-n", host, "-batch", "-"), _shaping_lines({INTERFACE: entry.host_rate_bps}))
 
 
+def hosts_text(spec: NetworkSpec, machine_hosts: str) -> str:
+    """What /etc/hosts says inside: what it says outside, and the names of all hosts."""
+    addresses = {CORE: CORE_ADDRESS} | {host: spec.address(host) for host in spec.hosts}
+    lines = [f"{address} {name}" for name, address in addresses.items()]
+    return "\n".join([machine_hosts.rstrip("\n"), *lines]) + "\n"
+
+
+def overlays(texts: Mapping[str, str], mount_point: str) -> Iterator[Step]:
+    """The steps that put other texts on files, seen inside only, once the network is wired.
+
+    Args:
+        texts: By the paths of files that are there.
+        mount_point: The same folder as for `wiring`.
+    """
+    file = f"{mount_point}/overlay"
+    for path, text in texts.items():
+        yield Step(("tee", file), text)
+        yield Step(("mount", "--bind", file, path))
+        yield Step(("rm", file))  # `ip` would take it for a namespace
+
+
 def _switch_lines(spec: NetworkSpec) -> Iterator[str]:
     yield "link set lo up"
-    yield f"link add {_CORE} type bridge"
-    yield f"link set {_CORE} up"
+    yield f"link add {CORE} type bridge"
+    yield f"addr add {CORE_ADDRESS}/8 dev {CORE}"
+    yield f"link set {CORE} up"
     for rack, hosts in spec.hosts_of.items():
         yield f"link add {rack} type bridge"
         yield f"link set {rack} up"
         yield f"link add {uplink_port(rack)} type veth peer name {_core_port(rack)}"
         yield f"link set {uplink_port(rack)} master {rack} up"
-        yield f"link set {_core_port(rack)} master {_CORE} up"
+        yield f"link set {_core_port(rack)} master {CORE} up"
         for host in hosts:
             yield f"netns add {host}"
             yield f"link add {host} type veth peer name {INTERFACE} netns {host}"

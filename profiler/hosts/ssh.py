@@ -14,7 +14,7 @@ from profiler.hosts.processes import Command, ProcessError
 try:
     import paramiko
 
-    from profiler.hosts.ssh_login import CONNECT_S, log_in
+    from profiler.hosts.ssh_login import CONNECT_S, SshError, log_in
 except ModuleNotFoundError as error:
     raise DallyError("SSH needs paramiko, which is missing; run: pip install 'dally[ssh]'") from error
 
@@ -26,11 +26,21 @@ GRACE_S = 10
 """Seconds between SIGTERM and SIGKILL on the host."""
 
 KEEPER = f"""
-exec 3<&0 </dev/null
-setsid "$@" 3<&- &
+exec 3<&0 </dev/null 4</dev/null
+bytes=$1
+shift
+if [ "$bytes" -gt 0 ]; then
+    input=$(mktemp) || exit
+    head -c "$bytes" <&3 >"$input"
+    exec 4<"$input"
+    got=$(wc -c <"$input")
+    rm -f "$input"
+    [ "$got" -eq "$bytes" ] || exit 1
+fi
+setsid "$@" <&4 3<&- 4<&- &
 command=$!
-(cat <&3; kill -TERM -$command; sleep {GRACE_S}; kill -KILL -$command) >/dev/null 2>&1 &
-exec 3<&-
+(exec 4<&-; cat <&3; kill -TERM -$command; sleep {GRACE_S}; kill -KILL -$command) >/dev/null 2>&1 &
+exec 3<&- 4<&-
 wait $command 2>/dev/null
 status=$?
 kill -KILL -$command 2>/dev/null
@@ -38,10 +48,11 @@ trap '' TERM
 kill -TERM 0
 exit $status
 """
-"""Runs its arguments on the host, in a session of their own, until they end or standard input does.
+"""Runs a command on the host, in a session of its own, until it ends or standard input does.
 
-Our end of standard input closes with the connection, however that ends; sshd itself lets a command without a
-terminal live on then.
+The first argument is how many bytes of standard input are the command's own; it gets all of them or is not
+started. Our end of standard input closes with the connection, however that ends; sshd itself lets a command
+without a terminal live on then.
 """
 
 
@@ -99,13 +110,28 @@ class SshHosts:
         Raises:
             SshError: A host cannot be reached, or one side does not let the other in.
         """
+        failed = self.connect_each()
+        if failed:
+            self.close()
+            raise next(iter(failed.values()))
+
+    def connect_each(self) -> dict[str, SshError]:
+        """Log in to all hosts, several at once, and stay connected to those that let us in.
+
+        Returns:
+            Why the others do not, by their names, in the order of the file.
+        """
         jumps = {host.jump for host in self._file.hosts if host.jump}
         try:
-            _do_all(self._join_jump, jumps)
-            _do_all(self._join, self._file.hosts)
+            failed = _do_all(self._join_jump, jumps)
+            behind = {host: failed[host.jump] for host in self._file.hosts if host.jump in failed}
+            failed_hosts = behind | _do_all(
+                self._join, [host for host in self._file.hosts if host not in behind]
+            )
         except BaseException:
             self.close()
             raise
+        return {host.name: failed_hosts[host] for host in self._file.hosts if host in failed_hosts}
 
     def close(self) -> None:
         """Close all connections; what still runs on hosts ends."""
@@ -114,8 +140,12 @@ class SshHosts:
                 client.close()
             clients.clear()
 
-    def start(self, command: Command) -> SshProcess:
+    def start(self, command: Command, stdin: bytes = b"") -> SshProcess:
         """Start a command on the host that it names.
+
+        Args:
+            command: What to run.
+            stdin: What it reads from standard input; it starts when the host has all of it.
 
         Raises:
             ProcessError: The host is not connected, or does not start it.
@@ -125,10 +155,11 @@ class SshHosts:
         if not transport:
             connected = ", ".join(sorted(self._clients)) or "none"
             raise ProcessError(f"{command.name}: not connected to {command.host!r}; connected: {connected}")
-        keeper = ["exec", "sh", "-c", KEEPER, "sh"]
+        keeper = ["exec", "sh", "-c", KEEPER, "sh", str(len(stdin))]
         try:
             channel = transport.open_session(timeout=CONNECT_S)
             channel.exec_command(shlex.join([*keeper, *_with_env(command)]))
+            channel.sendall(stdin)
         except (paramiko.SSHException, OSError, EOFError) as error:
             raise ProcessError(
                 f"{command.name}: {command.host} does not start it: {str(error) or 'connection lost'} "
@@ -161,11 +192,16 @@ class SshHosts:
         self._clients[host.name] = log_in(host.login, self._file.known_hosts, via)
 
 
-def _do_all(act: Callable[[_Item], None], items: Iterable[_Item]) -> None:
-    """Do the same to all items, several at once; raises the error of the first item that has one."""
+def _do_all(act: Callable[[_Item], None], items: Iterable[_Item]) -> dict[_Item, SshError]:
+    """Do the same to all items, several at once; the errors of those that have one."""
+    failed: dict[_Item, SshError] = {}
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        for future in [pool.submit(act, item) for item in items]:
-            future.result()
+        for item, future in [(item, pool.submit(act, item)) for item in items]:
+            try:
+                future.result()
+            except SshError as error:
+                failed[item] = error
+    return failed
 
 
 def _with_env(command: Command) -> list[str]:

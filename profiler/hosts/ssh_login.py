@@ -81,6 +81,8 @@ def _reach(login: Login, via: paramiko.SSHClient | None) -> socket.socket | para
             f"{where} cannot be reached: {_text(error)}; check its address and port, and that sshd runs"
         ) from error
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _SILENT_MS)
+    # A command is several small messages; each would wait 40 ms for the other side's acknowledgement.
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return connection
 
 

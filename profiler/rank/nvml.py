@@ -85,6 +85,11 @@ class Nvml:
         """The GPU of this UUID; raises CounterError."""
         return Gpu(self._library, _ask(self._library, lambda: self._library.nvmlDeviceGetHandleByUUID(uuid)))
 
+    def gpu_at(self, index: int) -> Gpu:
+        """The GPU of this number, below `count`; raises CounterError."""
+        library = self._library
+        return Gpu(library, _ask(library, lambda: library.nvmlDeviceGetHandleByIndex(index)))
+
 
 def open_nvml() -> Nvml:
     """NVML; raises CounterError where there is no GPU, no driver or no `nvidia-ml-py`."""

@@ -4,7 +4,8 @@ import getpass
 import os
 import socket
 import subprocess
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,9 +13,10 @@ from pathlib import Path
 PROGRAM = "/usr/sbin/sshd"
 _PRIVILEGE_FOLDER = Path("/run/sshd")
 _START_S = 30.0
+_POLL_S = 0.02
 
 _CONFIG = """
-ListenAddress 127.0.0.1:{port}
+ListenAddress {address}:{port}
 HostKey {folder}/host_key
 AuthorizedKeysFile {folder}/user_key.pub
 PidFile none
@@ -34,6 +36,7 @@ class Sshd:
     port: int
     folder: Path
     process: subprocess.Popen[bytes]
+    address: str = "127.0.0.1"
 
     @property
     def user_key(self) -> Path:
@@ -44,32 +47,41 @@ class Sshd:
     def known(self) -> str:
         """Its line in a file of known hosts."""
         kind, key = (self.folder / "host_key.pub").read_text().split()[:2]
-        return f"[127.0.0.1]:{self.port} {kind} {key}\n"
+        return f"[{self.address}]:{self.port} {kind} {key}\n"
 
     @property
     def table(self) -> str:
         """Its entry in a hosts file."""
         return (
-            f'[[hosts]]\nname = "{self.name}"\naddress = "127.0.0.1"\nport = {self.port}\n'
+            f'[[hosts]]\nname = "{self.name}"\naddress = "{self.address}"\nport = {self.port}\n'
             f'user = "{getpass.getuser()}"\nkey = "{self.user_key}"\nrack = "r1"\n'
         )
 
 
 @contextmanager
-def running_sshd(name: str, folder: Path) -> Iterator[Sshd]:
-    """An sshd until the end of the block; its connections end with it."""
+def running_sshd(
+    name: str, folder: Path, address: str = "127.0.0.1", enter: Sequence[str] = ()
+) -> Iterator[Sshd]:
+    """An sshd until the end of the block; its connections end with it.
+
+    Args:
+        name: Of its host.
+        folder: For its files; it is made.
+        address: Where it listens.
+        enter: What begins the command that runs it in another network.
+    """
     folder.mkdir()
     for key in ("host_key", "user_key"):
         make_key(folder / key)
     port = free_port()
-    (folder / "config").write_text(_CONFIG.format(port=port, folder=folder))
+    (folder / "config").write_text(_CONFIG.format(address=address, port=port, folder=folder))
     if os.geteuid() == 0:
         _PRIVILEGE_FOLDER.mkdir(exist_ok=True)
-    argv = [PROGRAM, "-D", "-E", str(folder / "log"), "-f", str(folder / "config")]
+    argv = [*enter, PROGRAM, "-D", "-E", str(folder / "log"), "-f", str(folder / "config")]
     process = subprocess.Popen(argv, stdin=subprocess.DEVNULL)
     try:
-        _await_banner(port, process)
-        yield Sshd(name, port, folder, process)
+        _await_listening(folder / "log", process)
+        yield Sshd(name, port, folder, process, address)
     finally:
         process.kill()
         process.wait()
@@ -88,13 +100,11 @@ def free_port() -> int:
         return port
 
 
-def _await_banner(port: int, process: subprocess.Popen[bytes]) -> None:
-    """Wait until a connection is answered."""
-    while process.poll() is None:
-        try:
-            with socket.create_connection(("127.0.0.1", port), timeout=_START_S) as connection:
-                if connection.recv(4) == b"SSH-":
-                    return
-        except ConnectionRefusedError:
-            continue
-    raise AssertionError(f"sshd ended with {process.returncode}")
+def _await_listening(log: Path, process: subprocess.Popen[bytes]) -> None:
+    """Wait until its log says that it listens."""
+    until = time.monotonic() + _START_S
+    while process.poll() is None and time.monotonic() < until:
+        if log.exists() and "Server listening" in log.read_text():
+            return
+        time.sleep(_POLL_S)
+    raise AssertionError(f"sshd does not listen; it ended with {process.returncode}")

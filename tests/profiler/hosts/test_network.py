@@ -43,6 +43,19 @@ with LocalNetwork(NetworkSpec((Rack(2, 1e9),))) as network:
     time.sleep(1000)
 """
 
+SEND = """
+import socket, sys, time
+with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as port:
+    target = (socket.gethostbyname(sys.argv[1]), 29999)
+    for _ in range(50):
+        try:
+            port.sendto(bytes(30_000), target)
+        except OSError:
+            pass
+        time.sleep(1e-3)
+"""
+"""Sends 1.5 MB, whether anybody is there or not."""
+
 UNPRIVILEGED = """
 from profiler.hosts.network import LocalNetwork
 from profiler.hosts.network_probe import together_bps, transfer
@@ -139,6 +152,41 @@ def test_counters_tell_which_links_were_crossed_and_in_which_direction(network: 
     received = {name: after[name].received_bytes - before[name].received_bytes for name in after}
     assert {name for name in sent if sent[name] >= MEGABYTE} == {"r1h1", "r1"}
     assert {name for name in received if received[name] >= MEGABYTE} == {"r3h2", "r3"}
+
+
+def test_the_core_reaches_hosts_by_their_names(network: LocalNetwork) -> None:
+    command = network.core_command(("getent", "hosts", "r3h2"))
+    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=True)
+    assert done.stdout.split() == [network.address("r3h2"), "r3h2"]
+    before = network.traffic()["r3h2"].received_bytes
+    command = network.core_command((sys.executable, "-c", SEND, "r3h2"))
+    subprocess.run(command, timeout=LIMIT_S, check=True)
+    assert network.traffic()["r3h2"].received_bytes - before > MEGABYTE
+
+
+def test_a_cut_uplink_carries_nothing_until_it_is_mended() -> None:
+    with LocalNetwork(NetworkSpec((Rack(1, FAST_BPS, FAST_BPS), Rack(1, FAST_BPS)))) as own:
+        own.cut("r1")
+        before = own.traffic()["r2"].received_bytes
+        subprocess.run(own.command("r1h1", (sys.executable, "-c", SEND, "r2h1")), timeout=LIMIT_S, check=True)
+        assert own.traffic()["r2"].received_bytes - before < MEGABYTE / 100
+        own.mend("r1")
+        assert rate_bps(own, ("r1h1", "r2h1"), megabytes=12) < MARGIN * FAST_BPS
+
+
+def test_an_unknown_link_cannot_be_cut(network: LocalNetwork) -> None:
+    with pytest.raises(InputError, match="unknown host 'r9'"):
+        network.cut("r9")
+
+
+def test_a_limited_folder_is_full_at_its_size_and_seen_inside_only(tmp_path: Path) -> None:
+    with LocalNetwork(NetworkSpec((Rack(1),))) as own:
+        own.limit_folder(tmp_path, MEGABYTE)
+        write = ("head", "--bytes=2M", "/dev/zero")
+        command = own.core_command(("sh", "-c", f"{' '.join(write)} > {tmp_path}/file"))
+        done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S)
+        assert "No space left on device" in done.stderr
+        assert not list(tmp_path.iterdir())
 
 
 def test_a_command_runs_in_the_same_folder_with_the_same_variables(

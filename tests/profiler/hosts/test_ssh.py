@@ -174,6 +174,27 @@ def test_a_host_behind_a_jump_host_is_reached_through_it(daemons: tuple[Sshd, Ss
     assert lines == [str(host.port)]
 
 
+def test_hosts_behind_a_jump_host_that_fails_say_so_and_others_are_connected(
+    daemons: tuple[Sshd, Sshd], tmp_path: Path
+) -> None:
+    path = write_hosts(tmp_path, *daemons)
+    jump = f'jump = "gate"\n[[jumps]]\nname = "gate"\naddress = "127.0.0.1"\nport = {free_port()}\n'
+    path.write_text(path.read_text() + jump)
+    hosts = SshHosts(read_hosts_file(path))
+    try:
+        failed = hosts.connect_each()
+        assert {name: str(error)[:4] for name, error in failed.items()} == {"n2": "gate"}
+        run_together([python("n1", "")], hosts.start, print, LIMIT_S)
+    finally:
+        hosts.close()
+
+
+def test_a_command_reads_what_it_is_given(hosts: SshHosts) -> None:
+    process = hosts.start(Command("cat", ("cat",), host="n1"), b"a\0b\n")
+    assert (list(process.stdout), process.wait()) == ([b"a\0b\n"], 0)
+    process.stop()
+
+
 def test_a_shown_command_does_the_same_in_a_shell(hosts: SshHosts, hosts_toml: Path) -> None:
     line = hosts.shown(
         python("n2", "import os, sys; print(os.environ['ODD'], sys.argv[1])", "a b", ODD="it's")

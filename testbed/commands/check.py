@@ -1,0 +1,80 @@
+"""`dally testbed check`: say whether hosts can be a testbed, changing nothing on them."""
+
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from profiler.hosts.hosts_file import read_hosts_file
+from slurm_plugin.admin.checks.site import Finding, Level
+from testbed.remote.fitness import Row, is_fit, judge
+from testbed.remote.hosts import Hosts
+from testbed.remote.log import CommandLog
+from testbed.remote.options import hosts_option, logs_option
+from testbed.remote.survey import survey
+
+_MARKS = {Level.OK: ("ok", "green"), Level.WARNING: ("?", "yellow"), Level.PROBLEM: ("NO", "red")}
+_NOT_MADE = ("-", "")
+
+
+@click.command(
+    epilog="""\b
+Example:
+  dally testbed check --hosts hosts.toml
+Marks: ok; ? it works, but see below; NO it does not, see below how to mend it; - it could not be seen."""
+)
+@hosts_option
+@logs_option
+@click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
+def command(hosts_file: Path, logs: Path, as_json: bool) -> None:
+    """Say whether the hosts can be a testbed: SSH, clocks, versions, GPUs, network, Slurm. Changes nothing.
+
+    The exit code is 1 if there is a problem.
+    """
+    file = read_hosts_file(hosts_file)
+    hosts = Hosts(file, CommandLog(logs))
+    try:
+        rows = judge(file, survey(hosts))
+    finally:
+        hosts.close()
+    if as_json:
+        found = [{"host": row.host, "check": row.check, **asdict(row.finding)} for row in rows]
+        click.echo(json.dumps(found, indent=2))
+    else:
+        _show(rows, logs)
+    if not is_fit(rows):
+        sys.exit(1)
+
+
+def _show(rows: Sequence[Row], logs: Path) -> None:
+    console = Console(highlight=False, soft_wrap=True)
+    by_host: dict[str, dict[str, Finding]] = {}
+    for row in rows:
+        by_host.setdefault(row.host, {})[row.check] = row.finding
+    console.print(_table(by_host))
+    for row in rows:
+        if row.finding.level is not Level.OK:
+            console.print(_line(row))
+    console.print(Text(f"what was run there: {logs}/HOST.log"))
+
+
+def _table(by_host: dict[str, dict[str, Finding]]) -> Table:
+    checks = dict.fromkeys(check for found in by_host.values() for check in found)
+    table = Table("host", *checks, box=None, padding=(0, 1))
+    for host, found in by_host.items():
+        marks = (_MARKS[found[check].level] if check in found else _NOT_MADE for check in checks)
+        table.add_row(Text(host), *(Text(mark, style) for mark, style in marks))
+    return table
+
+
+def _line(row: Row) -> Text:
+    mark, style = _MARKS[row.finding.level]
+    return Text.assemble(
+        (f"{mark:3}", style), f"{row.host}, {row.check}: {row.finding.found} -> {row.finding.advice}"
+    )

@@ -1,0 +1,145 @@
+"""`dally testbed shape`: limit what real hosts send, show it, and put everything back."""
+
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TypeVar
+
+import click
+
+from dally.errors import DallyError, InputError
+from profiler.commands import values
+from profiler.hosts.hosts_file import HostsFile, read_hosts_file
+from testbed.remote.hosts import Hosts, RemoteError, each
+from testbed.remote.log import CommandLog
+from testbed.remote.options import hosts_option, logs_option
+from testbed.remote.qdiscs import in_words
+from testbed.remote.shaping import Place, look, qdiscs_of, recorded, restore, shape
+
+_Found = TypeVar("_Found")
+
+_LEAST_BPS, _MOST_BPS = 1e6, 1e12
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  dally testbed shape --hosts hosts.toml --rate 200Mb
+  dally testbed shape --hosts hosts.toml --restore
+Each host limits what it sends, so a limit on all hosts holds both ways."""
+)
+@hosts_option
+@logs_option
+@click.option("--rate", type=values.rate, help="What each host may send from now on, such as 200Mb.")
+@click.option("--restore", "is_restoring", is_flag=True, help="Put back what was there before.")
+@click.option("--show", "is_showing", is_flag=True, help="Only tell what is there.")
+@click.option("--interface", help="Which one; by default the one that leads to the other hosts.")
+@click.option("--only", metavar="HOST,...", help="These hosts instead of all.")
+@click.option("--yes", is_flag=True, help="Do not ask before an interface that carries the SSH connection.")
+def command(
+    hosts_file: Path,
+    logs: Path,
+    rate: float | None,
+    is_restoring: bool,
+    is_showing: bool,
+    interface: str | None,
+    only: str | None,
+    yes: bool,
+) -> None:
+    """Limit what real hosts send, as slower network cards would; needs root on them.
+
+    What was there is recorded on each host first, and --restore brings it back exactly; where that could not
+    be done, nothing is touched on any host. A reboot undoes it too.
+    """
+    if [rate is not None, is_restoring, is_showing].count(True) != 1:
+        raise click.UsageError("give one of --rate, --restore and --show")
+    whole = read_hosts_file(hosts_file)
+    file = _only(whole, only)
+    with Hosts(file, CommandLog(logs)) as hosts:
+        if is_restoring:
+            _on_all(hosts, lambda name: _restore(hosts, name, interface), click.echo)
+        elif is_showing:
+            _on_all(hosts, lambda name: _show(hosts, name, interface, _peer(whole, name)), click.echo)
+        else:
+            assert rate is not None
+            _shape(hosts, whole, interface, rate, yes)
+
+
+def _shape(hosts: Hosts, whole: HostsFile, interface: str | None, rate_bps: float, yes: bool) -> None:
+    if not _LEAST_BPS <= rate_bps <= _MOST_BPS:
+        raise InputError(f"--rate is {rate_bps:g} bits per second, must be 1e6 to 1e12")
+    places = _on_all(hosts, lambda name: look(hosts, name, interface, _peer(whole, name)))
+    _ask([place for place in places if place.carries_ssh], yes)
+    by_host = {place.host: place for place in places}
+
+    def act(name: str) -> str:
+        place = by_host[name]
+        shape(hosts, place, rate_bps)
+        limit = f"{name}: {place.interface} sends at most {rate_bps / 1e6:g} Mb/s"
+        return f"{limit}; before: {in_words(place.before)}"
+
+    _on_all(hosts, act, click.echo)
+
+
+def _ask(carrying: Sequence[Place], yes: bool) -> None:
+    """Ask before what could cut us off.
+
+    Raises:
+        RemoteError: Nobody is there to be asked.
+    """
+    if not carrying or yes:
+        return
+    said = ", ".join(f"{place.interface} of {place.host}" for place in carrying)
+    carries = f"{said} also {'carries' if len(carrying) == 1 else 'carry'} this SSH connection"
+    if not sys.stdin.isatty():
+        raise RemoteError(f"{carries}; nothing was changed; --yes shapes all the same")
+    click.confirm(f"{carries}. Shape all the same?", abort=True)
+
+
+def _restore(hosts: Hosts, name: str, interface: str | None) -> str:
+    done = restore(hosts, name, interface)
+    restored = ", ".join(f"{found} has {in_words(now)} as before" for found, now in done.items())
+    return f"{name}: {restored or 'nothing to restore'}"
+
+
+def _show(hosts: Hosts, name: str, interface: str | None, peer: str | None) -> str:
+    place = interface or look(hosts, name, None, peer).interface
+    marked = " (by Dally)" if place in recorded(hosts, name) else ""
+    return f"{name}: {place} has {in_words(qdiscs_of(hosts, name, place))}{marked}"
+
+
+def _on_all(
+    hosts: Hosts, act: Callable[[str], _Found], tell: Callable[[_Found], None] = lambda found: None
+) -> list[_Found]:
+    """Do the same on all hosts, on each whatever happens on others, and tell what came of it.
+
+    Raises:
+        RemoteError: It failed on some.
+    """
+    found = each([host.name for host in hosts.file.hosts], act)
+    good = [one for one in found.values() if not isinstance(one, DallyError)]
+    for one in good:
+        tell(one)
+    failed = [str(one) for one in found.values() if isinstance(one, DallyError)]
+    if failed:
+        raise RemoteError("; ".join(failed))
+    return good
+
+
+def _only(file: HostsFile, only: str | None) -> HostsFile:
+    if only is None:
+        return file
+    names = [name.strip() for name in only.split(",")]
+    valid = [host.name for host in file.hosts]
+    unknown = [name for name in names if name not in valid]
+    if unknown:
+        raise InputError(f"--only names {unknown[0]!r}; valid: {', '.join(valid)}")
+    return replace(file, hosts=tuple(host for host in file.hosts if host.name in names))
+
+
+def _peer(file: HostsFile, name: str) -> str | None:
+    """The address of another host, the next in the file."""
+    names = [host.name for host in file.hosts]
+    other = file.hosts[(names.index(name) + 1) % len(names)]
+    return other.login.address if other.name != name else None

@@ -1,0 +1,119 @@
+"""A Slurm that is there already, reached over SSH through one host; nothing but our own jobs is touched."""
+
+from pathlib import Path
+
+from dally.errors import DallyError
+from profiler.hosts.processes import Command, Running
+from testbed.cluster import ASK_S, ClusterError
+from testbed.remote.head_node import HeadNode
+from testbed.remote.hosts import Hosts
+
+_HARMLESS = (
+    "show",
+    "ping",
+    "hold",
+    "uhold",
+    "release",
+    "requeue",
+    "requeuehold",
+    "version",
+    "--version",
+    "-V",
+)
+"""What may be asked of scontrol, besides updates of jobs."""
+
+_WIDE = ("-u", "--user", "-p", "--partition", "-t", "--state", "-A", "--account", "--me", "-w", "--nodelist")
+"""Options by which scancel takes more than the jobs that it names."""
+
+
+class ExistingSlurm(HeadNode):
+    """A partition of a Slurm cluster of others, perhaps only a reservation in it.
+
+    Commands that would change the cluster itself are refused: of scontrol all but showing it and changing
+    jobs, of scancel all but naming jobs.
+    """
+
+    def start(self, command: Command) -> Running:
+        """Start a command on the head node; it ends with the connection.
+
+        Raises:
+            ClusterError: It would change the cluster itself.
+            ProcessError: It cannot be started.
+        """
+        check_harmless(command.argv)
+        return super().start(command)
+
+    def ask(self, *argv: str, stdin: str = "", timeout_s: float = ASK_S) -> str:
+        """Run a command on the head node to its end; its standard output.
+
+        Raises:
+            ClusterError: It would change the cluster itself, failed or took too long.
+        """
+        check_harmless(argv)
+        return super().ask(*argv, stdin=stdin, timeout_s=timeout_s)
+
+
+def find_slurm(
+    hosts: Hosts, partition: str, work: Path, reservation: str = "", conf: Path | None = None
+) -> ExistingSlurm:
+    """The Slurm cluster that the first host of the file belongs to.
+
+    Args:
+        hosts: The connected hosts; the others may be nodes, whose traffic is then told.
+        partition: The partition to use.
+        work: A folder that the first host and all nodes share.
+        reservation: A reservation to use; empty for none.
+        conf: Its slurm.conf on the first host; None for what `scontrol show config` tells there.
+
+    Raises:
+        ClusterError: Slurm does not answer or has no such partition or reservation, or the folder is missing.
+    """
+    head = hosts.file.hosts[0].name
+    found = conf or _find_conf(hosts, head)
+    names = ("SBATCH_RESERVATION", "SLURM_RESERVATION", "SALLOC_RESERVATION") if reservation else ()
+    slurm = ExistingSlurm(hosts, head, found, work, partition, {}, dict.fromkeys(names, reservation))
+    if hosts.attempt(head, "test", "-d", str(work), "-a", "-w", str(work)).status:
+        raise ClusterError(
+            f"{head} has no folder {work} that {hosts.host(head).login.user or 'we'} may write"
+        )
+    if "State=UP" not in slurm.ask("scontrol", "show", "partition", partition):
+        raise ClusterError(f"the partition {partition} is not up")
+    if reservation:
+        slurm.ask("scontrol", "show", "reservation", reservation)
+    return slurm
+
+
+def check_harmless(argv: tuple[str, ...]) -> None:
+    """Refuse what would change more of a cluster than jobs that are named.
+
+    Raises:
+        ClusterError: It would.
+    """
+    program, words = Path(argv[0]).name, argv[1:]
+    if program == "scontrol" and not _is_harmless(words):
+        raise ClusterError(f"{' '.join(argv)}: on a Slurm of others, only jobs may be changed")
+    if program == "scancel" and (
+        any(word.split("=")[0] in _WIDE for word in words) or not any(word[0].isdigit() for word in words)
+    ):
+        raise ClusterError(f"{' '.join(argv)}: on a Slurm of others, scancel must name the jobs it ends")
+
+
+def _is_harmless(words: tuple[str, ...]) -> bool:
+    if not words:
+        return True  # it reads what it is to do; the jobs that it names are ours to name
+    verbs = [word for word in words if not word.startswith("-") or word in _HARMLESS]
+    if verbs and verbs[0] == "update":
+        return any(word.lower().startswith(("jobid=", "job=")) for word in verbs)
+    return bool(verbs) and verbs[0] in _HARMLESS
+
+
+def _find_conf(hosts: Hosts, head: str) -> Path:
+    try:
+        config = hosts.ask(head, "scontrol", "show", "config")
+    except DallyError as error:
+        raise ClusterError(f"no Slurm answers: {error}") from error
+    for line in config.splitlines():
+        key, _, value = line.partition("=")
+        if key.strip() == "SLURM_CONF":
+            return Path(value.strip())
+    raise ClusterError(f"{head}: scontrol show config names no SLURM_CONF")

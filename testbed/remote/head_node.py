@@ -1,0 +1,113 @@
+"""A Slurm cluster reached through one host over SSH: commands run there, as `testbed.cluster` asks for."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from dally.errors import DallyError
+from profiler.hosts.network import Traffic
+from profiler.hosts.processes import Command, Running
+from testbed.cluster import ASK_S, ClusterError
+from testbed.remote.hosts import Hosts, each
+
+_COUNTERS = ("tx_bytes", "rx_bytes")
+
+
+class HeadNode:
+    """What runs commands on a head node; it is a `testbed.cluster.Cluster`.
+
+    Attributes:
+        hosts: The connected hosts.
+        name: The head node's name among them.
+    """
+
+    def __init__(
+        self,
+        hosts: Hosts,
+        name: str,
+        conf: Path,
+        work: Path,
+        partition: str,
+        interfaces: Mapping[str, str],
+        variables: Mapping[str, str] | None = None,
+    ) -> None:
+        """Nothing is run.
+
+        Args:
+            hosts: The connected hosts.
+            name: The head node's name among them.
+            conf: Slurm's configuration there.
+            work: Folder that the head and all nodes share.
+            partition: The partition to use.
+            interfaces: The network interfaces whose traffic is told, by the names of their hosts.
+            variables: Environment variables of all commands, besides SLURM_CONF.
+        """
+        self.hosts, self.name = hosts, name
+        self._conf, self._work, self._partition = conf, work, partition
+        self._interfaces = interfaces
+        self._variables = {**(variables or {}), "SLURM_CONF": str(conf)}
+
+    @property
+    def conf(self) -> Path:
+        """Its slurm.conf on the head node."""
+        return self._conf
+
+    @property
+    def work(self) -> Path:
+        """Folder that the head and all nodes share."""
+        return self._work
+
+    @property
+    def python(self) -> str:
+        """The head node's interpreter in the hosts file."""
+        return self.hosts.host(self.name).python
+
+    @property
+    def partition(self) -> str:
+        """The partition to use."""
+        return self._partition
+
+    @property
+    def interface(self) -> str:
+        """The network interface, if it has the same name on all hosts; else empty."""
+        names = set(self._interfaces.values())
+        return names.pop() if len(names) == 1 else ""
+
+    def start(self, command: Command) -> Running:
+        """Start a command in the work folder of the head node; it ends with the connection.
+
+        Raises:
+            ProcessError: It cannot be started.
+        """
+        return self.hosts.start(Command(command.name, self._argv(command.argv), command.env, self.name))
+
+    def ask(self, *argv: str, stdin: str = "", timeout_s: float = ASK_S) -> str:
+        """Run a command in the work folder of the head node to its end; its standard output.
+
+        Raises:
+            ClusterError: It failed or took too long; the message holds what it said.
+        """
+        shown = " ".join(argv)
+        try:
+            answer = self.hosts.attempt(self.name, *self._argv(argv), stdin=stdin, timeout_s=timeout_s)
+        except DallyError as error:
+            raise ClusterError(f"{shown}: {error}") from error
+        if answer.status != 0:
+            said = " | ".join((answer.stderr or answer.stdout).strip().splitlines())
+            raise ClusterError(f"{shown} failed ({answer.status}): {said or answer.reason}")
+        return answer.stdout
+
+    def traffic(self) -> Mapping[str, Traffic]:
+        """What each host's network interface has carried since it came up, where it can be read."""
+        found = each(self._interfaces, self._traffic)
+        return {name: one for name, one in found.items() if isinstance(one, Traffic)}
+
+    def _traffic(self, name: str) -> Traffic:
+        folder = f"/sys/class/net/{self._interfaces[name]}/statistics"
+        sent, received = self.hosts.ask(
+            name, "cat", *(f"{folder}/{counter}" for counter in _COUNTERS)
+        ).split()
+        return Traffic(int(sent), int(received))
+
+    def _argv(self, argv: tuple[str, ...]) -> tuple[str, ...]:
+        variables = (f"{name}={value}" for name, value in self._variables.items())
+        return ("env", f"--chdir={self.work}", *variables, *argv)

@@ -1,0 +1,263 @@
+"""Asks hosts over SSH, several at once, each command with a time limit and a line in the host's log."""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from threading import Event, Thread, Timer
+from time import monotonic
+from types import TracebackType
+from typing import TypeVar
+
+from dally.errors import DallyError
+from profiler.hosts.hosts_file import HostsFile, SshHost
+from profiler.hosts.processes import Command, ProcessError
+from profiler.hosts.ssh import SshHosts, SshProcess
+from testbed.remote.log import CommandLog
+
+_Found = TypeVar("_Found")
+
+AT_ONCE = 16
+"""Hosts that are asked at the same time."""
+
+ANSWER_S = 30.0
+_KEPT_LINES = 200
+_DRAIN_S = 5.0
+
+_WITH_PATH = 'PATH="$PATH:/usr/sbin:/sbin"; export PATH; exec "$@"'
+"""Debian leaves these out of an ordinary user's search path; tc, ip and Slurm's daemons are there."""
+
+_WRITE = """
+set -e
+umask 077
+file=$(mktemp "$(dirname "$1")/.dally-XXXXXX")
+trap 'rm -f "$file"' EXIT
+cat >"$file"
+chmod "$2" "$file"
+$3 "$file" "$1"
+"""
+
+
+class RemoteError(DallyError):
+    """A host did not do what it was asked."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a command that ended has said.
+
+    Attributes:
+        status: Its exit status as a shell tells it; None if contact with it was lost.
+        stdout: What it wrote to standard output.
+        stderr: The last lines of what it wrote to standard error.
+    """
+
+    status: int | None
+    stdout: str
+    stderr: str
+
+    @property
+    def reason(self) -> str:
+        """Its last words, or how it ended, for an error message of one line."""
+        lines = [line.strip() for line in (self.stderr or self.stdout).splitlines() if line.strip()]
+        if self.status is None:
+            return "contact was lost"
+        return lines[-1] if lines else f"exit status {self.status}"
+
+
+class Hosts:
+    """The hosts of a file, connected between `connect_each` or `with` and `close`; all they run is logged.
+
+    Attributes:
+        file: The hosts.
+        ssh: The connections.
+    """
+
+    def __init__(self, file: HostsFile, log: CommandLog) -> None:
+        """Nothing is connected yet."""
+        self.file = file
+        self._log = log
+        self.ssh = SshHosts(file)
+        self._by_name = {host.name: host for host in file.hosts}
+
+    def __enter__(self) -> "Hosts":
+        self.ssh.connect()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def host(self, name: str) -> SshHost:
+        """The host of a name."""
+        return self._by_name[name]
+
+    def connect_each(self) -> dict[str, str]:
+        """Log in to all hosts; why those that do not let us in do not, by their names."""
+        return {name: str(error) for name, error in self.ssh.connect_each().items()}
+
+    def close(self) -> None:
+        """Close all connections; what still runs on hosts ends."""
+        self.ssh.close()
+
+    def start(self, command: Command, stdin: str = "") -> "LoggedProcess":
+        """Start a command on the host that it names; it ends with the connection.
+
+        Raises:
+            ProcessError: The host is not connected, or does not start it.
+        """
+        at, started_s = datetime.now(UTC), monotonic()
+        try:
+            argv = ("sh", "-c", _WITH_PATH, "sh", *command.argv)
+            process = self.ssh.start(Command(command.name, argv, command.env, command.host), stdin.encode())
+        except ProcessError as error:
+            self._log.note(command, at, "failed", monotonic() - started_s, str(error))
+            raise
+        return LoggedProcess(command, process, self._log, at, started_s)
+
+    def attempt(self, host: str, *argv: str, stdin: str = "", timeout_s: float = ANSWER_S) -> Answer:
+        """Run a command on a host to its end; its exit status is for the caller to judge.
+
+        Raises:
+            RemoteError: It took too long.
+            ProcessError: The host is not connected, or does not start it.
+        """
+        process = self.start(Command(f"{argv[0]} on {host}", argv, host=host), stdin)
+        with process.limited(timeout_s) as late:
+            answer = process.gather()
+        if late.is_set():
+            raise RemoteError(f"{host}: {argv[0]} took longer than {timeout_s:g} s")
+        return answer
+
+    def ask(self, host: str, *argv: str, stdin: str = "", timeout_s: float = ANSWER_S) -> str:
+        """Standard output of a command on a host.
+
+        Raises:
+            RemoteError: It failed or took too long; the message holds its last words.
+            ProcessError: The host is not connected, or does not start it.
+        """
+        answer = self.attempt(host, *argv, stdin=stdin, timeout_s=timeout_s)
+        if answer.status != 0:
+            raise RemoteError(f"{host}: {argv[0]} failed: {answer.reason}")
+        return answer.stdout
+
+    def write(self, host: str, path: str, text: str, mode: int = 0o644, replace: bool = True) -> bool:
+        """Write a small file on a host, whole or not at all; its folder must be there.
+
+        Args:
+            host: Where.
+            path: Of the file.
+            text: Its content.
+            mode: Its permission bits.
+            replace: False leaves a file that is there as it is.
+
+        Returns:
+            Whether it was written.
+
+        Raises:
+            RemoteError: It cannot be written.
+        """
+        place = "mv" if replace else "ln"
+        argv = ("sh", "-c", _WRITE, "sh", path, f"{mode:o}", place)
+        answer = self.attempt(host, *argv, stdin=text)
+        if answer.status and not replace and self.attempt(host, "test", "-e", path).status == 0:
+            return False
+        if answer.status != 0:
+            raise RemoteError(f"{host}: cannot write {path}: {answer.reason}")
+        return True
+
+
+class LoggedProcess:
+    """A command that runs on a host; its end goes to the host's log, once."""
+
+    def __init__(
+        self, command: Command, process: SshProcess, log: CommandLog, at: datetime, started_s: float
+    ) -> None:
+        """Follow a process that was just started."""
+        self._command, self._process, self._log = command, process, log
+        self._at, self._started_s = at, started_s
+        self._last_lines: deque[bytes] = deque(maxlen=_KEPT_LINES)
+        self._ended = False
+        log.note(command, at, "started", 0.0)
+
+    @property
+    def stdout(self) -> Iterable[bytes]:
+        """The lines it writes to standard output."""
+        return self._process.stdout
+
+    @property
+    def stderr(self) -> Iterator[bytes]:
+        """The lines it writes to standard error."""
+        for line in self._process.stderr:
+            self._last_lines.append(line)
+            yield line
+
+    @contextmanager
+    def limited(self, timeout_s: float) -> Iterator[Event]:
+        """End it after some seconds, then the event is set, and at the end of the block."""
+        late = Event()
+
+        def end() -> None:
+            late.set()
+            self.stop()
+
+        timer = Timer(timeout_s, end)
+        timer.daemon = True
+        timer.start()
+        try:
+            yield late
+        finally:
+            timer.cancel()
+            self.stop()
+
+    def gather(self) -> Answer:
+        """Read all that it says, and wait until it ended."""
+        said: list[bytes] = []
+        readers = [
+            Thread(target=lambda: said.extend(self.stdout), daemon=True),
+            Thread(target=lambda: deque(self.stderr, maxlen=0), daemon=True),
+        ]
+        for reader in readers:
+            reader.start()
+        status = self._process.wait()
+        for reader in readers:
+            reader.join(_DRAIN_S)
+        self._note(status)
+        return Answer(status, b"".join(said).decode(errors="replace"), self._said())
+
+    def wait(self) -> int | None:
+        """Wait until it ended; its exit status as a shell tells it, None if the connection broke."""
+        status = self._process.wait()
+        self._note(status)
+        return status
+
+    def stop(self) -> None:
+        """End it and all that it started."""
+        self._process.stop()
+        self._note(None, "stopped")
+
+    def _said(self) -> str:
+        return b"".join(self._last_lines).decode(errors="replace")
+
+    def _note(self, status: int | None, otherwise: str = "lost") -> None:
+        if not self._ended:
+            self._ended = True
+            outcome = otherwise if status is None else str(status)
+            self._log.note(self._command, self._at, outcome, monotonic() - self._started_s, self._said())
+
+
+def each(names: Iterable[str], act: Callable[[str], _Found]) -> dict[str, _Found | DallyError]:
+    """Do the same for several hosts, some at once; what came of each by name, also where that is an error."""
+
+    def attempt(name: str) -> _Found | DallyError:
+        try:
+            return act(name)
+        except DallyError as error:
+            return error
+
+    listed = list(names)
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        return dict(zip(listed, pool.map(attempt, listed), strict=True))

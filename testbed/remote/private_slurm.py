@@ -1,0 +1,261 @@
+"""A private Slurm on remote hosts, from the distribution's packages: it ends with the connection to them.
+
+All its state is in one folder, of the same name on every host, and in a folder of its own in the one that all
+hosts share. slurmctld runs on the first host, slurmd on all.
+"""
+
+import secrets
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from random import Random
+from types import TracebackType
+from typing import TypeVar
+
+from dally.errors import DallyError
+from profiler.hosts.processes import Command
+from testbed.cluster import ClusterError
+from testbed.local_slurm import PACKAGES
+from testbed.remote.head_node import HeadNode
+from testbed.remote.hosts import Hosts, LoggedProcess, each
+from testbed.remote.shaping import interface_to
+from testbed.remote.slurm_files import PARTITION, Node, claimed_cpus, hardware, remote_conf_files
+
+_Found = TypeVar("_Found")
+
+START_S = 90.0
+_POLL_S = 0.3
+_PORTS = (10_000, 32_000)
+_PROGRAMS = ("slurmctld", "slurmd", "munged", "srun", "setsid")
+_FOLDERS = ("etc", "munge", "spool", "run", "log", "dev", "state")
+
+_MAKE = """
+set -e
+umask 022
+mkdir "$0"
+cd "$0"
+mkdir "$@"
+chmod 700 state
+"""
+
+_FIND = 'for program; do command -v "$program"; done >&2; slurmd -V'
+_FAKE = 'i=0; while [ "$i" -lt "$1" ]; do ln -sfn /dev/null "$0/nvidia$i"; i=$((i + 1)); done'
+
+
+class PrivateSlurm:
+    """A Slurm cluster of one's own on the hosts of a file, up between `start` and `stop` or inside `with`."""
+
+    def __init__(self, hosts: Hosts, shared: Path, fake_gpus: bool = False) -> None:
+        """Nothing is done yet.
+
+        Args:
+            hosts: The connected hosts; the first becomes the head node.
+            shared: A folder that all hosts share.
+            fake_gpus: Whether GPUs that the hosts file names are pretended, whatever hosts have.
+        """
+        token = secrets.token_hex(4)
+        self.folder = Path(f"/tmp/dally-{token}")
+        self._hosts, self._fake_gpus = hosts, fake_gpus
+        self._shared, self._work = shared, shared / f"dally-{token}"
+        self._names = [host.name for host in hosts.file.hosts]
+        self._keepers: dict[str, LoggedProcess] = {}
+        self._daemons: list[LoggedProcess] = []
+        self._interfaces: dict[str, str] = {}
+
+    def __enter__(self) -> HeadNode:
+        self.start()
+        return self.cluster
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    @property
+    def cluster(self) -> HeadNode:
+        """What workloads run on."""
+        conf = self.folder / "etc" / "slurm.conf"
+        return HeadNode(self._hosts, self._names[0], conf, self._work, PARTITION, self._interfaces)
+
+    def start(self, timeout_s: float = START_S) -> None:
+        """Bring it up and wait until every node is idle; if that fails, nothing of it stays.
+
+        Raises:
+            ClusterError: A host lacks something, the folder is not shared, or a daemon does not come up.
+        """
+        version = self._check()
+        nodes = self._on_all(self._node)
+        port = Random().randrange(_PORTS[0], _PORTS[1] - len(nodes))
+        files = remote_conf_files(self.folder, port, nodes, version)
+        key = secrets.token_hex(256)
+        try:
+            self._on_all(self._keep)
+            self._share()
+            owners = self._on_all(lambda name: self._prepare(name, files, key))
+            self._on_all(self._start_munge, [name for name, is_owner in owners if is_owner])
+            self._run(self._names[0], "slurmctld", "slurmctld", "-D")
+            self._wait("slurmctld to answer", lambda: "is UP" in self._said("scontrol", "ping"), timeout_s)
+            self._on_all(lambda name: self._run(name, "slurmd", "slurmd", "-D", "-N", name))
+            self._wait("all nodes to be idle", self._all_idle, timeout_s)
+        except BaseException:
+            self.stop()
+            raise
+
+    def stop(self) -> None:
+        """End all of it on all hosts and remove its folders, in whatever state it is."""
+        each(self._keepers, lambda name: self._keepers[name].stop())
+        self._keepers.clear()
+        for daemon in self._daemons:
+            daemon.stop()
+        self._daemons.clear()
+
+    def _check(self) -> tuple[int, int]:
+        """That all hosts have what it takes; Slurm's version.
+
+        Raises:
+            ClusterError: One does not.
+        """
+        if len({host.python for host in self._hosts.file.hosts}) > 1:
+            raise ClusterError("python in the hosts file must be the same on all hosts, as jobs start on any")
+        versions = dict(self._on_all(lambda name: (name, self._version(name))))
+        if len(set(versions.values())) > 1:
+            said = ", ".join(f"{name} has {version}" for name, version in versions.items())
+            raise ClusterError(f"Slurm must be the same on all hosts: {said}")
+        major, minor = versions[self._names[0]].split(".")[:2]
+        return int(major), int(minor)
+
+    def _version(self, name: str) -> str:
+        if self._hosts.ask(name, "id", "-u").strip() != "0":
+            raise ClusterError(f'{name}: only root can bring Slurm up; set user = "root" in the hosts file')
+        found = self._hosts.attempt(name, "sh", "-c", _FIND, "sh", *_PROGRAMS)
+        there = {Path(line).name for line in found.stderr.split()}
+        if lacks := [program for program in _PROGRAMS if program not in there]:
+            raise ClusterError(
+                f"{name} lacks {', '.join(lacks)}; there, as root: "
+                f"apt-get install --no-install-recommends {' '.join(PACKAGES)}"
+            )
+        return found.stdout.split()[-1]
+
+    def _node(self, name: str) -> Node:
+        host = self._hosts.host(name)
+        cpus, memory_mb = hardware(self._hosts.ask(name, "slurmd", "-C"))
+        devices = self.folder / "dev" if self._fake_gpus else Path("/dev")
+        if self._fake_gpus:
+            cpus = claimed_cpus(cpus, host.gpus)
+        else:
+            self._check_gpus(name, host.gpus)
+        numbers = "0" if host.gpus == 1 else f"[0-{host.gpus - 1}]"
+        self._interfaces[name] = interface_to(self._hosts, name, self._neighbour(name))
+        address = host.login.address
+        return Node(name, address, host.rack, host.gpus, cpus, memory_mb, f"{devices}/nvidia{numbers}")
+
+    def _neighbour(self, name: str) -> str:
+        number = (self._names.index(name) + 1) % len(self._names)
+        return self._hosts.file.hosts[number].login.address
+
+    def _check_gpus(self, name: str, gpus: int) -> None:
+        files = [f"/dev/nvidia{number}" for number in range(gpus)]
+        if self._hosts.attempt(name, "ls", *files).status:
+            raise ClusterError(
+                f"{name} has no {files[0]} to {files[-1]}, though gpus is {gpus} in the hosts file; "
+                "lower it, or have GPUs pretended"
+            )
+
+    def _keep(self, name: str) -> None:
+        """Start what ends everything on a host; the head node's also removes the shared folder."""
+        python = self._hosts.host(name).python
+        more = [str(self._work)] if name == self._names[0] else []
+        argv = (python, "-m", "testbed.remote.node_keeper", str(self.folder), *more)
+        keeper = self._hosts.start(Command(f"the keeper on {name}", argv, host=name))
+        self._keepers[name] = keeper
+        if next(iter(keeper.stdout), b"").strip() != b"ready":
+            last = [line.decode(errors="replace").strip() for line in keeper.stderr]
+            raise ClusterError(f"{name}: {python} does not run Dally: {last[-1] if last else 'no message'}")
+
+    def _share(self) -> None:
+        """Make the shared folder and see that it is shared.
+
+        Raises:
+            ClusterError: It is not.
+        """
+        head, token = self._names[0], self.folder.name
+        self._hosts.ask(head, "mkdir", "-m", "1777", str(self._work))
+        self._hosts.write(head, str(self._work / ".token"), token)
+        for name, said in self._on_all(
+            lambda name: (name, self._hosts.attempt(name, "cat", str(self._work / ".token")))
+        ):
+            if said.stdout != token:
+                raise ClusterError(
+                    f"{self._shared} is not shared: {name} does not see what {head} wrote there"
+                )
+
+    def _prepare(self, name: str, files: dict[str, str], key: str) -> tuple[str, bool]:
+        """Write a host's files; whether it was the first on its machine to do so."""
+        made = self._hosts.attempt(name, "sh", "-c", _MAKE, str(self.folder), *_FOLDERS)
+        # Another host on the same machine may have made it; what belongs to somebody else is a trap.
+        if made.status and self._hosts.attempt(name, "sh", "-c", '[ -O "$0" ]', str(self.folder)).status:
+            raise ClusterError(f"{name}: cannot make {self.folder}: {made.reason}")
+        if made.status:
+            return name, False
+        for file, text in files.items():
+            self._hosts.write(name, str(self.folder / "etc" / file), text)
+        self._hosts.write(name, str(self.folder / "munge" / "key"), key, mode=0o600)
+        if self._fake_gpus:
+            most = max(host.gpus for host in self._hosts.file.hosts)
+            self._hosts.ask(name, "sh", "-c", _FAKE, str(self.folder / "dev"), str(most))
+        return name, True
+
+    def _start_munge(self, name: str) -> None:
+        folder = self.folder / "munge"
+        files = (f"--{kind}-file={folder / kind}" for kind in ("key", "seed", "pid", "log"))
+        socket = f"--socket={folder / 'socket'}"
+        self._run(name, "munged", "munged", "--foreground", "--force", socket, *files)
+
+        def answers() -> bool:
+            return self._hosts.attempt(name, "munge", "--no-input", socket).status == 0
+
+        self._wait(f"munged on {name} to answer", answers, START_S)
+
+    def _run(self, name: str, what: str, *argv: str) -> None:
+        conf = str(self.folder / "etc" / "slurm.conf")
+        log = str(self.folder / "log" / f"{what}-{name}.out")
+        quiet = ("sh", "-c", 'exec "$@" >"$0" 2>&1', log, *argv)
+        command = Command(f"{what} on {name}", quiet, {"SLURM_CONF": conf}, name)
+        self._daemons.append(self._hosts.start(command))
+
+    def _said(self, *argv: str) -> str:
+        """What Slurm answers on the head node; nothing where it does not."""
+        try:
+            return self.cluster.ask(*argv)
+        except ClusterError:
+            return ""
+
+    def _all_idle(self) -> bool:
+        states = self._said("sinfo", "--noheader", "--Node", "--format=%N %t").split()
+        return states[1::2] == ["idle"] * len(self._names)
+
+    def _wait(self, what: str, holds: Callable[[], bool], timeout_s: float) -> None:
+        until = time.monotonic() + timeout_s
+        while not holds():
+            if time.monotonic() > until:
+                raise ClusterError(
+                    f"waited {timeout_s:g} s for {what}; the logs there end: {self._logs_end()}"
+                )
+            time.sleep(_POLL_S)
+
+    def _logs_end(self) -> str:
+        script = 'cd "$0" && tail -qn 2 *'
+        said = self._hosts.attempt(self._names[0], "sh", "-c", script, str(self.folder / "log")).stdout
+        return " | ".join(said.splitlines()) or "nothing"
+
+    def _on_all(self, act: Callable[[str], _Found], names: Sequence[str] | None = None) -> list[_Found]:
+        """Do the same on all hosts, or some.
+
+        Raises:
+            ClusterError: It failed on one or more.
+        """
+        found = each(self._names if names is None else names, act)
+        failed = [str(one) for one in found.values() if isinstance(one, DallyError)]
+        if failed:
+            raise ClusterError("; ".join(failed))
+        return [one for one in found.values() if not isinstance(one, DallyError)]

@@ -1,0 +1,137 @@
+"""Tells facts of the machine on which it runs, as JSON; sent to hosts as a text, so it needs Python alone.
+
+It changes nothing. It must also run on a Python that is too old for Dally, to be able to say so.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import random
+import shutil
+import socket
+import subprocess
+import sys
+from importlib import import_module, metadata
+
+_ANSWER_S = 10
+_PORTS = (10000, 32000)
+_DAEMONS = ("slurmctld", "slurmd", "munged")
+
+
+def facts() -> dict[str, object]:
+    """All that is to be known; None for what there is not."""
+    return {
+        "python": platform.python_version(),
+        "packages": {name: _package(name) for name in ("dally", "torch")},
+        "kernel": os.uname().release,
+        "uid": os.getuid(),
+        "programs": {name: shutil.which(name) for name in (*_DAEMONS, "scontrol", "tc", "setpriv")},
+        "slurm": _last_word("slurmd", "-V") or _last_word("scontrol", "-V"),
+        "munge": _munge_version(_answer("munged", "-V")),
+        "running": [name for name in _DAEMONS if name in _running()],
+        "slurm_cluster": _cluster_name(_answer("scontrol", "show", "config")),
+        "gpus": _gpus(),
+        "addresses": _addresses(),
+        "free_port": _free_port(),
+    }
+
+
+def _package(name: str) -> str | None:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _answer(*argv: str) -> str:
+    try:
+        done = subprocess.run(
+            argv,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            stdin=subprocess.DEVNULL,
+            timeout=_ANSWER_S,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return "" if done.returncode else done.stdout.decode(errors="replace")
+
+
+def _last_word(*argv: str) -> str | None:
+    words = _answer(*argv).split()
+    return words[-1] if words else None
+
+
+def _munge_version(text: str) -> str | None:
+    """Of `munge-0.5.15 (2022-06-22)`."""
+    words = text.split()
+    return words[0].rpartition("-")[2] if words else None
+
+
+def _running() -> set[str]:
+    names = set()
+    for number in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{number}/comm") as file:
+                names.add(file.read().strip())
+        except OSError:
+            continue
+    return names
+
+
+def _cluster_name(config: str) -> str | None:
+    for line in config.splitlines():
+        key, _, value = line.partition("=")
+        if key.strip() == "ClusterName":
+            return value.strip()
+    return None
+
+
+def _gpus() -> dict[str, object]:
+    """Names of the GPUs; None with the reason where they cannot be counted."""
+    try:
+        return {"names": _nvml_names(), "by": "NVML"}
+    except Exception as error:  # a missing module, a missing driver: nvidia-smi may still tell
+        reason = f"{type(error).__name__}: {error}"
+    if not shutil.which("nvidia-smi"):
+        return {"names": None, "by": f"no NVML ({reason}) and no nvidia-smi"}
+    lines = [line for line in _answer("nvidia-smi", "-L").splitlines() if line.startswith("GPU ")]
+    return {"names": [line.split(":")[1].split("(")[0].strip() for line in lines], "by": "nvidia-smi"}
+
+
+def _nvml_names() -> list[str]:
+    pynvml = import_module("pynvml")
+    pynvml.nvmlInit()
+    names = []
+    for index in range(pynvml.nvmlDeviceGetCount()):
+        name = pynvml.nvmlDeviceGetName(pynvml.nvmlDeviceGetHandleByIndex(index))
+        names.append(name.decode() if isinstance(name, bytes) else name)
+    return names
+
+
+def _addresses() -> dict[str, str]:
+    """The interface of each address."""
+    found = {}
+    for link in json.loads(_answer("ip", "-json", "address") or "[]"):
+        for item in link.get("addr_info", ()):
+            found[item["local"]] = link["ifname"]
+    return found
+
+
+def _free_port() -> int | None:
+    """A port that is free, as a private Slurm would look for."""
+    for _ in range(20):
+        port = random.randrange(*_PORTS)
+        with socket.socket() as probe:
+            try:
+                probe.bind(("", port))
+            except OSError:
+                continue
+            return port
+    return None
+
+
+if __name__ == "__main__":
+    json.dump(facts(), sys.stdout)

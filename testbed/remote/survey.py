@@ -1,0 +1,222 @@
+"""Gathers facts of hosts over SSH, changing nothing there: what they are, their clocks, whom they reach."""
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import resources
+from itertools import pairwise
+from threading import Timer
+from typing import Any
+
+from dally.errors import DallyError
+from dally.profiles.schema import PointShape, Reduced
+from profiler.drive.remote_hosts import RemoteHosts
+from profiler.findings import parse_line
+from profiler.hosts.processes import Command, run_together
+from profiler.orders import Order, Run
+from testbed.remote.hosts import ANSWER_S, Hosts, LoggedProcess, RemoteError, each
+from workloads.settings import Backend
+
+Pair = tuple[str, str]
+"""Names of two hosts: who asks, and who is asked."""
+
+_CLOCK_READINGS = 5
+_PROBE_S = 60.0
+_MESH_S = 120.0
+_ALL_REDUCE_S = 180.0
+_ALL_REDUCE_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """How far a host's clock is ahead of ours, and half the round trip, by which that may be off."""
+
+    offset_s: float
+    uncertainty_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class HostFacts:
+    """One host.
+
+    Attributes:
+        error: Why it cannot be reached; empty if it can.
+        facts: What `testbed.remote.probe` told there; None if it did not run.
+        facts_error: Why it did not.
+        clock: Its clock; None if it was not read.
+    """
+
+    error: str = ""
+    facts: Mapping[str, Any] | None = None
+    facts_error: str = ""
+    clock: Clock | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """All that is known of the hosts.
+
+    Attributes:
+        hosts: Each host by its name, in the order of the file.
+        unreached: Why one host does not reach another over TCP.
+        all_reduces: For each pair of neighbours that was tried, seconds of an all-reduce of 1 MiB, or why it
+            failed.
+    """
+
+    hosts: Mapping[str, HostFacts]
+    unreached: Mapping[Pair, str] = field(default_factory=dict)
+    all_reduces: Mapping[Pair, float | str] = field(default_factory=dict)
+
+
+def survey(hosts: Hosts) -> Survey:
+    """Connect to all hosts and look at them; what fails is part of the findings."""
+    failed = hosts.connect_each()
+    names = [host.name for host in hosts.file.hosts]
+    seen = each([name for name in names if name not in failed], lambda name: _look(hosts, name))
+    found = {
+        name: HostFacts(failed[name]) if name in failed else _facts_or_error(seen[name]) for name in names
+    }
+    able = [name for name in names if found[name].facts]
+    return Survey(found, unreached(hosts, able), all_reduces(hosts, found))
+
+
+def read_clock(hosts: Hosts, name: str) -> Clock:
+    """A host's clock, by the reading whose round trip was shortest.
+
+    Raises:
+        RemoteError: It tells no time.
+    """
+    best: Clock | None = None
+    for _ in range(_CLOCK_READINGS):
+        before_s = time.time()
+        text = hosts.ask(name, "date", "+%s.%N")
+        after_s = time.time()
+        try:
+            reading = Clock(float(text) - (before_s + after_s) / 2, (after_s - before_s) / 2)
+        except ValueError as error:
+            raise RemoteError(f"{name}: date tells {text.strip()!r}, not seconds") from error
+        if best is None or reading.uncertainty_s < best.uncertainty_s:
+            best = reading
+    assert best
+    return best
+
+
+def unreached(hosts: Hosts, names: Sequence[str]) -> dict[Pair, str]:
+    """Which of these hosts do not reach which others over TCP at the addresses of the file, and why."""
+    servers = each(names, lambda name: _listen(hosts, name))
+    listening = {name: server for name, server in servers.items() if isinstance(server, _Server)}
+    try:
+        found = each(names, lambda name: _reach(hosts, name, listening))
+    finally:
+        each(listening, lambda name: listening[name].process.stop())
+    failures = {
+        (name, other): why
+        for name, reached in found.items()
+        for other, why in _failures(reached, [other for other in names if other != name]).items()
+    }
+    silent = {(name, name): str(server) for name, server in servers.items() if name not in listening}
+    return failures | silent
+
+
+def all_reduces(hosts: Hosts, found: Mapping[str, HostFacts]) -> dict[Pair, float | str]:
+    """Seconds of an all-reduce between neighbours of the file that both have torch, or why it failed."""
+    able = [name for name, facts in found.items() if facts.facts and all(facts.facts["packages"].values())]
+    pairs = list(pairwise(able))
+    tried: dict[Pair, float | str] = {}
+    for some in (pairs[::2], pairs[1::2]):  # pairs that share a host come one after the other
+        tried |= _all_reduces_at_once(hosts, dict(some), found)
+    return {pair: tried[pair] for pair in pairs}
+
+
+@dataclass(frozen=True, slots=True)
+class _Server:
+    """What listens on a host, and its port."""
+
+    process: LoggedProcess
+    port: int
+
+
+def _look(hosts: Hosts, name: str) -> HostFacts:
+    clock = read_clock(hosts, name)
+    try:
+        text = hosts.ask(name, hosts.host(name).python, "-", stdin=_program("probe.py"), timeout_s=_PROBE_S)
+        return HostFacts(facts=json.loads(text), clock=clock)
+    except (DallyError, ValueError) as error:
+        return HostFacts(facts_error=str(error), clock=clock)
+
+
+def _facts_or_error(seen: HostFacts | DallyError) -> HostFacts:
+    return HostFacts(str(seen)) if isinstance(seen, DallyError) else seen
+
+
+def _program(file: str) -> str:
+    return resources.files("testbed.remote").joinpath(file).read_text(encoding="utf-8")
+
+
+def _listen(hosts: Hosts, name: str) -> _Server:
+    argv = (hosts.host(name).python, "-", "listen", name)
+    process = hosts.start(Command(f"listening on {name}", argv, host=name), _program("mesh_probe.py"))
+    timer = Timer(ANSWER_S, process.stop)
+    timer.start()
+    line = next(iter(process.stdout), b"")
+    timer.cancel()
+    if not line.strip().isdigit():
+        process.stop()
+        raise RemoteError(f"{name}: cannot listen on a port")
+    return _Server(process, int(line))
+
+
+def _reach(hosts: Hosts, name: str, listening: Mapping[str, _Server]) -> dict[str, str | None]:
+    others = [
+        (other, hosts.host(other).login.address, server.port)
+        for other, server in listening.items()
+        if other != name
+    ]
+    argv = (hosts.host(name).python, "-", "reach", json.dumps(others))
+    found: dict[str, str | None] = json.loads(
+        hosts.ask(name, *argv, stdin=_program("mesh_probe.py"), timeout_s=_MESH_S)
+    )
+    return found
+
+
+def _failures(reached: Mapping[str, str | None] | DallyError, others: Sequence[str]) -> dict[str, str]:
+    if isinstance(reached, DallyError):
+        return dict.fromkeys(others, str(reached))
+    return {other: why for other, why in reached.items() if why is not None}
+
+
+def _all_reduces_at_once(
+    hosts: Hosts, second_of: Mapping[str, str], found: Mapping[str, HostFacts]
+) -> dict[Pair, float | str]:
+    results = each(second_of, lambda first: _all_reduce(hosts, (first, second_of[first]), found))
+    return {
+        (first, second_of[first]): str(result) if isinstance(result, DallyError) else result
+        for first, result in results.items()
+    }
+
+
+def _all_reduce(hosts: Hosts, pair: Pair, found: Mapping[str, HostFacts]) -> float:
+    gpus = [(facts.facts or {})["gpus"]["names"] for facts in (found[name] for name in pair)]
+    order = Order(
+        models=(),
+        backend=Backend.NCCL if all(gpus) else Backend.GLOO,
+        sweep_bytes=(_ALL_REDUCE_BYTES,),
+        warmup=1,
+        repetitions=5,
+        budget_s=5.0,
+        join_timeout_s=60.0,
+        allow_busy=True,
+    )
+    run = Run("check", "network", PointShape(2, 1, "blocked"), pair, None, order)
+    times: list[float] = []
+
+    def hear(line: str) -> None:
+        finding = parse_line(line)
+        if isinstance(finding, Reduced):
+            times.append(finding.median_s)
+
+    run_together(RemoteHosts(hosts.file, hosts.ssh).commands(run), hosts.start, hear, _ALL_REDUCE_S)
+    if not times:
+        raise RemoteError(f"{pair[0]} and {pair[1]}: no all-reduce was measured")
+    return times[0]

@@ -1,0 +1,110 @@
+"""`dally testbed compare`: how far the simulator's prediction of live runs was from what happened."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+
+from testbed.fidelity import policies, sheets, words
+from testbed.fidelity.comparison import Comparison, compare
+from testbed.fidelity.live_run import find_runs, read_live_run
+from testbed.fidelity.report import (
+    DATA,
+    FIGURE,
+    TEXT,
+    all_data,
+    as_data,
+    left_out,
+    write_policies,
+    write_report,
+)
+from testbed.fidelity.sheets import Sheet
+
+_FILE_WIDTH = 180
+_WORST = 10
+"""So many jobs are told in words on a terminal; compare.md has all."""
+
+_EPILOG = f"""\b
+Example:
+  dally testbed compare runs/live
+compares all policies in runs/live, a folder that `dally testbed run` wrote. Each run's folder gets {DATA},
+{TEXT}, {FIGURE} and the simulated run.
+"""
+
+
+@click.command(epilog=_EPILOG)
+@click.argument("folders", metavar="RUN...", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option(
+    "--contention/--no-contention",
+    default=True,
+    show_default=True,
+    help="Whether jobs that share links slow each other in the simulation.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
+def command(folders: tuple[Path, ...], contention: bool, as_json: bool) -> None:
+    """Hold the simulator against real runs: how wrong it was, and where the error comes from.
+
+    RUN is the folder of one live run, or one with the runs of several policies in it. Each run is simulated
+    again: the same workload, cluster, profiles and policy.
+    """
+    found = {folder: [read_live_run(run) for run in find_runs(folder)] for folder in dict.fromkeys(folders)}
+    compared = {folder: [compare(run, contention) for run in runs] for folder, runs in found.items()}
+    everything = [comparison for comparisons in compared.values() for comparison in comparisons]
+    undrawn = {reason for comparison in everything if (reason := write_report(comparison))}
+    for folder, comparisons in compared.items():
+        if folder != comparisons[0].run.folder:
+            write_policies(comparisons, folder)
+    if as_json:
+        single = len(everything) == 1
+        click.echo(json.dumps(as_data(everything[0]) if single else all_data(everything), indent=1))
+    else:
+        _tell(everything)
+    for reason in undrawn:
+        click.echo(f"no figure: {reason}", err=True)
+
+
+def _tell(comparisons: Sequence[Comparison]) -> None:
+    console = Console() if Console().is_terminal else Console(width=_FILE_WIDTH)
+    if len(comparisons) == 1:
+        _tell_one(comparisons[0], console)
+        return
+    for comparison in comparisons:
+        click.echo(words.headline(comparison))
+    _show(policies.side_by_side(comparisons), console)
+    for sentence in policies.ranking_words(comparisons):
+        click.echo(sentence)
+    for comparison in comparisons:
+        for line in left_out(comparison):
+            click.echo(f"left out of {comparison.run.policy}: {line}")
+    click.echo(f"each run: {', '.join(str(item.run.folder / TEXT) for item in comparisons)}")
+
+
+def _tell_one(comparison: Comparison, console: Console) -> None:
+    click.echo(words.headline(comparison))
+    for sheet in (sheets.aggregate(comparison), sheets.causes(comparison), sheets.paces(comparison)):
+        _show(sheet, console)
+    click.echo(words.model_alone(comparison))
+    click.echo(words.main_causes(comparison))
+    click.echo(words.decisions(comparison))
+    _show(sheets.jobs(comparison), console)
+    click.echo("What made the worst ones longer or shorter than simulated:")
+    for job in comparison.jobs[:_WORST]:
+        click.echo(f"  {job.real.job_id} ({job.error:+.1%}): {words.cause(job)}")
+    for line in left_out(comparison):
+        click.echo(f"left out: {line}")
+    folder = comparison.run.folder
+    click.echo(f"written: {folder / TEXT}, {DATA}, {FIGURE}; the simulation: {folder / 'simulated'}")
+
+
+def _show(sheet: Sheet, console: Console) -> None:
+    shown = Table(title=sheet.title, title_justify="left", caption=sheet.note, caption_justify="left")
+    shown.box, shown.pad_edge = SIMPLE_HEAD, False
+    for number, heading in enumerate(sheet.header):
+        shown.add_column(heading, justify="left" if number < sheet.texts else "right", overflow="fold")
+    for row in sheet.rows:
+        shown.add_row(*row)
+    console.print(shown)

@@ -1,0 +1,242 @@
+"""Holds a simulation against the live run that it foretells, job by job and as a whole."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import fsum
+
+from dally.costs import CostModel
+from dally.errors import InputError
+from dally.job import Job
+from dally.records import JobRecord
+from dally.summary import Summary, summarise
+from dally.topology import Allocation
+from testbed.fidelity.attribution import (
+    Parts,
+    RealLife,
+    RealStretch,
+    SimulatedLife,
+    attribute,
+    kept_steps,
+    predicted_run_s,
+    with_predictions,
+)
+from testbed.fidelity.live_run import LiveRun, Stretch
+from testbed.fidelity.pace import Pace, Span, paces, spans_by_job
+from testbed.fidelity.simulated_run import SimulatedRun, simulate_again
+from testbed.running.life import allocation_of
+
+JOB_TARGET, MAKESPAN_TARGET = 0.10, 0.05
+"""What is asked of the simulator: mean absolute error of completion times, error of the makespan."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobComparison:
+    """One job in both worlds.
+
+    Attributes:
+        real: What became of it.
+        simulated: What the simulator said.
+        parts: Where the difference comes from.
+        stretches: Its real stretches with their predictions.
+        levels: Levels of the tree at which it really ran, in order.
+        simulated_levels: Those of the simulation.
+        predicted_run_s: Predicted time of holding GPUs, given where and when it really ran, seconds.
+        first_start_s: Predicted cost of its first start, seconds.
+        restart_s: Predicted cost of each later one, seconds.
+    """
+
+    real: JobRecord
+    simulated: JobRecord
+    parts: Parts
+    stretches: Sequence[RealStretch]
+    levels: Sequence[str]
+    simulated_levels: Sequence[str]
+    predicted_run_s: float
+    first_start_s: float
+    restart_s: float
+
+    @property
+    def error(self) -> float:
+        """Simulated over real completion time, less 1."""
+        return self.simulated.jct_s / self.real.jct_s - 1
+
+    @property
+    def run_error(self) -> float:
+        """Predicted over real time of holding GPUs, less 1; no decision of the simulator is in it."""
+        return self.predicted_run_s / self.run_s - 1
+
+    @property
+    def run_s(self) -> float:
+        """Real time of holding GPUs."""
+        return fsum(item.span.end_s - item.span.start_s for item in self.stretches)
+
+    @property
+    def wait_s(self) -> tuple[float, float]:
+        """From submission to first start, real and simulated."""
+        assert self.real.start_s is not None
+        assert self.simulated.start_s is not None
+        return self.real.start_s - self.real.submit_s, self.simulated.start_s - self.simulated.submit_s
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """A live run and its simulation.
+
+    Attributes:
+        run: The live run.
+        contention: Whether the simulation let jobs slow each other.
+        jobs: The jobs that completed in both, worst error first.
+        left_out: All others, and why.
+        gpus: GPUs of the cluster.
+        real: Summary of the compared jobs.
+        simulated: The same of the simulation.
+        real_spans: All real stretches.
+        simulated_spans: All simulated ones.
+    """
+
+    run: LiveRun
+    contention: bool
+    jobs: Sequence[JobComparison]
+    left_out: Mapping[str, str]
+    gpus: int
+    real: Summary
+    simulated: Summary
+    real_spans: Sequence[Span]
+    simulated_spans: Sequence[Span]
+
+    @property
+    def job_error(self) -> float:
+        """Mean over the jobs of the absolute error of the completion time: the headline."""
+        return fsum(abs(job.error) for job in self.jobs) / len(self.jobs)
+
+    @property
+    def run_error(self) -> float:
+        """Mean over the jobs of the absolute error of the running time, given the real placements."""
+        return fsum(abs(job.run_error) for job in self.jobs) / len(self.jobs)
+
+    @property
+    def makespan_error(self) -> float:
+        """Simulated over real makespan, less 1."""
+        return self.simulated.makespan_s / self.real.makespan_s - 1
+
+
+def compare(run: LiveRun, contention: bool) -> Comparison:
+    """Simulate a live run again and hold the two against each other.
+
+    Args:
+        run: The live run.
+        contention: Whether jobs that share links slow each other in the predictions.
+
+    Raises:
+        InputError: The run's inputs are wrong, or no job completed in both worlds.
+    """
+    simulated = simulate_again(run, contention)
+    left_out = _left_out(run, simulated)
+    real_spans, real_lives = _real(run, simulated, contention)
+    simulated_paces = paces(simulated.spans, simulated.costs, contention)
+    simulated_lives = spans_by_job(simulated.spans, simulated_paces)
+    jobs = [
+        _job(simulated, run, job, real_lives[job_id], simulated_lives[job_id])
+        for job_id, job in simulated.jobs.items()
+        if job_id not in left_out
+    ]
+    if not jobs:
+        raise InputError(f"{run.folder}: no job completed in both worlds ({_first(left_out)})")
+    gpus = simulated.costs.topology.gpus
+    return Comparison(
+        run=run,
+        contention=contention,
+        jobs=sorted(jobs, key=lambda job: -abs(job.error)),
+        left_out=left_out,
+        gpus=gpus,
+        real=_summary([job.real for job in jobs], gpus),
+        simulated=_summary([job.simulated for job in jobs], gpus),
+        real_spans=real_spans,
+        simulated_spans=simulated.spans,
+    )
+
+
+def _left_out(run: LiveRun, simulated: SimulatedRun) -> dict[str, str]:
+    """Jobs that cannot be compared, with the reason."""
+    names = dict.fromkeys([*simulated.jobs, *run.records])
+    reasons = {name: _why_not(name, run, simulated) for name in names}
+    return {name: reason for name, reason in reasons.items() if reason}
+
+
+def _why_not(job_id: str, run: LiveRun, simulated: SimulatedRun) -> str:
+    record = run.records.get(job_id)
+    if job_id not in simulated.jobs:
+        return "is not in the workload"
+    if record is None:
+        return "is in the workload, but not in the run's jobs.csv"
+    if record.status != "COMPLETED" or record.end_s is None or record.start_s is None:
+        return f"really ended as {record.status}"
+    if record.jct_s <= 0:
+        return f"ended {-record.jct_s:g} s before its submission"
+    if kept_steps(run.stretches.get(job_id, ())) <= 0:
+        return "completed, but no step of it was recorded"
+    if any(not _placed(simulated, stretch) for stretch in run.stretches[job_id]):
+        return "ran on GPUs that the run does not tell, or that are not in its cluster"
+    if simulated.records[job_id].status != "COMPLETED":
+        return f"ended as {simulated.records[job_id].status} in the simulation"
+    return ""
+
+
+def _first(left_out: Mapping[str, str]) -> str:
+    return "; ".join(f"{name} {reason}" for name, reason in [*left_out.items()][:2])
+
+
+def _real(
+    run: LiveRun, simulated: SimulatedRun, contention: bool
+) -> tuple[list[Span], dict[str, list[tuple[Span, Pace]]]]:
+    """The real stretches of which is known where they ran, and by job with what was predicted for them."""
+    known = [item for name, items in run.stretches.items() if name in simulated.jobs for item in items]
+    spans = [_span(simulated, stretch) for stretch in known if _placed(simulated, stretch)]
+    return spans, spans_by_job(spans, paces(spans, simulated.costs, contention))
+
+
+def _placed(simulated: SimulatedRun, stretch: Stretch) -> Allocation:
+    """Where a stretch ran; empty if that is not known."""
+    return allocation_of(stretch.gpus, simulated.costs.topology) or ()
+
+
+def _span(simulated: SimulatedRun, stretch: Stretch) -> Span:
+    """A real stretch as the predictor sees it: it trains from the beginning of its first step."""
+    begin_s = stretch.end_s
+    if stretch.first_step_s is not None:
+        begin_s = max(stretch.start_s, stretch.first_step_s - (stretch.step_s or 0.0))
+    allocation = _placed(simulated, stretch)
+    return Span(simulated.jobs[stretch.job_id], allocation, stretch.start_s, begin_s, stretch.end_s, begin_s)
+
+
+def _job(
+    simulated: SimulatedRun,
+    run: LiveRun,
+    job: Job,
+    real_timed: Sequence[tuple[Span, Pace]],
+    simulated_timed: Sequence[tuple[Span, Pace]],
+) -> JobComparison:
+    stretches = with_predictions(job, run.stretches[job.job_id], real_timed)
+    real = RealLife(run.records[job.job_id], stretches)
+    other = SimulatedLife(simulated.records[job.job_id], simulated_timed)
+    first_start_s, restart_s = simulated.costs.launch_s(job), simulated.costs.restart_s(job)
+    return JobComparison(
+        real=real.record,
+        simulated=other.record,
+        parts=attribute(job, real, other),
+        stretches=stretches,
+        levels=_levels(simulated.costs, real_timed),
+        simulated_levels=_levels(simulated.costs, simulated_timed),
+        predicted_run_s=predicted_run_s(real, first_start_s, restart_s),
+        first_start_s=first_start_s,
+        restart_s=restart_s,
+    )
+
+
+def _levels(costs: CostModel, timed: Sequence[tuple[Span, Pace]]) -> list[str]:
+    topology = costs.topology
+    return [topology.levels[topology.level_of(span.allocation)] for span, _ in timed]
+
+
+def _summary(records: Sequence[JobRecord], gpus: int) -> Summary:
+    return summarise(records, gpus, max(record.end_s or 0.0 for record in records))

@@ -1,0 +1,149 @@
+"""The folder of a live run, as far as a comparison with the simulator needs it."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dally.errors import InputError
+from dally.records import RUN, JobRecord, read_jobs, read_run
+from testbed.running.collect import STRETCHES
+from testbed.running.folder import CLUSTER, PROFILES, WORKLOAD
+
+KIND = "testbed"
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """One stretch of running of a job, as it really was. Times in seconds from the run's origin.
+
+    Attributes:
+        job_id: The job.
+        number: Counts the job's stretches, from 0.
+        start_s: When Slurm says that it runs.
+        first_step_s: End of its first step; None if it did none.
+        end_s: When it gave its GPUs back.
+        gpus: GPUs by node; empty if nobody knows.
+        steps: Steps done in it.
+        step_s: Median time of a step; None if none was timed.
+        lost_steps: Of its steps, those done again later because no checkpoint held them.
+    """
+
+    job_id: str
+    number: int
+    start_s: float
+    first_step_s: float | None
+    end_s: float
+    gpus: Mapping[str, int]
+    steps: int
+    step_s: float | None
+    lost_steps: int
+
+
+@dataclass(frozen=True, slots=True)
+class LiveRun:
+    """What a live run left.
+
+    Attributes:
+        folder: Its run folder.
+        facts: Its run.json.
+        records: Its jobs, by name.
+        stretches: The stretches of each job that ran, in order.
+    """
+
+    folder: Path
+    facts: Mapping[str, Any]
+    records: Mapping[str, JobRecord]
+    stretches: Mapping[str, Sequence[Stretch]]
+
+    @property
+    def policy(self) -> str:
+        """The specification of the policy that it ran under."""
+        return str(self.facts["policy"]["spec"])
+
+
+def find_runs(folder: Path) -> list[Path]:
+    """The live runs that a path names: itself, or those right below it, by name.
+
+    Raises:
+        InputError: There is none.
+    """
+    if (folder / RUN).exists():
+        return [folder]
+    below = sorted(path.parent for path in folder.glob(f"*/{RUN}")) if folder.is_dir() else []
+    found = [path for path in below if read_run(path).get("kind") == KIND]
+    if not found:
+        raise InputError(f"{folder} is no live run and holds none; `dally testbed run` makes them")
+    return found
+
+
+def read_live_run(folder: Path) -> LiveRun:
+    """Read a live run.
+
+    Raises:
+        InputError: It is not the folder of a live run, or a file in it is missing or wrong.
+    """
+    facts = read_run(folder)
+    if facts.get("kind") != KIND:
+        raise InputError(f"{folder} is a run of kind {facts.get('kind')!r}, must be {KIND!r}")
+    for name in (WORKLOAD, CLUSTER, PROFILES):
+        if not (folder / name).exists():
+            raise InputError(f"{folder} has no {name}; without it the run cannot be simulated")
+    if not isinstance(facts.get("policy"), dict) or not isinstance(facts["policy"].get("spec"), str):
+        raise InputError(f"{folder / RUN}: policy is {facts.get('policy')!r}, must have a spec")
+    records = {record.job_id: record for record in read_jobs(folder)}
+    return LiveRun(folder, facts, records, _by_job(read_stretches(folder / STRETCHES, _end_s(facts))))
+
+
+def read_stretches(path: Path, end_s: float) -> list[Stretch]:
+    """The stretches of a live run.
+
+    Args:
+        path: The file.
+        end_s: End of the run, where a stretch that did not end is cut off.
+
+    Raises:
+        InputError: The file cannot be read, or a line is wrong.
+    """
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{path.parent} is no whole live run: cannot read {path.name}") from error
+    return [_stretch(line, f"{path}:{number}", end_s) for number, line in enumerate(lines, 1)]
+
+
+def _stretch(line: str, where: str, end_s: float) -> Stretch:
+    try:
+        said = json.loads(line)
+        return Stretch(
+            job_id=str(said["job"]),
+            number=int(said["number"]),
+            start_s=float(said["start_s"]),
+            first_step_s=_maybe(said["first_step_s"]),
+            end_s=end_s if said["end_s"] is None else float(said["end_s"]),
+            gpus={str(node): int(count) for node, count in said["gpus"].items()},
+            steps=int(said["steps"]),
+            step_s=_maybe(said["step_s"]),
+            lost_steps=int(said["lost_steps"]),
+        )
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise InputError(f"{where}: not a stretch of running ({type(error).__name__}: {error})") from error
+
+
+def _maybe(value: float | None) -> float | None:
+    return None if value is None else float(value)
+
+
+def _end_s(facts: Mapping[str, Any]) -> float:
+    end_s = facts.get("end_s")
+    if not isinstance(end_s, int | float):
+        raise InputError(f"{RUN}: end_s is {end_s!r}, must be a number of seconds")
+    return float(end_s)
+
+
+def _by_job(stretches: Sequence[Stretch]) -> dict[str, tuple[Stretch, ...]]:
+    found: dict[str, list[Stretch]] = {}
+    for stretch in sorted(stretches, key=lambda item: item.number):
+        found.setdefault(stretch.job_id, []).append(stretch)
+    return {job_id: tuple(items) for job_id, items in found.items()}

@@ -1,0 +1,103 @@
+"""How fast the predictor says that jobs train on given GPUs at given times, alone and beside each other."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+from dally.contention import SharedLinks
+from dally.costs import CostModel
+from dally.job import Job
+from dally.topology import Allocation
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A stretch of holding GPUs, real or simulated: it starts up, then trains. Times in seconds.
+
+    Attributes:
+        job: The job.
+        allocation: Its GPUs.
+        start_s: When it got them.
+        training_s: When its first step began; `end_s` if it did none.
+        end_s: When it gave them back.
+        sending_s: From when on its traffic is counted on the links that it crosses.
+    """
+
+    job: Job
+    allocation: Allocation
+    start_s: float
+    training_s: float
+    end_s: float
+    sending_s: float
+
+    @property
+    def startup_s(self) -> float:
+        """How long it took to begin its first step."""
+        return self.training_s - self.start_s
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """Predicted time of a step of a stretch, over that at the job's best placement.
+
+    Attributes:
+        alone: With the links to itself.
+        shared: With the jobs that trained beside it, on average over the stretch.
+    """
+
+    alone: float
+    shared: float
+
+
+def paces(spans: Sequence[Span], costs: CostModel, contention: bool) -> list[Pace]:
+    """The predicted pace of each stretch, given where and when all of them were.
+
+    Between two moments at which traffic begins or ends, speeds are constant. The mean time of a step is the
+    training time over the steps done in it, so it is the harmonic mean of the slowdowns.
+
+    Args:
+        spans: All stretches of a run.
+        costs: What placements cost.
+        contention: Whether jobs that share links slow each other.
+    """
+    lonely = [costs.cost(span.job, span.allocation).slowdown for span in spans]
+    if not contention:
+        return [Pace(own, own) for own in lonely]
+    training_s, work_s = [0.0] * len(spans), [0.0] * len(spans)
+    for begin_s, end_s, slowdowns in _constant(spans, costs, lonely):
+        for place, span in enumerate(spans):
+            lasts_s = min(end_s, span.end_s) - max(begin_s, span.training_s)
+            if lasts_s > 0:
+                training_s[place] += lasts_s
+                work_s[place] += lasts_s / slowdowns[place]
+    return [
+        Pace(alone=own, shared=long_s / done_s if done_s else own)
+        for own, long_s, done_s in zip(lonely, training_s, work_s, strict=True)
+    ]
+
+
+def _constant(
+    spans: Sequence[Span], costs: CostModel, lonely: Sequence[float]
+) -> Iterator[tuple[float, float, Sequence[float]]]:
+    """The times in which nothing changes, from when to when, with the slowdown of each stretch."""
+    links, slowdowns = SharedLinks(costs), [*lonely]
+    jobs = [replace(span.job, job_id=str(place)) for place, span in enumerate(spans)]
+    moments = sorted({moment for span in spans for moment in (span.sending_s, span.training_s, span.end_s)})
+    for begin_s, end_s in pairwise(moments):
+        for place, span in enumerate(spans):
+            if span.end_s == begin_s:
+                links.stop(jobs[place].job_id)
+        for place, span in enumerate(spans):
+            if span.sending_s == begin_s < span.end_s:
+                links.start(jobs[place], span.allocation)
+        for name, cost in links.changes():
+            slowdowns[int(name)] = cost.slowdown
+        yield begin_s, end_s, slowdowns
+
+
+def spans_by_job(spans: Sequence[Span], found: Sequence[Pace]) -> dict[str, list[tuple[Span, Pace]]]:
+    """The stretches of each job with their paces, in order."""
+    result: dict[str, list[tuple[Span, Pace]]] = {}
+    for span, pace in zip(spans, found, strict=True):
+        result.setdefault(span.job.job_id, []).append((span, pace))
+    return result

@@ -1,0 +1,169 @@
+"""What a comparison leaves in the run's folder: compare.json, compare.md and compare.png."""
+
+import importlib
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from dally.atomic_file import write_atomically
+from dally.markdown import table
+from testbed.fidelity import policies, sheets, words
+from testbed.fidelity.attribution import RealStretch
+from testbed.fidelity.comparison import JOB_TARGET, MAKESPAN_TARGET, Comparison, JobComparison
+from testbed.fidelity.pace import Span
+from testbed.fidelity.sheets import METRICS, Sheet, relative
+
+DATA, TEXT, FIGURE = "compare.json", "compare.md", "compare.png"
+
+
+def write_report(comparison: Comparison) -> str:
+    """Write all three files; why there is no figure, or nothing."""
+    folder = comparison.run.folder
+    _write_data(folder / DATA, as_data(comparison))
+    write_atomically(folder / TEXT, _document(f"{folder.name}: simulator and reality", _sections(comparison)))
+    return _draw(comparison, folder / FIGURE)
+
+
+def write_policies(comparisons: Sequence[Comparison], folder: Path) -> None:
+    """Write what several policies together tell into the folder above their runs."""
+    _write_data(folder / DATA, all_data(comparisons))
+    sections = [sheet_text(policies.side_by_side(comparisons)), *policies.ranking_words(comparisons)]
+    write_atomically(folder / TEXT, _document(f"{folder.name}: simulator and reality", sections))
+
+
+def all_data(comparisons: Sequence[Comparison]) -> dict[str, Any]:
+    """Several comparisons, for programs."""
+    return {"runs": [as_data(item) for item in comparisons], "rankings": policies.as_data(comparisons)}
+
+
+def as_data(comparison: Comparison) -> dict[str, Any]:
+    """One comparison, for programs; times in seconds, errors as fractions of the real value."""
+    return {
+        "run": str(comparison.run.folder),
+        "policy": comparison.run.policy,
+        "contention": comparison.contention,
+        "jobs_compared": len(comparison.jobs),
+        "left_out": dict(comparison.left_out),
+        "mean_absolute_job_error": comparison.job_error,
+        "greatest_job_error": comparison.jobs[0].error,
+        "makespan_error": comparison.makespan_error,
+        "targets": {"mean_absolute_job_error": JOB_TARGET, "makespan_error": MAKESPAN_TARGET},
+        "mean_absolute_running_error_given_placements": comparison.run_error,
+        "whole_run": {metric.name: _metric(comparison, metric) for metric in METRICS},
+        "jobs": [_job(job) for job in comparison.jobs],
+    }
+
+
+def sheet_text(sheet: Sheet) -> str:
+    """A table as Markdown, with its note."""
+    return f"## {sheet.title}\n\n{sheet.note}\n\n{table(sheet.header, sheet.rows)}"
+
+
+def left_out(comparison: Comparison) -> list[str]:
+    """A line for each job that was not compared."""
+    return [f"{name} {reason}" for name, reason in comparison.left_out.items()]
+
+
+def _document(title: str, sections: Sequence[str]) -> str:
+    return "\n\n".join([f"# {title}", *sections]) + "\n"
+
+
+def _sections(comparison: Comparison) -> list[str]:
+    stories = [f"- {job.real.job_id} ({job.error:+.1%}): {words.cause(job)}" for job in comparison.jobs]
+    missing = [f"- {line}" for line in left_out(comparison)] or ["None."]
+    contention = "slow each other" if comparison.contention else "do not slow each other"
+    return [
+        words.headline(comparison),
+        f"In the simulation jobs that share links {contention}. Errors: simulated against real.",
+        f"![Completion times, and GPUs in use over time]({FIGURE})",
+        sheet_text(sheets.aggregate(comparison)),
+        words.model_alone(comparison),
+        sheet_text(sheets.causes(comparison)),
+        words.main_causes(comparison),
+        words.decisions(comparison),
+        sheet_text(sheets.paces(comparison)),
+        sheet_text(sheets.jobs(comparison)),
+        sheet_text(sheets.parts(comparison)),
+        "## Each job in words\n\nWhat made it longer or shorter than simulated.\n\n" + "\n".join(stories),
+        "## Left out\n\n" + "\n".join(missing),
+    ]
+
+
+def _metric(comparison: Comparison, metric: sheets.Metric) -> dict[str, Any]:
+    real, simulated = metric.value(comparison.real), metric.value(comparison.simulated)
+    return {"real": real, "simulated": simulated, "error": relative(simulated, real), "unit": metric.unit}
+
+
+def _job(job: JobComparison) -> dict[str, Any]:
+    return {
+        "job": job.real.job_id,
+        "error": job.error,
+        "real": {"jct_s": job.real.jct_s, **asdict(job.real)},
+        "simulated": {"jct_s": job.simulated.jct_s, **asdict(job.simulated)},
+        "parts": asdict(job.parts),
+        "cause": words.cause(job),
+        "real_levels": list(job.levels),
+        "simulated_levels": list(job.simulated_levels),
+        "running_given_placements": {
+            "real_s": job.run_s,
+            "predicted_s": job.predicted_run_s,
+            "error": job.run_error,
+        },
+        "stretches": [_stretch(job, item) for item in job.stretches],
+    }
+
+
+def _stretch(job: JobComparison, item: RealStretch) -> dict[str, Any]:
+    return {
+        "number": item.stretch.number,
+        "gpus": dict(item.stretch.gpus),
+        "steps": item.stretch.steps,
+        "startup_s": item.span.startup_s,
+        "predicted_startup_s": job.restart_s if item.stretch.number else job.first_start_s,
+        "step_s": item.stretch.step_s,
+        "predicted_step_alone_s": item.alone_s,
+        "predicted_step_beside_others_s": item.shared_s,
+        "rest_s": item.rest_s,
+    }
+
+
+def _write_data(path: Path, data: object) -> None:
+    write_atomically(path, json.dumps(data, indent=1, allow_nan=False) + "\n")
+
+
+def _draw(comparison: Comparison, path: Path) -> str:
+    """Draw the figure if the analysis extra is installed; why not, if not."""
+    try:
+        figures = importlib.import_module("analysis.fidelity")
+    except ModuleNotFoundError:
+        return "install dally[analysis]"
+    by_model: dict[str, list[tuple[float, float]]] = {}
+    for job in sorted(comparison.jobs, key=lambda job: job.real.model):
+        by_model.setdefault(job.real.model or "no model", []).append((job.real.jct_s, job.simulated.jct_s))
+    usage = {
+        "real": gpus_in_use(comparison.real_spans),
+        "simulated": gpus_in_use(comparison.simulated_spans),
+    }
+    partial = path.with_name(f".{path.stem}.{os.getpid()}.png")
+    try:
+        figures.draw_fidelity(by_model, usage, comparison.gpus, partial)
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
+    return ""
+
+
+def gpus_in_use(spans: Sequence[Span]) -> list[tuple[float, int]]:
+    """How many GPUs jobs held from each moment on at which that changed, seconds."""
+    changes = {0.0: 0}
+    for span in spans:
+        changes[span.start_s] = changes.get(span.start_s, 0) + span.job.gpus
+        changes[span.end_s] = changes.get(span.end_s, 0) - span.job.gpus
+    held, found = 0, []
+    for moment in sorted(changes):
+        held += changes[moment]
+        found.append((moment, held))
+    return found

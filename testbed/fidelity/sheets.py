@@ -1,0 +1,180 @@
+"""The tables of a comparison, as text that a terminal and a Markdown file show alike."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, fields
+from math import fsum
+from statistics import fmean
+
+from dally.summary import Summary
+from testbed.fidelity.attribution import Parts, RealStretch
+from testbed.fidelity.comparison import Comparison, JobComparison
+from testbed.fidelity.words import CAUSES, levels
+
+_SEEN_S = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Sheet:
+    """One table: its title, a sentence below it, and cells; the first `texts` columns are words."""
+
+    title: str
+    note: str
+    header: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    texts: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """A figure of a whole run."""
+
+    name: str
+    value: Callable[[Summary], float]
+    unit: str = "s"
+
+
+METRICS = (
+    Metric("makespan", lambda summary: summary.makespan_s),
+    Metric("JCT mean", lambda summary: summary.jct_s.mean),
+    Metric("JCT median", lambda summary: summary.jct_s.median),
+    Metric("JCT p95", lambda summary: summary.jct_s.p95),
+    Metric("waiting mean", lambda summary: summary.queue_s.mean),
+    Metric("communication mean", lambda summary: summary.comm_s.mean),
+    Metric("utilisation", lambda summary: 100 * summary.utilization, "%"),
+)
+
+
+def relative(value: float, base: float) -> float | None:
+    """How far a value lies from a base, as a fraction of it; None for a base of 0 that was not met."""
+    if base == 0:
+        return 0.0 if value == 0 else None
+    return value / base - 1
+
+
+def signed(seconds: float) -> str:
+    """A difference; without a sign where it is too small to be seen."""
+    return f"{seconds:+.1f}" if abs(seconds) >= _SEEN_S else "0.0"
+
+
+def percent(error: float | None) -> str:
+    """A signed error; `-` where there is none."""
+    return "-" if error is None else f"{error:+.1%}"
+
+
+def aggregate(comparison: Comparison) -> Sheet:
+    """The whole run, real and simulated."""
+    rows = []
+    for metric in METRICS:
+        real, simulated = metric.value(comparison.real), metric.value(comparison.simulated)
+        shown = [f"{value:,.1f} {metric.unit}" for value in (real, simulated)]
+        rows.append([metric.name, *shown, percent(relative(simulated, real))])
+    return Sheet("Whole run", "Over the compared jobs.", ("", "real", "simulated", "error"), rows)
+
+
+def causes(comparison: Comparison) -> Sheet:
+    """Where the error comes from, over all jobs."""
+    rows = []
+    for name, (heading, meaning) in CAUSES.items():
+        values = {job.real.job_id: float(getattr(job.parts, name)) for job in comparison.jobs}
+        most = max(values, key=lambda job_id: abs(values[job_id]))
+        mean_abs_s = fmean(map(abs, values.values()))
+        largest = f"{signed(values[most])} ({most})" if abs(values[most]) >= _SEEN_S else ""
+        rows.append([heading, meaning, signed(fmean(values.values())), f"{mean_abs_s:.1f}", largest])
+    totals = [job.parts.total_s for job in comparison.jobs]
+    rows.append(["sum", "", signed(fmean(totals)), f"{fmean(map(abs, totals)):.1f}", ""])
+    note = "Seconds by which jobs really took longer than simulated; the parts of a job add up to its error."
+    return Sheet(
+        "Where it comes from", note, ("cause", "what it is", "mean", "mean size", "largest"), rows, 2
+    )
+
+
+def paces(comparison: Comparison) -> Sheet:
+    """Start-up and steps of the real stretches against their predictions, by model and placement."""
+    groups: dict[tuple[str, int, str], list[tuple[JobComparison, RealStretch, str]]] = {}
+    for job in comparison.jobs:
+        for item, level in zip(job.stretches, job.levels, strict=True):
+            groups.setdefault((job.real.model, job.real.gpus, level), []).append((job, item, level))
+    rows = [[*_group(key), *_pace_cells(items)] for key, items in sorted(groups.items())]
+    header = (
+        *("model", "GPUs", "level", "stretches", "start-up", "predicted", "error"),
+        *("step", "alone", "error", "beside others", "error"),
+    )
+    note = (
+        "Real stretches: seconds from Slurm's start to the first step, and of a step (medians, weighted by "
+        "steps), with what was predicted for the same GPUs: alone, and beside the jobs that really ran then."
+    )
+    return Sheet("Starting up and steps", note, header, rows, 3)
+
+
+def jobs(comparison: Comparison) -> Sheet:
+    """Each job in both worlds, worst error first."""
+    header = (
+        *("job", "model", "GPUs", "error", "JCT", "sim.", "start", "sim.", "running", "sim."),
+        *("network", "sim.", "level", "sim."),
+    )
+    note = "Seconds, real and simulated: completion, wait for the first start, holding GPUs, communication."
+    return Sheet("Jobs", note, header, [_job_cells(job) for job in comparison.jobs], 2)
+
+
+def parts(comparison: Comparison) -> Sheet:
+    """The parts of each job's error, worst first."""
+    names = [field.name for field in fields(Parts)]
+    rows = [
+        [
+            job.real.job_id,
+            signed(job.parts.total_s),
+            *(signed(getattr(job.parts, name)) for name in names),
+            percent(job.run_error),
+        ]
+        for job in comparison.jobs
+    ]
+    header = ("job", "real - sim.", *(CAUSES[name][0] for name in names), "running, given places")
+    note = "Seconds; last, the error of the running time predicted for the real placements and times."
+    return Sheet("Parts of each job's error", note, header, rows)
+
+
+def _group(key: tuple[str, int, str]) -> list[str]:
+    model, gpus, level = key
+    return [model or "-", str(gpus), level]
+
+
+def _pace_cells(items: Iterable[tuple[JobComparison, RealStretch, str]]) -> list[str]:
+    listed = [*items]
+    startup_s = fmean(item.span.startup_s for _, item, _ in listed)
+    expected_s = fmean(job.restart_s if item.stretch.number else job.first_start_s for job, item, _ in listed)
+    timed = [item for _, item, _ in listed if item.stretch.step_s is not None and item.stretch.steps]
+    cells = [
+        str(len(listed)),
+        f"{startup_s:.2f}",
+        f"{expected_s:.2f}",
+        percent(relative(expected_s, startup_s)),
+    ]
+    if not timed:
+        return [*cells, *["-"] * 5]
+    step_s, alone_s, shared_s = (
+        _weighted(timed, value)
+        for value in (
+            lambda item: item.real_step_s,
+            lambda item: item.alone_s,
+            lambda item: item.shared_s,
+        )
+    )
+    return [
+        *(*cells, f"{step_s:.4f}", f"{alone_s:.4f}", percent(relative(alone_s, step_s))),
+        *(f"{shared_s:.4f}", percent(relative(shared_s, step_s))),
+    ]
+
+
+def _weighted(items: Sequence[RealStretch], value: Callable[[RealStretch], float]) -> float:
+    return fsum(value(item) * item.stretch.steps for item in items) / sum(
+        item.stretch.steps for item in items
+    )
+
+
+def _job_cells(job: JobComparison) -> list[str]:
+    real, simulated = job.real, job.simulated
+    pairs = [(real.jct_s, simulated.jct_s), job.wait_s]
+    pairs += [(real.run_s, simulated.run_s), (real.comm_s, simulated.comm_s)]
+    numbers = [f"{value:.1f}" for pair in pairs for value in pair]
+    where = [levels(job.levels), levels(job.simulated_levels)]
+    return [real.job_id, real.model or "-", str(real.gpus), percent(job.error), *numbers, *where]

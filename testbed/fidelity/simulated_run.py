@@ -1,0 +1,121 @@
+"""Simulates a live run again: the same workload, cluster, profiles and policy."""
+
+import os
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from dally.costs import CostModel
+from dally.job import Job
+from dally.policies.registry import parse_policy
+from dally.records import JobRecord, read_events, read_jobs
+from dally.topology import Allocation
+from simulator.inputs import Inputs, load_scenario
+from simulator.scenario import Scenario, simulate
+from testbed.fidelity.live_run import LiveRun
+from testbed.fidelity.pace import Span
+from testbed.running.folder import CLUSTER, PROFILES, WORKLOAD
+
+FOLDER = "simulated"
+"""Where in the live run's folder the simulated one lies."""
+
+Holding = tuple[Allocation, float, float]
+"""GPUs that a job held, from when to when."""
+
+_STARTS, _STOPS = {"start", "migrate"}, {"preempt", "fail", "migrate", "end"}
+
+
+@dataclass(frozen=True, slots=True)
+class SimulatedRun:
+    """What the simulator says of a live run.
+
+    Attributes:
+        costs: What placements cost on this cluster, by these profiles.
+        jobs: The jobs of the workload, by name.
+        records: What became of them, by name.
+        spans: All stretches of running.
+    """
+
+    costs: CostModel
+    jobs: Mapping[str, Job]
+    records: Mapping[str, JobRecord]
+    spans: Sequence[Span]
+
+
+def simulate_again(run: LiveRun, contention: bool) -> SimulatedRun:
+    """Simulate what a live run did; the folder of the simulation lies in that of the run.
+
+    Args:
+        run: The live run.
+        contention: Whether jobs that share links slow each other.
+
+    Raises:
+        InputError: One of the run's inputs is wrong.
+    """
+    inputs = Inputs(
+        trace=str(run.folder / WORKLOAD),
+        cluster=str(run.folder / CLUSTER),
+        profiles=str(run.folder / PROFILES),
+        mixed_profiles=True,
+        contention=contention,
+    )
+    scenario = load_scenario(inputs)
+    partial = run.folder / f".{FOLDER}.{os.getpid()}.partial"
+    try:
+        simulate(scenario, parse_policy(run.policy), partial)
+        _replace(partial, run.folder / FOLDER)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+    return read_simulated(run.folder / FOLDER, scenario)
+
+
+def read_simulated(folder: Path, scenario: Scenario) -> SimulatedRun:
+    """Read a simulation back.
+
+    Raises:
+        InputError: It is not a run folder.
+    """
+    costs = CostModel(scenario.topology, scenario.profiles)
+    jobs = {job.job_id: job for job in scenario.jobs}
+    records = {record.job_id: record for record in read_jobs(folder)}
+    return SimulatedRun(costs, jobs, records, _spans(folder, jobs, costs))
+
+
+def _replace(partial: Path, folder: Path) -> None:
+    """Give a finished folder its name, in place of an older one."""
+    shutil.rmtree(folder, ignore_errors=True)
+    partial.rename(folder)
+
+
+def _spans(folder: Path, jobs: Mapping[str, Job], costs: CostModel) -> list[Span]:
+    return [
+        _span(jobs[job_id], place, number, costs)
+        for job_id, places in _holdings(folder, costs).items()
+        for number, place in enumerate(places)
+    ]
+
+
+def _span(job: Job, holding: Holding, number: int, costs: CostModel) -> Span:
+    """A simulated stretch; it trains once its start, or its restart, is paid.
+
+    The simulator counts its traffic from the beginning.
+    """
+    allocation, start_s, end_s = holding
+    startup_s = costs.restart_s(job) if number else costs.launch_s(job)
+    return Span(job, allocation, start_s, min(start_s + startup_s, end_s), end_s, start_s)
+
+
+def _holdings(folder: Path, costs: CostModel) -> dict[str, list[Holding]]:
+    """GPUs that jobs held, from when to when, from the events."""
+    index = costs.topology.machine_index
+    began: dict[str, tuple[Allocation, float]] = {}
+    held: dict[str, list[Holding]] = {}
+    for event in read_events(folder):
+        job_id, now = str(event.get("job", "")), float(event["t"])
+        if event["event"] in _STOPS and job_id in began:
+            held.setdefault(job_id, []).append((*began.pop(job_id), now))
+        if event["event"] in _STARTS:
+            gpus = tuple(sorted((index[name], count) for name, count in event["gpus"].items()))
+            began[job_id] = gpus, now
+    return held

@@ -10,13 +10,15 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from random import Random
 
 from dally.errors import DallyError
+from profiler.hosts.network import LocalNetwork
+from testbed.local_cluster import LocalCluster, around, lab_environment, search_path
 from testbed.local_slurm_conf import LabSpec, conf_files
-from testbed.local_slurm_processes import end_processes, start_keeper
+from testbed.local_slurm_processes import child_of, end_processes, start_keeper
 
 PACKAGES = ("slurmctld", "slurmd", "slurm-client", "munge", "slurm-wlm-basic-plugins")
 """Debian's packages that a lab needs."""
@@ -44,21 +46,33 @@ class LocalSlurm:
     Attributes:
         spec: What it is made of, its ports filled in.
         work: Folder in which its commands run and anybody may write.
+        network: The network that its nodes are the hosts of, if they have one.
     """
 
-    def __init__(self, spec: LabSpec):
-        """Set it up without starting anything; its folder is made by `start` and removed by `stop`."""
-        self.spec = spec if spec.port else replace(spec, port=free_ports(spec.nodes + 1))
-        self.work = spec.folder / "work"
-        self._most_nodes = spec.nodes
+    def __init__(self, spec: LabSpec, kept_open: tuple[int, ...] = ()):
+        """Set it up without starting anything; its folder is made by `start` and removed by `stop`.
+
+        Args:
+            spec: What it is made of.
+            kept_open: File descriptors that stay open, should this process be killed, until nothing is left.
+        """
+        self._most_nodes = len(spec.node_names())
+        self.spec = spec if spec.port else replace(spec, port=free_ports(self._most_nodes + 1))
+        self.work = spec.work
+        self.network = LocalNetwork(spec.network) if spec.network else None
+        self._kept_open = kept_open
         self._daemons: dict[str, subprocess.Popen[bytes]] = {}
         self._keeper: subprocess.Popen[bytes] | None = None
 
     @property
     def environment(self) -> dict[str, str]:
         """The environment for commands that are to speak to this cluster."""
-        inherited = {name: value for name, value in os.environ.items() if not name.startswith("SLURM")}
-        return {**inherited, "PATH": _path(), "SLURM_CONF": str(self.spec.conf)}
+        return lab_environment(self.spec)
+
+    @property
+    def cluster(self) -> LocalCluster:
+        """The lab as what workloads run on."""
+        return LocalCluster(self.spec, self.network)
 
     def version(self) -> tuple[int, int]:
         """The installed Slurm's version, like (22, 5)."""
@@ -72,8 +86,10 @@ class LocalSlurm:
             LabError: Slurm is not installed, or a daemon does not come up.
         """
         _check_machine(self.spec.user)
-        self._keeper = start_keeper(self.spec.folder, self.spec.conf)
+        self._keeper = start_keeper(self.spec.folder, self.spec.conf, self._kept_open)
         try:
+            if self.network:
+                self.network.start()
             self._make_folders()
             self._start_munge()
             self._start_slurm()
@@ -84,6 +100,8 @@ class LocalSlurm:
 
     def stop(self) -> None:
         """End every process of the cluster and its jobs, and remove its folder, in whatever state it is."""
+        if self.network:
+            self.network.stop()
         if self._keeper:
             self._keeper.communicate()
             self._keeper = None
@@ -106,11 +124,12 @@ class LocalSlurm:
 
     def pause_controller(self) -> None:
         """Freeze slurmctld: it takes connections and does not answer."""
-        self._daemons["slurmctld"].send_signal(signal.SIGSTOP)
+        os.kill(self._pid("slurmctld"), signal.SIGSTOP)
 
     def resume_controller(self) -> None:
         """Let a frozen slurmctld go on."""
-        self._daemons["slurmctld"].send_signal(signal.SIGCONT)
+        # Who waits outside the network for it stops and goes on with it.
+        os.killpg(self._daemons["slurmctld"].pid, signal.SIGCONT)
 
     def controller_answers(self) -> bool:
         """Slurmctld is up and answers."""
@@ -118,7 +137,7 @@ class LocalSlurm:
 
     def start_node(self, name: str) -> None:
         """Start a node's slurmd; the node is back some time later."""
-        self._start(name, ["slurmd", "-D", "-N", name], {"SLURMD_NODENAME": name})
+        self._start(name, ["slurmd", "-D", "-N", name], host=name)
 
     def kill_slurmd(self, name: str) -> None:
         """Kill a node's slurmd; the jobs on the node run on."""
@@ -143,7 +162,9 @@ class LocalSlurm:
         Raises:
             LabError: There are more nodes than at first, or a daemon does not come up.
         """
-        if spec.nodes > self._most_nodes:
+        if spec.network != self.spec.network:
+            raise LabError("the lab's network stays as it is: it cannot be another one")
+        if spec.nodes > self._most_nodes and not spec.network:
             raise LabError(f"the lab has ports for {self._most_nodes} nodes, {spec.nodes} are too many")
         self.stop_controller()
         for name in self.spec.node_names():
@@ -175,14 +196,10 @@ class LocalSlurm:
         Raises:
             LabError: It took too long.
         """
-        account = pwd.getpwnam(user) if user else None
         try:
             return subprocess.run(
-                command,
+                self._as_user(user, command),
                 env=self.environment,
-                user=account and account.pw_uid,
-                group=account and account.pw_gid,
-                extra_groups=account and (),
                 cwd=self.work,
                 input=stdin,
                 capture_output=True,
@@ -234,17 +251,37 @@ class LocalSlurm:
         for name in self.spec.node_names():
             self.start_node(name)
 
-    def _start(self, name: str, command: list[str], variables: Mapping[str, str] | None = None) -> None:
+    def _as_user(self, user: str | None, command: tuple[str, ...]) -> tuple[str, ...]:
+        """What runs a command as a user, on the core switch if there is one, and ends with its waiter."""
+        if user:
+            account = pwd.getpwnam(user)
+            ids = (f"--reuid={account.pw_uid}", f"--regid={account.pw_gid}", "--clear-groups")
+            command = ("setpriv", *ids, *command)
+        return around(self.network, ("env", f"--chdir={self.work}", *command)) if self.network else command
+
+    def _start(self, name: str, command: list[str], host: str = "") -> None:
+        """Start a daemon, on a node or on the head."""
         with (self.spec.folder / "log" / f"{name}.out").open("ab") as output:
             self._daemons[name] = subprocess.Popen(
-                command,
-                env={**self.environment, **(variables or {})},
+                self._inside(host, command),
+                env={**self.environment, **({"SLURMD_NODENAME": host} if host else {})},
                 cwd=self.spec.folder,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
                 start_new_session=True,
             )
+
+    def _inside(self, host: str, command: list[str]) -> tuple[str, ...]:
+        if not self.network:
+            return tuple(command)
+        prepared = ("env", f"--chdir={self.spec.folder}", *command)
+        return self.network.command(host, prepared) if host else self.network.core_command(prepared)
+
+    def _pid(self, name: str) -> int:
+        """The daemon's own number, also where another program waits for it outside a network."""
+        waiting = self._daemons[name].pid
+        return child_of(waiting) or waiting if self.network else waiting
 
     def _wait_up(self, name: str, answers: Callable[[], bool]) -> None:
         def up() -> bool:
@@ -256,7 +293,8 @@ class LocalSlurm:
 
     def _end(self, name: str, number: signal.Signals) -> None:
         daemon = self._daemons[name]
-        daemon.send_signal(number)
+        if daemon.poll() is None:
+            os.kill(self._pid(name), number)
         try:
             daemon.wait(COMMAND_S)
         except subprocess.TimeoutExpired as error:
@@ -306,12 +344,8 @@ def _is_free(port: int) -> bool:
     return True
 
 
-def _path() -> str:
-    return f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin"
-
-
 def _check_machine(user: str) -> None:
-    missing = [program for program in _PROGRAMS if not shutil.which(program, path=_path())]
+    missing = [program for program in _PROGRAMS if not shutil.which(program, path=search_path())]
     if missing:
         install = f"apt-get install --no-install-recommends {' '.join(PACKAGES)}"
         raise LabError(f"a lab needs {', '.join(missing)}; on Debian, as root: {install}")

@@ -59,13 +59,27 @@ def end_processes(variables: Mapping[str, str], log: str = "") -> None:
         time.sleep(_POLL_S)
 
 
-def start_keeper(folder: Path, conf: Path) -> subprocess.Popen[bytes]:
+def child_of(pid: int) -> int | None:
+    """The number of a process's first child; None if it has none or is gone."""
+    try:
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii").split()
+    except OSError:
+        return None
+    return int(children[0]) if children else None
+
+
+def start_keeper(folder: Path, conf: Path, kept_open: tuple[int, ...] = ()) -> subprocess.Popen[bytes]:
     """A process that waits for this one's end, however it comes, then ends the lab and removes its folder.
 
     Closing its standard input makes it do so at once.
+
+    Args:
+        folder: The lab's folder.
+        conf: Its slurm.conf.
+        kept_open: File descriptors that it holds open until it is done.
     """
     command = [sys.executable, "-m", __name__, str(folder), str(conf)]
-    return subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)
+    return subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True, pass_fds=kept_open)
 
 
 def _has_open(entry: Path, log: str) -> bool:

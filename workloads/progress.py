@@ -34,6 +34,7 @@ class Progress:
             "samples": report.step * batch,
             "loss": report.loss,
             "seconds": report.seconds,
+            "time": round(report.end_s, 6),
             "ranks": self._group.size,
         }
         if self._log:

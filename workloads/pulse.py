@@ -22,12 +22,14 @@ class Report:
         loss: Of the global batch.
         stop: A rank was asked to stop.
         seconds: From the end of the step before to its own, on this rank.
+        end_s: Its end, seconds since 1970.
     """
 
     step: int
     loss: float
     stop: bool
     seconds: float
+    end_s: float
 
 
 class Pulse:
@@ -35,7 +37,7 @@ class Pulse:
 
     def __init__(self, group: Group) -> None:
         self._group = group
-        self._under_way: tuple[int, float, Tensor, distributed.Work | None] | None = None
+        self._under_way: tuple[int, float, float, Tensor, distributed.Work | None] | None = None
         self.rest()
 
     def rest(self) -> None:
@@ -52,21 +54,22 @@ class Pulse:
         """
         before = self.settle()
         seconds = time.perf_counter() - self._since_s  # with the wait for GPUs in `settle`
+        end_s = time.time()
         self.rest()
         sums = (
             torch.stack((loss.float(), torch.full_like(loss, stop, dtype=torch.float32))) / self._group.size
         )
         work = distributed.all_reduce(sums, async_op=True)
-        self._under_way = step, seconds, sums, work
+        self._under_way = step, seconds, end_s, sums, work
         return before
 
     def settle(self) -> Report | None:
         """The report that is under way, once it has come; None if there is none."""
         if self._under_way is None:
             return None
-        step, seconds, sums, work = self._under_way
+        step, seconds, end_s, sums, work = self._under_way
         if work:
             work.wait()
         self._under_way = None
         loss, stop = sums.tolist()
-        return Report(step, loss, stop > 0, seconds)
+        return Report(step, loss, stop > 0, seconds, end_s)

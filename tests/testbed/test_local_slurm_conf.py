@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 
 from dally.clusters import load_cluster
+from dally.clusters.links import DefaultLinks
 from dally.errors import InputError
-from testbed.local_slurm_conf import LabSpec, conf_files, gres_conf, slurm_conf, topology_conf
+from profiler.hosts.network_spec import NetworkSpec, Rack
+from testbed.local_slurm_conf import LabSpec, conf_files, gres_conf, lab_topology, slurm_conf, topology_conf
 
 SPEC = LabSpec(Path("/tmp/x"), port=7000)
 
@@ -77,3 +79,44 @@ def test_dally_reads_what_is_written(tmp_path: Path) -> None:
 def test_what_cannot_be_is_refused(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         replace(SPEC, **changes)
+
+
+NETWORK = replace(SPEC, gpus=2, network=NetworkSpec((Rack(2, 1e9, 200e6), Rack(1, 2e9))))
+
+
+def test_with_a_network_its_hosts_are_the_nodes_each_at_its_address() -> None:
+    lines = slurm_conf(NETWORK).splitlines()
+    nodes = [line.split() for line in lines if line.startswith("NodeName=")]
+    assert [(words[0], words[2]) for words in nodes] == [
+        ("NodeName=r1h1", "NodeAddr=10.1.0.1"),
+        ("NodeName=r1h2", "NodeAddr=10.1.0.2"),
+        ("NodeName=r2h1", "NodeAddr=10.2.0.1"),
+    ]
+    assert "SlurmctldHost=localhost(10.251.0.1)" in lines
+
+
+def test_with_a_network_its_racks_are_the_switches() -> None:
+    assert topology_conf(NETWORK) == (
+        "SwitchName=r1 Nodes=r1h[1-2]\nSwitchName=r2 Nodes=r2h1\nSwitchName=core Switches=r[1-2]\n"
+    )
+
+
+def test_dally_sees_the_links_that_the_network_has(tmp_path: Path) -> None:
+    file = tmp_path / "cluster.toml"
+    file.write_text(conf_files(NETWORK, (22, 5))["cluster.toml"])
+    topology = load_cluster(file)
+    bandwidths = {item.name: item.uplink and item.uplink.bandwidth_bps for item in topology.domains}
+    assert bandwidths == {"r1h1": 1e9, "r1h2": 1e9, "r2h1": 2e9, "r1": 200e6, "r2": 10e9, "core": None}
+
+
+def test_dally_sees_the_same_tree_in_slurms_files(tmp_path: Path) -> None:
+    for name, text in conf_files(NETWORK, (22, 5)).items():
+        (tmp_path / name).write_text(text)
+    assert load_cluster(tmp_path).machines == tuple(
+        replace(machine, fabric=DefaultLinks().fabric) for machine in lab_topology(NETWORK).machines
+    )
+
+
+def test_without_a_network_there_are_no_links_to_tell() -> None:
+    with pytest.raises(InputError, match="the lab has no network"):
+        lab_topology(SPEC)

@@ -116,6 +116,9 @@ def test_a_signal_to_one_rank_stops_all_at_one_step_and_others_go_on(tmp_path: P
     log = log_of(tmp_path)
     assert [line["step"] for line in log] == list(range(1, stopped + 3))
     assert [line["ranks"] for line in log] == [2] * stopped + [1] * 2
+    ends = [float(line["time"]) for line in log]
+    assert ends == sorted(ends)
+    assert time.time() - 600 < ends[0] < ends[-1] <= time.time()
 
 
 def test_a_signal_while_torch_loads_is_heard(tmp_path: Path) -> None:

@@ -1,0 +1,29 @@
+"""`dally testbed collect`: make the run folders of runs that were cut off."""
+
+from pathlib import Path
+
+import click
+
+from testbed.commands.options import folder_option, standing_cluster
+from testbed.running.campaign import begun_runs, collect_run
+from testbed.running.folder import read_inputs
+from testbed.running.report import show_runs
+
+
+@click.command(
+    epilog="""\b
+Example:
+  dally testbed collect --out runs/forty"""
+)
+@click.option("--out", type=click.Path(path_type=Path), required=True, help="What `run` was given.")
+@folder_option
+@click.option("--json", "as_json", is_flag=True, help="Print the summaries as JSON.")
+def command(out: Path, folder: Path | None, as_json: bool) -> None:
+    """Make the run folders of runs that were cut off, from what there is; changes nothing on the cluster.
+
+    If the cluster is up, what the jobs have written there until now is fetched first.
+    """
+    runs_begun = begun_runs(out)
+    cluster = standing_cluster(folder)
+    runs = [collect_run(run, cluster) for run in runs_begun]
+    show_runs(runs, read_inputs(runs_begun[0]).topology.levels, out, as_json)

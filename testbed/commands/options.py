@@ -1,0 +1,130 @@
+"""Options that several commands of `dally testbed` share, and the cluster that they lead to."""
+
+import functools
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+import click
+
+from profiler.commands import values
+from testbed.cluster import Cluster
+from testbed.local_slurm import LocalSlurm
+from testbed.standing.control import find_standing, open_standing
+from testbed.standing.folder import default_folder
+from testbed.standing.shape import LabShape
+from testbed.standing.state import StandingError
+
+folder_option = click.option(
+    "--folder",
+    type=click.Path(path_type=Path),
+    help="Of the standing cluster; a short path.  [default: /tmp/dally-testbed-UID]",
+)
+
+_SHAPE_OPTIONS = (
+    click.option(
+        "--racks", type=values.counts, metavar="N,N,...", help="Nodes of each rack.  [default: 2,2,2,2]"
+    ),
+    click.option("--gpus", type=click.IntRange(min=1), help="Pretended GPUs of each node.  [default: 2]"),
+    click.option(
+        "--rate", "rate_bps", type=values.rate, help="Of each node's link, each way.  [default: 1Gb]"
+    ),
+    click.option(
+        "--uplink", "uplink_bps", type=values.rate, help="Of each rack's link, each way.  [default: 200Mb]"
+    ),
+    folder_option,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class LabOptions:
+    """A cluster on this machine as a user asked for it; None where nothing was said.
+
+    Attributes:
+        folder: Where a standing one is.
+        racks: Nodes of each rack.
+        gpus: GPUs of each node.
+        rate_bps: Of each node's link.
+        uplink_bps: Of each rack's link.
+    """
+
+    folder: Path
+    racks: tuple[int, ...] | None = None
+    gpus: int | None = None
+    rate_bps: float | None = None
+    uplink_bps: float | None = None
+
+    def shape(self, otherwise: LabShape | None = None) -> LabShape:
+        """What was asked for; the rest is another shape's, by default the usual one's.
+
+        Raises:
+            InputError: A number is out of range.
+        """
+        said = {field.name: getattr(self, field.name) for field in fields(LabShape)}
+        return replace(
+            otherwise or LabShape(), **{name: value for name, value in said.items() if value is not None}
+        )
+
+
+def local_lab_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options of a cluster on this machine; it is called with `lab`, a `LabOptions`."""
+
+    @functools.wraps(command)
+    def with_lab(folder: Path | None, **options: Any) -> None:
+        said = {field.name: options.pop(field.name) for field in fields(LabShape)}
+        command(lab=LabOptions(chosen_folder(folder), **said), **options)
+
+    return functools.reduce(lambda decorated, option: option(decorated), reversed(_SHAPE_OPTIONS), with_lab)
+
+
+def chosen_folder(folder: Path | None) -> Path:
+    """The folder of the standing cluster: the one given, else the usual one."""
+    return folder.absolute() if folder else default_folder()
+
+
+def standing_cluster(folder: Path | None = None) -> Cluster | None:
+    """The cluster that `dally testbed up` left; None if none is up.
+
+    Raises:
+        StandingError: The folder is another user's.
+    """
+    place = chosen_folder(folder)
+    return open_standing(place) if find_standing(place) else None
+
+
+@contextmanager
+def opened_cluster(lab: LabOptions) -> Iterator[Cluster]:
+    """The standing cluster if one is up, else one that ends with this context.
+
+    Raises:
+        StandingError: The one that is up is not what was asked for.
+        DallyError: None can be brought up.
+    """
+    state = find_standing(lab.folder)
+    if state is None:
+        with _own_cluster(lab.shape()) as cluster:
+            yield cluster
+        return
+    if lab.shape(state.shape) != state.shape:
+        raise StandingError(
+            f"the testbed in {lab.folder} is up with {state.shape.options()}, not as asked for"
+        )
+    yield open_standing(lab.folder)
+
+
+@contextmanager
+def _own_cluster(shape: LabShape) -> Iterator[Cluster]:
+    folder = Path(tempfile.mkdtemp(prefix="dally-", dir="/tmp"))
+    try:
+        lab = LocalSlurm(shape.spec(folder))
+        lab.start()
+        try:
+            yield lab.cluster
+        finally:
+            lab.stop()
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)  # of a lab that could not even begin

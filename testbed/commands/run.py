@@ -1,0 +1,101 @@
+"""`dally testbed run`: run a workload for real under one or more policies, and show them side by side."""
+
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import click
+
+from dally.errors import InputError
+from dally.traces import FORMAT_NAMES
+from testbed.commands.options import local_lab_options, opened_cluster
+from testbed.running.campaign import check_policies, run_policy, topology_of
+from testbed.running.order import EMULATED_TFLOPS, PROFILE_SET, Order, named_workloads, plan_campaign
+from testbed.running.report import displayed, show_runs
+
+_INTERRUPTED = 130
+"""Exit status after a signal, as shells have it for SIGINT."""
+
+_EPILOG = f"""\b
+Workloads that come with Dally: {", ".join(named_workloads())}
+
+\b
+Examples:
+  dally testbed run --workload demo --policy dally-paper:lease_s=10 --policy slurm --out runs/demo
+  dally testbed up --racks 2,2,2,2 --gpus 2 --rate 1Gb --uplink 200Mb
+  dally testbed run --workload forty --policy fifo --policy tiresias --out runs/forty
+The same command again goes on where a killed one was. Policy slurm is Slurm's own scheduler, without Dally.
+"""
+
+
+@click.command(epilog=_EPILOG)
+@click.option("--workload", required=True, help="Name, trace file, or generated workload.")
+@click.option("--policy", "policies", multiple=True, required=True, help="NAME[:knob=value,...]; repeat it.")
+@click.option("--out", type=click.Path(path_type=Path), required=True, help="Folder of the run folders.")
+@click.option(
+    "--profiles", default=PROFILE_SET, show_default=True, help="Folder of profiles, or a shipped set."
+)
+@click.option(
+    "--emulate",
+    "emulate_tflops",
+    type=float,
+    metavar="TFLOPS",
+    help=f"Speed of the pretended GPUs, as the profiles were measured.  [default: {EMULATED_TFLOPS:g}]",
+)
+@click.option("--cluster", "cluster_file", help="Cluster file with the true links, if the cluster has none.")
+@click.option("--scale", type=float, default=1.0, help="Factor on submission times; 0.5 doubles the load.")
+@click.option("--duration-scale", type=float, default=1.0, help="Factor on durations.")
+@click.option("--model-mix", help="Models for jobs that name none, like resnet18=0.6,ncf=0.4.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Of generators and model mix.")
+@click.option("--format", "trace_format", type=click.Choice(FORMAT_NAMES), help="Format of the trace file.")
+@click.option("--timeout-s", type=float, help="Longest time for one policy; then its jobs are cancelled.")
+@click.option("--json", "as_json", is_flag=True, help="Print the summaries as JSON.")
+@local_lab_options
+def command(
+    policies: tuple[str, ...],
+    out: Path,
+    cluster_file: str | None,
+    as_json: bool,
+    lab: Any,
+    **ordered: Any,
+) -> None:
+    """Run a workload for real under one or more policies.
+
+    On the cluster of `dally testbed up`, else on a local one for the time of the run. Writes a run folder for
+    each policy. Interrupted, it cancels its jobs, keeps what there is, marked incomplete, and exits with 130;
+    with 1 if not all jobs ended.
+    """
+    specs = check_policies(policies)
+    order = Order(**ordered)
+    if order.timeout_s is not None and not 0 < order.timeout_s < float("inf"):
+        raise InputError(f"--timeout-s is {order.timeout_s:g}, must be a positive number")
+    runs = []
+    with interruptible() as stop, opened_cluster(lab) as cluster, displayed() as display:
+        campaign = plan_campaign(order, topology_of(cluster, cluster_file), out)
+        for policy in specs:
+            runs.append(run_policy(cluster, campaign, policy, stop, display.tell))
+            if stop():
+                break
+    show_runs(runs, campaign.inputs.topology.levels, out, as_json)
+    if stop() or not all(run.complete for run in runs):
+        sys.exit(_INTERRUPTED if stop() else 1)
+
+
+@contextmanager
+def interruptible() -> Iterator[Callable[[], bool]]:
+    """Let SIGINT and SIGTERM end what goes on at its next moment instead of tearing it apart."""
+    asked: list[int] = []
+
+    def ask(number: int, frame: FrameType | None) -> None:
+        asked.append(number)
+
+    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield lambda: bool(asked)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,191 @@
+"""A workload run under one policy after the other: each begun, gone on with, or done already."""
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from math import fsum
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from dally.clusters import load_cluster
+from dally.errors import DallyError, InputError
+from dally.policies.registry import PolicySpec, parse_policy
+from dally.topology import Topology
+from simulator.scenario import Run, folder_name
+from testbed.cluster import Cluster, ClusterError
+from testbed.running.collect import fetch, write_run_folder
+from testbed.running.driver import Counts, Driver
+from testbed.running.folder import (
+    RunInputs,
+    RunState,
+    begin_run,
+    new_name,
+    read_inputs,
+    read_state,
+    write_state,
+)
+
+_CLUSTER_FILE = "cluster.toml"
+_SLURM_FILES = ("slurm.conf", "gres.conf", "topology.conf", "topology.yaml")
+_OVERLOAD = 20.0
+_SLACK_S = 600.0
+
+Tell = Callable[[str, Counts], None]
+"""Told how far the run of a policy is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Campaign:
+    """What is run, the same for every policy.
+
+    Attributes:
+        out: Folder with a folder for each policy.
+        inputs: Jobs, cluster and profiles.
+        facts: Where they came from, for run.json.
+        emulate_tflops: Speed of the pretended GPUs; None if they are real.
+        backend: What carries the collectives.
+        timeout_s: Longest time for one policy; None for far longer than the jobs should take.
+    """
+
+    out: Path
+    inputs: RunInputs
+    facts: Mapping[str, Any]
+    emulate_tflops: float | None
+    backend: str
+    timeout_s: float | None = None
+
+    @property
+    def longest_s(self) -> float:
+        """Longest time for one policy, seconds."""
+        if self.timeout_s is not None:
+            return self.timeout_s
+        jobs = [work.job for work in self.inputs.works]
+        work_s = fsum(job.gpus * job.duration_s for job in jobs) / self.inputs.topology.gpus
+        longest_s = max(job.duration_s for job in jobs)
+        return max(job.submit_s for job in jobs) + _OVERLOAD * max(work_s, longest_s) + _SLACK_S
+
+
+def check_policies(specs: Sequence[str]) -> list[PolicySpec]:
+    """The policies of a campaign, each once.
+
+    Raises:
+        InputError: One is wrong, or two have the same folder.
+    """
+    policies = [parse_policy(spec) for spec in dict.fromkeys(specs)]
+    folders = [folder_name(policy.spec) for policy in policies]
+    if len(set(folders)) < len(folders):
+        raise InputError(f"policies {', '.join(specs)}: two of them have the same folder")
+    return policies
+
+
+def run_policy(
+    cluster: Cluster, campaign: Campaign, policy: PolicySpec, stop: Callable[[], bool], tell: Tell
+) -> Run:
+    """Run the workload under one policy and make its run folder; what is done already is not done again.
+
+    Args:
+        cluster: Where it runs.
+        campaign: What is run.
+        policy: Who schedules it.
+        stop: True ends it early; what was is then collected, marked incomplete.
+        tell: Told how far it is.
+
+    Raises:
+        InputError: Its folder holds something else.
+        DallyError: The cluster or the controller failed; what was is collected.
+    """
+    folder = campaign.out / folder_name(policy.spec)
+    state = _begun(cluster, campaign, policy, folder)
+    if state.end_s is None:
+        driver = Driver(
+            cluster,
+            folder,
+            state,
+            campaign.inputs,
+            campaign.longest_s,
+            lambda counts: tell(policy.spec, counts),
+        )
+        try:
+            state = driver.run(stop)
+        except DallyError:
+            with suppress(DallyError):
+                collect_run(folder, cluster)
+            raise
+    return collect_run(folder, cluster)
+
+
+def collect_run(folder: Path, cluster: Cluster | None) -> Run:
+    """Make the run folder, from what the head node still has if it can be asked.
+
+    Raises:
+        InputError: There is no run in the folder, or its files are wrong.
+    """
+    state = read_state(folder)
+    if state is None:
+        raise InputError(f"{folder} holds no run of `dally testbed run`")
+    if cluster is not None:
+        with suppress(ClusterError):
+            fetch(cluster, folder, state)
+    return write_run_folder(folder)
+
+
+def begun_runs(out: Path) -> list[Path]:
+    """The folders of all runs in a folder, the earliest first.
+
+    Raises:
+        InputError: There is none.
+    """
+    found = [(state, path) for path in sorted(out.glob("*/")) if (state := read_state(path))]
+    if not found:
+        raise InputError(f"{out} holds no run of `dally testbed run`")
+    return [path for _, path in sorted(found, key=lambda one: one[0].origin_s or float("inf"))]
+
+
+def topology_of(cluster: Cluster, file: str | None) -> Topology:
+    """The tree of a cluster: the file's, else that of cluster.toml beside slurm.conf, else Slurm's own.
+
+    Raises:
+        InputError: They are wrong.
+    """
+    if file is not None:
+        return load_cluster(file)
+    with TemporaryDirectory(prefix="dally-") as name:
+        folder = Path(name)
+        for known in (_CLUSTER_FILE, *_SLURM_FILES):
+            with suppress(ClusterError):
+                text = cluster.ask("cat", str(cluster.conf.parent / known))
+                (folder / known).write_text(text, encoding="utf-8")
+        exact = folder / _CLUSTER_FILE
+        return load_cluster(exact if exact.exists() else folder)
+
+
+def _begun(cluster: Cluster, campaign: Campaign, policy: PolicySpec, folder: Path) -> RunState:
+    """The state of the run in a folder, begun if there is none."""
+    state = read_state(folder)
+    if state is None:
+        return _begin(cluster, campaign, policy, folder)
+    if read_inputs(folder).works != campaign.inputs.works or state.policy != policy.spec:
+        raise InputError(f"{folder} holds a run of another workload or policy; name another --out")
+    if state.origin_s is None:  # nothing was submitted yet
+        state = replace(state, base=str(cluster.work / state.run), end_s=None, note="")
+        write_state(folder, state)
+    elif state.end_s is None and Path(state.base).parent != cluster.work:
+        raise InputError(f"the run in {folder} was cut off with its cluster; name another --out")
+    return state
+
+
+def _begin(cluster: Cluster, campaign: Campaign, policy: PolicySpec, folder: Path) -> RunState:
+    if folder.exists() and any(folder.iterdir()):
+        raise InputError(f"{folder} holds something else than a run; name another --out")
+    run = new_name(campaign.out, policy.spec)
+    state = RunState(
+        run=run,
+        policy=policy.spec,
+        base=str(cluster.work / run),
+        emulate_tflops=campaign.emulate_tflops,
+        backend=campaign.backend,
+        facts=campaign.facts,
+    )
+    begin_run(folder, state, campaign.inputs)
+    return state

@@ -1,0 +1,142 @@
+"""Dally's controller for one run: its configuration, and the daemon, kept running on the head node."""
+
+import json
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dally.errors import DallyError
+from profiler.hosts.processes import Command, Running
+from testbed.cluster import Cluster, ClusterError
+from testbed.running.folder import CONTROLLER
+from testbed.running.supervisor import beside, supervised
+
+HEALTHY_S = 90.0
+_ASK_EVERY_S = 0.5
+_FACTS = "facts.jsonl"
+_FREE_PORT = (
+    "import socket; probe = socket.socket(); probe.bind(('127.0.0.1', 0)); print(probe.getsockname()[1])"
+)
+_SHORT_JOBS = {"poll_s": 0.5, "start_timeout_s": 20.0, "backoff_s": 5.0, "restart_gap_s": 2.0}
+"""For jobs of seconds to minutes; at a site, jobs last for hours and Slurm is asked less often."""
+
+
+class ControlError(DallyError):
+    """The controller of a run does not come up."""
+
+
+@dataclass(frozen=True, slots=True)
+class Desk:
+    """Where the controller of a run keeps its things, on the head node.
+
+    Attributes:
+        base: The run's folder there.
+    """
+
+    base: Path
+
+    @property
+    def config(self) -> Path:
+        """Its dally.toml."""
+        return self.base / "dally.toml"
+
+    @property
+    def log(self) -> Path:
+        """What it tells, as JSON lines."""
+        return self.base / CONTROLLER
+
+    @property
+    def facts(self) -> Path:
+        """What `dally replay` reads."""
+        return self.base / _FACTS
+
+    @property
+    def cluster(self) -> Path:
+        """Its cluster file."""
+        return self.base / "cluster.toml"
+
+    @property
+    def profiles(self) -> Path:
+        """Its profiles."""
+        return self.base / "profiles"
+
+
+def configuration(desk: Desk, policy: str, partition: str, port: int) -> str:
+    """The text of dally.toml for a run.
+
+    Args:
+        desk: Where everything is.
+        policy: Specification of the policy.
+        partition: Slurm's partition.
+        port: Where it listens, on the head node alone.
+    """
+    values: dict[str, Any] = {
+        "partitions": [partition],
+        "cluster": str(desk.cluster),
+        "profiles": str(desk.profiles),
+        "policy": policy,
+        "state_dir": str(desk.base / "state"),
+        "record": str(desk.facts),
+        "listen": f"127.0.0.1:{port}",
+        "url": f"http://127.0.0.1:{port}",
+        "fallback": "refuse",
+        **_SHORT_JOBS,
+    }
+    return "".join(f"{key} = {json.dumps(value)}\n" for key, value in values.items())
+
+
+def free_port(cluster: Cluster) -> int:
+    """A port of the head node that nobody listens at."""
+    return int(cluster.ask(cluster.python, "-c", _FREE_PORT))
+
+
+class Control:
+    """A controller on a cluster's head node, started again whenever it dies.
+
+    Args:
+        cluster: The cluster.
+        desk: Where its things are; its configuration must be there.
+    """
+
+    def __init__(self, cluster: Cluster, desk: Desk) -> None:
+        self._cluster, self._desk = cluster, desk
+        self._running: Running | None = None
+
+    def start(self, stop: Callable[[], bool] = lambda: False) -> None:
+        """Start it and wait until it is well, or `stop` says not to.
+
+        Raises:
+            ControlError: It does not come up.
+            ProcessError: The head node cannot start it.
+        """
+        command = (self._cluster.python, "-m", "dally", "controller", "--config", str(self._desk.config))
+        argv = supervised(self._cluster.python, self._desk.log, command)
+        self._running = self._cluster.start(Command("controller", argv))
+        until_s = time.monotonic() + HEALTHY_S
+        while not self.is_well() and not stop():
+            if time.monotonic() > until_s:
+                raise ControlError(f"the controller is not well after {HEALTHY_S:g} s: {self._last_words()}")
+            time.sleep(_ASK_EVERY_S)
+
+    def is_well(self) -> bool:
+        """It answers, and jobs may be given to it."""
+        asked = (self._cluster.python, "-m", "dally", "status", "--json", "--config", str(self._desk.config))
+        try:
+            return bool(json.loads(self._cluster.ask(*asked))["healthy"])
+        except (ClusterError, ValueError, KeyError):
+            return False
+
+    def stop(self) -> None:
+        """End it; the jobs stay as they are."""
+        if self._running is not None:
+            self._running.stop()
+            self._running = None
+
+    def _last_words(self) -> str:
+        try:
+            said = self._cluster.ask("tail", "-n", "1", str(beside(self._desk.log, "err"))).strip()
+        except ClusterError as error:
+            return str(error)
+        return said or "it says nothing"

@@ -1,0 +1,250 @@
+"""Carries one run out: submits each job at its time, watches all, takes samples, until all have ended."""
+
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from dally.errors import DallyError
+from dally.job import CHECKPOINTED
+from dally.policies.registry import parse_policy
+from testbed.cluster import Cluster, ClusterError
+from testbed.running.control import Control, Desk, configuration, free_port
+from testbed.running.folder import (
+    CLUSTER,
+    JOBS_FOLDER,
+    OBSERVED,
+    PROFILES,
+    SUBMITTED,
+    RunInputs,
+    RunState,
+    closed,
+    job_folder,
+    write_state,
+)
+from testbed.running.head import get_files, put_files
+from testbed.running.lines import append_line, read_lines
+from testbed.running.samples import EVERY_S, Sampler
+from testbed.running.script import CHECKPOINT, DIARY, Place
+from testbed.running.sight import Observer
+from testbed.running.submission import Submitter, is_slurms_own
+from testbed.running.work import Work
+
+LOOK_EVERY_S = 1.0
+_TICK_S = 0.1
+_LEAD_S = 1.0
+_RETRY_S = 2.0
+_PATIENCE_S = 120.0
+"""A job that cannot be submitted for so long ends the run."""
+
+_SETTLE_S = 60.0
+"""Wait for cancelled jobs at most so long; so long may a checkpointed job stand as ended, before it does."""
+
+
+class RunError(DallyError):
+    """A run cannot go on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """How far a run is, in jobs."""
+
+    jobs: int
+    submitted: int
+    running: int
+    ended: int
+
+
+class Driver:
+    """One run of one policy.
+
+    Args:
+        cluster: Where it runs.
+        folder: Its folder, begun.
+        state: Its state, as in the folder.
+        inputs: Its inputs, as in the folder.
+        timeout_s: Longest time from its origin.
+        tell: Told how far it is, again and again.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        folder: Path,
+        state: RunState,
+        inputs: RunInputs,
+        timeout_s: float,
+        tell: Callable[[Counts], None] = lambda counts: None,
+    ) -> None:
+        self._cluster, self._folder, self._state, self._inputs = cluster, folder, state, inputs
+        self._works, self._timeout_s, self._tell = inputs.works, timeout_s, tell
+        self._policy = parse_policy(state.policy)
+        self._desk = Desk(Path(state.base))
+        self._submitter = Submitter(
+            cluster, self._desk, state.run, self._works, self._policy, inputs.topology
+        )
+        ids = [work.job.job_id for work in self._works]
+        self._observer = Observer(cluster, state.run, ids, folder / OBSERVED)
+        self._submitted = {line["job"] for line in read_lines(folder / SUBMITTED)}
+        self._failed_s: dict[str, float] = {}
+        self._failing_since_s: dict[str, float] = {}
+        self._cleaned: set[str] = set()
+
+    def run(self, stop: Callable[[], bool]) -> RunState:
+        """Run until all jobs have ended, the time is over, or `stop` says so; then cancel what is left.
+
+        Returns:
+            The state at its end, as in the folder.
+
+        Raises:
+            RunError, ControlError, ClusterError, ProcessError: It cannot go on; the jobs are cancelled.
+        """
+        self._prepare()
+        control = None if is_slurms_own(self._policy) else Control(self._cluster, self._desk)
+        note = "it failed"
+        try:
+            if control:
+                control.start(stop)
+            note = self._follow(stop)
+        finally:
+            if note:
+                self._cancel()
+            if control:
+                control.stop()
+            self._state = closed(self._state, time.time(), note)
+            write_state(self._folder, self._state)
+        return self._state
+
+    def _prepare(self) -> None:
+        """Put everything onto the head node, also when it is there already: a folder may have been lost."""
+        cluster, desk = self._cluster, self._desk
+        place = Place(
+            cluster.python,
+            cluster.partition,
+            cluster.interface,
+            self._state.backend,
+            self._state.emulate_tflops,
+        )
+        profiles = sorted((self._folder / PROFILES).glob("*.json"))
+        files = {
+            **self._submitter.scripts(place),
+            str(desk.cluster): (self._folder / CLUSTER).read_text(encoding="utf-8"),
+            **{str(desk.profiles / path.name): path.read_text(encoding="utf-8") for path in profiles},
+        }
+        files[str(desk.config)] = configuration(
+            desk, self._state.policy, cluster.partition, free_port(cluster)
+        )
+        put_files(cluster, files)
+        if self._state.origin_s is not None:
+            self._recall()
+
+    def _recall(self) -> None:
+        """Find jobs that were submitted just before an earlier driver was killed, and have ended since."""
+        kept = get_files(self._cluster, self._desk.base / JOBS_FOLDER)
+        for work in self._works:
+            if f"{job_folder(work.job.job_id)}/{DIARY}" in kept:
+                self._note_submitted(work, "")
+
+    def _follow(self, stop: Callable[[], bool]) -> str:
+        """Submit and watch; why the run is not complete, empty if it is."""
+        if self._state.origin_s is None:
+            self._state = replace(self._state, origin_s=round(time.time() + _LEAD_S, 3))
+            write_state(self._folder, self._state)
+        origin_s = self._state.origin_s
+        assert origin_s is not None
+        sampler = Sampler(self._cluster, self._folder, origin_s)
+        looked_s = sampled_s = float("-inf")
+        while True:
+            now = time.time()
+            if now - looked_s >= LOOK_EVERY_S:
+                self._look()
+                looked_s = now
+            if stop():
+                return "interrupted"
+            if now - origin_s > self._timeout_s:
+                return f"not all jobs had ended after {self._timeout_s:g} s"
+            if len(self._ended()) == len(self._works):
+                return ""
+            if now - sampled_s >= EVERY_S:
+                sampler.take()
+                sampled_s = now
+            self._submit_due(time.time() - origin_s)
+            self._tell(self.counts())
+            time.sleep(_TICK_S)
+
+    def counts(self) -> Counts:
+        """How far it is."""
+        running = sum(sight.holds for sight in self._observer.last.values())
+        return Counts(len(self._works), len(self._submitted), running, len(self._ended()))
+
+    # Submitting: a job is handed in only while Slurm shows that it is not there yet.
+
+    def _submit_due(self, t: float) -> None:
+        for number, work in enumerate(self._works):
+            if work.job.submit_s <= t and work.job.job_id not in self._submitted and self._may_try(work):
+                self._submit(number, work)
+
+    def _may_try(self, work: Work) -> bool:
+        """Whether it is certain that no earlier try has succeeded, and time for another."""
+        failed_s = self._failed_s.get(work.job.job_id)
+        return self._observer.looked_s > (failed_s + _RETRY_S if failed_s is not None else float("-inf"))
+
+    def _submit(self, number: int, work: Work) -> None:
+        try:
+            self._note_submitted(work, self._submitter.submit(number))
+        except ClusterError as error:
+            now = self._failed_s[work.job.job_id] = time.time()
+            if now - self._failing_since_s.setdefault(work.job.job_id, now) > _PATIENCE_S:
+                raise RunError(f"job {work.job.job_id} cannot be submitted: {error}") from error
+
+    def _note_submitted(self, work: Work, slurm: str) -> None:
+        job_id = work.job.job_id
+        if job_id not in self._submitted:
+            self._submitted.add(job_id)
+            now = round(time.time(), 3)
+            append_line(self._folder / SUBMITTED, t=now, job=job_id, slurm=slurm)
+            self._observer.expect(job_id, slurm, now)
+
+    # Watching.
+
+    def _look(self) -> None:
+        if not self._observer.look():
+            return
+        for work in self._works:
+            sight = self._observer.last.get(work.job.job_id)
+            if sight is not None:
+                self._note_submitted(work, sight.slurm)
+                self._clean(work)
+
+    def _ended(self) -> set[str]:
+        """Jobs that have ended for good: one that wrote its checkpoint is about to be put back."""
+        now = time.time()
+        return {
+            sight.job
+            for sight in self._observer.last.values()
+            if sight.ended and (sight.exit_code != CHECKPOINTED or now - sight.t > _SETTLE_S)
+        }
+
+    def _clean(self, work: Work) -> None:
+        """Remove the checkpoint of a job that is done: all of them may be more than a disk holds."""
+        job_id = work.job.job_id
+        if self._observer.last[job_id].name == "COMPLETED" and job_id not in self._cleaned:
+            self._cleaned.add(job_id)
+            with suppress(ClusterError):
+                path = self._desk.base / JOBS_FOLDER / job_folder(job_id) / CHECKPOINT
+                self._cluster.ask("rm", "-f", str(path))
+
+    def _cancel(self) -> None:
+        """Cancel this run's jobs, no others, and wait until they are gone."""
+        with suppress(ClusterError):
+            self._look()
+            left = [sight for sight in self._observer.last.values() if sight.slurm and not sight.ended]
+            if left:
+                self._cluster.ask("scancel", *(sight.slurm for sight in left))
+            until_s = time.monotonic() + _SETTLE_S
+            while time.monotonic() < until_s:
+                self._look()
+                if all(sight.ended for sight in self._observer.last.values()):
+                    break
+                time.sleep(LOOK_EVERY_S)

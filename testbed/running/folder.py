@@ -1,0 +1,133 @@
+"""The folder of one live run: what it is to do, kept so that it can go on, or be read, after any kill."""
+
+import json
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from dally.atomic_file import write_atomically
+from dally.clusters import load_cluster
+from dally.clusters.toml_writer import write_toml
+from dally.errors import InputError
+from dally.profiles.files import ProfileSet, load_profiles, write_profiles
+from dally.topology import Topology
+from dally.traces import load_trace
+from dally.traces.output_file import write_workload
+from simulator.scenario import folder_name
+from testbed.running.work import Work, plan_work
+
+STATE = "running.json"
+WORKLOAD, CLUSTER, PROFILES = "workload.csv", "cluster.toml", "profiles"
+SUBMITTED, OBSERVED, CONTROLLER = "submitted.jsonl", "observed.jsonl", "controller.jsonl"
+JOBS_FOLDER = "jobs"
+
+
+@dataclass(frozen=True, slots=True)
+class RunState:
+    """What a run must know of itself to go on; `running.json`.
+
+    Attributes:
+        run: Its name, by which its jobs are known in Slurm.
+        policy: Specification of the policy.
+        base: Its folder on the head node.
+        emulate_tflops: Speed of the pretended GPUs; None if they are real.
+        backend: What carries the collectives.
+        facts: Where the workload came from, for run.json.
+        origin_s: When its time began, seconds since 1970; None before.
+        end_s: When it was over, seconds since 1970; None before.
+        note: Why it is not complete; empty if it is, or still runs.
+    """
+
+    run: str
+    policy: str
+    base: str
+    emulate_tflops: float | None
+    backend: str
+    facts: Mapping[str, Any]
+    origin_s: float | None = None
+    end_s: float | None = None
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RunInputs:
+    """The inputs of a run, read from its folder: by these alone it can be simulated."""
+
+    works: tuple[Work, ...]
+    topology: Topology
+    profiles: ProfileSet
+
+
+def begin_run(folder: Path, state: RunState, inputs: RunInputs) -> None:
+    """Make the folder of a run and put its inputs into it; `running.json` last, so that it says all is there.
+
+    Raises:
+        InputError: It cannot be written, or two jobs are called alike.
+    """
+    _refuse_alike(inputs.works)
+    folder.mkdir(parents=True, exist_ok=True)
+    write_workload([work.job for work in inputs.works], folder / WORKLOAD)
+    write_atomically(folder / CLUSTER, write_toml(inputs.topology))
+    models = {work.job.model for work in inputs.works}
+    kept = [profile for profile in inputs.profiles.profiles if profile.model.name in models]
+    write_profiles(kept, folder / PROFILES)
+    write_state(folder, state)
+
+
+def new_name(out: Path, policy: str) -> str:
+    """A name for a run that no other one has, fit for Slurm's comments and for a folder."""
+    plain = "".join(char if char.isalnum() else "-" for char in f"{out.name}-{policy}")
+    return f"{plain[:40]}-{secrets.token_hex(3)}"
+
+
+def write_state(folder: Path, state: RunState) -> None:
+    """Put the state on disk."""
+    write_atomically(folder / STATE, json.dumps(asdict(state), indent=2) + "\n")
+
+
+def read_state(folder: Path) -> RunState | None:
+    """The state of the run in a folder; None if none has begun there.
+
+    Raises:
+        InputError: It cannot be read.
+    """
+    path = folder / STATE
+    if not path.exists():
+        return None
+    try:
+        return RunState(**json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError) as error:
+        raise InputError(f"{path} is not the state of a run: {error}") from error
+
+
+def read_inputs(folder: Path) -> RunInputs:
+    """The inputs of the run in a folder.
+
+    Raises:
+        InputError: A file is missing or wrong.
+    """
+    topology = load_cluster(folder / CLUSTER)
+    profiles = load_profiles(folder / PROFILES, allow_mixed=True)
+    works = plan_work(load_trace(folder / WORKLOAD).jobs, topology, profiles)
+    return RunInputs(works, topology, profiles)
+
+
+def closed(state: RunState, end_s: float, note: str) -> RunState:
+    """The state of a run that is over."""
+    return replace(state, end_s=end_s, note=note)
+
+
+def job_folder(job_id: str) -> str:
+    """The name of a job's folder: its id with what is special in paths made safe."""
+    name = folder_name(job_id)
+    return f"_{name}" if name.startswith(".") else name
+
+
+def _refuse_alike(works: Sequence[Work]) -> None:
+    seen: dict[str, str] = {}
+    for work in works:
+        other = seen.setdefault(job_folder(work.job.job_id), work.job.job_id)
+        if other != work.job.job_id:
+            raise InputError(f"jobs {other} and {work.job.job_id} are called too much alike; rename one")

@@ -1,0 +1,110 @@
+"""What a user orders: a workload, profiles and scales, read and checked as a whole before anything starts."""
+
+from dataclasses import dataclass, replace
+from importlib import resources
+from pathlib import Path
+
+from dally.errors import InputError
+from dally.profiles.files import ProfileSet, load_profiles
+from dally.profiles.schema import Mode
+from dally.topology import Topology
+from dally.traces import Workload, assign_models, load_trace
+from testbed.running.campaign import Campaign
+from testbed.running.folder import RunInputs
+from testbed.running.work import plan_work
+
+EMULATED_TFLOPS = 60.0
+"""Speed of the pretended GPU of the shipped set `testbed`."""
+
+PROFILE_SET = "testbed"
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """An order for runs.
+
+    Attributes:
+        workload: Name of a workload that comes with Dally, a trace file, or a generated workload.
+        profiles: Folder of profiles, or a shipped set.
+        emulate_tflops: Speed of the pretended GPUs; None: what the profiles say.
+        scale: Factor on submission times.
+        duration_scale: Factor on durations.
+        model_mix: Models for jobs that name none; None leaves them without.
+        seed: Of generators and model mix.
+        trace_format: Format of the trace file; None to recognise it.
+        timeout_s: Longest time for one policy; None for far longer than the jobs should take.
+    """
+
+    workload: str
+    profiles: str = PROFILE_SET
+    emulate_tflops: float | None = None
+    scale: float = 1.0
+    duration_scale: float = 1.0
+    model_mix: str | None = None
+    seed: int = 0
+    trace_format: str | None = None
+    timeout_s: float | None = None
+
+
+def named_workloads() -> tuple[str, ...]:
+    """Names of the workloads that come with Dally, smallest first."""
+    folder = resources.files("testbed.running") / "workloads"
+    files = [item for item in folder.iterdir() if item.name.endswith(".csv")]
+    return tuple(
+        item.name.removesuffix(".csv") for item in sorted(files, key=lambda item: len(item.read_text()))
+    )
+
+
+def plan_campaign(order: Order, topology: Topology, out: Path) -> Campaign:
+    """What is to be run on a cluster.
+
+    Raises:
+        InputError: Something in the order is wrong, or does not go together.
+        CapacityError: The cluster is too small for a job.
+    """
+    profiles = load_profiles(order.profiles)
+    tflops, backend = _compute(order, profiles)
+    if not 0 <= order.scale < float("inf"):
+        raise InputError(f"scale is {order.scale:g}, must be 0 or more")
+    workload = _workload(order)
+    jobs = workload.jobs
+    if order.model_mix is not None:
+        jobs = assign_models(jobs, order.model_mix, order.seed)
+    scaled = [replace(job, submit_s=job.submit_s * order.scale) for job in jobs]
+    works = plan_work(scaled, topology, profiles, order.duration_scale)
+    facts = {
+        "seed": order.seed,
+        "trace": {"source": order.workload, "format": workload.format, "sha256": workload.sha256},
+        "arrival_scale": order.scale,
+        "duration_scale": order.duration_scale,
+        "profiles": order.profiles,
+        "model_mix": order.model_mix,
+    }
+    return Campaign(out, RunInputs(works, topology, profiles), facts, tflops, backend, order.timeout_s)
+
+
+def _workload(order: Order) -> Workload:
+    if order.workload not in named_workloads():
+        return load_trace(order.workload, seed=order.seed, trace_format=order.trace_format)
+    file = resources.files("testbed.running") / "workloads" / f"{order.workload}.csv"
+    with resources.as_file(file) as path:
+        return load_trace(path)
+
+
+def _compute(order: Order, profiles: ProfileSet) -> tuple[float | None, str]:
+    """Speed of the pretended GPUs and what carries the collectives, as the profiles were measured."""
+    emulated = Mode.EMULATED in profiles.modes
+    if emulated and len(profiles.modes) > 1:
+        raise InputError(f"profiles {profiles.name} are emulated and others; a run needs one or the other")
+    if order.emulate_tflops is not None:
+        if not emulated:
+            modes = ", ".join(profiles.modes)
+            raise InputError(
+                f"--emulate needs profiles that are emulated; those of {profiles.name} are {modes}"
+            )
+        if not 0 < order.emulate_tflops < float("inf"):
+            raise InputError(f"--emulate is {order.emulate_tflops:g}, must be a positive number")
+        return order.emulate_tflops, "gloo"
+    if emulated:
+        return EMULATED_TFLOPS, "gloo"
+    return None, "gloo" if profiles.modes == (Mode.GLOO,) else "nccl"

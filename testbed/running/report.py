@@ -1,0 +1,93 @@
+"""What a person sees of runs: a bar or lines while they go on, a table of the policies at the end."""
+
+import json
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+
+from dally.summary import quantile
+from simulator.comparison import as_data, table
+from simulator.scenario import Run
+from testbed.running.driver import Counts
+from testbed.running.lines import read_lines
+from testbed.running.samples import MACHINE
+
+COMPARISON = "comparison.json"
+_LINE_EVERY_S = 15.0
+_FILE_WIDTH = 180
+
+
+class Display:
+    """Tells how far runs are, on standard error: by a bar on a terminal, else by a line now and then."""
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
+        self._tasks: dict[str, TaskID] = {}
+        self._said: dict[str, tuple[float, Counts]] = {}
+
+    def tell(self, policy: str, counts: Counts) -> None:
+        """A policy's run is so far."""
+        if self._progress.disable:
+            self._say(policy, counts)
+            return
+        if policy not in self._tasks:
+            self._tasks[policy] = self._progress.add_task(policy, total=counts.jobs)
+        words = f"{policy}: {counts.submitted} submitted, {counts.running} running"
+        self._progress.update(self._tasks[policy], completed=counts.ended, description=words)
+
+    def _say(self, policy: str, counts: Counts) -> None:
+        said_s, before = self._said.get(policy, (float("-inf"), None))
+        if counts != before and time.monotonic() - said_s >= _LINE_EVERY_S:
+            self._said[policy] = time.monotonic(), counts
+            click.echo(
+                f"{policy}: {counts.submitted} of {counts.jobs} jobs submitted, {counts.running} running, "
+                f"{counts.ended} ended",
+                err=True,
+            )
+
+
+@contextmanager
+def displayed() -> Iterator[Display]:
+    """A display on standard error."""
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+        yield Display(progress)
+
+
+def show_runs(runs: Sequence[Run], levels: Sequence[str], out: Path, as_json: bool) -> None:
+    """Print the policies side by side, and what they are to be judged by; write comparison.json.
+
+    Args:
+        runs: At least one.
+        levels: Names of the tree's levels, from the machine up.
+        out: Folder of their folders.
+        as_json: Print the summaries as JSON instead.
+    """
+    text = json.dumps(as_data(runs), indent=2)
+    (out / COMPARISON).write_text(text + "\n", encoding="utf-8")
+    if as_json:
+        click.echo(text)
+        return
+    console = Console() if Console().is_terminal else Console(width=_FILE_WIDTH)
+    click.echo("mean over jobs where nothing else is said; differences are from the first policy")
+    console.print(table(runs, levels, console.width))
+    for run in runs:
+        if (busy := busy_p95(out / run.folder)) is not None:
+            click.echo(f"{run.spec}: CPUs of the head node busy {busy:.0%} at the 95th percentile")
+        if failed := run.summary.jobs - run.summary.completed:
+            click.echo(f"{run.spec}: {failed} of {run.summary.jobs} jobs did not complete", err=True)
+        if not run.complete:
+            click.echo(f"{run.spec} is incomplete: {run.note}", err=True)
+    click.echo(f"runs: {out}/")
+
+
+def busy_p95(folder: Path) -> float | None:
+    """95th percentile of the share of the head node's CPUs that was busy; None if it was not sampled."""
+    shares = sorted(line["cpu_busy"] for line in read_lines(folder / MACHINE) if "cpu_busy" in line)
+    return quantile(shares, 0.95) if shares else None

@@ -1,0 +1,86 @@
+"""Samples during a run: what each link carried, how busy the head node is, and its GPUs' counters."""
+
+import json
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from profiler.hosts.network import NetworkError
+from testbed.cluster import Cluster, ClusterError
+from testbed.running import gpu_counters
+from testbed.running.lines import append_line
+
+TRAFFIC, MACHINE, GPU = "traffic.jsonl", "machine.jsonl", "gpu.jsonl"
+EVERY_S = 3.0
+
+
+class Sampler:
+    """Takes samples of one run.
+
+    Args:
+        cluster: What is sampled.
+        folder: The run's folder.
+        origin_s: When the run's time began, seconds since 1970.
+        clock: Gives the time, seconds since 1970.
+    """
+
+    def __init__(
+        self, cluster: Cluster, folder: Path, origin_s: float, clock: Callable[[], float] = time.time
+    ) -> None:
+        self._cluster, self._folder, self._origin_s, self._clock = cluster, folder, origin_s, clock
+        self._cpu: tuple[int, int] | None = None
+        self._has_gpus = True
+
+    def take(self) -> None:
+        """Take one sample of everything; what does not answer is left out this time."""
+        for take in (self._take_machine, self._take_traffic, self._take_gpus):
+            try:
+                take()
+            except (ClusterError, NetworkError):
+                continue
+
+    def _t(self) -> float:
+        return round(self._clock() - self._origin_s, 3)
+
+    def _take_machine(self) -> None:
+        text = self._cluster.ask("cat", "/proc/stat", "/proc/meminfo")
+        busy, total = cpu_ticks(text)
+        before, self._cpu = self._cpu, (busy, total)
+        if before is None or total <= before[1]:
+            return
+        share = (busy - before[0]) / (total - before[1])
+        append_line(
+            self._folder / MACHINE, t=self._t(), cpu_busy=round(share, 4), memory_used_bytes=memory_used(text)
+        )
+
+    def _take_traffic(self) -> None:
+        links = {name: [one.sent_bytes, one.received_bytes] for name, one in self._cluster.traffic().items()}
+        if links:
+            append_line(self._folder / TRAFFIC, t=self._t(), links=links)
+
+    def _take_gpus(self) -> None:
+        if not self._has_gpus:
+            return
+        said = json.loads(self._cluster.ask(self._cluster.python, "-m", gpu_counters.__name__))
+        self._has_gpus = said["gpus"] is not None
+        append_line(self._folder / GPU, t=self._t(), **said)
+
+
+def cpu_ticks(stat: str) -> tuple[int, int]:
+    """Ticks in which CPUs were busy, with interrupts and the hypervisor's share, and all (proc_stat(5))."""
+    user, nice, system, idle, iowait, irq, softirq, steal = (
+        int(ticks) for ticks in stat.split("\n", 1)[0].split()[1:9]
+    )
+    busy = user + nice + system + irq + softirq + steal
+    return busy, busy + idle + iowait
+
+
+def memory_used(meminfo: str) -> int:
+    """Bytes of memory that are not available to new programs (proc_meminfo(5))."""
+    values: Mapping[str, Any] = {
+        words[0]: int(words[1])
+        for line in meminfo.splitlines()
+        if (words := line.split()) and words[0] in ("MemTotal:", "MemAvailable:")
+    }
+    return int((values["MemTotal:"] - values["MemAvailable:"]) * 1024)

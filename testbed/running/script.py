@@ -1,0 +1,121 @@
+"""The batch script of one job: it trains, writes checkpoints when asked, and keeps a diary of its own."""
+
+import math
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from dally.policies.slurm import SWITCH, Knobs
+from testbed.running.work import Work
+
+STEPS, DIARY, OUTPUT, CHECKPOINT, SCRIPT = "steps.jsonl", "diary", "output.txt", "checkpoint.pt", "job.sh"
+"""Files of a job, in its folder."""
+
+CHECKPOINT_SIGNAL = "USR1"
+GRACE_S = 30
+"""Longest time that a job gets for its checkpoint."""
+
+_LIMIT_FACTOR = 10.0
+"""A job's time limit, over its duration at the best placement, where the trace gives none."""
+
+_LEAST_LIMIT_S = 300.0
+_MINUTE_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where jobs of a run are submitted, and how they train.
+
+    Attributes:
+        python: Interpreter on the nodes.
+        partition: Slurm's partition.
+        interface: Over which ranks on different nodes talk; empty: whichever they choose.
+        backend: What carries the collectives: gloo or nccl.
+        emulate_tflops: Speed of the pretended GPU; None to compute for real.
+    """
+
+    python: str
+    partition: str
+    interface: str = ""
+    backend: str = "gloo"
+    emulate_tflops: float | None = None
+
+
+def job_script(work: Work, name: str, folder: str, place: Place) -> str:
+    """The text of a job's script.
+
+    Args:
+        work: What it trains.
+        name: The job's name in Slurm.
+        folder: The job's folder, on the nodes.
+        place: Where and how.
+    """
+    lines = [
+        "#!/bin/bash",
+        *(f"#SBATCH {option}" for option in _options(work, name, folder, place)),
+        *_dally_line(work),
+        f"trap : {CHECKPOINT_SIGNAL}",
+        f'echo "start $EPOCHREALTIME $SLURM_JOB_NODELIST $SLURM_TASKS_PER_NODE" >> {DIARY}',
+        *_environment(place),
+        f"srun --kill-on-bad-exit=0 --wait=60 {shlex.join(_training(work, place))}",
+        "code=$?",
+        f'echo "end $EPOCHREALTIME $code" >> {DIARY}',
+        "exit $code",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def switch_options(work: Work, best_level: int, knobs: Knobs) -> tuple[str, ...]:
+    """What a job asks Slurm's own scheduler for: one leaf switch, for some time, if it fits under one.
+
+    Args:
+        work: The job.
+        best_level: The lowest level of the cluster that holds it.
+        knobs: Of the policy `slurm`.
+    """
+    if best_level > SWITCH or not knobs.switch_wait_s or work.job.gpus == 1:
+        return ()
+    seconds = math.ceil(min(knobs.switch_wait_s, 86_400.0))
+    clock = f"{seconds // 3600}:{seconds // 60 % 60:02}:{seconds % 60:02}"
+    return (f"--switches=1@{clock}",)
+
+
+def _options(work: Work, name: str, folder: str, place: Place) -> Iterator[str]:
+    job = work.job
+    gpu_type = f"{job.gpu_type}:" if job.gpu_type else ""
+    yield f"--job-name={name} --partition={place.partition} --time={_limit_min(work)}"
+    yield f"--ntasks={job.gpus} --gpus-per-task={gpu_type}1 --cpus-per-task=1"
+    if job.gang.per_machine:
+        yield f"--nodes={job.gang.units} --ntasks-per-node={job.gang.per_machine}"
+    yield f"--requeue --open-mode=append --chdir={folder} --output={OUTPUT}"
+
+
+def _dally_line(work: Work) -> Iterator[str]:
+    line = f"#DALLY --model={work.job.model}"
+    if work.job.preemptible:
+        line += f" --checkpoint-signal={CHECKPOINT_SIGNAL} --checkpoint-grace={GRACE_S}"
+    yield line
+
+
+def _environment(place: Place) -> Iterator[str]:
+    yield "export OMP_NUM_THREADS=1"
+    if place.interface:
+        yield f"export GLOO_SOCKET_IFNAME={place.interface} NCCL_SOCKET_IFNAME={place.interface}"
+    # Names of nodes need not mean anything outside of Slurm, so ranks meet at an address that it knows.
+    yield 'first=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)'
+    address = r"s/.* NodeAddr=\([^ ]*\).*/\1/p"
+    yield f"MASTER_ADDR=$(scontrol --oneliner show node \"$first\" | sed -n '{address}')"
+    yield "export MASTER_ADDR"
+
+
+def _training(work: Work, place: Place) -> Iterator[str]:
+    yield from (place.python, "-m", "workloads.train", work.job.model)
+    yield from ("--steps", str(work.steps), "--global-batch", str(work.global_batch))
+    yield from ("--backend", place.backend, "--checkpoint", CHECKPOINT, "--log-file", STEPS)
+    if place.emulate_tflops is not None:
+        yield from ("--emulate", f"{place.emulate_tflops:g}")
+
+
+def _limit_min(work: Work) -> int:
+    limit_s = work.job.time_limit_s or max(_LEAST_LIMIT_S, _LIMIT_FACTOR * work.job.duration_s)
+    return math.ceil(limit_s / _MINUTE_S)

@@ -1,0 +1,151 @@
+"""What was seen of a run's jobs in Slurm, change by change: written down during the run, read afterwards."""
+
+import re
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from slurm_plugin.access.job_json import read_jobs
+from slurm_plugin.access.slurm import HOLDS_GPUS, SlurmJob, SlurmUnavailableError, State
+from testbed.cluster import Cluster, ClusterError
+from testbed.running.lines import append_line, read_lines
+
+GONE_S = 10.0
+"""A job that Slurm has not shown for so long is gone: it ended long ago, or slurmctld has lost it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """A job as Slurm showed it from some moment on.
+
+    Attributes:
+        t: When it was first seen so, seconds since 1970.
+        job: Its id in the workload.
+        slurm: Its number in Slurm.
+        state: As Dally tells states apart, see `State`.
+        name: The state in Slurm's own words; `GONE` if Slurm does not know the job any more.
+        start_s: When Slurm started it, whole seconds since 1970; None if it is pending.
+        gpus: GPUs it holds, by node.
+        restarts: How often it was requeued.
+        exit_code: Of its script, once it ended.
+    """
+
+    t: float
+    job: str
+    slurm: str
+    state: str
+    name: str
+    start_s: float | None = None
+    gpus: Mapping[str, int] | None = None
+    restarts: int = 0
+    exit_code: int = 0
+
+    @property
+    def holds(self) -> bool:
+        """It holds GPUs."""
+        return State(self.state) in HOLDS_GPUS and self.start_s is not None
+
+    @property
+    def ended(self) -> bool:
+        """It has left Slurm's queue."""
+        return self.state == State.ENDED.value
+
+
+_FIELDS = {field.name for field in fields(Sight)}
+
+
+def mark(run: str, number: int) -> str:
+    """The comment by which a run's job is known in Slurm, whoever submitted it."""
+    return f"testbed:{run}:{number}"
+
+
+class Observer:
+    """Watches the jobs of one run.
+
+    Args:
+        cluster: Where they run.
+        run: The run's name.
+        job_ids: Of its jobs, in the order of their numbers.
+        path: Where changes are written down; what is there counts as seen.
+        clock: Gives the time, seconds since 1970.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        run: str,
+        job_ids: Sequence[str],
+        path: Path,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._cluster, self._job_ids, self._path, self._clock = cluster, job_ids, path, clock
+        self._mark = re.compile(rf"(?:^|\s){re.escape(mark(run, 0)[:-1])}([0-9]+)(?!\S)")
+        self.last = {sight.job: sight for sight in read_sights(path)}
+        self._absent_s: dict[str, float] = {}
+        self.looked_s = float("-inf")
+        self.failure = ""
+
+    def look(self) -> bool:
+        """Ask Slurm, and note what has changed; False if it did not answer."""
+        try:
+            text = self._cluster.ask("env", "SLURM_BITSTR_LEN=0", "squeue", "--all", "--states=all", "--json")
+            jobs = read_jobs(text)
+        except (ClusterError, SlurmUnavailableError) as error:
+            self.failure = str(error)
+            return False
+        now = self.looked_s = self._clock()
+        shown = {self._job_ids[number]: job for job in jobs if (number := self._number(job)) is not None}
+        for job_id, job in shown.items():
+            self._note(_sight(now, job_id, job))
+        self._note_gone(set(shown), now)
+        return True
+
+    def expect(self, job_id: str, slurm: str, submitted_s: float) -> None:
+        """A job was submitted: it is to be seen."""
+        if job_id not in self.last:
+            self._note(Sight(submitted_s, job_id, slurm, State.PENDING.value, "PENDING"))
+
+    def _number(self, job: SlurmJob) -> int | None:
+        found = self._mark.search(job.comment)
+        number = int(found[1]) if found else -1
+        return number if 0 <= number < len(self._job_ids) else None
+
+    def _note(self, sight: Sight) -> None:
+        before = self.last.get(sight.job)
+        if before is None or _what(before) != _what(sight):
+            self.last[sight.job] = sight
+            append_line(self._path, **asdict(sight))
+
+    def _note_gone(self, shown: set[str], now: float) -> None:
+        for job_id, sight in list(self.last.items()):
+            if job_id in shown or sight.ended:
+                self._absent_s.pop(job_id, None)
+            elif now - self._absent_s.setdefault(job_id, now) >= GONE_S:
+                self._note(Sight(now, job_id, sight.slurm, State.ENDED.value, "GONE"))
+
+
+def read_sights(path: Path) -> list[Sight]:
+    """All that was written down, in order; none if there is no such file."""
+    return [Sight(**{key: line[key] for key in line.keys() & _FIELDS}) for line in read_lines(path)]
+
+
+def _sight(now: float, job_id: str, job: SlurmJob) -> Sight:
+    ended = job.state is State.ENDED
+    return Sight(
+        t=round(now, 3),
+        job=job_id,
+        slurm=job.job_id,
+        state=job.state.value,
+        name=job.state_name,
+        start_s=job.start_s,
+        gpus=dict(job.gpus),
+        restarts=job.restarts,
+        exit_code=job.exit_code if ended else 0,
+    )
+
+
+def _what(sight: Sight) -> tuple[Any, ...]:
+    """What of a sight makes it another one."""
+    return (sight.slurm, sight.state, sight.name, sight.start_s, sight.gpus or {}, sight.restarts)

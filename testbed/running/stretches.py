@@ -1,0 +1,197 @@
+"""The stretches in which a job ran: from what was seen in Slurm, the job's own diary and its step log."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import median
+
+from dally.clusters.hostlist import expand
+from dally.errors import InputError
+from slurm_plugin.access.slurm import State
+from testbed.running.lines import parse_lines
+from testbed.running.sight import Sight
+
+_SECOND_S = 1.0
+"""Slurm tells times in whole seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One iteration, from the step log.
+
+    Attributes:
+        number: Steps done with it.
+        end_s: Its end, seconds since 1970.
+        seconds: How long it took.
+    """
+
+    number: int
+    end_s: float
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A line of a job's diary: its script started, or ended.
+
+    Attributes:
+        t: When, seconds since 1970.
+        gpus: By node, for a start.
+        code: Exit code, for an end.
+    """
+
+    t: float
+    gpus: Mapping[str, int] | None = None
+    code: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """A time in which a job held GPUs; times in seconds since 1970.
+
+    Attributes:
+        start_s: It began to run.
+        end_s: It ran no more; None if it still does.
+        gpus: By node.
+        steps: Done in it, in order.
+        lost_steps: Of these, how many were done again later.
+    """
+
+    start_s: float
+    end_s: float | None
+    gpus: Mapping[str, int]
+    steps: tuple[Step, ...] = ()
+    lost_steps: int = 0
+
+    @property
+    def first_step_s(self) -> float | None:
+        """End of its first step."""
+        return self.steps[0].end_s if self.steps else None
+
+    @property
+    def step_s(self) -> float | None:
+        """Median seconds of a step; without the first, which also prepares, if there are others."""
+        seconds = [step.seconds for step in self.steps[1:] or self.steps]
+        return median(seconds) if seconds else None
+
+    def comm_s(self, compute_s: float) -> float:
+        """Seconds beyond what its steps would have taken without communication."""
+        return sum(max(0.0, step.seconds - compute_s) for step in self.steps)
+
+    def restart_s(self, until_s: float) -> float:
+        """Seconds from its start to that of its first step; to its end if there was none."""
+        if not self.steps:
+            return (until_s if self.end_s is None else self.end_s) - self.start_s
+        return max(0.0, self.steps[0].end_s - self.steps[0].seconds - self.start_s)
+
+
+def find_stretches(sights: Sequence[Sight], diary: str, log: str) -> list[Stretch]:
+    """All stretches of one job, in order.
+
+    Args:
+        sights: What was seen of it in Slurm, in order.
+        diary: What its script wrote down.
+        log: Its step log.
+    """
+    entries = read_diary(diary)
+    stretches = _refined(_with_unseen(_seen(sights), entries), entries)
+    return _with_steps(stretches, read_steps(log))
+
+
+def read_diary(text: str) -> list[Entry]:
+    """The lines of a diary; those that were cut off are left out."""
+    entries = []
+    for line in text.splitlines():
+        words = line.split()
+        try:
+            if words[0] == "start":
+                entries.append(Entry(float(words[1]), gpus=_tasks_of_nodes(words[2], words[3])))
+            elif words[0] == "end":
+                entries.append(Entry(float(words[1]), code=int(words[2])))
+        except (IndexError, ValueError, InputError):
+            continue
+    return entries
+
+
+def read_steps(text: str) -> list[Step]:
+    """The steps of a log, in the order in which they were done."""
+    return [
+        Step(line["step"], line["time"], line["seconds"])
+        for line in parse_lines(text)
+        if {"step", "time", "seconds"} <= line.keys()
+    ]
+
+
+def _seen(sights: Iterable[Sight]) -> list[Stretch]:
+    """What Slurm showed, a stretch for each of its start times."""
+    found: list[Stretch] = []
+    for sight in sights:
+        if sight.state == State.COMPLETING:  # still there, but of a requeued job the start is the requeue's
+            continue
+        last = found[-1] if found else None
+        is_open = last is not None and last.end_s is None
+        same = last is not None and sight.start_s == last.start_s
+        if is_open and last is not None and not (sight.holds and same):
+            began_s = sight.t if sight.start_s is None or same else sight.start_s
+            found[-1] = replace(last, end_s=max(last.start_s, min(sight.t, began_s)))
+        if sight.start_s is not None and not same and (sight.holds or _ran(sight)):
+            found.append(Stretch(sight.start_s, None if sight.holds else sight.t, dict(sight.gpus or {})))
+        elif sight.holds and last is not None and not last.gpus:
+            found[-1] = replace(found[-1], gpus=dict(sight.gpus or {}))
+    return found
+
+
+def _ran(sight: Sight) -> bool:
+    """Whether a job that has ended did run; Slurm says of one cancelled in the queue that it started then."""
+    return sight.ended and sight.name != "CANCELLED"
+
+
+def _with_unseen(stretches: Sequence[Stretch], entries: Sequence[Entry]) -> list[Stretch]:
+    """With those that only the diary knows, as nobody was looking."""
+    found = list(stretches)
+    for number, entry in enumerate(entries):
+        if entry.gpus is not None and not any(_holds(stretch, entry.t) for stretch in stretches):
+            after = entries[number + 1 :]
+            end_s = after[0].t if after else entry.t
+            found.append(Stretch(entry.t, end_s, entry.gpus))
+    return sorted(found, key=lambda stretch: stretch.start_s)
+
+
+def _holds(stretch: Stretch, t: float) -> bool:
+    return stretch.start_s <= t and (stretch.end_s is None or t <= stretch.end_s + _SECOND_S)
+
+
+def _refined(stretches: Sequence[Stretch], entries: Sequence[Entry]) -> list[Stretch]:
+    """With the diary's finer times, where they agree with Slurm's whole seconds."""
+    found = []
+    for stretch in stretches:
+        own = [entry for entry in entries if _holds(stretch, entry.t)]
+        starts = [entry for entry in own if entry.gpus is not None]
+        ends = [entry.t for entry in own if entry.code is not None and entry.t <= (stretch.end_s or entry.t)]
+        start_s = stretch.start_s
+        if starts:
+            start_s = min(starts[0].t, start_s + _SECOND_S / 2)
+        end_s = stretch.end_s if stretch.end_s is None or not ends else max(start_s, ends[-1])
+        gpus = stretch.gpus or (starts[0].gpus if starts else None) or {}
+        found.append(replace(stretch, start_s=start_s, end_s=end_s, gpus=gpus))
+    return found
+
+
+def _with_steps(stretches: Sequence[Stretch], steps: Sequence[Step]) -> list[Stretch]:
+    found: list[Stretch] = []
+    begins = [stretch.start_s for stretch in stretches[1:]] + [float("inf")]
+    again_from = float("inf")
+    for stretch, next_s in reversed(list(zip(stretches, begins, strict=False))):
+        own = tuple(step for step in steps if stretch.start_s <= step.end_s < next_s)
+        lost = sum(step.number >= again_from for step in own)
+        found.append(replace(stretch, steps=own, lost_steps=lost))
+        again_from = min([again_from, *(step.number for step in own)])
+    return found[::-1]
+
+
+def _tasks_of_nodes(nodes: str, tasks: str) -> dict[str, int]:
+    """Tasks by node, out of what Slurm tells a script: `n[1-3]` and `2(x2),1`."""
+    counts: list[int] = []
+    for part in tasks.split(","):
+        count, _, times = part.rstrip(")").partition("(x")
+        counts += [int(count)] * int(times or 1)
+    return dict(zip(expand(nodes), counts, strict=True))

@@ -1,0 +1,83 @@
+"""Submitting the jobs of a run: each once, at its time, through dally-sbatch or Slurm's own sbatch."""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from dally.costs import CostModel
+from dally.policies.registry import PolicySpec
+from dally.policies.slurm import Knobs as SlurmKnobs
+from dally.topology import Topology
+from slurm_plugin.config import VARIABLE
+from testbed.cluster import Cluster, ClusterError
+from testbed.running.control import Desk
+from testbed.running.folder import JOBS_FOLDER, job_folder
+from testbed.running.script import SCRIPT, Place, job_script, switch_options
+from testbed.running.sight import mark
+from testbed.running.work import Work
+
+_DALLY_SBATCH = "from slurm_plugin.submit.sbatch import main; main()"
+_NUMBER = re.compile(r"^([0-9]+)(?:;\S+)?$", re.MULTILINE)
+
+
+def is_slurms_own(policy: PolicySpec) -> bool:
+    """Whether this policy, on a real cluster, is Slurm's scheduler itself, without Dally."""
+    return isinstance(policy.knobs, SlurmKnobs)
+
+
+class Submitter:
+    """Hands the jobs of one run in.
+
+    Args:
+        cluster: The cluster.
+        desk: Where the run's things are on the head node.
+        run: Its name.
+        works: Its jobs.
+        policy: Who schedules them.
+        topology: The cluster's tree.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        desk: Desk,
+        run: str,
+        works: Sequence[Work],
+        policy: PolicySpec,
+        topology: Topology,
+    ) -> None:
+        self._cluster, self._desk, self._run, self._works = cluster, desk, run, works
+        self._policy, self._costs = policy, CostModel(topology)
+
+    def scripts(self, place: Place) -> dict[str, str]:
+        """The scripts of all jobs by path on the head node."""
+        return {
+            str(self._folder(number) / SCRIPT): job_script(
+                work, f"{self._run}-{number}", str(self._folder(number)), place
+            )
+            for number, work in enumerate(self._works)
+        }
+
+    def submit(self, number: int) -> str:
+        """Hand one job in; its number in Slurm.
+
+        Raises:
+            ClusterError: It was not taken, or nobody knows whether it was.
+        """
+        comment = f"--comment={mark(self._run, number)}"
+        script = str(self._folder(number) / SCRIPT)
+        said = self._cluster.ask(*self._command(number), "--parsable", comment, script)
+        found = _NUMBER.search(said)
+        if not found:
+            raise ClusterError(f"sbatch printed no number of a job but {said[:80]!r}")
+        return found[1]
+
+    def _command(self, number: int) -> tuple[str, ...]:
+        knobs = self._policy.knobs
+        if isinstance(knobs, SlurmKnobs):
+            level = self._costs.best_level(self._works[number].job.gang)
+            return ("sbatch", *switch_options(self._works[number], level, knobs))
+        return ("env", f"{VARIABLE}={self._desk.config}", self._cluster.python, "-c", _DALLY_SBATCH)
+
+    def _folder(self, number: int) -> Path:
+        return self._desk.base / JOBS_FOLDER / job_folder(self._works[number].job.job_id)

@@ -1,0 +1,89 @@
+"""Keeps a daemon running: starts it again whenever it ends, as systemd would, until it is ended itself.
+
+`python -m testbed.running.supervisor LOG COMMAND ...` runs on the head node. What the daemon says goes to LOG
+and LOG.err, its process id to LOG.pid; each start is a line of LOG.starts.
+"""
+
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from types import FrameType
+
+from dally.atomic_file import write_atomically
+
+PAUSE_S = 0.5
+"""Between the end of a daemon and its next start."""
+
+_GRACE_S = 10.0
+_PROGRAM = "testbed.running.supervisor"
+
+
+def supervised(python: str, log: Path, argv: Sequence[str]) -> tuple[str, ...]:
+    """The command that keeps another one running.
+
+    Args:
+        python: Interpreter on the machine where it runs.
+        log: Where the output goes; files beside it have its name and more.
+        argv: The other command.
+    """
+    return (python, "-m", _PROGRAM, str(log), *argv)
+
+
+def beside(log: Path, what: str) -> Path:
+    """The file with more about a daemon: `err`, `pid` or `starts`."""
+    return log.with_name(f"{log.name}.{what}")
+
+
+class Supervisor:
+    """One daemon that is kept running.
+
+    Args:
+        log: Where its output goes.
+        argv: Its command.
+    """
+
+    def __init__(self, log: Path, argv: Sequence[str]) -> None:
+        self._log, self._argv = log, argv
+        self._child: subprocess.Popen[bytes] | None = None
+        self._ending = False
+
+    def run(self) -> None:
+        """Keep it running until SIGTERM or SIGINT."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._end)
+        while not self._ending:
+            child = self._start()
+            child.wait()
+            if not self._ending:
+                time.sleep(PAUSE_S)
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        # The daemon must not outlive this process, however that ends.
+        argv = ["setpriv", "--pdeathsig", "TERM", *self._argv]
+        with self._log.open("ab") as out, beside(self._log, "err").open("ab") as err:
+            child = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=out, stderr=err)
+        self._child = child
+        if self._ending:  # the signal came while it was started
+            child.terminate()
+        write_atomically(beside(self._log, "pid"), f"{child.pid}\n")
+        with beside(self._log, "starts").open("a", encoding="ascii") as starts:
+            starts.write(f"{time.time():.3f} {child.pid}\n")
+        return child
+
+    def _end(self, number: int, frame: FrameType | None) -> None:
+        self._ending = True
+        if self._child is not None and self._child.poll() is None:
+            self._child.terminate()
+            signal.signal(signal.SIGALRM, self._kill)
+            signal.setitimer(signal.ITIMER_REAL, _GRACE_S)
+
+    def _kill(self, number: int, frame: FrameType | None) -> None:
+        if self._child is not None and self._child.returncode is None:
+            self._child.kill()
+
+
+if __name__ == "__main__":
+    Supervisor(Path(sys.argv[1]), sys.argv[2:]).run()

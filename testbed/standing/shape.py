@@ -1,0 +1,64 @@
+"""What a standing cluster is made of, in the few numbers that users give."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from dally.errors import InputError
+from profiler.hosts.network_spec import NetworkSpec, Rack
+from testbed.local_slurm_conf import LabSpec
+
+_MOST_HOSTS = 64
+"""Each is a slurmd that wants a port, memory and, when ranks run, a share of the cores."""
+
+
+@dataclass(frozen=True, slots=True)
+class LabShape:
+    """Racks of hosts and their links.
+
+    Attributes:
+        racks: Hosts of each rack.
+        gpus: GPUs of each host; nothing is behind them.
+        rate_bps: Of each host's link, each way, bits per second.
+        uplink_bps: Of each rack's link to the core.
+
+    Raises:
+        InputError: A number is out of range.
+    """
+
+    racks: tuple[int, ...] = (2, 2, 2, 2)
+    gpus: int = 2
+    rate_bps: float = 1e9
+    uplink_bps: float = 200e6
+
+    def __post_init__(self) -> None:
+        if not 0 < sum(self.racks) <= _MOST_HOSTS:
+            raise InputError(f"the racks have {sum(self.racks)} hosts, must be 1 to {_MOST_HOSTS} in all")
+        self.spec(Path("/"))  # refuses what Slurm or the network cannot be
+
+    def spec(self, folder: Path, port: int = 0) -> LabSpec:
+        """The lab in a folder; its ports are found unless given."""
+        racks = tuple(Rack(hosts, self.rate_bps, self.uplink_bps) for hosts in self.racks)
+        return LabSpec(folder, gpus=self.gpus, port=port, network=NetworkSpec(racks))
+
+    def shown(self) -> str:
+        """What it is, in words."""
+        return (
+            f"{sum(self.racks)} nodes of {self.gpus} GPUs in {len(self.racks)} racks, "
+            f"{shown_rate(self.rate_bps)} a node, {shown_rate(self.uplink_bps)} between racks"
+        )
+
+    def options(self) -> str:
+        """The options that ask for it."""
+        return (
+            f"--racks {','.join(map(str, self.racks))} --gpus {self.gpus} "
+            f"--rate {_option_rate(self.rate_bps)} --uplink {_option_rate(self.uplink_bps)}"
+        )
+
+
+def shown_rate(rate_bps: float) -> str:
+    """A rate in words."""
+    return f"{rate_bps / 1e9:g} Gb/s" if rate_bps >= 1e9 else f"{rate_bps / 1e6:g} Mb/s"
+
+
+def _option_rate(rate_bps: float) -> str:
+    return shown_rate(rate_bps).replace(" ", "").removesuffix("/s")

@@ -1,0 +1,106 @@
+"""What a standing cluster leaves written about itself, for other processes to find and enter it."""
+
+import json
+import os
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from dally.atomic_file import write_atomically
+from dally.errors import DallyError
+from testbed.standing.shape import LabShape
+
+STATE_FILE = "testbed.json"
+_VERSION = 1
+_STATE, _START = 0, 19
+"""Where both stand among the words after a process's name in /proc/PID/stat (proc(5), fields 3 and 22)."""
+
+
+class StandingError(DallyError):
+    """A standing cluster cannot be brought up, reached or ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessMark:
+    """A process, told from a later one with its number.
+
+    Attributes:
+        pid: Its number.
+        started: When it started, clock ticks since the machine did.
+    """
+
+    pid: int
+    started: int
+
+    def lives(self) -> bool:
+        """Whether it is still there."""
+        return mark_process(self.pid) == self
+
+
+@dataclass(frozen=True, slots=True)
+class StandingState:
+    """A standing cluster.
+
+    Attributes:
+        shape: What it is made of.
+        since_s: When it was asked for, seconds since 1970.
+        keeper: The process that owns it.
+        holder: The process whose namespaces its network is made of; None until all nodes are idle.
+        port: Of its slurmctld; the nodes have the next ones.
+    """
+
+    shape: LabShape
+    since_s: float
+    keeper: ProcessMark
+    holder: ProcessMark | None = None
+    port: int = 0
+
+    @property
+    def usable(self) -> bool:
+        """Whether it is up."""
+        return self.holder is not None and self.keeper.lives() and self.holder.lives()
+
+
+def mark_process(pid: int) -> ProcessMark | None:
+    """A running process's mark; None if it has ended, also while nobody has asked how."""
+    try:
+        words = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b") ")[2].split()
+    except OSError:
+        return None
+    return None if words[_STATE] in (b"Z", b"X") else ProcessMark(pid, int(words[_START]))
+
+
+def own_mark() -> ProcessMark:
+    """This process's mark."""
+    mark = mark_process(os.getpid())
+    assert mark
+    return mark
+
+
+def write_state(folder: Path, state: StandingState) -> None:
+    """Write what is known of the cluster in a folder."""
+    text = json.dumps({"version": _VERSION, **asdict(state)}, indent=2) + "\n"
+    write_atomically(folder / STATE_FILE, text)
+
+
+def read_state(folder: Path) -> StandingState | None:
+    """What is known of the cluster in a folder; None if there is nothing.
+
+    Raises:
+        StandingError: It is not what this version writes.
+    """
+    path = folder / STATE_FILE
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except ValueError as error:
+        raise StandingError(f"{path} is not JSON: {error}") from error
+    try:
+        if found.pop("version") != _VERSION:
+            raise StandingError(f"{path} is of another version of Dally")
+        shape = {**found["shape"], "racks": tuple(found["shape"]["racks"])}
+        holder = found["holder"] and ProcessMark(**found["holder"])
+        marks = {"keeper": ProcessMark(**found["keeper"]), "holder": holder}
+        return StandingState(**{**found, **marks, "shape": LabShape(**shape)})
+    except (KeyError, TypeError, AttributeError) as error:
+        raise StandingError(f"{path} is not what `dally testbed up` writes: {error}") from error

@@ -1,0 +1,84 @@
+"""The commands on a standing cluster, and the options that lead to it, without bringing one up."""
+
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from dally.commands import main
+from testbed.commands.options import LabOptions, local_lab_options, opened_cluster, standing_cluster
+from testbed.standing.shape import LabShape
+from testbed.standing.state import StandingError, StandingState, own_mark, write_state
+
+SHAPE = LabShape((1, 3), gpus=4)
+
+
+@pytest.fixture
+def standing(tmp_path: Path) -> Path:
+    """A folder in which a cluster seems to be up, kept by this process."""
+    write_state(tmp_path, StandingState(SHAPE, 1.0, own_mark(), own_mark(), 7000))
+    return tmp_path
+
+
+def parsed(*argv: str) -> LabOptions:
+    found: list[LabOptions] = []
+
+    @click.command()
+    @local_lab_options
+    def command(lab: LabOptions) -> None:
+        found.append(lab)
+
+    command.main(list(argv), standalone_mode=False)
+    return found[0]
+
+
+def test_without_options_the_usual_cluster_is_meant() -> None:
+    lab = parsed()
+    assert lab.shape() == LabShape((2, 2, 2, 2), gpus=2, rate_bps=1e9, uplink_bps=200e6)
+    assert lab.folder == Path(f"/tmp/dally-testbed-{os.geteuid()}")
+
+
+def test_what_is_said_wins_over_what_is_usual() -> None:
+    lab = parsed("--racks", "1,3", "--gpus", "4", "--rate", "2Gb", "--folder", "here")
+    assert lab.shape() == replace(SHAPE, rate_bps=2e9)
+    assert lab.folder == Path.cwd() / "here"
+
+
+def test_the_standing_cluster_serves_who_asks_for_nothing_or_for_the_same(standing: Path) -> None:
+    for lab in (LabOptions(standing), LabOptions(standing, gpus=4)):
+        with opened_cluster(lab) as cluster:
+            assert cluster.conf == standing / "etc" / "slurm.conf"
+
+
+def test_who_asks_for_another_than_is_up_is_told_what_is(standing: Path) -> None:
+    lab = LabOptions(standing, gpus=5)
+    with pytest.raises(StandingError, match="is up with --racks 1,3 --gpus 4"), opened_cluster(lab):
+        pass
+
+
+def test_there_is_a_standing_cluster_only_if_one_is_up(standing: Path, tmp_path: Path) -> None:
+    assert standing_cluster(standing)
+    assert standing_cluster(tmp_path / "other") is None
+
+
+@pytest.mark.parametrize("verb", ["status", "down"])
+def test_that_nothing_is_up_is_no_error(tmp_path: Path, verb: str) -> None:
+    folder = str(tmp_path / "none")
+    done = CliRunner().invoke(main, ["testbed", verb, "--folder", folder])
+    assert (done.exit_code, done.output) == (0, f"nothing is up in {folder}\n")
+
+
+def test_status_tells_programs_that_nothing_is_up(tmp_path: Path) -> None:
+    folder = str(tmp_path / "none")
+    done = CliRunner().invoke(main, ["testbed", "status", "--json", "--folder", folder])
+    assert json.loads(done.output) == {"up": False, "folder": folder}
+
+
+def test_a_folder_of_other_things_is_refused_in_one_line(tmp_path: Path) -> None:
+    (tmp_path / "mine").touch()
+    done = CliRunner().invoke(main, ["testbed", "up", "--folder", str(tmp_path)])
+    assert (done.exit_code, done.output.count("\n")) == (1, 1)

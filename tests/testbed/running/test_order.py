@@ -1,0 +1,79 @@
+"""What a user orders is checked as a whole, and the workloads that come with Dally can be run."""
+
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from dally.errors import InputError
+from dally.profiles.files import write_profiles
+from dally.profiles.schema import Mode
+from dally.traces import load_trace
+from testbed.running import order as orders
+from testbed.running.order import Order, named_workloads, plan_campaign
+from tests.testbed.running.worlds import profile, topology, write_profile_folder
+from workloads.registry import WORKLOADS
+
+CSV = "job_id,submit_s,gpus,duration_s,user,group,model,status\na,0,2,5,u,g,mobilenetv3,\nb,4,1,5,u,g,,\n"
+
+
+@pytest.fixture
+def order(tmp_path: Path) -> Order:
+    (tmp_path / "trace.csv").write_text(CSV)
+    return Order(
+        str(tmp_path / "trace.csv"), write_profile_folder(tmp_path / "profiles"), model_mix="mobilenetv3=1"
+    )
+
+
+def test_a_workload_is_scaled_and_its_jobs_get_models(order: Order, tmp_path: Path) -> None:
+    campaign = plan_campaign(replace(order, scale=0.5, duration_scale=2.0), topology(), tmp_path)
+    a, b = campaign.inputs.works
+    assert (a.steps, b.job.submit_s, b.job.model) == (80, 2.0, "mobilenetv3")
+    assert (campaign.emulate_tflops, campaign.backend) == (60.0, "gloo")
+    assert campaign.longest_s > 600
+
+
+def test_measured_profiles_are_run_for_real(order: Order, tmp_path: Path) -> None:
+    own = profile()
+    real = replace(own, provenance=replace(own.provenance, mode=Mode.NCCL))
+    write_profiles([real], tmp_path / "real")
+    order = replace(order, profiles=str(tmp_path / "real"))
+    campaign = plan_campaign(order, topology(), tmp_path)
+    assert (campaign.emulate_tflops, campaign.backend) == (None, "nccl")
+    with pytest.raises(InputError, match="--emulate needs profiles that are emulated"):
+        plan_campaign(replace(order, emulate_tflops=60.0), topology(), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"scale": -1.0}, "scale is -1"),
+        ({"duration_scale": 0.0}, "duration scale is 0"),
+        ({"emulate_tflops": 0.0}, "--emulate is 0"),
+        ({"model_mix": None}, "job b names no model"),
+        ({"workload": "nowhere.csv"}, "no trace file 'nowhere.csv'"),
+    ],
+)
+def test_a_wrong_order_is_refused(
+    order: Order, tmp_path: Path, changed: dict[str, object], message: str
+) -> None:
+    values = {**{name: getattr(order, name) for name in Order.__slots__}, **changed}
+    with pytest.raises(InputError, match=message):
+        plan_campaign(Order(**values), topology(), tmp_path)
+
+
+def test_the_workloads_that_come_with_dally_can_be_run_on_their_clusters() -> None:
+    assert named_workloads() == ("demo", "forty")
+    for name, gpus, jobs in (("demo", 8, 12), ("forty", 16, 40)):
+        path = Path(orders.__file__).parent / "workloads" / f"{name}.csv"
+        found = load_trace(path).jobs
+        assert len(found) == jobs
+        assert all(job.model in WORKLOADS and job.gpus <= gpus for job in found)
+
+
+def test_forty_has_five_models_and_gangs_of_all_sizes() -> None:
+    found = load_trace(Path(orders.__file__).parent / "workloads" / "forty.csv").jobs
+    assert len(Counter(job.model for job in found)) >= 5
+    assert {job.gpus for job in found} == {1, 2, 4, 8}
+    assert max(job.submit_s for job in found) <= 300

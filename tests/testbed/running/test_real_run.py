@@ -1,0 +1,74 @@
+"""Three tiny jobs on a real Slurm under dally-paper: one is stopped, goes on, and the run folder tells it."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from dally.errors import DallyError
+from dally.records import read_events, read_jobs, read_run
+from testbed.local_slurm import LocalSlurm
+from testbed.local_slurm_conf import LabSpec
+from testbed.running.campaign import Campaign, check_policies, run_policy, topology_of
+from testbed.running.driver import Counts
+from testbed.running.folder import CONTROLLER, RunInputs
+from testbed.running.lines import read_lines
+from testbed.running.samples import GPU, MACHINE
+from testbed.running.work import Work, plan_work
+from tests.testbed.running.worlds import job, profiles
+
+TIMEOUT_S = 300.0
+TINY = 1e6
+"""TFLOPS of a GPU on which steps cost no time but that of the training loop."""
+
+
+@pytest.fixture
+def small_lab(lab_folder: Path) -> Iterator[LocalSlurm]:
+    lab = LocalSlurm(LabSpec(lab_folder, nodes=2, racks=2, gpus=2))
+    try:
+        lab.start()
+    except DallyError as error:
+        pytest.fail(str(error), pytrace=False)
+    yield lab
+    lab.stop()
+
+
+def works(lab: LocalSlurm) -> tuple[Work, ...]:
+    """A long job on all GPUs of both nodes, and two short ones that come when it runs."""
+    jobs = [job("long", 2, 4.0), job("b", 1, 1.0, 1.0), job("c", 1, 1.0, 1.0)]
+    return plan_work(jobs, topology_of(lab.cluster, None), profiles())
+
+
+def test_a_run_leaves_a_complete_folder_that_why_reads(small_lab: LocalSlurm, tmp_path: Path) -> None:
+    cluster, stopped = small_lab.cluster, False
+    inputs = RunInputs(works(small_lab), topology_of(cluster, None), profiles())
+    campaign = Campaign(tmp_path, inputs, {"seed": 0}, TINY, "gloo", TIMEOUT_S)
+    (policy,) = check_policies(["dally-paper:lease_s=600"])
+    out: Path = tmp_path / "dally-paper_lease_s=600"
+
+    def stop_the_first(spec: str, counts: Counts) -> None:
+        """Take the GPUs of the first job away, once it trains; as an administrator would."""
+        nonlocal stopped
+        steps = next(cluster.work.glob("*/jobs/long/steps.jsonl"), None)
+        if not stopped and steps and steps.stat().st_size:
+            stopped = True
+            small_lab.run("scontrol", "requeue", "1")
+
+    run = run_policy(cluster, campaign, policy, lambda: False, stop_the_first)
+    assert (run.complete, run.summary.completed) == (True, 3)
+    records = {record.job_id: record for record in read_jobs(out)}
+    assert stopped
+    assert records["long"].failures + records["long"].preemptions == 1
+    assert [event["event"] for event in read_events(out) if event.get("job") == "b"][-1] == "end"
+    assert read_run(out)["kind"] == "testbed"
+    stretches = [line for line in read_lines(out / "stretches.jsonl") if line["job"] == "long"]
+    assert sum(line["steps"] - line["lost_steps"] for line in stretches) == inputs.works[0].steps
+    for name in (CONTROLLER, MACHINE, GPU, "facts.jsonl", "workload.csv", "jobs/b/job.sh", "slurm-jobs.txt"):
+        assert (out / name).stat().st_size, name
+    why = [sys.executable, "-m", "dally", "why", "long", "--run", str(out)]
+    assert (
+        "a machine failed under it" in subprocess.run(why, capture_output=True, text=True, timeout=60).stdout
+    )
+    assert small_lab.run("squeue", "--noheader") == ""

@@ -1,0 +1,102 @@
+"""Scripts of jobs: what Slurm and Dally are asked for, and what is trained."""
+
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dally.policies.slurm import Knobs
+from slurm_plugin.submit.submission import build_request, fixed_reason, read_submission
+from testbed.running.script import Place, job_script, switch_options
+from testbed.running.work import Work
+from tests.testbed.running.worlds import inputs, job
+
+PLACE = Place("/opt/python", "gpu", "eth0", "gloo", 60.0)
+
+
+def work(gpus: int = 4, **more: Any) -> Work:
+    return inputs(job("a", gpus, **more)).works[0]
+
+
+def script(of: Work, place: Place = PLACE) -> str:
+    return job_script(of, "run-0", "/work/run/jobs/a", place)
+
+
+def submitted(text: str, folder: Path) -> tuple[dict[str, str | None], object]:
+    """What dally-sbatch understands of a script: Slurm's options, and the request."""
+    path = folder / "job.sh"
+    path.write_text(text)
+    submission = read_submission([str(path)], {}, lambda: b"", dict)
+    return dict(submission.settings), build_request(submission, "ab")
+
+
+def test_gpus_may_lie_on_any_nodes_one_for_each_task(tmp_path: Path) -> None:
+    settings, _ = submitted(script(work(4)), tmp_path)
+    assert (settings["ntasks"], settings["gpus-per-task"]) == ("4", "1")
+    assert "nodes" not in settings
+
+
+def test_a_fixed_number_on_each_machine_is_asked_for(tmp_path: Path) -> None:
+    settings, _ = submitted(script(work(4, gpus_per_machine=2)), tmp_path)
+    assert (settings["nodes"], settings["ntasks-per-node"]) == ("2", "2")
+
+
+def test_dally_may_place_the_job_and_stop_it_by_its_checkpoint_signal(tmp_path: Path) -> None:
+    settings, request = submitted(script(work()), tmp_path)
+    assert fixed_reason(settings, ("gpu",)) == ""
+    assert (getattr(request, "model", ""), getattr(request, "signal", "")) == ("mobilenetv3", "USR1")
+
+
+def test_a_job_that_may_not_be_preempted_names_no_signal(tmp_path: Path) -> None:
+    _, request = submitted(script(work(preemptible=False)), tmp_path)
+    assert getattr(request, "signal", None) == ""
+
+
+def test_the_first_command_keeps_the_signal_from_ending_the_script() -> None:
+    lines = [line for line in script(work()).splitlines() if not line.startswith("#")]
+    assert lines[0] == "trap : USR1"
+
+
+def test_the_script_trains_for_its_steps_on_the_clusters_interface() -> None:
+    text = script(work(2))
+    assert "python -m workloads.train mobilenetv3 --steps 40 --global-batch 32 --backend gloo" in text
+    assert "--emulate 60" in text
+    assert "GLOO_SOCKET_IFNAME=eth0" in text
+
+
+def test_real_compute_and_no_interface_leave_both_out() -> None:
+    text = script(work(2), replace(PLACE, interface="", emulate_tflops=None))
+    assert "--emulate" not in text
+    assert "IFNAME" not in text
+
+
+def test_bash_can_read_the_script(tmp_path: Path) -> None:
+    path = tmp_path / "job.sh"
+    path.write_text(script(work()))
+    assert subprocess.run(["bash", "-n", str(path)], capture_output=True, timeout=30).stderr == b""
+
+
+@pytest.mark.parametrize(("limit_s", "minutes"), [(None, 5), (3600.0, 60), (90.0, 2)])
+def test_the_time_limit_is_the_traces_or_far_longer_than_the_job(
+    limit_s: float | None, minutes: int, tmp_path: Path
+) -> None:
+    settings, _ = submitted(script(work(duration_s=20.0, time_limit_s=limit_s)), tmp_path)
+    assert settings["time"] == str(minutes)
+
+
+@pytest.mark.parametrize(
+    ("gpus", "level", "wait_s", "options"),
+    [
+        (4, 1, 30.0, ("--switches=1@0:00:30",)),
+        (4, 1, 3700.0, ("--switches=1@1:01:40",)),
+        (4, 1, 0.0, ()),
+        (8, 2, 30.0, ()),
+        (1, 0, 30.0, ()),
+    ],
+)
+def test_slurm_is_asked_for_one_switch_where_one_can_hold_the_job(
+    gpus: int, level: int, wait_s: float, options: tuple[str, ...]
+) -> None:
+    assert switch_options(work(gpus), level, Knobs(switch_wait_s=wait_s)) == options

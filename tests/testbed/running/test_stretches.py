@@ -1,0 +1,110 @@
+"""Stretches of running, told from Slurm, the job's diary and its step log."""
+
+import json
+
+from slurm_plugin.access.slurm import State
+from testbed.running.sight import Sight
+from testbed.running.stretches import find_stretches, read_diary
+
+ON_ONE = {"n1": 2}
+
+
+def sight(t: float, state: State, start_s: float | None = None, restarts: int = 0) -> Sight:
+    gpus = ON_ONE if start_s is not None and state is not State.ENDED else {}
+    return Sight(t, "a", "7", state.value, state.name, start_s, gpus, restarts)
+
+
+def log(*steps: tuple[int, float]) -> str:
+    return "".join(json.dumps({"step": step, "time": t, "seconds": 0.5}) + "\n" for step, t in steps)
+
+
+PREEMPTED = [
+    sight(99.0, State.PENDING),
+    sight(100.4, State.RUNNING, 100.0),
+    sight(110.2, State.PENDING, None, 1),
+    sight(115.3, State.RUNNING, 115.0, 1),
+    sight(121.0, State.ENDED, 115.0, 1),
+]
+
+
+def times(sights: list[Sight], diary: str = "", steps: str = "") -> list[tuple[float, float | None]]:
+    return [(part.start_s, part.end_s) for part in find_stretches(sights, diary, steps)]
+
+
+def test_a_preempted_job_has_two_stretches() -> None:
+    assert times(PREEMPTED) == [(100.0, 110.2), (115.0, 121.0)]
+
+
+def test_a_job_that_still_runs_has_an_open_stretch() -> None:
+    assert times(PREEMPTED[:2]) == [(100.0, None)]
+
+
+def test_a_requeue_between_two_looks_is_seen_by_the_start_time() -> None:
+    sights = [sight(100.4, State.RUNNING, 100.0), sight(109.0, State.RUNNING, 108.0, 1)]
+    assert times(sights) == [(100.0, 108.0), (108.0, None)]
+
+
+def test_a_whole_run_between_two_looks_is_a_stretch() -> None:
+    assert times([sight(99.0, State.PENDING), sight(103.0, State.ENDED, 100.0)]) == [(100.0, 103.0)]
+
+
+def test_a_job_that_was_cancelled_in_the_queue_has_not_run() -> None:
+    cancelled = Sight(105.0, "a", "7", State.ENDED.value, "CANCELLED", 104.0)
+    assert times([sight(99.0, State.PENDING), cancelled]) == []
+
+
+def test_a_job_on_its_way_out_still_holds_its_gpus() -> None:
+    sights = [
+        sight(100.4, State.RUNNING, 100.0),
+        sight(105.0, State.COMPLETING, 100.0),
+        sight(106.0, State.ENDED, 100.0),
+    ]
+    assert times(sights) == [(100.0, 106.0)]
+
+
+def test_slurm_gives_a_requeued_job_on_its_way_out_another_start() -> None:
+    sights = [
+        sight(100.4, State.RUNNING, 100.0),
+        sight(105.0, State.COMPLETING, 104.0, 1),
+        sight(106.0, State.PENDING, None, 1),
+    ]
+    assert times(sights) == [(100.0, 106.0)]
+
+
+def test_the_diary_tells_finer_times() -> None:
+    diary = "start 100.3 n1 2\nend 109.8 85\nstart 115.9 n1 2\nend 120.7 0\n"
+    assert times(PREEMPTED, diary) == [(100.3, 109.8), (115.5, 120.7)]
+
+
+def test_stretches_that_nobody_saw_are_in_the_diary() -> None:
+    diary = "start 100.3 n[1-3] 2(x2),1\nend 109.8 85\nstart 115.2 n1 2\nend 120.7 0\n"
+    found = find_stretches([sight(99.0, State.PENDING), sight(500.0, State.ENDED)], diary, "")
+    assert [(part.start_s, part.end_s) for part in found] == [(100.3, 109.8), (115.2, 120.7)]
+    assert found[0].gpus == {"n1": 2, "n2": 2, "n3": 1}
+
+
+def test_a_diary_that_was_cut_off_is_read_as_far_as_it_goes() -> None:
+    assert [entry.t for entry in read_diary("start 100.3 n1 2\nend 1")] == [100.3]
+
+
+def test_steps_belong_to_the_stretch_in_which_they_ended() -> None:
+    found = find_stretches(PREEMPTED, "", log((1, 103.0), (2, 103.5), (3, 119.0)))
+    assert [[step.number for step in part.steps] for part in found] == [[1, 2], [3]]
+    assert [part.first_step_s for part in found] == [103.0, 119.0]
+    assert found[1].restart_s(200.0) == 119.0 - 0.5 - 115.0
+
+
+def test_steps_that_are_done_again_are_lost_where_they_were_done_first() -> None:
+    found = find_stretches(PREEMPTED, "", log((1, 103.0), (2, 103.5), (3, 104.0), (2, 119.0), (3, 119.5)))
+    assert [part.lost_steps for part in found] == [2, 0]
+
+
+def test_communication_is_what_steps_take_beyond_computing() -> None:
+    (part,) = find_stretches(PREEMPTED[:2], "", log((1, 103.0), (2, 103.5)))
+    assert part.comm_s(0.4) == 0.2 or abs(part.comm_s(0.4) - 0.2) < 1e-9
+    assert part.comm_s(0.6) == 0.0
+
+
+def test_a_torn_line_of_the_log_is_left_out() -> None:
+    (part,) = find_stretches(PREEMPTED[:2], "", log((1, 103.0)) + '{"step": 2, "ti')
+    assert len(part.steps) == 1

@@ -1,0 +1,52 @@
+"""Jobs of a trace become steps of training that last as long."""
+
+import pytest
+
+from dally.errors import CapacityError, InputError
+from dally.job import JobKind
+from testbed.running.work import plan_work
+from tests.testbed.running.worlds import COMPUTE_S, MACHINE_S, job, profiles, topology
+
+
+def test_a_job_gets_the_steps_that_fill_its_duration_at_the_best_placement() -> None:
+    (work,) = plan_work([job(gpus=2, duration_s=5.0)], topology(), profiles())
+    assert (work.steps, work.iteration_s, work.compute_s) == (40, MACHINE_S, COMPUTE_S)
+    assert work.job.duration_s == 40 * MACHINE_S
+
+
+def test_the_global_batch_is_the_profiles_batch_on_every_gpu() -> None:
+    (work,) = plan_work([job(gpus=4)], topology(), profiles())
+    assert work.global_batch == 4 * 16
+
+
+def test_durations_are_scaled_and_no_job_is_without_a_step() -> None:
+    works = plan_work([job(duration_s=5.0), job("b", duration_s=0.01)], topology(), profiles(), 0.5)
+    assert [work.steps for work in works] == [20, 1]
+
+
+def test_what_was_planned_once_is_planned_the_same_again() -> None:
+    works = plan_work([job(duration_s=7.31, gpus=4)], topology(), profiles())
+    assert plan_work([work.job for work in works], topology(), profiles()) == works
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        ("", "job a names no model; a job must train one of resnet18"),
+        ("gpt9", "job a names the model gpt9; a job must train one of"),
+        ("vgg11", "job a trains vgg11, of which tests has no profile; it has mobilenetv3"),
+    ],
+)
+def test_a_job_whose_model_cannot_be_run_is_refused(model: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        plan_work([job(model=model)], topology(), profiles())
+
+
+def test_a_job_of_no_fixed_size_is_refused() -> None:
+    with pytest.raises(InputError, match="job a is elastic; only rigid jobs can be run"):
+        plan_work([job(kind=JobKind.ELASTIC)], topology(), profiles())
+
+
+def test_a_job_larger_than_the_cluster_is_refused() -> None:
+    with pytest.raises(CapacityError, match="16 GPUs"):
+        plan_work([job(gpus=16)], topology(), profiles())

@@ -4,12 +4,10 @@ import importlib
 import json
 import os
 import shutil
-import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import click
@@ -18,6 +16,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from dally.clusters import shipped_clusters
 from dally.errors import InputError
+from dally.interruption import INTERRUPTED, interruptible
 from dally.policies.registry import PolicySpec, parse_policy
 from dally.profiles.files import shipped_sets
 from dally.traces import FORMAT_NAMES, told_changes
@@ -28,8 +27,6 @@ from simulator.scenario import Run, Scenario, folder_name, simulate
 _MOMENTS_PER_UPDATE = 500
 _FIGURE = "jct.png"
 _FILE_WIDTH = 180
-_INTERRUPTED = 130
-"""Exit status after a signal, as shells have it for SIGINT."""
 
 _EPILOG = f"""\b
 Shipped clusters: {", ".join(shipped_clusters())}
@@ -100,14 +97,14 @@ def command(
     specs = [parse_policy(spec) for spec in dict.fromkeys(policies)]
     scenario = load_scenario(Inputs(seed=seed, **options))
     console = Console(stderr=True)
-    with _finished_whole(out) as folder, _interruptible() as stop:
+    with _finished_whole(out) as folder, interruptible() as stop:
         runs = _run_all(scenario, specs, folder, stop, console, record)
         (folder / "comparison.json").write_text(json.dumps(as_data(runs), indent=2) + "\n", encoding="utf-8")
         undrawn = _draw(runs, folder / _FIGURE)
         interrupted = stop()
     _report(runs, scenario, out, undrawn, as_json)
     if interrupted or not all(run.complete for run in runs):
-        sys.exit(_INTERRUPTED if interrupted else 1)
+        sys.exit(INTERRUPTED if interrupted else 1)
 
 
 @contextmanager
@@ -124,22 +121,6 @@ def _finished_whole(out: Path) -> Iterator[Path]:
     except BaseException:
         shutil.rmtree(partial, ignore_errors=True)
         raise
-
-
-@contextmanager
-def _interruptible() -> Iterator[Callable[[], bool]]:
-    """Let SIGINT and SIGTERM end the simulation at its next moment instead of tearing it apart."""
-    asked: list[int] = []
-
-    def ask(number: int, frame: FrameType | None) -> None:
-        asked.append(number)
-
-    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield lambda: bool(asked)
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def _run_all(

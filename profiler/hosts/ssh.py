@@ -73,6 +73,11 @@ class SshProcess:
         """The lines it writes to standard error."""
         return self._channel.makefile_stderr("rb")
 
+    @property
+    def ended(self) -> bool:
+        """Whether it has ended, or the connection has."""
+        return self._channel.exit_status_ready()
+
     def wait(self) -> int | None:
         """Wait until it ended; its exit status as a shell tells it, None if the connection broke."""
         status = self._channel.recv_exit_status()

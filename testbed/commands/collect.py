@@ -4,6 +4,7 @@ from pathlib import Path
 
 import click
 
+from testbed.commands.existing_options import ExistingOptions, existing_options, opened_existing
 from testbed.commands.options import folder_option, standing_cluster
 from testbed.running.campaign import begun_runs, collect_run
 from testbed.running.folder import read_inputs
@@ -17,13 +18,15 @@ Example:
 )
 @click.option("--out", type=click.Path(path_type=Path), required=True, help="What `run` was given.")
 @folder_option
+@existing_options
 @click.option("--json", "as_json", is_flag=True, help="Print the summaries as JSON.")
-def command(out: Path, folder: Path | None, as_json: bool) -> None:
+def command(out: Path, folder: Path | None, existing: ExistingOptions | None, as_json: bool) -> None:
     """Make the run folders of runs that were cut off, from what there is; changes nothing on the cluster.
 
-    If the cluster is up, what the jobs have written there until now is fetched first.
+    If the cluster is up, what the jobs have written there until now is fetched first; for one of others, give
+    the options that `run` was given.
     """
     runs_begun = begun_runs(out)
-    cluster = standing_cluster(folder)
-    runs = [collect_run(run, cluster) for run in runs_begun]
+    with opened_existing(existing) if existing else standing_cluster(folder) as cluster:
+        runs = [collect_run(run, cluster) for run in runs_begun]
     show_runs(runs, read_inputs(runs_begun[0]).topology.levels, out, as_json)

@@ -14,8 +14,9 @@ import click
 from profiler.commands import values
 from testbed.cluster import Cluster
 from testbed.local_slurm import LocalSlurm
-from testbed.standing.control import find_standing, open_standing
+from testbed.standing.control import find_standing, opened_standing
 from testbed.standing.folder import default_folder
+from testbed.standing.hosts_shape import Shape
 from testbed.standing.shape import LabShape
 from testbed.standing.state import StandingError
 
@@ -58,6 +59,15 @@ class LabOptions:
     rate_bps: float | None = None
     uplink_bps: float | None = None
 
+    @property
+    def says_shape(self) -> bool:
+        """Whether anything was said of what it is to be."""
+        return any(getattr(self, field.name) is not None for field in fields(LabShape))
+
+    def fits(self, shape: Shape) -> bool:
+        """Whether a cluster is what was asked for."""
+        return self.shape(shape) == shape if isinstance(shape, LabShape) else not self.says_shape
+
     def shape(self, otherwise: LabShape | None = None) -> LabShape:
         """What was asked for; the rest is another shape's, by default the usual one's.
 
@@ -86,19 +96,25 @@ def chosen_folder(folder: Path | None) -> Path:
     return folder.absolute() if folder else default_folder()
 
 
-def standing_cluster(folder: Path | None = None) -> Cluster | None:
-    """The cluster that `dally testbed up` left; None if none is up.
+@contextmanager
+def standing_cluster(folder: Path | None = None) -> Iterator[Cluster | None]:
+    """The cluster that `dally testbed up` left, here or on hosts; None if none is up.
 
     Raises:
         StandingError: The folder is another user's.
+        DallyError: A host cannot be reached.
     """
     place = chosen_folder(folder)
-    return open_standing(place) if find_standing(place) else None
+    if find_standing(place) is None:
+        yield None
+        return
+    with opened_standing(place) as cluster:
+        yield cluster
 
 
 @contextmanager
 def opened_cluster(lab: LabOptions) -> Iterator[Cluster]:
-    """The standing cluster if one is up, else one that ends with this context.
+    """The standing cluster if one is up, here or on hosts, else one here that ends with this context.
 
     Raises:
         StandingError: The one that is up is not what was asked for.
@@ -109,11 +125,12 @@ def opened_cluster(lab: LabOptions) -> Iterator[Cluster]:
         with _own_cluster(lab.shape()) as cluster:
             yield cluster
         return
-    if lab.shape(state.shape) != state.shape:
+    if not lab.fits(state.shape):
         raise StandingError(
             f"the testbed in {lab.folder} is up with {state.shape.options()}, not as asked for"
         )
-    yield open_standing(lab.folder)
+    with opened_standing(lab.folder) as cluster:
+        yield cluster
 
 
 @contextmanager

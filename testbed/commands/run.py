@@ -1,24 +1,25 @@
 """`dally testbed run`: run a workload for real under one or more policies, and show them side by side."""
 
-import signal
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import click
 
 from dally.errors import InputError
+from dally.interruption import INTERRUPTED, interruptible
 from dally.traces import FORMAT_NAMES
-from testbed.commands.options import local_lab_options, opened_cluster
+from testbed.commands.existing_options import (
+    ExistingOptions,
+    check_nodes,
+    check_reservation,
+    existing_options,
+    opened_existing,
+)
+from testbed.commands.options import LabOptions, local_lab_options, opened_cluster
 from testbed.running.campaign import check_policies, run_policy, topology_of
 from testbed.running.order import EMULATED_TFLOPS, PROFILE_SET, Order, named_workloads, plan_campaign
 from testbed.running.report import displayed, show_runs
-
-_INTERRUPTED = 130
-"""Exit status after a signal, as shells have it for SIGINT."""
 
 _EPILOG = f"""\b
 Workloads that come with Dally: {", ".join(named_workloads())}
@@ -55,17 +56,20 @@ The same command again goes on where a killed one was. Policy slurm is Slurm's o
 @click.option("--timeout-s", type=float, help="Longest time for one policy; then its jobs are cancelled.")
 @click.option("--json", "as_json", is_flag=True, help="Print the summaries as JSON.")
 @local_lab_options
+@existing_options
 def command(
     policies: tuple[str, ...],
     out: Path,
     cluster_file: str | None,
     as_json: bool,
-    lab: Any,
+    lab: LabOptions,
+    existing: ExistingOptions | None,
     **ordered: Any,
 ) -> None:
     """Run a workload for real under one or more policies.
 
-    On the cluster of `dally testbed up`, else on a local one for the time of the run. Writes a run folder for
+    On the cluster of `dally testbed up`, else on a local one for the time of the run; with --existing, on a
+    Slurm of others that the first host of --hosts belongs to. Writes a run folder for
     each policy. Interrupted, it cancels its jobs, keeps what there is, marked incomplete, and exits with 130;
     with 1 if not all jobs ended.
     """
@@ -74,28 +78,18 @@ def command(
     if order.timeout_s is not None and not 0 < order.timeout_s < float("inf"):
         raise InputError(f"--timeout-s is {order.timeout_s:g}, must be a positive number")
     runs = []
-    with interruptible() as stop, opened_cluster(lab) as cluster, displayed() as display:
-        campaign = plan_campaign(order, topology_of(cluster, cluster_file), out)
+    if existing:
+        check_reservation(existing, specs)
+    opened = opened_existing(existing) if existing else opened_cluster(lab)
+    with interruptible() as stop, opened as cluster, displayed() as display:
+        topology = topology_of(cluster, cluster_file)
+        if existing:
+            check_nodes(existing, cluster, topology)
+        campaign = plan_campaign(order, topology, out)
         for policy in specs:
             runs.append(run_policy(cluster, campaign, policy, stop, display.tell))
             if stop():
                 break
     show_runs(runs, campaign.inputs.topology.levels, out, as_json)
     if stop() or not all(run.complete for run in runs):
-        sys.exit(_INTERRUPTED if stop() else 1)
-
-
-@contextmanager
-def interruptible() -> Iterator[Callable[[], bool]]:
-    """Let SIGINT and SIGTERM end what goes on at its next moment instead of tearing it apart."""
-    asked: list[int] = []
-
-    def ask(number: int, frame: FrameType | None) -> None:
-        asked.append(number)
-
-    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield lambda: bool(asked)
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        sys.exit(INTERRUPTED if stop() else 1)

@@ -48,7 +48,10 @@ def _show(folder: Path, sight: Sight) -> None:
     links = Table("link", "rate", "sent", "received", box=None, padding=(0, 2, 0, 0))
     for link in sight.links:
         links.add_row(
-            link.name, shown_rate(link.rate_bps), _bytes(link.sent_bytes), _bytes(link.received_bytes)
+            link.name,
+            shown_rate(link.rate_bps) if link.rate_bps else "-",
+            _bytes(link.sent_bytes),
+            _bytes(link.received_bytes),
         )
     jobs = Table("job", "name", "user", "state", "nodes", box=None, padding=(0, 2, 0, 0))
     for job in sight.jobs:

@@ -18,6 +18,7 @@ class HeadNode:
     Attributes:
         hosts: The connected hosts.
         name: The head node's name among them.
+        interfaces: The network interfaces whose traffic is told, by the names of their hosts.
     """
 
     def __init__(
@@ -43,7 +44,7 @@ class HeadNode:
         """
         self.hosts, self.name = hosts, name
         self._conf, self._work, self._partition = conf, work, partition
-        self._interfaces = interfaces
+        self.interfaces = interfaces
         self._variables = {**(variables or {}), "SLURM_CONF": str(conf)}
 
     @property
@@ -69,7 +70,7 @@ class HeadNode:
     @property
     def interface(self) -> str:
         """The network interface, if it has the same name on all hosts; else empty."""
-        names = set(self._interfaces.values())
+        names = set(self.interfaces.values())
         return names.pop() if len(names) == 1 else ""
 
     def start(self, command: Command) -> Running:
@@ -98,11 +99,11 @@ class HeadNode:
 
     def traffic(self) -> Mapping[str, Traffic]:
         """What each host's network interface has carried since it came up, where it can be read."""
-        found = each(self._interfaces, self._traffic)
+        found = each(self.interfaces, self._traffic)
         return {name: one for name, one in found.items() if isinstance(one, Traffic)}
 
     def _traffic(self, name: str) -> Traffic:
-        folder = f"/sys/class/net/{self._interfaces[name]}/statistics"
+        folder = f"/sys/class/net/{self.interfaces[name]}/statistics"
         sent, received = self.hosts.ask(
             name, "cat", *(f"{folder}/{counter}" for counter in _COUNTERS)
         ).split()

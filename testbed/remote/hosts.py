@@ -184,6 +184,11 @@ class LoggedProcess:
         log.note(command, at, "started", 0.0)
 
     @property
+    def ended(self) -> bool:
+        """Whether it has ended, or contact with it was lost."""
+        return self._process.ended
+
+    @property
     def stdout(self) -> Iterable[bytes]:
         """The lines it writes to standard output."""
         return self._process.stdout

@@ -77,6 +77,11 @@ class PrivateSlurm:
         conf = self.folder / "etc" / "slurm.conf"
         return HeadNode(self._hosts, self._names[0], conf, self._work, PARTITION, self._interfaces)
 
+    @property
+    def ended(self) -> bool:
+        """Whether it has ended on a host, or contact with that was lost."""
+        return any(keeper.ended for keeper in self._keepers.values())
+
     def start(self, timeout_s: float = START_S) -> None:
         """Bring it up and wait until every node is idle; if that fails, nothing of it stays.
 

@@ -13,7 +13,7 @@ from testbed.running.campaign import Campaign
 from testbed.running.folder import RunInputs
 from testbed.running.work import plan_work
 
-EMULATED_TFLOPS = 60.0
+EMULATED_TFLOPS = 1.0
 """Speed of the pretended GPU of the shipped set `testbed`."""
 
 PROFILE_SET = "testbed"

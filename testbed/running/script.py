@@ -5,11 +5,16 @@ import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from dally.job import CHECKPOINTED
 from dally.policies.slurm import SWITCH, Knobs
 from testbed.running.work import Work
 
 STEPS, DIARY, OUTPUT, CHECKPOINT, SCRIPT = "steps.jsonl", "diary", "output.txt", "checkpoint.pt", "job.sh"
 """Files of a job, in its folder."""
+
+FAILURES = "failures"
+TRIES_AGAIN = 3
+"""So often a job whose training fails puts itself back; a file of its folder counts."""
 
 CHECKPOINT_SIGNAL = "USR1"
 GRACE_S = 30
@@ -55,11 +60,13 @@ def job_script(work: Work, name: str, folder: str, place: Place) -> str:
         *(f"#SBATCH {option}" for option in _options(work, name, folder, place)),
         *_dally_line(work),
         f"trap : {CHECKPOINT_SIGNAL}",
-        f'echo "start $EPOCHREALTIME $SLURM_JOB_NODELIST $SLURM_TASKS_PER_NODE" >> {DIARY}',
+        "restart=${SLURM_RESTART_COUNT:-0}",
+        f'echo "start $EPOCHREALTIME $SLURM_JOB_NODELIST $SLURM_TASKS_PER_NODE $restart" >> {DIARY}',
         *_environment(place),
         f"srun --kill-on-bad-exit=0 --wait=60 {shlex.join(_training(work, place))}",
         "code=$?",
-        f'echo "end $EPOCHREALTIME $code" >> {DIARY}',
+        f'echo "end $EPOCHREALTIME $code $restart" >> {DIARY}',
+        *_again(),
         "exit $code",
     ]
     return "\n".join(lines) + "\n"
@@ -106,6 +113,17 @@ def _environment(place: Place) -> Iterator[str]:
     address = r"s/.* NodeAddr=\([^ ]*\).*/\1/p"
     yield f"MASTER_ADDR=$(scontrol --oneliner show node \"$first\" | sed -n '{address}')"
     yield "export MASTER_ADDR"
+
+
+def _again() -> Iterator[str]:
+    """Training that failed goes back to the queue; what is truly broken fails at last.
+
+    Slurm puts jobs of dead nodes back by itself, but ranks that lost each other are a failed job to it.
+    """
+    yield f"if [ $code -ne 0 ] && [ $code -ne {CHECKPOINTED} ]; then"
+    yield f"  echo $code >> {FAILURES}"
+    yield f"  [ $(wc -l < {FAILURES}) -le {TRIES_AGAIN} ] && scontrol requeue $SLURM_JOB_ID && sleep 60"
+    yield "fi"
 
 
 def _training(work: Work, place: Place) -> Iterator[str]:

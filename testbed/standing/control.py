@@ -5,14 +5,17 @@ import select
 import signal
 import subprocess
 import time
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
+from importlib import import_module
 from pathlib import Path
 
 from profiler.hosts.network import JoinedNetwork
+from testbed.cluster import Cluster
 from testbed.local_cluster import LocalCluster
 from testbed.standing.folder import clear, lock, open_folder
-from testbed.standing.keeper import READY, keeper_argv
-from testbed.standing.shape import LabShape
+from testbed.standing.hosts_shape import HostsShape, Shape, SlurmPlace
+from testbed.standing.keeper import READY, REMOTE, keeper_argv
 from testbed.standing.state import StandingError, StandingState, read_state
 
 _START_S = 120.0
@@ -39,20 +42,41 @@ def find_standing(folder: Path) -> StandingState | None:
 
 
 def open_standing(folder: Path) -> LocalCluster:
-    """The cluster that is up in a folder, as what workloads run on; it stays up without this process.
+    """The cluster on this machine that is up in a folder; it stays up without this process.
 
     Raises:
-        StandingError: None is up there, or it is another user's.
+        StandingError: None is up there, it is on hosts, or it is another user's.
     """
-    state = find_standing(folder)
-    if state is None or state.holder is None:
-        raise StandingError(f"no testbed is up in {folder}; bring one up with `dally testbed up`")
+    state = _required(folder)
+    if isinstance(state.shape, HostsShape) or state.holder is None:
+        raise StandingError(f"the testbed in {folder} is on hosts, not on this machine")
     spec = state.shape.spec(folder, state.port)
     assert spec.network
     return LocalCluster(spec, JoinedNetwork(spec.network, state.holder.pid))
 
 
-def bring_up(folder: Path, shape: LabShape) -> bool:
+@contextmanager
+def opened_standing(folder: Path) -> Iterator[Cluster]:
+    """The cluster that is up in a folder, of either kind, as what workloads run on.
+
+    On hosts, it is used over connections that end with this context; it stays up without this process.
+
+    Raises:
+        StandingError: None is up there, or it is another user's.
+        DallyError: A host cannot be reached.
+    """
+    state = _required(folder)
+    if not isinstance(state.shape, HostsShape):
+        yield open_standing(folder)
+        return
+    assert state.place
+    opened_private: Callable[[HostsShape, SlurmPlace], AbstractContextManager[Cluster]]
+    opened_private = import_module(REMOTE).opened_private
+    with opened_private(state.shape, state.place) as cluster:
+        yield cluster
+
+
+def bring_up(folder: Path, shape: Shape) -> bool:
     """Bring a cluster up that stays when this process ends; returns when all its nodes are idle.
 
     What one that was killed has left in the folder is removed first.
@@ -110,7 +134,14 @@ def _await_end(folder: Path, handle: int) -> bool:
     return found
 
 
-def _refuse_other(folder: Path, there: LabShape, wanted: LabShape) -> None:
+def _required(folder: Path) -> StandingState:
+    state = find_standing(folder)
+    if state is None:
+        raise StandingError(f"no testbed is up in {folder}; bring one up with `dally testbed up`")
+    return state
+
+
+def _refuse_other(folder: Path, there: Shape, wanted: Shape) -> None:
     if there != wanted:
         raise StandingError(
             f"a testbed with {there.options()} is up in {folder}; end it with `dally testbed down` first"
@@ -135,7 +166,7 @@ def _claim(folder: Path) -> int | None:
     return None
 
 
-def _start_keeper(folder: Path, shape: LabShape, handle: int) -> None:
+def _start_keeper(folder: Path, shape: Shape, handle: int) -> None:
     """Start the process that owns the cluster and wait until it says that all is up."""
     keeper = subprocess.Popen(
         keeper_argv(folder, shape, handle),

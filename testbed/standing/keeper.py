@@ -2,34 +2,44 @@
 
 import json
 import os
+import shutil
 import signal
 import sys
 import time
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import asdict, replace
+from importlib import import_module
 from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
 from dally.errors import DallyError
 from testbed.local_slurm import LocalSlurm
-from testbed.standing.shape import LabShape
-from testbed.standing.state import StandingState, mark_process, own_mark, write_state
+from testbed.local_slurm_conf import LabSpec
+from testbed.standing.hosts_shape import HostsShape, Shape, SlurmPlace
+from testbed.standing.state import StandingState, mark_process, own_mark, read_shape, write_state
 
 READY = "ready"
 """What it says when all nodes are idle; all else that it says is what went wrong."""
+
+REMOTE = "testbed.remote.standing_slurm"
+"""Loaded only for hosts: it needs paramiko, which a cluster on this machine does not."""
+
+_Up = tuple[StandingState, Callable[[], bool]]
+"""A cluster's state once it is up, and what tells whether it has ended."""
 
 _WATCH_S = 1.0
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
-def keeper_argv(folder: Path, shape: LabShape, handle: int) -> tuple[str, ...]:
+def keeper_argv(folder: Path, shape: Shape, handle: int) -> tuple[str, ...]:
     """The command that keeps a cluster up in a folder, which is locked by the handle."""
-    numbers = [shape.racks, shape.gpus, shape.rate_bps, shape.uplink_bps]
-    return sys.executable, "-m", __name__, str(folder), str(handle), json.dumps(numbers)
+    return sys.executable, "-m", __name__, str(folder), str(handle), json.dumps(asdict(shape))
 
 
-def keep(folder: Path, handle: int, shape: LabShape) -> None:
-    """Bring a cluster up and keep it until a signal comes or its network is gone.
+def keep(folder: Path, handle: int, shape: Shape) -> None:
+    """Bring a cluster up and keep it until a signal comes, its network is gone, or a host of it.
 
     Raises:
         DallyError: It cannot be brought up; nothing of it is left.
@@ -37,25 +47,58 @@ def keep(folder: Path, handle: int, shape: LabShape) -> None:
     """
     for number in _SIGNALS:
         signal.signal(number, _end)
-    state = StandingState(shape, time.time(), own_mark())
-    write_state(folder, state)
-    lab = LocalSlurm(shape.spec(folder), kept_open=(handle,))
-    lab.start()
-    try:
-        assert lab.network
-        holder = mark_process(lab.network.holder)
-        write_state(folder, replace(state, holder=holder, port=lab.spec.port))
-        _say_ready()
-        while not lab.network.ended:
-            time.sleep(_WATCH_S)
-    finally:
-        for number in _SIGNALS:
-            signal.signal(number, signal.SIG_IGN)
-        lab.stop()
+    begun = StandingState(shape, time.time(), own_mark())
+    write_state(folder, begun)
+    body: AbstractContextManager[_Up]
+    if isinstance(shape, HostsShape):
+        body = _on_hosts(folder, begun, shape)
+    else:
+        body = _here(begun, shape.spec(folder), handle)
+    with body as (state, has_ended):
+        try:
+            write_state(folder, state)
+            _say_ready()
+            while not has_ended():
+                time.sleep(_WATCH_S)
+        finally:
+            _ignore_signals()
 
 
 def _end(number: int, frame: FrameType | None) -> NoReturn:
+    _ignore_signals()
     sys.exit(0)
+
+
+def _ignore_signals() -> None:
+    """What ends a cluster must come to its end."""
+    for number in _SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
+
+
+@contextmanager
+def _here(begun: StandingState, spec: LabSpec, handle: int) -> Iterator[_Up]:
+    """A cluster on this machine, which removes its folder when it ends."""
+    lab = LocalSlurm(spec, kept_open=(handle,))
+    lab.start()
+    try:
+        network = lab.network
+        assert network
+        holder = mark_process(network.holder)
+        yield replace(begun, holder=holder, port=lab.spec.port), lambda: network.ended
+    finally:
+        lab.stop()
+
+
+@contextmanager
+def _on_hosts(folder: Path, begun: StandingState, shape: HostsShape) -> Iterator[_Up]:
+    """A cluster on hosts; what is left of it here is removed when it ends."""
+    private_slurm: Callable[[HostsShape], AbstractContextManager[tuple[SlurmPlace, Callable[[], bool]]]]
+    private_slurm = import_module(REMOTE).private_slurm
+    try:
+        with private_slurm(shape) as (place, has_ended):
+            yield replace(begun, place=place), has_ended
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _say_ready() -> None:
@@ -67,10 +110,9 @@ def _say_ready() -> None:
     os.close(null)
 
 
-def _main(folder: str, handle: str, numbers: str) -> None:
-    racks, *others = json.loads(numbers)
+def _main(folder: str, handle: str, shape: str) -> None:
     try:
-        keep(Path(folder), int(handle), LabShape(tuple(racks), *others))
+        keep(Path(folder), int(handle), read_shape(json.loads(shape)))
     except (DallyError, OSError) as error:
         sys.exit(str(error))
 

@@ -1,12 +1,12 @@
 """What there is to see of a standing cluster: its nodes, jobs and links."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from testbed.cluster import ClusterError
-from testbed.local_cluster import LocalCluster
-from testbed.standing.control import find_standing, open_standing
-from testbed.standing.shape import LabShape
+from testbed.cluster import Cluster, ClusterError
+from testbed.standing.control import find_standing, opened_standing
+from testbed.standing.hosts_shape import HostsShape, Shape
 from testbed.standing.state import StandingError
 
 _ANSWER_S = 15.0
@@ -35,10 +35,10 @@ class JobSight:
 
 @dataclass(frozen=True, slots=True)
 class LinkSight:
-    """A link, its rate each way, and what it has carried since the start, seen from below."""
+    """A link, its rate each way if it is known, and what it has carried since it is up, seen from below."""
 
     name: str
-    rate_bps: float
+    rate_bps: float | None
     sent_bytes: int
     received_bytes: int
 
@@ -50,7 +50,7 @@ class Sight:
     Attributes:
         since_s: When it was asked for, seconds since 1970.
         conf: Its slurm.conf.
-        cluster_file: Its tree with the true links.
+        cluster_file: Its tree with the true links; empty on hosts, whose links nobody knows.
         nodes: Rack by rack.
         jobs: Those of all users.
         links: Of nodes by their names, of racks by the racks'.
@@ -72,46 +72,62 @@ def look(folder: Path) -> Sight:
     Raises:
         StandingError: None is.
         NetworkError: Its network is gone.
+        DallyError: A host of it cannot be reached.
     """
     state = find_standing(folder)
     if state is None:
         raise StandingError(f"no testbed is up in {folder}")
-    cluster, problem = open_standing(folder), ""
+    problem = ""
     states: dict[str, str] = {}
     jobs: tuple[JobSight, ...] = ()
-    try:
-        states, jobs = _states(cluster), _jobs(cluster)
-    except ClusterError as error:
-        problem = str(error)
-    spec = cluster.spec
+    with opened_standing(folder) as cluster:
+        try:
+            states, jobs = _states(cluster), _jobs(cluster)
+        except ClusterError as error:
+            problem = str(error)
+        links = _links(cluster, _rates(state.shape))
     nodes = tuple(
         NodeSight(name, rack, states.get(name, _UNKNOWN))
-        for rack, names in spec.racks_of().items()
+        for rack, names in _racks(state.shape).items()
         for name in names
     )
-    links = _links(cluster, state.shape)
-    return Sight(state.since_s, str(spec.conf), str(spec.cluster_file), nodes, jobs, links, problem)
+    on_hosts = isinstance(state.shape, HostsShape)
+    cluster_file = "" if on_hosts else str(cluster.conf.with_name("cluster.toml"))
+    return Sight(state.since_s, str(cluster.conf), cluster_file, nodes, jobs, links, problem)
 
 
-def _states(cluster: LocalCluster) -> dict[str, str]:
+def _racks(shape: Shape) -> Mapping[str, Sequence[str]]:
+    """The names of the racks, each with those of its nodes."""
+    if not isinstance(shape, HostsShape):
+        return shape.spec(Path("/")).racks_of()
+    racks: dict[str, list[str]] = {}
+    for host in shape.hosts().hosts:
+        racks.setdefault(host.rack, []).append(host.name)
+    return racks
+
+
+def _rates(shape: Shape) -> Mapping[str, float]:
+    """The rates of links by their names, where they are known."""
+    if isinstance(shape, HostsShape):
+        return {}
+    racks = _racks(shape)
+    nodes = (name for names in racks.values() for name in names)
+    return dict.fromkeys(nodes, shape.rate_bps) | dict.fromkeys(racks, shape.uplink_bps)
+
+
+def _states(cluster: Cluster) -> dict[str, str]:
     argv = ("sinfo", "--noheader", "--Node", f"--partition={cluster.partition}", "--format=%N %T")
     lines = cluster.ask(*argv, timeout_s=_ANSWER_S).splitlines()
     return {name: state for name, _, state in (line.partition(" ") for line in lines)}
 
 
-def _jobs(cluster: LocalCluster) -> tuple[JobSight, ...]:
+def _jobs(cluster: Cluster) -> tuple[JobSight, ...]:
     said = cluster.ask("squeue", "--noheader", "--format=%i|%T|%u|%N|%j", timeout_s=_ANSWER_S)
     return tuple(JobSight(*line.split("|", 4)) for line in said.splitlines())
 
 
-def _links(cluster: LocalCluster, shape: LabShape) -> tuple[LinkSight, ...]:
-    racks = cluster.spec.racks_of()
+def _links(cluster: Cluster, rates: Mapping[str, float]) -> tuple[LinkSight, ...]:
     return tuple(
-        LinkSight(
-            name,
-            shape.uplink_bps if name in racks else shape.rate_bps,
-            carried.sent_bytes,
-            carried.received_bytes,
-        )
+        LinkSight(name, rates.get(name), carried.sent_bytes, carried.received_bytes)
         for name, carried in cluster.traffic().items()
     )

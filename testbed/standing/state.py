@@ -4,9 +4,11 @@ import json
 import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from dally.atomic_file import write_atomically
 from dally.errors import DallyError
+from testbed.standing.hosts_shape import HostsShape, Shape, SlurmPlace
 from testbed.standing.shape import LabShape
 
 STATE_FILE = "testbed.json"
@@ -44,20 +46,24 @@ class StandingState:
         shape: What it is made of.
         since_s: When it was asked for, seconds since 1970.
         keeper: The process that owns it.
-        holder: The process whose namespaces its network is made of; None until all nodes are idle.
-        port: Of its slurmctld; the nodes have the next ones.
+        holder: The process whose namespaces its network is made of; None on hosts, and until all nodes are
+            idle.
+        port: Of its slurmctld on this machine; the nodes have the next ones.
+        place: Where it is on hosts; None on this machine, and until all nodes are idle.
     """
 
-    shape: LabShape
+    shape: Shape
     since_s: float
     keeper: ProcessMark
     holder: ProcessMark | None = None
     port: int = 0
+    place: SlurmPlace | None = None
 
     @property
     def usable(self) -> bool:
         """Whether it is up."""
-        return self.holder is not None and self.keeper.lives() and self.holder.lives()
+        is_there = self.place is not None or (self.holder is not None and self.holder.lives())
+        return is_there and self.keeper.lives()
 
 
 def mark_process(pid: int) -> ProcessMark | None:
@@ -74,6 +80,17 @@ def own_mark() -> ProcessMark:
     mark = mark_process(os.getpid())
     assert mark
     return mark
+
+
+def read_shape(facts: dict[str, Any]) -> Shape:
+    """A shape from its fields.
+
+    Raises:
+        KeyError, TypeError: These are not those of one.
+    """
+    if "hosts_file" in facts:
+        return HostsShape(**facts)
+    return LabShape(**{**facts, "racks": tuple(facts["racks"])})
 
 
 def write_state(folder: Path, state: StandingState) -> None:
@@ -98,9 +115,9 @@ def read_state(folder: Path) -> StandingState | None:
     try:
         if found.pop("version") != _VERSION:
             raise StandingError(f"{path} is of another version of Dally")
-        shape = {**found["shape"], "racks": tuple(found["shape"]["racks"])}
         holder = found["holder"] and ProcessMark(**found["holder"])
-        marks = {"keeper": ProcessMark(**found["keeper"]), "holder": holder}
-        return StandingState(**{**found, **marks, "shape": LabShape(**shape)})
+        place = found.get("place") and SlurmPlace(**found["place"])
+        marks = {"keeper": ProcessMark(**found["keeper"]), "holder": holder, "place": place}
+        return StandingState(**{**found, **marks, "shape": read_shape(found["shape"])})
     except (KeyError, TypeError, AttributeError) as error:
         raise StandingError(f"{path} is not what `dally testbed up` writes: {error}") from error

@@ -61,8 +61,10 @@ def test_who_asks_for_another_than_is_up_is_told_what_is(standing: Path) -> None
 
 
 def test_there_is_a_standing_cluster_only_if_one_is_up(standing: Path, tmp_path: Path) -> None:
-    assert standing_cluster(standing)
-    assert standing_cluster(tmp_path / "other") is None
+    with standing_cluster(standing) as cluster:
+        assert cluster
+    with standing_cluster(tmp_path / "other") as cluster:
+        assert cluster is None
 
 
 @pytest.mark.parametrize("verb", ["status", "down"])

@@ -100,3 +100,31 @@ def test_slurm_is_asked_for_one_switch_where_one_can_hold_the_job(
     gpus: int, level: int, wait_s: float, options: tuple[str, ...]
 ) -> None:
     assert switch_options(work(gpus), level, Knobs(switch_wait_s=wait_s)) == options
+
+
+@pytest.mark.parametrize(
+    ("code", "runs", "asked"),
+    [(1, 1, ["requeue 7"]), (1, 5, ["requeue 7"] * 3), (0, 1, []), (85, 1, [])],
+    ids=["a failure", "one failure after the other", "the end", "a checkpoint"],
+)
+def test_a_job_whose_training_fails_puts_itself_back_a_few_times(
+    tmp_path: Path, code: int, runs: int, asked: list[str]
+) -> None:
+    """Slurm's programs are played; a requeue that did not kill the script would let it sleep."""
+    programs = {
+        "srun": f"exit {code}",
+        "scontrol": 'case $1 in requeue) echo "$@" >> asked;; esac',
+        "sleep": "exit 0",
+    }
+    for name, does in programs.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{does}\n")
+        (tmp_path / name).chmod(0o755)
+    variables = {"PATH": f"{tmp_path}:/usr/bin:/bin", "SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "n1"}
+    variables["SLURM_TASKS_PER_NODE"] = "4"
+    for _ in range(runs):
+        done = subprocess.run(
+            ["bash", "-c", script(work())], cwd=tmp_path, env=variables, capture_output=True, timeout=30
+        )
+        assert done.returncode == code, done.stderr
+    path = tmp_path / "asked"
+    assert (path.read_text().splitlines() if path.exists() else []) == asked

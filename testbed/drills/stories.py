@@ -1,0 +1,113 @@
+"""What really happened to the jobs of a run, as they wrote it down themselves on the nodes where they ran."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+from testbed.running.folder import JOBS_FOLDER, OBSERVED, RunInputs, job_folder
+from testbed.running.script import DIARY, STEPS
+from testbed.running.sight import read_sights
+from testbed.running.stretches import Step, read_diary, read_steps
+
+_NEVER = float("inf")
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A time in which a job's script ran; in seconds since 1970.
+
+    Attributes:
+        job: The job.
+        start_s: Its begin.
+        end_s: Its end; of a script that was killed, the last that was heard of it.
+        gpus: By node.
+        code: Exit code; None if it was killed.
+    """
+
+    job: str
+    start_s: float
+    end_s: float
+    gpus: Mapping[str, int]
+    code: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Story:
+    """One job.
+
+    Attributes:
+        job: Its id.
+        steps: How many it was to do.
+        state: The last that Slurm said of it, in its words; empty if it never saw it.
+        spans: In the order of their begins.
+        done: Its steps, in the order in which they were written down.
+    """
+
+    job: str
+    steps: int
+    state: str
+    spans: Sequence[Span]
+    done: Sequence[Step]
+
+
+def read_stories(folder: Path, inputs: RunInputs) -> list[Story]:
+    """The stories of all jobs of a run folder."""
+    states = {sight.job: sight.name for sight in read_sights(folder / OBSERVED)}
+    found = []
+    for work in inputs.works:
+        job_id = work.job.job_id
+        place = folder / JOBS_FOLDER / job_folder(job_id)
+        story = tell_story(
+            job_id, work.steps, states.get(job_id, ""), _text(place / DIARY), _text(place / STEPS)
+        )
+        found.append(story)
+    return found
+
+
+def tell_story(job: str, steps: int, state: str, diary: str, log: str) -> Story:
+    """One job's story.
+
+    Args:
+        job: Its id.
+        steps: How many it was to do.
+        state: The last that Slurm said of it.
+        diary: What its script wrote down.
+        log: Its step log.
+    """
+    done = read_steps(log)
+    return Story(job, steps, state, _spans(job, diary, done), done)
+
+
+def _spans(job: str, diary: str, done: Sequence[Step]) -> list[Span]:
+    """Each start with the end of the same start, which the count of restarts tells."""
+    lines = [line for line in diary.splitlines() if read_diary(line)]
+    entries = [(read_diary(line)[0], line.split()[-1]) for line in lines]
+    starts = [(entry, restart) for entry, restart in entries if entry.gpus is not None]
+    found = []
+    for (entry, restart), after_s in zip(starts, [*(one.t for one, _ in starts[1:]), _NEVER], strict=True):
+        codes = [one for one, other in entries if one.code is not None and other == restart]
+        own = [one for one in codes if one.t >= entry.t]
+        heard_s = [step.end_s for step in done if entry.t <= step.end_s < after_s]
+        end_s = own[0].t if own else max([entry.t, *heard_s])
+        found.append(Span(job, entry.t, end_s, entry.gpus or {}, own[0].code if own else None))
+    return found
+
+
+def steps_at_once(story: Story) -> list[int]:
+    """Steps that cannot have followed on the one before them, so that the job ran twice at that time.
+
+    A stretch goes on from its checkpoint one step after the other; only its first may be any step that is not
+    beyond what was done before.
+    """
+    odd = []
+    begins = [span.start_s for span in story.spans]
+    for before, step in pairwise(story.done):
+        new = any(before.end_s < begin_s <= step.end_s for begin_s in begins)
+        if step.number != before.number + 1 and not (new and step.number <= before.number + 1):
+            odd.append(step.number)
+    return odd
+
+
+def _text(path: Path) -> str:
+    return path.read_text("utf-8", "replace") if path.exists() else ""

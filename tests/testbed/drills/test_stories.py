@@ -1,0 +1,56 @@
+"""What the jobs' own records tell: made-up diaries and step logs."""
+
+import json
+from collections.abc import Iterable
+
+from testbed.drills.stories import Story, steps_at_once, tell_story
+
+
+def log(*steps: tuple[int, float]) -> str:
+    return "".join(json.dumps({"step": number, "time": t, "seconds": 0.5}) + "\n" for number, t in steps)
+
+
+def run_of(numbers: Iterable[int], from_s: float) -> list[tuple[int, float]]:
+    """Steps of which one ends each second."""
+    return [(number, from_s + place + 1) for place, number in enumerate(numbers)]
+
+
+def story(diary: str, steps: list[tuple[int, float]]) -> Story:
+    return tell_story("a", 6, "COMPLETED", diary, log(*steps))
+
+
+def test_an_end_belongs_to_the_start_with_the_same_count_of_restarts() -> None:
+    told = story("start 100 n1 2 0\nstart 120 n2 2 1\nend 125 1 0\nend 130 0 1\n", [])
+    assert [(span.start_s, span.end_s, span.code) for span in told.spans] == [(100, 125, 1), (120, 130, 0)]
+
+
+def test_a_script_that_was_killed_lasted_until_its_last_step() -> None:
+    steps = [*run_of([1, 2, 3], 100), *run_of([1, 2], 110)]
+    told = story("start 100 n1 2 0\nstart 110 n2 2 1\nend 113 0 1\n", steps)
+    assert [(span.end_s, span.code) for span in told.spans] == [(103, None), (113, 0)]
+
+
+def test_one_that_was_killed_before_its_first_step_lasted_no_time() -> None:
+    told = story("start 100 n1 2 0\nstart 110 n2 2 1\nend 113 0 1\n", run_of([1, 2], 110))
+    assert told.spans[0].end_s == 100
+
+
+def test_a_line_cut_off_by_a_kill_is_no_start() -> None:
+    assert len(story("start 100 n1 2 0\nstart 11", []).spans) == 1
+
+
+def test_going_on_from_a_checkpoint_is_not_running_twice() -> None:
+    steps = [*run_of([1, 2, 3], 100), *run_of([3, 4, 5, 6], 110)]
+    assert (
+        steps_at_once(story("start 100 n1 2 0\nend 104 85 0\nstart 110 n1 2 1\nend 115 0 1\n", steps)) == []
+    )
+
+
+def test_steps_of_two_stretches_among_each_other_are_running_twice() -> None:
+    steps = sorted([*run_of([1, 2, 3, 4, 5, 6], 100), *run_of([1, 2, 3], 103.5)], key=lambda step: step[1])
+    assert steps_at_once(story("start 100 n1 2 0\nstart 103 n2 2 1\n", steps)) != []
+
+
+def test_a_start_that_skips_steps_is_odd() -> None:
+    steps = [*run_of([1, 2], 100), *run_of([5, 6], 110)]
+    assert steps_at_once(story("start 100 n1 2 0\nend 103 85 0\nstart 110 n1 2 1\n", steps)) == [5]

@@ -12,6 +12,10 @@ ASK_S = 30.0
 """Longest wait for an answer of the head node, unless said otherwise."""
 
 
+PRELOADED = "preloaded"
+"""In the work folder, where nodes have processes that have loaded torch already, their sockets."""
+
+
 class ClusterError(DallyError):
     """A cluster cannot be reached, or did not do what it was asked."""
 

@@ -9,6 +9,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -94,6 +95,7 @@ class LocalSlurm:
             self._start_munge()
             self._start_slurm()
             self.wait_for(lambda: self.node_states() == {"idle"}, "all nodes to be idle", timeout_s)
+            self._wait_preloaded()
         except BaseException:
             self.stop()
             raise
@@ -138,6 +140,8 @@ class LocalSlurm:
     def start_node(self, name: str) -> None:
         """Start a node's slurmd; the node is back some time later."""
         self._start(name, ["slurmd", "-D", "-N", name], host=name)
+        if self.spec.preload:
+            self._start_preloader(name)
 
     def kill_slurmd(self, name: str) -> None:
         """Kill a node's slurmd; the jobs on the node run on."""
@@ -148,6 +152,8 @@ class LocalSlurm:
         self.kill_slurmd(name)
         marks = {"SLURM_CONF": str(self.spec.conf), "SLURMD_NODENAME": name}
         end_processes(marks, f"{self.spec.folder}/log/slurmd-{name}.log")
+        if self.spec.preload:
+            self._daemons[_preloader(name)].wait()
 
     def node_states(self) -> set[str]:
         """The states that nodes are in, in sinfo's short words."""
@@ -251,6 +257,27 @@ class LocalSlurm:
         for name in self.spec.node_names():
             self.start_node(name)
 
+    def _start_preloader(self, node: str) -> None:
+        """Start a node's preloaded process, if it does not run."""
+        daemon = self._daemons.get(_preloader(node))
+        if daemon is None or daemon.poll() is not None:
+            self.spec.preloaded.mkdir(mode=0o755, exist_ok=True)
+            socket_path = self.spec.preloaded / node
+            socket_path.unlink(missing_ok=True)
+            command = [
+                "env",
+                "OMP_NUM_THREADS=1",
+                sys.executable,
+                "-m",
+                "workloads.preload",
+                str(socket_path),
+            ]
+            self._start(_preloader(node), command, host=node)
+
+    def _wait_preloaded(self) -> None:
+        for node in self.spec.node_names() if self.spec.preload else ():
+            self._wait_up(_preloader(node), (self.spec.preloaded / node).exists)
+
     def _as_user(self, user: str | None, command: tuple[str, ...]) -> tuple[str, ...]:
         """What runs a command as a user, on the core switch if there is one, and ends with its waiter."""
         if user:
@@ -303,6 +330,11 @@ class LocalSlurm:
     def _tail(self, log: str) -> str:
         path = self.spec.folder / "log" / log
         return " | ".join(path.read_text(errors="replace").splitlines()[-3:]) if path.exists() else "nothing"
+
+
+def _preloader(node: str) -> str:
+    """The name of a node's preloaded process among the daemons."""
+    return f"preload-{node}"
 
 
 def free_ports(count: int) -> int:

@@ -10,6 +10,7 @@ from dally.errors import InputError
 from dally.topology import Link, Machine, Topology
 from dally.topology_build import Attached, Switch, build_topology
 from profiler.hosts.network_spec import CORE, CORE_ADDRESS, INTERFACE, NetworkSpec
+from testbed.cluster import PRELOADED
 
 GPU_TYPE = "h100"
 NODE_MEMORY_MB = 64_000
@@ -42,6 +43,8 @@ class LabSpec:
         lua_files: Texts by file name, to lie beside slurm.conf; job_submit.lua and cli_filter.lua are used.
         user: User whom the daemons run as; root if jobs are to be of several users.
         port: Port of the controller; the nodes take the next ones. 0: free ones are found.
+        preload: Each node keeps a process that has loaded torch, for training commands to start from: the
+            nodes share this machine's cores, which would be busy with loading it at every start.
 
     Raises:
         InputError: A number is out of range or the folder's path too long.
@@ -58,6 +61,7 @@ class LabSpec:
     user: str = "root"
     port: int = 0
     network: NetworkSpec | None = None
+    preload: bool = False
 
     def __post_init__(self) -> None:
         if not 1 <= self.racks <= self.nodes:
@@ -83,6 +87,11 @@ class LabSpec:
     def work(self) -> Path:
         """The folder in which its commands run and anybody may write."""
         return self.folder / "work"
+
+    @property
+    def preloaded(self) -> Path:
+        """The folder of the sockets at which nodes start training commands."""
+        return self.work / PRELOADED
 
     @property
     def cluster_file(self) -> Path:

@@ -7,6 +7,7 @@ command line is checked and signals are heard.
 
 import importlib
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
@@ -15,6 +16,7 @@ import click
 from dally.errors import DallyError
 from dally.job import CHECKPOINTED
 from workloads.ending import end_at_once
+from workloads.handover import hand_over
 from workloads.registry import WORKLOADS
 from workloads.settings import Backend, Job, Precision, Settings
 from workloads.signals import StopRequest
@@ -93,8 +95,15 @@ def _fail(message: str) -> NoReturn:
     sys.exit(1)
 
 
-if __name__ == "__main__":
+def train(arguments: Sequence[str]) -> int:
+    """Carry a command line out in this process; the exit code."""
     try:
-        main(prog_name="python -m workloads.train")
+        main(list(arguments), prog_name="python -m workloads.train")
     except SystemExit as end:
-        end_at_once(end.code if isinstance(end.code, int) else 1)
+        return end.code if isinstance(end.code, int) else 1
+    return 0
+
+
+if __name__ == "__main__":
+    code = hand_over(sys.argv[1:])
+    end_at_once(train(sys.argv[1:]) if code is None else code)

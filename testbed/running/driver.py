@@ -9,7 +9,7 @@ from pathlib import Path
 from dally.errors import DallyError
 from dally.job import CHECKPOINTED
 from dally.policies.registry import parse_policy
-from testbed.cluster import Cluster, ClusterError
+from testbed.cluster import PRELOADED, Cluster, ClusterError
 from testbed.running.control import Control, Desk, configuration, free_port
 from testbed.running.folder import (
     CLUSTER,
@@ -125,6 +125,7 @@ class Driver:
             cluster.interface,
             self._state.backend,
             self._state.emulate_tflops,
+            preloaded=str(cluster.work / PRELOADED),
         )
         profiles = sorted((self._folder / PROFILES).glob("*.json"))
         files = {

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from dally.job import CHECKPOINTED
 from dally.policies.slurm import SWITCH, Knobs
 from testbed.running.work import Work
+from workloads.handover import PRELOADED
 
 STEPS, DIARY, OUTPUT, CHECKPOINT, SCRIPT = "steps.jsonl", "diary", "output.txt", "checkpoint.pt", "job.sh"
 """Files of a job, in its folder."""
@@ -37,6 +38,7 @@ class Place:
         interface: Over which ranks on different nodes talk; empty: whichever they choose.
         backend: What carries the collectives: gloo or nccl.
         emulate_tflops: Speed of the pretended GPU; None to compute for real.
+        preloaded: Folder where nodes may have a preloaded process for training to start from.
     """
 
     python: str
@@ -44,6 +46,7 @@ class Place:
     interface: str = ""
     backend: str = "gloo"
     emulate_tflops: float | None = None
+    preloaded: str = ""
 
 
 def job_script(work: Work, name: str, folder: str, place: Place) -> str:
@@ -106,6 +109,8 @@ def _dally_line(work: Work) -> Iterator[str]:
 
 def _environment(place: Place) -> Iterator[str]:
     yield "export OMP_NUM_THREADS=1"
+    if place.preloaded:
+        yield f"export {PRELOADED}={shlex.quote(place.preloaded)}"
     if place.interface:
         yield f"export GLOO_SOCKET_IFNAME={place.interface} NCCL_SOCKET_IFNAME={place.interface}"
     # Names of nodes need not mean anything outside of Slurm, so ranks meet at an address that it knows.

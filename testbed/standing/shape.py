@@ -1,6 +1,7 @@
 """What a standing cluster is made of, in the few numbers that users give."""
 
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 from dally.errors import InputError
@@ -38,7 +39,8 @@ class LabShape:
     def spec(self, folder: Path, port: int = 0) -> LabSpec:
         """The lab in a folder; its ports are found unless given."""
         racks = tuple(Rack(hosts, self.rate_bps, self.uplink_bps) for hosts in self.racks)
-        return LabSpec(folder, gpus=self.gpus, port=port, network=NetworkSpec(racks))
+        preload = find_spec("torch") is not None
+        return LabSpec(folder, gpus=self.gpus, port=port, network=NetworkSpec(racks), preload=preload)
 
     def shown(self) -> str:
         """What it is, in words."""

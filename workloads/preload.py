@@ -1,0 +1,132 @@
+"""Starts training commands at once: `python -m workloads.preload SOCKET` loads torch, then waits for them.
+
+Each command is a process of its own, forked from this one; `workloads.handover` says who asks and why. Only
+the user who runs this may ask.
+"""
+
+import gc
+import importlib
+import json
+import os
+import signal
+import socket
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from selectors import EVENT_READ, DefaultSelector
+from typing import Any, NoReturn
+
+from workloads.ending import end_at_once
+from workloads.handover import LENGTH
+from workloads.train import train
+
+_STANDARD_FILES = 3
+_MOST_OPEN = 4096
+_USAGE = "usage: python -m workloads.preload SOCKET"
+
+
+class Server:
+    """Starts commands, passes signals on to them, and tells how they ended.
+
+    Args:
+        listener: Where they are asked for.
+    """
+
+    def __init__(self, listener: socket.socket) -> None:
+        self._listener = listener
+        self._selector = DefaultSelector()
+        self._watch(listener.fileno(), self._meet)
+
+    def serve(self) -> NoReturn:
+        """Do so until this process is ended."""
+        while True:
+            for key, _ in self._selector.select():
+                key.data()
+
+    def _watch(self, file: int, act: Callable[[], None]) -> None:
+        self._selector.register(file, EVENT_READ, act)
+
+    def _meet(self) -> None:
+        connection, _ = self._listener.accept()
+        try:
+            request, files = _read_request(connection)
+        except (OSError, ValueError):
+            connection.close()
+            return
+        pid = os.fork()
+        if pid == 0:
+            _become(request, files)
+        for file in files:
+            os.close(file)
+        ended = os.pidfd_open(pid)
+        self._watch(connection.fileno(), lambda: self._pass_on(connection, ended))
+        self._watch(ended, lambda: self._tell_end(connection, ended, pid))
+
+    def _pass_on(self, connection: socket.socket, process: int) -> None:
+        """Signals, a byte each; the end of who asked is the end of what was asked for."""
+        numbers = connection.recv(64)
+        for number in numbers or [signal.SIGKILL]:
+            signal.pidfd_send_signal(process, number)
+        if not numbers:
+            self._selector.unregister(connection.fileno())
+
+    def _tell_end(self, connection: socket.socket, ended: int, pid: int) -> None:
+        code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        self._selector.unregister(ended)
+        os.close(ended)
+        if connection.fileno() in self._selector.get_map():
+            self._selector.unregister(connection.fileno())
+            connection.send(bytes([code if code >= 0 else 128 - code]))
+        connection.close()
+
+
+def _read_request(connection: socket.socket) -> tuple[dict[str, Any], list[int]]:
+    head, files, _, _ = socket.recv_fds(connection, LENGTH.size, _STANDARD_FILES)
+    (left,) = LENGTH.unpack(head) if len(head) == LENGTH.size else (0,)
+    text = b""
+    while len(text) < left and (part := connection.recv(left - len(text))):
+        text += part
+    if len(files) != _STANDARD_FILES:
+        raise ValueError(f"{len(files)} files came with the request")
+    request = json.loads(text)
+    assert isinstance(request, dict)
+    return request, files
+
+
+def _become(request: dict[str, Any], files: Sequence[int]) -> NoReturn:
+    """Be the process that was asked for."""
+    try:
+        os.setsid()
+        for number, file in enumerate(files):
+            os.dup2(file, number)
+        os.closerange(_STANDARD_FILES, _MOST_OPEN)
+        os.environ.clear()
+        os.environ.update(request["environment"])
+        os.chdir(request["folder"])
+        end_at_once(train(request["arguments"]))
+    except BaseException:
+        traceback.print_exc()
+        end_at_once(1)
+
+
+def main() -> None:
+    """Serve at the socket that the command line names."""
+    if len(sys.argv) != 2:
+        print(_USAGE, file=sys.stderr)
+        sys.exit(2)
+    path = Path(sys.argv[1])
+    importlib.import_module("workloads.loop")  # loads torch before anybody asks
+    gc.collect()
+    gc.freeze()  # what is loaded stays shared between the processes
+    path.unlink(missing_ok=True)
+    with socket.socket(socket.AF_UNIX) as listener:
+        before = os.umask(0o177)
+        listener.bind(str(path))
+        os.umask(before)
+        listener.listen(64)
+        Server(listener).serve()
+
+
+if __name__ == "__main__":
+    main()

@@ -21,6 +21,9 @@ from workloads.ending import end_at_once
 from workloads.handover import LENGTH
 from workloads.train import train
 
+_LOADED = ("workloads.loop", "torch._dynamo")
+"""What a command needs that takes long to load; the second is loaded by DDP when it is made."""
+
 _STANDARD_FILES = 3
 _MOST_OPEN = 4096
 _USAGE = "usage: python -m workloads.preload SOCKET"
@@ -116,7 +119,8 @@ def main() -> None:
         print(_USAGE, file=sys.stderr)
         sys.exit(2)
     path = Path(sys.argv[1])
-    importlib.import_module("workloads.loop")  # loads torch before anybody asks
+    for name in _LOADED:
+        importlib.import_module(name)
     gc.collect()
     gc.freeze()  # what is loaded stays shared between the processes
     path.unlink(missing_ok=True)

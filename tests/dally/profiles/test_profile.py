@@ -259,9 +259,9 @@ def test_an_empty_directory_and_an_unknown_name_are_refused(tmp_path: Path) -> N
 
 
 def test_the_shipped_sets_load() -> None:
-    assert shipped_sets() == ("author", "gavel", "pollux", "realistic")
+    assert shipped_sets() == ("author", "gavel", "pollux", "realistic", "testbed")
     for name in shipped_sets():
-        assert load_profiles(name).modes == (Mode.IMPORTED,)
+        assert load_profiles(name).modes == (Mode.EMULATED if name == "testbed" else Mode.IMPORTED,)
 
 
 def test_the_cost_of_a_first_start_is_kept_and_left_out_where_it_is_nothing(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from dally.profiles.files import write_profiles
 from dally.profiles.schema import Mode
 from dally.traces import load_trace
 from testbed.running import order as orders
-from testbed.running.order import Order, named_workloads, plan_campaign
+from testbed.running.order import EMULATED_TFLOPS, Order, named_workloads, plan_campaign
 from tests.testbed.running.worlds import profile, topology, write_profile_folder
 from workloads.registry import WORKLOADS
 
@@ -30,7 +30,7 @@ def test_a_workload_is_scaled_and_its_jobs_get_models(order: Order, tmp_path: Pa
     campaign = plan_campaign(replace(order, scale=0.5, duration_scale=2.0), topology(), tmp_path)
     a, b = campaign.inputs.works
     assert (a.steps, b.job.submit_s, b.job.model) == (80, 2.0, "mobilenetv3")
-    assert (campaign.emulate_tflops, campaign.backend) == (60.0, "gloo")
+    assert (campaign.emulate_tflops, campaign.backend) == (EMULATED_TFLOPS, "gloo")
     assert campaign.longest_s > 600
 
 
@@ -64,8 +64,9 @@ def test_a_wrong_order_is_refused(
 
 
 def test_the_workloads_that_come_with_dally_can_be_run_on_their_clusters() -> None:
-    assert named_workloads() == ("demo", "forty")
-    for name, gpus, jobs in (("demo", 8, 12), ("forty", 16, 40)):
+    sizes = {"demo": (8, 12), "burst": (16, 16), "steady": (16, 16), "waves": (16, 18), "forty": (16, 40)}
+    assert set(named_workloads()) == set(sizes)
+    for name, (gpus, jobs) in sizes.items():
         path = Path(orders.__file__).parent / "workloads" / f"{name}.csv"
         found = load_trace(path).jobs
         assert len(found) == jobs

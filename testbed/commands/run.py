@@ -26,7 +26,7 @@ Workloads that come with Dally: {", ".join(named_workloads())}
 
 \b
 Examples:
-  dally testbed run --workload demo --policy dally-paper:lease_s=10 --policy slurm --out runs/demo
+  dally testbed run --workload demo --policy dally-paper:lease_s=90 --policy slurm --out runs/demo
   dally testbed up --racks 2,2,2,2 --gpus 2 --rate 1Gb --uplink 200Mb
   dally testbed run --workload forty --policy fifo --policy tiresias --out runs/forty
 The same command again goes on where a killed one was. Policy slurm is Slurm's own scheduler, without Dally.

@@ -19,7 +19,7 @@ from tests.testbed.running.worlds import inputs, job
 
 ORIGIN_S = 1000.0
 NEAR, FAR = {"r1h1": 2}, {"r1h1": 1, "r2h1": 1}
-STATE = RunState("demo-1", "fifo", "/work/demo-1", 60.0, "gloo", {"seed": 3}, origin_s=ORIGIN_S)
+STATE = RunState("demo-1", "fifo", "/scratch/demo-1", 60.0, "gloo", {"seed": 3}, origin_s=ORIGIN_S)
 
 
 @pytest.fixture

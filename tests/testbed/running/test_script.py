@@ -21,7 +21,7 @@ def work(gpus: int = 4, **more: Any) -> Work:
 
 
 def script(of: Work, place: Place = PLACE) -> str:
-    return job_script(of, "run-0", "/work/run/jobs/a", place)
+    return job_script(of, "run-0", "/scratch/run/jobs/a", place)
 
 
 def submitted(text: str, folder: Path) -> tuple[dict[str, str | None], object]:

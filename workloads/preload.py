@@ -13,6 +13,7 @@ import socket
 import sys
 import traceback
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from selectors import EVENT_READ, DefaultSelector
 from typing import Any, NoReturn
@@ -45,7 +46,8 @@ class Server:
         """Do so until this process is ended."""
         while True:
             for key, _ in self._selector.select():
-                key.data()
+                if self._selector.get_map().get(key.fd) is key:  # not ended by one before it
+                    key.data()
 
     def _watch(self, file: int, act: Callable[[], None]) -> None:
         self._selector.register(file, EVENT_READ, act)
@@ -68,7 +70,9 @@ class Server:
 
     def _pass_on(self, connection: socket.socket, process: int) -> None:
         """Signals, a byte each; the end of who asked is the end of what was asked for."""
-        numbers = connection.recv(64)
+        numbers = b""
+        with suppress(ConnectionError):
+            numbers = connection.recv(64)
         for number in numbers or [signal.SIGKILL]:
             signal.pidfd_send_signal(process, number)
         if not numbers:
@@ -80,7 +84,8 @@ class Server:
         os.close(ended)
         if connection.fileno() in self._selector.get_map():
             self._selector.unregister(connection.fileno())
-            connection.send(bytes([code if code >= 0 else 128 - code]))
+            with suppress(ConnectionError):
+                connection.send(bytes([code if code >= 0 else 128 - code]))
         connection.close()
 
 

@@ -105,6 +105,23 @@ def test_a_command_that_is_killed_says_so(folder: Path, tmp_path: Path) -> None:
     assert process.returncode == KILLED
 
 
+def test_a_command_and_who_asked_for_it_may_end_at_once(folder: Path, tmp_path: Path) -> None:
+    server = preloaded_process(folder)
+    with start(folder, *EMULATED, "--steps", "100000", "--log-file", str(tmp_path / "log")) as process:
+        wait_until(lambda: bool(steps(tmp_path / "log")))
+        (child,) = children_of(server)
+        os.kill(server, signal.SIGSTOP)
+        os.kill(child, signal.SIGKILL)
+        process.kill()
+        process.communicate(timeout=PATIENCE_S)
+        os.kill(server, signal.SIGCONT)
+    wait_until(lambda: not children_of(server))
+    with start(folder, *EMULATED, "--steps", "1000", "--log-file", str(tmp_path / "next")) as process:
+        wait_until(lambda: bool(steps(tmp_path / "next")))
+        assert len(children_of(server)) == 1
+        process.kill()
+
+
 def test_without_such_a_process_the_command_runs_itself(tmp_path: Path) -> None:
     with start(tmp_path, *EMULATED, "--steps", "1", "--log-file", str(tmp_path / "log")) as process:
         process.communicate(timeout=PATIENCE_S)

@@ -112,6 +112,7 @@ def test_a_command_and_who_asked_for_it_may_end_at_once(folder: Path, tmp_path: 
         (child,) = children_of(server)
         os.kill(server, signal.SIGSTOP)
         os.kill(child, signal.SIGKILL)
+        wait_until(lambda: ") Z " in Path(f"/proc/{child}/stat").read_text())
         process.kill()
         process.communicate(timeout=PATIENCE_S)
         os.kill(server, signal.SIGCONT)

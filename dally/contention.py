@@ -215,7 +215,7 @@ class SharedLinks:
         if key not in self._idle:
             self._idle[key] = _Idle(self._costs, job, allocation)
         narrowest_bps = min(_uplink_bps(self._costs.topology, link) for link in links)
-        demand_bps = min(narrowest_bps, _sent_bps(alone, len(allocation), narrowest_bps))
+        demand_bps = min(narrowest_bps, _sent_bps(alone, sum(gpus for _, gpus in allocation), narrowest_bps))
         return Flow(links, demand_bps, alone.comm_s, self._idle[key])
 
     def _component(self, name: str) -> tuple[list[str], dict[int, float]]:
@@ -265,11 +265,11 @@ def crossed_links(topology: Topology, allocation: Allocation) -> tuple[int, ...]
     return tuple(sorted(domain for domain in below if topology.domains[domain].uplink is not None))
 
 
-def _sent_bps(alone: Prediction, machines: int, unknown_bps: float) -> float:
-    """What each machine of a ring sends while it communicates, headers included."""
+def _sent_bps(alone: Prediction, ranks: int, unknown_bps: float) -> float:
+    """What each rank of a ring sends while it communicates, so each machine's last one; headers included."""
     if alone.reduced_bytes is None:
         return unknown_bps
-    return HEADERS * 8 * ring_factor(machines) * alone.reduced_bytes / alone.comm_s
+    return HEADERS * 8 * ring_factor(ranks) * alone.reduced_bytes / alone.comm_s
 
 
 def _uplink_bps(topology: Topology, domain: int) -> float:

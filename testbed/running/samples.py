@@ -68,12 +68,15 @@ class Sampler:
 
 
 def cpu_ticks(stat: str) -> tuple[int, int]:
-    """Ticks in which CPUs were busy, with interrupts and the hypervisor's share, and all (proc_stat(5))."""
+    """Ticks in which CPUs were busy, with interrupts and the hypervisor's share, and all (proc_stat(5)).
+
+    Those that went to niced programs are not busy: such programs give way.
+    """
     user, nice, system, idle, iowait, irq, softirq, steal = (
         int(ticks) for ticks in stat.split("\n", 1)[0].split()[1:9]
     )
-    busy = user + nice + system + irq + softirq + steal
-    return busy, busy + idle + iowait
+    busy = user + system + irq + softirq + steal
+    return busy, busy + nice + idle + iowait
 
 
 def memory_used(meminfo: str) -> int:

@@ -4,11 +4,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import fsum, log
 
-from dally.costs import Cost, CostModel
-from dally.job import Job
+from dally.costs import Cost, CostModel, Spread
+from dally.job import Job, JobKind
 from dally.profiles.allreduce import ring_factor
 from dally.profiles.iteration import Prediction
-from dally.topology import Allocation, Shape, Topology
+from dally.topology import Allocation, Topology
 
 HEADERS = 1514 / 1448
 """Bytes on an Ethernet of 1,500 bytes a packet for each byte of gradients, over TCP with time stamps."""
@@ -166,7 +166,7 @@ class SharedLinks:
 
     def __init__(self, costs: CostModel) -> None:
         self._costs = costs
-        self._idle: dict[tuple[str, Shape], _Idle] = {}
+        self._idle: dict[tuple[str, int, Spread], _Idle] = {}
         self._running: dict[str, _Running] = {}
         self._on: dict[int, dict[str, None]] = {}
         self._touched: set[int] = set()
@@ -205,13 +205,13 @@ class SharedLinks:
 
     def _flow(self, job: Job, allocation: Allocation) -> Flow | None:
         """The traffic of a job; None if it crosses no link or nobody knows that it would."""
-        if len(allocation) == 1:
-            return None
+        if len(allocation) == 1 or job.kind is JobKind.FORKED:
+            return None  # copies train apart
         alone = self._costs.prediction(job, allocation)
         links = crossed_links(self._costs.topology, allocation)
         if alone is None or alone.comm_s <= 0 or not links:
             return None
-        key = job.model, self._costs.topology.shape(allocation)
+        key = job.model, job.gpus, self._costs.spread(allocation)
         if key not in self._idle:
             self._idle[key] = _Idle(self._costs, job, allocation)
         narrowest_bps = min(_uplink_bps(self._costs.topology, link) for link in links)

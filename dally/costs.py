@@ -1,14 +1,25 @@
 """What a placement costs a job: its slowdown and exposed communication, from the profiles."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from enum import StrEnum
+from math import fsum
 
 from dally.errors import CapacityError
 from dally.free import FreeGpus
-from dally.job import Gang, Job
+from dally.job import Gang, Job, JobKind
+from dally.profiles.batch_split import split_by_speed, split_evenly, with_local_batch
 from dally.profiles.files import ProfileSet
 from dally.profiles.iteration import Prediction, predict
 from dally.profiles.schema import Profile, Restart
 from dally.topology import Allocation, Shape, Topology
+
+
+class Split(StrEnum):
+    """How a gang over several GPU types splits its batch: evenly, or in proportion to each GPU's speed."""
+
+    EVEN = "even"
+    PROPORTIONAL = "proportional"
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,8 +27,10 @@ class Cost:
     """The cost of one placement.
 
     Attributes:
-        slowdown: Iteration time over that of the best placement of the same gang on the idle cluster.
-        exposed: Share of the iteration that waits for the network, 0 to 1.
+        slowdown: Iteration time over that of the best placement, on the idle cluster, of the gang asked for;
+            of a forked job's copies together, 1 over the sum of their speeds, so that it may be below 1, as
+            it may where an elastic job has more GPUs than it asked for.
+        exposed: Share of the iteration that waits for the network, 0 to 1; of copies, their mean by speed.
         extrapolated: Whether the profile was not measured for such a placement, or there is no profile.
     """
 
@@ -43,6 +56,9 @@ class Predictions:
     extrapolated_shapes: int
 
 
+Spread = tuple[Shape, tuple[int, ...]]
+"""All that a gang's speed depends on: its shape; for a batch split by speed over types, the GPUs of each."""
+
 _UNKNOWN = Cost(slowdown=1.0, exposed=0.0, extrapolated=True)
 _ALONE = Cost(slowdown=1.0, exposed=0.0, extrapolated=False)
 
@@ -50,25 +66,31 @@ _ALONE = Cost(slowdown=1.0, exposed=0.0, extrapolated=False)
 class CostModel:
     """Predicts what placements cost; remembers what it predicted.
 
-    A job without a profile is taken as insensitive to the network, and marked extrapolated.
+    A job without a profile is taken as insensitive to the network and to GPU types, and marked extrapolated.
 
     Args:
         topology: The cluster.
         profiles: Profiles of the models; None for none.
+        split: How gangs over several GPU types split their batch.
     """
 
-    def __init__(self, topology: Topology, profiles: ProfileSet | None = None) -> None:
+    def __init__(
+        self, topology: Topology, profiles: ProfileSet | None = None, split: Split = Split.EVEN
+    ) -> None:
         self.topology = topology
         self.profiles = profiles
+        self.split = split
         self._idle = FreeGpus(topology)
         kinds = {replace(machine, name=""): number for number, machine in enumerate(topology.machines)}
         self._kinds = [kinds[replace(machine, name="")] for machine in topology.machines]
-        self._shapes: dict[tuple[int, int], Shape] = {}
+        self._on_one_machine: dict[tuple[int, int], Spread] = {}
         self._best_levels: dict[Gang, int] = {}
-        self._costs: dict[tuple[str, Gang, Shape], Cost] = {}
+        self._costs: dict[tuple[str, Gang, Spread], Cost] = {}
         self._best_s: dict[tuple[str, Gang], float] = {}
         self._restarts: dict[tuple[str, str | None], Restart] = {}
-        self._predictions: dict[tuple[str, Shape], Prediction | None] = {}
+        self._predictions: dict[tuple[str, Spread, float], Prediction | None] = {}
+        self._type_speeds: dict[tuple[str, Gang], Mapping[str, float]] = {}
+        self._worker_speeds: dict[tuple[str, str | None], Mapping[str, float]] = {}
 
     def best_level(self, gang: Gang) -> int:
         """The lowest level at which one domain of the idle cluster holds such a gang.
@@ -92,37 +114,92 @@ class CostModel:
         )
 
     def cost(self, job: Job, allocation: Allocation) -> Cost:
-        """The cost of running a job on an allocation."""
-        if job.gpus == 1 and len(self.topology.gpu_types) == 1:
+        """The cost of running a job on an allocation; each machine of a forked job's is a copy."""
+        if job.kind is JobKind.FORKED and len(allocation) > 1:
+            return _side_by_side([self._gang_cost(job, (copy,)) for copy in allocation])
+        return self._gang_cost(job, allocation)
+
+    def _gang_cost(self, job: Job, allocation: Allocation) -> Cost:
+        batch = _local_batch(job, allocation)
+        if job.gpus == batch == len(self.topology.gpu_types) == 1:
             return _ALONE
         if not job.model or self.profiles is None:
-            return _UNKNOWN
-        shape = self._shape(allocation)
-        key = job.model, job.gang, shape
+            return _unknown(batch)
+        spread = self.spread(allocation)
+        key = job.model, job.gang, spread
         if key not in self._costs:
-            self._costs[key] = self._compare(job, shape)
+            self._costs[key] = self._compare(job, spread, batch)
         return self._costs[key]
+
+    def type_speeds(self, job: Job) -> Mapping[str, float]:
+        """The speed of a job's gang on each GPU type that alone can hold it and that it accepts.
+
+        Relative to its best placement, at the closest one of that type on the idle cluster, so the fastest
+        type has 1; 1 for all without a profile. Empty if no type alone holds the gang.
+        """
+        key = job.model, job.gang
+        if key not in self._type_speeds:
+            closest = {gpu_type: self._closest(job.gang, gpu_type) for gpu_type in self._accepted(job)}
+            self._type_speeds[key] = {
+                gpu_type: 1 / self._gang_cost(job, allocation).slowdown
+                for gpu_type, allocation in closest.items()
+                if allocation is not None
+            }
+        return self._type_speeds[key]
+
+    def worker_speeds(self, job: Job) -> Mapping[str, float]:
+        """The speed of one GPU of each type that a job accepts, relative to the fastest; compute alone.
+
+        1 for types without a profile of the model.
+        """
+        key = job.model, job.gpu_type
+        if key not in self._worker_speeds:
+            profiles = {gpu_type: self._profile(job.model, gpu_type) for gpu_type in self._accepted(job)}
+            compute_s = {
+                gpu_type: profile.compute.total_s
+                for gpu_type, profile in profiles.items()
+                if profile is not None
+            }
+            least_s = min(compute_s.values(), default=1.0)
+            self._worker_speeds[key] = {
+                gpu_type: least_s / compute_s.get(gpu_type, least_s) for gpu_type in profiles
+            }
+        return self._worker_speeds[key]
+
+    def ideal(self, job: Job, gpus: int) -> Cost:
+        """The cost of a job's gang on so many GPUs at their best placement on the idle cluster.
+
+        Args:
+            job: The job.
+            gpus: As many as it asked for, or can have if it is elastic.
+
+        Raises:
+            CapacityError: The cluster has too few such GPUs.
+        """
+        placements = self._best_placements(job.gang._replace(gpus=gpus))
+        return min((self._gang_cost(job, place) for place in placements), key=lambda cost: cost.slowdown)
 
     def report(self) -> Predictions:
         """What the predictions so far rest on."""
         return Predictions(
             modes=tuple(self.profiles.modes) if self.profiles else (),
             models_without_profile=tuple(
-                sorted({model for (model, _), known in self._predictions.items() if known is None})
+                sorted({model for (model, *_), known in self._predictions.items() if known is None})
             ),
             shapes=len(self._costs),
             extrapolated_shapes=sum(cost.extrapolated for cost in self._costs.values()),
         )
 
     def prediction(self, job: Job, allocation: Allocation, stretch: float = 1.0) -> Prediction | None:
-        """The iteration of a job on an allocation; None without a profile.
+        """The iteration of a job's gang on an allocation; None without a profile.
 
         Args:
             job: The job.
-            allocation: Its GPUs.
+            allocation: The GPUs of its gang; of one copy if it is forked.
             stretch: How many times as long its communication takes because others share its links.
         """
-        return self._predict(job.model, self._shape(allocation), stretch) if job.model else None
+        batch = _local_batch(job, allocation)
+        return self._predict(job.model, self.spread(allocation), batch, stretch) if job.model else None
 
     def stretched(self, job: Job, allocation: Allocation, stretch: float) -> Cost:
         """The cost of running a job with a profile where others stretch its communication."""
@@ -144,28 +221,34 @@ class CostModel:
             self._restarts[key] = Restart() if profile is None else profile.restart
         return self._restarts[key]
 
-    def _shape(self, allocation: Allocation) -> Shape:
-        """The shape of an allocation; that of a gang on one machine is the same on each machine like it."""
+    def spread(self, allocation: Allocation) -> Spread:
+        """All that a gang's speed depends on; on one machine the same as on each machine like it."""
         if len(allocation) > 1:
-            return self.topology.shape(allocation)
+            return self._spread(allocation)
         machine, gpus = allocation[0]
         key = self._kinds[machine], gpus
-        if key not in self._shapes:
-            self._shapes[key] = self.topology.shape(allocation)
-        return self._shapes[key]
+        if key not in self._on_one_machine:
+            self._on_one_machine[key] = self._spread(allocation)
+        return self._on_one_machine[key]
+
+    def _spread(self, allocation: Allocation) -> Spread:
+        shape = self.topology.shape(allocation)
+        if self.split is Split.EVEN or len(shape.gpu_types) == 1:
+            return shape, ()
+        return shape, tuple(self.topology.by_type(allocation).values())
 
     def _profile(self, model: str, gpu_type: str) -> Profile | None:
         return self.profiles.find(model, gpu_type or None) if self.profiles and model else None
 
-    def _compare(self, job: Job, shape: Shape) -> Cost:
-        prediction = self._predict(job.model, shape)
-        return _UNKNOWN if prediction is None else self._relative(job, prediction)
+    def _compare(self, job: Job, spread: Spread, batch: float) -> Cost:
+        prediction = self._predict(job.model, spread, batch)
+        return _unknown(batch) if prediction is None else self._relative(job, prediction)
 
     def _relative(self, job: Job, prediction: Prediction) -> Cost:
         """An iteration against that of the best placement."""
         key = job.model, job.gang
         if key not in self._best_s:
-            best = [self._predict(job.model, shape) for shape in self._best_shapes(job)]
+            best = [self._predict(job.model, self.spread(place)) for place in self._best_placements(job.gang)]
             self._best_s[key] = min(other.iteration_s for other in best if other is not None)
         return Cost(
             slowdown=prediction.iteration_s / self._best_s[key],
@@ -173,32 +256,66 @@ class CostModel:
             extrapolated=prediction.extrapolated,
         )
 
-    def _best_shapes(self, job: Job) -> list[Shape]:
-        """The closest placement of the job's gang on each GPU type it may use, else on all types mixed."""
-        types = [job.gpu_type] if job.gpu_type else [*self.topology.gpu_types]
-        found: list[Shape] = []
-        for gpu_type in types:
-            gang = job.gang._replace(gpu_type=gpu_type)
-            level = self._idle.lowest_level(gang)
-            allocation = None if level is None else self._idle.find(gang, level)
-            if allocation is not None:
-                found.append(self.topology.shape(allocation))
+    def _best_placements(self, gang: Gang) -> list[Allocation]:
+        """The closest placement of a gang on each GPU type it may use, else on all types mixed."""
+        closest = [self._closest(gang, gpu_type) for gpu_type in self._accepted(gang)]
+        found = [allocation for allocation in closest if allocation is not None]
         if not found:
-            allocation = self._idle.find(job.gang, self.best_level(job.gang))
-            found = [] if allocation is None else [self.topology.shape(allocation)]
+            mixed = self._idle.find(gang, self.best_level(gang))
+            found = [] if mixed is None else [mixed]
         return found
 
-    def _predict(self, model: str, shape: Shape, stretch: float = 1.0) -> Prediction | None:
-        """The iteration time of a gang; mixed types run at the slowest one's pace."""
+    def _accepted(self, asking: Job | Gang) -> Sequence[str]:
+        """The GPU types that a job or gang accepts."""
+        return (asking.gpu_type,) if asking.gpu_type else self.topology.gpu_types
+
+    def _closest(self, gang: Gang, gpu_type: str) -> Allocation | None:
+        """The closest placement of a gang on one type of the idle cluster; None if that has too few."""
+        typed = gang._replace(gpu_type=gpu_type)
+        level = self._idle.lowest_level(typed)
+        return None if level is None else self._idle.find(typed, level)
+
+    def _predict(
+        self, model: str, spread: Spread, batch: float = 1.0, stretch: float = 1.0
+    ) -> Prediction | None:
+        """The iteration of a gang whose GPUs have `batch` times their profile's batch on average."""
         if stretch != 1.0:
-            return self._slowest(model, shape, stretch)
-        key = model, shape
+            return self._joint(model, spread, batch, stretch)
+        key = model, spread, batch
         if key not in self._predictions:
-            self._predictions[key] = self._slowest(model, shape)
+            self._predictions[key] = self._joint(model, spread, batch)
         return self._predictions[key]
 
-    def _slowest(self, model: str, shape: Shape, stretch: float = 1.0) -> Prediction | None:
+    def _joint(self, model: str, spread: Spread, batch: float, stretch: float = 1.0) -> Prediction | None:
+        """The iteration of a gang from those of its GPU types; None if one has no profile."""
+        shape, gpus = spread
         profiles = [self._profile(model, gpu_type) for gpu_type in shape.gpu_types]
-        predictions = [predict(profile, shape, stretch) for profile in profiles if profile is not None]
-        slowest = max(predictions, key=lambda prediction: prediction.iteration_s, default=None)
-        return slowest if len(predictions) == len(profiles) else None
+        parts = [predict(profile, shape, stretch) for profile in profiles if profile is not None]
+        if len(parts) < len(profiles):
+            return None
+        if batch != 1.0:
+            parts = [with_local_batch(part, batch) for part in parts]
+        return split_by_speed(parts, gpus) if gpus else split_evenly(parts)
+
+
+def _local_batch(job: Job, allocation: Allocation) -> float:
+    """A GPU's batch over what it would be on the GPUs asked for: an elastic job keeps its global batch."""
+    if job.kind is not JobKind.ELASTIC:
+        return 1.0
+    return job.gpus / sum(gpus for _, gpus in allocation)
+
+
+def _unknown(batch: float) -> Cost:
+    """The cost where nothing is known: compute that goes with the local batch, and no communication."""
+    return _UNKNOWN if batch == 1.0 else replace(_UNKNOWN, slowdown=batch)
+
+
+def _side_by_side(copies: Sequence[Cost]) -> Cost:
+    """Copies of a forked job, each at its own pace: their speeds add up."""
+    speeds = [1 / copy.slowdown for copy in copies]
+    waiting = fsum(speed * copy.exposed for speed, copy in zip(speeds, copies, strict=True))
+    return Cost(
+        slowdown=1 / fsum(speeds),
+        exposed=waiting / fsum(speeds),
+        extrapolated=any(copy.extrapolated for copy in copies),
+    )

@@ -12,12 +12,17 @@ from dally.state import ClusterState, JobState, Past
 from dally.topology import Allocation
 
 
+def told_slowdown(cost: Cost) -> float:
+    """A slowdown as run folders show it: to four places, or to four digits where more GPUs make it small."""
+    return round(cost.slowdown, 4) if cost.slowdown >= 0.1 else float(f"{cost.slowdown:.4g}")
+
+
 def start_facts(state: ClusterState, job: JobState, cost: Cost, reason: str) -> dict[str, object]:
     """What the run folder says of a start: level, GPUs by machine, slowdown against the best, and why."""
     return {
         "level": state.topology.levels[job.level],
         "gpus": state.topology.named(job.allocation),
-        "slowdown": round(cost.slowdown, 4),
+        "slowdown": told_slowdown(cost),
         "reason": reason,
     }
 

@@ -1,5 +1,6 @@
 """What a user asks for: one training job, of fixed size, elastic or forked."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
@@ -48,7 +49,7 @@ class Job:
     Attributes:
         job_id: Unique name within a workload.
         submit_s: Submission time, seconds from the workload's origin.
-        gpus: GPUs asked for; all of them start together or none does.
+        gpus: GPUs asked for; all of them start together or none does. Of one copy if it is forked.
         duration_s: Running time on `gpus` GPUs at the best placement the cluster offers, seconds.
         user: Who submitted it; empty if unknown.
         group: Account or virtual cluster; empty if unknown.
@@ -61,7 +62,7 @@ class Job:
         kind: Fixed size, elastic or forked.
         min_gpus: Fewest GPUs an elastic job runs on; None means `gpus`.
         max_gpus: Most GPUs an elastic job can use; None means `gpus`.
-        max_copies: Most copies a forked job may train side by side.
+        max_copies: Most copies a forked job may train side by side, each on a machine of its own.
         time_limit_s: The user's own bound on the running time, seconds; None if not given.
 
     Raises:
@@ -100,12 +101,41 @@ class Job:
             raise InputError(
                 f"job {self.job_id}: min_gpus {low}, gpus {self.gpus}, max_gpus {high} must not decrease"
             )
-        if self.max_copies < 1:
-            raise InputError(f"job {self.job_id}: max_copies is {self.max_copies}, must be at least 1")
-        each = self.gpus_per_machine
+        self._check_copies()
+        each = self.gpus if self.kind is JobKind.FORKED else self.gpus_per_machine
         if each is not None and (each < 1 or self.gpus % each):
             raise InputError(
                 f"job {self.job_id}: gpus_per_machine is {each}, must divide its {self.gpus} GPUs"
             )
         gang = Gang(self.gpus, self.gpu_type, None if self.gpus == 1 else each)
         object.__setattr__(self, "gang", gang)
+
+    def _check_copies(self) -> None:
+        if self.max_copies < 1:
+            raise InputError(f"job {self.job_id}: max_copies is {self.max_copies}, must be at least 1")
+        if self.kind is not JobKind.FORKED:
+            if self.max_copies > 1:
+                raise InputError(
+                    f"job {self.job_id}: max_copies is {self.max_copies}, but only forked jobs have copies"
+                )
+        elif self.gpus_per_machine not in (None, self.gpus):
+            raise InputError(
+                f"job {self.job_id}: gpus_per_machine is {self.gpus_per_machine}, "
+                f"but a copy has its {self.gpus} GPUs on one machine"
+            )
+
+    def runs_on(self, shares: Sequence[int]) -> bool:
+        """Whether so many GPUs, one number a machine, are a gang of the job, or copies if it is forked."""
+        if self.kind is JobKind.FORKED:
+            return 1 <= len(shares) <= self.max_copies and all(gpus == self.gpus for gpus in shares)
+        return self.least_gpus <= sum(shares) <= self.most_gpus
+
+    @property
+    def least_gpus(self) -> int:
+        """Fewest GPUs that its gang runs on: fewer than asked for only if it is elastic."""
+        return (self.min_gpus or self.gpus) if self.kind is JobKind.ELASTIC else self.gpus
+
+    @property
+    def most_gpus(self) -> int:
+        """Most GPUs that its gang can use: more than asked for only if it is elastic."""
+        return (self.max_gpus or self.gpus) if self.kind is JobKind.ELASTIC else self.gpus

@@ -37,6 +37,7 @@ class JobRecord:
         failures: How often a machine under it failed.
         levels: Placements by level, e.g. `machine:2;rack:1`.
         status: COMPLETED, FAILED, REJECTED (larger than the cluster), or RUNNING or WAITING in a partial run.
+        gpu_s: GPU-seconds held, of a job whose GPUs may vary; None: its gang's all the time.
     """
 
     job_id: str
@@ -57,6 +58,7 @@ class JobRecord:
     failures: int
     levels: str
     status: str
+    gpu_s: float | None = None
 
     @property
     def jct_s(self) -> float:
@@ -64,11 +66,23 @@ class JobRecord:
         assert self.end_s is not None
         return self.end_s - self.submit_s
 
+    @property
+    def held_gpu_s(self) -> float:
+        """GPU-seconds held, restarts included."""
+        return self.gpus * self.run_s if self.gpu_s is None else self.gpu_s
+
+    @property
+    def mean_gpus(self) -> float:
+        """GPUs held on average while it held any."""
+        return self.gpus if self.gpu_s is None or not self.run_s else self.gpu_s / self.run_s
+
 
 COLUMNS = tuple(field.name for field in fields(JobRecord))
+OPTIONAL = ("gpu_s",)
+"""Columns that a file has only if some job has a value there."""
 _TEXT = {"job_id", "user", "group", "model", "levels", "status"}
 _WHOLE = {"gpus", "preemptions", "failures"}
-_MISSABLE = {"start_s", "end_s"}
+_MISSABLE = {"start_s", "end_s", *OPTIONAL}
 
 
 def shown(value: object) -> str:
@@ -82,10 +96,12 @@ def shown(value: object) -> str:
 
 def write_jobs(path: Path, records: list[JobRecord]) -> None:
     """Write jobs.csv."""
+    left_out = {name for name in OPTIONAL if all(getattr(record, name) is None for record in records)}
+    columns = [column for column in COLUMNS if column not in left_out]
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(COLUMNS)
-        writer.writerows([shown(getattr(record, column)) for column in COLUMNS] for record in records)
+        writer.writerow(columns)
+        writer.writerows([shown(getattr(record, column)) for column in columns] for record in records)
 
 
 def read_jobs(folder: Path) -> list[JobRecord]:
@@ -96,14 +112,15 @@ def read_jobs(folder: Path) -> list[JobRecord]:
     """
     path = folder / JOBS
     reader = csv.DictReader(StringIO(_text(path), newline=""))
-    if tuple(reader.fieldnames or ()) != COLUMNS:
+    columns = tuple(reader.fieldnames or ())
+    if columns != tuple(column for column in COLUMNS if column in columns or column not in OPTIONAL):
         raise InputError(f"{path}: columns are not those of a run folder ({', '.join(COLUMNS)})")
     return [_record(row, f"{path}:{reader.line_num}") for row in reader]
 
 
 def _record(row: Mapping[str, str | None], where: str) -> JobRecord:
     values: dict[str, Any] = {}
-    for column in COLUMNS:
+    for column in (name for name in COLUMNS if name in row):
         text = row[column]
         if text is None:
             raise InputError(f"{where}: the line ends before column {column}")

@@ -6,7 +6,7 @@ from math import inf
 
 from dally.costs import CostModel
 from dally.free import FreeGpus
-from dally.job import Gang, Job
+from dally.job import Gang, Job, JobKind
 from dally.topology import Allocation, Topology
 
 
@@ -28,6 +28,7 @@ class Past:
     run_before_s: float = 0.0
     training_before_s: float = 0.0
     preemptions: int = 0
+    more_before_s: float = 0.0
 
 
 @dataclass(slots=True, eq=False)
@@ -44,13 +45,15 @@ class JobState:
         since_s: Start of the current stretch of running.
         ready_s: When the stretch began to make progress, after its start or restart.
         paced_s: When it began to do so at the present speed: `ready_s`, until others changed it.
-        speed: Ideal seconds of work done per second, 1 at the best placement.
+        speed: Ideal seconds of work done per second, 1 at the best placement; that of all copies if forked.
         work_paced_s: Ideal seconds of work done in this stretch before `paced_s`.
         first_start_s: Start of the first stretch; inf if it never ran.
         work_before_s: Ideal seconds of work done in earlier stretches, as checkpointed.
         run_before_s: Seconds of holding GPUs in earlier stretches.
         training_before_s: Of these, seconds of making progress, restarts left out.
         preemptions: How often its GPUs were taken, migrations included.
+        more_before_s: Seconds of holding GPUs in earlier stretches beyond those asked for, in gangs: of
+            copies beyond the first, summed; less than 0 where an elastic job had fewer.
     """
 
     job: Job
@@ -69,6 +72,7 @@ class JobState:
     run_before_s: float = 0.0
     training_before_s: float = 0.0
     preemptions: int = 0
+    more_before_s: float = 0.0
 
     @property
     def job_id(self) -> str:
@@ -83,9 +87,24 @@ class JobState:
         """Seconds of holding GPUs by `now`, queueing left out."""
         return self.run_before_s + max(0.0, now - self.since_s)
 
+    @property
+    def copies(self) -> int:
+        """How many copies run: machines held if it is forked, else one gang; 0 if it does not run."""
+        return len(self.allocation) if self.job.kind is JobKind.FORKED else min(1, len(self.allocation))
+
+    def more_s(self, now: float) -> float:
+        """Seconds of holding GPUs by `now` beyond those asked for, in gangs; 0 if it is rigid.
+
+        Those of the copies beyond the first, summed, if it is forked; less than 0 if elastic and smaller.
+        """
+        if self.job.kind is JobKind.RIGID or not self.allocation:
+            return self.more_before_s
+        held = sum(gpus for _, gpus in self.allocation)
+        return self.more_before_s + (held / self.job.gpus - 1) * max(0.0, now - self.since_s)
+
     def attained_s(self, now: float) -> float:
-        """Attained service by `now`, in GPU-seconds."""
-        return self.job.gpus * self.run_s(now)
+        """Attained service by `now`, in GPU-seconds; those of all GPUs held."""
+        return self.job.gpus * (self.run_s(now) + self.more_s(now))
 
     def remaining_s(self, now: float) -> float:
         """Ideal seconds of work left at `now`."""
@@ -151,11 +170,11 @@ class ClusterState:
     def start(
         self, job_id: str, allocation: Allocation, now: float, restart_s: float, speed: float
     ) -> JobState:
-        """A waiting job takes its whole gang of GPUs; it makes progress after `restart_s`."""
+        """A waiting job takes its whole gang of GPUs, or those of its copies; it works after `restart_s`."""
         state = self.jobs[job_id]
-        gang = sum(gpus for _, gpus in allocation)
-        if state.phase is not Phase.WAITING or gang != state.job.gpus:
-            raise AssertionError(f"job {job_id} is {state.phase} and cannot start on {gang} GPUs")
+        shares = [gpus for _, gpus in allocation]
+        if state.phase is not Phase.WAITING or not state.job.runs_on(shares):
+            raise AssertionError(f"job {job_id} is {state.phase} and cannot start on {shares} GPUs")
         self.free.take(allocation)
         del self.waiting[job_id]
         self.running[job_id] = None
@@ -198,6 +217,7 @@ class ClusterState:
             raise AssertionError(f"job {job_id} is {state.phase}, not running")
         del self.running[job_id]
         self.free.give(state.allocation)
+        state.more_before_s = state.more_s(now)
         state.run_before_s, state.training_before_s = state.run_s(now), state.training_s(now)
         state.allocation, state.since_s, state.ready_s = (), inf, inf
         state.paced_s, state.work_paced_s = inf, 0.0

@@ -97,11 +97,11 @@ def summarise(records: Sequence[JobRecord], gpus: int, end_s: float) -> Summary:
         slowdown=spread(max(1.0, record.jct_s / max(record.ideal_s, BOUND_S)) for record in done),
         comm_s=spread(record.comm_s for record in done),
         comm_mean_multi_s=fsum(multi) / len(multi) if multi else 0.0,
-        utilization=fsum(record.gpus * record.run_s for record in records) / capacity,
+        utilization=fsum(record.held_gpu_s for record in records) / capacity,
         goodput=fsum(record.gpus * record.ideal_s for record in done) / capacity,
         placements=dict(sorted(placements.items())),
         preemptions=sum(record.preemptions for record in records),
         failures=sum(record.failures for record in records),
-        restart_gpu_s=fsum(record.gpus * record.restart_s for record in records),
+        restart_gpu_s=fsum(record.mean_gpus * record.restart_s for record in records),
         lost_gpu_s=fsum(record.gpus * record.lost_s for record in records),
     )

@@ -168,6 +168,13 @@ class Topology:
             return self.gpus
         return sum(machine.gpus for machine in self.machines if machine.gpu_type == gpu_type)
 
+    def by_type(self, allocation: Allocation) -> dict[str, int]:
+        """GPUs of each type in an allocation, by type, sorted."""
+        found = dict.fromkeys(sorted({self.machines[machine].gpu_type for machine, _ in allocation}), 0)
+        for machine, gpus in allocation:
+            found[self.machines[machine].gpu_type] += gpus
+        return found
+
     def level_of(self, allocation: Allocation) -> int:
         """The lowest level at which one domain holds every machine of the allocation."""
         if len(allocation) == 1:

@@ -1,19 +1,29 @@
 """Measures the simulator's speed: each figure from a process of its own, one JSON object a line."""
 
+import io
 import json
 import os
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import click
 
+from dally.clusters import load_cluster
+from dally.costs import CostModel
+from dally.cycle import Scheduler
 from dally.errors import DallyError
-from dally.policies.registry import policy_names
+from dally.plan import Plan
+from dally.policies.registry import parse_policy, policy_names
+from dally.profiles.files import load_profiles
+from dally.records import EventLog
+from dally.state import ClusterState
+from dally.traces import load_trace
+from simulator.engine import Engine
 from simulator.scenario import folder_name
 
 PHILLY_SLICE_S = (4062780, 10542780)
@@ -116,7 +126,74 @@ uplink = {{ bandwidth_bps = 800e9, latency_s = 2e-6 }}
 """
 
 
-_GROUPS = {"philly": philly, "jobs": more_jobs, "cluster": larger_cluster}
+PRESSED = "gavel:jobs=500,gap_s=0,gpus=1:3/2:2/4:3/8:2"
+"""500 jobs at once; they ask for 1.8 times the 1,000 GPUs."""
+
+_MOMENTS = 1000
+
+
+class TimedScheduler(Scheduler):
+    """Takes the time of each decision, in seconds of this process."""
+
+    def __init__(self, state: ClusterState, policy: str) -> None:
+        super().__init__(state, parse_policy(policy).build(state))
+        self.decided_s: list[float] = []
+
+    def decide(self, now: float) -> Plan:
+        """Decide, and note how long that took."""
+        began_s = time.process_time()
+        plan = super().decide(now)
+        self.decided_s.append(time.process_time() - began_s)
+        return plan
+
+    def timed_enough(self) -> bool:
+        """Whether that is enough of them."""
+        return len(self.decided_s) >= _MOMENTS
+
+
+def deciding(traces: Path, policies: tuple[str, ...]) -> Iterator[dict[str, object]]:
+    """How long decisions take with 500 jobs on 1,000 GPUs of three types, at the first 1,000 moments."""
+    with tempfile.TemporaryDirectory() as folder:
+        cluster = Path(folder) / "cluster.toml"
+        cluster.write_text(_THREE_TYPES, encoding="utf-8")
+        topology, profiles = load_cluster(str(cluster)), load_profiles("gavel")
+    jobs = load_trace(PRESSED, seed=1).jobs
+    for policy in policies:
+        state = ClusterState(topology, CostModel(topology, profiles))
+        scheduler = TimedScheduler(state, policy)
+        Engine(scheduler, jobs, EventLog(io.StringIO()), stop=scheduler.timed_enough).run()
+        for figure, value in _spread(scheduler.decided_s):
+            yield {"name": f"decide.{policy}.{figure}", "value": round(1000 * value, 3), "unit": "ms"}
+
+
+def _spread(times_s: Sequence[float]) -> Iterator[tuple[str, float]]:
+    ordered = sorted(times_s)
+    yield "p50_ms", ordered[len(ordered) // 2]
+    yield "p99_ms", ordered[len(ordered) * 99 // 100]
+    yield "most_ms", ordered[-1]
+
+
+_THREE_TYPES = """name = "three-types"
+[[levels]]
+name = "machine"
+gpus = 8
+fabric = { bandwidth_bps = 1.2e12, latency_s = 1e-6 }
+uplink = { bandwidth_bps = 100e9, latency_s = 1e-6 }
+[[machines]]
+names = "v100-[1-42]"
+gpu_type = "v100"
+[[machines]]
+names = "p100-[1-42]"
+gpu_type = "p100"
+[[machines]]
+names = "k80-[1-41]"
+gpu_type = "k80"
+[[switches]]
+name = "switch"
+machines = "v100-[1-42],p100-[1-42],k80-[1-41]"
+"""
+
+_GROUPS = {"philly": philly, "jobs": more_jobs, "cluster": larger_cluster, "decide": deciding}
 
 
 @click.command()
@@ -130,7 +207,7 @@ _GROUPS = {"philly": philly, "jobs": more_jobs, "cluster": larger_cluster}
     help="Folder of the Philly trace and machine list.",
 )
 def main(groups: tuple[str, ...], policies: tuple[str, ...], traces: Path) -> None:
-    """Measure speed and memory of simulations; GROUPS are philly, jobs and cluster (more of each), or all."""
+    """Measure speed and memory; GROUPS are philly, jobs and cluster (more of each), decide, or all."""
     try:
         for group in groups or _GROUPS:
             for line in _GROUPS[group](traces, policies or tuple(policy_names())):

@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from dally.clusters import shipped_clusters
+from dally.costs import Split
 from dally.errors import InputError
 from dally.interruption import INTERRUPTED, interruptible
 from dally.policies.registry import PolicySpec, parse_policy
@@ -62,6 +63,13 @@ Examples:
     help="Factor on the bandwidth of all links between machines and racks.",
 )
 @click.option("--contention", is_flag=True, help="Jobs that share links slow each other.")
+@click.option(
+    "--batch-split",
+    type=click.Choice([split.value for split in Split]),
+    default=Split.EVEN.value,
+    show_default=True,
+    help="How gangs over several GPU types split their batch: evenly, or in proportion to speed.",
+)
 @click.option("--failures", type=click.Path(path_type=Path), help="CSV of machine,down_s,up_s.")
 @click.option("--mtbf-h", type=float, help="Mean hours between failures of a machine, instead of a file.")
 @click.option(
@@ -70,6 +78,7 @@ Examples:
 @click.option(
     "--checkpoint-s", type=float, default=1800.0, show_default=True, help="Work between checkpoints."
 )
+@click.option("--restart-s", type=float, help="Cost of each restart, instead of what the profiles say.")
 @click.option("--format", "trace_format", type=click.Choice(FORMAT_NAMES), help="Format of the trace file.")
 @click.option("--from-s", "start_s", type=float, help="Keep jobs submitted at this second or later.")
 @click.option("--to-s", "end_s", type=float, help="Keep jobs submitted before this second.")
@@ -85,7 +94,13 @@ Examples:
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the summaries as JSON.")
 def command(
-    policies: tuple[str, ...], out: Path, seed: int, record: bool, as_json: bool, **options: Any
+    policies: tuple[str, ...],
+    out: Path,
+    seed: int,
+    batch_split: str,
+    record: bool,
+    as_json: bool,
+    **options: Any,
 ) -> None:
     """Simulate a workload on a cluster under one or more policies and compare them.
 
@@ -95,7 +110,7 @@ def command(
     if out.exists():
         raise InputError(f"--out {out} exists already; name a folder that does not")
     specs = [parse_policy(spec) for spec in dict.fromkeys(policies)]
-    scenario = load_scenario(Inputs(seed=seed, **options))
+    scenario = load_scenario(Inputs(seed=seed, batch_split=Split(batch_split), **options))
     console = Console(stderr=True)
     with _finished_whole(out) as folder, interruptible() as stop:
         runs = _run_all(scenario, specs, folder, stop, console, record)

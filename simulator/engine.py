@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from math import floor, inf
 
 from dally.contention import SharedLinks
-from dally.cycle import Scheduler, start_facts, wait_facts
+from dally.cycle import Scheduler, start_facts, told_slowdown, wait_facts
 from dally.errors import DallyError
 from dally.job import Job
 from dally.plan import Decision, Migrate, Plan, Preempt, Start, Wait
@@ -192,7 +192,7 @@ class Engine:
             self._tallies[job_id].repace(cost, job.paced_s, now)
             self._scheduler.repace(job_id, now, 1 / cost.slowdown)
             self._foretell(job, now)
-            self._log.write(now, "pace", job=job_id, slowdown=round(cost.slowdown, 4))
+            self._log.write(now, "pace", job=job_id, slowdown=told_slowdown(cost))
 
     def _preempt(self, decision: Preempt | Migrate, now: float) -> None:
         self._close(self._state.jobs[decision.job_id], now)

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from dally.clusters import load_cluster, scaled_links
-from dally.costs import CostModel
+from dally.costs import CostModel, Split
 from dally.errors import CapacityError, InputError
 from dally.job import Job
-from dally.profiles.files import load_profiles
+from dally.profiles.files import ProfileSet, load_profiles
 from dally.topology import Topology
 from dally.traces import Workload, assign_models, load_trace
 from simulator.failures import Outage, random_outages, read_outages
@@ -29,6 +29,8 @@ class Inputs:
         seed: Of generators, model mix and failures.
         congestion: Factor on the bandwidth of all links outside the machines.
         contention: Jobs that share links slow each other.
+        batch_split: How gangs over several GPU types split their batch.
+        restart_s: What a restart costs models with a profile, seconds; None: what it says.
         failures: File of machine failures; None for none.
         mtbf_h: Mean hours between failures of a machine, drawn by the seed; None for none.
         repair_h: Hours to repair such a failure.
@@ -49,6 +51,8 @@ class Inputs:
     seed: int = 0
     congestion: float = 1.0
     contention: bool = False
+    batch_split: Split = Split.EVEN
+    restart_s: float | None = None
     failures: Path | None = None
     mtbf_h: float | None = None
     repair_h: float = 4.0
@@ -72,6 +76,8 @@ def load_scenario(inputs: Inputs) -> Scenario:
         raise InputError(f"checkpoint_s is {inputs.checkpoint_s:g}, must be a positive number")
     topology = _congested(load_cluster(inputs.cluster), inputs.congestion)
     profiles = load_profiles(inputs.profiles, inputs.mixed_profiles) if inputs.profiles else None
+    if profiles is not None and inputs.restart_s is not None:
+        profiles = _restarting(profiles, inputs.restart_s)
     outages = _outages(inputs, topology)
     workload = load_trace(
         inputs.trace,
@@ -95,6 +101,7 @@ def load_scenario(inputs: Inputs) -> Scenario:
         checkpoint_s=inputs.checkpoint_s,
         facts=_facts(inputs, workload),
         contention=inputs.contention,
+        batch_split=inputs.batch_split,
     )
 
 
@@ -119,6 +126,17 @@ def split_by_fit(jobs: Iterable[Job], topology: Topology, skip: bool) -> tuple[l
         else:
             fitting.append(job)
     return fitting, too_large
+
+
+def _restarting(profiles: ProfileSet, restart_s: float) -> ProfileSet:
+    """The profiles with another cost of restarts, the same for every gang."""
+    if not 0 <= restart_s < float("inf"):
+        raise InputError(f"restart_s is {restart_s:g}, must be 0 or more")
+    changed = (
+        replace(each, restart=replace(each.restart, base_s=restart_s, per_gpu_s=0.0))
+        for each in profiles.profiles
+    )
+    return replace(profiles, profiles=tuple(changed))
 
 
 def _rescaled(jobs: tuple[Job, ...], factor: float) -> tuple[Job, ...]:
@@ -165,6 +183,8 @@ def _facts(inputs: Inputs, workload: Workload) -> dict[str, Any]:
         "cluster_source": inputs.cluster,
         "congestion": inputs.congestion,
         **({"contention": True} if inputs.contention else {}),
+        **({} if inputs.batch_split is Split.EVEN else {"batch_split": inputs.batch_split}),
+        **({} if inputs.restart_s is None else {"restart_s": inputs.restart_s}),
         "profiles": inputs.profiles,
         "model_mix": inputs.model_mix,
         "failures": {

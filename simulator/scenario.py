@@ -7,7 +7,7 @@ from typing import Any
 
 from dally import __version__
 from dally.contention import SharedLinks
-from dally.costs import CostModel, Predictions
+from dally.costs import CostModel, Predictions, Split
 from dally.cycle import Scheduler
 from dally.errors import DallyError
 from dally.job import Job
@@ -36,6 +36,7 @@ class Scenario:
         checkpoint_s: A failure loses the work since the last multiple of this, seconds.
         facts: Where all this came from, for run.json.
         contention: Jobs that share links slow each other.
+        batch_split: How gangs over several GPU types split their batch.
     """
 
     topology: Topology
@@ -46,6 +47,7 @@ class Scenario:
     checkpoint_s: float
     facts: dict[str, Any]
     contention: bool = False
+    batch_split: Split = Split.EVEN
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +90,7 @@ def simulate(
         DallyError: The recording cannot be written.
     """
     folder.mkdir(parents=True)
-    costs = CostModel(scenario.topology, scenario.profiles)
+    costs = CostModel(scenario.topology, scenario.profiles, scenario.batch_split)
     state = ClusterState(scenario.topology, costs)
     recording = Recording(folder / FACTS, _refuse) if record else None
     scheduler = _scheduler(state, policy, recording)

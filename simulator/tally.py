@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from math import isfinite
 
 from dally.costs import Cost
-from dally.job import Job
+from dally.job import Job, JobKind
 from dally.records import JobRecord
 from dally.state import JobState
 
@@ -66,6 +66,7 @@ def record(job: JobState, tally: Tally, now: float, status: str = "") -> JobReco
         failures=tally.failures,
         levels=";".join(f"{level}:{count}" for level, count in sorted(tally.levels.items())),
         status=status or job.phase.upper(),
+        gpu_s=job.attained_s(now) if request.kind is not JobKind.RIGID else None,
     )
 
 

@@ -13,6 +13,11 @@ VARIABLE = "DALLY_CONFIG"
 PLACE = Path("/etc/dally/dally.toml")
 
 _URL = re.compile(r"http://[\w.:\[\]-]+/?", re.ASCII)
+_CHOICES = {
+    "batch_split": ("even", "proportional"),
+    "backend": ("command-line", "pyslurm", "auto"),
+    "fallback": ("plain", "refuse"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +29,7 @@ class Config:
         cluster: Cluster file or the folder of slurm.conf, which gives the tree of switches and its links.
         profiles: Folder of profiles or name of a shipped set; empty: no model is sensitive to the network.
         policy: Policy and knobs, as `dally policies` lists them.
+        batch_split: How gangs over several GPU types split their batch: `even`, or `proportional` to speed.
         state_dir: Folder of the journal; the controller's alone, kept over restarts.
         backend: How Slurm is reached: `command-line`, `pyslurm`, or `auto` for pyslurm where it works.
         poll_s: Longest time between two looks at Slurm, seconds.
@@ -43,6 +49,7 @@ class Config:
     cluster: str = "/etc/slurm"
     profiles: str = ""
     policy: str = "dally-paper"
+    batch_split: str = "even"
     state_dir: str = "/var/lib/dally"
     backend: str = "command-line"
     poll_s: float = 2.0
@@ -65,10 +72,10 @@ class Config:
         for name in ("max_requeues", "longest_grace_s", "restart_gap_s"):
             if getattr(self, name) < 0:
                 raise InputError(f"{name} is {getattr(self, name)}, must be 0 or more")
-        if self.backend not in ("command-line", "pyslurm", "auto"):
-            raise InputError(f"backend is {self.backend!r}, must be command-line, pyslurm or auto")
-        if self.fallback not in ("plain", "refuse"):
-            raise InputError(f"fallback is {self.fallback!r}, must be plain or refuse")
+        for name, choices in _CHOICES.items():
+            if getattr(self, name) not in choices:
+                valid = f"{', '.join(choices[:-1])} or {choices[-1]}"
+                raise InputError(f"{name} is {getattr(self, name)!r}, must be {valid}")
         if self.record and not Path(self.record).is_absolute():
             raise InputError(f"record is {self.record!r}, must be a path that begins with /")
         if self.url and not _URL.fullmatch(self.url):

@@ -24,6 +24,7 @@ _MODEL = re.compile(r"[\w.:+-]{1,64}", re.ASCII)
 _SIGNAL = re.compile("|".join(SIGNALS))
 _TAG = re.compile(r"[0-9a-f]{1,32}")
 _MOST_GPUS = 1_000_000
+_MOST_COPIES = 1_000
 _LONGEST_GRACE_S = 86_400
 
 
@@ -37,6 +38,7 @@ class Request:
         grace_s: Longest time that the checkpoint takes, whole seconds.
         min_gpus: Fewest GPUs it can run on; 0 for exactly what it asks for.
         max_gpus: Most GPUs it can use; 0 for exactly what it asks for.
+        max_copies: Most copies of it that may train side by side, each on a node with what it asks for.
         tag: Drawn at submission; with the number and the time it tells jobs apart that got the same number.
         held: Its user holds it; Dally leaves it alone until he releases it.
 
@@ -49,6 +51,7 @@ class Request:
     grace_s: int = 60
     min_gpus: int = 0
     max_gpus: int = 0
+    max_copies: int = 1
     tag: str = ""
     held: bool = False
 
@@ -63,6 +66,10 @@ class Request:
                 raise InputError(f"{name} is {gpus}, must be 0 to {_MOST_GPUS}")
         if self.min_gpus and self.max_gpus and self.min_gpus > self.max_gpus:
             raise InputError(f"min_gpus {self.min_gpus} is more than max_gpus {self.max_gpus}")
+        if not 1 <= self.max_copies <= _MOST_COPIES:
+            raise InputError(f"max_copies is {self.max_copies}, must be 1 to {_MOST_COPIES}")
+        if self.max_copies > 1 and (self.min_gpus or self.max_gpus):
+            raise InputError("a job has copies or a range of GPUs, not both")
 
 
 def _check(name: str, value: str, valid: re.Pattern[str], words: str) -> None:
@@ -118,5 +125,5 @@ def decode_job(comment: str, admin_comment: str) -> Request | None:
 
 
 _DEFAULTS: dict[str, object] = {field.name: field.default for field in fields(Request)}
-_WHOLE = {"grace_s", "min_gpus", "max_gpus"}
+_WHOLE = {"grace_s", "min_gpus", "max_gpus", "max_copies"}
 _YES_OR_NO = {"held"}

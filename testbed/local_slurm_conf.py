@@ -1,5 +1,6 @@
 """The configuration files of a private Slurm cluster on one machine: fake GPUs, several slurmd, racks."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,7 +13,7 @@ from dally.topology_build import Attached, Switch, build_topology
 from profiler.hosts.network_spec import CORE, CORE_ADDRESS, INTERFACE, NetworkSpec
 from testbed.cluster import PRELOADED
 
-GPU_TYPE = "h100"
+_GPU_TYPE = re.compile("[A-Za-z][A-Za-z0-9_-]*")
 NODE_MEMORY_MB = 64_000
 _CPU_MEMORY_MB = 100
 _LOOPBACK = "127.0.0.1"
@@ -36,7 +37,8 @@ class LabSpec:
         racks: Number of racks, rack0, rack1 and so on, under one spine; nodes are dealt out evenly, in order.
         network: Where every node has a network of its own: its hosts are then the nodes, in its racks under
             one core, and `nodes` and `racks` say nothing. None: all nodes are at 127.0.0.1.
-        gpus: GPUs of each node, of type h100; nothing is behind them.
+        gpus: GPUs of each node; nothing is behind them.
+        gpu_types: Their type, one for all nodes or one for each rack.
         cpus: CPUs of each node, whatever the machine has.
         partitions: Partitions, all over all nodes; the first is the default.
         extra_conf: Lines to put at the end of slurm.conf; they win over those above.
@@ -54,6 +56,7 @@ class LabSpec:
     nodes: int = 8
     racks: int = 4
     gpus: int = 8
+    gpu_types: tuple[str, ...] = ("h100",)
     cpus: int = 16
     partitions: tuple[str, ...] = ("gpu", "other")
     extra_conf: tuple[str, ...] = ()
@@ -70,6 +73,14 @@ class LabSpec:
             raise InputError(f"cpus is {self.cpus}, must be an even number, for two sockets")
         if self.gpus < 1:
             raise InputError(f"gpus is {self.gpus}, must be 1 or more")
+        if len(self.gpu_types) not in (1, len(self.racks_of())):
+            raise InputError(
+                f"there are {len(self.gpu_types)} GPU types for {len(self.racks_of())} racks, "
+                "must be one for all or one for each"
+            )
+        for gpu_type in self.gpu_types:
+            if not _GPU_TYPE.fullmatch(gpu_type):
+                raise InputError(f"GPU type is {gpu_type!r}, must be a letter, then letters, digits, _ and -")
         if len(str(self.socket)) > _LONGEST_SOCKET:
             raise InputError(f"the lab's folder {self.folder} is too long a path for a socket")
 
@@ -117,6 +128,12 @@ class LabSpec:
             for rack in range(self.racks)
         }
 
+    def types_of(self) -> dict[str, str]:
+        """The type of each node's GPUs, by node."""
+        racks = self.racks_of()
+        types = self.gpu_types if len(self.gpu_types) == len(racks) else self.gpu_types * len(racks)
+        return {node: kind for nodes, kind in zip(racks.values(), types, strict=True) for node in nodes}
+
     def address(self, node: str) -> str:
         """A node's address."""
         return self.network.address(node) if self.network else _LOOPBACK
@@ -160,7 +177,10 @@ def slurm_conf(spec: LabSpec) -> str:
     settings = settings_conf(spec, CORE_ADDRESS if spec.network else _LOOPBACK)
     lines = [
         *(line for name, line in _LUA.items() if name in spec.lua_files),
-        *(_node(spec, name, number) for number, name in enumerate(spec.node_names(), 1)),
+        *(
+            _node(spec, name, gpu_type, number)
+            for number, (name, gpu_type) in enumerate(spec.types_of().items(), 1)
+        ),
         *(_partition(spec, name) for name in spec.partitions),
         *spec.extra_conf,
     ]
@@ -170,8 +190,14 @@ def slurm_conf(spec: LabSpec) -> str:
 def gres_conf(spec: LabSpec) -> str:
     """The text of gres.conf; each GPU is a file of its own, as Slurm refuses GPUs without."""
     files = f"{spec.folder}/dev/nvidia{_range(0, spec.gpus - 1)}"
-    nodes = fold(spec.node_names())
-    return f"AutoDetect=off\nNodeName={nodes} Name=gpu Type={GPU_TYPE} File={files}\n"
+    nodes_of: dict[str, list[str]] = {}
+    for node, gpu_type in spec.types_of().items():
+        nodes_of.setdefault(gpu_type, []).append(node)
+    lines = (
+        f"NodeName={fold(nodes)} Name=gpu Type={gpu_type} File={files}"
+        for gpu_type, nodes in nodes_of.items()
+    )
+    return "\n".join(["AutoDetect=off", *lines, ""])
 
 
 def topology_conf(spec: LabSpec) -> str:
@@ -191,11 +217,11 @@ def lab_topology(spec: LabSpec) -> Topology:
     """
     if not spec.network:
         raise InputError("the lab has no network, so nothing tells its links")
-    attached, switches = [], [Switch(CORE, None)]
+    attached, switches, types = [], [Switch(CORE, None)], spec.types_of()
     for (rack, nodes), entry in zip(spec.racks_of().items(), spec.network.racks, strict=True):
         switches.append(Switch(rack, CORE, _link(entry.uplink_rate_bps)))
         for node in nodes:
-            machine = Machine(node, spec.gpus, GPU_TYPE, _link(None))
+            machine = Machine(node, spec.gpus, types[node], _link(None))
             attached.append(Attached(machine, rack, _link(entry.host_rate_bps)))
     return build_topology("lab", attached, switches)
 
@@ -208,11 +234,11 @@ def _top(spec: LabSpec) -> str:
     return CORE if spec.network else "spine"
 
 
-def _node(spec: LabSpec, name: str, number: int) -> str:
+def _node(spec: LabSpec, name: str, gpu_type: str, number: int) -> str:
     return (
         f"NodeName={name} NodeHostname=localhost NodeAddr={spec.address(name)} Port={spec.port + number}"
         f" CPUs={spec.cpus} Boards=1 SocketsPerBoard=2 CoresPerSocket={spec.cpus // 2} ThreadsPerCore=1"
-        f" RealMemory={NODE_MEMORY_MB} Gres=gpu:{GPU_TYPE}:{spec.gpus} Feature={GPU_TYPE} State=UNKNOWN"
+        f" RealMemory={NODE_MEMORY_MB} Gres=gpu:{gpu_type}:{spec.gpus} Feature={gpu_type} State=UNKNOWN"
     )
 
 

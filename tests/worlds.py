@@ -9,11 +9,11 @@ from typing import Any
 from hypothesis import strategies as st
 
 from dally.contention import SharedLinks
-from dally.costs import CostModel
+from dally.costs import CostModel, Split
 from dally.cycle import Scheduler
-from dally.job import Job
+from dally.job import Job, JobKind
 from dally.plan import Plan
-from dally.policies.registry import parse_policy
+from dally.policies.registry import PolicySpec, parse_policy
 from dally.profiles.files import ProfileSet
 from dally.records import EventLog, JobRecord
 from dally.state import ClusterState
@@ -89,30 +89,37 @@ class Result:
 
 
 def simulate(
-    policy: str,
+    policy: str | PolicySpec,
     topology: Topology,
     jobs: Iterable[Job],
     outages: Iterable[Outage] = (),
     profiles: ProfileSet | None = None,
     checkpoint_s: float = 600.0,
     contention: bool = False,
+    split: Split = Split.EVEN,
 ) -> Result:
     """Simulate in memory, checking at each moment that the policy is pure."""
-    state = ClusterState(topology, CostModel(topology, profiles))
+    state = ClusterState(topology, CostModel(topology, profiles, split))
     links = SharedLinks(state.costs) if contention else None
     log = io.StringIO()
-    scheduler = CheckedScheduler(state, parse_policy(policy).build(state))
+    spec = parse_policy(policy) if isinstance(policy, str) else policy
+    scheduler = CheckedScheduler(state, spec.build(state))
     engine = Engine(scheduler, jobs, EventLog(log), outages, checkpoint_s, links)
     return Result(engine.run(), log.getvalue())
 
 
 @st.composite
-def worlds(draw: st.DrawFn, models: Sequence[str] = ("",), failing: bool = True) -> World:
-    """Small random worlds: up to 9 machines in trees of 2 to 4 levels, 1 or 2 GPU types, up to 12 jobs."""
+def worlds(
+    draw: st.DrawFn, models: Sequence[str] = ("",), failing: bool = True, varying: bool = False
+) -> World:
+    """Small random worlds: up to 9 machines in trees of 2 to 4 levels, 1 or 2 GPU types, up to 12 jobs.
+
+    With `varying` there may be 3 types, those of Gavel's profiles, and forked and elastic jobs.
+    """
     sizes = draw(st.lists(st.lists(st.integers(1, 8), min_size=1, max_size=3), min_size=1, max_size=3))
-    types = draw(st.sampled_from([("a",), ("a", "b")]))
+    types = draw(st.sampled_from([("a",), ("a", "b"), *([("k80", "p100", "v100")] if varying else [])]))
     topology = racks(sizes, types, depth=draw(st.sampled_from([2, 3, 3, 4])))
-    jobs = draw(st.lists(_jobs(topology, models), min_size=1, max_size=12))
+    jobs = draw(st.lists(_jobs(topology, models, varying), min_size=1, max_size=12))
     named = sorted((job for job in jobs), key=lambda job: job.submit_s)
     renamed = tuple(_named(job, f"j{number}") for number, job in enumerate(named))
     outages = draw(_outages(topology)) if failing else ()
@@ -120,9 +127,10 @@ def worlds(draw: st.DrawFn, models: Sequence[str] = ("",), failing: bool = True)
 
 
 @st.composite
-def _jobs(draw: st.DrawFn, topology: Topology, models: Sequence[str]) -> Job:
+def _jobs(draw: st.DrawFn, topology: Topology, models: Sequence[str], varying: bool) -> Job:
     gpu_type = draw(st.sampled_from([None, None, *topology.gpu_types]))
-    gpus, share = draw(_gangs(topology, gpu_type))
+    kind = draw(st.sampled_from([JobKind.RIGID, JobKind.RIGID, *JobKind])) if varying else JobKind.RIGID
+    gpus, share = draw(_gangs(topology, gpu_type, kind))
     return Job(
         job_id="",
         submit_s=draw(st.integers(0, 20)) * 500.1,
@@ -130,17 +138,25 @@ def _jobs(draw: st.DrawFn, topology: Topology, models: Sequence[str]) -> Job:
         duration_s=draw(st.integers(1, 200)) * 97.3,
         model=draw(st.sampled_from(models)),
         gpu_type=gpu_type,
+        kind=kind,
+        min_gpus=draw(st.integers(1, gpus)) if kind is JobKind.ELASTIC else None,
+        max_gpus=draw(st.integers(gpus, 2 * gpus)) if kind is JobKind.ELASTIC else None,
+        max_copies=draw(st.integers(1, 3)) if kind is JobKind.FORKED else 1,
         gpus_per_machine=share,
         preemptible=draw(st.sampled_from([True, True, False])),
     )
 
 
 @st.composite
-def _gangs(draw: st.DrawFn, topology: Topology, gpu_type: str | None) -> tuple[int, int | None]:
-    """GPUs of a gang that the cluster can hold, and in half of the cases its share on each machine."""
-    if draw(st.booleans()):
-        return draw(st.integers(1, topology.capacity(gpu_type))), None
+def _gangs(
+    draw: st.DrawFn, topology: Topology, gpu_type: str | None, kind: JobKind
+) -> tuple[int, int | None]:
+    """GPUs of a gang that the cluster can hold, and of half of the rigid ones the share on each machine."""
     sizes = [machine.gpus for machine in topology.machines if gpu_type in (None, machine.gpu_type)]
+    if kind is JobKind.FORKED:
+        return draw(st.integers(1, max(sizes))), None
+    if kind is JobKind.ELASTIC or draw(st.booleans()):
+        return draw(st.integers(1, sum(sizes))), None
     share = draw(st.integers(1, max(sizes)))
     return share * draw(st.integers(1, sum(size >= share for size in sizes))), share
 

@@ -56,7 +56,7 @@ def save_checkpoint(checkpoint: Checkpoint, path: Path) -> None:
             file.flush()
             os.fsync(file.fileno())
         partial.replace(path)
-        _sync_folder(path.parent)
+        sync_folder(path.parent)
     except (OSError, RuntimeError) as error:
         with suppress(OSError):
             partial.unlink()
@@ -102,7 +102,7 @@ def _reason(error: Exception) -> str:
     return (isinstance(cause, OSError) and cause.strerror) or first_line(cause)
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
     """Make a rename in it last."""
     handle = os.open(folder, os.O_RDONLY)
     try:

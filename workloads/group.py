@@ -59,19 +59,20 @@ class Place:
     port: int
 
 
-def join(backend: Backend, timeout_s: float) -> Group:
+def join(backend: Backend, timeout_s: float, place: Place | None = None) -> Group:
     """Meet the other ranks; blocks until all are there and a first sum went around.
 
     Args:
         backend: What carries the collectives.
         timeout_s: How long to wait for the others, here; later, every collective waits for half an hour, as
             a rank may be busy with a checkpoint, or stopped for a while.
+        place: Where this process stands; None for what its environment says.
 
     Raises:
         InputError: The backend needs a GPU that is not there, or the environment is broken.
         JoinError: Not all came within the time.
     """
-    place = find_place(os.environ)
+    place = place or find_place(os.environ)
     device = _device(backend, place.local_rank)
     try:
         _meet(backend, place, timeout_s)
@@ -90,6 +91,23 @@ def join(backend: Backend, timeout_s: float) -> Group:
 def leave() -> None:
     """Part from the other ranks."""
     distributed.destroy_process_group()
+
+
+def gather(group: Group, number: int) -> list[int]:
+    """What all ranks say, in order."""
+    own = torch.tensor([number], device=group.device)
+    all_ = [torch.empty_like(own) for _ in range(group.size)]
+    distributed.all_gather(all_, own)
+    return [int(item) for item in all_]
+
+
+def free_port() -> int:
+    """A port of this machine that nobody listens at."""
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        port = server.getsockname()[1]
+    assert isinstance(port, int)
+    return port
 
 
 def find_place(env: Mapping[str, str]) -> Place:

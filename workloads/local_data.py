@@ -1,4 +1,4 @@
-"""Samples from a file: an .npz with the arrays `inputs` and `targets`, as `numpy.savez` writes it."""
+"""Samples from a file: an .npz of `inputs` and `targets`, as `numpy.savez` writes; some may be held out."""
 
 import struct
 import zipfile
@@ -13,6 +13,9 @@ from numpy.typing import NDArray
 from dally.errors import InputError
 from workloads.task import Numbers, Task
 
+HELD_OUT = "test_"
+"""What the names of those arrays begin with that are not trained on."""
+
 _LENGTHS_AT = 26
 """Where the header of a zip file's member has the lengths of its name and extra field, which end it."""
 
@@ -26,14 +29,19 @@ _UNREADABLE = (
 class LocalData:
     """Samples of a file; read when they are drawn, unless the file is compressed."""
 
-    def __init__(self, path: Path, task: Task) -> None:
+    def __init__(self, path: Path, task: Task, prefix: str = "") -> None:
         """Open the file and check that its numbers are what the model takes.
+
+        Args:
+            path: Of the file.
+            task: What is trained.
+            prefix: Of the names of its arrays.
 
         Raises:
             InputError: It cannot be read, or does not fit the model.
         """
-        self._inputs = _open(path, "inputs", task.inputs)
-        self._targets = _open(path, "targets", task.targets)
+        self._inputs = _open(path, f"{prefix}inputs", task.inputs)
+        self._targets = _open(path, f"{prefix}targets", task.targets)
         self._task = task
         self.count = len(self._inputs)
         if self.count == 0:
@@ -47,6 +55,17 @@ class LocalData:
         """Inputs and targets of the samples of these indices, along the first axis of each."""
         inputs, targets = self._inputs[samples], self._targets[samples]
         return inputs.astype(self._task.inputs.dtype), targets.astype(self._task.targets.dtype)
+
+
+def find_held_out(path: Path, task: Task) -> LocalData | None:
+    """The samples of a file that are held out of training; None if it has none.
+
+    Raises:
+        InputError: They do not fit the model.
+    """
+    with zipfile.ZipFile(path) as archive:
+        has_some = f"{HELD_OUT}inputs.npy" in archive.namelist()
+    return LocalData(path, task, HELD_OUT) if has_some else None
 
 
 def _open(path: Path, name: str, wanted: Numbers) -> NDArray[np.generic]:

@@ -1,52 +1,115 @@
-"""What a job tells while it trains: lines for people, and a file with a JSON line for each step."""
+"""What a job tells while it trains: lines for people, and a file with a JSON line for each step or slot."""
 
 import json
 import time
+from collections.abc import Sequence
 
 import click
 
+from workloads.forked.ranges import size
+from workloads.forked.slot import Result, Slot
 from workloads.group import Group
 from workloads.pulse import Report
 from workloads.settings import Job
+from workloads.training import Score
 
 _EVERY_S = 5.0
 
 
 class Progress:
-    """Tells how far a job is; rank 0 has one."""
+    """Tells how far a job is; rank 0 has one, or that of each copy.
 
-    def __init__(self, job: Job, group: Group) -> None:
-        self._job, self._group = job, group
+    Args:
+        job: The job.
+        group: The ranks that train together.
+        copies: How many copies train side by side; None if the job is not forked.
+    """
+
+    def __init__(self, job: Job, group: Group, copies: int | None = None) -> None:
+        self._job, self._group, self._copies = job, group, copies
         self._log = job.log_file.open("a", encoding="utf-8") if job.log_file else None
         self._told_s = float("-inf")
 
     def start(self, step: int) -> None:
         """Training begins, with so many steps done before."""
         begins = f"goes on after step {step}" if step else "begins"
-        ranks = "1 rank" if self._group.size == 1 else f"{self._group.size} ranks"
-        self.tell(f"{begins}; {self._job.steps} steps, {ranks}, {self._group.backend}")
+        who = _count(self._group.size, "rank", "ranks")
+        if self._copies is not None:
+            who = f"{_count(self._copies, 'copy', 'copies')} of {who}"
+        self.tell(f"{begins}; {self._job.steps} steps, {who}, {self._group.backend}")
 
     def note(self, report: Report) -> None:
         """A step is done: a line in the log, and one for people every few seconds."""
         batch = self._job.settings.global_batch
-        line = {
-            "step": report.step,
-            "samples": report.step * batch,
-            "loss": report.loss,
-            "seconds": report.seconds,
-            "time": round(report.end_s, 6),
-            "ranks": self._group.size,
-        }
-        if self._log:
-            self._log.write(json.dumps(line) + "\n")
-            self._log.flush()
-        if time.monotonic() - self._told_s >= _EVERY_S or report.step == self._job.steps:
-            self._told_s = time.monotonic()
+        self._write(
+            {
+                "step": report.step,
+                "samples": report.step * batch,
+                "loss": report.loss,
+                "seconds": report.seconds,
+                "time": round(report.end_s, 6),
+                "ranks": self._group.size,
+            }
+        )
+        if self._is_time(report.step):
             self.tell(
                 f"step {report.step} of {self._job.steps}, loss {report.loss:.4f}, "
                 f"{report.seconds:.3f} s a step, {batch / report.seconds:.0f} samples/s"
             )
 
+    def note_slot(self, after: Slot, results: Sequence[Result], seconds: float) -> None:
+        """The results of a slot are averaged: a line in the log, and one for people every few seconds.
+
+        Args:
+            after: The slot that follows.
+            results: What each copy did.
+            seconds: That the slot took, with the averaging.
+        """
+        step = size(after.trained)
+        steps = {result.copy: result.steps for result in results}
+        if not any(steps.values()):
+            return
+        loss = sum(result.loss * result.steps for result in results) / sum(steps.values())
+        self._write(
+            {
+                "step": step,
+                "samples": step * self._job.settings.global_batch,
+                "loss": loss,
+                "seconds": seconds,
+                "time": round(time.time(), 6),
+                "ranks": len(results) * self._group.size,
+                "copies": steps,
+            }
+        )
+        if self._is_time(step):
+            each = ", ".join(str(count) for count in steps.values())
+            self.tell(
+                f"step {step} of {self._job.steps}, loss {loss:.4f}, slot {after.number}: {seconds:.1f} s "
+                f"with {each} steps by {_count(len(results), 'copy', 'copies')}"
+            )
+
+    def note_score(self, score: Score) -> None:
+        """All is trained: how the model does on samples that are held out."""
+        self._write({"held_out": score.samples, "loss": score.loss, "accuracy": score.accuracy})
+        right = "" if score.accuracy is None else f", accuracy {score.accuracy:.2%}"
+        self.tell(f"on {score.samples} samples held out: loss {score.loss:.4f}{right}")
+
     def tell(self, text: str) -> None:
         """One line for people."""
         click.echo(f"{self._job.model}: {text}")
+
+    def _write(self, line: dict[str, object]) -> None:
+        if self._log:
+            self._log.write(json.dumps(line) + "\n")
+            self._log.flush()
+
+    def _is_time(self, step: int) -> bool:
+        """Whether to tell people; notes that they were told."""
+        due = time.monotonic() - self._told_s >= _EVERY_S or step == self._job.steps
+        if due:
+            self._told_s = time.monotonic()
+        return due
+
+
+def _count(number: int, one: str, more: str) -> str:
+    return f"{number} {one if number == 1 else more}"

@@ -4,13 +4,19 @@ The sum over the ranks travels while the next step computes, and is read after i
 all ranks read the same at the same step.
 """
 
+import math
 import time
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, distributed
 
+from dally.errors import DallyError
 from workloads.group import Group
+
+
+class TrainingError(DallyError):
+    """Training failed on the way."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +57,9 @@ class Pulse:
             step: Steps done.
             loss: Weighted, as `Trainer.forward` gives it.
             stop: This rank was asked to stop.
+
+        Raises:
+            TrainingError: The loss of the step before is no number.
         """
         before = self.settle()
         seconds = time.perf_counter() - self._since_s  # with the wait for GPUs in `settle`
@@ -64,7 +73,11 @@ class Pulse:
         return before
 
     def settle(self) -> Report | None:
-        """The report that is under way, once it has come; None if there is none."""
+        """The report that is under way, once it has come; None if there is none.
+
+        Raises:
+            TrainingError: The loss is no number.
+        """
         if self._under_way is None:
             return None
         step, seconds, end_s, sums, work = self._under_way
@@ -72,4 +85,6 @@ class Pulse:
             work.wait()
         self._under_way = None
         loss, stop = sums.tolist()
+        if not math.isfinite(loss):
+            raise TrainingError(f"the loss of step {step} is {loss}")
         return Report(step, loss, stop > 0, seconds, end_s)

@@ -66,11 +66,10 @@ def take(start: int, count: int, samples: int, seed: int) -> list[int]:
     return taken
 
 
-def share(batch: Sequence[int], rank: int, ranks: int) -> Sequence[int]:
-    """A rank's part of a global batch; where it does not divide, the first ranks have one more."""
-    least, more = divmod(len(batch), ranks)
-    start = rank * least + min(rank, more)
-    return batch[start : start + least + (rank < more)]
+def share(batch: Sequence[int], rank: int, parts: Sequence[int]) -> Sequence[int]:
+    """A rank's samples of a global batch, which is cut in contiguous parts of these sizes."""
+    start = sum(parts[:rank])
+    return batch[start : start + parts[rank]]
 
 
 @lru_cache(maxsize=2)

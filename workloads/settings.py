@@ -1,6 +1,7 @@
 """How a model is trained; needs no torch, so that commands can say what is wrong at once."""
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 
@@ -8,6 +9,9 @@ from dally.errors import InputError
 
 _SEEDS = 1 << 63
 """More than torch's and ours can be."""
+
+_LONGEST_SLOT_S = 1200.0
+"""Ranks of a copy wait half an hour for each other, and a copy may wait longer than a slot for the others."""
 
 
 class Backend(StrEnum):
@@ -53,6 +57,25 @@ class Settings:
 
 
 @dataclass(frozen=True, slots=True)
+class Fork:
+    """How a job trains as several copies, whose parameters are averaged once in a slot.
+
+    Attributes:
+        slot_s: Seconds of a slot, with the averaging.
+        ranks_per_copy: So many ranks in a row train a copy.
+    """
+
+    slot_s: float = 360.0
+    ranks_per_copy: int = 1
+
+    def __post_init__(self) -> None:
+        if not 0 < self.slot_s <= _LONGEST_SLOT_S:
+            raise InputError(f"slot_s is {self.slot_s:g}, must be positive and at most {_LONGEST_SLOT_S:g}")
+        if self.ranks_per_copy < 1:
+            raise InputError(f"ranks_per_copy is {self.ranks_per_copy}, must be at least 1")
+
+
+@dataclass(frozen=True, slots=True)
 class Job:
     """One training job, as its command line says.
 
@@ -66,6 +89,10 @@ class Job:
         checkpoint_every: Steps between checkpoints; None for only those at the end and at a signal.
         log_file: A file that gets a JSON line for each step; None for none.
         join_timeout_s: How long ranks wait for each other at the start.
+        shares: The weight of each rank's part of a batch; None for even parts.
+        emulated_flops: Speed of the pretended GPU, see `Settings`: of all ranks, or of each; None for none.
+        pace_s: Seconds that a step lasts at least: on all ranks, or on each; None for none.
+        fork: How copies of it train side by side; None for one, of all ranks.
     """
 
     model: str
@@ -77,20 +104,59 @@ class Job:
     checkpoint_every: int | None = None
     log_file: Path | None = None
     join_timeout_s: float = 300.0
+    shares: tuple[float, ...] | None = None
+    emulated_flops: tuple[float, ...] | None = None
+    pace_s: tuple[float, ...] | None = None
+    fork: Fork | None = None
 
     def __post_init__(self) -> None:
         for name in ("steps", "checkpoint_every", "join_timeout_s"):
             value = getattr(self, name)
             if value is not None and not value > 0:
                 raise InputError(f"{name} is {value:g}, must be positive")
+        for name in ("shares", "emulated_flops", "pace_s"):
+            _check_positive(name, getattr(self, name) or ())
         if self.checkpoint_every and not self.checkpoint:
             raise InputError("checkpoint_every needs a checkpoint file")
-        if self.data and self.settings.emulated_flops:
+        if self.data and self.emulated_flops:
             raise InputError(f"emulated compute reads no samples, so there is no use for data {self.data}")
+        if self.fork:
+            self._check_fork()
         for file in (self.checkpoint, self.log_file):
             if file and not file.parent.is_dir():
                 raise InputError(f"{file} cannot be written: there is no folder {file.parent}")
 
+    def _check_fork(self) -> None:
+        if not self.checkpoint:
+            raise InputError("copies meet in files beside the checkpoint: name one")
+        if self.checkpoint_every:
+            raise InputError("copies write the checkpoint once in a slot: leave checkpoint_every out")
+        if self.shares:
+            raise InputError("copies share no batch: leave shares out")
+
+    def settings_of(self, rank: int, ranks: int) -> Settings:
+        """The settings as one of so many ranks has them."""
+        return replace(self.settings, emulated_flops=_of_rank("emulated_flops", self, rank, ranks))
+
+    def pace_of(self, rank: int, ranks: int) -> float:
+        """Seconds that a step lasts at least on one of so many ranks."""
+        return _of_rank("pace_s", self, rank, ranks) or 0.0
+
     def saves_after(self, step: int) -> bool:
         """Whether a checkpoint is due after so many steps."""
         return step == self.steps or (self.checkpoint_every is not None and step % self.checkpoint_every == 0)
+
+
+def _check_positive(name: str, values: Iterable[float]) -> None:
+    for value in values:
+        if not 0 < value < float("inf"):
+            raise InputError(f"{name} has {value:g}, must be positive numbers")
+
+
+def _of_rank(name: str, job: Job, rank: int, ranks: int) -> float | None:
+    values: tuple[float, ...] | None = getattr(job, name)
+    if values is None:
+        return None
+    if len(values) not in (1, ranks):
+        raise InputError(f"{name} are {len(values)} and ranks {ranks}, must be one for all or one for each")
+    return values[rank % len(values)]

@@ -18,11 +18,19 @@ from dally.job import CHECKPOINTED
 from workloads.ending import end_at_once
 from workloads.handover import hand_over
 from workloads.registry import WORKLOADS
-from workloads.settings import Backend, Job, Precision, Settings
+from workloads.settings import Backend, Fork, Job, Precision, Settings
 from workloads.signals import StopRequest
 
 _TERA = 1e12
 _FILE = click.Path(dir_okay=False, path_type=Path)
+
+
+def _numbers(text: str) -> tuple[float, ...]:
+    """`2,1,1`: numbers with commas between, or one."""
+    try:
+        return tuple(float(word) for word in text.split(","))
+    except ValueError:
+        raise click.BadParameter(f"{text!r} must be numbers with commas between, such as 2,1,1") from None
 
 
 @click.command(
@@ -31,6 +39,7 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
 @click.argument("model", type=click.Choice(list(WORKLOADS)), metavar="MODEL")
 @click.option("--steps", type=int, required=True, help="After how many steps it is done.")
 @click.option("--global-batch", type=int, required=True, help="Samples of a step, all ranks together.")
+@click.option("--shares", type=_numbers, metavar="W,...", help="Weight of each rank's part of a batch.")
 @click.option("--size", type=int, help="Pixels on a side, or tokens.  [default: the model's own]")
 @click.option("--precision", type=click.Choice([*map(str, Precision)]), default="fp32", show_default=True)
 @click.option("--backend", type=click.Choice([*map(str, Backend)]), default="nccl", show_default=True)
@@ -40,7 +49,21 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
 @click.option("--log-file", type=_FILE, help="Append a JSON line for each step.")
 @click.option("--seed", type=int, default=0, show_default=True)
 @click.option(
-    "--emulate", type=float, metavar="TFLOPS", help="Sleep as long as a GPU of this speed would compute."
+    "--emulate",
+    type=_numbers,
+    metavar="TFLOPS[,...]",
+    help="Sleep as long as a GPU of this speed would compute; one for all ranks, or one for each.",
+)
+@click.option(
+    "--pace",
+    type=_numbers,
+    metavar="SECONDS[,...]",
+    help="A step lasts at least so long; one for all ranks, or one for each.",
+)
+@click.option("--forked", is_flag=True, help="Each rank trains a copy; they are averaged once in a slot.")
+@click.option("--slot", type=float, default=360.0, show_default=True, help="Seconds of it, with --forked.")
+@click.option(
+    "--ranks-per-copy", type=int, default=1, show_default=True, help="On one machine, with --forked."
 )
 @click.option(
     "--join-timeout", type=float, default=300.0, show_default=True, help="Seconds to wait for ranks."
@@ -49,6 +72,7 @@ def main(
     model: str,
     steps: int,
     global_batch: int,
+    shares: tuple[float, ...] | None,
     size: int | None,
     precision: str,
     backend: str,
@@ -57,7 +81,11 @@ def main(
     checkpoint_every: int | None,
     log_file: Path | None,
     seed: int,
-    emulate: float | None,
+    emulate: tuple[float, ...] | None,
+    pace: tuple[float, ...] | None,
+    forked: bool,
+    slot: float,
+    ranks_per_copy: int,
     join_timeout: float,
 ) -> None:
     """Train MODEL, from its checkpoint if there is one.
@@ -66,12 +94,22 @@ def main(
     SIGTERM and exit with 85.
     """
     try:
-        settings = Settings(global_batch, Precision(precision), seed, size, emulate and emulate * _TERA)
-        file = None if data == "synthetic" else Path(data)
-        carrier = Backend(backend)
-        done = _run(
-            Job(model, steps, settings, carrier, file, checkpoint, checkpoint_every, log_file, join_timeout)
+        job = Job(
+            model,
+            steps,
+            Settings(global_batch, Precision(precision), seed, size),
+            Backend(backend),
+            data=None if data == "synthetic" else Path(data),
+            checkpoint=checkpoint,
+            checkpoint_every=checkpoint_every,
+            log_file=log_file,
+            join_timeout_s=join_timeout,
+            shares=shares,
+            emulated_flops=emulate and tuple(speed * _TERA for speed in emulate),
+            pace_s=pace,
+            fork=Fork(slot, ranks_per_copy) if forked else None,
         )
+        done = _run(job)
     except DallyError as error:
         _fail(str(error))
     except ModuleNotFoundError as error:

@@ -1,5 +1,6 @@
 """One rank's training of one model: its module, torch's data parallelism (DDP), its optimizer and samples."""
 
+import math
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -26,6 +27,9 @@ from workloads.task import Task, as_input, make_task
 CommHook = Callable[[object, GradBucket], Future[Tensor]]
 """Reduces a bucket of gradients to their mean over the ranks; DDP wants `bucket` as its parameter's name."""
 
+_JUDGED = 256
+"""Samples that are evaluated together."""
+
 
 @dataclass(frozen=True, slots=True)
 class Batch:
@@ -33,6 +37,21 @@ class Batch:
 
     inputs: Tensor
     targets: Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """How well a model does on samples that it is not trained on.
+
+    Attributes:
+        samples: How many.
+        loss: Their mean loss.
+        accuracy: Part of them whose class has the largest output; None if the model tells no classes.
+    """
+
+    samples: int
+    loss: float
+    accuracy: float | None
 
 
 class Trainer:
@@ -98,10 +117,33 @@ class Trainer:
         self.update()
         return loss.detach()
 
-    def draw(self, samples: Sequence[int]) -> Batch:
-        """The samples of these indices, on the device."""
-        inputs, targets = (_move(part, self._group.device) for part in self.source.draw(samples))
+    def draw(self, samples: Sequence[int], source: Source | None = None) -> Batch:
+        """The samples of these indices, on the device; of this source, or the trainer's own."""
+        arrays = (source or self.source).draw(samples)
+        inputs, targets = (_move(part, self._group.device) for part in arrays)
         return Batch(as_input(inputs), targets)
+
+    def evaluate(self, source: Source) -> Score:
+        """The model on all samples of a source, as it would be used: batch norms by running statistics."""
+        self._model.eval()
+        with torch.no_grad():
+            sums = torch.stack(
+                [
+                    self._judge(self.draw(range(start, min(start + _JUDGED, source.count)), source))
+                    for start in range(0, source.count, _JUDGED)
+                ]
+            ).sum(0)
+        self._model.train()
+        loss, right = (sums / source.count).tolist()
+        return Score(source.count, loss, None if math.isnan(right) else right)
+
+    def _judge(self, batch: Batch) -> Tensor:
+        """Sum of the losses of some samples, and how many are put into their class; NaN if it has none."""
+        outputs = self._model(batch.inputs)
+        loss = self.task.loss(outputs, batch.targets) * len(batch.inputs)
+        classes = outputs.ndim == 2 and batch.targets.ndim == 1
+        right = (outputs.argmax(1) == batch.targets).sum() if classes else torch.full_like(loss, math.nan)
+        return torch.stack((loss.double(), right.double()))
 
     def forward(self, batch: Batch) -> Tensor:
         """The loss of this rank's samples, weighted so that the mean over the ranks is the global batch's."""

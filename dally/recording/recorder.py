@@ -10,6 +10,7 @@ from stat import S_ISREG
 from typing import Any, BinaryIO
 
 from dally import __version__
+from dally.costs import Split
 from dally.cycle import Scheduler
 from dally.job import Job
 from dally.plan import Plan, Wait
@@ -224,6 +225,7 @@ def segment_data(state: ClusterState, policy: Policy, spec: str) -> dict[str, An
         "learnt": policy.snapshot(),
         "cluster": asdict(state.topology),
         "profiles": None if profiles is None else _profiles_data(profiles),
+        **({} if state.costs.split is Split.EVEN else {"batch_split": state.costs.split}),
     }
 
 

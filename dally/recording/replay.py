@@ -7,7 +7,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from dally.costs import CostModel
+from dally.costs import CostModel, Split
 from dally.cycle import Scheduler
 from dally.errors import DallyError, InputError
 from dally.plan import Decision, Plan, Wait
@@ -189,7 +189,8 @@ class _Twin:
 def _scheduler(first: Line, spec: str, restored: bool) -> Scheduler:
     """State and policy as they were when the segment began."""
     topology = decode(Topology, first["cluster"])
-    state = ClusterState(topology, CostModel(topology, _profiles(first["profiles"])))
+    split = Split(first.get("batch_split", Split.EVEN))
+    state = ClusterState(topology, CostModel(topology, _profiles(first["profiles"]), split))
     policy = parse_policy(spec).build(state)
     if restored:
         policy.restore(first["learnt"])

@@ -9,6 +9,7 @@ from dally.job import Job
 from dally.spec import spec_knobs, spec_name
 from dally.traces.author import BATCH, POISSON, author_workload
 from dally.traces.fits import LINGJUN, PHILLY, PLAIN, VENUS
+from dally.traces.gavel import SIZES, gavel_workload
 from dally.traces.knobs import knob_mix, knob_number, knob_whole
 from dally.traces.synthetic import Shape, synthesize
 
@@ -78,6 +79,17 @@ GENERATORS: Mapping[str, Generator] = {
     "philly-like": _synthetic("fitted to Microsoft Philly", PHILLY, _ARRIVAL_KNOBS, _BURST_KNOBS),
     "venus-like": _synthetic("fitted to SenseTime Helios Venus", VENUS, _ARRIVAL_KNOBS, _BURST_KNOBS),
     "lingjun-like": _synthetic("fitted to Alibaba Lingjun", LINGJUN, _ARRIVAL_KNOBS, _BURST_KNOBS),
+    "gavel": Generator(
+        "Gavel's, with models of profile set gavel",
+        {
+            "jobs": _SIZE_KNOBS["jobs"],
+            "gpus": _SIZE_KNOBS["gpus"],
+            "gap_s": lambda text: knob_number("gap_s", text, low=0),
+        },
+        lambda name, values, seed: gavel_workload(
+            name, values.get("jobs", 1000), values.get("gap_s", 1800.0), values.get("gpus", SIZES), seed
+        ),
+    ),
 }
 
 

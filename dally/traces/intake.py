@@ -98,4 +98,4 @@ def _fault(draft: Draft) -> str:
         return "duration_s is not a positive number"
     if not 0 <= draft.submit_s < float("inf"):
         return "submit_s is not 0 or more"
-    return "min_gpus, gpus, max_gpus or max_copies out of range"
+    return "min_gpus, gpus, max_gpus, max_copies or gpus_per_machine out of range"

@@ -51,6 +51,14 @@ def counts(text: str) -> tuple[int, ...]:
     return tuple(int(part) for part in parts)
 
 
+def names(text: str) -> tuple[str, ...]:
+    """`v100,k80`: names."""
+    parts = tuple(part.strip() for part in text.split(","))
+    if not all(parts):
+        raise click.BadParameter(f"{text!r} must be names, such as v100,k80")
+    return parts
+
+
 def positive(text: str) -> float:
     """`2.5`: a number above 0; neither nan nor so large that nothing can wait so many seconds."""
     try:
@@ -60,6 +68,16 @@ def positive(text: str) -> float:
     if not 0 < number <= _MOST:
         raise click.BadParameter(f"{text!r} must be a number above 0, at most {_MOST:g}")
     return number
+
+
+def speeds(text: str) -> float | Mapping[str, float]:
+    """`1.5`, or `v100=2,k80=0.5`: one number above 0 for all, or one for each name."""
+    if "=" not in text:
+        return positive(text)
+    pairs = [part.partition("=") for part in text.split(",")]
+    if not all(name.strip() for name, _, _ in pairs):
+        raise click.BadParameter(f"{text!r} must be names with numbers, such as v100=2,k80=0.5")
+    return {name.strip(): positive(number) for name, _, number in pairs}
 
 
 def _quantity(text: str, unit: str, factors: Mapping[str, float]) -> float:

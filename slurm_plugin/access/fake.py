@@ -62,6 +62,7 @@ class FakeSlurm:
         start_delay_s: From release to start.
         completing_s: How long a job that ends or is requeued still holds its nodes.
         remember_s: How long ended jobs are shown.
+        enforces_limits: Jobs are stopped at their time limits.
         unavailable: Every call raises, as if slurmctld were down.
         breaks_after: `run` raises once it has carried out this many orders; None for never.
         refuse: What Slurm says against every order for a job, by job.
@@ -80,6 +81,7 @@ class FakeSlurm:
         self.start_delay_s = start_delay_s
         self.completing_s = completing_s
         self.remember_s = remember_s
+        self.enforces_limits = True
         self.unavailable = False
         self.breaks_after: int | None = None
         self.refuse: dict[str, str] = {}
@@ -164,7 +166,8 @@ class FakeSlurm:
         names = [f"{number}_{task}" for task in spec.array] or [number]
         self._next_job += len(names)
         for name in names:
-            job = FakeJob(name, spec, self.now_s, array_id=number if spec.array else "", min_nodes=spec.nodes)
+            job = FakeJob(name, spec, self.now_s, array_id=number if spec.array else "")
+            job.take_size()
             job.begin_s = spec.begin_s
             self._jobs[name] = job
             self._hold(job, Hold.USER) if spec.held else self._let_go(job)
@@ -197,7 +200,8 @@ class FakeSlurm:
         job = self._jobs[job_id]
         job.required_nodes = values.pop("required_nodes", job.required_nodes)
         job.spec = replace(job.spec, **values)
-        job.min_nodes = values.get("nodes", job.min_nodes)
+        if "nodes" in values:
+            job.take_size()
         self._schedule()
 
     def set_node(self, name: str, state: str = "") -> None:
@@ -237,11 +241,11 @@ class FakeSlurm:
 
     def _run_for(self, job: FakeJob, order: Place | HoldBack | Requeue | Signal | HandBack) -> None:
         match order:
-            case Place(_, nodes, reservation):
-                self._pin(job, nodes, len(nodes), reservation or "")
+            case Place(_, nodes, reservation, tasks):
+                self._pin(job, nodes, len(nodes), reservation or "", tasks)
                 self._let_go(job)
-            case HandBack(_, min_nodes):
-                self._pin(job, (), min_nodes, "")
+            case HandBack(_, min_nodes, tasks):
+                self._pin(job, (), min_nodes, "", tasks)
                 self._let_go(job)
             case HoldBack():
                 self._check_pending(job)
@@ -260,7 +264,14 @@ class FakeSlurm:
         if job.state is not State.PENDING:
             raise _RefusedError("Job is no longer pending execution")
 
-    def _pin(self, job: FakeJob, nodes: tuple[str, ...], node_count: int, reservation: str) -> None:
+    def _pin(
+        self,
+        job: FakeJob,
+        nodes: tuple[str, ...],
+        node_count: int,
+        reservation: str,
+        tasks: int | None = None,
+    ) -> None:
         """Set a pending job's node list and the rest that a placement sets."""
         self._check_pending(job)
         if any(node not in self._nodes for node in nodes):
@@ -268,7 +279,9 @@ class FakeSlurm:
         if reservation and reservation not in self._reservations:
             raise _RefusedError("Requested reservation is invalid")
         job.required_nodes, job.reservation, job.begin_s = nodes, reservation, self.now_s
-        if node_count > job.spec.most_nodes:
+        if tasks is not None:
+            job.max_nodes, job.tasks = node_count, tasks
+        elif node_count > job.max_nodes:
             raise _RefusedError("Node count specification invalid")
         job.min_nodes = node_count
 
@@ -331,7 +344,7 @@ class FakeSlurm:
         names = job.required_nodes
         if len(names) < job.min_nodes:
             names = tuple(name for name in self._nodes if self._may_use(job, name))
-        gpus = split_gpus(job, {name: self._nodes[name].gpus - self._used[name] for name in names})
+        gpus = split_gpus(job, {name: self._free(job, name) for name in names})
         if gpus is None:
             return "Resources"
         self._start(job, gpus)
@@ -353,6 +366,12 @@ class FakeSlurm:
         ]
         return not here or (job.reservation, job.spec.user) in here
 
+    def _free(self, job: FakeJob, name: str) -> int:
+        """Free GPUs of a node that a job can use."""
+        node = self._nodes[name]
+        fits = job.spec.gpu_type in ("", node.gpu_type)
+        return node.gpus - self._used[name] if fits else 0
+
     def _start(self, job: FakeJob, gpus: Mapping[str, int]) -> None:
         del self._released[job.job_id]
         job.life += 1
@@ -362,7 +381,7 @@ class FakeSlurm:
         run_time = job.spec.run_time_s
         run_time_s = run_time(job.gpus) if callable(run_time) else run_time
         limit_s = job.spec.time_limit_s
-        if limit_s is not None and limit_s < run_time_s:
+        if self.enforces_limits and limit_s is not None and limit_s < run_time_s:
             self._at(self.now_s + limit_s, lambda: self._end(job, "TIMEOUT", 0), job)
         elif run_time_s != inf:
             name = "FAILED" if job.spec.exit_code else "COMPLETED"

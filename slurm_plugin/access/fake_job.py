@@ -11,11 +11,12 @@ RunTime = float | Callable[[Mapping[str, int]], float]
 
 @dataclass(frozen=True, slots=True)
 class FakeNode:
-    """A node: its name, its GPUs and the partitions it is in."""
+    """A node: its name, its GPUs, the partitions it is in and its GPUs' type."""
 
     name: str
     gpus: int = 8
     partitions: tuple[str, ...] = ("gpu",)
+    gpu_type: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +28,8 @@ class SubmitSpec:
         max_nodes: Most nodes, 0 for as many as it takes; with `gpus_per_node` always `nodes`.
         gpus_per_node: GPUs on each node (`--gres`).
         gpus: GPUs altogether (`--gpus`), if not by node.
+        gpu_type: The only type of GPU that will do; empty for any.
+        tasks_per_node: Tasks on each node.
         run_time_s: How long it runs once started, or a function of its GPUs by node that says so, seconds.
         exit_code: What its script ends with.
         checkpoint_exit_s: A signal makes it end so much later, as one that has written its checkpoint.
@@ -45,6 +48,8 @@ class SubmitSpec:
     max_nodes: int = 0
     gpus_per_node: int = 0
     gpus: int = 0
+    gpu_type: str = ""
+    tasks_per_node: int = 1
     run_time_s: RunTime = inf
     exit_code: int = 0
     checkpoint_exit_s: float | None = None
@@ -70,6 +75,8 @@ class FakeJob:
 
     Attributes:
         ready_s: When it may start after its release.
+        max_nodes: Most nodes it can be given.
+        tasks: Its tasks.
         life: Counts starts and stops, so that an event of an earlier life is known as such.
     """
 
@@ -82,6 +89,8 @@ class FakeJob:
     reason: str = ""
     hold: Hold = Hold.NONE
     min_nodes: int = 1
+    max_nodes: float = inf
+    tasks: int = 1
     required_nodes: tuple[str, ...] = ()
     reservation: str = ""
     begin_s: float = 0.0
@@ -91,6 +100,11 @@ class FakeJob:
     exit_code: int = 0
     ready_s: float = 0.0
     life: int = 0
+
+    def take_size(self) -> None:
+        """Nodes and tasks are what it was submitted with."""
+        self.min_nodes, self.max_nodes = self.spec.nodes, self.spec.most_nodes
+        self.tasks = self.spec.nodes * self.spec.tasks_per_node
 
     def set_hold(self, hold: Hold) -> None:
         """Hold it, or let it go."""
@@ -111,9 +125,10 @@ class FakeJob:
             partition=spec.partition,
             comment=spec.comment,
             min_nodes=self.min_nodes,
-            tasks=max(1, self.min_nodes),
-            tres_per_job=f"gres:gpu:{spec.gpus}" if spec.gpus else "",
-            tres_per_node=f"gres:gpu:{spec.gpus_per_node}" if spec.gpus_per_node else "",
+            tasks=self.tasks,
+            tasks_per_node=spec.tasks_per_node if spec.tasks_per_node > 1 else None,
+            tres_per_job=_tres(spec.gpu_type, spec.gpus),
+            tres_per_node=_tres(spec.gpu_type, spec.gpus_per_node),
             required_nodes=self.required_nodes,
             reservation=self.reservation,
             begin_s=self.begin_s,
@@ -127,6 +142,12 @@ class FakeJob:
             array_id=self.array_id,
             array_throttle=spec.array_throttle,
         )
+
+
+def _tres(gpu_type: str, gpus: int) -> str:
+    """GPUs asked for, in Slurm's words; nothing for none."""
+    kind = f"{gpu_type}:" if gpu_type else ""
+    return f"gres:gpu:{kind}{gpus}" if gpus else ""
 
 
 def split_gpus(job: FakeJob, free: Mapping[str, int]) -> dict[str, int] | None:
@@ -143,7 +164,7 @@ def split_gpus(job: FakeJob, free: Mapping[str, int]) -> dict[str, int] | None:
     order = [*required, *(node for node in free if node not in required)]
     fewest = max(job.min_nodes, len(required))
     if job.spec.gpus:
-        most = min(len(order), int(min(job.spec.most_nodes, job.spec.gpus)))
+        most = min(len(order), int(min(job.max_nodes, job.spec.gpus)))
         tries = (_split(job.spec.gpus, order[:count], free) for count in range(fewest, max(fewest, most) + 1))
         return next((split for split in tries if split), None)
     chosen = [*required, *(node for node in order[len(required) :] if free[node] >= job.spec.gpus_per_node)]

@@ -5,8 +5,8 @@ pyslurm shows and does less than Slurm's commands, so a second backend stands in
 - What a job asks for and how it ended: pyslurm loses the count of `--gpus` and its relatives, takes 128 off
   exit codes from 128 on, and fails on a comment that is not UTF-8. So commands read all jobs when one is new
   or has ended, and once a minute; in between pyslurm says what changes by itself or by our orders.
-- `Place` on a task of an array, or where the number of nodes or the reservation has to be taken back: pyslurm
-  takes a job's own number only, and cannot change the node count or empty a field.
+- `Place` on a task of an array, with another size, or where the number of nodes or the reservation has to be
+  taken back: pyslurm takes a job's own number only, and cannot change the node count or empty a field.
 - `HoldBack` (pyslurm's hold as the user writes through a null pointer), `HandBack` (it cannot empty a field),
   `Requeue` (no `Incomplete`), `Signal` (no tasks of arrays, and old errors are reported again).
 """
@@ -192,6 +192,7 @@ def _is_for_pyslurm(order: Order, jobs: Mapping[str, Any]) -> bool:
     return (
         job is not None
         and isinstance(order, Place)
+        and order.tasks is None
         and job.num_nodes == job.max_nodes == len(order.nodes)
         and (order.reservation is not None or job.reservation is None)
     )

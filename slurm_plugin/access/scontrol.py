@@ -51,6 +51,8 @@ def check(order: Order) -> None:
         raise InputError(
             f"job {order.job_id} cannot be handed back with {order.min_nodes} nodes, must be 1 or more"
         )
+    if isinstance(order, Place | HandBack) and order.tasks is not None and order.tasks < 1:
+        raise InputError(f"job {order.job_id} cannot have {order.tasks} tasks, must be 1 or more")
 
 
 def run_checked(
@@ -91,13 +93,14 @@ def steps(order: Place | HoldBack | HandBack | Requeue | Fence | Unfence) -> tup
     A job whose node list was refused must not be released: Slurm would start it anywhere.
     """
     match order:
-        case Place(job_id, nodes, reservation):
-            where = f"NodeList={fold(nodes)} NumNodes={len(nodes)} ReservationName={reservation or ''}"
+        case Place(job_id, nodes, reservation, tasks):
+            size = _size(len(nodes), tasks)
+            where = f"NodeList={fold(nodes)} {size} ReservationName={reservation or ''}"
             return (_update(job_id, where), f"release {job_id}")
         case HoldBack(job_id):
             return (f"uhold {job_id}", _update(job_id, "NodeList= ReservationName="))
-        case HandBack(job_id, min_nodes):
-            where = f"NodeList= NumNodes={min_nodes} ReservationName="
+        case HandBack(job_id, min_nodes, tasks):
+            where = f"NodeList= {_size(min_nodes, tasks)} ReservationName="
             return (_update(job_id, where), f"release {job_id}")
         case Requeue(job_id, ended):
             return (f"requeuehold {'' if ended else 'Incomplete '}{job_id}",)
@@ -106,6 +109,11 @@ def steps(order: Place | HoldBack | HandBack | Requeue | Fence | Unfence) -> tup
             return (f"create reservation {who} StartTime=now Duration=1 Flags={_FENCE_FLAGS}",)
         case Unfence(name):
             return (f"update ReservationName={name} EndTime=now",)
+
+
+def _size(nodes: int, tasks: int | None) -> str:
+    """A job's size: a range also sets the most nodes, which a job with GPUs by node has set as well."""
+    return f"NumNodes={nodes}" if tasks is None else f"NumNodes={nodes}-{nodes} NumTasks={tasks}"
 
 
 def _update(job_id: str, values: str) -> str:

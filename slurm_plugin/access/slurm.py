@@ -167,11 +167,14 @@ class Place:
     """Release a held job onto exactly these nodes, at once.
 
     `nodes` has as many names as the job gets nodes. `reservation` is the fence to start in; None clears any.
+    `tasks`, of a job whose size is open, is how many tasks it gets there: its nodes may be more or fewer than
+    it asked for.
     """
 
     job_id: str
     nodes: tuple[str, ...]
     reservation: str | None = None
+    tasks: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,10 +205,14 @@ class Signal:
 
 @dataclass(frozen=True, slots=True)
 class HandBack:
-    """Release a held job without nodes: from here on Slurm schedules it. `min_nodes` is what it asked for."""
+    """Release a held job without nodes: from here on Slurm schedules it.
+
+    `min_nodes` is what it asked for; so is `tasks`, of a job that may have been placed with others.
+    """
 
     job_id: str
     min_nodes: int
+    tasks: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

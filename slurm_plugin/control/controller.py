@@ -7,7 +7,7 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
-from dally.costs import CostModel
+from dally.costs import CostModel, Split
 from dally.cycle import Scheduler
 from dally.plan import Migrate, Plan, Preempt, Start
 from dally.policies.base import Policy
@@ -117,7 +117,8 @@ class Controller:
         self, topology: Topology, profiles: ProfileSet | None, memory: Memory, now: float
     ) -> Scheduler:
         """State and policy, with what an earlier one has learnt if that can be read."""
-        state = ClusterState(topology, CostModel(topology, profiles))
+        split = Split(self._config.batch_split)
+        state = ClusterState(topology, CostModel(topology, profiles, split))
         spec = parse_policy(self._config.policy)
         if not memory.policy:
             return self._recorded(state, spec.build(state))
@@ -194,7 +195,9 @@ class Controller:
         self._at("observed")
 
     def _act(self, now: float) -> float:
-        """Decide and carry out."""
+        """Carry out what could not be until now, then decide and carry that out."""
+        if self._hands.start_claimed(self._nodes, now):
+            self._confirm((Standing.STARTING,))
         plan = self.scheduler.decide(now)
         self._count(plan)
         self._at("decided")

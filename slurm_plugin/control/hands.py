@@ -4,10 +4,11 @@ from collections.abc import Callable, Iterable, Sequence
 from math import inf
 
 from dally.cycle import wait_facts
+from dally.job import JobKind
 from dally.plan import Migrate, Plan, Preempt, Start, Wait
-from dally.topology import Allocation
 from slurm_plugin.access.slurm import Fence, HandBack, Order, Place, Requeue, Signal, Slurm, SlurmNode, State
 from slurm_plugin.config import Config
+from slurm_plugin.control.claims import Claim
 from slurm_plugin.control.ledger import Log
 from slurm_plugin.control.mirror import Mirror
 from slurm_plugin.control.tickets import Standing, Ticket, checkpointed
@@ -66,11 +67,7 @@ class Hands:
 
     def _is_waited_for(self, decision: Preempt | Migrate) -> bool:
         """Whether its GPUs are for jobs that have others' GPUs coming to them already."""
-        return (
-            isinstance(decision, Preempt)
-            and bool(decision.by)
-            and set(decision.by) <= self._mirror.claims.keys()
-        )
+        return isinstance(decision, Preempt) and bool(decision.by) and self._mirror.claims.cover(decision.by)
 
     def _ask(self, ticket: Ticket, decision: Preempt | Migrate, now: float) -> None:
         ticket.standing, ticket.since_s, ticket.until_s = Standing.STOPPING, now, now
@@ -119,11 +116,22 @@ class Hands:
 
     def start(self, plan: Plan, nodes: Iterable[SlurmNode], now: float) -> bool:
         """Release jobs onto their nodes; True if there is anything to look after."""
-        placed: list[Ticket] = []
-        for decision in plan.decisions:
-            if isinstance(decision, Start | Migrate) and self._can_start(decision, plan, now):
-                self._promise(decision, now)
-                placed.append(self._tickets[decision.job_id])
+        placed = [
+            self._promise(decision, now)
+            for decision in plan.decisions
+            if isinstance(decision, Start | Migrate) and self._can_start(decision, plan, now)
+        ]
+        return self._release(placed, nodes, now)
+
+    def start_claimed(self, nodes: Iterable[SlurmNode], now: float) -> bool:
+        """Release the jobs for which others have left by now; True if there is anything to look after."""
+        free = self._mirror.state.free
+        due = self._mirror.claims.take_due(now)
+        placed = [self._promise(each, now) for each in due if free.holds(each.allocation)]
+        return self._release(placed, nodes, now)
+
+    def _release(self, placed: Sequence[Ticket], nodes: Iterable[SlurmNode], now: float) -> bool:
+        """Order the starts, each inside a fence where others might take its GPUs."""
         shared = self._shared(nodes)
         fences = [self._fence(ticket, now) for ticket in placed if shared.intersection(ticket.gpus)]
         said = self._order("fence", fences, now)
@@ -135,29 +143,29 @@ class Hands:
         return bool(placed)
 
     def _can_start(self, decision: Start | Migrate, plan: Plan, now: float) -> bool:
+        """Whether it can be carried out now; if only others, or itself, must leave before, it is claimed."""
         ticket = self._tickets.get(decision.job_id)
-        if ticket is None or ticket.standing is not Standing.WAITING:
+        if ticket is None or not (ticket.standing is Standing.WAITING or ticket.leaves_to_move):
             return False
-        gpus = self._mirror.state.topology.named(decision.allocation)
-        if not self._mirror.state.free.holds(decision.allocation):
-            if decision.job_id not in self._mirror.claims:
-                self._claim(decision.job_id, decision.allocation, plan)
-            return False
-        return now >= ticket.left_s + self._config.restart_gap_s or not set(gpus) & set(ticket.left_nodes)
+        mirror = self._mirror
+        if mirror.claims.may_start(decision, now) and mirror.state.free.holds(decision.allocation):
+            return True
+        mirror.claims.add(Claim(decision, self._leaving(decision, plan)))
+        return False
 
-    def _claim(self, job_id: str, allocation: Allocation, plan: Plan) -> None:
-        """Keep what is free of its GPUs until those who hold the rest have left."""
-        free = self._mirror.state.free
-        leaving = frozenset(
-            decision.job_id
-            for decision in plan.decisions
-            if (isinstance(decision, Preempt) and job_id in decision.by)
-            or (isinstance(decision, Migrate) and decision.job_id == job_id)
-        )
-        kept = tuple((machine, min(gpus, free.on(machine))) for machine, gpus in allocation)
-        self._mirror.claims[job_id] = self._mirror.state.topology.named(kept), leaving
+    def _leaving(self, decision: Start | Migrate, plan: Plan) -> frozenset[str]:
+        """The job itself, and those that the plan stops on machines to which it goes."""
+        jobs = self._mirror.state.jobs
+        machines = {machine for machine, _ in decision.allocation}
+        return frozenset(
+            other.job_id
+            for other in plan.decisions
+            if isinstance(other, Preempt | Migrate)
+            and other.job_id in jobs
+            and any(machine in machines for machine, _ in jobs[other.job_id].allocation)
+        ) | {decision.job_id}
 
-    def _promise(self, decision: Start | Migrate, now: float) -> None:
+    def _promise(self, decision: Start | Migrate, now: float) -> Ticket:
         """The job is about to start: its GPUs are no longer free, though it does not run yet."""
         ticket, state = self._tickets[decision.job_id], self._mirror.state
         ticket.standing, ticket.since_s = Standing.STARTING, now
@@ -167,6 +175,7 @@ class Hands:
         self._mirror.decided.append(ticket.job_id)
         for machine, gpus in decision.allocation:
             self._mirror.scheduler.withhold(machine, state.withheld.get(machine, 0) + gpus)
+        return ticket
 
     def _shared(self, nodes: Iterable[SlurmNode]) -> set[str]:
         """Nodes on which jobs of other partitions may start too."""
@@ -178,7 +187,7 @@ class Hands:
 
     def _place(self, ticket: Ticket, fenced: set[str], now: float) -> Place:
         name = _fence_name(ticket, now)
-        return Place(ticket.job_id, tuple(ticket.gpus), name if name in fenced else None)
+        return Place(ticket.job_id, tuple(ticket.gpus), name if name in fenced else None, _tasks(ticket))
 
     def wait(self, plan: Plan, now: float) -> None:
         """Put waits on record."""
@@ -212,6 +221,13 @@ class Hands:
                 self._refusals.clear()
             self._refusals[what, job] = refusal
             self._log(now, "refused", order=what, job=job, said=refusal)
+
+
+def _tasks(ticket: Ticket) -> int | None:
+    """How many tasks a job of open size gets: as many on each node as it asked for."""
+    if ticket.job.kind is JobKind.RIGID:
+        return None
+    return len(ticket.gpus) * max(1, ticket.tasks // ticket.min_nodes)
 
 
 def next_due_s(tickets: Iterable[Ticket], now: float, restart_gap_s: float) -> float:

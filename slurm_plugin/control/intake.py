@@ -5,8 +5,8 @@ from dataclasses import replace
 from functools import lru_cache
 
 from dally.errors import InputError
-from dally.job import Gang, Job
-from slurm_plugin.access.slurm import Hold, SlurmJob
+from dally.job import Gang, Job, JobKind
+from slurm_plugin.access.slurm import HandBack, Hold, SlurmJob
 from slurm_plugin.config import Config
 from slurm_plugin.control.demand import UnfitError, demand
 from slurm_plugin.control.tickets import Ticket
@@ -47,7 +47,8 @@ class Intake:
         """
         if not self._is_ours(job):
             raise UnfitError(f"partition {job.partition} is not one of Dally's")
-        asked = demand(job, request)
+        nodes, tasks = shown_size(job, request)
+        asked = demand(replace(job, min_nodes=nodes, tasks=tasks), request)
         self._best_level(asked.gang)
         return asked
 
@@ -58,7 +59,8 @@ class Intake:
             UnfitError: Dally cannot place it any more.
             CapacityError: The cluster is too small for it.
         """
-        asked = self.first_asked(replace(job, min_nodes=asked_nodes(ticket, job)), request)
+        nodes, tasks = asked_size(ticket, job)
+        asked = self.first_asked(replace(job, min_nodes=nodes, tasks=tasks), request)
         often = max(job.restarts, ticket.past.preemptions) >= self._config.max_requeues
         return replace(asked, submit_s=ticket.job.submit_s, preemptible=asked.preemptible and not often)
 
@@ -66,9 +68,27 @@ class Intake:
         return set(job.partition.split(",")) <= set(self._config.partitions)
 
 
-def asked_nodes(ticket: Ticket, job: SlurmJob) -> int:
-    """Fewest nodes a pending job asks for; once released, it shows how many Dally chose if that was open."""
-    return ticket.min_nodes if ticket.released and not job.tres_per_node else job.min_nodes
+def shown_size(job: SlurmJob, request: Request) -> tuple[int, int]:
+    """Fewest nodes and tasks that a job asks for, as Slurm shows them; those of one copy if it forks."""
+    if request.max_copies > 1:
+        return 1, max(1, job.tasks // job.min_nodes)
+    return job.min_nodes, job.tasks
+
+
+def asked_size(ticket: Ticket, job: SlurmJob) -> tuple[int, int]:
+    """Fewest nodes and tasks that a pending job asks for; once released, it may show what Dally chose."""
+    if not ticket.released:
+        return shown_size(job, ticket.request)
+    if ticket.job.kind is not JobKind.RIGID:
+        return ticket.min_nodes, ticket.tasks
+    return job.min_nodes if job.tres_per_node else ticket.min_nodes, job.tasks
+
+
+def hand_back_order(job: SlurmJob, request: Request, ticket: Ticket | None) -> HandBack:
+    """The order by which a job becomes Slurm's own, of the size that it asked for."""
+    nodes, tasks = shown_size(job, request) if ticket is None else asked_size(ticket, job)
+    is_open = job.tres_per_node and (request.max_copies > 1 or request.min_gpus or request.max_gpus)
+    return HandBack(job.job_id, nodes, tasks if is_open else None)
 
 
 @lru_cache(maxsize=1 << 15)

@@ -113,7 +113,7 @@ class Ledger:
         """The GPUs that a job holds, if they can be its own; it is then one that asks for as many."""
         try:
             allocation = self._allocation(gpus)
-            asked = _matched(ticket.job, sum(gpus.values()))
+            asked = _matched(ticket.job, gpus)
             self._state.best_level(asked.gang)
         except (KeyError, DallyError):
             return None
@@ -158,12 +158,19 @@ class Ledger:
         return tuple(sorted((self._machines[node], count) for node, count in gpus.items()))
 
 
-def _matched(job: Job, gpus: int) -> Job:
+def _matched(job: Job, gpus: Mapping[str, int]) -> Job:
     """The job as one that asks for what Slurm gave it, whatever it seemed to ask for."""
-    if gpus == job.gpus:
+    if job.runs_on([*gpus.values()]):
         return job
     return replace(
-        job, gpus=gpus, gpus_per_machine=None, kind=JobKind.RIGID, min_gpus=None, max_gpus=None, gpu_type=None
+        job,
+        gpus=sum(gpus.values()),
+        gpus_per_machine=None,
+        kind=JobKind.RIGID,
+        min_gpus=None,
+        max_gpus=None,
+        max_copies=1,
+        gpu_type=None,
     )
 
 
@@ -177,4 +184,5 @@ def past(life: JobState) -> Past:
         life.run_before_s,
         life.training_before_s,
         life.preemptions,
+        life.more_before_s,
     )

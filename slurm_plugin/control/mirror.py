@@ -9,7 +9,6 @@ from dally.errors import DallyError
 from dally.job import Job
 from dally.state import Past
 from slurm_plugin.access.slurm import (
-    HandBack,
     Hold,
     HoldBack,
     Order,
@@ -22,7 +21,8 @@ from slurm_plugin.access.slurm import (
     arrival,
 )
 from slurm_plugin.config import Config
-from slurm_plugin.control.intake import Intake, asked_nodes
+from slurm_plugin.control.claims import Claims
+from slurm_plugin.control.intake import Intake, asked_size, hand_back_order, shown_size
 from slurm_plugin.control.ledger import Ledger, Log
 from slurm_plugin.control.obstacles import array_slots, obstacle
 from slurm_plugin.control.tickets import NEW, ON_GPUS, WITH_POLICY, Standing, Ticket, checkpointed, wants_back
@@ -48,7 +48,7 @@ class Mirror:
         changed: Tickets that differ from the journal's.
         gone: Numbers whose tickets are no longer needed.
         decided: Numbers of jobs that are stopping or starting, in the order in which that was decided.
-        claims: GPUs by node kept for a job until others, by number, have left theirs.
+        claims: Starts that wait for others to leave.
     """
 
     def __init__(self, scheduler: Scheduler, config: Config, log: Log, shadow: bool = False) -> None:
@@ -57,7 +57,7 @@ class Mirror:
         self.tickets, self.changed, self.gone = ledger.tickets, ledger.changed, ledger.gone
         self.orders: list[Order] = []
         self.decided: list[str] = []
-        self.claims: dict[str, tuple[dict[str, int], frozenset[str]]] = {}
+        self.claims = Claims(ledger.tickets, self.state.topology, config.restart_gap_s)
         self._config, self._log, self._shadow = config, log, shadow
         self._intake = Intake(config, self.state.best_level, shadow)
         self._seen: dict[str, SlurmJob] = {}
@@ -94,7 +94,7 @@ class Mirror:
         self._call_back(jobs)
         self._admit(now)
         closed = closed_nodes(nodes, reservations, now)
-        withhold(self.scheduler, self.tickets, self._standing_claims(), jobs, nodes, closed)
+        withhold(self.scheduler, self.tickets, self.claims.kept(now), jobs, nodes, closed)
         self.orders += map(Unfence, idle_fences(reservations, self.tickets, now))
         self._last_s = now
 
@@ -205,7 +205,7 @@ class Mirror:
         elif self._shadow:
             pass
         elif ticket.handed_back:
-            self.orders.append(HandBack(ticket.job_id, asked_nodes(ticket, job)))
+            self.orders.append(hand_back_order(job, ticket.request, ticket))
         elif self._before.get(ticket.job_id) != job and self._asks(ticket, job, now) is None:
             self._ledger.move(ticket, Standing.ASIDE, now, "held again")
 
@@ -258,7 +258,8 @@ class Mirror:
         except DallyError as error:
             asked, unfit = Job(job.job_id, job.submit_s, 1, 1.0, user=job.user), str(error)
         ticket = Ticket(asked, request, Standing.ASIDE, NEW, now, past=Past(min(now, job.submit_s)))
-        ticket.submit_s, ticket.restarts, ticket.min_nodes = job.submit_s, job.restarts, job.min_nodes
+        ticket.submit_s, ticket.restarts = job.submit_s, job.restarts
+        ticket.min_nodes, ticket.tasks = shown_size(job, request)
         ticket.released = ticket.hold_back = bool(job.required_nodes) or job.reservation.startswith(FENCE)
         self.tickets[job.job_id] = ticket
         if unfit:
@@ -287,8 +288,10 @@ class Mirror:
             asked = self._intake.asked(ticket, job, request)
         except DallyError as error:
             return str(error)
-        if (nodes := asked_nodes(ticket, job)) != ticket.min_nodes or request != ticket.request:
-            ticket.min_nodes, ticket.request = nodes, replace(request, tag=request.tag or ticket.request.tag)
+        size = asked_size(ticket, job)
+        if size != (ticket.min_nodes, ticket.tasks) or request != ticket.request:
+            ticket.min_nodes, ticket.tasks = size
+            ticket.request = replace(request, tag=request.tag or ticket.request.tag)
             self.changed.add(ticket.job_id)
         self._ledger.become(ticket, asked, now)
         return None
@@ -327,16 +330,6 @@ class Mirror:
         job = self._seen.get(ticket.job_id)
         if job is not None and job.state is State.PENDING:
             self._fold_left(ticket, job, now)
-
-    def _standing_claims(self) -> list[dict[str, int]]:
-        """Claims of jobs that still wait for others to leave; the rest are dropped."""
-        self.claims = {
-            job_id: (gpus, leaving)
-            for job_id, (gpus, leaving) in self.claims.items()
-            if self._ledger.stands(job_id) is Standing.WAITING
-            and any(self._ledger.stands(other) is Standing.STOPPING for other in leaving)
-        }
-        return [gpus for gpus, _ in self.claims.values()]
 
 
 def _arrival(ticket: Ticket) -> tuple[float, tuple[int, ...]]:

@@ -66,6 +66,7 @@ class Ticket:
         submit_s: Its submission as Slurm last gave it.
         restarts: How often Slurm had requeued it when last seen.
         min_nodes: Fewest nodes it asks for; once it was released, Slurm shows how many it was given.
+        tasks: Its tasks on these.
         by: Jobs that it is stopped for.
         moving: It is stopped to start elsewhere.
         person_held: Its user or an administrator held it when last seen: released, it waits for Dally again.
@@ -92,6 +93,7 @@ class Ticket:
     submit_s: float = 0.0
     restarts: int = 0
     min_nodes: int = 1
+    tasks: int = 1
     by: tuple[str, ...] = ()
     moving: bool = False
     person_held: bool = False
@@ -105,6 +107,11 @@ class Ticket:
     def job_id(self) -> str:
         """The job's number."""
         return self.job.job_id
+
+    @property
+    def leaves_to_move(self) -> bool:
+        """Whether it writes its checkpoint to go on elsewhere."""
+        return self.standing is Standing.STOPPING and self.moving
 
     def same_as(self, job: SlurmJob, tag: str) -> bool:
         """Whether a job with this number is the same job: Slurm may have given the number a second time.

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from slurm_plugin.access.slurm import HandBack, Hold, Slurm, SlurmJob, State
-from slurm_plugin.control.intake import asked_nodes, read_request
+from slurm_plugin.control.intake import hand_back_order, read_request
 from slurm_plugin.control.tickets import Standing, Ticket
 from slurm_plugin.request import Request
 
@@ -49,7 +49,7 @@ def _order(job: SlurmJob, ticket: Ticket | None) -> HandBack | None:
         ticket = None
     if not _waits_for_dally(job, request, ticket):
         return None
-    return HandBack(job.job_id, job.min_nodes if ticket is None else asked_nodes(ticket, job))
+    return hand_back_order(job, request, ticket)
 
 
 def _waits_for_dally(job: SlurmJob, request: Request, ticket: Ticket | None) -> bool:

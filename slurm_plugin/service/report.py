@@ -29,7 +29,7 @@ class JobReport:
         job: Its number.
         user: Its user.
         model: Its model; empty if unknown.
-        gpus: GPUs it asks for.
+        gpus: GPUs it holds or is to start on, else those it asks for.
         standing: Where it stands; see `Standing`.
         since_s: Since when, seconds since 1970; so are all times.
         until_s: While it waits, when it takes a placement of `next_level`; else the end of a grace, of a
@@ -158,7 +158,7 @@ def _job(ticket: Ticket, topology: Topology) -> JobReport:
         job=ticket.job_id,
         user=ticket.job.user,
         model=ticket.job.model,
-        gpus=ticket.job.gpus if ticket.standing is not Standing.LEFT else sum(ticket.gpus.values()),
+        gpus=_gpus(ticket),
         standing=ticket.standing.value,
         since_s=ticket.since_s,
         until_s=ticket.until_s if ticket.until_s < inf else None,
@@ -170,6 +170,12 @@ def _job(ticket: Ticket, topology: Topology) -> JobReport:
         refusals=ticket.refusals,
         preemptions=ticket.past.preemptions,
     )
+
+
+def _gpus(ticket: Ticket) -> int:
+    """Those it has coming; of a job of Slurm's nobody knows what it asks for."""
+    asked = 0 if ticket.standing is Standing.LEFT else ticket.job.gpus
+    return sum(ticket.gpus.values()) or asked
 
 
 def _above(level: str, levels: tuple[str, ...]) -> str:

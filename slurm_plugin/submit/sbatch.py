@@ -34,10 +34,12 @@ Submits a batch job whose nodes and start Dally decides. Prints what sbatch prin
   --checkpoint-grace=TIME   how long that takes at most: seconds, or MM:SS (default 60)
   --min-gpus=N              fewest GPUs it can run on (default: what it asks sbatch for)
   --max-gpus=N              most GPUs it can use (default: what it asks sbatch for)
+  --copies=N                most copies that may train side by side, each on a node of its own; what it asks
+                            sbatch for is one copy: --nodes=1 --gpus-per-node=N
   --dry-run                 show the command and what Dally understood, submit nothing
   --help, --version         this text, the version of Dally
 
-The first five may also stand in the script, before the first command: #DALLY --model=resnet50
+All but the last two may also stand in the script, before the first command: #DALLY --model=resnet50
 For the options of sbatch: sbatch --help
 """
 
@@ -168,6 +170,8 @@ def _understood(request: Request | None) -> str:
         parts.append("never preempted")
     if request.min_gpus or request.max_gpus:
         parts.append(f"{request.min_gpus or 'as asked'} to {request.max_gpus or 'as asked'} GPUs")
+    if request.max_copies > 1:
+        parts.append(f"up to {request.max_copies} copies")
     if request.held:
         parts.append("held by you")
     return f"Dally: {', '.join(parts)}"

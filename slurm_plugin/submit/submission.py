@@ -18,6 +18,7 @@ _REQUEST = {
     "checkpoint-grace": Takes.VALUE,
     "min-gpus": Takes.VALUE,
     "max-gpus": Takes.VALUE,
+    "copies": Takes.VALUE,
 }
 _OWN = {**_REQUEST, "dry-run": Takes.NOTHING, "help": Takes.NOTHING, "version": Takes.NOTHING}
 
@@ -138,15 +139,31 @@ def build_request(submission: Submission, tag: str) -> Request:
     grace = asked.get("checkpoint-grace")
     if grace is not None and "checkpoint-signal" not in asked:
         raise InputError("--checkpoint-grace without --checkpoint-signal; name the signal too, like USR1")
+    copies = _count("copies", asked.get("copies", "1"))
+    if copies > 1:
+        _check_copies(submission.settings)
     return Request(
         model=asked.get("model", ""),
         signal=_signal(asked["checkpoint-signal"]) if "checkpoint-signal" in asked else "",
         grace_s=60 if grace is None else _seconds(grace),
         min_gpus=_count("min-gpus", asked.get("min-gpus", "0")),
         max_gpus=_count("max-gpus", asked.get("max-gpus", "0")),
+        max_copies=copies,
         tag=tag,
         held="hold" in submission.settings,
     )
+
+
+def _check_copies(settings: Mapping[str, str | None]) -> None:
+    """Refuse copies of a job that is not one node with so many GPUs.
+
+    Raises:
+        InputError: It is more than one node, or its GPUs are not counted by node.
+    """
+    if settings.get("nodes", "1") not in ("1", "1-1"):
+        raise InputError(f"--copies with --nodes={settings['nodes']}; a copy is one node, so say --nodes=1")
+    if not settings.keys() & {"gpus-per-node", "gres"}:
+        raise InputError("--copies needs the GPUs of one copy by --gpus-per-node, or by --gres")
 
 
 def _read_script(positional: Sequence[str], chdir: str | None, path: str) -> str:

@@ -32,6 +32,12 @@ _SHAPE_OPTIONS = (
     ),
     click.option("--gpus", type=click.IntRange(min=1), help="Pretended GPUs of each node.  [default: 2]"),
     click.option(
+        "--gpu-types",
+        type=values.names,
+        metavar="TYPE,...",
+        help="Of these GPUs, one for all nodes or one for each rack.  [default: h100]",
+    ),
+    click.option(
         "--rate", "rate_bps", type=values.rate, help="Of each node's link, each way.  [default: 1Gb]"
     ),
     click.option(
@@ -49,6 +55,7 @@ class LabOptions:
         folder: Where a standing one is.
         racks: Nodes of each rack.
         gpus: GPUs of each node.
+        gpu_types: Their type, one for all or one for each rack.
         rate_bps: Of each node's link.
         uplink_bps: Of each rack's link.
     """
@@ -56,28 +63,33 @@ class LabOptions:
     folder: Path
     racks: tuple[int, ...] | None = None
     gpus: int | None = None
+    gpu_types: tuple[str, ...] | None = None
     rate_bps: float | None = None
     uplink_bps: float | None = None
 
     @property
     def says_shape(self) -> bool:
         """Whether anything was said of what it is to be."""
-        return any(getattr(self, field.name) is not None for field in fields(LabShape))
+        return bool(self._said())
 
     def fits(self, shape: Shape) -> bool:
         """Whether a cluster is what was asked for."""
-        return self.shape(shape) == shape if isinstance(shape, LabShape) else not self.says_shape
+        if not isinstance(shape, LabShape):
+            return not self.says_shape
+        return all(getattr(shape, name) == value for name, value in self._said().items())
 
-    def shape(self, otherwise: LabShape | None = None) -> LabShape:
-        """What was asked for; the rest is another shape's, by default the usual one's.
+    def shape(self) -> LabShape:
+        """What was asked for; the rest is as usual.
 
         Raises:
             InputError: A number is out of range.
         """
-        said = {field.name: getattr(self, field.name) for field in fields(LabShape)}
-        return replace(
-            otherwise or LabShape(), **{name: value for name, value in said.items() if value is not None}
-        )
+        return replace(LabShape(), **self._said())
+
+    def _said(self) -> dict[str, Any]:
+        """What was said of it, by field of `LabShape`."""
+        values = {field.name: getattr(self, field.name) for field in fields(LabShape)}
+        return {name: value for name, value in values.items() if value is not None}
 
 
 def local_lab_options(command: Callable[..., None]) -> Callable[..., None]:

@@ -9,6 +9,7 @@ import click
 from dally.errors import InputError
 from dally.interruption import INTERRUPTED, interruptible
 from dally.traces import FORMAT_NAMES
+from profiler.commands import values
 from testbed.commands.existing_options import (
     ExistingOptions,
     check_nodes,
@@ -29,6 +30,8 @@ Examples:
   dally testbed run --workload demo --policy dally-paper:lease_s=90 --policy slurm --out runs/demo
   dally testbed up --racks 2,2,2,2 --gpus 2 --rate 1Gb --uplink 200Mb
   dally testbed run --workload forty --policy fifo --policy tiresias --out runs/forty
+  dally testbed run --racks 2,2 --gpus 1 --gpu-types v100,k80 --emulate v100=2,k80=0.5 --workload jobs.csv \
+      --policy hadar:round_s=30 --policy gavel:round_s=30 --out runs/types
 The same command again goes on where a killed one was. Policy slurm is Slurm's own scheduler, without Dally.
 """
 
@@ -42,10 +45,9 @@ The same command again goes on where a killed one was. Policy slurm is Slurm's o
 )
 @click.option(
     "--emulate",
-    "emulate_tflops",
-    type=float,
-    metavar="TFLOPS",
-    help=f"Speed of the pretended GPUs, as the profiles were measured.  [default: {EMULATED_TFLOPS:g}]",
+    type=values.speeds,
+    metavar="TFLOPS|TYPE=TFLOPS,...",
+    help=f"Speed of the pretended GPUs: the profiles', or one by type.  [default: {EMULATED_TFLOPS:g}]",
 )
 @click.option("--cluster", "cluster_file", help="Cluster file with the true links, if the cluster has none.")
 @click.option("--scale", type=float, default=1.0, help="Factor on submission times; 0.5 doubles the load.")

@@ -17,6 +17,7 @@ from testbed.standing.hosts_shape import HostsShape, Shape, hosts_shape
 Examples:
   dally testbed up
   dally testbed up --racks 4,4 --gpus 2 --rate 1Gb --uplink 500Mb
+  dally testbed up --racks 2,2,1 --gpus 1 --gpu-types v100,p100,k80
   dally testbed up --hosts hosts.toml --shared /nfs/dally"""
 )
 @local_lab_options
@@ -55,7 +56,7 @@ def _shape(
         raise click.UsageError("--hosts needs --shared, a folder that all hosts share")
     if lab.says_shape:
         raise click.UsageError(
-            "--racks, --gpus, --rate and --uplink do not go with --hosts, whose file tells"
+            "--racks, --gpus, --gpu-types, --rate and --uplink do not go with --hosts, whose file tells"
         )
     return hosts_shape(hosts_file, shared, fake_gpus, logs)
 

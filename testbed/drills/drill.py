@@ -107,7 +107,8 @@ def _run(
     inputs = drill_inputs(topology_of(lab.cluster, None), jobs)
     run = new_name(folder.parent, drill.name)
     facts = {"seed": seed, "drill": drill.name}
-    state = RunState(run, POLICY, str(lab.work / run), EMULATED_TFLOPS, "gloo", facts)
+    tflops = dict.fromkeys(inputs.topology.gpu_types, EMULATED_TFLOPS)
+    state = RunState(run, POLICY, str(lab.work / run), tflops, "gloo", facts)
     begin_run(folder, state, inputs)
     over = Event()
     scene = Scene(lab, folder, Path(state.base), Random(f"{drill.name} {seed}"), over.is_set)

@@ -43,7 +43,7 @@ class Campaign:
         out: Folder with a folder for each policy.
         inputs: Jobs, cluster and profiles.
         facts: Where they came from, for run.json.
-        emulate_tflops: Speed of the pretended GPUs; None if they are real.
+        emulate_tflops: Speed of the pretended GPUs by type; None if they are real.
         backend: What carries the collectives.
         timeout_s: Longest time for one policy; None for far longer than the jobs should take.
     """
@@ -51,7 +51,7 @@ class Campaign:
     out: Path
     inputs: RunInputs
     facts: Mapping[str, Any]
-    emulate_tflops: float | None
+    emulate_tflops: Mapping[str, float] | None
     backend: str
     timeout_s: float | None = None
 

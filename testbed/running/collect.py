@@ -69,10 +69,10 @@ def write_run_folder(folder: Path) -> Run:
     sights = read_sights(folder / OBSERVED)
     minutes = _minutes(folder, sights, state.origin_s)
     origin_s = state.origin_s
-    lives = [_life(folder, work, sights, minutes, origin_s) for work in inputs.works]
+    costs = CostModel(inputs.topology, inputs.profiles)
+    lives = [_life(folder, work, sights, minutes, origin_s, costs) for work in inputs.works]
     end_s, note = _end(state, lives, sights)
     records = [record(life, inputs.topology, origin_s, end_s) for life in lives]
-    costs = CostModel(inputs.topology, inputs.profiles)
     _write_events(folder, lives, minutes, costs, origin_s)
     lines = [line for life in lives for line in stretch_facts(life, origin_s)]
     write_atomically(folder / STRETCHES, "".join(json.dumps(line) + "\n" for line in lines))
@@ -85,7 +85,9 @@ def _minutes(folder: Path, sights: list[Sight], origin_s: float) -> Minutes:
     return read_minutes(read_lines(folder / CONTROLLER), ids, origin_s)
 
 
-def _life(folder: Path, work: Work, sights: list[Sight], minutes: Minutes, origin_s: float) -> Life:
+def _life(
+    folder: Path, work: Work, sights: list[Sight], minutes: Minutes, origin_s: float, costs: CostModel
+) -> Life:
     job_id = work.job.job_id
     own = [sight for sight in sights if sight.job == job_id]
     place = folder / JOBS_FOLDER / job_folder(job_id)
@@ -96,6 +98,7 @@ def _life(folder: Path, work: Work, sights: list[Sight], minutes: Minutes, origi
         find_stretches(own, diary, _text(place / STEPS)),
         read_diary(diary),
         partial(_taken, minutes, job_id, origin_s),
+        costs,
     )
 
 

@@ -26,7 +26,7 @@ from testbed.running.folder import (
 from testbed.running.head import get_files, put_files
 from testbed.running.lines import append_line, read_lines
 from testbed.running.samples import EVERY_S, Sampler
-from testbed.running.script import CHECKPOINT, DIARY, Place
+from testbed.running.script import CHECKPOINT, DIARY, SLOT_S, Place
 from testbed.running.sight import Observer
 from testbed.running.submission import Submitter, is_slurms_own
 from testbed.running.work import Work
@@ -124,8 +124,9 @@ class Driver:
             cluster.partition,
             cluster.interface,
             self._state.backend,
-            self._state.emulate_tflops,
+            self._speeds(),
             preloaded=str(cluster.work / PRELOADED),
+            slot_s=getattr(self._policy.knobs, "round_s", SLOT_S),
         )
         profiles = sorted((self._folder / PROFILES).glob("*.json"))
         files = {
@@ -139,6 +140,13 @@ class Driver:
         put_files(cluster, files)
         if self._state.origin_s is not None:
             self._recall()
+
+    def _speeds(self) -> dict[str, float] | None:
+        """Speed of the pretended GPUs of each node; None if they are real."""
+        by_type = self._state.emulate_tflops
+        if by_type is None:
+            return None
+        return {machine.name: by_type[machine.gpu_type] for machine in self._inputs.topology.machines}
 
     def _recall(self) -> None:
         """Find jobs that were submitted just before an earlier driver was killed, and have ended since."""

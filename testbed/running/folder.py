@@ -32,7 +32,7 @@ class RunState:
         run: Its name, by which its jobs are known in Slurm.
         policy: Specification of the policy.
         base: Its folder on the head node.
-        emulate_tflops: Speed of the pretended GPUs; None if they are real.
+        emulate_tflops: Speed of the pretended GPUs by type; None if they are real.
         backend: What carries the collectives.
         facts: Where the workload came from, for run.json.
         origin_s: When its time began, seconds since 1970; None before.
@@ -43,7 +43,7 @@ class RunState:
     run: str
     policy: str
     base: str
-    emulate_tflops: float | None
+    emulate_tflops: Mapping[str, float] | None
     backend: str
     facts: Mapping[str, Any]
     origin_s: float | None = None

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from dally.costs import CostModel
+from dally.job import JobKind
 from dally.records import JobRecord
 from dally.topology import Allocation, Topology
 from testbed.running.sight import Sight
@@ -26,6 +27,7 @@ class Life:
             a failure.
         status: COMPLETED or FAILED; RUNNING or WAITING if it had not ended.
         end_s: Its end; None if it had not ended.
+        compute_s: For each stretch, what a step computes there, as predicted.
     """
 
     work: Work
@@ -33,6 +35,7 @@ class Life:
     stopped: Sequence[bool]
     status: str
     end_s: float | None
+    compute_s: Sequence[float]
 
 
 def live(
@@ -41,6 +44,7 @@ def live(
     stretches: Sequence[Stretch],
     entries: Sequence[Entry],
     taken: Callable[[float, float], bool],
+    costs: CostModel,
 ) -> Life:
     """The life of a job.
 
@@ -50,6 +54,7 @@ def live(
         stretches: In which it ran.
         entries: Its diary.
         taken: Whether its GPUs were taken between two moments, as the controller says.
+        costs: Tells how fast GPU types are.
     """
     status = _status(sights, stretches, entries)
     ended = status in ("COMPLETED", "FAILED")
@@ -61,7 +66,17 @@ def live(
     end_s = None
     if ended:
         end_s = ends[-1] if ends else sights[-1].t
-    return Life(work, stretches, stopped, status, end_s)
+    compute_s = [_compute_s(work, stretch, costs) for stretch in stretches]
+    return Life(work, stretches, stopped, status, end_s, compute_s)
+
+
+def _compute_s(work: Work, stretch: Stretch, costs: CostModel) -> float:
+    """What a step computes where a stretch ran: as long as on the slowest GPUs there."""
+    allocation = allocation_of(stretch.gpus, costs.topology)
+    if allocation is None:
+        return work.compute_s
+    speeds = costs.worker_speeds(work.job)
+    return work.compute_s / min(speeds.get(name, 1.0) for name in costs.topology.by_type(allocation))
 
 
 def _status(sights: Sequence[Sight], stretches: Sequence[Stretch], entries: Sequence[Entry]) -> str:
@@ -87,7 +102,9 @@ def record(life: Life, topology: Topology, origin_s: float, until_s: float) -> J
         until_s: When the run was over, seconds since 1970.
     """
     job, stretches = life.work.job, life.stretches
-    run_s = sum((until_s if part.end_s is None else part.end_s) - part.start_s for part in stretches)
+    lasting_s = [(until_s if part.end_s is None else part.end_s) - part.start_s for part in stretches]
+    run_s = sum(lasting_s)
+    gpu_s = [sum(part.gpus.values()) * part_s for part, part_s in zip(stretches, lasting_s, strict=True)]
     over_s = (until_s if life.end_s is None else life.end_s) - origin_s
     levels = Counter(
         topology.levels[level] for part in stretches if (level := level_of(part, topology)) is not None
@@ -107,13 +124,14 @@ def record(life: Life, topology: Topology, origin_s: float, until_s: float) -> J
         ideal_s=job.duration_s,
         run_s=run_s,
         queue_s=max(0.0, over_s - job.submit_s - run_s),
-        comm_s=sum(part.comm_s(life.work.compute_s) for part in stretches),
+        comm_s=sum(part.comm_s(compute_s) for part, compute_s in zip(stretches, life.compute_s, strict=True)),
         restart_s=sum(part.restart_s(until_s) for part in stretches[1:]),
         lost_s=sum(part.lost_steps for part in stretches) * life.work.iteration_s,
         preemptions=sum(life.stopped),
         failures=max(0, broken),
         levels=";".join(f"{level}:{count}" for level, count in sorted(levels.items())),
         status=life.status,
+        gpu_s=None if job.kind is JobKind.RIGID else sum(gpu_s),
     )
 
 
@@ -131,9 +149,9 @@ def stretch_facts(life: Life, origin_s: float) -> list[dict[str, object]]:
             "first_step_s": t(stretch.first_step_s),
             "end_s": t(stretch.end_s),
             "gpus": dict(stretch.gpus),
-            "steps": len(stretch.steps),
+            "steps": sum(step.count for step in stretch.steps),
             "step_s": stretch.step_s,
-            "compute_s": life.work.compute_s,
+            "compute_s": life.compute_s[number],
             "lost_steps": stretch.lost_steps,
         }
         for number, stretch in enumerate(life.stretches)

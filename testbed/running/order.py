@@ -1,10 +1,12 @@
 """What a user orders: a workload, profiles and scales, read and checked as a whole before anything starts."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
 
 from dally.errors import InputError
+from dally.profiles.emulated import of_types
 from dally.profiles.files import ProfileSet, load_profiles
 from dally.profiles.schema import Mode
 from dally.topology import Topology
@@ -26,7 +28,7 @@ class Order:
     Attributes:
         workload: Name of a workload that comes with Dally, a trace file, or a generated workload.
         profiles: Folder of profiles, or a shipped set.
-        emulate_tflops: Speed of the pretended GPUs; None: what the profiles say.
+        emulate: Speed of the pretended GPUs in TFLOPS, of all or by type; None: what the profiles say.
         scale: Factor on submission times.
         duration_scale: Factor on durations.
         model_mix: Models for jobs that name none; None leaves them without.
@@ -37,7 +39,7 @@ class Order:
 
     workload: str
     profiles: str = PROFILE_SET
-    emulate_tflops: float | None = None
+    emulate: float | Mapping[str, float] | None = None
     scale: float = 1.0
     duration_scale: float = 1.0
     model_mix: str | None = None
@@ -62,8 +64,9 @@ def plan_campaign(order: Order, topology: Topology, out: Path) -> Campaign:
         InputError: Something in the order is wrong, or does not go together.
         CapacityError: The cluster is too small for a job.
     """
-    profiles = load_profiles(order.profiles)
-    tflops, backend = _compute(order, profiles)
+    measured = load_profiles(order.profiles)
+    tflops, backend = _compute(order, measured, topology.gpu_types)
+    profiles = _of_types(order, measured)
     if not 0 <= order.scale < float("inf"):
         raise InputError(f"scale is {order.scale:g}, must be 0 or more")
     workload = _workload(order)
@@ -91,20 +94,36 @@ def _workload(order: Order) -> Workload:
         return load_trace(path)
 
 
-def _compute(order: Order, profiles: ProfileSet) -> tuple[float | None, str]:
-    """Speed of the pretended GPUs and what carries the collectives, as the profiles were measured."""
+def _of_types(order: Order, profiles: ProfileSet) -> ProfileSet:
+    """The profiles that hold for GPUs of several speeds; those that name no type are of `EMULATED_TFLOPS`."""
+    if not isinstance(order.emulate, Mapping) or all(each.env.gpu_type for each in profiles.profiles):
+        return profiles
+    return of_types(profiles, {name: tflops / EMULATED_TFLOPS for name, tflops in order.emulate.items()})
+
+
+def _compute(
+    order: Order, profiles: ProfileSet, gpu_types: Sequence[str]
+) -> tuple[Mapping[str, float] | None, str]:
+    """Speed of the pretended GPUs by type and what carries the collectives, as the profiles were measured."""
     emulated = Mode.EMULATED in profiles.modes
     if emulated and len(profiles.modes) > 1:
         raise InputError(f"profiles {profiles.name} are emulated and others; a run needs one or the other")
-    if order.emulate_tflops is not None:
-        if not emulated:
-            modes = ", ".join(profiles.modes)
-            raise InputError(
-                f"--emulate needs profiles that are emulated; those of {profiles.name} are {modes}"
-            )
-        if not 0 < order.emulate_tflops < float("inf"):
-            raise InputError(f"--emulate is {order.emulate_tflops:g}, must be a positive number")
-        return order.emulate_tflops, "gloo"
+    if order.emulate is not None and not emulated:
+        modes = ", ".join(profiles.modes)
+        raise InputError(f"--emulate needs profiles that are emulated; those of {profiles.name} are {modes}")
     if emulated:
-        return EMULATED_TFLOPS, "gloo"
+        return _tflops(EMULATED_TFLOPS if order.emulate is None else order.emulate, gpu_types), "gloo"
     return None, "gloo" if profiles.modes == (Mode.GLOO,) else "nccl"
+
+
+def _tflops(asked: float | Mapping[str, float], gpu_types: Sequence[str]) -> Mapping[str, float]:
+    """The speed of each type."""
+    speeds = asked if isinstance(asked, Mapping) else dict.fromkeys(gpu_types, asked)
+    if speeds.keys() != set(gpu_types):
+        raise InputError(
+            f"--emulate names {', '.join(speeds)}; the cluster has GPUs of {', '.join(gpu_types)}"
+        )
+    for tflops in speeds.values():
+        if not 0 < tflops < float("inf"):
+            raise InputError(f"--emulate is {tflops:g}, must be a positive number")
+    return speeds

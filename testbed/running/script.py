@@ -2,10 +2,10 @@
 
 import math
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from dally.job import CHECKPOINTED
+from dally.job import CHECKPOINTED, JobKind
 from dally.policies.slurm import SWITCH, Knobs
 from testbed.running.work import Work
 from workloads.handover import PRELOADED
@@ -20,6 +20,9 @@ TRIES_AGAIN = 3
 CHECKPOINT_SIGNAL = "USR1"
 GRACE_S = 30
 """Longest time that a job gets for its checkpoint."""
+
+SLOT_S = 360.0
+"""How often the copies of a forked job are averaged, under a policy without rounds."""
 
 _LIMIT_FACTOR = 10.0
 """A job's time limit, over its duration at the best placement, where the trace gives none."""
@@ -37,16 +40,18 @@ class Place:
         partition: Slurm's partition.
         interface: Over which ranks on different nodes talk; empty: whichever they choose.
         backend: What carries the collectives: gloo or nccl.
-        emulate_tflops: Speed of the pretended GPU; None to compute for real.
+        emulate_tflops: Speed of the pretended GPUs of each node; None to compute for real.
         preloaded: Folder where nodes may have a preloaded process for training to start from.
+        slot_s: How often the copies of a forked job are averaged, seconds.
     """
 
     python: str
     partition: str
     interface: str = ""
     backend: str = "gloo"
-    emulate_tflops: float | None = None
+    emulate_tflops: Mapping[str, float] | None = None
     preloaded: str = ""
+    slot_s: float = SLOT_S
 
 
 def job_script(work: Work, name: str, folder: str, place: Place) -> str:
@@ -66,8 +71,9 @@ def job_script(work: Work, name: str, folder: str, place: Place) -> str:
         "restart=${SLURM_RESTART_COUNT:-0}",
         f'echo "start $EPOCHREALTIME $SLURM_JOB_NODELIST $SLURM_TASKS_PER_NODE $restart" >> {DIARY}',
         *_environment(place),
-        f"srun --kill-on-bad-exit=0 --wait=60 {shlex.join(_training(work, place))}",
+        f"srun {' '.join(_launch(work))} {shlex.join(_rank(work, place))}",
         "code=$?",
+        *_code_of_copies(work),
         f'echo "end $EPOCHREALTIME $code $restart" >> {DIARY}',
         *_again(),
         "exit $code",
@@ -93,10 +99,14 @@ def switch_options(work: Work, best_level: int, knobs: Knobs) -> tuple[str, ...]
 def _options(work: Work, name: str, folder: str, place: Place) -> Iterator[str]:
     job = work.job
     gpu_type = f"{job.gpu_type}:" if job.gpu_type else ""
-    yield f"--job-name={name} --partition={place.partition} --time={_limit_min(work)}"
-    yield f"--ntasks={job.gpus} --gpus-per-task={gpu_type}1 --cpus-per-task=1"
-    if job.gang.per_machine:
-        yield f"--nodes={job.gang.units} --ntasks-per-node={job.gang.per_machine}"
+    yield f"--job-name={name} --partition={place.partition} --time={_limit_min(work)} --cpus-per-task=1"
+    if work.each:  # Dally changes the number of nodes, and all that is said by node holds
+        yield f"--nodes={job.gpus // work.each} --ntasks-per-node={work.each}"
+        yield f"--gpus-per-node={gpu_type}{work.each}"
+    else:
+        yield f"--ntasks={job.gpus} --gpus-per-task={gpu_type}1"
+        if job.gang.per_machine:
+            yield f"--nodes={job.gang.units} --ntasks-per-node={job.gang.per_machine}"
     yield f"--requeue --open-mode=append --chdir={folder} --output={OUTPUT}"
 
 
@@ -104,6 +114,11 @@ def _dally_line(work: Work) -> Iterator[str]:
     line = f"#DALLY --model={work.job.model}"
     if work.job.preemptible:
         line += f" --checkpoint-signal={CHECKPOINT_SIGNAL} --checkpoint-grace={GRACE_S}"
+    if work.job.kind is JobKind.FORKED:
+        line += f" --copies={work.job.max_copies}"
+    elif work.job.kind is JobKind.ELASTIC:
+        low, high = work.job.min_gpus or work.job.gpus, work.job.max_gpus or work.job.gpus
+        line += f" --min-gpus={low} --max-gpus={high}"
     yield line
 
 
@@ -131,12 +146,43 @@ def _again() -> Iterator[str]:
     yield "fi"
 
 
+def _launch(work: Work) -> Iterator[str]:
+    """Options of srun: neither the first rank that ends with a checkpoint nor a lost copy ends others."""
+    if work.each:
+        yield f"--ntasks=$((SLURM_JOB_NUM_NODES * {work.each})) --ntasks-per-node={work.each}"
+    yield f"--kill-on-bad-exit=0 --wait={0 if work.job.kind is JobKind.FORKED else 60}"
+
+
+def _code_of_copies(work: Work) -> Iterator[str]:
+    """How a forked job ended is in a file: srun tells the worst end of all copies, also of lost ones."""
+    if work.job.kind is JobKind.FORKED:
+        yield f"[ -e {CHECKPOINT}.code ] && code=$(cat {CHECKPOINT}.code)"
+
+
+def _rank(work: Work, place: Place) -> tuple[str, ...]:
+    """What each rank runs; where nodes pretend GPUs of several speeds, it adds that of its own."""
+    nodes_of: dict[float, list[str]] = {}
+    for node, tflops in (place.emulate_tflops or {}).items():
+        nodes_of.setdefault(tflops, []).append(node)
+    training = tuple(_training(work, place))
+    if len(nodes_of) <= 1:
+        return (*training, *(word for tflops in nodes_of for word in ("--emulate", f"{tflops:g}")))
+    cases = " ".join(f"{'|'.join(nodes)}) tflops={tflops:g};;" for tflops, nodes in nodes_of.items())
+    return (
+        "bash",
+        "-c",
+        f'case $SLURMD_NODENAME in {cases} esac; exec "$@" --emulate $tflops',
+        "rank",
+        *training,
+    )
+
+
 def _training(work: Work, place: Place) -> Iterator[str]:
     yield from (place.python, "-m", "workloads.train", work.job.model)
     yield from ("--steps", str(work.steps), "--global-batch", str(work.global_batch))
     yield from ("--backend", place.backend, "--checkpoint", CHECKPOINT, "--log-file", STEPS)
-    if place.emulate_tflops is not None:
-        yield from ("--emulate", f"{place.emulate_tflops:g}")
+    if work.job.kind is JobKind.FORKED:
+        yield from ("--forked", "--slot", f"{place.slot_s:g}", "--ranks-per-copy", str(work.job.gpus))
 
 
 def _limit_min(work: Work) -> int:

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
+from typing import Any
 
 from dally.clusters.hostlist import expand
 from dally.errors import InputError
@@ -16,17 +17,24 @@ _SECOND_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One iteration, from the step log.
+    """One iteration, from the step log; of a forked job one slot, with the steps of all its copies.
 
     Attributes:
         number: Steps done with it.
         end_s: Its end, seconds since 1970.
         seconds: How long it took.
+        slot: The steps of a slot; None for one iteration.
     """
 
     number: int
     end_s: float
     seconds: float
+    slot: int | None = None
+
+    @property
+    def count(self) -> int:
+        """Steps done in it."""
+        return 1 if self.slot is None else self.slot
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,12 +78,12 @@ class Stretch:
     @property
     def step_s(self) -> float | None:
         """Median seconds of a step; without the first, which also prepares, if there are others."""
-        seconds = [step.seconds for step in self.steps[1:] or self.steps]
+        seconds = [step.seconds / step.count for step in self.steps[1:] or self.steps]
         return median(seconds) if seconds else None
 
     def comm_s(self, compute_s: float) -> float:
-        """Seconds beyond what its steps would have taken without communication."""
-        return sum(max(0.0, step.seconds - compute_s) for step in self.steps)
+        """Seconds beyond what its steps would have taken without communication; copies train without any."""
+        return sum(max(0.0, step.seconds - compute_s) for step in self.steps if step.slot is None)
 
     def restart_s(self, until_s: float) -> float:
         """Seconds from its start to that of its first step; to its end if there was none."""
@@ -115,7 +123,7 @@ def read_diary(text: str) -> list[Entry]:
 def read_steps(text: str) -> list[Step]:
     """The steps of a log, in the order in which they were done."""
     return [
-        Step(line["step"], line["time"], line["seconds"])
+        Step(line["step"], line["time"], line["seconds"], _of_copies(line))
         for line in parse_lines(text)
         if {"step", "time", "seconds"} <= line.keys()
     ]
@@ -156,6 +164,11 @@ def _with_unseen(stretches: Sequence[Stretch], entries: Sequence[Entry]) -> list
     return sorted(found, key=lambda stretch: stretch.start_s)
 
 
+def _of_copies(line: Mapping[str, Any]) -> int | None:
+    """The steps of a slot; None if the line is that of one iteration."""
+    return sum(line["copies"].values()) if "copies" in line else None
+
+
 def _holds(stretch: Stretch, t: float) -> bool:
     return stretch.start_s <= t and (stretch.end_s is None or t <= stretch.end_s + _SECOND_S)
 
@@ -182,7 +195,7 @@ def _with_steps(stretches: Sequence[Stretch], steps: Sequence[Step]) -> list[Str
     again_from = float("inf")
     for stretch, next_s in reversed(list(zip(stretches, begins, strict=False))):
         own = tuple(step for step in steps if stretch.start_s <= step.end_s < next_s)
-        lost = sum(step.number >= again_from for step in own)
+        lost = sum(step.count for step in own if step.number >= again_from)
         found.append(replace(stretch, steps=own, lost_steps=lost))
         again_from = min([again_from, *(step.number for step in own)])
     return found[::-1]

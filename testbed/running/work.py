@@ -1,6 +1,6 @@
 """The jobs of a run: each job of a trace becomes so many steps of training, as long as the trace says."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from dally.costs import CostModel
@@ -8,9 +8,8 @@ from dally.errors import InputError
 from dally.free import FreeGpus
 from dally.job import Job, JobKind
 from dally.profiles.files import ProfileSet
-from dally.profiles.iteration import predict
 from dally.profiles.schema import Profile
-from dally.topology import Shape, Topology
+from dally.topology import Topology
 from workloads.registry import WORKLOADS
 
 
@@ -22,7 +21,7 @@ class Work:
         job: The job; its `duration_s` is just what its steps take at the best placement.
         steps: Iterations.
         iteration_s: Predicted for one iteration at the best placement.
-        compute_s: Of it, what does not wait for the network.
+        compute_s: Of it, what does not wait for the network; on the fastest GPU type that it accepts.
         local_batch: Samples of each GPU in an iteration.
     """
 
@@ -34,8 +33,15 @@ class Work:
 
     @property
     def global_batch(self) -> int:
-        """Samples of an iteration, all GPUs together."""
+        """Samples of an iteration: of all GPUs that it asks for, of one copy if it is forked."""
         return self.local_batch * self.job.gpus
+
+    @property
+    def each(self) -> int | None:
+        """GPUs on each node, of a job whose number of nodes is the scheduler's to choose."""
+        if self.job.kind is JobKind.RIGID:
+            return None
+        return self.job.gpus if self.job.kind is JobKind.FORKED else self.job.gpus_per_machine
 
 
 def plan_work(
@@ -50,47 +56,48 @@ def plan_work(
         duration_scale: Factor on the jobs' durations.
 
     Raises:
-        InputError: A job names no model that can be trained and has a profile, or is of no fixed size.
+        InputError: A job names no model that can be trained and has a profile, or it is elastic in a way
+            that Slurm cannot follow.
         CapacityError: The cluster is too small for a job.
     """
     if not 0 < duration_scale < float("inf"):
         raise InputError(f"duration scale is {duration_scale:g}, must be a positive number")
-    costs = CostModel(topology)
-    return tuple(_work(job, topology, costs, _profile(job, profiles), duration_scale) for job in jobs)
+    costs = CostModel(topology, profiles)
+    return tuple(_work(job, costs, _profile(job, topology, profiles), duration_scale) for job in jobs)
 
 
-def _work(job: Job, topology: Topology, costs: CostModel, profile: Profile, scale: float) -> Work:
-    if job.kind is not JobKind.RIGID:
-        raise InputError(f"job {job.job_id} is {job.kind}; only rigid jobs can be run")
-    costs.best_level(job.gang)
-    iteration_s = min(predict(profile, shape).iteration_s for shape in _best_shapes(job, topology))
+def _work(job: Job, costs: CostModel, profile: Profile, scale: float) -> Work:
+    if job.kind is JobKind.ELASTIC and job.gpus_per_machine is None:
+        raise InputError(
+            f"job {job.job_id} is elastic without gpus_per_machine; Slurm resizes by whole nodes"
+        )
+    iteration_s = _best_iteration_s(job, costs)
     steps = max(1, round(job.duration_s * scale / iteration_s))
     batch = profile.model.local_batch or WORKLOADS[job.model].local_batch
     done = replace(job, duration_s=steps * iteration_s)
     return Work(done, steps, iteration_s, profile.compute.total_s, batch)
 
 
-def _profile(job: Job, profiles: ProfileSet) -> Profile:
+def _best_iteration_s(job: Job, costs: CostModel) -> float:
+    """Of any placement on the idle cluster, by how much slower than the best it is."""
+    allocation = FreeGpus(costs.topology).find(job.gang, costs.best_level(job.gang))
+    assert allocation is not None, "this level holds the gang"
+    prediction = costs.prediction(job, allocation)
+    assert prediction is not None, "it has a profile"
+    return prediction.iteration_s / costs.cost(job, allocation).slowdown
+
+
+def _profile(job: Job, topology: Topology, profiles: ProfileSet) -> Profile:
+    """That of the job's model on the fastest GPU type which it accepts."""
     if job.model not in WORKLOADS:
         named = f"names the model {job.model}" if job.model else "names no model"
         raise InputError(f"job {job.job_id} {named}; a job must train one of {', '.join(WORKLOADS)}")
-    profile = profiles.find(job.model, job.gpu_type)
-    if profile is None:
+    accepted = [job.gpu_type] if job.gpu_type else topology.gpu_types
+    found = [profiles.find(job.model, gpu_type) for gpu_type in accepted]
+    known = [profile for profile in found if profile is not None]
+    if not known:
         raise InputError(
             f"job {job.job_id} trains {job.model}, of which {profiles.name} has no profile; "
             f"it has {', '.join(profiles.models)}"
         )
-    return profile
-
-
-def _best_shapes(job: Job, topology: Topology) -> Sequence[Shape]:
-    """The closest placement of the job's gang on the idle cluster, for each GPU type that it may use."""
-    idle = FreeGpus(topology)
-    shapes = []
-    for gpu_type in [job.gpu_type] if job.gpu_type else [*topology.gpu_types, None]:
-        gang = job.gang._replace(gpu_type=gpu_type)
-        level = idle.lowest_level(gang)
-        allocation = None if level is None else idle.find(gang, level)
-        if allocation is not None:
-            shapes.append(topology.shape(allocation))
-    return shapes
+    return min(known, key=lambda profile: profile.compute.total_s)

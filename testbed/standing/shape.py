@@ -21,6 +21,7 @@ class LabShape:
         gpus: GPUs of each host; nothing is behind them.
         rate_bps: Of each host's link, each way, bits per second.
         uplink_bps: Of each rack's link to the core.
+        gpu_types: Of the GPUs, one for all hosts or one for each rack.
 
     Raises:
         InputError: A number is out of range.
@@ -30,6 +31,7 @@ class LabShape:
     gpus: int = 2
     rate_bps: float = 1e9
     uplink_bps: float = 200e6
+    gpu_types: tuple[str, ...] = ("h100",)
 
     def __post_init__(self) -> None:
         if not 0 < sum(self.racks) <= _MOST_HOSTS:
@@ -40,12 +42,20 @@ class LabShape:
         """The lab in a folder; its ports are found unless given."""
         racks = tuple(Rack(hosts, self.rate_bps, self.uplink_bps) for hosts in self.racks)
         preload = find_spec("torch") is not None
-        return LabSpec(folder, gpus=self.gpus, port=port, network=NetworkSpec(racks), preload=preload)
+        return LabSpec(
+            folder,
+            gpus=self.gpus,
+            gpu_types=self.gpu_types,
+            port=port,
+            network=NetworkSpec(racks),
+            preload=preload,
+        )
 
     def shown(self) -> str:
         """What it is, in words."""
         return (
-            f"{sum(self.racks)} nodes of {self.gpus} GPUs in {len(self.racks)} racks, "
+            f"{sum(self.racks)} nodes of {self.gpus} GPUs ({', '.join(self.gpu_types)}) "
+            f"in {len(self.racks)} racks, "
             f"{shown_rate(self.rate_bps)} a node, {shown_rate(self.uplink_bps)} between racks"
         )
 
@@ -53,6 +63,7 @@ class LabShape:
         """The options that ask for it."""
         return (
             f"--racks {','.join(map(str, self.racks))} --gpus {self.gpus} "
+            f"--gpu-types {','.join(self.gpu_types)} "
             f"--rate {_option_rate(self.rate_bps)} --uplink {_option_rate(self.uplink_bps)}"
         )
 

@@ -90,7 +90,10 @@ def read_shape(facts: dict[str, Any]) -> Shape:
     """
     if "hosts_file" in facts:
         return HostsShape(**facts)
-    return LabShape(**{**facts, "racks": tuple(facts["racks"])})
+    read: dict[str, Any] = {
+        name: tuple(fact) if isinstance(fact, list) else fact for name, fact in facts.items()
+    }
+    return LabShape(**read)
 
 
 def write_state(folder: Path, state: StandingState) -> None:

@@ -2,16 +2,17 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from random import Random
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dally.clusters import scaled_links
+from dally.clusters import load_cluster, scaled_links
 from dally.contention import Flow, SharedLinks, crossed_links, fair_share_bps, stretches
 from dally.costs import CostModel
-from dally.job import Job
+from dally.job import Job, JobKind
 from dally.profiles.files import ProfileSet, load_profiles
 from dally.profiles.schema import Compute, Model, Profile
 from dally.topology import Allocation
@@ -150,6 +151,12 @@ class TestSharedLinks:
         # Half of the machine's 200 Mb/s is left, and half of a rack's 100 Mb/s would have been no more.
         assert slowdowns(links) == pytest.approx({"near": 2 * alone(0, 1)}, rel=1e-3)
 
+    def test_copies_of_a_forked_job_train_apart_and_send_nothing(self) -> None:
+        links = shared(("a", "talker", ((0, 1), (2, 1))))
+        copies = replace(job("b", "talker", 1), kind=JobKind.FORKED, max_copies=2)
+        links.start(copies, ((1, 1), (3, 1)))
+        assert slowdowns(links) == {}
+
     def test_thinking_jobs_meet_seldom(self) -> None:
         links = shared(("a", "thinker", ((0, 1), (2, 1))), ("b", "thinker", ((1, 1), (3, 1))))
         comm_s = 80e6 / 100e6
@@ -179,6 +186,42 @@ class TestSharedLinks:
             name: value for name, value in slowdowns(fresh).items() if not is_alone(running, name, value)
         }
 
+
+def test_two_jobs_of_the_testbed_slow_each_other_as_measured(tmp_path: Path) -> None:
+    """Steps of 14.26 s and 8.36 s were measured on real Slurm (docs/testbed-results.md, `steady`)."""
+    file = tmp_path / "lab.toml"
+    file.write_text(LAB, encoding="utf-8")
+    costs = CostModel(load_cluster(str(file)), load_profiles("testbed"))
+    links = SharedLinks(costs)
+    running = {
+        "resnet50": (14.26, ((2, 2), (4, 2), (5, 2), (7, 2))),
+        "resnet18": (8.36, ((0, 2), (1, 2), (3, 2), (6, 2))),
+    }
+    for model, (_, allocation) in running.items():
+        links.start(job(model, model, 8), allocation)
+    for model, cost in links.changes():
+        measured_s, allocation = running[model]
+        alone_s = costs.prediction(job(model, model, 8), allocation)
+        assert alone_s is not None
+        best = costs.cost(job(model, model, 8), allocation).slowdown
+        assert alone_s.iteration_s * cost.slowdown / best == pytest.approx(measured_s, rel=0.12)
+
+
+LAB = """
+name = "lab"
+[[levels]]
+name = "machine"
+prefix = "h"
+count = 2
+gpus = 2
+gpu_type = "h100"
+fabric = { bandwidth_bps = 10e9, latency_s = 5e-6 }
+uplink = { bandwidth_bps = 1e9, latency_s = 5e-6 }
+[[levels]]
+name = "rack"
+count = 4
+uplink = { bandwidth_bps = 200e6, latency_s = 5e-6 }
+"""
 
 COSTS = CostModel(TOPOLOGY, PROFILES)
 

@@ -1,5 +1,6 @@
 """Run folders are read back as they were written; damage is named."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -53,6 +54,16 @@ def test_damaged_jobs_are_named(tmp_path: Path, text: str, message: str) -> None
     (tmp_path / "jobs.csv").write_text(text.format(header=header))
     with pytest.raises(InputError, match=message):
         read_jobs(tmp_path)
+
+
+def test_gpu_seconds_have_a_column_only_where_those_of_a_job_may_vary(tmp_path: Path) -> None:
+    varied = replace(RECORD, gpu_s=9000.5)
+    write_jobs(tmp_path / "jobs.csv", [RECORD, WAITING])
+    assert "gpu_s" not in (tmp_path / "jobs.csv").read_text()
+    write_jobs(tmp_path / "jobs.csv", [varied, WAITING])
+    assert read_jobs(tmp_path) == [varied, WAITING]
+    assert (RECORD.held_gpu_s, RECORD.mean_gpus) == (7200, 8)
+    assert (varied.held_gpu_s, varied.mean_gpus) == (9000.5, 9000.5 / 900)
 
 
 def test_truncated_events_are_named_by_line(tmp_path: Path) -> None:

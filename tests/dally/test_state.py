@@ -3,7 +3,7 @@
 import pytest
 
 from dally.costs import CostModel
-from dally.job import Job
+from dally.job import Job, JobKind
 from dally.state import ClusterState, JobState
 from tests.worlds import racks
 
@@ -51,3 +51,39 @@ def test_only_what_runs_has_a_speed() -> None:
     state.submit(Job("b", 0.0, 4, 10.0), 200.0)
     with pytest.raises(AssertionError, match="job b is waiting, not running"):
         state.repace("b", 300.0, 1.0)
+
+
+def test_a_forked_job_attains_service_on_all_its_copies() -> None:
+    topology = racks([[2, 2, 2]])
+    state = ClusterState(topology, CostModel(topology))
+    job = state.submit(Job("f", 0.0, 2, 1000.0, kind=JobKind.FORKED, max_copies=3), 0.0)
+    state.start("f", ((0, 2), (1, 2), (2, 2)), 0.0, 10.0, 3.0)
+    assert (job.copies, job.attained_s(100.0), job.run_s(100.0)) == (3, 600, 100)
+    assert (job.work_s(100.0), job.end_s()) == (270, 10 + 1000 / 3)
+    state.stop("f", 100.0, 270.0)
+    assert (job.copies, job.attained_s(500.0)) == (0, 600)
+    state.start("f", ((1, 2),), 500.0, 0.0, 1.0)
+    assert (job.attained_s(550.0), job.remaining_s(550.0)) == (700, 680)
+
+
+def test_part_of_a_copy_cannot_start() -> None:
+    topology = racks([[2, 2]])
+    state = ClusterState(topology, CostModel(topology))
+    state.submit(Job("f", 0.0, 2, 1000.0, kind=JobKind.FORKED, max_copies=3), 0.0)
+    with pytest.raises(AssertionError, match=r"job f is waiting and cannot start on \[2, 1\] GPUs"):
+        state.start("f", ((0, 2), (1, 1)), 0.0, 0.0, 1.0)
+
+
+def test_an_elastic_job_runs_on_any_number_of_gpus_in_its_bounds_and_attains_what_it_holds() -> None:
+    topology = racks([[4, 4]])
+    state = ClusterState(topology, CostModel(topology))
+    elastic = Job("e", 0.0, 2, 1000.0, kind=JobKind.ELASTIC, min_gpus=1, max_gpus=6)
+    job = state.submit(elastic, 0.0)
+    with pytest.raises(AssertionError, match=r"job e is waiting and cannot start on \[4, 3\] GPUs"):
+        state.start("e", ((0, 4), (1, 3)), 0.0, 0.0, 1.0)
+    state.start("e", ((0, 4), (1, 2)), 0.0, 0.0, 3.0)
+    assert job.attained_s(100.0) == 600
+    state.stop("e", 100.0, 300.0)
+    state.start("e", ((0, 1),), 200.0, 0.0, 0.5)
+    assert job.attained_s(300.0) == 700
+    assert (job.run_s(300.0), job.work_s(300.0)) == (200, 350)

@@ -53,6 +53,12 @@ def test_a_run_in_numbers() -> None:
     assert (summary.preemptions, summary.restart_gpu_s) == (2, 80)
 
 
+def test_gpus_that_vary_count_as_they_were_held() -> None:
+    forked = replace(record("f", 4, 0, 1000, 0), gpu_s=6000.0, restart_s=20.0)
+    summary = summarise([forked], gpus=8, end_s=1000)
+    assert (summary.utilization, summary.restart_gpu_s) == (0.75, 120)
+
+
 def test_percentiles_are_linear_between_neighbours() -> None:
     assert quantile([0, 10, 20, 30, 40], 0.95) == pytest.approx(38)
     assert spread([]) == spread([0.0])

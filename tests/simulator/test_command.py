@@ -279,3 +279,25 @@ def test_contention_slows_jobs_that_share_links_and_is_on_record(trace: Path, tm
     paced = next(event for event in read_events(tmp_path / "beside" / "gandiva") if event["event"] == "pace")
     told = dally("why", paced["job"], "--run", str(tmp_path / "beside" / "gandiva"))
     assert "goes on at another pace" in told.output
+
+
+def test_how_mixed_gangs_split_their_batch_matters_and_is_on_record_unless_evenly(tmp_path: Path) -> None:
+    trace, mixed = tmp_path / "wide.csv", ("--policy", "fifo", "--profiles", "gavel", "--cluster", "hadar-60")
+    trace.write_text(JOBS + "j1,0,24,900,,,resnet-50,\nj2,0,32,900,,,resnet-50,\n")
+    options = {"even": (), "proportional": ("--batch-split", "proportional", "--record")}
+    for name, more in options.items():
+        assert simulate(trace, tmp_path / name, *mixed, *more).exit_code == 0
+    even, proportional = (read_run(tmp_path / name / "fifo") for name in options)
+    assert "batch_split" not in even
+    assert proportional["batch_split"] == "proportional"
+    run_s = [{job.job_id: job.run_s for job in read_jobs(tmp_path / name / "fifo")} for name in options]
+    assert run_s[1]["j2"] < run_s[0]["j2"]
+    assert dally("replay", str(tmp_path / "proportional" / "fifo")).exit_code == 0
+
+
+def test_a_forked_job_runs_as_one_copy_under_a_policy_that_knows_nothing_of_copies(tmp_path: Path) -> None:
+    trace = tmp_path / "forked.csv"
+    trace.write_text("job_id,submit_s,gpus,duration_s,kind,max_copies\nf,0,2,900,forked,4\n")
+    assert simulate(trace, tmp_path / "out", "--policy", "srtf").exit_code == 0
+    (job,) = read_jobs(tmp_path / "out" / "srtf")
+    assert (job.run_s, job.gpu_s, job.levels) == (900, 1800, "machine:1")

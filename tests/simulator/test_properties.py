@@ -8,9 +8,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dally.clusters import scaled_links
+from dally.costs import Split
 from dally.job import Job
-from dally.policies.registry import policy_names
-from dally.profiles.files import load_profiles
+from dally.policies.registry import PolicySpec, policy_names
+from dally.profiles.files import ProfileSet, load_profiles
 from dally.topology import Topology
 from tests.worlds import Result, World, racks, simulate, worlds
 
@@ -25,23 +26,29 @@ VARIANTS = (
     "slurm:switch_wait_s=900,depth=1",
     "tiresias:promote=1,queues=4,regroup_s=500",
     "gandiva:slice_s=400",
+    "jps:search=sampled,markets=3,alpha=0.3,beta=0.5,assign=price-ascent",
 )
 POLICIES = [*policy_names(), *VARIANTS]
-AUTHOR = load_profiles("author")
-WORLDS = worlds(models=("", "resnet50", "bert-large", "mobilenetv3", "unheard-of"))
+PROFILES = ProfileSet("both", (*load_profiles("author").profiles, *load_profiles("gavel").profiles))
+"""Models whose speed depends on the network, and such whose speed depends on the GPU type."""
+WORLDS = worlds(
+    models=("", "resnet50", "bert-large", "mobilenetv3", "unheard-of", "resnet-50", "transformer", "a3c"),
+    varying=True,
+)
 MORE = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 every_policy = pytest.mark.parametrize("policy", POLICIES)
 
 
-def run(policy: str, world: World) -> Result:
-    return simulate(policy, world.topology, world.jobs, world.outages, AUTHOR)
+def run(policy: str | PolicySpec, world: World) -> Result:
+    return simulate(policy, world.topology, world.jobs, world.outages, PROFILES)
 
 
 def run_on_slow_links(policy: str, world: World) -> Result:
-    """Links a hundred times slower than those of the worlds, which jobs share."""
+    """Links a hundred times slower than those of the worlds, which jobs share; batches split by speed."""
     topology = scaled_links(world.topology, 0.01)
-    return simulate(policy, topology, world.jobs, world.outages, AUTHOR, contention=True)
+    split = Split.PROPORTIONAL
+    return simulate(policy, topology, world.jobs, world.outages, PROFILES, contention=True, split=split)
 
 
 def restart_s(gpus: int) -> float:
@@ -61,6 +68,8 @@ class Audit:
         self.since: dict[str, tuple[float, float, float]] = {}
         self.work: dict[str, float] = dict.fromkeys(self.asked, 0.0)
         self.starts: Counter[str] = Counter()
+        self.slack: dict[str, float] = dict.fromkeys(self.asked, 0.1)
+        """Ideal seconds that milliseconds of the log may hide; many where a job runs at many times its pace."""
         self.now = 0.0
 
     def read(self, events: list[dict[str, Any]]) -> None:
@@ -97,7 +106,7 @@ class Audit:
     def take(self, job: str, gpus: dict[str, int], slowdown: float) -> None:
         wanted = self.asked[job]
         assert job not in self.held, "a job runs twice at once"
-        assert sum(gpus.values()) == wanted.gpus, "part of a gang starts"
+        assert wanted.runs_on([*gpus.values()]), "part of a gang starts, or of a copy"
         for machine, count in gpus.items():
             assert wanted.gpus_per_machine in (None, count), "a machine gives another share than asked for"
             self.used[machine] += count
@@ -107,6 +116,7 @@ class Audit:
         ready = self.now + (restart_s(wanted.gpus) if self.starts[job] else 0.0)
         self.starts[job] += 1
         self.held[job], self.since[job] = gpus, (self.now, ready, slowdown)
+        self.slack[job] += 0.002 / slowdown
 
     def repace(self, job: str, slowdown: float) -> None:
         if job not in self.since:
@@ -114,6 +124,7 @@ class Audit:
         begun, ready, before = self.since[job]
         self.work[job] += max(0.0, self.now - ready) / before
         self.since[job] = begun, max(ready, self.now), slowdown
+        self.slack[job] += 0.002 / slowdown
 
     def release(self, job: str) -> None:
         self.used.subtract(self.held.pop(job))
@@ -144,7 +155,8 @@ def holds_throughout(result: Result, world: World) -> None:
     for record in result.outcome.records:
         assert record.status == "COMPLETED"
         assert record.jct_s == pytest.approx(record.queue_s + record.run_s)
-        assert audit.work[record.job_id] == pytest.approx(record.ideal_s, rel=2e-3, abs=0.1), (
+        slack = audit.slack[record.job_id]
+        assert audit.work[record.job_id] == pytest.approx(record.ideal_s, rel=2e-3, abs=slack), (
             "work is lost or made"
         )
 

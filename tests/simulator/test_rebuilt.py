@@ -62,6 +62,7 @@ def past(job: JobState) -> Past:
         job.run_before_s,
         job.training_before_s,
         job.preemptions,
+        job.more_before_s,
     )
 
 
@@ -75,7 +76,7 @@ def acts(plan: Plan) -> list[object]:
 
 @pytest.mark.parametrize("policy", POLICIES)
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(world=worlds(models=("", "resnet50", "bert-large")))
+@given(world=worlds(models=("", "resnet50", "bert-large"), varying=True))
 def test_a_rebuilt_scheduler_decides_the_same(policy: str, world: World) -> None:
     state = ClusterState(world.topology, CostModel(world.topology, AUTHOR))
     scheduler = Rebuilding(state, parse_policy(policy))

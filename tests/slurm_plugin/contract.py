@@ -14,7 +14,7 @@ LONGEST_S = 25.0
 
 
 class World(Protocol):
-    """A cluster of nodes n1 to n8 with 8 GPUs each, and what users and administrators do there."""
+    """Nodes n1 to n8 with 8 GPUs each, n7 and n8 of another type; what users and administrators do there."""
 
     @property
     def slurm(self) -> Slurm:
@@ -81,10 +81,12 @@ class RealWorld:
 
     def submit(self, spec: SubmitSpec) -> str:
         """Submit by sbatch a script that sleeps."""
+        kind = f"{spec.gpu_type}:" if spec.gpu_type else ""
         asked = {
             "--nodes": f"{spec.nodes}" if not spec.gpus or spec.nodes > 1 else "",
-            "--gres": f"gpu:{spec.gpus_per_node}" if spec.gpus_per_node else "",
-            "--gpus": str(spec.gpus or ""),
+            "--ntasks-per-node": f"{spec.tasks_per_node}" if spec.tasks_per_node > 1 else "",
+            "--gres": f"gpu:{kind}{spec.gpus_per_node}" if spec.gpus_per_node else "",
+            "--gpus": f"{kind}{spec.gpus}" if spec.gpus else "",
             "--comment": spec.comment,
             "--partition": spec.partition,
             "--array": ",".join(map(str, spec.array)),

@@ -7,13 +7,17 @@ from hypothesis import strategies as st
 from dally.errors import InputError
 from slurm_plugin.request import PLAIN, SIGNALS, Request, decode, decode_job, encode
 
+_SIZES = st.one_of(
+    st.tuples(st.integers(0, 8), st.sampled_from([0, 8, 64]), st.just(1)),
+    st.tuples(st.just(0), st.just(0), st.integers(1, 1000)),
+)
+"""Fewest and most GPUs, and most copies."""
 _REQUESTS = st.builds(
-    Request,
+    lambda size, **said: Request(min_gpus=size[0], max_gpus=size[1], max_copies=size[2], **said),
+    _SIZES,
     model=st.from_regex(r"[\w.:+-]{0,64}", fullmatch=True).filter(str.isascii),
     signal=st.sampled_from(["", *SIGNALS]),
     grace_s=st.integers(0, 86_400),
-    min_gpus=st.integers(0, 8),
-    max_gpus=st.sampled_from([0, 8, 64]),
     tag=st.from_regex(r"[0-9a-f]{0,32}", fullmatch=True),
     held=st.booleans(),
 )
@@ -48,6 +52,8 @@ def test_what_a_newer_wrapper_adds_is_passed_over() -> None:
         ("dally:held=2", "held is '2', must be 0 or 1"),
         ("dally:model=a;b", "model is 'a;b'"),
         ("dally:min_gpus=4&max_gpus=2", "min_gpus 4 is more than max_gpus 2"),
+        ("dally:max_copies=0", "max_copies is 0, must be 1 to 1000"),
+        ("dally:max_copies=2&max_gpus=8", "copies or a range of GPUs, not both"),
     ],
 )
 def test_a_comment_written_by_hand_is_refused(comment: str, message: str) -> None:

@@ -48,7 +48,7 @@ class Site:
         self.now_s = max(0.0, -slurm_ahead_s)
         shared = partitions or {}
         nodes = [
-            FakeNode(machine.name, machine.gpus, shared.get(machine.name, ("gpu",)))
+            FakeNode(machine.name, machine.gpus, shared.get(machine.name, ("gpu",)), machine.gpu_type)
             for machine in topology.machines
         ]
         self.slurm = FakeSlurm(nodes, clock=lambda: self.now_s + slurm_ahead_s)
@@ -84,9 +84,18 @@ class Site:
         """How each job stands, and how often it was put back."""
         return {job.job_id: (job.state_name, job.restarts) for job in self.slurm.jobs()}
 
-    def submit(self, model: str = "", signal: str = "", grace_s: int = 0, tag: str = "", **spec: Any) -> str:
-        """A job of `dally-sbatch`."""
-        request = Request(model=model, signal=signal, grace_s=grace_s, tag=tag)
+    def submit(
+        self,
+        model: str = "",
+        signal: str = "",
+        grace_s: int = 0,
+        tag: str = "",
+        copies: int = 1,
+        most: int = 0,
+        **spec: Any,
+    ) -> str:
+        """A job of `dally-sbatch`, perhaps with copies, or that can use more GPUs than it asks for."""
+        request = Request(model, signal, grace_s, max_gpus=most, max_copies=copies, tag=tag)
         return self.slurm.submit(SubmitSpec(comment=encode(request), **spec))
 
     def run_to(self, until_s: float) -> None:

@@ -33,6 +33,18 @@ def test_each_gpu_is_a_file_in_the_folder() -> None:
     )
 
 
+def test_racks_have_gpus_of_their_own_type(tmp_path: Path) -> None:
+    spec = replace(SPEC, nodes=5, racks=3, gpus=2, gpu_types=("v100", "k80", "v100"))
+    assert gres_conf(spec).splitlines()[1:] == [
+        "NodeName=n[1,4-5] Name=gpu Type=v100 File=/tmp/x/dev/nvidia[0-1]",
+        "NodeName=n[2-3] Name=gpu Type=k80 File=/tmp/x/dev/nvidia[0-1]",
+    ]
+    for name, text in conf_files(spec, (22, 5)).items():
+        (tmp_path / name).write_text(text)
+    types = {machine.name: machine.gpu_type for machine in load_cluster(tmp_path).machines}
+    assert types == {"n1": "v100", "n2": "k80", "n3": "k80", "n4": "v100", "n5": "v100"}
+
+
 def test_nodes_take_the_ports_after_the_controller() -> None:
     lines = slurm_conf(SPEC).splitlines()
     assert "SlurmctldPort=7000" in lines
@@ -73,6 +85,8 @@ def test_dally_reads_what_is_written(tmp_path: Path) -> None:
         ({"racks": 9}, "racks is 9, must be 1 to the number of nodes, 8"),
         ({"cpus": 3}, "cpus is 3, must be an even number"),
         ({"gpus": 0}, "gpus is 0, must be 1 or more"),
+        ({"gpu_types": ("a", "b")}, "there are 2 GPU types for 4 racks, must be one for all or one for each"),
+        ({"gpu_types": ("a:b",)}, "GPU type is 'a:b', must be a letter, then"),
         ({"folder": Path("/tmp") / ("x" * 100)}, "too long a path for a socket"),
     ],
 )
@@ -81,7 +95,9 @@ def test_what_cannot_be_is_refused(changes: dict[str, Any], message: str) -> Non
         replace(SPEC, **changes)
 
 
-NETWORK = replace(SPEC, gpus=2, network=NetworkSpec((Rack(2, 1e9, 200e6), Rack(1, 2e9))))
+NETWORK = replace(
+    SPEC, gpus=2, gpu_types=("v100", "k80"), network=NetworkSpec((Rack(2, 1e9, 200e6), Rack(1, 2e9)))
+)
 
 
 def test_with_a_network_its_hosts_are_the_nodes_each_at_its_address() -> None:

@@ -9,17 +9,19 @@ from hypothesis import strategies as st
 
 from workloads.registry import WORKLOADS
 from workloads.samples import Synthetic, share, take
+from workloads.shares import local_batches
 from workloads.task import make_task
 
 COUNTS = st.integers(1, 50)
 
 
-@given(st.integers(0, 200), COUNTS, st.integers(1, 60))
-def test_ranks_share_every_batch_without_gap_or_overlap(start: int, count: int, ranks: int) -> None:
+@given(st.integers(0, 200), st.integers(20, 60), st.lists(st.floats(0.2, 2), min_size=1, max_size=4))
+def test_ranks_share_every_batch_without_gap_or_overlap(start: int, count: int, weights: list[float]) -> None:
     batch = take(start, count, 37, seed=1)
-    shares = [share(batch, rank, ranks) for rank in range(ranks)]
+    parts = local_batches(count, len(weights), weights)
+    shares = [share(batch, rank, parts) for rank in range(len(parts))]
     assert list(chain(*shares)) == batch
-    assert max(map(len, shares)) - min(map(len, shares)) <= 1
+    assert tuple(map(len, shares)) == parts
 
 
 @given(st.lists(COUNTS, min_size=1, max_size=10), COUNTS)

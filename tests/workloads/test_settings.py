@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from dally.errors import InputError
-from workloads.settings import Backend, Job, Settings
+from workloads.settings import Backend, Fork, Job, Settings
 
 
 def test_wrong_settings_are_named() -> None:
@@ -31,7 +31,20 @@ def test_wrong_jobs_are_named(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"job\.pt cannot be written: there is no folder .*nowhere"):
         replace(good, checkpoint=tmp_path / "nowhere" / "job.pt")
     with pytest.raises(InputError, match="emulated compute reads no samples"):
-        replace(good, settings=Settings(8, emulated_flops=1e12), data=tmp_path / "data.npz")
+        replace(good, emulated_flops=(1e12,), data=tmp_path / "data.npz")
+    with pytest.raises(InputError, match="shares has -1, must be positive numbers"):
+        replace(good, shares=(1.0, -1.0))
+    with pytest.raises(InputError, match="slot_s is inf, must be positive and at most 1200"):
+        Fork(slot_s=float("inf"))
+
+
+def test_what_is_given_by_rank_is_for_each_or_one_for_all() -> None:
+    job = Job("ncf", 10, Settings(8), Backend.GLOO, emulated_flops=(1e12,), pace_s=(0.1, 0.2))
+    assert [job.settings_of(rank, 2).emulated_flops for rank in (0, 1)] == [1e12, 1e12]
+    assert [job.pace_of(rank, 2) for rank in (0, 1)] == [0.1, 0.2]
+    assert replace(job, pace_s=None).pace_of(0, 2) == 0.0
+    with pytest.raises(InputError, match="pace_s are 2 and ranks 3, must be one for all or one for each"):
+        job.pace_of(0, 3)
 
 
 def test_checkpoints_are_due_at_intervals_and_at_the_end(tmp_path: Path) -> None:

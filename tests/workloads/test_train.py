@@ -142,6 +142,17 @@ def test_a_job_that_goes_on_with_more_ranks_takes_the_samples_in_the_same_order(
     assert len(set(losses)) == 8
 
 
+def test_ranks_of_unequal_speed_share_batches_by_it_and_take_the_same_samples(tmp_path: Path) -> None:
+    one, more = tmp_path / "one", tmp_path / "more"
+    for folder in (one, more):
+        folder.mkdir()
+    assert invoke(*EMULATED, *files(one))[0] == 0
+    unequal = ("--emulate", "1000,500", "--shares", "2,1", "--pace", "0.01,0.02")
+    assert codes(run(2, TRAIN, *EMULATED, *unequal, *files(more))) == [0, 0]
+    assert [line["loss"] for line in log_of(more)] == pytest.approx([line["loss"] for line in log_of(one)])
+    assert min(line["seconds"] for line in log_of(more)[1:]) > 0.015, "the pace of the slower one"
+
+
 def test_a_job_that_is_done_stays_done(tmp_path: Path) -> None:
     assert invoke(*EMULATED, *files(tmp_path))[0] == 0
     before = (tmp_path / "job.pt").stat().st_ino
@@ -158,6 +169,11 @@ def test_wrong_options_are_one_line(tmp_path: Path) -> None:
     assert "no.npz is not an .npz file" in output
     code, output = invoke(*EMULATED, "--log-file", str(tmp_path))
     assert code == 2
+    code, output = invoke(*EMULATED, "--shares", "1,one")
+    assert code == 2
+    assert "'1,one' must be numbers with commas between, such as 2,1,1" in output
+    code, output = invoke(*EMULATED, "--shares", "1,1")
+    assert (code, output) == (1, "train: shares are 2 and ranks 1, must be as many\n")
 
 
 def test_ranks_that_do_not_share_the_checkpoint_are_told(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from dally.errors import InputError
-from tests.workloads.average import gradients
+from tests.workloads.average import after_steps, gradients
 from tests.workloads.ranks import run
 from tests.workloads.tiny import TINY
 from workloads.group import Group
@@ -42,15 +42,25 @@ def test_gradients_stay_fp32_in_bf16(alone: Group) -> None:
     assert dtypes == {torch.float32}
 
 
-def test_uneven_shares_give_the_gradients_and_loss_of_the_whole_batch(alone: Group) -> None:
+@pytest.mark.parametrize(
+    ("weights", "parts"), [((), [3, 2]), (("3", "1"), [4, 1]), (("2", "1", "1"), [3, 1, 1])]
+)
+def test_uneven_shares_train_as_the_whole_batch_does(
+    weights: tuple[str, ...], parts: list[int], alone: Group
+) -> None:
     trainer = Trainer(TINY, Settings(5), alone)
     loss = trainer.forward(trainer.draw(range(5)))
     trainer.backward(loss)
-    ranks = [json.loads(rank.output) for rank in run(2, "tests.workloads.average", "5")]
-    assert sum(rank["loss"] for rank in ranks) / 2 == pytest.approx(loss.item())
+    whole = gradients(trainer)
+    trainer.module.zero_grad()
+    ranks = [json.loads(rank.output) for rank in run(len(parts), "tests.workloads.average", "5", *weights)]
+    assert sum(rank["loss"] for rank in ranks) / len(parts) == pytest.approx(loss.item())
+    after = after_steps(trainer, range(5))
     for rank in ranks:
-        assert rank["averaged"] == pytest.approx(gradients(trainer))
-        assert rank["own"] != pytest.approx(gradients(trainer))
+        assert rank["parts"] == parts
+        assert rank["averaged"] == pytest.approx(whole)
+        assert rank["own"] != pytest.approx(whole)
+        assert rank["after"] == pytest.approx(after)
 
 
 def test_dropout_depends_on_the_step_and_the_rank_alone(alone: Group) -> None:

@@ -11,7 +11,16 @@ from dally.topology import Link, Ring
 
 
 def test_the_shipped_clusters_are_listed_smallest_first() -> None:
-    assert shipped_clusters() == ("author-128", "author-256", "author-512", "author-1024", "demo", "venus")
+    assert shipped_clusters() == (
+        "author-128",
+        "author-256",
+        "author-512",
+        "author-1024",
+        "demo",
+        "hadar-5",
+        "hadar-60",
+        "venus",
+    )
 
 
 @pytest.mark.parametrize(("name", "gpus", "racks"), [("author-128", 128, 4), ("author-1024", 1024, 32)])

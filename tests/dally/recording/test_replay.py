@@ -39,7 +39,7 @@ def busy(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("policy", POLICIES)
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(world=worlds(models=("", "resnet50", "bert-large")))
+@given(world=worlds(models=("", "resnet50", "bert-large"), varying=True))
 def test_every_policy_decides_its_recording_again(policy: str, world: World) -> None:
     with TemporaryDirectory() as folder:
         path = Path(folder) / "facts.jsonl"

@@ -19,7 +19,7 @@ def jobs(draw: st.DrawFn) -> list[Job]:
     ids = draw(st.lists(NAMES.filter(bool), min_size=1, max_size=8, unique=True))
     made = []
     for job_id in ids:
-        gpus = draw(st.integers(1, 64))
+        gpus, kind = draw(st.integers(1, 64)), draw(st.sampled_from(JobKind))
         made.append(
             Job(
                 job_id,
@@ -31,10 +31,10 @@ def jobs(draw: st.DrawFn) -> list[Job]:
                 draw(NAMES),
                 draw(NAMES),
                 gpu_type=draw(st.none() | NAMES.filter(bool)),
-                kind=draw(st.sampled_from(JobKind)),
+                kind=kind,
                 min_gpus=draw(st.none() | st.integers(1, gpus)),
                 max_gpus=draw(st.none() | st.integers(gpus, 128)),
-                max_copies=draw(st.integers(1, 4)),
+                max_copies=draw(st.integers(1, 4 if kind is JobKind.FORKED else 1)),
                 time_limit_s=draw(st.none() | LENGTHS_S),
                 preemptible=draw(st.booleans()),
             )

@@ -80,10 +80,10 @@ def test_csv_is_sorted_by_submission_and_starts_at_zero(tmp_path: Path) -> None:
 
 def test_csv_takes_optional_columns_in_any_order(tmp_path: Path) -> None:
     text = "gpus,job_id,duration_s,submit_s,kind,min_gpus,max_gpus,gpu_type,time_limit_s,max_copies\n"
-    workload = load(tmp_path, text + "4,a,9,0,elastic,2,8,a100,100,\n1,b,9,0,,,,,,3\n")
+    workload = load(tmp_path, text + "4,a,9,0,elastic,2,8,a100,100,\n1,b,9,0,forked,,,,,3\n")
     assert workload.jobs == (
         Job("a", 0, 4, 9, gpu_type="a100", kind=JobKind.ELASTIC, min_gpus=2, max_gpus=8, time_limit_s=100),
-        Job("b", 0, 1, 9, max_copies=3),
+        Job("b", 0, 1, 9, kind=JobKind.FORKED, max_copies=3),
     )
 
 
@@ -172,6 +172,7 @@ def test_a_wrong_csv_row_is_named_or_skipped_and_counted(tmp_path: Path, row: st
         ("kind", "square", "kind is 'square', must be one of rigid, elastic, forked"),
         ("min_gpus", "9", "min_gpus 9, gpus 1"),
         ("max_copies", "0", "max_copies is 0"),
+        ("max_copies", "2", "max_copies is 2, but only forked jobs have copies"),
         ("time_limit_s", "-5", "time limit is -5"),
     ],
 )

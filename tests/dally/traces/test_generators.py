@@ -141,3 +141,22 @@ def test_a_wrong_specification_is_an_error_that_lists_what_is_valid(spec: str, m
     with pytest.raises(InputError) as caught:
         load_trace(spec)
     assert message in str(caught.value)
+
+
+def test_gavels_jobs_have_its_sizes_and_lengths() -> None:
+    jobs = load_trace("gavel:jobs=20000,gap_s=1000", seed=4).jobs
+    shares = Counter(job.gpus for job in jobs)
+    for gpus, share in ((1, 0.7), (2, 0.1), (4, 0.15), (8, 0.05)):
+        assert shares[gpus] / len(jobs) == pytest.approx(share, abs=0.01)
+    assert sum(job.duration_s > 60_000 for job in jobs) / len(jobs) == pytest.approx(0.2, abs=0.01)
+    assert min(job.duration_s for job in jobs) >= round(60 * 10**1.5)
+    assert max(job.duration_s for job in jobs) <= 600_000
+    assert fmean(job.duration_s for job in jobs) == pytest.approx(60_361, rel=0.04)
+    assert jobs[-1].submit_s / len(jobs) == pytest.approx(1000, rel=0.03)
+    assert {job.model for job in jobs if job.gpus > 1} == {"resnet-18", "resnet-50", "transformer", "lm"}
+    assert len({job.model for job in jobs}) == 7
+
+
+def test_gavels_jobs_may_come_all_at_once_and_on_one_gpu_each() -> None:
+    jobs = load_trace("gavel:jobs=50,gap_s=0,gpus=1", seed=4).jobs
+    assert {(job.submit_s, job.gpus) for job in jobs} == {(0, 1)}

@@ -54,6 +54,23 @@ def test_what_are_no_counts_is_refused(text: str) -> None:
         values.counts(text)
 
 
+def test_names_are_read() -> None:
+    assert values.names("v100, k80") == ("v100", "k80")
+    with pytest.raises(click.BadParameter, match="such as v100,k80"):
+        values.names("v100,,k80")
+
+
+def test_speeds_are_one_for_all_or_one_for_each_name() -> None:
+    assert values.speeds("1.5") == 1.5
+    assert values.speeds("v100=2, k80=0.5") == {"v100": 2.0, "k80": 0.5}
+
+
+@pytest.mark.parametrize("text", ["", "v100=", "v100=2,k80", "=2", "v100=-1", "v100,k80"])
+def test_what_are_no_speeds_is_refused(text: str) -> None:
+    with pytest.raises(click.BadParameter, match="must be"):
+        values.speeds(text)
+
+
 def test_plain_numbers_are_read() -> None:
     assert [values.positive(text) for text in ("9", "2.5", "1e3")] == [9.0, 2.5, 1000.0]
 

@@ -53,6 +53,8 @@ def test_orders_of_a_kind_go_step_by_step_to_one_scontrol_each(tmp_path: Path) -
         Requeue("9"),
         HoldBack("10"),
         HandBack("11", 2),
+        Place("12", ("n1", "n2", "n3"), tasks=6),
+        HandBack("12", 1, tasks=2),
     ]
     assert said_to_scontrol(tmp_path, orders) == [
         "create reservation ReservationName=dally-1 Nodes=n[1-2] Users=alice StartTime=now Duration=1 "
@@ -66,6 +68,10 @@ def test_orders_of_a_kind_go_step_by_step_to_one_scontrol_each(tmp_path: Path) -
         "update JobId=10 StartTime=now NodeList= ReservationName=",
         "update JobId=11 StartTime=now NodeList= NumNodes=2 ReservationName=",
         "release 11",
+        "update JobId=12 StartTime=now NodeList=n[1-3] NumNodes=3-3 NumTasks=6 ReservationName=",
+        "release 12",
+        "update JobId=12 StartTime=now NodeList= NumNodes=1-1 NumTasks=2 ReservationName=",
+        "release 12",
     ]
 
 

@@ -39,7 +39,8 @@ PAIR_JOB = SubmitSpec(user=ALICE, gpus_per_node=8, nodes=2)
 
 @pytest.fixture(scope="module")
 def one_lab(users: tuple[str, ...]) -> Iterator[LocalSlurm]:
-    lab = LocalSlurm(LabSpec(Path(tempfile.mkdtemp(prefix="dally-", dir="/tmp"))))
+    types = ("h100", "h100", "h100", "k80")
+    lab = LocalSlurm(LabSpec(Path(tempfile.mkdtemp(prefix="dally-", dir="/tmp")), gpu_types=types))
     lab.start()
     yield lab
     lab.stop()
@@ -48,7 +49,10 @@ def one_lab(users: tuple[str, ...]) -> Iterator[LocalSlurm]:
 @pytest.fixture(params=["fake", pytest.param("real", marks=pytest.mark.slurm)])
 def world(request: pytest.FixtureRequest) -> Iterator[World]:
     if request.param == "fake":
-        nodes = [FakeNode(f"n{number}", partitions=("gpu", "other")) for number in range(1, 9)]
+        nodes = [
+            FakeNode(f"n{number}", 8, ("gpu", "other"), "h100" if number < 7 else "k80")
+            for number in range(1, 9)
+        ]
         yield FakeWorld(FakeSlurm(nodes, completing_s=0.1))
         return
     real = RealWorld(request.getfixturevalue("one_lab"))
@@ -204,6 +208,40 @@ def test_a_job_handed_back_runs_where_slurm_likes(world: World) -> None:
     assert run_one(world, HandBack(job_id, 1)) is None
     job = wait_state(world, job_id, State.RUNNING)
     assert (len(job.nodes), sum(job.gpus.values()), job.required_nodes) == (1, 4, ())
+
+
+def test_a_job_gets_more_nodes_and_fewer_than_it_asked_for(world: World) -> None:
+    job_id = world.submit(SubmitSpec(user=ALICE, gpus_per_node=2, tasks_per_node=2))
+    for nodes in (("n1", "n3", "n8"), ("n4",), ("n2", "n7")):
+        assert run_one(world, Place(job_id, nodes, tasks=2 * len(nodes))) is None
+        job = wait_state(world, job_id, State.RUNNING)
+        assert job.gpus == dict.fromkeys(nodes, 2)
+        run_one(world, Requeue(job_id))
+        job = wait_state(world, job_id, State.PENDING)
+        assert (job.min_nodes, job.tasks, job.tasks_per_node) == (len(nodes), 2 * len(nodes), 2)
+
+
+def test_a_job_that_is_handed_back_has_the_size_that_it_asked_for(world: World) -> None:
+    job_id = world.submit(SubmitSpec(user=ALICE, gpus_per_node=2, tasks_per_node=2))
+    run_one(world, Place(job_id, ("n1", "n3", "n8"), tasks=6))
+    wait_state(world, job_id, State.RUNNING)
+    run_one(world, Requeue(job_id))
+    wait_state(world, job_id, State.PENDING)
+    assert run_one(world, HandBack(job_id, 1, tasks=2)) is None
+    job = wait_state(world, job_id, State.RUNNING)
+    assert (len(job.nodes), job.tasks, sum(job.gpus.values())) == (1, 2, 2)
+
+
+def test_a_gang_lies_on_nodes_of_two_types(world: World) -> None:
+    job_id = start(world, SubmitSpec(user=ALICE, gpus=12), "n6", "n7")
+    assert find(world, job_id).gpus == {"n6": 8, "n7": 4}
+
+
+def test_a_job_that_asks_for_a_type_shows_it_and_runs_there(world: World) -> None:
+    job_id = world.submit(SubmitSpec(user=ALICE, gpus_per_node=3, gpu_type="k80"))
+    assert find(world, job_id).tres_per_node == "gres:gpu:k80:3"
+    assert run_one(world, HandBack(job_id, 1)) is None
+    assert wait_state(world, job_id, State.RUNNING).gpus == {"n7": 3}
 
 
 def test_a_job_that_is_released_by_hand_runs(world: World) -> None:

@@ -273,6 +273,7 @@ def test_a_placement_needs_no_command(reservation: str | None) -> None:
     [
         (HELD, Place("17", ("n1",)), 2),
         (HELD, Place("17", ("n1", "n2")), 4),
+        (HELD, Place("17", ("n1", "n2"), tasks=2), 2),
         (replace(HELD, reservation="dally-f0"), Place("17", ("n1", "n2")), 2),
         (TASKS[1], Place("20_3", ("n1",)), 1),
         (replace(TASKS[1], restarts=1), Place("20_3", ("n1",)), 1),

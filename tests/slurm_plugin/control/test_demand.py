@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from dally.job import JobKind
 from slurm_plugin.access.slurm import SlurmJob, State
 from slurm_plugin.control.demand import UNLIMITED_S, UnfitError, demand
 from slurm_plugin.request import Request
@@ -65,8 +66,22 @@ def test_the_time_limit_stands_for_the_duration() -> None:
     assert demand(slurm_job(tres_per_node="gpu:1"), Request()).duration_s == UNLIMITED_S
 
 
+def test_copies_make_it_forked_with_a_copy_on_a_node() -> None:
+    job = demand(slurm_job(tres_per_node="gpu:v100:2"), Request(max_copies=4))
+    assert (job.kind, job.gpus, job.max_copies, job.gpu_type) == (JobKind.FORKED, 2, 4, "v100")
+    assert job.gang.per_machine == 2
+    with pytest.raises(UnfitError, match="its copies' GPUs are not counted"):
+        demand(slurm_job(tres_per_job="gpu:4"), Request(max_copies=4))
+
+
 def test_a_range_of_gpus_makes_it_elastic() -> None:
-    job = demand(slurm_job(tres_per_job="gpu:4"), Request(min_gpus=2, max_gpus=8))
-    assert (job.min_gpus, job.gpus, job.max_gpus) == (2, 4, 8)
+    by_node = slurm_job(tres_per_node="gpu:2", min_nodes=2)
+    job = demand(by_node, Request(min_gpus=2, max_gpus=8))
+    assert (job.kind, job.min_gpus, job.gpus, job.max_gpus) == (JobKind.ELASTIC, 2, 4, 8)
     with pytest.raises(UnfitError, match="range 6 to 8"):
-        demand(slurm_job(tres_per_job="gpu:4"), Request(min_gpus=6, max_gpus=8))
+        demand(by_node, Request(min_gpus=6, max_gpus=8))
+
+
+def test_a_job_that_does_not_count_its_gpus_by_node_has_no_range() -> None:
+    job = demand(slurm_job(tres_per_job="gpu:4"), Request(min_gpus=2, max_gpus=8))
+    assert (job.kind, job.gpus) == (JobKind.RIGID, 4)

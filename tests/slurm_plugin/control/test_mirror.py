@@ -29,6 +29,11 @@ def submission() -> st.SearchStrategy[Act]:
         ),
         st.builds(lambda gpus: {"gpus": gpus}, st.integers(1, 32)),
         st.builds(
+            lambda gpus, copies: {"gpus_per_node": gpus, "copies": copies},
+            st.integers(1, 8),
+            st.integers(2, 4),
+        ),
+        st.builds(
             lambda tasks, most: {
                 "gpus_per_node": 4,
                 "array": tuple(range(1, tasks + 1)),
@@ -161,7 +166,9 @@ def check(site: Site) -> None:
     assert pictures[0] == pictures[1]
 
 
-@pytest.mark.parametrize("policy", ["dally-paper:lease_s=400", "tiresias:regroup_s=0", "fifo"])
+@pytest.mark.parametrize(
+    "policy", ["dally-paper:lease_s=400", "tiresias:regroup_s=0", "fifo", "hadar-e:round_s=200"]
+)
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     arrivals=st.lists(st.tuples(st.integers(0, 600).map(float), submission()), min_size=1, max_size=6),

@@ -13,11 +13,11 @@ from hypothesis import HealthCheck, given, settings
 
 from dally.costs import CostModel
 from dally.cycle import Scheduler
-from dally.job import Job
+from dally.job import Job, JobKind
 from dally.mechanisms.estimates import restart_s
 from dally.plan import Wait
 from dally.policies.registry import parse_policy
-from dally.profiles.files import load_profiles
+from dally.profiles.files import ProfileSet, load_profiles
 from dally.records import EventLog
 from dally.state import ClusterState
 from dally.topology import Allocation, Topology
@@ -27,14 +27,18 @@ from slurm_plugin.request import Request, encode
 from tests.slurm_plugin.worlds import Site
 from tests.worlds import World, worlds
 
-AUTHOR = load_profiles("author")
+PROFILES = ProfileSet("both", (*load_profiles("author").profiles, *load_profiles("gavel").profiles))
 POLICIES = (
     "dally-paper:lease_s=600",
     "dally-paper:timers=manual,machine=1,rack=2,lease_s=900",
     "dally-paper:timers=no-wait,lease_s=700",
     "fifo",
+    "srtf",
+    "hadar:round_s=500",
+    "hadar-e:round_s=500",
+    "jps",
 )
-"""Others use durations, unknown on a live cluster; Tiresias acts differently when asked more often."""
+"""Time limits are just the durations here; Tiresias acts differently when asked more often."""
 
 Act = tuple[object, ...]
 
@@ -74,7 +78,7 @@ def in_order(acts: Sequence[Act]) -> tuple[list[Act], list[Act]]:
 
 
 def simulate(policy: str, topology: Topology, jobs: Sequence[Job]) -> None:
-    state = ClusterState(topology, CostModel(topology, AUTHOR))
+    state = ClusterState(topology, CostModel(topology, PROFILES))
     scheduler = Scheduler(state, parse_policy(policy).build(state))
     assert Engine(scheduler, jobs, EventLog(io.StringIO())).run().complete
 
@@ -82,7 +86,8 @@ def simulate(policy: str, topology: Topology, jobs: Sequence[Job]) -> None:
 def control(policy: str, topology: Topology, jobs: Sequence[Job]) -> None:
     """The jobs go to the fake Slurm when the simulator would let them arrive, and run as long as there."""
     with TemporaryDirectory() as folder:
-        site = Site(Path(folder), topology, policy, AUTHOR)
+        site = Site(Path(folder), topology, policy, PROFILES)
+        site.slurm.enforces_limits = False
         site.slurm.remember_s = inf  # else the policy is asked more often than in the simulator: it says more
         coming = list(jobs)
         wakeup_s = inf
@@ -99,12 +104,22 @@ def control(policy: str, topology: Topology, jobs: Sequence[Job]) -> None:
 def submit(site: Site, job: Job) -> None:
     signal = "USR1" if job.preemptible else ""
     each = job.gpus_per_machine or 1
+    request = Request(
+        job.model,
+        signal,
+        grace_s=0,
+        min_gpus=job.min_gpus or 0,
+        max_gpus=job.max_gpus or 0,
+        max_copies=job.max_copies,
+    )
     assert job.job_id == site.slurm.submit(
         SubmitSpec(
             nodes=job.gpus // each,
             gpus_per_node=each,
+            gpu_type=job.gpu_type or "",
             run_time_s=run_time(site, job),
-            comment=encode(Request(model=job.model, signal=signal, grace_s=0)),
+            time_limit_s=job.duration_s,
+            comment=encode(request),
         )
     )
 
@@ -123,16 +138,18 @@ def run_time(site: Site, job: Job) -> Callable[[Mapping[str, int]], float]:
 
 
 def as_slurm_numbers(world: World) -> list[Job]:
-    """The jobs that one `--gres` describes, numbered as Slurm will.
+    """The jobs that one `--gres` describes, numbered as Slurm will; those with one copy are plain jobs there.
 
     Their times are moved apart: ends that coincide to the last bit in one world may not in the other.
     """
-    largest = max(machine.gpus for machine in world.topology.machines)
-    plain = [replace(job, gpu_type=None) for job in world.jobs]
     shaped = [
-        replace(job, gpus_per_machine=job.gpus_per_machine or job.gpus)
-        for job in plain
-        if job.gpus_per_machine or job.gpus <= largest
+        replace(
+            job,
+            gpus_per_machine=job.gpus_per_machine or job.gpus,
+            kind=JobKind.RIGID if job.kind is JobKind.FORKED and job.max_copies == 1 else job.kind,
+        )
+        for job in world.jobs
+        if job.gpus_per_machine or job.gpus <= largest_machine(world.topology, job.gpu_type)
     ]
     return [
         replace(
@@ -145,9 +162,14 @@ def as_slurm_numbers(world: World) -> list[Job]:
     ]
 
 
+def largest_machine(topology: Topology, gpu_type: str | None) -> int:
+    """The most GPUs that one machine has of a type."""
+    return max(machine.gpus for machine in topology.machines if gpu_type in (None, machine.gpu_type))
+
+
 @pytest.mark.parametrize("policy", POLICIES)
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(world=worlds(models=("", "resnet50", "bert-large"), failing=False))
+@given(world=worlds(models=("", "resnet50", "bert-large", "resnet-50", "a3c"), failing=False, varying=True))
 def test_simulator_and_controller_decide_the_same(policy: str, world: World) -> None:
     jobs = as_slurm_numbers(world)
     with pytest.MonkeyPatch.context() as patch:

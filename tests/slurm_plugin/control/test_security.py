@@ -302,7 +302,7 @@ def test_every_signal_that_is_allowed_can_be_ordered() -> None:
 def test_a_users_comment_says_no_more_than_its_hold_once_the_mark_is_out_of_reach(
     comment: str, words: str, more: str
 ) -> None:
-    request = Request("vgg11", "USR1", 30, 1, 4, "abc")
+    request = Request("vgg11", "USR1", 30, 1, 4, tag="abc")
     for forged in (comment, f"{comment} {words}", words, more):
         said = decode_job(forged, encode(request))
         assert said is not None

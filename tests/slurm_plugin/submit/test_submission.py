@@ -165,6 +165,9 @@ def test_script_and_environment_fix_the_placement_too() -> None:
         ("--checkpoint-signal=USR1 --checkpoint-grace=0-1", Request(signal="USR1", grace_s=3600, tag="f")),
         ("--checkpoint-signal=USR1 --checkpoint-grace=0-0:2:3", Request(signal="USR1", grace_s=123, tag="f")),
         ("--min-gpus=2 --max-gpus=16", Request(min_gpus=2, max_gpus=16, tag="f")),
+        ("--copies=4 --nodes=1 --gpus-per-node=2", Request(max_copies=4, tag="f")),
+        ("--copies=4 --gres=gpu:v100:2", Request(max_copies=4, tag="f")),
+        ("--copies=1 -N2 -G4", Request(tag="f")),
     ],
 )
 def test_the_request_says_what_the_user_said(line: str, request_: Request) -> None:
@@ -182,6 +185,9 @@ def test_the_request_says_what_the_user_said(line: str, request_: Request) -> No
         ("--checkpoint-grace=60", "--checkpoint-grace without --checkpoint-signal"),
         ("--min-gpus=-1", "--min-gpus is '-1', must be a whole number"),
         ("--min-gpus=4 --max-gpus=2", "min_gpus 4 is more than max_gpus 2"),
+        ("--copies=two", "--copies is 'two', must be a whole number"),
+        ("--copies=4 -N2 --gres=gpu:2", "--copies with --nodes=2; a copy is one node"),
+        ("--copies=4 --gpus=2", "--copies needs the GPUs of one copy by --gpus-per-node"),
         ("--model=a;b", "model is 'a;b'"),
         ("--comment=dally:model=a", "the comment begins with dally:"),
     ],

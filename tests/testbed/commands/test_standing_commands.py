@@ -43,8 +43,8 @@ def test_without_options_the_usual_cluster_is_meant() -> None:
 
 
 def test_what_is_said_wins_over_what_is_usual() -> None:
-    lab = parsed("--racks", "1,3", "--gpus", "4", "--rate", "2Gb", "--folder", "here")
-    assert lab.shape() == replace(SHAPE, rate_bps=2e9)
+    lab = parsed("--racks=1,3", "--gpus=4", "--gpu-types=v100,k80", "--rate=2Gb", "--folder=here")
+    assert lab.shape() == replace(SHAPE, gpu_types=("v100", "k80"), rate_bps=2e9)
     assert lab.folder == Path.cwd() / "here"
 
 

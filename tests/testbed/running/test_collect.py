@@ -15,11 +15,11 @@ from testbed.running.collect import STRETCHES, write_run_folder
 from testbed.running.folder import CONTROLLER, OBSERVED, RunState, begin_run, closed, write_state
 from testbed.running.lines import append_line, read_lines
 from testbed.running.sight import Sight
-from tests.testbed.running.worlds import inputs, job
+from tests.testbed.running.worlds import TFLOPS, inputs, job
 
 ORIGIN_S = 1000.0
 NEAR, FAR = {"r1h1": 2}, {"r1h1": 1, "r2h1": 1}
-STATE = RunState("demo-1", "fifo", "/scratch/demo-1", 60.0, "gloo", {"seed": 3}, origin_s=ORIGIN_S)
+STATE = RunState("demo-1", "fifo", "/scratch/demo-1", TFLOPS, "gloo", {"seed": 3}, origin_s=ORIGIN_S)
 
 
 @pytest.fixture

@@ -26,7 +26,7 @@ from testbed.running.lines import append_line, read_lines
 from testbed.running.script import DIARY
 from testbed.running.sight import mark
 from tests.testbed.running.fakes import FakeCluster, running_job, shown_job
-from tests.testbed.running.worlds import inputs, job
+from tests.testbed.running.worlds import TFLOPS, inputs, job
 
 RUN = "demo-1"
 
@@ -59,7 +59,7 @@ def run_all(cluster: FakeCluster) -> None:
 
 def begun(cluster: FakeCluster, policy: str = "slurm", **more: Any) -> tuple[Path, RunState, RunInputs]:
     folder, asked = cluster.folder / "out", inputs(job("a"), job("b"))
-    state = RunState(RUN, policy, str(cluster.work / RUN), 60.0, "gloo", {}, **more)
+    state = RunState(RUN, policy, str(cluster.work / RUN), TFLOPS, "gloo", {}, **more)
     begin_run(folder, state, asked)
     return folder, state, asked
 
@@ -173,7 +173,7 @@ def test_a_job_that_wrote_its_checkpoint_has_not_ended(cluster: FakeCluster) -> 
 
 
 def campaign(cluster: FakeCluster, *works: Any) -> Campaign:
-    return Campaign(cluster.folder / "out", inputs(*works), {"seed": 0}, 60.0, "gloo")
+    return Campaign(cluster.folder / "out", inputs(*works), {"seed": 0}, TFLOPS, "gloo")
 
 
 def test_a_policy_that_is_done_is_not_run_again(cluster: FakeCluster) -> None:
@@ -195,8 +195,8 @@ def test_a_run_whose_cluster_is_gone_is_not_gone_on_with(cluster: FakeCluster) -
     (policy,) = check_policies(["slurm"])
     folder = begun(cluster, origin_s=1.0)[0]
     folder.rename(cluster.folder / "slurm")
-    write_state(cluster.folder / "slurm", RunState(RUN, "slurm", "/gone/demo-1", 60.0, "gloo", {}, 1.0))
-    again = Campaign(cluster.folder, inputs(job("a"), job("b")), {}, 60.0, "gloo")
+    write_state(cluster.folder / "slurm", RunState(RUN, "slurm", "/gone/demo-1", TFLOPS, "gloo", {}, 1.0))
+    again = Campaign(cluster.folder, inputs(job("a"), job("b")), {}, TFLOPS, "gloo")
     with pytest.raises(InputError, match="was cut off with its cluster; name another --out"):
         run_policy(cluster, again, policy, lambda: False, lambda *_: None)
 

@@ -12,7 +12,7 @@ from dally.profiles.schema import Mode
 from dally.traces import load_trace
 from testbed.running import order as orders
 from testbed.running.order import EMULATED_TFLOPS, Order, named_workloads, plan_campaign
-from tests.testbed.running.worlds import profile, topology, write_profile_folder
+from tests.testbed.running.worlds import COMPUTE_S, profile, topology, typed, write_profile_folder
 from workloads.registry import WORKLOADS
 
 CSV = "job_id,submit_s,gpus,duration_s,user,group,model,status\na,0,2,5,u,g,mobilenetv3,\nb,4,1,5,u,g,,\n"
@@ -30,8 +30,16 @@ def test_a_workload_is_scaled_and_its_jobs_get_models(order: Order, tmp_path: Pa
     campaign = plan_campaign(replace(order, scale=0.5, duration_scale=2.0), topology(), tmp_path)
     a, b = campaign.inputs.works
     assert (a.steps, b.job.submit_s, b.job.model) == (80, 2.0, "mobilenetv3")
-    assert (campaign.emulate_tflops, campaign.backend) == (EMULATED_TFLOPS, "gloo")
+    assert (campaign.emulate_tflops, campaign.backend) == ({"h100": EMULATED_TFLOPS}, "gloo")
     assert campaign.longest_s > 600
+
+
+def test_gpus_of_other_speeds_get_profiles_of_their_own(order: Order, tmp_path: Path) -> None:
+    speeds = {"v100": 2.0, "k80": 0.5}
+    campaign = plan_campaign(replace(order, emulate=speeds), typed(r1="v100", r2="k80"), tmp_path)
+    assert campaign.emulate_tflops == speeds
+    found = {each.env.gpu_type: each.compute.total_s for each in campaign.inputs.profiles.profiles}
+    assert found == pytest.approx({"v100": COMPUTE_S / 2, "k80": COMPUTE_S * 2})
 
 
 def test_measured_profiles_are_run_for_real(order: Order, tmp_path: Path) -> None:
@@ -42,7 +50,7 @@ def test_measured_profiles_are_run_for_real(order: Order, tmp_path: Path) -> Non
     campaign = plan_campaign(order, topology(), tmp_path)
     assert (campaign.emulate_tflops, campaign.backend) == (None, "nccl")
     with pytest.raises(InputError, match="--emulate needs profiles that are emulated"):
-        plan_campaign(replace(order, emulate_tflops=60.0), topology(), tmp_path)
+        plan_campaign(replace(order, emulate=60.0), topology(), tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -50,7 +58,8 @@ def test_measured_profiles_are_run_for_real(order: Order, tmp_path: Path) -> Non
     [
         ({"scale": -1.0}, "scale is -1"),
         ({"duration_scale": 0.0}, "duration scale is 0"),
-        ({"emulate_tflops": 0.0}, "--emulate is 0"),
+        ({"emulate": 0.0}, "--emulate is 0"),
+        ({"emulate": {"k80": 1.0}}, "--emulate names k80; the cluster has GPUs of h100"),
         ({"model_mix": None}, "job b names no model"),
         ({"workload": "nowhere.csv"}, "no trace file 'nowhere.csv'"),
     ],

@@ -1,4 +1,4 @@
-"""The workload `demo` for real: twelve jobs, four nodes in two racks on shaped links; compared and replayed."""
+"""The workload `demo` for real, on four nodes in two racks with shaped links; compared and replayed."""
 
 import json
 import subprocess

@@ -20,7 +20,7 @@ from testbed.running.work import Work, plan_work
 from tests.testbed.running.worlds import job, profiles
 
 TIMEOUT_S = 300.0
-TINY = 1e6
+TINY = {"h100": 1e6}
 """TFLOPS of a GPU on which steps cost no time but that of the training loop."""
 
 

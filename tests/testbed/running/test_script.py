@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 
+from dally.job import JobKind
 from dally.policies.slurm import Knobs
 from slurm_plugin.submit.submission import build_request, fixed_reason, read_submission
 from testbed.running.script import Place, job_script, switch_options
 from testbed.running.work import Work
 from tests.testbed.running.worlds import inputs, job
 
-PLACE = Place("/opt/python", "gpu", "eth0", "gloo", 60.0)
+PLACE = Place("/opt/python", "gpu", "eth0", "gloo", {"n1": 60.0, "n2": 60.0})
 
 
 def work(gpus: int = 4, **more: Any) -> Work:
@@ -72,6 +73,53 @@ def test_real_compute_and_no_interface_leave_both_out() -> None:
     assert "IFNAME" not in text
 
 
+def played(text: str, folder: Path, **programs: str) -> "subprocess.CompletedProcess[str]":
+    """The script run where Slurm's programs are played."""
+    for name, does in programs.items():
+        (folder / name).write_text(f"#!/bin/bash\n{does}\n")
+        (folder / name).chmod(0o755)
+    variables = {"PATH": f"{folder}:/usr/bin:/bin", "SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "n1"}
+    variables |= {"SLURM_TASKS_PER_NODE": "4", "SLURM_JOB_NUM_NODES": "3"}
+    return subprocess.run(
+        ["bash", "-c", text], cwd=folder, env=variables, capture_output=True, text=True, timeout=30
+    )
+
+
+AS_ON_N2 = 'while [[ $1 == --* ]]; do shift; done; SLURMD_NODENAME=n2 exec "$@"'
+"""What srun does, on one node."""
+
+
+def test_a_rank_computes_at_the_speed_of_its_node(tmp_path: Path) -> None:
+    place = replace(PLACE, python=str(tmp_path / "python"), emulate_tflops={"n1": 2.0, "n2": 0.5, "n3": 2.0})
+    played(script(work(), place), tmp_path, srun=AS_ON_N2, scontrol="true", python='echo "$@" > ran')
+    words = (tmp_path / "ran").read_text().split()
+    assert (words[:3], words[-2:]) == (["-m", "workloads.train", "mobilenetv3"], ["--emulate", "0.5"])
+
+
+def test_copies_ask_for_a_node_each_and_start_on_those_that_there_are(tmp_path: Path) -> None:
+    text = script(work(2, kind=JobKind.FORKED, max_copies=3))
+    settings, request = submitted(text, tmp_path)
+    assert (settings["nodes"], settings["gpus-per-node"], settings["ntasks-per-node"]) == ("1", "2", "2")
+    assert getattr(request, "max_copies", 0) == 3
+    played(text, tmp_path, srun='echo "$@" > ran', scontrol="true")
+    ran = (tmp_path / "ran").read_text()
+    assert ran.startswith("--ntasks=6 --ntasks-per-node=2 --kill-on-bad-exit=0 --wait=0 ")
+    assert "--forked --slot 360 --ranks-per-copy 2" in ran
+
+
+@pytest.mark.parametrize(("said", "code"), [("echo 85 > checkpoint.pt.code; exit 1", 85), ("exit 1", 1)])
+def test_copies_end_as_their_file_says_if_there_is_one(tmp_path: Path, said: str, code: int) -> None:
+    text = script(work(1, kind=JobKind.FORKED, max_copies=3))
+    assert played(text, tmp_path, srun=said, scontrol="true", sleep="true").returncode == code
+
+
+def test_an_elastic_job_says_its_range_and_asks_by_node(tmp_path: Path) -> None:
+    of = work(2, kind=JobKind.ELASTIC, min_gpus=1, max_gpus=4, gpus_per_machine=1, gpu_type="h100")
+    settings, request = submitted(script(of), tmp_path)
+    assert (settings["nodes"], settings["gpus-per-node"]) == ("2", "h100:1")
+    assert (getattr(request, "min_gpus", 0), getattr(request, "max_gpus", 0)) == (1, 4)
+
+
 def test_bash_can_read_the_script(tmp_path: Path) -> None:
     path = tmp_path / "job.sh"
     path.write_text(script(work()))
@@ -110,21 +158,10 @@ def test_slurm_is_asked_for_one_switch_where_one_can_hold_the_job(
 def test_a_job_whose_training_fails_puts_itself_back_a_few_times(
     tmp_path: Path, code: int, runs: int, asked: list[str]
 ) -> None:
-    """Slurm's programs are played; a requeue that did not kill the script would let it sleep."""
-    programs = {
-        "srun": f"exit {code}",
-        "scontrol": 'case $1 in requeue) echo "$@" >> asked;; esac',
-        "sleep": "exit 0",
-    }
-    for name, does in programs.items():
-        (tmp_path / name).write_text(f"#!/bin/sh\n{does}\n")
-        (tmp_path / name).chmod(0o755)
-    variables = {"PATH": f"{tmp_path}:/usr/bin:/bin", "SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "n1"}
-    variables["SLURM_TASKS_PER_NODE"] = "4"
+    """A requeue that did not kill the script would let it sleep."""
+    notes = 'case $1 in requeue) echo "$@" >> asked;; esac'
     for _ in range(runs):
-        done = subprocess.run(
-            ["bash", "-c", script(work())], cwd=tmp_path, env=variables, capture_output=True, timeout=30
-        )
+        done = played(script(work()), tmp_path, srun=f"exit {code}", scontrol=notes, sleep="exit 0")
         assert done.returncode == code, done.stderr
     path = tmp_path / "asked"
     assert (path.read_text().splitlines() if path.exists() else []) == asked

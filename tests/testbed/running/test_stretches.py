@@ -105,6 +105,13 @@ def test_communication_is_what_steps_take_beyond_computing() -> None:
     assert part.comm_s(0.6) == 0.0
 
 
+def test_a_slot_of_copies_counts_the_steps_of_all_and_waits_for_no_network() -> None:
+    line = '{"step": 9, "time": 103.0, "seconds": 2.0, "copies": {"0": 6, "1": 3}}\n'
+    (part,) = find_stretches(PREEMPTED[:2], "", line)
+    assert [(step.count, step.seconds) for step in part.steps] == [(9, 2.0)]
+    assert (part.step_s, part.comm_s(0.1)) == (2.0 / 9, 0.0)
+
+
 def test_a_torn_line_of_the_log_is_left_out() -> None:
     (part,) = find_stretches(PREEMPTED[:2], "", log((1, 103.0)) + '{"step": 2, "ti')
     assert len(part.steps) == 1

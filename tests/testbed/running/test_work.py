@@ -1,11 +1,14 @@
 """Jobs of a trace become steps of training that last as long."""
 
+from typing import Any
+
 import pytest
 
 from dally.errors import CapacityError, InputError
 from dally.job import JobKind
+from dally.profiles.emulated import of_types
 from testbed.running.work import plan_work
-from tests.testbed.running.worlds import COMPUTE_S, MACHINE_S, job, profiles, topology
+from tests.testbed.running.worlds import COMPUTE_S, MACHINE_S, job, profiles, topology, typed
 
 
 def test_a_job_gets_the_steps_that_fill_its_duration_at_the_best_placement() -> None:
@@ -42,9 +45,30 @@ def test_a_job_whose_model_cannot_be_run_is_refused(model: str, message: str) ->
         plan_work([job(model=model)], topology(), profiles())
 
 
-def test_a_job_of_no_fixed_size_is_refused() -> None:
-    with pytest.raises(InputError, match="job a is elastic; only rigid jobs can be run"):
-        plan_work([job(kind=JobKind.ELASTIC)], topology(), profiles())
+def test_a_job_that_slurm_cannot_resize_is_refused() -> None:
+    with pytest.raises(InputError, match="job a is elastic without gpus_per_machine"):
+        plan_work([job(kind=JobKind.ELASTIC, max_gpus=4)], topology(), profiles())
+
+
+@pytest.mark.parametrize(
+    ("fields", "each"),
+    [
+        ({}, None),
+        ({"kind": JobKind.FORKED, "max_copies": 3}, 2),
+        ({"kind": JobKind.ELASTIC, "max_gpus": 4, "gpus_per_machine": 1}, 1),
+    ],
+)
+def test_a_job_of_open_size_has_so_many_gpus_on_each_node(fields: dict[str, Any], each: int | None) -> None:
+    (work,) = plan_work([job(gpus=2, **fields)], topology(), profiles())
+    assert work.each == each
+    assert work.global_batch == 2 * 16
+
+
+def test_steps_are_those_of_the_fastest_gpu_type_that_a_job_accepts() -> None:
+    cluster, known = typed(r1="k80", r2="v100"), of_types(profiles(), {"v100": 2.0, "k80": 0.5})
+    works = plan_work([job(gpus=1, duration_s=5.0), job("b", 1, 5.0, gpu_type="k80")], cluster, known)
+    assert [work.compute_s for work in works] == pytest.approx([COMPUTE_S / 2, COMPUTE_S * 2])
+    assert [work.steps for work in works] == [100, 25]
 
 
 def test_a_job_larger_than_the_cluster_is_refused() -> None:

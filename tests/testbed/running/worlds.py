@@ -1,5 +1,6 @@
 """A small cluster, profiles and jobs for the tests of real runs."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,7 @@ machines = "r2h[1-2]"
 name = "core"
 switches = "r[1-2]"
 """
+TFLOPS = {"h100": 60.0}
 COMPUTE_S = 0.1
 MACHINE_S = 0.125
 
@@ -53,6 +55,16 @@ MACHINE_S = 0.125
 def topology() -> Topology:
     """Two racks of two machines of two GPUs."""
     return read_toml(CLUSTER, "cluster.toml", "lab")
+
+
+def typed(**gpu_types: str) -> Topology:
+    """The same with GPUs of a type in each rack."""
+    plain = topology()
+    racks = [plain.domains[path[1]].name for path in plain.ancestors]
+    machines = zip(plain.machines, racks, strict=True)
+    return replace(
+        plain, machines=tuple(replace(machine, gpu_type=gpu_types[rack]) for machine, rack in machines)
+    )
 
 
 def profile(name: str = "mobilenetv3") -> Profile:

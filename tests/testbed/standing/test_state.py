@@ -22,7 +22,7 @@ from testbed.standing.state import (
     write_state,
 )
 
-SHAPE = LabShape((2, 3), gpus=4, rate_bps=1e9, uplink_bps=250e6)
+SHAPE = LabShape((2, 3), gpus=4, rate_bps=1e9, uplink_bps=250e6, gpu_types=("v100", "k80"))
 NOBODY = 65534
 
 
@@ -85,7 +85,9 @@ def test_a_cluster_that_is_up_is_entered_by_its_holder(tmp_path: Path) -> None:
 def test_another_shape_is_refused_where_one_is_up(tmp_path: Path) -> None:
     write_state(tmp_path, StandingState(SHAPE, 1.0, own_mark(), own_mark()))
     assert not bring_up(tmp_path, SHAPE)
-    with pytest.raises(StandingError, match="--racks 2,3 --gpus 4 --rate 1Gb --uplink 250Mb is up in "):
+    with pytest.raises(
+        StandingError, match="--gpus 4 --gpu-types v100,k80 --rate 1Gb --uplink 250Mb is up in "
+    ):
         bring_up(tmp_path, replace(SHAPE, gpus=1))
 
 

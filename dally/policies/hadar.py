@@ -1,0 +1,238 @@
+"""Hadar: prices for the GPUs of each server, and jobs that run where their payoff is greatest."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import ClassVar
+
+import numpy as np
+
+from dally.errors import InputError
+from dally.mechanisms.dual_subroutine import Queue, decide_exactly, decide_greedily
+from dally.mechanisms.estimates import restart_s
+from dally.mechanisms.find_alloc import Bid, Bidder
+from dally.mechanisms.job_table import JobTable, JobView
+from dally.mechanisms.market import Market, Servers
+from dally.mechanisms.prices import Flags, Floats, Ints, PriceRange, Wants, price_range
+from dally.mechanisms.rounds import Target, movable
+from dally.policies.in_rounds import InRounds
+from dally.state import ClusterState, JobState
+from dally.topology import Allocation
+
+_LEAST_S = 1e-3
+"""Completion times are at least this long, so that utilities stay finite."""
+
+
+@dataclass(frozen=True, slots=True)
+class Knobs:
+    """Settings of `hadar`."""
+
+    utility: str = field(
+        default="throughput",
+        metadata={
+            "help": "what a completion time is worth: work done per second since arrival, or 1 / seconds",
+            "choices": ("throughput", "completion"),
+        },
+    )
+    round_s: float = field(default=360.0, metadata={"help": "seconds between two rounds"})
+    exact: int = field(default=12, metadata={"help": "with so many jobs or fewer a round is decided exactly"})
+
+    def __post_init__(self) -> None:
+        if self.exact < 0:
+            raise InputError(f"knob exact is {self.exact}, must be 0 or more")
+
+
+class Hadar(InRounds):
+    """Hands out GPUs by payoff: what a job's completion time is worth, less the price of its GPUs.
+
+    A round offers the free GPUs and those of all jobs that may be preempted. A placement is worth the utility
+    of ending when the job would if it ran there from now on. A gang may mix GPU types; it runs at the pace of
+    the slowest. Few jobs are chosen exactly, many greedily, the greatest payoff a GPU first.
+    """
+
+    name: ClassVar[str] = "hadar"
+    summary: ClassVar[str] = "GPUs of several types have prices; jobs take those of the greatest payoff."
+    source: ClassVar[str] = (
+        "Sultana et al., Hadar: Heterogeneity-Aware Optimization-Based Online Scheduling for Deep Learning "
+        "Clusters, IPDPS 2024, arXiv 2503.10918 (reconstructed)"
+    )
+    knobs_type: ClassVar[type] = Knobs
+
+    def __init__(self, knobs: Knobs, state: ClusterState) -> None:
+        super().__init__(knobs.round_s)
+        self.knobs = knobs
+        self._costs = state.costs
+        self._servers = Servers(state.topology)
+        self._table = JobTable(state.topology)
+        self._tiers: dict[tuple[str, str | None], tuple[Flags, ...]] = {}
+
+    def submitted(self, job: JobState, now: float) -> None:
+        """It bids from now on."""
+        super().submitted(job, now)
+        self._costs.best_level(job.job.gang)
+        self._put(job)
+
+    def started(self, job: JobState, now: float) -> None:
+        """It bids on, unless it must not be preempted."""
+        super().started(job, now)
+        self._put(job)
+
+    def stopped(self, job: JobState, now: float) -> None:
+        """It bids as one that waits."""
+        super().stopped(job, now)
+        self._put(job)
+
+    def repaced(self, job: JobState, now: float) -> None:
+        """What it has left to do is counted from here."""
+        self._put(job)
+
+    def finished(self, job: JobState, now: float) -> None:
+        """Forget it."""
+        self._table.drop(job)
+
+    def withdrawn(self, job: JobState, now: float) -> None:
+        """Forget it."""
+        super().withdrawn(job, now)
+        self._table.drop(job)
+
+    def _put(self, job: JobState) -> None:
+        if job.allocation and not job.job.preemptible:
+            self._table.drop(job)
+            return
+        slowest = min(self._costs.worker_speeds(job.job).values())
+        self._table.put(job, job.job.duration_s / slowest, restart_s(job, self._costs))
+
+    def targets(self, state: ClusterState, now: float) -> Mapping[str, Target]:
+        """The dual subroutine: prices for this round's GPUs, and the bids that pay."""
+        return self.round(state, now).targets() if len(self._table) else {}
+
+    def round(self, state: ClusterState, now: float) -> "HadarRound":
+        """A round at `now`, over all jobs that bid; there must be one."""
+        return HadarRound(self, state, self._table.view(now), now)
+
+    def gives_way(self) -> str:
+        """Why a running job has no target."""
+        return "others have a higher payoff for each GPU"
+
+    def lacks(self, state: ClusterState, job: JobState, now: float) -> str:
+        """What the job would have paid."""
+        span_s = now - job.job.submit_s + restart_s(job, self._costs) + job.remaining_s(now)
+        worth = float(self.utility(job.job.duration_s, span_s)) / job.job.gpus
+        return (
+            f"utility {worth:.3g} at best for each of {job.job.gpus} GPUs: those it could have go to "
+            f"others or cost more; {state.free.total(job.job.gpu_type)} were free"
+        )
+
+    def utility(self, work_s: Floats | float, span_s: Floats | float) -> Floats | float:
+        """What it is worth that so much work ends so long after its arrival."""
+        span_s = np.maximum(span_s, _LEAST_S)
+        return work_s / span_s if self.knobs.utility == "throughput" else 1.0 / span_s
+
+    def tiers(self, job: JobState) -> tuple[Flags, ...]:
+        """The machines that are fast enough for a job, for each speed as the bottleneck."""
+        key = job.job.model, job.job.gpu_type
+        if key not in self._tiers:
+            self._tiers[key] = self._servers.tiers(self._costs.worker_speeds(job.job))
+        return self._tiers[key]
+
+    def market(self, state: ClusterState, prices: PriceRange) -> Market:
+        """This round's GPUs: free ones, and those of jobs that may be preempted."""
+        machines = range(len(self._servers.gpus))
+        free: Ints = np.fromiter((state.free.on(machine) for machine in machines), np.int64, len(machines))
+        usable = self._servers.gpus.copy()
+        for machine, withheld in state.withheld.items():
+            usable[machine] -= withheld
+        left = free.copy()
+        held = [job.allocation for job in movable(state)]
+        for allocation in held:
+            for machine, gpus in allocation:
+                left[machine] += gpus
+        market = Market(self._servers, usable, left, prices)
+        for allocation in held:
+            market.claim(allocation)
+        return market
+
+
+class HadarRound:
+    """One round in the making.
+
+    Attributes:
+        market: The GPUs on offer, and their prices.
+    """
+
+    def __init__(self, policy: Hadar, state: ClusterState, view: JobView, now: float) -> None:
+        self._policy, self._state, self._view, self.now = policy, state, view, now
+        self._costs = state.costs
+        span_s = now - view.arrival_s + view.delay_s + view.remaining_s
+        self._ceilings: Floats = np.asarray(policy.utility(view.work_s, span_s))
+        # Equal payoffs for each GPU go by arrival.
+        self._order = np.argsort(-self._ceilings / view.gpus, kind="stable")
+        self.market = policy.market(state, self.prices())
+
+    def prices(self) -> PriceRange:
+        """The prices of this round, whose horizon is the end of all jobs one by one at their slowest."""
+        policy, view = self._policy, self._view
+        horizon_s = self.now + float(view.longest_s.sum())
+        wants = Wants(
+            best=np.asarray(policy.utility(view.work_s, view.work_s)),
+            worst=np.asarray(policy.utility(view.work_s, horizon_s - view.arrival_s)),
+            gpus=view.gpus,
+            rounds=np.maximum(1.0, view.longest_s / policy.knobs.round_s),
+            types=view.types,
+        )
+        return price_range(wants, self._state.topology.gpus)
+
+    def targets(self) -> Mapping[str, Target]:
+        """What each job is to have whose bid is accepted."""
+        return {job.job_id: Target(bid.allocation, self.reason(job, bid)) for job, bid in self.accepted()}
+
+    def accepted(self) -> list[tuple[JobState, Bid]]:
+        """Who runs in this round, with what, by the payoff that each could have for a GPU."""
+        if len(self._view) <= self._policy.knobs.exact:
+            bids = decide_exactly(self.market, [self._bidder(place) for place in range(len(self._view))])
+        else:
+            order, view = self._order, self._view
+            queue = Queue(view.gpus[order], self._ceilings[order], view.gang[order])
+            bids = decide_greedily(self.market, queue, self._bidder)
+        return [(self._job(place), bid) for place, bid in sorted(bids.items())]
+
+    def _job(self, place: int) -> JobState:
+        return self._view.job(int(self._order[place]))
+
+    def _bidder(self, place: int) -> Bidder:
+        job = self._job(place)
+        return Bidder(
+            gpus=job.job.gpus,
+            per_machine=job.job.gang.per_machine,
+            tiers=self._policy.tiers(job),
+            held=self.held(job),
+            utility=partial(self.utility, job),
+            ceiling=float(self._ceilings[self._order[place]]),
+        )
+
+    def held(self, job: JobState) -> Allocation:
+        """What a running job bids to keep."""
+        return job.allocation
+
+    def utility(self, job: JobState, allocation: Allocation) -> float:
+        """What it is worth to a job to run on an allocation from now on."""
+        slowdown = self._costs.cost(job.job, allocation).slowdown
+        return self.worth(job, slowdown, stays=allocation == self.held(job))
+
+    def worth(self, job: JobState, slowdown: float, stays: bool) -> float:
+        """What it is worth to a job to run at a slowdown from now on, after a restart unless it stays."""
+        if stays:
+            delay_s = max(0.0, job.ready_s - self.now)
+        else:
+            delay_s = self._costs.restart_s(job.job) if job.allocation else restart_s(job, self._costs)
+        end_s = self.now + delay_s + job.remaining_s(self.now) * slowdown
+        return float(self._policy.utility(job.job.duration_s, end_s - job.job.submit_s))
+
+    def reason(self, job: JobState, bid: Bid) -> str:
+        """Why a job gets what it gets."""
+        speed = 1 / self._costs.cost(job.job, bid.allocation).slowdown
+        waited = "" if job.allocation else f"; waited {self.now - job.origin_s:.0f} s"
+        return (
+            f"payoff {bid.payoff:.3g} = utility {bid.utility:.3g} - price {bid.price:.2g} for {job.job.gpus} "
+            f"GPUs at {speed:.2f} of its best speed{waited}"
+        )

@@ -1,0 +1,71 @@
+"""One rank's steps of a job, each by its number: its samples, training on them, and a pace to keep."""
+
+import time
+from collections.abc import Mapping
+from dataclasses import asdict
+
+from torch import Tensor
+
+from workloads.group import Group
+from workloads.local_data import LocalData, find_held_out
+from workloads.registry import find_workload
+from workloads.samples import share, take
+from workloads.settings import Job
+from workloads.shares import local_batches
+from workloads.training import Score, Trainer, find_task
+
+
+class Steps:
+    """One rank's steps of a job.
+
+    Attributes:
+        trainer: What does them.
+        identity: What must be the same in a job that goes on from a checkpoint.
+    """
+
+    def __init__(self, job: Job, group: Group, rank: int, ranks: int) -> None:
+        """Build the model and open its samples.
+
+        Args:
+            job: The job.
+            group: The ranks that share its batches.
+            rank: This rank's number among all of the job: its own speed is given by it.
+            ranks: Of the job.
+
+        Raises:
+            InputError: The job does not fit the model, its samples or the number of ranks.
+        """
+        settings, workload = job.settings_of(rank, ranks), find_workload(job.model)
+        task = find_task(workload, settings)
+        source = LocalData(job.data, task) if job.data else None
+        self._held_out = find_held_out(job.data, task) if job.data else None
+        self.trainer = Trainer(workload, settings, group, source=source)
+        self._job, self._rank = job, group.rank
+        self._parts = local_batches(settings.global_batch, group.size, job.shares)
+        self._pace_s = job.pace_of(rank, ranks)
+        self.identity: Mapping[str, str | float | None] = {
+            "model": job.model,
+            "data": job.data.name if job.data else None,
+            "number of samples": self.trainer.source.count,
+            **asdict(job.settings),
+            "precision": str(job.settings.precision),  # checkpoints hold plain values only
+            "emulation": job.emulated_flops is not None,
+            "copies": job.fork is not None,
+        }
+
+    def train(self, number: int) -> Tensor:
+        """One whole iteration: the loss, as `Trainer.forward` gives it, without its history.
+
+        Args:
+            number: Of the batch in the endless order, from 0.
+        """
+        due_s = time.perf_counter() + self._pace_s
+        batch, seed = self._job.settings.global_batch, self._job.settings.seed
+        taken = take(number * batch, batch, self.trainer.source.count, seed)
+        loss = self.trainer.train(number, share(taken, self._rank, self._parts))
+        time.sleep(max(0.0, due_s - time.perf_counter()))
+        return loss
+
+    def score(self) -> Score | None:
+        """How well the model does on samples that are held out; None if there are none."""
+        return self.trainer.evaluate(self._held_out) if self._held_out else None

@@ -1,8 +1,8 @@
 """Writes the tables of "Forked training" in docs/results.md: `python scripts/forked_quality.py quality|time`.
 
 Both train the small net on scikit-learn's digits with three seeds, as one copy and as five on nodes of speeds
-1, 1, 0.5, 0.5 and 0.25, and judge it on the samples held out. `quality` counts time in steps, so that only the
-seeds matter; `time` starts real processes, whose speed is emulated by a pace that their steps keep.
+1, 1, 0.5, 0.5 and 0.25, and judge it on the samples held out. `quality` counts time in steps, so that only
+the seeds matter; `time` starts real processes, whose speed is emulated by a pace that their steps keep.
 """
 
 import json

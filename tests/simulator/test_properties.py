@@ -69,7 +69,7 @@ class Audit:
         self.work: dict[str, float] = dict.fromkeys(self.asked, 0.0)
         self.starts: Counter[str] = Counter()
         self.slack: dict[str, float] = dict.fromkeys(self.asked, 0.1)
-        """Ideal seconds that milliseconds of the log may hide; many where a job runs at many times its pace."""
+        """Ideal seconds that milliseconds of the log may hide; more where a job runs at a high pace."""
         self.now = 0.0
 
     def read(self, events: list[dict[str, Any]]) -> None:

@@ -18,7 +18,7 @@ class Queue:
     """Jobs by the payoff a GPU that they could have at best, the greatest first.
 
     Args:
-        gpus: GPUs of each job.
+        gpus: GPUs of each job; at least one job.
         ceilings: The most that any allocation could be worth to each.
         gangs: A number for each; those with the same number ask for the same.
     """
@@ -30,16 +30,11 @@ class Queue:
     def __len__(self) -> int:
         return len(self._gpus)
 
-    def next(self, left: int, cheapest: float) -> int | None:
-        """The place of the first job not given yet that could gain; None if there is none.
-
-        Args:
-            left: GPUs on offer.
-            cheapest: The least price of one.
-        """
-        able = self._open & (self._gpus <= left) & (self._ceilings > self._gpus * cheapest)
-        place = int(able.argmax()) if len(able) else 0
-        if not len(able) or not able[place]:
+    def next(self, left: int) -> int | None:
+        """The place of the first job not given yet that asks for no more than is left; None if none does."""
+        able = self._open & (self._gpus <= left)
+        place = int(able.argmax())
+        if not able[place]:
             return None
         self._open[: place + 1] = False
         return place
@@ -48,17 +43,23 @@ class Queue:
         """A job found no room: neither will others that ask for the same, as room only gets less."""
         self._open &= self._gangs != self._gangs[place]
 
+    def too_dear(self, cheapest: float) -> None:
+        """A job could not pay: neither can those worth less than the least price, as prices only rise."""
+        self._open &= self._ceilings > self._gpus * cheapest
+
 
 def decide_greedily(market: Market, queue: Queue, bidder: Callable[[int], Bidder]) -> dict[int, Bid]:
     """Accept the best bid of one job after another while it pays; the bids by place in the queue."""
     accepted: dict[int, Bid] = {}
-    while (place := queue.next(market.total, market.cheapest)) is not None:
+    while (place := queue.next(market.total)) is not None:
         bids = bidder(place)
         market.claim(bids.held, -1)
         bid = find_alloc(market, bids)
         if bid is None:
             queue.no_room(place)
-        elif bid.payoff > 0:
+        elif bid.payoff <= 0:
+            queue.too_dear(market.cheapest)
+        else:
             market.take(bid.allocation)
             accepted[place] = bid
     return accepted

@@ -5,7 +5,7 @@ from functools import cached_property
 
 import numpy as np
 
-from dally.mechanisms.prices import Flags, Ints, PriceRange
+from dally.mechanisms.prices import Flags, Floats, Ints, PriceRange
 from dally.topology import Allocation, Topology
 
 
@@ -53,8 +53,10 @@ class Market:
         self.servers = servers
         self.left, self.claimed = left.copy(), np.zeros_like(left)
         self.total = int(left.sum())
-        self._usable, self._prices = np.maximum(usable, 1), prices
-        self.price = prices.at(servers.gpu_types, 1 - left / self._usable)
+        self._usable = np.maximum(usable, 1).tolist()
+        self._lowest = prices.lowest[servers.gpu_types].tolist()
+        self._range = (prices.highest / prices.lowest)[servers.gpu_types].tolist()
+        self.price: Floats = np.array([self._price(*each) for each in enumerate(left.tolist())])
 
     def offers(self) -> Sequence[Ints]:
         """GPUs on offer on each machine: those that nobody would have to leave; if that differs, all."""
@@ -82,8 +84,13 @@ class Market:
 
     def take(self, allocation: Allocation, sign: int = 1) -> None:
         """Somebody takes these GPUs; with sign -1 they are on offer again."""
-        at = np.array([machine for machine, _ in allocation], dtype=np.int64)
-        gpus = np.array([sign * gpus for _, gpus in allocation], dtype=np.int64)
-        self.left[at] -= gpus
-        self.total -= int(gpus.sum())
-        self.price[at] = self._prices.at(self.servers.gpu_types[at], 1 - self.left[at] / self._usable[at])
+        for machine, gpus in allocation:
+            left = int(self.left[machine]) - sign * gpus
+            self.left[machine] = left
+            self.total -= sign * gpus
+            self.price[machine] = self._price(machine, left)
+
+    def _price(self, machine: int, left: int) -> float:
+        """What the next GPU of a machine costs of which so many are left."""
+        taken = 1 - left / self._usable[machine]
+        return float(self._lowest[machine] * self._range[machine] ** taken)

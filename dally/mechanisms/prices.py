@@ -36,16 +36,10 @@ class Wants:
 
 @dataclass(frozen=True, slots=True)
 class PriceRange:
-    """The price of the first and of the last GPU of a server, a number for each GPU type."""
+    """What a GPU costs on a server of which none is taken, and of which all are; a number for each type."""
 
     lowest: Floats
     highest: Floats
-
-    def at(self, gpu_types: Ints, share: Floats) -> Floats:
-        """Prices of the next GPU on servers of such types of which such shares are taken."""
-        lowest, highest = self.lowest[gpu_types], self.highest[gpu_types]
-        prices: Floats = lowest * (highest / lowest) ** share
-        return prices
 
     @property
     def alpha(self) -> float:

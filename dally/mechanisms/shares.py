@@ -17,7 +17,10 @@ SLACK = 1e-7
 """Part of the greatest multiple that the second program may give away, for the solver's tolerance."""
 
 NARROW = 1e-2
-"""Relative width at which the search for the least finish-time ratio ends."""
+"""The search for the least finish-time ratio ends with a step shorter than this part of it."""
+
+MOST_STEPS = 20
+"""Steps of that search at most; a few do."""
 
 
 @dataclass(frozen=True)
@@ -77,6 +80,8 @@ def least_makespan(demand: Demand, remaining_s: Floats) -> Shares:
 def finish_time_fairness(demand: Demand, ages_s: Floats, remaining_s: Floats, alone_s: Floats) -> Shares:
     """The greatest ratio of a job's time to finish to that on its own part of the cluster is least.
 
+    Found by Dinkelbach's steps: shares for one ratio reach another, for which the next shares are sought.
+
     Args:
         demand: The jobs.
         ages_s: (jobs,) seconds since each was submitted.
@@ -87,22 +92,16 @@ def finish_time_fairness(demand: Demand, ages_s: Floats, remaining_s: Floats, al
     def targets(ratio: float) -> Floats:
         return remaining_s / (ratio * alone_s - ages_s)
 
-    low = float((ages_s / alone_s).max())  # however fast it were, that is how late somebody is
-    high = low + 1.0
-    while _greatest_multiple(demand, targets(high)) < 1:
-        low, high = high, 2 * high
-    while high - low > NARROW * high:
-        middle = (low + high) / 2
-        if _greatest_multiple(demand, targets(middle)) < 1:
-            low = middle
-        else:
-            high = middle
-    return Shares(high, _equal_multiples(demand, targets(high)).parts)
-
-
-def _greatest_multiple(demand: Demand, targets: Floats) -> float:
-    """The greatest z such that every job can have a throughput of z times its target."""
-    return -_Program(demand, targets).solve(work=False).value * float(1 / targets.max())
+    # However fast it is from now on, somebody is as late as its age alone makes it.
+    ratio = float((ages_s / alone_s).max()) + 1.0
+    for _ in range(MOST_STEPS):
+        parts = _Program(demand, targets(ratio)).solve(work=False).parts
+        speeds = np.maximum((demand.speeds * parts).sum(axis=1), 1e-9)
+        reached = float(((ages_s + remaining_s / speeds) / alone_s).max())
+        if ratio * (1 - NARROW) <= reached <= ratio:
+            break
+        ratio = reached
+    return Shares(ratio, _equal_multiples(demand, targets(ratio)).parts)
 
 
 def _equal_multiples(demand: Demand, targets: Floats) -> Shares:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 import numpy as np
 
@@ -18,6 +18,9 @@ from dally.mechanisms.rounds import Target, movable
 from dally.policies.in_rounds import InRounds
 from dally.state import ClusterState, JobState
 from dally.topology import Allocation
+
+Amount = TypeVar("Amount", float, Floats)
+"""One number, or one for each job."""
 
 _LEAST_S = 1e-3
 """Completion times are at least this long, so that utilities stay finite."""
@@ -117,15 +120,14 @@ class Hadar(InRounds):
     def lacks(self, state: ClusterState, job: JobState, now: float) -> str:
         """What the job would have paid."""
         span_s = now - job.job.submit_s + restart_s(job, self._costs) + job.remaining_s(now)
-        worth = float(self.utility(job.job.duration_s, span_s)) / job.job.gpus
+        worth = self.utility(job.job.duration_s, max(span_s, _LEAST_S)) / job.job.gpus
         return (
             f"utility {worth:.3g} at best for each of {job.job.gpus} GPUs: those it could have go to "
             f"others or cost more; {state.free.total(job.job.gpu_type)} were free"
         )
 
-    def utility(self, work_s: Floats | float, span_s: Floats | float) -> Floats | float:
-        """What it is worth that so much work ends so long after its arrival."""
-        span_s = np.maximum(span_s, _LEAST_S)
+    def utility(self, work_s: Amount, span_s: Amount) -> Amount:
+        """What it is worth that so much work ends so long, more than 0 s, after its arrival."""
         return work_s / span_s if self.knobs.utility == "throughput" else 1.0 / span_s
 
     def tiers(self, job: JobState) -> tuple[Flags, ...]:
@@ -164,7 +166,7 @@ class HadarRound:
         self._policy, self._state, self._view, self.now = policy, state, view, now
         self._costs = state.costs
         span_s = now - view.arrival_s + view.delay_s + view.remaining_s
-        self._ceilings: Floats = np.asarray(policy.utility(view.work_s, span_s))
+        self._ceilings = policy.utility(view.work_s, np.maximum(span_s, _LEAST_S))
         # Equal payoffs for each GPU go by arrival.
         self._order = np.argsort(-self._ceilings / view.gpus, kind="stable")
         self.market = policy.market(state, self.prices())
@@ -174,8 +176,8 @@ class HadarRound:
         policy, view = self._policy, self._view
         horizon_s = self.now + float(view.longest_s.sum())
         wants = Wants(
-            best=np.asarray(policy.utility(view.work_s, view.work_s)),
-            worst=np.asarray(policy.utility(view.work_s, horizon_s - view.arrival_s)),
+            best=policy.utility(view.work_s, view.work_s),
+            worst=policy.utility(view.work_s, horizon_s - view.arrival_s),
             gpus=view.gpus,
             rounds=np.maximum(1.0, view.longest_s / policy.knobs.round_s),
             types=view.types,
@@ -226,10 +228,12 @@ class HadarRound:
         else:
             delay_s = self._costs.restart_s(job.job) if job.allocation else restart_s(job, self._costs)
         end_s = self.now + delay_s + job.remaining_s(self.now) * slowdown
-        return float(self._policy.utility(job.job.duration_s, end_s - job.job.submit_s))
+        return self._policy.utility(job.job.duration_s, max(end_s - job.job.submit_s, _LEAST_S))
 
     def reason(self, job: JobState, bid: Bid) -> str:
         """Why a job gets what it gets."""
+        if bid.allocation == job.allocation:
+            return "stays where it runs"
         speed = 1 / self._costs.cost(job.job, bid.allocation).slowdown
         waited = "" if job.allocation else f"; waited {self.now - job.origin_s:.0f} s"
         return (

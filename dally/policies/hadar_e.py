@@ -102,7 +102,10 @@ class Slot(HadarRound):
         return self.worth(job, slowdown, stays=allocation == job.allocation)
 
     def _more(self, job: JobState, bid: Bid, machines: Machines) -> str:
-        speed = 1 / self._costs.cost(job.job, _copies(job, machines)).slowdown
+        allocation = _copies(job, machines)
+        if allocation == job.allocation:
+            return "stays where it runs"
+        speed = 1 / self._costs.cost(job.job, allocation).slowdown
         worth = self._worth(job, machines)
         return (
             f"{len(machines)} copies at {speed:.2f} of its best speed: utility {worth:.3g}, with one copy "

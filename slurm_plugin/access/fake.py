@@ -241,11 +241,13 @@ class FakeSlurm:
 
     def _run_for(self, job: FakeJob, order: Place | HoldBack | Requeue | Signal | HandBack) -> None:
         match order:
-            case Place(_, nodes, reservation, tasks):
-                self._pin(job, nodes, len(nodes), reservation or "", tasks)
+            case Place(_, nodes, reservation):
+                _resize(job, len(nodes), order)
+                self._pin(job, nodes, len(nodes), reservation or "")
                 self._let_go(job)
-            case HandBack(_, min_nodes, tasks):
-                self._pin(job, (), min_nodes, "", tasks)
+            case HandBack(_, min_nodes):
+                _resize(job, min_nodes, order)
+                self._pin(job, (), min_nodes, "")
                 self._let_go(job)
             case HoldBack():
                 self._check_pending(job)
@@ -264,14 +266,7 @@ class FakeSlurm:
         if job.state is not State.PENDING:
             raise _RefusedError("Job is no longer pending execution")
 
-    def _pin(
-        self,
-        job: FakeJob,
-        nodes: tuple[str, ...],
-        node_count: int,
-        reservation: str,
-        tasks: int | None = None,
-    ) -> None:
+    def _pin(self, job: FakeJob, nodes: tuple[str, ...], node_count: int, reservation: str) -> None:
         """Set a pending job's node list and the rest that a placement sets."""
         self._check_pending(job)
         if any(node not in self._nodes for node in nodes):
@@ -279,9 +274,7 @@ class FakeSlurm:
         if reservation and reservation not in self._reservations:
             raise _RefusedError("Requested reservation is invalid")
         job.required_nodes, job.reservation, job.begin_s = nodes, reservation, self.now_s
-        if tasks is not None:
-            job.max_nodes, job.tasks = node_count, tasks
-        elif node_count > job.max_nodes:
+        if node_count > job.max_nodes:
             raise _RefusedError("Node count specification invalid")
         job.min_nodes = node_count
 
@@ -424,6 +417,13 @@ class FakeSlurm:
         base = "mixed" if used else "idle"
         name = {"": base, "drain": f"{base}+drain"}.get(state, state)
         return SlurmNode(node.name, not state, name, node.gpus, used, node.partitions)
+
+
+def _resize(job: FakeJob, nodes: int, order: Place | HandBack) -> None:
+    """Set the tasks of a pending job, and its most nodes, if the order says so."""
+    if job.state is State.PENDING:
+        job.tasks = order.tasks or job.tasks
+        job.max_nodes = nodes if order.exact else job.max_nodes
 
 
 def _nothing() -> None:

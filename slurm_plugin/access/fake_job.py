@@ -28,8 +28,10 @@ class SubmitSpec:
         max_nodes: Most nodes, 0 for as many as it takes; with `gpus_per_node` always `nodes`.
         gpus_per_node: GPUs on each node (`--gres`).
         gpus: GPUs altogether (`--gpus`), if not by node.
+        gpus_per_task: GPUs of each task, if neither.
         gpu_type: The only type of GPU that will do; empty for any.
-        tasks_per_node: Tasks on each node.
+        tasks: Tasks altogether; 0 for `tasks_per_node` on each node.
+        tasks_per_node: Tasks on each node, if they are not counted altogether.
         run_time_s: How long it runs once started, or a function of its GPUs by node that says so, seconds.
         exit_code: What its script ends with.
         checkpoint_exit_s: A signal makes it end so much later, as one that has written its checkpoint.
@@ -48,7 +50,9 @@ class SubmitSpec:
     max_nodes: int = 0
     gpus_per_node: int = 0
     gpus: int = 0
+    gpus_per_task: int = 0
     gpu_type: str = ""
+    tasks: int = 0
     tasks_per_node: int = 1
     run_time_s: RunTime = inf
     exit_code: int = 0
@@ -104,7 +108,7 @@ class FakeJob:
     def take_size(self) -> None:
         """Nodes and tasks are what it was submitted with."""
         self.min_nodes, self.max_nodes = self.spec.nodes, self.spec.most_nodes
-        self.tasks = self.spec.nodes * self.spec.tasks_per_node
+        self.tasks = self.spec.tasks or self.spec.nodes * self.spec.tasks_per_node
 
     def set_hold(self, hold: Hold) -> None:
         """Hold it, or let it go."""
@@ -129,6 +133,7 @@ class FakeJob:
             tasks_per_node=spec.tasks_per_node if spec.tasks_per_node > 1 else None,
             tres_per_job=_tres(spec.gpu_type, spec.gpus),
             tres_per_node=_tres(spec.gpu_type, spec.gpus_per_node),
+            tres_per_task=_tres(spec.gpu_type, spec.gpus_per_task),
             required_nodes=self.required_nodes,
             reservation=self.reservation,
             begin_s=self.begin_s,
@@ -163,9 +168,10 @@ def split_gpus(job: FakeJob, free: Mapping[str, int]) -> dict[str, int] | None:
         return None
     order = [*required, *(node for node in free if node not in required)]
     fewest = max(job.min_nodes, len(required))
-    if job.spec.gpus:
-        most = min(len(order), int(min(job.max_nodes, job.spec.gpus)))
-        tries = (_split(job.spec.gpus, order[:count], free) for count in range(fewest, max(fewest, most) + 1))
+    gpus = job.spec.gpus or job.tasks * job.spec.gpus_per_task
+    if gpus:
+        most = min(len(order), int(min(job.max_nodes, gpus)))
+        tries = (_split(gpus, order[:count], free) for count in range(fewest, max(fewest, most) + 1))
         return next((split for split in tries if split), None)
     chosen = [*required, *(node for node in order[len(required) :] if free[node] >= job.spec.gpus_per_node)]
     chosen = chosen[:fewest]

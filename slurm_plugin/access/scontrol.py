@@ -93,14 +93,13 @@ def steps(order: Place | HoldBack | HandBack | Requeue | Fence | Unfence) -> tup
     A job whose node list was refused must not be released: Slurm would start it anywhere.
     """
     match order:
-        case Place(job_id, nodes, reservation, tasks):
-            size = _size(len(nodes), tasks)
-            where = f"NodeList={fold(nodes)} {size} ReservationName={reservation or ''}"
+        case Place(job_id, nodes, reservation):
+            where = f"NodeList={fold(nodes)} {_size(len(nodes), order)} ReservationName={reservation or ''}"
             return (_update(job_id, where), f"release {job_id}")
         case HoldBack(job_id):
             return (f"uhold {job_id}", _update(job_id, "NodeList= ReservationName="))
-        case HandBack(job_id, min_nodes, tasks):
-            where = f"NodeList= {_size(min_nodes, tasks)} ReservationName="
+        case HandBack(job_id, min_nodes):
+            where = f"NodeList= {_size(min_nodes, order)} ReservationName="
             return (_update(job_id, where), f"release {job_id}")
         case Requeue(job_id, ended):
             return (f"requeuehold {'' if ended else 'Incomplete '}{job_id}",)
@@ -111,9 +110,13 @@ def steps(order: Place | HoldBack | HandBack | Requeue | Fence | Unfence) -> tup
             return (f"update ReservationName={name} EndTime=now",)
 
 
-def _size(nodes: int, tasks: int | None) -> str:
-    """A job's size: a range also sets the most nodes, which a job with GPUs by node has set as well."""
-    return f"NumNodes={nodes}" if tasks is None else f"NumNodes={nodes}-{nodes} NumTasks={tasks}"
+def _size(nodes: int, order: Place | HandBack) -> str:
+    """A job's size. Of one that changes, all that it had before is said anew, or Slurm would want both.
+
+    The CPUs are the fewest: what it asks for by node and task holds whatever is said here.
+    """
+    count = f"{nodes}-{nodes}" if order.exact else str(nodes)
+    return f"NumNodes={count}" + (f" NumTasks={order.tasks} NumCPUs={order.tasks}" if order.tasks else "")
 
 
 def _update(job_id: str, values: str) -> str:

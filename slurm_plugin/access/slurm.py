@@ -168,13 +168,14 @@ class Place:
 
     `nodes` has as many names as the job gets nodes. `reservation` is the fence to start in; None clears any.
     `tasks`, of a job whose size is open, is how many tasks it gets there: its nodes may be more or fewer than
-    it asked for.
+    it asked for. With `exact` it asked for just so many nodes, so that the most must be changed, too.
     """
 
     job_id: str
     nodes: tuple[str, ...]
     reservation: str | None = None
     tasks: int | None = None
+    exact: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,12 +208,14 @@ class Signal:
 class HandBack:
     """Release a held job without nodes: from here on Slurm schedules it.
 
-    `min_nodes` is what it asked for; so is `tasks`, of a job that may have been placed with others.
+    `min_nodes` is what it asked for; so is `tasks`, of a job that may have been placed with others. `exact`
+    is as for `Place`.
     """
 
     job_id: str
     min_nodes: int
     tasks: int | None = None
+    exact: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,8 +24,8 @@ def demand(job: SlurmJob, request: Request) -> Job:
     """The job that policies see.
 
     A count per node, or a number of nodes or tasks per node that divides the GPUs, fixes what each machine
-    gives; `--gpus` alone leaves it open. The time limit stands for the unknown duration. Slurm lets the
-    number of nodes be changed, so a job has copies, or a range of GPUs, only if it counts them by node.
+    gives; `--gpus` alone leaves it open. The time limit stands for the unknown duration. Of a waiting job
+    the numbers of nodes and tasks can be changed, so only one that counts its GPUs by them has a range.
 
     Raises:
         UnfitError: It asks for no GPUs, or its options fix a placement that policies know nothing of.
@@ -50,7 +50,7 @@ def demand(job: SlurmJob, request: Request) -> Job:
             raise UnfitError("its copies' GPUs are not counted by --gpus-per-node or --gres")
         return replace(plain, kind=JobKind.FORKED, max_copies=request.max_copies)
     low, high = request.min_gpus or gpus, request.max_gpus or gpus
-    if low == high or not job.tres_per_node:
+    if low == high or job.tres_per_job:
         return plain
     if not low <= gpus <= high:
         raise UnfitError(f"it asks for {gpus} GPUs, outside of its own range {low} to {high}")

@@ -9,6 +9,7 @@ from dally.plan import Migrate, Plan, Preempt, Start, Wait
 from slurm_plugin.access.slurm import Fence, HandBack, Order, Place, Requeue, Signal, Slurm, SlurmNode, State
 from slurm_plugin.config import Config
 from slurm_plugin.control.claims import Claim
+from slurm_plugin.control.intake import has_exact_nodes
 from slurm_plugin.control.ledger import Log
 from slurm_plugin.control.mirror import Mirror
 from slurm_plugin.control.tickets import Standing, Ticket, checkpointed
@@ -187,7 +188,9 @@ class Hands:
 
     def _place(self, ticket: Ticket, fenced: set[str], now: float) -> Place:
         name = _fence_name(ticket, now)
-        return Place(ticket.job_id, tuple(ticket.gpus), name if name in fenced else None, _tasks(ticket))
+        tasks = _tasks(ticket)
+        exact = tasks is not None and has_exact_nodes(self._mirror.seen(ticket.job_id), ticket.min_nodes)
+        return Place(ticket.job_id, tuple(ticket.gpus), name if name in fenced else None, tasks, exact)
 
     def wait(self, plan: Plan, now: float) -> None:
         """Put waits on record."""
@@ -224,10 +227,10 @@ class Hands:
 
 
 def _tasks(ticket: Ticket) -> int | None:
-    """How many tasks a job of open size gets: as many on each node as it asked for."""
+    """How many tasks a job of open size gets: as many for each GPU as it asked for."""
     if ticket.job.kind is JobKind.RIGID:
         return None
-    return len(ticket.gpus) * max(1, ticket.tasks // ticket.min_nodes)
+    return max(1, sum(ticket.gpus.values()) * ticket.tasks // ticket.job.gpus)
 
 
 def next_due_s(tickets: Iterable[Ticket], now: float, restart_gap_s: float) -> float:

@@ -87,8 +87,14 @@ def asked_size(ticket: Ticket, job: SlurmJob) -> tuple[int, int]:
 def hand_back_order(job: SlurmJob, request: Request, ticket: Ticket | None) -> HandBack:
     """The order by which a job becomes Slurm's own, of the size that it asked for."""
     nodes, tasks = shown_size(job, request) if ticket is None else asked_size(ticket, job)
-    is_open = job.tres_per_node and (request.max_copies > 1 or request.min_gpus or request.max_gpus)
-    return HandBack(job.job_id, nodes, tasks if is_open else None)
+    if job.tres_per_job or not (request.max_copies > 1 or request.min_gpus or request.max_gpus):
+        return HandBack(job.job_id, nodes)
+    return HandBack(job.job_id, nodes, tasks, has_exact_nodes(job, nodes))
+
+
+def has_exact_nodes(job: SlurmJob, nodes: int) -> bool:
+    """Whether just so many nodes follow from how a job asks for its GPUs, and not as many as it takes."""
+    return nodes > 1 or bool(job.tres_per_node or job.tasks_per_node)
 
 
 @lru_cache(maxsize=1 << 15)

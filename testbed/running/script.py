@@ -71,6 +71,7 @@ def job_script(work: Work, name: str, folder: str, place: Place) -> str:
         "restart=${SLURM_RESTART_COUNT:-0}",
         f'echo "start $EPOCHREALTIME $SLURM_JOB_NODELIST $SLURM_TASKS_PER_NODE $restart" >> {DIARY}',
         *_environment(place),
+        *_count_tasks(work),
         f"srun {' '.join(_launch(work))} {shlex.join(_rank(work, place))}",
         "code=$?",
         *_code_of_copies(work),
@@ -100,9 +101,8 @@ def _options(work: Work, name: str, folder: str, place: Place) -> Iterator[str]:
     job = work.job
     gpu_type = f"{job.gpu_type}:" if job.gpu_type else ""
     yield f"--job-name={name} --partition={place.partition} --time={_limit_min(work)} --cpus-per-task=1"
-    if work.each:  # Dally changes the number of nodes, and all that is said by node holds
-        yield f"--nodes={job.gpus // work.each} --ntasks-per-node={work.each}"
-        yield f"--gpus-per-node={gpu_type}{work.each}"
+    if job.kind is JobKind.FORKED:  # Dally changes the number of nodes, and all that is said by node holds
+        yield f"--nodes=1 --ntasks-per-node={job.gpus} --gpus-per-node={gpu_type}{job.gpus}"
     else:
         yield f"--ntasks={job.gpus} --gpus-per-task={gpu_type}1"
         if job.gang.per_machine:
@@ -146,10 +146,16 @@ def _again() -> Iterator[str]:
     yield "fi"
 
 
+def _count_tasks(work: Work) -> Iterator[str]:
+    """How many tasks a job of open size has, of `2(x3),1`: SLURM_NTASKS tells what it was submitted with."""
+    if work.job.kind is not JobKind.RIGID:
+        yield "tasks=$(($(sed 's/(x/*/g; s/)//g; s/,/+/g' <<< \"$SLURM_TASKS_PER_NODE\")))"
+
+
 def _launch(work: Work) -> Iterator[str]:
     """Options of srun: neither the first rank that ends with a checkpoint nor a lost copy ends others."""
-    if work.each:
-        yield f"--ntasks=$((SLURM_JOB_NUM_NODES * {work.each})) --ntasks-per-node={work.each}"
+    if work.job.kind is not JobKind.RIGID:
+        yield "--ntasks=$tasks"
     yield f"--kill-on-bad-exit=0 --wait={0 if work.job.kind is JobKind.FORKED else 60}"
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from dally.costs import CostModel
 from dally.errors import InputError
 from dally.free import FreeGpus
-from dally.job import Job, JobKind
+from dally.job import Job
 from dally.profiles.files import ProfileSet
 from dally.profiles.schema import Profile
 from dally.topology import Topology
@@ -36,13 +36,6 @@ class Work:
         """Samples of an iteration: of all GPUs that it asks for, of one copy if it is forked."""
         return self.local_batch * self.job.gpus
 
-    @property
-    def each(self) -> int | None:
-        """GPUs on each node, of a job whose number of nodes is the scheduler's to choose."""
-        if self.job.kind is JobKind.RIGID:
-            return None
-        return self.job.gpus if self.job.kind is JobKind.FORKED else self.job.gpus_per_machine
-
 
 def plan_work(
     jobs: Iterable[Job], topology: Topology, profiles: ProfileSet, duration_scale: float = 1.0
@@ -56,8 +49,7 @@ def plan_work(
         duration_scale: Factor on the jobs' durations.
 
     Raises:
-        InputError: A job names no model that can be trained and has a profile, or it is elastic in a way
-            that Slurm cannot follow.
+        InputError: A job names no model that can be trained and has a profile.
         CapacityError: The cluster is too small for a job.
     """
     if not 0 < duration_scale < float("inf"):
@@ -67,10 +59,6 @@ def plan_work(
 
 
 def _work(job: Job, costs: CostModel, profile: Profile, scale: float) -> Work:
-    if job.kind is JobKind.ELASTIC and job.gpus_per_machine is None:
-        raise InputError(
-            f"job {job.job_id} is elastic without gpus_per_machine; Slurm resizes by whole nodes"
-        )
     iteration_s = _best_iteration_s(job, costs)
     steps = max(1, round(job.duration_s * scale / iteration_s))
     batch = profile.model.local_batch or WORKLOADS[job.model].local_batch

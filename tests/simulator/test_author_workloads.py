@@ -30,8 +30,9 @@ def summary_of(policy: str, workload: str, gpus: int) -> Summary:
 @pytest.mark.parametrize("workload", ["author-batch", "author-poisson"])
 @pytest.mark.parametrize("policy", [*policy_names(), *VARIANTS])
 def test_more_gpus_finish_the_published_workloads_sooner(policy: str, workload: str) -> None:
-    """Where nobody waits and all are placed at their best, more GPUs cannot help: then times may be equal."""
+    """Where jobs wait at most for their round, more GPUs may not help: then times are equal."""
+    round_s = getattr(parse_policy(policy).knobs, "round_s", 0.0)
     summaries = [summary_of(policy, workload, gpus) for gpus in (256, 512, 1024)]
     for smaller, larger in pairwise(summaries):
-        idle = smaller.queue_s.mean == 0 and larger.jct_s == smaller.jct_s
+        idle = smaller.queue_s.p99 <= round_s and larger.jct_s == smaller.jct_s
         assert larger.jct_s.mean < smaller.jct_s.mean or idle

@@ -26,7 +26,6 @@ VARIANTS = (
     "slurm:switch_wait_s=900,depth=1",
     "tiresias:promote=1,queues=4,regroup_s=500",
     "gandiva:slice_s=400",
-    "jps:search=sampled,markets=3,alpha=0.3,beta=0.5,assign=price-ascent",
 )
 POLICIES = [*policy_names(), *VARIANTS]
 PROFILES = ProfileSet("both", (*load_profiles("author").profiles, *load_profiles("gavel").profiles))

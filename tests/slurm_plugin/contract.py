@@ -83,10 +83,12 @@ class RealWorld:
         """Submit by sbatch a script that sleeps."""
         kind = f"{spec.gpu_type}:" if spec.gpu_type else ""
         asked = {
-            "--nodes": f"{spec.nodes}" if not spec.gpus or spec.nodes > 1 else "",
+            "--nodes": f"{spec.nodes}" if spec.gpus_per_node or spec.nodes > 1 else "",
             "--ntasks-per-node": f"{spec.tasks_per_node}" if spec.tasks_per_node > 1 else "",
             "--gres": f"gpu:{kind}{spec.gpus_per_node}" if spec.gpus_per_node else "",
             "--gpus": f"{kind}{spec.gpus}" if spec.gpus else "",
+            "--ntasks": str(spec.tasks or ""),
+            "--gpus-per-task": f"{kind}{spec.gpus_per_task}" if spec.gpus_per_task else "",
             "--comment": spec.comment,
             "--partition": spec.partition,
             "--array": ",".join(map(str, spec.array)),

@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 
 from dally.mechanisms.prices import PriceRange, Wants, price_range
+from tests.dally.mechanisms.markets import market
+from tests.worlds import racks
 
 WANTS = Wants(
     best=np.array([1.0, 0.8]),
@@ -29,9 +31,15 @@ def test_on_a_large_cluster_eta_is_one_so_that_the_least_stays_below_the_most() 
 
 
 def test_a_price_rises_by_equal_factors_from_the_first_gpu_to_the_last() -> None:
-    prices = PriceRange(np.array([0.01]), np.array([100.0]))
-    shares = np.array([0.0, 0.25, 0.5, 1.0])
-    assert prices.at(np.zeros(4, dtype=np.int64), shares).tolist() == pytest.approx([0.01, 0.1, 1.0, 100.0])
+    on_offer = market(racks([[4]]), lowest=1e-4)
+    seen = []
+    for _ in range(4):
+        seen.append(on_offer.cheapest)
+        on_offer.take(((0, 1),))
+    assert seen == pytest.approx([1e-4, 1e-3, 1e-2, 1e-1])
+    assert on_offer.cheapest == float("inf")
+    on_offer.take(((0, 4),), -1)
+    assert on_offer.cheapest == seen[0]
 
 
 def test_alpha_is_at_least_one() -> None:

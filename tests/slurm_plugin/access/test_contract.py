@@ -213,7 +213,7 @@ def test_a_job_handed_back_runs_where_slurm_likes(world: World) -> None:
 def test_a_job_gets_more_nodes_and_fewer_than_it_asked_for(world: World) -> None:
     job_id = world.submit(SubmitSpec(user=ALICE, gpus_per_node=2, tasks_per_node=2))
     for nodes in (("n1", "n3", "n8"), ("n4",), ("n2", "n7")):
-        assert run_one(world, Place(job_id, nodes, tasks=2 * len(nodes))) is None
+        assert run_one(world, Place(job_id, nodes, tasks=2 * len(nodes), exact=True)) is None
         job = wait_state(world, job_id, State.RUNNING)
         assert job.gpus == dict.fromkeys(nodes, 2)
         run_one(world, Requeue(job_id))
@@ -223,13 +223,24 @@ def test_a_job_gets_more_nodes_and_fewer_than_it_asked_for(world: World) -> None
 
 def test_a_job_that_is_handed_back_has_the_size_that_it_asked_for(world: World) -> None:
     job_id = world.submit(SubmitSpec(user=ALICE, gpus_per_node=2, tasks_per_node=2))
-    run_one(world, Place(job_id, ("n1", "n3", "n8"), tasks=6))
+    run_one(world, Place(job_id, ("n1", "n3", "n8"), tasks=6, exact=True))
     wait_state(world, job_id, State.RUNNING)
     run_one(world, Requeue(job_id))
     wait_state(world, job_id, State.PENDING)
-    assert run_one(world, HandBack(job_id, 1, tasks=2)) is None
+    assert run_one(world, HandBack(job_id, 1, tasks=2, exact=True)) is None
     job = wait_state(world, job_id, State.RUNNING)
     assert (len(job.nodes), job.tasks, sum(job.gpus.values())) == (1, 2, 2)
+
+
+def test_a_job_with_gpus_by_task_gets_more_of_them_and_fewer(world: World) -> None:
+    job_id = world.submit(SubmitSpec(user=ALICE, gpus_per_task=1, tasks=2))
+    for tasks, gpus in ((10, {"n1": 8, "n7": 2}), (1, {"n3": 1}), (3, {"n2": 1, "n4": 1, "n8": 1})):
+        assert run_one(world, Place(job_id, tuple(gpus), tasks=tasks)) is None
+        assert wait_state(world, job_id, State.RUNNING).gpus == gpus
+        run_one(world, Requeue(job_id))
+        assert wait_state(world, job_id, State.PENDING).tasks == tasks
+    assert run_one(world, HandBack(job_id, 1, tasks=2)) is None
+    assert sum(wait_state(world, job_id, State.RUNNING).gpus.values()) == 2
 
 
 def test_a_gang_lies_on_nodes_of_two_types(world: World) -> None:

@@ -82,6 +82,11 @@ def test_a_range_of_gpus_makes_it_elastic() -> None:
         demand(by_node, Request(min_gpus=6, max_gpus=8))
 
 
-def test_a_job_that_does_not_count_its_gpus_by_node_has_no_range() -> None:
+def test_a_job_that_counts_its_gpus_by_task_has_a_range_too() -> None:
+    job = demand(slurm_job(tres_per_task="gpu:1", tasks=2), Request(max_gpus=8))
+    assert (job.kind, job.min_gpus, job.gpus, job.max_gpus) == (JobKind.ELASTIC, 2, 2, 8)
+
+
+def test_a_job_that_counts_its_gpus_altogether_has_none() -> None:
     job = demand(slurm_job(tres_per_job="gpu:4"), Request(min_gpus=2, max_gpus=8))
     assert (job.kind, job.gpus) == (JobKind.RIGID, 4)

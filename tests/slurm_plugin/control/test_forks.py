@@ -101,9 +101,9 @@ def test_a_forked_job_is_handed_back_as_one_copy(site: Site) -> None:
     site.slurm.requeue(job)
     tickets = site.controller.mirror.tickets
     for known in (tickets, {}):
-        assert to_hand_back(site.slurm.jobs(), known) == (HandBack(job, 1, tasks=2),) or known
+        assert to_hand_back(site.slurm.jobs(), known) == (HandBack(job, 1, tasks=2, exact=True),) or known
     site.run_to(6)
-    assert site.slurm.run([HandBack(job, 1, tasks=2)]) is not None
+    assert site.slurm.run([HandBack(job, 1, tasks=2, exact=True)]) is not None
 
 
 def test_a_job_that_counts_its_gpus_otherwise_has_no_copies(site: Site) -> None:

@@ -33,7 +33,6 @@ POLICIES = (
     "dally-paper:timers=manual,machine=1,rack=2,lease_s=900",
     "dally-paper:timers=no-wait,lease_s=700",
     "fifo",
-    "srtf",
     "hadar:round_s=500",
     "hadar-e:round_s=500",
     "jps",

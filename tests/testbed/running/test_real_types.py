@@ -90,7 +90,7 @@ def test_a_gang_lies_on_two_types_and_runs_at_the_pace_of_the_slower(lab: LocalS
 
 
 def test_an_elastic_job_gets_what_there_is(lab: LocalSlurm, tmp_path: Path) -> None:
-    elastic = job("elastic", 2, 6.0, kind=JobKind.ELASTIC, min_gpus=1, max_gpus=4, gpus_per_machine=1)
+    elastic = job("elastic", 2, 6.0, kind=JobKind.ELASTIC, min_gpus=1, max_gpus=4)
     found = ran(lab, tmp_path, "jps", elastic)
     assert len(found.stretches("elastic")[0]["gpus"]) > 2  # type: ignore
     assert found.steps_kept("elastic") == found.works[0].steps

@@ -79,7 +79,7 @@ def played(text: str, folder: Path, **programs: str) -> "subprocess.CompletedPro
         (folder / name).write_text(f"#!/bin/bash\n{does}\n")
         (folder / name).chmod(0o755)
     variables = {"PATH": f"{folder}:/usr/bin:/bin", "SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "n1"}
-    variables |= {"SLURM_TASKS_PER_NODE": "4", "SLURM_JOB_NUM_NODES": "3"}
+    variables["SLURM_TASKS_PER_NODE"] = "2(x3),1"
     return subprocess.run(
         ["bash", "-c", text], cwd=folder, env=variables, capture_output=True, text=True, timeout=30
     )
@@ -103,7 +103,7 @@ def test_copies_ask_for_a_node_each_and_start_on_those_that_there_are(tmp_path: 
     assert getattr(request, "max_copies", 0) == 3
     played(text, tmp_path, srun='echo "$@" > ran', scontrol="true")
     ran = (tmp_path / "ran").read_text()
-    assert ran.startswith("--ntasks=6 --ntasks-per-node=2 --kill-on-bad-exit=0 --wait=0 ")
+    assert ran.startswith("--ntasks=7 --kill-on-bad-exit=0 --wait=0 ")
     assert "--forked --slot 360 --ranks-per-copy 2" in ran
 
 
@@ -113,11 +113,12 @@ def test_copies_end_as_their_file_says_if_there_is_one(tmp_path: Path, said: str
     assert played(text, tmp_path, srun=said, scontrol="true", sleep="true").returncode == code
 
 
-def test_an_elastic_job_says_its_range_and_asks_by_node(tmp_path: Path) -> None:
-    of = work(2, kind=JobKind.ELASTIC, min_gpus=1, max_gpus=4, gpus_per_machine=1, gpu_type="h100")
-    settings, request = submitted(script(of), tmp_path)
-    assert (settings["nodes"], settings["gpus-per-node"]) == ("2", "h100:1")
+def test_an_elastic_job_says_its_range(tmp_path: Path) -> None:
+    text = script(work(2, kind=JobKind.ELASTIC, min_gpus=1, max_gpus=4))
+    settings, request = submitted(text, tmp_path)
+    assert (settings["ntasks"], settings["gpus-per-task"]) == ("2", "1")
     assert (getattr(request, "min_gpus", 0), getattr(request, "max_gpus", 0)) == (1, 4)
+    assert "srun --ntasks=$tasks " in text
 
 
 def test_bash_can_read_the_script(tmp_path: Path) -> None:

@@ -45,23 +45,14 @@ def test_a_job_whose_model_cannot_be_run_is_refused(model: str, message: str) ->
         plan_work([job(model=model)], topology(), profiles())
 
 
-def test_a_job_that_slurm_cannot_resize_is_refused() -> None:
-    with pytest.raises(InputError, match="job a is elastic without gpus_per_machine"):
-        plan_work([job(kind=JobKind.ELASTIC, max_gpus=4)], topology(), profiles())
-
-
-@pytest.mark.parametrize(
-    ("fields", "each"),
-    [
-        ({}, None),
-        ({"kind": JobKind.FORKED, "max_copies": 3}, 2),
-        ({"kind": JobKind.ELASTIC, "max_gpus": 4, "gpus_per_machine": 1}, 1),
-    ],
-)
-def test_a_job_of_open_size_has_so_many_gpus_on_each_node(fields: dict[str, Any], each: int | None) -> None:
-    (work,) = plan_work([job(gpus=2, **fields)], topology(), profiles())
-    assert work.each == each
-    assert work.global_batch == 2 * 16
+def test_a_batch_is_that_of_the_size_asked_for_and_of_one_copy() -> None:
+    sizes: list[dict[str, Any]] = [
+        {},
+        {"kind": JobKind.FORKED, "max_copies": 3},
+        {"kind": JobKind.ELASTIC, "max_gpus": 4},
+    ]
+    works = plan_work([job(gpus=2, **size) for size in sizes], topology(), profiles())
+    assert [work.global_batch for work in works] == [2 * 16] * 3
 
 
 def test_steps_are_those_of_the_fastest_gpu_type_that_a_job_accepts() -> None:

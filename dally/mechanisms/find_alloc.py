@@ -67,20 +67,13 @@ def find_alloc(market: Market, bidder: Bidder) -> Bid | None:
     unless that is worth more to it than what nobody runs on.
     """
     best = _stay(market, bidder)
-    if _is_all(best, bidder):
-        return best
     for offered in market.offers():
+        if best is not None and best.utility >= bidder.ceiling * (1 - _EQUAL):
+            return best
         found = _best_among(market, bidder, offered)
         if found is not None and (best is None or _worth_more(found, best)):
             best = found
-        if _is_all(best, bidder):
-            break
     return best
-
-
-def _is_all(bid: Bid | None, bidder: Bidder) -> bool:
-    """Whether a bid is for all that a job could ever gain."""
-    return bid is not None and bid.utility >= bidder.ceiling * (1 - _EQUAL)
 
 
 def _worth_more(bid: Bid, other: Bid) -> bool:
@@ -108,7 +101,7 @@ def _best_among(market: Market, bidder: Bidder, offered: Ints) -> Bid | None:
             bid = Bid(allocation, bidder.utility(allocation), market.cost(allocation))
             if best is None or bid.payoff > best.payoff:
                 best = bid
-        if _is_all(best, bidder):
+        if best is not None and best.utility >= bidder.ceiling * (1 - _EQUAL):
             break
     return best
 

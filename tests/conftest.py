@@ -10,15 +10,26 @@ from dally.errors import DallyError
 from testbed.local_slurm import LocalSlurm, make_user
 from testbed.local_slurm_conf import LabSpec
 
+TESTS = Path(__file__).parent
 USERS = ("dally-alice", "dally-bob")
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests that use a lab, so that `-m slurm` finds them all and `-m 'not slurm'` none."""
+    """Mark the tests that use a lab, so that `-m slurm` finds them all and `-m 'not slurm'` none.
+
+    Those that start daemons or shape networks run one after another, whatever runs beside them.
+    """
     for item in items:
-        if "lab_folder" in getattr(item, "fixturenames", ()):
+        slurm = "lab_folder" in getattr(item, "fixturenames", ())
+        if slurm:
             item.add_marker(pytest.mark.slurm)
+        if (
+            slurm
+            or item.path.is_relative_to(TESTS / "testbed")
+            or item.path.is_relative_to(TESTS / "profiler")
+        ):
+            item.add_marker(pytest.mark.xdist_group("daemons"))
 
 
 @pytest.fixture

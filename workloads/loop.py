@@ -4,6 +4,7 @@ from dally.errors import InputError
 from workloads.checkpoint import Checkpoint, CheckpointError, load_checkpoint, save_checkpoint
 from workloads.forked.run import run_forked
 from workloads.group import Group, first_line, gather, join, leave
+from workloads.owner import Owner
 from workloads.progress import Progress
 from workloads.pulse import Pulse, Report, TrainingError
 from workloads.settings import Job
@@ -39,13 +40,14 @@ class _Run:
         self._steps = Steps(job, group, group.rank, group.size)
         self._pulse = Pulse(group)
         self._progress = Progress(job, group) if group.rank == 0 else None
+        self._owner = Owner(job.checkpoint) if group.rank == 0 and job.checkpoint else None
 
     def run(self) -> bool:
         step = first = self._resume()
         while step < self._job.steps:
             loss = self._steps.train(step)
             step += 1
-            stopping = self._hear(self._pulse.send(step, loss, self._stop.asked))
+            stopping = self._hear(self._pulse.send(step, loss, self._must_stop()))
             if stopping or self._job.saves_after(step):
                 stopping |= self._hear(self._pulse.settle())
                 self._save(step)
@@ -54,7 +56,13 @@ class _Run:
         done = step >= self._job.steps
         if done and step > first and self._progress and (score := self._steps.score()):
             self._progress.note_score(score)
+        if self._owner:
+            self._owner.release()
         return done
+
+    def _must_stop(self) -> bool:
+        """Whether this rank was asked to, or the job has been started anew elsewhere."""
+        return self._stop.asked or (self._owner is not None and self._owner.is_lost())
 
     def _hear(self, report: Report | None) -> bool:
         """Note how a step went; whether to stop after it."""
@@ -66,6 +74,9 @@ class _Run:
 
     def _resume(self) -> int:
         """Load the checkpoint; gives the steps that are done."""
+        if self._owner:
+            self._owner.take()
+        gather(self._group, 0)
         checkpoint = self._job.checkpoint and load_checkpoint(self._job.checkpoint, self._steps.identity)
         if checkpoint:
             self._steps.trainer.restore(checkpoint.state)
@@ -88,6 +99,8 @@ class _Run:
             samples = step * self._job.settings.global_batch
             state = self._steps.trainer.state()
             try:
+                if self._owner:
+                    self._owner.require()
                 save_checkpoint(Checkpoint(self._steps.identity, step, samples, state), self._job.checkpoint)
                 self._progress.tell(f"checkpoint after step {step} in {self._job.checkpoint}")
             except CheckpointError as error:

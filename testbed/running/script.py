@@ -138,11 +138,14 @@ def _environment(place: Place) -> Iterator[str]:
 def _again() -> Iterator[str]:
     """Training that failed goes back to the queue; what is truly broken fails at last.
 
-    Slurm puts jobs of dead nodes back by itself, but ranks that lost each other are a failed job to it.
+    Slurm puts jobs of dead nodes back by itself, but ranks that lost each other are a failed job to it. A
+    script that runs on where nodes were cut off must leave alone what has been started anew elsewhere.
     """
     yield f"if [ $code -ne 0 ] && [ $code -ne {CHECKPOINTED} ]; then"
     yield f"  echo $code >> {FAILURES}"
-    yield f"  [ $(wc -l < {FAILURES}) -le {TRIES_AGAIN} ] && scontrol requeue $SLURM_JOB_ID && sleep 60"
+    yield f"  newest=$(grep ^start {DIARY} | tail -n 1)"
+    yield f"  [ ${{newest##* }} = $restart ] && [ $(wc -l < {FAILURES}) -le {TRIES_AGAIN} ] &&"
+    yield "    scontrol requeue $SLURM_JOB_ID && sleep 60"
     yield "fi"
 
 

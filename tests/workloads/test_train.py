@@ -102,6 +102,21 @@ def test_a_killed_job_does_the_steps_after_its_checkpoint_again_with_the_losses_
         assert after == pytest.approx(before, rel=1e-5)
 
 
+def test_a_start_ends_without_saving_when_another_has_come(tmp_path: Path) -> None:
+    """The older one runs on nodes that Slurm has given up; its next checkpoint is far."""
+    endless = (*BASE, "--steps", "100000", "--checkpoint-every", "100000", *files(tmp_path))
+    with started(2, TRAIN, *endless) as older:
+        wait_for_step(2, tmp_path, older)
+        code, output = invoke(*BASE, "--steps", "3", "--checkpoint-every", "2", *files(tmp_path))
+        first, second = finish(older)
+    assert (code, first.code, second.code) == (0, 1, 1), (output, first, second)
+    assert first.error == f"train: another start of this job has taken {tmp_path / 'job.pt'} over\n"
+    assert second.error == "train: rank 1 ends: rank 0 cannot write checkpoints\n"
+    assert torch.load(tmp_path / "job.pt", weights_only=True)["step"] == 3
+    ranks = [line["ranks"] for line in log_of(tmp_path)]
+    assert ranks == sorted(ranks, reverse=True), "both trained at once"
+
+
 def test_a_signal_to_one_rank_stops_all_at_one_step_and_others_go_on(tmp_path: Path) -> None:
     with started(2, TRAIN, *BASE, "--steps", "100000", *files(tmp_path)) as processes:
         wait_for_step(3, tmp_path, processes)

@@ -18,6 +18,7 @@ from dally.atomic_file import write_atomically
 from workloads.checkpoint import Checkpoint, CheckpointError, load_checkpoint, save_checkpoint, sync_folder
 from workloads.forked.ranges import Ranges, size
 from workloads.forked.slot import Result, Slot
+from workloads.owner import taken_over
 
 _KEPT = 2
 """Slots before the newest one whose files stay: a copy that is late may be reading them."""
@@ -132,8 +133,15 @@ class Exchange:
         return not self._folder.is_dir()
 
     def ended_with(self) -> int:
-        """The exit code with which they have."""
-        return int(code_file(self._file).read_text(encoding="ascii"))
+        """The exit code with which they have.
+
+        Raises:
+            CheckpointError: They did not end it: another start of the job has removed this one's files.
+        """
+        try:
+            return int(code_file(self._file).read_text(encoding="ascii"))
+        except FileNotFoundError:
+            raise taken_over(self._file) from None
 
     def close(self, slot: Slot, code: int) -> None:
         """The job ends after this slot: see to its checkpoint; the last copy removes the folder."""

@@ -166,3 +166,10 @@ def test_a_job_whose_training_fails_puts_itself_back_a_few_times(
         assert done.returncode == code, done.stderr
     path = tmp_path / "asked"
     assert (path.read_text().splitlines() if path.exists() else []) == asked
+
+
+def test_a_script_whose_job_was_started_anew_elsewhere_leaves_it_alone(tmp_path: Path) -> None:
+    notes = 'case $1 in requeue) echo "$@" >> asked;; esac'
+    anew = "echo start 3.5 n4 2 1 >> diary; exit 1"
+    assert played(script(work()), tmp_path, srun=anew, scontrol=notes, sleep="exit 0").returncode == 1
+    assert not (tmp_path / "asked").exists()

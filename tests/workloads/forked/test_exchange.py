@@ -114,6 +114,13 @@ def test_a_new_start_leaves_nothing_of_those_before_but_the_checkpoint(
     assert not code_file(tmp_path / "job.pt").exists()
 
 
+def test_a_start_whose_files_another_has_removed_says_so(copies: list[Exchange], tmp_path: Path) -> None:
+    prepare(tmp_path / "job.pt", 8)
+    assert copies[0].is_over()
+    with pytest.raises(CheckpointError, match="another start of this job has taken"):
+        copies[0].ended_with()
+
+
 def test_all_hear_that_one_is_asked_to_stop(copies: list[Exchange]) -> None:
     assert not copies[1].asked_to_stop()
     copies[0].ask_to_stop()

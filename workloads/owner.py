@@ -1,0 +1,81 @@
+"""Which start of a job its checkpoint belongs to: the newest one; an older one that still runs must end.
+
+Slurm starts a job anew when it has given up its nodes, and cannot tell dead nodes from silent ones: ranks on
+nodes that are cut off train on. Where they still reach the checkpoint, this ends them.
+"""
+
+import time
+import uuid
+from pathlib import Path
+
+from dally.atomic_file import write_atomically
+from workloads.checkpoint import CheckpointError
+
+_LOOK_S = 1.0
+"""How often a start looks whether it is still the owner."""
+
+_WAIT_S = 2.0
+"""So long a start waits for one before it that did not say its end: it was killed, or is yet to look."""
+
+
+class Owner:
+    """One start's hold on a job's checkpoint.
+
+    Args:
+        checkpoint: The file; the owner's name is in another beside it.
+    """
+
+    def __init__(self, checkpoint: Path) -> None:
+        self._checkpoint, self._file = checkpoint, checkpoint.with_name(f".{checkpoint.name}.owner")
+        self._name = uuid.uuid4().hex
+        self._looked_s, self._lost = time.monotonic(), False
+
+    def take(self) -> None:
+        """Become the owner; when this returns, one before it has stopped, if its steps are short.
+
+        Raises:
+            CheckpointError: The folder cannot be written.
+        """
+        before = self._file.exists()
+        try:
+            write_atomically(self._file, self._name)
+        except OSError as error:
+            raise CheckpointError(f"{self._file} cannot be written: {error.strerror}") from error
+        if before:
+            time.sleep(_WAIT_S)
+
+    def is_lost(self) -> bool:
+        """Whether another start has become the owner since; looks only now and then."""
+        if not self._lost and time.monotonic() - self._looked_s > _LOOK_S:
+            self._look()
+        return self._lost
+
+    def require(self) -> None:
+        """Look whether this is still the owner.
+
+        Raises:
+            CheckpointError: It is not.
+        """
+        self._look()
+        if self._lost:
+            raise taken_over(self._checkpoint)
+
+    def release(self) -> None:
+        """Nothing more will be written by this start."""
+        self._look()
+        if not self._lost:
+            self._file.unlink(missing_ok=True)
+
+    def _look(self) -> None:
+        self._looked_s = time.monotonic()
+        try:
+            self._lost |= self._file.read_text(encoding="ascii") != self._name
+        except FileNotFoundError:  # a later one came, and has ended by now
+            self._lost = True
+        except OSError:
+            pass  # out of reach: nobody knows
+
+
+def taken_over(checkpoint: Path) -> CheckpointError:
+    """What a start says that ends because it is no longer the owner."""
+    return CheckpointError(f"another start of this job has taken {checkpoint} over")

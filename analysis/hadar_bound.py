@@ -201,7 +201,7 @@ class _GivenSpeeds(CostModel):
         """As given."""
         return self._speeds[job.job_id]
 
-    def cost(self, job: Job, allocation: Allocation) -> Cost:
+    def cost(self, job: Job, allocation: Allocation, done: float = 0.0) -> Cost:
         """The pace of the slowest GPU."""
         machines = self.topology.machines
         slowest = min(self._speeds[job.job_id][machines[machine].gpu_type] for machine, _ in allocation)

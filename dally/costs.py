@@ -3,15 +3,16 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from math import fsum
+from math import fsum, inf
 
 from dally.errors import CapacityError
 from dally.free import FreeGpus
 from dally.job import Gang, Job, JobKind
+from dally.learning import Batching, batches, efficiency, mean_efficiency, phase
 from dally.profiles.batch_split import split_by_speed, split_evenly, with_local_batch
 from dally.profiles.files import ProfileSet
 from dally.profiles.iteration import Prediction, predict
-from dally.profiles.schema import Profile, Restart
+from dally.profiles.schema import Learning, Profile, Restart
 from dally.topology import Allocation, Shape, Topology
 
 
@@ -29,7 +30,8 @@ class Cost:
     Attributes:
         slowdown: Iteration time over that of the best placement, on the idle cluster, of the gang asked for;
             of a forked job's copies together, 1 over the sum of their speeds, so that it may be below 1, as
-            it may where an elastic job has more GPUs than it asked for.
+            it may where an elastic job has more GPUs than it asked for. Where the batch goes with the GPUs,
+            a sample counts as much as it is worth then.
         exposed: Share of the iteration that waits for the network, 0 to 1; of copies, their mean by speed.
         extrapolated: Whether the profile was not measured for such a placement, or there is no profile.
     """
@@ -72,24 +74,31 @@ class CostModel:
         topology: The cluster.
         profiles: Profiles of the models; None for none.
         split: How gangs over several GPU types split their batch.
+        batching: What becomes of an elastic job's batch when its GPUs change.
     """
 
     def __init__(
-        self, topology: Topology, profiles: ProfileSet | None = None, split: Split = Split.EVEN
+        self,
+        topology: Topology,
+        profiles: ProfileSet | None = None,
+        split: Split = Split.EVEN,
+        batching: Batching = Batching.FIXED,
     ) -> None:
         self.topology = topology
         self.profiles = profiles
         self.split = split
+        self.batching = batching
         self._idle = FreeGpus(topology)
         kinds = {replace(machine, name=""): number for number, machine in enumerate(topology.machines)}
         self._kinds = [kinds[replace(machine, name="")] for machine in topology.machines]
         self._on_one_machine: dict[tuple[int, int], Spread] = {}
         self._best_levels: dict[Gang, int] = {}
-        self._costs: dict[tuple[str, Gang, Spread], Cost] = {}
-        self._best_s: dict[tuple[str, Gang], float] = {}
+        self._costs: dict[tuple[str, Gang, Spread, float], Cost] = {}
+        self._learning_costs: dict[tuple[str, Gang, float, Spread, int], Cost] = {}
+        self._best_s: dict[tuple[str, Gang, float], float] = {}
         self._restarts: dict[tuple[str, str | None], Restart] = {}
         self._predictions: dict[tuple[str, Spread, float], Prediction | None] = {}
-        self._type_speeds: dict[tuple[str, Gang], Mapping[str, float]] = {}
+        self._type_speeds: dict[tuple[str, Gang, int | None], Mapping[str, float]] = {}
         self._worker_speeds: dict[tuple[str, str | None], Mapping[str, float]] = {}
 
     def best_level(self, gang: Gang) -> int:
@@ -113,23 +122,68 @@ class CostModel:
             f"has {self._idle.total(gang.gpu_type)}"
         )
 
-    def cost(self, job: Job, allocation: Allocation) -> Cost:
-        """The cost of running a job on an allocation; each machine of a forked job's is a copy."""
+    def cost(self, job: Job, allocation: Allocation, done: float = 0.0) -> Cost:
+        """The cost of running a job on an allocation; each machine of a forked job's is a copy.
+
+        Args:
+            job: The job.
+            allocation: Its GPUs.
+            done: How much of its work is done, 0 to 1; matters only where its batch varies.
+        """
         if job.kind is JobKind.FORKED and len(allocation) > 1:
             return _side_by_side([self._gang_cost(job, (copy,)) for copy in allocation])
+        learning = self.learning(job)
+        if learning is not None:
+            return self._learning_cost(job, allocation, learning, phase(learning, done))
         return self._gang_cost(job, allocation)
 
+    def learning(self, job: Job) -> Learning | None:
+        """How a job's training gets on, if its batch varies with its GPUs; None if it stays or is unknown."""
+        if self.batching is Batching.FIXED or job.kind is not JobKind.ELASTIC:
+            return None
+        return self.curve(job)
+
+    def curve(self, job: Job) -> Learning | None:
+        """How the training of a job's model gets on; None if its profile does not say."""
+        profile = self._profile(job.model, job.gpu_type or "")
+        return None if profile is None else profile.learning
+
+    def changes_at(self, job: Job, done: float) -> float:
+        """How much of a job's work is done when its cost on the same GPUs changes; 1 if it never does."""
+        learning = self.learning(job)
+        return 1.0 if learning is None else learning.done[phase(learning, done)]
+
     def _gang_cost(self, job: Job, allocation: Allocation) -> Cost:
-        batch = _local_batch(job, allocation)
-        if job.gpus == batch == len(self.topology.gpu_types) == 1:
+        gpus = _gpus_of(job, allocation)
+        if gpus == job.gpus == len(self.topology.gpu_types) == 1:
             return _ALONE
         if not job.model or self.profiles is None:
-            return _unknown(batch)
+            return _unknown(job.gpus / gpus)
+        batch = self._local_batch(job, gpus)
         spread = self.spread(allocation)
-        key = job.model, job.gang, spread
+        key = job.model, job.gang, spread, batch
         if key not in self._costs:
             self._costs[key] = self._compare(job, spread, batch)
         return self._costs[key]
+
+    def _learning_cost(self, job: Job, allocation: Allocation, learning: Learning, number: int) -> Cost:
+        """The cost with the best of the batches that the job may have there, in a phase of its training."""
+        own, spread = self._own_batch(job), self.spread(allocation)
+        key = job.model, job.gang, own, spread, number
+        if key not in self._learning_costs:
+            gpus = sum(gpus for _, gpus in allocation)
+            worth = own * mean_efficiency(learning, own)
+            options = [
+                self._compare(
+                    job,
+                    spread,
+                    batch / own * self._local_batch(job, gpus),
+                    worth / batch / efficiency(learning, batch, number),
+                )
+                for batch in batches(learning, self.batching, own, job.gpus, gpus)
+            ]
+            self._learning_costs[key] = min(options, key=lambda cost: cost.slowdown)
+        return self._learning_costs[key]
 
     def type_speeds(self, job: Job) -> Mapping[str, float]:
         """The speed of a job's gang on each GPU type that alone can hold it and that it accepts.
@@ -137,7 +191,7 @@ class CostModel:
         Relative to its best placement, at the closest one of that type on the idle cluster, so the fastest
         type has 1; 1 for all without a profile. Empty if no type alone holds the gang.
         """
-        key = job.model, job.gang
+        key = job.model, job.gang, job.batch
         if key not in self._type_speeds:
             closest = {gpu_type: self._closest(job.gang, gpu_type) for gpu_type in self._accepted(job)}
             self._type_speeds[key] = {
@@ -166,18 +220,19 @@ class CostModel:
             }
         return self._worker_speeds[key]
 
-    def ideal(self, job: Job, gpus: int) -> Cost:
+    def ideal(self, job: Job, gpus: int, done: float = 0.0) -> Cost:
         """The cost of a job's gang on so many GPUs at their best placement on the idle cluster.
 
         Args:
             job: The job.
             gpus: As many as it asked for, or can have if it is elastic.
+            done: How much of its work is done, 0 to 1.
 
         Raises:
             CapacityError: The cluster has too few such GPUs.
         """
         placements = self._best_placements(job.gang._replace(gpus=gpus))
-        return min((self._gang_cost(job, place) for place in placements), key=lambda cost: cost.slowdown)
+        return min((self.cost(job, place, done) for place in placements), key=lambda cost: cost.slowdown)
 
     def report(self) -> Predictions:
         """What the predictions so far rest on."""
@@ -198,7 +253,7 @@ class CostModel:
             allocation: The GPUs of its gang; of one copy if it is forked.
             stretch: How many times as long its communication takes because others share its links.
         """
-        batch = _local_batch(job, allocation)
+        batch = self._local_batch(job, _gpus_of(job, allocation))
         return self._predict(job.model, self.spread(allocation), batch, stretch) if job.model else None
 
     def stretched(self, job: Job, allocation: Allocation, stretch: float) -> Cost:
@@ -209,6 +264,10 @@ class CostModel:
     def restart_s(self, job: Job) -> float:
         """Seconds that a checkpoint and restart of the job cost."""
         return self._restart(job).cost_s(job.gpus)
+
+    def resize_s(self, job: Job) -> float:
+        """Seconds that a change of the job's GPUs costs which needs no checkpoint."""
+        return self._restart(job).resize_s
 
     def launch_s(self, job: Job) -> float:
         """Seconds that the first start of the job costs."""
@@ -240,18 +299,37 @@ class CostModel:
     def _profile(self, model: str, gpu_type: str) -> Profile | None:
         return self.profiles.find(model, gpu_type or None) if self.profiles and model else None
 
-    def _compare(self, job: Job, spread: Spread, batch: float) -> Cost:
-        prediction = self._predict(job.model, spread, batch)
-        return _unknown(batch) if prediction is None else self._relative(job, prediction)
+    def _own_batch(self, job: Job) -> float:
+        """Samples of an iteration on the GPUs asked for; as many as GPUs where nobody knows."""
+        return job.batch or job.gpus * (self._profile_batch(job) or 1)
 
-    def _relative(self, job: Job, prediction: Prediction) -> Cost:
+    def _local_batch(self, job: Job, gpus: int) -> float:
+        """The batch of each of so many GPUs over that of the profile, if the global batch stays."""
+        known = self._profile_batch(job) if job.batch else None
+        return job.batch / gpus / known if job.batch and known else job.gpus / gpus
+
+    def _profile_batch(self, job: Job) -> int | None:
+        """Samples of one GPU in an iteration as in the job's profile; None if unknown."""
+        profile = self._profile(job.model, job.gpu_type or "")
+        return None if profile is None else profile.model.local_batch
+
+    def _compare(self, job: Job, spread: Spread, batch: float, worth: float = 1.0) -> Cost:
+        """The cost of GPUs with `batch` times their profile's batch; `worth` iterations count as one."""
+        prediction = self._predict(job.model, spread, batch)
+        return _unknown(batch * worth) if prediction is None else self._relative(job, prediction, worth)
+
+    def _relative(self, job: Job, prediction: Prediction, worth: float = 1.0) -> Cost:
         """An iteration against that of the best placement."""
-        key = job.model, job.gang
+        batch = self._local_batch(job, job.gpus)
+        key = job.model, job.gang, batch
         if key not in self._best_s:
-            best = [self._predict(job.model, self.spread(place)) for place in self._best_placements(job.gang)]
+            best = [
+                self._predict(job.model, self.spread(place), batch)
+                for place in self._best_placements(job.gang)
+            ]
             self._best_s[key] = min(other.iteration_s for other in best if other is not None)
         return Cost(
-            slowdown=prediction.iteration_s / self._best_s[key],
+            slowdown=worth * prediction.iteration_s / self._best_s[key],
             exposed=prediction.exposed_s / prediction.iteration_s,
             extrapolated=prediction.extrapolated,
         )
@@ -290,19 +368,28 @@ class CostModel:
         """The iteration of a gang from those of its GPU types; None if one has no profile."""
         shape, gpus = spread
         profiles = [self._profile(model, gpu_type) for gpu_type in shape.gpu_types]
-        parts = [predict(profile, shape, stretch) for profile in profiles if profile is not None]
-        if len(parts) < len(profiles):
+        known = [profile for profile in profiles if profile is not None]
+        if len(known) < len(profiles):
             return None
+        parts = [predict(profile, shape, stretch) for profile in known]
         if batch != 1.0:
-            parts = [with_local_batch(part, batch) for part in parts]
+            parts = [
+                with_local_batch(part, batch, profile.compute.fixed_s, _most_batch(profile))
+                for part, profile in zip(parts, known, strict=True)
+            ]
         return split_by_speed(parts, gpus) if gpus else split_evenly(parts)
 
 
-def _local_batch(job: Job, allocation: Allocation) -> float:
-    """A GPU's batch over what it would be on the GPUs asked for: an elastic job keeps its global batch."""
-    if job.kind is not JobKind.ELASTIC:
-        return 1.0
-    return job.gpus / sum(gpus for _, gpus in allocation)
+def _gpus_of(job: Job, allocation: Allocation) -> int:
+    """GPUs among which a job's batch is split: those of one copy if it is forked."""
+    return sum(gpus for _, gpus in allocation) if job.kind is JobKind.ELASTIC else job.gpus
+
+
+def _most_batch(profile: Profile) -> float:
+    """The largest batch that one GPU holds, over that of the profile; inf if unknown."""
+    if profile.learning is None or profile.model.local_batch is None:
+        return inf
+    return profile.learning.most_local_batch / profile.model.local_batch
 
 
 def _unknown(batch: float) -> Cost:

@@ -76,13 +76,14 @@ class Scheduler:
         self.policy.started(job, now)
         return job
 
-    def preempt(self, job_id: str, now: float) -> JobState:
-        """A running job was checkpointed and lost its GPUs."""
+    def preempt(self, job_id: str, now: float, resized: bool = False) -> JobState:
+        """A running job was checkpointed and lost its GPUs, or stopped to go on on others at once."""
         job = self.state.jobs[job_id]
         if not job.job.preemptible:
             raise AssertionError(f"job {job_id} must not be preempted")
         self.state.stop(job_id, now, job.work_s(now))
-        job.preemptions += 1
+        job.preemptions += not resized
+        job.resizing = resized
         self.policy.stopped(job, now)
         return job
 

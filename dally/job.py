@@ -56,6 +56,7 @@ class Job:
         model: Name of the model it trains, a key of the profiles; empty if unknown.
         status: How the job ended in the trace it came from; empty if unknown. Not used for scheduling.
         gpu_type: The only GPU type it accepts; None for any.
+        batch: Samples of an iteration on all its GPUs; None: as many on each as its model's profile has.
         gpus_per_machine: Exactly so many GPUs on each machine; None: however they fit.
         preemptible: Its GPUs may be taken while it runs; it resumes from a checkpoint.
         gang: What it asks for, as placements see it.
@@ -85,6 +86,7 @@ class Job:
     time_limit_s: float | None = None
     gpus_per_machine: int | None = None
     preemptible: bool = True
+    batch: int | None = None
     gang: Gang = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -101,6 +103,8 @@ class Job:
             raise InputError(
                 f"job {self.job_id}: min_gpus {low}, gpus {self.gpus}, max_gpus {high} must not decrease"
             )
+        if self.batch is not None and self.batch < 1:
+            raise InputError(f"job {self.job_id}: batch is {self.batch}, must be at least 1")
         self._check_copies()
         each = self.gpus if self.kind is JobKind.FORKED else self.gpus_per_machine
         if each is not None and (each < 1 or self.gpus % each):

@@ -45,6 +45,14 @@ class Migrate:
     reason: str
 
 
+@dataclass(frozen=True, slots=True)
+class Resize(Migrate):
+    """Let a running elastic job go on on more or fewer GPUs, without a checkpoint if its world can do that.
+
+    It keeps at least one of the GPUs that it has.
+    """
+
+
 Decision = Start | Wait | Preempt | Migrate
 
 

@@ -54,6 +54,7 @@ class JobState:
         preemptions: How often its GPUs were taken, migrations included.
         more_before_s: Seconds of holding GPUs in earlier stretches beyond those asked for, in gangs: of
             copies beyond the first, summed; less than 0 where an elastic job had fewer.
+        resizing: It waits only until it goes on on other GPUs, without a checkpoint.
     """
 
     job: Job
@@ -73,6 +74,7 @@ class JobState:
     training_before_s: float = 0.0
     preemptions: int = 0
     more_before_s: float = 0.0
+    resizing: bool = False
 
     @property
     def job_id(self) -> str:
@@ -106,13 +108,22 @@ class JobState:
         """Attained service by `now`, in GPU-seconds; those of all GPUs held."""
         return self.job.gpus * (self.run_s(now) + self.more_s(now))
 
+    def done(self, now: float) -> float:
+        """How much of its work is done by `now`, 0 to 1."""
+        return min(1.0, self.work_s(now) / self.job.duration_s)
+
     def remaining_s(self, now: float) -> float:
         """Ideal seconds of work left at `now`."""
         return max(0.0, self.job.duration_s - self.work_s(now))
 
     def end_s(self) -> float:
         """When a running job will have done its work, if its speed stays."""
-        return self.paced_s + (self.job.duration_s - self.work_before_s - self.work_paced_s) / self.speed
+        return self.done_s(1.0)
+
+    def done_s(self, part: float) -> float:
+        """When a running job will have done such a part, 0 to 1, of its work, if its speed stays."""
+        to_do_s = part * self.job.duration_s - self.work_before_s - self.work_paced_s
+        return self.paced_s + to_do_s / self.speed
 
     def training_s(self, now: float) -> float:
         """Seconds of making progress by `now`, queueing and restarts left out."""
@@ -183,6 +194,7 @@ class ClusterState:
         state.since_s, state.ready_s, state.speed = now, now + restart_s, speed
         state.paced_s, state.work_paced_s = state.ready_s, 0.0
         state.first_start_s = min(state.first_start_s, now)
+        state.resizing = False
         return state
 
     def repace(self, job_id: str, now: float, speed: float) -> JobState:

@@ -5,15 +5,19 @@ from dataclasses import dataclass
 from math import floor, inf
 
 from dally.contention import SharedLinks
+from dally.costs import Cost
 from dally.cycle import Scheduler, start_facts, told_slowdown, wait_facts
 from dally.errors import DallyError
 from dally.job import Job
-from dally.plan import Decision, Migrate, Plan, Preempt, Start, Wait
+from dally.plan import Decision, Migrate, Plan, Preempt, Resize, Start, Wait
 from dally.records import EventLog, JobRecord
 from dally.state import JobState
 from simulator.failures import Outage
 from simulator.kernel import EventQueue, Priority
 from simulator.tally import MOST_FRUITLESS_FAILURES, Tally, record
+
+_BY_OTHERS = "other jobs share its links, or no longer do"
+_BY_LEARNING = "its batch is worth another part of a full one from here on"
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,13 +29,22 @@ class End:
 
 
 @dataclass(frozen=True, slots=True)
+class Phase:
+    """So much of a job's work is done that its batch is worth more or less from here on; as `End`."""
+
+    job_id: str
+    stretch: int
+    done: float
+
+
+@dataclass(frozen=True, slots=True)
 class Repair:
     """A machine comes back."""
 
     machine: int
 
 
-Event = End | Repair | Outage
+Event = End | Phase | Repair | Outage
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +152,11 @@ class Engine:
             case End(job_id, stretch):
                 if job_id in self._tallies and self._tallies[job_id].stretch == stretch:
                     self._end(job_id, now)
+            case Phase(job_id, stretch, done):
+                if job_id in self._tallies and self._tallies[job_id].stretch == stretch:
+                    job = self._state.jobs[job_id]
+                    cost = self._state.costs.cost(job.job, job.allocation, done)
+                    self._go_on(job, cost, now, done, _BY_LEARNING)
             case Repair(machine):
                 self._scheduler.withhold(machine, 0)
                 self._log.write(now, "machine_up", machine=self._state.topology.machines[machine].name)
@@ -162,6 +180,8 @@ class Engine:
         match decision:
             case Start():
                 self._start(decision, "start", now)
+            case Resize():
+                self._start(decision, "resize", now)
             case Migrate():
                 self._start(decision, "migrate", now)
             case Wait():
@@ -170,33 +190,43 @@ class Engine:
 
     def _start(self, decision: Start | Migrate, event: str, now: float) -> None:
         job = self._state.jobs[decision.job_id]
-        cost = self._state.costs.cost(job.job, decision.allocation)
+        done = job.done(now)
+        cost = self._state.costs.cost(job.job, decision.allocation, done)
         self._scheduler.start(decision.job_id, decision.allocation, now, 1 / cost.slowdown)
         tally = self._tallies[decision.job_id]
         tally.begin(cost, self._levels[job.level])
-        self._foretell(job, now)
+        self._foretell(job, now, done)
         if self._links is not None:
             self._links.start(job.job, job.allocation)
         self._log.write(
             now, event, job=decision.job_id, **start_facts(self._state, job, cost, decision.reason)
         )
 
-    def _foretell(self, job: JobState, now: float) -> None:
+    def _foretell(self, job: JobState, now: float, done: float) -> None:
         stretch = self._tallies[job.job_id].stretch
-        self._queue.push(max(now, job.end_s()), Priority.END, End(job.job_id, stretch))
+        change = self._state.costs.changes_at(job.job, done)
+        if change < 1:
+            moment = max(now, job.done_s(change))
+            self._queue.push(moment, Priority.PHASE, Phase(job.job_id, stretch, change))
+        else:
+            self._queue.push(max(now, job.end_s()), Priority.END, End(job.job_id, stretch))
 
     def _repace(self, links: SharedLinks, now: float) -> None:
         """Jobs whose links are shared by more or fewer than before go on at another pace."""
         for job_id, cost in links.changes():
             job = self._state.jobs[job_id]
-            self._tallies[job_id].repace(cost, job.paced_s, now)
-            self._scheduler.repace(job_id, now, 1 / cost.slowdown)
-            self._foretell(job, now)
-            self._log.write(now, "pace", job=job_id, slowdown=told_slowdown(cost))
+            self._go_on(job, cost, now, job.done(now), _BY_OTHERS)
+
+    def _go_on(self, job: JobState, cost: Cost, now: float, done: float, reason: str) -> None:
+        """A running job goes on at another pace, with so much of its work done."""
+        self._tallies[job.job_id].repace(cost, job.paced_s, now)
+        self._scheduler.repace(job.job_id, now, 1 / cost.slowdown)
+        self._foretell(job, now, done)
+        self._log.write(now, "pace", job=job.job_id, slowdown=told_slowdown(cost), reason=reason)
 
     def _preempt(self, decision: Preempt | Migrate, now: float) -> None:
         self._close(self._state.jobs[decision.job_id], now)
-        self._scheduler.preempt(decision.job_id, now)
+        self._scheduler.preempt(decision.job_id, now, isinstance(decision, Resize))
         if isinstance(decision, Preempt):
             self._log.write(now, "preempt", job=decision.job_id, by=list(decision.by), reason=decision.reason)
 

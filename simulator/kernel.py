@@ -12,8 +12,9 @@ class Priority(IntEnum):
     """Order of events at the same moment: what frees GPUs first, what asks for them last."""
 
     END = 0
-    REPAIR = 1
-    FAILURE = 2
+    PHASE = 1
+    REPAIR = 2
+    FAILURE = 3
 
 
 class EventQueue(Generic[Payload]):

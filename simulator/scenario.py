@@ -90,7 +90,7 @@ def simulate(
         DallyError: The recording cannot be written.
     """
     folder.mkdir(parents=True)
-    costs = CostModel(scenario.topology, scenario.profiles, scenario.batch_split)
+    costs = CostModel(scenario.topology, scenario.profiles, scenario.batch_split, policy.policy.batching)
     state = ClusterState(scenario.topology, costs)
     recording = Recording(folder / FACTS, _refuse) if record else None
     scheduler = _scheduler(state, policy, recording)

@@ -89,9 +89,13 @@ def _migrate(event: Event, when: When) -> str:
     return f"moves to {_placed(event)}: {event['reason']}"
 
 
+def _resize(event: Event, when: When) -> str:
+    return f"goes on on {_placed(event)}: {event['reason']}"
+
+
 def _pace(event: Event, when: When) -> str:
     pace = f"{event['slowdown']:.2f} x slower than at the best placement"
-    return f"goes on at another pace, {pace}: other jobs share its links, or no longer do"
+    return f"goes on at another pace, {pace}: {event['reason']}"
 
 
 def _preempt(event: Event, when: When) -> str:
@@ -146,6 +150,7 @@ _WORDS: Mapping[str, Callable[[Event, When], str]] = {
     "wait": _wait,
     "start": _start,
     "migrate": _migrate,
+    "resize": _resize,
     "pace": _pace,
     "preempt": _preempt,
     "fail": _fail,

@@ -29,5 +29,7 @@ def stretch_s(job: JobState, costs: CostModel, allocation: Allocation) -> float:
 
 
 def restart_s(job: JobState, costs: CostModel) -> float:
-    """What a waiting job pays before it makes progress: its restart, or its first start, seconds."""
+    """What a waiting job pays before it makes progress: its restart, resize or first start, seconds."""
+    if job.resizing:
+        return costs.resize_s(job.job)
     return costs.restart_s(job.job) if job.run_before_s else costs.launch_s(job.job)

@@ -4,6 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+from dally.learning import Batching
 from dally.plan import Plan, Wait
 from dally.state import ClusterState, JobState
 
@@ -20,12 +21,14 @@ class Policy(ABC):
         summary: What it does, in a sentence.
         source: Where it was published.
         knobs_type: A frozen dataclass of its settings, each field with a `help` in its metadata.
+        batching: What becomes of an elastic job's batch when this policy changes its GPUs.
     """
 
     name: ClassVar[str]
     summary: ClassVar[str]
     source: ClassVar[str]
     knobs_type: ClassVar[type]
+    batching: ClassVar[Batching] = Batching.FIXED
 
     @abstractmethod
     def __init__(self, knobs: Any, state: ClusterState) -> None: ...

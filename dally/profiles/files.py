@@ -11,8 +11,9 @@ from pathlib import Path
 from dally.atomic_file import write_atomically
 from dally.errors import InputError
 from dally.profiles.decoding import decode, shown
-from dally.profiles.schema import SCHEMA, Mode, Profile
+from dally.profiles.schema import SCHEMA, Mode, Profile, Restart
 
+_RESTART = Restart()
 _UNSAFE = re.compile(r"[^\w.]+")
 """What names of models and GPU types may hold and names of files should not."""
 
@@ -130,10 +131,16 @@ def write_profiles(profiles: Iterable[Profile], folder: Path) -> tuple[Path, ...
 
 
 def format_profile(profile: Profile) -> str:
-    """A profile as JSON text, as `parse_profile` reads it; first starts that cost nothing are left out."""
+    """A profile as JSON text, as `parse_profile` reads it; later additions only where they say something."""
     data = asdict(profile)
+    if not profile.compute.fixed_s:
+        del data["compute"]["fixed_s"]
+    if profile.learning is None:
+        del data["learning"]
     data["restart"] = {
-        key: value for key, value in data["restart"].items() if value or not key.startswith("first_")
+        key: value
+        for key, value in data["restart"].items()
+        if key in ("base_s", "per_gpu_s") or value != getattr(_RESTART, key)
     }
     data["env"] = {key: value for key, value in data["env"].items() if value not in (None, ())}
     return json.dumps(data, indent=1, allow_nan=False) + "\n"

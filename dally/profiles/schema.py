@@ -118,6 +118,7 @@ class Compute:
         step_s: Optimizer step, seconds; None if part of `bwd_s`.
         window_s: End of backward minus the moment the first bucket is ready, seconds.
         contention_factor: By how much communication at the same time stretches backward; 1 or more.
+        fixed_s: What of the iteration stays when the local batch changes, seconds; the rest goes with it.
     """
 
     fwd_s: float | None
@@ -125,11 +126,15 @@ class Compute:
     step_s: float | None
     window_s: float | None
     contention_factor: float | None
+    fixed_s: float = 0.0
 
     def __post_init__(self) -> None:
         _require(self.bwd_s > 0, f"bwd_s is {self.bwd_s:g}, must be positive")
         factor = self.contention_factor
         _require(factor is None or factor >= 1, f"contention_factor is {factor}, must be 1 or more, or null")
+        _require(
+            self.fixed_s < self.total_s, f"fixed_s is {self.fixed_s:g}, must be less than {self.total_s:g}"
+        )
 
     @property
     def total_s(self) -> float:
@@ -287,12 +292,14 @@ class Restart:
         per_gpu_s: Of the same, for each GPU.
         first_s: Of its first start: loading its program, meeting the other ranks.
         first_per_gpu_s: Of the same, for each GPU.
+        resize_s: Of a change of its GPUs without a checkpoint; on some of those that it had it goes on.
     """
 
     base_s: float = 6.0
     per_gpu_s: float = 1.0
     first_s: float = 0.0
     first_per_gpu_s: float = 0.0
+    resize_s: float = 3.0
 
     def cost_s(self, gpus: int) -> float:
         """The cost of a restart for a gang of this many GPUs, seconds."""
@@ -301,6 +308,43 @@ class Restart:
     def first_cost_s(self, gpus: int) -> float:
         """The cost of a first start for a gang of this many GPUs, seconds."""
         return self.first_s + self.first_per_gpu_s * gpus
+
+
+@dataclass(frozen=True, slots=True)
+class Learning:
+    """How a model's training gets on with other batch sizes, phase by phase until its target is reached.
+
+    Attributes:
+        batch: Global batch for which it was tuned: M0.
+        most_batch: Largest global batch with which it reaches its target.
+        most_local_batch: Largest batch that one GPU holds.
+        epochs: Passes over the data until the target, with `batch`.
+        samples: Of all these.
+        done: How much of the training is done at the end of each phase, ascending; the last is 1.
+        noise: The gradient noise scale in each phase, samples.
+        metric: Accuracy or the like at the end of each phase; it may go down where less is better.
+    """
+
+    batch: int
+    most_batch: int
+    most_local_batch: int
+    epochs: int
+    samples: float
+    done: tuple[float, ...]
+    noise: tuple[float, ...]
+    metric: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        _require(
+            0 < self.batch <= self.most_batch, f"batch {self.batch}, most_batch {self.most_batch} decrease"
+        )
+        for name in ("most_local_batch", "epochs", "samples"):
+            _require(getattr(self, name) > 0, f"{name} is {getattr(self, name)}, must be positive")
+        ascending = [*self.done] == sorted(set(self.done)) and self.done[-1:] == (1.0,)
+        _require(ascending, "done is not ascending to 1")
+        for name in ("noise", "metric"):
+            count = len(getattr(self, name))
+            _require(count == len(self.done), f"{name} has {count} phases, done has {len(self.done)}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -316,8 +360,10 @@ class Profile:
     fit: Fit | None = None
     quality: Quality | None = None
     restart: Restart = field(default_factory=Restart)
+    learning: Learning | None = None
 
     def __post_init__(self) -> None:
+        _require(self.learning is None or bool(self.model.local_batch), "learning needs a model.local_batch")
         _require(self.schema == SCHEMA, f"schema is {self.schema}, this version reads {SCHEMA}")
         for tier, points in self.tiers.items():
             _require(tier in TIERS, f"tiers has unknown tier {tier}; valid: {', '.join(TIERS)}")

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from math import inf
 
-from dally.plan import Decision, Migrate, Plan, Preempt, Start, Wait
+from dally.plan import Decision, Migrate, Plan, Preempt, Resize, Start, Wait
 from dally.topology import Topology
 
 
@@ -92,8 +92,11 @@ def _told(decision: Decision, topology: Topology) -> str:
             return f"loses its GPUs to {', '.join(by) or 'nobody'} ({reason})"
         case Start(_, allocation, level, reason) | Migrate(_, allocation, level, reason):
             gpus = ", ".join(f"{name} x{count}" for name, count in topology.named(allocation).items())
-            verb = "starts on" if isinstance(decision, Start) else "moves to"
+            verb = _VERBS[type(decision)]
             return f"{verb} {gpus}, one {topology.levels[level]} ({reason})"
+
+
+_VERBS = {Start: "starts on", Migrate: "moves to", Resize: "goes on on"}
 
 
 def _until(time_s: float) -> str:

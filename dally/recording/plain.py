@@ -6,13 +6,13 @@ from math import inf
 from typing import Any
 
 from dally.job import Job, JobKind
-from dally.plan import Decision, Migrate, Plan, Preempt, Start, Wait
+from dally.plan import Decision, Migrate, Plan, Preempt, Resize, Start, Wait
 from dally.state import Past
 from dally.topology import Allocation
 
 _JOB_FIELDS = tuple(each for each in fields(Job) if each.init)
 _KINDS: Mapping[str, type[Decision]] = {
-    kind.__name__.lower(): kind for kind in (Start, Wait, Preempt, Migrate)
+    kind.__name__.lower(): kind for kind in (Start, Wait, Preempt, Migrate, Resize)
 }
 
 

@@ -165,10 +165,10 @@ class RecordedScheduler(Scheduler):
         self._told("start", t=now, job_id=job_id, allocation=allocation, speed=speed)
         return life
 
-    def preempt(self, job_id: str, now: float) -> JobState:
-        """A running job was checkpointed and lost its GPUs."""
-        life = super().preempt(job_id, now)
-        self._told("preempt", t=now, job_id=job_id)
+    def preempt(self, job_id: str, now: float, resized: bool = False) -> JobState:
+        """A running job was checkpointed and lost its GPUs, or stopped to go on on others at once."""
+        life = super().preempt(job_id, now, resized)
+        self._told("preempt", t=now, job_id=job_id, **({"resized": True} if resized else {}))
         return life
 
     def fail(self, job_id: str, now: float, kept_work_s: float) -> JobState:

@@ -190,8 +190,10 @@ def _scheduler(first: Line, spec: str, restored: bool) -> Scheduler:
     """State and policy as they were when the segment began."""
     topology = decode(Topology, first["cluster"])
     split = Split(first.get("batch_split", Split.EVEN))
-    state = ClusterState(topology, CostModel(topology, _profiles(first["profiles"]), split))
-    policy = parse_policy(spec).build(state)
+    found = parse_policy(spec)
+    costs = CostModel(topology, _profiles(first["profiles"]), split, found.policy.batching)
+    state = ClusterState(topology, costs)
+    policy = found.build(state)
     if restored:
         policy.restore(first["learnt"])
     return Scheduler(state, policy)
@@ -235,7 +237,9 @@ FACTS_TOLD: Mapping[str, Callable[[Scheduler, Line], object]] = {
     "withdraw": lambda scheduler, line: scheduler.withdraw(line["job_id"], line["t"]),
     "resume": _resume,
     "start": _start,
-    "preempt": lambda scheduler, line: scheduler.preempt(line["job_id"], line["t"]),
+    "preempt": lambda scheduler, line: scheduler.preempt(
+        line["job_id"], line["t"], line.get("resized", False)
+    ),
     "fail": lambda scheduler, line: scheduler.fail(line["job_id"], line["t"], line["kept_work_s"]),
     "finish": lambda scheduler, line: scheduler.finish(line["job_id"], line["t"]),
     "withhold": lambda scheduler, line: scheduler.withhold(line["machine"], line["gpus"]),

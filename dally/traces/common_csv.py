@@ -114,4 +114,5 @@ _EXTRA_COLUMNS: Mapping[str, Callable[[str], Any]] = {
     "time_limit_s": time_limit,
     "gpus_per_machine": lambda text: whole(text, "gpus_per_machine") if text else None,
     "preemptible": _preemptible,
+    "batch": lambda text: whole(text, "batch") if text else None,
 }

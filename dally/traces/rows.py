@@ -27,6 +27,7 @@ class Draft(NamedTuple):
     time_limit_s: float | None = None
     gpus_per_machine: int | None = None
     preemptible: bool = True
+    batch: int | None = None
 
 
 class Omission(StrEnum):

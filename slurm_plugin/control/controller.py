@@ -118,8 +118,8 @@ class Controller:
     ) -> Scheduler:
         """State and policy, with what an earlier one has learnt if that can be read."""
         split = Split(self._config.batch_split)
-        state = ClusterState(topology, CostModel(topology, profiles, split))
         spec = parse_policy(self._config.policy)
+        state = ClusterState(topology, CostModel(topology, profiles, split, spec.policy.batching))
         if not memory.policy:
             return self._recorded(state, spec.build(state))
         try:

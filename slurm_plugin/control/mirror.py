@@ -240,7 +240,7 @@ class Mirror:
             return
         start_s = now if job.start_s is None else job.start_s
         since_s = min(now, max(self._last_s if earliest_s is None else earliest_s, start_s))
-        cost = self.state.costs.cost(ticket.job, allocation)
+        cost = self.state.costs.cost(ticket.job, allocation, self.state.jobs[ticket.job_id].done(now))
         ticket.gpus, ticket.refusals, ticket.hold_back = gpus, 0, False
         life = self._ledger.run(ticket, allocation, since_s, 1 / cost.slowdown, start_s)
         event = "migrate" if ticket.moving else "start"

@@ -2,11 +2,13 @@
 
 import csv
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import linear_regression
 
 from dally.errors import InputError
 from dally.profiles.imports.origin import imported
+from dally.profiles.imports.pollux_learning import learn, read_courses
 from dally.profiles.iteration import predict
 from dally.profiles.schema import Compute, Env, Model, Point, PointLink, PointShape, Profile, Timing
 from dally.profiles.trust import add_trust
@@ -86,7 +88,7 @@ def pollux_profiles(traces: Path) -> tuple[Profile, ...]:
         rows = read_placements(traces / model / "placements.csv")
         batches = sorted({row.local_batch for row in rows if row.nodes == (1,)})
         batch = batches[len(batches) // 2]
-        profile = pollux_profile(model, rows, batch, EVEN_PLACEMENTS)
+        profile = _with_learning(pollux_profile(model, rows, batch, EVEN_PLACEMENTS), rows, traces / model)
         uneven = [row for row in rows if row.local_batch == batch and row.placement not in EVEN_PLACEMENTS]
         errors = [predict(profile, t4_shape(row.nodes)).iteration_s / row.step_s - 1 for row in uneven]
         profiles.append(add_trust(profile, errors))
@@ -116,6 +118,15 @@ def pollux_profile(
             "rack": tuple(_point(row) for row in known if len(row.nodes) > 1),
         },
     )
+
+
+def _with_learning(profile: Profile, rows: Sequence[Measurement], folder: Path) -> Profile:
+    """The profile with what other batch sizes mean: to one GPU's compute, and to how training gets on."""
+    alone = {row.local_batch: row.step_s for row in rows if row.nodes == (1,)}
+    learning = learn(read_courses(folder), max(alone))
+    fixed_s = max(0.0, linear_regression([*alone], [*alone.values()]).intercept)
+    compute = replace(profile.compute, fixed_s=round(fixed_s, 6))
+    return replace(profile, compute=compute, learning=learning)
 
 
 def t4_shape(nodes: tuple[int, ...]) -> Shape:

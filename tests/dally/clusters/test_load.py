@@ -19,6 +19,7 @@ def test_the_shipped_clusters_are_listed_smallest_first() -> None:
         "demo",
         "hadar-5",
         "hadar-60",
+        "pollux-64",
         "venus",
     )
 

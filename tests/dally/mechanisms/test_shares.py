@@ -90,6 +90,9 @@ def multiples(case: Demand, parts: np.ndarray, targets: np.ndarray) -> np.ndarra
     return np.asarray(((case.speeds * parts).sum(axis=2) / targets).min(axis=1))
 
 
+SOLVER = 1e-6
+"""What the linear programs' solver takes for nothing."""
+
 STEPPED = np.array([*product(np.linspace(0, 1, STEPS + 1), repeat=4)]).reshape(-1, 2, 2)
 """All shares of two jobs on two types in steps."""
 
@@ -107,6 +110,8 @@ def test_no_shares_are_better_and_none_takes_more_than_there_is(
     ):
         assert fits(case, shares.parts[None])[0]
         assert (shares.parts[case.speeds == 0] == 0).all()
-        assert multiples(case, shares.parts[None], targets)[0] == pytest.approx(multiple, rel=1e-3)
+        assert multiples(case, shares.parts[None], targets)[0] == pytest.approx(
+            multiple, rel=1e-3, abs=SOLVER
+        )
         best = multiples(case, STEPPED, targets)[fits(case, STEPPED)].max()
-        assert multiple >= best * (1 - 1e-4)
+        assert multiple >= best * (1 - 1e-4) - SOLVER

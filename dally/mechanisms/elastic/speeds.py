@@ -1,0 +1,44 @@
+"""How fast jobs would run on other numbers of GPUs, as tables that policies search in."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dally.costs import CostModel
+from dally.job import Job
+from dally.learning import phase
+from dally.state import JobState
+
+Floats = NDArray[np.float64]
+
+
+class Speeds:
+    """Tables of speeds, remembered by what they depend on.
+
+    Args:
+        costs: Predicts them.
+    """
+
+    def __init__(self, costs: CostModel) -> None:
+        self._costs = costs
+        self._rows: dict[tuple[object, ...], Floats] = {}
+
+    def row(self, job: JobState, now: float) -> Floats:
+        """(most + 1,) the speed on 0, 1, ... GPUs at their best placement on the idle cluster.
+
+        In ideal seconds a second, as `JobState.speed`; 0 below the fewest that it runs on. `most` is what it
+        can use and the cluster has.
+        """
+        asked = job.job
+        learning = self._costs.learning(asked)
+        number = -1 if learning is None else phase(learning, job.done(now))
+        key = asked.model, asked.gang, asked.batch, asked.kind, asked.least_gpus, asked.most_gpus, number
+        if key not in self._rows:
+            self._rows[key] = self._speeds(asked, job.done(now))
+        return self._rows[key]
+
+    def _speeds(self, job: Job, done: float) -> Floats:
+        most = min(job.most_gpus, self._costs.topology.capacity(job.gpu_type))
+        row = np.zeros(most + 1)
+        for gpus in range(job.least_gpus, most + 1):
+            row[gpus] = 1 / self._costs.ideal(job, gpus, done).slowdown
+        return row

@@ -1,0 +1,97 @@
+"""GPU types, copies and open sizes on a real Slurm; each rank of the training is as slow as its node."""
+
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from dally.errors import DallyError
+from dally.job import Job, JobKind
+from dally.profiles.emulated import of_types
+from dally.records import JobRecord, read_jobs
+from testbed.local_slurm import LocalSlurm
+from testbed.local_slurm_conf import LabSpec
+from testbed.running.campaign import Campaign, check_policies, run_policy, topology_of
+from testbed.running.folder import RunInputs
+from testbed.running.lines import read_lines
+from testbed.running.work import Work, plan_work
+from tests.testbed.running.worlds import job, profiles
+
+pytestmark = pytest.mark.slurm
+
+SPEEDS = {"v100": 1.0, "k80": 0.5}
+TFLOPS = {gpu_type: 0.08 * speed for gpu_type, speed in SPEEDS.items()}
+"""So slow that a step of MobileNetV3 takes about the 0.1 s of the tests' profile on the faster type."""
+
+TIMEOUT_S = 120.0
+FORKED = job("forked", 1, 40.0, kind=JobKind.FORKED, max_copies=4)
+SHORT = job("short", 1, 3.0, submit_s=8.0, gpu_type="v100")
+
+
+@pytest.fixture(scope="module")
+def lab() -> Iterator[LocalSlurm]:
+    """Two nodes with a V100 each in one rack, two with a K80 each in another."""
+    folder = Path(tempfile.mkdtemp(prefix="dally-", dir="/tmp"))
+    lab = LocalSlurm(LabSpec(folder, nodes=4, racks=2, gpus=1, gpu_types=("v100", "k80"), preload=True))
+    try:
+        lab.start()
+    except DallyError as error:
+        pytest.fail(str(error), pytrace=False)
+    yield lab
+    lab.stop()
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What a run left: its jobs' records, and the stretches of each."""
+
+    works: Sequence[Work]
+    records: dict[str, JobRecord]
+    folder: Path
+
+    def stretches(self, name: str) -> list[dict[str, object]]:
+        return [line for line in read_lines(self.folder / "stretches.jsonl") if line["job"] == name]
+
+    def steps_kept(self, name: str) -> int:
+        return sum(line["steps"] - line["lost_steps"] for line in self.stretches(name))  # type: ignore
+
+
+def ran(lab: LocalSlurm, out: Path, policy: str, *jobs: Job) -> Ran:
+    """Run jobs under a policy to their end."""
+    cluster = lab.cluster
+    topology = topology_of(cluster, None)
+    typed = of_types(profiles(), SPEEDS)
+    works = plan_work(jobs, topology, typed)
+    campaign = Campaign(out, RunInputs(works, topology, typed), {"seed": 0}, TFLOPS, "gloo", TIMEOUT_S)
+    (spec,) = check_policies([policy])
+    run = run_policy(cluster, campaign, spec, lambda: False, lambda spec, counts: None)
+    assert (run.complete, run.summary.completed) == (True, len(jobs))
+    folder = out / run.folder
+    return Ran(works, {record.job_id: record for record in read_jobs(folder)}, folder)
+
+
+def test_copies_train_side_by_side_and_give_way_to_another_job(lab: LocalSlurm, tmp_path: Path) -> None:
+    found = ran(lab, tmp_path, "hadar-e:round_s=6,overhead_s=0.5", FORKED, SHORT)
+    first, *others = found.stretches("forked")
+    assert first["gpus"] == {"n1": 1, "n2": 1, "n3": 1, "n4": 1}
+    assert {len(line["gpus"]) for line in others} >= {3}  # type: ignore
+    assert found.steps_kept("forked") == found.works[0].steps
+    assert found.records["forked"].preemptions >= 1
+    assert found.records["short"].failures == 0
+
+
+def test_a_gang_lies_on_two_types_and_runs_at_the_pace_of_the_slower(lab: LocalSlurm, tmp_path: Path) -> None:
+    found = ran(lab, tmp_path, "hadar:round_s=6", job("gang", 3, 4.0))
+    (line,) = found.stretches("gang")
+    assert len(line["gpus"]) == 3  # type: ignore
+    assert line["compute_s"] == pytest.approx(0.2)
+
+
+def test_an_elastic_job_gets_more_than_it_asked_for_where_that_helps(lab: LocalSlurm, tmp_path: Path) -> None:
+    """Both V100s; with a K80 besides, all would run at its pace."""
+    elastic = job("elastic", 1, 6.0, kind=JobKind.ELASTIC, min_gpus=1, max_gpus=4)
+    found = ran(lab, tmp_path, "jps", elastic)
+    assert [line["gpus"] for line in found.stretches("elastic")] == [{"n1": 1, "n2": 1}]
+    assert found.steps_kept("elastic") == found.works[0].steps

@@ -93,6 +93,7 @@ class CostModel:
         self._kinds = [kinds[replace(machine, name="")] for machine in topology.machines]
         self._on_one_machine: dict[tuple[int, int], Spread] = {}
         self._best_levels: dict[Gang, int] = {}
+        self._capacities: dict[Gang, int] = {}
         self._costs: dict[tuple[str, Gang, Spread, float], Cost] = {}
         self._learning_costs: dict[tuple[str, Gang, float, Spread, int], Cost] = {}
         self._best_s: dict[tuple[str, Gang, float], float] = {}
@@ -219,6 +220,17 @@ class CostModel:
                 gpu_type: least_s / compute_s.get(gpu_type, least_s) for gpu_type in profiles
             }
         return self._worker_speeds[key]
+
+    def most_gpus(self, job: Job) -> int:
+        """The most GPUs that a job can use and the idle cluster can give it, shared out as it asks."""
+        key = job.gang._replace(gpus=0)
+        if key not in self._capacities:
+            machines = [
+                machine for machine in self.topology.machines if job.gpu_type in (None, machine.gpu_type)
+            ]
+            held = sum(job.gang.held(machine.gpus) for machine in machines)
+            self._capacities[key] = held * (job.gang.per_machine or 1)
+        return min(job.most_gpus, self._capacities[key])
 
     def ideal(self, job: Job, gpus: int, done: float = 0.0) -> Cost:
         """The cost of a job's gang on so many GPUs at their best placement on the idle cluster.

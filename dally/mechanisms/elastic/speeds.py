@@ -25,8 +25,8 @@ class Speeds:
     def row(self, job: JobState, now: float) -> Floats:
         """(most + 1,) the speed on 0, 1, ... GPUs at their best placement on the idle cluster.
 
-        In ideal seconds a second, as `JobState.speed`; 0 below the fewest that it runs on. `most` is what it
-        can use and the cluster has.
+        In ideal seconds a second, as `JobState.speed`; 0 below the fewest that it runs on, and where they do
+        not come out even with those that it wants on each machine. `most` is what it can use and get.
         """
         asked = job.job
         learning = self._costs.learning(asked)
@@ -37,8 +37,9 @@ class Speeds:
         return self._rows[key]
 
     def _speeds(self, job: Job, done: float) -> Floats:
-        most = min(job.most_gpus, self._costs.topology.capacity(job.gpu_type))
+        most, each = self._costs.most_gpus(job), job.gang.per_machine or 1
         row = np.zeros(most + 1)
         for gpus in range(job.least_gpus, most + 1):
-            row[gpus] = 1 / self._costs.ideal(job, gpus, done).slowdown
+            if gpus % each == 0:
+                row[gpus] = 1 / self._costs.ideal(job, gpus, done).slowdown
         return row

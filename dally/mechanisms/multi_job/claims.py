@@ -72,7 +72,7 @@ class Claims:
 
     def _share(self, job: Job) -> tuple[float, float]:
         """Compute of one ideal second, and seconds of all-reduce on very many workers that belong to it."""
-        most = min(job.most_gpus, self._costs.topology.capacity(job.gpu_type))
+        most = self._costs.most_gpus(job)
         key = job.model, (*job.gang, most)
         if key not in self._shares:
             widest = self._costs.ideal(job, most)

@@ -16,6 +16,7 @@ from dally.cycle import Scheduler
 from dally.job import Job, JobKind
 from dally.mechanisms.estimates import restart_s
 from dally.plan import Wait
+from dally.policies.in_rounds import InRounds
 from dally.policies.registry import parse_policy
 from dally.profiles.files import ProfileSet, load_profiles
 from dally.records import EventLog
@@ -37,7 +38,10 @@ POLICIES = (
     "hadar-e:round_s=500",
     "jps",
 )
-"""Time limits are just the durations here; Tiresias acts differently when asked more often."""
+"""Time limits are just the durations here; Tiresias acts differently when asked more often.
+
+Policies of rounds say another reason then: when the next round is, not why the last one left a job waiting.
+"""
 
 Act = tuple[object, ...]
 
@@ -51,16 +55,17 @@ def written_down(monkeypatch: pytest.MonkeyPatch) -> list[Act]:
         acts.append((round(now, 6), "start", job, gpus))
         return start(self, job, gpus, now, speed)
 
-    def noted_preempt(self: Scheduler, job: str, now: float) -> object:
+    def noted_preempt(self: Scheduler, job: str, now: float, resized: bool = False) -> object:
         acts.append((round(now, 6), "preempt", job))
-        return preempt(self, job, now)
+        return preempt(self, job, now, resized)
 
     def noted_finish(self: Scheduler, job: str, now: float) -> object:
         acts.append((round(now, 6), "finish", job))
         return finish(self, job, now)
 
     def noted_waits(self: Scheduler, wait: Wait) -> None:
-        acts.append((round(wait.until_s, 6), "wait", wait.job_id, wait.level, wait.reason))
+        reason = "" if isinstance(self.policy, InRounds) else wait.reason
+        acts.append((round(wait.until_s, 6), "wait", wait.job_id, wait.level, reason))
         waits(self, wait)
 
     for noted in (noted_start, noted_preempt, noted_finish, noted_waits):

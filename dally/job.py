@@ -111,7 +111,8 @@ class Job:
             raise InputError(
                 f"job {self.job_id}: gpus_per_machine is {each}, must divide its {self.gpus} GPUs"
             )
-        gang = Gang(self.gpus, self.gpu_type, None if self.gpus == 1 else each)
+        alone = self.gpus == 1 and self.kind is not JobKind.ELASTIC
+        gang = Gang(self.gpus, self.gpu_type, None if alone else each)
         object.__setattr__(self, "gang", gang)
 
     def _check_copies(self) -> None:

@@ -162,12 +162,6 @@ class Topology:
         """An allocation by host name."""
         return {self.machines[machine].name: gpus for machine, gpus in allocation}
 
-    def capacity(self, gpu_type: str | None = None) -> int:
-        """GPUs of one type, or of all types for None."""
-        if gpu_type is None:
-            return self.gpus
-        return sum(machine.gpus for machine in self.machines if machine.gpu_type == gpu_type)
-
     def by_type(self, allocation: Allocation) -> dict[str, int]:
         """GPUs of each type in an allocation, by type, sorted."""
         found = dict.fromkeys(sorted({self.machines[machine].gpu_type for machine, _ in allocation}), 0)

@@ -13,7 +13,7 @@ from dally.costs import CostModel, Split
 from dally.cycle import Scheduler
 from dally.job import Job, JobKind
 from dally.plan import Plan
-from dally.policies.registry import PolicySpec, parse_policy
+from dally.policies.registry import PolicySpec, parse_policy, policy_names
 from dally.profiles.files import ProfileSet
 from dally.records import EventLog, JobRecord
 from dally.state import ClusterState
@@ -21,6 +21,10 @@ from dally.topology import Link, Machine, Topology
 from dally.topology_build import Attached, Switch, build_topology
 from simulator.engine import Engine, Outcome
 from simulator.failures import Outage
+
+SEARCHING = {"elastic-scaling", "gavel", "hadar", "hadar-e", "jps", "ones", "optimus", "pollux"}
+"""Policies that search, or solve a program, at each decision: with many jobs they take minutes."""
+QUICK = [name for name in policy_names() if name not in SEARCHING]
 
 FABRIC = Link(4.8e12)
 NIC = Link(200e9, 2.5e-6)

@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from dally.policies.registry import parse_policy, policy_names
+from dally.policies.registry import parse_policy
 from simulator.inputs import Inputs, load_scenario
 from simulator.scenario import Run, simulate
+from tests.worlds import QUICK
 
 TRACES = Path(__file__).parents[3] / "shared" / "traces"
 pytestmark = [
@@ -23,7 +24,7 @@ def run(policy: str, inputs: Inputs, folder: Path) -> Run:
     return simulate(load_scenario(inputs), parse_policy(policy), folder / "run")
 
 
-@pytest.mark.parametrize("policy", policy_names())
+@pytest.mark.parametrize("policy", QUICK)
 def test_lingjun_on_its_own_topology(policy: str, tmp_path: Path) -> None:
     trace, topology = TRACES / "alibaba_lingjun.csv.gz", TRACES / "alibaba_lingjun_topo.csv"
     result = run(policy, real(str(trace), str(topology)), tmp_path)

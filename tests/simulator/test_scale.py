@@ -14,7 +14,7 @@ from dally.state import ClusterState
 from dally.topology import Topology
 from dally.traces import load_trace
 from simulator.engine import Engine
-from tests.worlds import racks
+from tests.worlds import SEARCHING, racks
 
 every_policy = pytest.mark.parametrize("policy", policy_names())
 
@@ -49,7 +49,8 @@ def cost(policy: str, topology: Topology, jobs: int, load: float) -> Cost:
 def test_four_times_the_jobs_cost_about_four_times_as_much(policy: str) -> None:
     """Another simulator took seventeen times as long; the longer run also has more to preempt."""
     topology = racks([[8] * 4] * 4)
-    few, many = (cost(policy, topology, jobs, load=0.8) for jobs in (1200, 4800))
+    least = 300 if policy in SEARCHING else 900
+    few, many = (cost(policy, topology, jobs, load=0.8) for jobs in (least, 4 * least))
     assert many.calls < 2 * 4 * few.calls
     assert many.per_moment < 1.5 * few.per_moment
 
@@ -58,11 +59,12 @@ def test_four_times_the_jobs_cost_about_four_times_as_much(policy: str) -> None:
 def test_a_long_queue_does_not_make_a_moment_dearer(policy: str) -> None:
     """All jobs wait at once: looking at the whole queue each time would cost four times as much a moment."""
     topology = racks([[8] * 4] * 4)
-    few, many = (cost(policy, topology, jobs, load=50) for jobs in (250, 1000))
+    few, many = (cost(policy, topology, jobs, load=50) for jobs in (200, 800))
     assert many.per_moment < 2 * few.per_moment
 
 
 @every_policy
 def test_ten_times_the_cluster_costs_little_more(policy: str) -> None:
-    small, large = (cost(policy, racks([[8] * 4] * count), 800, load=0.8) for count in (3, 30))
+    jobs = 200 if policy in SEARCHING else 800
+    small, large = (cost(policy, racks([[8] * 4] * count), jobs, load=0.8) for count in (3, 30))
     assert large.calls < 1.75 * small.calls

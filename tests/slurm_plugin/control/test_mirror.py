@@ -169,7 +169,7 @@ def check(site: Site) -> None:
 @pytest.mark.parametrize(
     "policy", ["dally-paper:lease_s=400", "tiresias:regroup_s=0", "fifo", "hadar-e:round_s=200"]
 )
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     arrivals=st.lists(st.tuples(st.integers(0, 600).map(float), submission()), min_size=1, max_size=6),
     disturbances=st.lists(st.tuples(st.integers(0, 1400).map(float), DISTURBANCES), max_size=10),

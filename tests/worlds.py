@@ -103,10 +103,10 @@ def simulate(
     split: Split = Split.EVEN,
 ) -> Result:
     """Simulate in memory, checking at each moment that the policy is pure."""
-    state = ClusterState(topology, CostModel(topology, profiles, split))
+    spec = parse_policy(policy) if isinstance(policy, str) else policy
+    state = ClusterState(topology, CostModel(topology, profiles, split, spec.policy.batching))
     links = SharedLinks(state.costs) if contention else None
     log = io.StringIO()
-    spec = parse_policy(policy) if isinstance(policy, str) else policy
     scheduler = CheckedScheduler(state, spec.build(state))
     engine = Engine(scheduler, jobs, EventLog(log), outages, checkpoint_s, links)
     return Result(engine.run(), log.getvalue())

@@ -28,10 +28,12 @@ VARIANTS = (
     "gandiva:slice_s=400",
 )
 POLICIES = [*policy_names(), *VARIANTS]
-PROFILES = ProfileSet("both", (*load_profiles("author").profiles, *load_profiles("gavel").profiles))
-"""Models whose speed depends on the network, and such whose speed depends on the GPU type."""
+PROFILES = ProfileSet(
+    "all", tuple(each for name in ("author", "gavel", "pollux") for each in load_profiles(name).profiles)
+)
+"""Models whose speed depends on the network, on the GPU type, and on how much of the training is done."""
 WORLDS = worlds(
-    models=("", "resnet50", "bert-large", "mobilenetv3", "unheard-of", "resnet-50", "transformer", "a3c"),
+    models=("", "resnet50", "bert-large", "mobilenetv3", "unheard-of", "resnet-50", "transformer", "a3c", "cifar10"),
     varying=True,
 )
 MORE = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])

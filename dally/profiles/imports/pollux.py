@@ -124,8 +124,8 @@ def _with_learning(profile: Profile, rows: Sequence[Measurement], folder: Path) 
     """The profile with what other batch sizes mean: to one GPU's compute, and to how training gets on."""
     alone = {row.local_batch: row.step_s for row in rows if row.nodes == (1,)}
     learning = learn(read_courses(folder), max(alone))
-    fixed_s = max(0.0, linear_regression([*alone], [*alone.values()]).intercept)
-    compute = replace(profile.compute, fixed_s=round(fixed_s, 6))
+    fixed_s = linear_regression([*alone], [*alone.values()]).intercept if len(alone) > 1 else 0.0
+    compute = replace(profile.compute, fixed_s=round(max(0.0, fixed_s), 6))
     return replace(profile, compute=compute, learning=learning)
 
 

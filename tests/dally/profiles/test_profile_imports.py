@@ -146,6 +146,9 @@ def test_polluxs_uneven_placements_are_held_out(tmp_path: Path) -> None:
     for model in MODELS:
         (tmp_path / "traces" / model).mkdir(parents=True)
         (tmp_path / "traces" / model / "placements.csv").write_text(f"placement,local_bsz,step_time\n{rows}")
+        for batch in (8, 16):
+            table = f"progress,iteration,metric\n10,{80 // batch},0.5\n"
+            (tmp_path / "traces" / model / f"validation-{batch}.csv").write_text(table)
     profile = import_profiles("pollux", tmp_path)[0]
     assert profile.fit is not None
     assert profile.fit.held_out_max == pytest.approx(5.0 / 4.0 - 1)

@@ -18,6 +18,7 @@ from dally.clusters import shipped_clusters
 from dally.costs import Split
 from dally.errors import InputError
 from dally.interruption import INTERRUPTED, interruptible
+from dally.learning import Batching
 from dally.policies.registry import PolicySpec, parse_policy
 from dally.profiles.files import shipped_sets
 from dally.traces import FORMAT_NAMES, told_changes
@@ -111,6 +112,7 @@ def command(
         raise InputError(f"--out {out} exists already; name a folder that does not")
     specs = [parse_policy(spec) for spec in dict.fromkeys(policies)]
     scenario = load_scenario(Inputs(seed=seed, batch_split=Split(batch_split), **options))
+    _refuse_unmodelled(specs, scenario)
     console = Console(stderr=True)
     with _finished_whole(out) as folder, interruptible() as stop:
         runs = _run_all(scenario, specs, folder, stop, console, record)
@@ -120,6 +122,15 @@ def command(
     _report(runs, scenario, out, undrawn, as_json)
     if interrupted or not all(run.complete for run in runs):
         sys.exit(INTERRUPTED if interrupted else 1)
+
+
+def _refuse_unmodelled(specs: Sequence[PolicySpec], scenario: Scenario) -> None:
+    """What no cost is known of: links shared by jobs whose batch varies."""
+    varying = [spec.policy.name for spec in specs if spec.policy.batching is not Batching.FIXED]
+    if scenario.contention and varying:
+        raise InputError(
+            f"--contention knows no jobs whose batch varies, as under {', '.join(varying)}; leave one out"
+        )
 
 
 @contextmanager

@@ -111,11 +111,11 @@ class Scene:
         self.lab.attempt("kill", "-KILL", pid)
 
     def until_started(self, times: int) -> None:
-        """Wait until the controller was started so often."""
-        path = beside(Desk(self.base).log, "starts")
+        """Wait until the controller has so often said that it starts."""
+        log = Desk(self.base).log
 
         def started() -> bool:
-            return path.exists() and len(path.read_text(encoding="ascii").splitlines()) >= times
+            return [line.get("event") for line in read_lines(log)].count("controller_starts") >= times
 
         self.until(started, f"the controller was started {times} times")
 

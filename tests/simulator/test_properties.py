@@ -32,10 +32,8 @@ PROFILES = ProfileSet(
     "all", tuple(each for name in ("author", "gavel", "pollux") for each in load_profiles(name).profiles)
 )
 """Models whose speed depends on the network, on the GPU type, and on how much of the training is done."""
-WORLDS = worlds(
-    models=("", "resnet50", "bert-large", "mobilenetv3", "unheard-of", "resnet-50", "transformer", "a3c", "cifar10"),
-    varying=True,
-)
+MODELS = ("", "resnet50", "bert-large", "mobilenetv3", "unheard-of", "resnet-50", "transformer", "cifar10")
+WORLDS = worlds(models=MODELS, varying=True)
 MORE = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 every_policy = pytest.mark.parametrize("policy", POLICIES)

@@ -14,13 +14,18 @@ ENTRY_POINTS = "dally.policies"
 """Entry-point group in which other packages register `NAME = "package.module:PolicyClass"`."""
 
 _OURS = {
+    "a-srpt": "dally.policies.a_srpt:AdaptiveSrpt",
     "dally-paper": "dally.policies.dally_paper:DallyPaper",
+    "elastic-scaling": "dally.policies.elastic_scaling:ElasticScaling",
     "fifo": "dally.policies.fifo:Fifo",
     "gandiva": "dally.policies.gandiva:Gandiva",
     "gavel": "dally.policies.gavel:Gavel",
     "hadar": "dally.policies.hadar:Hadar",
     "hadar-e": "dally.policies.hadar_e:HadarE",
     "jps": "dally.policies.jps:JointPlacement",
+    "ones": "dally.policies.ones:Evolution",
+    "optimus": "dally.policies.optimus:Optimus",
+    "pollux": "dally.policies.pollux:Pollux",
     "sjf": "dally.policies.sjf:ShortestJobFirst",
     "slurm": "dally.policies.slurm:Slurm",
     "srtf": "dally.policies.srtf:ShortestRemainingTimeFirst",

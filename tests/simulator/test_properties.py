@@ -50,6 +50,10 @@ def run_on_slow_links(policy: str, world: World) -> Result:
     return simulate(policy, topology, world.jobs, world.outages, PROFILES, contention=True, split=split)
 
 
+MOVES = ("migrate", "resize")
+RESIZE_S = 3.0
+
+
 def restart_s(gpus: int) -> float:
     return 6.0 + gpus
 
@@ -72,7 +76,7 @@ class Audit:
         self.now = 0.0
 
     def read(self, events: list[dict[str, Any]]) -> None:
-        moving = Counter((event["t"], event["job"]) for event in events if event["event"] == "migrate")
+        moving = Counter((event["t"], event["job"]) for event in events if event["event"] in MOVES)
         for event in events:
             assert event["t"] >= self.now, "time goes back"
             self.now = event["t"]
@@ -84,9 +88,9 @@ class Audit:
 
     def one(self, event: dict[str, Any]) -> None:
         match event["event"]:
-            case "start" | "migrate":
+            case "start" | "migrate" | "resize":
                 assert event["event"] == "start" or self.asked[event["job"]].preemptible
-                self.take(event["job"], event["gpus"], event["slowdown"])
+                self.take(event["job"], event["gpus"], event["slowdown"], event["event"] == "resize")
             case "preempt":
                 assert self.asked[event["job"]].preemptible, "a job loses its GPUs that must keep them"
                 self.release(event["job"])
@@ -102,7 +106,7 @@ class Audit:
             case "machine_up":
                 self.down.discard(event["machine"])
 
-    def take(self, job: str, gpus: dict[str, int], slowdown: float) -> None:
+    def take(self, job: str, gpus: dict[str, int], slowdown: float, resized: bool) -> None:
         wanted = self.asked[job]
         assert job not in self.held, "a job runs twice at once"
         assert wanted.runs_on([*gpus.values()]), "part of a gang starts, or of a copy"
@@ -112,7 +116,8 @@ class Audit:
             assert self.used[machine] <= self.capacity[machine], "a GPU is held twice"
             assert machine not in self.down, "a job starts on a machine that is down"
             assert wanted.gpu_type in (None, self.types[machine]), "a GPU of the wrong type"
-        ready = self.now + (restart_s(wanted.gpus) if self.starts[job] else 0.0)
+        cost_s = RESIZE_S if resized else restart_s(wanted.gpus)
+        ready = self.now + (cost_s if self.starts[job] else 0.0)
         self.starts[job] += 1
         self.held[job], self.since[job] = gpus, (self.now, ready, slowdown)
         self.slack[job] += 0.002 / slowdown

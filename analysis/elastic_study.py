@@ -1,0 +1,221 @@
+"""Elastic training under several policies, beside what was published: `python -m analysis.elastic_study`."""
+
+import io
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+
+import click
+
+from analysis.pollux_workloads import Workload, draw_jobs, pollux_profiles, read_workload
+from dally.clusters.load import load_cluster
+from dally.costs import CostModel
+from dally.cycle import Scheduler
+from dally.errors import DallyError
+from dally.job import Job
+from dally.markdown import replace_section, table
+from dally.policies.registry import PolicySpec, parse_policy
+from dally.profiles.files import ProfileSet, load_profiles
+from dally.records import EventLog
+from dally.state import ClusterState
+from dally.summary import summarise
+from dally.topology import Topology
+from simulator.engine import Engine
+
+CLUSTER = "pollux-64"
+FOLDER = Path("../shared/throughputs/pollux/workloads")
+POLICIES = (
+    "pollux",
+    "optimus",
+    "elastic-scaling",
+    "ones",
+    "jps",
+    "srtf",
+    "tiresias",
+    "a-srpt",
+    "a-srpt:release=ended",
+    "dally-paper",
+    "fifo",
+)
+PUBLISHED_POLLUX: Mapping[str, float] = {"pollux": 2446.0, "optimus": 5302.0, "tiresias": 3470.0}
+"""Mean completion time of all 160 jobs of workload 6, seconds: petuum/adaptdl, branch osdi21-artifact,
+simulator/README.md. Optimus there knows the iterations left (Optimus+Oracle)."""
+
+ONES_JOBS: Mapping[int, Mapping[str, str]] = {
+    400: {"ones": "-45.6 % of Tiresias, -41.7 % of Optimus"},
+    50: {"ones": "214 s", "optimus": "453 s", "tiresias": "502 s"},
+}
+"""What was published, by jobs: of 400 the paper's, of 50 the artifact's (its fourth, DRL, took 354 s)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """One simulation: mean completion time and makespan, seconds; how often GPUs were changed or lost."""
+
+    jct_s: float
+    makespan_s: float
+    resizes: int
+    stops: int
+
+
+class Counted(EventLog):
+    """A log that keeps nothing but how many events of each kind there were."""
+
+    def __init__(self) -> None:
+        super().__init__(io.StringIO())
+        self.counts: Counter[str] = Counter()
+
+    def write(self, now: float, event: str, **said: object) -> None:
+        """Count it."""
+        self.counts[event] += 1
+
+
+def run(policy: PolicySpec, jobs: Sequence[Job], topology: Topology, profiles: ProfileSet) -> Outcome:
+    """Simulate one policy in memory.
+
+    Raises:
+        DallyError: The policy leaves jobs waiting for ever.
+    """
+    costs = CostModel(topology, profiles, batching=policy.policy.batching)
+    state = ClusterState(topology, costs)
+    log = Counted()
+    ended = Engine(Scheduler(state, policy.build(state)), jobs, log).run()
+    summary = summarise(ended.records, topology.gpus, ended.end_s)
+    stops = log.counts["migrate"] + log.counts["preempt"]
+    return Outcome(summary.jct_s.mean, summary.makespan_s, log.counts["resize"], stops)
+
+
+def run_all(
+    policies: Iterable[PolicySpec],
+    workloads: Mapping[str, Sequence[Job]],
+    topology: Topology,
+    profiles: ProfileSet,
+) -> dict[str, dict[str, Outcome]]:
+    """Every policy on every workload, one after the other: by policy and name of the workload."""
+    found: dict[str, dict[str, Outcome]] = {}
+    for policy in policies:
+        for name, jobs in workloads.items():
+            outcome = run(policy, jobs, topology, profiles)
+            found.setdefault(policy.spec, {})[name] = outcome
+            click.echo(f"{policy.spec}  {name}  {outcome.jct_s:.0f} s  {outcome.makespan_s:.0f} s", err=True)
+    return found
+
+
+def pollux_table(found: Mapping[str, Mapping[str, Outcome]]) -> str:
+    """Markdown: a row for each policy, means over the workloads, and workload 6 beside what was published."""
+    rows = []
+    for spec, outcomes in found.items():
+        sixth = f"{outcomes['6'].jct_s:.0f}" if "6" in outcomes else ""
+        published = PUBLISHED_POLLUX.get(_name(spec))
+        rows.append([f"`{spec}`", *_means(outcomes), sixth, "" if published is None else f"{published:.0f}"])
+    return table([*_HEADER, "mean JCT of workload 6, s", "published for all its jobs, s"], rows)
+
+
+def ones_table(found: Mapping[str, Mapping[str, Outcome]], jobs: int) -> str:
+    """Markdown: a row for each policy, means over the seeds, beside what was published for so many jobs."""
+    tiresias = [outcome for spec, outcome in found.items() if _name(spec) == "tiresias"]
+    rows = []
+    for spec, outcomes in found.items():
+        change = [_jct_s(outcomes) / _jct_s(other) - 1 for other in tiresias[:1]]
+        against = "".join(f"{each:+.0%}" for each in change)
+        rows.append([f"`{spec}`", *_means(outcomes), against, ONES_JOBS.get(jobs, {}).get(_name(spec), "")])
+    return table([*_HEADER, "against Tiresias", "published"], rows)
+
+
+_HEADER = ("policy", "mean JCT, s", "makespan, h", "resizes", "migrations and preemptions")
+
+
+def _means(outcomes: Mapping[str, Outcome]) -> list[str]:
+    """Cells under `_HEADER`, less the first: means over the workloads."""
+    runs = outcomes.values()
+    return [
+        f"{_jct_s(outcomes):.0f}",
+        f"{fmean(each.makespan_s for each in runs) / 3600:.2f}",
+        f"{fmean(each.resizes for each in runs):.0f}",
+        f"{fmean(each.stops for each in runs):.0f}",
+    ]
+
+
+def _jct_s(outcomes: Mapping[str, Outcome]) -> float:
+    return fmean(each.jct_s for each in outcomes.values())
+
+
+def _name(spec: str) -> str:
+    """The policy of a specification."""
+    return spec.partition(":")[0]
+
+
+def left_out(workloads: Iterable[Workload]) -> str:
+    """How many jobs have no table, in words."""
+    counts: Counter[str] = Counter()
+    for workload in workloads:
+        counts.update(workload.left_out)
+    return ", ".join(f"{count} of {name}" for name, count in sorted(counts.items())) or "none"
+
+
+def _put(body: str, section: str, write: Path | None) -> None:
+    """Print a table, or put it into a document's section."""
+    if write is None:
+        click.echo(body)
+        return
+    try:
+        text = write.read_text(encoding="utf-8")
+        write.write_text(replace_section(text, section, body), encoding="utf-8")
+    except OSError as error:
+        raise DallyError(f"cannot write {write}: {error}") from error
+
+
+_policies = click.option(
+    "--policy", "policies", multiple=True, default=POLICIES, help="NAME[:knob=value,...]; default: all here."
+)
+_write = click.option("--write", type=click.Path(path_type=Path), help="Put the table into this document.")
+
+
+@click.group()
+def main() -> None:
+    """Elastic training under several policies, one after the other, on Pollux's cluster of 64 GPUs."""
+
+
+@main.command()
+@click.option(
+    "--workload", "numbers", type=click.IntRange(1), multiple=True, default=range(1, 9), help="Which; all 8."
+)
+@click.option("--folder", type=click.Path(path_type=Path), default=FOLDER, show_default=True)
+@_policies
+@_write
+def pollux(numbers: Sequence[int], folder: Path, policies: Sequence[str], write: Path | None) -> None:
+    """Pollux's workloads."""
+    try:
+        topology, profiles = load_cluster(CLUSTER), pollux_profiles()
+        costs = CostModel(topology, profiles)
+        read = {str(each): read_workload(folder / f"workload-{each}.csv", costs) for each in numbers}
+        specs = [parse_policy(policy) for policy in policies]
+        found = run_all(specs, {name: each.jobs for name, each in read.items()}, topology, profiles)
+        told = f"Workloads {', '.join(read)}; left out: {left_out(read.values())}."
+        _put(f"{told}\n\n{pollux_table(found)}", "pollux-workloads", write)
+    except DallyError as error:
+        raise click.ClickException(str(error)) from error
+
+
+@main.command()
+@click.option("--jobs", type=click.IntRange(1), default=400, show_default=True, help="Of each seed.")
+@click.option("--gap", "gap_s", type=click.FloatRange(0, min_open=True), default=30.0, show_default=True)
+@click.option("--seed", "seeds", type=int, multiple=True, default=(1, 2, 3), show_default=True)
+@_policies
+@_write
+def ones(jobs: int, gap_s: float, seeds: Sequence[int], policies: Sequence[str], write: Path | None) -> None:
+    """Random jobs in the number of ONES's experiments."""
+    try:
+        topology, profiles = load_cluster(CLUSTER), load_profiles("pollux")
+        workloads = {f"seed {seed}": draw_jobs(jobs, gap_s, seed, profiles) for seed in seeds}
+        specs = [parse_policy(policy) for policy in policies]
+        found = run_all(specs, workloads, topology, profiles)
+        _put(ones_table(found, jobs), f"ones-{jobs}", write)
+    except DallyError as error:
+        raise click.ClickException(str(error)) from error
+
+
+if __name__ == "__main__":
+    main()

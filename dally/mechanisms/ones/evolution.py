@@ -1,0 +1,84 @@
+"""One step of the evolution of candidate schedules."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from dally.mechanisms.ones.operators import counted, crossover, lay_out, middles, mutate, pad, score, trim
+from dally.mechanisms.ones.roll import Floats, Ints, Roll
+
+IDLE = -1
+"""The number of no job, in candidates that are kept from step to step."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """How strongly candidates vary.
+
+    Attributes:
+        candidates: Kept from step to step: K.
+        exchanged: Probability that a GPU's genes are exchanged in a crossover: xi.
+        removed: Probability that a mutation removes a job: theta.
+    """
+
+    candidates: int
+    exchanged: float
+    removed: float
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """The candidates that survive a step, best first.
+
+    Attributes:
+        genes: (candidates, GPUs) the number of each GPU's job, or `IDLE`.
+        counts: (candidates, jobs) the GPUs of each job of the roll.
+        scores: (candidates,) GPU-seconds left.
+    """
+
+    genes: Ints
+    counts: Ints
+    scores: Floats
+
+
+def evolve(genes: Ints, roll: Roll, rates: Rates, rng: np.random.Generator) -> Generation:
+    """The best of the last candidates refreshed, their children and their mutants, all padded.
+
+    Args:
+        genes: (candidates, GPUs) the last ones, as in `Generation`; jobs that are gone leave GPUs idle.
+        roll: The jobs.
+        rates: How strongly candidates vary.
+        rng: Of its draws.
+    """
+    gpus, jobs = genes.shape[1], len(roll)
+    refreshed = _refresh(_rows(genes, roll.numbers), roll)
+    children = crossover(refreshed, rates.exchanged, rng)
+    mutants = mutate(refreshed, roll, rates.removed, rng)
+    pool = np.vstack((refreshed, children, mutants))
+    counts = counted(pool, jobs)
+    middle = middles(pool, counts)
+    counts = pad(trim(counts, middle, roll), roll)
+    scores = score(counts, roll)
+    best = np.argsort(scores, kind="stable")[: rates.candidates]
+    survivors = lay_out(counts[best], middle[best], gpus)
+    return Generation(np.append(roll.numbers, IDLE)[survivors], counts[best], scores[best])
+
+
+def first(rates: Rates, gpus: int) -> Ints:
+    """(candidates, gpus) candidates in which all GPUs are idle."""
+    return np.full((rates.candidates, gpus), IDLE)
+
+
+def _refresh(genes: Ints, roll: Roll) -> Ints:
+    """Candidates without GPUs beyond the jobs' limits."""
+    counts = counted(genes, len(roll))
+    middle = middles(genes, counts)
+    return lay_out(trim(counts, middle, roll), middle, genes.shape[1])
+
+
+def _rows(genes: Ints, numbers: Ints) -> Ints:
+    """Genes by rows of the roll instead of numbers of jobs; those of jobs not in it are idle."""
+    order = np.argsort(numbers)
+    places = np.searchsorted(numbers, genes, sorter=order).clip(max=len(numbers) - 1)
+    rows = order[places]
+    return np.where(numbers[rows] == genes, rows, len(numbers))

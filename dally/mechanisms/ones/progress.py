@@ -1,0 +1,77 @@
+"""How far a job's training is, as ONES sees it: epochs, samples and the metric told so far."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import floor, log
+
+from dally.costs import CostModel
+from dally.job import Job
+
+EPOCHS = 10
+"""Epochs of a job of whose model no learning is known."""
+MOST_ROWS = 10
+"""Rows that a finished job leaves to learn from at most."""
+FEATURES = 5
+EPOCHS_DONE = 2
+"""Which of the features is Y / D."""
+
+
+@dataclass(frozen=True, slots=True)
+class Training:
+    """What a whole training consists of; the scheduler is not shown its end, only how far it is.
+
+    Attributes:
+        epochs: Passes over the data until it ends.
+        epoch_size: Samples of one, D; ideal seconds where no learning is known.
+        done: How much of it is done when each metric is told, 0 to 1, ascending.
+        metric: What is told then; empty where no learning is known.
+    """
+
+    epochs: float
+    epoch_size: float
+    done: Sequence[float]
+    metric: Sequence[float]
+
+    @classmethod
+    def of(cls, job: Job, costs: CostModel) -> "Training":
+        """That of a job, from the learning in its model's profile, else ten epochs of its duration."""
+        learning = costs.curve(job)
+        if learning is None:
+            return cls(EPOCHS, job.duration_s / EPOCHS, (), ())
+        return cls(learning.epochs, learning.samples / learning.epochs, learning.done, learning.metric)
+
+    def epochs_done(self, done: float) -> float:
+        """Y / D when so much, 0 to 1, of it is done; a hair more, so that rounding does not hide one."""
+        return done * self.epochs + 1e-9
+
+    def features(self, done: float, log_size: bool = True) -> list[float]:
+        """Log D, first metric, Y / D, 1 - metric / first metric, metric; 0 for what is not told yet.
+
+        The publication has the loss for the first and fourth; profiles have one metric and no loss.
+
+        Args:
+            done: How much of it is done, 0 to 1.
+            log_size: False: D itself in place of its logarithm.
+        """
+        size = log(self.epoch_size) if log_size else self.epoch_size
+        told = _told(self.done, done)
+        if told == 0:
+            return [size, 0.0, self.epochs_done(done), 0.0, 0.0]
+        start, last = self.metric[0], self.metric[told - 1]
+        return [size, start, self.epochs_done(done), 1 - last / start if start else 0.0, last]
+
+    def history(self) -> list[tuple[list[float], float]]:
+        """Features and the part done at some of its epochs, when it has ended: what can be learnt from it."""
+        rows = min(MOST_ROWS, floor(self.epochs) - 1)
+        parts = [(row + 1) / (rows + 1) for row in range(rows)]
+        return [(self.features(part), part) for part in parts]
+
+
+def finished_epoch(training: Training, before: float, done: float) -> bool:
+    """Whether an epoch ended between two parts done, 0 to 1."""
+    return floor(training.epochs_done(done)) > floor(training.epochs_done(before))
+
+
+def _told(ends: Sequence[float], done: float) -> int:
+    """How many phases have ended, and so told their metric, when so much is done."""
+    return sum(end <= done for end in ends)

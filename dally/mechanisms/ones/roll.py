@@ -1,0 +1,53 @@
+"""The jobs among which one step of the evolution shares out GPUs, as arrays."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class Roll:
+    """What there is to know of each job, and the GPUs that they share.
+
+    Attributes:
+        capacity: GPUs that they share.
+        numbers: (jobs,) by which candidates know the jobs from step to step.
+        least: (jobs,) fewest GPUs that each runs on.
+        step: (jobs,) its GPUs are a multiple of this.
+        limit: (jobs,) R, the GPUs that it may have as long as others want some.
+        most: (jobs,) max_size, the GPUs that it may have if they are left over.
+        new: (jobs,) whether it never ran.
+        old: (jobs,) whether two epochs of it are done, so that it may be stopped.
+        left_s: (jobs,) Y (1 / rho - 1), the work that is guessed to be left, ideal seconds; 0 unless old.
+        speeds: The jobs' rows of speeds on 0, 1, ... GPUs, one behind the other, as `Speeds.row`.
+        offsets: (jobs,) where in it each row begins.
+    """
+
+    capacity: int
+    numbers: Ints
+    least: Ints
+    step: Ints
+    limit: Ints
+    most: Ints
+    new: Bools
+    old: Bools
+    left_s: Floats
+    speeds: Floats
+    offsets: Ints
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def speed(self, counts: Ints) -> Floats:
+        """(..., jobs) the speed of each job on so many GPUs, ideal seconds a second."""
+        speeds: Floats = self.speeds[self.offsets + counts]
+        return speeds
+
+    def by_work_left(self) -> Ints:
+        """(jobs,) first those with the least left on their fewest GPUs, seconds; ties as they come."""
+        return np.argsort(self.left_s / self.speed(self.least), kind="stable")

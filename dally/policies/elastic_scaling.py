@@ -1,0 +1,71 @@
+"""Elastic scaling: sizes with the greatest sum of speed-ups, by dynamic programming."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from math import inf
+from typing import ClassVar
+
+import numpy as np
+
+from dally.learning import Batching
+from dally.mechanisms.elastic.growth import Pool, Want, share_out
+from dally.mechanisms.elastic.sizing import Target
+from dally.policies.in_sizes import InSizes, remaining_s
+from dally.state import ClusterState, JobState
+
+
+@dataclass(frozen=True, slots=True)
+class Knobs:
+    """Settings of `elastic-scaling`."""
+
+    interval_s: float = field(
+        default=60.0, metadata={"help": "how often all jobs are sized anew though nothing happens, s"}
+    )
+
+
+class ElasticScaling(InSizes):
+    """Sizes the jobs anew when one arrives or ends, and at each interval.
+
+    The sum of the jobs' speed-ups over one GPU, each at the best batch that it may have there, is greatest.
+    Jobs whose least sizes do not fit wait in order of arrival. The batch goes with the GPUs, within limits.
+    """
+
+    name: ClassVar[str] = "elastic-scaling"
+    summary: ClassVar[str] = "Sizes and batches of all jobs with the greatest sum of speed-ups."
+    source: ClassVar[str] = (
+        "Saxena et al., Effective elastic scaling of deep learning workloads, arXiv 2006.13878, 2020"
+    )
+    knobs_type: ClassVar[type] = Knobs
+    batching: ClassVar[Batching] = Batching.LINEAR
+    eager: ClassVar[bool] = True
+    in_turn: ClassVar[bool] = True
+
+    def __init__(self, knobs: Knobs, state: ClusterState) -> None:
+        super().__init__(knobs.interval_s, state)
+        self.knobs = knobs
+
+    def rank(self, job: JobState) -> tuple[float, ...]:
+        """In order of arrival."""
+        return ()
+
+    def lacks(self, job: JobState) -> str:
+        """Who goes first."""
+        return "jobs start in order of arrival"
+
+    def targets(self, jobs: Sequence[JobState], pool: Pool, now: float) -> Mapping[str, Target]:
+        """Sizes by dynamic programming over jobs and GPUs."""
+        wants = [self._want(job, now, pool.total) for job in jobs]
+        sizes = share_out(wants, pool)
+        total = sum(float(want.worth[size]) for want, size in zip(wants, sizes, strict=True))
+        why = f"greatest sum of speed-ups, {total:.4g} of {len(jobs)} jobs on {pool.total} GPUs"
+        return {job.job_id: Target(size, why) for job, size in zip(jobs, sizes, strict=True)}
+
+    def _want(self, job: JobState, now: float, most: int) -> Want:
+        """Speed-ups over one GPU; the least size, if it is more, counts as if it scaled perfectly up to it.
+
+        A resize counts as the speed that it leaves over the rest of the job.
+        """
+        row, left_s = self.speeds.row(job, now), self.left_s(job, now, most)
+        least = int(np.flatnonzero(row)[0])
+        speeds = remaining_s(job, now) / left_s
+        return Want(np.where(speeds > 0, speeds / row[least] * least, -inf), job.job.gpu_type)

@@ -1,0 +1,67 @@
+"""Optimus: GPUs one by one to the job whose remaining time each shortens most."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from dally.learning import Batching
+from dally.mechanisms.elastic.growth import Pool, Want, climb
+from dally.mechanisms.elastic.sizing import Target
+from dally.policies.in_sizes import InSizes, held_gpus
+from dally.state import ClusterState, JobState
+
+
+@dataclass(frozen=True, slots=True)
+class Knobs:
+    """Settings of `optimus`."""
+
+    interval_s: float = field(
+        default=60.0,
+        metadata={"help": "how often all jobs are sized anew, s; published: 600, in Pollux's simulator 60"},
+    )
+
+
+class Optimus(InSizes):
+    """Sizes the jobs greedily at each interval.
+
+    Each job gets its least size, then the step goes to whoever gains the most seconds of remaining time per
+    GPU by it, until there are no GPUs or no gains. Who runs is not stopped; waiting jobs are admitted by
+    their least sizes, smallest first. The batch stays. Remaining work is known exactly (Optimus+Oracle).
+    """
+
+    name: ClassVar[str] = "optimus"
+    summary: ClassVar[str] = "GPUs one by one to the job whose remaining time each shortens most."
+    source: ClassVar[str] = (
+        "Peng et al., Optimus: an efficient dynamic resource scheduler for deep learning clusters, EuroSys "
+        "2018; with an oracle for the work left, as compared with in Qiao et al., Pollux, OSDI 2021"
+    )
+    knobs_type: ClassVar[type] = Knobs
+    batching: ClassVar[Batching] = Batching.FIXED
+    eager: ClassVar[bool] = False
+    in_turn: ClassVar[bool] = False
+
+    def __init__(self, knobs: Knobs, state: ClusterState) -> None:
+        super().__init__(knobs.interval_s, state)
+        self.knobs = knobs
+
+    def rank(self, job: JobState) -> tuple[float, ...]:
+        """Smallest first."""
+        return (job.job.least_gpus,)
+
+    def lacks(self, job: JobState) -> str:
+        """Who goes first."""
+        return "smaller jobs go first, then those who came before"
+
+    def targets(self, jobs: Sequence[JobState], pool: Pool, now: float) -> Mapping[str, Target]:
+        """Sizes by marginal gain; none if nobody waits and the changes would cost more than they gain."""
+        left_s = [self.left_s(job, now, pool.total) for job in jobs]
+        wants = [Want(-row, job.job.gpu_type) for row, job in zip(left_s, jobs, strict=True)]
+        sizes = climb(wants, pool)
+        held = [held_gpus(job) for job in jobs]
+        if all(held):
+            after, before = (
+                sum(row[size] for row, size in zip(left_s, some, strict=True)) for some in (sizes, held)
+            )
+            sizes = sizes if after < before else held
+        why = f"greatest gain in remaining time per GPU, among {len(jobs)} jobs on {pool.total} GPUs"
+        return {job.job_id: Target(size, why) for job, size in zip(jobs, sizes, strict=True)}

@@ -10,7 +10,7 @@ from datetime import timedelta
 
 import torch
 from torch import distributed
-from torch._C._distributed_c10d import HashStore
+from torch._C._distributed_c10d import HashStore, Store
 from torch.distributed.distributed_c10d import _set_pg_timeout
 
 from dally.clusters.hostlist import expand
@@ -59,7 +59,7 @@ class Place:
     port: int
 
 
-def join(backend: Backend, timeout_s: float, place: Place | None = None) -> Group:
+def join(backend: Backend, timeout_s: float, place: Place | None = None, store: Store | None = None) -> Group:
     """Meet the other ranks; blocks until all are there and a first sum went around.
 
     Args:
@@ -67,15 +67,16 @@ def join(backend: Backend, timeout_s: float, place: Place | None = None) -> Grou
         timeout_s: How long to wait for the others, here; later, every collective waits for half an hour, as
             a rank may be busy with a checkpoint, or stopped for a while.
         place: Where this process stands; None for what its environment says.
+        store: Where all meet, if not at the place's host and port: they tell then only where it is.
 
     Raises:
         InputError: The backend needs a GPU that is not there, or the environment is broken.
         JoinError: Not all came within the time.
     """
     place = place or find_place(os.environ)
-    device = _device(backend, place.local_rank)
+    device = find_device(backend, place.local_rank)
     try:
-        _meet(backend, place, timeout_s)
+        _meet(backend, place, timeout_s, store)
         first = torch.zeros(1, device=device)  # data take other ways than the meeting
         distributed.all_reduce(first)
         first.item()  # NCCL's sum is only queued until somebody reads it
@@ -150,9 +151,14 @@ def first_line(error: Exception) -> str:
     return f"{line}: {cause[1]}" if cause else line
 
 
-def _meet(backend: Backend, place: Place, timeout_s: float) -> None:
+def _meet(backend: Backend, place: Place, timeout_s: float, store: Store | None) -> None:
     if place.size == 1:
-        distributed.init_process_group(backend, store=HashStore(), rank=0, world_size=1)
+        store = HashStore()
+    if store is not None:
+        patience = timedelta(seconds=timeout_s)
+        distributed.init_process_group(
+            backend, store=store, rank=place.rank, world_size=place.size, timeout=patience
+        )
         return
     if place.rank > 0:
         timeout_s = max(timeout_s - _wait_until_open(place, timeout_s), _RETRY_S)
@@ -181,7 +187,12 @@ def _wait_until_open(place: Place, timeout_s: float) -> float:
             return time.monotonic() - start_s
 
 
-def _device(backend: Backend, local_rank: int) -> torch.device:
+def find_device(backend: Backend, local_rank: int) -> torch.device:
+    """What a rank computes on: a GPU of its own with NCCL.
+
+    Raises:
+        InputError: The backend needs a GPU and there is none.
+    """
     if backend is Backend.GLOO:
         return torch.device("cpu")
     if not torch.cuda.is_available():

@@ -1,12 +1,13 @@
 """The training loop: steps, checkpoints at intervals and at signals, and going on from one."""
 
 from dally.errors import InputError
-from workloads.checkpoint import Checkpoint, CheckpointError, load_checkpoint, save_checkpoint
+from workloads.checkpoint import load_checkpoint
+from workloads.elastic.run import run_elastic
 from workloads.forked.run import run_forked
 from workloads.group import Group, first_line, gather, join, leave
-from workloads.owner import Owner
 from workloads.progress import Progress
 from workloads.pulse import Pulse, Report, TrainingError
+from workloads.saving import Saver
 from workloads.settings import Job
 from workloads.signals import StopRequest
 from workloads.steps import Steps
@@ -23,6 +24,8 @@ def run_job(job: Job, stop: StopRequest) -> bool:
     """
     if job.fork:
         return run_forked(job, job.fork, stop)
+    if job.elastic:
+        return run_elastic(job, job.elastic, stop)
     group = join(job.backend, job.join_timeout_s)
     try:
         done = _Run(job, group, stop).run()
@@ -40,7 +43,7 @@ class _Run:
         self._steps = Steps(job, group, group.rank, group.size)
         self._pulse = Pulse(group)
         self._progress = Progress(job, group) if group.rank == 0 else None
-        self._owner = Owner(job.checkpoint) if group.rank == 0 and job.checkpoint else None
+        self._saver = Saver(job, group, self._progress)
 
     def run(self) -> bool:
         step = first = self._resume()
@@ -51,18 +54,20 @@ class _Run:
             if stopping or self._job.saves_after(step):
                 stopping |= self._hear(self._pulse.settle())
                 self._save(step)
+            if self._progress and self._job.judges_after(step) and (score := self._steps.score()):
+                self._progress.note_score(score, step)
+                self._pulse.rest()
             if stopping:
                 break
         done = step >= self._job.steps
         if done and step > first and self._progress and (score := self._steps.score()):
             self._progress.note_score(score)
-        if self._owner:
-            self._owner.release()
+        self._saver.release()
         return done
 
     def _must_stop(self) -> bool:
         """Whether this rank was asked to, or the job has been started anew elsewhere."""
-        return self._stop.asked or (self._owner is not None and self._owner.is_lost())
+        return self._stop.asked or self._saver.is_lost()
 
     def _hear(self, report: Report | None) -> bool:
         """Note how a step went; whether to stop after it."""
@@ -74,8 +79,7 @@ class _Run:
 
     def _resume(self) -> int:
         """Load the checkpoint; gives the steps that are done."""
-        if self._owner:
-            self._owner.take()
+        self._saver.take()
         gather(self._group, 0)
         checkpoint = self._job.checkpoint and load_checkpoint(self._job.checkpoint, self._steps.identity)
         if checkpoint:
@@ -91,20 +95,7 @@ class _Run:
         return step
 
     def _save(self, step: int) -> None:
-        """Write the checkpoint on rank 0; all ranks wait for it, and end if it failed."""
-        if self._job.checkpoint is None:
-            return
-        failure = None
-        if self._progress:
-            samples = step * self._job.settings.global_batch
-            state = self._steps.trainer.state()
-            try:
-                if self._owner:
-                    self._owner.require()
-                save_checkpoint(Checkpoint(self._steps.identity, step, samples, state), self._job.checkpoint)
-                self._progress.tell(f"checkpoint after step {step} in {self._job.checkpoint}")
-            except CheckpointError as error:
-                failure = error
-        if any(gather(self._group, int(failure is not None))):
-            raise failure or CheckpointError(f"rank {self._group.rank} ends: rank 0 cannot write checkpoints")
+        """Write the checkpoint, if the job has one."""
+        samples = step * self._job.settings.global_batch
+        self._saver.save(self._steps.identity, step, samples, self._steps.trainer)
         self._pulse.rest()

@@ -38,13 +38,20 @@ class Progress:
             who = f"{_count(self._copies, 'copy', 'copies')} of {who}"
         self.tell(f"{begins}; {self._job.steps} steps, {who}, {self._group.backend}")
 
-    def note(self, report: Report) -> None:
-        """A step is done: a line in the log, and one for people every few seconds."""
-        batch = self._job.settings.global_batch
+    def note(self, report: Report, batch: int | None = None, samples: int | None = None) -> None:
+        """A step is done: a line in the log, and one for people every few seconds.
+
+        Args:
+            report: Of the step.
+            batch: Samples of it; None for the job's global batch.
+            samples: Taken up to its end; None for so many of the job's global batches as it has done steps.
+        """
+        of = f" of {self._job.steps}" if samples is None else f", {samples:,} samples"
+        batch = batch or self._job.settings.global_batch
         self._write(
             {
                 "step": report.step,
-                "samples": report.step * batch,
+                "samples": report.step * batch if samples is None else samples,
                 "loss": report.loss,
                 "seconds": report.seconds,
                 "time": round(report.end_s, 6),
@@ -53,7 +60,7 @@ class Progress:
         )
         if self._is_time(report.step):
             self.tell(
-                f"step {report.step} of {self._job.steps}, loss {report.loss:.4f}, "
+                f"step {report.step}{of}, loss {report.loss:.4f}, "
                 f"{report.seconds:.3f} s a step, {batch / report.seconds:.0f} samples/s"
             )
 
@@ -88,9 +95,12 @@ class Progress:
                 f"with {each} steps by {_count(len(results), 'copy', 'copies')}"
             )
 
-    def note_score(self, score: Score) -> None:
-        """All is trained: how the model does on samples that are held out."""
-        self._write({"held_out": score.samples, "loss": score.loss, "accuracy": score.accuracy})
+    def note_score(self, score: Score, step: int | None = None) -> None:
+        """How the model does on samples that are held out, after a step, or None: after all."""
+        after = {} if step is None else {"after_step": step}
+        self._write({"held_out": score.samples, "loss": score.loss, "accuracy": score.accuracy, **after})
+        if step is not None:
+            return
         right = "" if score.accuracy is None else f", accuracy {score.accuracy:.2%}"
         self.tell(f"on {score.samples} samples held out: loss {score.loss:.4f}{right}")
 

@@ -1,4 +1,4 @@
-"""What all ranks learn from each other at every step: the loss of the global batch, and whether to stop.
+"""What all ranks learn from each other at every step: the loss, and whether to stop or to pause.
 
 The sum over the ranks travels while the next step computes, and is read after it: nobody waits for it, and
 all ranks read the same at the same step.
@@ -29,6 +29,7 @@ class Report:
         stop: A rank was asked to stop.
         seconds: From the end of the step before to its own, on this rank.
         end_s: Its end, seconds since 1970.
+        pause: A rank wants the group to change.
     """
 
     step: int
@@ -36,6 +37,7 @@ class Report:
     stop: bool
     seconds: float
     end_s: float
+    pause: bool = False
 
 
 class Pulse:
@@ -50,13 +52,14 @@ class Pulse:
         """What comes next is timed from now on."""
         self._since_s = time.perf_counter()
 
-    def send(self, step: int, loss: Tensor, stop: bool) -> Report | None:
+    def send(self, step: int, loss: Tensor, stop: bool, pause: bool = False) -> Report | None:
         """Send this step's report; gives that of the step before, None if there is none.
 
         Args:
             step: Steps done.
             loss: Weighted, as `Trainer.forward` gives it.
             stop: This rank was asked to stop.
+            pause: This rank wants the group to change.
 
         Raises:
             TrainingError: The loss of the step before is no number.
@@ -65,9 +68,8 @@ class Pulse:
         seconds = time.perf_counter() - self._since_s  # with the wait for GPUs in `settle`
         end_s = time.time()
         self.rest()
-        sums = (
-            torch.stack((loss.float(), torch.full_like(loss, stop, dtype=torch.float32))) / self._group.size
-        )
+        flags = (torch.full_like(loss, flag, dtype=torch.float32) for flag in (stop, pause))
+        sums = torch.stack((loss.float(), *flags)) / self._group.size
         work = distributed.all_reduce(sums, async_op=True)
         self._under_way = step, seconds, end_s, sums, work
         return before
@@ -84,7 +86,7 @@ class Pulse:
         if work:
             work.wait()
         self._under_way = None
-        loss, stop = sums.tolist()
+        loss, stop, pause = sums.tolist()
         if not math.isfinite(loss):
             raise TrainingError(f"the loss of step {step} is {loss}")
-        return Report(step, loss, stop > 0, seconds, end_s)
+        return Report(step, loss, stop > 0, seconds, end_s, pause > 0)

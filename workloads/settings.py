@@ -75,6 +75,44 @@ class Fork:
             raise InputError(f"ranks_per_copy is {self.ranks_per_copy}, must be at least 1")
 
 
+class BatchRule(StrEnum):
+    """What becomes of the batch and the learning rate when the number of ranks changes: see `Elastic`."""
+
+    KEEP = "keep"
+    LINEAR = "linear"
+
+
+@dataclass(frozen=True, slots=True)
+class Elastic:
+    """How ranks join and leave a job that runs.
+
+    Attributes:
+        folder: Where they meet, on a file system that all share.
+        joins: This process joins a job that runs; else it is of those that start it.
+        rule: KEEP holds the global batch; LINEAR grows it and the learning rate with the ranks.
+        max_batch: With LINEAR, the largest global batch; None for no limit.
+        max_lr: With LINEAR, the highest learning rate; None for no limit.
+        ramp_steps: With LINEAR, over so many steps the learning rate goes to its new value.
+    """
+
+    folder: Path
+    joins: bool = False
+    rule: BatchRule = BatchRule.KEEP
+    max_batch: int | None = None
+    max_lr: float | None = None
+    ramp_steps: int = 1
+
+    def __post_init__(self) -> None:
+        for name in ("max_batch", "max_lr", "ramp_steps"):
+            value = getattr(self, name)
+            if value is not None and not 0 < value < float("inf"):
+                raise InputError(f"{name} is {value:g}, must be positive")
+        if self.rule is BatchRule.KEEP and (self.max_batch or self.max_lr):
+            raise InputError("max_batch and max_lr are for the batch rule linear; keep holds the batch")
+        if not self.folder.parent.is_dir():
+            raise InputError(f"{self.folder} cannot be made: there is no folder {self.folder.parent}")
+
+
 @dataclass(frozen=True, slots=True)
 class Job:
     """One training job, as its command line says.
@@ -93,6 +131,8 @@ class Job:
         emulated_flops: Speed of the pretended GPU, see `Settings`: of all ranks, or of each; None for none.
         pace_s: Seconds that a step lasts at least: on all ranks, or on each; None for none.
         fork: How copies of it train side by side; None for one, of all ranks.
+        elastic: How ranks join and leave it; None if they are the same from its start to its end.
+        judge_every: Steps between evaluations on the samples held out; None for one at the end.
     """
 
     model: str
@@ -108,9 +148,11 @@ class Job:
     emulated_flops: tuple[float, ...] | None = None
     pace_s: tuple[float, ...] | None = None
     fork: Fork | None = None
+    elastic: Elastic | None = None
+    judge_every: int | None = None
 
     def __post_init__(self) -> None:
-        for name in ("steps", "checkpoint_every", "join_timeout_s"):
+        for name in ("steps", "checkpoint_every", "judge_every", "join_timeout_s"):
             value = getattr(self, name)
             if value is not None and not value > 0:
                 raise InputError(f"{name} is {value:g}, must be positive")
@@ -122,6 +164,8 @@ class Job:
             raise InputError(f"emulated compute reads no samples, so there is no use for data {self.data}")
         if self.fork:
             self._check_fork()
+        if self.elastic:
+            self._check_elastic(self.elastic)
         for file in (self.checkpoint, self.log_file):
             if file and not file.parent.is_dir():
                 raise InputError(f"{file} cannot be written: there is no folder {file.parent}")
@@ -134,6 +178,17 @@ class Job:
         if self.shares:
             raise InputError("copies share no batch: leave shares out")
 
+    def _check_elastic(self, elastic: Elastic) -> None:
+        if self.fork:
+            raise InputError("a job is forked or elastic, not both")
+        if self.shares or any(len(each or ()) > 1 for each in (self.emulated_flops, self.pace_s)):
+            raise InputError("ranks of an elastic job change: give no shares, and one speed or pace for all")
+        if elastic.max_batch is not None and elastic.max_batch < self.settings.global_batch:
+            raise InputError(
+                f"max_batch is {elastic.max_batch}, must be the global batch of one rank, "
+                f"{self.settings.global_batch}, or more"
+            )
+
     def settings_of(self, rank: int, ranks: int) -> Settings:
         """The settings as one of so many ranks has them."""
         return replace(self.settings, emulated_flops=_of_rank("emulated_flops", self, rank, ranks))
@@ -141,6 +196,10 @@ class Job:
     def pace_of(self, rank: int, ranks: int) -> float:
         """Seconds that a step lasts at least on one of so many ranks."""
         return _of_rank("pace_s", self, rank, ranks) or 0.0
+
+    def judges_after(self, step: int) -> bool:
+        """Whether an evaluation is due after so many steps; that at the end is another."""
+        return self.judge_every is not None and step % self.judge_every == 0 and step < self.steps
 
     def saves_after(self, step: int) -> bool:
         """Whether a checkpoint is due after so many steps."""

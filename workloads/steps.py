@@ -10,7 +10,7 @@ from workloads.group import Group
 from workloads.local_data import LocalData, find_held_out
 from workloads.registry import find_workload
 from workloads.samples import share, take
-from workloads.settings import Job
+from workloads.settings import BatchRule, Job
 from workloads.shares import local_batches
 from workloads.training import Score, Trainer, find_task
 
@@ -41,7 +41,8 @@ class Steps:
         self._held_out = find_held_out(job.data, task) if job.data else None
         self.trainer = Trainer(workload, settings, group, source=source)
         self._job, self._rank = job, group.rank
-        self._parts = local_batches(settings.global_batch, group.size, job.shares)
+        self._batch = settings.global_batch
+        self._parts = local_batches(self._batch, group.size, job.shares)
         self._pace_s = job.pace_of(rank, ranks)
         self.identity: Mapping[str, str | float | None] = {
             "model": job.model,
@@ -51,17 +52,25 @@ class Steps:
             "precision": str(job.settings.precision),  # checkpoints hold plain values only
             "emulation": job.emulated_flops is not None,
             "copies": job.fork is not None,
+            "batch rule": _rule(job),
         }
 
-    def train(self, number: int) -> Tensor:
+    def regroup(self, group: Group, batch: int) -> None:
+        """Go on with other ranks, and batches of so many samples."""
+        self.trainer.regroup(group, batch)
+        self._rank, self._batch = group.rank, batch
+        self._parts = local_batches(batch, group.size, None)
+
+    def train(self, number: int, start: int | None = None) -> Tensor:
         """One whole iteration: the loss, as `Trainer.forward` gives it, without its history.
 
         Args:
             number: Of the batch in the endless order, from 0.
+            start: Samples taken before it; None if all batches are as large as this one.
         """
         due_s = time.perf_counter() + self._pace_s
-        batch, seed = self._job.settings.global_batch, self._job.settings.seed
-        taken = take(number * batch, batch, self.trainer.source.count, seed)
+        start = number * self._batch if start is None else start
+        taken = take(start, self._batch, self.trainer.source.count, self._job.settings.seed)
         loss = self.trainer.train(number, share(taken, self._rank, self._parts))
         time.sleep(max(0.0, due_s - time.perf_counter()))
         return loss
@@ -69,3 +78,8 @@ class Steps:
     def score(self) -> Score | None:
         """How well the model does on samples that are held out; None if there are none."""
         return self.trainer.evaluate(self._held_out) if self._held_out else None
+
+
+def _rule(job: Job) -> str | None:
+    """The rule by which batches change; None if they do not, as in all jobs that are not elastic."""
+    return str(job.elastic.rule) if job.elastic and job.elastic.rule is not BatchRule.KEEP else None

@@ -18,7 +18,7 @@ from dally.job import CHECKPOINTED
 from workloads.ending import end_at_once
 from workloads.handover import hand_over
 from workloads.registry import WORKLOADS
-from workloads.settings import Backend, Fork, Job, Precision, Settings
+from workloads.settings import Backend, BatchRule, Elastic, Fork, Job, Precision, Settings
 from workloads.signals import StopRequest
 
 _TERA = 1e12
@@ -66,6 +66,24 @@ def _numbers(text: str) -> tuple[float, ...]:
     "--ranks-per-copy", type=int, default=1, show_default=True, help="On one machine, with --forked."
 )
 @click.option(
+    "--elastic",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="FOLDER",
+    help="Ranks may join and leave; they meet in this folder.",
+)
+@click.option("--join", is_flag=True, help="Join the job that meets in --elastic's folder.")
+@click.option(
+    "--batch-rule",
+    type=click.Choice([*map(str, BatchRule)]),
+    default="keep",
+    show_default=True,
+    help="With --elastic: hold the global batch, or grow it and the learning rate with the ranks.",
+)
+@click.option("--max-batch", type=int, help="Largest global batch, with --batch-rule linear.")
+@click.option("--max-lr", type=float, help="Highest learning rate, with --batch-rule linear.")
+@click.option("--lr-ramp", type=int, default=1, show_default=True, help="Steps to a new learning rate.")
+@click.option("--judge-every", type=int, metavar="STEPS", help="Evaluate that often on samples held out.")
+@click.option(
     "--join-timeout", type=float, default=300.0, show_default=True, help="Seconds to wait for ranks."
 )
 def main(
@@ -86,6 +104,13 @@ def main(
     forked: bool,
     slot: float,
     ranks_per_copy: int,
+    elastic: Path | None,
+    join: bool,
+    batch_rule: str,
+    max_batch: int | None,
+    max_lr: float | None,
+    lr_ramp: int,
+    judge_every: int | None,
     join_timeout: float,
 ) -> None:
     """Train MODEL, from its checkpoint if there is one.
@@ -93,6 +118,8 @@ def main(
     Started by torchrun or srun, all processes train together. With --checkpoint, they write it at SIGUSR1 or
     SIGTERM and exit with 85.
     """
+    if join and not elastic:
+        raise click.UsageError("--join needs --elastic FOLDER: where the job's ranks meet")
     try:
         job = Job(
             model,
@@ -108,6 +135,10 @@ def main(
             emulated_flops=emulate and tuple(speed * _TERA for speed in emulate),
             pace_s=pace,
             fork=Fork(slot, ranks_per_copy) if forked else None,
+            elastic=Elastic(elastic, join, BatchRule(batch_rule), max_batch, max_lr, lr_ramp)
+            if elastic
+            else None,
+            judge_every=judge_every,
         )
         done = _run(job)
     except DallyError as error:
@@ -121,7 +152,7 @@ def main(
 
 def _run(job: Job) -> bool:
     stop = StopRequest()
-    if job.checkpoint:
+    if job.checkpoint or (job.elastic and job.elastic.joins):
         stop.listen()
     done = importlib.import_module("workloads.loop").run_job(job, stop)
     assert isinstance(done, bool)

@@ -1,10 +1,11 @@
 """One rank's training of one model: its module, torch's data parallelism (DDP), its optimizer and samples."""
 
+import gc
 import math
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -91,14 +92,50 @@ class Trainer:
             )
         self.task = find_task(workload, settings)
         self.source: Source = source or Synthetic(self.task, settings.seed)
-        self._settings, self._group = settings, group
+        self._settings, self._group, self._hook = settings, group, hook
+        self._workload = workload
         torch.manual_seed(settings.seed)
         self._model = self.task.build().to(group.device)
         emulated = settings.emulated_flops is not None
         self._optimizer = None if emulated else _make_optimizer(workload, self._model.parameters())
-        self.module: nn.Module = self._model
-        if group.size > 1 or hook:
-            self.module = _parallel(self._model, settings, group, hook)
+        self.module = self._wrap()
+
+    def _wrap(self) -> nn.Module:
+        if self._group.size == 1 and not self._hook:
+            return self._model
+        return _parallel(self._model, self._settings, self._group, self._hook)
+
+    @property
+    def learning_rate(self) -> float:
+        """The optimizer's; a pretended GPU has none, and keeps the workload's."""
+        if not self._optimizer:
+            return self._workload.learning_rate
+        return float(self._optimizer.param_groups[0]["lr"])
+
+    @learning_rate.setter
+    def learning_rate(self, rate: float) -> None:
+        if self._optimizer:
+            for group in self._optimizer.param_groups:
+                group["lr"] = rate
+
+    def part(self) -> None:
+        """Let go of the group, which torch must not find held when it is left: it may wait for ever."""
+        if isinstance(self.module, DistributedDataParallel):
+            self.module.reducer._remove_autograd_hooks()  # or it would reduce in the next group, too
+        self._model.zero_grad(set_to_none=True)  # gradients lie in its buckets
+        self.module = self._model
+        gc.collect()  # DDP's objects hold each other
+
+    def regroup(self, group: Group, batch: int) -> None:
+        """Go on with other ranks, joined after `part`, and batches of so many samples, all ranks together.
+
+        Raises:
+            InputError: There are more ranks than samples.
+        """
+        if batch < group.size:
+            raise InputError(f"global batch is {batch}, must be {group.size} or more: one for each rank")
+        self._group, self._settings = group, replace(self._settings, global_batch=batch)
+        self.module = self._wrap()
 
     def train(self, step: int, samples: Sequence[int]) -> Tensor:
         """One whole iteration.

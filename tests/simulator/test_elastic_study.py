@@ -5,14 +5,14 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from analysis.elastic_study import main
-from analysis.pollux_workloads import draw_jobs, pollux_profiles, read_workload
 from dally.clusters.load import load_cluster
 from dally.costs import CostModel
 from dally.errors import InputError
 from dally.job import JobKind
 from dally.learning import mean_efficiency
 from dally.profiles.files import load_profiles
+from simulator.elastic_study import main
+from simulator.pollux_workloads import draw_jobs, pollux_profiles, read_workload
 
 HEADER = "name,time,application,num_replicas,batch_size"
 WORKLOAD = f"{HEADER}\nncf-1,7,ncf,1,32768\ncifar10-0,53,cifar10,6,2048\nyolov3-2,60,yolov3,4,64\n"

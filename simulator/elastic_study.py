@@ -1,4 +1,4 @@
-"""Elastic training under several policies, beside what was published: `python -m analysis.elastic_study`."""
+"""Elastic training under several policies, beside what was published: `python -m simulator.elastic_study`."""
 
 import io
 from collections import Counter
@@ -9,7 +9,6 @@ from statistics import fmean
 
 import click
 
-from analysis.pollux_workloads import Workload, draw_jobs, pollux_profiles, read_workload
 from dally.clusters.load import load_cluster
 from dally.costs import CostModel
 from dally.cycle import Scheduler
@@ -23,6 +22,7 @@ from dally.state import ClusterState
 from dally.summary import summarise
 from dally.topology import Topology
 from simulator.engine import Engine
+from simulator.pollux_workloads import Workload, draw_jobs, pollux_profiles, read_workload
 
 CLUSTER = "pollux-64"
 FOLDER = Path("../shared/throughputs/pollux/workloads")

@@ -16,6 +16,9 @@ Floats = NDArray[np.float64]
 SLACK = 1e-7
 """Part of the greatest multiple that the second program may give away, for the solver's tolerance."""
 
+_INFEASIBLE = 2
+"""Of scipy's `linprog`."""
+
 NARROW = 1e-2
 """The search for the least finish-time ratio ends with a step shorter than this part of it."""
 
@@ -95,8 +98,9 @@ def finish_time_fairness(demand: Demand, ages_s: Floats, remaining_s: Floats, al
     # However fast it is from now on, somebody is as late as its age alone makes it.
     ratio = float((ages_s / alone_s).max()) + 1.0
     for _ in range(MOST_STEPS):
-        parts = _Program(demand, targets(ratio)).solve(work=False).parts
-        speeds = np.maximum((demand.speeds * parts).sum(axis=1), 1e-9)
+        found = _Program(demand, targets(ratio)).solve(work=False)
+        assert found, "no time at all for anybody fits"
+        speeds = np.maximum((demand.speeds * found.parts).sum(axis=1), 1e-9)
         reached = float(((ages_s + remaining_s / speeds) / alone_s).max())
         if ratio * (1 - NARROW) <= reached <= ratio:
             break
@@ -105,10 +109,15 @@ def finish_time_fairness(demand: Demand, ages_s: Floats, remaining_s: Floats, al
 
 
 def _equal_multiples(demand: Demand, targets: Floats) -> Shares:
-    """Shares with that greatest multiple and, among these, the most GPUs x throughput."""
+    """Shares with that greatest multiple and, among these, the most GPUs x throughput.
+
+    Where the solver finds no second solution so near to its first one, that stands.
+    """
     program = _Program(demand, targets)
-    multiple = -program.solve(work=False).value
-    return Shares(multiple / float(targets.max()), program.solve(work=True, least=multiple).parts)
+    first = program.solve(work=False)
+    assert first, "no time at all for anybody fits"
+    most = program.solve(work=True, least=-first.value) or first
+    return Shares(-first.value / float(targets.max()), most.parts)
 
 
 class _Program:
@@ -135,8 +144,11 @@ class _Program:
         )
         self._bounds = np.concatenate([np.zeros(count), np.ones(count), demand.capacity])
 
-    def solve(self, work: bool, least: float = 0.0) -> Shares:
-        """The greatest z, or the most work while z is at least `least`; the value is what is minimised."""
+    def solve(self, work: bool, least: float = 0.0) -> Shares | None:
+        """The greatest z, or the most work while z is at least `least`; the value is what is minimised.
+
+        None if that cannot be.
+        """
         costs = np.zeros(self._matrix.shape[1])
         if work:
             costs[:-1] = -self._demand.gangs[self._jobs] * self._speeds
@@ -151,6 +163,8 @@ class _Program:
             bounds=np.column_stack([lower, np.full_like(lower, np.inf)]),
             method="highs",
         )
+        if found.status == _INFEASIBLE:
+            return None
         if found.status:
             raise AssertionError(f"no time shares for {len(self._demand.gangs)} jobs: {found.message}")
         parts = np.zeros(self._demand.speeds.shape)

@@ -72,7 +72,7 @@ def test_the_same_inputs_give_the_same_bytes(trace: Path, tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        (["--policy", "magic"], "unknown policy 'magic'; valid: dally-paper"),
+        (["--policy", "magic"], "unknown policy 'magic'; valid: a-srpt, dally-paper"),
         (["--policy", "dally-paper:speed=9"], "policy dally-paper has no knob 'speed'; valid: timers"),
         (
             ["--policy", "dally-paper:timers=fast"],

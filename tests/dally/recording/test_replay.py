@@ -199,7 +199,7 @@ def without_submission(lines: Lines) -> None:
         (lambda lines: lines.pop(0), "1: no segment has begun"),
         (lambda lines: lines.clear(), "no recording; its first line must have a schema"),
         (lambda lines: lines[0].update(schema=2), "1: schema is 2, this version reads 1"),
-        (lambda lines: lines[0].update(policy="best"), "1: unknown policy 'best'; valid: dally-paper"),
+        (lambda lines: lines[0].update(policy="best"), "1: unknown policy 'best'; valid: a-srpt, dally"),
         (lambda lines: lines[0].pop("cluster"), "1: it cannot be so: KeyError.'cluster'"),
         (lambda lines: lines[0]["cluster"].update(machines=7), "1: machines is 7, must be a list"),
         (lambda lines: lines[1].update(fact="fired"), '2: fact "fired"; valid: submit, withdraw'),

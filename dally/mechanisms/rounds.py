@@ -49,8 +49,7 @@ class Rounds:
 
     def next_s(self, now: float) -> float:
         """The first multiple of a round after `now`."""
-        following = (floor(now / self.round_s) + 1) * self.round_s
-        return following if following > now else following + self.round_s
+        return next_multiple(now, self.round_s)
 
     def wakeup_s(self, state: ClusterState, now: float, starts: bool = False) -> float:
         """When the policy is to be asked again if nothing happens; for `decide`.
@@ -94,6 +93,12 @@ class Rounds:
         """Take back what `snapshot` gave."""
         self._due_s = inf if learnt["due_s"] is None else learnt["due_s"]
         self._seen = learnt["seen"]
+
+
+def next_multiple(now: float, interval_s: float) -> float:
+    """The first multiple of an interval after `now`, seconds, rounding errors notwithstanding."""
+    following = (floor(now / interval_s) + 1) * interval_s
+    return following if following > now else following + interval_s
 
 
 def _fingerprint(state: ClusterState) -> list[Any]:

@@ -2,7 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from math import floor, inf
+from math import inf
 from typing import Any, ClassVar
 
 import numpy as np
@@ -14,6 +14,7 @@ from dally.mechanisms.elastic.sizing import Target, resized
 from dally.mechanisms.elastic.speeds import Speeds
 from dally.mechanisms.job_queue import JobQueue
 from dally.mechanisms.multi_job.claims import Room, free_by_kind, held_by_kind
+from dally.mechanisms.rounds import next_multiple
 from dally.plan import Decision, Plan, Start, Wait
 from dally.policies.base import Policy
 from dally.state import ClusterState, JobState
@@ -132,8 +133,7 @@ class InSizes(Policy):
 
     def _multiple_s(self, now: float) -> float:
         """The first multiple of the interval after `now`."""
-        following = (floor(now / self.interval_s) + 1) * self.interval_s
-        return following if following > now else following + self.interval_s
+        return next_multiple(now, self.interval_s)
 
     def settle(self, state: ClusterState, now: float) -> None:
         """What had changed was answered, if it was time."""

@@ -21,6 +21,7 @@ from dally.mechanisms.ones.roll import Floats, Ints, Roll
 from dally.mechanisms.ones.seats import Seats, held_gpus, held_of, stays_near
 from dally.mechanisms.ones.step import Step, gpus_told, runs, unrolled
 from dally.mechanisms.ranking import Ranking
+from dally.mechanisms.rounds import next_multiple
 from dally.plan import Decision, Migrate, Plan, Preempt, Resize, Start, Wait
 from dally.policies.base import Policy
 from dally.state import ClusterState, JobState
@@ -342,9 +343,7 @@ class Evolution(Policy):
         if not (changes or waiting or self._could_grow()):
             return inf
         soonest_s = now if changes else self._next_epoch_s(self._movable(state, waiting), now)
-        interval_s = self.knobs.interval_s
-        following = inf if soonest_s == inf else (floor(soonest_s / interval_s) + 1) * interval_s
-        return following if following > now else following + interval_s
+        return inf if soonest_s == inf else next_multiple(soonest_s, self.knobs.interval_s)
 
     def _next_epoch_s(self, running: Sequence[JobState], now: float) -> float:
         """When the first of the running jobs will have finished another epoch, if its speed stays."""

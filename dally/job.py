@@ -111,8 +111,7 @@ class Job:
             raise InputError(
                 f"job {self.job_id}: gpus_per_machine is {each}, must divide its {self.gpus} GPUs"
             )
-        alone = self.gpus == 1 and self.kind is not JobKind.ELASTIC
-        gang = Gang(self.gpus, self.gpu_type, None if alone else each)
+        gang = Gang(self.gpus, self.gpu_type, None if self.most_gpus == 1 else each)
         object.__setattr__(self, "gang", gang)
 
     def _check_copies(self) -> None:

@@ -51,9 +51,10 @@ class Seats:
     def keep(self) -> None:
         """Who was stopped has its GPUs back if nobody got them."""
         free = self.state.free
-        for job in [job for job in self.stopped.values() if free.holds(job.allocation)]:
-            free.take(job.allocation)
-            del self.stopped[job.job_id]
+        for job in [*self.stopped.values()]:
+            if free.holds(job.allocation):
+                free.take(job.allocation)
+                del self.stopped[job.job_id]
 
     def _shrink(self, job: JobState, gpus: int) -> None:
         self.state.free.give(job.allocation)

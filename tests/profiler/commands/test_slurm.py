@@ -20,7 +20,7 @@ def test_idle_nodes_are_measured_in_every_tier_by_srun(lab: LocalSlurm) -> None:
     spreads = {tier: [point.shape.gpus for point in points] for tier, points in profile.tiers.items()}
     assert spreads == {"machine": [1, 2], "network": [2]}
     assert "network-2x1: 2 ranks on n2, n3" in done.stderr
-    assert lab.run("squeue", "--noheader") == ""
+    assert lab.run("squeue", "--noheader", "--states=PENDING,RUNNING") == ""
 
 
 def test_a_dry_run_prints_the_srun_of_each_run_and_starts_none(lab: LocalSlurm) -> None:

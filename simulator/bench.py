@@ -159,7 +159,8 @@ def deciding(traces: Path, policies: tuple[str, ...]) -> Iterator[dict[str, obje
         topology, profiles = load_cluster(str(cluster)), load_profiles("gavel")
     jobs = load_trace(PRESSED, seed=1).jobs
     for policy in policies:
-        state = ClusterState(topology, CostModel(topology, profiles))
+        batching = parse_policy(policy).policy.batching
+        state = ClusterState(topology, CostModel(topology, profiles, batching=batching))
         scheduler = TimedScheduler(state, policy)
         Engine(scheduler, jobs, EventLog(io.StringIO()), stop=scheduler.timed_enough).run()
         for figure, value in _spread(scheduler.decided_s):

@@ -23,7 +23,7 @@ FOLDER = "simulated"
 Holding = tuple[Allocation, float, float]
 """GPUs that a job held, from when to when."""
 
-_STARTS, _STOPS = {"start", "migrate"}, {"preempt", "fail", "migrate", "end"}
+_STARTS, _STOPS = {"start", "migrate", "resize"}, {"preempt", "fail", "migrate", "resize", "end"}
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,8 +28,10 @@ def refuse(reason: str) -> None:
 def record(policy: str, world: World, path: Path, profiles: ProfileSet | None = AUTHOR) -> None:
     """Simulate under a policy; the recording is one more segment of the file."""
     recording = Recording(path, refuse)
-    state = ClusterState(world.topology, CostModel(world.topology, profiles))
-    scheduler = RecordedScheduler(state, parse_policy(policy).build(state), policy, recording)
+    spec = parse_policy(policy)
+    costs = CostModel(world.topology, profiles, batching=spec.policy.batching)
+    state = ClusterState(world.topology, costs)
+    scheduler = RecordedScheduler(state, spec.build(state), policy, recording)
     Engine(scheduler, world.jobs, EventLog(io.StringIO()), world.outages, 600.0).run()
     recording.flush()
 

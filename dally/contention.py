@@ -192,6 +192,8 @@ class SharedLinks:
 
     def changes(self) -> list[tuple[str, Cost]]:
         """The running jobs that go on at another pace since the last call, each with its cost now."""
+        if not self._touched:
+            return []
         touched = dict.fromkeys(name for link in sorted(self._touched) for name in self._on[link])
         self._touched.clear()
         changed: dict[str, float] = {}

@@ -2,16 +2,19 @@
 
 import csv
 import json
-from collections.abc import Iterator, Mapping
+from array import array
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from io import StringIO
+from operator import attrgetter
 from pathlib import Path
-from typing import Any, TextIO
+from tempfile import TemporaryFile
+from typing import Any, BinaryIO, TextIO
 
 from dally.errors import InputError
 
 SCHEMA = 1
-JOBS, EVENTS, RUN = "jobs.csv", "events.jsonl", "run.json"
+JOBS, EVENTS, RUN, CLUSTER = "jobs.csv", "events.jsonl", "run.json", "cluster.toml"
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +82,8 @@ class JobRecord:
 
 COLUMNS = tuple(field.name for field in fields(JobRecord))
 OPTIONAL = ("gpu_s",)
-"""Columns that a file has only if some job has a value there."""
+"""Columns, the last ones, that a file has only if some job has a value there."""
+_VALUES = attrgetter(*COLUMNS)
 _TEXT = {"job_id", "user", "group", "model", "levels", "status"}
 _WHOLE = {"gpus", "preemptions", "failures"}
 _MISSABLE = {"start_s", "end_s", *OPTIONAL}
@@ -94,14 +98,52 @@ def shown(value: object) -> str:
     return str(value)
 
 
-def write_jobs(path: Path, records: list[JobRecord]) -> None:
+class JobsFile:
+    """Writes jobs.csv of records that come one by one in any order, and holds none of them.
+
+    Their lines go to a nameless file beside it, of which `close` puts them in order.
+
+    Args:
+        path: The file to write.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._lines: BinaryIO = TemporaryFile(dir=path.parent)  # noqa: SIM115
+        self._places, self._starts = array("q"), array("q", [0])
+        self._varied = False
+
+    def add(self, place: int, record: JobRecord) -> None:
+        """Take the record whose line comes after those of lower places."""
+        self._places.append(place)
+        self._starts.append(self._starts[-1] + self._lines.write(_line(_VALUES(record))))
+        self._varied = self._varied or record.gpu_s is not None
+
+    def close(self) -> None:
+        """Write the file; the last column only if a record has a value there."""
+        columns = COLUMNS if self._varied else COLUMNS[:-1]
+        with self._path.open("wb") as file:
+            file.write(_line(columns))
+            for number in sorted(range(len(self._places)), key=self._places.__getitem__):
+                start, end = self._starts[number : number + 2]
+                self._lines.seek(start)
+                line = self._lines.read(end - start)
+                file.write(line if self._varied else line[:-2] + b"\n")
+        self._lines.close()
+
+
+def _line(values: Iterable[object]) -> bytes:
+    text = StringIO(newline="")
+    csv.writer(text, lineterminator="\n").writerow(map(shown, values))
+    return text.getvalue().encode()
+
+
+def write_jobs(path: Path, records: Iterable[JobRecord]) -> None:
     """Write jobs.csv."""
-    left_out = {name for name in OPTIONAL if all(getattr(record, name) is None for record in records)}
-    columns = [column for column in COLUMNS if column not in left_out]
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(columns)
-        writer.writerows([shown(getattr(record, column)) for column in columns] for record in records)
+    file = JobsFile(path)
+    for place, record in enumerate(records):
+        file.add(place, record)
+    file.close()
 
 
 def read_jobs(folder: Path) -> list[JobRecord]:
@@ -149,6 +191,16 @@ class EventLog:
     def write(self, now: float, event: str, **said: object) -> None:
         """Add one line."""
         self._file.write(self._encode({"t": round(now, 3), "event": event, **said}) + "\n")
+
+
+class NoEvents(EventLog):
+    """Takes events that nobody wants to read."""
+
+    def __init__(self) -> None:
+        pass
+
+    def write(self, now: float, event: str, **said: object) -> None:
+        """Drop it."""
 
 
 def read_events(folder: Path) -> Iterator[dict[str, Any]]:

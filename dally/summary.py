@@ -1,9 +1,10 @@
 """A run in numbers: makespan, completion times, queueing, communication, utilisation, preemptions."""
 
+from array import array
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from math import ceil, floor, fsum
+from math import ceil, floor, fsum, inf
 
 from dally.records import JobRecord
 
@@ -76,32 +77,81 @@ def spread(values: Iterable[float]) -> Spread:
     return Spread(mean, quantile(ordered, 0.5), quantile(ordered, 0.95), quantile(ordered, 0.99))
 
 
-def summarise(records: Sequence[JobRecord], gpus: int, end_s: float) -> Summary:
-    """Summarise the jobs of a run on a cluster of `gpus` GPUs that was observed until `end_s`."""
-    done = [record for record in records if record.status == "COMPLETED"]
-    begin_s = min((record.submit_s for record in records), default=0.0)
-    makespan_s = max(end_s - begin_s, 0.0)
-    capacity = gpus * makespan_s or 1.0
-    placements: Counter[str] = Counter()
-    for record in records:
-        for part in filter(None, record.levels.split(";")):
+class Figures:
+    """What a summary needs of the records of a run, taken one by one in any order; a few numbers of each.
+
+    Attributes:
+        jct_s: Completion times of completed jobs, seconds, in the order they came.
+        queue_s: Their times waiting.
+    """
+
+    def __init__(self) -> None:
+        self.jct_s, self.queue_s = array("d"), array("d")
+        self._slowdown, self._comm_s, self._comm_multi_s = array("d"), array("d"), array("d")
+        self._held_gpu_s, self._done_gpu_s = array("d"), array("d")
+        self._restart_gpu_s, self._lost_gpu_s = array("d"), array("d")
+        self._begin_s = inf
+        self._placements: Counter[str] = Counter()
+        self._preemptions, self._failures = 0, 0
+
+    def add(self, record: JobRecord) -> None:
+        """Take a record."""
+        self._begin_s = min(self._begin_s, record.submit_s)
+        self._placements[record.levels] += 1
+        self._preemptions += record.preemptions
+        self._failures += record.failures
+        self._held_gpu_s.append(record.held_gpu_s)
+        self._restart_gpu_s.append(record.mean_gpus * record.restart_s)
+        self._lost_gpu_s.append(record.gpus * record.lost_s)
+        if record.status == "COMPLETED":
+            self._add_completed(record)
+
+    def _add_completed(self, record: JobRecord) -> None:
+        self.jct_s.append(record.jct_s)
+        self.queue_s.append(record.queue_s)
+        self._slowdown.append(max(1.0, record.jct_s / max(record.ideal_s, BOUND_S)))
+        self._comm_s.append(record.comm_s)
+        self._done_gpu_s.append(record.gpus * record.ideal_s)
+        if record.gpus > 1:
+            self._comm_multi_s.append(record.comm_s)
+
+    def summary(self, gpus: int, end_s: float) -> Summary:
+        """Summarise the run, on a cluster of `gpus` GPUs that was observed until `end_s`."""
+        jobs, multi = len(self._held_gpu_s), len(self._comm_multi_s)
+        makespan_s = max(end_s - self._begin_s, 0.0) if jobs else max(end_s, 0.0)
+        capacity = gpus * makespan_s or 1.0
+        return Summary(
+            jobs=jobs,
+            completed=len(self.jct_s),
+            makespan_s=makespan_s,
+            jct_s=spread(self.jct_s),
+            queue_s=spread(self.queue_s),
+            slowdown=spread(self._slowdown),
+            comm_s=spread(self._comm_s),
+            comm_mean_multi_s=fsum(self._comm_multi_s) / multi if multi else 0.0,
+            utilization=fsum(self._held_gpu_s) / capacity,
+            goodput=fsum(self._done_gpu_s) / capacity,
+            placements=_starts(self._placements),
+            preemptions=self._preemptions,
+            failures=self._failures,
+            restart_gpu_s=fsum(self._restart_gpu_s),
+            lost_gpu_s=fsum(self._lost_gpu_s),
+        )
+
+
+def _starts(often: Mapping[str, int]) -> dict[str, int]:
+    """Starts by level, from how many jobs have each `level:starts;...`."""
+    starts: Counter[str] = Counter()
+    for levels, jobs in often.items():
+        for part in filter(None, levels.split(";")):
             level, _, count = part.rpartition(":")
-            placements[level] += int(count)
-    multi = [record.comm_s for record in done if record.gpus > 1]
-    return Summary(
-        jobs=len(records),
-        completed=len(done),
-        makespan_s=makespan_s,
-        jct_s=spread(record.jct_s for record in done),
-        queue_s=spread(record.queue_s for record in done),
-        slowdown=spread(max(1.0, record.jct_s / max(record.ideal_s, BOUND_S)) for record in done),
-        comm_s=spread(record.comm_s for record in done),
-        comm_mean_multi_s=fsum(multi) / len(multi) if multi else 0.0,
-        utilization=fsum(record.held_gpu_s for record in records) / capacity,
-        goodput=fsum(record.gpus * record.ideal_s for record in done) / capacity,
-        placements=dict(sorted(placements.items())),
-        preemptions=sum(record.preemptions for record in records),
-        failures=sum(record.failures for record in records),
-        restart_gpu_s=fsum(record.mean_gpus * record.restart_s for record in records),
-        lost_gpu_s=fsum(record.gpus * record.lost_s for record in records),
-    )
+            starts[level] += int(count) * jobs
+    return dict(sorted(starts.items()))
+
+
+def summarise(records: Iterable[JobRecord], gpus: int, end_s: float) -> Summary:
+    """Summarise the jobs of a run on a cluster of `gpus` GPUs that was observed until `end_s`."""
+    figures = Figures()
+    for record in records:
+        figures.add(record)
+    return figures.summary(gpus, end_s)

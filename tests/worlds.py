@@ -22,7 +22,7 @@ from dally.topology_build import Attached, Switch, build_topology
 from simulator.engine import Engine, Outcome
 from simulator.failures import Outage
 
-SEARCHING = {"elastic-scaling", "gavel", "hadar", "hadar-e", "jps", "ones", "optimus", "pollux"}
+SEARCHING = {"elastic-scaling", "gavel", "hadar", "hadar-e", "jps", "monkeytree", "ones", "optimus", "pollux"}
 """Policies that search, or solve a program, at each decision: with many jobs they take minutes."""
 QUICK = [name for name in policy_names() if name not in SEARCHING]
 

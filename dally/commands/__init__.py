@@ -11,6 +11,7 @@ from dally import __version__
 from dally.errors import DallyError
 
 _SUBCOMMANDS = {
+    "advise": ("analysis.advise.command", "Tell from a site's history what Dally would change."),
     "cluster": ("dally.commands.cluster", "Show a cluster file, or convert one."),
     "controller": (
         "slurm_plugin.service.controller_command",
@@ -20,13 +21,16 @@ _SUBCOMMANDS = {
     "queue": ("slurm_plugin.service.queue_command", "Show the live jobs: what each waits for, and how long."),
     "release-all": ("slurm_plugin.service.release_command", "Hand every job held for Dally back to Slurm."),
     "replay": ("dally.commands.replay", "Decide a recorded run again, and compare."),
+    "report": ("analysis.report.command", "Compare runs in one HTML file."),
     "simulate": ("simulator.command", "Run a trace on a cluster under one or more policies."),
     "slurm": (
         "slurm_plugin.admin.admin_command",
         "Install Dally on Slurm, check it, or remove it.",
     ),
     "status": ("slurm_plugin.service.status_command", "Show how the live controller is."),
+    "sweep": ("simulator.sweep.command", "Run many simulations: seeds, loads, policies, knobs, clusters."),
     "testbed": ("testbed.commands", "Run real jobs on a cluster of your own; compare with the simulator."),
+    "top": ("slurm_plugin.service.top_command", "Watch the live controller, its GPUs and jobs."),
     "trace": ("dally.commands.trace", "Show, convert or generate a workload trace."),
     "why": ("slurm_plugin.service.why_command", "Tell the life of one job, live or of a run."),
 }

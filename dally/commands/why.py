@@ -141,6 +141,10 @@ def _would_migrate(event: Event, when: When) -> str:
     return f"would move to {_machines(event['gpus'])}: {event['reason']}"
 
 
+def _would_resize(event: Event, when: When) -> str:
+    return f"would go on on {_machines(event['gpus'])}: {event['reason']}"
+
+
 def _would_preempt(event: Event, when: When) -> str:
     return f"would lose its GPUs: {event['reason']}"
 
@@ -162,6 +166,7 @@ _WORDS: Mapping[str, Callable[[Event, When], str]] = {
     "conflict": _conflict,
     "would_start": _would_start,
     "would_migrate": _would_migrate,
+    "would_resize": _would_resize,
     "would_preempt": _would_preempt,
 }
 

@@ -50,6 +50,10 @@ class Evictions:
                 move = Migrate(victim.job_id, placement.allocation, placement.level, reason)
                 self._stops[order] = victim, move
 
+    def stopped(self) -> list[JobState]:
+        """The jobs that wait again."""
+        return [victim for victim, decision in self._stops.values() if isinstance(decision, Preempt)]
+
     def decisions(self) -> tuple[Decision, ...]:
         """The stops and moves, in the order in which they were decided."""
         return tuple(decision for _, decision in self._stops.values())

@@ -1,13 +1,17 @@
 """Leases: running jobs hold their GPUs for a term at a time, renewed lazily while nobody waits."""
 
-from collections.abc import Callable, Mapping
-from math import floor, inf
+from collections.abc import Callable, Iterator, Mapping
+from itertools import chain
+from math import floor, inf, isfinite
 from typing import Any
 
 from sortedcontainers import SortedList
 
 from dally.job import Gang
 from dally.state import JobState
+
+_ROUNDING_S = 1e-3
+"""More than what rounding does to the end of a lease, however often it was renewed."""
 
 
 class LeaseBook:
@@ -24,6 +28,8 @@ class LeaseBook:
         self.lease_s = lease_s
         self._ends: SortedList[tuple[float, int]] = SortedList()
         self._end_of: dict[int, float] = {}
+        self._phases: SortedList[tuple[float, int]] = SortedList()
+        self._phase_of: dict[int, float] = {}
         self._jobs: dict[int, JobState] = {}
         self._wanted = False
         self._settled_s = -inf
@@ -33,10 +39,15 @@ class LeaseBook:
         self._jobs[job.order] = job
         end = job.ready_s + self.lease_s if job.job.preemptible else inf
         self._set_end(job.order, end if end > self._settled_s else self._next_end(end, self._settled_s))
+        if isfinite(end):
+            self._phase_of[job.order] = phase_s = end % self.lease_s
+            self._phases.add((phase_s, job.order))
 
     def stopped(self, job: JobState) -> None:
         """A job gave up its lease."""
         self._ends.remove((self._end_of.pop(job.order), job.order))
+        if job.order in self._phase_of:
+            self._phases.remove((self._phase_of.pop(job.order), job.order))
         del self._jobs[job.order]
 
     def began_s(self, job: JobState, now: float) -> float:
@@ -63,12 +74,22 @@ class LeaseBook:
 
     def next_end_s(self, now: float) -> float:
         """The next end of any lease after `now`; inf if no job runs."""
+        if not self._ends or self._ends[0][0] > now:
+            return self._ends[0][0] if self._ends else inf
         first = inf
-        for end, _ in self._ends:
-            if end > now:
-                return min(first, end)
-            first = min(first, self._next_end(end, now))
+        for earliest_s, order in self._coming(now):
+            if earliest_s > first:
+                break
+            end = self._end_of[order]
+            first = min(first, end if end > now else self._next_end(end, now))
         return first
+
+    def _coming(self, now: float) -> Iterator[tuple[float, int]]:
+        """The jobs by the earliest that their next lease could end after `now`, as (seconds, order)."""
+        begin_s = now - _ROUNDING_S
+        at = self._phases.bisect_left((begin_s % self.lease_s, -1))
+        for phase_s, order in chain(self._phases.islice(at), self._phases.islice(0, at)):
+            yield begin_s + (phase_s - begin_s) % self.lease_s - _ROUNDING_S, order
 
     def settle(self, now: float, wanted: bool) -> None:
         """Leases that ended by `now` and were not taken are renewed; `wanted`: whether anybody waits."""

@@ -23,16 +23,9 @@ DEPTH = 100
 
 
 @dataclass(frozen=True, slots=True)
-class OrderKnobs:
-    """Settings of the policies that serve jobs in order."""
+class BackfillKnobs:
+    """Settings of what happens behind the first job."""
 
-    placement: str = field(
-        default="no-wait",
-        metadata={
-            "help": "take the closest that is free, or only the closest that the idle cluster could give",
-            "choices": ("no-wait", "consolidated"),
-        },
-    )
     backfill: str = field(
         default="none",
         metadata={
@@ -45,6 +38,19 @@ class OrderKnobs:
     def __post_init__(self) -> None:
         if self.depth < 1:
             raise InputError(f"knob depth is {self.depth}, must be at least 1")
+
+
+@dataclass(frozen=True, slots=True)
+class OrderKnobs(BackfillKnobs):
+    """Settings of the policies that serve jobs in order."""
+
+    placement: str = field(
+        default="no-wait",
+        metadata={
+            "help": "take the closest that is free, or only the closest that the idle cluster could give",
+            "choices": ("no-wait", "consolidated"),
+        },
+    )
 
 
 class InOrder(Policy):

@@ -3,8 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from math import floor, inf
-from statistics import median
+from math import inf
 from typing import Any, ClassVar
 
 import numpy as np
@@ -12,12 +11,8 @@ import numpy as np
 from dally.errors import InputError
 from dally.job import Gang, JobKind
 from dally.learning import Batching
-from dally.mechanisms.elastic.speeds import Speeds
-from dally.mechanisms.ones.beta import Predictor
 from dally.mechanisms.ones.evolution import Rates, evolve, first
-from dally.mechanisms.ones.limits import Known, Sizes
-from dally.mechanisms.ones.progress import EPOCHS_DONE, FEATURES, Training, finished_epoch
-from dally.mechanisms.ones.roll import Floats, Ints, Roll
+from dally.mechanisms.ones.register import Register
 from dally.mechanisms.ones.seats import Seats, held_gpus, held_of, stays_near
 from dally.mechanisms.ones.step import Step, gpus_told, runs, unrolled
 from dally.mechanisms.ranking import Ranking
@@ -41,7 +36,7 @@ class Knobs:
         default=1.0, metadata={"help": "how strongly a job loses GPUs that ran longer than others (sigma)"}
     )
     interval_s: float = field(
-        default=60.0, metadata={"help": "steps while jobs run are made at multiples of this"}
+        default=10.0, metadata={"help": "steps while jobs run are made at multiples of this"}
     )
     gate: str = field(
         default="each",
@@ -65,10 +60,10 @@ class Knobs:
         },
     )
     two_epochs: str = field(
-        default="life",
+        default="none",
         metadata={
-            "help": "jobs may be stopped after two epochs in all, or since they were last scheduled",
-            "choices": ("life", "stretch"),
+            "help": "limits double when reached; or after two epochs in all, or since the last change",
+            "choices": ("none", "life", "stretch"),
         },
     )
     seed: int = field(default=0, metadata={"help": "of the evolution and of the predictor's first weights"})
@@ -109,33 +104,24 @@ class Evolution(Policy):
         self.knobs = knobs
         self.rates = Rates(knobs.candidates, knobs.exchange, knobs.remove)
         self.genes = first(self.rates, state.topology.gpus)
-        self.predictor = Predictor(FEATURES, EPOCHS_DONE, knobs.seed)
+        self.register = Register(state.costs, knobs.seed, knobs.predictor_input == "log")
         self.new, self.stopped_jobs = Ranking(), Ranking()
-        self._speeds = Speeds(state.costs)
         self._state = state
-        self._known: dict[str, Known] = {}
-        self._arrived, self._steps = 0, 0
-        self._traits: dict[str, tuple[Sizes, Training]] = {}
+        self._steps = 0
         self._elastic: dict[str, JobState] = {}
         self._unsaid: dict[str, JobState] = {}
         self._last: Step | None = None
 
     def submitted(self, job: JobState, now: float) -> None:
         """It waits and is in no candidate yet."""
-        costs = self._state.costs
-        costs.best_level(job.job.gang)
-        self._traits[job.job_id] = Sizes.of(job.job, costs), Training.of(job.job, costs)
-        if job.job_id not in self._known:
-            sizes = self._sizes(job)
-            size = sizes.least if self.knobs.first_size == "least" else min(job.job.gpus, sizes.most)
-            self._known[job.job_id] = Known(self._arrived, size, size)
-            self._arrived += 1
+        self._state.costs.best_level(job.job.gang)
+        self.register.enter(job, self.knobs.first_size == "asked")
         self._enqueue(job)
 
     def started(self, job: JobState, now: float) -> None:
         """It runs, and has to finish an epoch before it is moved."""
         self._dequeue(job)
-        self._known[job.job_id].scheduled = job.done(now)
+        self.register.start(job, now)
         if job.job.kind is JobKind.ELASTIC and job.job.preemptible:
             self._elastic[job.job_id] = job
 
@@ -143,20 +129,18 @@ class Evolution(Policy):
         """It waits again, with its limit halved unless it goes on on other GPUs at once."""
         self._elastic.pop(job.job_id, None)
         if not job.resizing:
-            self._known[job.job_id].halve(self._sizes(job))
+            self.register.stop(job)
         self._enqueue(job)
 
     def finished(self, job: JobState, now: float) -> None:
         """It teaches how progress goes."""
         self._elastic.pop(job.job_id, None)
-        del self._known[job.job_id]
-        self.predictor.learn(self._training(job).history())
-        del self._traits[job.job_id]
+        self.register.end(job)
 
     def withdrawn(self, job: JobState, now: float) -> None:
         """It is gone."""
         self._dequeue(job)
-        del self._known[job.job_id], self._traits[job.job_id]
+        self.register.leave(job)
 
     def waits(self, decision: Wait) -> None:
         """Its wait is on record."""
@@ -168,30 +152,20 @@ class Evolution(Policy):
             return
         self.genes, self._last = self._last.generation.genes, None
         self._steps += 1
-        middle_s = median([job.run_s(now) for job in self._elastic.values()] or [0.0])
-        for job in self._elastic.values():
-            self._known[job.job_id].scale(
-                self._sizes(job), held_gpus(job), job.run_s(now), middle_s, self.knobs.scale_down
-            )
+        self.register.scale(self._elastic.values(), now, self.knobs.scale_down, self.knobs.two_epochs)
 
     def snapshot(self) -> dict[str, Any]:
-        """Candidates as runs of equal genes, what is known of jobs, and what finished ones have taught."""
-        return {
-            "steps": self._steps,
-            "arrived": self._arrived,
-            "jobs": {job_id: known.plain() for job_id, known in self._known.items()},
-            "genes": [runs(row) for row in self.genes.tolist()],
-            "predictor": self.predictor.snapshot(),
-        }
+        """Candidates as runs of equal genes, what is known of jobs, and what ended ones have taught."""
+        genes = [runs(row) for row in self.genes.tolist()]
+        return {"steps": self._steps, "genes": genes, "register": self.register.snapshot()}
 
     def restore(self, learnt: Mapping[str, Any]) -> None:
         """Go on from there."""
-        self._steps, self._arrived = learnt["steps"], learnt["arrived"]
-        self._known = {job_id: Known(**known) for job_id, known in learnt["jobs"].items()}
+        self._steps = learnt["steps"]
         genes = unrolled(learnt["genes"])
         if genes.shape == self.genes.shape:
             self.genes = genes
-        self.predictor.restore(learnt["predictor"])
+        self.register.restore(learnt["register"])
 
     def decide(self, state: ClusterState, now: float) -> Plan:
         """Make a step and apply its best candidate, or as much of it as concerns only free GPUs."""
@@ -208,13 +182,13 @@ class Evolution(Policy):
             return None
         running = self._movable(state, waiting)
         if self.knobs.gate == "each":
-            running = [job for job in running if self._rested(job, now)]
-        if not (any(self._rested(job, now) for job in running) or self._fits(state, waiting)):
+            running = [job for job in running if self.register.rested(job, now)]
+        if not (any(self.register.rested(job, now) for job in running) or self._fits(state, waiting)):
             return None
         jobs = [*running, *waiting]
         rng = np.random.default_rng([self.knobs.seed, self._steps])
         capacity = state.free.total() + sum(map(held_gpus, running))
-        generation = evolve(self.genes, self._roll(jobs, capacity, now, rng), self.rates, rng)
+        generation = evolve(self.genes, self.register.roll(jobs, capacity, now, rng), self.rates, rng)
         return Step(now, running, waiting, generation)
 
     def _view(self, state: ClusterState) -> list[JobState]:
@@ -223,7 +197,7 @@ class Evolution(Policy):
         return [*islice(self.new, most), *islice(self.stopped_jobs, most)]
 
     def _could_grow(self) -> bool:
-        return any(held_gpus(job) < self._sizes(job).most for job in self._elastic.values())
+        return any(held_gpus(job) < self.register.sizes(job).most for job in self._elastic.values())
 
     def _movable(self, state: ClusterState, waiting: Sequence[JobState]) -> list[JobState]:
         """The running jobs whose GPUs are shared out anew: the elastic ones; all if somebody lacks GPUs."""
@@ -233,7 +207,7 @@ class Evolution(Policy):
 
     def _lacking(self, state: ClusterState, waiting: Sequence[JobState]) -> bool:
         """Whether the free GPUs are too few for those who wait, or of no use to some."""
-        if sum(self._sizes(job).least for job in waiting) > state.free.total():
+        if sum(self.register.sizes(job).least for job in waiting) > state.free.total():
             return True
         return any(state.free.lowest_level(gang) is None for gang in self._gangs(waiting))
 
@@ -242,53 +216,13 @@ class Evolution(Policy):
         return any(state.free.lowest_level(gang) is not None for gang in self._gangs(waiting))
 
     def _gangs(self, waiting: Sequence[JobState]) -> set[Gang]:
-        return {job.job.gang._replace(gpus=self._sizes(job).least) for job in waiting}
-
-    def _rested(self, job: JobState, now: float) -> bool:
-        """Whether a running job finished an epoch since it was last started or changed."""
-        before = self._known[job.job_id].scheduled
-        return finished_epoch(self._training(job), before, job.done(now))
-
-    def _roll(self, jobs: Sequence[JobState], capacity: int, now: float, rng: np.random.Generator) -> Roll:
-        known, sizes = [self._known[job.job_id] for job in jobs], [self._sizes(job) for job in jobs]
-        rows = [self._speeds.row(job, now) for job in jobs]
-        old = np.array([self._is_old(job, now) for job in jobs])
-        return Roll(
-            capacity=capacity,
-            numbers=np.array([each.number for each in known]),
-            least=np.array([each.least for each in sizes]),
-            step=np.array([each.step for each in sizes]),
-            limit=np.array([each.limit for each in known]),
-            most=np.array([each.largest for each in known]),
-            new=np.array([job.first_start_s == inf for job in jobs]),
-            old=old,
-            left_s=self._left_s(jobs, old, now, rng),
-            speeds=np.concatenate(rows),
-            offsets=np.cumsum([0, *map(len, rows[:-1])]),
-        )
-
-    def _is_old(self, job: JobState, now: float) -> bool:
-        if job.first_start_s == inf:
-            return False
-        since = self._known[job.job_id].scheduled if self.knobs.two_epochs == "stretch" else 0.0
-        return self._training(job).epochs_done(job.done(now) - since) >= 2
-
-    def _left_s(self, jobs: Sequence[JobState], old: Ints, now: float, rng: np.random.Generator) -> Floats:
-        """(jobs,) Y (1 / rho - 1) with one draw of rho each, ideal seconds; 0 unless two epochs are done."""
-        left_s, rows = np.zeros(len(jobs)), np.flatnonzero(old).tolist()
-        if rows:
-            log_size = self.knobs.predictor_input == "log"
-            some = [jobs[row] for row in rows]
-            inputs = np.array([self._training(job).features(job.done(now), log_size) for job in some])
-            work_s = np.array([job.work_s(now) for job in some])
-            left_s[rows] = work_s * (1 / self.predictor.sample(inputs, rng) - 1)
-        return left_s
+        return {job.job.gang._replace(gpus=self.register.sizes(job).least) for job in waiting}
 
     def _apply(self, state: ClusterState, step: Step) -> list[Decision]:
         """The best candidate, or only its starts if it moves somebody who has not finished an epoch."""
         seats = self._seats(state, step, step.sizes(step.running))
         moved = [job for job in step.running if job.job_id in seats.places or job.job_id in seats.stopped]
-        if not all(self._rested(job, step.now) for job in moved):
+        if not all(self.register.rested(job, step.now) for job in moved):
             seats = self._seats(state, step, [])
         stops = [self._stop(job, seats) for job in seats.stopped.values()]
         return [*stops, *(self._begin(state.jobs[name], place, step) for name, place in seats.places.items())]
@@ -302,17 +236,17 @@ class Evolution(Policy):
             seats.start([(job, gpus) for job, gpus in sizes if gpus])
             seats.keep()
             left = [job for job in step.waiting if job.job_id not in seats.places]
-            seats.start([(job, self._sizes(job).least) for job in left])
+            seats.start([(job, self.register.sizes(job).least) for job in left])
         return seats
 
     def _begin(self, job: JobState, place: Allocation, step: Step) -> Start | Migrate:
         """A start, resize or move, and why."""
-        epochs = self._training(job).epochs_done(job.done(step.now))
+        epochs = self.register.training(job).epochs_done(job.done(step.now))
         score = step.generation.scores[0]
         before = f" instead of {held_gpus(job)}" if job.allocation else ""
         reason = (
             f"{gpus_told(held_of(place))}{before}, {epochs:.1f} epochs done; the best of "
-            f"{3 * self.knobs.candidates} schedules, {score / 3600:.1f} GPU-hours left"
+            f"{3 * self.knobs.candidates + 1} schedules, {score / 3600:.1f} GPU-hours left"
         )
         level = self._state.topology.level_of(place)
         if not job.allocation:
@@ -328,9 +262,9 @@ class Evolution(Policy):
 
     def _wait(self, job: JobState) -> Wait:
         reason = (
-            f"wants {gpus_told(self._sizes(job).least)} or more, "
+            f"wants {gpus_told(self.register.sizes(job).least)} or more, "
             f"{self._state.free.total(job.job.gpu_type)} free; "
-            f"the best of {3 * self.knobs.candidates} schedules leaves it out"
+            f"the best of {3 * self.knobs.candidates + 1} schedules leaves it out"
         )
         return Wait(job.job_id, self._state.topology.top, inf, reason)
 
@@ -342,22 +276,8 @@ class Evolution(Policy):
         waiting = self._view(state)
         if not (changes or waiting or self._could_grow()):
             return inf
-        soonest_s = now if changes else self._next_epoch_s(self._movable(state, waiting), now)
+        soonest_s = now if changes else self.register.next_epoch_s(self._movable(state, waiting), now)
         return inf if soonest_s == inf else next_multiple(soonest_s, self.knobs.interval_s)
-
-    def _next_epoch_s(self, running: Sequence[JobState], now: float) -> float:
-        """When the first of the running jobs will have finished another epoch, if its speed stays."""
-        ends = [
-            job.done_s((floor(training.epochs_done(job.done(now))) + 1) / training.epochs)
-            for job, training in ((job, self._training(job)) for job in running)
-        ]
-        return max(now, min(ends, default=inf))
-
-    def _sizes(self, job: JobState) -> Sizes:
-        return self._traits[job.job_id][0]
-
-    def _training(self, job: JobState) -> Training:
-        return self._traits[job.job_id][1]
 
     def _enqueue(self, job: JobState) -> None:
         if job.first_start_s == inf:

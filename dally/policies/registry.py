@@ -15,6 +15,7 @@ ENTRY_POINTS = "dally.policies"
 
 _OURS = {
     "a-srpt": "dally.policies.a_srpt:AdaptiveSrpt",
+    "dally": "dally.policies.dally:Dally",
     "dally-paper": "dally.policies.dally_paper:DallyPaper",
     "elastic-scaling": "dally.policies.elastic_scaling:ElasticScaling",
     "fifo": "dally.policies.fifo:Fifo",
@@ -23,6 +24,7 @@ _OURS = {
     "hadar": "dally.policies.hadar:Hadar",
     "hadar-e": "dally.policies.hadar_e:HadarE",
     "jps": "dally.policies.jps:JointPlacement",
+    "monkeytree": "dally.policies.monkeytree:MonkeyTree",
     "ones": "dally.policies.ones:Evolution",
     "optimus": "dally.policies.optimus:Optimus",
     "pollux": "dally.policies.pollux:Pollux",

@@ -41,11 +41,9 @@ def write(jobs: Sequence[Job], stream: TextIO) -> None:
         jobs: The jobs, in the order to write.
         stream: Text stream opened with `newline=""`.
     """
-    columns = BASE_COLUMNS + tuple(
-        name
-        for name in _EXTRA_COLUMNS
-        if any(getattr(job, name) != Draft._field_defaults[name] for job in jobs)
-    )
+    usual = [(name, Draft._field_defaults[name]) for name in _EXTRA_COLUMNS]
+    used = {name for job in jobs for name, value in usual if getattr(job, name) != value}
+    columns = BASE_COLUMNS + tuple(name for name in _EXTRA_COLUMNS if name in used)
     table = csv.writer(stream, lineterminator="\n")
     quoted = csv.writer(stream, lineterminator="\n", quoting=csv.QUOTE_ALL)
     table.writerow(columns)

@@ -1,6 +1,6 @@
 """The generated workloads, by name; one is named wherever a trace file is accepted."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -44,13 +44,13 @@ class Generator:
 
     summary: str
     knobs: Mapping[str, Callable[[str], Any]]
-    draw: Callable[[str, Mapping[str, Any], int], list[Job]]
+    draw: Callable[[str, Mapping[str, Any], int], Sequence[Job]]
 
 
 def _synthetic(summary: str, shape: Shape, *knobs: Mapping[str, Callable[[str], Any]]) -> Generator:
     """A generator that draws from a shape; setting mu or sigma replaces the fits by GPU count as well."""
 
-    def draw(name: str, values: Mapping[str, Any], seed: int) -> list[Job]:
+    def draw(name: str, values: Mapping[str, Any], seed: int) -> Sequence[Job]:
         if "load" in values and "gap_s" in values:
             raise InputError("load and gap_s exclude each other: the load sets the gap")
         own: dict[str, Any] = {"fits": {}} if {"mu", "sigma"} & set(values) else {}
@@ -98,7 +98,7 @@ def is_generator(spec: str) -> bool:
     return spec_name(spec) in GENERATORS
 
 
-def generate(spec: str, seed: int) -> list[Job]:
+def generate(spec: str, seed: int) -> Sequence[Job]:
     """Draw the workload of a specification; the same specification and seed give the same jobs.
 
     Args:

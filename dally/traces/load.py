@@ -56,17 +56,29 @@ def _generated(spec: str, seed: int, start_s: float | None, end_s: float | None)
     everything = generate(spec, seed)
     jobs = window(everything, start_s, end_s)
     kept = rebase(jobs)
-    csv = io.StringIO(newline="")
+    csv = _Digest()
     common_csv.write(kept, csv)
     return Workload(
         jobs=kept,
         source=spec,
         format="generated",
-        sha256=hashlib.sha256(csv.getvalue().encode()).hexdigest(),
+        sha256=csv.sha256.hexdigest(),
         origin=f"{jobs[0].submit_s:.15g} s",
         outside=len(everything) - len(jobs),
         seed=seed,
     )
+
+
+class _Digest(io.StringIO):
+    """A text stream that keeps nothing but the digest of what is written."""
+
+    def __init__(self) -> None:
+        super().__init__(newline="")
+        self.sha256 = hashlib.sha256()
+
+    def write(self, text: str) -> int:
+        self.sha256.update(text.encode())
+        return len(text)
 
 
 def _read(

@@ -2,12 +2,13 @@
 
 from bisect import bisect
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from hashlib import blake2b
 from itertools import accumulate
 
 from dally.errors import InputError
 from dally.job import Job
+from dally.traces.lazy_jobs import changed, remade
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +43,7 @@ def parse_mix(text: str) -> ModelMix:
     return ModelMix(tuple(names), tuple(total / sums[-1] for total in sums))
 
 
-def assign_models(jobs: Sequence[Job], mix: ModelMix | str, seed: int = 0) -> tuple[Job, ...]:
+def assign_models(jobs: Sequence[Job], mix: ModelMix | str, seed: int = 0) -> Sequence[Job]:
     """Give each job without a model one from the mix.
 
     The draw is a hash of seed and job id alone, so a job keeps its model whatever other jobs there are.
@@ -55,11 +56,14 @@ def assign_models(jobs: Sequence[Job], mix: ModelMix | str, seed: int = 0) -> tu
     Raises:
         InputError: The mix's text is wrong.
     """
-    mix = parse_mix(mix) if isinstance(mix, str) else mix
-    return tuple(
-        job if job.model else replace(job, model=mix.names[bisect(mix.bounds, _share(seed, job.job_id))])
-        for job in jobs
-    )
+    parsed = parse_mix(mix) if isinstance(mix, str) else mix
+
+    def with_model(job: Job) -> Job:
+        if job.model:
+            return job
+        return remade(job, "model", parsed.names[bisect(parsed.bounds, _share(seed, job.job_id))])
+
+    return changed(jobs, with_model)
 
 
 def _weight(name: str, text: str) -> float:

@@ -28,13 +28,13 @@ def read(text: str, intake: Intake) -> None:
     Raises:
         InputError: The header or a row is wrong.
     """
-    rows = _rows(text)
+    rows = split_rows(text)
     _, header = next(rows)
     _check_columns(intake.source, header)
     intake.collect(rows, _builder(header))
 
 
-def _rows(text: str) -> Iterator[tuple[int, list[str]]]:
+def split_rows(text: str) -> Iterator[tuple[int, list[str]]]:
     """Yield (line number, fields) of each line that is not blank, the header first."""
     lines = ((at, line) for at, line in enumerate(text.replace("\r\n", "\n").split("\n"), 1) if line.strip())
     at, first = next(lines)

@@ -1,7 +1,8 @@
 """Synthetic workloads: log-normal durations, a mix of GPU counts, and arrivals from all-at-once to bursty."""
 
 import math
-from collections.abc import Mapping
+from array import array
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 from random import Random
@@ -9,6 +10,7 @@ from statistics import NormalDist
 
 from dally.errors import InputError
 from dally.job import Job
+from dally.traces.lazy_jobs import LazyJobs
 
 _NORMAL = NormalDist()
 
@@ -42,7 +44,7 @@ class Shape:
     fits: Mapping[int, tuple[float, float]] = field(default_factory=dict)
 
 
-def synthesize(name: str, shape: Shape, seed: int) -> list[Job]:
+def synthesize(name: str, shape: Shape, seed: int) -> Sequence[Job]:
     """Draw a workload; job i is the same however many jobs follow it, unless `load` sets the pace.
 
     Args:
@@ -60,13 +62,9 @@ def synthesize(name: str, shape: Shape, seed: int) -> list[Job]:
     if shape.load is not None and shape.cluster_gpus is not None:
         work = sum(size * duration_s for size, duration_s in zip(sizes, durations_s, strict=True))
         scale = work / (shape.load * shape.cluster_gpus * sum(gaps_s))
-        gaps_s = [gap_s * scale for gap_s in gaps_s]
-    return [
-        Job(job_id(name, at), round(submit_s), size, duration_s)
-        for at, (submit_s, size, duration_s) in enumerate(
-            zip(accumulate(gaps_s), sizes, durations_s, strict=True)
-        )
-    ]
+        gaps_s = array("d", (gap_s * scale for gap_s in gaps_s))
+    submits_s = array("q", map(round, accumulate(gaps_s)))
+    return LazyJobs(shape.jobs, lambda at: Job(job_id(name, at), submits_s[at], sizes[at], durations_s[at]))
 
 
 def job_id(name: str, at: int) -> str:
@@ -87,15 +85,15 @@ def _check_load(shape: Shape) -> None:
         raise InputError("load needs at least 2 jobs and gaps between submissions")
 
 
-def _draw_sizes(shape: Shape, rng: Random) -> list[int]:
+def _draw_sizes(shape: Shape, rng: Random) -> "array[int]":
     """GPU counts of the jobs."""
     counts = [count for count, _ in shape.gpus]
-    return rng.choices(counts, [weight for _, weight in shape.gpus], k=shape.jobs)
+    return array("q", rng.choices(counts, [weight for _, weight in shape.gpus], k=shape.jobs))
 
 
-def _draw_durations(shape: Shape, sizes: list[int], rng: Random) -> list[int]:
+def _draw_durations(shape: Shape, sizes: Iterable[int], rng: Random) -> "array[int]":
     """Log-normal durations, whole seconds of at least 1."""
-    durations_s = []
+    durations_s = array("q")
     for size in sizes:
         mu, sigma = shape.fits.get(size, (shape.mu, shape.sigma))
         exponent = mu + sigma * _NORMAL.inv_cdf(max(rng.random(), 2.0**-53))
@@ -103,7 +101,7 @@ def _draw_durations(shape: Shape, sizes: list[int], rng: Random) -> list[int]:
     return durations_s
 
 
-def _draw_gaps(shape: Shape, rng: Random) -> list[float]:
+def _draw_gaps(shape: Shape, rng: Random) -> "array[float]":
     """Times since the previous submission, seconds; the first is 0.
 
     Hyper-exponential with two balanced phases, which meets mean and CV at usable sample sizes, where a
@@ -113,7 +111,7 @@ def _draw_gaps(shape: Shape, rng: Random) -> list[float]:
     """
     square = shape.cv**2
     short = (1.0 + math.sqrt((square - 1.0) / (square + 1.0))) / 2.0
-    gaps_s = [0.0]
+    gaps_s = array("d", [0.0])
     for _ in range(shape.jobs - 1):
         phase = short if rng.random() < short else 1.0 - short
         gaps_s.append(exponential(rng, shape.gap_s / (2.0 * phase)))

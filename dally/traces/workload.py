@@ -1,13 +1,12 @@
 """A workload: the jobs of a run, and what is needed to say where they came from."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
-from operator import attrgetter
+from dataclasses import dataclass, field
+from itertools import pairwise
 
 from dally.errors import InputError
 from dally.job import Job
-
-_VALUES = attrgetter(*(known.name for known in fields(Job) if known.init))
+from dally.traces.lazy_jobs import changed, remade
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +26,7 @@ class Workload:
         seed: Seed of the generator; None for a file.
     """
 
-    jobs: tuple[Job, ...]
+    jobs: Sequence[Job]
     source: str
     format: str
     sha256: str
@@ -38,7 +37,9 @@ class Workload:
     seed: int | None = None
 
 
-def window(jobs: Sequence[Job], start_s: float | None, end_s: float | None, zero_s: float = 0.0) -> list[Job]:
+def window(
+    jobs: Sequence[Job], start_s: float | None, end_s: float | None, zero_s: float = 0.0
+) -> Sequence[Job]:
     """The jobs submitted in a span of time, sorted by submission, ties in the order given.
 
     Args:
@@ -50,6 +51,8 @@ def window(jobs: Sequence[Job], start_s: float | None, end_s: float | None, zero
     Raises:
         InputError: The span is empty, or holds no job.
     """
+    if start_s is None and end_s is None and _in_order(jobs):
+        return jobs
     start_s = float("-inf") if start_s is None else start_s
     end_s = float("inf") if end_s is None else end_s
     if not start_s < end_s:
@@ -63,18 +66,14 @@ def window(jobs: Sequence[Job], start_s: float | None, end_s: float | None, zero
     return inside
 
 
-def rebase(jobs: Sequence[Job]) -> tuple[Job, ...]:
+def _in_order(jobs: Sequence[Job]) -> bool:
+    return all(earlier.submit_s <= later.submit_s for earlier, later in pairwise(jobs))
+
+
+def rebase(jobs: Sequence[Job]) -> Sequence[Job]:
     """Sorted jobs with all submission times shifted so that the first is 0."""
     first_s = jobs[0].submit_s
-    if first_s == 0:
-        return tuple(jobs)
-    return tuple(_shifted(job, first_s) for job in jobs)
-
-
-def _shifted(job: Job, by_s: float) -> Job:
-    """The job submitted earlier; three times as fast as `replace`, which counts for 100,000 jobs."""
-    job_id, submit_s, *rest = _VALUES(job)
-    return Job(job_id, submit_s - by_s, *rest)
+    return changed(jobs, lambda job: remade(job, "submit_s", job.submit_s - first_s) if first_s else job)
 
 
 def told_changes(dropped: Mapping[str, int], clamped: int) -> str:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from dally.errors import InputError
-from dally.records import JobRecord, read_events, read_jobs, read_run, write_jobs, write_run
+from dally.records import JobRecord, JobsFile, read_events, read_jobs, read_run, write_jobs, write_run
 
 RECORD = JobRecord(
     "a,1",
@@ -35,6 +35,17 @@ def test_jobs_come_back_as_they_were(tmp_path: Path) -> None:
     write_jobs(tmp_path / "jobs.csv", [RECORD, WAITING])
     assert read_jobs(tmp_path) == [RECORD, WAITING]
     assert RECORD.jct_s == 1001.25
+
+
+def test_records_come_in_any_order(tmp_path: Path) -> None:
+    late = replace(RECORD, job_id="häufig\nor not", gpu_s=1.5)
+    for records in ([RECORD, WAITING], [late, RECORD, WAITING]):
+        file = JobsFile(tmp_path / "jobs.csv")
+        for place, record in reversed(list(enumerate(records))):
+            file.add(2 * place, record)
+        file.close()
+        assert read_jobs(tmp_path) == records
+        assert [path.name for path in tmp_path.iterdir()] == ["jobs.csv"]
 
 
 @pytest.mark.parametrize(

@@ -42,7 +42,7 @@ class Generation:
 
 
 def evolve(genes: Ints, roll: Roll, rates: Rates, rng: np.random.Generator) -> Generation:
-    """The best of the last candidates refreshed, their children and their mutants, all padded.
+    """The best of what is, the last candidates refreshed, their children and their mutants, all padded.
 
     Args:
         genes: (candidates, GPUs) the last ones, as in `Generation`; jobs that are gone leave GPUs idle.
@@ -54,7 +54,7 @@ def evolve(genes: Ints, roll: Roll, rates: Rates, rng: np.random.Generator) -> G
     refreshed = _refresh(_rows(genes, roll.numbers), roll)
     children = crossover(refreshed, rates.exchanged, rng)
     mutants = mutate(refreshed, roll, rates.removed, rng)
-    pool = np.vstack((refreshed, children, mutants))
+    pool = np.vstack((_present(roll, gpus), refreshed, children, mutants))
     counts = counted(pool, jobs)
     middle = middles(pool, counts)
     counts = pad(trim(counts, middle, roll), roll)
@@ -67,6 +67,12 @@ def evolve(genes: Ints, roll: Roll, rates: Rates, rng: np.random.Generator) -> G
 def first(rates: Rates, gpus: int) -> Ints:
     """(candidates, gpus) candidates in which all GPUs are idle."""
     return np.full((rates.candidates, gpus), IDLE)
+
+
+def _present(roll: Roll, gpus: int) -> Ints:
+    """(1, gpus) the candidate in which all keep what they have."""
+    names, held = np.arange(len(roll) + 1), np.append(roll.held, gpus - roll.held.sum())
+    return np.repeat(names, held)[None]
 
 
 def _refresh(genes: Ints, roll: Roll) -> Ints:

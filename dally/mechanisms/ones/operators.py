@@ -114,9 +114,10 @@ def mutate(genes: Ints, roll: Roll, removed: float, rng: np.random.Generator) ->
 def score(counts: Ints, roll: Roll) -> Floats:
     """(candidates,) SRUF, the shortest remaining use first: GPU-seconds left of all that run; less is better.
 
-    Sum over jobs of Y (1 / rho - 1) c / X(c), with c its GPUs and X(c) its speed there.
+    Sum over jobs of Y (1 / rho - 1) c / X(c), with c its GPUs and X(c) its speed there, and what the changes
+    of those who run cost (ours).
     """
     speeds = roll.speed(counts)
     use = np.divide(roll.left_s * counts, speeds, out=np.zeros_like(speeds), where=counts > 0)
-    totals: Floats = use.sum(1)
+    totals: Floats = (use + roll.change(counts)).sum(1)
     return totals

@@ -21,6 +21,9 @@ class Roll:
         step: (jobs,) its GPUs are a multiple of this.
         limit: (jobs,) R, the GPUs that it may have as long as others want some.
         most: (jobs,) max_size, the GPUs that it may have if they are left over.
+        held: (jobs,) its GPUs now; 0 if it waits.
+        resize_s: (jobs,) what it costs to go on on more or fewer, seconds.
+        restart_s: (jobs,) what it costs to be stopped and go on later, seconds.
         new: (jobs,) whether it never ran.
         old: (jobs,) whether two epochs of it are done, so that it may be stopped.
         left_s: (jobs,) Y (1 / rho - 1), the work that is guessed to be left, ideal seconds; 0 unless old.
@@ -34,6 +37,9 @@ class Roll:
     step: Ints
     limit: Ints
     most: Ints
+    held: Ints
+    resize_s: Floats
+    restart_s: Floats
     new: Bools
     old: Bools
     left_s: Floats
@@ -47,6 +53,11 @@ class Roll:
         """(..., jobs) the speed of each job on so many GPUs, ideal seconds a second."""
         speeds: Floats = self.speeds[self.offsets + counts]
         return speeds
+
+    def change(self, counts: Ints) -> Floats:
+        """(..., jobs) what it costs each job that runs to have so many GPUs instead, GPU-seconds."""
+        cost: Floats = np.where(counts > 0, self.resize_s * counts, self.restart_s * self.held)
+        return np.where((self.held > 0) & (counts != self.held), cost, 0.0)
 
     def by_work_left(self) -> Ints:
         """(jobs,) first those with the least left on their fewest GPUs, seconds; ties as they come."""

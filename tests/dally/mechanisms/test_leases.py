@@ -1,6 +1,7 @@
 """Leases end only when somebody wants them."""
 
-from math import inf
+from math import floor, inf
+from random import Random
 
 import pytest
 
@@ -65,6 +66,23 @@ def test_a_late_look_still_sees_the_lease_that_ended_meanwhile() -> None:
 def test_the_next_end_of_any_lease(now: float, end: float) -> None:
     leases, _ = book(0.0, 30.0)
     assert leases.next_end_s(now) == end
+
+
+def test_the_next_end_is_the_first_of_all_whatever_was_renewed_started_and_stopped() -> None:
+    random = Random(1)
+    leases, jobs = book()
+    now = 0.0
+    for order in range(400):
+        now += random.choice([0.0, 0.001, 100.0, random.expovariate(0.02)])
+        if len(jobs) > 20:
+            leases.stopped(jobs.pop(random.randrange(len(jobs))))
+        jobs.append(running(order, now + random.choice([0.0, random.uniform(0, 50)])))
+        leases.started(jobs[-1])
+        if random.random() < 0.3:
+            leases.settle(now, wanted=random.random() < 0.5)
+        ends_s = [leases.began_s(job, now) + 100 for job in jobs]
+        coming_s = [end_s + 100 * max(0, floor((now - end_s) / 100) + 1) for end_s in ends_s]
+        assert leases.next_end_s(now) == pytest.approx(min(coming_s))
 
 
 def test_no_lease_no_end() -> None:

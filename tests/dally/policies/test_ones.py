@@ -30,12 +30,19 @@ def sizes(result: Result, name: str) -> list[tuple[float, int]]:
 
 
 def test_a_lone_elastic_job_doubles_its_gpus_after_each_epoch() -> None:
-    """Epochs of 800 GPU-seconds; steps at minutes: after 800 s on one GPU, 400 s on two, 200 s on four."""
+    """Epochs of 800 GPU-seconds, on one GPU, two, four; steps are every 10 s, a resize takes 3 s."""
     result = simulate("ones", racks([[8]]), [elastic("a", 2, 4000.0)])
     found = sizes(result, "a")
     assert [gpus for _, gpus in found] == [1, 2, 4, 8]
-    assert [at_s for at_s, _ in found] == [0.0, 840.0, 1260.0, 1500.0]
+    assert [at_s for at_s, _ in found] == [0.0, 810.0, 1210.0, 1420.0]
     assert times(result, "a", "preempt") == []
+
+
+def test_limits_that_wait_for_two_epochs_double_later() -> None:
+    """An epoch of 800 s on one GPU: the limit doubles after the second, for the step after that."""
+    result = simulate("ones:two_epochs=life", racks([[8]]), [elastic("a", 2, 4000.0)])
+    assert [gpus for _, gpus in sizes(result, "a")][:2] == [1, 2]
+    assert sizes(result, "a")[1][0] > 1600
 
 
 def test_an_elastic_job_can_begin_with_what_it_asked_for() -> None:
@@ -91,7 +98,8 @@ def test_a_forked_job_starts_one_copy() -> None:
 
 
 @pytest.mark.parametrize(
-    "knobs", ["gate=all", "predictor_input=raw", "two_epochs=stretch", "first_size=asked"]
+    "knobs",
+    ["gate=all", "predictor_input=raw", "two_epochs=stretch", "two_epochs=life", "first_size=asked"],
 )
 def test_each_variant_ends_all_jobs(knobs: str) -> None:
     jobs = [

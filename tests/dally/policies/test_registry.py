@@ -58,7 +58,7 @@ def test_what_is_registered_but_no_policy_is_refused(monkeypatch: pytest.MonkeyP
     ("spec", "message"),
     [
         ("nope", "unknown policy 'nope'; valid: a-srpt, "),
-        ("fifo:x=1", "policy fifo has no knob 'x'; valid: placement"),
+        ("fifo:x=1", "policy fifo has no knob 'x'; valid: backfill"),
         ("fifo:depth=2.5", "knob depth of policy fifo is '2.5', must be: whole number"),
         ("fifo:depth=1,depth=2", "knob depth is given twice"),
         ("fifo:", "no knob"),

@@ -17,8 +17,11 @@ def roll(
     left_s: Sequence[float] | None = None,
     step: Sequence[int] | None = None,
     numbers: Sequence[int] | None = None,
+    held: Sequence[int] | None = None,
+    resize_s: float = 0.0,
+    restart_s: float = 0.0,
 ) -> Roll:
-    """Jobs whose speed is the number of their GPUs; all are old unless new."""
+    """Jobs whose speed is the number of their GPUs; old unless new, waiting unless they hold some."""
     jobs = len(least)
     fresh = np.array(new if new is not None else [False] * jobs)
     rows = [np.arange(each + 1, dtype=float) for each in most]
@@ -29,6 +32,9 @@ def roll(
         step=np.array(step if step is not None else [1] * jobs),
         limit=np.array(limit if limit is not None else most),
         most=np.array(most),
+        held=np.array(held if held is not None else [0] * jobs),
+        resize_s=np.full(jobs, resize_s),
+        restart_s=np.full(jobs, restart_s),
         new=fresh,
         old=~fresh,
         left_s=np.array(left_s if left_s is not None else [1.0] * jobs),

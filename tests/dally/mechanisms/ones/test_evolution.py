@@ -57,3 +57,10 @@ def test_short_jobs_take_the_place_of_a_long_one_after_a_few_steps() -> None:
         generation = evolve(genes, jobs, RATES, np.random.default_rng([0, step]))
         genes = generation.genes
     assert generation.counts[0].tolist() == [0, 2, 2]
+
+
+def test_what_is_stays_where_nothing_is_worth_a_change() -> None:
+    """All GPUs are held, alike jobs wait, and the last candidates know nothing of who runs."""
+    jobs = roll(4, [2] * 4, [2] * 4, left_s=[50.0] * 4, held=[0, 2, 0, 2], restart_s=10.0)
+    generation = evolve(first(RATES, 4), jobs, RATES, np.random.default_rng(0))
+    assert generation.counts[0].tolist() == [0, 2, 0, 2]

@@ -68,3 +68,9 @@ def test_the_score_is_gpu_seconds_left_of_those_that_run() -> None:
     """A job whose speed is its GPUs has its work left in GPU-seconds, on however many; 0 where it waits."""
     jobs = roll(capacity=4, least=[1, 1], most=[4, 4], left_s=[100.0, 40.0])
     assert score(np.array([[3, 1], [0, 2], [0, 0]]), jobs).tolist() == [140.0, 40.0, 0.0]
+
+
+def test_the_score_counts_what_changes_of_running_jobs_cost() -> None:
+    """A resize costs 3 s on the new GPUs, a stop 10 s on the old ones; who waits starts for nothing."""
+    jobs = roll(8, [1, 1, 1], [4, 4, 4], left_s=[0.0] * 3, held=[2, 4, 0], resize_s=3.0, restart_s=10.0)
+    assert score(np.array([[2, 4, 2], [3, 4, 0], [2, 0, 4]]), jobs).tolist() == [0.0, 9.0, 40.0]

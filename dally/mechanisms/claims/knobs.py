@@ -1,0 +1,67 @@
+"""By what the policy `dally` decides."""
+
+from dataclasses import dataclass, field
+
+from dally.errors import InputError
+from dally.state import JobState
+
+WEEK_S = 604_800.0
+
+
+@dataclass(frozen=True, slots=True)
+class Knobs:
+    """Settings of `dally`; each part can be switched off."""
+
+    estimates: str = field(
+        default="given",
+        metadata={
+            "help": "time left: what jobs come with, or as long again as they have run",
+            "choices": ("given", "attained"),
+        },
+    )
+    newcomer_s: float = field(
+        default=3600.0, metadata={"help": "running time of new jobs under `attained`, seconds"}
+    )
+    order: str = field(
+        default="service",
+        metadata={"help": "claims are of GPU-seconds, or of seconds", "choices": ("service", "time")},
+    )
+    preempt: bool = field(default=True, metadata={"help": "stop running jobs for lesser claims"})
+    lease_s: float = field(default=600.0, metadata={"help": "seconds of work that a start is sure of"})
+    margin: float = field(
+        default=1.5, metadata={"help": "times that a job must hold what another claims to be stopped for it"}
+    )
+    waste: float = field(default=2.0, metadata={"help": "power of a placement's slowdown in a claim"})
+    patience: float = field(
+        default=1.0, metadata={"help": "wait for closeness, over what a far placement would cost"}
+    )
+    moves: int = field(default=8, metadata={"help": "scattered jobs looked at when GPUs come free; 0: none"})
+    last_share: float = field(
+        default=0.1, metadata={"help": "share of the GPUs for jobs that would end last, 0 to 1"}
+    )
+    bound_s: float = field(default=WEEK_S, metadata={"help": "who has waited so long goes before all others"})
+    fair: str = field(
+        default="none",
+        metadata={
+            "help": "whose equal shares of the GPUs count before claims",
+            "choices": ("none", "user", "group"),
+        },
+    )
+
+    def __post_init__(self) -> None:
+        if self.lease_s <= 0 or self.newcomer_s <= 0 or self.bound_s <= 0:
+            raise InputError(
+                f"lease_s {self.lease_s:g}, newcomer_s {self.newcomer_s:g} and bound_s {self.bound_s:g} "
+                "must be positive"
+            )
+        if self.margin < 1 or self.waste < 0 or self.patience < 0 or self.moves < 0:
+            raise InputError(
+                f"margin {self.margin:g} must be 1 or more; waste {self.waste:g}, patience "
+                f"{self.patience:g} and moves {self.moves} 0 or more"
+            )
+        if not 0 <= self.last_share <= 1:
+            raise InputError(f"last_share {self.last_share:g} must be from 0 to 1")
+
+    def weight(self, job: JobState) -> float:
+        """What a second of a job counts in a claim."""
+        return float(job.job.gpus) if self.order == "service" else 1.0

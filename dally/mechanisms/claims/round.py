@@ -1,0 +1,237 @@
+"""One round of the policy `dally`, on trial: who starts where, who gives way, who moves closer."""
+
+from collections.abc import Iterator
+from itertools import islice
+from math import inf
+
+from dally.mechanisms.claims.holders import LEAST_S
+from dally.mechanisms.claims.knobs import Knobs
+from dally.mechanisms.claims.stops import Books, Stops
+from dally.mechanisms.claims.waiting import Claim, ClaimOffers
+from dally.mechanisms.estimates import restart_s
+from dally.mechanisms.placements import Placement, closest, find_victims
+from dally.plan import Decision, Migrate, Start, Wait
+from dally.state import ClusterState, JobState
+
+HOUR_S = 3600.0
+SLOW = 1.01
+"""Up to this slowdown a placement is as good as the best."""
+
+
+class ClaimRound:
+    """A plan in the making.
+
+    Attributes:
+        started: Orders of arrival of the jobs it starts.
+        due_s: When somebody's patience is over, or somebody may stop others.
+    """
+
+    def __init__(self, knobs: Knobs, books: Books, state: ClusterState, now: float) -> None:
+        self._knobs, self._books, self._state, self._free = knobs, books, state, state.free
+        self._now = now
+        self._stops = Stops(knobs, books, state, now)
+        self._starts: list[Decision] = []
+        self._moves: list[Decision] = []
+        self._declines: list[Decision] = []
+        self._hopeless: dict[int, int] = {}
+        self.started: set[int] = set()
+        self.due_s = inf
+
+    def run(self, freed: bool) -> None:
+        """Serve who goes first, then everybody by claim; mend placements if GPUs came free."""
+        if self._serve_overdue():
+            self._serve_last()
+            self._serve_claims()
+        self._stops.evictions.move(self._fit)
+        if freed:
+            self._mend()
+        if self._books.service.grows and self.decisions():
+            self.due_s = self._now + LEAST_S  # when those it starts will have run long enough, is known then
+        self.due_s = min(self.due_s, self._stops.due_s)
+
+    def decisions(self) -> tuple[Decision, ...]:
+        """Stops first, then moves and starts, and waits for closer placements."""
+        return (*self._stops.evictions.decisions(), *self._moves, *self._starts, *self._declines)
+
+    def waiting(self) -> Iterator[JobState]:
+        """Jobs that wait after this plan and whose wait is to be said: new ones, and those that it stops."""
+        told = {decision.job_id for decision in self._declines}
+        for job in self._books.waiting.unsaid():
+            if job.order not in self.started and job.job_id not in told:
+                yield job
+        yield from self._stops.evictions.stopped()
+
+    def _serve_overdue(self) -> bool:
+        """Start those who have waited too long; False if one of them must wait on, and all others with it."""
+        for job in self._books.waiting.overdue(self._now):
+            placement = self._before_all(job, self._state.topology.top)
+            if placement is None:
+                return False
+            self._start(job, placement, f"waited over {self._knobs.bound_s / HOUR_S:g} h")
+        return True
+
+    def _serve_last(self) -> None:
+        """Start those who would end last, if they can run well."""
+        if self._books.backlog.longest_waiting_s() < self._stops.drained_s:
+            return
+        for job in self._stops.last.values():
+            if job.allocation or job.order in self.started:
+                continue
+            placement = self._before_all(job, self._best_level(job))
+            if placement is not None:
+                self._start(job, placement, "takes longer than the cluster needs for all other work")
+
+    def _serve_claims(self) -> None:
+        """Offer what is free, and what those give up who hold more, to the least claim first."""
+        offers = ClaimOffers(self._books.waiting.candidates(self._free, self._most()), self._claim)
+        while (job := offers.next()) is not None:
+            placement = None if job.order in self.started else self._fit(job)
+            if placement is not None:
+                if offers.postpone(self._claim(job, self._slowdown(job, placement))):
+                    continue
+                if self._declined(job, placement):
+                    placement = None
+            if job.order not in self.started:
+                placement = placement or self._room(job)
+                if placement is None:
+                    offers.refused()
+                    continue
+                self._start(job, placement, f"needs {self._needs(job)}, the least of those who fit")
+            offers.served()
+
+    def _most(self) -> float:
+        """Who claims that much or more cannot take GPUs from anybody."""
+        if not self._knobs.preempt:
+            return 0.0
+        anybody = self._books.service.grows or self._books.owners.any_over()
+        return inf if anybody else self._books.holders.most(self._now)
+
+    def _claim(self, job: JobState, slowdown: float = 1.0) -> Claim:
+        """What a waiting job claims where it runs so slowly."""
+        seconds = restart_s(job, self._state.costs)
+        seconds += self._books.service.left_s(job, self._now) * slowdown**self._knobs.waste
+        return self._books.owners.over(job, job.job.gpus), self._knobs.weight(job) * seconds
+
+    def _needs(self, job: JobState) -> str:
+        """The service that a job needs, in words."""
+        return f"{job.job.gpus * self._books.service.left_s(job, self._now) / HOUR_S:.3g} GPU-hours"
+
+    def _slowdown(self, job: JobState, placement: Placement) -> float:
+        return self._state.costs.cost(job.job, placement.allocation).slowdown
+
+    def _fit(self, job: JobState) -> Placement | None:
+        """The closest free GPUs for a gang."""
+        if job.job.gpus > self._free.total(job.job.gpu_type):
+            return None
+        return closest(self._free, job.job, self._best_level(job), self._state.topology.top)
+
+    def _best_level(self, job: JobState) -> int:
+        return self._state.best_level(job.job.gang)
+
+    def _declined(self, job: JobState, placement: Placement) -> bool:
+        """Whether a job waits for a closer placement: until it has lost as much as by taking this one.
+
+        That is what the network slows the job down by, or if less what it does until the job may move, and
+        the restart.
+        """
+        slowdown = self._slowdown(job, placement)
+        if slowdown <= SLOW or placement.level <= self._best_level(job):
+            return False
+        costs_s = (slowdown - 1) * self._books.service.left_s(job, self._now)
+        if job.job.preemptible and self._knobs.moves:
+            until_move_s = (1 - 1 / slowdown) * self._knobs.lease_s
+            costs_s = min(costs_s, until_move_s + self._state.costs.restart_s(job.job))
+        until_s = job.origin_s + self._knobs.patience * costs_s
+        if until_s <= self._now:
+            return False
+        self.due_s = min(self.due_s, until_s)
+        if self._books.declining.get(job.job_id) != until_s:
+            self._declines.append(self._decline(job, placement.level, slowdown, costs_s, until_s))
+        return True
+
+    def _decline(self, job: JobState, level: int, slowdown: float, costs_s: float, until_s: float) -> Wait:
+        levels, best = self._state.topology.levels, self._best_level(job)
+        reason = (
+            f"one {levels[level]} could hold it, {slowdown:.3g} times slower than one {levels[best]}; "
+            f"it declines that as long as taking it would cost, {costs_s:.0f} s"
+        )
+        return Wait(job.job_id, best, until_s, reason)
+
+    def _start(self, job: JobState, placement: Placement, why: str) -> None:
+        self._free.take(placement.allocation)
+        self.started.add(job.order)
+        level = self._state.topology.levels[placement.level]
+        reason = f"{level} has {job.job.gpus} GPUs for it; {why}; waited {self._now - job.origin_s:.0f} s"
+        slowdown = self._slowdown(job, placement)
+        if slowdown > SLOW:
+            reason += f"; runs {slowdown:.3g} times slower there than at best"
+        self._starts.append(Start(job.job_id, placement.allocation, placement.level, reason))
+
+    def _before_all(self, job: JobState, highest: int) -> Placement | None:
+        """GPUs for a job that goes before all: free ones where it runs well, else those of others, else any.
+
+        Args:
+            job: Which job.
+            highest: The highest level that it takes.
+        """
+        free = self._fit(job)
+        if free is not None and self._slowdown(job, free) <= SLOW:
+            return free
+        if self._knobs.preempt:
+            best = self._best_level(job)
+            for level in range(best, best + 1 if free else highest + 1):
+                if placement := self._take(job, level, first=True):
+                    return placement
+        return free if free is not None and free.level <= highest else None
+
+    def _room(self, job: JobState) -> Placement | None:
+        """GPUs of running jobs that hold more than a job claims; None if too few. Never far apart."""
+        gang, level = job.job.gang, self._best_level(job)
+        if not self._knobs.preempt or gang.gpus >= self._hopeless.get(level, inf):
+            return None
+        placement = self._take(job, level)
+        if placement is None:
+            self._stops.look_again(self._claim(job))
+            if gang.gpu_type is None and gang.per_machine is None:
+                self._hopeless[level] = gang.gpus  # who comes later claims more: fewer can be stopped for it
+        return placement
+
+    def _take(self, job: JobState, level: int, first: bool = False) -> Placement | None:
+        """Stop jobs so that another fits in a domain of a level; None, and nothing done, if no use."""
+        candidates = self._stops.candidates(None if first else self._claim(job))
+        victims = find_victims(self._free, candidates, job.job, level)
+        if not victims:
+            return None
+        self._stops.evictions.release(victims)
+        placement = closest(self._free, job.job, self._best_level(job), level)
+        assert placement is not None, "the victims' GPUs are enough"
+        claim = self._claim(job, self._slowdown(job, placement))
+        if not (first or self._stops.all_give_way(victims, claim)):
+            self._stops.evictions.take_back(victims)
+            return None
+        for victim in victims:
+            reason = f"would hold {self._stops.holds(victim) / HOUR_S:.3g} GPU-hours more; {job.job_id} "
+            reason += "goes before all" if first else f"needs only {self._needs(job)}"
+            self._stops.evictions.stop(victim, job, reason)
+        return placement
+
+    def _mend(self) -> None:
+        """Let scattered jobs move closer together where that saves them more than two restarts."""
+        for job in islice(self._books.scattered, self._knobs.moves):
+            if job not in self._stops.evictions and job.ready_s + self._knobs.lease_s <= self._now:
+                self._try_move(job)
+
+    def _try_move(self, job: JobState) -> None:
+        self._free.give(job.allocation)
+        placement = self._fit(job)
+        assert placement is not None, "it fits where it is"
+        left_s = self._books.service.running_s(self._books.service.key(job), self._now)
+        there_s = left_s * job.speed * self._slowdown(job, placement)
+        saves_s = left_s - there_s - self._state.costs.restart_s(job.job)
+        if saves_s <= self._state.costs.restart_s(job.job):
+            self._free.take(job.allocation)
+            return
+        self._free.take(placement.allocation)
+        level = self._state.topology.levels[placement.level]
+        reason = f"{level} has {job.job.gpus} GPUs now; moving saves {saves_s:.0f} of {left_s:.0f} s"
+        self._moves.append(Migrate(job.job_id, placement.allocation, placement.level, reason))

@@ -1,0 +1,95 @@
+"""Whom a job may stop under the policy `dally`: those who hold enough more and do not go first."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property, partial
+from math import inf
+
+from dally.mechanisms.claims.backlog import STAYS, Backlog
+from dally.mechanisms.claims.holders import Holders
+from dally.mechanisms.claims.knobs import Knobs
+from dally.mechanisms.claims.owners import Owners
+from dally.mechanisms.claims.service import Service
+from dally.mechanisms.claims.waiting import Claim, Claims
+from dally.mechanisms.evictions import Evictions
+from dally.mechanisms.ranking import Ranking
+from dally.state import ClusterState, JobState
+
+
+@dataclass(frozen=True, slots=True)
+class Books:
+    """What the policy keeps from round to round."""
+
+    service: Service
+    waiting: Claims
+    holders: Holders
+    scattered: Ranking
+    backlog: Backlog
+    owners: Owners
+    declining: dict[str, float]
+
+
+class Stops:
+    """The running jobs that a round may stop.
+
+    Attributes:
+        evictions: Those that it does stop.
+        due_s: When a lease that keeps GPUs from somebody is over, or a job will hold enough.
+    """
+
+    def __init__(self, knobs: Knobs, books: Books, state: ClusterState, now: float) -> None:
+        self._knobs, self._books, self._state, self._now = knobs, books, state, now
+        self.drained_s = books.backlog.drained_s(now) if knobs.last_share else inf
+        self.evictions = Evictions(state.free)
+        self.due_s = inf
+
+    @cached_property
+    def last(self) -> dict[int, JobState]:
+        """The jobs that would end last, by order of arrival."""
+        gpus = self._knobs.last_share * self._state.topology.gpus
+        return {job.order: job for job in self._books.backlog.last(self._now, gpus)}
+
+    def candidates(self, claim: Claim | None) -> Iterator[JobState]:
+        """Whom to stop for a claim, or for a job that goes before all if None; who would hold most first."""
+        for holds, victim in self._books.holders.largest(self._now):
+            if claim is not None and not self._give_way(victim, holds, claim):
+                if not self._books.owners.any_over():
+                    return
+                continue
+            if victim in self.evictions or self._goes_first(victim) or not victim.job.preemptible:
+                continue
+            if victim.ready_s + self._knobs.lease_s > self._now:
+                self.due_s = min(self.due_s, victim.ready_s + self._knobs.lease_s)
+            else:
+                yield victim
+
+    def _give_way(self, victim: JobState, holds: float, claim: Claim) -> bool:
+        """Whether a job holds so much more than another claims, its restart counted, that it is stopped."""
+        over, claimed = claim
+        return (self._books.owners.over(victim) and not over) or holds >= self._enough(victim, claimed)
+
+    def _enough(self, victim: JobState, claimed: float) -> float:
+        """What a job must hold to be stopped for another that claims so much."""
+        restart = self._knobs.weight(victim) * self._state.costs.restart_s(victim.job)
+        return self._knobs.margin * claimed + restart
+
+    def holds(self, job: JobState) -> float:
+        """What a running job will hold, as claims count."""
+        service = self._books.service
+        return self._knobs.weight(job) * service.running_s(service.key(job), self._now)
+
+    def _goes_first(self, job: JobState) -> bool:
+        """Whether a running job may not be stopped: it would end last, or was overdue when it started."""
+        if job.job.submit_s + job.run_before_s + self._knobs.bound_s <= job.since_s:
+            return True
+        return STAYS * (job.end_s() - self._now) >= self.drained_s and job.order in self.last
+
+    def all_give_way(self, victims: Iterable[JobState], claim: Claim) -> bool:
+        """Whether all of these hold enough to be stopped for such a claim."""
+        return all(self._give_way(victim, self.holds(victim), claim) for victim in victims)
+
+    def look_again(self, claim: Claim) -> None:
+        """A claim finds too few to stop: look again when more hold enough, if what they hold grows."""
+        if self._books.service.grows:
+            enough = partial(self._enough, claimed=claim[1])
+            self.due_s = min(self.due_s, self._books.holders.next_to_hold_s(enough, self._now))

@@ -1,0 +1,43 @@
+"""Times, shares and differences as people read them."""
+
+from math import floor
+
+DAY_S = 86_400
+
+
+def duration(seconds: float) -> str:
+    """A duration: 42 s, 5.3 min, 7.1 h, 12.5 d."""
+    if abs(seconds) < 0.1:
+        return "0 s"
+    for size, unit, until_s in ((1, "s", 100), (60, "min", 6000), (3600, "h", 100 * 3600)):
+        if abs(seconds) < until_s:
+            return f"{seconds / size:.3g} {unit}"
+    return f"{seconds / DAY_S:.3g} d" if abs(seconds) < 1000 * DAY_S else f"{seconds / DAY_S:,.0f} d"
+
+
+def moment(t: float) -> str:
+    """A time of a run, which begins at 0: 03:25:11, or 2 d 03:25:11."""
+    days, rest_s = divmod(floor(abs(t)), DAY_S)
+    clock = f"{rest_s // 3600:02}:{rest_s // 60 % 60:02}:{rest_s % 60:02}"
+    return ("-" if t <= -1 else "") + (f"{days:,} d {clock}" if days else clock)
+
+
+def change(value: float, base: float) -> str:
+    """How far a value lies from another: +12 %, -3 %, or 15 x from tenfold on."""
+    if base == 0:
+        return "" if value == 0 else "new"
+    ratio = value / base
+    if ratio >= 10:
+        return f"{ratio:.0f} x"
+    points = round(100 * (ratio - 1))
+    return f"{points:+} %" if points else "±0 %"
+
+
+def share(part: float) -> str:
+    """A share as whole percent: 61 %."""
+    return f"{100 * part:.0f} %"
+
+
+def plural(count: int, noun: str) -> str:
+    """A count with its noun: 1 job, 12 jobs."""
+    return f"{count:,} {noun}{'s' * (count != 1)}"

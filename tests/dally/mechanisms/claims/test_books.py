@@ -1,0 +1,93 @@
+"""What `dally` keeps of waiting and running jobs, against what plain loops over all jobs say."""
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dally.costs import CostModel
+from dally.job import Job
+from dally.mechanisms.claims.backlog import STAYS, Backlog
+from dally.mechanisms.claims.holders import Holders
+from dally.mechanisms.claims.service import Attained, Given, Service
+from dally.mechanisms.claims.waiting import ClaimOffers
+from dally.mechanisms.ranking import Ranking
+from dally.state import ClusterState, JobState
+from tests.worlds import racks
+
+Drawn = list[tuple[int, int, int, bool]]
+DRAWN = st.lists(
+    st.tuples(st.integers(1, 4), st.integers(1, 9000), st.integers(0, 500), st.booleans()), max_size=8
+)
+NOW = 600.0
+
+
+def world(drawn: Drawn) -> list[JobState]:
+    """Jobs of so many GPUs and seconds that came then; those marked run since, half of them at half speed."""
+    machines = racks([[4] * 8])
+    state = ClusterState(machines, CostModel(machines))
+    jobs = []
+    for number, (gpus, duration_s, submit_s, runs) in enumerate(drawn):
+        job = Job(f"j{number}", submit_s, gpus, 1000.0 + duration_s)
+        jobs.append(state.submit(job, submit_s))
+        if runs:
+            state.start(job.job_id, ((number, gpus),), submit_s, 10.0, 1.0 if number % 2 else 0.5)
+    return jobs
+
+
+@settings(max_examples=40)
+@given(DRAWN, st.sampled_from([Given(), Attained(500.0)]))
+def test_holders_come_by_what_they_will_hold(drawn: Drawn, service: Service) -> None:
+    running = [job for job in world(drawn) if job.allocation]
+    holders = Holders(service, lambda job: float(job.job.gpus))
+    for job in running:
+        holders.add(job)
+    held = {job: job.job.gpus * service.running_s(service.key(job), NOW) for job in running}
+    expected = sorted(running, key=lambda job: (-held[job], job.order))
+    assert [(holds, job) for holds, job in holders.largest(NOW)] == [(held[job], job) for job in expected]
+    assert holders.most(NOW) == max(held.values(), default=0.0)
+
+
+@settings(max_examples=40)
+@given(DRAWN)
+def test_the_backlog_is_all_work_left_over_all_gpus(drawn: Drawn) -> None:
+    jobs, backlog = world(drawn), Backlog(32)
+    for job in jobs:
+        backlog.add(job)
+    left = sum(job.job.gpus * job.remaining_s(NOW) for job in jobs)
+    assert abs(backlog.drained_s(NOW) - left / 32) < 0.01
+    for job in jobs:
+        backlog.remove(job)
+    assert backlog.drained_s(NOW) == 0
+
+
+@settings(max_examples=40)
+@given(DRAWN, st.integers(0, 12))
+def test_last_are_the_longest_of_those_longer_than_all_work(drawn: Drawn, gpus: int) -> None:
+    jobs, backlog = world(drawn), Backlog(32)
+    for job in jobs:
+        backlog.add(job)
+    left_s = {job: STAYS * (job.end_s() - NOW) if job.allocation else job.remaining_s(NOW) for job in jobs}
+    expected, used = [], 0
+    for job in sorted(jobs, key=lambda job: (-left_s[job], job.order)):
+        used += job.job.gpus
+        if left_s[job] < backlog.drained_s(NOW) or used > gpus:
+            break
+        expected.append(job)
+    assert list(backlog.last(NOW, gpus)) == expected
+
+
+def test_offers_go_to_the_least_claim_and_a_postponed_one_comes_again() -> None:
+    jobs = world([(1, 10, 0, False), (1, 30, 0, False), (2, 20, 0, False)])
+    kinds = [Ranking(), Ranking()]
+    for job in jobs:
+        kinds[job.job.gpus - 1].add(job, job.job.duration_s)
+    offers = ClaimOffers(kinds, lambda job: (False, job.job.duration_s))
+    assert offers.next() is jobs[0]
+    assert offers.postpone((False, 1025.0))
+    assert offers.next() is jobs[2]
+    offers.refused()
+    assert offers.next() is jobs[0]
+    assert not offers.postpone((False, 1025.0))
+    offers.served()
+    assert offers.next() is jobs[1]
+    offers.served()
+    assert offers.next() is None

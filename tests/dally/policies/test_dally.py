@@ -1,0 +1,215 @@
+"""The default policy on cases small enough to compute by hand; a restart of a job of n GPUs costs 6 + n s."""
+
+from itertools import groupby
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dally.costs import CostModel
+from dally.errors import InputError
+from dally.job import Job
+from dally.policies.registry import parse_policy
+from dally.profiles.files import load_profiles
+from tests.dally.policies.events import job, levels, times, waits
+from tests.worlds import Result, racks, simulate
+
+AUTHORS = load_profiles("author")
+MODEL = "mobilenetv3"
+TWO_MACHINES = racks([[2, 2]])
+ONE_FREE_ON_EACH = racks([[3, 3]])
+"""With two jobs of 2 GPUs."""
+
+
+def of(user: str, name: str, duration_s: float, submit_s: float) -> Job:
+    return Job(name, submit_s, 1, duration_s, user=user)
+
+
+def fixed(name: str, gpus: int, duration_s: float) -> Job:
+    """A job that must not be preempted."""
+    return Job(name, 0.0, gpus, duration_s, preemptible=False)
+
+
+def apart() -> float:
+    """The slowdown of a pair on two machines."""
+    return CostModel(TWO_MACHINES, AUTHORS).cost(job("a", 2, 1.0, model=MODEL), ((0, 1), (1, 1))).slowdown
+
+
+def reason(result: Result, name: str, event: str) -> str:
+    found = (each for each in result.events if each["event"] == event and each["job"] == name)
+    return str(next(found)["reason"])
+
+
+def test_fewest_gpu_seconds_go_first() -> None:
+    """200 GPU-seconds on two GPUs go before 300 on one, though they take fewer GPUs to start."""
+    jobs = [job("runs", 2, 100), job("long", 1, 300, 1), job("wide", 2, 100, 2)]
+    result = simulate("dally", racks([[2]]), jobs)
+    assert (times(result, "wide"), times(result, "long")) == ([100.0], [200.0])
+
+
+def test_by_time_alone_the_shortest_goes_first() -> None:
+    jobs = [job("runs", 2, 100), job("wide", 2, 150, 1), job("short", 1, 149, 2)]
+    result = simulate("dally:order=time", racks([[2]]), jobs)
+    assert (times(result, "short"), times(result, "wide")) == ([100.0], [249.0])
+
+
+def test_a_small_claim_behind_one_that_does_not_fit_starts() -> None:
+    jobs = [fixed("runs", 1, 1000), job("pair", 2, 10, 1), job("single", 1, 900, 2)]
+    assert times(simulate("dally", racks([[2]]), jobs), "single") == [2.0]
+
+
+def test_a_job_keeps_its_gpus_for_a_lease_then_gives_way_to_a_lesser_claim() -> None:
+    jobs = [job("long", 1, 10_000), job("short", 1, 100, 10)]
+    result = simulate("dally", racks([[1]]), jobs)
+    assert times(result, "short") == [600.0]
+    assert times(result, "long", "end") == [700.0 + 7.0 + 9400.0]
+    assert reason(result, "long", "preempt") == (
+        "would hold 2.61 GPU-hours more; short needs only 0.0278 GPU-hours"
+    )
+
+
+@pytest.mark.parametrize(("left_s", "start_s"), [(156.0, 856.0), (157.0, 700.0)])
+def test_it_must_hold_half_as_much_again_and_its_restart(left_s: float, start_s: float) -> None:
+    jobs = [job("long", 1, 700 + left_s), job("short", 1, 100, 700)]
+    assert times(simulate("dally", racks([[1]]), jobs), "short") == [start_s]
+
+
+def test_without_preemption_nobody_is_stopped() -> None:
+    jobs = [job("long", 1, 10_000), job("short", 1, 100, 10)]
+    assert times(simulate("dally:preempt=no", racks([[1]]), jobs), "short") == [10_000.0]
+
+
+def test_who_would_hold_most_is_stopped() -> None:
+    jobs = [job("a", 1, 5000), job("b", 1, 9000), job("short", 1, 100, 700)]
+    result = simulate("dally", racks([[2]]), jobs)
+    assert (times(result, "a", "preempt"), times(result, "b", "preempt")) == ([], [700.0])
+
+
+def test_a_pair_takes_a_machine_from_others_rather_than_be_apart() -> None:
+    jobs = [job("a", 2, 50_000), job("b", 2, 60_000), job("pair", 2, 100, 700, model=MODEL)]
+    result = simulate("dally", ONE_FREE_ON_EACH, jobs, profiles=AUTHORS)
+    assert (times(result, "pair"), levels(result, "pair")) == ([700.0], ["machine"])
+    assert times(result, "b", "migrate") == [700.0]
+
+
+def test_it_declines_to_be_apart_as_long_as_a_lease_apart_and_moving_then_would_cost() -> None:
+    """It trains 10 s of its lease in vain but for one part in its slowdown; a restart takes 8 s."""
+    jobs = [fixed("a", 2, 5000), fixed("b", 2, 6000), job("pair", 2, 1000, 1, model=MODEL)]
+    result = simulate("dally:lease_s=10", ONE_FREE_ON_EACH, jobs, profiles=AUTHORS)
+    until_s = round(1 + 10 * (1 - 1 / apart()) + 8, 3)
+    assert waits(result, "pair")[0] == (1.0, until_s)
+    assert (times(result, "pair"), levels(result, "pair")) == ([until_s], ["rack"])
+
+
+def test_it_declines_no_longer_than_being_apart_to_its_end_would_cost() -> None:
+    cost_s = (apart() - 1) * 5
+    jobs = [fixed("a", 2, 5000), fixed("b", 2, 6000), job("pair", 2, 5, 1, model=MODEL)]
+    result = simulate("dally", ONE_FREE_ON_EACH, jobs, profiles=AUTHORS)
+    assert waits(result, "pair")[0] == (1.0, round(1 + cost_s, 3))
+    assert times(simulate("dally:patience=0", ONE_FREE_ON_EACH, jobs, profiles=AUTHORS), "pair") == [1.0]
+
+
+def test_who_cannot_move_later_declines_as_long_as_being_apart_would_cost() -> None:
+    """A machine comes free when waiting has cost nearly as much, and just after."""
+    cost_s = (apart() - 1) * 100
+    pair = Job("pair", 1.0, 2, 100.0, model=MODEL, preemptible=False)
+    for ends_s, level in ((cost_s, "machine"), (cost_s + 2, "rack")):
+        jobs = [fixed("a", 2, ends_s), fixed("b", 2, 10 * cost_s), pair]
+        result = simulate("dally", ONE_FREE_ON_EACH, jobs, profiles=AUTHORS)
+        assert levels(result, "pair") == [level]
+        assert waits(result, "pair")[0] == (1.0, round(1 + cost_s, 3))
+
+
+def test_a_scattered_job_moves_closer_when_that_saves_more_than_it_costs() -> None:
+    jobs = [fixed("a", 2, 5000), fixed("b", 2, 900_000), job("pair", 2, 10_000, 1, model=MODEL)]
+    result = simulate("dally", ONE_FREE_ON_EACH, jobs, profiles=AUTHORS)
+    assert times(result, "pair", "migrate") == [5000.0]
+    assert "moving saves" in reason(result, "pair", "migrate")
+    stays = simulate("dally:moves=0,patience=0", ONE_FREE_ON_EACH, jobs, profiles=AUTHORS)
+    assert (times(stays, "pair"), times(stays, "pair", "migrate")) == ([1.0], [])
+
+
+def test_who_would_end_last_starts_first_on_a_tenth_of_the_gpus() -> None:
+    """All work is 3,000 GPU-seconds, 300 s of the cluster; one job takes 1,000 s."""
+    jobs = [*(job(f"s{number}", 1, 100) for number in range(20)), job("longest", 1, 1000)]
+    machines = racks([[10]])
+    assert times(simulate("dally", machines, jobs), "longest") == [0.0]
+    assert times(simulate("dally:last_share=0", machines, jobs), "longest") == [200.0]
+
+
+def test_who_waited_too_long_goes_before_all_others_and_stays() -> None:
+    """Without a bound the long job never starts while short ones come."""
+    short = [job(f"s{number:02}", 1, 100, 90.0 * number) for number in range(40)]
+    jobs = sorted([*short, job("long", 1, 900, 1)], key=lambda each: each.submit_s)
+    bound = "dally:bound_s=500,last_share=0,lease_s=1"
+    assert times(simulate(bound, racks([[1]]), jobs), "long") == [501.0]
+    assert times(simulate(bound, racks([[1]]), jobs), "long", "end") == [1401.0]
+    assert times(simulate("dally:last_share=0,lease_s=1", racks([[1]]), jobs), "long") == [4000.0]
+
+
+def test_while_an_overdue_job_cannot_start_nobody_else_does() -> None:
+    """The pair waits for two jobs that cannot be stopped; small ones must not fill what comes free."""
+    jobs = [fixed("a", 1, 1000), fixed("b", 1, 2000), job("pair", 2, 5000, 1)]
+    jobs += [Job(f"s{number}", 600.0, 1, 10.0, preemptible=False) for number in range(300)]
+    result = simulate("dally:bound_s=500,last_share=0", racks([[2]]), jobs)
+    assert times(result, "pair") == [2000.0]
+
+
+@settings(max_examples=15, deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(1, 4), st.integers(1, 60), st.integers(0, 30)), min_size=1, max_size=12)
+)
+def test_nobody_starts_while_somebody_is_longer_overdue(drawn: list[tuple[int, int, int]]) -> None:
+    arrivals = sorted(drawn, key=lambda each: each[2])
+    jobs = [
+        job(f"j{number}", gpus, 60.0 * length, 60.0 * arrival)
+        for number, (gpus, length, arrival) in enumerate(arrivals)
+    ]
+    result = simulate("dally:bound_s=300,lease_s=60", racks([[2, 2]]), jobs)
+    due_s = {each.job_id: each.submit_s + 300 for each in jobs}
+    since: dict[str, float] = {}
+    waiting: set[str] = set()
+    for t, happened in groupby(result.events, key=lambda event: event["t"]):
+        started = set()
+        for event in happened:
+            name = event["job"]
+            if event["event"] in ("preempt", "end"):
+                due_s[name] += t - since[name]
+            if event["event"] in ("submit", "preempt"):
+                waiting.add(name)
+            if event["event"] == "start":
+                waiting.remove(name)
+                started.add(name)
+                since[name] = t
+        for name in started:
+            assert not [other for other in waiting if due_s[other] < min(due_s[name], t)]
+
+
+def test_without_estimates_who_has_run_least_goes_first() -> None:
+    """Of the long job 3,600 s more are expected than it ran, of the new one 3,600 s."""
+    jobs = [job("long", 1, 50_000), job("new", 1, 40_000, 1)]
+    result = simulate("dally:estimates=attained,margin=1", racks([[1]]), jobs)
+    assert times(result, "new")[0] == 600.0
+    result = simulate("dally:estimates=attained,margin=2", racks([[1]]), jobs)
+    assert times(result, "new")[0] == 3607.0
+
+
+def test_equal_shares_of_users_count_before_claims() -> None:
+    jobs = [of("a", "a0", 5000, 0), of("a", "a1", 5000, 0), of("a", "a2", 100, 1), of("b", "b0", 9000, 2)]
+    fair = simulate("dally:fair=user,last_share=0", racks([[2]]), jobs)
+    assert times(fair, "b0")[0] == 600.0
+    assert times(simulate("dally:last_share=0", racks([[2]]), jobs), "b0")[0] > 4000.0
+
+
+def test_who_is_over_an_equal_share_still_uses_what_nobody_else_wants() -> None:
+    jobs = [of("a", f"a{number}", 1000, 0) for number in range(4)]
+    result = simulate("dally:fair=user", racks([[4]]), [*jobs, of("b", "b0", 500, 1)])
+    assert [times(result, f"a{number}")[0] for number in range(4)] == [0.0] * 4
+
+
+@pytest.mark.parametrize(
+    "knob", ["lease_s=0", "margin=0.5", "waste=-1", "patience=-1", "moves=-1", "last_share=2", "bound_s=0"]
+)
+def test_wrong_knobs_are_refused(knob: str) -> None:
+    with pytest.raises(InputError, match=knob.split("=")[0]):
+        parse_policy(f"dally:{knob}")

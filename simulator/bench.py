@@ -7,8 +7,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import click
@@ -17,12 +18,13 @@ from dally.clusters import load_cluster
 from dally.costs import CostModel
 from dally.cycle import Scheduler
 from dally.errors import DallyError
+from dally.learning import Batching
 from dally.plan import Plan
 from dally.policies.registry import parse_policy, policy_names
 from dally.profiles.files import load_profiles
 from dally.records import EventLog
 from dally.state import ClusterState
-from dally.traces import load_trace
+from dally.traces import assign_models, load_trace
 from simulator.engine import Engine
 from simulator.scenario import folder_name
 
@@ -79,14 +81,27 @@ def lines(name: str, measured: Measured) -> Iterator[dict[str, object]]:
         yield {"name": f"{name}.{figure}", "value": round(value, 4), "unit": unit}
 
 
-def philly(traces: Path, policies: tuple[str, ...]) -> Iterator[dict[str, object]]:
+def philly(traces: Path, policies: tuple[str, ...], *options: str) -> Iterator[dict[str, object]]:
     """The steady slice of Philly on Philly's machines, under each policy."""
     begin, end = map(str, PHILLY_SLICE_S)
     span = ("--from-s", begin, "--to-s", end, "--min-duration-s", "1")
+    name = "".join(["simulate.philly", *options]).replace("--", "-")
     for policy in policies:
         trace, machines = traces / "philly.csv.gz", traces / "philly_cluster_machine_list.csv"
-        measured = measure(policy, str(trace), str(machines), *span, *_MODELS)
-        yield from lines(f"simulate.philly.{policy}", measured)
+        measured = measure(policy, str(trace), str(machines), *span, *_MODELS, *options)
+        yield from lines(f"{name}.{policy}", measured)
+
+
+def shared_links(traces: Path, policies: tuple[str, ...]) -> Iterator[dict[str, object]]:
+    """The same, and jobs that share links slow each other; not under policies that let batches vary."""
+    fixed = [name for name in policies if parse_policy(name).policy.batching is Batching.FIXED]
+    yield from philly(traces, tuple(fixed), "--contention")
+
+
+def million(traces: Path, policies: tuple[str, ...]) -> Iterator[dict[str, object]]:
+    """A million jobs on 100,032 GPUs."""
+    for policy in policies:
+        yield from _generated(f"simulate.million.{policy}", policy, 1_000_000, gpus=100_032)
 
 
 def more_jobs(traces: Path, policies: tuple[str, ...]) -> Iterator[dict[str, object]]:
@@ -126,52 +141,79 @@ uplink = {{ bandwidth_bps = 800e9, latency_s = 2e-6 }}
 """
 
 
-PRESSED = "gavel:jobs=500,gap_s=0,gpus=1:3/2:2/4:3/8:2"
-"""500 jobs at once; they ask for 1.8 times the 1,000 GPUs."""
-
 _MOMENTS = 1000
+_MOST_DECIDING_S = 300.0
+"""Seconds of deciding after which a policy is given up."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pressed:
+    """A workload that asks for more than its cluster has.
+
+    Attributes:
+        name: What its figures are called.
+        cluster: The cluster file's text.
+        profiles: A shipped set.
+        trace: A generated workload.
+        waiting: Decisions count while so many jobs wait, or more.
+    """
+
+    name: str
+    cluster: str
+    profiles: str
+    trace: str
+    waiting: int = 0
+    model_mix: str | None = None
 
 
 class TimedScheduler(Scheduler):
-    """Takes the time of each decision, in seconds of this process."""
+    """Takes the time of the decisions that count, in seconds of this process."""
 
-    def __init__(self, state: ClusterState, policy: str) -> None:
+    def __init__(self, state: ClusterState, policy: str, waiting: int) -> None:
         super().__init__(state, parse_policy(policy).build(state))
         self.decided_s: list[float] = []
+        self._waiting, self._spent_s = waiting, 0.0
 
     def decide(self, now: float) -> Plan:
         """Decide, and note how long that took."""
         began_s = time.process_time()
         plan = super().decide(now)
-        self.decided_s.append(time.process_time() - began_s)
+        took_s = time.process_time() - began_s
+        self._spent_s += took_s
+        if len(self.state.waiting) >= self._waiting:
+            self.decided_s.append(took_s)
         return plan
 
     def timed_enough(self) -> bool:
-        """Whether that is enough of them."""
-        return len(self.decided_s) >= _MOMENTS
+        """Whether that is enough of them, or of the time they take."""
+        return len(self.decided_s) >= _MOMENTS or self._spent_s > _MOST_DECIDING_S
 
 
-def deciding(traces: Path, policies: tuple[str, ...]) -> Iterator[dict[str, object]]:
-    """How long decisions take with 500 jobs on 1,000 GPUs of three types, at the first 1,000 moments."""
+def deciding(pressed: Pressed, traces: Path, policies: tuple[str, ...]) -> Iterator[dict[str, object]]:
+    """How long decisions take under pressure, at the first 1,000 moments that count."""
     with tempfile.TemporaryDirectory() as folder:
         cluster = Path(folder) / "cluster.toml"
-        cluster.write_text(_THREE_TYPES, encoding="utf-8")
-        topology, profiles = load_cluster(str(cluster)), load_profiles("gavel")
-    jobs = load_trace(PRESSED, seed=1).jobs
+        cluster.write_text(pressed.cluster, encoding="utf-8")
+        topology, profiles = load_cluster(str(cluster)), load_profiles(pressed.profiles)
+    jobs = load_trace(pressed.trace, seed=1).jobs
+    if pressed.model_mix is not None:
+        jobs = assign_models(jobs, pressed.model_mix, seed=1)
     for policy in policies:
         batching = parse_policy(policy).policy.batching
         state = ClusterState(topology, CostModel(topology, profiles, batching=batching))
-        scheduler = TimedScheduler(state, policy)
+        scheduler = TimedScheduler(state, policy, pressed.waiting)
         Engine(scheduler, jobs, EventLog(io.StringIO()), stop=scheduler.timed_enough).run()
-        for figure, value in _spread(scheduler.decided_s):
-            yield {"name": f"decide.{policy}.{figure}", "value": round(1000 * value, 3), "unit": "ms"}
+        for figure, value, unit in _spread(scheduler.decided_s):
+            yield {"name": f"{pressed.name}.{policy}.{figure}", "value": round(value, 3), "unit": unit}
 
 
-def _spread(times_s: Sequence[float]) -> Iterator[tuple[str, float]]:
-    ordered = sorted(times_s)
-    yield "p50_ms", ordered[len(ordered) // 2]
-    yield "p99_ms", ordered[len(ordered) * 99 // 100]
-    yield "most_ms", ordered[-1]
+def _spread(times_s: Sequence[float]) -> Iterator[tuple[str, float, str]]:
+    yield "moments", len(times_s), "decisions"
+    ordered_ms = sorted(1000 * time_s for time_s in times_s)
+    if ordered_ms:
+        yield "p50_ms", ordered_ms[len(ordered_ms) // 2], "ms"
+        yield "p99_ms", ordered_ms[len(ordered_ms) * 99 // 100], "ms"
+        yield "most_ms", ordered_ms[-1], "ms"
 
 
 _THREE_TYPES = """name = "three-types"
@@ -194,7 +236,28 @@ name = "switch"
 machines = "v100-[1-42],p100-[1-42],k80-[1-41]"
 """
 
-_GROUPS = {"philly": philly, "jobs": more_jobs, "cluster": larger_cluster, "decide": deciding}
+THREE_TYPES = Pressed("decide", _THREE_TYPES, "gavel", "gavel:jobs=500,gap_s=0,gpus=1:3/2:2/4:3/8:2")
+"""500 jobs at once; they ask for 1.8 times the 1,000 GPUs."""
+
+CROWD = Pressed(
+    "decide-crowd",
+    _cluster(10_048),
+    "realistic",
+    "philly-like:jobs=30000,gap_s=0.5,mu=9,sigma=1,gpus=1:20/4:20/8:30/16:20/32:10",
+    waiting=10_000,
+    model_mix=MIX,
+)
+"""1,000 to 3,000 jobs run on 10,000 GPUs; more come than end. The time is taken once 10,000 wait."""
+
+_GROUPS: Mapping[str, Callable[[Path, tuple[str, ...]], Iterator[dict[str, object]]]] = {
+    "philly": philly,
+    "philly-contention": shared_links,
+    "million": million,
+    "jobs": more_jobs,
+    "cluster": larger_cluster,
+    "decide": partial(deciding, THREE_TYPES),
+    "decide-crowd": partial(deciding, CROWD),
+}
 
 
 @click.command()
@@ -208,7 +271,7 @@ _GROUPS = {"philly": philly, "jobs": more_jobs, "cluster": larger_cluster, "deci
     help="Folder of the Philly trace and machine list.",
 )
 def main(groups: tuple[str, ...], policies: tuple[str, ...], traces: Path) -> None:
-    """Measure speed and memory; GROUPS are philly, jobs and cluster (more of each), decide, or all."""
+    """Measure speed and memory: each of GROUPS, or of all without."""
     try:
         for group in groups or _GROUPS:
             for line in _GROUPS[group](traces, policies or tuple(policy_names())):

@@ -112,7 +112,7 @@ def command(
         raise InputError(f"--out {out} exists already; name a folder that does not")
     specs = [parse_policy(spec) for spec in dict.fromkeys(policies)]
     scenario = load_scenario(Inputs(seed=seed, batch_split=Split(batch_split), **options))
-    _refuse_unmodelled(specs, scenario)
+    refuse_unmodelled(specs, scenario.contention)
     console = Console(stderr=True)
     with _finished_whole(out) as folder, interruptible() as stop:
         runs = _run_all(scenario, specs, folder, stop, console, record)
@@ -124,10 +124,14 @@ def command(
         sys.exit(INTERRUPTED if interrupted else 1)
 
 
-def _refuse_unmodelled(specs: Sequence[PolicySpec], scenario: Scenario) -> None:
-    """What no cost is known of: links shared by jobs whose batch varies."""
+def refuse_unmodelled(specs: Sequence[PolicySpec], contention: bool) -> None:
+    """Refuse what no cost is known of: links shared by jobs whose batch varies.
+
+    Raises:
+        InputError: One of the policies lets batches vary, and jobs share links.
+    """
     varying = [spec.policy.name for spec in specs if spec.policy.batching is not Batching.FIXED]
-    if scenario.contention and varying:
+    if contention and varying:
         raise InputError(
             f"--contention knows no jobs whose batch varies, as under {', '.join(varying)}; leave one out"
         )
@@ -183,13 +187,12 @@ def _draw(runs: Sequence[Run], path: Path) -> str:
         figures = importlib.import_module("analysis.figures")
     except ModuleNotFoundError:
         return "install dally[analysis]"
-    done = {run.spec: [record for record in run.records if record.status == "COMPLETED"] for run in runs}
-    drawn = {spec: records for spec, records in done.items() if records}
+    drawn = {run.spec: run.figures for run in runs if run.figures.jct_s}
     if not drawn:
         return "no job completed"
     figures.draw_jct(
-        {spec: [record.jct_s for record in records] for spec, records in drawn.items()},
-        {spec: [record.queue_s for record in records] for spec, records in drawn.items()},
+        {spec: each.jct_s for spec, each in drawn.items()},
+        {spec: each.queue_s for spec, each in drawn.items()},
         path,
     )
     return ""

@@ -7,23 +7,8 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from dally.summary import Summary
+from dally.words import change, duration
 from simulator.scenario import Run
-
-
-def duration(seconds: float) -> str:
-    """A duration as people say it: 42 s, 5.3 min, 7.1 h, 12.5 d."""
-    for size, unit, until in ((1.0, "s", 100.0), (60.0, "min", 6000.0), (3600.0, "h", 100 * 3600.0)):
-        if seconds < until:
-            return f"{seconds / size:.3g} {unit}"
-    return f"{seconds / 86400:,.3g} d" if seconds < 86_400_000 else f"{seconds / 86400:,.0f} d"
-
-
-def difference(value: float, base: float) -> str:
-    """How far a value lies from another: +12%, -3%, or 15x from tenfold on."""
-    if base == 0:
-        return "" if value == 0 else "new"
-    ratio = value / base
-    return f"{ratio:.0f}x" if ratio >= 10 else f"{ratio - 1:+.0%}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +65,7 @@ def _cells(column: Column, run: Run, first: Run) -> list[str]:
     value = column.value(run.summary)
     if not column.compared:
         return [column.show(value)]
-    return [column.show(value), "" if run is first else difference(value, column.value(first.summary))]
+    return [column.show(value), "" if run is first else change(value, column.value(first.summary))]
 
 
 def as_data(runs: Sequence[Run]) -> dict[str, object]:

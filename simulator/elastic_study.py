@@ -3,7 +3,7 @@
 import io
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
 
@@ -17,11 +17,13 @@ from dally.job import Job
 from dally.markdown import replace_section, table
 from dally.policies.registry import PolicySpec, parse_policy
 from dally.profiles.files import ProfileSet, load_profiles
+from dally.profiles.schema import Profile
 from dally.records import EventLog
 from dally.state import ClusterState
 from dally.summary import summarise
 from dally.topology import Topology
 from simulator.engine import Engine
+from simulator.ones_steps import steps_table
 from simulator.pollux_workloads import Workload, draw_jobs, pollux_profiles, read_workload
 
 CLUSTER = "pollux-64"
@@ -36,12 +38,27 @@ POLICIES = (
     "tiresias",
     "a-srpt",
     "a-srpt:release=ended",
+    "dally",
     "dally-paper",
     "fifo",
 )
 PUBLISHED_POLLUX: Mapping[str, float] = {"pollux": 2446.0, "optimus": 5302.0, "tiresias": 3470.0}
 """Mean completion time of all 160 jobs of workload 6, seconds: petuum/adaptdl, branch osdi21-artifact,
 simulator/README.md. Optimus there knows the iterations left (Optimus+Oracle)."""
+
+VARIANTS = (
+    "ones:first_size=asked",
+    "ones:two_epochs=life",
+    "ones:two_epochs=stretch",
+    "ones:predictor_input=raw",
+    "ones:gate=all",
+    "ones:scale_down=0",
+    "ones:interval_s=60",
+)
+"""ONES with other settings: what it reconstructs, the defects of its artifact, and others."""
+
+EPOCHS: Mapping[str, int] = {"cifar10": 36, "imagenet": 47, "bert": 5}
+"""Passes over its data until a job of ONES's ends: medians by task in the job history of its artifact."""
 
 ONES_JOBS: Mapping[int, Mapping[str, str]] = {
     400: {"ones": "-45.6 % of Tiresias, -41.7 % of Optimus"},
@@ -120,7 +137,7 @@ def ones_table(found: Mapping[str, Mapping[str, Outcome]], jobs: int) -> str:
     for spec, outcomes in found.items():
         change = [_jct_s(outcomes) / _jct_s(other) - 1 for other in tiresias[:1]]
         against = "".join(f"{each:+.0%}" for each in change)
-        rows.append([f"`{spec}`", *_means(outcomes), against, ONES_JOBS.get(jobs, {}).get(_name(spec), "")])
+        rows.append([f"`{spec}`", *_means(outcomes), against, ONES_JOBS.get(jobs, {}).get(spec, "")])
     return table([*_HEADER, "against Tiresias", "published"], rows)
 
 
@@ -145,6 +162,19 @@ def _jct_s(outcomes: Mapping[str, Outcome]) -> float:
 def _name(spec: str) -> str:
     """The policy of a specification."""
     return spec.partition(":")[0]
+
+
+def ones_profiles() -> ProfileSet:
+    """The set `pollux`, in which a training is as many epochs as ONES's jobs on subsets of the data."""
+    shipped = load_profiles("pollux")
+    return replace(shipped, profiles=tuple(_with_epochs(profile) for profile in shipped.profiles))
+
+
+def _with_epochs(profile: Profile) -> Profile:
+    learning, epochs = profile.learning, EPOCHS.get(profile.model.name)
+    if learning is None or epochs is None:
+        return profile
+    return replace(profile, learning=replace(learning, epochs=epochs))
 
 
 def left_out(workloads: Iterable[Workload]) -> str:
@@ -203,16 +233,31 @@ def pollux(numbers: Sequence[int], folder: Path, policies: Sequence[str], write:
 @click.option("--jobs", type=click.IntRange(1), default=400, show_default=True, help="Of each seed.")
 @click.option("--gap", "gap_s", type=click.FloatRange(0, min_open=True), default=30.0, show_default=True)
 @click.option("--seed", "seeds", type=int, multiple=True, default=(1, 2, 3), show_default=True)
+@click.option("--variants", is_flag=True, help="ONES with each of its other settings, too.")
 @_policies
 @_write
-def ones(jobs: int, gap_s: float, seeds: Sequence[int], policies: Sequence[str], write: Path | None) -> None:
+def ones(
+    jobs: int, gap_s: float, seeds: Sequence[int], variants: bool, policies: Sequence[str], write: Path | None
+) -> None:
     """Random jobs in the number of ONES's experiments."""
     try:
-        topology, profiles = load_cluster(CLUSTER), load_profiles("pollux")
+        topology, profiles = load_cluster(CLUSTER), ones_profiles()
         workloads = {f"seed {seed}": draw_jobs(jobs, gap_s, seed, profiles) for seed in seeds}
-        specs = [parse_policy(policy) for policy in policies]
+        specs = [parse_policy(policy) for policy in (*policies, *(VARIANTS if variants else ()))]
         found = run_all(specs, workloads, topology, profiles)
         _put(ones_table(found, jobs), f"ones-{jobs}", write)
+    except DallyError as error:
+        raise click.ClickException(str(error)) from error
+
+
+@main.command()
+@click.option("--jobs", type=click.IntRange(1), multiple=True, default=(50, 100, 200, 400), show_default=True)
+@click.option("--gpus", type=click.IntRange(8), multiple=True, default=(64, 256, 1024), show_default=True)
+@_write
+def steps(jobs: Sequence[int], gpus: Sequence[int], write: Path | None) -> None:
+    """How long a decision of ONES takes on larger clusters of the same machines."""
+    try:
+        _put(steps_table(load_cluster(CLUSTER), jobs, gpus), "ones-steps", write)
     except DallyError as error:
         raise click.ClickException(str(error)) from error
 

@@ -73,6 +73,7 @@ class Engine:
         links: Tells how jobs that share links slow each other; None if they do not.
         stop: Asked before each moment; True ends the run early, with valid records.
         progress: Told of each moment: seconds on the clock and jobs that ended.
+        keep: Given each record with its job's place in `jobs`, when it ends; the outcome then has none.
     """
 
     def __init__(
@@ -85,6 +86,7 @@ class Engine:
         links: SharedLinks | None = None,
         stop: Callable[[], bool] = lambda: False,
         progress: Callable[[float, int], None] = lambda now, ended: None,
+        keep: Callable[[int, JobRecord], None] | None = None,
     ) -> None:
         self._scheduler = scheduler
         self._state = scheduler.state
@@ -99,6 +101,8 @@ class Engine:
         self._queue: EventQueue[Event] = EventQueue()
         self._tallies: dict[str, Tally] = {}
         self._records: list[JobRecord] = []
+        self._keep = keep or (lambda place, record: self._records.append(record))
+        self._ended = 0
         self._wakeup_s = inf
         self._moments = 0
 
@@ -118,7 +122,7 @@ class Engine:
                 raise AssertionError(f"time went back from {now} s to {moment} s")
             now = moment
             self._step(now)
-            self._progress(now, len(self._records))
+            self._progress(now, self._ended)
         return self._outcome(now, note)
 
     def _next_moment(self) -> float:
@@ -242,7 +246,8 @@ class Engine:
         tally = self._close(self._state.jobs[job_id], now)
         job = self._scheduler.finish(job_id, now)
         del self._tallies[job_id]
-        self._records.append(record(job, tally, now, status))
+        self._keep(job.order, record(job, tally, now, status))
+        self._ended += 1
         self._log.write(now, "end", job=job_id, status=status)
 
     def _next_outage(self) -> None:
@@ -294,5 +299,5 @@ class Engine:
             tally = self._tallies[job_id]
             if job_id in self._state.running:
                 tally.close(job, now)
-            self._records.append(record(job, tally, now))
+            self._keep(job.order, record(job, tally, now))
         return Outcome(self._records, now, self._moments, complete=not note, note=note)

@@ -1,6 +1,6 @@
 """What a simulation is told to use, read and checked as a whole before anything is written."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ from dally.job import Job
 from dally.profiles.files import ProfileSet, load_profiles
 from dally.topology import Topology
 from dally.traces import Workload, assign_models, load_trace
+from dally.traces.lazy_jobs import changed
 from simulator.failures import Outage, random_outages, read_outages
 from simulator.scenario import Scenario
 
@@ -95,8 +96,8 @@ def load_scenario(inputs: Inputs) -> Scenario:
     return Scenario(
         topology=topology,
         profiles=profiles,
-        jobs=tuple(fitting),
-        too_large=tuple(too_large),
+        jobs=fitting,
+        too_large=too_large,
         outages=outages,
         checkpoint_s=inputs.checkpoint_s,
         facts=_facts(inputs, workload),
@@ -105,27 +106,27 @@ def load_scenario(inputs: Inputs) -> Scenario:
     )
 
 
-def split_by_fit(jobs: Iterable[Job], topology: Topology, skip: bool) -> tuple[list[Job], list[Job]]:
+def split_by_fit(jobs: Sequence[Job], topology: Topology, skip: bool) -> tuple[Sequence[Job], Sequence[Job]]:
     """The jobs that the cluster can hold, and those too large for it.
 
     Raises:
         CapacityError: A job is too large and `skip` is False; the message names it.
     """
     costs = CostModel(topology)
-    fitting: list[Job] = []
-    too_large: list[Job] = []
-    for job in jobs:
+
+    def fits(job: Job) -> bool:
         try:
             costs.best_level(job.gang)
         except CapacityError as error:
-            if not skip:
-                refused = CapacityError(f"job {job.job_id}: {error}")
-                refused.hint = "--skip-bad leaves such jobs out"
-                raise refused from error
-            too_large.append(job)
-        else:
-            fitting.append(job)
-    return fitting, too_large
+            if skip:
+                return False
+            refused = CapacityError(f"job {job.job_id}: {error}")
+            refused.hint = "--skip-bad leaves such jobs out"
+            raise refused from error
+        return True
+
+    too_large = [job for job in jobs if not fits(job)]
+    return (jobs if not too_large else [job for job in jobs if fits(job)]), too_large
 
 
 def _restarting(profiles: ProfileSet, restart_s: float) -> ProfileSet:
@@ -139,10 +140,10 @@ def _restarting(profiles: ProfileSet, restart_s: float) -> ProfileSet:
     return replace(profiles, profiles=tuple(changed))
 
 
-def _rescaled(jobs: tuple[Job, ...], factor: float) -> tuple[Job, ...]:
+def _rescaled(jobs: Sequence[Job], factor: float) -> Sequence[Job]:
     if not 0 <= factor < float("inf"):
         raise InputError(f"arrival_scale is {factor:g}, must be 0 or more")
-    return jobs if factor == 1 else tuple(replace(job, submit_s=job.submit_s * factor) for job in jobs)
+    return jobs if factor == 1 else changed(jobs, lambda job: replace(job, submit_s=job.submit_s * factor))
 
 
 def _congested(topology: Topology, factor: float) -> Topology:

@@ -14,8 +14,8 @@ from dally.errors import DallyError
 from dally.markdown import replace_section, table
 from dally.policies.registry import parse_policy
 from dally.summary import Summary
+from dally.words import duration
 from simulator.bench import MIX, PHILLY_SLICE_S
-from simulator.comparison import duration
 from simulator.inputs import Inputs, load_scenario
 from simulator.scenario import simulate
 

@@ -1,11 +1,15 @@
 """One simulation from inputs to run folder: a workload on a cluster under a policy."""
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from dally import __version__
+from dally.clusters.toml_writer import write_toml
 from dally.contention import SharedLinks
 from dally.costs import CostModel, Predictions, Split
 from dally.cycle import Scheduler
@@ -14,9 +18,20 @@ from dally.job import Job
 from dally.policies.registry import PolicySpec
 from dally.profiles.files import ProfileSet
 from dally.recording.recorder import FACTS, RecordedScheduler, Recording
-from dally.records import EVENTS, JOBS, RUN, EventLog, JobRecord, write_jobs, write_run
+from dally.records import (
+    CLUSTER,
+    EVENTS,
+    JOBS,
+    RUN,
+    EventLog,
+    JobRecord,
+    JobsFile,
+    NoEvents,
+    read_jobs,
+    write_run,
+)
 from dally.state import ClusterState
-from dally.summary import Summary, summarise
+from dally.summary import Figures, Summary
 from dally.topology import Topology
 from simulator.engine import Engine, Outcome
 from simulator.failures import Outage
@@ -41,8 +56,8 @@ class Scenario:
 
     topology: Topology
     profiles: ProfileSet | None
-    jobs: tuple[Job, ...]
-    too_large: tuple[Job, ...]
+    jobs: Sequence[Job]
+    too_large: Sequence[Job]
     outages: Callable[[], Iterable[Outage]]
     checkpoint_s: float
     facts: dict[str, Any]
@@ -52,15 +67,19 @@ class Scenario:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A finished run: its policy, folder, summary, records, and what the predictions in it rest on."""
+    """A finished run: its policy, folder, summary, and what the predictions in it rest on.
+
+    Attributes:
+        figures: Of a simulation, the times of its jobs.
+    """
 
     spec: str
     folder: str
     summary: Summary
-    records: list[JobRecord]
     predictions: Predictions
     complete: bool
     note: str
+    figures: Figures = field(default_factory=Figures)
 
 
 def folder_name(spec: str) -> str:
@@ -71,31 +90,33 @@ def folder_name(spec: str) -> str:
 def simulate(
     scenario: Scenario,
     policy: PolicySpec,
-    folder: Path,
+    folder: Path | None,
     stop: Callable[[], bool] = lambda: False,
     progress: Callable[[float, int], None] = lambda now, ended: None,
     record: bool = False,
 ) -> Run:
-    """Simulate one policy and write its run folder.
+    """Simulate one policy and write its run folder, if it is to have one.
 
     Args:
         scenario: What to simulate.
         policy: Under which policy.
-        folder: Where to write; must not exist.
+        folder: Where to write; must not exist. None: nowhere, only the summary matters.
         stop: True ends the run early; what it wrote is then marked incomplete.
         progress: Told of each moment: seconds on the clock and jobs that ended.
-        record: Whether every fact and decision goes to facts.jsonl, for `dally replay`.
+        record: Whether every fact and decision goes to facts.jsonl, for `dally replay`; with a folder only.
 
     Raises:
         DallyError: The recording cannot be written.
     """
-    folder.mkdir(parents=True)
+    if folder is not None:
+        folder.mkdir(parents=True)
+        (folder / CLUSTER).write_text(write_toml(scenario.topology), encoding="utf-8")
     costs = CostModel(scenario.topology, scenario.profiles, scenario.batch_split, policy.policy.batching)
     state = ClusterState(scenario.topology, costs)
-    recording = Recording(folder / FACTS, _refuse) if record else None
+    recording = Recording(folder / FACTS, _refuse) if record and folder is not None else None
     scheduler = _scheduler(state, policy, recording)
-    with (folder / EVENTS).open("w", encoding="utf-8") as file:
-        log = EventLog(file)
+    records = _Records(folder, scenario)
+    with _event_log(folder) as log:
         engine = Engine(
             scheduler,
             scenario.jobs,
@@ -105,16 +126,41 @@ def simulate(
             SharedLinks(costs) if scenario.contention else None,
             stop=stop,
             progress=progress,
+            keep=records.add,
         )
         outcome = engine.run()
     if recording is not None:
         recording.flush()
-    records = _in_order(outcome.records, scenario)
-    summary = summarise(records, scenario.topology.gpus, outcome.end_s)
+    records.close()
+    summary = records.figures.summary(scenario.topology.gpus, outcome.end_s)
     predictions = costs.report()
-    write_jobs(folder / JOBS, records)
-    write_run(folder / RUN, _facts(scenario, policy, outcome, summary, predictions))
-    return Run(policy.spec, folder.name, summary, records, predictions, outcome.complete, outcome.note)
+    if folder is not None:
+        write_run(folder / RUN, _facts(scenario, policy, outcome, summary, predictions))
+    return Run(
+        policy.spec,
+        folder.name if folder else "",
+        summary,
+        predictions,
+        outcome.complete,
+        outcome.note,
+        records.figures,
+    )
+
+
+def simulate_jobs(scenario: Scenario, policy: PolicySpec) -> tuple[Run, list[JobRecord]]:
+    """Run one policy on a scenario and give what became of each job, by submission; no folder stays."""
+    with TemporaryDirectory() as folder:
+        run = simulate(scenario, policy, Path(folder) / "run")
+        return run, read_jobs(Path(folder) / "run")
+
+
+@contextmanager
+def _event_log(folder: Path | None) -> Iterator[EventLog]:
+    if folder is None:
+        yield NoEvents()
+    else:
+        with (folder / EVENTS).open("w", encoding="utf-8") as file:
+            yield EventLog(file)
 
 
 def _scheduler(state: ClusterState, policy: PolicySpec, recording: Recording | None) -> Scheduler:
@@ -127,11 +173,35 @@ def _refuse(reason: str) -> None:
     raise DallyError(f"cannot record: {reason}")
 
 
-def _in_order(records: Sequence[JobRecord], scenario: Scenario) -> list[JobRecord]:
-    """Records by submission, those too large for the cluster among them."""
-    place = {job.job_id: number for number, job in enumerate(scenario.jobs)}
-    known = sorted(records, key=lambda record: place[record.job_id])
-    return sorted([*known, *map(rejected, scenario.too_large)], key=lambda record: record.submit_s)
+class _Records:
+    """The records on their way to jobs.csv and the summary, with those of jobs too large for the cluster.
+
+    Args:
+        folder: Of jobs.csv; None for none.
+        scenario: Its jobs are those that the engine numbers.
+    """
+
+    def __init__(self, folder: Path | None, scenario: Scenario) -> None:
+        self.figures = Figures()
+        self._file = None if folder is None else JobsFile(folder / JOBS)
+        self._too_large_s = [job.submit_s for job in scenario.too_large]
+        for number, job in enumerate(scenario.too_large):
+            before = bisect_right(scenario.jobs, job.submit_s, key=lambda other: other.submit_s)
+            self._take(before + number, rejected(job))
+
+    def add(self, number: int, record: JobRecord) -> None:
+        """The record of the job of this number; it stands by submission, before those too large."""
+        self._take(number + bisect_left(self._too_large_s, record.submit_s), record)
+
+    def _take(self, place: int, record: JobRecord) -> None:
+        self.figures.add(record)
+        if self._file is not None:
+            self._file.add(place, record)
+
+    def close(self) -> None:
+        """Write jobs.csv."""
+        if self._file is not None:
+            self._file.close()
 
 
 def _facts(

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from dally.clusters import load_cluster
 from dally.commands import main
 from dally.profiles.files import load_profiles, write_profile
 from dally.profiles.schema import Mode
@@ -48,7 +49,9 @@ def test_two_policies_side_by_side(trace: Path, tmp_path: Path) -> None:
         "fifo",
         "jct.png",
     ]
-    assert sorted(path.name for path in (out / "fifo").iterdir()) == ["events.jsonl", "jobs.csv", "run.json"]
+    files = {path.name for path in (out / "fifo").iterdir()}
+    assert files == {"cluster.toml", "events.jsonl", "jobs.csv", "run.json"}
+    assert load_cluster(out / "fifo" / "cluster.toml") == load_cluster("demo")
     assert len(read_jobs(out / "fifo")) == 40
     assert read_run(out / "fifo")["predictions"]["modes"] == ["imported"]
 
@@ -72,7 +75,7 @@ def test_the_same_inputs_give_the_same_bytes(trace: Path, tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        (["--policy", "magic"], "unknown policy 'magic'; valid: a-srpt, dally-paper"),
+        (["--policy", "magic"], "unknown policy 'magic'; valid: a-srpt, dally, dally-paper"),
         (["--policy", "dally-paper:speed=9"], "policy dally-paper has no knob 'speed'; valid: timers"),
         (
             ["--policy", "dally-paper:timers=fast"],

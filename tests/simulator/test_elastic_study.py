@@ -11,7 +11,7 @@ from dally.errors import InputError
 from dally.job import JobKind
 from dally.learning import mean_efficiency
 from dally.profiles.files import load_profiles
-from simulator.elastic_study import main
+from simulator.elastic_study import VARIANTS, main, ones_profiles
 from simulator.pollux_workloads import draw_jobs, pollux_profiles, read_workload
 
 HEADER = "name,time,application,num_replicas,batch_size"
@@ -88,6 +88,22 @@ def test_the_table_has_a_row_for_each_policy_and_names_what_is_left_out(folder: 
     assert "left out: 1 of yolov3" in result.output
     assert "| `fifo` |" in result.output
     assert result.output.rstrip().endswith("| 3470 |"), "published for Tiresias"
+
+
+def test_jobs_like_those_of_ones_pass_over_their_data_as_often_as_its_artifact_says() -> None:
+    passes = {
+        profile.model.name: profile.learning.epochs
+        for profile in ones_profiles().profiles
+        if profile.learning
+    }
+    assert (passes["cifar10"], passes["imagenet"], passes["bert"]) == (36, 47, 5)
+
+
+def test_variants_of_ones_have_rows_of_their_own() -> None:
+    result = study("ones", "--jobs", 2, "--seed", 1, "--policy", "tiresias", "--variants")
+    assert result.exit_code == 0, result.output
+    rows = [line for line in result.output.splitlines() if line.startswith("| `")]
+    assert len(rows) == 1 + len(VARIANTS)
 
 
 def test_tables_go_between_their_markers(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """What must hold for every policy on every cluster and workload."""
 
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from dally.job import Job
 from dally.policies.registry import PolicySpec, policy_names
 from dally.profiles.files import ProfileSet, load_profiles
 from dally.topology import Topology
-from tests.worlds import Result, World, racks, simulate, worlds
+from tests.worlds import SEARCHING, Result, World, racks, simulate, worlds
 
 VARIANTS = (
     "dally-paper:lease_s=600",
@@ -34,9 +35,15 @@ PROFILES = ProfileSet(
 """Models whose speed depends on the network, on the GPU type, and on how much of the training is done."""
 MODELS = ("", "resnet50", "bert-large", "mobilenetv3", "unheard-of", "resnet-50", "transformer", "cifar10")
 WORLDS = worlds(models=MODELS, varying=True)
-MORE = settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 every_policy = pytest.mark.parametrize("policy", POLICIES)
+
+
+def on_worlds(policy: str, most: int, check: Callable[[World], None]) -> None:
+    """Check what must hold on so many random worlds; on fewer where deciding is a search, and takes long."""
+    examples = max(2, 2 * most // 5) if policy in SEARCHING else most
+    more = settings(max_examples=examples, suppress_health_check=[HealthCheck.too_slow])
+    more(given(world=WORLDS)(check))()
 
 
 def run(policy: str | PolicySpec, world: World) -> Result:
@@ -137,17 +144,13 @@ class Audit:
 
 
 @every_policy
-@MORE
-@given(world=WORLDS)
-def test_every_job_ends_once_and_no_gpu_is_held_twice(policy: str, world: World) -> None:
-    holds_throughout(run(policy, world), world)
+def test_every_job_ends_once_and_no_gpu_is_held_twice(policy: str) -> None:
+    on_worlds(policy, 20, lambda world: holds_throughout(run(policy, world), world))
 
 
 @every_policy
-@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(world=WORLDS)
-def test_every_job_ends_once_and_keeps_its_work_where_jobs_share_links(policy: str, world: World) -> None:
-    holds_throughout(run_on_slow_links(policy, world), world)
+def test_every_job_ends_once_and_keeps_its_work_where_jobs_share_links(policy: str) -> None:
+    on_worlds(policy, 10, lambda world: holds_throughout(run_on_slow_links(policy, world), world))
 
 
 def holds_throughout(result: Result, world: World) -> None:
@@ -166,19 +169,18 @@ def holds_throughout(result: Result, world: World) -> None:
 
 
 @every_policy
-@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(world=WORLDS)
-def test_same_inputs_give_the_same_bytes(policy: str, world: World) -> None:
-    first, second = run(policy, world), run(policy, world)
-    assert first.log == second.log
-    assert first.outcome == second.outcome
+def test_same_inputs_give_the_same_bytes(policy: str) -> None:
+    on_worlds(policy, 10, lambda world: comes_out_the_same(lambda: run(policy, world)))
 
 
 @every_policy
-@settings(max_examples=5, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(world=WORLDS)
-def test_same_inputs_give_the_same_bytes_where_jobs_share_links(policy: str, world: World) -> None:
-    first, second = run_on_slow_links(policy, world), run_on_slow_links(policy, world)
+def test_same_inputs_give_the_same_bytes_where_jobs_share_links(policy: str) -> None:
+    on_worlds(policy, 5, lambda world: comes_out_the_same(lambda: run_on_slow_links(policy, world)))
+
+
+def comes_out_the_same(simulate_it: Callable[[], Result]) -> None:
+    """Run something twice and compare all that it leaves."""
+    first, second = simulate_it(), simulate_it()
     assert first.log == second.log
     assert first.outcome == second.outcome
 
@@ -198,7 +200,7 @@ def test_a_lone_job_runs_at_once_for_its_ideal_time(policy: str, gpus: list[int]
 @every_policy
 def test_overload_ends_and_takes_no_longer_than_the_work(policy: str) -> None:
     """Four times more work than GPU time to do it before the last arrival: the run still ends."""
-    jobs = [Job(f"j{n}", n * 100.0, 1 + n % 8, 20_000.0) for n in range(120)]
+    jobs = [Job(f"j{n}", n * 100.0, 1 + n % 8, 20_000.0) for n in range(40 if policy in SEARCHING else 120)]
     result = simulate(policy, racks([[8, 8], [8, 8]]), jobs)
     assert {record.status for record in result.outcome.records} == {"COMPLETED"}
     work = sum(job.gpus * job.duration_s for job in jobs)
@@ -208,6 +210,6 @@ def test_overload_ends_and_takes_no_longer_than_the_work(policy: str) -> None:
 @pytest.mark.parametrize("policy", policy_names())
 def test_output_stays_small_under_churn(policy: str) -> None:
     """Some simulators write 0.1 MB a job; a job here leaves a few lines."""
-    jobs = [Job(f"j{n}", n * 50.0, 1 + n % 8, 8_000.0) for n in range(150)]
+    jobs = [Job(f"j{n}", n * 50.0, 1 + n % 8, 8_000.0) for n in range(60 if policy in SEARCHING else 150)]
     result = simulate(policy, racks([[8, 8], [8, 8]]), jobs)
     assert len(result.log) / len(jobs) < 8_000

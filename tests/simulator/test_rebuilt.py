@@ -18,6 +18,8 @@ from tests.worlds import World, worlds
 
 AUTHOR = load_profiles("author")
 POLICIES = (
+    "dally:lease_s=300,bound_s=20000",
+    "dally:estimates=attained,fair=user",
     "dally-paper:lease_s=600",
     "dally-paper:timers=manual,machine=1,rack=2,lease_s=900",
     "fifo:backfill=easy",

@@ -1,0 +1,129 @@
+"""`dally sweep`: many simulations from one file, side by side, resumed where they were left."""
+
+import sys
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from dally.atomic_file import write_atomically
+from dally.interruption import INTERRUPTED, interruptible
+from dally.words import duration
+from simulator.sweep.groups import grouped
+from simulator.sweep.identity import task_key
+from simulator.sweep.plan import Task, read_plan
+from simulator.sweep.tables import overview, result_rows, summary_rows, to_csv
+from simulator.sweep.work import Failure, Result, Store, collect, hand_out
+from simulator.sweep.workers import LOCAL
+from simulator.sweep.workers import workers as start_workers
+
+RESULTS, SUMMARY = "results.csv", "summary.csv"
+_FILE_WIDTH = 180
+
+_EPILOG = """\b
+A file (docs/sweeps.md):
+  policies = ["dally-paper", "dally-paper:horizon=12|48", "tiresias"]
+  seeds = [1, 2, 3, 4, 5]
+  trace = ["author-batch", "author-poisson"]
+  cluster = ["author-128", "author-256"]
+  profiles = "author"
+"""
+
+
+@click.command(epilog=_EPILOG)
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    help="Folder of results, old ones too; without, FILE less its ending.",
+)
+@click.option("--policy", "policies", multiple=True, help="This policy instead of the file's; repeat it.")
+@click.option("--setting", "settings", multiple=True, help="Only the setting of this name; repeat it.")
+@click.option("--workers", type=click.IntRange(min=1), default=2, show_default=True, help="Runs at a time.")
+@click.option(
+    "--on",
+    default=LOCAL,
+    show_default=True,
+    help="Where: local processes, dask here, slurm (jobs, by Dask), or the address of a Dask scheduler.",
+)
+@click.option("--dry-run", is_flag=True, help="List the runs and what is left to do, and run nothing.")
+def command(
+    file: Path,
+    out: Path | None,
+    policies: tuple[str, ...],
+    settings: tuple[str, ...],
+    workers: int,
+    on: str,
+    dry_run: bool,
+) -> None:
+    """Run all simulations that a TOML FILE asks for: every setting, value, seed and policy in it.
+
+    Writes OUT/results.csv (a row a run), OUT/summary.csv (means and 95 % confidence intervals over seeds) and
+    a file a run in OUT/runs. Runs whose result is there already, of the same inputs and code, are not run
+    again: call it again after a kill, or with more policies or seeds. Exits with 1 if runs failed.
+    """
+    plan = read_plan(file, policies, settings)
+    tasks = plan.tasks
+    store = Store(out or file.with_suffix(""), make=not dry_run)
+    left = list({task_key(task): task for task in tasks if store.find(task) is None}.values())
+    click.echo(f"{len(tasks):,} runs, {len(left):,} of them to do", err=True)
+    if dry_run:
+        for task in left:
+            click.echo(str(task))
+        return
+    with interruptible() as stop:
+        failures = _carry_out(left, start_workers(on, workers, plan.slurm), store, stop) if left else []
+        interrupted = stop()
+    _report(tasks, store)
+    for failure in failures:
+        click.echo(f"failed: {failure.task}: {failure.reason} ({failure.path})", err=True)
+    if interrupted or failures:
+        sys.exit(INTERRUPTED if interrupted else 1)
+
+
+def _carry_out(
+    left: Sequence[Task], workers: AbstractContextManager[Executor], store: Store, stop: Callable[[], bool]
+) -> list[Failure]:
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    console = Console(stderr=True)
+    bars = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+    with workers as executor:
+        pending = hand_out(left, executor)  # processes are forked here, before the bars have a thread
+        with bars as progress:
+            bar = progress.add_task("runs", total=len(left))
+
+            def tell(task: Task, ended: Result | Failure) -> None:
+                progress.advance(bar)
+                if not console.is_terminal:
+                    click.echo(_line(task, ended), err=True)
+
+            return collect(pending, store, stop, tell)
+
+
+def _line(task: Task, ended: Result | Failure) -> str:
+    if isinstance(ended, Failure):
+        return f"{task}: failed: {ended.reason}"
+    return f"{task}: mean JCT {duration(ended['summary']['jct_s']['mean'])}, took {duration(ended['cpu_s'])}"
+
+
+def _report(tasks: Sequence[Task], store: Store) -> None:
+    """Write and show what is there so far."""
+    found = [(task, result) for task in tasks if (result := store.find(task)) is not None]
+    if not found:
+        click.echo("no run has finished", err=True)
+        return
+    places = grouped(found)
+    write_atomically(store.folder / RESULTS, to_csv(result_rows(found), "complete"))
+    write_atomically(store.folder / SUMMARY, to_csv(summary_rows(places), "figure"))
+    console = Console() if Console().is_terminal else Console(width=_FILE_WIDTH)
+    click.echo("means over seeds ± half a 95 % interval; differences are from the first policy")
+    for table in overview(places):
+        console.print(table)
+    incomplete = sum(not result["complete"] for _, result in found)
+    if incomplete:
+        click.echo(f"{incomplete} runs have jobs that could not end; see `complete` in {RESULTS}", err=True)
+    click.echo(f"results: {store.folder / RESULTS}, {store.folder / SUMMARY}")

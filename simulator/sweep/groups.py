@@ -1,0 +1,91 @@
+"""Runs that differ in their seeds only: means with confidence intervals, and ratios to another policy."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import sqrt
+from statistics import fmean, stdev
+
+from scipy.special import stdtrit
+
+from simulator.sweep.plan import Task
+from simulator.sweep.work import Result
+
+_CONFIDENCE = 0.95
+
+
+@dataclass(frozen=True, slots=True)
+class Mean:
+    """A mean, and half the width of its 95 % confidence interval; None if it is of one value."""
+
+    value: float
+    half: float | None
+
+
+def mean(values: Sequence[float]) -> Mean:
+    """Mean and 95 % confidence interval of independent values, by Student's t."""
+    count = len(values)
+    if count < 2:
+        return Mean(fmean(values), None)
+    quantile = float(stdtrit(count - 1, (1 + _CONFIDENCE) / 2))
+    return Mean(fmean(values), quantile * stdev(values) / sqrt(count))
+
+
+def figures(result: Result) -> dict[str, float]:
+    """The figures of a run, flat: the mean in `jct_s` becomes `jct_mean_s`, placements `starts_rack`, ..."""
+    flat: dict[str, float] = {}
+    for name, value in result["summary"].items():
+        if name == "placements":
+            flat |= {f"starts_{level}": count for level, count in value.items()}
+        elif isinstance(value, Mapping):
+            unit = "_s" if name.endswith("_s") else ""
+            flat |= {f"{name.removesuffix('_s')}_{stat}{unit}": each for stat, each in value.items()}
+        else:
+            flat[name] = value
+    return flat
+
+
+Place = tuple[object, ...]
+"""Setting and values of the options: where policies are compared."""
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """The runs of one policy in one place.
+
+    Attributes:
+        task: One of them.
+        by_seed: The figures of each.
+    """
+
+    task: Task
+    by_seed: dict[int, dict[str, float]] = field(default_factory=dict)
+
+    def names(self) -> Iterator[str]:
+        """The figures that any run has."""
+        yield from dict.fromkeys(name for run in self.by_seed.values() for name in run)
+
+    def mean(self, name: str) -> Mean:
+        """A figure over the seeds; only starts at a level can be missing, and then there were none."""
+        return mean([run.get(name, 0) for run in self.by_seed.values()])
+
+    def ratio(self, first: "Group", name: str) -> Mean | None:
+        """The mean over seeds of a figure over another group's of the same seed; None if undefined."""
+        ratios = [
+            run.get(name, 0) / base
+            for seed, run in self.by_seed.items()
+            if (base := first.by_seed.get(seed, {}).get(name))
+        ]
+        return mean(ratios) if ratios else None
+
+
+def grouped(found: Iterable[tuple[Task, Result]]) -> dict[Place, list[Group]]:
+    """The groups by place, in the order of the policies."""
+    groups: dict[tuple[Place, str], Group] = {}
+    for task, result in found:
+        place: Place = (task.setting, *task.values.items())
+        group = groups.setdefault((place, task.policy), Group(task))
+        group.by_seed[task.inputs.seed] = figures(result)
+    places: dict[Place, list[Group]] = {}
+    for (place, _), group in groups.items():
+        places.setdefault(place, []).append(group)
+    return places

@@ -1,0 +1,96 @@
+"""What a result depends on: the code that a policy runs on and the files that a task names, as digests."""
+
+import ast
+import hashlib
+import json
+from collections.abc import Iterator
+from dataclasses import asdict
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+
+from dally.policies.registry import parse_policy
+from simulator.sweep.plan import Task
+
+_COMMON = ("simulator.scenario", "simulator.inputs")
+
+
+def task_key(task: Task) -> str:
+    """The same for two tasks if they cannot but give the same result: 16 hex digits."""
+    known = {
+        "policy": task.policy,
+        "inputs": asdict(task.inputs),
+        "code": code_digest((*_COMMON, parse_policy(task.policy).policy.__module__)),
+        "files": [
+            path_digest(Path(source))
+            for source in (task.inputs.trace, task.inputs.cluster, task.inputs.profiles, task.inputs.failures)
+            if source is not None
+        ],
+        "shipped": _shipped_digest(),
+    }
+    return _digest(json.dumps(known, sort_keys=True, default=str).encode())[:16]
+
+
+@cache
+def _shipped_digest() -> str:
+    """The digest of the clusters and profiles that a task may name and that come with Dally."""
+    spec = find_spec("dally")
+    assert spec is not None
+    assert spec.origin is not None
+    folder = Path(spec.origin).parent
+    return path_digest(folder / "clusters" / "examples") + path_digest(folder / "profiles" / "sets")
+
+
+@cache
+def path_digest(path: Path) -> str:
+    """The digest of a file, or of all files in a folder; empty for what is not on disk."""
+    if path.is_file():
+        return _digest(path.read_bytes())
+    if not path.is_dir():
+        return ""
+    files = sorted(each for each in path.rglob("*") if each.is_file())
+    lines = (f"{each.relative_to(path)} {_digest(each.read_bytes())}\n" for each in files)
+    return _digest("".join(lines).encode())
+
+
+@cache
+def code_digest(modules: tuple[str, ...]) -> str:
+    """The digest of modules and all that they import from their own packages; comments do not count."""
+    found: dict[str, str] = {}
+    queue = list(modules)
+    roots = {name.partition(".")[0] for name in ("dally", *modules)}
+    while queue:
+        name = queue.pop()
+        if name in found or name.partition(".")[0] not in roots:
+            continue
+        digest, imported = _module(name)
+        if digest:
+            found[name] = digest
+            queue += imported
+    return _digest(json.dumps(sorted(found.items())).encode())
+
+
+@cache
+def _module(name: str) -> tuple[str, tuple[str, ...]]:
+    """The digest of a module's code and the names it may import; empty if there is no such module."""
+    try:
+        spec = find_spec(name)
+    except ModuleNotFoundError:  # a name inside a module, not a module
+        spec = None
+    if spec is None or spec.origin is None or not spec.origin.endswith(".py"):
+        return "", ()
+    tree = ast.parse(Path(spec.origin).read_bytes())
+    return _digest(ast.dump(tree).encode()), tuple(_imported(tree))
+
+
+def _imported(tree: ast.AST) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield node.module
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()

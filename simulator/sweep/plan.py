@@ -1,0 +1,200 @@
+"""What a sweep asks for: a TOML file read into a task for each setting, set of values, seed and policy."""
+
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import click
+
+from dally.clusters import load_cluster
+from dally.costs import Split
+from dally.errors import InputError
+from dally.policies.registry import parse_policy
+from dally.spec import spec_knobs
+from dally.traces import GENERATORS
+from simulator.command import command as simulate_command
+from simulator.command import refuse_unmodelled
+from simulator.inputs import Inputs
+
+_NOT_VARIED = {"policies", "seed", "out", "record", "as_json"}
+OPTIONS: Mapping[str, click.Option] = {
+    option.opts[0].removeprefix("--").replace("-", "_"): option
+    for option in simulate_command.params
+    if isinstance(option, click.Option) and option.name not in _NOT_VARIED
+}
+"""What a sweep may set: the options of `dally simulate`, each by its name with underscores."""
+
+_OWN_KEYS = ("policies", "seeds", "settings", "slurm")
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One simulation of a sweep.
+
+    Attributes:
+        setting: Name of the setting it belongs to; empty if the file names none.
+        values: What the file says of it, by option; specifications with one value for each knob.
+        policy: The policy's specification.
+        inputs: The same as inputs of a simulation, with the seed.
+    """
+
+    setting: str
+    values: Mapping[str, object]
+    policy: str
+    inputs: Inputs
+
+    @property
+    def columns(self) -> dict[str, object]:
+        """What tells it from other tasks, the seed left out: setting, policy, options, and their knobs."""
+        knobs = {f"policy.{name}": value for name, value in spec_knobs(self.policy).items()}
+        if _is_generated(self.inputs.trace):
+            knobs |= {f"trace.{name}": value for name, value in spec_knobs(self.inputs.trace).items()}
+        return {"setting": self.setting, "policy": self.policy, **self.values, **knobs}
+
+    def __str__(self) -> str:
+        """The task in a line of progress."""
+        return f"{self.setting or self.inputs.trace} {self.policy} seed {self.inputs.seed}"
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A sweep: its tasks by setting, set of values, seed, policy; and how to ask Slurm for its workers."""
+
+    tasks: list[Task]
+    slurm: Mapping[str, Any]
+
+
+def read_plan(path: Path, policies: Sequence[str] = (), settings: Sequence[str] = ()) -> Plan:
+    """Read a sweep file; docs/sweeps.md describes it.
+
+    Args:
+        path: The file.
+        policies: These instead of the file's; empty for the file's.
+        settings: Only the settings of these names; empty for all.
+
+    Raises:
+        InputError: The file or a value in it is wrong; the message names file, key and value.
+    """
+    try:
+        table = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"{path}: not valid TOML: {error}") from error
+    try:
+        slurm = table.get("slurm", {})
+        if not isinstance(slurm, dict):
+            raise InputError(f"slurm is {slurm!r}, must be a table")
+        tasks = list(_tasks(table, policies, settings))
+        for cluster in dict.fromkeys(task.inputs.cluster for task in tasks):
+            load_cluster(cluster)
+        return Plan(tasks, slurm)
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from error
+
+
+def _tasks(table: Mapping[str, Any], policies: Sequence[str], names: Sequence[str]) -> Iterator[Task]:
+    specs = [spec for each in policies or _texts(table, "policies") for spec in alternatives(each)]
+    seeds = _seeds(table)
+    for name, values in _settings(table, names):
+        for chosen in _combinations(values):
+            for seed, spec in product(seeds, dict.fromkeys(specs)):
+                inputs = _inputs(chosen, seed)
+                refuse_unmodelled([parse_policy(spec)], inputs.contention)
+                yield Task(name, chosen, spec, inputs)
+
+
+def _texts(table: Mapping[str, Any], key: str) -> list[str]:
+    values = table.get(key, [])
+    if not (isinstance(values, list) and values and all(isinstance(value, str) for value in values)):
+        raise InputError(f"{key} is {values!r}, must be a list of at least one name")
+    return values
+
+
+def _seeds(table: Mapping[str, Any]) -> list[int]:
+    seeds = table.get("seeds", [0])
+    if not (isinstance(seeds, list) and seeds and all(type(seed) is int for seed in seeds)):
+        raise InputError(f"seeds is {seeds!r}, must be a list of whole numbers")
+    return list(dict.fromkeys(seeds))
+
+
+def _settings(table: Mapping[str, Any], names: Sequence[str]) -> list[tuple[str, dict[str, Any]]]:
+    """Each setting's name and values: its own, else those of the whole file."""
+    common = {key: value for key, value in table.items() if key not in _OWN_KEYS}
+    _check_keys(common, "", (*_OWN_KEYS, *OPTIONS))
+    own = table.get("settings", [{}])
+    if not (isinstance(own, list) and own and all(isinstance(each, dict) for each in own)):
+        raise InputError("settings must be an array of tables, [[settings]]")
+    found: dict[str, dict[str, Any]] = {}
+    for number, each in enumerate(own):
+        _check_keys(each, f"settings[{number}].", ("name", *OPTIONS))
+        name = str(each.get("name", number if len(own) > 1 else ""))
+        if name in found:
+            raise InputError(f"settings[{number}].name is {name!r}, like that of another setting")
+        found[name] = common | {key: value for key, value in each.items() if key != "name"}
+    if unknown := [name for name in names if name not in found]:
+        raise InputError(f"no setting {unknown[0]!r}; settings: {', '.join(found)}")
+    return [(name, values) for name, values in found.items() if not names or name in names]
+
+
+def _check_keys(table: Mapping[str, Any], where: str, valid: Sequence[str]) -> None:
+    for key in table:
+        if key not in valid:
+            raise InputError(f"{where}{key} is not a known key; valid: {', '.join(valid)}")
+
+
+def _combinations(values: Mapping[str, Any]) -> Iterator[dict[str, object]]:
+    """All ways to choose one value for each option that has a list of them."""
+    for key in ("trace", "cluster"):
+        if key not in values:
+            raise InputError(f"{key} is missing")
+    choices = [_choices(key, value) for key, value in values.items()]
+    for chosen in product(*choices):
+        yield dict(zip(values, chosen, strict=True))
+
+
+def _choices(key: str, value: Any) -> list[object]:
+    given = value if isinstance(value, list) else [value]
+    if not given:
+        raise InputError(f"{key} is an empty list")
+    converted = [_converted(key, each) for each in given]
+    if key != "trace":
+        return list(dict.fromkeys(converted))
+    return [each for spec in converted for each in (alternatives(spec) if _is_generated(spec) else [spec])]
+
+
+def _converted(key: str, value: object) -> Any:
+    """A value as the option of `dally simulate` takes it."""
+    option = OPTIONS[key]
+    wanted = bool if option.is_flag else (int, float) if option.type is click.FLOAT else str
+    if not isinstance(value, wanted) or (wanted is not bool and isinstance(value, bool)):
+        kind = "true or false" if wanted is bool else "a text" if wanted is str else "a number"
+        raise InputError(f"{key} is {value!r}, must be {kind}")
+    try:
+        return option.type.convert(value, option, None)
+    except click.BadParameter as error:
+        raise InputError(f"{key} is {value!r}: {error.message}") from error
+
+
+def _inputs(values: Mapping[str, Any], seed: int) -> Inputs:
+    fields = {str(OPTIONS[key].name): value for key, value in values.items()}
+    if "batch_split" in fields:
+        fields["batch_split"] = Split(fields["batch_split"])
+    return Inputs(seed=seed, **fields)
+
+
+def _is_generated(trace: str) -> bool:
+    return trace.partition(":")[0] in GENERATORS
+
+
+def alternatives(spec: str) -> list[str]:
+    """The specifications that one with alternatives stands for: `a:x=1|2` for `a:x=1` and `a:x=2`."""
+    name, colon, knobs = spec.partition(":")
+    choices = [
+        [f"{knob}{equals}{value.strip()}" for value in values.split("|")]
+        for knob, equals, values in (item.partition("=") for item in knobs.split(","))
+    ]
+    return [f"{name}{colon}{','.join(chosen)}" for chosen in product(*choices)]

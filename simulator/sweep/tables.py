@@ -1,0 +1,119 @@
+"""The results of a sweep as tables: a row a run, means over the seeds, and an overview to look at."""
+
+import csv
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from io import StringIO
+from typing import Any
+
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+
+from dally.records import shown
+from dally.words import change, duration
+from simulator.sweep.groups import Group, Mean, Place, figures
+from simulator.sweep.plan import Task
+from simulator.sweep.work import Result
+
+Row = dict[str, Any]
+
+
+def result_rows(found: Iterable[tuple[Task, Result]]) -> Iterator[Row]:
+    """A row a run: what it was, its seed, whether it is complete, the CPU seconds it took, its figures."""
+    for task, result in found:
+        said = {**task.columns, "seed": task.inputs.seed}
+        yield {**said, "complete": result["complete"], "cpu_s": result["cpu_s"], **figures(result)}
+
+
+def summary_rows(places: Mapping[Place, Sequence[Group]]) -> Iterator[Row]:
+    """A row a group and figure: mean over seeds, half a confidence interval, ratio to the first policy."""
+    for groups in places.values():
+        for group in groups:
+            for name in group.names():
+                values, ratio = group.mean(name), group.ratio(groups[0], name)
+                yield {
+                    **group.task.columns,
+                    "figure": name,
+                    "runs": len(group.by_seed),
+                    "mean": values.value,
+                    "ci95": values.half,
+                    "ratio": ratio and ratio.value,
+                    "ratio_ci95": ratio and ratio.half,
+                }
+
+
+def to_csv(rows: Iterable[Row], first_figure: str) -> str:
+    """Rows as CSV, with every column that any row has; those that only some have keep to their side.
+
+    Args:
+        rows: The rows.
+        first_figure: The column, one of every row's, before which stands what tells the rows apart.
+    """
+    rows = list(rows)
+    names: tuple[dict[str, None], dict[str, None]] = {}, {}
+    for row in rows:
+        for place, name in enumerate(row):
+            names[place >= list(row).index(first_figure)][name] = None
+    columns = [*names[0], *names[1]]
+    text = StringIO(newline="")
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows([_cell(row.get(column)) for column in columns] for row in rows)
+    return text.getvalue()
+
+
+def _cell(value: object) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:.9g}" if isinstance(value, float) else shown(value)
+
+
+_COLUMNS = {
+    "JCT mean": "jct_mean_s",
+    "JCT p99": "jct_p99_s",
+    "makespan": "makespan_s",
+    "waiting": "queue_mean_s",
+    "network": "comm_mean_s",
+}
+_COMPARED = ("JCT mean", "JCT p99", "makespan")
+
+
+def overview(places: Mapping[Place, Sequence[Group]]) -> Iterator[Table]:
+    """A table a place: means ± half a 95 % interval, and differences from the first policy."""
+    firsts = [groups[0] for groups in places.values()]
+    for groups in places.values():
+        title = _title(groups[0], firsts)
+        result = Table(box=SIMPLE_HEAD, pad_edge=False, title=title, title_justify="left")
+        result.add_column("policy", overflow="fold")
+        for heading in _COLUMNS:
+            result.add_column(heading, justify="right", no_wrap=True)
+            if heading in _COMPARED:
+                result.add_column("", no_wrap=True)
+        result.add_column("seeds", justify="right")
+        for group in groups:
+            result.add_row(group.task.policy, *_cells(group, groups[0]), str(len(group.by_seed)))
+        yield result
+
+
+def _cells(group: Group, first: Group) -> Iterator[str]:
+    for heading, name in _COLUMNS.items():
+        yield _with_interval(group.mean(name))
+        if heading in _COMPARED:
+            ratio = group.ratio(first, name)
+            yield "" if group is first or ratio is None else change(ratio.value, 1.0)
+
+
+def _with_interval(found: Mean) -> str:
+    if found.half is None or not found.value:
+        return duration(found.value)
+    return f"{duration(found.value)} ±{found.half / found.value:.1%}"
+
+
+def _title(place: Group, others: Iterable[Group]) -> str:
+    """The setting of a place, and the options whose values differ between the places of this setting."""
+    alike = [other.task.values for other in others if other.task.setting == place.task.setting]
+    varied = [
+        f"{key}={value}"
+        for key, value in place.task.values.items()
+        if any(values.get(key) != value for values in alike)
+    ]
+    return " ".join([place.task.setting, *varied]).strip() or "all runs"

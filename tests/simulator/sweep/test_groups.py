@@ -1,0 +1,75 @@
+"""Means over seeds, their intervals, and ratios, by hand."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from simulator.sweep.groups import figures, grouped, mean
+from simulator.sweep.plan import Task, read_plan
+from simulator.sweep.tables import result_rows, summary_rows, to_csv
+
+
+def result(jct_s: float, placements: Mapping[str, int]) -> Mapping[str, Any]:
+    spread = {"mean": jct_s, "p99": 2 * jct_s}
+    return {
+        "complete": True,
+        "cpu_s": 1.5,
+        "summary": {"jobs": 3, "jct_s": spread, "slowdown": {"mean": 1.0}, "placements": placements},
+    }
+
+
+@pytest.fixture
+def found(tmp_path: Path) -> list[tuple[Task, Mapping[str, Any]]]:
+    path = tmp_path / "study.toml"
+    path.write_text(
+        'policies = ["fifo", "sjf:backfill=easy"]\nseeds = [1, 2]\ntrace = "author-batch"\ncluster = "demo"\n'
+    )
+    values = [(10.0, {}), (20.0, {"rack": 1}), (30.0, {}), (30.0, {"rack": 3})]
+    return [(task, result(*each)) for task, each in zip(read_plan(path).tasks, values, strict=True)]
+
+
+def test_the_interval_is_student_s() -> None:
+    three = mean([1.0, 2.0, 3.0])
+    assert three.value == 2
+    assert three.half == pytest.approx(4.302653 / 3**0.5, rel=1e-6)
+    assert mean([5.0]).half is None
+    assert mean([5.0, 5.0]).half == 0
+
+
+def test_figures_are_flat() -> None:
+    assert figures(result(10.0, {"rack": 4})) == {
+        "jobs": 3,
+        "jct_mean_s": 10,
+        "jct_p99_s": 20,
+        "slowdown_mean": 1,
+        "starts_rack": 4,
+    }
+
+
+def test_runs_of_a_policy_are_compared_with_the_first_policy_s_of_the_same_seed(
+    found: list[tuple[Task, Mapping[str, Any]]],
+) -> None:
+    ((first, second),) = grouped(found).values()
+    assert first.mean("jct_mean_s").value == 20
+    ratio = second.ratio(first, "jct_mean_s")
+    assert ratio is not None
+    assert ratio.value == pytest.approx((20 / 10 + 30 / 30) / 2)
+    assert second.mean("starts_rack").value == 2
+    assert second.ratio(first, "starts_rack") is None
+
+
+def test_what_tells_runs_apart_stands_before_their_figures(
+    found: list[tuple[Task, Mapping[str, Any]]],
+) -> None:
+    header, first, second, *_ = to_csv(result_rows(found), "complete").splitlines()
+    assert header == (
+        "setting,policy,trace,cluster,seed,policy.backfill,complete,cpu_s,jobs,jct_mean_s,jct_p99_s,"
+        "slowdown_mean,starts_rack"
+    )
+    assert first == ",fifo,author-batch,demo,1,,yes,1.5,3,10,20,1,"
+    assert second == ",sjf:backfill=easy,author-batch,demo,1,easy,yes,1.5,3,20,40,1,1"
+    means = to_csv(summary_rows(grouped(found)), "figure").splitlines()
+    assert means[0].endswith("policy.backfill,figure,runs,mean,ci95,ratio,ratio_ci95")
+    assert ",fifo,author-batch,demo,,jct_mean_s,2,20,127.062047,1,0" in means

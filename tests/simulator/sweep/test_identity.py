@@ -1,0 +1,56 @@
+"""A result is found again as long as nothing that it depends on has changed."""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from simulator.sweep import identity
+from simulator.sweep.plan import Task, read_plan
+
+
+@pytest.fixture(autouse=True)
+def _read_again() -> Iterator[None]:
+    forget()
+    yield
+    forget()
+
+
+def forget() -> None:
+    for cached in (identity.path_digest, identity.code_digest, identity._module):
+        cached.cache_clear()
+
+
+def task(folder: Path, more: str = "") -> Task:
+    path = folder / "study.toml"
+    path.write_text(f'policies = ["fifo"]\ntrace = "{folder}/jobs.csv"\ncluster = "demo"\n{more}')
+    return read_plan(path).tasks[0]
+
+
+def test_the_key_changes_with_values_and_files_not_with_the_setting_s_name(tmp_path: Path) -> None:
+    (tmp_path / "jobs.csv").write_text("one")
+    first = identity.task_key(task(tmp_path))
+    assert identity.task_key(task(tmp_path, "[[settings]]\nname = 'x'")) == first
+    assert identity.task_key(task(tmp_path, "congestion = 0.5")) != first
+    (tmp_path / "jobs.csv").write_text("two")
+    forget()
+    assert identity.task_key(task(tmp_path)) != first
+
+
+def test_code_counts_with_what_it_imports_and_comments_do_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = tmp_path / "thirdparty"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "policy.py").write_text("import json\nfrom thirdparty import sizes\n")
+    (package / "sizes.py").write_text("SIZE = 1\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    digests = []
+    for text in ("SIZE = 1\n", "SIZE  =  1  # like before\n", "SIZE = 2\n"):
+        (package / "sizes.py").write_text(text)
+        forget()
+        digests.append(identity.code_digest(("thirdparty.policy",)))
+    assert digests[0] == digests[1] != digests[2]
+    sys.modules.pop("thirdparty", None)

@@ -11,10 +11,11 @@ class StopRequest:
 
     Attributes:
         asked: It did.
+        back: One was SIGUSR1, with which Dally stops jobs that it will start again.
     """
 
     def __init__(self) -> None:
-        self.asked = False
+        self.asked = self.back = False
 
     def listen(self) -> None:
         """Note the signals from now on; without this they end the process, as always."""
@@ -23,3 +24,4 @@ class StopRequest:
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         self.asked = True
+        self.back |= number == signal.SIGUSR1

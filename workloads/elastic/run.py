@@ -33,7 +33,8 @@ def run_elastic(job: Job, elastic: Elastic, stop: StopRequest) -> bool:
     """Train until the job is done, it is asked to stop, or this rank leaves it.
 
     Returns:
-        Whether this rank has nothing left to do: if not, what is done is in the checkpoint.
+        Whether this rank has nothing left to do: if not, what is done is in the checkpoint, or the job goes
+        on without this rank, which is to join it again.
 
     Raises:
         DallyError: One of its children: the job is wrong, ranks did not meet, or training failed.
@@ -42,7 +43,7 @@ def run_elastic(job: Job, elastic: Elastic, stop: StopRequest) -> bool:
     member = _Member(job, elastic, stop, find_place(os.environ))
     try:
         begun = member.come() if elastic.joins else member.begin()
-        return not begun or member.run()
+        return member.run() if begun else not stop.back
     except RuntimeError as error:  # torch's: memory, CUDA, another rank that is gone
         raise TrainingError(f"{member.name} failed: {first_line(error)}") from error
 
@@ -97,7 +98,7 @@ class _Member:
             if stop:
                 break
             if pause and not self._is_done() and not self._change():
-                return True
+                return not (self._leaves() and self._stop.back)
         if self._progress:
             self._end(self._progress)
         self._leave()

@@ -1,14 +1,14 @@
-"""The training command with a tiny model, which writes each rank's state after each change for a test.
+"""Starts ranks for tests, as workloads.preload does: `python -m tests.workloads.elastic.member SOCKET`.
 
-`python -m tests.workloads.elastic.member FOLDER ARGUMENTS`: model `tiny` has no batch norm and no dropout.
+They can train the model `tiny`, which has no batch norm and no dropout, and each writes a digest of its state
+after each change into the folder that STATES names.
 """
 
 import hashlib
 import importlib
 import json
 import os
-import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,6 @@ from torch import Tensor
 
 from tests.workloads.tiny import TINY
 from workloads import registry
-from workloads.ending import end_at_once
 from workloads.group import Group
 from workloads.training import Trainer
 
@@ -24,15 +23,15 @@ assert isinstance(registry.WORKLOADS, dict)
 registry.WORKLOADS["tiny"] = TINY
 
 
-def watch(folder: Path) -> None:
-    """Have this rank write a digest of its state whenever it has one from another."""
+def watch() -> None:
+    """Have ranks write a digest of their state whenever they have one from another."""
     run = importlib.import_module("workloads.elastic.run")
     spread: Callable[[Group, Trainer], None] = vars(run)["spread"]
 
     def spread_and_tell(group: Group, trainer: Trainer) -> None:
         spread(group, trainer)
         told = {"rank": group.rank, "ranks": group.size, "state": digest(trainer.state())}
-        with (folder / f"states.{os.getpid()}").open("a") as file:
+        with (Path(os.environ["STATES"]) / f"states.{os.getpid()}").open("a") as file:
             file.write(json.dumps(told) + "\n")
 
     vars(run)["spread"] = spread_and_tell
@@ -52,6 +51,6 @@ def digest(state: Any) -> str:
 
 
 if __name__ == "__main__":
-    watch(Path(sys.argv[1]))
-    train: Callable[[Sequence[str]], int] = vars(importlib.import_module("workloads.train"))["train"]
-    end_at_once(train(sys.argv[2:]))
+    watch()
+    main: Callable[[], None] = vars(importlib.import_module("workloads.preload"))["main"]
+    main()

@@ -6,8 +6,11 @@ from workloads.elastic.rules import Ramp, Size, most_ranks, size_on
 from workloads.settings import BatchRule, Elastic
 
 
-def linear(tmp_path_factory: pytest.TempPathFactory, **limits: float) -> Elastic:
-    return Elastic(tmp_path_factory.mktemp("job") / "ranks", rule=BatchRule.LINEAR, **limits)  # type: ignore[arg-type]
+def linear(
+    tmp_path_factory: pytest.TempPathFactory, max_batch: int | None = None, max_lr: float | None = None
+) -> Elastic:
+    ranks = tmp_path_factory.mktemp("job") / "ranks"
+    return Elastic(ranks, rule=BatchRule.LINEAR, max_batch=max_batch, max_lr=max_lr)
 
 
 def test_keep_holds_the_batch_and_leaves_the_learning_rate(tmp_path_factory: pytest.TempPathFactory) -> None:

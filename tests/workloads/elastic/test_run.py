@@ -1,22 +1,49 @@
 """Elastic training for real, in processes: ranks come and go; samples and losses are as without."""
 
 import json
+import os
 import signal
 import subprocess
+import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 from dally.job import CHECKPOINTED
-from tests.workloads.ranks import finish, run, started
+from tests.workloads.ranks import ROOT, finish, run, started
 from tests.workloads.test_train import codes, files, log_of, wait_until
 from workloads.elastic.folder import Folder
+from workloads.handover import PRELOADED
 
-MEMBER = "tests.workloads.elastic.member"
+TRAIN = "workloads.train"
 BASE = ("--backend", "gloo", "--pace", "0.02", "--global-batch", "8")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def preloaded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Ranks start from a process that has loaded torch, which takes seconds."""
+    socket = tmp_path_factory.mktemp("preloaded") / "here"
+    command = [sys.executable, "-m", "tests.workloads.elastic.member", str(socket)]
+    server = subprocess.Popen(command, cwd=ROOT, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    try:
+        while not socket.exists():
+            assert server.poll() is None
+            time.sleep(0.05)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv(PRELOADED, str(socket.parent))
+            patch.setenv("SLURMD_NODENAME", socket.name)
+            yield
+    finally:
+        server.kill()
+        server.wait()
+
+
+@pytest.fixture(autouse=True)
+def watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STATES", str(tmp_path))
 
 
 def steps(folder: Path) -> list[dict[str, float]]:
@@ -39,7 +66,7 @@ def states(folder: Path) -> dict[int, list[str]]:
 
 def job(folder: Path, model: str, count: int, *options: str) -> Sequence[str]:
     meet = ("--elastic", str(folder / "ranks"))
-    return str(folder), model, *BASE, "--steps", str(count), *meet, *options, *files(folder)
+    return model, *BASE, "--steps", str(count), *meet, *options, *files(folder)
 
 
 @pytest.mark.parametrize("model", ["tiny", "digits"])
@@ -51,24 +78,24 @@ def test_a_job_grows_and_shrinks_with_the_samples_and_losses_of_one_that_does_no
         folder.mkdir()
     fixed, elastic = folders
     command = job(elastic, model, 3000)
-    with started(1, MEMBER, *command) as first, started(2, MEMBER, *command, "--join") as crew:
+    with started(1, TRAIN, *command) as first, started(2, TRAIN, *command, "--join") as crew:
         alive: list[subprocess.Popen[str]] = [*first, *crew]
         wait_until(reaches(elastic, 3), alive)
         crew[0].send_signal(signal.SIGTERM)
         wait_until(reaches(elastic, 2), [*first, crew[1]])
-        crew[1].send_signal(signal.SIGTERM)
+        crew[1].send_signal(signal.SIGUSR1)
         wait_until(reaches(elastic, 1), list(first))
         first[0].send_signal(signal.SIGUSR1)
         ended = [*finish(first), *finish(crew)]
-    assert codes(ended) == [CHECKPOINTED, 0, 0], ended
+    assert codes(ended) == [CHECKPOINTED, 0, CHECKPOINTED], ended
     log = steps(elastic)
     assert [line["step"] for line in log] == list(range(1, len(log) + 1))
     assert [line["samples"] for line in log] == [8 * line["step"] for line in log]
-    for ranks, digests in states(elastic).items():
+    for ranks, digests in states(tmp_path).items():
         assert len(digests) == (2 if ranks == 1 else ranks), "each rank once; one rank at both ends"
         assert len(set(digests)) == (2 if ranks == 1 else 1)
     if model == "tiny":  # batch norms normalise over a rank's own share
-        assert codes(run(1, MEMBER, str(fixed), model, *BASE, "--steps", str(len(log)), *files(fixed))) == [0]
+        assert codes(run(1, TRAIN, model, *BASE, "--steps", str(len(log)), *files(fixed))) == [0]
         assert [line["loss"] for line in log] == pytest.approx(
             [line["loss"] for line in log_of(fixed)], rel=1e-4
         )
@@ -76,7 +103,7 @@ def test_a_job_grows_and_shrinks_with_the_samples_and_losses_of_one_that_does_no
 
 def test_linear_grows_the_batch_and_the_first_rank_may_leave(tmp_path: Path) -> None:
     command = job(tmp_path, "tiny", 100_000, "--batch-rule", "linear", "--max-batch", "16", "--lr-ramp", "5")
-    with started(2, MEMBER, *command) as first, started(1, MEMBER, *command, "--join") as late:
+    with started(2, TRAIN, *command) as first, started(1, TRAIN, *command, "--join") as late:
         wait_until(reaches(tmp_path, 3), [*first, *late])
         members = list(json.loads((tmp_path / "ranks" / "present").read_text())["members"])
         Folder(tmp_path / "ranks").ask(out=members[:1])
@@ -93,7 +120,7 @@ def test_linear_grows_the_batch_and_the_first_rank_may_leave(tmp_path: Path) -> 
 
 def test_a_rank_that_dies_is_an_error_of_all(tmp_path: Path) -> None:
     command = job(tmp_path, "tiny", 100_000)
-    with started(1, MEMBER, *command) as first, started(1, MEMBER, *command, "--join") as late:
+    with started(1, TRAIN, *command) as first, started(1, TRAIN, *command, "--join") as late:
         wait_until(reaches(tmp_path, 2), [*first, *late])
         late[0].kill()
         [ended] = finish(first)
@@ -104,7 +131,7 @@ def test_a_rank_that_dies_is_an_error_of_all(tmp_path: Path) -> None:
 
 def test_a_newcomer_that_dies_before_the_change_is_not_waited_for(tmp_path: Path) -> None:
     command = job(tmp_path, "tiny", 200, "--join-timeout", "2")
-    with started(1, MEMBER, *command) as first:
+    with started(1, TRAIN, *command) as first:
         wait_until((tmp_path / "ranks" / "meeting").exists, first)
         Folder(tmp_path / "ranks").ask(into=["nobody"])
         begun_s = time.monotonic()

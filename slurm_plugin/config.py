@@ -48,7 +48,7 @@ class Config:
     partitions: tuple[str, ...]
     cluster: str = "/etc/slurm"
     profiles: str = ""
-    policy: str = "dally-paper"
+    policy: str = "dally"
     batch_split: str = "even"
     state_dir: str = "/var/lib/dally"
     backend: str = "command-line"

@@ -186,6 +186,14 @@ class FakeSlurm:
         self._put_back(self._jobs[job_id])
         self._schedule()
 
+    def give_back(self, job_id: str, *nodes: str) -> None:
+        """Take nodes from a running job, as its user may."""
+        job = self._jobs[job_id]
+        self._used.subtract({node: job.gpus[node] for node in nodes})
+        job.gpus = {node: gpus for node, gpus in job.gpus.items() if node not in nodes}
+        job.min_nodes = len(job.gpus)
+        self._schedule()
+
     def hold(self, job_id: str, by: Hold = Hold.ADMIN) -> None:
         """Hold a pending job, as an administrator or as its user."""
         self._hold(self._jobs[job_id], by)
@@ -312,6 +320,8 @@ class FakeSlurm:
     def _unfence(self, name: str) -> None:
         if name not in self._reservations:
             raise _RefusedError("Requested reservation is invalid")
+        if self.now_s < self._reservations[name][0].start_s + 1:
+            raise _RefusedError("Error updating the reservation: Invalid time specified")
         del self._reservations[name]
 
     # What Slurm does by itself.

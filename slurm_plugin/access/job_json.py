@@ -150,6 +150,7 @@ def _job(record: Record, job_id: str) -> SlurmJob:
         min_nodes=_whole(get("node_count")) or 1,
         tasks=_whole(get("tasks")) or 1,
         tasks_per_node=_whole(get("tasks_per_node")) or None,
+        cpus_per_task=_whole(get("cpus_per_task")) or _cpus_per_task(record),
         tres_per_job=_text(get("tres_per_job")),
         tres_per_node=_text(get("tres_per_node")),
         tres_per_task=_text(get("tres_per_task")),
@@ -179,6 +180,11 @@ def job_state(name: str) -> State:
     """What a state in Slurm's words is to Dally; several words are joined by `+`."""
     words = set(name.split("+"))
     return next((state for state, names in _STATES.items() if words & set(names.split())), State.UNKNOWN)
+
+
+def _cpus_per_task(record: Record) -> int:
+    """What 22.05 does not show: a waiting job asks for so many CPUs times its tasks."""
+    return max(1, _whole(record.get("cpus")) // max(1, _whole(record.get("tasks"))))
 
 
 def _exit_code(status: int) -> int:

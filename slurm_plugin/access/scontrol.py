@@ -113,10 +113,13 @@ def steps(order: Place | HoldBack | HandBack | Requeue | Fence | Unfence) -> tup
 def _size(nodes: int, order: Place | HandBack) -> str:
     """A job's size. Of one that changes, all that it had before is said anew, or Slurm would want both.
 
-    The CPUs are the fewest: what it asks for by node and task holds whatever is said here.
+    The CPUs are the fewest: what it asks for by node and task holds whatever is said here. It asks for no
+    GPUs altogether, and an empty TresPerJob has Slurm count them anew: else it looks for as many as before.
     """
-    count = f"{nodes}-{nodes}" if order.exact else str(nodes)
-    return f"NumNodes={count}" + (f" NumTasks={order.tasks} NumCPUs={order.tasks}" if order.tasks else "")
+    count = f"NumNodes={nodes}-{nodes}" if order.exact else f"NumNodes={nodes}"
+    if order.tasks is None:
+        return count
+    return f"{count} NumTasks={order.tasks} NumCPUs={order.tasks * order.cpus_per_task} TresPerJob="
 
 
 def _update(job_id: str, values: str) -> str:

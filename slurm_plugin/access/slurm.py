@@ -64,6 +64,7 @@ class SlurmJob:
         min_nodes: Fewest nodes it asks for.
         tasks: Number of tasks.
         tasks_per_node: Tasks on each node; None if not asked for.
+        cpus_per_task: CPUs of each task, while it waits.
         tres_per_job: What `--gpus` asked for, like `gres:gpu:h100:16`; empty if nothing; so the next three.
         tres_per_node: What `--gres` or `--gpus-per-node` asked for.
         tres_per_task: What `--gpus-per-task` asked for.
@@ -102,6 +103,7 @@ class SlurmJob:
     min_nodes: int = 1
     tasks: int = 1
     tasks_per_node: int | None = None
+    cpus_per_task: int = 1
     tres_per_job: str = ""
     tres_per_node: str = ""
     tres_per_task: str = ""
@@ -167,8 +169,10 @@ class Place:
     """Release a held job onto exactly these nodes, at once.
 
     `nodes` has as many names as the job gets nodes. `reservation` is the fence to start in; None clears any.
-    `tasks`, of a job whose size is open, is how many tasks it gets there: its nodes may be more or fewer than
-    it asked for. With `exact` it asked for just so many nodes, so that the most must be changed, too.
+    `tasks`, of a job whose size is open, is how many tasks it gets there, with the GPUs that it asked for by
+    node or task, never of one that counts them altogether. Its nodes may be more or fewer than it asked for;
+    with `exact` it asked for just so many, so that the most must be changed, too. `cpus_per_task` is what it
+    asked for.
     """
 
     job_id: str
@@ -176,6 +180,7 @@ class Place:
     reservation: str | None = None
     tasks: int | None = None
     exact: bool = False
+    cpus_per_task: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,13 +214,14 @@ class HandBack:
     """Release a held job without nodes: from here on Slurm schedules it.
 
     `min_nodes` is what it asked for; so is `tasks`, of a job that may have been placed with others. `exact`
-    is as for `Place`.
+    and `cpus_per_task` are as for `Place`.
     """
 
     job_id: str
     min_nodes: int
     tasks: int | None = None
     exact: bool = False
+    cpus_per_task: int = 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.text import Text
 
 from dally.errors import InputError
-from slurm_plugin.admin.checks.gather import SLURM_CONF, gather
+from slurm_plugin.admin.checks.gather import SLURM_CONF, gather, own_file
 from slurm_plugin.admin.checks.site import Level
 from slurm_plugin.admin.doctor import CHECKS, Result, examine, worst
 from slurm_plugin.admin.install import UNIT_DIR, Plan, Target, install, plan_install
@@ -125,6 +125,20 @@ def _dally() -> Path:
     if found is None:
         raise InputError("the dally command is not on PATH; the systemd units need its place")
     return Path(found).absolute()
+
+
+@command.command(
+    "dashboard",
+    epilog="""\b
+Example:
+  dally slurm dashboard > dally.json        then, in Grafana: Dashboards, New, Import""",
+)
+def dashboard_command() -> None:
+    """Print a Grafana dashboard of the controller.
+
+    It is imported as it is, and needs a Prometheus data source that reads the controller's page /metrics.
+    """
+    click.echo(own_file("grafana.json"), nl=False)
 
 
 @command.command("uninstall")

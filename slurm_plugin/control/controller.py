@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -119,7 +119,8 @@ class Controller:
         """State and policy, with what an earlier one has learnt if that can be read."""
         split = Split(self._config.batch_split)
         spec = parse_policy(self._config.policy)
-        state = ClusterState(topology, CostModel(topology, profiles, split, spec.policy.batching))
+        costs = CostModel(topology, profiles and _with_requeues(profiles), split, spec.policy.batching)
+        state = ClusterState(topology, costs)
         if not memory.policy:
             return self._recorded(state, spec.build(state))
         try:
@@ -263,3 +264,14 @@ class Controller:
         self._journal.commit(now, changed, gone, self._config.policy, self.scheduler.policy.snapshot())
         mirror.changed.clear()
         mirror.gone.clear()
+
+
+def _with_requeues(profiles: ProfileSet) -> ProfileSet:
+    """The profiles where a resize is a checkpoint and a start."""
+    return replace(
+        profiles,
+        profiles=tuple(
+            replace(profile, restart=replace(profile.restart, resize_s=profile.restart.cost_s(1)))
+            for profile in profiles.profiles
+        ),
+    )

@@ -46,8 +46,8 @@ def demand(job: SlurmJob, request: Request) -> Job:
         preemptible=bool(request.signal) and job.requeue,
     )
     if request.max_copies > 1:
-        if not job.tres_per_node:
-            raise UnfitError("its copies' GPUs are not counted by --gpus-per-node or --gres")
+        if not job.tres_per_node or job.tres_per_job:
+            raise UnfitError("its copies' GPUs are not counted by --gpus-per-node or --gres alone")
         return replace(plain, kind=JobKind.FORKED, max_copies=request.max_copies)
     low, high = request.min_gpus or gpus, request.max_gpus or gpus
     if low == high or job.tres_per_job:

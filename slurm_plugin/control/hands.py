@@ -5,7 +5,7 @@ from math import inf
 
 from dally.cycle import wait_facts
 from dally.job import JobKind
-from dally.plan import Migrate, Plan, Preempt, Start, Wait
+from dally.plan import Migrate, Plan, Preempt, Resize, Start, Wait
 from slurm_plugin.access.slurm import Fence, HandBack, Order, Place, Requeue, Signal, Slurm, SlurmNode, State
 from slurm_plugin.config import Config
 from slurm_plugin.control.claims import Claim
@@ -73,6 +73,7 @@ class Hands:
     def _ask(self, ticket: Ticket, decision: Preempt | Migrate, now: float) -> None:
         ticket.standing, ticket.since_s, ticket.until_s = Standing.STOPPING, now, now
         ticket.why, ticket.moving = decision.reason, isinstance(decision, Migrate)
+        ticket.resizing = isinstance(decision, Resize)
         ticket.by = decision.by if isinstance(decision, Preempt) else ()
         ticket.signalled = not ticket.request.signal
         self._mirror.changed.add(ticket.job_id)
@@ -188,9 +189,12 @@ class Hands:
 
     def _place(self, ticket: Ticket, fenced: set[str], now: float) -> Place:
         name = _fence_name(ticket, now)
-        tasks = _tasks(ticket)
-        exact = tasks is not None and has_exact_nodes(self._mirror.seen(ticket.job_id), ticket.min_nodes)
-        return Place(ticket.job_id, tuple(ticket.gpus), name if name in fenced else None, tasks, exact)
+        fence, nodes = name if name in fenced else None, tuple(ticket.gpus)
+        tasks, job = _tasks(ticket), self._mirror.seen(ticket.job_id)
+        if tasks is None:
+            return Place(ticket.job_id, nodes, fence)
+        exact = has_exact_nodes(job, ticket.min_nodes)
+        return Place(ticket.job_id, nodes, fence, tasks, exact, job.cpus_per_task)
 
     def wait(self, plan: Plan, now: float) -> None:
         """Put waits on record."""

@@ -89,7 +89,7 @@ def hand_back_order(job: SlurmJob, request: Request, ticket: Ticket | None) -> H
     nodes, tasks = shown_size(job, request) if ticket is None else asked_size(ticket, job)
     if job.tres_per_job or not (request.max_copies > 1 or request.min_gpus or request.max_gpus):
         return HandBack(job.job_id, nodes)
-    return HandBack(job.job_id, nodes, tasks, has_exact_nodes(job, nodes))
+    return HandBack(job.job_id, nodes, tasks, has_exact_nodes(job, nodes), job.cpus_per_task)
 
 
 def has_exact_nodes(job: SlurmJob, nodes: int) -> bool:

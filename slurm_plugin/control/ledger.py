@@ -89,6 +89,15 @@ class Ledger:
         ticket.job, ticket.past = life.job, past(life)
         self.move(ticket, Standing.WAITING, now, ticket.why)
 
+    def resize(self, ticket: Ticket, now: float) -> None:
+        """It goes on on other GPUs, which are to be told next."""
+        if ticket.job.preemptible:
+            life = self.scheduler.preempt(ticket.job_id, now, resized=True)
+        else:
+            life = self.scheduler.fail(ticket.job_id, now, self._state.jobs[ticket.job_id].work_s(now))
+        ticket.past = past(life)
+        self.move(ticket, Standing.WAITING, now, ticket.why)
+
     def keep_from_stopping(self, ticket: Ticket) -> None:
         """A waiting job is not to be stopped again, once it runs."""
         ticket.job = self.scheduler.protect(ticket.job_id)
@@ -100,7 +109,7 @@ class Ledger:
         ticket.standing = Standing.RUNNING
         self.stop(ticket, now)
         self.keep_from_stopping(ticket)
-        ticket.gpus, ticket.moving = gpus, False
+        ticket.gpus, ticket.moving, ticket.resizing = gpus, False, False
         self.run(ticket, allocation, now, speed, start_s)
         self.move(ticket, Standing.RUNNING, now, why)
 

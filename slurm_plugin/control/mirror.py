@@ -83,9 +83,11 @@ class Mirror:
         self.orders = []
         for job_id in self._in_order():
             self._follow(self.tickets[job_id], now)
-        for job_id in self._in_order():
-            if self._seen[job_id].state in _RUNS:
-                self._fold_running(self.tickets[job_id], self._seen[job_id], now)
+        running = [job_id for job_id in self._in_order() if self._seen[job_id].state in _RUNS]
+        for job_id in running:
+            self._fold_size(self.tickets[job_id], self._seen[job_id], now)
+        for job_id in running:
+            self._fold_running(self.tickets[job_id], self._seen[job_id], now)
         under_way = (Standing.STARTING, Standing.STOPPING)
         self.decided = [job_id for job_id in self.decided if self._ledger.stands(job_id) in under_way]
         new = [job for job in jobs if job.job_id not in self.tickets and job.state in (State.PENDING, *_RUNS)]
@@ -209,9 +211,18 @@ class Mirror:
         elif self._before.get(ticket.job_id) != job and self._asks(ticket, job, now) is None:
             self._ledger.move(ticket, Standing.ASIDE, now, "held again")
 
+    def _fold_size(self, ticket: Ticket, job: SlurmJob, now: float) -> None:
+        """It runs on with other GPUs: its user gave nodes back, `scontrol update JobId=... NumNodes=...`."""
+        if ticket.standing is not Standing.RUNNING or self._has_restarted(ticket, job):
+            return
+        if job.gpus and dict(job.gpus) != ticket.gpus:
+            self._ledger.resize(ticket, now)
+            ticket.why, ticket.resizing = "its nodes were changed in Slurm", True
+            self._start(ticket, job, now, earliest_s=now)
+
     def _fold_running(self, ticket: Ticket, job: SlurmJob, now: float) -> None:
         if ticket.standing in ON_GPUS:
-            if job.start_s is not None and abs(job.start_s - self._ledger.slurm_start_s(ticket)) > 1.0:
+            if self._has_restarted(ticket, job):
                 self._come_back(ticket, job, now)
                 self._start(ticket, job, now)
         elif ticket.standing is Standing.LEFT:
@@ -220,6 +231,9 @@ class Mirror:
             self._start(ticket, job, now)
         else:
             self._leave(ticket, now, "somebody released it; it runs where Slurm put it")
+
+    def _has_restarted(self, ticket: Ticket, job: SlurmJob) -> bool:
+        return job.start_s is not None and abs(job.start_s - self._ledger.slurm_start_s(ticket)) > 1.0
 
     def _start(self, ticket: Ticket, job: SlurmJob, now: float, earliest_s: float | None = None) -> None:
         """It runs: on the nodes that were chosen, with the GPUs that Slurm gave it there.
@@ -243,10 +257,10 @@ class Mirror:
         cost = self.state.costs.cost(ticket.job, allocation, self.state.jobs[ticket.job_id].done(now))
         ticket.gpus, ticket.refusals, ticket.hold_back = gpus, 0, False
         life = self._ledger.run(ticket, allocation, since_s, 1 / cost.slowdown, start_s)
-        event = "migrate" if ticket.moving else "start"
+        event = "resize" if ticket.resizing else "migrate" if ticket.moving else "start"
         self._log(now, event, job=ticket.job_id, **start_facts(self.state, life, cost, ticket.why))
         self._ledger.move(ticket, Standing.RUNNING, now, ticket.why)
-        ticket.moving = False
+        ticket.moving = ticket.resizing = False
 
     def _meet(self, job: SlurmJob, now: float) -> None:
         """A job that we do not know: take it if it asks for us."""

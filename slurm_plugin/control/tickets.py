@@ -69,6 +69,7 @@ class Ticket:
         tasks: Its tasks on these.
         by: Jobs that it is stopped for.
         moving: It is stopped to start elsewhere.
+        resizing: It is stopped to go on with more or fewer GPUs.
         person_held: Its user or an administrator held it when last seen: released, it waits for Dally again.
         unheld: Its user released it: a hold that its comment still speaks of is over.
         handed_back: It is left because Dally cannot place it, and Slurm has not shown it released yet.
@@ -96,6 +97,7 @@ class Ticket:
     tasks: int = 1
     by: tuple[str, ...] = ()
     moving: bool = False
+    resizing: bool = False
     person_held: bool = False
     unheld: bool = False
     handed_back: bool = False

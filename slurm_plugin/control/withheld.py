@@ -59,8 +59,12 @@ def promised(tickets: Iterable[Ticket]) -> Counter[str]:
 
 
 def idle_fences(reservations: Iterable[Reservation], tickets: Mapping[str, Ticket], now: float) -> list[str]:
-    """Names of our fences whose job is no longer about to start: they keep others out for nothing."""
-    up = (each.name for each in reservations if each.name.startswith(FENCE) and now < each.end_s)
+    """Names of our fences whose job is no longer about to start: they keep others out for nothing.
+
+    A fence of this very second is left for the next look: Slurm ends no reservation at its own start.
+    """
+    ours = (each for each in reservations if each.name.startswith(FENCE))
+    up = (each.name for each in ours if each.start_s + 1 <= now < each.end_s)
     starting = {ticket.job_id for ticket in tickets.values() if ticket.standing is Standing.STARTING}
     return [name for name in up if name.removeprefix(FENCE).rpartition("_")[0] not in starting]
 

@@ -91,10 +91,18 @@ class _FromBoard(Collector):
         gpus = GaugeMetricFamily("dally_gpus", "GPUs: total, used, free, withheld.", labels=["state"])
         for name, count in latest.gpus.items():
             gpus.add_metric([name], count)
+        most_free = GaugeMetricFamily(
+            "dally_most_free_gpus", "Free GPUs of the domain that has most, by level.", labels=["level"]
+        )
+        for level, count in latest.most_free.items():
+            most_free.add_metric([level], count)
+        yield GaugeMetricFamily(
+            "dally_longest_wait_seconds", "Wait of the job that waits longest.", value=latest.longest_wait_s
+        )
         decisions = CounterMetricFamily("dally_decisions", "Decisions, by kind.", labels=["decision"])
         for kind, count in latest.decisions.items():
             decisions.add_metric([kind], count)
-        yield from (jobs, gpus, decisions, _timers(latest))
+        yield from (jobs, gpus, most_free, decisions, _timers(latest))
 
 
 def _timers(latest: Report) -> Metric:

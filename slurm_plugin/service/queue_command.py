@@ -3,7 +3,7 @@
 import getpass
 import json
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,8 @@ import click
 from slurm_plugin.control.tickets import Standing
 from slurm_plugin.service.live import ask, clean, clock, config_option, folded, json_option, lasting
 
-_HEADS = ("JOBID", "USER", "MODEL", "GPUS", "STANDING", "SINCE", "TIMER", "NODES or REASON")
+_SINCE = "SINCE"
+_HEADS = ("JOBID", "USER", "MODEL", "GPUS", "STANDING", _SINCE, "TIMER", "NODES or REASON")
 _RIGHT = 3
 _WIDEST = (14, 8, 10, 5, 8, 12, 15)
 """Widest that a column gets on a narrow terminal; the last one takes what is left."""
@@ -38,15 +39,17 @@ def command(config: Path | None, me: bool, as_json: bool) -> None:
         click.echo(line)
 
 
-def table(jobs: Sequence[dict[str, Any]], now_s: float, width: int) -> list[str]:
+def table(jobs: Sequence[Mapping[str, Any]], now_s: float, width: int, ages: bool = False) -> list[str]:
     """The lines of the table.
 
     Args:
         jobs: The jobs, as the controller shows them.
         now_s: Its time, seconds since 1970.
         width: Characters in a line.
+        ages: Whether it tells for how long a job has stood where it does, and not since when.
     """
-    rows = [_HEADS, *(_cells(job, now_s) for job in jobs)]
+    heads = tuple("FOR" if ages and head == _SINCE else head for head in _HEADS)
+    rows = [heads, *(_cells(job, now_s, ages) for job in jobs)]
     widths = [
         min(max(len(row[column]) for row in rows), 99 if width >= _ROOMY else widest)
         for column, widest in enumerate(_WIDEST)
@@ -66,7 +69,7 @@ def _fit(cell: str, width: int, column: int) -> str:
     return cell.rjust(width) if column == _RIGHT else cell.ljust(width)
 
 
-def _cells(job: dict[str, Any], now_s: float) -> tuple[str, ...]:
+def _cells(job: Mapping[str, Any], now_s: float, ages: bool) -> tuple[str, ...]:
     running = job["standing"] in (Standing.RUNNING, Standing.STARTING) and job["nodes"]
     return (
         job["job"],
@@ -74,13 +77,13 @@ def _cells(job: dict[str, Any], now_s: float) -> tuple[str, ...]:
         job["model"] or "-",
         str(job["gpus"] or "-"),
         job["standing"],
-        clock(job["since_s"]),
+        lasting(now_s - job["since_s"]) if ages else clock(job["since_s"]),
         timer(job, now_s),
         folded(job["nodes"]) if running else job["why"],
     )
 
 
-def timer(job: dict[str, Any], now_s: float) -> str:
+def timer(job: Mapping[str, Any], now_s: float) -> str:
     """What comes next for a job by itself, and in how long; `-` if nothing does."""
     until_s = job["until_s"]
     what = {

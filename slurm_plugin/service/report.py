@@ -10,6 +10,7 @@ from typing import Any
 
 from dally import __version__
 from dally.mechanisms.timers import FixedTimers, TunedTimers
+from dally.state import ClusterState
 from dally.topology import Topology
 from slurm_plugin.access.slurm import arrival
 from slurm_plugin.control.controller import Controller
@@ -80,6 +81,7 @@ class Report:
         nodes: Number of nodes.
         jobs: All jobs.
         gpus: GPUs in all, in use, free, and withheld: others', promised, or of closed nodes.
+        most_free: For each level, the free GPUs of that one domain which has most of them.
         timers: Delay timers of the gang sizes that are in the queue or run.
         decisions: Decisions so far, by kind.
         observe_s: How long the last look at Slurm took.
@@ -92,10 +94,17 @@ class Report:
     nodes: int
     jobs: tuple[JobReport, ...]
     gpus: Mapping[str, int]
+    most_free: Mapping[str, int]
     timers: tuple[TimerReport, ...]
     decisions: Mapping[str, int]
     observe_s: float
     cycle_s: float
+
+    @property
+    def longest_wait_s(self) -> float:
+        """How long the job has waited that has waited longest since it was last stopped or submitted."""
+        waits = (self.now_s - job.since_s for job in self.jobs if job.standing == Standing.WAITING)
+        return max(waits, default=0.0)
 
     def standings(self) -> dict[str, int]:
         """Jobs by standing, all standings named."""
@@ -130,11 +139,21 @@ def report(controller: Controller, policy: str, partitions: tuple[str, ...]) -> 
             "free": free,
             "withheld": withheld,
         },
+        most_free=_most_free(state),
         timers=_timers(controller),
         decisions=dict(seen.decisions),
         observe_s=seen.observe_s,
         cycle_s=seen.cycle_s,
     )
+
+
+def _most_free(state: ClusterState) -> dict[str, int]:
+    """Free GPUs are worth the more the closer they are together."""
+    topology = state.topology
+    return {
+        level: max(state.free.on(domain.index) for domain in domains)
+        for level, domains in zip(topology.levels, topology.level_domains, strict=True)
+    }
 
 
 def listed(latest: Report) -> list[dict[str, Any]]:
@@ -277,6 +296,7 @@ class Board:
                 "nodes": latest.nodes,
                 "jobs": latest.standings(),
                 "gpus": dict(latest.gpus),
+                "most_free": dict(latest.most_free),
                 "timers": [asdict(timer) for timer in latest.timers],
                 "decisions": dict(latest.decisions),
                 "observe_s": latest.observe_s,

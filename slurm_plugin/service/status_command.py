@@ -59,11 +59,12 @@ def _cycle_lines(said: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         f"{gpus['total']} on {said['nodes']} nodes: {gpus['used']} used by Dally's jobs, "
         f"{gpus['free']} free, {gpus['withheld']} withheld",
     )
-    for number, text in enumerate(_timers(said["timers"])):
+    for number, text in enumerate(timer_lines(said["timers"])):
         yield "" if number else "timers", text
 
 
-def _timers(timers: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+def timer_lines(timers: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """How long gangs of each size decline GPUs above each level, a line for each size."""
     for gpus, group in groupby(timers, key=lambda timer: timer["gpus"]):
         parts = [f"{timer['level']} {_delay(timer)}" for timer in group]
         yield f"{gpus} GPU{'s' * (gpus > 1)}: {', '.join(parts)}"

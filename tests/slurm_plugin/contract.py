@@ -10,7 +10,7 @@ from slurm_plugin.access.fake_job import SubmitSpec
 from slurm_plugin.access.slurm import Hold, Order, Slurm, SlurmJob, State
 from testbed.local_slurm import LocalSlurm
 
-LONGEST_S = 25.0
+LONGEST_S = 60.0
 
 
 class World(Protocol):

@@ -91,11 +91,12 @@ class Site:
         grace_s: int = 0,
         tag: str = "",
         copies: int = 1,
+        least: int = 0,
         most: int = 0,
         **spec: Any,
     ) -> str:
-        """A job of `dally-sbatch`, perhaps with copies, or that can use more GPUs than it asks for."""
-        request = Request(model, signal, grace_s, max_gpus=most, max_copies=copies, tag=tag)
+        """A job of `dally-sbatch`, perhaps with copies, or of open size."""
+        request = Request(model, signal, grace_s, least, most, copies, tag)
         return self.slurm.submit(SubmitSpec(comment=encode(request), **spec))
 
     def run_to(self, until_s: float) -> None:

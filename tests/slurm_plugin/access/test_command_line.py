@@ -54,7 +54,7 @@ def test_orders_of_a_kind_go_step_by_step_to_one_scontrol_each(tmp_path: Path) -
         HoldBack("10"),
         HandBack("11", 2),
         Place("12", ("n1", "n2", "n3"), tasks=6, exact=True),
-        Place("14", ("n1", "n2"), tasks=5),
+        Place("14", ("n1", "n2"), tasks=5, cpus_per_task=3),
         HandBack("12", 1, tasks=2, exact=True),
     ]
     assert said_to_scontrol(tmp_path, orders) == [
@@ -69,11 +69,14 @@ def test_orders_of_a_kind_go_step_by_step_to_one_scontrol_each(tmp_path: Path) -
         "update JobId=10 StartTime=now NodeList= ReservationName=",
         "update JobId=11 StartTime=now NodeList= NumNodes=2 ReservationName=",
         "release 11",
-        "update JobId=12 StartTime=now NodeList=n[1-3] NumNodes=3-3 NumTasks=6 NumCPUs=6 ReservationName=",
-        "update JobId=14 StartTime=now NodeList=n[1-2] NumNodes=2 NumTasks=5 NumCPUs=5 ReservationName=",
+        "update JobId=12 StartTime=now NodeList=n[1-3] NumNodes=3-3 NumTasks=6 NumCPUs=6 TresPerJob= "
+        "ReservationName=",
+        "update JobId=14 StartTime=now NodeList=n[1-2] NumNodes=2 NumTasks=5 NumCPUs=15 TresPerJob= "
+        "ReservationName=",
         "release 12",
         "release 14",
-        "update JobId=12 StartTime=now NodeList= NumNodes=1-1 NumTasks=2 NumCPUs=2 ReservationName=",
+        "update JobId=12 StartTime=now NodeList= NumNodes=1-1 NumTasks=2 NumCPUs=2 TresPerJob= "
+        "ReservationName=",
         "release 12",
     ]
 

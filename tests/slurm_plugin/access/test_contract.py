@@ -243,6 +243,18 @@ def test_a_job_with_gpus_by_task_gets_more_of_them_and_fewer(world: World) -> No
     assert sum(wait_state(world, job_id, State.RUNNING).gpus.values()) == 2
 
 
+def test_a_job_of_fewer_tasks_than_asked_for_starts_where_only_these_have_gpus(world: World) -> None:
+    start(world, SubmitSpec(user=ALICE, gpus_per_node=7), "n1")
+    job_id = world.submit(SubmitSpec(user=ALICE, gpus_per_task=1, tasks=2, gpu_type="h100"))
+    asked = find(world, job_id)
+    for tasks, gpus in ((1, {"n1": 1}), (5, {"n2": 5})):
+        assert run_one(world, Place(job_id, tuple(gpus), tasks=tasks)) is None
+        assert wait_state(world, job_id, State.RUNNING).gpus == gpus
+        run_one(world, Requeue(job_id))
+        job = wait_state(world, job_id, State.PENDING)
+        assert (job.tasks, job.tres_per_job, job.tres_per_task) == (tasks, "", asked.tres_per_task)
+
+
 def test_a_gang_lies_on_nodes_of_two_types(world: World) -> None:
     job_id = start(world, SubmitSpec(user=ALICE, gpus=12), "n6", "n7")
     assert find(world, job_id).gpus == {"n6": 8, "n7": 4}

@@ -135,6 +135,18 @@ def test_recorded_fields(jobs: dict[str, SlurmJob], name: str, fields: dict[str,
     assert {field: getattr(jobs[name], field) for field in fields} == fields
 
 
+def test_the_cpus_of_a_task_of_waiting_jobs_are_the_same_in_all_versions() -> None:
+    earlier, later = (
+        {
+            name: [job.cpus_per_task for job in jobs if job.state is State.PENDING]
+            for name, jobs in found.items()
+        }
+        for found in (by_name("22.05"), by_name("24.11"))
+    )
+    assert earlier == later
+    assert later["constraint"] == [4]
+
+
 def test_a_recorded_begin_is_after_its_submission(jobs: dict[str, SlurmJob]) -> None:
     assert 3500 < jobs["begin"].begin_s - jobs["begin"].submit_s < 3700
 

@@ -70,8 +70,9 @@ def test_copies_make_it_forked_with_a_copy_on_a_node() -> None:
     job = demand(slurm_job(tres_per_node="gpu:v100:2"), Request(max_copies=4))
     assert (job.kind, job.gpus, job.max_copies, job.gpu_type) == (JobKind.FORKED, 2, 4, "v100")
     assert job.gang.per_machine == 2
-    with pytest.raises(UnfitError, match="its copies' GPUs are not counted"):
-        demand(slurm_job(tres_per_job="gpu:4"), Request(max_copies=4))
+    for fields in ({"tres_per_job": "gpu:4"}, {"tres_per_job": "gpu:2", "tres_per_node": "gpu:2"}):
+        with pytest.raises(UnfitError, match="its copies' GPUs are not counted"):
+            demand(slurm_job(**fields), Request(max_copies=4))
 
 
 def test_a_range_of_gpus_makes_it_elastic() -> None:

@@ -131,6 +131,17 @@ def test_a_job_runs_on_one_machine_and_is_forgotten_when_it_ends(site: RealSite)
     assert site.state(job) == "COMPLETED"
 
 
+def test_nodes_that_a_user_gives_back_are_for_others(site: RealSite) -> None:
+    job = sleeping(site, 60, "-N8", "--gres=gpu:8", "--no-kill")
+    site.until(lambda: site.state(job) == "RUNNING")
+    other = sleeping(site, 60, "-N1", "--gres=gpu:8")
+    site.until(lambda: other in site.tickets)
+    site.lab.run("scontrol", "update", f"JobId={job}", "NumNodes=7")
+    site.until(lambda: site.state(other) == "RUNNING")
+    assert (site.nodes(job), site.nodes(other)) == ("n[1-7]", "n8")
+    assert site.tickets[job].standing is Standing.RUNNING
+
+
 def test_two_nodes_come_from_one_rack_and_gpus_are_shared_on_a_node(site: RealSite) -> None:
     small = [sleeping(site, 60, "--gpus=4") for _ in range(2)]
     pair = sleeping(site, 60, "-N2", "--gres=gpu:8")
@@ -173,6 +184,32 @@ def test_a_checkpointing_job_gives_way_and_goes_on_from_its_step(lab: LocalSlurm
     first, second = (line.split() for line in (lab.work / "long.log").read_text().splitlines())
     assert (first[3], first[-1], second[-1]) == ("0", "0", "1")
     assert int(second[3]) > 0, "it goes on from its checkpoint"
+    site.journal.close()
+    site.decide_again()
+
+
+def test_an_elastic_job_starts_on_what_is_free_of_a_node_and_grows_under_another_controller(
+    lab: LocalSlurm,
+) -> None:
+    policy = "elastic-scaling:interval_s=1"
+    site = RealSite(lab, policy)
+    lab.run("scontrol", "update", "NodeName=n[2-8]", "State=DRAIN", "Reason=test")
+    others = lab.run(
+        "sbatch", "--parsable", "-pother", "--gres=gpu:6", "-o/dev/null", "--wrap=sleep 300"
+    ).strip()
+    lab.wait_for(lambda: site.state(others) == "RUNNING", "others to run")
+    options = ("--checkpoint-signal=USR1", "--checkpoint-grace=20", "--output=/dev/null")
+    size = ("--ntasks=4", "--gpus-per-task=1", "--min-gpus=1", "--max-gpus=8")
+    job = site.submit(*options, *size, "train.sh", str(lab.work / "elastic"))
+    site.until(lambda: site.state(job) == "RUNNING", "to start")
+    site.until(lambda: (lab.work / "elastic.step").exists())
+    assert site.tickets[job].gpus == {"n1": 2}
+    site.journal.close()
+    site.decide_again()
+    site = RealSite(lab, policy)
+    lab.run("scancel", others)
+    site.until(lambda: site.tickets[job].gpus == {"n1": 8} and site.state(job) == "RUNNING", "to grow")
+    assert (site.tickets[job].tasks, site.tickets[job].restarts, site.tickets[job].refusals) == (4, 1, 0)
     site.journal.close()
     site.decide_again()
 

@@ -1,0 +1,115 @@
+"""`dally top`: the live controller on one screen, drawn again and again."""
+
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
+
+from dally.errors import InputError
+from slurm_plugin.service.live import NoControllerError, ask, config_option
+from slurm_plugin.service.top_view import Picture, screen
+
+_UNHEALTHY = 3
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  dally top
+  dally top --every 10        over a slow line
+  dally top --once | less     all jobs, once"""
+)
+@config_option
+@click.option(
+    "--every",
+    "every_s",
+    type=click.FloatRange(min=0.5),
+    default=2.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="How often the controller is asked.",
+)
+@click.option("--once", is_flag=True, help="Print it once, without colours where nobody looks, and end.")
+def command(config: Path | None, every_s: float, once: bool) -> None:
+    """Watch the controller: its health, the GPUs, timers, why jobs wait, and the jobs. Ctrl-C ends it.
+
+    If the controller does not answer, it says so and goes on trying. With --once, the exit code is 3 if it
+    answers but is not well, 1 if it does not answer.
+    """
+    console = Console(highlight=False)
+    if once:
+        _print_once(look(config, Picture({})), console)
+        return
+    if not console.is_terminal or console.is_dumb_terminal:
+        raise InputError("this is no terminal that can be drawn on again; use --once")
+    with suppress(KeyboardInterrupt), _ended_by_term():
+        _watch(config, every_s, console)
+
+
+def look(config: Path | None, before: Picture) -> Picture:
+    """What the controller says now; what it said before, and why there is no more, if it does not answer.
+
+    Raises:
+        InputError: The configuration is wrong or says no address.
+    """
+    try:
+        status = ask(config, "/status")
+        jobs = _jobs(config, status, before)
+    except NoControllerError as error:
+        return replace(before, trouble=str(error))
+    return Picture(status, jobs, time.monotonic())
+
+
+def _jobs(config: Path | None, status: Mapping[str, Any], before: Picture) -> Sequence[Mapping[str, Any]]:
+    """The jobs of the same cycle as the status; asked for only if there was one since."""
+    if "now_s" not in status:
+        return ()
+    if status["now_s"] == before.status.get("now_s"):
+        return before.jobs
+    jobs: Sequence[Mapping[str, Any]] = ask(config, "/queue")["jobs"]
+    return jobs
+
+
+def _print_once(picture: Picture, console: Console) -> None:
+    if picture.trouble:
+        raise NoControllerError(picture.trouble)
+    width, height = shutil.get_terminal_size((80, 0))
+    lines = screen(picture, time.monotonic(), width, height - 1 if height else None)
+    console.print(lines, no_wrap=True, crop=False)
+    if not picture.status["healthy"]:
+        sys.exit(_UNHEALTHY)
+
+
+def _watch(config: Path | None, every_s: float, console: Console) -> None:
+    picture = Picture({})
+
+    def drawn() -> Text:
+        if not (picture.status or picture.trouble):
+            return Text("asking the controller")
+        return screen(picture, time.monotonic(), console.width, console.height)
+
+    with Live(get_renderable=drawn, console=console, screen=True, refresh_per_second=1) as live:
+        while True:
+            picture = look(config, picture)
+            live.refresh()
+            time.sleep(every_s)
+
+
+@contextmanager
+def _ended_by_term() -> Iterator[None]:
+    """SIGTERM ends it as Ctrl-C does: the terminal must be put right."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from math import inf
 from random import Random
 
 from dally.errors import DallyError
@@ -123,6 +124,11 @@ class LocalSlurm:
     def kill_controller(self) -> None:
         """Kill slurmctld; what it did in the last seconds may be lost to it."""
         self._end("slurmctld", signal.SIGKILL)
+
+    def saved_s(self) -> float:
+        """When slurmctld last saved its jobs, seconds since 1970; -inf if never."""
+        saved = self.spec.folder / "state" / "job_state"
+        return saved.stat().st_mtime if saved.exists() else -inf
 
     def pause_controller(self) -> None:
         """Freeze slurmctld: it takes connections and does not answer."""

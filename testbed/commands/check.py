@@ -11,12 +11,15 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from dally.errors import DallyError
 from profiler.hosts.hosts_file import read_hosts_file
-from slurm_plugin.admin.checks.site import Finding, Level
+from slurm_plugin.admin.checks.site import Finding, Level, problem
+from testbed.remote.existing_slurm import find_slurm
 from testbed.remote.fitness import Row, is_fit, judge
 from testbed.remote.hosts import Hosts
 from testbed.remote.log import CommandLog
 from testbed.remote.options import hosts_option, logs_option
+from testbed.remote.rights import find_rights, judge_all
 from testbed.remote.survey import survey
 
 _MARKS = {Level.OK: ("ok", "green"), Level.WARNING: ("?", "yellow"), Level.PROBLEM: ("NO", "red")}
@@ -25,22 +28,41 @@ _NOT_MADE = ("-", "")
 
 @click.command(
     epilog="""\b
-Example:
+Examples:
   dally testbed check --hosts hosts.toml
+  dally testbed check --hosts hosts.toml --partition gpu --work /nfs/me
 Marks: ok; ? it works, but see below; NO it does not, see below how to mend it; - it could not be seen."""
 )
 @hosts_option
+@click.option("--partition", help="Also say what you may do in this partition of the Slurm that is there.")
+@click.option("--work", type=click.Path(path_type=Path), help="With --partition: the folder for its jobs.")
+@click.option("--reservation", default="", help="With --partition: a reservation to use there.")
+@click.option("--slurm-conf", "conf", type=click.Path(path_type=Path), help="With --partition: as for `run`.")
 @logs_option
 @click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
-def command(hosts_file: Path, logs: Path, as_json: bool) -> None:
+def command(
+    hosts_file: Path,
+    partition: str | None,
+    work: Path | None,
+    reservation: str,
+    conf: Path | None,
+    logs: Path,
+    as_json: bool,
+) -> None:
     """Say whether the hosts can be a testbed: SSH, clocks, versions, GPUs, network, Slurm. Changes nothing.
 
-    The exit code is 1 if there is a problem.
+    With --partition, also whether `run --existing` can use that partition as the user who logs in. The exit
+    code is 1 if there is a problem.
     """
+    if bool(partition) != bool(work) or (partition is None and (reservation or conf)):
+        raise click.UsageError("--partition needs --work; --reservation and --slurm-conf go with both")
     file = read_hosts_file(hosts_file)
     hosts = Hosts(file, CommandLog(logs))
     try:
-        rows = judge(file, survey(hosts))
+        seen = survey(hosts)
+        rows = judge(file, seen)
+        if partition and work and not seen.hosts[file.hosts[0].name].error:
+            rows += _judge_partition(hosts, partition, work, reservation, conf)
     finally:
         hosts.close()
     if as_json:
@@ -50,6 +72,17 @@ def command(hosts_file: Path, logs: Path, as_json: bool) -> None:
         _show(rows, logs)
     if not is_fit(rows):
         sys.exit(1)
+
+
+def _judge_partition(
+    hosts: Hosts, partition: str, work: Path, reservation: str, conf: Path | None
+) -> tuple[Row, ...]:
+    """What the user who logs in on the first host may do in a partition."""
+    try:
+        found = judge_all(find_rights(find_slurm(hosts, partition, work, reservation, conf)))
+    except DallyError as error:
+        found = {"jobs": problem(str(error), "so `run --existing` would be refused")}
+    return tuple(Row(hosts.file.hosts[0].name, check, finding) for check, finding in found.items())
 
 
 def _show(rows: Sequence[Row], logs: Path) -> None:

@@ -85,6 +85,7 @@ def _tell(comparisons: Sequence[Comparison]) -> None:
 
 def _tell_one(comparison: Comparison, console: Console) -> None:
     click.echo(words.headline(comparison))
+    click.echo(words.chance_alone(comparison))
     for sheet in (sheets.aggregate(comparison), sheets.causes(comparison), sheets.paces(comparison)):
         _show(sheet, console)
     click.echo(words.model_alone(comparison))

@@ -35,7 +35,7 @@ _OPTIONS = (
     logs_option,
 )
 
-
+_RIGHTS = "testbed.remote.rights"
 _MOST_SHOWN = 5
 
 
@@ -109,6 +109,17 @@ def opened_existing(existing: ExistingOptions) -> AbstractContextManager[Cluster
         existing.conf,
         existing.logs,
     )
+
+
+def check_rights(cluster: Cluster, policies: Sequence[PolicySpec]) -> None:
+    """Refuse a cluster where the user who logs in may not do what these policies need; tell what is amiss.
+
+    Raises:
+        ClusterError: It is refused, as the message says.
+    """
+    refuse_unfit: Callable[[Cluster, bool], str] = import_module(_RIGHTS).refuse_unfit
+    if note := refuse_unfit(cluster, not all(map(is_slurms_own, policies))):
+        click.echo(f"note: {note}", err=True)
 
 
 def check_reservation(existing: ExistingOptions, policies: Sequence[PolicySpec]) -> None:

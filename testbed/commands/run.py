@@ -14,6 +14,7 @@ from testbed.commands.existing_options import (
     ExistingOptions,
     check_nodes,
     check_reservation,
+    check_rights,
     existing_options,
     opened_existing,
 )
@@ -84,6 +85,8 @@ def command(
         check_reservation(existing, specs)
     opened = opened_existing(existing) if existing else opened_cluster(lab)
     with interruptible() as stop, opened as cluster, displayed() as display:
+        if existing:
+            check_rights(cluster, specs)
         topology = topology_of(cluster, cluster_file)
         if existing:
             check_nodes(existing, cluster, topology)

@@ -1,5 +1,6 @@
 """The drills: what each breaks, and what must then be seen to have happened."""
 
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -62,8 +63,10 @@ def kill_controller(scene: Scene, kills: int = _KILLS) -> None:
 
 
 def restart_slurmctld(scene: Scene) -> None:
-    """Kill slurmctld and start it again, then freeze it."""
+    """Kill slurmctld as soon as it has saved what it knows and start it again, then freeze it."""
     scene.until_training(WIDE)
+    begun_s = time.time()
+    scene.until(lambda: scene.lab.saved_s() > begun_s, "slurmctld has saved what it knows")
     scene.break_("slurmctld is killed", scene.lab.kill_controller)
     scene.pause(4.0)
     scene.mend(scene.lab.start_controller)

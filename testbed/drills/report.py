@@ -19,6 +19,7 @@ _WORDS = {
     "well_again": "it was well again {} times",
     "start": "jobs were started {} times",
     "migrate": "moved {} times",
+    "resize": "given another size {} times",
     "preempt": "{} times a job's GPUs were taken",
     "fail": "{} times a job lost its stretch to a failure",
     "refused": "Slurm refused {} orders",

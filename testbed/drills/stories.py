@@ -80,17 +80,19 @@ def tell_story(job: str, steps: int, state: str, diary: str, log: str) -> Story:
 
 
 def _spans(job: str, diary: str, done: Sequence[Step]) -> list[Span]:
-    """Each start with the end of the same start, which the count of restarts tells."""
+    """Each start with its end: the first one after it and before the next of the same count of restarts."""
     lines = [line for line in diary.splitlines() if read_diary(line)]
     entries = [(read_diary(line)[0], line.split()[-1]) for line in lines]
-    starts = [(entry, restart) for entry, restart in entries if entry.gpus is not None]
     found = []
-    for (entry, restart), after_s in zip(starts, [*(one.t for one, _ in starts[1:]), _NEVER], strict=True):
-        codes = [one for one, other in entries if one.code is not None and other == restart]
-        own = [one for one in codes if one.t >= entry.t]
+    for place, (entry, restart) in enumerate(entries):
+        if entry.gpus is None:
+            continue
+        later = entries[place + 1 :]
+        own = next((one for one, other in later if other == restart), entry)
+        after_s = next((one.t for one, _ in later if one.gpus is not None), _NEVER)
         heard_s = [step.end_s for step in done if entry.t <= step.end_s < after_s]
-        end_s = own[0].t if own else max([entry.t, *heard_s])
-        found.append(Span(job, entry.t, end_s, entry.gpus or {}, own[0].code if own else None))
+        end_s = own.t if own.code is not None else max([entry.t, *heard_s])
+        found.append(Span(job, entry.t, end_s, entry.gpus, own.code))
     return found
 
 

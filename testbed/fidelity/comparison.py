@@ -7,6 +7,7 @@ from math import fsum
 from dally.costs import CostModel
 from dally.errors import InputError
 from dally.job import Job
+from dally.policies.registry import parse_policy
 from dally.records import JobRecord
 from dally.summary import Summary, summarise
 from dally.topology import Allocation
@@ -20,9 +21,10 @@ from testbed.fidelity.attribution import (
     predicted_run_s,
     with_predictions,
 )
+from testbed.fidelity.chance import Chance, chance
 from testbed.fidelity.live_run import LiveRun, Stretch
 from testbed.fidelity.pace import Pace, Span, paces, spans_by_job
-from testbed.fidelity.simulated_run import SimulatedRun, simulate_again
+from testbed.fidelity.simulated_run import SimulatedRun, load_again, simulate_again
 from testbed.running.life import allocation_of
 
 JOB_TARGET, MAKESPAN_TARGET = 0.10, 0.05
@@ -90,6 +92,7 @@ class Comparison:
         gpus: GPUs of the cluster.
         real: Summary of the compared jobs.
         simulated: The same of the simulation.
+        chance: How far simulations are apart whose running times vary as real ones did.
         real_spans: All real stretches.
         simulated_spans: All simulated ones.
     """
@@ -101,6 +104,7 @@ class Comparison:
     gpus: int
     real: Summary
     simulated: Summary
+    chance: Chance
     real_spans: Sequence[Span]
     simulated_spans: Sequence[Span]
 
@@ -112,7 +116,7 @@ class Comparison:
     @property
     def run_error(self) -> float:
         """Mean over the jobs of the absolute error of the running time, given the real placements."""
-        return fsum(abs(job.run_error) for job in self.jobs) / len(self.jobs)
+        return _run_error(self.jobs)
 
     @property
     def makespan_error(self) -> float:
@@ -130,7 +134,8 @@ def compare(run: LiveRun, contention: bool) -> Comparison:
     Raises:
         InputError: The run's inputs are wrong, or no job completed in both worlds.
     """
-    simulated = simulate_again(run, contention)
+    scenario = load_again(run, contention)
+    simulated = simulate_again(run, scenario)
     left_out = _left_out(run, simulated)
     real_spans, real_lives = _real(run, simulated, contention)
     simulated_paces = paces(simulated.spans, simulated.costs, contention)
@@ -151,9 +156,14 @@ def compare(run: LiveRun, contention: bool) -> Comparison:
         gpus=gpus,
         real=_summary([job.real for job in jobs], gpus),
         simulated=_summary([job.simulated for job in jobs], gpus),
+        chance=chance(scenario, parse_policy(run.policy), _run_error(jobs)),
         real_spans=real_spans,
         simulated_spans=simulated.spans,
     )
+
+
+def _run_error(jobs: Sequence[JobComparison]) -> float:
+    return fsum(abs(job.run_error) for job in jobs) / len(jobs)
 
 
 def _left_out(run: LiveRun, simulated: SimulatedRun) -> dict[str, str]:

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from dally.errors import InputError
-from dally.records import RUN, JobRecord, read_jobs, read_run
+from dally.records import CLUSTER, RUN, JobRecord, read_jobs, read_run
 from testbed.running.collect import STRETCHES
-from testbed.running.folder import CLUSTER, PROFILES, WORKLOAD
+from testbed.running.folder import PROFILES, WORKLOAD
 
 KIND = "testbed"
 

@@ -17,11 +17,12 @@ def side_by_side(comparisons: Sequence[Comparison]) -> Sheet:
     """Completion times and makespans of the policies, real and simulated."""
     header = [
         *("policy", "jobs", "JCT mean", "sim.", "error", "makespan", "sim.", "error"),
-        *("network", "sim.", "error of a job", "running, given places"),
+        *("network", "sim.", "error of a job", "by chance", "running, given places"),
     ]
     return Sheet(
         "Policies",
-        "Seconds; error of a job: mean absolute error of its completion time.",
+        "Seconds; error of a job: mean absolute error of its completion time; by chance: how far simulations "
+        "whose running times vary as real ones did are apart.",
         header,
         [_row(comparison) for comparison in comparisons],
     )
@@ -69,6 +70,7 @@ def _ranked(comparisons: Sequence[Comparison], metric: Metric) -> Ranking:
 
 def _row(comparison: Comparison) -> list[str]:
     real, simulated = comparison.real, comparison.simulated
+    errors = (comparison.job_error, comparison.chance.job_error, comparison.run_error)
     pairs = [(real.jct_s.mean, simulated.jct_s.mean), (real.makespan_s, simulated.makespan_s)]
     cells = [
         text
@@ -78,5 +80,5 @@ def _row(comparison: Comparison) -> list[str]:
     return [
         *(comparison.run.policy, f"{len(comparison.jobs)}/{len(comparison.jobs) + len(comparison.left_out)}"),
         *(*cells, f"{real.comm_s.mean:,.1f}", f"{simulated.comm_s.mean:,.1f}"),
-        *(f"{comparison.job_error:.1%}", f"{comparison.run_error:.1%}"),
+        *(f"{error:.1%}" for error in errors),
     ]

@@ -52,6 +52,7 @@ def as_data(comparison: Comparison) -> dict[str, Any]:
         "makespan_error": comparison.makespan_error,
         "targets": {"mean_absolute_job_error": JOB_TARGET, "makespan_error": MAKESPAN_TARGET},
         "mean_absolute_running_error_given_placements": comparison.run_error,
+        "chance_alone": asdict(comparison.chance),
         "whole_run": {metric.name: _metric(comparison, metric) for metric in METRICS},
         "jobs": [_job(job) for job in comparison.jobs],
     }
@@ -77,6 +78,7 @@ def _sections(comparison: Comparison) -> list[str]:
     contention = "slow each other" if comparison.contention else "do not slow each other"
     return [
         words.headline(comparison),
+        words.chance_alone(comparison),
         f"In the simulation jobs that share links {contention}. Errors: simulated against real.",
         f"![Completion times, and GPUs in use over time]({FIGURE})",
         sheet_text(sheets.aggregate(comparison)),

@@ -9,13 +9,13 @@ from pathlib import Path
 from dally.costs import CostModel
 from dally.job import Job
 from dally.policies.registry import parse_policy
-from dally.records import JobRecord, read_events, read_jobs
+from dally.records import CLUSTER, JobRecord, read_events, read_jobs
 from dally.topology import Allocation
 from simulator.inputs import Inputs, load_scenario
 from simulator.scenario import Scenario, simulate
 from testbed.fidelity.live_run import LiveRun
 from testbed.fidelity.pace import Span
-from testbed.running.folder import CLUSTER, PROFILES, WORKLOAD
+from testbed.running.folder import PROFILES, WORKLOAD
 
 FOLDER = "simulated"
 """Where in the live run's folder the simulated one lies."""
@@ -43,8 +43,8 @@ class SimulatedRun:
     spans: Sequence[Span]
 
 
-def simulate_again(run: LiveRun, contention: bool) -> SimulatedRun:
-    """Simulate what a live run did; the folder of the simulation lies in that of the run.
+def load_again(run: LiveRun, contention: bool) -> Scenario:
+    """What a live run was given.
 
     Args:
         run: The live run.
@@ -60,7 +60,11 @@ def simulate_again(run: LiveRun, contention: bool) -> SimulatedRun:
         mixed_profiles=True,
         contention=contention,
     )
-    scenario = load_scenario(inputs)
+    return load_scenario(inputs)
+
+
+def simulate_again(run: LiveRun, scenario: Scenario) -> SimulatedRun:
+    """Simulate what a live run did; the folder of the simulation lies in that of the run."""
     partial = run.folder / f".{FOLDER}.{os.getpid()}.partial"
     try:
         simulate(scenario, parse_policy(run.policy), partial)

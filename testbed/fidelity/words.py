@@ -5,6 +5,7 @@ from dataclasses import asdict
 from itertools import groupby
 from statistics import fmean
 
+from testbed.fidelity.chance import SIMULATIONS
 from testbed.fidelity.comparison import JOB_TARGET, MAKESPAN_TARGET, Comparison, JobComparison
 
 _LEAST_SHARE, _LEAST_S = 0.1, 0.1
@@ -47,6 +48,16 @@ def headline(comparison: Comparison) -> str:
         f"({_against(comparison.job_error, JOB_TARGET)}), {abs(worst.error):.1%} at most "
         f"({worst.real.job_id}). Makespan: {comparison.makespan_error:+.1%} "
         f"({_against(abs(comparison.makespan_error), MAKESPAN_TARGET)})."
+    )
+
+
+def chance_alone(comparison: Comparison) -> str:
+    """How much of the error is to be expected from any simulator."""
+    found = comparison.chance
+    return (
+        f"Chance alone: {SIMULATIONS} simulations whose running times vary by {found.run_error:.1%}, as real "
+        f"ones did, differ from each other by {found.job_error:.1%} in the completion time of a job and by "
+        f"{found.makespan_error:.1%} in the makespan."
     )
 
 

@@ -66,17 +66,22 @@ def find_slurm(
         conf: Its slurm.conf on the first host; None for what `scontrol show config` tells there.
 
     Raises:
-        ClusterError: Slurm does not answer or has no such partition or reservation, or the folder is missing.
+        ClusterError: Slurm does not answer or has no such partition or reservation, or the folder is missing,
+            or slurm.conf cannot be read.
     """
     head = hosts.file.hosts[0].name
     found = conf or _find_conf(hosts, head)
     names = ("SBATCH_RESERVATION", "SLURM_RESERVATION", "SALLOC_RESERVATION") if reservation else ()
     slurm = ExistingSlurm(hosts, head, found, work, partition, {}, dict.fromkeys(names, reservation))
-    if hosts.attempt(head, "test", "-d", str(work), "-a", "-w", str(work)).status:
+    user = hosts.host(head).login.user or "the user here"
+    if hosts.attempt(head, "test", "-r", str(found)).status:
         raise ClusterError(
-            f"{head} has no folder {work} that {hosts.host(head).login.user or 'we'} may write"
+            f"{user} cannot read {found} on {head}; have the administrator make it readable, "
+            "or name a copy of it with --slurm-conf"
         )
-    if "State=UP" not in slurm.ask("scontrol", "show", "partition", partition):
+    if hosts.attempt(head, "test", "-d", str(work), "-a", "-w", str(work)).status:
+        raise ClusterError(f"{head} has no folder {work} that {user} may write")
+    if "State=UP" not in slurm.ask("scontrol", "--all", "show", "partition", partition):
         raise ClusterError(f"the partition {partition} is not up")
     if reservation:
         slurm.ask("scontrol", "show", "reservation", reservation)

@@ -158,7 +158,7 @@ def _write_run(
             "summary": asdict(summary),
         },
     )
-    return Run(policy.spec, folder.name, summary, records, predictions, not state.note, state.note)
+    return Run(policy.spec, folder.name, summary, predictions, not state.note, state.note)
 
 
 def _text(path: Path) -> str:

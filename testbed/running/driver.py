@@ -9,10 +9,10 @@ from pathlib import Path
 from dally.errors import DallyError
 from dally.job import CHECKPOINTED
 from dally.policies.registry import parse_policy
+from dally.records import CLUSTER
 from testbed.cluster import PRELOADED, Cluster, ClusterError
 from testbed.running.control import Control, Desk, configuration, free_port
 from testbed.running.folder import (
-    CLUSTER,
     JOBS_FOLDER,
     OBSERVED,
     PROFILES,

@@ -92,7 +92,7 @@ def _of_life(life: Life, minutes: Minutes, costs: CostModel, origin_s: float) ->
     after = [stretch.start_s - origin_s for stretch in life.stretches[1:]] + [float("inf")]
     for number, stretch in enumerate(life.stretches):
         start_s = stretch.start_s - origin_s
-        said = minutes.of(job.job_id, ("start", "migrate"), start_s - _CLOCK_S, after[number])
+        said = minutes.of(job.job_id, ("start", "migrate", "resize"), start_s - _CLOCK_S, after[number])
         kind, reason = (said["event"], said["reason"]) if said else ("start", _BY_SLURM)
         placed = start_event(life, number, costs)
         yield {"t": round(start_s, 3), "event": kind, "job": job.job_id, **placed, "reason": reason}

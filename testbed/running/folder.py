@@ -12,6 +12,7 @@ from dally.clusters import load_cluster
 from dally.clusters.toml_writer import write_toml
 from dally.errors import InputError
 from dally.profiles.files import ProfileSet, load_profiles, write_profiles
+from dally.records import CLUSTER
 from dally.topology import Topology
 from dally.traces import load_trace
 from dally.traces.output_file import write_workload
@@ -19,7 +20,7 @@ from simulator.scenario import folder_name
 from testbed.running.work import Work, plan_work
 
 STATE = "running.json"
-WORKLOAD, CLUSTER, PROFILES = "workload.csv", "cluster.toml", "profiles"
+WORKLOAD, PROFILES = "workload.csv", "profiles"
 SUBMITTED, OBSERVED, CONTROLLER = "submitted.jsonl", "observed.jsonl", "controller.jsonl"
 JOBS_FOLDER = "jobs"
 

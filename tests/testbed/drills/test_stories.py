@@ -35,6 +35,12 @@ def test_one_that_was_killed_before_its_first_step_lasted_no_time() -> None:
     assert told.spans[0].end_s == 100
 
 
+def test_a_start_that_slurm_forgot_was_over_when_the_next_of_the_same_count_began() -> None:
+    steps = [*run_of([1, 2, 3], 100), *run_of([1, 2], 110)]
+    told = story("start 100 n1 2 0\nstart 110 n2 2 0\nend 113 0 0\n", steps)
+    assert [(span.end_s, span.code) for span in told.spans] == [(103, None), (113, 0)]
+
+
 def test_a_line_cut_off_by_a_kill_is_no_start() -> None:
     assert len(story("start 100 n1 2 0\nstart 11", []).spans) == 1
 

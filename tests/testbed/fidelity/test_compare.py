@@ -31,6 +31,7 @@ def test_one_run_gets_a_report_in_words_numbers_and_a_figure(live: Path) -> None
     assert result.exit_code == 0, result.output
     assert "fifo: 4 of 4 jobs compared" in result.output
     assert "The differences come from step times" in result.output
+    assert "Chance alone: 20 simulations whose running times vary by " in result.output
     assert (live / "compare.png").read_bytes().startswith(b"\x89PNG")
     data = json.loads((live / "compare.json").read_text())
     assert data["jobs_compared"] == 4
@@ -47,6 +48,8 @@ def test_the_report_tells_how_far_off_the_simulator_was(live: Path) -> None:
     assert abs(data["greatest_job_error"]) == pytest.approx(max(errors))
     assert [abs(job["error"]) for job in data["jobs"]] == sorted(errors, reverse=True)
     assert data["makespan_error"] < 0
+    assert data["chance_alone"]["run_error"] == data["mean_absolute_running_error_given_placements"]
+    assert data["chance_alone"]["job_error"] > data["chance_alone"]["makespan_error"] > 0
 
 
 def test_json_prints_what_the_file_holds(live: Path) -> None:

@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import pytest
 from click.testing import CliRunner, Result
 
 from dally import __version__
@@ -58,3 +59,10 @@ def test_a_hosts_file_that_is_missing_is_one_line(tmp_path: Path) -> None:
     done = check(tmp_path / "hosts.toml")
     assert done.exit_code == 1
     assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("options", [("--partition", "gpu"), ("--work", "/nfs"), ("--reservation", "r")])
+def test_a_partition_and_its_work_folder_go_together(tmp_path: Path, options: tuple[str, ...]) -> None:
+    done = check(tmp_path / "hosts.toml", *options)
+    assert done.exit_code == 2
+    assert "--partition needs --work; --reservation and --slurm-conf go with both" in done.stderr

@@ -42,7 +42,7 @@ def test_jobs_run_in_the_partition_and_the_reservation(
     started = cluster.start(Command("a job", ("srun", "echo", "hello")))
     assert (list(started.stdout), started.wait()) == ([b"hello\n"], 0)
     assert cluster.traffic() == {}
-    with pytest.raises(ClusterError, match="scontrol show partition no failed"):
+    with pytest.raises(ClusterError, match="scontrol --all show partition no failed"):
         find_slurm(hosts, "no", tmp_path, "ours", conf)
     with pytest.raises(ClusterError, match="scontrol show reservation no failed"):
         find_slurm(hosts, "other", tmp_path, "no", conf)

@@ -4,13 +4,14 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from dally.errors import DallyError
 from dally.job import Job, JobKind
 from dally.profiles.emulated import of_types
-from dally.records import JobRecord, read_jobs
+from dally.records import JobRecord, read_events, read_jobs
 from testbed.local_slurm import LocalSlurm
 from testbed.local_slurm_conf import LabSpec
 from testbed.running.campaign import Campaign, check_policies, run_policy, topology_of
@@ -51,11 +52,12 @@ class Ran:
     records: dict[str, JobRecord]
     folder: Path
 
-    def stretches(self, name: str) -> list[dict[str, object]]:
+    def stretches(self, name: str) -> list[dict[str, Any]]:
         return [line for line in read_lines(self.folder / "stretches.jsonl") if line["job"] == name]
 
     def steps_kept(self, name: str) -> int:
-        return sum(line["steps"] - line["lost_steps"] for line in self.stretches(name))  # type: ignore
+        kept: int = sum(line["steps"] - line["lost_steps"] for line in self.stretches(name))
+        return kept
 
 
 def ran(lab: LocalSlurm, out: Path, policy: str, *jobs: Job) -> Ran:
@@ -76,7 +78,7 @@ def test_copies_train_side_by_side_and_give_way_to_another_job(lab: LocalSlurm, 
     found = ran(lab, tmp_path, "hadar-e:round_s=6,overhead_s=0.5", FORKED, SHORT)
     first, *others = found.stretches("forked")
     assert first["gpus"] == {"n1": 1, "n2": 1, "n3": 1, "n4": 1}
-    assert {len(line["gpus"]) for line in others} >= {3}  # type: ignore
+    assert {len(line["gpus"]) for line in others} >= {3}
     assert found.steps_kept("forked") == found.works[0].steps
     assert found.records["forked"].preemptions >= 1
     assert found.records["short"].failures == 0
@@ -85,7 +87,7 @@ def test_copies_train_side_by_side_and_give_way_to_another_job(lab: LocalSlurm, 
 def test_a_gang_lies_on_two_types_and_runs_at_the_pace_of_the_slower(lab: LocalSlurm, tmp_path: Path) -> None:
     found = ran(lab, tmp_path, "hadar:round_s=6", job("gang", 3, 4.0))
     (line,) = found.stretches("gang")
-    assert len(line["gpus"]) == 3  # type: ignore
+    assert len(line["gpus"]) == 3
     assert line["compute_s"] == pytest.approx(0.2)
 
 
@@ -95,3 +97,16 @@ def test_an_elastic_job_gets_more_than_it_asked_for_where_that_helps(lab: LocalS
     found = ran(lab, tmp_path, "jps", elastic)
     assert [line["gpus"] for line in found.stretches("elastic")] == [{"n1": 1, "n2": 1}]
     assert found.steps_kept("elastic") == found.works[0].steps
+
+
+def test_an_elastic_policy_shrinks_a_job_for_another_and_lets_it_grow_again(
+    lab: LocalSlurm, tmp_path: Path
+) -> None:
+    elastic = job("elastic", 1, 40.0, kind=JobKind.ELASTIC, min_gpus=1, max_gpus=2, gpu_type="v100")
+    found = ran(lab, tmp_path, "elastic-scaling:interval_s=5", elastic, SHORT)
+    stretches = found.stretches("elastic")
+    assert [len(line["gpus"]) for line in stretches] == [2, 1, 2]
+    assert found.steps_kept("elastic") == found.works[0].steps
+    resizes = [event for event in read_events(found.folder) if event["event"] == "resize"]
+    assert [sum(event["gpus"].values()) for event in resizes] == [1, 2]
+    assert all("greatest sum of speed-ups" in event["reason"] for event in resizes)

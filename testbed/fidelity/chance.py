@@ -1,0 +1,66 @@
+"""What chance alone does: simulations of one workload whose running times vary as much as real ones did."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
+from math import pi, sqrt
+from random import Random
+
+import numpy as np
+
+from dally.policies.registry import PolicySpec
+from simulator.scenario import Scenario, simulate_jobs
+
+SIMULATIONS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Chance:
+    """How far such simulations are from one another: no simulation can be closer to reality but by luck.
+
+    Attributes:
+        run_error: Mean absolute deviation of running times, relative.
+        job_error: Mean absolute difference of completion times, relative, over jobs and pairs of simulations.
+        makespan_error: The same of the makespan.
+    """
+
+    run_error: float
+    job_error: float
+    makespan_error: float
+
+
+def chance(scenario: Scenario, policy: PolicySpec, run_error: float) -> Chance:
+    """Simulate a workload with running times that are off at random, and compare each two of the simulations.
+
+    Args:
+        scenario: The workload on its cluster.
+        policy: Who decides.
+        run_error: Mean absolute deviation of the running times, relative; they are normally distributed.
+    """
+    found = [_simulated(_varied(scenario, run_error, seed), policy) for seed in range(SIMULATIONS)]
+    return Chance(
+        run_error,
+        _apart([jcts_s for jcts_s, _ in found]),
+        _apart([[makespan_s] for _, makespan_s in found]),
+    )
+
+
+def _varied(scenario: Scenario, run_error: float, seed: int) -> Scenario:
+    source, deviation = Random(f"chance/{seed}"), run_error * sqrt(pi / 2)
+    jobs = [
+        replace(job, duration_s=job.duration_s * max(0.1, source.gauss(1.0, deviation)))
+        for job in scenario.jobs
+    ]
+    return replace(scenario, jobs=jobs)
+
+
+def _simulated(scenario: Scenario, policy: PolicySpec) -> tuple[list[float], float]:
+    """Completion times of the jobs, by submission, and the makespan; seconds."""
+    run, records = simulate_jobs(scenario, policy)
+    return [record.jct_s for record in records], run.summary.makespan_s
+
+
+def _apart(values: Sequence[Sequence[float]]) -> float:
+    """Mean absolute difference of each two rows, relative to their mean."""
+    pairs = [2 * np.abs(one - other) / (one + other) for one, other in combinations(np.array(values), 2)]
+    return float(np.mean(pairs))

@@ -1,0 +1,27 @@
+"""A real Slurm with a real database: what sacct has of its jobs is a history that advice is calibrated on."""
+
+import json
+from dataclasses import replace
+
+from click.testing import CliRunner
+
+from dally.commands import main
+from testbed.accounting_database import add_accounting
+from testbed.local_slurm import LocalSlurm
+from testbed.sleepers import ACCOUNTS, draw, history, run
+
+JOBS = 25
+
+
+def test_advice_is_calibrated_on_what_sacct_has_of_real_jobs(lab: LocalSlurm) -> None:
+    add_accounting(lab, ACCOUNTS)
+    run(lab, [replace(job, sleep_s=min(job.sleep_s, 12)) for job in draw(JOBS, 0.4, seed=1)])
+    path, page = lab.work / "jobs.sacct", lab.work / "advice.html"
+    path.write_text(history(lab))
+    inputs = ["--cluster", str(lab.spec.conf.parent), "--policy", "dally", "--processes", "1"]
+    result = CliRunner().invoke(main, ["advise", str(path), *inputs, "-o", str(page), "--json"])
+    assert result.exit_code == 0, result.output
+    said = json.loads(result.output)
+    assert said["calibration"]["jobs"] == JOBS
+    assert {each["name"] for each in said["effects"]["users"]} == {"dally-alice", "dally-bob"}
+    assert {each["name"] for each in said["effects"]["groups"]} == {*ACCOUNTS}

@@ -1,10 +1,13 @@
-"""Fixtures for all tests: a real Slurm cluster for those that ask for one, which so become marked `slurm`."""
+"""Fixtures for all tests: a browser, and a real Slurm for those that ask for one, which so become marked."""
 
+import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+from playwright.sync_api import Browser, expect, sync_playwright
 
 from dally.errors import DallyError
 from testbed.local_slurm import LocalSlurm, make_user
@@ -12,6 +15,10 @@ from testbed.local_slurm_conf import LabSpec
 
 TESTS = Path(__file__).parent
 USERS = ("dally-alice", "dally-bob")
+
+settings.register_profile("dally", deadline=None)
+"""How long an example takes depends on what else the machine does."""
+settings.load_profile("dally")
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -25,7 +32,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if slurm:
             item.add_marker(pytest.mark.slurm)
         if (
-            slurm
+            item.get_closest_marker("slurm")
             or item.path.is_relative_to(TESTS / "testbed")
             or item.path.is_relative_to(TESTS / "profiler")
         ):
@@ -56,3 +63,18 @@ def lab(lab_folder: Path, users: tuple[str, ...]) -> Iterator[LocalSlurm]:
         pytest.fail(str(error), pytrace=False)
     yield lab
     lab.stop()
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """Debian's Chromium, without a window."""
+    chromium = shutil.which("chromium")
+    if chromium is None:
+        pytest.fail(
+            "there is no Chromium; as root: apt-get install chromium fonts-dejavu-core", pytrace=False
+        )
+    expect.set_options(timeout=20_000)
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        yield browser
+        browser.close()

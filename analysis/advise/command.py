@@ -1,0 +1,172 @@
+"""`dally advise`: from a site's own history, what would have changed under Dally."""
+
+import importlib
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+from analysis.advise.advice import Advice, advise, plan
+from analysis.advise.anonymise import anonymise
+from analysis.advise.cases import cases
+from analysis.advise.data import as_data
+from analysis.advise.history import read_history
+from analysis.advise.naming import Rules, check_models, read_rules
+from analysis.advise.simulated import Task, processes_here, runner
+from analysis.advise.site import Site, fitting
+from analysis.advise.words import summary_lines
+from dally.atomic_file import write_atomically
+from dally.clusters import load_cluster
+from dally.errors import InputError
+from dally.policies.registry import parse_policy
+from dally.profiles.files import load_profiles
+from dally.traces import told_changes
+
+_EXTRA = {"jinja2", "markupsafe", "plotly"}
+
+_EPILOG = """\b
+The history, on the site:
+  TZ=UTC sacct -a -X -P -S 2024-01-01 -E now -o JobIDRaw,User,Account,Submit,Eligible,Start,End,\\
+ElapsedRaw,State,AllocTRES,ReqTRES,TimelimitRaw,NodeList,JobName > jobs.sacct
+
+\b
+Examples:
+  dally advise jobs.sacct --anonymise jobs.anonymous
+  dally advise jobs.sacct --cluster /etc/slurm --profiles realistic --models models.toml
+"""
+
+
+@click.command(epilog=_EPILOG)
+@click.argument("history", type=click.Path(path_type=Path))
+@click.option("--cluster", help="Cluster file, folder of Slurm's files, or a shipped cluster.")
+@click.option(
+    "--profiles", help="Folder of profiles, or a shipped set; without, no model is network-sensitive."
+)
+@click.option("--mixed-profiles", is_flag=True, help="Allow profiles of CPUs beside those of GPUs.")
+@click.option("--models", "rules", type=click.Path(path_type=Path), help="TOML file: job name to model.")
+@click.option("--model-mix", "mix", help="Models of all other jobs, like resnet50=0.6,bert-large=0.4.")
+@click.option("--seeds", type=click.IntRange(1), default=3, show_default=True, help="Draws of that mix.")
+@click.option("--today", help="Policy that stands for today's scheduler, instead of the closest of three.")
+@click.option("--policy", help="The only setting of Dally to try, instead of several.")
+@click.option("--from-s", "start_s", type=float, help="Keep jobs submitted at this second or later.")
+@click.option("--to-s", "end_s", type=float, help="Keep jobs submitted before this second.")
+@click.option(
+    "--arrival-scale", type=float, default=1.0, help="Factor on submission times; 0.5 doubles the load."
+)
+@click.option(
+    "--min-duration-s", type=float, default=1.0, show_default=True, help="Raise shorter durations to this."
+)
+@click.option(
+    "--skip-bad", is_flag=True, help="Leave out and count wrong rows and jobs larger than the cluster."
+)
+@click.option("--processes", type=click.IntRange(1), help="Simulations at a time.  [default: one a core]")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path, dir_okay=False),
+    default=Path("advice.html"),
+    show_default=True,
+    help="File to write.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the advice as JSON, too.")
+@click.option(
+    "--anonymise",
+    "anonymous",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Only write the history here, without the names of users, accounts and jobs.",
+)
+def command(
+    history: Path,
+    cluster: str | None,
+    profiles: str | None,
+    mixed_profiles: bool,
+    rules: Path | None,
+    anonymous: Path | None,
+    **options: Any,
+) -> None:
+    """Tell what would have changed under Dally, for whom, and how sure that is.
+
+    HISTORY is what sacct wrote, or any other trace. Writes one HTML page that needs no network.
+    """
+    named = read_rules(rules) if rules else Rules()
+    known = load_profiles(profiles, mixed_profiles) if profiles else None
+    if known is not None and rules is not None:
+        check_models(named, known.models, rules)
+    if anonymous is not None:
+        jobs = anonymise(history, anonymous, named, known.models if known else ())
+        click.echo(f"{jobs:,} jobs without names: {anonymous}")
+        return
+    if cluster is None:
+        raise click.UsageError("--cluster is missing; only --anonymise needs none")
+    topology = load_cluster(cluster)
+    spans = {name: options.pop(name) for name in ("start_s", "end_s", "min_duration_s")}
+    read = read_history(history, skip_bad=options["skip_bad"], **spans)
+    kept = fitting(read, topology, options["skip_bad"])
+    _advise(Site(topology, known, kept, named, options["arrival_scale"]), **options)
+
+
+def _advise(
+    site: Site,
+    *,
+    mix: str | None,
+    seeds: int,
+    today: str | None,
+    policy: str | None,
+    processes: int | None,
+    output: Path,
+    as_json: bool,
+    **_: Any,
+) -> None:
+    """Simulate, write the page and print the summary."""
+    if not 0 < site.arrival_scale < float("inf"):
+        raise InputError(f"arrival_scale is {site.arrival_scale:g}, must be a positive number")
+    if not output.parent.is_dir():
+        raise InputError(f"cannot write {output}: there is no folder {output.parent}")
+    for spec in filter(None, (today, policy)):
+        parse_policy(spec)
+    todo = plan(site, today, policy, cases(site, mix, seeds))
+    render = _page()
+    with _progress(todo.simulations) as tell, runner(site, processes or processes_here(), tell) as simulate:
+        advice = advise(site, todo, simulate)
+    write_atomically(output, render(advice))
+    if as_json:
+        click.echo(json.dumps({"page": str(output), **as_data(advice)}, indent=2))
+        return
+    _tell(advice, output)
+
+
+def _tell(advice: Advice, output: Path) -> None:
+    workload = advice.site.history.workload
+    for line in summary_lines(advice):
+        click.echo(line)
+    click.echo(f"page: {output} ({output.stat().st_size / 1e6:.1f} MB)")
+    if changes := told_changes(workload.dropped, workload.clamped):
+        click.echo(f"history: {changes}", err=True)
+    if advice.site.history.too_large:
+        click.echo(f"{advice.site.history.too_large} jobs larger than the cluster were left out", err=True)
+
+
+@contextmanager
+def _progress(simulations: int) -> Iterator[Callable[[Task], None]]:
+    """What is told of each simulation that ended, and shows that on a terminal."""
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+        shown = progress.add_task("simulations", total=simulations)
+        yield lambda task: progress.update(shown, advance=1, description=task.policy)
+
+
+def _page() -> Callable[[Advice], str]:
+    """What makes the page of advice; found missing before anything is simulated."""
+    try:
+        render: Callable[[Advice], str] = importlib.import_module("analysis.advise.page").render
+    except ModuleNotFoundError as error:
+        if error.name not in _EXTRA:
+            raise
+        raise InputError(f"advice needs {error.name}: install dally[analysis]") from error
+    return render

@@ -1,0 +1,40 @@
+"""Advice for programs."""
+
+from dataclasses import asdict
+
+from analysis.advise import words
+from analysis.advise.advice import Advice
+
+
+def as_data(advice: Advice) -> dict[str, object]:
+    """The numbers and sentences of advice, for JSON."""
+    found = advice.calibration
+    return {
+        "calibration": None
+        if found is None
+        else {
+            "policy": found.policy,
+            "jobs": len(found.wait_s),
+            "real_wait_s": float(found.real_wait_s.mean()),
+            "wait_s": float(found.wait_s.mean()),
+            "start_error_s": found.error_s,
+            "mean_completion_error": found.mean_error,
+            "completions_met": found.close,
+            "tried": [asdict(each) for each in found.tried],
+        },
+        "title": words.title(advice),
+        "lines": [*words.calibration_lines(advice), *words.verdict_lines(advice)],
+        "today": advice.today,
+        "start_with": advice.chosen.policy,
+        "settings": {
+            setting.policy: {"jct_s": float(outcome.jct_s.mean()), "wait_s": float(outcome.wait_s.mean())}
+            for setting, outcome in advice.settings
+        },
+        "effects": {
+            "all": asdict(advice.effects.whole),
+            **{
+                kind: [asdict(each) for each in getattr(advice.effects, kind)]
+                for kind in ("sizes", "groups", "users", "losers")
+            },
+        },
+    }

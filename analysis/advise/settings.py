@@ -1,0 +1,60 @@
+"""Settings of Dally to start with: what each asks of a site, and which of them to take."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from analysis.advise.effects import EVEN
+from analysis.advise.history import History
+from analysis.advise.simulated import Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """A policy with knobs.
+
+    Attributes:
+        policy: As `dally policies` has it.
+        asks: What it needs of a site; empty if the user chose it.
+        reachable: Whether a site can have it as simulated.
+    """
+
+    policy: str
+    asks: str
+    reachable: bool = True
+
+
+SETTINGS = (
+    Setting(
+        "dally:estimates=attained,preempt=no,moves=0",
+        "nothing of users: no time limits, no checkpoints; no job is stopped",
+    ),
+    Setting("dally:estimates=attained", "checkpoints: jobs are stopped for others and moved; no time limits"),
+    Setting("dally:estimates=attained,fair=user", "checkpoints; users have equal shares before all else"),
+    Setting("dally", "checkpoints, and time limits as exact as no site has them: a bound", reachable=False),
+)
+"""Those that ask for least come first."""
+
+
+def choose(settings: Sequence[Setting], outcomes: Sequence[Outcome]) -> Setting:
+    """The setting with the least mean completion time; of those within 1 %, the one that asks for least.
+
+    Args:
+        settings: At least one, those that ask for least first; bounds count only if nothing else is there.
+        outcomes: What became of the jobs under each.
+    """
+    means_s = [float(outcome.jct_s.mean()) for outcome in outcomes]
+    able = [place for place, setting in enumerate(settings) if setting.reachable] or range(len(settings))
+    best_s = min(means_s[place] for place in able)
+    return next(settings[place] for place in able if means_s[place] <= best_s * (1 + EVEN))
+
+
+def limits_used(history: History) -> tuple[int, float]:
+    """How many jobs have a time limit, and the median share of it that they ran."""
+    shares = [
+        past.job.duration_s / past.job.time_limit_s
+        for past in history.jobs
+        if past.job.time_limit_s is not None
+    ]
+    return len(shares), float(np.median(shares)) if shares else 0.0

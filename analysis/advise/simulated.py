@@ -1,0 +1,96 @@
+"""Simulates policies on a site, some at a time, and gives what became of each job."""
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from analysis.advise.site import Case, Site
+from dally.errors import DallyError
+from dally.policies.registry import parse_policy
+from simulator.scenario import simulate_jobs
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A policy to simulate, under a case; None: with the times as they really were."""
+
+    policy: str
+    case: Case | None = None
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of the jobs, in the history's order; seconds.
+
+    Attributes:
+        task: What was simulated.
+        start_s: First starts.
+        wait_s: Time without GPUs over the whole life.
+        jct_s: From submission to the end.
+        preemptions: How often GPUs were taken.
+        makespan_s: Until the last end.
+    """
+
+    task: Task
+    start_s: Floats
+    wait_s: Floats
+    jct_s: Floats
+    preemptions: int
+    makespan_s: float
+
+
+def run(site: Site, task: Task) -> Outcome:
+    """Simulate a task.
+
+    Raises:
+        DallyError: Not all jobs ended.
+    """
+    scenario = site.as_it_was() if task.case is None else site.under(task.case)
+    finished, found = simulate_jobs(scenario, parse_policy(task.policy))
+    records = {record.job_id: record for record in found}
+    if not finished.complete:
+        raise DallyError(f"the simulation of {task.policy} did not end: {finished.note}")
+    ordered = [records[past.job.job_id] for past in site.history.jobs]
+    return Outcome(
+        task,
+        np.array([record.start_s for record in ordered], dtype=float),
+        np.array([record.queue_s for record in ordered]),
+        np.array([record.jct_s for record in ordered]),
+        finished.summary.preemptions,
+        finished.summary.makespan_s,
+    )
+
+
+Runner = Callable[[Sequence[Task]], list[Outcome]]
+
+
+@contextmanager
+def runner(site: Site, processes: int, tell: Callable[[Task], None]) -> Iterator[Runner]:
+    """What simulates tasks of a site in so many processes; each task is told of when it is done."""
+
+    def told(outcomes: Iterator[Outcome]) -> list[Outcome]:
+        found = []
+        for outcome in outcomes:
+            tell(outcome.task)
+            found.append(outcome)
+        return found
+
+    simulate_one = partial(run, site)
+    if processes == 1:
+        yield lambda tasks: told(map(simulate_one, tasks))
+        return
+    with ProcessPoolExecutor(processes) as pool:
+        yield lambda tasks: told(pool.map(simulate_one, tasks))
+
+
+def processes_here() -> int:
+    """As many processes as this one may use cores."""
+    return len(os.sched_getaffinity(0))

@@ -1,0 +1,140 @@
+"""What advice rests on: a cluster, profiles, a history, and how each job becomes one to simulate."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from analysis.advise.history import History, Past
+from analysis.advise.naming import Rules
+from dally.clusters.hostlist import expand
+from dally.costs import CostModel
+from dally.errors import InputError
+from dally.job import Job
+from dally.profiles.files import ProfileSet
+from dally.topology import Allocation, Topology
+from dally.traces import assign_models, parse_mix
+from simulator.failures import Outage
+from simulator.inputs import split_by_fit
+from simulator.scenario import Scenario
+
+CHECKPOINT_S = 1800.0
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One assumption about which models the jobs train whose names tell none.
+
+    Attributes:
+        name: What it is called.
+        mix: The models and their weights; empty: none of them is sensitive to the network.
+        seed: Of the draw.
+    """
+
+    name: str
+    mix: str = ""
+    seed: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """A cluster and its history.
+
+    Attributes:
+        topology: The cluster.
+        profiles: Profiles of the models; None: no job is sensitive to the network.
+        history: What really ran on it.
+        rules: Which models the jobs' names tell.
+        arrival_scale: Factor on submission times in what is compared; 0.5 doubles the load.
+    """
+
+    topology: Topology
+    profiles: ProfileSet | None
+    history: History
+    rules: Rules
+    arrival_scale: float = 1.0
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """The models that have a profile."""
+        return self.profiles.models if self.profiles else ()
+
+    def as_it_was(self) -> Scenario:
+        """The jobs with the times they really ran, distance costing nothing: it is in these times already."""
+        return self._scenario([past.job for past in self.history.jobs], None)
+
+    def under(self, case: Case) -> Scenario:
+        """The jobs with their models under a case, at the pace that they would have had placed best."""
+        costs = CostModel(self.topology, self.profiles)
+        jobs = [self._placed_best(past, job, costs) for past, job in self._with_models(case)]
+        scaled = [replace(job, submit_s=job.submit_s * self.arrival_scale) for job in jobs]
+        return self._scenario(scaled, self.profiles)
+
+    def named(self) -> int:
+        """How many jobs' models are told by their names, or by the history itself."""
+        return sum(bool(job.model) for _, job in self._with_models(Case("named")))
+
+    def located(self) -> int:
+        """How many jobs' nodes are known, of those with more than one GPU."""
+        return sum(self.place(past) is not None for past in self.history.jobs if past.job.gpus > 1)
+
+    def _with_models(self, case: Case) -> list[tuple[Past, Job]]:
+        jobs = [
+            past.job if past.job.model else replace(past.job, model=self._model(past))
+            for past in self.history.jobs
+        ]
+        drawn: Sequence[Job] = assign_models(jobs, parse_mix(case.mix), case.seed) if case.mix else jobs
+        return list(zip(self.history.jobs, drawn, strict=True))
+
+    def _model(self, past: Past) -> str:
+        return self.rules.model_of(past.name, self.models) if past.name else ""
+
+    def _placed_best(self, past: Past, job: Job, costs: CostModel) -> Job:
+        """The job with what the network cost it, where it really ran, taken out of its time."""
+        place = self.place(past)
+        if place is None or not job.model:
+            return job
+        slowdown = max(1.0, costs.cost(job, place).slowdown)
+        return replace(job, duration_s=job.duration_s / slowdown)
+
+    def place(self, past: Past) -> Allocation | None:
+        """The GPUs that a job really had, shared out evenly over its nodes; None if that is not known."""
+        try:
+            names = expand(past.nodes) if past.nodes else ()
+        except InputError:
+            return None
+        index, gpus = self.topology.machine_index, past.job.gpus
+        if not names or len(names) > gpus or any(name not in index for name in names):
+            return None
+        each, more = divmod(gpus, len(names))
+        shares = sorted((index[name], each + (number < more)) for number, name in enumerate(names))
+        room = all(count <= self.topology.machines[machine].gpus for machine, count in shares)
+        return tuple(shares) if room else None
+
+    def _scenario(self, jobs: Sequence[Job], profiles: ProfileSet | None) -> Scenario:
+        return Scenario(
+            topology=self.topology,
+            profiles=profiles,
+            jobs=jobs,
+            too_large=(),
+            outages=_no_outages,
+            checkpoint_s=CHECKPOINT_S,
+            facts={},
+        )
+
+
+def _no_outages() -> Sequence[Outage]:
+    return ()
+
+
+def fitting(history: History, topology: Topology, skip: bool) -> History:
+    """The history without jobs that the cluster cannot hold.
+
+    Raises:
+        CapacityError: There is one, and `skip` is False.
+        InputError: The cluster can hold none.
+    """
+    fits, too_large = split_by_fit([past.job for past in history.jobs], topology, skip)
+    if not fits:
+        raise InputError(f"cluster {topology.name} can hold none of the {len(too_large)} jobs")
+    names = {job.job_id for job in too_large}
+    kept = [past for past in history.jobs if past.job.job_id not in names]
+    return replace(history, jobs=kept, too_large=len(too_large))

@@ -1,0 +1,145 @@
+"""The tables of the page of advice."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from analysis.advise.advice import Advice
+from analysis.advise.calibration import Calibration
+from analysis.advise.effects import EVEN, Effect, sizes_of
+from analysis.advise.simulated import Outcome
+from analysis.report.tables import Cell, Table
+from dally.words import change, duration, share
+
+_VERDICTS = {"gain": "better", "lose": "worse", "even": "", "depends": ""}
+
+
+def calibration_table(found: Calibration) -> Table:
+    """Real and simulated waits by the GPUs that jobs ask for."""
+    headings = [
+        ("jobs", "those whose start the history tells"),
+        ("real wait", "from submission, or from when Slurm might have started it, to the start; mean"),
+        ("median", "of the real waits"),
+        ("simulated", "the same in the simulation of today's scheduler; mean"),
+        ("median", "of the simulated waits"),
+        ("off by", "mean size of the error of a start"),
+    ]
+    every = np.ones(len(found.gpus), dtype=bool)
+    classes = {"all jobs": every, **sizes_of(found.gpus.astype(int).tolist())}
+    rows = []
+    for name, inside in classes.items():
+        real_s, wait_s = found.real_wait_s[inside], found.wait_s[inside]
+        texts = [
+            f"{int(inside.sum()):,}",
+            duration(float(real_s.mean())),
+            duration(float(np.median(real_s))),
+            duration(float(wait_s.mean())),
+            duration(float(np.median(wait_s))),
+            duration(float(np.abs(wait_s - real_s).mean())),
+        ]
+        rows.append((name, [Cell(text) for text in texts]))
+    return Table(headings, rows)
+
+
+def headline_table(advice: Advice) -> Table:
+    """Today's scheduler and Dally in numbers, under the first case."""
+    pair = advice.pairs[0]
+    headings = [
+        ("mean", "from submission to end"),
+        ("median", "half of the jobs ended within"),
+        ("99th pct", "99 % of the jobs ended within"),
+        ("mean", "without GPUs, over a job's whole life"),
+        ("99th pct", "99 % of the jobs waited less"),
+        ("makespan", "from the first submission to the last end"),
+        ("preempted", "how often GPUs were taken from running jobs"),
+    ]
+    rows = [
+        (f"today: {advice.today}", _headline(pair.today, None)),
+        (advice.chosen.policy, _headline(pair.dally, pair.today)),
+    ]
+    return Table(headings, rows, [("completion time", 3), ("waiting", 2), ("", 2)])
+
+
+def _headline(outcome: Outcome, base: Outcome | None) -> list[Cell]:
+    times_s, base_s = _times_s(outcome), _times_s(base) if base else [0.0] * 6
+    cells = [
+        _compared(time_s, other_s) if base else Cell(duration(time_s))
+        for time_s, other_s in zip(times_s, base_s, strict=True)
+    ]
+    return [*cells, Cell(f"{outcome.preemptions:,}")]
+
+
+def _times_s(outcome: Outcome) -> list[float]:
+    jct_s, wait_s = outcome.jct_s, outcome.wait_s
+    return [
+        float(jct_s.mean()),
+        float(np.median(jct_s)),
+        float(np.quantile(jct_s, 0.99)),
+        float(wait_s.mean()),
+        float(np.quantile(wait_s, 0.99)),
+        outcome.makespan_s,
+    ]
+
+
+def settings_table(advice: Advice) -> Table:
+    """The settings tried, against today's scheduler, under the first case."""
+    headings = [
+        ("completion", "mean completion time"),
+        ("waiting", "mean time without GPUs"),
+        ("99th pct", "99 % of the jobs waited less"),
+        ("sooner", "share of the jobs that end sooner than today by more than 1 %"),
+        ("later", "share of the jobs that end later than today by more than 1 %"),
+        ("preempted", "how often GPUs were taken from running jobs"),
+    ]
+    base = advice.pairs[0].today
+    rows = []
+    for setting, outcome in advice.settings:
+        ratio = outcome.jct_s / base.jct_s
+        cells = [
+            _compared(float(outcome.jct_s.mean()), float(base.jct_s.mean())),
+            _compared(float(outcome.wait_s.mean()), float(base.wait_s.mean())),
+            _compared(float(np.quantile(outcome.wait_s, 0.99)), float(np.quantile(base.wait_s, 0.99))),
+            Cell(share(float(np.mean(ratio < 1 - EVEN)))),
+            Cell(share(float(np.mean(ratio > 1 + EVEN)))),
+            Cell(f"{outcome.preemptions:,}"),
+        ]
+        rows.append((setting.policy + ("" if setting.reachable else " (a bound)"), cells))
+    return Table(headings, rows)
+
+
+def effect_table(effects: Sequence[Effect]) -> Table:
+    """Whose jobs would end sooner or later."""
+    headings = [
+        ("jobs", "how many"),
+        ("GPU-hours", "that they really took"),
+        ("today", "mean, simulated"),
+        ("Dally", "mean; small: the difference"),
+        ("range", "lowest and highest difference over all that was assumed of the jobs' models"),
+        ("today", "mean time without GPUs, simulated"),
+        ("Dally", "mean time without GPUs"),
+        ("sooner", "share of the jobs that end sooner by more than 1 %"),
+        ("later", "share of the jobs that end later by more than 1 %"),
+    ]
+    groups = [("", 2), ("completion time", 3), ("waiting", 2), ("jobs that end", 2)]
+    return Table(headings, [(each.name, _effect(each)) for each in effects], groups)
+
+
+def _effect(each: Effect) -> list[Cell]:
+    least, most = change(1 + each.least, 1), change(1 + each.most, 1)
+    return [
+        Cell(f"{each.jobs:,}"),
+        Cell(f"{each.gpu_h:,.0f}" if each.gpu_h >= 10 else f"{each.gpu_h:.2g}"),
+        Cell(duration(each.today_s)),
+        Cell(duration(each.dally_s), change(each.dally_s, each.today_s), _VERDICTS[each.verdict]),
+        Cell(f"{least} to {most}" if least != most else ""),
+        Cell(duration(each.today_wait_s)),
+        Cell(duration(each.dally_wait_s)),
+        Cell(share(each.sooner)),
+        Cell(share(each.later)),
+    ]
+
+
+def _compared(value: float, base: float) -> Cell:
+    ratio = value / base if base else 1.0
+    verdict = "better" if ratio < 1 - EVEN / 2 else "worse" if ratio > 1 + EVEN / 2 else ""
+    return Cell(duration(value), change(value, base), verdict)

@@ -1,0 +1,1 @@
+"""`dally report`: runs side by side as one HTML page that needs nothing else."""

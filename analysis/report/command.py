@@ -1,0 +1,66 @@
+"""`dally report`: runs side by side, as one HTML file."""
+
+import importlib
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+import click
+
+from analysis.report.runs import Run, load_runs
+from dally.atomic_file import write_atomically
+from dally.errors import InputError
+
+_REPORT = "report.html"
+_EXTRA = {"jinja2", "markupsafe", "plotly"}
+
+_EPILOG = """\b
+Examples:
+  dally report runs/demo                      all policies of a comparison
+  dally report runs/site/slurm runs/site/dally-paper -o slurm-or-dally.html
+The first run is the one that the others are compared with.
+"""
+
+
+@click.command(epilog=_EPILOG)
+@click.argument("paths", metavar="RUN...", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help=f"File to write.  [default: {_REPORT} in the first RUN]",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the summaries as JSON, too.")
+def command(paths: tuple[Path, ...], output: Path | None, as_json: bool) -> None:
+    """Compare runs, simulated or real, in one HTML file that needs no network.
+
+    RUN is a run folder, or one with the runs of several policies in it. All must be of the same jobs.
+    """
+    runs = load_runs(paths)
+    target = output or paths[0] / _REPORT
+    title = _write(runs, target)
+    if as_json:
+        click.echo(json.dumps({"report": str(target), "verdict": title, "runs": _data(runs)}, indent=2))
+        return
+    click.echo(title)
+    click.echo(f"report: {target} ({target.stat().st_size / 1e6:.1f} MB)")
+
+
+def _write(runs: list[Run], target: Path) -> str:
+    """Write the report; its title."""
+    try:
+        page, view = (importlib.import_module(f"analysis.report.{name}") for name in ("page", "view"))
+    except ModuleNotFoundError as error:
+        if error.name not in _EXTRA:
+            raise
+        raise InputError(f"reports need {error.name}: install dally[analysis]") from error
+    seen = view.look_at(runs)
+    write_atomically(target, page.render(seen))
+    return str(seen.verdict.title)
+
+
+def _data(runs: list[Run]) -> dict[str, object]:
+    return {
+        run.name: {"folder": str(run.folder), "complete": run.facts["complete"], **asdict(run.summary)}
+        for run in runs
+    }

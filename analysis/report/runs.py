@@ -1,0 +1,215 @@
+"""The runs that a report compares: found, read, checked to be whole, and to be of the same jobs."""
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from dally.clusters import load_cluster
+from dally.errors import InputError
+from dally.records import CLUSTER, EVENTS, JOBS, RUN, JobRecord, read_events, read_jobs, read_run
+from dally.summary import Summary, summarise
+from dally.topology import Topology
+
+COMPARISON = "comparison.json"
+SAME_MOMENT_S = 1.0
+"""Submissions of one job in two runs may lie so far apart."""
+
+_PLACED = ("job", "level", "gpus", "slowdown", "reason")
+_SAYS: Mapping[str, Sequence[str]] = {
+    "submit": ("job", "gpus", "model"),
+    "wait": ("job", "level", "until", "reason"),
+    "start": _PLACED,
+    "migrate": _PLACED,
+    "resize": _PLACED,
+    "pace": ("job", "slowdown", "reason"),
+    "preempt": ("job", "by", "reason"),
+    "fail": ("job", "lost_s"),
+    "end": ("job", "status"),
+    "stop": ("job", "signal", "reason"),
+    "refuse": ("job", "reason", "again_in_s"),
+    "refused": ("job", "order", "said"),
+    "leave": ("job", "reason"),
+    "conflict": ("job", "gpus"),
+    "machine_down": ("machine",),
+    "machine_up": ("machine",),
+}
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run that is whole.
+
+    Attributes:
+        folder: Its run folder.
+        name: What the report calls it: its policy, with the folder if another run has the same.
+        facts: Its run.json.
+        records: Its jobs, by submission.
+        topology: Its cluster; None if it cannot be read.
+    """
+
+    folder: Path
+    name: str
+    facts: Mapping[str, Any]
+    records: Sequence[JobRecord]
+    topology: Topology | None
+
+    @property
+    def cluster(self) -> Mapping[str, Any]:
+        """What run.json says of the cluster: name, gpus, machines, levels."""
+        cluster: Mapping[str, Any] = self.facts["cluster"]
+        return cluster
+
+    @property
+    def end_s(self) -> float:
+        """When the run was over, seconds from its origin."""
+        return float(self.facts["end_s"])
+
+    @cached_property
+    def summary(self) -> Summary:
+        """Its headline numbers."""
+        return summarise(self.records, self.cluster["gpus"], self.end_s)
+
+    def events(self) -> Iterator[dict[str, Any]]:
+        """Its events, in order.
+
+        Raises:
+            InputError: events.jsonl is cut off, or a line is no event.
+        """
+        ends = 0
+        for number, event in enumerate(read_events(self.folder), 1):
+            if wrong := _wrong(event, self.cluster["levels"]):
+                raise InputError(f"{self.folder / EVENTS}:{number}: {wrong}")
+            ends += event["event"] == "end"
+            yield event
+        ended = sum(record.end_s is not None for record in self.records)
+        if ends != ended:
+            raise InputError(
+                f"{self.folder / EVENTS} ends {ends} jobs and {JOBS} has {ended} that ended; "
+                "one of them is truncated"
+            )
+
+
+def _wrong(event: object, levels: Sequence[str]) -> str:
+    """What is wrong with a line of events.jsonl; empty if nothing is."""
+    if not isinstance(event, dict) or "event" not in event:
+        return "no event"
+    if lacks := {"t", *_SAYS.get(event["event"], ())} - event.keys():
+        return f"{event['event']} without {', '.join(sorted(lacks))}"
+    if event.get("level", levels[0]) not in levels:
+        return f"level {event['level']!r} is none of the cluster's: {', '.join(levels)}"
+    return ""
+
+
+def load_runs(paths: Sequence[Path]) -> list[Run]:
+    """Read the runs that some paths name, each a run folder or a folder of such.
+
+    Raises:
+        InputError: A path holds no run, a run is not whole, or they are not of the same jobs.
+    """
+    folders = [folder for path in paths for folder in find_runs(path)]
+    runs = _named([_read(folder) for folder in dict.fromkeys(folders)])
+    _check_same_jobs(runs)
+    return runs
+
+
+def find_runs(path: Path) -> list[Path]:
+    """The run folder that a path is, or those right below it, in the order of its comparison.
+
+    Raises:
+        InputError: There is none.
+    """
+    if (path / RUN).exists():
+        return [path]
+    found = sorted(below.parent for below in path.glob(f"*/{RUN}")) if path.is_dir() else []
+    if not found:
+        raise InputError(
+            f"{path} is no run folder and holds none; `dally simulate` and `dally testbed run` make them"
+        )
+    order = _order(path / COMPARISON)
+    return sorted(found, key=lambda folder: order.get(folder.name, len(order)))
+
+
+def _order(comparison: Path) -> dict[str, int]:
+    """The place of each run's folder in comparison.json; empty if there is none."""
+    try:
+        runs = json.loads(comparison.read_text("utf-8"))
+        return {run["folder"]: place for place, run in enumerate(runs.values())}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return {}
+
+
+def _read(folder: Path) -> Run:
+    facts = read_run(folder)
+    _check_endings(folder)
+    records = read_jobs(folder)
+    try:
+        spec, said = str(facts["policy"]["spec"]), facts["summary"]["jobs"]
+        facts["cluster"]["gpus"], facts["cluster"]["levels"], facts["end_s"], facts["complete"]
+    except (KeyError, TypeError) as error:
+        raise InputError(f"{folder / RUN}: lacks {error}") from error
+    if not records:
+        raise InputError(f"{folder / JOBS} has no jobs, so there is nothing to report")
+    if len(records) != said:
+        raise InputError(
+            f"{folder / JOBS} has {len(records)} jobs and {RUN} says {said}; the file is truncated"
+        )
+    return Run(folder, spec, facts, records, _cluster(folder, facts["cluster"]))
+
+
+def _check_endings(folder: Path) -> None:
+    for name in (JOBS, EVENTS):
+        path = folder / name
+        if not path.is_file():
+            raise InputError(f"{folder} is not a run folder: cannot read {name}")
+        with path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - 1))
+            if file.read() != b"\n":
+                raise InputError(f"{path}: the last line is cut off, the file is truncated")
+
+
+def _cluster(folder: Path, said: Mapping[str, Any]) -> Topology | None:
+    """The cluster's tree; None if the folder has none, or another than run.json says."""
+    try:
+        found = load_cluster(folder / CLUSTER)
+    except InputError:
+        return None
+    return found if (found.gpus, list(found.levels)) == (said["gpus"], said["levels"]) else None
+
+
+def _named(runs: Sequence[Run]) -> list[Run]:
+    """The runs, those of the same policy told apart by the names of their folders, or else their paths."""
+    often = Counter(run.name for run in runs)
+    short = [f"{run.name} ({run.folder.name})" for run in runs]
+    long = [f"{run.name} ({run.folder})" for run in runs]
+    apart = short if len({*short}) == len(runs) else long
+    return [
+        run if often[run.name] == 1 else replace(run, name=name)
+        for run, name in zip(runs, apart, strict=True)
+    ]
+
+
+def _check_same_jobs(runs: Sequence[Run]) -> None:
+    first = {record.job_id: record for record in runs[0].records}
+    for run in runs[1:]:
+        other = {record.job_id: record for record in run.records}
+        for job_id in dict.fromkeys([*first, *other]):
+            if why := _difference(first.get(job_id), other.get(job_id), runs[0], run):
+                raise InputError(
+                    f"{runs[0].folder} and {run.folder} are runs of different traces: job {job_id} {why}"
+                )
+
+
+def _difference(one: JobRecord | None, two: JobRecord | None, first: Run, other: Run) -> str:
+    """How a job of two runs differs; a run that is not complete may lack it."""
+    if one is None or two is None:
+        lacking = first if one is None else other
+        return f"is not in {lacking.folder}" if lacking.facts["complete"] else ""
+    if one.gpus != two.gpus:
+        return f"asks for {one.gpus} and {two.gpus} GPUs"
+    if abs(one.submit_s - two.submit_s) > SAME_MOMENT_S:
+        return f"is submitted at {one.submit_s:,.0f} s and {two.submit_s:,.0f} s"
+    return ""

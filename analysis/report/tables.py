@@ -1,0 +1,182 @@
+"""The tables of a report: headline numbers with differences, timers, preemptions."""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from statistics import median
+
+from analysis.report.history import History, Timer
+from analysis.report.runs import Run
+from dally.summary import Summary
+from dally.words import change, duration, share
+
+_LEARNT = re.compile(r"tuned from (\d+) waits")
+_SLIGHT = 0.005
+_NONE = "none"
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """A number of a run, its difference from the first run, and whether that is `better` or `worse`."""
+
+    text: str
+    difference: str = ""
+    verdict: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Headings, each with what it means; rows of cells, each with the name of its run.
+
+    Groups stand above the headings: what so many of them, from the left, are about.
+    """
+
+    headings: Sequence[tuple[str, str]]
+    rows: Sequence[tuple[str, Sequence[Cell]]]
+    groups: Sequence[tuple[str, int]] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A headline number: heading, meaning, value, how it is shown; and whether more is better or worse."""
+
+    heading: str
+    meaning: str
+    value: Callable[[Summary], float]
+    show: Callable[[float], str] = duration
+    more_is: str = "worse"
+    group: str = ""
+    left_out_if_same: bool = False
+
+
+def _times(value: float) -> str:
+    return f"{value:,.3g}"
+
+
+def _count(value: float) -> str:
+    return f"{value:,.0f}"
+
+
+COMPLETION, WAITING = "completion time", "waiting"
+
+HEADLINE = (
+    Column("jobs", "jobs that completed", lambda run: run.completed, _count, "", left_out_if_same=True),
+    Column("mean", "from submission to end", lambda run: run.jct_s.mean, group=COMPLETION),
+    Column("median", "half of the jobs completed within", lambda run: run.jct_s.median, group=COMPLETION),
+    Column("99th pct", "99 % of the jobs completed within", lambda run: run.jct_s.p99, group=COMPLETION),
+    Column("mean", "without GPUs, over a job's whole life", lambda run: run.queue_s.mean, group=WAITING),
+    Column("99th pct", "99 % of the jobs waited less", lambda run: run.queue_s.p99, group=WAITING),
+    Column(
+        "slowdown",
+        "mean completion time over the running time at the best placement, which counts as 10 s at least",
+        lambda run: run.slowdown.mean,
+        _times,
+    ),
+    Column("network", "of running, what waited for the network; mean", lambda run: run.comm_s.mean),
+    Column("makespan", "from the first submission to the last end", lambda run: run.makespan_s),
+    Column("GPU use", "share of GPU time that jobs held", lambda run: run.utilization, share, ""),
+    Column(
+        "goodput", "share of GPU time that did work that counted", lambda run: run.goodput, share, "better"
+    ),
+    Column(
+        "preempted", "how often GPUs were taken from running jobs", lambda run: run.preemptions, _count, ""
+    ),
+)
+
+
+def headline_table(runs: Sequence[Run]) -> Table:
+    """The runs in numbers, with differences from the first."""
+    columns = [
+        column
+        for column in HEADLINE
+        if not column.left_out_if_same or len({column.value(run.summary) for run in runs}) > 1
+    ]
+    first = runs[0].summary
+    rows = [
+        (run.name, [_compared(column, run.summary, first if place else None) for column in columns])
+        for place, run in enumerate(runs)
+    ]
+    named = groupby(columns, lambda column: column.group)
+    groups = [(name, len(list(each))) for name, each in named]
+    return Table([(column.heading, column.meaning) for column in columns], rows, groups)
+
+
+def _compared(column: Column, summary: Summary, first: Summary | None) -> Cell:
+    value = column.value(summary)
+    if first is None:
+        return Cell(column.show(value))
+    other = column.value(first)
+    same = abs(value - other) <= _SLIGHT * abs(other)
+    worse = (value > other) == (column.more_is == "worse")
+    verdict = "" if same or not column.more_is else "worse" if worse else "better"
+    return Cell(column.show(value), change(value, other), verdict)
+
+
+def timer_table(histories: Mapping[str, History]) -> Table:
+    """What the timers of each run came to, level by level; without runs that set none."""
+    headings = [
+        ("insisted on", "the level at which, or closer, jobs held out for GPUs"),
+        ("timers", "decisions to wait so"),
+        ("length", "median; least to most; counted from the begin of the job's wait"),
+        ("tuned", "share whose length rests on waits that the auto-tuner had seen"),
+        ("got it", "share that started there or closer"),
+        ("after", "median time that those waited"),
+        ("went farther", "share that started farther away"),
+    ]
+    rows = [
+        (name, _timer_row(level, timers))
+        for name, history in histories.items()
+        for place, level in enumerate(history.levels)
+        if (timers := [timer for timer in history.timers if timer.level == place])
+    ]
+    return Table(headings, rows)
+
+
+def _timer_row(level: str, timers: Sequence[Timer]) -> list[Cell]:
+    delays_s = [timer.delay_s for timer in timers]
+    least, most = duration(min(delays_s)), duration(max(delays_s))
+    spread = least if least == most else f"{duration(median(delays_s))}; {least} to {most}"
+    got = [timer for timer in timers if timer.placed is not None and timer.placed <= timer.level]
+    farther = [timer for timer in timers if timer.placed is not None and timer.placed > timer.level]
+    learnt = [int(found[1]) for timer in timers if (found := _LEARNT.search(timer.reason))]
+    texts = [
+        f"one {level}",
+        f"{len(timers):,}",
+        spread,
+        share(sum(waits > 0 for waits in learnt) / len(learnt)) if learnt else _NONE,
+        share(len(got) / len(timers)),
+        duration(median(timer.waited_s for timer in got)) if got else _NONE,
+        share(len(farther) / len(timers)),
+    ]
+    return [Cell(text) for text in texts]
+
+
+def preemption_table(runs: Sequence[Run], histories: Mapping[str, History]) -> Table:
+    """What preemption did to the jobs of each run, and what it cost."""
+    headings = [
+        ("jobs preempted", "at least once, moves included"),
+        ("preemptions", "GPUs taken, moves included"),
+        ("of these, moves", "to other GPUs, without waiting again"),
+        ("most for one job", "preemptions of the job that had most"),
+        ("failures", "jobs hit by a machine that failed"),
+        ("GPU time for restarts", "and its share of all GPU time held"),
+        ("GPU time lost", "work done again after failures"),
+    ]
+    return Table(headings, [(run.name, _preemption_row(run, histories[run.name])) for run in runs])
+
+
+def _preemption_row(run: Run, history: History) -> list[Cell]:
+    often = [record.preemptions for record in run.records if record.preemptions]
+    held_s = sum(record.held_gpu_s for record in run.records)
+    restart_s = run.summary.restart_gpu_s
+    texts = [
+        f"{len(often):,} ({share(len(often) / len(run.records))})" if often else "0",
+        f"{run.summary.preemptions:,}",
+        f"{history.moves:,}",
+        f"{max(often, default=0):,}",
+        f"{run.summary.failures:,}",
+        f"{duration(restart_s)} ({100 * restart_s / held_s:.1f} %)" if restart_s else _NONE,
+        duration(run.summary.lost_gpu_s) if run.summary.lost_gpu_s else _NONE,
+    ]
+    return [Cell(text) for text in texts]

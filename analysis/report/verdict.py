@@ -1,0 +1,186 @@
+"""Who was better and by how much, in a sentence; and what a reader must know to believe it."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import fsum
+from pathlib import Path
+from typing import Any
+
+from analysis.report.runs import Run
+from dally.records import JobRecord
+from dally.summary import Summary
+from dally.words import change, duration, plural, share
+
+EVEN = 0.01
+"""Mean completion times, and those of one job, count as the same within this share."""
+TELLING = 0.05
+"""What is worse under the best run by less than this share is not told."""
+
+_PRICES: Sequence[tuple[str, Callable[[Summary], float]]] = (
+    ("the median completion time", lambda summary: summary.jct_s.median),
+    ("the 99th percentile of completion times", lambda summary: summary.jct_s.p99),
+    ("the mean wait", lambda summary: summary.queue_s.mean),
+    ("the makespan", lambda summary: summary.makespan_s),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What the first screen says.
+
+    Attributes:
+        title: Who was best and by how much.
+        lines: What else there is to know of that, a sentence or two each.
+    """
+
+    title: str
+    lines: Sequence[str]
+
+
+def judge(runs: Sequence[Run]) -> Verdict:
+    """Compare the mean completion time of the jobs that completed in all runs."""
+    if len(runs) == 1:
+        return _single(runs[0])
+    done = [_completed(run) for run in runs]
+    common = [job for job in done[0] if all(job in other for other in done)]
+    if not common:
+        return Verdict("No job completed in all runs", ["There is nothing to compare them by."])
+    means_s = [fsum(records[job].jct_s for job in common) / len(common) for records in done]
+    order = sorted(range(len(runs)), key=lambda place: means_s[place])
+    best = order[0]
+    rival = 0 if best else order[1]
+    pairs = [(done[best][job].jct_s, done[rival][job].jct_s) for job in common]
+    lines = (
+        _paired(pairs, runs[rival].name),
+        _price(runs[best], runs[rival]),
+        _ranking(runs, order, means_s),
+    )
+    told = [best, rival] if order[-1] in (0, rival) else [best, rival, order[-1]]
+    title = _title([(runs[place].name, means_s[place]) for place in told])
+    return Verdict(title, [line for line in lines if line])
+
+
+def _completed(run: Run) -> dict[str, JobRecord]:
+    return {record.job_id: record for record in run.records if record.status == "COMPLETED"}
+
+
+def _single(run: Run) -> Verdict:
+    summary = run.summary
+    if not summary.completed:
+        return Verdict(f"Under {run.name} no job completed", [])
+    took, waited = duration(summary.jct_s.mean), duration(summary.queue_s.mean)
+    return Verdict(
+        f"Under {run.name} a job took {took} on average, {waited} of it waiting",
+        [
+            f"Half of the {plural(summary.completed, 'completed job')} took {duration(summary.jct_s.median)} "
+            f"or less, 99 % took {duration(summary.jct_s.p99)} or less. Jobs held "
+            f"{share(summary.utilization)} of the GPU time over a makespan of {duration(summary.makespan_s)}."
+        ],
+    )
+
+
+def _title(means_s: Sequence[tuple[str, float]]) -> str:
+    """In a sentence, the best run and its mean completion time against one or two others."""
+    (best, best_s), (rival, rival_s), *_ = means_s
+    if rival_s - best_s <= EVEN * rival_s:
+        return f"{best} and {rival} are even: jobs took {duration(best_s)} and {duration(rival_s)} on average"
+    less = [f"{share(1 - best_s / other_s)} less than under {other}" for other, other_s in means_s[1:]]
+    return f"{best} was best: jobs took {duration(best_s)} on average, {' and '.join(less)}"
+
+
+def _paired(pairs: Sequence[tuple[float, float]], rival: str) -> str:
+    """How many jobs took less time than under another run, and how many more."""
+    less = sum(one < other * (1 - EVEN) for one, other in pairs) / len(pairs)
+    more = sum(one * (1 - EVEN) > other for one, other in pairs) / len(pairs)
+    return (
+        f"Job by job against {rival}: of {plural(len(pairs), 'job')}, {share(less)} took less time, "
+        f"{share(more)} took more, the others as long within 1 %."
+    )
+
+
+def _price(best: Run, rival: Run) -> str:
+    """What is worse under the best run."""
+    worse = [
+        f"{name} is {duration(one)} instead of {duration(other)} ({change(one, other)})"
+        for name, value in _PRICES
+        if (one := value(best.summary)) > (other := value(rival.summary)) * (1 + TELLING)
+    ]
+    return f"But {'; '.join(worse)}." if worse else ""
+
+
+def _ranking(runs: Sequence[Run], order: Sequence[int], means_s: Sequence[float]) -> str:
+    if len(runs) < 3:
+        return ""
+    least_s = means_s[order[0]]
+    others = [f"{runs[n].name} {duration(means_s[n])} ({change(means_s[n], least_s)})" for n in order[1:]]
+    best = f"{runs[order[0]].name} {duration(least_s)}"
+    return f"Mean completion times, best first: {', '.join([best, *others])}."
+
+
+def setting(runs: Sequence[Run]) -> str:
+    """What was run, in a line."""
+    run = runs[0]
+    cluster, trace, profiles = run.cluster, run.facts.get("trace", {}), run.facts.get("profiles")
+    machines = f" in {plural(cluster['machines'], 'machine')}" if "machines" in cluster else ""
+    real = run.facts.get("kind") == "testbed"
+    source = str(trace.get("source", "a trace"))
+    name = source.partition(":")[0] if trace.get("format") == "generated" else Path(source).name
+    parts = [
+        f"{plural(len(run.records), 'job')} of {name}",
+        f"{cluster.get('name', 'a cluster')}: {plural(cluster['gpus'], 'GPU')}{machines}",
+        f"profiles {Path(str(profiles)).name}" if profiles else "no profiles: distance costs nothing",
+        "real jobs on Slurm" if real else f"simulated, seed {run.facts.get('seed')}",
+    ]
+    return " · ".join(parts)
+
+
+def origin(runs: Sequence[Run]) -> str:
+    """Where the jobs came from, to the last knob."""
+    trace = runs[0].facts.get("trace", {})
+    return f"{trace.get('source', 'unknown')} (SHA-256 {str(trace.get('sha256', 'unknown'))[:12]})"
+
+
+def warnings(runs: Sequence[Run]) -> Iterator[str]:
+    """What a reader must know before believing the comparison."""
+    for run in runs:
+        if not run.facts["complete"]:
+            note = run.facts.get("note") or "it was cut off"
+            yield f"{run.name} is incomplete: {note}. Its numbers are of the jobs that ended."
+    yield from _differences(runs)
+    if nowhere := [run.name for run in runs if run.topology is None]:
+        yield f"No racks in the map of {', '.join(nowhere)}: the cluster file is gone or has changed."
+    if unknown := sorted({model for run in runs for model in _unknown_models(run)}):
+        yield f"No profile, taken as insensitive to the network: {', '.join(unknown)}."
+
+
+_INPUTS: Sequence[tuple[str, Callable[[Mapping[str, Any]], object]]] = (
+    ("kind", lambda facts: facts.get("kind")),
+    ("cluster", lambda facts: f"{facts['cluster'].get('name')} of {plural(facts['cluster']['gpus'], 'GPU')}"),
+    ("profiles", lambda facts: facts.get("profiles")),
+    ("congestion", lambda facts: facts.get("congestion", 1.0)),
+    ("contention", lambda facts: "on" if facts.get("contention") else "off"),
+    ("batch split", lambda facts: facts.get("batch_split", "even")),
+    ("seed", lambda facts: facts.get("seed")),
+    ("failures", lambda facts: _failures(facts.get("failures") or {})),
+    ("version", lambda facts: facts.get("version")),
+)
+
+
+def _failures(said: Mapping[str, object]) -> str:
+    return ", ".join(f"{key} {value}" for key, value in said.items() if value is not None) or "none"
+
+
+def _differences(runs: Sequence[Run]) -> Iterator[str]:
+    found = []
+    for name, value in _INPUTS:
+        values = [value(run.facts) for run in runs]
+        if any(each != values[0] for each in values):
+            told = ", ".join(f"{run.name}: {each}" for run, each in zip(runs, values, strict=True))
+            found.append(f"{name} ({told})")
+    if found:
+        yield f"Not only the policy differs, but also {'; '.join(found)}."
+
+
+def _unknown_models(run: Run) -> Sequence[str]:
+    unknown: Sequence[str] = run.facts.get("predictions", {}).get("models_without_profile", ())
+    return unknown

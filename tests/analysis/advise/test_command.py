@@ -1,0 +1,124 @@
+"""`dally advise` as an administrator meets it."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from dally.commands import main
+from tests.analysis.advise.histories import BUSY, Row, cluster_file, written
+
+CSV = "job_id,submit_s,gpus,duration_s,user\n" + "".join(f"j{n},{n},4,100,u{n % 2}\n" for n in range(12))
+
+
+def advise(folder: Path, *options: str, history: Path | None = None) -> Result:
+    path = history or written(folder, BUSY)
+    inputs = ["--cluster", str(cluster_file(folder)), "--processes", "1", "-o", str(folder / "advice.html")]
+    return CliRunner().invoke(main, ["advise", str(path), *inputs, *options])
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("advise")
+
+
+def test_the_error_of_the_calibration_comes_first(folder: Path) -> None:
+    result = advise(folder)
+    assert result.exit_code == 0, result.output
+    lines = result.output.splitlines()
+    assert re.match(
+        r"Calibration: slurm\S* simulated has 32 jobs wait .*; really they waited 28\.6 s\.", lines[0]
+    )
+    assert "on average" in lines[1]
+    page = (folder / "advice.html").read_text("utf-8")
+    assert page.index('<p class="calibrated">Calibration') < page.index("<h1>")
+    assert not re.search(r'(src|href)="(?!#|data:)', page)
+    assert "No profiles were given" in page
+
+
+def test_models_come_from_rules_and_a_mix_with_a_range(folder: Path) -> None:
+    rules = folder / "models.toml"
+    rules.write_text('[models]\n"train-resnet*" = "resnet50"\n"bert*" = "bert-large"\n')
+    options = (
+        "--profiles",
+        "author",
+        "--models",
+        str(rules),
+        "--model-mix",
+        "vgg11=1,resnet18=1",
+        "--seeds",
+        "1",
+    )
+    result = advise(folder, *options, "--policy", "dally", "--today", "slurm", "--json")
+    assert result.exit_code == 0, result.output
+    said = json.loads(result.output)
+    assert (said["today"], said["start_with"]) == ("slurm", "dally")
+    assert (
+        said["effects"]["all"]["least"] <= said["effects"]["all"]["change"] <= said["effects"]["all"]["most"]
+    )
+    page = (folder / "advice.html").read_text("utf-8")
+    assert "the models of 24 are told" in page
+    assert all(f"{case}, the others drawn from" in page for case in ("Low", "Middle", "High"))
+
+
+def test_without_starts_it_says_what_cannot_be_calibrated(folder: Path) -> None:
+    path = folder / "jobs.csv"
+    path.write_text(CSV)
+    result = advise(folder, "--policy", "dally", history=path)
+    assert result.exit_code == 0, result.output
+    assert result.output.startswith("Not calibrated: the history tells no starts")
+    assert "What cannot be checked: how long jobs really waited" in (folder / "advice.html").read_text(
+        "utf-8"
+    )
+
+
+def test_names_in_a_history_are_no_html(folder: Path) -> None:
+    path = folder / "odd.csv"
+    path.write_text(CSV.replace("u1", "<script>alert(1)</script>"))
+    assert advise(folder, "--policy", "dally", history=path).exit_code == 0
+    assert "<script>alert" not in (folder / "advice.html").read_text("utf-8")
+
+
+def test_anonymising_needs_no_cluster(folder: Path) -> None:
+    target = folder / "anonymous"
+    path = written(folder, BUSY)
+    result = CliRunner().invoke(main, ["advise", str(path), "--anonymise", str(target)])
+    assert (result.exit_code, result.output) == (0, f"32 jobs without names: {target}\n")
+    assert "ann" not in target.read_text()
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--policy", "nobody"), "unknown policy 'nobody'"),
+        (("--arrival-scale", "0"), "arrival_scale is 0"),
+        (("-o", "nowhere/advice.html"), "there is no folder nowhere"),
+        (("--profiles", "author", "--model-mix", "gpt=1"), "no profile of gpt"),
+        (("--profiles", "author", "--models", "missing.toml"), "missing.toml: No such file"),
+        (("--from-s", "9e9"), "no job was submitted"),
+    ],
+)
+def test_wrong_input_is_one_line_and_leaves_no_page(
+    folder: Path, options: tuple[str, ...], said: str
+) -> None:
+    (folder / "advice.html").unlink(missing_ok=True)
+    result = advise(folder, *options)
+    assert result.exit_code == 1
+    assert said in result.output
+    assert result.output.count("\n") == 1
+    assert not (folder / "advice.html").exists()
+
+
+def test_a_job_larger_than_the_cluster_is_one_line(folder: Path) -> None:
+    result = advise(folder, history=written(folder, [Row(0, 0, 10, 9)]))
+    assert result.output.startswith("dally: job 1: a gang of 9 GPUs does not fit")
+    assert "--skip-bad leaves such jobs out" in result.output
+    assert result.output.count("\n") == 1
+
+
+def test_a_cluster_is_needed(folder: Path) -> None:
+    result = CliRunner().invoke(main, ["advise", str(written(folder, BUSY))])
+    assert result.exit_code == 2
+    assert "--cluster is missing" in result.output

@@ -1,0 +1,94 @@
+"""A history is read with its real starts, and what is wrong with a file is one clear line."""
+
+from pathlib import Path
+
+import pytest
+
+from analysis.advise.history import read_history
+from dally.errors import InputError
+from tests.analysis.advise.histories import HEADER, Row, read, sacct, written
+
+CSV = "job_id,submit_s,gpus,duration_s\na,0,1,5\nb,3,2,7\n"
+
+
+def test_starts_are_seconds_from_the_first_submission(tmp_path: Path) -> None:
+    first, second = read(tmp_path, [Row(100, 130, 10), Row(150, 150, 20, name="a|b", nodes="n1")]).jobs
+    assert (first.job.submit_s, first.start_s, first.wait_s) == (0, 30, 30)
+    assert (second.job.submit_s, second.start_s, second.name, second.nodes) == (50, 50, "a|b", "n1")
+
+
+def test_a_job_that_was_held_back_counts_from_when_it_was_eligible(tmp_path: Path) -> None:
+    jobs = read(tmp_path, [Row(0, 500, 10, eligible_s=400), Row(10, 20, 10)]).jobs
+    assert [(past.job.job_id, past.job.submit_s, past.wait_s) for past in jobs] == [
+        ("2", 10, 10),
+        ("1", 400, 100),
+    ]
+
+
+def test_gpus_are_shared_out_over_as_many_nodes_as_there_were(tmp_path: Path) -> None:
+    text = sacct([Row(0, 0, 10, gpus) for gpus in (8, 8, 7, 1)])
+    for number, nodes in enumerate((2, 0, 2, 1), 1):
+        row = text.splitlines()[number]
+        told = row.replace("|cpu=1,gres", f"|cpu=1,node={nodes},gres") if nodes else row
+        text = text.replace(row, told)
+    path = tmp_path / "jobs.sacct"
+    path.write_text(text)
+    assert [past.job.gpus_per_machine for past in read_history(path).jobs] == [4, None, None, 1]
+
+
+def test_a_start_before_the_submission_is_no_start(tmp_path: Path) -> None:
+    history = read(tmp_path, [Row(100, 90, 10), Row(100, 110, 10)])
+    assert [past.start_s for past in history.jobs] == [None, 10]
+    assert len(history.started) == 1
+
+
+def test_other_traces_have_no_starts(tmp_path: Path) -> None:
+    path = tmp_path / "jobs.csv"
+    path.write_text(CSV)
+    history = read_history(path)
+    assert (len(history.jobs), history.started) == (2, [])
+
+
+def refused(path: Path) -> str:
+    with pytest.raises(InputError) as error:
+        read_history(path)
+    assert "\n" not in str(error.value)
+    return str(error.value)
+
+
+def test_a_truncated_file_is_told(tmp_path: Path) -> None:
+    path = written(tmp_path, [Row(0, 0, 10, name="job-with-a-name")])
+    path.write_text(path.read_text()[:-5])
+    assert "the last line is cut off, the file is truncated" in refused(path)
+
+
+def test_an_empty_history_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "jobs.sacct"
+    path.write_text(HEADER + "\n")
+    assert "no jobs in it" in refused(path)
+    path.write_text("")
+    assert "the file is empty" in refused(path)
+
+
+def test_columns_of_another_version_are_told(tmp_path: Path) -> None:
+    path = tmp_path / "jobs.sacct"
+    path.write_text(sacct([Row(0, 0, 10)]).replace("TRES|", "GRES|").replace("ReqTRES", "ReqGRES"))
+    assert "missing columns: AllocTRES or ReqTRES" in refused(path)
+
+
+def test_output_for_people_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "jobs.sacct"
+    path.write_text("       JobID    JobName  Partition\n------------ ---------- ----------\n")
+    assert "fits no trace format" in refused(path)
+
+
+def test_a_wrong_date_is_told_with_its_line(tmp_path: Path) -> None:
+    path = tmp_path / "jobs.sacct"
+    fields = sacct([Row(0, 0, 10)]).splitlines()[1].split("|")
+    fields[5] = "tomorrow"
+    path.write_text(f"{HEADER}\n{'|'.join(fields)}\n")
+    assert "line 2: Start is 'tomorrow', must be a date" in refused(path)
+
+
+def test_no_file_is_told(tmp_path: Path) -> None:
+    assert "no history" in refused(tmp_path / "nothing")

@@ -1,0 +1,119 @@
+"""The sentences of the first screen and the tables, on runs worked out by hand."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from analysis.report.history import History
+from analysis.report.runs import Run, load_runs
+from analysis.report.tables import Cell, headline_table, preemption_table, timer_table
+from analysis.report.verdict import judge, setting, warnings
+from tests.analysis.report.folders import simple_run, started, waits
+
+
+def runs_of(folder: Path, **waits_s: Sequence[float]) -> list[Run]:
+    """Runs by policy; every job runs for 100 s after its wait."""
+    return load_runs([simple_run(folder / policy, policy, waited) for policy, waited in waits_s.items()])
+
+
+def test_a_better_run_is_held_against_the_first(tmp_path: Path) -> None:
+    verdict = judge(runs_of(tmp_path, slurm=[100, 300], dally=[0, 200]))
+    assert verdict.title == "dally was best: jobs took 3.33 min on average, 33 % less than under slurm"
+    assert verdict.lines == [
+        "Job by job against slurm: of 2 jobs, 100 % took less time, 0 % took more, "
+        "the others as long within 1 %."
+    ]
+
+
+def test_a_first_run_that_is_best_is_held_against_the_next(tmp_path: Path) -> None:
+    verdict = judge(runs_of(tmp_path, dally=[0, 0], fifo=[900, 900], slurm=[0, 200]))
+    best = "dally was best: jobs took 1.67 min on average"
+    assert verdict.title == f"{best}, 50 % less than under slurm and 90 % less than under fifo"
+    assert verdict.lines[-1] == (
+        "Mean completion times, best first: dally 1.67 min, slurm 3.33 min (+100 %), fifo 16.7 min (10 x)."
+    )
+
+
+def test_what_is_worse_under_the_best_run_is_said(tmp_path: Path) -> None:
+    verdict = judge(runs_of(tmp_path, slurm=[400, 400, 400], dally=[0, 0, 500]))
+    assert verdict.lines[1] == (
+        "But the 99th percentile of completion times is 9.83 min instead of 8.33 min (+18 %); "
+        "the makespan is 12 min instead of 10.3 min (+16 %)."
+    )
+
+
+def test_runs_within_a_percent_are_even(tmp_path: Path) -> None:
+    verdict = judge(runs_of(tmp_path, a=[0], b=[0.5]))
+    assert verdict.title == "a and b are even: jobs took 1.67 min and 1.68 min on average"
+
+
+def test_a_single_run_is_described(tmp_path: Path) -> None:
+    assert (
+        judge(runs_of(tmp_path, a=[0, 50])).title
+        == "Under a a job took 2.08 min on average, 25 s of it waiting"
+    )
+
+
+def test_only_jobs_that_completed_everywhere_are_compared(tmp_path: Path) -> None:
+    one = simple_run(tmp_path / "a", "a", [100, 300])
+    part = simple_run(tmp_path / "b", "b", [0], complete=False, note="interrupted")
+    verdict = judge(load_runs([one, part]))
+    assert verdict.title == "b was best: jobs took 1.67 min on average, 50 % less than under a"
+    assert "of 1 job, 100 % took less time" in verdict.lines[0]
+
+
+def test_a_reader_is_told_of_incomplete_runs_and_other_inputs(tmp_path: Path) -> None:
+    one = simple_run(tmp_path / "a", "a", [0])
+    two = simple_run(tmp_path / "b", "b", [0], complete=False, note="interrupted", contention=True)
+    assert list(warnings(load_runs([one, two]))) == [
+        "b is incomplete: interrupted. Its numbers are of the jobs that ended.",
+        "Not only the policy differs, but also contention (a: off, b: on).",
+        "No racks in the map of a, b: the cluster file is gone or has changed.",
+    ]
+
+
+def test_the_setting_in_a_line(tmp_path: Path) -> None:
+    assert setting(runs_of(tmp_path, a=[0])) == (
+        "1 job of jobs.csv · tiny: 8 GPUs in 2 machines · "
+        "no profiles: distance costs nothing · simulated, seed 0"
+    )
+
+
+def test_headline_numbers_differ_from_the_first_run(tmp_path: Path) -> None:
+    table = headline_table(runs_of(tmp_path, slurm=[100, 300], dally=[0, 200]))
+    (_, first), (_, second) = table.rows
+    assert first[0] == Cell("5 min")
+    assert second[0] == Cell("3.33 min", "-33 %", "better")
+    assert dict(zip([name for name, _ in table.headings], second, strict=True))["goodput"].verdict == "better"
+
+
+def test_how_many_jobs_completed_is_told_where_it_differs(tmp_path: Path) -> None:
+    one = simple_run(tmp_path / "a", "a", [100, 300])
+    part = simple_run(tmp_path / "b", "b", [0], complete=False)
+    table = headline_table(load_runs([one, part]))
+    assert table.headings[0][0] == "jobs"
+    assert [cells[0] for _, cells in table.rows] == [Cell("2"), Cell("1", "-50 %")]
+    assert table.groups[:2] == [("", 1), ("completion time", 3)]
+
+
+def test_what_timers_came_to() -> None:
+    history = History(["machine", "rack"], {"a": 0, "b": 1, "c": 2})
+    for job, reason in (
+        ("a", "tuned from 3 waits"),
+        ("b", "tuned from 0 waits"),
+        ("c", "tuned from 0 waits"),
+    ):
+        history.see({"t": 0, "event": "submit", "job": job, "gpus": 2, "model": ""})
+        history.see(waits(0, job, "machine", 60, reason))
+    history.see(started(30, "a", {"m": 2}))
+    history.see(started(60, "b", {"m": 1, "n": 1}, "rack"))
+    (row,) = timer_table({"dally": history, "fifo": History(["machine"], {})}).rows
+    assert (row[0], [cell.text for cell in row[1]]) == (
+        "dally",
+        ["one machine", "3", "60 s", "33 %", "33 %", "30 s", "33 %"],
+    )
+
+
+def test_runs_without_preemptions_say_so(tmp_path: Path) -> None:
+    runs = runs_of(tmp_path, a=[0])
+    ((_, cells),) = preemption_table(runs, {"a": History([], {})}).rows
+    assert [cell.text for cell in cells] == ["0", "0", "0", "0", "0", "none", "none"]

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Measures speed, one JSON object a line: philly, jobs, cluster (none: all three), or slurm. Say --help for more.
+# Measures speed, one JSON object a line, of the groups named (none: all), or of slurm. Say --help for more.
 . "$(dirname "$0")/setup.sh"
 install_dally analysis >&2
 if [ "${1-}" = slurm ]; then

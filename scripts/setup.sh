@@ -5,7 +5,9 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 torch=torch==2.13.0  # the release that the tests are known to pass with
 slurm_packages="slurmctld slurmd slurm-client munge slurm-wlm-basic-plugins lua5.4 systemd"
+accounting_packages="slurmdbd mariadb-server"
 network_packages="iproute2 util-linux openssh-server"
+browser_packages="chromium fonts-dejavu-core"
 
 fail() { printf 'dally: %s\n' "$*" >&2; exit 1; }
 

@@ -227,9 +227,13 @@ class FakeSlurm:
             self._at(at_s, self._forget_reservations)
 
     def _forget_reservations(self) -> None:
-        self._reservations = {
-            name: entry for name, entry in self._reservations.items() if entry[0].end_s > self.now_s
-        }
+        """Reservations that are over go, and jobs that wait for one go on without, whoever holds them."""
+        over = {name for name, (each, _) in self._reservations.items() if each.end_s <= self.now_s}
+        for name in over:
+            del self._reservations[name]
+        for job in self._jobs.values():
+            if job.reservation in over and job.state is State.PENDING:
+                job.reservation = ""
 
     # Orders.
 
@@ -320,9 +324,11 @@ class FakeSlurm:
     def _unfence(self, name: str) -> None:
         if name not in self._reservations:
             raise _RefusedError("Requested reservation is invalid")
-        if self.now_s < self._reservations[name][0].start_s + 1:
+        reservation, user = self._reservations[name]
+        if self.now_s < reservation.start_s + 1:
             raise _RefusedError("Error updating the reservation: Invalid time specified")
-        del self._reservations[name]
+        self._reservations[name] = (replace(reservation, end_s=self.now_s), user)
+        self._forget_reservations()
 
     # What Slurm does by itself.
 

@@ -161,7 +161,7 @@ class PyslurmSlurm:
             users=[order.user],
             start_time=int(self._clock()),
             duration=_FENCE_MINUTES,
-            flags=flags.IGNORE_RUNNING_JOBS | flags.OVERLAP | flags.FLEX,
+            flags=flags.IGNORE_RUNNING_JOBS | flags.OVERLAP | flags.FLEX | flags.NO_JOB_HOLD_AFTER_END,
         )
         try:
             reservation.create()

@@ -17,7 +17,8 @@ _USER = re.compile(r"[A-Za-z0-9_][\w.@$-]{0,254}", re.ASCII)
 _SIGNAL = re.compile("|".join(SIGNALS))
 _MARK = "end-of-order"
 _ANSWER_TO_MARK = f"invalid keyword: {_MARK}"
-_FENCE_FLAGS = "IGNORE_JOBS,OVERLAP,FLEX"
+_FENCE_FLAGS = "IGNORE_JOBS,OVERLAP,FLEX,NO_HOLD_JOBS_AFTER_END"
+"""The last one keeps Slurm from saying, of a held job whose fence ends, that this is why it is held."""
 _UNAVAILABLE = (
     "Unable to contact slurm controller",
     "Unexpected message received",

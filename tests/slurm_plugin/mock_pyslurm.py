@@ -64,6 +64,7 @@ class ReservationFlags(enum.Flag):
 
     FLEX = enum.auto()
     IGNORE_RUNNING_JOBS = enum.auto()
+    NO_JOB_HOLD_AFTER_END = enum.auto()
     OVERLAP = enum.auto()
 
 
@@ -199,7 +200,7 @@ class Reservation(Bound):
         flags = ReservationFlags
         assert self.start_time > 0
         assert self.duration == 1, "a minute"
-        assert self.flags == flags.IGNORE_RUNNING_JOBS | flags.OVERLAP | flags.FLEX
+        assert self.flags == ~flags(0), "all of them"
         (user,) = self.users
         _do(self.slurm, Fence(self.name, tuple(self.nodes.split(",")), user))
         if self.stale_errno:

@@ -59,7 +59,7 @@ def test_orders_of_a_kind_go_step_by_step_to_one_scontrol_each(tmp_path: Path) -
     ]
     assert said_to_scontrol(tmp_path, orders) == [
         "create reservation ReservationName=dally-1 Nodes=n[1-2] Users=alice StartTime=now Duration=1 "
-        "Flags=IGNORE_JOBS,OVERLAP,FLEX",
+        "Flags=IGNORE_JOBS,OVERLAP,FLEX,NO_HOLD_JOBS_AFTER_END",
         "update JobId=7 StartTime=now NodeList=n2,n1 NumNodes=2 ReservationName=dally-1",
         "update JobId=8_3 StartTime=now NodeList=n4 NumNodes=1 ReservationName=",
         "release 7",

@@ -18,6 +18,7 @@ from slurm_plugin.access.slurm import (
     Signal,
     SlurmUnavailableError,
     State,
+    Unfence,
 )
 from testbed.local_slurm import LocalSlurm
 from testbed.local_slurm_conf import LabSpec
@@ -291,6 +292,20 @@ def test_jobs_of_two_fences_start_on_the_same_node(world: World) -> None:
     assert not any(world.slurm.run([*fences, *placements]))
     wait_state(world, first, State.RUNNING)
     wait_state(world, second, State.RUNNING)
+
+
+def test_a_job_back_in_the_queue_when_its_fence_ends_is_held_as_before(world: World) -> None:
+    job_id = world.submit(NODE_JOB)
+    fence = Fence("dally-1", ("n1",), ALICE)
+    assert world.slurm.run([fence, Place(job_id, ("n1",), fence.name)]) == (None, None)
+    wait_state(world, job_id, State.RUNNING)
+    run_one(world, Requeue(job_id))
+    wait_state(world, job_id, State.PENDING)
+    unfence = Unfence(fence.name)
+    world.wait(lambda: run_one(world, unfence) is None or not world.slurm.reservations(), "the fence to end")
+    world.wait(lambda: not find(world, job_id).reservation, "the fence to be gone")
+    job = find(world, job_id)
+    assert (job.state, job.hold) == (State.PENDING, Hold.USER), job.state_name
 
 
 def test_fences_show_as_reservations_and_names_are_used_once(world: World) -> None:

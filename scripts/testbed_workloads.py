@@ -31,6 +31,7 @@ WORKLOADS = {
     "steady": (12, shape(16, SIZES, 40.0, 9.0, 1.0)),
     "waves": (13, shape(18, SIZES, 45.0, 10.0, 3.0)),
     "mixed": (14, shape(30, SIZES, 40.0, 9.0, 1.0)),
+    "calm": (15, shape(18, SIZES, 45.0, 18.0, 1.0)),
 }
 
 

@@ -33,7 +33,7 @@ class Knobs:
     )
     waste: float = field(default=2.0, metadata={"help": "power of a placement's slowdown in a claim"})
     patience: float = field(
-        default=1.0, metadata={"help": "wait for closeness, over what a far placement would cost"}
+        default=4.0, metadata={"help": "wait for closeness, over what a far placement would cost"}
     )
     moves: int = field(default=8, metadata={"help": "scattered jobs looked at when GPUs come free; 0: none"})
     last_share: float = field(

@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 from dally.mechanisms.claims.backlog import Backlog
+from dally.mechanisms.claims.history import History
 from dally.mechanisms.claims.holders import Holders
 from dally.mechanisms.claims.knobs import Knobs
 from dally.mechanisms.claims.owners import Owners
@@ -34,7 +35,9 @@ class Dally(Policy):
         self._state = state
         given = knobs.estimates == "given"
         self.knobs = knobs if given else replace(knobs, last_share=0.0)  # nobody knows who would end last
-        service: Service = Given() if given else Attained(knobs.newcomer_s)
+        self.history = History(knobs.newcomer_s) if knobs.estimates == "history" else None
+        newcomer_s = self.history.expected_s if self.history else lambda job: knobs.newcomer_s
+        service: Service = Given() if given else Attained(newcomer_s)
         owners = Owners(state.topology.gpus, knobs.fair)
         self.books = Books(
             service=service,
@@ -49,6 +52,8 @@ class Dally(Policy):
 
     def submitted(self, job: JobState, now: float) -> None:
         """A new job claims what it needs."""
+        if self.history:
+            self.history.arrived(job)
         self.books.owners.arrived(job)
         self.books.backlog.add(job)
         self.books.waiting.add(job)
@@ -80,6 +85,8 @@ class Dally(Policy):
     def finished(self, job: JobState, now: float) -> None:
         """Forget it."""
         self._release(job)
+        if self.history:
+            self.history.ended(job)
         self.books.owners.held(job, -job.job.gpus)
         self._forget(job)
 
@@ -87,6 +94,8 @@ class Dally(Policy):
         """It claims nothing any more."""
         self.books.waiting.remove(job)
         self.books.declining.pop(job.job_id, None)
+        if self.history:
+            self.history.left(job)
         self._forget(job)
 
     def waits(self, decision: Wait) -> None:
@@ -100,13 +109,16 @@ class Dally(Policy):
         self._free_before = state.free.total()
 
     def snapshot(self) -> dict[str, Any]:
-        """What was free when it last decided, and who declines far placements until when."""
-        return {"free_before": self._free_before, "declining": dict(sorted(self.books.declining.items()))}
+        """What was free when it last decided, who declines far placements until when, and what jobs took."""
+        learnt = {"free_before": self._free_before, "declining": dict(sorted(self.books.declining.items()))}
+        return learnt | ({"history": self.history.snapshot()} if self.history else {})
 
     def restore(self, learnt: Mapping[str, Any]) -> None:
         """Take back what `snapshot` gave."""
         self._free_before = learnt["free_before"]
         self.books.declining.update(learnt["declining"])
+        if self.history:
+            self.history.restore(learnt["history"])
 
     def decide(self, state: ClusterState, now: float) -> Plan:
         """Offer GPUs to claims, the least first."""

@@ -20,6 +20,7 @@ AUTHOR = load_profiles("author")
 POLICIES = (
     "dally:lease_s=300,bound_s=20000",
     "dally:estimates=attained,fair=user",
+    "dally:estimates=history,newcomer_s=600,lease_s=60",
     "dally-paper:lease_s=600",
     "dally-paper:timers=manual,machine=1,rack=2,lease_s=900",
     "fifo:backfill=easy",

@@ -15,12 +15,12 @@ class Knobs:
     estimates: str = field(
         default="given",
         metadata={
-            "help": "time left: what jobs come with, or as long again as they have run",
-            "choices": ("given", "attained"),
+            "help": "time left: as jobs say, as long as they ran, or that and what others like them took",
+            "choices": ("given", "attained", "history"),
         },
     )
     newcomer_s: float = field(
-        default=3600.0, metadata={"help": "running time of new jobs under `attained`, seconds"}
+        default=3600.0, metadata={"help": "running time of new jobs of which nothing is known, seconds"}
     )
     order: str = field(
         default="service",

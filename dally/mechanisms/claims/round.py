@@ -129,7 +129,7 @@ class ClaimRound:
         return self._state.best_level(job.job.gang)
 
     def _declined(self, job: JobState, placement: Placement) -> bool:
-        """Whether a job waits for a closer placement: until it has lost as much as by taking this one.
+        """Whether a job waits for a closer placement: `patience` times what taking this one would cost it.
 
         That is what the network slows the job down by, or if less what it does until the job may move, and
         the restart.
@@ -153,7 +153,7 @@ class ClaimRound:
         levels, best = self._state.topology.levels, self._best_level(job)
         reason = (
             f"one {levels[level]} could hold it, {slowdown:.3g} times slower than one {levels[best]}; "
-            f"it declines that as long as taking it would cost, {costs_s:.0f} s"
+            f"taking it would cost {costs_s:.0f} s; it declines that for {until_s - job.origin_s:.0f} s"
         )
         return Wait(job.job_id, best, until_s, reason)
 

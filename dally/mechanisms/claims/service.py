@@ -1,5 +1,6 @@
 """How much longer jobs are expected to hold their GPUs: as they say, or as long again as they have run."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
@@ -47,26 +48,27 @@ class Given:
 
 @dataclass(frozen=True, slots=True)
 class Attained:
-    """No estimates: whoever has run for t seconds is taken to run for t more, and `newcomer_s` besides.
+    """Nothing given: whoever ran for t seconds is taken to run for t more, and what a new job takes besides.
 
-    With that the job with the least attained service goes first, as is best where running times are spread
+    That is the mean time left under a Lomax distribution of shape 2, whose mean is what a new job takes. With
+    the same for all new jobs the least attained service goes first, as is best where running times are spread
     widely (Nuyens and Wierman, The Foreground-Background queue, Performance Evaluation 65, 2008).
 
     Attributes:
-        newcomer_s: Expected running time of a job that has never run, seconds.
+        newcomer_s: What a job is expected to take that has never run, seconds; the same each time.
     """
 
-    newcomer_s: float
+    newcomer_s: Callable[[JobState], float]
     grows: ClassVar[bool] = True
 
     def left_s(self, job: JobState, now: float) -> float:
         """As long again as it ran."""
-        return job.run_s(now) + self.newcomer_s
+        return job.run_s(now) + self.newcomer_s(job)
 
     def key(self, job: JobState) -> float:
-        """When it would have begun if it had never waited."""
-        return job.since_s - job.run_before_s
+        """When it would have begun if it had never waited, and what is expected of it."""
+        return job.since_s - job.run_before_s - self.newcomer_s(job)
 
     def running_s(self, key: float, now: float) -> float:
         """As long again as it has run."""
-        return now - key + self.newcomer_s
+        return now - key

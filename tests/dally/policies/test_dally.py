@@ -95,16 +95,18 @@ def test_a_pair_takes_a_machine_from_others_rather_than_be_apart() -> None:
 def test_it_declines_to_be_apart_as_long_as_a_lease_apart_and_moving_then_would_cost() -> None:
     """It trains 10 s of its lease in vain but for one part in its slowdown; a restart takes 8 s."""
     jobs = [fixed("a", 2, 5000), fixed("b", 2, 6000), job("pair", 2, 1000, 1, model=MODEL)]
-    result = simulate("dally:lease_s=10", ONE_FREE_ON_EACH, jobs, profiles=AUTHORS)
-    until_s = round(1 + 10 * (1 - 1 / apart()) + 8, 3)
-    assert waits(result, "pair")[0] == (1.0, until_s)
-    assert (times(result, "pair"), levels(result, "pair")) == ([until_s], ["rack"])
+    for patience in (1, 4):
+        policy = f"dally:lease_s=10,patience={patience}"
+        result = simulate(policy, ONE_FREE_ON_EACH, jobs, profiles=AUTHORS)
+        until_s = round(1 + patience * (10 * (1 - 1 / apart()) + 8), 3)
+        assert waits(result, "pair")[0] == (1.0, until_s)
+        assert (times(result, "pair"), levels(result, "pair")) == ([until_s], ["rack"])
 
 
 def test_it_declines_no_longer_than_being_apart_to_its_end_would_cost() -> None:
     cost_s = (apart() - 1) * 5
     jobs = [fixed("a", 2, 5000), fixed("b", 2, 6000), job("pair", 2, 5, 1, model=MODEL)]
-    result = simulate("dally", ONE_FREE_ON_EACH, jobs, profiles=AUTHORS)
+    result = simulate("dally:patience=1", ONE_FREE_ON_EACH, jobs, profiles=AUTHORS)
     assert waits(result, "pair")[0] == (1.0, round(1 + cost_s, 3))
     assert times(simulate("dally:patience=0", ONE_FREE_ON_EACH, jobs, profiles=AUTHORS), "pair") == [1.0]
 
@@ -115,7 +117,7 @@ def test_who_cannot_move_later_declines_as_long_as_being_apart_would_cost() -> N
     pair = Job("pair", 1.0, 2, 100.0, model=MODEL, preemptible=False)
     for ends_s, level in ((cost_s, "machine"), (cost_s + 2, "rack")):
         jobs = [fixed("a", 2, ends_s), fixed("b", 2, 10 * cost_s), pair]
-        result = simulate("dally", ONE_FREE_ON_EACH, jobs, profiles=AUTHORS)
+        result = simulate("dally:patience=1", ONE_FREE_ON_EACH, jobs, profiles=AUTHORS)
         assert levels(result, "pair") == [level]
         assert waits(result, "pair")[0] == (1.0, round(1 + cost_s, 3))
 
@@ -192,6 +194,15 @@ def test_without_estimates_who_has_run_least_goes_first() -> None:
     assert times(result, "new")[0] == 600.0
     result = simulate("dally:estimates=attained,margin=2", racks([[1]]), jobs)
     assert times(result, "new")[0] == 3607.0
+
+
+@pytest.mark.parametrize(("estimates", "first"), [("history", "quick1"), ("attained", "slow1")])
+def test_by_history_goes_first_whose_jobs_were_short(estimates: str, first: str) -> None:
+    """Two users' jobs ran for 10 s and 90 s before; their next ones take as long as each other."""
+    jobs = [of("quick", "quick0", 10, 0), of("slow", "slow0", 90, 0), fixed("a", 1, 200), fixed("b", 1, 200)]
+    jobs += [of("slow", "slow1", 100, 150), of("quick", "quick1", 100, 151)]
+    result = simulate(f"dally:estimates={estimates}", racks([[2]]), jobs)
+    assert min(("slow1", "quick1"), key=lambda name: times(result, name)[0]) == first
 
 
 def test_equal_shares_of_users_count_before_claims() -> None:

@@ -34,7 +34,7 @@ def world(drawn: Drawn) -> list[JobState]:
 
 
 @settings(max_examples=40)
-@given(DRAWN, st.sampled_from([Given(), Attained(500.0)]))
+@given(DRAWN, st.sampled_from([Given(), Attained(lambda job: 500.0 * job.job.gpus)]))
 def test_holders_come_by_what_they_will_hold(drawn: Drawn, service: Service) -> None:
     running = [job for job in world(drawn) if job.allocation]
     holders = Holders(service, lambda job: float(job.job.gpus))

@@ -82,6 +82,7 @@ class _Meeting:
 
     def __init__(self, flows: Sequence[Flow], capacity_bps: Mapping[int, float]) -> None:
         self._flows, self._capacity_bps = flows, capacity_bps
+        self._demands_bps = [flow.demand_bps for flow in flows]
         self._links = [[link for link in flow.links if link in capacity_bps] for flow in flows]
         self._on: dict[int, list[int]] = {}
         for number, links in enumerate(self._links):
@@ -112,15 +113,17 @@ class _Meeting:
 
     def _stretch(self, number: int, without: int = -1) -> float:
         """How many times as long a job's communication takes, perhaps with one of the others gone."""
-        demand_bps, longest = self._flows[number].demand_bps, 1.0
+        demand_bps, longest = self._demands_bps[number], 1.0
         for link in self._links[number]:
-            others = [
-                (self._flows[other].demand_bps, self._met[number, other])
-                for other in self._on[link]
-                if other not in (number, without)
-            ]
-            if others:
-                longest = max(longest, demand_bps / fair_share_bps(self._capacity_bps[link], others))
+            others, wanted_bps = [], demand_bps
+            for other in self._on[link]:
+                if other != number and other != without:
+                    theirs_bps, busy = self._demands_bps[other], self._met[number, other]
+                    others.append((theirs_bps, busy))
+                    wanted_bps += busy * (theirs_bps if theirs_bps < demand_bps else demand_bps)
+            capacity_bps = self._capacity_bps[link]
+            if wanted_bps > capacity_bps:  # by this and others if none has more: else it has all it wants
+                longest = max(longest, demand_bps / fair_share_bps(capacity_bps, others))
         return longest
 
 

@@ -82,7 +82,7 @@ class _Pool:
     def __init__(self, topology: Topology, units: Sequence[int]) -> None:
         self._topology = topology
         self.free = [0] * len(topology.domains)
-        self.by_level = [FreeIndex() for _ in topology.levels]
+        self.by_level = [FreeIndex() for _ in topology.levels[:-1]]
         self.children = {domain.index: FreeIndex() for domain in topology.domains if domain.children}
         for machine, count in enumerate(units):
             for ancestor in topology.ancestors[machine]:
@@ -93,9 +93,11 @@ class _Pool:
         starts = [domains[0].index for domains in topology.level_domains]
         indexes: list[list[tuple[FreeIndex, int]]] = []
         for domain in topology.domains:
-            kept = [(self.by_level[domain.level], domain.index - starts[domain.level])]
-            if domain.parent is not None and domain.parent != topology.root.index:
-                kept.append((self.children[domain.parent], position[domain.index]))
+            kept = []
+            if domain.parent is not None:
+                kept.append((self.by_level[domain.level], domain.index - starts[domain.level]))
+                if domain.parent != topology.root.index:
+                    kept.append((self.children[domain.parent], position[domain.index]))
             for ranking, member in kept:
                 ranking.add(member, self.free[domain.index])
             indexes.append(kept)
@@ -113,7 +115,18 @@ class _Pool:
 
     def best_domain(self, units: int, level: int) -> int | None:
         """The domain of `level` with the fewest free units that still holds `units`."""
+        if level == self._topology.top:
+            root = self._topology.root.index
+            return root if self.free[root] >= units else None
         member = self.by_level[level].best_fit(units)
+        return None if member is None else self._topology.level_domains[level][member].index
+
+    def roomiest(self, level: int) -> int | None:
+        """The domain of `level` with the most free units, at least one; on ties the lowest."""
+        if level == self._topology.top:
+            root = self._topology.root.index
+            return root if self.free[root] else None
+        member = self.by_level[level].fullest()
         return None if member is None else self._topology.level_domains[level][member].index
 
     def pack(self, domain: int, gpus: int, packed: list[tuple[int, int]]) -> None:
@@ -174,12 +187,21 @@ class FreeGpus:
         self._everything = _Pool(topology, [machine.gpus for machine in topology.machines])
         self._pools: dict[tuple[str | None, int | None], _Pool] = {(None, None): self._everything}
         self._pools_of: list[list[_Pool]] = [[self._everything] for _ in topology.machines]
-        for gpu_type in topology.gpu_types:
-            if len(topology.gpu_types) == 1:
-                self._pools[gpu_type, None] = self._everything
-            else:
-                self._add(gpu_type, None, _Pool(topology, self._left(gpu_type)))
+        if len(topology.gpu_types) == 1:
+            self._pools[topology.gpu_types[0], None] = self._everything
         self._log: list[tuple[int, int]] | None = None
+
+    def _pool(self, gpu_type: str | None, share: int | None = None) -> _Pool | None:
+        """The index for GPUs of a type, or shares of them, made when first asked for; None: no such type."""
+        pool = self._pools.get((gpu_type, share))
+        if pool is None and (gpu_type is None or gpu_type in self.topology.gpu_types):
+            left = self._left(gpu_type)
+            pool = _Pool(self.topology, left) if share is None else _Shares(self.topology, left, share)
+            self._pools[gpu_type, share] = pool
+            for machine, pools in zip(self.topology.machines, self._pools_of, strict=True):
+                if gpu_type in (None, machine.gpu_type):
+                    pools.append(pool)
+        return pool
 
     def _left(self, gpu_type: str | None) -> list[int]:
         """The free GPUs of each machine, none on those of other types."""
@@ -188,32 +210,22 @@ class FreeGpus:
             for index, machine in enumerate(self.topology.machines)
         ]
 
-    def _add(self, gpu_type: str | None, share: int | None, pool: _Pool) -> None:
-        self._pools[gpu_type, share] = pool
-        for machine, pools in zip(self.topology.machines, self._pools_of, strict=True):
-            if gpu_type in (None, machine.gpu_type):
-                pools.append(pool)
-
-    def _pool(self, gang: Gang) -> _Pool | None:
-        """The index for gangs of this kind, made at need if it is one of shares; None: no such GPUs."""
-        pool = self._pools.get((gang.gpu_type, gang.per_machine))
-        if pool is None and gang.per_machine is not None and (gang.gpu_type, None) in self._pools:
-            pool = _Shares(self.topology, self._left(gang.gpu_type), gang.per_machine)
-            self._add(gang.gpu_type, gang.per_machine, pool)
-        return pool
+    def _pool_of(self, gang: Gang) -> _Pool | None:
+        return self._pool(gang.gpu_type, gang.per_machine)
 
     def total(self, gpu_type: str | None = None) -> int:
         """Free GPUs of one type, or of all for None."""
-        pool = self._pools.get((gpu_type, None))
+        pool = self._pool(gpu_type)
         return 0 if pool is None else pool.free[self.topology.root.index]
 
     def on(self, domain: int, gpu_type: str | None = None) -> int:
         """Free GPUs in one domain."""
-        return self._pools[gpu_type, None].free[domain]
+        pool = self._pool(gpu_type)
+        return 0 if pool is None else pool.free[domain]
 
     def held(self, domain: int, gang: Gang) -> int:
         """What a domain can give a gang, in the gang's units; it fits if that is `gang.units` or more."""
-        pool = self._pool(gang)
+        pool = self._pool_of(gang)
         return 0 if pool is None else pool.free[domain]
 
     def take(self, allocation: Allocation) -> None:
@@ -241,7 +253,7 @@ class FreeGpus:
 
     def lowest_level(self, gang: Gang, start: int = 0) -> int | None:
         """The lowest level, from `start` up, at which one domain holds the gang; None if none does."""
-        pool, units = self._pool(gang), gang.units
+        pool, units = self._pool_of(gang), gang.units
         if pool is None or pool.free[self.topology.root.index] < units:
             return None
         for level in range(start, self.topology.top):
@@ -256,24 +268,23 @@ class FreeGpus:
         """
         if level == 0 and gang.gpus == gang.per_machine:
             return self.find(gang._replace(per_machine=None), level)
-        pool = self._pool(gang)
+        pool = self._pool_of(gang)
         domain = None if pool is None else pool.best_domain(gang.units, level)
         return None if domain is None else self.pack(domain, gang)
 
     def machine_among(self, machines: int, gang: Gang) -> int | None:
         """The best-fitting machine, of a bit set of machine indexes, that holds the gang; None if none."""
-        pool = self._pools.get((gang.gpu_type, None))
+        pool = self._pool(gang.gpu_type)
         return None if pool is None else pool.by_level[0].best_fit(gang.gpus, ~machines)
 
     def roomiest(self, level: int, gang: Gang) -> int | None:
         """The domain of `level` that could give the gang most, on ties the lowest; None if none has any."""
-        pool = self._pools.get((gang.gpu_type, None)) if level == 0 else self._pool(gang)
-        member = None if pool is None else pool.by_level[level].fullest()
-        return None if member is None else self.topology.level_domains[level][member].index
+        pool = self._pool(gang.gpu_type) if level == 0 else self._pool_of(gang)
+        return None if pool is None else pool.roomiest(level)
 
     def pack(self, domain: int, gang: Gang) -> Allocation:
         """GPUs for the gang out of those free in `domain`, on the fewest racks, then the fewest machines."""
-        pool = self._pool(gang)
+        pool = self._pool_of(gang)
         if pool is None or pool.free[domain] < gang.units:
             raise AssertionError(f"domain {domain} does not hold {gang}")
         packed: list[tuple[int, int]] = []

@@ -111,19 +111,20 @@ class JobsFile:
         self._path = path
         self._lines: BinaryIO = TemporaryFile(dir=path.parent)  # noqa: SIM115
         self._places, self._starts = array("q"), array("q", [0])
+        self._line = _LineWriter()
         self._varied = False
 
     def add(self, place: int, record: JobRecord) -> None:
         """Take the record whose line comes after those of lower places."""
         self._places.append(place)
-        self._starts.append(self._starts[-1] + self._lines.write(_line(_VALUES(record))))
+        self._starts.append(self._starts[-1] + self._lines.write(self._line(_VALUES(record))))
         self._varied = self._varied or record.gpu_s is not None
 
     def close(self) -> None:
         """Write the file; the last column only if a record has a value there."""
         columns = COLUMNS if self._varied else COLUMNS[:-1]
         with self._path.open("wb") as file:
-            file.write(_line(columns))
+            file.write(self._line(columns))
             for number in sorted(range(len(self._places)), key=self._places.__getitem__):
                 start, end = self._starts[number : number + 2]
                 self._lines.seek(start)
@@ -132,10 +133,18 @@ class JobsFile:
         self._lines.close()
 
 
-def _line(values: Iterable[object]) -> bytes:
-    text = StringIO(newline="")
-    csv.writer(text, lineterminator="\n").writerow(map(shown, values))
-    return text.getvalue().encode()
+class _LineWriter:
+    """Makes a line of jobs.csv of values."""
+
+    def __init__(self) -> None:
+        self._text = StringIO(newline="")
+        self._write = csv.writer(self._text, lineterminator="\n").writerow
+
+    def __call__(self, values: Iterable[object]) -> bytes:
+        self._text.seek(0)
+        self._text.truncate()
+        self._write([shown(value) if isinstance(value, float) else value for value in values])
+        return self._text.getvalue().encode()
 
 
 def write_jobs(path: Path, records: Iterable[JobRecord]) -> None:

@@ -1,6 +1,5 @@
 """What a simulation counts about each job while it lives, and the record it leaves behind."""
 
-from collections import Counter
 from dataclasses import dataclass, field
 from math import isfinite
 
@@ -24,13 +23,13 @@ class Tally:
     lost_s: float = 0.0
     failures: int = 0
     fruitless: int = 0
-    levels: Counter[str] = field(default_factory=Counter)
+    levels: dict[str, int] = field(default_factory=dict)
 
     def begin(self, cost: Cost, level: str) -> None:
         """A stretch of running begins."""
         self.stretch += 1
         self.exposed = cost.exposed
-        self.levels[level] += 1
+        self.levels[level] = self.levels.get(level, 0) + 1
 
     def repace(self, cost: Cost, paced_s: float, now: float) -> None:
         """The stretch goes on at another pace; the one it had began at `paced_s`."""

@@ -83,11 +83,12 @@ class ClaimRound:
 
     def _serve_claims(self) -> None:
         """Offer what is free, and what those give up who hold more, to the least claim first."""
-        offers = ClaimOffers(self._books.waiting.candidates(self._free, self._most()), self._claim)
+        offers = ClaimOffers(self._books.waiting.candidates(self._free, self._most), self._claim)
         while (job := offers.next()) is not None:
             placement = None if job.order in self.started else self._fit(job)
             if placement is not None:
-                if offers.postpone(self._claim(job, self._slowdown(job, placement))):
+                slowdown = self._slowdown(job, placement)
+                if slowdown > 1 and offers.postpone(self._claim(job, slowdown)):
                     continue
                 if self._declined(job, placement):
                     placement = None
@@ -134,8 +135,10 @@ class ClaimRound:
         That is what the network slows the job down by, or if less what it does until the job may move, and
         the restart.
         """
+        if placement.level <= self._best_level(job):
+            return False
         slowdown = self._slowdown(job, placement)
-        if slowdown <= SLOW or placement.level <= self._best_level(job):
+        if slowdown <= SLOW:
             return False
         costs_s = (slowdown - 1) * self._books.service.left_s(job, self._now)
         if job.job.preemptible and self._knobs.moves:

@@ -75,12 +75,16 @@ class Claims:
         """When the next job will be overdue."""
         return self._by_due.next_key(now)
 
-    def candidates(self, free: FreeGpus, most: float) -> Iterator[Ranking]:
-        """The kinds whose first job may start: it fits, or claims less than `most`, which somebody holds."""
+    def candidates(self, free: FreeGpus, most: Callable[[], float]) -> Iterator[Ranking]:
+        """The kinds whose first job may start: it fits, or claims less than `most()`, what somebody holds."""
+        held: float | None = None  # asked for only if somebody does not fit
         for gang, kinds in self._gangs.items():
-            fits = free.lowest_level(gang) is not None
+            if free.lowest_level(gang) is not None:
+                yield from kinds.values()
+                continue
+            held = most() if held is None else held
             for ranking in kinds.values():
-                if fits or ranking.first_key() < most:
+                if ranking.first_key() < held:
                     yield ranking
 
 

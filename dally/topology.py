@@ -72,12 +72,25 @@ class Domain:
 class Ring:
     """One stage of a hierarchical ring: `members` peers over links of which the slowest is `link`.
 
-    A step between two peers crosses two links, up and down, unless the peers sit inside a machine.
+    A step between two peers crosses two links, up and down, unless the peers sit inside a machine. A stage of
+    one member is kept if others are apart from it farther out: what goes there crosses its link, too.
+
+    Attributes:
+        members: Peers in the largest ring of the stage.
+        link: The least bandwidth and greatest latency of the stage's links.
+        hops: Links that a step crosses.
+        apart: Peers of all rings of the stage, if there are several rings.
     """
 
     members: int
     link: Link
     hops: int
+    apart: int | None = None
+
+    @property
+    def sharers(self) -> int:
+        """All between which the data that crosses a link of this stage is reduced."""
+        return self.apart or self.members
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +101,7 @@ class Shape:
         level: The lowest level at which one domain holds the whole gang; 0 is the machine.
         machines: GPUs on each machine, most first.
         racks: Machines in each level-1 domain, most first; empty for a gang on one machine.
-        rings: Stages of the hierarchical ring, innermost first; stages with one member are left out.
+        rings: Stages of the hierarchical ring, innermost first; those that nothing crosses are left out.
         gpu_types: The types of the GPUs, sorted, each once.
     """
 
@@ -196,7 +209,7 @@ class Topology:
             rings=tuple(
                 ring
                 for ring in (*self._inner_rings(allocation), *self._outer_rings(allocation, level))
-                if ring.members > 1
+                if ring.sharers > 1
             ),
             gpu_types=tuple(sorted({machine.gpu_type for machine in used})),
         )
@@ -228,7 +241,8 @@ class Topology:
                 assert parent is not None, "the gang's own level is at most the root's"
                 above.setdefault(parent, []).append(self.domains[domain].uplink or slowest(below))
             links = [link for group in above.values() for link in group]
-            rings.append(Ring(max(len(group) for group in above.values()), slowest(links), 2))
+            members = max(len(group) for group in above.values())
+            rings.append(Ring(members, slowest(links), 2, len(links) if len(above) > 1 else None))
             used = above
         return rings
 

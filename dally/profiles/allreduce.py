@@ -23,8 +23,9 @@ def rings_time_s(rings: Sequence[Ring], size_bytes: float) -> float:
     carries: reduce-scatters go up the stages and all-gathers come down (BlueConnect, Cho et al., MLSys 2019).
     Inside a machine each GPU has a link of its own and carries only its share, the data divided by the
     members of the stages below. The uplink of a machine or rack is one link that all shares of that domain
-    cross, so it carries the whole data. Chunks are in different stages at once: the latencies of all stages
-    add up, but the stage that takes longest to send decides.
+    cross, for the stage of its peers and for those farther out: 2(n-1)/n of the whole data in all, n being
+    the machines, or racks, of the whole gang, as in a flat ring. Chunks are in different stages at once: the
+    latencies of all stages add up, but the link that takes longest to send decides.
 
     Args:
         rings: Stages, innermost first, as in `Shape.rings`; one or two hops tell a stage inside a machine.
@@ -34,7 +35,7 @@ def rings_time_s(rings: Sequence[Ring], size_bytes: float) -> float:
     for ring in rings:
         sent = carried if ring.hops == 1 else size_bytes
         latency_s += 2 * (ring.members - 1) * ring.hops * ring.link.latency_s
-        sending_s = max(sending_s, ring_factor(ring.members) * sent * 8 / ring.link.bandwidth_bps)
+        sending_s = max(sending_s, ring_factor(ring.sharers) * sent * 8 / ring.link.bandwidth_bps)
         carried /= ring.members
     return latency_s + sending_s
 

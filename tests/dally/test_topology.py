@@ -48,7 +48,7 @@ def test_a_gang_in_a_rack_steps_over_two_machine_uplinks(two_racks: Topology) ->
 
 def test_a_gang_over_racks_is_held_back_by_its_slowest_links(two_racks: Topology) -> None:
     shape = two_racks.shape(((0, 1), (1, 1), (2, 5)))
-    rings = (Ring(4, SLOT, 1), Ring(2, FABRIC, 1), Ring(2, SLOW_NIC, 2), Ring(2, RACK, 2))
+    rings = (Ring(4, SLOT, 1), Ring(2, FABRIC, 1), Ring(2, SLOW_NIC, 2, 3), Ring(2, RACK, 2))
     assert shape == Shape(2, (5, 1, 1), (2, 1), rings, ("a100", "h100"))
 
 
@@ -90,7 +90,8 @@ def test_traffic_of_a_pass_through_domain_crosses_the_uplinks_below_it() -> None
             Switch("shallow", "top", SLOW_NIC),
         ],
     )
-    assert uneven.shape(((0, 1), (1, 1))).rings == (Ring(2, Link(50e9, 9e-6), 2),)
+    below, across = Ring(1, Link(50e9, 5e-6), 2, 2), Ring(2, Link(50e9, 9e-6), 2)
+    assert uneven.shape(((0, 1), (1, 1))).rings == (Ring(1, NIC, 2, 2), below, across)
 
 
 def test_a_gang_on_machines_of_two_high_switches_has_a_shape() -> None:
@@ -106,7 +107,8 @@ def test_a_gang_on_machines_of_two_high_switches_has_a_shape() -> None:
         ],
     )
     shape = uneven.shape(((2, 1), (3, 1)))
-    assert (shape.level, shape.racks, shape.rings) == (3, (1, 1), (Ring(2, POD, 2),))
+    alone = Ring(1, NIC, 2, 2)
+    assert (shape.level, shape.racks, shape.rings) == (3, (1, 1), (alone, alone, Ring(2, POD, 2)))
 
 
 def test_a_flat_cluster_has_two_levels() -> None:

@@ -41,7 +41,7 @@ def test_the_authors_links_are_those_of_the_paper() -> None:
     assert scattered.rings == (
         Ring(4, Link(4.8e12), 1),
         Ring(2, Link(4.8e12, 500e-9), 1),
-        Ring(2, Link(8 * 1.6e12, 2.5e-6), 2),
+        Ring(2, Link(8 * 1.6e12, 2.5e-6), 2, 3),
         Ring(2, Link(32 * 3.2e12, 50e-6), 2),
     )
 

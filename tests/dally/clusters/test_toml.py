@@ -91,7 +91,7 @@ def test_links_of_a_regular_tree_reach_the_shape() -> None:
     assert shape.rings == (
         Ring(4, Link(3600e9), 1),
         Ring(2, Link(900e9, 1e-6), 1),
-        Ring(2, Link(200e9, 2e-6), 2),
+        Ring(2, Link(200e9, 2e-6), 2, 3),
         Ring(2, Link(100e9, 5e-6), 2),
     )
 

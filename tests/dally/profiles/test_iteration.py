@@ -102,6 +102,34 @@ def test_stages_inside_a_machine_carry_a_share_and_shared_uplinks_the_whole() ->
     assert rings_time_s([slot, slots, uplinks, racks], 1e9) == pytest.approx(4.0)
 
 
+def test_what_goes_to_other_racks_crosses_the_uplinks_of_the_machines_too() -> None:
+    """A machine in each of two racks, two in each of two, and four in one, whose uplinks are the slowest."""
+    machines, racks = Link(8 * GBPS), Link(80 * GBPS)
+    alone = [Ring(1, machines, 2, 2), Ring(2, racks, 2)]
+    assert rings_time_s(alone, 1e9) == pytest.approx(rings_time_s([Ring(2, machines, 2)], 1e9))
+    pairs = [Ring(2, machines, 2, 4), Ring(2, racks, 2)]
+    assert rings_time_s(pairs, 1e9) == pytest.approx(rings_time_s([Ring(4, machines, 2)], 1e9))
+
+
+@given(st.floats(1e8, 1e12), st.floats(1e8, 1e12), st.integers(2, 3), st.integers(1, 3))
+def test_farther_apart_is_never_faster(nic_bps: float, rack_bps: float, racks: int, each: int) -> None:
+    """The same machines in one rack, and shared out over several."""
+    topology = build_topology(
+        "t",
+        [
+            Attached(Machine(f"{rack}-{place}", 8, "a", Link(1e13)), f"r{rack}", Link(nic_bps))
+            for rack in range(racks)
+            for place in range(racks * each)
+        ],
+        [Switch("core", None), *(Switch(f"r{rack}", "core", Link(rack_bps)) for rack in range(racks))],
+    )
+    near = topology.shape(tuple((place, 8) for place in range(racks * each)))
+    far = topology.shape(
+        tuple((rack * racks * each + place, 8) for rack in range(racks) for place in range(each))
+    )
+    assert rings_time_s(far.rings, 1e9) >= rings_time_s(near.rings, 1e9) * (1 - 1e-12)
+
+
 @pytest.mark.parametrize(
     ("size_bytes", "seconds"),
     [(50, 1.0), (100, 1.0), (200, 1.5), (300, 2.0), (350, 2.5), (400, 3.0), (600, 5.0)],

@@ -141,8 +141,8 @@ def oversubscribed(racks: int, factor: float) -> Topology:
     )
 
 
-def run(policy: str, workload: Workload, seed: int, topology: Topology) -> Outcome:
-    """Simulate one policy in memory, jobs slowing each other where they share links.
+def run(policy: str, workload: Workload, seed: int, topology: Topology, alone: bool = False) -> Outcome:
+    """Simulate one policy in memory, jobs slowing each other where they share links, or each on its own.
 
     Raises:
         DallyError: The policy is wrong, or leaves jobs waiting for ever.
@@ -152,7 +152,8 @@ def run(policy: str, workload: Workload, seed: int, topology: Topology) -> Outco
     state = ClusterState(topology, costs)
     log = FragmentLog(topology)
     jobs = assign_models(load_trace(workload.trace, seed=seed).jobs, MIX, seed)
-    ended = Engine(Scheduler(state, spec.build(state)), jobs, log, links=SharedLinks(costs)).run()
+    links = None if alone else SharedLinks(costs)
+    ended = Engine(Scheduler(state, spec.build(state)), jobs, log, links=links).run()
     rack_s = sum(log.rack_s.values()) or 1.0
     return Outcome(
         summary=summarise(ended.records, topology.gpus, ended.end_s),
@@ -210,7 +211,12 @@ def _jct_s(outcomes: Sequence[Outcome]) -> float:
 
 
 def run_all(
-    policies: Sequence[str], workload: Workload, seeds: Sequence[int], topology: Topology, processes: int
+    policies: Sequence[str],
+    workload: Workload,
+    seeds: Sequence[int],
+    topology: Topology,
+    processes: int,
+    alone: bool = False,
 ) -> dict[str, list[Outcome]]:
     """Every policy with every seed, so many at a time.
 
@@ -221,7 +227,7 @@ def run_all(
         parse_policy(policy)
     tasks = [(policy, seed) for policy in policies for seed in seeds]
     with ProcessPoolExecutor(processes) as pool:
-        found = [pool.submit(run, policy, workload, seed, topology) for policy, seed in tasks]
+        found = [pool.submit(run, policy, workload, seed, topology, alone) for policy, seed in tasks]
         outcomes = iter([future.result() for future in found])
     return {policy: [next(outcomes) for _ in seeds] for policy in policies}
 
@@ -232,6 +238,7 @@ def run_all(
 @click.option("--seed", "seeds", type=int, multiple=True, default=(1, 2, 3), show_default=True)
 @click.option("--racks", type=click.IntRange(2), default=16, show_default=True, help="Of 64 GPUs.")
 @click.option("--oversubscription", type=click.FloatRange(0, min_open=True), default=4.0, show_default=True)
+@click.option("--alone", is_flag=True, help="Every job has its links for itself: what sharing costs.")
 @click.option("--processes", type=click.IntRange(1), default=2, show_default=True)
 @click.option("--write", type=click.Path(path_type=Path), help="Put the tables into this document.")
 def main(
@@ -240,6 +247,7 @@ def main(
     seeds: Sequence[int],
     racks: int,
     oversubscription: float,
+    alone: bool,
     processes: int,
     write: Path | None,
 ) -> None:
@@ -247,7 +255,7 @@ def main(
     topology = oversubscribed(racks, oversubscription)
     try:
         for name in names or WORKLOADS:
-            body = outcome_table(run_all(policies, WORKLOADS[name], seeds, topology, processes))
+            body = outcome_table(run_all(policies, WORKLOADS[name], seeds, topology, processes, alone))
             if write is None:
                 click.echo(f"{name}\n\n{body}\n")
                 continue

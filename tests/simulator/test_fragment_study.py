@@ -38,6 +38,13 @@ def test_the_command_writes_its_sections(tmp_path: Path) -> None:
     assert "| `fifo` |" in document.read_text(encoding="utf-8")
 
 
+def test_alone_nobody_is_slowed_by_others() -> None:
+    arguments = ["author", "--policy", "fifo", "--seed", "1", "--racks", "4", "--oversubscription", "8"]
+    shared, alone = (CliRunner().invoke(main, [*arguments, *more]).output for more in ((), ("--alone",)))
+    network_ks = [float(output.split("| `fifo` |")[1].split("|")[5]) for output in (shared, alone)]
+    assert network_ks[0] > network_ks[1]
+
+
 def test_an_unknown_policy_is_one_line() -> None:
     result = CliRunner().invoke(main, ["--policy", "monkey"])
     assert result.exit_code == 1

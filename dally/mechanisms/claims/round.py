@@ -32,7 +32,7 @@ class ClaimRound:
         self._stops = Stops(knobs, books, state, now)
         self._starts: list[Decision] = []
         self._moves: list[Decision] = []
-        self._declines: list[Decision] = []
+        self._declines: dict[str, Decision] = {}
         self._hopeless: dict[int, int] = {}
         self.started: set[int] = set()
         self.due_s = inf
@@ -45,19 +45,18 @@ class ClaimRound:
         self._stops.evictions.move(self._fit)
         if freed:
             self._mend()
-        if self._books.service.grows and self.decisions():
-            self.due_s = self._now + LEAST_S  # when those it starts will have run long enough, is known then
+        if self._stops.evictions or self._moves or (self._books.service.grows and self.decisions()):
+            self.due_s = self._now + LEAST_S  # see then whom those it stops may stop, or who starts may be
         self.due_s = min(self.due_s, self._stops.due_s)
 
     def decisions(self) -> tuple[Decision, ...]:
         """Stops first, then moves and starts, and waits for closer placements."""
-        return (*self._stops.evictions.decisions(), *self._moves, *self._starts, *self._declines)
+        return (*self._stops.evictions.decisions(), *self._moves, *self._starts, *self._declines.values())
 
     def waiting(self) -> Iterator[JobState]:
         """Jobs that wait after this plan and whose wait is to be said: new ones, and those that it stops."""
-        told = {decision.job_id for decision in self._declines}
         for job in self._books.waiting.unsaid():
-            if job.order not in self.started and job.job_id not in told:
+            if job.order not in self.started and job.job_id not in self._declines:
                 yield job
         yield from self._stops.evictions.stopped()
 
@@ -82,7 +81,13 @@ class ClaimRound:
                 self._start(job, placement, "takes longer than the cluster needs for all other work")
 
     def _serve_claims(self) -> None:
-        """Offer what is free, and what those give up who hold more, to the least claim first."""
+        """Offer GPUs, then those that stopped jobs leave over, until nobody else is stopped."""
+        while self._offer() and self._free.total():
+            pass
+
+    def _offer(self) -> bool:
+        """Offer GPUs to the least claim first, free ones or those of others; whether anybody is stopped."""
+        stopped = len(self._stops.evictions)
         offers = ClaimOffers(self._books.waiting.candidates(self._free, self._most), self._claim)
         while (job := offers.next()) is not None:
             placement = None if job.order in self.started else self._fit(job)
@@ -99,6 +104,7 @@ class ClaimRound:
                     continue
                 self._start(job, placement, f"needs {self._needs(job)}, the least of those who fit")
             offers.served()
+        return len(self._stops.evictions) > stopped
 
     def _most(self) -> float:
         """Who claims that much or more cannot take GPUs from anybody."""
@@ -149,7 +155,7 @@ class ClaimRound:
             return False
         self.due_s = min(self.due_s, until_s)
         if self._books.declining.get(job.job_id) != until_s:
-            self._declines.append(self._decline(job, placement.level, slowdown, costs_s, until_s))
+            self._declines[job.job_id] = self._decline(job, placement.level, slowdown, costs_s, until_s)
         return True
 
     def _decline(self, job: JobState, level: int, slowdown: float, costs_s: float, until_s: float) -> Wait:
@@ -163,6 +169,7 @@ class ClaimRound:
     def _start(self, job: JobState, placement: Placement, why: str) -> None:
         self._free.take(placement.allocation)
         self.started.add(job.order)
+        self._declines.pop(job.job_id, None)
         level = self._state.topology.levels[placement.level]
         reason = f"{level} has {job.job.gpus} GPUs for it; {why}; waited {self._now - job.origin_s:.0f} s"
         slowdown = self._slowdown(job, placement)

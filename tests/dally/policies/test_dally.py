@@ -3,16 +3,20 @@
 from itertools import groupby
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dally.costs import CostModel
 from dally.errors import InputError
 from dally.job import Job
+from dally.mechanisms.claims.holders import LEAST_S
+from dally.plan import Plan, Wait
+from dally.policies.dally import Dally
 from dally.policies.registry import parse_policy
 from dally.profiles.files import load_profiles
+from dally.state import ClusterState
 from tests.dally.policies.events import job, levels, times, waits
-from tests.worlds import Result, racks, simulate
+from tests.worlds import Result, World, racks, simulate, worlds
 
 AUTHORS = load_profiles("author")
 MODEL = "mobilenetv3"
@@ -129,6 +133,46 @@ def test_a_scattered_job_moves_closer_when_that_saves_more_than_it_costs() -> No
     assert "moving saves" in reason(result, "pair", "migrate")
     stays = simulate("dally:moves=0,patience=0", ONE_FREE_ON_EACH, jobs, profiles=AUTHORS)
     assert (times(stays, "pair"), times(stays, "pair", "migrate")) == ([1.0], [])
+
+
+def test_what_a_stopped_job_leaves_over_goes_to_who_waits_by_claim() -> None:
+    """The pair claims more than who runs, so it could not stop it; it starts when another stops it."""
+    pair = Job("pair", 1.0, 2, 30_000.0, preemptible=False)
+    jobs = [job("runs", 4, 10_000), pair, job("single", 1, 100, 5000)]
+    result = simulate("dally:last_share=0", racks([[4]]), jobs)
+    assert times(result, "runs", "preempt") == [5000.0]
+    assert times(result, "single") == times(result, "pair") == [5000.0]
+
+
+def test_who_is_stopped_may_stop_others_at_once() -> None:
+    """The pair makes room for four on the larger machine, then takes the other from who needs more."""
+    jobs = [job("three", 3, 3000), job("pair", 2, 1400, 1), job("four", 4, 100, 1000)]
+    result = simulate("dally:last_share=0,lease_s=600", racks([[3, 4]]), jobs)
+    assert times(result, "four") == [1000.0]
+    assert times(result, "pair") == [1.0, 1000.001]
+
+
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(world=worlds(models=("", "resnet50", "bert-large"), varying=True))
+def test_whoever_could_act_at_once_is_asked_at_once(world: World) -> None:
+    """Else the controller, which is asked at other times than the simulator, would decide otherwise."""
+    decide, settle = Dally.decide, Dally.settle
+    wakeups: list[float] = []
+
+    def noted(self: Dally, state: ClusterState, now: float) -> Plan:
+        plan = decide(self, state, now)
+        wakeups.append(plan.wakeup_s)
+        return plan
+
+    def asked_again(self: Dally, state: ClusterState, now: float) -> None:
+        settle(self, state, now)
+        acts = [each for each in decide(self, state, now).decisions if not isinstance(each, Wait)]
+        assert not acts or wakeups[-1] == now + LEAST_S
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Dally, "decide", noted)
+        patch.setattr(Dally, "settle", asked_again)
+        simulate("dally:last_share=0", world.topology, world.jobs, world.outages, AUTHORS)
 
 
 def test_who_would_end_last_starts_first_on_a_tenth_of_the_gpus() -> None:

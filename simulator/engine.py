@@ -22,18 +22,16 @@ _BY_LEARNING = "its batch is worth another part of a full one from here on"
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """A job's work is done, unless it was stopped or went on at another pace since this was foretold."""
+    """A job's work is done."""
 
     job_id: str
-    stretch: int
 
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """So much of a job's work is done that its batch is worth more or less from here on; as `End`."""
+    """So much of a job's work is done that its batch is worth more or less from here on."""
 
     job_id: str
-    stretch: int
     done: float
 
 
@@ -153,14 +151,14 @@ class Engine:
 
     def _happen(self, event: Event, now: float) -> None:
         match event:
-            case End(job_id, stretch):
-                if job_id in self._tallies and self._tallies[job_id].stretch == stretch:
-                    self._end(job_id, now)
-            case Phase(job_id, stretch, done):
-                if job_id in self._tallies and self._tallies[job_id].stretch == stretch:
-                    job = self._state.jobs[job_id]
-                    cost = self._state.costs.cost(job.job, job.allocation, done)
-                    self._go_on(job, cost, now, done, _BY_LEARNING)
+            case End(job_id):
+                self._tallies[job_id].foretold = None
+                self._end(job_id, now)
+            case Phase(job_id, done):
+                self._tallies[job_id].foretold = None
+                job = self._state.jobs[job_id]
+                cost = self._state.costs.cost(job.job, job.allocation, done)
+                self._go_on(job, cost, now, done, _BY_LEARNING)
             case Repair(machine):
                 self._scheduler.withhold(machine, 0)
                 self._log.write(now, "machine_up", machine=self._state.topology.machines[machine].name)
@@ -207,13 +205,19 @@ class Engine:
         )
 
     def _foretell(self, job: JobState, now: float, done: float) -> None:
-        stretch = self._tallies[job.job_id].stretch
         change = self._state.costs.changes_at(job.job, done)
         if change < 1:
             moment = max(now, job.done_s(change))
-            self._queue.push(moment, Priority.PHASE, Phase(job.job_id, stretch, change))
+            number = self._queue.push(moment, Priority.PHASE, Phase(job.job_id, change))
         else:
-            self._queue.push(max(now, job.end_s()), Priority.END, End(job.job_id, stretch))
+            number = self._queue.push(max(now, job.end_s()), Priority.END, End(job.job_id))
+        self._tallies[job.job_id].foretold = number
+
+    def _cancel(self, tally: Tally) -> None:
+        """What was foretold of a job will not happen, or not then."""
+        if tally.foretold is not None:
+            self._queue.cancel(tally.foretold)
+            tally.foretold = None
 
     def _repace(self, links: SharedLinks, now: float) -> None:
         """Jobs whose links are shared by more or fewer than before go on at another pace."""
@@ -223,7 +227,9 @@ class Engine:
 
     def _go_on(self, job: JobState, cost: Cost, now: float, done: float, reason: str) -> None:
         """A running job goes on at another pace, with so much of its work done."""
-        self._tallies[job.job_id].repace(cost, job.paced_s, now)
+        tally = self._tallies[job.job_id]
+        self._cancel(tally)
+        tally.repace(cost, job.paced_s, now)
         self._scheduler.repace(job.job_id, now, 1 / cost.slowdown)
         self._foretell(job, now, done)
         self._log.write(now, "pace", job=job.job_id, slowdown=told_slowdown(cost), reason=reason)
@@ -237,7 +243,7 @@ class Engine:
     def _close(self, job: JobState, now: float) -> Tally:
         tally = self._tallies[job.job_id]
         tally.close(job, now)
-        tally.stretch += 1
+        self._cancel(tally)
         if self._links is not None:
             self._links.stop(job.job_id)
         return tally

@@ -21,16 +21,23 @@ class EventQueue(Generic[Payload]):
     """Events to come. Time never goes back: an event before the last one popped is refused."""
 
     def __init__(self) -> None:
-        self._heap: list[tuple[float, Priority, int, Payload]] = []
+        self._heap: list[tuple[float, Priority, int, Payload]] = []  # the first one is never cancelled
+        self._cancelled: set[int] = set()
         self._pushed = 0
         self._now = -inf
 
-    def push(self, time_s: float, priority: Priority, payload: Payload) -> None:
-        """Add an event."""
+    def push(self, time_s: float, priority: Priority, payload: Payload) -> int:
+        """Add an event; its number, to cancel it by until it is popped."""
         if time_s < self._now:
             raise AssertionError(f"an event at {time_s} s lies before now, {self._now} s")
-        heappush(self._heap, (time_s, priority, self._pushed, payload))
         self._pushed += 1
+        heappush(self._heap, (time_s, priority, self._pushed, payload))
+        return self._pushed
+
+    def cancel(self, number: int) -> None:
+        """An event will not happen."""
+        self._cancelled.add(number)
+        self._drop_cancelled()
 
     @property
     def next_s(self) -> float:
@@ -40,4 +47,9 @@ class EventQueue(Generic[Payload]):
     def pop(self) -> tuple[Priority, Payload]:
         """Remove and return the next event."""
         self._now, priority, _, payload = heappop(self._heap)
+        self._drop_cancelled()
         return priority, payload
+
+    def _drop_cancelled(self) -> None:
+        while self._heap and self._heap[0][2] in self._cancelled:
+            self._cancelled.remove(heappop(self._heap)[2])

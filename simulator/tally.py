@@ -14,9 +14,9 @@ ENDED = {"COMPLETED", "FAILED"}
 
 @dataclass(slots=True)
 class Tally:
-    """Counts of one job; `stretch` numbers stretches of running and their paces, to know old end events."""
+    """Counts of one job; `foretold` is the number of the event that ends it, or its pace, if it runs."""
 
-    stretch: int = 0
+    foretold: int | None = None
     exposed: float = 0.0
     comm_s: float = 0.0
     restart_s: float = 0.0
@@ -27,13 +27,11 @@ class Tally:
 
     def begin(self, cost: Cost, level: str) -> None:
         """A stretch of running begins."""
-        self.stretch += 1
         self.exposed = cost.exposed
         self.levels[level] = self.levels.get(level, 0) + 1
 
     def repace(self, cost: Cost, paced_s: float, now: float) -> None:
         """The stretch goes on at another pace; the one it had began at `paced_s`."""
-        self.stretch += 1
         self.comm_s += max(0.0, now - paced_s) * self.exposed
         self.exposed = cost.exposed
 

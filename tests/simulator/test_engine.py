@@ -110,6 +110,19 @@ def test_an_interrupted_run_keeps_what_it_has() -> None:
     assert (outcome.complete, outcome.note) == (False, "interrupted")
 
 
+def test_a_cancelled_event_never_was() -> None:
+    queue: EventQueue[str] = EventQueue()
+    first, second = queue.push(1, Priority.END, "first"), queue.push(2, Priority.END, "second")
+    queue.push(3, Priority.END, "third")
+    queue.cancel(second)
+    assert queue.next_s == 1
+    queue.cancel(first)
+    assert queue.next_s == 3
+    queue.push(0.5, Priority.END, "earlier than what was cancelled")
+    assert [queue.pop()[1] for _ in range(2)] == ["earlier than what was cancelled", "third"]
+    assert queue.next_s == inf
+
+
 def test_events_at_one_moment_free_gpus_first() -> None:
     queue: EventQueue[str] = EventQueue()
     queue.push(5, Priority.FAILURE, "failure")

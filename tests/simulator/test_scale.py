@@ -24,14 +24,14 @@ every_policy = pytest.mark.parametrize("policy", [name for name in policy_names(
 
 @dataclass(frozen=True)
 class Cost:
-    """Function calls of a simulation, and the moments at which it had something to do."""
+    """Function calls of a simulation, and the events that it logged."""
 
     calls: int
-    moments: int
+    events: int
 
     @property
-    def per_moment(self) -> float:
-        return self.calls / self.moments
+    def per_event(self) -> float:
+        return self.calls / self.events
 
 
 def cost(policy: str, topology: Topology, jobs: int, load: float) -> Cost:
@@ -42,10 +42,11 @@ def cost(policy: str, topology: Topology, jobs: int, load: float) -> Cost:
     workload = load_trace(spec, seed=5)
     state = ClusterState(topology, CostModel(topology))
     scheduler = Scheduler(state, parse_policy(policy).build(state))
-    engine = Engine(scheduler, workload.jobs, EventLog(io.StringIO()))
+    log = io.StringIO()
+    engine = Engine(scheduler, workload.jobs, EventLog(log))
     profile = cProfile.Profile()
-    outcome = profile.runcall(engine.run)
-    return Cost(sum(entry.callcount for entry in profile.getstats()), outcome.moments)
+    profile.runcall(engine.run)
+    return Cost(sum(entry.callcount for entry in profile.getstats()), log.getvalue().count("\n"))
 
 
 @every_policy
@@ -55,15 +56,18 @@ def test_four_times_the_jobs_cost_about_four_times_as_much(policy: str) -> None:
     least = 300 if policy in SEARCHING else 900
     few, many = (cost(policy, topology, jobs, load=0.8) for jobs in (least, 4 * least))
     assert many.calls < 2 * 4 * few.calls
-    assert many.per_moment < 1.5 * few.per_moment
+    assert many.per_event < 1.5 * few.per_event
 
 
 @every_policy
-def test_a_long_queue_does_not_make_a_moment_dearer(policy: str) -> None:
-    """All jobs wait at once: looking at the whole queue each time would cost four times as much a moment."""
+def test_a_long_queue_does_not_make_an_event_dearer(policy: str) -> None:
+    """All jobs wait at once: looking at the whole queue each time would cost four times as much an event.
+
+    Under `dally` whom to stop is asked of a larger part of those who run, of whom there are no more.
+    """
     topology = racks([[8] * 4] * 4)
     few, many = (cost(policy, topology, jobs, load=50) for jobs in (250, 1000))
-    assert many.per_moment < 2 * few.per_moment
+    assert many.per_event < 2.5 * few.per_event
 
 
 @every_policy

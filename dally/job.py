@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from math import ceil
 from typing import NamedTuple
 
 from dally.errors import InputError
@@ -57,7 +58,7 @@ class Job:
         status: How the job ended in the trace it came from; empty if unknown. Not used for scheduling.
         gpu_type: The only GPU type it accepts; None for any.
         batch: Samples of an iteration on all its GPUs; None: as many on each as its model's profile has.
-        gpus_per_machine: Exactly so many GPUs on each machine; None: however they fit.
+        gpus_per_machine: Exactly so many GPUs on each machine, whatever its size; None: however they fit.
         preemptible: Its GPUs may be taken while it runs; it resumes from a checkpoint.
         gang: What it asks for, as placements see it.
         kind: Fixed size, elastic or forked.
@@ -137,9 +138,15 @@ class Job:
     @property
     def least_gpus(self) -> int:
         """Fewest GPUs that its gang runs on: fewer than asked for only if it is elastic."""
-        return (self.min_gpus or self.gpus) if self.kind is JobKind.ELASTIC else self.gpus
+        if self.kind is not JobKind.ELASTIC:
+            return self.gpus
+        each = self.gpus_per_machine or 1
+        return ceil((self.min_gpus or self.gpus) / each) * each
 
     @property
     def most_gpus(self) -> int:
         """Most GPUs that its gang can use: more than asked for only if it is elastic."""
-        return (self.max_gpus or self.gpus) if self.kind is JobKind.ELASTIC else self.gpus
+        if self.kind is not JobKind.ELASTIC:
+            return self.gpus
+        each = self.gpus_per_machine or 1
+        return (self.max_gpus or self.gpus) // each * each

@@ -155,11 +155,11 @@ def _jobs(draw: st.DrawFn, topology: Topology, models: Sequence[str], varying: b
 def _gangs(
     draw: st.DrawFn, topology: Topology, gpu_type: str | None, kind: JobKind
 ) -> tuple[int, int | None]:
-    """GPUs of a gang that the cluster can hold, and of half of the rigid ones the share on each machine."""
+    """GPUs of a gang that the cluster can hold, and of half of them the share on each machine."""
     sizes = [machine.gpus for machine in topology.machines if gpu_type in (None, machine.gpu_type)]
     if kind is JobKind.FORKED:
         return draw(st.integers(1, max(sizes))), None
-    if kind is JobKind.ELASTIC or draw(st.booleans()):
+    if draw(st.booleans()):
         return draw(st.integers(1, sum(sizes))), None
     share = draw(st.integers(1, max(sizes)))
     return share * draw(st.integers(1, sum(size >= share for size in sizes))), share

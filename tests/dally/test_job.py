@@ -34,3 +34,10 @@ def test_only_a_forked_job_has_copies() -> None:
         Job("r", 0.0, 2, 100.0, max_copies=2)
     with pytest.raises(InputError, match="max_copies is 0"):
         forked(max_copies=0)
+
+
+def test_an_elastic_job_runs_on_whole_shares_of_machines() -> None:
+    """From 3 to 9 GPUs, 2 on each machine."""
+    wide = Job("e", 0.0, 4, 100.0, kind=JobKind.ELASTIC, min_gpus=3, max_gpus=9, gpus_per_machine=2)
+    assert (wide.least_gpus, wide.most_gpus) == (4, 8)
+    assert (wide.runs_on([2, 2]), wide.runs_on([2])) == (True, False)

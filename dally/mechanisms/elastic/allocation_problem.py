@@ -145,8 +145,7 @@ class ProblemBuilder:
 
     def _bounds(self, job: JobState, past: Past) -> tuple[int, int]:
         """Fewest and most GPUs of a job, multiples of its share on each machine."""
-        each = job.job.gang.per_machine or 1
-        least = ceil(job.job.least_gpus / each) * each
+        each, least = job.job.gang.per_machine or 1, job.job.least_gpus
         most = self._costs.most_gpus(job.job)
         if self.rules.growth:
             most = min(most, max(1, int(self.rules.growth * past.most)))

@@ -30,7 +30,9 @@ from tests.worlds import World, worlds
 
 PROFILES = ProfileSet("both", (*load_profiles("author").profiles, *load_profiles("gavel").profiles))
 POLICIES = (
+    "a-srpt",
     "dally",
+    "dally:estimates=attained",
     "dally-paper:lease_s=600",
     "dally-paper:timers=manual,machine=1,rack=2,lease_s=900",
     "dally-paper:timers=no-wait,lease_s=700",
@@ -38,9 +40,11 @@ POLICIES = (
     "hadar:round_s=500",
     "hadar-e:round_s=500",
     "jps",
+    "sjf",
+    "slurm",
 )
-"""Time limits are just the durations here; Tiresias acts differently when asked more often, and so does
-`dally` without estimates, by a millisecond: when somebody will have run long enough is rounded.
+"""Time limits are just the durations here. Policies that preempt in order are left out: they say that a job
+which they stopped waits when they are asked next, which the controller does sooner.
 
 Policies of rounds say a wait again then, with another reason: when the next round is, not why the last one
 left a job waiting.

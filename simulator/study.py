@@ -1,10 +1,10 @@
 """Tables of documents from the results of sweeps: policies by clusters, a table for each other difference."""
 
-import csv
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
+import pandas as pd
 
 from dally.errors import DallyError, InputError
 from dally.markdown import replace_section, table
@@ -12,42 +12,38 @@ from dally.markdown import replace_section, table
 _FIGURES = ("jct_mean_s", "jct_p99_s", "makespan_s")
 _KILO = 1000.0
 
-Row = Mapping[str, str]
 
-
-def read_summary(folder: Path) -> list[Row]:
-    """The rows of a sweep's summary.csv.
+def read_summary(folder: Path) -> pd.DataFrame:
+    """The summary.csv of a sweep, all cells as text.
 
     Raises:
         InputError: There is none, or no run of the sweep is in it.
     """
     file = folder / "summary.csv"
     try:
-        with file.open(newline="", encoding="utf-8") as lines:
-            rows: list[Row] = list(csv.DictReader(lines))
+        summary = pd.read_csv(file, dtype=str, keep_default_na=False)
     except OSError as error:
         raise InputError(f"{file}: {error.strerror}; run `dally sweep ... --out {folder}` first") from error
-    if not rows:
-        raise InputError(f"{file} has no results")
-    return rows
+    except pd.errors.EmptyDataError as error:
+        raise InputError(f"{file} has no results") from error
+    return summary
 
 
-def tables(rows: Sequence[Row]) -> Iterator[str]:
+def tables(summary: pd.DataFrame) -> Iterator[str]:
     """A table for each setting and value of its options, with a column for each cluster.
 
     Cells are mean JCT with half its 95 % interval, p99 JCT and makespan, all in thousands of seconds.
     """
-    options = [name for name in list(rows[0])[: list(rows[0]).index("figure")] if _is_option(name)]
-    varied = [name for name in options if len({row[name] for row in rows if row[name]}) > 1]
-    places = dict.fromkeys(tuple(row[name] for name in varied) for row in rows)
-    for place in places:
-        own = [row for row in rows if tuple(row[name] for name in varied) == place]
-        said = ", ".join(
-            value if name == "setting" else f"{name} {value}"
-            for name, value in zip(varied, place, strict=True)
-            if value
-        )
-        yield f"{said}:\n\n{_table(own)}" if said else _table(own)
+    columns = list(summary.columns)
+    options = filter(_is_option, columns[: columns.index("figure")])
+    varied = [name for name in options if summary[name].replace("", None).nunique() > 1]
+    if not varied:
+        yield _table(summary)
+        return
+    for place, own in summary.groupby(varied, sort=False):
+        values = zip(varied, place, strict=True)
+        said = [f"{value}" if name == "setting" else f"{name} {value}" for name, value in values if value]
+        yield f"{', '.join(said)}:\n\n{_table(own)}"
 
 
 def _is_option(name: str) -> bool:
@@ -55,27 +51,19 @@ def _is_option(name: str) -> bool:
     return name not in ("policy", "cluster", "trace", "seed") and not name.startswith("policy.")
 
 
-def _table(rows: Sequence[Row]) -> str:
-    found = {(row["policy"], row["cluster"], row["figure"]): row for row in rows}
-    clusters = dict.fromkeys(row["cluster"] for row in rows)
-    lines = [
-        [f"`{policy}`", *(_cell(found, policy, cluster) for cluster in clusters)]
-        for policy in dict.fromkeys(row["policy"] for row in rows)
-    ]
-    return table(["policy", *(Path(cluster).stem for cluster in clusters)], lines)
+def _table(rows: pd.DataFrame) -> str:
+    own = pd.concat([rows[rows["figure"] == figure] for figure in _FIGURES])
+    own["cell"] = [_cell(*each) for each in zip(own["figure"], own["mean"], own["ci95"], strict=True)]
+    cells = own.groupby(["policy", "cluster"])["cell"].agg(" / ".join).unstack(fill_value="")
+    cells = cells.reindex(index=rows["policy"].unique(), columns=rows["cluster"].unique())
+    lines = [[f"`{policy}`", *found] for policy, *found in cells.itertuples()]
+    return table(["policy", *(Path(cluster).stem for cluster in cells.columns)], lines)
 
 
-def _cell(found: Mapping[tuple[str, str, str], Row], policy: str, cluster: str) -> str:
-    own = [found.get((policy, cluster, figure)) for figure in _FIGURES]
-    shown = [_kilo(row) for row in own if row is not None]
-    return " / ".join(shown)
-
-
-def _kilo(row: Row) -> str:
-    mean = float(row["mean"]) / _KILO
-    digits = f"{mean:,.0f}" if mean >= _KILO else f"{mean:.4g}"
-    spread = row["figure"] == _FIGURES[0] and row["ci95"]
-    return f"{digits} ±{float(row['ci95']) / _KILO:.2g}" if spread else digits
+def _cell(figure: str, mean: str, half: str) -> str:
+    value = float(mean) / _KILO
+    digits = f"{value:,.0f}" if value >= _KILO else f"{value:.4g}"
+    return f"{digits} ±{float(half) / _KILO:.2g}" if figure == _FIGURES[0] and half else digits
 
 
 @click.command()

@@ -46,7 +46,7 @@ class ClaimRound:
         if freed:
             self._mend()
         if self._stops.evictions or self._moves or (self._books.service.grows and self.decisions()):
-            self.due_s = self._now + LEAST_S  # what those it stops may take, and how long others may run, shows then
+            self.due_s = self._now + LEAST_S  # what stopped and new jobs may do then, shows then
         self.due_s = min(self.due_s, self._stops.due_s)
 
     def decisions(self) -> tuple[Decision, ...]:

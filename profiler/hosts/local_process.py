@@ -4,7 +4,8 @@ import os
 import select
 import signal
 import subprocess
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from typing import IO
 
 from profiler.hosts.processes import Command, ProcessError
 
@@ -42,15 +43,13 @@ class LocalProcess:
 
     @property
     def stdout(self) -> Iterable[bytes]:
-        """The lines it writes to standard output."""
-        assert self._process.stdout
-        return self._process.stdout
+        """The lines it writes to standard output, to be read to their end once."""
+        return _lines(self._process.stdout)
 
     @property
     def stderr(self) -> Iterable[bytes]:
-        """The lines it writes to standard error."""
-        assert self._process.stderr
-        return self._process.stderr
+        """The lines it writes to standard error, to be read to their end once."""
+        return _lines(self._process.stderr)
 
     def wait(self) -> int:
         """Wait until it ended; its exit status as a shell tells it."""
@@ -74,3 +73,10 @@ class LocalProcess:
         os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
         os.close(self._ending)
+
+
+def _lines(pipe: IO[bytes] | None) -> Iterator[bytes]:
+    """What comes out of a pipe, which is closed at its end."""
+    assert pipe
+    with pipe:
+        yield from pipe

@@ -172,6 +172,18 @@ def test_what_takes_too_long_is_ended_and_named() -> None:
     assert started[0].wait() == 128 + signal.SIGTERM
 
 
+def test_when_all_have_ended_nothing_is_left_open() -> None:
+    kept: list[LocalProcess] = []
+
+    def start(command: Command) -> LocalProcess:
+        kept.append(LocalProcess(command))
+        return kept[-1]
+
+    before = len(os.listdir("/proc/self/fd"))
+    run_together([python("x", "print(1)"), python("y", "print(2)")], start, lambda line: None, LIMIT_S)
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
 def test_if_one_cannot_be_started_those_before_it_end() -> None:
     started: list[LocalProcess] = []
 

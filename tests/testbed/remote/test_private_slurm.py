@@ -91,7 +91,7 @@ def test_when_its_owner_is_killed_all_of_it_ends_with_its_jobs(two_gpu_hosts: Pa
         os.kill(owner.pid, signal.SIGKILL)
     await_true(lambda: not folder.exists(), f"{folder} to be removed")
     await_true(lambda: not processes_of(folder), "all processes to end")
-    assert not list(tmp_path.glob("dally-*"))
+    await_true(lambda: not list(tmp_path.glob("dally-*")), "the folders of the hosts to be removed")
 
 
 def test_gpus_that_are_not_there_are_refused_before_anything_is_done(

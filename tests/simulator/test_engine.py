@@ -110,6 +110,13 @@ def test_an_interrupted_run_keeps_what_it_has() -> None:
     assert (outcome.complete, outcome.note) == (False, "interrupted")
 
 
+def test_the_end_of_a_job_that_was_stopped_before_is_no_moment() -> None:
+    """The long job would have ended at 1,000 s; stopped for the short one, it runs again then."""
+    result = simulate("srtf", racks([[1]]), [job("long", 1, 1000), job("short", 1, 100, 500)])
+    assert [each["t"] for each in result.events if each["event"] == "end"] == [600.0, 1107.0]
+    assert result.outcome.moments == len({0, 500, 600, 1107})
+
+
 def test_a_cancelled_event_never_was() -> None:
     queue: EventQueue[str] = EventQueue()
     first, second = queue.push(1, Priority.END, "first"), queue.push(2, Priority.END, "second")

@@ -1,4 +1,4 @@
-"""Running jobs that a plan stops for others, on trial: their GPUs are free again until the trial ends."""
+"""Running jobs that a plan stops or moves, on trial: their GPUs are free again until the trial ends."""
 
 from collections.abc import Callable, Iterable
 
@@ -9,7 +9,7 @@ from dally.state import JobState
 
 
 class Evictions:
-    """The jobs that a plan stops, each with the job that it stops for and why."""
+    """The jobs that a plan stops, each with the job that it stops for and why, and those that it moves."""
 
     def __init__(self, free: FreeGpus) -> None:
         self._free = free
@@ -39,16 +39,17 @@ class Evictions:
         """A released job is stopped for another."""
         self._stops[victim.order] = victim, Preempt(victim.job_id, (by.job_id,), reason)
 
-    def move(self, place: Callable[[JobState], Placement | None]) -> None:
-        """Those that fit on GPUs that stay free go on there at once, in the order of their stops."""
-        for order, (victim, stop) in self._stops.items():
-            placement = place(victim)
-            if placement is not None:
-                self._free.take(placement.allocation)
-                assert isinstance(stop, Preempt), "each is moved once"
+    def move(self, job: JobState, placement: Placement, reason: str) -> None:
+        """A released job goes on on other free GPUs at once."""
+        self._free.take(placement.allocation)
+        self._stops[job.order] = job, Migrate(job.job_id, placement.allocation, placement.level, reason)
+
+    def move_stopped(self, place: Callable[[JobState], Placement | None]) -> None:
+        """Stopped jobs that fit on GPUs that stay free go on there at once, in the order of their stops."""
+        for victim, stop in list(self._stops.values()):
+            if isinstance(stop, Preempt) and (placement := place(victim)) is not None:
                 reason = f"made room for {stop.by[0]} ({stop.reason}); other GPUs stay free"
-                move = Migrate(victim.job_id, placement.allocation, placement.level, reason)
-                self._stops[order] = victim, move
+                self.move(victim, placement, reason)
 
     def stopped(self) -> list[JobState]:
         """The jobs that wait again."""

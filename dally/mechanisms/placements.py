@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from heapq import nlargest
 
 from dally.free import FreeGpus
 from dally.job import Gang, Job
@@ -77,6 +78,27 @@ class Gains:
         gain = self._gang.held(before + gpus) - self._gang.held(before)
         self._units[domain] = self._units.get(domain, 0) + gain
         return domain
+
+
+def might_fit_closer(free: FreeGpus, job: JobState, lowest: int) -> bool:
+    """Whether a running gang could be closer together if it gave its GPUs back; False is certain.
+
+    That is at a lower level or, where its level is the lowest, on fewer machines. Nothing is released.
+
+    Args:
+        free: What is free besides.
+        job: The running job.
+        lowest: The lowest level that could hold it at all.
+    """
+    gang, level = job.job.gang, job.level - 1
+    if level >= lowest:
+        gains = Gains(free, gang, level)
+        return free.lowest_level(gang, level) == level or gains.add(job.allocation) is not None
+    fewer = len(job.allocation) - 1
+    roomiest = free.roomiest(0, gang)
+    most = 0 if roomiest is None else free.on(roomiest, gang.gpu_type)
+    there = [free.on(machine, gang.gpu_type) + gpus for machine, gpus in job.allocation]
+    return sum(nlargest(fewer, [*there, *[most] * fewer])) >= gang.gpus
 
 
 def find_victims(free: FreeGpus, running: Iterable[JobState], job: Job, level: int) -> list[JobState]:

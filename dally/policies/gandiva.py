@@ -172,7 +172,7 @@ class GandivaRound:
             else:
                 offers.served()
                 self._start(job, *found)
-        self.evictions.move(self._move)
+        self.evictions.move_stopped(self._move)
 
     def migrate(self) -> None:
         """Bring scattered jobs closer together on GPUs that stay free."""

@@ -171,7 +171,7 @@ class OrderRound:
                 break
             self._start(job, placement, f"first of {len(self.policy.queue) - len(self.started)} in the queue")
         if self.head is None:
-            self.evictions.move(self.fit)
+            self.evictions.move_stopped(self.fit)
         elif self.policy.backfill:
             self._backfill()
 

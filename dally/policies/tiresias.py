@@ -275,7 +275,7 @@ class TiresiasRound:
             else:
                 offers.served()
                 self._start(job, placement)
-        self.evictions.move(self._place)
+        self.evictions.move_stopped(self._place)
 
     def regroup(self, scattered: Iterable[JobState]) -> None:
         """Move jobs whose GPUs lie farther apart than they need, if closer ones are free by now."""

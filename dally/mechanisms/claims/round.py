@@ -1,4 +1,4 @@
-"""One round of the policy `dally`, on trial: who starts where, who gives way, who moves closer."""
+"""One round of the policy `dally`, on trial: who moves closer, who starts where, who gives way."""
 
 from collections.abc import Iterator
 from itertools import islice
@@ -9,11 +9,13 @@ from dally.mechanisms.claims.knobs import Knobs
 from dally.mechanisms.claims.stops import Books, Stops
 from dally.mechanisms.claims.waiting import Claim, ClaimOffers
 from dally.mechanisms.estimates import restart_s
-from dally.mechanisms.placements import Placement, closest, find_victims
-from dally.plan import Decision, Migrate, Start, Wait
+from dally.mechanisms.placements import Placement, closest, find_victims, might_fit_closer
+from dally.plan import Decision, Start, Wait
 from dally.state import ClusterState, JobState
 
 HOUR_S = 3600.0
+LEASES_FAR = 4
+"""Leases until a scattered job moves. Full clusters let them move after 5 to 10 (Philly, slow links)."""
 SLOW = 1.01
 """Up to this slowdown a placement is as good as the best."""
 
@@ -31,27 +33,27 @@ class ClaimRound:
         self._now = now
         self._stops = Stops(knobs, books, state, now)
         self._starts: list[Decision] = []
-        self._moves: list[Decision] = []
         self._declines: dict[str, Decision] = {}
         self._hopeless: dict[int, int] = {}
         self.started: set[int] = set()
         self.due_s = inf
 
     def run(self, freed: bool) -> None:
-        """Serve who goes first, then everybody by claim; mend placements if GPUs came free."""
-        if self._serve_overdue():
-            self._serve_last()
-            self._serve_claims()
-        self._stops.evictions.move(self._fit)
+        """Serve who goes first; mend placements if GPUs came free; then serve everybody by claim."""
+        nobody_overdue = self._serve_overdue()
         if freed:
             self._mend()
-        if self._stops.evictions or self._moves or (self._books.service.grows and self.decisions()):
+        if nobody_overdue:
+            self._serve_last()
+            self._serve_claims()
+        self._stops.evictions.move_stopped(self._fit)
+        if self._stops.evictions or (self._books.service.grows and self.decisions()):
             self.due_s = self._now + LEAST_S  # what stopped and new jobs may do then, shows then
         self.due_s = min(self.due_s, self._stops.due_s)
 
     def decisions(self) -> tuple[Decision, ...]:
         """Stops first, then moves and starts, and waits for closer placements."""
-        return (*self._stops.evictions.decisions(), *self._moves, *self._starts, *self._declines.values())
+        return (*self._stops.evictions.decisions(), *self._starts, *self._declines.values())
 
     def waiting(self) -> Iterator[JobState]:
         """Jobs that wait after this plan and whose wait is to be said: new ones, and those that it stops."""
@@ -138,8 +140,8 @@ class ClaimRound:
     def _declined(self, job: JobState, placement: Placement) -> bool:
         """Whether a job waits for a closer placement: `patience` times what taking this one would cost it.
 
-        That is what the network slows the job down by, or if less what it does until the job may move, and
-        the restart.
+        That is what the network slows the job down by, or if less what it does until the job moves, and the
+        restart.
         """
         if placement.level <= self._best_level(job):
             return False
@@ -148,7 +150,7 @@ class ClaimRound:
             return False
         costs_s = (slowdown - 1) * self._books.service.left_s(job, self._now)
         if job.job.preemptible and self._knobs.moves:
-            until_move_s = (1 - 1 / slowdown) * self._knobs.lease_s
+            until_move_s = (1 - 1 / slowdown) * LEASES_FAR * self._knobs.lease_s
             costs_s = min(costs_s, until_move_s + self._state.costs.restart_s(job.job))
         until_s = job.origin_s + self._knobs.patience * costs_s
         if until_s <= self._now:
@@ -226,22 +228,41 @@ class ClaimRound:
         return placement
 
     def _mend(self) -> None:
-        """Let scattered jobs move closer together where that saves them more than two restarts."""
-        for job in islice(self._books.scattered, self._knobs.moves):
-            if job not in self._stops.evictions and job.ready_s + self._knobs.lease_s <= self._now:
-                self._try_move(job)
+        """Let scattered jobs move closer together where that saves them more than two restarts.
+
+        They go before those who wait, as they leave as many GPUs as they take.
+        """
+        for job in islice(self._could_move(), self._knobs.moves):
+            self._try_move(job)
+
+    def _could_move(self) -> Iterator[JobState]:
+        """Scattered jobs past their lease that a move might pay, those that lose most first."""
+        for job in self._books.scattered:
+            if job in self._stops.evictions or job.ready_s + self._knobs.lease_s > self._now:
+                continue
+            might_pay = self._saves_s(job, slowdown=1.0) > 0
+            if might_pay and might_fit_closer(self._free, job, self._best_level(job)):
+                yield job
+
+    def _saves_s(self, job: JobState, slowdown: float) -> float:
+        """What a move saves a running job beyond a second restart, seconds."""
+        left_s = self._left_s(job)
+        return left_s - left_s * job.speed * slowdown - 2 * self._state.costs.restart_s(job.job)
+
+    def _left_s(self, job: JobState) -> float:
+        """Time left of a running job, where it is."""
+        return self._books.service.running_s(self._books.service.key(job), self._now)
 
     def _try_move(self, job: JobState) -> None:
         self._free.give(job.allocation)
         placement = self._fit(job)
         assert placement is not None, "it fits where it is"
-        left_s = self._books.service.running_s(self._books.service.key(job), self._now)
-        there_s = left_s * job.speed * self._slowdown(job, placement)
-        saves_s = left_s - there_s - self._state.costs.restart_s(job.job)
-        if saves_s <= self._state.costs.restart_s(job.job):
+        saves_s = self._saves_s(job, self._slowdown(job, placement))
+        if saves_s <= 0:
             self._free.take(job.allocation)
             return
-        self._free.take(placement.allocation)
         level = self._state.topology.levels[placement.level]
+        saves_s += self._state.costs.restart_s(job.job)
+        left_s = self._left_s(job)
         reason = f"{level} has {job.job.gpus} GPUs now; moving saves {saves_s:.0f} of {left_s:.0f} s"
-        self._moves.append(Migrate(job.job_id, placement.allocation, placement.level, reason))
+        self._stops.evictions.move(job, placement, reason)

@@ -1,9 +1,13 @@
 """Whom to stop for a gang, and when a domain will hold one."""
 
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from dally.costs import CostModel
 from dally.free import FreeGpus
 from dally.job import Job
 from dally.mechanisms.backfill import reserve
-from dally.mechanisms.placements import find_victims
+from dally.mechanisms.placements import closest, find_victims, might_fit_closer
 from dally.state import JobState
 from dally.topology import Allocation
 from tests.worlds import racks
@@ -60,3 +64,29 @@ def test_gpus_freed_at_the_shadow_time_itself_are_left_over() -> None:
     ends: list[tuple[float, Allocation]] = [(10.0, ((0, 2),)), (10.0, ((0, 1),)), (11.0, ((0, 1),))]
     promise = reserve(free, Job("g", 0, 2, 1), 0, ends)
     assert (promise.shadow_s, promise.extra) == (10.0, 1)
+
+
+PER_MACHINE = st.lists(st.integers(0, 4), min_size=6, max_size=6)
+
+
+@given(own=PER_MACHINE, others=PER_MACHINE)
+def test_who_could_be_closer_is_told_so(own: list[int], others: list[int]) -> None:
+    """Exactly at lower levels; never wrongly told no where fewer machines would hold it."""
+    topology = racks([[4, 4, 4], [4, 4, 4]])
+    assume(sum(own))
+    free = FreeGpus(topology)
+    free.take(tuple((machine, min(gpus, 4 - own[machine])) for machine, gpus in enumerate(others)))
+    job = Job("j", 0.0, sum(own), 100.0)
+    allocation = tuple((machine, gpus) for machine, gpus in enumerate(own) if gpus)
+    level = topology.level_of(allocation)
+    there = JobState(job, 0, 0.0, allocation=allocation, level=level)
+    free.take(allocation)
+    best = CostModel(topology).best_level(job.gang)
+    said = might_fit_closer(free, there, best)
+    free.give(allocation)
+    placement = closest(free, job, best, topology.top)
+    assert placement is not None
+    if level > best:
+        assert said == (placement.level < level)
+    elif len(placement.allocation) < len(allocation):
+        assert said

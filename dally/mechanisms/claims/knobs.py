@@ -35,7 +35,7 @@ class Knobs:
     patience: float = field(
         default=4.0, metadata={"help": "wait for closeness, over what a far placement would cost"}
     )
-    moves: int = field(default=8, metadata={"help": "scattered jobs looked at when GPUs come free; 0: none"})
+    moves: int = field(default=8, metadata={"help": "scattered jobs tried when GPUs come free; 0: none"})
     last_share: float = field(
         default=0.1, metadata={"help": "share of the GPUs for jobs that would end last, 0 to 1"}
     )

@@ -57,6 +57,28 @@ class FreeIndex:
             counts ^= lowest
         return None
 
+    def fits(self, count: int) -> Iterator[int]:
+        """The members with at least `count` free GPUs, those with the fewest first; on ties the lowest."""
+        counts = self._counts >> count << count
+        while counts:
+            lowest = counts & -counts
+            members = self._members[lowest.bit_length() - 1]
+            while members:
+                yield (members & -members).bit_length() - 1
+                members &= members - 1
+            counts ^= lowest
+
+    def needed(self, count: int) -> int:
+        """The fewest members that have `count` free GPUs together, as all of them do."""
+        counts, needed = self._counts, 0
+        while count > 0:
+            most = counts.bit_length() - 1
+            taken = min(self._members[most].bit_count(), -(-count // most))
+            needed += taken
+            count -= taken * most
+            counts ^= 1 << most
+        return needed
+
     def fullest(self, exclude: int = 0) -> int | None:
         """The lowest member among those with the most free GPUs, at least one."""
         counts = self._counts & ~1
@@ -114,12 +136,23 @@ class _Pool:
                 index.move(member, old, new)
 
     def best_domain(self, units: int, level: int) -> int | None:
-        """The domain of `level` with the fewest free units that still holds `units`."""
+        """The domain of `level` that holds `units` on the fewest children, then with the least to spare."""
         if level == self._topology.top:
             root = self._topology.root.index
             return root if self.free[root] >= units else None
-        member = self.by_level[level].best_fit(units)
-        return None if member is None else self._topology.level_domains[level][member].index
+        domains = self._topology.level_domains[level]
+        if level == 0:
+            machine = self.by_level[0].best_fit(units)
+            return None if machine is None else domains[machine].index
+        best, fewest = None, units + 1
+        for member in self.by_level[level].fits(units):
+            domain = domains[member].index
+            needed = self.children[domain].needed(units)
+            if needed < fewest:
+                best, fewest = domain, needed
+            if fewest == -(-units // self.by_level[level - 1].most):
+                break
+        return best
 
     def roomiest(self, level: int) -> int | None:
         """The domain of `level` with the most free units, at least one; on ties the lowest."""
@@ -264,7 +297,8 @@ class FreeGpus:
     def find(self, gang: Gang, level: int) -> Allocation | None:
         """Free GPUs in the best-fitting domain of `level`, on few of its children; None if there are none.
 
-        Best fit is the domain that holds the gang and has least to spare; ties go to the lowest index.
+        Best fit is the domain that holds the gang on the fewest children: the network slows gangs on more
+        machines of a rack down more. Of those it is the one with least to spare; ties go to the lowest index.
         """
         if level == 0 and gang.gpus == gang.per_machine:
             return self.find(gang._replace(per_machine=None), level)

@@ -50,7 +50,8 @@ class Slurm(InOrder):
     has to wait again.
 
     Unlike Slurm this decides at every event, not every bf_interval, and reserves for the first job only,
-    where Slurm's backfill plans for every job that it tests.
+    where Slurm's backfill plans for every job that it tests; and of several leaf switches it takes the one
+    where the gang needs the fewest nodes, as all policies here do.
     """
 
     name: ClassVar[str] = "slurm"

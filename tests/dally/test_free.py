@@ -30,6 +30,39 @@ def test_a_rack_is_chosen_by_best_fit_and_filled_on_few_machines() -> None:
     assert free.find(Gang(9), 1) == ((3, 4), (4, 4), (5, 1))
 
 
+def test_a_rack_where_fewer_machines_do_is_a_better_fit_than_one_with_less_to_spare() -> None:
+    free = FreeGpus(racks([[4, 4, 4], [8, 8, 8], [8, 8]]))
+    assert free.find(Gang(12), 1) == ((6, 8), (7, 4)), "two machines, and four GPUs to spare, not twelve"
+    free.take(((7, 7),))
+    assert free.find(Gang(12), 1) == ((3, 8), (4, 4))
+    free.take(((3, 3), (4, 3), (5, 3)))
+    assert free.find(Gang(12), 1) == ((0, 4), (1, 4), (2, 4)), "three machines everywhere: least to spare"
+
+
+@settings(deadline=None)
+@given(sizes=SIZES, taken=st.lists(st.integers(0, 8), max_size=16), gpus=st.integers(1, 24))
+def test_the_best_fit_is_the_one_that_a_plain_search_finds(
+    sizes: list[list[int]], taken: list[int], gpus: int
+) -> None:
+    free = FreeGpus(racks(sizes))
+    for machine, count in zip(range(len(free.topology.machines)), taken, strict=False):
+        free.take(((machine, min(count, free.on(machine))),))
+    found = free.find(Gang(gpus), 1)
+
+    def fit(machines: Sequence[int]) -> tuple[int, int]:
+        left = sorted((free.on(machine) for machine in machines), reverse=True)
+        needed = next(count for count in range(1, len(left) + 1) if sum(left[:count]) >= gpus)
+        return needed, sum(left) - gpus
+
+    here = [domain.children for domain in free.topology.level_domains[1] if free.on(domain.index) >= gpus]
+    assert (found is None) == (not here)
+    if found is not None:
+        rack = next(machines for machines in here if found[0][0] in machines)
+        assert fit(rack) == min(map(fit, here))
+        assert len(found) == fit(rack)[0]
+        assert {machine for machine, _ in found} <= set(rack)
+
+
 def test_a_gang_over_racks_takes_the_fewest_racks() -> None:
     free = FreeGpus(racks([[2, 2], [4, 4], [4, 2]]))
     assert free.lowest_level(Gang(10)) == 2

@@ -14,8 +14,8 @@ from dally.plan import Decision, Start, Wait
 from dally.state import ClusterState, JobState
 
 HOUR_S = 3600.0
-LEASES_FAR = 4
-"""Leases until a scattered job moves. Full clusters let them move after 5 to 10 (Philly, slow links)."""
+LEASES_FAR = 16
+"""Leases that a far placement is taken to last. They last 3 to 24 (Philly, slow links); 16 did best there."""
 SLOW = 1.01
 """Up to this slowdown a placement is as good as the best."""
 

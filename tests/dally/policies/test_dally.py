@@ -96,13 +96,13 @@ def test_a_pair_takes_a_machine_from_others_rather_than_be_apart() -> None:
     assert times(result, "b", "migrate") == [700.0]
 
 
-def test_it_declines_to_be_apart_as_long_as_four_leases_apart_and_moving_then_would_cost() -> None:
-    """It trains 40 s in vain but for one part in its slowdown; a restart takes 8 s."""
+def test_it_declines_to_be_apart_as_long_as_sixteen_leases_apart_and_moving_then_would_cost() -> None:
+    """It trains 160 s in vain but for one part in its slowdown; a restart takes 8 s."""
     jobs = [fixed("a", 2, 5000), fixed("b", 2, 6000), job("pair", 2, 1000, 1, model=MODEL)]
     for patience in (1, 4):
         policy = f"dally:lease_s=10,patience={patience}"
         result = simulate(policy, ONE_FREE_ON_EACH, jobs, profiles=AUTHORS)
-        until_s = round(1 + patience * (40 * (1 - 1 / apart()) + 8), 3)
+        until_s = round(1 + patience * (160 * (1 - 1 / apart()) + 8), 3)
         assert waits(result, "pair")[0] == (1.0, until_s)
         assert (times(result, "pair"), levels(result, "pair")) == ([until_s], ["rack"])
 
@@ -128,7 +128,7 @@ def test_who_cannot_move_later_declines_as_long_as_being_apart_would_cost() -> N
 
 def test_a_scattered_job_moves_closer_when_that_saves_more_than_it_costs() -> None:
     jobs = [fixed("a", 2, 5000), fixed("b", 2, 900_000), job("pair", 2, 10_000, 1, model=MODEL)]
-    result = simulate("dally:patience=1", ONE_FREE_ON_EACH, jobs, profiles=AUTHORS)
+    result = simulate("dally:patience=0", ONE_FREE_ON_EACH, jobs, profiles=AUTHORS)
     assert times(result, "pair", "migrate") == [5000.0]
     assert "moving saves" in reason(result, "pair", "migrate")
     stays = simulate("dally:moves=0,patience=0", ONE_FREE_ON_EACH, jobs, profiles=AUTHORS)

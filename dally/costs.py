@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import lru_cache
 from math import fsum, inf
 
 from dally.errors import CapacityError
@@ -14,6 +15,9 @@ from dally.profiles.files import ProfileSet
 from dally.profiles.iteration import Prediction, predict
 from dally.profiles.schema import Learning, Profile, Restart
 from dally.topology import Allocation, Shape, Topology
+
+REMEMBERED = 64
+"""Allocations whose spread is remembered: policies ask about few of them, again and again."""
 
 
 class Split(StrEnum):
@@ -91,6 +95,7 @@ class CostModel:
         self._idle = FreeGpus(topology)
         kinds = {replace(machine, name=""): number for number, machine in enumerate(topology.machines)}
         self._kinds = [kinds[replace(machine, name="")] for machine in topology.machines]
+        self._on_machines = lru_cache(REMEMBERED)(self._spread)
         self._on_one_machine: dict[tuple[int, int], Spread] = {}
         self._best_levels: dict[Gang, int] = {}
         self._capacities: dict[Gang, int] = {}
@@ -295,7 +300,7 @@ class CostModel:
     def spread(self, allocation: Allocation) -> Spread:
         """All that a gang's speed depends on; on one machine the same as on each machine like it."""
         if len(allocation) > 1:
-            return self._spread(allocation)
+            return self._on_machines(allocation)
         machine, gpus = allocation[0]
         key = self._kinds[machine], gpus
         if key not in self._on_one_machine:

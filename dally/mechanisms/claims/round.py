@@ -97,7 +97,7 @@ class ClaimRound:
                 slowdown = self._slowdown(job, placement)
                 if slowdown > 1 and offers.postpone(self._claim(job, slowdown)):
                     continue
-                if self._declined(job, placement):
+                if self._declined(job, placement, slowdown):
                     placement = None
             if job.order not in self.started:
                 placement = placement or self._room(job)
@@ -137,16 +137,13 @@ class ClaimRound:
     def _best_level(self, job: JobState) -> int:
         return self._state.best_level(job.job.gang)
 
-    def _declined(self, job: JobState, placement: Placement) -> bool:
+    def _declined(self, job: JobState, placement: Placement, slowdown: float) -> bool:
         """Whether a job waits for a closer placement: `patience` times what taking this one would cost it.
 
         That is what the network slows the job down by, or if less what it does until the job moves, and the
         restart.
         """
-        if placement.level <= self._best_level(job):
-            return False
-        slowdown = self._slowdown(job, placement)
-        if slowdown <= SLOW:
+        if slowdown <= SLOW or placement.level <= self._best_level(job):
             return False
         costs_s = (slowdown - 1) * self._books.service.left_s(job, self._now)
         if job.job.preemptible and self._knobs.moves:

@@ -143,6 +143,7 @@ class _Copy:
     def _end(self, slot: Slot) -> bool:
         """All is trained, or a copy was asked to stop; gives whether it is the first."""
         done = not gaps(slot.trained, self._job.steps)
+        gather(self._group, 0)  # all ranks of the copy have read the slot, which goes with the last copy
         if self._group.rank == 0:
             if done and self._tracker.published and (score := self._steps.score()):
                 self._progress.note_score(score)

@@ -101,6 +101,13 @@ def test_a_copy_may_have_several_ranks_and_emulated_ones_are_forked_too(tmp_path
     assert sum(sum(slot.values()) for slot in steps_of(tmp_path)) == 200
 
 
+def test_the_last_slot_stays_until_all_ranks_of_the_copy_have_read_it(tmp_path: Path) -> None:
+    job = (*FORKED, "--steps", "3", "--ranks-per-copy", "2", *files(tmp_path))
+    ended = run(2, "tests.workloads.forked.late_reader", *job)
+    assert codes(ended) == [0, 0], ended
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["job.pt", "job.pt.code", "log.jsonl"]
+
+
 def test_a_job_that_is_done_stays_done(tmp_path: Path) -> None:
     job = (*FORKED, "--steps", "3", *files(tmp_path))
     assert invoke(*job)[0] == 0

@@ -50,7 +50,7 @@ def test_a_rank_that_fails_ends_the_job_with_its_own_line(lab: LocalSlurm) -> No
     assert done.returncode == 1
     assert "machine-1x1: rank 0 on " in done.stderr
     assert "needs a GPU" in done.stderr.splitlines()[-1]
-    assert lab.run("squeue", "--noheader") == ""
+    assert lab.run("squeue", "--noheader", "--states=PENDING,RUNNING") == ""
 
 
 def test_killed_it_leaves_no_job(lab: LocalSlurm) -> None:

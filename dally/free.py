@@ -48,21 +48,14 @@ class FreeIndex:
 
     def best_fit(self, count: int, exclude: int = 0) -> int | None:
         """The lowest member among those with the fewest free GPUs that are still at least `count`."""
-        counts = self._counts >> count << count
-        while counts:
-            lowest = counts & -counts
-            members = self._members[lowest.bit_length() - 1] & ~exclude
-            if members:
-                return (members & -members).bit_length() - 1
-            counts ^= lowest
-        return None
+        return next(self.fits(count, exclude), None)
 
-    def fits(self, count: int) -> Iterator[int]:
+    def fits(self, count: int, exclude: int = 0) -> Iterator[int]:
         """The members with at least `count` free GPUs, those with the fewest first; on ties the lowest."""
         counts = self._counts >> count << count
         while counts:
             lowest = counts & -counts
-            members = self._members[lowest.bit_length() - 1]
+            members = self._members[lowest.bit_length() - 1] & ~exclude
             while members:
                 yield (members & -members).bit_length() - 1
                 members &= members - 1

@@ -53,8 +53,9 @@ def steps(log: Path) -> list[int]:
 
 
 def preloaded_process(folder: Path) -> int:
-    found = subprocess.run(["pgrep", "-f", str(folder / NODE)], capture_output=True, text=True, check=True)
-    return int(found.stdout.split()[0])
+    """The oldest with that command line: its forks share it, and numbers wrap round, so one may be lower."""
+    command = ["pgrep", "--oldest", "--full", str(folder / NODE)]
+    return int(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
 
 
 def test_output_folder_variables_and_exit_code_are_those_of_the_command(folder: Path, tmp_path: Path) -> None:

@@ -168,9 +168,10 @@ class CostModel:
         batch = self._local_batch(job, gpus)
         spread = self.spread(allocation)
         key = job.model, job.gang, spread, batch
-        if key not in self._costs:
-            self._costs[key] = self._compare(job, spread, batch)
-        return self._costs[key]
+        known = self._costs.get(key)  # hashing the spread is most of it: once
+        if known is None:
+            known = self._costs[key] = self._compare(job, spread, batch)
+        return known
 
     def _learning_cost(self, job: Job, allocation: Allocation, learning: Learning, number: int) -> Cost:
         """The cost with the best of the batches that the job may have there, in a phase of its training."""

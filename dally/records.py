@@ -11,6 +11,8 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any, BinaryIO, TextIO
 
+import orjson
+
 from dally.errors import InputError
 
 SCHEMA = 1
@@ -195,11 +197,11 @@ class EventLog:
 
     def __init__(self, file: TextIO) -> None:
         self._file = file
-        self._encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
 
     def write(self, now: float, event: str, **said: object) -> None:
         """Add one line."""
-        self._file.write(self._encode({"t": round(now, 3), "event": event, **said}) + "\n")
+        line = orjson.dumps({"t": round(now, 3), "event": event, **said}, option=orjson.OPT_APPEND_NEWLINE)
+        self._file.write(line.decode())
 
 
 class NoEvents(EventLog):

@@ -28,12 +28,12 @@ class Backlog:
 
     def add(self, job: JobState) -> None:
         """A job waits or runs from now on."""
+        left_s, rate = job.remaining_s(0.0), 0.0
         if job.phase is Phase.RUNNING:
             self._running.add(job, -job.end_s())
-            left_s, rate = job.remaining_s(0.0) + job.paced_s * job.speed, job.speed
+            left_s, rate = left_s + job.paced_s * job.speed, job.speed
         else:
-            self._waiting.add(job, -job.remaining_s(0.0))
-            left_s, rate = job.remaining_s(0.0), 0.0
+            self._waiting.add(job, -left_s)
         counted = round(MILLIS * job.job.gpus * left_s), round(MILLIS * job.job.gpus * rate)
         self._of[job.order] = counted
         self._work, self._rate = self._work + counted[0], self._rate + counted[1]

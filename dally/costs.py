@@ -168,7 +168,7 @@ class CostModel:
         batch = self._local_batch(job, gpus)
         spread = self.spread(allocation)
         key = job.model, job.gang, spread, batch
-        known = self._costs.get(key)  # hashing the spread is most of it: once
+        known = self._costs.get(key)  # one look-up: hashing the spread takes most of it
         if known is None:
             known = self._costs[key] = self._compare(job, spread, batch)
         return known

@@ -68,7 +68,12 @@ def _text(value: object) -> str:
     """A name, empty where it is null."""
     if not isinstance(value, str | None):
         raise TypeError(f"{value!r} is no text")
-    return value or ""
+    text = value or ""
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # JSON can name halves of characters
+        raise RowError("a name is not Unicode", f"{value!r} is not Unicode text") from None
+    return text
 
 
 def _status(text: str) -> str:

@@ -250,6 +250,7 @@ def test_a_wrong_swf_row_is_an_error(tmp_path: Path, row: str, message: str) -> 
         ({"jobid": "x"}, "job 1: the entry lacks the key 'attempts'"),
         (3, "job 1: the entry is not built like Philly's"),
         (philly_job(jobid=5), "job 1: the entry is not built like Philly's: 5 is no text"),
+        (philly_job(user="\ud800"), "job 1: '\\ud800' is not Unicode text"),
         (philly_job(status="Lost"), "job 1: status is 'Lost', must be one of Pass, Failed, Killed"),
         (philly_job(submitted_time="None"), "job 1: submitted_time is 'None', must be a date"),
         (

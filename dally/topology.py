@@ -1,7 +1,7 @@
 """The cluster as a tree: machines at the bottom, racks and more above, links between them."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import groupby
 
@@ -9,6 +9,10 @@ from dally.errors import InputError
 
 Allocation = tuple[tuple[int, int], ...]
 """The GPUs of one gang: (machine index, GPUs there) pairs, by machine index."""
+
+
+MOST_GPUS = 1_000_000
+"""In one machine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +50,8 @@ class Machine:
     slot_fabric: Link | None = None
 
     def __post_init__(self) -> None:
-        if self.gpus < 1:
-            raise InputError(f"machine {self.name}: gpus is {self.gpus}, must be at least 1")
+        if not 1 <= self.gpus <= MOST_GPUS:
+            raise InputError(f"machine {self.name}: gpus is {self.gpus}, must be 1 to {MOST_GPUS}")
         if self.slots < 1 or self.gpus % self.slots:
             raise InputError(f"machine {self.name}: slots is {self.slots}, must divide its {self.gpus} GPUs")
 
@@ -117,18 +121,41 @@ class Shape:
         return sum(self.machines)
 
 
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """What a cluster's files name, but the cluster does not have.
+
+    Attributes:
+        names: Names of the nodes.
+        why: Why they are left out, in a few words.
+    """
+
+    names: tuple[str, ...]
+    why: str
+
+
 @dataclass(frozen=True)
 class Topology:
     """An immutable cluster tree in which every machine is equally deep.
 
     Machines come first in `domains`, so a machine's index is its domain's index; then the racks, and so on,
     the root last. Build one with `dally.topology_build.build_topology`.
+
+    Attributes:
+        name: What the cluster is called.
+        levels: Names of the levels from machine up.
+        machines: The machines.
+        domains: All domains of the tree.
+        islands: The domains below the root are networks of their own: no gang has GPUs in two of them.
+        left_out: What the files name beyond that.
     """
 
     name: str
     levels: tuple[str, ...]
     machines: tuple[Machine, ...]
     domains: tuple[Domain, ...]
+    islands: bool = False
+    left_out: tuple[LeftOut, ...] = field(default=(), compare=False)
 
     @property
     def root(self) -> Domain:
@@ -144,6 +171,11 @@ class Topology:
     def top(self) -> int:
         """Index of the highest level."""
         return len(self.levels) - 1
+
+    @property
+    def widest(self) -> int:
+        """Index of the highest level at which one domain may hold a gang."""
+        return self.top - self.islands
 
     @cached_property
     def gpu_types(self) -> tuple[str, ...]:

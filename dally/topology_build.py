@@ -26,7 +26,12 @@ class Attached:
 
 
 def build_topology(
-    name: str, attached: Sequence[Attached], switches: Sequence[Switch], levels: Sequence[str] | None = None
+    name: str,
+    attached: Sequence[Attached],
+    switches: Sequence[Switch],
+    levels: Sequence[str] | None = None,
+    *,
+    islands: bool = False,
 ) -> Topology:
     """Build and check a cluster tree.
 
@@ -39,6 +44,7 @@ def build_topology(
         attached: The machines and the switch each hangs on.
         switches: All switches; exactly one has no parent.
         levels: Names of the levels from machine up; by default machine, rack, pod, ..., network.
+        islands: No gang may span what hangs on the top switch; its links are then never crossed.
 
     Raises:
         InputError: A duplicate or unknown name, a cycle, a disconnected part, a switch without machines, or a
@@ -48,12 +54,13 @@ def build_topology(
     heights = switch_heights((item.switch for item in attached), parents)
     refuse_islands(parents, heights)
     top = max(heights.values())
+    if islands:  # each reaches up to the root by itself: what passes through is not shared
+        heights |= {name: top - 1 for name, parent in parents.items() if parent and parents[parent] is None}
     names = tuple(levels) if levels is not None else _level_names(top + 1)
     if len(names) != top + 1:
         raise InputError(f"cluster {name}: {len(names)} level names for a tree of {top + 1} levels")
-    return Topology(
-        name, names, tuple(item.machine for item in attached), _domains(attached, switches, heights)
-    )
+    machines = tuple(item.machine for item in attached)
+    return Topology(name, names, machines, _domains(attached, switches, heights), islands)
 
 
 def _level_names(count: int) -> tuple[str, ...]:

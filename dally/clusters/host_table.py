@@ -31,14 +31,9 @@ def read_hosts(text: str, columns: Sequence[str]) -> Iterator[HostRow]:
     """
     if header_of(text) != tuple(columns):
         raise InputError(f"header is {', '.join(header_of(text))!r}, must be {', '.join(columns)!r}")
-    reader = csv.reader(text.lstrip().splitlines())
-    next(reader)
     first_line: dict[str, int] = {}
-    for raw in reader:
-        if not raw:
-            continue
+    for line, raw in _rows(text):
         host, *fields = [field.strip() for field in raw]
-        line = reader.line_num
         if len(raw) != len(columns) or not all((host, *fields)):
             raise InputError(f"line {line}: {','.join(raw)!r} does not fill the columns {', '.join(columns)}")
         if host in first_line:
@@ -47,3 +42,15 @@ def read_hosts(text: str, columns: Sequence[str]) -> Iterator[HostRow]:
         with naming(f"line {line}"):
             expand(host)
         yield HostRow(line, host, tuple(fields))
+
+
+def _rows(text: str) -> Iterator[tuple[int, list[str]]]:
+    """The rows below the header with their line numbers, blank ones left out."""
+    reader = csv.reader(text.lstrip().splitlines())
+    try:
+        next(reader)
+        for row in reader:
+            if row:
+                yield reader.line_num, row
+    except csv.Error as error:
+        raise InputError(f"line {reader.line_num}: broken CSV: {error}") from error

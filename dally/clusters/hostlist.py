@@ -7,35 +7,72 @@ operators, and reads configuration of the machine it is on: the same text must m
 import re
 from collections.abc import Sequence
 from itertools import cycle, groupby, product
+from math import prod
 
 from ClusterShell.RangeSet import AUTOSTEP_DISABLED, RangeSet, RangeSetException
 
 from dally.errors import InputError
 
-_PIECES = re.compile(r",(?![^\[]*\])")
+MOST_NAMES = 65_536
+"""What one host list may stand for: as many nodes as Slurm itself can have."""
+
+_SEPARATOR = re.compile(r"\[[^\[\]]*\]|,")
+"""A comma between pieces; those in brackets are passed over with their brackets."""
+
 _PIECE = re.compile(r"([\w.:/+-]|\[[0-9,\s-]+\])+", re.ASCII)
 _BRACKETS = re.compile(r"\[([^\]]*)\]")
+_RANGE = re.compile(r"\s*([0-9]{1,18})\s*(?:-\s*([0-9]{1,18})\s*)?", re.ASCII)
 _NUMBER_AT_END = re.compile(r"\d*$", re.ASCII)
+_LONGEST_SHOWN = 120
 
 
 def expand(hostlist: str) -> tuple[str, ...]:
     """All names of a host list; pieces in the order written, those of one bracket in numeric order.
 
     Raises:
-        InputError: The list is empty or malformed, or gives a name twice.
+        InputError: The list is empty or malformed, stands for more than `MOST_NAMES`, or gives a name twice.
     """
-    names = [name for piece in _PIECES.split(hostlist) for name in _expand_piece(piece.strip(), hostlist)]
+    pieces = _pieces(hostlist)
+    if sum(_count(piece, hostlist) for piece in pieces) > MOST_NAMES:
+        raise InputError(f"host list {_shown(hostlist)} stands for more than {MOST_NAMES:,} names, the most")
+    names = [name for piece in pieces for name in _expand_piece(piece, hostlist)]
     seen: set[str] = set()
     for name in names:
         if name in seen:
-            raise InputError(f"host list {hostlist!r} has {name} twice")
+            raise InputError(f"host list {_shown(hostlist)} has {name} twice")
         seen.add(name)
     return tuple(names)
 
 
-def _expand_piece(piece: str, hostlist: str) -> Sequence[str]:
+def _pieces(hostlist: str) -> list[str]:
+    ends = [found.start() for found in _SEPARATOR.finditer(hostlist) if found[0] == ","]
+    starts = [0, *(end + 1 for end in ends)]
+    return [hostlist[start:end].strip() for start, end in zip(starts, [*ends, None], strict=True)]
+
+
+def _count(piece: str, hostlist: str) -> int:
+    """How many names a piece stands for, found without making them."""
     if not _PIECE.fullmatch(piece):
-        raise InputError(f"{hostlist!r} is not a host list such as gpu[001-018,020],login1")
+        raise InputError(f"{_shown(hostlist)} is not a host list such as gpu[001-018,020],login1")
+    return prod(
+        sum(_length(text, hostlist) for text in ranges.split(",")) for ranges in _BRACKETS.findall(piece)
+    )
+
+
+def _length(text: str, hostlist: str) -> int:
+    found = _RANGE.fullmatch(text)
+    if found is None or int(found[2] or found[1]) < int(found[1]):
+        raise InputError(f"{_shown(hostlist)} is not a host list: {_shown(text)} is no range such as 001-018")
+    return int(found[2] or found[1]) - int(found[1]) + 1
+
+
+def _shown(text: str) -> str:
+    """A text of the user's as a message can hold it."""
+    quoted = repr(text)
+    return quoted if len(quoted) <= _LONGEST_SHOWN else f"{quoted[:_LONGEST_SHOWN]}..."
+
+
+def _expand_piece(piece: str, hostlist: str) -> Sequence[str]:
     if "[" not in piece:
         return (piece,)
     try:  # split gives text and range in turn
@@ -43,8 +80,8 @@ def _expand_piece(piece: str, hostlist: str) -> Sequence[str]:
             _numbers(part) if is_range else [part]
             for part, is_range in zip(_BRACKETS.split(piece), cycle((False, True)), strict=False)
         ]
-    except (RangeSetException, AssertionError) as error:  # a range of more than 1e9 fails an assertion
-        raise InputError(f"{hostlist!r} is not a host list: {error}") from error
+    except RangeSetException as error:
+        raise InputError(f"{_shown(hostlist)} is not a host list: {error}") from error
     return ["".join(choice) for choice in product(*parts)]
 
 

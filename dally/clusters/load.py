@@ -7,7 +7,7 @@ from pathlib import Path
 from dally.clusters import lingjun, philly
 from dally.clusters.host_table import header_of
 from dally.clusters.links import DefaultLinks
-from dally.clusters.slurm_conf import read_slurm, read_topology_file
+from dally.clusters.slurm_cluster import read_slurm, read_topology_file
 from dally.clusters.source import read_text
 from dally.clusters.toml_file import read_toml
 from dally.errors import InputError
@@ -30,7 +30,11 @@ def shipped_clusters() -> tuple[str, ...]:
 
 
 def load_cluster(
-    path: str | Path, *, links: DefaultLinks | None = None, machines_per_rack: int | None = None
+    path: str | Path,
+    *,
+    links: DefaultLinks | None = None,
+    machines_per_rack: int | None = None,
+    absent: bool = False,
 ) -> Topology:
     """Load a cluster.
 
@@ -38,20 +42,24 @@ def load_cluster(
         path: The name of a shipped cluster (write ./NAME for a file of that name), a folder with slurm.conf,
             or a file, told apart by content: TOML, slurm.conf, topology.conf or topology.yaml beside a
             slurm.conf, the Lingjun network table, the Philly machine list.
-        links: Links by level, for files that give none; `DefaultLinks()` if None. TOML files give their own.
+        links: Links by level, for files that give none; if None, `DefaultLinks()` and, for Slurm's files,
+            NVLink across machines by GPU type. TOML files give their own.
         machines_per_rack: Machines in a rack, for the Philly list only; `MACHINES_PER_RACK` if None.
+        absent: Keep nodes that slurm.conf says are FUTURE or DOWN, for those who ask Slurm what is up.
 
     Raises:
         InputError: There is no such cluster, its files are wrong, or machines_per_rack is given for another
             kind of cluster.
     """
     try:
-        return _load(path, links or DefaultLinks(), machines_per_rack)
+        return _load(path, links, machines_per_rack, absent)
     except OSError as error:
         raise InputError(f"{path}: {error.strerror or error}") from error
 
 
-def _load(path: str | Path, links: DefaultLinks, machines_per_rack: int | None) -> Topology:
+def _load(
+    path: str | Path, links: DefaultLinks | None, machines_per_rack: int | None, absent: bool
+) -> Topology:
     place, shipped = Path(path), str(path) in shipped_clusters()
     if not shipped and not (str(path) and place.exists()):
         raise InputError(
@@ -61,22 +69,24 @@ def _load(path: str | Path, links: DefaultLinks, machines_per_rack: int | None) 
     text = "" if shipped or place.is_dir() else read_text(place)
     if header_of(text) == philly.COLUMNS:
         size = MACHINES_PER_RACK if machines_per_rack is None else machines_per_rack
-        return philly.read_philly(text, str(path), place.stem, links, size)
+        return philly.read_philly(text, str(path), place.stem, links or DefaultLinks(), size)
     if machines_per_rack is not None:
         raise InputError(f"{path}: machines per rack are for the Philly machine list, this tells its own")
     if shipped:
         return read_toml((_SHIPPED_FOLDER / f"{path}.toml").read_text("utf-8"), str(path), str(path))
-    return read_slurm(place, links) if place.is_dir() else _read_file(place, text, links)
+    return (
+        read_slurm(place, links, absent=absent) if place.is_dir() else _read_file(place, text, links, absent)
+    )
 
 
-def _read_file(path: Path, text: str, links: DefaultLinks) -> Topology:
+def _read_file(path: Path, text: str, links: DefaultLinks | None, absent: bool) -> Topology:
     header = header_of(text)
     if header == lingjun.COLUMNS:
-        return lingjun.read_lingjun(text, str(path), path.stem, links)
+        return lingjun.read_lingjun(text, str(path), path.stem, links or DefaultLinks())
     if _SLURM.search(text):
-        return read_slurm(path, links)
+        return read_slurm(path, links, absent=absent)
     if _TOPOLOGY.search(text):
-        return read_topology_file(path, links)
+        return read_topology_file(path, links, absent=absent)
     if path.suffix == ".csv":
         tables = " or ".join(repr(",".join(columns)) for columns in (lingjun.COLUMNS, philly.COLUMNS))
         raise InputError(f"{path}: header is {','.join(header)!r}, must be {tables}")

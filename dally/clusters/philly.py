@@ -3,6 +3,8 @@
 Racks are made up: machines of one kind side by side, in the order of the list.
 """
 
+import re
+
 from dally.clusters.host_table import HostRow, read_hosts
 from dally.clusters.links import DefaultLinks
 from dally.clusters.source import naming
@@ -14,6 +16,7 @@ COLUMNS = ("machineId", "number of GPUs", "single GPU mem")
 """The list's header."""
 
 _ROOT = "network"
+_COUNT = re.compile("[0-9]{1,9}", re.ASCII)
 
 
 def read_philly(text: str, source: str, name: str, links: DefaultLinks, machines_per_rack: int) -> Topology:
@@ -40,7 +43,7 @@ def read_philly(text: str, source: str, name: str, links: DefaultLinks, machines
 
 def _machine(row: HostRow, links: DefaultLinks) -> Machine:
     gpus, memory = row.fields
-    if not gpus.isdecimal() or int(gpus) < 1:
+    if not _COUNT.fullmatch(gpus) or int(gpus) < 1:
         raise InputError(f"line {row.line}: number of GPUs is {gpus!r}, must be a whole number of at least 1")
     return Machine(row.host, int(gpus), memory, links.fabric)
 

@@ -1,154 +1,132 @@
-"""Reads a cluster from Slurm's own files: slurm.conf, and gres.conf and a topology file beside it."""
+"""Reads slurm.conf: its nodes, those that are not there, and which partitions they are in."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from dally.clusters.hostlist import expand
-from dally.clusters.links import DefaultLinks
-from dally.clusters.slurm_gres import gpus_of_node, parse_gres, read_gres_conf
 from dally.clusters.slurm_lines import ConfLine, read_lines, required
-from dally.clusters.slurm_topology import ROOT, SlurmNetwork, read_topology_conf
-from dally.clusters.slurm_topology_yaml import read_topology_yaml
 from dally.clusters.source import naming
-from dally.clusters.wiring import SwitchEntry, build_with_defaults, refuse_strays, wire
 from dally.errors import InputError
-from dally.topology import Machine, Topology
 
-_FLAT = ("topology/flat", "topology/default", "topology/none")
-_WITH_FILE = ("topology/tree", "topology/block")
+_KEYS = (
+    "nodename",
+    "clustername",
+    "topologyplugin",
+    "topologyparam",
+    "partitionname",
+    "nodeset",
+    "downnodes",
+)
+_ABSENT = frozenset({"FUTURE", "DOWN", "DRAIN", "FAIL", "FAILING"})
+_ALL = "ALL"
 
 
 @dataclass(slots=True)
-class _Conf:
-    """What slurm.conf says: values of the cluster, and each node's line with DEFAULT's values filled in."""
+class SlurmConf:
+    """What slurm.conf says.
 
+    Attributes:
+        path: The file.
+        values: Values of the cluster, by key in lower case.
+        nodes: Each node's line, with DEFAULT's values filled in.
+        absent: Nodes without capacity, each with what says so, such as `State=FUTURE`.
+        partitions: The lines of the partitions, likewise with DEFAULT's values.
+        node_sets: The lines of node sets, by name.
+    """
+
+    path: Path
     values: dict[str, str] = field(default_factory=dict)
     nodes: dict[str, ConfLine] = field(default_factory=dict)
+    absent: dict[str, str] = field(default_factory=dict)
+    partitions: list[ConfLine] = field(default_factory=list)
+    node_sets: dict[str, ConfLine] = field(default_factory=dict)
+
+    def members(self, names: Collection[str]) -> tuple[str, ...]:
+        """Nodes by name, where the names of node sets and ALL stand for what they hold."""
+        found: dict[str, None] = {}
+        for name in names:
+            found.update(dict.fromkeys(self._members(name)))
+        return tuple(found)
+
+    def _members(self, name: str) -> Collection[str]:
+        if name in self.nodes:
+            return (name,)
+        if name in self.node_sets:
+            return self._in_set(self.node_sets[name])
+        return self.nodes if name.upper() == _ALL else (name,)
+
+    def _in_set(self, line: ConfLine) -> tuple[str, ...]:
+        nodes, feature = line.values.get("nodes"), line.values.get("feature")
+        with naming(line.where):
+            listed = expand(nodes) if nodes else ()
+        return (*listed, *(name for name in self.nodes if feature and feature in _features(self.nodes[name])))
+
+    def topology_of(self) -> dict[str, str]:
+        """The topology that a node's partition names (Slurm 25.05 and newer), by node; the first counts."""
+        found: dict[str, str] = {}
+        for line in self.partitions:
+            topology, nodes = line.values.get("topology"), line.values.get("nodes")
+            if topology and nodes:
+                with naming(line.where):
+                    for name in self.members(expand(nodes)):
+                        found.setdefault(name, topology)
+        return found
 
 
-def read_slurm(path: Path, links: DefaultLinks) -> Topology:
-    """Read a cluster from Slurm's files.
+def _features(line: ConfLine) -> list[str]:
+    return (line.values.get("features") or line.values.get("feature", "")).split(",")
 
-    Nodes without GPUs are left out, and so are switches without nodes that have some.
 
-    Args:
-        path: slurm.conf, or the folder it is in.
-        links: Links by level; Slurm's files give none.
+def read_slurm_conf(path: Path) -> SlurmConf:
+    """Read slurm.conf and the files that it includes.
 
     Raises:
-        InputError: A file is missing or wrong; the message names it, the line if one is, and the value.
+        InputError: A file is missing or wrong; the message names it and the line.
     """
-    conf_path = path / "slurm.conf" if path.is_dir() else path
-    if not conf_path.is_file():
-        raise InputError(f"{path}: the folder has no slurm.conf" if path.is_dir() else f"{path}: not a file")
-    conf = _read_slurm_conf(conf_path)
-    return _build(conf_path, conf, _topology_file(conf_path, conf.values), links)
+    conf = SlurmConf(path)
+    defaults: dict[str, dict[str, str]] = {"nodename": {}, "partitionname": {}}
+    for line in read_lines(path, _KEYS):
+        key = line.first_key
+        if key in defaults:
+            name = required(line, key)
+            if name.upper() == "DEFAULT":
+                defaults[key].update(line.values)
+                continue
+            line = ConfLine(line.where, {**defaults[key], **line.values})
+        with naming(line.where):
+            _take(conf, key, line)
+    return conf
 
 
-def read_topology_file(path: Path, links: DefaultLinks) -> Topology:
-    """Read a cluster from a topology file, as Slurm or NVIDIA's topograph has it, and slurm.conf beside it.
+def _take(conf: SlurmConf, key: str, line: ConfLine) -> None:
+    if key == "nodename":
+        _add_nodes(conf, expand(line.values[key]), line)
+    elif key == "downnodes":
+        state = line.values.get("state", "DOWN").upper()
+        conf.absent.update(dict.fromkeys(expand(line.values[key]), f"DownNodes, State={state}"))
+    elif key == "partitionname":
+        conf.partitions.append(line)
+    elif key == "nodeset":
+        conf.node_sets[line.values[key]] = line
+    else:
+        conf.values.update(line.values)
 
-    Raises:
-        InputError: A file is wrong, or there is no slurm.conf, which alone tells the GPUs.
-    """
-    network, conf_path = read_network(path), path.parent / "slurm.conf"
-    if not conf_path.is_file():
-        size = "a flat network" if network is None else f"{len(network.wiring.switch_of)} nodes"
-        raise InputError(
-            f"{path}: describes {size} and no GPUs; put it beside the slurm.conf that has NodeName and Gres"
-        )
-    return _build(conf_path, _read_slurm_conf(conf_path), path, links)
+
+def _add_nodes(conf: SlurmConf, hosts: Sequence[str], line: ConfLine) -> None:
+    state = line.values.get("state", "").upper()
+    for host in hosts:
+        if host in conf.nodes:
+            raise InputError(f"node {host} is defined twice, first in {conf.nodes[host].where}")
+        conf.nodes[host] = line
+        if state in _ABSENT:
+            conf.absent.setdefault(host, f"State={state}")
 
 
 def configured_gres(path: Path) -> dict[str, str]:
     """The `Gres=` of each node in a slurm.conf, empty where it has none.
 
     Raises:
-        InputError: The file cannot be read, or a NodeName line is wrong.
+        InputError: The file cannot be read, or a line is wrong.
     """
-    return {name: line.values.get("gres", "") for name, line in _read_slurm_conf(path).nodes.items()}
-
-
-def _build(conf_path: Path, conf: _Conf, topology_path: Path | None, links: DefaultLinks) -> Topology:
-    machines = _machines(conf, conf_path.parent / "gres.conf", links)
-    if not machines:
-        raise InputError(f"{conf_path}: no NodeName line has GPUs (Gres=gpu:...)")
-    names = [machine.name for machine in machines]
-    network = _network(topology_path, conf.nodes, names)
-    name = conf.values.get("clustername") or conf_path.resolve().parent.name
-    with naming(topology_path or conf_path):
-        return build_with_defaults(name, machines, network.wiring, links, network.levels)
-
-
-def _read_slurm_conf(path: Path) -> _Conf:
-    conf = _Conf()
-    defaults: dict[str, str] = {}
-    for line in read_lines(path, ("nodename", "clustername", "topologyplugin")):
-        if line.first_key != "nodename":
-            conf.values.update(line.values)
-            continue
-        hosts = required(line, "NodeName")
-        if hosts.upper() == "DEFAULT":
-            defaults.update(line.values)
-            continue
-        with naming(line.where):
-            _add_nodes(conf, expand(hosts), ConfLine(line.where, {**defaults, **line.values}))
-    return conf
-
-
-def _add_nodes(conf: _Conf, hosts: Sequence[str], line: ConfLine) -> None:
-    for host in hosts:
-        if host in conf.nodes:
-            raise InputError(f"node {host} is defined twice, first in {conf.nodes[host].where}")
-        conf.nodes[host] = line
-
-
-def _machines(conf: _Conf, gres_path: Path, links: DefaultLinks) -> list[Machine]:
-    """The nodes that have GPUs, in the order of the file."""
-    table = read_gres_conf(gres_path)
-    machines = []
-    for name, line in conf.nodes.items():
-        with naming(line.where):
-            gpus = gpus_of_node(name, parse_gres(line.values.get("gres", "")), table.of_node(name))
-        if gpus is not None:
-            machines.append(Machine(name, gpus.count, gpus.gpu_type, links.fabric))
-    return machines
-
-
-def _topology_file(conf_path: Path, values: Mapping[str, str]) -> Path | None:
-    """The topology file that holds, the one in YAML first as for Slurm; None for a flat network."""
-    plugin = values.get("topologyplugin", "").lower()
-    path = conf_path.with_name("topology.yaml")
-    if path.exists():
-        return path
-    if plugin in _FLAT:
-        return None
-    if plugin and plugin not in _WITH_FILE:
-        valid = ", ".join((*_WITH_FILE, *_FLAT))
-        raise InputError(f"{conf_path}: TopologyPlugin={plugin} is not supported; supported: {valid}")
-    path = conf_path.with_name("topology.conf")
-    return path if path.exists() else None
-
-
-def _flat(names: Sequence[str]) -> SlurmNetwork:
-    return SlurmNetwork(wire([SwitchEntry(ROOT, tuple(names), ())]))
-
-
-def read_network(path: Path) -> SlurmNetwork | None:
-    """Read a topology file, told by its name's ending; None if it says that the network is flat.
-
-    Raises:
-        InputError: It cannot be read or contradicts itself.
-    """
-    return read_topology_yaml(path) if path.suffix in (".yaml", ".yml") else read_topology_conf(path)
-
-
-def _network(path: Path | None, defined: Collection[str], wanted: Collection[str]) -> SlurmNetwork:
-    """The part of a topology file above the wanted nodes."""
-    network = read_network(path) if path is not None else None
-    if network is None:
-        return _flat(list(wanted))
-    with naming(path):
-        refuse_strays(network.wiring, defined, wanted)
-    return SlurmNetwork(network.wiring.above(wanted), network.levels)
+    return {name: line.values.get("gres", "") for name, line in read_slurm_conf(path).nodes.items()}

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from dally.clusters.hostlist import expand
@@ -13,8 +13,12 @@ from dally.errors import InputError
 _OUTER_COMMA = re.compile(r",(?![^(]*\))")
 _GPU_ENTRY = re.compile(r"\s*gpu\s*([:(]|$)")
 _SOCKETS = re.compile(r"\([^)]*\)$")
-_COUNT = re.compile(r"(\d+)([KMGTP]?)", re.IGNORECASE)
+_COUNT = re.compile(r"(\d{1,18})([KMGTP]?)", re.IGNORECASE | re.ASCII)
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40, "P": 1 << 50}
+
+
+class UnusableGpusError(InputError):
+    """A node's GPUs cannot be used as one machine; the message says why, without the node's name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,14 +58,16 @@ def _parse_count(text: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class GresTable:
-    """What gres.conf says of GPUs: on nodes by name, and in lines that hold for every node."""
+    """What gres.conf says of GPUs.
 
-    by_node: Mapping[str, Sequence[Gpus]]
-    everywhere: Sequence[Gpus]
+    Attributes:
+        by_node: In lines with NodeName, by node.
+        unnamed: In lines without. Where each node has a gres.conf of its own, these tell of the node that
+            this file is from, so they give a type where nothing else does, and prove nothing.
+    """
 
-    def of_node(self, node: str) -> tuple[Gpus, ...]:
-        """The GPUs of one node; empty where gres.conf leaves them to slurm.conf or to detection."""
-        return (*self.by_node.get(node, ()), *self.everywhere)
+    by_node: Mapping[str, Sequence[Gpus]] = field(default_factory=dict)
+    unnamed: Sequence[Gpus] = ()
 
 
 def read_gres_conf(path: Path) -> GresTable:
@@ -71,7 +77,7 @@ def read_gres_conf(path: Path) -> GresTable:
         InputError: A line is malformed; the message names file and line.
     """
     by_node: dict[str, list[Gpus]] = {}
-    everywhere: list[Gpus] = []
+    unnamed: list[Gpus] = []
     for line in read_lines(path, ("nodename", "name")) if path.exists() else ():
         if line.values.get("name", "").lower() != "gpu":
             continue
@@ -79,10 +85,10 @@ def read_gres_conf(path: Path) -> GresTable:
             gpus = _gres_line(line)
             nodes = expand(line.values["nodename"]) if "nodename" in line.values else None
         if nodes is None:
-            everywhere.append(gpus)
+            unnamed.append(gpus)
         for node in nodes or ():
             by_node.setdefault(node, []).append(gpus)
-    return GresTable(by_node, everywhere)
+    return GresTable(by_node, unnamed)
 
 
 def _gres_line(line: ConfLine) -> Gpus:
@@ -91,29 +97,28 @@ def _gres_line(line: ConfLine) -> Gpus:
     return Gpus(line.values.get("type", ""), count)
 
 
-def gpus_of_node(node: str, asked: Sequence[Gpus], found: Sequence[Gpus]) -> Gpus | None:
+def gpus_of_node(node: str, asked: Sequence[Gpus], table: GresTable) -> Gpus | None:
     """The GPUs of one node, all of one type; None if it has none.
 
     Args:
-        node: Its name, for errors.
+        node: Its name.
         asked: What slurm.conf claims; its counts hold.
-        found: What gres.conf lists; gives the type where slurm.conf names none.
+        table: What gres.conf says; it gives the type where slurm.conf names none.
 
     Raises:
-        InputError: The node has GPUs of two types, or gres.conf lists fewer than slurm.conf claims (Slurm
-            then marks the node invalid).
+        UnusableGpusError: The node has GPUs of several types, or gres.conf lists fewer than slurm.conf claims
+            (Slurm then marks the node invalid).
     """
     asked = [gpus for gpus in asked if gpus.count]
     if not asked:
         return None
-    count = sum(gpus.count for gpus in asked)
-    types = _types(asked) or _types(found)
+    found, count = table.by_node.get(node, ()), sum(gpus.count for gpus in asked)
+    types = _types(asked) or _types(found) or _types(table.unnamed)
     if len(types) > 1:
-        raise InputError(f"node {node} has GPUs of types {', '.join(types)}; a machine has GPUs of one type")
+        raise UnusableGpusError(f"GPUs of types {', '.join(types)}")
     listed = sum(gpus.count for gpus in found if not types or gpus.gpu_type in ("", types[0]))
-    told = found and all(gpus.count for gpus in found)
-    if told and listed < count:
-        raise InputError(f"node {node} has {count} GPUs, but gres.conf lists {listed}")
+    if found and listed < count and all(gpus.count for gpus in found):
+        raise UnusableGpusError(f"{count} GPUs, of which gres.conf lists {listed}")
     return Gpus(types[0] if types else "", count)
 
 

@@ -1,5 +1,6 @@
 """Reads Slurm's topology.conf: a tree of switches, or blocks, which become racks."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -14,13 +15,22 @@ from dally.errors import InputError
 ROOT = "network"
 """The top switch where the file names none."""
 
+_SIZE = re.compile("[0-9]{1,9}", re.ASCII)
+
 
 @dataclass(frozen=True, slots=True)
 class SlurmNetwork:
-    """The switches of a topology file and the names of its levels; None for the usual ones."""
+    """The switches of a topology file.
+
+    Attributes:
+        wiring: What hangs on what.
+        levels: The names of the levels; None for the usual ones.
+        blocks: Those of the switches that are blocks of topology/block.
+    """
 
     wiring: Wiring
     levels: tuple[str, ...] | None = None
+    blocks: frozenset[str] = frozenset()
 
 
 def read_topology_conf(path: Path) -> SlurmNetwork:
@@ -54,9 +64,10 @@ def _switch(line: ConfLine) -> SwitchEntry:
 
 
 def _block(line: ConfLine) -> SwitchEntry:
-    nodes = required(line, "Nodes")
+    """One block; without Nodes where they are to come later, as dynamic nodes do."""
     with naming(line.where):
-        return SwitchEntry(required(line, "BlockName"), expand(nodes), ())
+        nodes = expand(line.values["nodes"]) if "nodes" in line.values else ()
+        return SwitchEntry(required(line, "BlockName"), nodes, ())
 
 
 def _block_sizes(lines: Sequence[ConfLine]) -> list[int]:
@@ -66,7 +77,7 @@ def _block_sizes(lines: Sequence[ConfLine]) -> list[int]:
         texts = [text for text in line.values.get("blocksizes", "").split(",") if text.strip()]
         with naming(line.where):
             for text in texts:
-                sizes.append(next_block_size(sizes, int(text) if text.strip().isdecimal() else text))
+                sizes.append(next_block_size(sizes, int(text) if _SIZE.fullmatch(text.strip()) else text))
     return sizes
 
 
@@ -96,4 +107,4 @@ def block_network(blocks: Sequence[SwitchEntry], sizes: Sequence[int]) -> SlurmN
         entries += [SwitchEntry(name, (), group) for name, group in zip(level, groups, strict=True)]
         names.append(f"blocks{size}")
     entries.append(SwitchEntry(ROOT, (), tuple(level)))
-    return SlurmNetwork(wire(entries), (*names, "network"))
+    return SlurmNetwork(wire(entries), (*names, "network"), frozenset(block.name for block in blocks))

@@ -1,18 +1,20 @@
 """Reads Slurm's topology.yaml (25.05 and newer): named topologies, of which the cluster's default counts."""
 
+import reprlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
-
-import yaml
 
 from dally.clusters.hostlist import expand
 from dally.clusters.slurm_topology import SlurmNetwork, block_network, next_block_size
 from dally.clusters.source import naming, read_text
 from dally.clusters.wiring import SwitchEntry, wire
+from dally.config_text import parse_yaml
 from dally.errors import InputError
 
-_KINDS = ("tree", "block", "flat")
+KINDS = ("tree", "block", "flat")
+"""The kinds of topologies that Dally knows."""
+
 _Table = Mapping[str, Any]
 
 
@@ -26,37 +28,41 @@ def read_topology_yaml(path: Path) -> SlurmNetwork | None:
     """
     with naming(path):
         topologies = parse_topologies(read_text(path))
-    entry = next((entry for entry in topologies if entry.get("cluster_default") is True), topologies[0])
-    with naming(f"{path}: topology {entry['topology']}"):
-        return _network(entry)
+    name = default_topology(topologies)
+    with naming(f"{path}: topology {name}"):
+        return yaml_network(next(entry for entry in topologies if entry["topology"] == name))
+
+
+def default_topology(topologies: Sequence[_Table]) -> str:
+    """The name of the topology of partitions that name none."""
+    default = next((entry for entry in topologies if entry.get("cluster_default") is True), topologies[0])
+    return str(default["topology"])
 
 
 def parse_topologies(text: str) -> tuple[_Table, ...]:
-    """The entries of a topology.yaml, each with a name and just one kind.
+    """The entries of a topology.yaml, each with a name of its own.
 
     Raises:
         InputError: It is not YAML, not a list of topologies, or a name comes twice.
     """
-    try:
-        entries = yaml.safe_load(text)
-    except yaml.MarkedYAMLError as error:
-        line = error.problem_mark.line + 1 if error.problem_mark else 1
-        raise InputError(f"line {line}: not valid YAML: {error.problem}") from error
-    except yaml.YAMLError as error:
-        raise InputError(f"not valid YAML: {str(error).splitlines()[0]}") from error
-    tables = _tables(entries, "the file")
+    tables = _tables(parse_yaml(text), "the file")
     if not tables:
         raise InputError("has no topology; Slurm wants a list of entries with `topology: NAME`")
     names = [_text(table, "topology", "an entry") for table in tables]
-    for name, table in zip(names, tables, strict=True):
+    for name in names:
         if names.count(name) > 1:
             raise InputError(f"topology {name} is defined twice")
-        if sum(kind in table for kind in _KINDS) != 1:
-            raise InputError(f"topology {name} must have just one of {', '.join(_KINDS)}")
     return tables
 
 
-def _network(entry: _Table) -> SlurmNetwork | None:
+def yaml_network(entry: _Table) -> SlurmNetwork | None:
+    """The network of one topology; None if it is flat.
+
+    Raises:
+        InputError: It is of another kind, or contradicts itself.
+    """
+    if sum(kind in entry for kind in KINDS) != 1:
+        raise InputError(f"must have just one of {', '.join(KINDS)}")
     if "tree" in entry:
         return SlurmNetwork(wire([_switch(item) for item in _items(entry, "tree", "switches")]))
     if "block" in entry:
@@ -98,7 +104,7 @@ def _tables(value: object, what: str) -> tuple[_Table, ...]:
 def _text(table: _Table, key: str, what: str) -> str:
     value = table.get(key)
     if not isinstance(value, str) or not value:
-        raise InputError(f"{what} has {key} {value!r}, must be a name")
+        raise InputError(f"{what} has {key} {reprlib.repr(value)}, must be a name")
     return value
 
 

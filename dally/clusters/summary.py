@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 
-from dally.topology import Domain, Link, Machine, Topology
+from dally.topology import Domain, LeftOut, Link, Machine, Topology
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,13 +38,25 @@ class MachineSummary:
 
 @dataclass(frozen=True, slots=True)
 class ClusterSummary:
-    """A cluster's levels from machine up, and its kinds of machines, most common first."""
+    """A cluster's levels from machine up, and its kinds of machines, most common first.
+
+    Attributes:
+        name: What it is called.
+        machines: How many.
+        gpus: How many.
+        levels: The levels.
+        kinds: The kinds of machines.
+        islands: Separate networks that no job spans; 0 if it is one network.
+        left_out: What its files name beyond that.
+    """
 
     name: str
     machines: int
     gpus: int
     levels: tuple[LevelSummary, ...]
     kinds: tuple[MachineSummary, ...]
+    islands: int = 0
+    left_out: tuple[LeftOut, ...] = ()
 
     def as_dict(self) -> dict[str, object]:
         """Plain values for JSON; an uplink becomes bandwidth_bps, latency_s and domains."""
@@ -63,6 +75,8 @@ class ClusterSummary:
                 for level in self.levels
             ],
             "kinds": [asdict(kind) for kind in self.kinds],
+            "islands": self.islands,
+            "left_out": [asdict(each) for each in self.left_out],
         }
 
 
@@ -77,6 +91,8 @@ def summarize_cluster(topology: Topology) -> ClusterSummary:
             for name, domains in zip(topology.levels, topology.level_domains, strict=True)
         ),
         kinds=_kinds(Counter(_kind(machine) for machine in topology.machines)),
+        islands=len(topology.root.children) if topology.islands else 0,
+        left_out=topology.left_out,
     )
 
 

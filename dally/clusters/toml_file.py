@@ -1,6 +1,5 @@
 """Reads Dally's own cluster files: a regular tree in a few lines, or machines and switches by name."""
 
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -8,11 +7,12 @@ from dally.clusters.hostlist import expand
 from dally.clusters.source import naming
 from dally.clusters.toml_table import Table
 from dally.clusters.wiring import SwitchEntry, Wiring, refuse_strays, wire
+from dally.config_text import parse_toml
 from dally.errors import InputError
 from dally.topology import Link, Machine, Topology
 from dally.topology_build import Attached, Switch, build_topology, refuse_islands, switch_heights
 
-_TOP_KEYS = ("name", "top_level", "levels", "machines", "switches")
+_TOP_KEYS = ("name", "top_level", "islands", "levels", "machines", "switches")
 _MACHINE_KEYS = ("gpus", "gpu_type", "fabric", "slots", "slot_fabric", "uplink")
 _LEVEL_KEYS = ("name", "uplink")
 _REGULAR_KEYS = ("count", "prefix")
@@ -30,12 +30,8 @@ def read_toml(text: str, source: str, name: str) -> Topology:
     Raises:
         InputError: The file is not valid; the message names file, key and value.
     """
-    try:
-        values = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise InputError(f"{source}: not valid TOML: {error}") from error
     with naming(source):
-        return _read(Table("", values), name)
+        return _read(Table("", parse_toml(text)), name)
 
 
 def _read(top: Table, default_name: str) -> Topology:
@@ -51,9 +47,10 @@ def _read(top: Table, default_name: str) -> Topology:
     level_names = [level.text("name") for level in levels]
     if len({*level_names, root_level}) != len(levels) + 1:
         raise InputError(f"level names {', '.join([*level_names, root_level])} are not all different")
+    islands = top.flag("islands")
     if regular:
-        return _regular(name, levels, [*level_names, root_level])
-    return _explicit(name, top, levels, [*level_names, root_level] if levels else None)
+        return _regular(name, levels, [*level_names, root_level], islands)
+    return _explicit(name, top, levels, [*level_names, root_level] if levels else None, islands)
 
 
 def _check_level(level: Table, keys: Sequence[str], regular: bool) -> None:
@@ -74,7 +71,7 @@ def _machine(name: str, table: Table) -> Machine:
     )
 
 
-def _regular(name: str, levels: Sequence[Table], level_names: Sequence[str]) -> Topology:
+def _regular(name: str, levels: Sequence[Table], level_names: Sequence[str], islands: bool) -> Topology:
     """A tree whose domains of one level are all alike."""
     names = _numbered_names(levels, level_names[-1])
     bottom, bottom_link = _machine(levels[0].path, levels[0]), levels[0].link("uplink")
@@ -88,7 +85,7 @@ def _regular(name: str, levels: Sequence[Table], level_names: Sequence[str]) -> 
         switches += [
             Switch(child, parent, uplink) for child, parent in _with_parents(names[height], names[height + 1])
         ]
-    return build_topology(name, attached, switches, level_names)
+    return build_topology(name, attached, switches, level_names, islands=islands)
 
 
 def _numbered_names(levels: Sequence[Table], root: str) -> list[list[str]]:
@@ -110,7 +107,9 @@ def _with_parents(children: Sequence[str], parents: Sequence[str]) -> list[tuple
     return [(child, parents[number // each]) for number, child in enumerate(children)]
 
 
-def _explicit(name: str, top: Table, levels: Sequence[Table], level_names: Sequence[str] | None) -> Topology:
+def _explicit(
+    name: str, top: Table, levels: Sequence[Table], level_names: Sequence[str] | None, islands: bool
+) -> Topology:
     """A tree given by machines and switches, with what `levels` gives as defaults."""
     machines = _machines(top.tables("machines"), levels[0] if levels else None)
     tables = {table.text("name"): table for table in top.tables("switches")}
@@ -121,7 +120,7 @@ def _explicit(name: str, top: Table, levels: Sequence[Table], level_names: Seque
     attached = [
         Attached(machine, wiring.switch_of[machine.name], uplink) for machine, uplink in machines.values()
     ]
-    return build_topology(name, attached, _switches(tables, levels, wiring), level_names)
+    return build_topology(name, attached, _switches(tables, levels, wiring), level_names, islands=islands)
 
 
 def _machines(tables: Sequence[Table], defaults: Table | None) -> dict[str, tuple[Machine, Link]]:

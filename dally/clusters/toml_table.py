@@ -54,6 +54,13 @@ class Table:
             raise InputError(f"{path} is empty")
         return value
 
+    def flag(self, key: str) -> bool:
+        """True or false; false if missing."""
+        value = self._find(key)[1] if key in self else False
+        if not isinstance(value, bool):
+            raise InputError(f"{self.key_path(key)} is {value!r}, must be true or false")
+        return value
+
     def count(self, key: str, default: int | None = None) -> int:
         """A whole number of at least 1."""
         if default is not None and key not in self:

@@ -22,6 +22,8 @@ def write_toml(topology: Topology) -> str:
     """
     common = [_most_common(topology, level) for level in range(topology.top)]
     lines = [f"name = {_text(topology.name)}", f"top_level = {_text(topology.levels[-1])}"]
+    if topology.islands:
+        lines.append("islands = true")
     for level, link in zip(topology.levels, common, strict=False):
         lines += ["", "[[levels]]", f"name = {_text(level)}", f"uplink = {_link(link)}"]
     lines += _machine_lines(topology, common[0])
@@ -70,7 +72,8 @@ def _switch_lines(topology: Topology, domain: Domain, common: Sequence[Link]) ->
         names = [child.name for child in children if (child.level == 0) == is_machine]
         if names:
             yield f"{key} = {_text(fold(names))}"
-    if domain.uplink is not None and domain.uplink != common[domain.level]:
+    is_island = topology.islands and domain.parent == topology.root.index  # of any height
+    if domain.uplink is not None and (is_island or domain.uplink != common[domain.level]):
         yield f"uplink = {_link(domain.uplink)}"
 
 

@@ -1,11 +1,11 @@
 """Switches as files list them, each with what hangs on it, turned into parents and checked."""
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from dally.clusters.links import DefaultLinks
 from dally.errors import InputError
-from dally.topology import Machine, Topology
+from dally.topology import LeftOut, Link, Machine, Topology
 from dally.topology_build import Attached, Switch, build_topology, switch_heights
 
 
@@ -30,14 +30,21 @@ class Wiring:
     switch_of: Mapping[str, str]
     parents: Mapping[str, str | None]
 
+    def path(self, switch: str) -> Iterator[str]:
+        """A switch and those above it, up to the top, or until one comes again."""
+        seen: set[str] = set()
+        current: str | None = switch
+        while current is not None and current not in seen:
+            yield current
+            seen.add(current)
+            current = self.parents[current]
+
     def above(self, machines: Collection[str]) -> "Wiring":
         """The part of the tree above some of the machines: switches with none of them below are dropped."""
         kept: set[str] = set()
         for machine in machines:
-            current: str | None = self.switch_of[machine]
-            while current is not None and current not in kept:
-                kept.add(current)
-                current = self.parents[current]
+            if self.switch_of[machine] not in kept:
+                kept.update(self.path(self.switch_of[machine]))
         return Wiring(
             {machine: self.switch_of[machine] for machine in machines},
             {name: parent for name, parent in self.parents.items() if name in kept},
@@ -86,22 +93,53 @@ def refuse_strays(wiring: Wiring, defined: Collection[str], wanted: Collection[s
             raise InputError(f"machine {machine} is on no switch")
 
 
+@dataclass(frozen=True, slots=True)
+class OwnLinks:
+    """Uplinks known better than the defaults: of machines, and of switches, by name."""
+
+    machines: Mapping[str, Link] = field(default_factory=dict)
+    switches: Mapping[str, Link] = field(default_factory=dict)
+
+
 def build_with_defaults(
     name: str,
     machines: Sequence[Machine],
     wiring: Wiring,
     links: DefaultLinks,
     levels: Sequence[str] | None = None,
+    *,
+    own: OwnLinks | None = None,
+    islands: bool = False,
+    left_out: Sequence[LeftOut] = (),
 ) -> Topology:
     """Build a cluster whose file tells the tree but no link speeds.
+
+    Args:
+        name: What to call the cluster.
+        machines: Its machines.
+        wiring: What hangs on what.
+        links: Links by level.
+        levels: Names of the levels; None for the usual ones.
+        own: Links that go before those by level.
+        islands: As `Topology` has it.
+        left_out: As `Topology` has it.
 
     Raises:
         InputError: See `build_topology`.
     """
+    own = own or OwnLinks()
     heights = switch_heights(wiring.switch_of.values(), wiring.parents)
-    attached = [Attached(machine, wiring.switch_of[machine.name], links.uplink(0)) for machine in machines]
+    attached = [
+        Attached(machine, wiring.switch_of[machine.name], own.machines.get(machine.name, links.uplink(0)))
+        for machine in machines
+    ]
     switches = [
-        Switch(switch, parent, None if parent is None else links.uplink(heights.get(switch, 1)))
+        Switch(
+            switch,
+            parent,
+            None if parent is None else own.switches.get(switch, links.uplink(heights.get(switch, 1))),
+        )
         for switch, parent in wiring.parents.items()
     ]
-    return build_topology(name, attached, switches, levels)
+    built = build_topology(name, attached, switches, levels, islands=islands)
+    return replace(built, left_out=tuple(left_out))

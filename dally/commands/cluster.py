@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from dally.clusters import load_cluster, shipped_clusters, write_toml
+from dally.clusters.left_out import left_out_line
 from dally.clusters.load import MACHINES_PER_RACK
 from dally.clusters.summary import ClusterSummary, summarize_cluster
 from dally.topology import Link, Topology
@@ -52,15 +53,21 @@ def command(cluster: str, as_json: bool, target: str | None, machines_per_rack: 
 def _print(topology: Topology, as_json: bool, target: str | None) -> None:
     if target is not None:
         click.echo(write_toml(topology), nl=False)
+        if line := left_out_line(topology):
+            click.echo(line, err=True)
     elif as_json:
         click.echo(json.dumps(summarize_cluster(topology).as_dict(), indent=2))
     else:
-        _show(summarize_cluster(topology))
+        _show(summarize_cluster(topology), left_out_line(topology))
 
 
-def _show(summary: ClusterSummary) -> None:
+def _show(summary: ClusterSummary, left_out: str) -> None:
     console = Console(highlight=False)
     console.print(Text(f"{summary.name}: {summary.machines:,} machines, {summary.gpus:,} GPUs"))
+    if summary.islands:
+        console.print(Text(f"{summary.islands:,} separate networks: no job spans two of them"))
+    if left_out:
+        console.print(Text(left_out))
     console.print(_levels(summary))
     console.print(_kinds(summary))
 

@@ -38,6 +38,13 @@ def test_groups_and_set_operators_of_clustershell_are_shut_out(text: str) -> Non
         expand(text)
 
 
+@pytest.mark.parametrize("text", ["v[1-99999999]", "n[0-9][0-9][0-9][0-9][0-9]", "n[1-40000],m[1-40000]"])
+def test_a_list_of_more_hosts_than_slurm_can_have_is_refused_before_any_is_named(text: str) -> None:
+    with pytest.raises(InputError, match="stands for more than 65,536 names"):
+        expand(text)
+    assert len(expand("n[1-65536]")) == 65_536
+
+
 def test_folding_keeps_an_order_that_ranges_cannot() -> None:
     assert fold(["n2", "n1"]) == "n2,n1"
     assert fold(["n1", "n2", "n3"]) == "n[1-3]"

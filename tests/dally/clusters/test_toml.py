@@ -142,7 +142,7 @@ def put(text: str, old: str, new: str) -> str:
     [
         ("a = [", "not valid TOML"),
         ("", "neither levels with counts nor machines and switches"),
-        ("sped = 1", "sped is not a known key; valid: name, top_level, levels, machines, switches"),
+        ("sped = 1", "sped is not a known key; valid: name, top_level, islands, levels, machines, switches"),
         ("name = 3", "name is 3, must be a string"),
         ("levels = 3", "levels must be an array of tables"),
         (put(REGULAR, "gpus = 8", "gpus = 8\ngpu = 1"), r"levels\[0\].gpu is not a known key; valid: gpus, "),

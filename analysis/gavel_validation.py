@@ -7,7 +7,7 @@ from pathlib import Path
 
 from analysis.relative_errors import Errors, summarise
 from dally.profiles.checks import Check
-from dally.profiles.imports.gavel import GPU_TYPES, check_far, gavel_profile, list_entries, read_tables
+from dally.profiles.imports.gavel import check_far, gavel_profile, gpu_types, list_entries, read_tables
 from dally.profiles.schema import Point, Profile
 
 
@@ -43,10 +43,10 @@ def validate_pairs(table: Path) -> tuple[PairErrors, ...]:
     """
     tables = read_tables(table)
     results = []
-    for family, entries in groupby(list_entries(tables), key=lambda entry: entry.split(" (")[0]):
-        names = tuple(entries)
-        for gpu_type in GPU_TYPES:
-            profiles = [gavel_profile(family, name, None, gpu_type, tables) for name in names]
+    for family, grouped in groupby(list_entries(tables), key=lambda entry: entry.name.split(" (")[0]):
+        entries = tuple(grouped)
+        for gpu_type in gpu_types(tables):
+            profiles = [gavel_profile(entry, gpu_type, tables) for entry in entries]
             apart = [profile for profile in profiles if len(profile.tiers.get("rack", ())) == 3]
             if apart:
                 results.append(_pair_errors(family, gpu_type, apart))
@@ -59,7 +59,7 @@ def _pair_errors(family: str, gpu_type: str, profiles: Sequence[Profile]) -> Pai
     return PairErrors(
         family=family,
         gpu_type=gpu_type,
-        ours=summarise([abs(check.error) for _, check in checks]),
+        ours=summarise([check.error for _, check in checks]),
         unchanged=summarise([_unchanged(two, check) for two, check in checks]),
         pairs=len(pairs),
         faster_apart=sum(apart_s < packed_s for packed_s, apart_s in pairs),
@@ -69,7 +69,7 @@ def _pair_errors(family: str, gpu_type: str, profiles: Sequence[Profile]) -> Pai
 def _unchanged(two: Point, check: Check) -> float:
     assert two.iteration
     assert check.point.iteration
-    return abs(two.iteration.median_s / check.point.iteration.median_s - 1)
+    return two.iteration.median_s / check.point.iteration.median_s - 1
 
 
 def _pairs(profile: Profile) -> list[tuple[float, float]]:

@@ -1,30 +1,89 @@
-"""Checks the predictor on Pollux's measured placements, some of them held out, beside Pollux's formula."""
+"""Checks the predictor on Pollux's measured placements, as a user has them, beside Pollux's formula."""
 
 import math
 import statistics
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from pathlib import Path
 
 from scipy.optimize import minimize
 
-from analysis.relative_errors import Errors, summarise
+from analysis.relative_errors import Errors, Order, summarise
 from dally.profiles.imports.pollux import (
     MODELS,
     Measurement,
+    flat_shape,
     pollux_profile,
     read_placements,
     read_scalability,
-    t4_shape,
 )
 from dally.profiles.iteration import predict
 
-TRAINING = ("1", "2", "4", "11", "22", "44", "111", "222", "444", "1111", "2222", "4444")
-"""Placements the formulas are fitted on: 1, 2 and 4 GPUs on each of 1 to 4 nodes. That is what a profiling
-run would measure; all uneven placements, and those of 3 GPUs a node, are held out."""
+DEFAULT_RUN = ("1", "4", "11", "44", "1111", "4444")
+"""Placements that `profile-models` measures unless told otherwise on nodes of four GPUs behind one switch
+(`profiler.drive.plan.usual_spreads`)."""
+
+TWELVE = ("1", "2", "4", "11", "22", "44", "111", "222", "444", "1111", "2222", "4444")
+"""1, 2 and 4 GPUs on each of 1 to 4 nodes, as a run with `--shapes` can measure them. All others are held
+out: the uneven ones and those of 3 GPUs a node."""
+
+_DIFFERENT = 1.1
+"""Two placements count as different if one takes so many times as long."""
 
 Formula = Callable[[Measurement], float]
 """Predicted seconds per step of a placement and local batch."""
+
+
+@dataclass(frozen=True, slots=True)
+class Knowledge:
+    """What somebody has measured: placements at the middle local batch, and one GPU with more of them.
+
+    Attributes:
+        name: In words.
+        placements: What was measured at the middle local batch.
+        alone: One GPU's local batches of those in the table: `two`, the middle one and the one nearest to its
+            half, or `all`.
+    """
+
+    name: str
+    placements: Sequence[str]
+    alone: str
+
+    def rows(self, table: Sequence[Measurement]) -> list[Measurement]:
+        """What of a table is known."""
+        middle, half = middle_batch(table), half_batch(table)
+        return [
+            row
+            for row in table
+            if (row.local_batch == middle and row.placement in self.placements)
+            or (row.nodes == (1,) and (self.alone == "all" or row.local_batch == half))
+        ]
+
+
+KNOWLEDGE = (
+    Knowledge("default run", DEFAULT_RUN, "two"),
+    Knowledge("run of 12 shapes", TWELVE, "two"),
+    Knowledge("import", TWELVE, "all"),
+)
+"""One profiling run, another with more shapes, and one import of the table: one profile for all batches."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """How well a way to predict did on one model.
+
+    Attributes:
+        near: On the placements held out, on up to 4 nodes.
+        far: On 6 to 16 nodes, of which nothing was known.
+        near_order: Pairs of placements of as many GPUs, with the same local batch, put in the right order.
+        far_order: The same on 6 to 16 nodes.
+    """
+
+    near: Errors
+    far: Errors
+    near_order: Order
+    far_order: Order
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,19 +92,17 @@ class Validation:
 
     Attributes:
         model: The model's id.
-        ours: The predictor on held-out placements.
-        pollux: Pollux's formula on the same ones.
+        ours: The predictor, by what it knows.
+        pollux: Pollux's formula fitted to the same rows.
+        pollux_all: Pollux's formula fitted to the twelve placements at all local batches.
         noise: Differences between measured placements that are permutations of each other.
-        far: The predictor on 6 to 16 nodes, of which no placement was fitted.
-        pollux_far: Pollux's formula there.
     """
 
     model: str
-    ours: Errors
-    pollux: Errors
+    ours: Mapping[str, Found]
+    pollux: Mapping[str, Found]
+    pollux_all: Found
     noise: Errors
-    far: Errors
-    pollux_far: Errors
 
 
 def validate(traces: Path) -> tuple[Validation, ...]:
@@ -58,6 +115,23 @@ def validate(traces: Path) -> tuple[Validation, ...]:
         InputError: A table cannot be read.
     """
     return tuple(_validate_model(model, traces / model) for model in MODELS)
+
+
+def middle_batch(table: Iterable[Measurement]) -> int:
+    """The middle one of the local batches that one GPU ran."""
+    batches = _batches_alone(table)
+    return batches[len(batches) // 2]
+
+
+def half_batch(table: Iterable[Measurement]) -> int:
+    """The local batch that one GPU ran which is nearest to half of the middle one."""
+    batches = _batches_alone(table)
+    middle = batches[len(batches) // 2]
+    return min(batches, key=lambda batch: (batch >= middle, abs(batch - middle / 2)))
+
+
+def _batches_alone(table: Iterable[Measurement]) -> list[int]:
+    return sorted({row.local_batch for row in table if row.nodes == (1,)})
 
 
 def pollux_formula(parameters: Sequence[float]) -> Formula:
@@ -115,32 +189,64 @@ def _parameters(logs: Sequence[float]) -> list[float]:
 
 
 def _validate_model(model: str, folder: Path) -> Validation:
-    rows = read_placements(folder / "placements.csv")
-    far = read_scalability(folder / "scalability.csv")
-    training = [row for row in rows if row.placement in TRAINING]
-    held_out = [row for row in rows if row.placement not in TRAINING]
-    ours, pollux = _our_formula(model, training), fit_pollux(training)
-    batches = {row.local_batch for row in training if row.nodes == (1,)}
-    far = tuple(row for row in far if row.local_batch in batches)
+    table = read_placements(folder / "placements.csv")
+    batches = _batches_alone(table)
+    far = [row for row in read_scalability(folder / "scalability.csv") if row.local_batch in batches]
+
+    def found(formula: Formula) -> Found:
+        held_out = [row for row in table if row.placement not in TWELVE]
+        return Found(
+            _errors(formula, held_out), _errors(formula, far), _order(formula, table), _order(formula, far)
+        )
+
+    known = {each.name: each.rows(table) for each in KNOWLEDGE}
+    everything = [row for row in table if row.placement in TWELVE]
     return Validation(
         model=model,
-        ours=_errors(ours, held_out),
-        pollux=_errors(pollux, held_out),
-        noise=_noise(held_out),
-        far=_errors(ours, far),
-        pollux_far=_errors(pollux, far),
+        ours={name: found(our_formula(model, rows, middle_batch(table))) for name, rows in known.items()},
+        pollux={name: found(fit_pollux(rows)) for name, rows in known.items()},
+        pollux_all=found(fit_pollux(everything)),
+        noise=_noise(row for row in table if row.placement not in TWELVE),
     )
 
 
-def _our_formula(model: str, training: Sequence[Measurement]) -> Formula:
-    """The predictor on one profile for each local batch, of the training placements."""
-    batches = sorted({row.local_batch for row in training})
-    profiles = {batch: pollux_profile(model, training, batch, TRAINING) for batch in batches}
-    return lambda row: predict(profiles[row.local_batch], t4_shape(row.nodes)).iteration_s
+def our_formula(model: str, rows: Sequence[Measurement], local_batch: int) -> Formula:
+    """The predictor on one profile of these rows, at one local batch."""
+    profile = pollux_profile(model, rows, local_batch, {row.placement for row in rows})
+    known: dict[tuple[tuple[int, ...], int], float] = {}
+
+    def step_s(row: Measurement) -> float:
+        key = row.nodes, row.local_batch
+        if key not in known:
+            batch = row.local_batch / local_batch
+            known[key] = predict(profile, flat_shape(row.nodes), batch=batch).iteration_s
+        return known[key]
+
+    return step_s
 
 
 def _errors(formula: Formula, rows: Iterable[Measurement]) -> Errors:
-    return summarise([abs(formula(row) / row.step_s - 1) for row in rows])
+    return summarise([formula(row) / row.step_s - 1 for row in rows])
+
+
+def _order(formula: Formula, rows: Iterable[Measurement]) -> Order:
+    """Pairs of as many GPUs and the same batch that differ, and how many the formula puts in order.
+
+    Placements that are permutations of each other are one, and their mean counts. A tie is a wrong order.
+    """
+    choices: dict[tuple[int, int], dict[tuple[int, ...], list[Measurement]]] = {}
+    for row in rows:
+        alike = choices.setdefault((row.local_batch, sum(row.nodes)), {})
+        alike.setdefault(tuple(sorted(row.nodes)), []).append(row)
+    pairs = right = 0
+    for alike in choices.values():
+        timed = [(statistics.mean(row.step_s for row in same), formula(same[0])) for same in alike.values()]
+        for one, other in combinations(timed, 2):
+            (fast, first), (slow, second) = sorted((one, other))
+            if slow >= fast * _DIFFERENT:
+                pairs += 1
+                right += first < second
+    return Order(pairs, right)
 
 
 def _noise(rows: Iterable[Measurement]) -> Errors:
@@ -149,4 +255,4 @@ def _noise(rows: Iterable[Measurement]) -> Errors:
     for row in rows:
         groups.setdefault((row.local_batch, *sorted(row.nodes)), []).append(row.step_s)
     repeated = [group for group in groups.values() if len(group) > 1]
-    return summarise([abs(value / statistics.mean(group) - 1) for group in repeated for value in group])
+    return summarise([value / statistics.mean(group) - 1 for group in repeated for value in group])

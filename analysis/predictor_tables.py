@@ -1,12 +1,12 @@
 """Writes the predictor's comparisons with others' numbers into its documentation, as Markdown tables."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from analysis.author_slowdowns import AUTHOR_SLOWDOWNS, PER_GPU, SHARED, slowdowns
 from analysis.deepshare_validation import Explanation, Noise
 from analysis.gavel_validation import PairErrors
-from analysis.pollux_validation import Validation
-from analysis.relative_errors import Errors
+from analysis.pollux_validation import Found, Validation
+from analysis.relative_errors import Errors, Order
 from dally.markdown import table
 from dally.profiles.schema import Profile
 
@@ -22,18 +22,46 @@ def author_table() -> str:
     return table(header, rows)
 
 
-def validation_table(validations: Iterable[Validation]) -> str:
-    """Median / mean / max errors in percent, by model."""
-    header = ("model", "rows", "ours", "Pollux's formula", "noise", "far: ours", "far: Pollux's")
-    rows = [
-        (
-            item.model,
-            str(item.ours.rows),
-            *(_percent(part) for part in (item.ours, item.pollux, item.noise, item.far, item.pollux_far)),
+def errors_table(validations: Sequence[Validation], part: Callable[[Found], Errors]) -> str:
+    """Mean errors and biases, ours beside Pollux's form on the same rows, by what is known."""
+    header = ["model", "rows"]
+    for name in validations[0].ours:
+        header += [name, "Pollux's form"]
+    rows = []
+    for item in validations:
+        cells = [
+            _mean_and_bias(part(found[name])) for name in item.ours for found in (item.ours, item.pollux)
+        ]
+        everything = part(item.pollux_all)
+        rows.append(
+            (item.model, str(everything.rows), *cells, _mean_and_bias(everything), f"{item.noise.mean:.1%}")
         )
-        for item in validations
-    ]
+    return table((*header, "Pollux's form, all batches", "noise"), rows)
+
+
+def order_table(validations: Sequence[Validation]) -> str:
+    """Shares of pairs of placements that are put in the right order, near and far, by what is known."""
+    names = tuple(validations[0].ours)
+    header = ("model", "pairs", *names, "Pollux's form, all batches", "far: pairs", *names, "Pollux's, all")
+    rows = []
+    for item in validations:
+        found = (*(item.ours[name] for name in names), item.pollux_all)
+        near, far = [each.near_order for each in found], [each.far_order for each in found]
+        rows.append(
+            (
+                item.model,
+                *(cell for orders in (near, far) for cell in (str(orders[0].pairs), *map(_share, orders))),
+            )
+        )
     return table(header, rows)
+
+
+def _share(order: Order) -> str:
+    return f"{order.right / order.pairs:.0%}" if order.pairs else "-"
+
+
+def _mean_and_bias(errors: Errors) -> str:
+    return f"{errors.mean:.1%} ({errors.bias:+.1%})"
 
 
 def pairs_table(results: Iterable[PairErrors]) -> str:
@@ -94,7 +122,3 @@ def sharing_table(explanations: Iterable[Explanation], noise: Noise) -> str:
 
 def _cell(values: Iterable[float]) -> str:
     return " / ".join(f"{value:.3g}" if value < 1000 else f"{value:.0f}" for value in values)
-
-
-def _percent(errors: Errors) -> str:
-    return f"{errors.median:.1%} / {errors.mean:.1%} / {errors.worst:.0%}"

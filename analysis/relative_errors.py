@@ -1,4 +1,4 @@
-"""Relative errors of predictions, summarised."""
+"""Relative errors of predictions, summarised, and how often they order two measurements right."""
 
 import statistics
 from collections.abc import Sequence
@@ -7,14 +7,26 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Errors:
-    """Relative errors |predicted / measured - 1| over a number of rows."""
+    """Relative errors |predicted / measured - 1| over a number of rows; the bias is their signed mean."""
 
     rows: int
     median: float
     mean: float
     worst: float
+    bias: float
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """Pairs of measurements that differ notably, and how many of them are predicted in the right order."""
+
+    pairs: int
+    right: int
 
 
 def summarise(errors: Sequence[float]) -> Errors:
-    """Summarise absolute errors, at least one."""
-    return Errors(len(errors), statistics.median(errors), statistics.mean(errors), max(errors))
+    """Summarise errors with their signs, negative where the prediction is too small; at least one."""
+    sizes = [abs(error) for error in errors]
+    return Errors(
+        len(sizes), statistics.median(sizes), statistics.mean(sizes), max(sizes), statistics.mean(errors)
+    )

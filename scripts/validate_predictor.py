@@ -7,10 +7,17 @@ import click
 from analysis.deepshare_validation import explain, noise, read_jobs, read_kept
 from analysis.gavel_validation import validate_pairs
 from analysis.pollux_validation import validate
-from analysis.predictor_tables import author_table, fits_table, pairs_table, sharing_table, validation_table
+from analysis.predictor_tables import (
+    author_table,
+    errors_table,
+    fits_table,
+    order_table,
+    pairs_table,
+    sharing_table,
+)
 from dally.errors import DallyError
 from dally.markdown import replace_section
-from dally.profiles.imports.tables import IMPORTERS, import_profiles
+from dally.profiles.imports.tables import PUBLISHED, import_published
 
 ROOT = Path(__file__).parent.parent
 
@@ -33,13 +40,16 @@ def main(throughputs: Path) -> None:
 
 def sections(throughputs: Path) -> dict[str, str]:
     """The generated sections by name."""
-    imported = (profile for name in IMPORTERS for profile in import_profiles(name, throughputs / name))
+    imported = (profile for name in PUBLISHED for profile in import_published(name, throughputs / name))
     jobs = read_jobs(throughputs / "deepshare")
     kept = read_kept(throughputs / "deepshare", jobs)
+    pollux = validate(throughputs / "pollux" / "traces")
     return {
         "author": author_table(),
         "imported": fits_table(imported),
-        "pollux": validation_table(validate(throughputs / "pollux" / "traces")),
+        "pollux-near": errors_table(pollux, lambda found: found.near),
+        "pollux-far": errors_table(pollux, lambda found: found.far),
+        "pollux-order": order_table(pollux),
         "gavel": pairs_table(validate_pairs(throughputs / "gavel")),
         "deepshare": sharing_table(explain(jobs, kept), noise(jobs, kept)),
     }

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from math import ceil, fsum, inf
+from math import fsum
 
 from dally.profiles.iteration import Prediction
 
@@ -10,23 +10,6 @@ from dally.profiles.iteration import Prediction
 def split_evenly(parts: Sequence[Prediction]) -> Prediction:
     """The iteration of a gang whose GPUs all have the same batch: the slowest one's pace."""
     return max(parts, key=lambda part: part.iteration_s)
-
-
-def with_local_batch(part: Prediction, factor: float, fixed_s: float = 0.0, most: float = inf) -> Prediction:
-    """The iteration of GPUs that have `factor` times the batch of the profile.
-
-    Compute goes with the batch, the optimizer's step too; communication stays, and as much of it exposed, or
-    more where compute gets so short that it can no longer hide the rest.
-
-    Args:
-        part: With the batch of the profile.
-        factor: Batch over that of the profile.
-        fixed_s: Of the compute, what does not go with the batch, seconds.
-        most: The largest factor that a GPU holds; it computes more in so many parts, and adds them up.
-    """
-    compute_s = ceil(factor / most) * fixed_s + factor * (_compute_s(part) - fixed_s)
-    iteration_s = max(compute_s + part.exposed_s, part.comm_s)
-    return replace(part, iteration_s=iteration_s, exposed_s=iteration_s - compute_s)
 
 
 def split_by_speed(parts: Sequence[Prediction], gpus: Sequence[int]) -> Prediction:

@@ -2,16 +2,21 @@
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from importlib import resources
+from math import log
+from operator import eq
 from pathlib import Path
 
 from dally.atomic_file import write_atomically
 from dally.errors import InputError
 from dally.profiles.decoding import decode, shown
+from dally.profiles.gpu_types import same_type
 from dally.profiles.schema import SCHEMA, Mode, Profile, Restart
+from dally.profiles.stand_ins import StandIn, at_speed, choose_stand_in, stand_in_lines
 
 _RESTART = Restart()
 _UNSAFE = re.compile(r"[^\w.]+")
@@ -20,11 +25,11 @@ _UNSAFE = re.compile(r"[^\w.]+")
 
 @dataclass(frozen=True)
 class ProfileSet:
-    """Profiles that may be used together, sorted by model and GPU type.
+    """Profiles that may be used together, sorted by model, GPU type and local batch.
 
     Attributes:
         name: The shipped set's name or the path they were read from.
-        profiles: At most one for each model and GPU type.
+        profiles: At most one for each model, GPU type and local batch.
     """
 
     name: str
@@ -47,15 +52,71 @@ class ProfileSet:
             found[profile.model.name] = (*found.get(profile.model.name, ()), profile)
         return found
 
-    def find(self, model: str, gpu_type: str | None = None) -> Profile | None:
+    @cached_property
+    def _found(self) -> dict[tuple[str, str | None], tuple[Profile, ...]]:
+        """What `find` found so far, by model and GPU type: one for each local batch."""
+        return {}
+
+    def find(
+        self, model: str, gpu_type: str | None = None, local_batch: float | None = None
+    ) -> Profile | None:
         """The profile of a model on a GPU type.
 
-        Without one for exactly that type, one without a stated type is taken, else the first by type's name;
-        the caller sees which by its `env.gpu_type`. None if the model is unknown.
+        Without one of that type, under Slurm's or CUDA's name, one without a stated type is taken, else the
+        type's stand-in (`stand_in`). Without a type asked for, one without a stated type is taken, else the
+        first by type's name.
+
+        Args:
+            model: The model's id.
+            gpu_type: The GPU type; None where the cluster names none.
+            local_batch: Samples per GPU; of several profiles the nearest is taken. None: the middle one.
+
+        Returns:
+            None if the model is unknown.
+        """
+        key = model, gpu_type
+        if key not in self._found:
+            self._found[key] = self._of_type(model, gpu_type)
+        found = self._found[key]
+        if len(found) < 2 or local_batch is None:
+            return found[len(found) // 2] if found else None
+        return min(found, key=lambda each: abs(log((each.model.local_batch or 1) / local_batch)))
+
+    def stand_in(self, model: str, gpu_type: str | None) -> StandIn | None:
+        """What stands in for a model's profile on a GPU type.
+
+        Returns:
+            None if nothing has to: the model is unknown, or has a profile of that type or of no stated type;
+            or the cluster names no type and the model's profiles are all of one.
         """
         candidates = self._by_model.get(model, ())
-        exact = [profile for profile in candidates if profile.env.gpu_type == gpu_type]
-        return next(iter((*exact, *candidates)), None)
+        types = {profile.env.gpu_type for profile in candidates}
+        if not types or None in types or any(same_type(each, gpu_type) for each in types):
+            return None
+        if gpu_type is None:
+            return StandIn(model, "", candidates[0].env.gpu_type or "") if len(types) > 1 else None
+        return choose_stand_in(self.profiles, model, gpu_type)
+
+    def stand_ins(self, wanted: Iterable[tuple[str, str]]) -> tuple[str, ...]:
+        """What stands in for what, of models and GPU types of a cluster: a line for each pair of types."""
+        found = (self.stand_in(model, gpu_type or None) for model, gpu_type in sorted(set(wanted)))
+        return stand_in_lines(each for each in found if each is not None)
+
+    def _of_type(self, model: str, gpu_type: str | None) -> tuple[Profile, ...]:
+        """The profiles of a model that speak for a GPU type, by local batch."""
+        stand_in = self.stand_in(model, gpu_type)
+        candidates = self._by_model.get(model, ())
+        wanted = (
+            [stand_in.taken] if stand_in else [gpu_type, None, *(each.env.gpu_type for each in candidates)]
+        )
+        for name in wanted:
+            for alike in (eq, same_type):  # the very name before another one of the same type
+                found = [each for each in candidates if alike(each.env.gpu_type, name)]
+                if found:
+                    found = [each for each in found if each.env.gpu_type == found[0].env.gpu_type]
+                    speed = stand_in.speed if stand_in else None
+                    return tuple(at_speed(each, speed) if speed else each for each in found)
+        return ()
 
 
 def shipped_sets() -> tuple[str, ...]:
@@ -73,8 +134,8 @@ def load_profiles(path_or_name: str | Path, allow_mixed: bool = False) -> Profil
         allow_mixed: Take profiles from CPUs (gloo, emulated) and GPUs (nccl, imported) together.
 
     Raises:
-        InputError: No such set, an invalid file, two profiles for one model and GPU type, or a mix that is
-            not allowed.
+        InputError: No such set, an invalid file, two profiles for one model, GPU type and local batch, or a
+            mix that is not allowed.
     """
     name = str(path_or_name)
     files = _profile_files(name)
@@ -82,9 +143,7 @@ def load_profiles(path_or_name: str | Path, allow_mixed: bool = False) -> Profil
     _refuse_duplicates(profiles, [source for source, _ in files])
     if not allow_mixed:
         _refuse_mix(name, profiles)
-    return ProfileSet(
-        name, tuple(sorted(profiles, key=lambda item: (item.model.name, item.env.gpu_type or "")))
-    )
+    return ProfileSet(name, tuple(sorted(profiles, key=_sort_key)))
 
 
 def read_profile(path: Path) -> Profile:
@@ -111,6 +170,8 @@ def write_profile(profile: Profile, path: Path) -> None:
 def write_profiles(profiles: Iterable[Profile], folder: Path) -> tuple[Path, ...]:
     """Write each profile as MODEL.json, or MODEL-GPUTYPE.json where the type is known, into a folder.
 
+    Where a model and type have several, each name ends in `-bBATCH`, its local batch.
+
     Returns:
         The files written.
 
@@ -122,9 +183,12 @@ def write_profiles(profiles: Iterable[Profile], folder: Path) -> tuple[Path, ...
     except OSError as error:
         raise InputError(f"folder {folder} cannot be made: {error.strerror or error}") from error
     written = []
+    profiles = list(profiles)
+    counts = Counter((profile.model.name, profile.env.gpu_type) for profile in profiles)
     for profile in profiles:
-        parts = (profile.model.name, profile.env.gpu_type)
-        name = _UNSAFE.sub("-", "-".join(part for part in parts if part))
+        kind = profile.model.name, profile.env.gpu_type
+        batch = f"b{profile.model.local_batch}" if counts[kind] > 1 else None
+        name = _UNSAFE.sub("-", "-".join(part for part in (*kind, batch) if part))
         written.append(folder / f"{name}.json")
         write_profile(profile, written[-1])
     return tuple(written)
@@ -135,6 +199,10 @@ def format_profile(profile: Profile) -> str:
     data = asdict(profile)
     if not profile.compute.fixed_s:
         del data["compute"]["fixed_s"]
+    if profile.model.precision is None:
+        del data["model"]["precision"]
+    if not profile.compute.other_batches:
+        del data["compute"]["other_batches"]
     if profile.learning is None:
         del data["learning"]
     data["restart"] = {
@@ -191,12 +259,20 @@ def _profile_files(name: str) -> list[tuple[str, str]]:
 
 
 def _refuse_duplicates(profiles: Iterable[Profile], sources: Iterable[str]) -> None:
-    seen: dict[tuple[str, str | None], str] = {}
+    seen: dict[tuple[str, str, int], str] = {}
     for profile, source in zip(profiles, sources, strict=True):
-        key = profile.model.name, profile.env.gpu_type
+        key = model, gpu_type, batch = _sort_key(profile)
         if key in seen:
-            raise InputError(f"{source}: model {key[0]} on GPU type {key[1]} is also in {seen[key]}")
+            with_batch = f" with local batch {batch}" if batch else ""
+            raise InputError(
+                f"{source}: model {model} on GPU type {gpu_type or None}{with_batch} is also in {seen[key]}"
+            )
         seen[key] = source
+
+
+def _sort_key(profile: Profile) -> tuple[str, str, int]:
+    """What tells the profiles of a set apart."""
+    return profile.model.name, profile.env.gpu_type or "", profile.model.local_batch or 0
 
 
 def _refuse_mix(name: str, profiles: Iterable[Profile]) -> None:

@@ -1,10 +1,13 @@
 """Predicts how long one training iteration of a gang takes, from its profile and its shape."""
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from dally.profiles.allreduce import curve_time_s, rings_time_s
+from dally.profiles.gpu_types import same_type
+from dally.profiles.local_batch import Pass, compute_pass
 from dally.profiles.measured_points import (
     Blend,
     blend_points,
@@ -20,6 +23,13 @@ from dally.topology import Shape
 Method = Literal["measured", "replay", "window", "compute"]
 AllReduce = Callable[[float], float]
 """Seconds that an all-reduce of so many bytes takes."""
+
+_OVERLAP = 3
+"""Exponent that joins compute and communication where their overlap was not measured: 1 adds them up, more
+hides more. Chosen among 1, 1.5, 2, 3 and 4 on two of Pollux's tables (docs/predictor.md)."""
+
+_MOST_CONTENTION = 0.1
+"""What GPUs of one machine cost each other is taken as contention up to this share of compute."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,36 +66,33 @@ class _Draft:
     notes: tuple[str, ...] = ()
 
 
-def predict(profile: Profile, shape: Shape, stretch: float = 1.0) -> Prediction:
+def predict(profile: Profile, shape: Shape, stretch: float = 1.0, batch: float = 1.0) -> Prediction:
     """Predict the iteration time of a gang.
 
     In this order: a measurement of just this shape under this link; the all-reduce curves of the tier
     crossed; full iterations measured in that tier; a ring over the shape's links; measurements of another
     tier; compute alone. What lies outside of the measurements is said in the note. Never fails for want of
-    data.
+    data. With another batch, compute changes and communication stays; how much of it compute hides is
+    calculated anew.
 
     Args:
         profile: The model on its GPU type.
         shape: Where the gang runs; its rings carry the present bandwidths of the links.
         stretch: How many times as long its communication takes because others share its links; 1 alone.
+        batch: Local batch over that of the profile.
     """
-    if shape.gpus == 1:
-        draft = _compute_alone(profile)
-    else:
-        draft = (
-            _from_exact(profile, shape, stretch)
-            or _from_curves(profile, shape, stretch)
-            or _from_iterations(profile, shape, tier_of(shape), stretch)
-            or _from_rings(profile, shape, stretch)
-            or _from_other_tiers(profile, shape, stretch)
-            or _compute_alone(profile, "nothing known of its communication, none counted")
-        )
+    work = compute_pass(profile, batch)
+    draft = _draft(profile, shape, stretch, work)
     notes = [note for note in (_gpu_type_note(profile, shape), *draft.notes) if note]
-    exposed_s = max(0.0, draft.iteration_s - profile.compute.total_s)
-    reduced = sum(_reduced(profile)) or None
-    comm_s = min(draft.comm_s, draft.iteration_s)
+    iteration_s = work.before_s + draft.iteration_s
     return Prediction(
-        draft.iteration_s, exposed_s, comm_s, reduced, draft.method, bool(notes), "; ".join(notes)
+        iteration_s=iteration_s,
+        exposed_s=max(0.0, iteration_s - work.total_s),
+        comm_s=min(draft.comm_s, iteration_s),
+        reduced_bytes=sum(_reduced(profile)) or None,
+        method=draft.method,
+        extrapolated=bool(notes),
+        note="; ".join(notes),
     )
 
 
@@ -119,65 +126,83 @@ def window_s(compute: Compute, comm_s: float) -> float:
     return compute.total_s + compute.bwd_s * (factor - 1.0) + exposed_s
 
 
-def _compute_alone(profile: Profile, *notes: str) -> _Draft:
-    return _Draft(profile.compute.total_s, 0.0, "compute", notes)
+def _draft(profile: Profile, shape: Shape, stretch: float, work: Pass) -> _Draft:
+    if shape.gpus == 1:
+        return _compute_alone(work)
+    return (
+        _from_exact(profile, shape, stretch, work)
+        or _from_curves(profile, shape, stretch, work)
+        or _from_iterations(profile, shape, tier_of(shape), stretch, work)
+        or _from_rings(profile, shape, stretch, work)
+        or _from_other_tiers(profile, shape, stretch, work)
+        or _compute_alone(work, "nothing known of its communication, none counted")
+    )
 
 
-def _from_exact(profile: Profile, shape: Shape, stretch: float) -> _Draft | None:
+def _compute_alone(work: Pass, *notes: str) -> _Draft:
+    return _Draft(work.compute.total_s, 0.0, "compute", notes)
+
+
+def _from_exact(profile: Profile, shape: Shape, stretch: float, work: Pass) -> _Draft | None:
     """The measured iteration of just this shape, in the rank order gangs are started in.
 
-    What it gains by stretched communication is that of the prediction without it.
+    What stretched communication and another batch change is the change of the prediction without it.
     """
     for point in _points(profile, tier_of(shape)):
         blocked = point.shape.rank_order in (None, "blocked")
         if point.iteration and blocked and same_spread(point, shape) and same_link(point.link, shape):
-            alone, beside = (_modelled(profile, shape, factor) for factor in (1.0, stretch))
-            gained_s = max(0.0, beside.iteration_s - alone.iteration_s)
-            return _Draft(point.iteration.median_s + gained_s, beside.comm_s, "measured")
+            measured_s = point.iteration.median_s
+            asked = _modelled(profile, shape, stretch, work)
+            if stretch == work.pace == 1.0:
+                return _Draft(measured_s, asked.comm_s, "measured")
+            alone = _modelled(profile, shape, 1.0, compute_pass(profile))
+            iteration_s = measured_s + (asked.iteration_s - alone.iteration_s)
+            return _Draft(max(iteration_s, work.compute.total_s), asked.comm_s, "measured")
     return None
 
 
-def _modelled(profile: Profile, shape: Shape, stretch: float) -> _Draft:
+def _modelled(profile: Profile, shape: Shape, stretch: float, work: Pass) -> _Draft:
     """The prediction of a shape of whose tier an iteration was measured, as if it were another's."""
-    draft = _from_curves(profile, shape, stretch)
-    draft = draft or _from_iterations(profile, shape, tier_of(shape), stretch)
+    draft = _from_curves(profile, shape, stretch, work)
+    draft = draft or _from_iterations(profile, shape, tier_of(shape), stretch, work)
     assert draft is not None, "an iteration of this tier was measured"
     return draft
 
 
-def _from_curves(profile: Profile, shape: Shape, stretch: float) -> _Draft | None:
+def _from_curves(profile: Profile, shape: Shape, stretch: float, work: Pass) -> _Draft | None:
     points = [point for point in _points(profile, tier_of(shape)) if point.allreduce_curve]
     if not points:
         return None
     blend = blend_points(points, shape)
 
     def allreduce_s(size_bytes: float) -> float:
-        return stretch * sum(
-            weight * carried_over_s(point, shape, curve_time_s(point.allreduce_curve, size_bytes), 1)
-            for weight, point in blend.parts
+        return stretch * _blended_s(
+            blend, shape, lambda point: curve_time_s(point.allreduce_curve, size_bytes)
         )
 
     notes = (difference_note(blend, shape), _range_note(profile, blend))
-    return _with_allreduce(profile, allreduce_s, notes)
+    return _with_allreduce(profile, allreduce_s, notes, work)
 
 
-def _from_rings(profile: Profile, shape: Shape, stretch: float) -> _Draft | None:
+def _from_rings(profile: Profile, shape: Shape, stretch: float, work: Pass) -> _Draft | None:
     def allreduce_s(size_bytes: float) -> float:
         return stretch * rings_time_s(shape.rings, size_bytes)
 
     note = f"no all-reduce measured for tier {tier_of(shape)}, calculated from the links"
-    return _with_allreduce(profile, allreduce_s, (note,))
+    return _with_allreduce(profile, allreduce_s, (note,), work)
 
 
-def _with_allreduce(profile: Profile, allreduce_s: AllReduce, notes: tuple[str, ...]) -> _Draft | None:
+def _with_allreduce(
+    profile: Profile, allreduce_s: AllReduce, notes: tuple[str, ...], work: Pass
+) -> _Draft | None:
     """Replay the buckets if they are known, else the window formula, else nothing."""
     model = profile.model
     comm_s = sum(map(allreduce_s, _reduced(profile)))
     if model.buckets:
-        return _Draft(replay_s(profile.compute, model.buckets, allreduce_s), comm_s, "replay", notes)
+        return _Draft(replay_s(work.compute, work.buckets, allreduce_s), comm_s, "replay", notes)
     if model.grad_bytes is None:
         return None
-    return _Draft(window_s(profile.compute, comm_s), comm_s, "window", notes)
+    return _Draft(window_s(work.compute, comm_s), comm_s, "window", notes)
 
 
 def _reduced(profile: Profile) -> list[int]:
@@ -186,32 +211,111 @@ def _reduced(profile: Profile) -> list[int]:
     return [bucket.bytes for bucket in model.buckets] or ([model.grad_bytes] if model.grad_bytes else [])
 
 
-def _from_iterations(profile: Profile, shape: Shape, tier: str, stretch: float) -> _Draft | None:
-    """The window formula on the communication that full iterations imply: exposed time plus window."""
+def _from_iterations(profile: Profile, shape: Shape, tier: str, stretch: float, work: Pass) -> _Draft | None:
+    """What full iterations imply of communication, carried over to a shape."""
     points = [point for point in _points(profile, tier) if point.iteration]
     if not points:
         return None
     blend = blend_points(points, shape)
-    compute = profile.compute
-    hidden_s = compute.window_s or 0.0
+    if profile.compute.window_s is not None:
+        return _by_window(profile, shape, blend, stretch, work)
+    return _by_overlap(profile, shape, tier, blend, stretch, work)
+
+
+def _by_window(profile: Profile, shape: Shape, blend: Blend, stretch: float, work: Pass) -> _Draft:
+    """The window formula: communication is the exposed time and the window that hides the rest."""
+    compute, hidden_s = profile.compute, profile.compute.window_s or 0.0
     reductions = max(1, len(profile.model.buckets))
-    comm_s = stretch * sum(
-        weight * carried_over_s(point, shape, hidden_s + _exposed_s(point, compute), reductions)
-        for weight, point in blend.parts
+    comm_s = stretch * _blended_s(
+        blend, shape, lambda point: hidden_s + _exposed_s(point, compute), reductions
     )
-    iteration_s = compute.total_s + max(0.0, comm_s - hidden_s)
+    exposed_s = max(0.0, comm_s - (work.compute.window_s or 0.0))
+    return _Draft(work.compute.total_s + exposed_s, comm_s, "window", (difference_note(blend, shape),))
+
+
+def _by_overlap(
+    profile: Profile, shape: Shape, tier: str, blend: Blend, stretch: float, work: Pass
+) -> _Draft:
+    """Compute and communication joined so that the longer hides most of the shorter (`_joined_s`).
+
+    Where only iterations are known, nobody knows how much compute hides. What is communicated is what, joined
+    with compute, makes the measured iteration; on several machines, what is joined with an iteration on as
+    many GPUs of one machine as the fullest has.
+    """
+
+    def computing_s(gpus: int, each: Pass) -> float:
+        if tier != TIERS[0]:
+            return _inside_s(profile, gpus, each)
+        return each.compute.total_s * (1 + _contention(profile, gpus))
+
+    whole = compute_pass(profile)
+
+    def communication_s(point: Point) -> float:
+        assert point.iteration is not None
+        return _difference_s(point.iteration.median_s, computing_s(point.shape.gpus_per_node, whole))
+
+    comm_s = stretch * _blended_s(blend, shape, communication_s)
+    iteration_s = _joined_s(computing_s(max(shape.machines), work), comm_s)
     return _Draft(iteration_s, comm_s, "window", (difference_note(blend, shape),))
 
 
-def _from_other_tiers(profile: Profile, shape: Shape, stretch: float) -> _Draft | None:
+def _inside_s(profile: Profile, gpus: int, work: Pass) -> float:
+    """An iteration on so many GPUs of one machine, seconds; as on one GPU if nobody knows more."""
+    inside = None
+    if gpus > 1:
+        machine = Shape(0, (gpus,), (), (), ())
+        inside = _from_iterations(profile, machine, TIERS[0], 1.0, work)
+    return inside.iteration_s if inside else work.compute.total_s
+
+
+def _contention(profile: Profile, gpus: int) -> float:
+    """By which share of compute so many GPUs of one machine slow each other; 0 if unknown.
+
+    What an iteration takes longer there is taken for that first, up to `_MOST_CONTENTION`: they share memory,
+    PCIe and CPUs, and on the tables such small differences go with the batch, as communication does not.
+    """
+    points = [point for point in _points(profile, TIERS[0]) if point.iteration]
+    if gpus == 1 or not points:
+        return 0.0
+    machine = Shape(0, (gpus,), (), (), ())
+    blend = blend_points(points, machine)
+    exposed_s = _blended_s(blend, machine, lambda point: _exposed_s(point, profile.compute))
+    return min(_MOST_CONTENTION, exposed_s / profile.compute.total_s)
+
+
+def _joined_s(compute_s: float, comm_s: float) -> float:
+    """An iteration of compute and communication whose overlap is unknown, seconds.
+
+    T^k = compute^k + communication^k as in Pollux (Qiao et al., OSDI 2021, section 3.2), here with the same k
+    for all models.
+    """
+    return math.pow(compute_s**_OVERLAP + comm_s**_OVERLAP, 1 / _OVERLAP)
+
+
+def _difference_s(iteration_s: float, compute_s: float) -> float:
+    """The communication that `_joined_s` joins to such an iteration; 0 if compute alone takes that long."""
+    return math.pow(max(0.0, iteration_s**_OVERLAP - compute_s**_OVERLAP), 1 / _OVERLAP)
+
+
+def _from_other_tiers(profile: Profile, shape: Shape, stretch: float, work: Pass) -> _Draft | None:
     """Measurements of the tier below, else of one above."""
     own = TIERS.index(tier_of(shape))
     for tier in (*reversed(TIERS[:own]), *TIERS[own + 1 :]):
-        draft = _from_iterations(profile, shape, tier, stretch)
+        draft = _from_iterations(profile, shape, tier, stretch, work)
         if draft:
             note = f"tier {TIERS[own]} not measured, taken from tier {tier}"
             return replace(draft, notes=(note, *draft.notes))
     return None
+
+
+def _blended_s(
+    blend: Blend, shape: Shape, measured_s: Callable[[Point], float], reductions: int = 1
+) -> float:
+    """Communication of a shape, from that of the points that speak for it, seconds."""
+    parts = (
+        weight * carried_over_s(point, shape, measured_s(point), reductions) for weight, point in blend.parts
+    )
+    return max(0.0, sum(parts))
 
 
 def _points(profile: Profile, tier: str) -> list[Point]:
@@ -239,6 +343,6 @@ def _range_note(profile: Profile, blend: Blend) -> str:
 def _gpu_type_note(profile: Profile, shape: Shape) -> str:
     gpu_type = profile.env.gpu_type
     known = [name for name in shape.gpu_types if name]
-    if not gpu_type or not known or gpu_type in known:
+    if not gpu_type or not known or any(same_type(gpu_type, name) for name in known):
         return ""
     return f"measured on GPU type {gpu_type}, not {', '.join(known)}"

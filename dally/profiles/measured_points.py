@@ -14,7 +14,7 @@ _SAME = 0.01
 
 @dataclass(frozen=True, slots=True)
 class Blend:
-    """Measured points, each with its weight; weights sum to 1."""
+    """Measured points, each with its weight; weights sum to 1, and may be negative where a line goes on."""
 
     parts: tuple[tuple[float, Point], ...]
 
@@ -53,11 +53,12 @@ def same_link(link: PointLink | None, shape: Shape) -> bool:
 
 
 def blend_points(points: Sequence[Point], shape: Shape) -> Blend:
-    """Choose the points nearest to a shape.
+    """Choose the points that speak for a shape.
 
     Those in blocked rank order and under the nearest bandwidth come first. A point of just this spread stands
-    alone; else, of those on the nearest number of machines, the two with fewer and more GPUs per machine are
-    mixed linearly (all-reduce times on T4 nodes grow about linearly with them), or the nearest one is taken.
+    alone. Else those on the nearest number of machines speak, for the GPUs of the fullest machine
+    (`_on_nearest_machines`). For more machines than were measured they have half of the say, and all points
+    together the other half: the nearest alone inherits whatever is odd about its number of machines.
 
     Args:
         points: At least one.
@@ -67,17 +68,20 @@ def blend_points(points: Sequence[Point], shape: Shape) -> Blend:
     exact = [point for point in points if same_spread(point, shape)]
     if exact:
         return Blend(((1.0, exact[0]),))
-    nodes = len(shape.machines)
-    nearest = min((point.shape.nodes for point in points), key=lambda count: (abs(count - nodes), -count))
-    group = [point for point in points if point.shape.nodes == nearest]
-    return _between(sorted(group, key=lambda point: point.shape.gpus_per_node), shape.gpus / nodes)
+    nodes, sizes = len(shape.machines), [point.shape.gpus_per_node for point in points]
+    per_node = min(max(sizes), max(min(sizes), max(shape.machines)))
+    weights = _on_nearest_machines(points, nodes, per_node)
+    if nodes > max(point.shape.nodes for point in points):
+        pooled = _on_any_machines(points, per_node)
+        weights = [(one + other) / 2 for one, other in zip(weights, pooled, strict=True)]
+    return Blend(tuple((weight, point) for weight, point in zip(weights, points, strict=True) if weight))
 
 
 def carried_over_s(point: Point, shape: Shape, comm_s: float, reductions: int) -> float:
     """Communication time measured at a point, carried over to a shape, seconds.
 
-    The time grows with the ring factor, 2(n-1)/n for n machines (n GPUs inside one), and with the inverse of
-    the bandwidth; a known difference of latency adds to each of the 2(n-1) steps.
+    The time grows with the ring factor, 2(n-1)/n for n GPUs, and with the inverse of the bandwidth; a known
+    difference of latency adds to each of the 2(n-1) steps.
 
     Args:
         point: Where it was measured.
@@ -85,8 +89,7 @@ def carried_over_s(point: Point, shape: Shape, comm_s: float, reductions: int) -
         comm_s: The measured time.
         reductions: All-reduces within that time.
     """
-    scaled_s = comm_s * ring_factor(_ring_size(len(shape.machines), shape.gpus))
-    scaled_s /= ring_factor(_ring_size(point.shape.nodes, point.shape.gpus))
+    scaled_s = comm_s * ring_factor(shape.gpus) / ring_factor(point.shape.gpus)
     crossed = crossed_link(shape)
     if same_link(point.link, shape) or point.link is None or crossed is None:
         return scaled_s
@@ -115,10 +118,6 @@ def difference_note(blend: Blend, shape: Shape) -> str:
     return "; ".join(notes)
 
 
-def _ring_size(nodes: int, gpus: int) -> int:
-    return nodes if nodes > 1 else gpus
-
-
 def _blocked(points: Sequence[Point]) -> Sequence[Point]:
     """The points in blocked rank order, as gangs are started; all if none is."""
     return [point for point in points if point.shape.rank_order in (None, "blocked")] or points
@@ -138,12 +137,54 @@ def _nearest_link(points: Sequence[Point], shape: Shape) -> Sequence[Point]:
     return [point for point in points if distance(point) <= least + _SAME]
 
 
-def _between(group: Sequence[Point], per_node: float) -> Blend:
-    """Mix the neighbours of this many GPUs per machine, of points sorted by it."""
-    below = [point for point in group if point.shape.gpus_per_node <= per_node]
-    above = [point for point in group if point.shape.gpus_per_node >= per_node]
-    if not below or not above or below[-1] is above[0]:
-        return Blend(((1.0, below[-1] if below else above[0]),))
-    low, high = below[-1], above[0]
-    share = (per_node - low.shape.gpus_per_node) / (high.shape.gpus_per_node - low.shape.gpus_per_node)
-    return Blend(((1.0 - share, low), (share, high)))
+def _on_nearest_machines(points: Sequence[Point], nodes: int, per_node: int) -> list[float]:
+    """The weight of each point by the nearest number of machines; of two as near, the larger.
+
+    Of its points, the neighbours in GPUs per machine are mixed linearly (all-reduce times on T4 nodes grow
+    about so). Where only one side was measured on that many machines, how the time grows with the GPUs of a
+    machine comes from the other numbers of machines.
+    """
+    nearest = min((point.shape.nodes for point in points), key=lambda count: (abs(count - nodes), -count))
+    sizes = {
+        place: point.shape.gpus_per_node for place, point in enumerate(points) if point.shape.nodes == nearest
+    }
+    below = max((place for place in sizes if sizes[place] <= per_node), key=sizes.__getitem__, default=None)
+    above = min((place for place in sizes if sizes[place] >= per_node), key=sizes.__getitem__, default=None)
+    weights = [0.0] * len(points)
+    if below is not None and above is not None:
+        apart = sizes[above] - sizes[below]
+        share = (per_node - sizes[below]) / apart if apart else 0.0
+        weights[below] += 1.0 - share
+        weights[above] += share
+        return weights
+    edge = above if below is None else below
+    assert edge is not None, "some point is on the nearest number of machines"
+    weights = [(per_node - sizes[edge]) * slope for slope in _growth(points)]
+    weights[edge] += 1.0
+    return weights
+
+
+def _on_any_machines(points: Sequence[Point], per_node: int) -> list[float]:
+    """The weight of each point where all numbers of machines count alike."""
+    away = per_node - sum(point.shape.gpus_per_node for point in points) / len(points)
+    return [1 / len(points) + away * slope for slope in _growth(points)]
+
+
+def _growth(points: Sequence[Point]) -> list[float]:
+    """Weights that give the growth of time with one more GPU on each machine: a straight line's slope.
+
+    It is fitted within each number of machines, and over all where no number was measured with two sizes.
+    """
+    slopes = _slope([(point.shape.nodes, point.shape.gpus_per_node) for point in points])
+    return slopes or _slope([(0, point.shape.gpus_per_node) for point in points]) or [0.0] * len(points)
+
+
+def _slope(sizes: Sequence[tuple[int, int]]) -> list[float]:
+    """Weights of (group, size) that sum up to the common slope of their groups; none if no size varies."""
+    groups: dict[int, list[int]] = {}
+    for group, size in sizes:
+        groups.setdefault(group, []).append(size)
+    centres = {group: sum(members) / len(members) for group, members in groups.items()}
+    away = [size - centres[group] for group, size in sizes]
+    square = sum(distance**2 for distance in away)
+    return [distance / square for distance in away] if square else []

@@ -44,9 +44,16 @@ class Provenance:
 
 @dataclass(frozen=True, slots=True)
 class Env:
-    """What it was measured on; everything may be unknown."""
+    """What it was measured on; everything may be unknown.
+
+    Attributes:
+        gpu_type: What Slurm calls the GPUs, as `h100`; where the driver was not told, and in older profiles,
+            CUDA's name of the device.
+        device_name: CUDA's name of the device, as `NVIDIA H100 80GB HBM3`.
+    """
 
     gpu_type: str | None = None
+    device_name: str | None = None
     gpu_count: int | None = None
     driver: str | None = None
     cuda: str | None = None
@@ -90,6 +97,7 @@ class Model:
         optimizer: Name of the optimizer.
         buckets: In the order in which they become ready; empty if not captured.
         peak_memory_bytes: Peak GPU memory of one rank.
+        precision: What the passes computed in: fp32, bf16, fp16 or fp8; None if unknown, or slept.
     """
 
     name: str
@@ -100,12 +108,25 @@ class Model:
     optimizer: str | None
     buckets: tuple[Bucket, ...]
     peak_memory_bytes: int | None
+    precision: str | None = None
 
     def __post_init__(self) -> None:
         _require(bool(self.name), "name is empty")
         _require(self.grad_bytes != 0, "grad_bytes is 0, must be positive or null")
         ready = [bucket.ready_s for bucket in self.buckets]
         _require(ready == sorted(ready), "buckets are not sorted by ready_s")
+
+
+@dataclass(frozen=True, slots=True)
+class BatchTime:
+    """An iteration on one GPU with another local batch than the profile's, samples and seconds."""
+
+    local_batch: int
+    total_s: float
+
+    def __post_init__(self) -> None:
+        _require(self.local_batch > 0, f"local_batch is {self.local_batch}, must be positive")
+        _require(self.total_s > 0, f"total_s is {self.total_s:g}, must be positive")
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +140,7 @@ class Compute:
         window_s: End of backward minus the moment the first bucket is ready, seconds.
         contention_factor: By how much communication at the same time stretches backward; 1 or more.
         fixed_s: What of the iteration stays when the local batch changes, seconds; the rest goes with it.
+        other_batches: The whole iteration with other local batches, ascending; counts before `fixed_s`.
     """
 
     fwd_s: float | None
@@ -127,8 +149,11 @@ class Compute:
     window_s: float | None
     contention_factor: float | None
     fixed_s: float = 0.0
+    other_batches: tuple[BatchTime, ...] = ()
 
     def __post_init__(self) -> None:
+        batches = [each.local_batch for each in self.other_batches]
+        _require(batches == sorted(set(batches)), "other_batches is not sorted by local_batch, each once")
         _require(self.bwd_s > 0, f"bwd_s is {self.bwd_s:g}, must be positive")
         factor = self.contention_factor
         _require(factor is None or factor >= 1, f"contention_factor is {factor}, must be 1 or more, or null")
@@ -349,7 +374,7 @@ class Learning:
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """One model on one GPU type; hashable, by model and GPU type."""
+    """One model on one GPU type with one local batch; hashable, by these."""
 
     schema: int
     provenance: Provenance
@@ -363,7 +388,11 @@ class Profile:
     learning: Learning | None = None
 
     def __post_init__(self) -> None:
-        _require(self.learning is None or bool(self.model.local_batch), "learning needs a model.local_batch")
+        own = self.model.local_batch
+        others = [each.local_batch for each in self.compute.other_batches]
+        _require(self.learning is None or bool(own), "learning needs a model.local_batch")
+        _require(not others or bool(own), "compute.other_batches needs a model.local_batch")
+        _require(own not in others, f"compute.other_batches holds the profile's own local batch {own}")
         _require(self.schema == SCHEMA, f"schema is {self.schema}, this version reads {SCHEMA}")
         for tier, points in self.tiers.items():
             _require(tier in TIERS, f"tiers has unknown tier {tier}; valid: {', '.join(TIERS)}")
@@ -376,7 +405,7 @@ class Profile:
                 )
 
     def __hash__(self) -> int:
-        return hash((self.model.name, self.env.gpu_type))
+        return hash((self.model.name, self.env.gpu_type, self.model.local_batch))
 
 
 def _require(condition: bool, message: str) -> None:

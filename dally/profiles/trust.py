@@ -5,11 +5,11 @@ from dataclasses import replace
 from math import inf
 from statistics import mean
 
-from dally.profiles.checks import check_points, is_ordinary, measured_points
+from dally.profiles.checks import Check, check_held_out, check_points, is_ordinary, measured_points
 from dally.profiles.schema import TIERS, Fit, Profile, Quality
 
 LARGE_ERROR = 0.10
-"""A held-out error above this is flagged, as a fraction."""
+"""An error above this is flagged, as a fraction."""
 
 _NOTABLE = 0.05
 """A farther tier counts as faster from this fraction on; less may be noise."""
@@ -24,13 +24,13 @@ def add_trust(
 
     Args:
         profile: What was measured.
-        held_out: Relative errors on iterations that the profile does not hold or that were taken out of it;
-            None for those of its own points that are held out (`dally.profiles.checks`).
+        held_out: Relative errors on places that the profile does not hold or that were taken out of it;
+            None for those of its own (`dally.profiles.checks.check_held_out`).
         parameters: Constants that were fitted, and their errors.
     """
     checks = check_points(profile)
     if held_out is None:
-        held_out = [check.error for check in checks if check.held_out]
+        held_out = [check.error for check in check_held_out(profile)]
     sizes = [abs(error) for error in held_out]
     fit = Fit(
         form=" and ".join(sorted({check.prediction.method for check in checks})),
@@ -40,7 +40,7 @@ def add_trust(
         held_out_max=max(sizes, default=None),
         valid_bytes=_valid_bytes(profile),
     )
-    flags = (*_flag_faster_apart(profile), *_flag_errors(fit))
+    flags = (*_flag_faster_apart(profile), *_flag_known(checks), *_flag_held_out(fit))
     quality = profile.quality or (Quality() if flags else None)
     if quality:
         quality = replace(quality, flags=(*quality.flags, *flags))
@@ -56,7 +56,17 @@ def _valid_bytes(profile: Profile) -> tuple[float, float] | None:
     return float(max(curve[0].bytes for curve in curves)), float(min(curve[-1].bytes for curve in curves))
 
 
-def _flag_errors(fit: Fit) -> tuple[str, ...]:
+def _flag_known(checks: Sequence[Check]) -> tuple[str, ...]:
+    """Where the prediction is wrong although the all-reduces of just that place are known."""
+    errors = [abs(check.error) for check in checks if check.point.allreduce_curve]
+    if max(errors, default=0.0) <= LARGE_ERROR:
+        return ()
+    if len(checks) == 1:
+        return (f"the only run on several GPUs is mispredicted by {errors[0]:.1%}, from its own all-reduces",)
+    return (f"iterations are mispredicted by up to {max(errors):.1%}, from all-reduces of the same place",)
+
+
+def _flag_held_out(fit: Fit) -> tuple[str, ...]:
     largest, average = fit.held_out_max, fit.held_out_mape
     if largest is None or average is None or largest <= LARGE_ERROR:
         return ()

@@ -8,7 +8,7 @@ from dally.errors import DallyError
 from dally.profiles.files import write_profiles
 from dally.profiles.imports.author import author_profiles
 from dally.profiles.imports.realistic import realistic_profiles
-from dally.profiles.imports.tables import IMPORTERS, import_profiles
+from dally.profiles.imports.tables import PUBLISHED, import_published
 
 
 @click.command()
@@ -19,8 +19,8 @@ def main(throughputs: Path, profiles: Path) -> None:
     try:
         write_profiles(author_profiles(), profiles / "author")
         write_profiles(realistic_profiles(), profiles / "realistic")
-        for name in IMPORTERS:
-            write_profiles(import_profiles(name, throughputs / name), profiles / name)
+        for name in PUBLISHED:
+            write_profiles(import_published(name, throughputs / name), profiles / name)
     except DallyError as error:
         raise click.ClickException(str(error)) from error
 

@@ -1,35 +1,28 @@
-"""The set `gavel`: seven model families on K80, P100 and V100, from Gavel's measured throughputs."""
+"""Profiles out of throughput tables of Gavel's form, such as that of the set `gavel`."""
 
 import json
+import re
 from ast import literal_eval
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from math import isfinite
 from pathlib import Path
 
 from dally.errors import InputError
 from dally.profiles.checks import Check, shape_of
-from dally.profiles.imports.origin import imported
+from dally.profiles.imports.consistency import flag_inconsistent
+from dally.profiles.imports.origin import UNKNOWN, Origin
 from dally.profiles.iteration import predict
 from dally.profiles.schema import Compute, Env, Model, Point, PointShape, Profile, Timing
 from dally.profiles.trust import add_trust
 
-_SOURCE = (
-    "stanford-futuredata/gavel c4fa40097339, simulation_throughputs.json, entry {entry}; "
-    "steps/s summed over the workers, so an iteration is GPUs / throughput"
-)
 GPU_TYPES = ("k80", "p100", "v100")
-"""The types measured."""
+"""The types of Gavel's own table."""
 
-_FAMILIES = {
-    "resnet-18": ("ResNet-18 (batch size 64)", 64),
-    "resnet-50": ("ResNet-50 (batch size 32)", 32),
-    "transformer": ("Transformer (batch size 64)", 64),
-    "lm": ("LM (batch size 20)", 20),
-    "recommendation": ("Recommendation (batch size 2048)", 2048),
-    "cyclegan": ("CycleGAN", None),
-    "a3c": ("A3C", None),
-}
-"""Profile id -> the table's entry and its batch size: the middle one that runs on all three GPU types."""
+_DETAIL = "entry {entry}; steps/s summed over the workers, so an iteration is GPUs / throughput"
+_FILE = "simulation_throughputs.json"
+_APART = "_unconsolidated"
+_ENTRY = re.compile(r"(?P<family>.+?)(?: \(batch size (?P<batch>[1-9]\d*)\))?")
 
 _FAR = (4, 8)
 """Of measurements on several servers, those held out where the predictor is checked."""
@@ -38,74 +31,125 @@ Table = Mapping[tuple[str, int], float]
 """Steps/s by entry and number of GPUs."""
 
 
-def gavel_profiles(table_path: Path) -> tuple[Profile, ...]:
-    """The profiles of the set.
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """An entry of the table: its name, the model it is about, and samples per GPU, None if not said."""
+
+    name: str
+    model: str
+    local_batch: int | None
+
+
+def gavel_profiles(path: Path, origin: Origin = UNKNOWN, every_batch: bool = False) -> tuple[Profile, ...]:
+    """A profile of each model on each GPU type that one GPU of it can run.
 
     Args:
-        table_path: Gavel's `simulation_throughputs.json`, or the folder that holds it.
+        path: The table, or the folder that holds it as `simulation_throughputs.json`.
+        origin: Where the table is from.
+        every_batch: A profile for each batch size; else for the middle one of those that run on all types.
 
     Raises:
-        InputError: The table cannot be read, is not JSON or lacks a GPU type.
+        InputError: The table cannot be read or is of another form, or nothing of it runs on one GPU.
     """
-    tables = read_tables(table_path)
-    return tuple(
-        gavel_profile(model, *_FAMILIES[model], gpu_type, tables)
-        for model in _FAMILIES
-        for gpu_type in GPU_TYPES
-    )
+    tables = read_tables(path)
+    types = gpu_types(tables)
+    profiles = []
+    for entries in _families(tables):
+        for gpu_type in types:
+            runnable = [entry for entry in entries if (entry.name, 1) in tables[gpu_type]]
+            everywhere = [entry for entry in runnable if _runs_everywhere(entry, tables)] or runnable
+            chosen = runnable if every_batch else everywhere[(len(everywhere) - 1) // 2 :][:1]
+            profiles += [gavel_profile(entry, gpu_type, tables, origin) for entry in chosen]
+    if not profiles:
+        raise InputError(f"{path} has no throughput on one GPU, which every profile needs")
+    return flag_inconsistent(profiles)
 
 
 def read_tables(path: Path) -> dict[str, Table]:
-    """Gavel's tables by GPU type, and by `GPUTYPE_unconsolidated` for several servers.
+    """The tables by GPU type, and by `GPUTYPE_unconsolidated` for several servers.
 
     Raises:
-        InputError: They cannot be read, are not JSON or lack a GPU type.
+        InputError: They cannot be read, or are of another form; the message names what.
     """
     if path.is_dir():
-        path = path / "simulation_throughputs.json"
+        path = path / _FILE
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
-        return {
-            name: {literal_eval(key): alone["null"] for key, alone in data[name].items() if alone.get("null")}
-            for gpu_type in GPU_TYPES
-            for name in (gpu_type, f"{gpu_type}_unconsolidated")
-        }
-    except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
-        raise InputError(f"{path} is not Gavel's table of throughputs: {error}") from error
+        return {name: _read_table(rows) for name, rows in data.items()}
+    except (OSError, ValueError, KeyError, AttributeError, TypeError, RecursionError, SyntaxError) as error:
+        raise InputError(f"{path} is not a table of Gavel's form: {error}") from error
 
 
-def list_entries(tables: Mapping[str, Table]) -> tuple[str, ...]:
+def _read_table(rows: Mapping[str, Mapping[str, float]]) -> Table:
+    table = {}
+    for text, alone in rows.items():
+        key = literal_eval(text)
+        match key:
+            case (str(), int(gpus)) if gpus > 0:
+                steps_per_s = float(alone.get("null") or 0.0)
+            case _:
+                raise ValueError(f"{text!r} is not a pair of an entry and a number of GPUs")
+        if not steps_per_s >= 0 or not isfinite(steps_per_s):
+            raise ValueError(f"{text} has {steps_per_s} steps/s")
+        if steps_per_s:
+            table[key] = steps_per_s
+    return table
+
+
+def gpu_types(tables: Mapping[str, Table]) -> tuple[str, ...]:
+    """The GPU types of the tables, sorted."""
+    return tuple(sorted({name.removesuffix(_APART) for name in tables} & {*tables}))
+
+
+def list_entries(tables: Mapping[str, Table]) -> tuple[Entry, ...]:
     """The entries that one GPU of every type can run, by name."""
-    runnable = [{entry for entry, gpus in tables[gpu_type] if gpus == 1} for gpu_type in GPU_TYPES]
-    return tuple(sorted(set.intersection(*runnable)))
+    entries = (entry for family in _families(tables) for entry in family)
+    return tuple(
+        sorted((entry for entry in entries if _runs_everywhere(entry, tables)), key=lambda each: each.name)
+    )
+
+
+def _families(tables: Mapping[str, Table]) -> tuple[tuple[Entry, ...], ...]:
+    """The entries of each model, by batch size."""
+    names = {name for gpu_type in gpu_types(tables) for name, _ in tables[gpu_type]}
+    models: dict[str, list[Entry]] = {}
+    for entry in sorted(map(_entry, names), key=lambda each: (each.model, each.local_batch or 0, each.name)):
+        models.setdefault(entry.model, []).append(entry)
+    return tuple(tuple(entries) for entries in models.values())
+
+
+def _entry(name: str) -> Entry:
+    match = _ENTRY.fullmatch(name)
+    assert match is not None, "every name is at least a family"
+    return Entry(name, match["family"].lower(), int(match["batch"]) if match["batch"] else None)
+
+
+def _runs_everywhere(entry: Entry, tables: Mapping[str, Table]) -> bool:
+    return all((entry.name, 1) in tables[gpu_type] for gpu_type in gpu_types(tables))
 
 
 def gavel_profile(
-    model: str, entry: str, local_batch: int | None, gpu_type: str, tables: Mapping[str, Table]
+    entry: Entry, gpu_type: str, tables: Mapping[str, Table], origin: Origin = UNKNOWN
 ) -> Profile:
-    """The profile of one entry of the table on one GPU type, with its errors.
-
-    Raises:
-        InputError: The table has no throughput of it on one GPU.
-    """
-    packed, apart = tables[gpu_type], tables[f"{gpu_type}_unconsolidated"]
-    if (entry, 1) not in packed:
-        raise InputError(f"Gavel's table has no throughput of {entry} on one GPU of type {gpu_type}")
+    """The profile of one entry of the table on one GPU type that can run it, with its errors."""
+    packed, apart = tables[gpu_type], tables.get(gpu_type + _APART, {})
     tiers = {
-        "machine": tuple(
-            _point(1, gpus, packed[entry, gpus]) for gpus in (2, 4, 8) if (entry, gpus) in packed
-        ),
-        "rack": tuple(_point(gpus, 1, apart[entry, gpus]) for gpus in (2, 4, 8) if (entry, gpus) in apart),
+        "machine": tuple(_point(1, gpus, packed[entry.name, gpus]) for gpus in _sizes(entry, packed)),
+        "rack": tuple(_point(gpus, 1, apart[entry.name, gpus]) for gpus in _sizes(entry, apart)),
     }
     profile = Profile(
         schema=1,
-        provenance=imported(_SOURCE.format(entry=entry), "MIT"),
+        provenance=origin.provenance(_DETAIL.format(entry=entry.name)),
         env=Env(gpu_type=gpu_type),
-        model=Model(model, None, None, None, local_batch, None, (), None),
-        compute=Compute(None, 1 / packed[entry, 1], None, None, None),
+        model=Model(entry.model, None, None, None, entry.local_batch, None, (), None),
+        compute=Compute(None, 1 / packed[entry.name, 1], None, None, None),
         tiers={tier: points for tier, points in tiers.items() if points},
     )
     return add_trust(profile, [check.error for check in check_far(profile)])
+
+
+def _sizes(entry: Entry, table: Table) -> Iterable[int]:
+    return sorted(gpus for name, gpus in table if name == entry.name and gpus > 1)
 
 
 def check_far(profile: Profile) -> tuple[Check, ...]:

@@ -1,30 +1,48 @@
-"""The set `pollux`: four models on nodes of four T4 GPUs, from the step times Pollux measured."""
+"""Profiles out of folders of tables of Pollux's form, such as those of the set `pollux`."""
 
 import csv
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from statistics import linear_regression
 
 from dally.errors import InputError
-from dally.profiles.imports.origin import imported
+from dally.profiles.imports.consistency import flag_inconsistent, with_flags
+from dally.profiles.imports.origin import UNKNOWN, Origin
 from dally.profiles.imports.pollux_learning import learn, read_courses
 from dally.profiles.iteration import predict
-from dally.profiles.schema import Compute, Env, Model, Point, PointLink, PointShape, Profile, Timing
+from dally.profiles.schema import (
+    BatchTime,
+    Compute,
+    Env,
+    Model,
+    Point,
+    PointLink,
+    PointShape,
+    Profile,
+    Timing,
+)
 from dally.profiles.trust import add_trust
 from dally.topology import Link, Ring, Shape
 
 MODELS = ("bert", "cifar10", "deepspeech2", "imagenet")
-"""The models with measured placements."""
+"""The models of Pollux's own tables."""
 
-EVEN_PLACEMENTS = tuple(str(gpus) * nodes for nodes in (1, 2, 3, 4) for gpus in (1, 2, 3, 4))
-"""Placements with the same number of GPUs on each node, which are what a profile can hold."""
+_TABLE = "placements.csv"
 
-_LINE_RATE_BPS = 50e9
-_SOURCE = (
-    "petuum/adaptdl c793c7089bd3, branch osdi21-artifact, traces/{model}/placements.csv, local batch {batch}"
-    "; AWS, nodes of 4 T4 GPUs with 50 Gb/s each"
-)
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """What was measured on: the GPU type and the rate of each node's link, None if nobody says."""
+
+    gpu_type: str | None = None
+    link_bps: float | None = None
+
+
+UNKNOWN_SITE = Site()
+
+POLLUX_SITE = Site("t4", 50e9)
+"""Nodes of four T4 GPUs on AWS, where Pollux's own tables are from."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,96 +74,130 @@ def read_placements(path: Path) -> tuple[Measurement, ...]:
 
 
 def read_scalability(path: Path) -> tuple[Measurement, ...]:
-    """Read a `scalability.csv` of Pollux: 6 to 16 nodes, each with as many GPUs.
+    """Read a `scalability.csv` of Pollux: many nodes, GPUs shared out as evenly as possible.
 
     Raises:
         InputError: It cannot be read, lacks a column or holds something else than numbers.
     """
 
     def parse(row: Mapping[str, str]) -> Measurement:
-        count = int(row["num_nodes"])
-        nodes = (int(row["num_replicas"]) // count,) * count
+        count, gpus = int(row["num_nodes"]), int(row["num_replicas"])
+        nodes = tuple(gpus // count + (node < gpus % count) for node in range(count))
         return Measurement(nodes, int(row["local_bsz"]), float(row["step_time"]))
 
     return _read_rows(path, ("num_nodes", "num_replicas", "local_bsz", "step_time"), parse)
 
 
-def pollux_profiles(traces: Path) -> tuple[Profile, ...]:
-    """The profiles of the set: every even placement, at the middle one of the measured batch sizes.
+def pollux_profiles(
+    folder: Path, origin: Origin = UNKNOWN, site: Site = UNKNOWN_SITE, every_batch: bool = False
+) -> tuple[Profile, ...]:
+    """A profile of each model of which the folder has `MODEL/placements.csv`.
 
-    The uneven placements, which a profile cannot hold, are held out.
+    It holds every even placement at the middle one of the local batches that one GPU ran, and the times of
+    one GPU with all of them. The uneven placements, which a profile cannot hold, are held out. Where the
+    folder also has `MODEL/validation-BATCH.csv`, the profile tells how training gets on with other batches.
 
     Args:
-        traces: Pollux's folder of traces, one folder for each model, or the folder that holds `traces`.
+        folder: The tables, or the folder that holds them as `traces`.
+        origin: Where the tables are from.
+        site: What they were measured on.
+        every_batch: A profile for each local batch.
 
     Raises:
-        InputError: A table cannot be read.
+        InputError: The folder has no such table, or one cannot be read.
     """
-    if (traces / "traces").is_dir():
-        traces = traces / "traces"
-    profiles = []
-    for model in MODELS:
-        rows = read_placements(traces / model / "placements.csv")
+    if (folder / "traces").is_dir():
+        folder = folder / "traces"
+    profiles: list[Profile] = []
+    for path in sorted(folder.glob(f"*/{_TABLE}")):
+        rows = read_placements(path)
         batches = sorted({row.local_batch for row in rows if row.nodes == (1,)})
-        batch = batches[len(batches) // 2]
-        profile = _with_learning(pollux_profile(model, rows, batch, EVEN_PLACEMENTS), rows, traces / model)
-        uneven = [row for row in rows if row.local_batch == batch and row.placement not in EVEN_PLACEMENTS]
-        errors = [predict(profile, t4_shape(row.nodes)).iteration_s / row.step_s - 1 for row in uneven]
-        profiles.append(add_trust(profile, errors))
-    return tuple(profiles)
+        if not batches:
+            raise InputError(f"table {path} has no row of one GPU (placement 1), which every profile needs")
+        for batch in batches if every_batch else batches[len(batches) // 2 :][:1]:
+            profiles.append(_checked_profile(path.parent, rows, batch, origin, site))
+    if not profiles:
+        raise InputError(f"folder {folder} has no MODEL/{_TABLE}, so it is not of Pollux's form")
+    return flag_inconsistent(profiles)
+
+
+def _checked_profile(
+    folder: Path, rows: Sequence[Measurement], batch: int, origin: Origin, site: Site
+) -> Profile:
+    """The profile of one model and local batch, with its errors on uneven placements and its learning."""
+    even = {row.placement for row in rows if len(set(row.nodes)) == 1}
+    profile = pollux_profile(folder.name, rows, batch, even, origin, site)
+    if any(folder.glob("validation-*.csv")):
+        most = max(row.local_batch for row in rows if row.nodes == (1,))
+        profile = replace(profile, learning=learn(read_courses(folder), most))
+    uneven = [row for row in rows if row.local_batch == batch and row.placement not in even]
+    errors = [predict(profile, flat_shape(row.nodes, site)).iteration_s / row.step_s - 1 for row in uneven]
+    counts = Counter(row.placement for row in rows if row.local_batch == batch)
+    repeated = sorted(placement for placement in even if counts[placement] > 1)
+    flags = [f"placement {', '.join(repeated)} has several rows: the fastest counts"] if repeated else []
+    return with_flags(add_trust(profile, errors), flags)
 
 
 def pollux_profile(
-    model: str, rows: Iterable[Measurement], local_batch: int, placements: Collection[str]
+    model: str,
+    rows: Sequence[Measurement],
+    local_batch: int,
+    placements: Collection[str],
+    origin: Origin = UNKNOWN,
+    site: Site = POLLUX_SITE,
 ) -> Profile:
-    """A profile of one model and batch size that holds the given placements, of those measured.
+    """A profile of one model and local batch that holds the given placements, of those measured.
 
     Raises:
         InputError: A single GPU was not measured with this batch size.
     """
-    steps = {row.placement: row for row in rows if row.local_batch == local_batch}
-    if "1" not in steps:
+    steps: dict[tuple[str, int], Measurement] = {}
+    for row in sorted(rows, key=lambda row: row.step_s):
+        steps.setdefault((row.placement, row.local_batch), row)
+    alone = {batch: row.step_s for (placement, batch), row in steps.items() if placement == "1"}
+    if local_batch not in alone:
         raise InputError(f"model {model}: one GPU with local batch {local_batch} was not measured")
-    known = [steps[placement] for placement in placements if placement in steps and placement != "1"]
+    keys = [(name, local_batch) for name in sorted(placements, key=lambda name: (len(name), name))]
+    points = [_point(steps[key], site) for key in keys if key in steps and key[0] != "1"]
     return Profile(
         schema=1,
-        provenance=imported(_SOURCE.format(model=model, batch=local_batch), "Apache-2.0"),
-        env=Env(gpu_type="t4", link_speed_bps=_LINE_RATE_BPS),
+        provenance=origin.provenance(f"{model}/{_TABLE}, local batch {local_batch}"),
+        env=Env(gpu_type=site.gpu_type, link_speed_bps=site.link_bps),
         model=Model(model, None, None, None, local_batch, None, (), None),
-        compute=Compute(None, steps["1"].step_s, None, None, None),
+        compute=Compute(
+            None,
+            alone[local_batch],
+            None,
+            None,
+            None,
+            other_batches=tuple(
+                BatchTime(batch, alone[batch]) for batch in sorted(alone) if batch != local_batch
+            ),
+        ),
         tiers={
-            "machine": tuple(_point(row) for row in known if len(row.nodes) == 1),
-            "rack": tuple(_point(row) for row in known if len(row.nodes) > 1),
+            "machine": tuple(point for point in points if point.shape.nodes == 1),
+            "rack": tuple(point for point in points if point.shape.nodes > 1),
         },
     )
 
 
-def _with_learning(profile: Profile, rows: Sequence[Measurement], folder: Path) -> Profile:
-    """The profile with what other batch sizes mean: to one GPU's compute, and to how training gets on."""
-    alone = {row.local_batch: row.step_s for row in rows if row.nodes == (1,)}
-    learning = learn(read_courses(folder), max(alone))
-    fixed_s = linear_regression([*alone], [*alone.values()]).intercept if len(alone) > 1 else 0.0
-    compute = replace(profile.compute, fixed_s=round(max(0.0, fixed_s), 6))
-    return replace(profile, compute=compute, learning=learning)
-
-
-def t4_shape(nodes: tuple[int, ...]) -> Shape:
-    """The shape of a placement on nodes of T4 GPUs behind one switch."""
+def flat_shape(nodes: tuple[int, ...], site: Site = POLLUX_SITE) -> Shape:
+    """The shape of a placement on nodes behind one switch."""
     machines = tuple(sorted(nodes, reverse=True))
-    pcie, network = Link(100e9), Link(_LINE_RATE_BPS)
-    rings = (Ring(machines[0], pcie, 1), Ring(len(machines), network, 2))
+    inside, network = Link(100e9), Link(site.link_bps or 100e9)
+    rings = (Ring(machines[0], inside, 1), Ring(len(machines), network, 2))
     apart = len(machines) > 1
     return Shape(
         level=1 if apart else 0,
         machines=machines,
         racks=(len(machines),) if apart else (),
         rings=tuple(ring for ring in rings if ring.members > 1),
-        gpu_types=("t4",),
+        gpu_types=(site.gpu_type,) if site.gpu_type else (),
     )
 
 
-def _point(row: Measurement) -> Point:
-    link = PointLink(_LINE_RATE_BPS, None) if len(row.nodes) > 1 else None
+def _point(row: Measurement, site: Site) -> Point:
+    link = PointLink(site.link_bps, None) if len(row.nodes) > 1 and site.link_bps else None
     shape = PointShape(len(row.nodes), row.nodes[0], "blocked")
     return Point(shape, link, (), Timing(row.step_s, None, None, None), None, None)
 
@@ -162,6 +214,13 @@ def _read_rows(
     if missing:
         raise InputError(f"table {path} has no column {', '.join(sorted(missing))}")
     try:
-        return tuple(parse(row) for row in rows)
+        return tuple(_positive(parse(row)) for row in rows)
     except (TypeError, ValueError) as error:
         raise InputError(f"table {path} must hold numbers in {', '.join(columns)}: {error}") from error
+
+
+def _positive(row: Measurement) -> Measurement:
+    numbers = (*row.nodes, row.local_batch, row.step_s)
+    if not row.nodes or not all(0 < number < float("inf") for number in numbers):
+        raise ValueError(f"placement {row.placement}, {row.local_batch}, {row.step_s} are not all positive")
+    return row

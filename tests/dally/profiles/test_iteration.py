@@ -57,12 +57,13 @@ def profile(
     grad_bytes: int | None = 400,
     gpu_type: str | None = None,
     compute: Compute = COMPUTE,
+    local_batch: int | None = None,
 ) -> Profile:
     return Profile(
         1,
         Provenance(Mode.NCCL, "test", "none", "0", "2026-01-01T00:00:00Z"),
         Env(gpu_type=gpu_type),
-        Model("m", None, None, grad_bytes, None, None, tuple(buckets), None),
+        Model("m", None, None, grad_bytes, local_batch, None, tuple(buckets), None),
         compute,
         {"machine": tuple(machine), "rack": tuple(rack), "network": tuple(network)},
     )
@@ -214,24 +215,81 @@ def test_sizes_outside_of_the_curve_are_flagged() -> None:
     assert prediction.note == "all-reduce of 100 bytes outside of the measured 300 to 400"
 
 
-def test_more_machines_than_measured_scale_by_the_ring_factor() -> None:
-    prediction = predict(
-        profile(rack=[point(2, 4, curve=[reduced(400, 2.0)])], buckets=()), shape(4, 4, 4, 4)
-    )
-    assert prediction.iteration_s == pytest.approx(3.5 + 2.0 * 1.5 / 1.0 - 1.5)
+def allreduce_of(known: Sequence[Point], asked: Shape) -> float:
+    """Seconds of the one all-reduce of a profile whose compute hides nothing."""
+    bare = replace(COMPUTE, window_s=0.0)
+    return predict(profile(rack=known, buckets=(), compute=bare), asked).exposed_s
+
+
+def swept(nodes: int, per_node: int, seconds: float) -> Point:
+    return point(nodes, per_node, curve=[reduced(400, seconds)])
+
+
+def test_more_machines_than_measured_scale_by_the_ring_factor_of_their_gpus() -> None:
+    prediction = predict(profile(rack=[swept(2, 4, 2.0)], buckets=()), shape(4, 4, 4, 4))
+    # 16 GPUs send 15/8 of the data where 8 sent 7/4; 1.5 s are hidden.
+    assert prediction.iteration_s == pytest.approx(3.5 + 2.0 * 1.875 / 1.75 - 1.5)
     assert prediction.note == "GPUs spread 4+4+4+4 not measured, taken from 2x4"
 
 
+def test_two_ranks_on_each_machine_are_a_ring_of_four() -> None:
+    assert allreduce_of([swept(2, 1, 1.0)], shape(2, 2)) == pytest.approx(1.5)
+
+
 def test_gpus_per_machine_between_two_measured_ones_mix_them() -> None:
+    found = allreduce_of([swept(2, 2, 1.5), swept(2, 6, 11 / 6 * 3)], shape(4, 4))
+    assert found == pytest.approx(1.75 * (1 / 2 + 3 / 2)), "by the ring factor, halfway between 1 and 3"
+
+
+def test_the_fullest_machine_decides_how_many_gpus_a_machine_has() -> None:
     points = [point(2, 2, 5.0), point(2, 4, 9.0)]
-    prediction = predict(profile(rack=points), shape(4, 3))
-    assert prediction.iteration_s == pytest.approx(3.5 + 0.25 * 1.5 + 0.75 * 5.5)
-    assert prediction.note == "GPUs spread 4+3 not measured, taken from 2x2 and 2x4"
+    prediction = predict(profile(rack=points), shape(4, 1))
+    # 5.5 s exposed and 1.5 s hidden of 8 GPUs' ring; this one has 5.
+    assert prediction.iteration_s == pytest.approx(3.5 + 7.0 * 1.6 / 1.75 - 1.5)
+    assert prediction.note == "GPUs spread 4+1 not measured, taken from 2x4"
+
+
+def test_full_machines_are_not_taken_from_machines_with_one_gpu_where_full_ones_were_measured() -> None:
+    """4 x 8 out of 2 x 8 and 4 x 1: as on 2 x 8, by the ring factor."""
+    known = [swept(4, 1, 1.5), swept(2, 8, 6 * 1.875)]
+    assert allreduce_of(known, shape(8, 8, 8, 8)) == pytest.approx(6 * ring_factor(32))
+
+
+def test_how_time_grows_with_the_gpus_of_a_machine_comes_from_other_numbers_of_machines() -> None:
+    """On two machines four times as many GPUs take 2 more, by the ring factor; on four so too."""
+    known = [swept(2, 1, 1.0), swept(2, 4, 3 * 1.75), swept(4, 1, 2 * 1.5)]
+    assert allreduce_of(known, shape(4, 4, 4, 4)) == pytest.approx((2 + 2) * 1.875)
+    assert allreduce_of(known, shape(8, 8)) == pytest.approx(3 * 1.875), "no line goes on beyond 4 GPUs each"
+
+
+def test_beyond_the_measured_number_of_machines_all_points_count() -> None:
+    """Of 3 and, by the ring factor, 1 all-reduces: half the nearest, half the mean of both."""
+    known = [swept(2, 1, 3.0), swept(3, 1, ring_factor(3))]
+    found = allreduce_of(known, shape(1, 1, 1, 1))
+    assert found == pytest.approx((0.5 * 1 + 0.5 * 2) * ring_factor(4))
+
+
+@pytest.mark.parametrize("nodes", [2, 3, 5])
+def test_what_was_measured_is_predicted_whatever_else_was(nodes: int) -> None:
+    known = [swept(2, 1, 1.0), swept(2, 4, 4.0), swept(3, 4, 2.0), swept(5, 4, 7.0)]
+    expected = {2: 4.0, 3: 2.0, 5: 7.0}[nodes]
+    assert allreduce_of(known, shape(*(4,) * nodes)) == pytest.approx(expected)
+
+
+NO_WINDOW = replace(COMPUTE, window_s=None)
+
+
+def test_where_the_overlap_is_unknown_communication_and_compute_hide_most_of_each_other() -> None:
+    """8.0 of the cube root of 3.5^3 + communication^3; twice the communication later."""
+    known = profile(rack=[point(2, 1, 8.0)], buckets=(), grad_bytes=None, compute=NO_WINDOW)
+    alone, beside = predict(known, shape(1, 1)), predict(known, shape(1, 1), stretch=2.0)
+    assert alone.comm_s == pytest.approx((8.0**3 - 3.5**3) ** (1 / 3))
+    assert beside.iteration_s == pytest.approx((3.5**3 + (2 * alone.comm_s) ** 3) ** (1 / 3))
 
 
 def test_inside_a_machine_the_ring_has_as_many_members_as_gpus() -> None:
     prediction = predict(
-        profile(machine=[point(1, 2, 5.0)], compute=replace(COMPUTE, window_s=None)), shape(8)
+        profile(machine=[point(1, 2, 5.0)], compute=replace(COMPUTE, window_s=0.0)), shape(8)
     )
     assert prediction.iteration_s == pytest.approx(3.5 + 1.5 * 1.75)
 

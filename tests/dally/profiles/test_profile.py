@@ -247,7 +247,8 @@ def test_cpu_and_gpu_profiles_mix_only_if_allowed(tmp_path: Path) -> None:
 
 def test_two_profiles_for_one_model_and_type_are_refused(tmp_path: Path) -> None:
     folder_of(tmp_path, typed("v100"), typed("v100"))
-    with pytest.raises(InputError, match=r"1\.json: model resnet50 on GPU type v100 is also in .*0\.json"):
+    expected = r"1\.json: model resnet50 on GPU type v100 with local batch \d+ is also in .*0\.json"
+    with pytest.raises(InputError, match=expected):
         load_profiles(tmp_path)
 
 

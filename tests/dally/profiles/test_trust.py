@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dally.profiles.checks import calibration_point, check_points, shape_of
+from dally.profiles.checks import calibration_point, check_held_out, check_points, shape_of
 from dally.profiles.iteration import predict
 from dally.profiles.schema import Compute, Point, PointLink, Profile, Quality
 from dally.profiles.trust import add_trust
@@ -28,10 +28,10 @@ def test_a_point_is_predicted_from_its_own_curve_but_not_from_its_iteration() ->
 
 
 def test_without_a_curve_a_point_is_predicted_from_the_others() -> None:
-    # 2 machines: 1.5 s exposed + 1.5 s window = 3 s, so 4.5 s on 4, of which 3 s are exposed: 6.5 s.
-    # 4 machines: 2 s exposed + 1.5 s window = 3.5 s, so 7/3 s on 2, of which 7/3 - 1.5 s are exposed.
+    # 8 GPUs: 1.5 s exposed + 1.5 s window = 3 s, so 45/14 s on 16, of which 1.5 s are hidden.
+    # 16 GPUs: 2 s exposed + 1.5 s window = 3.5 s, so 49/15 s on 8, of which 1.5 s are hidden.
     assert errors([point(2, 4, 5.0), point(4, 4, 5.5)]) == pytest.approx(
-        [(3.5 + 7 / 3 - 1.5) / 5 - 1, 6.5 / 5.5 - 1]
+        [(2 + 49 / 15) / 5 - 1, (2 + 45 / 14) / 5.5 - 1]
     )
 
 
@@ -54,16 +54,35 @@ def test_another_rank_order_is_predicted_from_its_own_curve() -> None:
     assert errors([crossed, point(2, 4, 5.0, curve=CURVE)])[0] == errors([crossed])[0]
 
 
-def test_the_point_that_gave_the_contention_factor_is_not_held_out() -> None:
+def test_the_place_that_gave_the_contention_factor_is_not_held_out() -> None:
     points = [
         point(2, 4, 5.0, curve=CURVE, order="interleaved"),
         point(2, 4, 5.0, curve=CURVE),
         point(3, 4, 5.0),
     ]
-    held_out = [check.held_out for check in check_points(profile(rack=points, compute=STRETCHED))]
-    assert held_out == [True, False, True]
+    held_out = [check.point for check in check_held_out(profile(rack=points, compute=STRETCHED))]
+    assert held_out == [points[2]]
     assert calibration_point(profile(rack=points)) is points[1]
-    assert all(check.held_out for check in check_points(profile(rack=points)))
+
+
+def test_with_its_place_held_out_not_even_the_curve_of_a_point_counts() -> None:
+    slow = [reduced(100, 10.0), reduced(400, 10.0)]
+    points = [point(2, 4, 5.0, curve=CURVE), point(4, 4, 40.0, curve=slow)]
+    known, unknown = (check(profile(rack=points))[1] for check in (check_points, check_held_out))
+    assert (known.held_out, unknown.held_out) == (False, True)
+    # Two buckets of 10 s each; of the place itself nothing tells how slow it is.
+    assert known.prediction.iteration_s > 20.0
+    assert unknown.prediction == predict(
+        profile(rack=points[:1]), shape_of("rack", points[1], profile().env.gpu_type)
+    )
+
+
+def test_what_was_measured_there_under_flows_or_in_another_rank_order_is_held_out_with_its_place() -> None:
+    others = [
+        replace(point(2, 4, 9.0, curve=CURVE), background_flows=2),
+        point(2, 4, 8.0, curve=CURVE, order="interleaved"),
+    ]
+    assert check_held_out(profile(rack=[point(2, 4, 5.0, curve=CURVE), *others])) == ()
 
 
 @pytest.mark.parametrize(
@@ -103,9 +122,12 @@ def trusted(held_out: Sequence[float] | None = None) -> Profile:
 def test_a_fit_has_the_errors_of_its_points_and_the_sizes_of_its_curves() -> None:
     fit = trusted().fit
     assert fit is not None
-    # The curve of 2 machines takes 1.5 times as long on 4: buckets done at 3 and 6, step: 6.5 s of 8.
-    assert fit.residuals == pytest.approx((0.25, 1 - 6.5 / 8))
-    assert (fit.held_out_mape, fit.held_out_max) == pytest.approx((0.21875, 0.25))
+    # The curve of 8 GPUs takes 15/14 as long on 16: buckets done at 1.5 + 15/14 and 15/7 later, and the step.
+    error = 1 - (1.5 + 3 * 15 / 14 + 0.5) / 8
+    assert fit.residuals == pytest.approx((0.25, error))
+    # Held out, 4 machines are the same, from the curve of 2. 2 machines know only the 8 s of 4: 4.5 s exposed
+    # and 1.5 s of window are 6 s, so 5.6 s on 8 GPUs instead of 16, of which 4.1 s are exposed: 7.6 s of 4.
+    assert (fit.held_out_mape, fit.held_out_max) == pytest.approx(((0.9 + error) / 2, 0.9))
     assert (fit.form, fit.valid_bytes) == ("replay", (100, 400))
 
 
@@ -114,9 +136,21 @@ def test_held_out_errors_may_come_from_elsewhere_and_are_flagged_above_a_tenth()
     assert calm.fit is not None
     assert calm.fit.held_out_mape == pytest.approx(0.03)
     assert calm.fit.held_out_max == 0.04
-    assert calm.quality is None
+    known = "iterations are mispredicted by up to 25.0%, from all-reduces of the same place"
+    assert calm.quality == Quality(flags=(known,))
     assert wild.quality == Quality(
-        flags=("held-out iterations are mispredicted by up to 30.0%, 16.0% on average",)
+        flags=(known, "held-out iterations are mispredicted by up to 30.0%, 16.0% on average")
+    )
+
+
+def test_an_error_of_the_only_run_on_several_gpus_is_flagged_and_not_called_held_out() -> None:
+    only = add_trust(
+        profile(rack=[point(2, 4, 4.0, curve=CURVE)], compute=replace(COMPUTE, contention_factor=1.0))
+    )
+    assert only.fit is not None
+    assert (only.fit.held_out_mape, only.fit.held_out_max) == (None, None)
+    assert only.quality == Quality(
+        flags=("the only run on several GPUs is mispredicted by 25.0%, from its own all-reduces",)
     )
 
 
@@ -126,7 +160,7 @@ def test_flags_that_were_there_stay() -> None:
     assert quality is not None
     assert quality.foreign_cpu_fraction == 0.1
     assert quality.flags[0] == "busy"
-    assert len(quality.flags) == 2
+    assert len(quality.flags) == 3
 
 
 @pytest.mark.parametrize(("far_s", "flags"), [(4.0, 1), (4.9, 0), (6.0, 0)])

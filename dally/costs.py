@@ -4,15 +4,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import lru_cache
-from math import fsum, inf
+from math import fsum
 
 from dally.errors import CapacityError
 from dally.free import FreeGpus
 from dally.job import Gang, Job, JobKind
 from dally.learning import Batching, batches, efficiency, mean_efficiency, phase
-from dally.profiles.batch_split import split_by_speed, split_evenly, with_local_batch
+from dally.profiles.batch_split import split_by_speed, split_evenly
 from dally.profiles.files import ProfileSet
 from dally.profiles.iteration import Prediction, predict
+from dally.profiles.local_batch import batch_factor, compute_pass
 from dally.profiles.schema import Learning, Profile, Restart
 from dally.topology import Allocation, Shape, Topology
 
@@ -51,15 +52,17 @@ class Predictions:
 
     Attributes:
         modes: How the profiles came about: nccl, gloo, emulated or imported; empty without profiles.
-        models_without_profile: Models of gangs that were taken as insensitive to the network.
+        models_without_profile: Models of gangs of which nothing was known.
         shapes: Different placements of models that were predicted.
         extrapolated_shapes: Of these, how many lie outside of what was measured.
+        stand_ins: Which GPU type's profiles stood in for which, and how they were scaled, in words.
     """
 
     modes: tuple[str, ...]
     models_without_profile: tuple[str, ...]
     shapes: int
     extrapolated_shapes: int
+    stand_ins: tuple[str, ...] = ()
 
 
 Spread = tuple[Shape, tuple[int, ...]]
@@ -72,13 +75,18 @@ _ALONE = Cost(slowdown=1.0, exposed=0.0, extrapolated=False)
 class CostModel:
     """Predicts what placements cost; remembers what it predicted.
 
-    A job without a profile is taken as insensitive to the network and to GPU types, and marked extrapolated.
+    A job without a profile is taken as insensitive to GPU types, and to the network but for what is assumed;
+    its costs are marked extrapolated.
 
     Args:
         topology: The cluster.
         profiles: Profiles of the models; None for none.
         split: How gangs over several GPU types split their batch.
         batching: What becomes of an elastic job's batch when its GPUs change.
+        restart_s: What every checkpoint and restart costs, seconds; None: what the profiles say, and where
+            there is none, the usual cost.
+        assumed_slowdown: How many times slower a gang without a profile gets with each level at which its
+            placement is farther apart than it need be; 1: distance costs it nothing.
     """
 
     def __init__(
@@ -87,11 +95,15 @@ class CostModel:
         profiles: ProfileSet | None = None,
         split: Split = Split.EVEN,
         batching: Batching = Batching.FIXED,
+        restart_s: float | None = None,
+        assumed_slowdown: float = 1.0,
     ) -> None:
         self.topology = topology
+        self.assumed_slowdown = assumed_slowdown
         self.profiles = profiles
         self.split = split
         self.batching = batching
+        self.every_restart_s = restart_s
         self._idle = FreeGpus(topology)
         kinds = {replace(machine, name=""): number for number, machine in enumerate(topology.machines)}
         self._kinds = [kinds[replace(machine, name="")] for machine in topology.machines]
@@ -103,7 +115,7 @@ class CostModel:
         self._learning_costs: dict[tuple[str, Gang, float, Spread, int], Cost] = {}
         self._best_s: dict[tuple[str, Gang, float], float] = {}
         self._restarts: dict[tuple[str, str | None], Restart] = {}
-        self._predictions: dict[tuple[str, Spread, float], Prediction | None] = {}
+        self._predictions: dict[tuple[str, Spread, float, int | None], Prediction | None] = {}
         self._type_speeds: dict[tuple[str, Gang, int | None], Mapping[str, float]] = {}
         self._worker_speeds: dict[tuple[str, str | None], Mapping[str, float]] = {}
 
@@ -123,10 +135,11 @@ class CostModel:
     def _too_large(self, gang: Gang) -> str:
         kind = f" of type {gang.gpu_type}" if gang.gpu_type else ""
         each = f", {gang.per_machine} on each machine," if gang.per_machine else ""
-        return (
-            f"a gang of {gang.gpus} GPUs{kind}{each} does not fit: cluster {self.topology.name} "
-            f"has {self._idle.total(gang.gpu_type)}"
-        )
+        has = str(self._idle.total(gang.gpu_type))
+        if self.topology.islands:
+            most = self._idle.held(self.topology.root.index, Gang(gang.gpus, gang.gpu_type))
+            has += f", {most} of them in one network"
+        return f"a gang of {gang.gpus} GPUs{kind}{each} does not fit: cluster {self.topology.name} has {has}"
 
     def cost(self, job: Job, allocation: Allocation, done: float = 0.0) -> Cost:
         """The cost of running a job on an allocation; each machine of a forked job's is a copy.
@@ -164,7 +177,7 @@ class CostModel:
         if gpus == job.gpus == len(self.topology.gpu_types) == 1:
             return _ALONE
         if not job.model or self.profiles is None:
-            return _unknown(job.gpus / gpus)
+            return self._assumed(job, gpus, self.topology.level_of(allocation), job.gpus / gpus)
         batch = self._local_batch(job, gpus)
         spread = self.spread(allocation)
         key = job.model, job.gang, spread, batch
@@ -215,9 +228,12 @@ class CostModel:
         """
         key = job.model, job.gpu_type
         if key not in self._worker_speeds:
-            profiles = {gpu_type: self._profile(job.model, gpu_type) for gpu_type in self._accepted(job)}
+            reference = self._profile_batch(job)
+            profiles = {
+                gpu_type: self._profile(job.model, gpu_type, reference) for gpu_type in self._accepted(job)
+            }
             compute_s = {
-                gpu_type: profile.compute.total_s
+                gpu_type: compute_pass(profile, batch_factor(profile, 1.0, reference)).total_s
                 for gpu_type, profile in profiles.items()
                 if profile is not None
             }
@@ -231,10 +247,7 @@ class CostModel:
         """The most GPUs that a job can use and the idle cluster can give it, shared out as it asks."""
         key = job.gang._replace(gpus=0)
         if key not in self._capacities:
-            machines = [
-                machine for machine in self.topology.machines if job.gpu_type in (None, machine.gpu_type)
-            ]
-            held = sum(job.gang.held(machine.gpus) for machine in machines)
+            held = self._idle.held(self.topology.root.index, job.gang)
             self._capacities[key] = held * (job.gang.per_machine or 1)
         return min(job.most_gpus, self._capacities[key])
 
@@ -261,7 +274,14 @@ class CostModel:
             ),
             shapes=len(self._costs),
             extrapolated_shapes=sum(cost.extrapolated for cost in self._costs.values()),
+            stand_ins=self._stand_ins(),
         )
+
+    def _stand_ins(self) -> tuple[str, ...]:
+        if self.profiles is None:
+            return ()
+        used = {(model, name) for model, (shape, _), *_ in self._predictions for name in shape.gpu_types}
+        return self.profiles.stand_ins(used)
 
     def prediction(self, job: Job, allocation: Allocation, stretch: float = 1.0) -> Prediction | None:
         """The iteration of a job's gang on an allocation; None without a profile.
@@ -271,8 +291,10 @@ class CostModel:
             allocation: The GPUs of its gang; of one copy if it is forked.
             stretch: How many times as long its communication takes because others share its links.
         """
+        if not job.model:
+            return None
         batch = self._local_batch(job, _gpus_of(job, allocation))
-        return self._predict(job.model, self.spread(allocation), batch, stretch) if job.model else None
+        return self._predict(job, self.spread(allocation), batch, stretch)
 
     def stretched(self, job: Job, allocation: Allocation, stretch: float) -> Cost:
         """The cost of running a job with a profile where others stretch its communication."""
@@ -295,7 +317,10 @@ class CostModel:
         key = job.model, job.gpu_type
         if key not in self._restarts:
             profile = self._profile(job.model, job.gpu_type or "")
-            self._restarts[key] = Restart() if profile is None else profile.restart
+            restart = Restart() if profile is None else profile.restart
+            if self.every_restart_s is not None:
+                restart = replace(restart, base_s=self.every_restart_s, per_gpu_s=0.0)
+            self._restarts[key] = restart
         return self._restarts[key]
 
     def spread(self, allocation: Allocation) -> Spread:
@@ -314,8 +339,9 @@ class CostModel:
             return shape, ()
         return shape, tuple(self.topology.by_type(allocation).values())
 
-    def _profile(self, model: str, gpu_type: str) -> Profile | None:
-        return self.profiles.find(model, gpu_type or None) if self.profiles and model else None
+    def _profile(self, model: str, gpu_type: str, samples: float | None = None) -> Profile | None:
+        """The profile of a model on a GPU type, of several the one for this local batch."""
+        return self.profiles.find(model, gpu_type or None, samples) if self.profiles and model else None
 
     def _own_batch(self, job: Job) -> float:
         """Samples of an iteration on the GPUs asked for; as many as GPUs where nobody knows."""
@@ -327,14 +353,32 @@ class CostModel:
         return job.batch / gpus / known if job.batch and known else job.gpus / gpus
 
     def _profile_batch(self, job: Job) -> int | None:
-        """Samples of one GPU in an iteration as in the job's profile; None if unknown."""
+        """Samples of one GPU in an iteration as in the job's profile, what batches are told by.
+
+        None if unknown.
+        """
         profile = self._profile(job.model, job.gpu_type or "")
         return None if profile is None else profile.model.local_batch
 
     def _compare(self, job: Job, spread: Spread, batch: float, worth: float = 1.0) -> Cost:
         """The cost of GPUs with `batch` times their profile's batch; `worth` iterations count as one."""
-        prediction = self._predict(job.model, spread, batch)
-        return _unknown(batch * worth) if prediction is None else self._relative(job, prediction, worth)
+        prediction = self._predict(job, spread, batch)
+        if prediction is None:
+            shape, _ = spread
+            return self._assumed(job, shape.gpus, shape.level, batch * worth)
+        return self._relative(job, prediction, worth)
+
+    def _assumed(self, job: Job, gpus: int, level: int, batch: float) -> Cost:
+        """The cost where nothing is known: compute goes with the local batch, each level costs the same."""
+        farther = 0 if self.assumed_slowdown == 1.0 else level - self.best_level(job.gang._replace(gpus=gpus))
+        if farther <= 0:
+            return _UNKNOWN if batch == 1.0 else replace(_UNKNOWN, slowdown=batch)
+        slowdown = self.assumed_slowdown**farther
+        return Cost(batch * slowdown, exposed=1 - 1 / slowdown, extrapolated=True)
+
+    def knows(self, job: Job) -> bool:
+        """Whether a job's model has a profile."""
+        return self._profile(job.model, job.gpu_type or "") is not None
 
     def _relative(self, job: Job, prediction: Prediction, worth: float = 1.0) -> Cost:
         """An iteration against that of the best placement."""
@@ -342,8 +386,7 @@ class CostModel:
         key = job.model, job.gang, batch
         if key not in self._best_s:
             best = [
-                self._predict(job.model, self.spread(place), batch)
-                for place in self._best_placements(job.gang)
+                self._predict(job, self.spread(place), batch) for place in self._best_placements(job.gang)
             ]
             self._best_s[key] = min(other.iteration_s for other in best if other is not None)
         return Cost(
@@ -372,47 +415,36 @@ class CostModel:
         return None if level is None else self._idle.find(typed, level)
 
     def _predict(
-        self, model: str, spread: Spread, batch: float = 1.0, stretch: float = 1.0
+        self, job: Job, spread: Spread, batch: float = 1.0, stretch: float = 1.0
     ) -> Prediction | None:
         """The iteration of a gang whose GPUs have `batch` times their profile's batch on average."""
+        reference = self._profile_batch(job)
         if stretch != 1.0:
-            return self._joint(model, spread, batch, stretch)
-        key = model, spread, batch
+            return self._joint(job.model, spread, batch, reference, stretch)
+        key = job.model, spread, batch, reference
         if key not in self._predictions:
-            self._predictions[key] = self._joint(model, spread, batch)
+            self._predictions[key] = self._joint(job.model, spread, batch, reference)
         return self._predictions[key]
 
-    def _joint(self, model: str, spread: Spread, batch: float, stretch: float = 1.0) -> Prediction | None:
+    def _joint(
+        self, model: str, spread: Spread, batch: float, reference: int | None, stretch: float = 1.0
+    ) -> Prediction | None:
         """The iteration of a gang from those of its GPU types; None if one has no profile."""
         shape, gpus = spread
-        profiles = [self._profile(model, gpu_type) for gpu_type in shape.gpu_types]
+        samples = batch * reference if reference else None
+        profiles = [self._profile(model, gpu_type, samples) for gpu_type in shape.gpu_types]
         known = [profile for profile in profiles if profile is not None]
         if len(known) < len(profiles):
             return None
-        parts = [predict(profile, shape, stretch) for profile in known]
-        if batch != 1.0:
-            parts = [
-                with_local_batch(part, batch, profile.compute.fixed_s, _most_batch(profile))
-                for part, profile in zip(parts, known, strict=True)
-            ]
+        parts = [
+            predict(profile, shape, stretch, batch_factor(profile, batch, reference)) for profile in known
+        ]
         return split_by_speed(parts, gpus) if gpus else split_evenly(parts)
 
 
 def _gpus_of(job: Job, allocation: Allocation) -> int:
     """GPUs among which a job's batch is split: those of one copy if it is forked."""
     return sum(gpus for _, gpus in allocation) if job.kind is JobKind.ELASTIC else job.gpus
-
-
-def _most_batch(profile: Profile) -> float:
-    """The largest batch that one GPU holds, over that of the profile; inf if unknown."""
-    if profile.learning is None or profile.model.local_batch is None:
-        return inf
-    return profile.learning.most_local_batch / profile.model.local_batch
-
-
-def _unknown(batch: float) -> Cost:
-    """The cost where nothing is known: compute that goes with the local batch, and no communication."""
-    return _UNKNOWN if batch == 1.0 else replace(_UNKNOWN, slowdown=batch)
 
 
 def _side_by_side(copies: Sequence[Cost]) -> Cost:

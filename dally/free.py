@@ -130,6 +130,7 @@ class _Pool:
 
     def best_domain(self, units: int, level: int) -> int | None:
         """The domain of `level` that holds `units` on the fewest children, then with the least to spare."""
+        level = min(level, self._topology.widest)
         if level == self._topology.top:
             root = self._topology.root.index
             return root if self.free[root] >= units else None
@@ -149,11 +150,18 @@ class _Pool:
 
     def roomiest(self, level: int) -> int | None:
         """The domain of `level` with the most free units, at least one; on ties the lowest."""
+        level = min(level, self._topology.widest)
         if level == self._topology.top:
             root = self._topology.root.index
             return root if self.free[root] else None
         member = self.by_level[level].fullest()
         return None if member is None else self._topology.level_domains[level][member].index
+
+    def held(self, domain: int) -> int:
+        """The most units that a domain can give one gang."""
+        if self._topology.islands and domain == self._topology.root.index:
+            return self.by_level[self._topology.widest].most
+        return self.free[domain]
 
     def pack(self, domain: int, gpus: int, packed: list[tuple[int, int]]) -> None:
         """Choose `gpus` free GPUs in `domain` on the fewest children, level by level, best fit last."""
@@ -252,7 +260,7 @@ class FreeGpus:
     def held(self, domain: int, gang: Gang) -> int:
         """What a domain can give a gang, in the gang's units; it fits if that is `gang.units` or more."""
         pool = self._pool_of(gang)
-        return 0 if pool is None else pool.free[domain]
+        return 0 if pool is None else pool.held(domain)
 
     def take(self, allocation: Allocation) -> None:
         """Mark GPUs as used. The caller must have checked that they are free."""
@@ -282,10 +290,10 @@ class FreeGpus:
         pool, units = self._pool_of(gang), gang.units
         if pool is None or pool.free[self.topology.root.index] < units:
             return None
-        for level in range(start, self.topology.top):
+        for level in range(min(start, self.topology.widest), self.topology.top):
             if pool.by_level[level].most >= units:
-                return level
-        return self.topology.top
+                return max(level, start)
+        return None if self.topology.islands else self.topology.top
 
     def find(self, gang: Gang, level: int) -> Allocation | None:
         """Free GPUs in the best-fitting domain of `level`, on few of its children; None if there are none.
@@ -312,11 +320,18 @@ class FreeGpus:
     def pack(self, domain: int, gang: Gang) -> Allocation:
         """GPUs for the gang out of those free in `domain`, on the fewest racks, then the fewest machines."""
         pool = self._pool_of(gang)
-        if pool is None or pool.free[domain] < gang.units:
+        if pool is None or pool.held(domain) < gang.units:
             raise AssertionError(f"domain {domain} does not hold {gang}")
+        if self.topology.islands and domain == self.topology.root.index:
+            return self.pack(self._best_island(pool, gang), gang)
         packed: list[tuple[int, int]] = []
         pool.pack(domain, gang.units, packed)
         return tuple(sorted(packed))
+
+    def _best_island(self, pool: _Pool, gang: Gang) -> int:
+        island = pool.best_domain(gang.units, self.topology.widest)
+        assert island is not None, "the root holds what its fullest island does"
+        return island
 
     @contextmanager
     def trial(self) -> Iterator[Self]:

@@ -12,6 +12,10 @@ CHECKPOINTED = 85
 """Exit code by which a job says that it has written its checkpoint and wants to be put back."""
 
 
+MOST_GPUS = 1_000_000_000
+"""That one job may ask for."""
+
+
 class JobKind(StrEnum):
     """How the GPUs of a job may vary while it runs."""
 
@@ -100,6 +104,8 @@ class Job:
         if not 0 <= self.submit_s < float("inf"):
             raise InputError(f"job {self.job_id}: submit_s is {self.submit_s:g}, must be 0 or more")
         low, high = self.min_gpus or self.gpus, self.max_gpus or self.gpus
+        if high > MOST_GPUS:
+            raise InputError(f"job {self.job_id}: {high} GPUs are more than {MOST_GPUS}, the most")
         if not 1 <= low <= self.gpus <= high:
             raise InputError(
                 f"job {self.job_id}: min_gpus {low}, gpus {self.gpus}, max_gpus {high} must not decrease"

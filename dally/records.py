@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 from array import array
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
@@ -9,13 +10,15 @@ from io import StringIO
 from operator import attrgetter
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import Any, BinaryIO, TextIO
+from typing import Any, BinaryIO, TextIO, TypeGuard
 
 import orjson
 
 from dally.errors import InputError
 
 SCHEMA = 1
+_LATEST_S, _LARGEST = 1e12, 1e18
+_LEVELS = re.compile(r"([^;]+:[0-9]{1,18}(;|$))*")
 JOBS, EVENTS, RUN, CLUSTER = "jobs.csv", "events.jsonl", "run.json", "cluster.toml"
 
 
@@ -165,10 +168,13 @@ def read_jobs(folder: Path) -> list[JobRecord]:
     """
     path = folder / JOBS
     reader = csv.DictReader(StringIO(_text(path), newline=""))
-    columns = tuple(reader.fieldnames or ())
+    try:
+        columns, rows = tuple(reader.fieldnames or ()), [(row, reader.line_num) for row in reader]
+    except csv.Error as error:
+        raise InputError(f"{path}: broken CSV: {error}") from error
     if columns != tuple(column for column in COLUMNS if column in columns or column not in OPTIONAL):
         raise InputError(f"{path}: columns are not those of a run folder ({', '.join(COLUMNS)})")
-    return [_record(row, f"{path}:{reader.line_num}") for row in reader]
+    return [_record(row, f"{path}:{line}") for row, line in rows]
 
 
 def _record(row: Mapping[str, str | None], where: str) -> JobRecord:
@@ -181,15 +187,23 @@ def _record(row: Mapping[str, str | None], where: str) -> JobRecord:
             values[column] = _parsed(column, text)
         except ValueError as error:
             raise InputError(f"{where}: {column} is {text!r}, must be a number") from error
-    return JobRecord(**values)
+    record = JobRecord(**values)
+    if record.status == "COMPLETED" and record.end_s is None:
+        raise InputError(f"{where}: the job is COMPLETED and has no end_s")
+    if not _LEVELS.fullmatch(record.levels):
+        raise InputError(f"{where}: levels is {record.levels!r}, must be like machine:2;rack:1")
+    return record
 
 
 def _parsed(column: str, text: str) -> str | int | float | None:
     if column in _TEXT:
         return text
-    if column in _WHOLE:
-        return int(text)
-    return None if column in _MISSABLE and not text else float(text)
+    if column in _MISSABLE and not text:
+        return None
+    value = int(text) if column in _WHOLE else float(text)
+    if not abs(value) < _LARGEST:
+        raise ValueError
+    return value
 
 
 class EventLog:
@@ -218,15 +232,27 @@ def read_events(folder: Path) -> Iterator[dict[str, Any]]:
     """The events of a run folder, in order.
 
     Raises:
-        InputError: The file is missing or a line is not a JSON object.
+        InputError: The file is missing or a line is no event.
     """
     path = folder / EVENTS
     for number, line in enumerate(_text(path).splitlines(), 1):
         try:
             event = json.loads(line)
-        except json.JSONDecodeError as error:
+        except (ValueError, RecursionError) as error:
             raise InputError(f"{path}:{number}: not a JSON object, the file may be truncated") from error
+        if not is_event(event):
+            raise InputError(f"{path}:{number}: no event: it lacks `event`, or a time `t`")
         yield event
+
+
+def is_event(data: object) -> TypeGuard[dict[str, Any]]:
+    """Whether plain data has what every event has: its kind, and when it was."""
+    return (
+        isinstance(data, dict)
+        and isinstance(data.get("event"), str)
+        and isinstance(data.get("t"), int | float)
+        and abs(data["t"]) < _LATEST_S
+    )
 
 
 def write_run(path: Path, facts: Mapping[str, object]) -> None:
@@ -244,7 +270,7 @@ def read_run(folder: Path) -> dict[str, Any]:
     path = folder / RUN
     try:
         facts = json.loads(_text(path))
-    except json.JSONDecodeError as error:
+    except (ValueError, RecursionError) as error:
         raise InputError(f"{path}: not JSON, the file may be truncated") from error
     if not isinstance(facts, dict) or facts.get("schema") != SCHEMA:
         raise InputError(f"{path}: not a run of schema {SCHEMA}")

@@ -1,8 +1,11 @@
 """Times, shares and differences as people read them."""
 
-from math import floor
+from itertools import pairwise
+from math import floor, inf
 
 DAY_S = 86_400
+
+_UNITS = ((DAY_S, "d"), (3600, "h"), (60, "min"), (1, "s"))
 
 
 def duration(seconds: float) -> str:
@@ -13,6 +16,32 @@ def duration(seconds: float) -> str:
         if abs(seconds) < until_s:
             return f"{seconds / size:.3g} {unit}"
     return f"{seconds / DAY_S:.3g} d" if abs(seconds) < 1000 * DAY_S else f"{seconds / DAY_S:,.0f} d"
+
+
+def span(seconds: float) -> str:
+    """A duration in a sentence, to two units: 0.4 s, 42 s, 1 min 40 s, 2 h 10 min, 3 d 4 h."""
+    if seconds == inf:
+        return "an unlimited time"
+    whole = max(0, round(seconds))
+    if whole < 60:
+        return f"{seconds:.1f} s" if 0.05 <= seconds < 0.95 else f"{whole} s"
+    for (size, unit), (next_size, next_unit) in pairwise(_UNITS):
+        if whole >= size:
+            rest, count = round(whole % size / next_size), whole // size
+            if rest * next_size == size:
+                rest, count = 0, count + 1
+            return f"{count:,} {unit}" + (f" {rest} {next_unit}" if rest else "")
+    raise AssertionError("a minute or more")
+
+
+def gpu_time(seconds: float) -> str:
+    """Service in GPU-seconds or more: 30 GPU-seconds, 2.5 GPU-hours."""
+    return f"{seconds / 3600:.3g} GPU-hours" if seconds >= 600 else plural(round(seconds), "GPU-second")
+
+
+def are(count: int) -> str:
+    """A count and its verb: 1 is, 2 are."""
+    return f"{count:,} {'is' if count == 1 else 'are'}"
 
 
 def moment(t: float) -> str:

@@ -1,14 +1,15 @@
 """The `dally` command: one click group whose subcommands load only when they are used."""
 
-import importlib
 import sys
 from collections.abc import Mapping
+from difflib import get_close_matches
 from typing import Any, NoReturn
 
 import click
 
 from dally import __version__
 from dally.errors import DallyError
+from dally.optional import import_optional
 
 _SUBCOMMANDS = {
     "advise": ("analysis.advise.command", "Tell from a site's history what Dally would change."),
@@ -17,6 +18,7 @@ _SUBCOMMANDS = {
         "slurm_plugin.service.controller_command",
         "Run the daemon that schedules Slurm.",
     ),
+    "models": ("slurm_plugin.service.models_command", "List the models that have a profile."),
     "policies": ("dally.commands.policies", "List the scheduling policies, their knobs and sources."),
     "queue": ("slurm_plugin.service.queue_command", "Show the live jobs: what each waits for, and how long."),
     "release-all": ("slurm_plugin.service.release_command", "Hand every job held for Dally back to Slurm."),
@@ -61,9 +63,21 @@ class LazyGroup(click.Group):
         """Import and return one subcommand."""
         if cmd_name not in self.subcommands:
             return None
-        command = importlib.import_module(self.subcommands[cmd_name][0]).command
+        command = import_optional(self.subcommands[cmd_name][0]).command
         assert isinstance(command, click.Command)
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the subcommand that was named; if there is none, say which one was probably meant."""
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            meant = get_close_matches(args[0], self.subcommands, n=1)
+            if not meant:
+                raise
+            raise click.UsageError(f"{error.message} Did you mean {meant[0]!r}?", ctx) from error
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the subcommands without importing them."""

@@ -2,11 +2,13 @@
 
 import json
 import textwrap
+from collections.abc import Iterator
 from dataclasses import asdict
 
 import click
 
-from dally.policies.registry import Knob, knobs, policy_names, policy_type
+from dally.policies.base import Policy
+from dally.policies.registry import Knob, PolicyError, knobs, policy_names, policy_type
 
 
 @click.command(epilog="\b\nExample:\n  dally policies tiresias")
@@ -17,7 +19,7 @@ def command(names: tuple[str, ...], as_json: bool) -> None:
 
     A knob is set where a policy is named: NAME:knob=value,knob=value.
     """
-    policies = [policy_type(name) for name in names or policy_names()]
+    policies = [policy_type(name) for name in names] if names else list(_all_that_work())
     if as_json:
         data = [
             {
@@ -36,6 +38,15 @@ def command(names: tuple[str, ...], as_json: bool) -> None:
         for knob in knobs(each):
             click.echo(_knob_line(knob))
         click.echo(textwrap.fill(f"Source: {each.source}", 100, initial_indent="  ", subsequent_indent="  "))
+
+
+def _all_that_work() -> Iterator[type[Policy]]:
+    """All policies; of a broken one of another package a line, so that the others can be seen."""
+    for name in policy_names():
+        try:
+            yield policy_type(name)
+        except PolicyError as error:
+            click.echo(f"dally: {error}", err=True)
 
 
 def _knob_line(knob: Knob) -> str:

@@ -9,11 +9,15 @@ from typing import Any
 import click
 
 from dally.errors import InputError
-from dally.records import JobRecord, read_events, read_jobs, read_run
+from dally.records import RUN, JobRecord, read_events, read_jobs, read_run
+from dally.words import moment, plural, span
 
 Event = Mapping[str, Any]
 When = Callable[[float], str]
 """Writes a time of an event, in seconds, as people read it."""
+
+NETWORK = "network"
+"""The level of GPUs anywhere in the cluster."""
 
 _MOST_MACHINES = 4
 
@@ -34,19 +38,23 @@ def tell_run(job: str, folder: Path, as_json: bool) -> None:
         for event in events:
             click.echo(json.dumps(event))
         return
-    click.echo(headline(records[job], facts["policy"]["spec"]))
+    click.echo(headline(records[job], _policy(folder, facts)))
+    click.echo("  times are since the start of the run")
     for event in events:
-        click.echo(f"{event['t']:>12,.0f} s  {told(event, job, run_time)}")
+        click.echo(f"{moment(event['t']):>14}  {told(event, job, moment)}")
+
+
+def _policy(folder: Path, facts: Mapping[str, Any]) -> str:
+    try:
+        return str(facts["policy"]["spec"])
+    except (LookupError, TypeError) as error:
+        raise InputError(f"{folder / RUN}: lacks policy.spec") from error
 
 
 def concerns(event: Event, job: str) -> bool:
     """Whether an event is about the job, or about it taking another's GPUs."""
-    return event.get("job") == job or job in event.get("by", ())
-
-
-def run_time(t: float) -> str:
-    """A time of a run, which begins at 0."""
-    return f"{t:,.0f} s"
+    by = event.get("by", ())
+    return event.get("job") == job or (isinstance(by, list) and job in by)
 
 
 def headline(record: JobRecord, policy: str) -> str:
@@ -55,30 +63,39 @@ def headline(record: JobRecord, policy: str) -> str:
     if record.end_s is None:
         life = f"{record.status.lower()}; so far"
     else:
-        times = record.jct_s / record.ideal_s
-        life = f"{record.status.lower()} after {record.jct_s:,.0f} s ({times:.2f} x ideal):"
+        times = f" ({record.jct_s / record.ideal_s:.2f} x ideal)" if record.ideal_s else ""
+        life = f"{record.status.lower()} after {span(record.jct_s)}{times}:"
     return (
-        f"{record.job_id}: {record.gpus} GPU{'s' * (record.gpus > 1)}{model}, under {policy}: {life} "
-        f"waited {record.queue_s:,.0f} s, ran {record.run_s:,.0f} s, "
-        f"of that {record.comm_s:,.0f} s for the network; preempted {record.preemptions} times"
+        f"{record.job_id}: {plural(record.gpus, 'GPU')}{model}, under {policy}: {life} "
+        f"waited {span(record.queue_s)}, ran {span(record.run_s)}, "
+        f"of that {span(record.comm_s)} for the network; preempted {plural(record.preemptions, 'time')}"
     )
 
 
 def told(event: Event, job: str, when: When) -> str:
-    """One event in words."""
-    if event.get("job") != job:
-        return f"took GPUs of {event['job']}: {event['reason']}"
-    words = _WORDS.get(event["event"])
-    return words(event, when) if words else str(event["event"])
+    """One event in words; only its kind if it lacks what they need, being damaged or of another version."""
+    words = _took if event.get("job") != job else _WORDS.get(event["event"], _kind)
+    try:
+        return words(event, when)
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, OSError):
+        return _kind(event, when)
+
+
+def _kind(event: Event, when: When) -> str:
+    return str(event["event"])
+
+
+def _took(event: Event, when: When) -> str:
+    return f"took GPUs of {event['job']}: {event['reason']}"
 
 
 def _submit(event: Event, when: When) -> str:
-    return f"submitted, asks for {event['gpus']} GPU{'s' * (event['gpus'] > 1)}"
+    return f"submitted, asks for {plural(event['gpus'], 'GPU')}"
 
 
 def _wait(event: Event, when: When) -> str:
     until = "" if event["until"] is None else f" until {when(event['until'])}"
-    return f"waits for one {event['level']}{until}: {event['reason']}"
+    return f"waits for {within(event['level'])}{until}: {event['reason']}"
 
 
 def _start(event: Event, when: When) -> str:
@@ -103,8 +120,8 @@ def _preempt(event: Event, when: When) -> str:
 
 
 def _fail(event: Event, when: When) -> str:
-    lost = f"; {event['lost_s']:,.0f} s of work are lost" if event["lost_s"] else ""
-    return f"a machine failed under it{lost}"
+    lost = f"; {span(event['lost_s'])} of work are lost" if event["lost_s"] else ""
+    return f"{event.get('reason', 'a machine failed under it')}{lost}"
 
 
 def _end(event: Event, when: When) -> str:
@@ -114,11 +131,17 @@ def _end(event: Event, when: When) -> str:
 def _stop(event: Event, when: When) -> str:
     if not event["signal"]:
         return f"is stopped: {event['reason']}"
-    return f"is asked by {event['signal']} for its checkpoint, within {event['grace_s']} s: {event['reason']}"
+    grace = span(event["grace_s"])
+    return f"is asked by {event['signal']} for its checkpoint, within {grace}: {event['reason']}"
 
 
 def _refuse(event: Event, when: When) -> str:
-    return f"{event['reason']}; left out for {event['again_in_s']:,.0f} s"
+    then = f"left out for {span(event['again_in_s'])}" if event["again_in_s"] else "tries other nodes"
+    return f"{event['reason']}; {then}"
+
+
+def _decline(event: Event, when: When) -> str:
+    return f"is left out until a job leaves: {event['reason']}"
 
 
 def _refused(event: Event, when: When) -> str:
@@ -161,6 +184,7 @@ _WORDS: Mapping[str, Callable[[Event, When], str]] = {
     "end": _end,
     "stop": _stop,
     "refuse": _refuse,
+    "decline": _decline,
     "refused": _refused,
     "leave": _leave,
     "conflict": _conflict,
@@ -174,7 +198,17 @@ _WORDS: Mapping[str, Callable[[Event, When], str]] = {
 def _placed(event: Event) -> str:
     """GPUs by machine, their level, and what the placement costs."""
     slowed = f", {event['slowdown']:.2f} x slower than the best" if event["slowdown"] > 1 else ""
-    return f"{_machines(event['gpus'])} (one {event['level']}{slowed})"
+    return f"{_machines(event['gpus'])} ({_together(event)}{slowed})"
+
+
+def _together(event: Event) -> str:
+    level = event["level"]
+    return "over the network" if level == NETWORK else f"one {level}"
+
+
+def within(level: str) -> str:
+    """GPUs for which a job waits: one rack, or any GPUs if it takes them wherever they are."""
+    return "any GPUs" if level == NETWORK else f"one {level}"
 
 
 def _machines(gpus: Mapping[str, int]) -> str:

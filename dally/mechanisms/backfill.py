@@ -66,6 +66,7 @@ def reserve(
         released: When GPUs come free, soonest first.
         earliest_s: It does not want to start at this level before, seconds.
     """
+    level = min(level, free.topology.widest)
     gains = Gains(free, job.gang, level)
     found = _fitting_now(free, job, level) if earliest_s > -inf else None
     shadow_s = earliest_s if found is not None else inf

@@ -33,11 +33,11 @@ class Gains:
     Args:
         free: What is free now.
         gang: Who wants it.
-        level: Level of the domains.
+        level: Level of the domains; above islands, theirs.
     """
 
     def __init__(self, free: FreeGpus, gang: Gang, level: int) -> None:
-        self._free, self._gang, self._level = free, gang, level
+        self._free, self._gang, self._level = free, gang, min(level, free.topology.widest)
         self._freed: dict[int, int] = {}
         self._units: dict[int, int] = {}
 

@@ -14,6 +14,7 @@ from dally.mechanisms.virtual_srpt import VirtualSrpt
 from dally.plan import Decision, Plan, Start, Wait
 from dally.policies.base import Policy
 from dally.state import ClusterState, JobState
+from dally.words import plural, span
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,8 +186,9 @@ class AdaptiveSrpt(Policy):
 
     def _start(self, job: JobState, placement: Placement, now: float) -> Start:
         reason = (
-            f"{self._state.topology.levels[placement.level]} has {job.job.gpus} free GPUs, at slowdown "
-            f"{self._slowdown(job, placement):.3g}; {self._turn(job, now)}, waited {now - job.origin_s:.0f} s"
+            f"{self._state.topology.levels[placement.level]} has {plural(job.job.gpus, 'free GPU')}, "
+            f"at slowdown {self._slowdown(job, placement):.3g}; {self._turn(job, now)}, "
+            f"waited {span(now - job.origin_s)}"
         )
         return Start(job.job_id, placement.allocation, placement.level, reason)
 
@@ -195,17 +197,19 @@ class AdaptiveSrpt(Policy):
         levels, best = self._state.topology.levels, self._state.best_level(job.job.gang)
         reason = (
             f"one {levels[placement.level]} could hold it, but the network would cost it {extra:.0%} of "
-            f"{remaining_s(job):.0f} s; it waits for one {levels[best]} until {until_s:.0f} s"
+            f"{span(remaining_s(job))}; it waits for one {levels[best]}"
         )
         return Wait(job.job_id, best, until_s, reason)
 
     def _wait(self, job: JobState, now: float) -> Wait:
         free = self._state.free.total(job.job.gpu_type)
-        reason = f"{job.job.gpus} GPUs asked for, {free} left by those before it; {self._turn(job, now)}"
+        reason = (
+            f"{plural(job.job.gpus, 'GPU')} asked for, {free} left by those before it; {self._turn(job, now)}"
+        )
         return Wait(job.job_id, self._state.topology.top, inf, reason)
 
     def _turn(self, job: JobState, now: float) -> str:
         end_s = self.virtual.end_s(job, now)
         if end_s is None:
-            return f"{self.virtual.left_s(job, now):.0f} s left of it on the virtual machine"
-        return f"the virtual machine ended it at {end_s:.0f} s"
+            return f"{span(self.virtual.left_s(job, now))} left of it on the virtual machine"
+        return "the virtual machine has ended it"

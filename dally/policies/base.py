@@ -22,6 +22,7 @@ class Policy(ABC):
         source: Where it was published.
         knobs_type: A frozen dataclass of its settings, each field with a `help` in its metadata.
         batching: What becomes of an elastic job's batch when this policy changes its GPUs.
+        islands: Whether it keeps gangs within one island where a cluster has several (see `Topology`).
     """
 
     name: ClassVar[str]
@@ -29,6 +30,7 @@ class Policy(ABC):
     source: ClassVar[str]
     knobs_type: ClassVar[type]
     batching: ClassVar[Batching] = Batching.FIXED
+    islands: ClassVar[bool] = True
 
     @abstractmethod
     def __init__(self, knobs: Any, state: ClusterState) -> None: ...

@@ -18,6 +18,7 @@ from dally.mechanisms.ranking import Ranking
 from dally.plan import Plan, Wait
 from dally.policies.base import Policy
 from dally.state import ClusterState, JobState
+from dally.words import are, plural, span
 
 
 class Dally(Policy):
@@ -163,7 +164,8 @@ class Dally(Policy):
         due_s = job.job.submit_s + job.run_s(now) + self.knobs.bound_s
         needs = job.job.gpus * self.books.service.left_s(job, now) / HOUR_S
         reason = (
-            f"asks for {job.job.gpus} GPUs, {free} are left; needs {needs:.3g} GPU-hours, and nobody who "
-            f"needs that much more can be stopped now; goes before all others from {due_s:.0f} s"
+            f"asks for {plural(job.job.gpus, 'GPU')}, {are(free)} left; needs {needs:.3g} GPU-hours, "
+            f"and nobody who needs that much more can be stopped now; "
+            f"goes before all others after {span(self.knobs.bound_s)}"
         )
         return Wait(job.job_id, state.topology.top, due_s, reason)

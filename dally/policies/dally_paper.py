@@ -13,6 +13,7 @@ from dally.plan import Decision, Migrate, Plan, Preempt, Start, Wait
 from dally.policies.base import Policy
 from dally.state import ClusterState, JobState
 from dally.topology import Allocation
+from dally.words import plural, span
 
 NEVER_ASSIGNED = -inf
 
@@ -199,8 +200,8 @@ class Round:
         job = entry.job
         allocation = self._place(job, level)
         self._started.add(job.order)
-        waited_s = self._now - job.origin_s
-        reason = f"{self._state.topology.levels[level]} has {job.job.gpus} free GPUs; waited {waited_s:.0f} s"
+        have = f"{self._state.topology.levels[level]} has {plural(job.job.gpus, 'free GPU')}"
+        reason = f"{have}; waited {span(self._now - job.origin_s)}"
         if level > self._state.best_level(job.job.gang):
             reason += f", timer for {self._state.topology.levels[level - 1]} is over"
         self._starts.append(Start(job.job_id, allocation, level, f"{reason}; score {entry.rank[0]:.3f}"))
@@ -219,9 +220,8 @@ class Round:
         best = self._state.best_level(request.gang)
         level = self._free.lowest_level(request.gang, best)
         if level is not None and level < job.level:
-            reason = (
-                f"lease over; {levels[level]} has {request.gpus} free GPUs, it held a {levels[job.level]}'s"
-            )
+            have = f"{levels[level]} has {plural(request.gpus, 'free GPU')}"
+            reason = f"lease over; {have}, it held a {levels[job.level]}'s"
             self._starts.append(Migrate(job.job_id, self._place(job, level), level, reason))
         elif self._free.holds(job.allocation):
             self._free.take(job.allocation)
@@ -267,10 +267,13 @@ class Round:
         """The wait of a job that takes `tier` or closer, with the delays of the levels from there up."""
         level = self._state.topology.levels[tier]
         delay_s = min(delays_s, default=inf)
-        reason = f"no {level} has {job.job.gpus} free GPUs"
+        reason = f"no {level} has {plural(job.job.gpus, 'free GPU')}"
+        if tier == self._state.topology.top:
+            reason = f"{plural(job.job.gpus, 'GPU')} asked for, {self._free.total(job.job.gpu_type)} free"
         if delay_s < inf:
             leases = delay_s / self._policy.knobs.lease_s
-            reason += f"; declines farther ones for {leases:g} leases{self._learnt(job, tier)}"
+            lasting = f"{leases:g} lease{'s' * (leases != 1)}"
+            reason += f"; declines farther ones for {lasting}{self._learnt(job, tier)}"
         elif not delays_s:
             reason += "; takes any"
         return Wait(job.job_id, tier, origin_s + delay_s, reason)
@@ -278,4 +281,6 @@ class Round:
     def _learnt(self, job: JobState, tier: int) -> str:
         if not isinstance(self._policy.timers, TunedTimers):
             return ""
-        return f", tuned from {self._policy.timers.observations(tier, job.job.gpus, self._now)} waits"
+        return (
+            f", tuned from {plural(self._policy.timers.observations(tier, job.job.gpus, self._now), 'wait')}"
+        )

@@ -12,6 +12,7 @@ from dally.mechanisms.elastic.growth import Pool, Want, share_out
 from dally.mechanisms.elastic.sizing import Target
 from dally.policies.in_sizes import InSizes, remaining_s
 from dally.state import ClusterState, JobState
+from dally.words import plural
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +58,8 @@ class ElasticScaling(InSizes):
         wants = [self._want(job, now, pool.total) for job in jobs]
         sizes = share_out(wants, pool)
         total = sum(float(want.worth[size]) for want, size in zip(wants, sizes, strict=True))
-        why = f"greatest sum of speed-ups, {total:.4g} of {len(jobs)} jobs on {pool.total} GPUs"
+        among = f"{plural(len(jobs), 'job')} on {plural(pool.total, 'GPU')}"
+        why = f"greatest sum of speed-ups, {total:.4g} of {among}"
         return {job.job_id: Target(size, why) for job, size in zip(jobs, sizes, strict=True)}
 
     def _want(self, job: JobState, now: float, most: int) -> Want:

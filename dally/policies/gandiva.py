@@ -17,6 +17,7 @@ from dally.plan import Decision, Migrate, Plan, Start, Wait
 from dally.policies.base import Policy
 from dally.state import ClusterState, JobState
 from dally.topology import Allocation
+from dally.words import plural, span
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,10 +233,10 @@ class GandivaRound:
         self.evictions.release(victims)
         for victim in victims:
             worked_s = self.now - victim.ready_s
-            self.evictions.stop(victim, job, f"slice over after {worked_s:.0f} s of work")
+            self.evictions.stop(victim, job, f"slice over after {span(worked_s)} of work")
         found = self._place(job)
         assert found is not None, "the victims' GPUs are enough"
-        return found[0], f"took turns with {len(victims)} jobs whose slice was over"
+        return found[0], f"took turns with {plural(len(victims), 'job')} whose slice was over"
 
     def _over(self) -> Iterator[JobState]:
         """Running jobs whose slice is over, first ended first."""
@@ -253,7 +254,7 @@ class GandivaRound:
         name = self._state.topology.levels[placement.level]
         if len(placement.allocation) == 1:
             name = self._state.topology.machines[placement.allocation[0][0]].name
-        reason = f"{name} {why}; waited {self.now - job.origin_s:.0f} s"
+        reason = f"{name} {why}; waited {span(self.now - job.origin_s)}"
         self.starts.append(Start(job.job_id, placement.allocation, placement.level, reason))
 
     def _take(self, job: JobState, placement: Placement) -> None:
@@ -281,15 +282,15 @@ class GandivaRound:
             return
         self._take(job, placement)
         reason = (
-            f"slowdown {held:.3f} becomes {slowdown:.3f}: saves {saved_s:.0f} s of the rest "
-            f"for {restart_s:.0f} s of restart"
+            f"slowdown {held:.3f} becomes {slowdown:.3f}: saves {span(saved_s)} of the rest "
+            f"for {span(restart_s)} of restart"
         )
         self.starts.append(Migrate(job.job_id, placement.allocation, placement.level, reason))
 
     def _wait(self, job: JobState) -> Wait:
         request, free = job.job, self._state.free
         reason = (
-            f"{request.gpus} GPUs asked for, {free.total(request.gpu_type)} free; takes turns with those "
-            f"that worked for {self._policy.knobs.slice_s:.0f} s"
+            f"{plural(request.gpus, 'GPU')} asked for, {free.total(request.gpu_type)} free; "
+            f"takes turns with those that worked for {span(self._policy.knobs.slice_s)}"
         )
         return Wait(job.job_id, self._state.topology.top, inf, reason)

@@ -15,6 +15,7 @@ from dally.mechanisms.shares import Demand, Shares, finish_time_fairness, least_
 from dally.mechanisms.turns import Turns
 from dally.policies.in_rounds import InRounds
 from dally.state import ClusterState, JobState
+from dally.words import plural
 
 SETTLED = 0.01
 """A job whose share elsewhere is at most this is content where it runs."""
@@ -147,11 +148,12 @@ class Gavel(InRounds):
         turns = self._next.turns
         account = turns.of(job.job_id)
         promised = ", ".join(
-            f"{had} for {share:.2f} on {name}"
+            f"{had} on {name} for a share of {share:.2f}"
             for name, share, had in zip(self.pools.names, account.shares, account.turns, strict=True)
             if share
         )
-        return f"of {turns.rounds} rounds it had {promised or 'none promised'}; others go first"
+        rounds = plural(turns.rounds, "round")
+        return f"of {rounds} it had {promised or 'none promised'}; others go first"
 
     def gives_way(self) -> str:
         """Its turn is over."""

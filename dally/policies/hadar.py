@@ -18,6 +18,7 @@ from dally.mechanisms.rounds import Target, movable
 from dally.policies.in_rounds import InRounds
 from dally.state import ClusterState, JobState
 from dally.topology import Allocation
+from dally.words import plural, span
 
 Amount = TypeVar("Amount", float, Floats)
 """One number, or one for each job."""
@@ -60,6 +61,7 @@ class Hadar(InRounds):
         "Clusters, IPDPS 2024, arXiv 2503.10918 (reconstructed)"
     )
     knobs_type: ClassVar[type] = Knobs
+    islands: ClassVar[bool] = False
 
     def __init__(self, knobs: Knobs, state: ClusterState) -> None:
         super().__init__(knobs.round_s)
@@ -235,8 +237,8 @@ class HadarRound:
         if bid.allocation == job.allocation:
             return "stays where it runs"
         speed = 1 / self._costs.cost(job.job, bid.allocation).slowdown
-        waited = "" if job.allocation else f"; waited {self.now - job.origin_s:.0f} s"
+        waited = "" if job.allocation else f"; waited {span(self.now - job.origin_s)}"
         return (
-            f"payoff {bid.payoff:.3g} = utility {bid.utility:.3g} - price {bid.price:.2g} for {job.job.gpus} "
-            f"GPUs at {speed:.2f} of its best speed{waited}"
+            f"payoff {bid.payoff:.3g} = utility {bid.utility:.3g} - price {bid.price:.2g} for "
+            f"{plural(job.job.gpus, 'GPU')} at {speed:.2f} of its best speed{waited}"
         )

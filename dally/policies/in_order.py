@@ -17,6 +17,7 @@ from dally.mechanisms.ranking import Ranking
 from dally.plan import Decision, Plan, Start, Wait
 from dally.policies.base import Policy
 from dally.state import ClusterState, JobState
+from dally.words import are, plural, span
 
 DEPTH = 100
 """Jobs looked at behind the head, as Slurm's bf_max_job_test long had it."""
@@ -196,12 +197,16 @@ class OrderRound:
         """Why a job cannot start, in words."""
         domain, request = self.state.topology.levels[level], job.job
         free, of_type = self.state.free, f" {request.gpu_type}" if request.gpu_type else ""
-        have = f"{free.total(request.gpu_type)} are free in all"
+        have = f"{are(free.total(request.gpu_type))} free in all"
         lowest = free.lowest_level(request.gang)
         if lowest is None or lowest > level:
-            return f"no {domain} has {request.gpus} free{of_type} GPUs; {have}"
-        ahead = "" if self.head is None else f" for job {self.head.job_id} of {self.head.job.gpus} GPUs"
-        return f"{request.gpus}{of_type} GPUs could be had but must wait{ahead}"
+            if level == self.state.topology.top:
+                return f"{plural(request.gpus, f'{of_type} GPU'.strip())} asked for; {have}"
+            return f"no {domain} has {plural(request.gpus, f'free{of_type} GPU')}; {have}"
+        ahead = (
+            "" if self.head is None else f" for job {self.head.job_id} of {plural(self.head.job.gpus, 'GPU')}"
+        )
+        return f"{plural(request.gpus, f'{of_type} GPU'.strip())} could be had but must wait{ahead}"
 
     def _start(self, job: JobState, placement: Placement, why: str) -> None:
         self.state.free.take(placement.allocation)
@@ -209,8 +214,8 @@ class OrderRound:
         end_s = self.now + stretch_s(job, self.state.costs, placement.allocation)
         self._ends.append((end_s, placement.allocation))
         reason = (
-            f"{self.state.topology.levels[placement.level]} has {job.job.gpus} free GPUs; {why}, "
-            f"waited {self.now - job.origin_s:.0f} s"
+            f"{self.state.topology.levels[placement.level]} has {plural(job.job.gpus, 'free GPU')}; {why}, "
+            f"waited {span(self.now - job.origin_s)}"
         )
         self._starts.append(Start(job.job_id, placement.allocation, placement.level, reason))
 
@@ -242,8 +247,12 @@ class OrderRound:
         left = promised.after(self.state.topology, placement.allocation, end_s)
         if left is None:
             return
-        why = f"ends at {end_s:.0f} s, before {head_id} can start at {promised.shadow_s:.0f} s"
-        if end_s > promised.shadow_s:
-            why = f"{head_id} starts at {promised.shadow_s:.0f} s and leaves {promised.extra} GPUs"
+        shadow_s, ends = promised.shadow_s - self.now, f"ends in {span(end_s - self.now)}"
+        if promised.shadow_s == inf:
+            why = f"{ends}, and nobody can say when {head_id} can start"
+        elif end_s > promised.shadow_s:
+            why = f"{head_id} starts in {span(shadow_s)} and leaves {plural(promised.extra, 'GPU')}"
+        else:
+            why = f"{ends}, before {head_id} can start in {span(shadow_s)}"
         self._reservation = left
         self._start(job, placement, f"backfilled: {why}")

@@ -9,6 +9,7 @@ from dally.mechanisms.rounds import Rounds, Target, plan_round
 from dally.plan import Decision, Plan, Start, Wait
 from dally.policies.base import Policy
 from dally.state import ClusterState, JobState
+from dally.words import span
 
 
 class InRounds(Policy):
@@ -63,7 +64,11 @@ class InRounds(Policy):
         return Plan((*decisions, *waits), self.rounds.wakeup_s(state, now, bool(starting)))
 
     def _wait(self, state: ClusterState, job: JobState, now: float, due: bool) -> Wait:
-        reason = self.lacks(state, job, now) if due else f"next round at {self.rounds.next_s(now):.0f} s"
+        reason = (
+            self.lacks(state, job, now)
+            if due
+            else f"waits for the next round; there is one every {span(self.rounds.round_s)}"
+        )
         return Wait(job.job_id, state.topology.top, inf, reason)
 
     def submitted(self, job: JobState, now: float) -> None:

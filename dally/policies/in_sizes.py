@@ -18,6 +18,7 @@ from dally.mechanisms.rounds import next_multiple
 from dally.plan import Decision, Plan, Start, Wait
 from dally.policies.base import Policy
 from dally.state import ClusterState, JobState
+from dally.words import plural, span
 
 _DEPTH = 100
 """How many waiting jobs are looked at whose GPU type lacks free GPUs."""
@@ -143,9 +144,9 @@ class InSizes(Policy):
 
     def _wait(self, state: ClusterState, job: JobState, now: float, due: bool) -> Wait:
         free = state.free.total(job.job.gpu_type)
-        reason = f"{job.job.least_gpus} GPUs needed at least, {free} free; {self.lacks(job)}"
+        reason = f"{plural(job.job.least_gpus, 'GPU')} needed at least, {free} free; {self.lacks(job)}"
         if not due:
-            reason = f"sizes are looked at again at {self._next_s(state, now):.0f} s"
+            reason = f"waits until sizes are looked at, every {span(self.interval_s)}"
         return Wait(job.job_id, state.topology.top, inf, reason)
 
     def submitted(self, job: JobState, now: float) -> None:

@@ -20,6 +20,7 @@ from dally.mechanisms.ranking import Ranking
 from dally.plan import Migrate, Plan, Start, Wait
 from dally.policies.base import Policy
 from dally.state import ClusterState, JobState
+from dally.words import plural, span
 
 _MARKETS: Mapping[str, Assign] = {"hungarian": hungarian, "price-ascent": price_ascent}
 
@@ -172,25 +173,27 @@ class JointPlacement(Policy):
         place, left_s = hands.places[job.job_id], hands.left_s[job.job_id]
         topology, costs = self._state.topology, self._state.costs
         level = topology.level_of(place)
-        gets = " + ".join(f"{gpus} {name}".strip() for name, gpus in topology.by_type(place).items())
-        there = f"{gets} at slowdown {costs.cost(job.job, place).slowdown:.3g}: {left_s:.0f} s to its end"
+        gets = " + ".join(
+            plural(gpus, f"{name} GPU".strip()) for name, gpus in topology.by_type(place).items()
+        )
+        there = f"{gets} at slowdown {costs.cost(job.job, place).slowdown:.3g}: {span(left_s)} to its end"
         if not job.allocation:
             waited_s = hands.now - job.origin_s
             work_h = workload_s(job, hands.now) / 3600
             return Start(
-                job.job_id, place, level, f"{there}; {work_h:.1f} GPU-hours left, waited {waited_s:.0f} s"
+                job.job_id, place, level, f"{there}; {work_h:.1f} GPU-hours left, waited {span(waited_s)}"
             )
         held = costs.cost(job.job, job.allocation).slowdown
         reason = (
-            f"{there}, {costs.restart_s(job.job):.0f} s of restart counted, instead of "
-            f"{held * job.remaining_s(hands.now):.0f} s; all concerned end {gain_s:.0f} s sooner in sum"
+            f"{there}, {span(costs.restart_s(job.job))} of restart counted, instead of "
+            f"{span(held * job.remaining_s(hands.now))}; all concerned end {span(gain_s)} sooner in sum"
         )
         return Migrate(job.job_id, place, level, reason)
 
     def _wait(self, job: JobState, now: float) -> Wait:
         request = job.job
         reason = (
-            f"{request.gpus} GPUs asked for, {self._state.free.total(request.gpu_type)} free; "
+            f"{plural(request.gpus, 'GPU')} asked for, {self._state.free.total(request.gpu_type)} free; "
             f"less work goes first, this has {workload_s(job, now) / 3600:.1f} GPU-hours left"
         )
         return Wait(job.job_id, self._state.topology.top, inf, reason)

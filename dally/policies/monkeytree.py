@@ -10,6 +10,7 @@ from dally.mechanisms.fragments.rearrange import Rearranged, Rearrangement
 from dally.plan import Migrate, Plan, Start
 from dally.policies.in_order import BackfillKnobs, InOrder, OrderKnobs
 from dally.state import ClusterState, JobState
+from dally.words import span
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +110,7 @@ class MonkeyTree(InOrder):
         reason = (
             f"{self._crowded(found, rack)}; moving {sum(left.values())} of {name}'s {sum(held.values())} "
             f"GPUs from {self._names(left)} to {self._names(gained)} "
-            f"({self._state.costs.restart_s(job.job):.0f} s){besides} brings it to {found.after[rack]}"
+            f"({span(self._state.costs.restart_s(job.job))}){besides} brings it to {found.after[rack]}"
         )
         return Migrate(name, place, self._state.topology.level_of(place), reason)
 

@@ -98,6 +98,7 @@ class Evolution(Policy):
         "in GPU clusters, SC 2021"
     )
     knobs_type: ClassVar[type] = Knobs
+    islands: ClassVar[bool] = False
     batching: ClassVar[Batching] = Batching.LINEAR
 
     def __init__(self, knobs: Knobs, state: ClusterState) -> None:

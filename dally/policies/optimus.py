@@ -9,6 +9,7 @@ from dally.mechanisms.elastic.growth import Pool, Want, climb
 from dally.mechanisms.elastic.sizing import Target
 from dally.policies.in_sizes import InSizes, held_gpus
 from dally.state import ClusterState, JobState
+from dally.words import plural
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,5 +64,6 @@ class Optimus(InSizes):
                 sum(row[size] for row, size in zip(left_s, some, strict=True)) for some in (sizes, held)
             )
             sizes = sizes if after < before else held
-        why = f"greatest gain in remaining time per GPU, among {len(jobs)} jobs on {pool.total} GPUs"
+        among = f"{plural(len(jobs), 'job')} on {plural(pool.total, 'GPU')}"
+        why = f"greatest gain in remaining time per GPU, among {among}"
         return {job.job_id: Target(size, why) for job, size in zip(jobs, sizes, strict=True)}

@@ -18,6 +18,7 @@ from dally.mechanisms.rounds import Target, handed_out, movable
 from dally.plan import Decision, Migrate, Plan, Resize
 from dally.policies.in_rounds import InRounds
 from dally.state import ClusterState, JobState
+from dally.words import plural
 
 _KEPT = 8
 """Individuals kept from one search to the next."""
@@ -104,6 +105,7 @@ class Pollux(InRounds):
     )
     knobs_type: ClassVar[type] = Knobs
     batching: ClassVar[Batching] = Batching.GOODPUT
+    islands: ClassVar[bool] = False
 
     def __init__(self, knobs: Knobs, state: ClusterState) -> None:
         super().__init__(knobs.round_s)
@@ -193,8 +195,8 @@ class Pollux(InRounds):
     def lacks(self, state: ClusterState, job: JobState, now: float) -> str:
         """How many GPUs it needs and how many are free."""
         return (
-            f"{job.job.least_gpus} GPUs needed, {state.free.total(job.job.gpu_type)} free; "
-            f"the mean speed-up of {len(state.jobs)} jobs is greater if others run"
+            f"{plural(job.job.least_gpus, 'GPU')} needed, {state.free.total(job.job.gpu_type)} free; "
+            f"the mean speed-up of {plural(len(state.jobs), 'job')} is greater if others run"
         )
 
     def gives_way(self) -> str:
@@ -251,22 +253,22 @@ class Pollux(InRounds):
         seeds = [allocations.held, allocations.filled(allocations.held), *problem.states(self._population)]
         rng = np.random.default_rng([knobs.seed, self._searches])
         search = AllocationSearch(allocations, rng, knobs.population)
-        found = search.run(np.array(seeds), knobs.generations, knobs.patience)
+        found = search.run(np.array(seeds), knobs.generations, knobs.patience, _KEPT)
         best = allocations.filled(found.states[0])
         return Answer(
             now,
             self._targets(problem, best),
             bool((best != allocations.held).any()),
-            problem.plain(found.states[:_KEPT]),
+            problem.plain(found.states),
             dict(state.withheld),
         )
 
     def _targets(self, problem: Problem, best: States) -> dict[str, Target]:
         """The rows of a state, with the reason why."""
         allocations = problem.allocations
-        before, after = allocations.values(np.array([allocations.held, best]))
+        before, after = allocations.values(allocations.owners(np.array([allocations.held, best])))
         means = allocations.fitness(np.array([before, after]))
-        mean = f"mean of {len(problem.jobs)} jobs {means[1]:.3g}, {means[0]:.3g} before"
+        mean = f"mean of {plural(len(problem.jobs), 'job')} {means[1]:.3g}, {means[0]:.3g} before"
         found: dict[str, Target] = {}
         for row in np.flatnonzero(best.any(axis=1)).tolist():
             job, place = problem.jobs[row], problem.allocation(best[row])
@@ -287,7 +289,7 @@ class Pollux(InRounds):
 
 def _counted(place: Iterable[tuple[int, int]]) -> str:
     parts = [gpus for _, gpus in place]
-    return f"{sum(parts)} GPUs on {len(parts)} machine{'s' if len(parts) > 1 else ''}"
+    return f"{plural(sum(parts), 'GPU')} on {plural(len(parts), 'machine')}"
 
 
 def _overlap(one: Iterable[tuple[int, int]], other: Iterable[tuple[int, int]]) -> bool:

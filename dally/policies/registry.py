@@ -1,11 +1,13 @@
 """The one registry of policies: ours by name, others by entry point; knobs from `NAME:knob=value,...`."""
 
 import importlib
-from dataclasses import MISSING, Field, dataclass, fields
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
-from dally.errors import InputError
+from dally.errors import DallyError, InputError
 from dally.policies.base import Policy
 from dally.spec import spec_knobs, spec_name
 from dally.state import ClusterState
@@ -54,8 +56,40 @@ class PolicySpec:
     knobs: Any
 
     def build(self, state: ClusterState) -> Policy:
-        """A new policy over a state in which nothing has happened yet."""
-        return self.policy(self.knobs, state)
+        """A new policy over a state in which nothing has happened yet.
+
+        Raises:
+            InputError: The cluster has networks that no job may span, and the policy would not heed that.
+            PolicyError: It is another package's and cannot be built.
+        """
+        if state.topology.islands and not self.policy.islands:
+            raise InputError(
+                f"policy {self.policy.name} cannot be used on {state.topology.name}: jobs may not span its "
+                f"{len(state.topology.root.children)} separate networks, which this policy does not know"
+            )
+        with blaming(self.policy):
+            return self.policy(self.knobs, state)
+
+
+class PolicyError(DallyError):
+    """A policy of another package is broken; the message names it and the place in its code."""
+
+
+@contextmanager
+def blaming(policy: type[Policy]) -> Iterator[None]:
+    """Name the policy of another package in whatever its code raises; errors of ours keep their traceback.
+
+    Raises:
+        PolicyError: It raised something else than a DallyError.
+    """
+    try:
+        yield
+    except DallyError:
+        raise
+    except Exception as error:
+        if policy.__module__.partition(".")[0] == __name__.partition(".")[0]:
+            raise
+        raise PolicyError(_broken(policy.name, policy.__module__, error)) from error
 
 
 def policy_names() -> list[str]:
@@ -73,13 +107,14 @@ def policy_type(name: str) -> type[Policy]:
         module, _, attribute = _OURS[name].partition(":")
         found = getattr(importlib.import_module(module), attribute)
     elif name in (others := _others()):
-        found = others[name].load()
+        found = _load(others[name])
     else:
         raise InputError(f"unknown policy {name!r}; valid: {', '.join(policy_names())}")
     if not (isinstance(found, type) and issubclass(found, Policy)):
         raise InputError(
             f"policy {name!r} is registered as {found!r}, which is no dally.policies.base.Policy"
         )
+    _check(name, found)
     return found
 
 
@@ -98,13 +133,14 @@ def parse_policy(spec: str) -> PolicySpec:
                 f"policy {policy.name} has no knob {name!r}; valid: {', '.join(known) or 'none'}"
             )
         values[name] = _value(f"knob {name} of policy {policy.name}", known[name], text)
-    return PolicySpec(spec, policy, policy.knobs_type(**values))
+    with blaming(policy):
+        return PolicySpec(spec, policy, policy.knobs_type(**values))
 
 
 def knobs(policy: type[Policy]) -> list[Knob]:
     """The settings of a policy, in order."""
     return [
-        Knob(knob.name, str(_default(knob)), _valid(knob), str(knob.metadata["help"]))
+        Knob(knob.name, _shown(knob.default), _valid(knob), str(knob.metadata["help"]))
         for knob in fields(policy.knobs_type)
     ]
 
@@ -113,20 +149,52 @@ def _others() -> dict[str, EntryPoint]:
     return {point.name: point for point in entry_points(group=ENTRY_POINTS)}
 
 
-def _default(knob: Field[Any]) -> Any:
-    if knob.default is MISSING:
-        raise AssertionError(f"knob {knob.name} has no default")
-    return knob.default
+def _load(point: EntryPoint) -> object:
+    """What an entry point names; importing it runs another package's code, which may fail in any way."""
+    try:
+        return point.load()
+    except Exception as error:
+        raise PolicyError(_broken(point.name, point.module, error)) from error
+
+
+def _broken(name: str, module: str, error: Exception) -> str:
+    """One line: the policy, the last place in its module on the way to the error, and the error."""
+    line, step = "", error.__traceback__
+    while step is not None:
+        if step.tb_frame.f_globals.get("__name__") == module:
+            line = f", line {step.tb_lineno}"
+        step = step.tb_next
+    told = " ".join(str(error).split())
+    return f"policy {name!r} ({module}{line}) is broken: {type(error).__name__}: {told}"
+
+
+def _check(name: str, policy: type[Policy]) -> None:
+    """Raise PolicyError unless a policy says what the registry tells of it."""
+    lacks = [each for each in ("name", "summary", "source", "knobs_type") if not hasattr(policy, each)]
+    if not lacks and not is_dataclass(policy.knobs_type):
+        lacks = ["dataclass as knobs_type"]
+    for knob in fields(policy.knobs_type) if not lacks else ():
+        lacks += [f"default of knob {knob.name}"] if knob.default is MISSING else []
+        lacks += [f"help of knob {knob.name}"] if "help" not in knob.metadata else []
+    if lacks:
+        raise PolicyError(f"policy {name!r} ({policy.__module__}) is broken: it has no {', no '.join(lacks)}")
+
+
+def _shown(value: object) -> str:
+    """A knob's value as it is given on the command line."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:.15g}" if isinstance(value, float) else str(value)
 
 
 def _valid(knob: Field[Any]) -> str:
     if "choices" in knob.metadata:
         return " | ".join(knob.metadata["choices"])
-    return {bool: "yes | no", int: "whole number", float: "number"}.get(type(_default(knob)), "text")
+    return {bool: "yes | no", int: "whole number", float: "number"}.get(type(knob.default), "text")
 
 
 def _value(what: str, knob: Field[Any], text: str) -> object:
-    kind = type(_default(knob))
+    kind: Any = type(knob.default)
     try:
         if kind is bool:
             return {"yes": True, "no": False}[text]

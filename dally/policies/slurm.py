@@ -11,6 +11,7 @@ from dally.mechanisms.backfill import Reservation, reserve
 from dally.plan import Decision, Wait
 from dally.policies.in_order import DEPTH, InOrder, OrderKnobs, OrderRound
 from dally.state import ClusterState, JobState
+from dally.words import span
 
 SWITCH = 1
 """The level of Slurm's leaf switches: the domains right above the machines."""
@@ -124,7 +125,7 @@ class Slurm(InOrder):
         return min((due for due in due_s if due > plan.now), default=inf)
 
     def _timed_wait(self, job: JobState, plan: OrderRound) -> Wait:
-        reason = f"{plan.lacks(job, SWITCH)}; takes any in {self._switch_wait_s:.0f} s"
+        reason = f"{plan.lacks(job, SWITCH)}; takes any after {span(self._switch_wait_s)}"
         return Wait(job.job_id, SWITCH, self._due_s(job, plan.now), reason)
 
     def _timed(self, plan: OrderRound) -> Iterator[JobState]:

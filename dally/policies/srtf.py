@@ -8,6 +8,7 @@ from dally.mechanisms.estimates import remaining_s, restart_s, stretch_s
 from dally.mechanisms.placements import Placement, closest, find_victims
 from dally.policies.in_order import InOrder, OrderKnobs, OrderRound
 from dally.state import JobState
+from dally.words import span
 
 
 class ShortestRemainingTimeFirst(InOrder):
@@ -46,7 +47,7 @@ class ShortestRemainingTimeFirst(InOrder):
             return None
         for victim in victims:
             left_s = victim.end_s() - plan.now
-            plan.evictions.stop(victim, job, f"{left_s:.0f} s left; {job.job_id} takes only {takes_s:.0f} s")
+            plan.evictions.stop(victim, job, f"{span(left_s)} left; {job.job_id} takes only {span(takes_s)}")
         return placement
 
     def _longer(self, takes_s: float, plan: OrderRound) -> Iterator[JobState]:

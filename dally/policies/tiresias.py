@@ -17,6 +17,7 @@ from dally.mechanisms.skew import skew
 from dally.plan import Decision, Migrate, Plan, Start, Wait
 from dally.policies.base import Policy
 from dally.state import ClusterState, JobState
+from dally.words import are, gpu_time, plural, span
 
 LIMITS = (3250.0, 7200.0, 18000.0)
 """Attained service at which a job leaves each queue, GPU-seconds; K queues use the first K - 1 limits."""
@@ -288,9 +289,8 @@ class TiresiasRound:
             closer = closest(free, job.job, best, job.level - 1)
             free.take(closer.allocation if closer else job.allocation)
             if closer:
-                reason = (
-                    f"{levels[closer.level]} has {job.job.gpus} free GPUs, it held a {levels[job.level]}'s"
-                )
+                have = f"{levels[closer.level]} has {plural(job.job.gpus, 'free GPU')}"
+                reason = f"{have}, it held a {levels[job.level]}'s"
                 self.starts.append(Migrate(job.job_id, closer.allocation, closer.level, reason))
 
     def waits(self) -> list[Decision]:
@@ -322,23 +322,27 @@ class TiresiasRound:
         attained_s = victim.attained_s(self.now)
         if lost == won:
             return f"queue {lost} goes by start, and {job.job_id} started before"
-        return f"in queue {lost} after {attained_s:.0f} GPU-s; {job.job_id} is in queue {won}"
+        return f"in queue {lost} after {gpu_time(attained_s)}; {job.job_id} is in queue {won}"
 
     def _start(self, job: JobState, placement: Placement) -> None:
         self._state.free.take(placement.allocation)
         self.started[job.order] = job
         reason = (
-            f"{self._state.topology.levels[placement.level]} has {job.job.gpus} free GPUs; "
-            f"queue {self._policy.queue_of(job)} after {job.attained_s(self.now):.0f} GPU-s, "
-            f"waited {self.now - job.origin_s:.0f} s"
+            f"{self._state.topology.levels[placement.level]} has {plural(job.job.gpus, 'free GPU')}; "
+            f"queue {self._policy.queue_of(job)} after {gpu_time(job.attained_s(self.now))}, "
+            f"waited {span(self.now - job.origin_s)}"
         )
         self.starts.append(Start(job.job_id, placement.allocation, placement.level, reason))
 
     def _wait(self, job: JobState) -> Wait:
         level, request = self._policy.highest(job), job.job
         free = self._state.free.total(request.gpu_type)
+        asked = plural(request.gpus, "GPU")
+        lacks = f"no {self._state.topology.levels[level]} has {asked}"
+        if level == self._state.topology.top:
+            lacks = f"{asked} asked for"
         reason = (
-            f"no {self._state.topology.levels[level]} has {request.gpus} GPUs, {free} are free in all; "
-            f"queue {self._policy.queue_of(job)} after {job.attained_s(self.now):.0f} GPU-s"
+            f"{lacks}, {are(free)} free in all; "
+            f"queue {self._policy.queue_of(job)} after {gpu_time(job.attained_s(self.now))}"
         )
         return Wait(job.job_id, level, inf, reason)

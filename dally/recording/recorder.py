@@ -226,6 +226,8 @@ def segment_data(state: ClusterState, policy: Policy, spec: str) -> dict[str, An
         "cluster": asdict(state.topology),
         "profiles": None if profiles is None else _profiles_data(profiles),
         **({} if state.costs.split is Split.EVEN else {"batch_split": state.costs.split}),
+        **({} if state.costs.every_restart_s is None else {"restart_s": state.costs.every_restart_s}),
+        "assumed_slowdown": state.costs.assumed_slowdown,
     }
 
 

@@ -191,7 +191,14 @@ def _scheduler(first: Line, spec: str, restored: bool) -> Scheduler:
     topology = decode(Topology, first["cluster"])
     split = Split(first.get("batch_split", Split.EVEN))
     found = parse_policy(spec)
-    costs = CostModel(topology, _profiles(first["profiles"]), split, found.policy.batching)
+    costs = CostModel(
+        topology,
+        _profiles(first["profiles"]),
+        split,
+        found.policy.batching,
+        restart_s=first.get("restart_s"),
+        assumed_slowdown=first.get("assumed_slowdown", 1.0),
+    )
     state = ClusterState(topology, costs)
     policy = found.build(state)
     if restored:

@@ -7,7 +7,7 @@ from typing import Any, TextIO
 
 from dally.job import Job, JobKind
 from dally.traces.intake import Intake
-from dally.traces.rows import Draft, RowError, check_width, number, time_limit, whole
+from dally.traces.rows import Draft, RowError, check_fields, number, time_limit, whole
 from dally.traces.tables import check_header, csv_rows
 
 BASE_COLUMNS = ("job_id", "submit_s", "gpus", "duration_s", "user", "group", "model", "status")
@@ -69,7 +69,7 @@ def _builder(header: list[str]) -> Callable[[list[str]], Draft]:
     extras = [(name, header.index(name), parse) for name, parse in _EXTRA_COLUMNS.items() if name in header]
 
     def build(fields: list[str]) -> Draft:
-        check_width(fields, width)
+        check_fields(fields, width)
         fields.append("")  # where an absent column is looked up
         job_id, submit, gpus, duration, user, group, model, status = base(fields)
         draft = Draft(

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from dally.traces.intake import Intake
-from dally.traces.rows import Draft, Omission, check_width, number, timestamp_s, whole
+from dally.traces.rows import Draft, Omission, check_fields, number, timestamp_s, whole
 from dally.traces.tables import check_header, csv_rows
 
 COLUMNS = ("job_id", "user", "vc", "gpu_num", "state", "submit_time", "duration")
@@ -30,7 +30,7 @@ def _builder(header: list[str]) -> Callable[[list[str]], Draft | Omission]:
     """The function that makes a draft of a row under this header."""
 
     def build(fields: list[str]) -> Draft | Omission:
-        check_width(fields, len(header))
+        check_fields(fields, len(header))
         row = dict(zip(header, fields, strict=True))
         gpus = whole(row["gpu_num"], "gpu_num")
         if gpus == 0:

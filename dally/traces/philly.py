@@ -26,7 +26,7 @@ def read(text: str, intake: Intake) -> None:
     """
     try:
         entries = json.loads(text)
-    except (json.JSONDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise InputError(f"{intake.source}: broken JSON: {error}") from error
     if not isinstance(entries, list):
         raise InputError(f"{intake.source}: the JSON is no list of jobs")

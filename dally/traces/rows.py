@@ -87,20 +87,31 @@ def timestamp_s(text: str, name: str) -> float:
 
     A date without a zone is taken as UTC: only differences matter.
     """
-    if text.isdecimal():
-        return float(text)
     try:
+        if text.isdecimal():
+            datetime.fromtimestamp(seconds := float(text), UTC)
+            return seconds
         moment = datetime.fromisoformat(text)
-    except ValueError:
+    except (ValueError, OverflowError):
         raise RowError(
             f"{name} is not a date", f"{name} is {text!r}, must be a date like 2024-05-01T13:00:00"
         ) from None
     return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
 
 
-def check_width(fields: list[str], width: int) -> None:
-    """Raise RowError unless a row has as many fields as the header."""
+def check_fields(fields: list[str], width: int) -> None:
+    """Raise RowError unless a row has as many fields as the header, all of them text."""
     if len(fields) != width:
         raise RowError(
             "wrong number of fields", f"the row has {len(fields)} fields, must have {width} like the header"
         )
+    if not all(map(str.isascii, fields)):
+        _check_text(fields)
+
+
+def _check_text(fields: list[str]) -> None:
+    for field in fields:
+        wrong = next((char for char in field if "\udc80" <= char <= "\udcff"), None)
+        if wrong is not None:
+            byte = ord(wrong) - 0xDC00
+            raise RowError("bytes that are not UTF-8", f"byte 0x{byte:02x} in {field!a} is not UTF-8")

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 
 from dally.errors import InputError
 from dally.traces.intake import Intake
-from dally.traces.rows import Draft, Omission, RowError, check_width, number, time_limit, timestamp_s, whole
+from dally.traces.rows import Draft, Omission, RowError, check_fields, number, time_limit, timestamp_s, whole
 from dally.traces.tables import check_header
 
 REQUIRED_COLUMNS = ("Submit", "ElapsedRaw", "State")
@@ -59,7 +59,7 @@ def _builder(header: list[str]) -> Callable[[list[str]], Draft | Omission]:
     """The function that makes a draft of a row under this header."""
 
     def build(fields: list[str]) -> Draft | Omission:
-        check_width(fields, len(header))
+        check_fields(fields, len(header))
         row = dict(zip(header, fields, strict=True))
         job_id = row.get("JobIDRaw") or row.get("JobID", "")
         if "." in job_id:

@@ -16,7 +16,8 @@ class SourceFile:
     """A trace file's text.
 
     Attributes:
-        text: All of it, without a byte order mark.
+        text: All of it, without a byte order mark. Bytes that are not UTF-8 are lone surrogates
+            (`surrogateescape`), for the reader to refuse the row that they are in.
         sha256: Hex digest of the bytes as stored, so of the compressed ones if it is compressed.
     """
 
@@ -28,7 +29,7 @@ def read_source(path: Path) -> SourceFile:
     """Read a UTF-8 file; gzip is recognised by its first bytes, not by its name.
 
     Raises:
-        InputError: The file cannot be read, is empty, is damaged gzip, or is not UTF-8.
+        InputError: The file cannot be read, is empty, is damaged gzip, or its first line is not UTF-8.
     """
     try:
         stored = path.read_bytes()
@@ -51,9 +52,11 @@ def _unpack(path: Path, stored: bytes) -> bytes:
 
 
 def _decode(path: Path, plain: bytes) -> str:
-    """The text of UTF-8 bytes."""
+    """The text of UTF-8 bytes; wrong ones further down are for the reader of their row."""
     try:
         return plain.decode("utf-8-sig")
     except UnicodeDecodeError as error:
+        if b"\n" in plain[: error.start].lstrip():
+            return plain.decode("utf-8-sig", "surrogateescape")
         line = plain.count(b"\n", 0, error.start) + 1
         raise InputError(f"{path}, line {line}: byte 0x{plain[error.start]:02x} is not UTF-8") from error

@@ -1,10 +1,12 @@
 """What placements cost on GPUs of several types, and copies side by side."""
 
+from dataclasses import replace
+
 import pytest
 
 from dally.costs import CostModel, Split
 from dally.job import Job, JobKind
-from dally.profiles.files import load_profiles
+from dally.profiles.files import ProfileSet, load_profiles
 from dally.topology import Allocation
 from tests.worlds import racks
 
@@ -35,6 +37,26 @@ def iteration_s(costs: CostModel, allocation: Allocation) -> float:
     found = costs.prediction(job(2), allocation)
     assert found is not None
     return found.iteration_s
+
+
+def test_what_stood_in_for_what_is_reported_once_and_only_where_it_was_used() -> None:
+    few = ProfileSet("few", tuple(each for each in GAVEL.profiles if each.env.gpu_type == "v100"))
+    costs = CostModel(TOPOLOGY, few)
+    assert costs.report().stand_ins == ()
+    for places in (((0, 2),), ((0, 4),), ((2, 2),)):
+        costs.cost(job(sum(gpus for _, gpus in places)), places)
+    (k80, _) = costs.report().stand_ins
+    assert k80.startswith("no profile on GPU type k80 for transformer: that on v100 stands in")
+    assert EVEN.report().stand_ins == ()
+
+
+def test_jobs_whose_types_were_profiled_with_other_batches_compare_with_one_batch() -> None:
+    """The V100 was profiled with twice the batch; with the K80's it takes half of its own time."""
+    known = {each.env.gpu_type: each for each in GAVEL.profiles if each.model.name == "transformer"}
+    larger = replace(known["v100"], model=replace(known["v100"].model, local_batch=128))
+    costs = CostModel(TOPOLOGY, ProfileSet("two", (known["k80"], larger)))
+    speeds = costs.worker_speeds(job(1))
+    assert speeds["k80"] == pytest.approx(compute_s("v100") / 2 / compute_s("k80"))
 
 
 def test_one_gpu_runs_at_the_speed_of_its_type() -> None:
@@ -127,8 +149,10 @@ def test_an_elastic_jobs_compute_goes_with_the_batch_of_each_gpu_and_its_communi
     assert wide is not None
     assert narrow is not None
     assert same is not None
-    assert wide.iteration_s == pytest.approx(compute_s("v100") / 2 + same.exposed_s)
-    assert narrow.iteration_s == pytest.approx(compute_s("v100") * 2 + same.exposed_s)
+    assert wide.iteration_s - wide.exposed_s == pytest.approx(compute_s("v100") / 2)
+    assert narrow.iteration_s - narrow.exposed_s == pytest.approx(compute_s("v100") * 2)
+    assert wide.comm_s == pytest.approx(same.comm_s) == narrow.comm_s
+    assert wide.exposed_s > same.exposed_s > narrow.exposed_s, "less compute hides less of it"
 
 
 def test_an_elastic_job_is_compared_with_the_gpus_it_asked_for() -> None:
@@ -149,3 +173,33 @@ def test_an_elastic_job_without_a_profile_is_as_fast_as_its_gpus_are_many(model:
 def test_the_ideal_cost_is_that_of_the_closest_placement_on_the_best_type() -> None:
     assert EVEN.ideal(job(4), 4).slowdown == pytest.approx(1)
     assert EVEN.ideal(elastic(2), 4) == EVEN.cost(elastic(2), ((2, 4),))
+
+
+ASSUMED = CostModel(racks([[4, 4], [4, 4]]), load_profiles("gavel"), assumed_slowdown=1.5)
+
+
+@pytest.mark.parametrize("model", ["", "nobody-knows"])
+def test_without_a_profile_each_level_farther_than_need_be_is_assumed_to_cost_the_same(model: str) -> None:
+    gang = job(4, model)
+    costs = [ASSUMED.cost(gang, where) for where in (((0, 4),), ((0, 2), (1, 2)), ((0, 2), (2, 2)))]
+    assert [cost.slowdown for cost in costs] == [1.0, 1.5, 2.25]
+    assert [cost.exposed for cost in costs] == pytest.approx([0, 1 / 3, 1 - 1 / 2.25])
+    assert all(cost.extrapolated for cost in costs)
+
+
+def test_what_a_large_gang_cannot_avoid_is_not_assumed_to_cost_it_anything() -> None:
+    assert ASSUMED.cost(job(8, ""), ((0, 4), (1, 4))).slowdown == 1.0
+    assert ASSUMED.cost(job(16, ""), ((0, 4), (1, 4), (2, 4), (3, 4))).slowdown == 1.0
+
+
+def test_a_profile_wins_over_what_is_assumed() -> None:
+    apart = ((0, 2), (2, 2))
+    measured = CostModel(racks([[4, 4], [4, 4]]), load_profiles("gavel"))
+    assert ASSUMED.cost(job(4), apart) == measured.cost(job(4), apart)
+    assert ASSUMED.knows(job(4))
+    assert not ASSUMED.knows(job(4, "nobody-knows"))
+
+
+def test_distance_costs_nothing_without_profile_or_assumption() -> None:
+    costs = CostModel(racks([[4, 4], [4, 4]]), load_profiles("gavel"))
+    assert costs.cost(job(4, ""), ((0, 2), (2, 2))).slowdown == 1.0

@@ -20,7 +20,7 @@ PROFILE = replace(
     CIFAR,
     learning=LEARNING,
     model=replace(CIFAR.model, local_batch=100),
-    compute=replace(CIFAR.compute, bwd_s=0.2, fixed_s=0.1),
+    compute=replace(CIFAR.compute, bwd_s=0.2, fixed_s=0.1, other_batches=()),
     tiers={},
 )
 """0.1 s and 1 ms a sample; nothing is known of its communication."""

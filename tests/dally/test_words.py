@@ -2,7 +2,7 @@
 
 import pytest
 
-from dally.words import change, duration, moment, plural, share
+from dally.words import are, change, duration, gpu_time, moment, plural, share, span
 
 
 @pytest.mark.parametrize(
@@ -11,6 +11,30 @@ from dally.words import change, duration, moment, plural, share
 )
 def test_durations(seconds: float, text: str) -> None:
     assert duration(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (-0.3, "0 s"),
+        (0.44, "0.4 s"),
+        (59.4, "59 s"),
+        (59.6, "1 min"),
+        (100, "1 min 40 s"),
+        (7_800, "2 h 10 min"),
+        (86_399, "24 h"),
+        (273_600, "3 d 4 h"),
+        (86_400_000, "1,000 d"),
+        (float("inf"), "an unlimited time"),
+    ],
+)
+def test_spans_in_sentences(seconds: float, text: str) -> None:
+    assert span(seconds) == text
+
+
+def test_counts_with_their_verb_or_unit() -> None:
+    assert (are(1), are(0), are(2)) == ("1 is", "0 are", "2 are")
+    assert (gpu_time(1), gpu_time(30), gpu_time(9_000)) == ("1 GPU-second", "30 GPU-seconds", "2.5 GPU-hours")
 
 
 @pytest.mark.parametrize(

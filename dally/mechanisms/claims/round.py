@@ -12,6 +12,7 @@ from dally.mechanisms.estimates import restart_s
 from dally.mechanisms.placements import Placement, closest, find_victims, might_fit_closer
 from dally.plan import Decision, Start, Wait
 from dally.state import ClusterState, JobState
+from dally.words import plural, span
 
 HOUR_S = 3600.0
 LEASES_FAR = 16
@@ -161,7 +162,7 @@ class ClaimRound:
         levels, best = self._state.topology.levels, self._best_level(job)
         reason = (
             f"one {levels[level]} could hold it, {slowdown:.3g} times slower than one {levels[best]}; "
-            f"taking it would cost {costs_s:.0f} s; it declines that for {until_s - job.origin_s:.0f} s"
+            f"taking it would cost {span(costs_s)}; it declines that for {span(until_s - job.origin_s)}"
         )
         return Wait(job.job_id, best, until_s, reason)
 
@@ -170,7 +171,8 @@ class ClaimRound:
         self.started.add(job.order)
         self._declines.pop(job.job_id, None)
         level = self._state.topology.levels[placement.level]
-        reason = f"{level} has {job.job.gpus} GPUs for it; {why}; waited {self._now - job.origin_s:.0f} s"
+        waited = span(self._now - job.origin_s)
+        reason = f"{level} has {plural(job.job.gpus, 'GPU')} for it; {why}; waited {waited}"
         slowdown = self._slowdown(job, placement)
         if slowdown > SLOW:
             reason += f"; runs {slowdown:.3g} times slower there than at best"
@@ -261,5 +263,7 @@ class ClaimRound:
         level = self._state.topology.levels[placement.level]
         saves_s += self._state.costs.restart_s(job.job)
         left_s = self._left_s(job)
-        reason = f"{level} has {job.job.gpus} GPUs now; moving saves {saves_s:.0f} of {left_s:.0f} s"
+        reason = (
+            f"{level} has {plural(job.job.gpus, 'GPU')} now; moving saves {span(saves_s)} of {span(left_s)}"
+        )
         self._stops.evictions.move(job, placement, reason)

@@ -1,8 +1,11 @@
 """Which job gets how many GPUs on which machine: a genetic search for the greatest mean speed-up.
 
-An individual is a matrix, jobs by machines, of GPUs; a population is (individuals, jobs, machines). Each
-generation crosses pairs of good ones, gives one job of each child another row, and repairs what then does not
-fit. Source: Qiao et al., Pollux, OSDI 2021, section 4.2.
+Outside of a search an allocation of all GPUs is a matrix of GPUs, jobs by machines. Inside it is the job of
+each GPU: (machines, GPUs of the largest machine) rows of that matrix, ascending on each machine, the number
+of jobs where a GPU is free. A matrix of many jobs is nearly all zeros, so this is a hundredth of the work.
+
+Each generation crosses pairs of good individuals, gives one job of each child another row, and repairs what
+then does not fit. Source: Qiao et al., Pollux, OSDI 2021, section 4.2.
 """
 
 from collections.abc import Sequence
@@ -15,6 +18,7 @@ from numpy.typing import NDArray
 from dally.mechanisms.elastic.allocation_speeds import Floats, Ints
 
 States = NDArray[np.int16]
+Owners = NDArray[np.unsignedinteger[Any]]
 Flags = NDArray[np.bool_]
 
 _LEAST_SPEEDUP = 1e-3
@@ -28,12 +32,6 @@ _ROOMIER = 1e6
 
 _SAME = 1e-9
 """Fitnesses that differ by less, relatively, are taken as one."""
-
-
-def _counted(states: NDArray[Any]) -> Ints:
-    """(individuals, jobs) sums over the machines; a product with ones, as that is several times as fast."""
-    ones = np.ones(states.shape[2], dtype=np.float32)
-    return (states.astype(np.float32) @ ones).astype(np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,18 +70,51 @@ class Allocations:
     avoid: bool
     power: float
 
-    def values(self, states: States) -> Floats:
+    @property
+    def jobs(self) -> int:
+        """How many jobs there are; as an owner: nobody."""
+        return len(self.least)
+
+    def owners(self, states: States) -> Owners:
+        """(individuals, machines, GPUs) the job of each GPU, from (individuals, jobs, machines) GPUs."""
+        by_machine = states.transpose(0, 2, 1)
+        counts = by_machine.sum(axis=2, dtype=np.int64)
+        gpus = max(int(self.capacity.max(initial=0)), int(counts.max(initial=0)))
+        # The smallest type that holds them: most of the time goes into moving them.
+        found = np.full((*counts.shape, gpus), self.jobs, dtype=np.min_scalar_type(self.jobs))
+        found[np.arange(gpus) < counts[:, :, None]] = np.repeat(
+            np.broadcast_to(np.arange(self.jobs), by_machine.shape).ravel(), by_machine.ravel()
+        )
+        return found
+
+    def states(self, owners: Owners) -> States:
+        """(individuals, jobs, machines) GPUs, from the job of each GPU."""
+        individuals, machines, _ = owners.shape
+        cells = self._rows(owners) * machines + np.arange(machines)[:, None]
+        counts = np.bincount(cells.ravel(), minlength=individuals * (self.jobs + 1) * machines)
+        return counts.reshape(individuals, self.jobs + 1, machines)[:, :-1].astype(np.int16)
+
+    def values(self, owners: Owners) -> Floats:
         """(individuals, jobs) the speed-ups, less for changed rows; the slowest type of a row counts."""
-        gpus, machines = _counted(states), _counted(states > 0)
-        jobs, value = np.arange(states.shape[1]), np.full(gpus.shape, np.inf)
+        rows = self._rows(owners)
+        gpus, machines = self._counted(rows), self._counted(rows[_first_of_each(owners)], len(owners))
+        value = np.full(gpus.shape, np.inf)
         for kind, members in enumerate(self.kinds):
-            apart = (machines > self.fewest[kind][gpus]).astype(np.intp)
-            speedup = self.speedups[jobs, kind, apart, gpus]
+            apart = machines > self.fewest[kind][gpus]
+            speedup = self._speedup(kind, apart, gpus)
             if len(self.kinds) > 1:
-                speedup = np.where(_counted(states[:, :, members]) > 0, speedup, np.inf)
-            value = np.minimum(value, speedup)
-        value = np.where(gpus > 0, value, 0.0)
-        return np.where(_counted(states != self.held) > 0, value * self.factor, value)
+                speedup[self._counted(rows[:, members]) == 0] = np.inf
+            np.minimum(value, speedup, out=value)
+        value[gpus == 0] = 0.0
+        same = self._counted(rows[self._kept(owners)], len(owners)) == gpus
+        same &= gpus == self.held.sum(axis=1)
+        return np.where(same, value, value * self.factor)
+
+    def _speedup(self, kind: int, apart: Flags, gpus: Ints) -> Floats:
+        """(individuals, jobs) the speed-up of each on so many GPUs of a type."""
+        jobs, _, closeness, sizes = self.speedups.shape
+        at = np.arange(jobs) * (closeness * sizes) + apart * sizes + gpus
+        return np.asarray(np.ascontiguousarray(self.speedups[:, kind]).take(at))
 
     def fitness(self, values: Floats) -> Floats:
         """(individuals,) the weighted power mean of speed-ups; the geometric one for power 0."""
@@ -97,28 +128,65 @@ class Allocations:
         sizes = np.arange(self.speedups.shape[3])
         allowed = (sizes <= self.most[:, None])[:, None, None, :]
         alone = np.where(allowed, self.speedups, 0.0).max(axis=(1, 2, 3))
-        kept = self.values(self.held[None])
+        kept = self.values(self.owners(self.held[None]))
         return float(self.fitness(np.maximum(alone * self.factor, kept))[0])
 
-    def repair(self, states: States, capacity: Ints, taken: Flags) -> None:
-        """Cut rows, in place, until all fits: those of later jobs first, and to nothing below the least.
+    def repaired(self, owners: Owners, capacity: Ints, taken: Flags) -> Owners:
+        """What fits: rows of later jobs are cut first, and to nothing below the least.
 
         Args:
-            states: (individuals, jobs, machines).
+            owners: (individuals, machines, GPUs), ascending on each machine; more GPUs than there are may do.
             capacity: (individuals, machines).
             taken: (individuals, machines).
         """
+        nobody = self.jobs
         if self.avoid:
-            on = (some := states > 0) & (_counted(some) > 1)[:, :, None]
-            before = on.cumsum(axis=1, dtype=np.int16) + taken[:, None, :]
-            states[on & (before > 1)] = 0
-        np.cumsum(states, axis=1, out=states)
-        np.minimum(states, capacity[:, None, :], out=states)
-        states[:, 1:] -= states[:, :-1].copy()
-        if self.share.any():
-            share = self.share[:, None]
-            states[(share > 0) & (states != share)] = 0
-        states[_counted(states) < self.least] = 0
+            rows = self._rows(owners)
+            wide = self._of(self._counted(rows[_first_of_each(owners)], len(owners)) > 1, rows)
+            first = np.where(wide, owners, nobody).min(axis=2, keepdims=True)
+            owners = np.where(wide & ((owners != first) | taken[:, :, None]), nobody, owners)
+            owners.sort(axis=2)
+        owners = owners[:, :, : int(self.capacity.max(initial=0))].copy()
+        owners[np.arange(owners.shape[2]) >= capacity[:, :, None]] = nobody
+        shares, gangs = bool(self.share.any()), bool((self.least > 1).any())
+        if shares:
+            share = np.append(self.share, 0)[owners]
+            on_machine = (owners[:, :, :, None] == owners[:, :, None, :]).sum(axis=3)
+            owners[(share > 0) & (on_machine != share)] = nobody
+        if gangs:  # else what is left of a row is enough
+            rows = self._rows(owners)
+            owners[self._of(self._counted(rows) < self.least, rows)] = nobody
+        if shares or gangs:  # GPUs came free amid the others
+            owners.sort(axis=2)
+        return owners
+
+    def _rows(self, owners: Owners) -> Ints:
+        """(individuals, machines, GPUs) where each GPU's job, or nobody, stands in a list of all."""
+        return np.arange(len(owners))[:, None, None] * (self.jobs + 1) + owners
+
+    def _counted(self, rows: Ints, individuals: int | None = None) -> Ints:
+        """(individuals, jobs) how many GPUs each job has of those that `rows` tells of."""
+        individuals = len(rows) if individuals is None else individuals
+        counts = np.bincount(rows.ravel(), minlength=individuals * (self.jobs + 1))
+        return counts.reshape(individuals, self.jobs + 1)[:, :-1]
+
+    def _of(self, flags: Flags, rows: Ints) -> Flags:
+        """(individuals, machines, GPUs) what is said of the job of each GPU; of nobody False."""
+        padded = np.zeros((len(flags), self.jobs + 1), dtype=bool)
+        padded[:, :-1] = flags
+        return np.asarray(padded.ravel().take(rows))
+
+    def _kept(self, owners: Owners) -> Flags:
+        """(individuals, machines, GPUs) whether a GPU is among those that its job holds now on that machine.
+
+        The first h of a job on a machine where it holds h are; the owner h places before them is another.
+        """
+        machines, places = owners.shape[1], np.arange(owners.shape[2])
+        padded = np.zeros((self.jobs + 1, machines), dtype=np.int16)
+        padded[:-1] = self.held
+        held = padded.ravel().take(owners.astype(np.intp) * machines + np.arange(machines)[:, None])
+        before = np.take_along_axis(owners, np.maximum(places - held, 0), axis=2)
+        return np.asarray((places < held) | (before != owners))
 
     def filled(self, state: States) -> States:
         """(jobs, machines) a state plus least sizes of those who had nothing, in order, where they fit."""
@@ -157,8 +225,8 @@ class Found:
     """What a search came to.
 
     Attributes:
-        states: (individuals, jobs, machines) the last population, best first.
-        fitness: (individuals,) theirs.
+        states: (kept, jobs, machines) the best of the last population, best first.
+        fitness: (kept,) theirs.
         generations: How many were held.
     """
 
@@ -182,17 +250,21 @@ class AllocationSearch:
         self.size = size
         self._rows = np.arange(size)
 
-    def run(self, seeds: States, generations: int, patience: int) -> Found:
+    def run(self, seeds: States, generations: int, patience: int, kept: int = 1) -> Found:
         """Breed until nothing can be better, or nothing better was found for a while.
 
         Args:
             seeds: (at least 1, jobs, machines) to start from; repaired first.
             generations: At most so many.
             patience: Stop after so many without a better best one.
+            kept: How many of the best to tell.
         """
         problem = self.problem
-        population = seeds[: self.size].astype(np.int16)
-        self._fit(population)
+        population = problem.owners(seeds[: self.size])
+        shape = population.shape[:2]
+        population = problem.repaired(
+            population, np.broadcast_to(problem.capacity, shape), np.broadcast_to(problem.taken, shape)
+        )
         values, fitness = self._judge(population)
         bound, stale, held = problem.bound() * (1 - _SAME), 0, 0
         population, values, fitness = self._best(population, values, fitness)
@@ -206,41 +278,41 @@ class AllocationSearch:
                 np.concatenate((fitness, child_fitness)),
             )
             held, stale = held + 1, 0 if fitness[0] > best * (1 + _SAME) else stale + 1
-        return Found(population, fitness, held)
+        return Found(problem.states(population[:kept]), fitness[:kept], held)
 
-    def _judge(self, states: States) -> tuple[Floats, Floats]:
-        values = self.problem.values(states)
+    def _judge(self, owners: Owners) -> tuple[Floats, Floats]:
+        values = self.problem.values(owners)
         return values, self.problem.fitness(values)
 
-    def _fit(self, states: States) -> None:
-        problem, shape = self.problem, (len(states), len(self.problem.capacity))
-        self.problem.repair(
-            states, np.broadcast_to(problem.capacity, shape), np.broadcast_to(problem.taken, shape)
-        )
-
-    def _best(self, states: States, values: Floats, fitness: Floats) -> tuple[States, Floats, Floats]:
+    def _best(self, owners: Owners, values: Floats, fitness: Floats) -> tuple[Owners, Floats, Floats]:
         """The fittest, best first; those no fitter than the one before them only if others run out."""
         order = np.argsort(-fitness, kind="stable")
         again = np.diff(fitness[order], prepend=np.inf) == 0
         order = np.concatenate((order[~again], order[again]))[: self.size]
         order = order[np.argsort(-fitness[order], kind="stable")]
-        return states[order], values[order], fitness[order]
+        return owners[order], values[order], fitness[order]
 
-    def _children(self, population: States, values: Floats) -> States:
+    def _children(self, population: Owners, values: Floats) -> Owners:
         """As many as there are to be individuals: two parents crossed, and another row for one job."""
-        rng, jobs = self.rng, population.shape[1]
+        problem, rng, nobody = self.problem, self.rng, self.problem.jobs
         parents = rng.integers(0, len(population), (2, 2, self.size)).min(axis=0)
-        cut = rng.integers(0, 2 * jobs, (self.size, 1))
-        first = np.arange(jobs) < cut
-        children = population[np.where(first, *parents[:, :, None]), np.arange(jobs)]
+        cut = rng.integers(0, 2 * nobody, (self.size, 1))[:, :, None]
+        first, second = population[parents[0]], population[parents[1]]
+        crossed = np.concatenate(
+            (np.where(first < cut, first, nobody), np.where(second >= cut, second, nobody)), axis=2
+        )
         chosen = self._chosen(values[parents[0]])
-        children[self._rows, chosen] = 0
-        rows = self._new_rows(children, chosen)
+        crossed[crossed == chosen[:, None, None]] = nobody
+        crossed.sort(axis=2)
+        rows = self._new_rows(np.count_nonzero(crossed < nobody, axis=2), chosen)
         wide = (np.count_nonzero(rows, axis=1) > 1)[:, None] & (rows > 0)
-        problem = self.problem
-        problem.repair(children, problem.capacity - rows, problem.taken | wide)
-        children[self._rows, chosen] = rows
-        return np.asarray(children)
+        children = problem.repaired(crossed, problem.capacity - rows, problem.taken | wide)
+        # The last GPUs of each machine are free now, as many as the new row needs.
+        gpus = children.shape[2]
+        new = np.arange(gpus) >= gpus - rows[:, :, None]
+        children = np.where(new, chosen[:, None, None].astype(children.dtype), children)
+        children.sort(axis=2)
+        return children
 
     def _chosen(self, values: Floats) -> Ints:
         """(individuals,) the job that gets another row: of two at random the slower one."""
@@ -248,10 +320,10 @@ class AllocationSearch:
         slower = values[self._rows, pair[0]] <= values[self._rows, pair[1]]
         return np.asarray(np.where(slower, pair[0], pair[1]))
 
-    def _new_rows(self, states: States, jobs: Ints) -> Ints:
+    def _new_rows(self, used: Ints, jobs: Ints) -> Ints:
         """(individuals, machines) another row for a job of each: of free GPUs, or of those of others too."""
         rng, problem = self.rng, self.problem
-        free = np.maximum(problem.capacity - states.sum(axis=1), 0)
+        free = np.maximum(problem.capacity - used, 0)
         anyhow = rng.random((self.size, 1)) < 0.5
         room = np.where(anyhow, problem.capacity, free) * problem.usable[jobs]
         if len(problem.kinds) > 1:
@@ -294,3 +366,10 @@ class AllocationSearch:
         np.put_along_axis(rows, order, np.diff(taken, axis=1, prepend=0), axis=1)
         rows[(rows != share) & (share > 0)] = 0
         return rows
+
+
+def _first_of_each(owners: Owners) -> Flags:
+    """(individuals, machines, GPUs) whether a GPU is the first of its job on its machine."""
+    first = np.ones(owners.shape, dtype=bool)
+    np.not_equal(owners[:, :, 1:], owners[:, :, :-1], out=first[:, :, 1:])
+    return first

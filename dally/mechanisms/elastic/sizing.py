@@ -8,6 +8,7 @@ from dally.mechanisms.estimates import restart_s
 from dally.plan import Decision, Migrate, Preempt, Resize, Start
 from dally.state import ClusterState, JobState
 from dally.topology import Allocation
+from dally.words import plural, span
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +173,7 @@ class _Sizing:
         more = min(more, self._free.total(gpu_type))
         gang = job.job.gang._replace(gpus=more, gpu_type=gpu_type)
         found: Allocation = ()
-        for domain in topology.ancestors[home]:
+        for domain in topology.ancestors[home][: topology.widest + 1]:
             if more and not found and self._free.on(domain, gpu_type) >= more:
                 found = self._free.pack(domain, gang)
         self._free.give(own)
@@ -208,12 +209,14 @@ class _Sizing:
         name, level, gpus = job.job_id, self._state.topology.level_of(place), _total(place)
         left_s, cost_s = self._left_s(job, place), change_s(self._state, job, place)
         why = self._targets[name].why
-        there = f"{gpus} GPUs at slowdown {self._slowdown(job, place):.3g}: {left_s:.0f} s to its end"
+        there = (
+            f"{plural(gpus, 'GPU')} at slowdown {self._slowdown(job, place):.3g}: {span(left_s)} to its end"
+        )
         if not job.allocation:
-            return Start(name, place, level, f"{there}, waited {self._now - job.origin_s:.0f} s; {why}")
-        before = f"instead of {self._left_s(job, job.allocation):.0f} s on {_held(job)}"
+            return Start(name, place, level, f"{there}, waited {span(self._now - job.origin_s)}; {why}")
+        before = f"instead of {span(self._left_s(job, job.allocation))} on {_held(job)}"
         kind, word = (Resize, "resize") if _goes_on(job, place) else (Migrate, "restart")
-        return kind(name, place, level, f"{there}, {cost_s:.0f} s of {word} counted, {before}; {why}")
+        return kind(name, place, level, f"{there}, {span(cost_s)} of {word} counted, {before}; {why}")
 
     def _stop(self, job: JobState) -> Preempt:
         """The decision that stops a job, for those that get GPUs on its machines."""

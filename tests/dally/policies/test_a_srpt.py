@@ -99,12 +99,11 @@ def test_reasons_name_the_turn_and_the_cost_of_the_network() -> None:
     result = simulate("a-srpt", PAIR, jobs, profiles=AUTHORS)
     [held] = [event["reason"] for event in result.events if event["event"] == "wait"]
     assert held == (
-        "one rack could hold it, but the network would cost it 1620% of 100 s; "
-        "it waits for one machine until 1621 s"
+        "one rack could hold it, but the network would cost it 1620% of 1 min 40 s; it waits for one machine"
     )
     reasons = [event["reason"] for event in result.events if event["event"] == "start"]
     assert reasons[-1] == (
-        "machine has 2 free GPUs, at slowdown 1; the virtual machine ended it at 67 s, waited 99 s"
+        "machine has 2 free GPUs, at slowdown 1; the virtual machine has ended it, waited 1 min 39 s"
     )
 
 

@@ -110,7 +110,7 @@ def test_reasons_say_share_turns_and_objective() -> None:
     result = simulate("gavel", racks([[1]]), [job("a", 1, 1000), job("b", 1, 1000)])
     reasons = [event["reason"] for event in result.events if "reason" in event]
     assert reasons[0] == "a 0.50, had 0 of 0 rounds; las 0.5"
-    assert "of 0 rounds it had 0 for 0.50 on a; others go first" in reasons
+    assert "of 0 rounds it had 0 on a for a share of 0.50; others go first" in reasons
     assert "turn over; its GPUs go to others" in reasons
 
 

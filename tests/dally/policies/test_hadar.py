@@ -116,7 +116,7 @@ def test_reasons_give_payoff_utility_and_price(policy: str) -> None:
     result = run(policy, racks([[1]]), [job("a", 1, 9000), job("b", 1, 9000)])
     start, wait = (next(e for e in result.events if e["event"] == kind) for kind in ("start", "wait"))
     assert re.fullmatch(
-        r"payoff 1 = utility 1 - price [\d.e-]+ for 1 GPUs at 1.00 of its best speed; waited 0 s",
+        r"payoff 1 = utility 1 - price [\d.e-]+ for 1 GPU at 1.00 of its best speed; waited 0 s",
         start["reason"],
     )
     assert "utility 1 at best for each of 1 GPUs" in wait["reason"]

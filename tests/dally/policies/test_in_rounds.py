@@ -94,7 +94,9 @@ def test_jobs_take_turns_at_the_boundaries_and_whoever_keeps_its_gpus_pays_nothi
 def test_waits_are_told_once_each_with_their_reason() -> None:
     result = simulate(TURNS, racks([[4]]), [job("a", 4, 5000.0), job("b", 4, 300.0, 100.0)])
     waits = [(e["t"], e["job"], e["reason"]) for e in result.events if e["event"] == "wait"]
-    assert waits == [(100, "b", "next round at 360 s")], "a starts again at the moment b ends"
+    assert waits == [(100, "b", "waits for the next round; there is one every 6 min")], (
+        "a starts again at the moment b ends"
+    )
 
 
 def test_a_lone_job_is_looked_at_again_once_and_then_left_alone() -> None:

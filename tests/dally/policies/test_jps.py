@@ -128,8 +128,8 @@ def test_reasons_name_what_is_saved() -> None:
     result = simulate("jps", racks([[4]]), [elastic("a", 1, 4000.0), elastic("b", 1, 400.0, 100.0)])
     [shrinks, _] = [event["reason"] for event in result.events if event["event"] == "migrate"]
     assert shrinks == (
-        "3 a at slowdown 0.333: 1207 s to its end, 7 s of restart counted, instead of 900 s; "
-        "all concerned end 593 s sooner in sum"
+        "3 a GPUs at slowdown 0.333: 20 min 7 s to its end, 7 s of restart counted, instead of 15 min; "
+        "all concerned end 9 min 53 s sooner in sum"
     )
 
 

@@ -84,7 +84,7 @@ def test_waits_say_what_is_missing_and_when_sizes_are_looked_at() -> None:
     jobs = [job("runs", 4, 500), elastic("a", 1, 100.0, 10.0)]
     result = simulate("optimus", racks([[4]]), jobs)
     [wait] = [each["reason"] for each in result.events if each["event"] == "wait"]
-    assert wait == "sizes are looked at again at 60 s"
+    assert wait == "waits until sizes are looked at, every 1 min"
     result = simulate("optimus", racks([[4]]), [jobs[0], replace(jobs[1], submit_s=0.0)])
     [wait] = [each["reason"] for each in result.events if each["event"] == "wait"]
     assert wait == "4 GPUs needed at least, 4 free; smaller jobs go first, then those who came before"

@@ -62,7 +62,7 @@ def test_arrivals_wait_for_a_round_unless_nothing_runs() -> None:
     result = simulate("pollux", racks([[8]]), jobs)
     assert (times(result, "a"), times(result, "b")) == ([10.0], [60.0])
     [wait] = [each for each in result.events if each["event"] == "wait"]
-    assert wait["reason"] == "next round at 60 s"
+    assert wait["reason"] == "waits for the next round; there is one every 1 min"
 
 
 def test_rigid_gangs_start_whole_or_wait() -> None:
@@ -111,7 +111,7 @@ def test_reasons_name_speed_ups() -> None:
     reasons = [each["reason"] for each in result.events if each["event"] == "resize"]
     assert reasons[0] == (
         "2 GPUs on 1 machine: speed-up 0.167 over a fair share of 8, 0.125 before; "
-        "mean of 1 jobs 0.168, 0.126 before"
+        "mean of 1 job 0.168, 0.126 before"
     )
 
 

@@ -5,7 +5,9 @@ from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from dally.commands import main
 from dally.errors import InputError
 from dally.job import Job
 from dally.policies import registry
@@ -52,6 +54,84 @@ def test_what_is_registered_but_no_policy_is_refused(monkeypatch: pytest.MonkeyP
     register(monkeypatch, "broken", "dally.job:Job")
     with pytest.raises(InputError, match="'broken' is registered as"):
         parse_policy("broken")
+
+
+BROKEN = """
+from dataclasses import dataclass, field
+
+from dally.plan import Plan
+from dally.policies.base import Policy
+
+{at_import}
+
+@dataclass(frozen=True)
+class Knobs:
+    {knob}
+
+class Mine(Policy):
+    name, summary, source, knobs_type = "mine", "It.", "me", Knobs
+    {of_class}
+
+    def __init__(self, knobs, state):
+        {at_start}
+
+    def decide(self, state, now):
+        {at_decision}
+        return Plan()
+"""
+SOUND = {
+    "at_import": "",
+    "knob": 'depth: int = field(default=1, metadata={"help": "how deep"})',
+    "of_class": "",
+    "at_start": "pass",
+    "at_decision": "",
+}
+
+
+@pytest.mark.parametrize(
+    ("place", "code", "message"),
+    [
+        ("at_import", "import nowhere", "policy 'mine' ({}, line 7) is broken: ModuleNotFoundError"),
+        (
+            "at_import",
+            "1 / 0",
+            "policy 'mine' ({}, line 7) is broken: ZeroDivisionError: division by zero",
+        ),
+        ("knob", "depth: int", "policy 'mine' ({}) is broken: it has no default of knob depth"),
+        ("of_class", "del source", "policy 'mine' ({}) is broken: it has no source"),
+        ("at_start", "self.x = knobs.y", "policy 'mine' ({}, line 18) is broken: AttributeError"),
+        ("at_decision", "1 / len([])", "policy 'mine' ({}, line 21) is broken: ZeroDivisionError"),
+    ],
+)
+def test_a_broken_policy_of_others_is_one_line_that_names_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, place: str, code: str, message: str
+) -> None:
+    module = tmp_path.name
+    (tmp_path / f"{module}.py").write_text(BROKEN.format(**{**SOUND, place: code}))
+    monkeypatch.syspath_prepend(tmp_path)
+    register(monkeypatch, "mine", f"{module}:Mine")
+    arguments = ["simulate", "--trace", "author-batch", "--cluster", "author-256", "--policy", "mine"]
+    done = CliRunner().invoke(main, [*arguments, "--out", str(tmp_path / "run")])
+    assert done.exit_code == 1
+    assert done.stderr.startswith(f"dally: {message.format(module)}")
+    assert done.stderr.count("\n") == 1
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_broken_policy_of_others_hides_none_that_works(monkeypatch: pytest.MonkeyPatch) -> None:
+    register(monkeypatch, "mine", "nowhere:Mine")
+    done = CliRunner().invoke(main, ["policies"])
+    assert done.exit_code == 0
+    assert "tiresias" in done.stdout
+    assert done.stderr.startswith("dally: policy 'mine' (nowhere) is broken: ModuleNotFoundError")
+
+
+def test_defaults_of_knobs_are_told_as_they_are_given() -> None:
+    for name in policy_names():
+        for knob in registry.knobs(policy_type(name)):
+            assert getattr(parse_policy(f"{name}:{knob.name}={knob.default}").knobs, knob.name) == getattr(
+                parse_policy(name).knobs, knob.name
+            )
 
 
 @pytest.mark.parametrize(

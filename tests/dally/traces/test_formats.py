@@ -278,8 +278,20 @@ def test_truncated_and_damaged_gzip_are_errors(tmp_path: Path) -> None:
 
 
 def test_bad_utf8_is_an_error_that_names_the_line(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="line 2: byte 0xff is not UTF-8"):
+    with pytest.raises(InputError, match=r"line 2: byte 0xff in 'a.*' is not UTF-8"):
         load(tmp_path, HEADER.encode() + b"a\xff,0,1,5,,,,\n")
+    with pytest.raises(InputError, match="line 1: byte 0xff is not UTF-8"):
+        load(tmp_path, b"\xff" + HEADER.encode())
+
+
+def test_a_name_in_latin_1_is_one_skipped_row_of_sacct(tmp_path: Path) -> None:
+    lines = SACCT.encode().splitlines(keepends=True)
+    wrong = lines[1].replace(b"ann", "zoé".encode("latin-1"))
+    with pytest.raises(InputError, match=r"line 2: byte 0xe9 in 'zo.*' is not UTF-8"):
+        load(tmp_path, b"".join([lines[0], wrong, *lines[2:]]))
+    workload = load(tmp_path, b"".join([lines[0], wrong, *lines[2:]]), skip_bad=True)
+    assert len(workload.jobs) == len(load(tmp_path, SACCT).jobs) - 1
+    assert workload.dropped["bytes that are not UTF-8"] == 1
 
 
 def test_a_missing_file_and_a_folder_are_errors(tmp_path: Path) -> None:

@@ -53,26 +53,32 @@ def problem(
 
 def search(given: Allocations, generations: int = 60, seed: int = 0) -> States:
     rng = np.random.default_rng(seed)
-    return AllocationSearch(given, rng, 30).run(given.held[None], generations, generations).states
+    return AllocationSearch(given, rng, 30).run(given.held[None], generations, generations, kept=30).states
 
 
 def repaired(given: Allocations, state: list[list[int]]) -> list[list[int]]:
-    states = np.array([state], dtype=np.int16)
-    given.repair(states, given.capacity[None], given.taken[None])
-    rows: list[list[int]] = states[0].tolist()
+    owners = given.owners(np.array([state], dtype=np.int16))
+    rows: list[list[int]] = given.states(given.repaired(owners, given.capacity[None], given.taken[None]))[
+        0
+    ].tolist()
     return rows
+
+
+def values(given: Allocations, states: States) -> list[list[float]]:
+    found: list[list[float]] = given.values(given.owners(states)).tolist()
+    return found
 
 
 def test_speed_ups_count_gpus_and_machines() -> None:
     given = problem([[0, 0]], [4, 4])
     states = np.array([[[2, 0]], [[1, 1]], [[4, 2]], [[0, 0]]], dtype=np.int16)
-    assert given.values(states)[:, 0].tolist() == [2, 1, 6, 0]
+    assert values(given, states) == [[2], [1], [6], [0]]
 
 
 def test_a_changed_row_counts_for_less() -> None:
     given = replace(problem([[2, 0], [0, 2]], [4, 4]), factor=np.array([0.5, 0.25]))
     states = np.array([[[2, 0], [0, 4]]], dtype=np.int16)
-    assert given.values(states).tolist() == [[2, 1]]
+    assert values(given, states) == [[2, 1]]
 
 
 def test_the_slowest_type_of_a_row_counts() -> None:
@@ -81,13 +87,30 @@ def test_the_slowest_type_of_a_row_counts() -> None:
     kinds = [np.array([0]), np.array([1])]
     given = replace(one, speedups=speedups, kinds=kinds, fewest=np.tile(one.fewest * 2, (2, 1)))
     states = np.array([[[4, 0]], [[0, 4]], [[2, 2]]], dtype=np.int16)
-    assert given.values(states)[:, 0].tolist() == [4, 1, 1]
+    assert values(given, states) == [[4], [1], [1]]
 
 
 @pytest.mark.parametrize(("power", "mean"), [(-1.0, 1.6), (0.0, 2.0), (1.0, 2.5)])
 def test_fitness_is_a_power_mean(power: float, mean: float) -> None:
     given = replace(problem([[0], [0]], [8]), power=power)
     assert given.fitness(np.array([[1.0, 4.0]]))[0] == pytest.approx(mean, rel=2e-3)
+
+
+@given(st.lists(st.lists(st.integers(0, 3), min_size=3, max_size=3), min_size=4, max_size=4))
+def test_the_jobs_of_gpus_say_the_same_as_rows(state: list[list[int]]) -> None:
+    given = problem([[0, 0, 0]] * 4, [4, 4, 4])
+    states = np.array([state, given.held], dtype=np.int16)
+    assert given.states(given.owners(states)).tolist() == states.tolist()
+
+
+@given(st.lists(st.lists(st.integers(0, 3), min_size=3, max_size=3), min_size=4, max_size=4))
+def test_only_rows_that_differ_from_what_is_held_count_for_less(state: list[list[int]]) -> None:
+    held = [[2, 0, 1], [0, 3, 0], [1, 1, 1], [0, 0, 0]]
+    given = replace(problem(held, [12, 12, 12], apart=1.0), factor=np.full(4, 0.5))
+    kept = [1.0 if row == before else 0.5 for row, before in zip(state, held, strict=True)]
+    assert values(given, np.array([state], dtype=np.int16)) == [
+        [factor * sum(row) for factor, row in zip(kept, state, strict=True)]
+    ]
 
 
 def test_repair_keeps_what_fits_and_cuts_later_jobs_first() -> None:
@@ -154,8 +177,8 @@ def test_all_that_is_found_fits_and_is_no_worse_than_what_was(data: st.DataObjec
     assert (wide.sum(axis=1) <= 1).all()
     for row, each in enumerate(share):
         assert each == 0 or set(np.unique(states[:, row])) <= {0, each}
-    before = given.fitness(given.values(given.held[None]))[0]
-    assert given.fitness(given.values(states[:1]))[0] >= before
+    before = given.fitness(given.values(given.owners(given.held[None])))[0]
+    assert given.fitness(given.values(given.owners(states[:1])))[0] >= before
 
 
 def test_the_same_seed_finds_the_same() -> None:

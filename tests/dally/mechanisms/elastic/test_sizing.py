@@ -62,10 +62,11 @@ def test_who_shrinks_gives_its_gpus_to_who_starts() -> None:
         "a",
         ((1, 4),),
         0,
-        "4 GPUs at slowdown 0.25: 253 s to its end, 3 s of resize counted, instead of 167 s on 6; as told",
+        "4 GPUs at slowdown 0.25: 4 min 13 s to its end, 3 s of resize counted, "
+        "instead of 2 min 47 s on 6; as told",
     )
     assert decisions["b"] == Start(
-        "b", ((0, 4),), 0, "4 GPUs at slowdown 1: 1000 s to its end, waited 0 s; as told"
+        "b", ((0, 4),), 0, "4 GPUs at slowdown 1: 16 min 40 s to its end, waited 0 s; as told"
     )
 
 
@@ -165,7 +166,7 @@ def test_all_that_is_decided_fits_together(held: list[int], sizes: list[int], wa
 def test_reasons_are_those_of_the_policy() -> None:
     state = cluster([[2]], {}, elastic("a"))
     [decision] = resized(state, {"a": Target(2, "greatest gain")}, 60.0)
-    assert decision.reason == "2 GPUs at slowdown 0.5: 500 s to its end, waited 60 s; greatest gain"
+    assert decision.reason == "2 GPUs at slowdown 0.5: 8 min 20 s to its end, waited 1 min; greatest gain"
 
 
 def test_a_trial_under_way_is_refused() -> None:

@@ -1,0 +1,45 @@
+"""Imports modules that need packages which may be missing; says in one line what failed and what helps."""
+
+import importlib
+from importlib.util import find_spec
+from types import ModuleType
+
+from dally.errors import DallyError
+
+_OWN = frozenset({"analysis", "dally", "profiler", "simulator", "slurm_plugin", "testbed", "workloads"})
+"""Our top-level packages. Their names are common words, so a user's folder may hide one of them."""
+
+
+class MissingModuleError(DallyError):
+    """A module of Dally cannot be imported."""
+
+
+def import_optional(module: str, extra: str = "") -> ModuleType:
+    """Import one of Dally's modules.
+
+    Args:
+        module: Its full name.
+        extra: The extra of Dally that brings the packages which it needs, if it needs any.
+
+    Raises:
+        MissingModuleError: It, or something that it imports, cannot be imported; the message names that.
+    """
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise MissingModuleError(_reason(error, extra)) from error
+
+
+def _reason(error: ImportError, extra: str) -> str:
+    missing = error.name or ""
+    package = missing.partition(".")[0]
+    if package in _OWN and (found := find_spec(package)) is not None:
+        place = next(iter(found.submodule_search_locations or ()), found.origin)
+        return (
+            f"{missing} is not in {package} at {place}, which hides Dally's; "
+            "take it off the Python path (PYTHONPATH, the current folder), or rename it"
+        )
+    if isinstance(error, ModuleNotFoundError):
+        helps = f"; in Dally's folder: pip install '.[{extra}]'" if extra else ""
+        return f"the Python package {package} is not installed{helps}"
+    return f"{missing or 'a Python package'} cannot be imported: {error}"

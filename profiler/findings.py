@@ -41,13 +41,21 @@ class Trained:
 
 
 @dataclass(frozen=True, slots=True)
+class Failed:
+    """One model that could not be measured here, as it does not fit into memory; the others can."""
+
+    model: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Finished:
     """All that was ordered is measured."""
 
     wall_s: float
 
 
-Finding = Started | Reduced | Trained | Finished
+Finding = Started | Reduced | Trained | Failed | Finished
 Line = Run | Finding
 
 _KINDS: dict[str, type[Line]] = {
@@ -55,6 +63,7 @@ _KINDS: dict[str, type[Line]] = {
     "started": Started,
     "allreduce": Reduced,
     "trained": Trained,
+    "failed": Failed,
     "finished": Finished,
 }
 _NAMES = {kind: name for name, kind in _KINDS.items()}
@@ -78,4 +87,6 @@ def parse_line(text: str) -> Line:
     kind = data.pop("kind", None) if isinstance(data, dict) else None
     if kind not in _KINDS:
         raise InputError(f"unknown kind of line {kind!r}; valid: {', '.join(_KINDS)}")
+    if kind == "run" and isinstance(data.get("order"), dict):
+        data["order"].pop("warmup", None)  # a number of repetitions, in older files
     return decode(_KINDS[kind], data)

@@ -12,8 +12,9 @@ from datetime import UTC, datetime
 import click
 
 from dally import __version__
+from dally.errors import InputError
 from profiler.commands.options import Settings
-from profiler.drive.measure import InterruptedRunError, Launcher, measure
+from profiler.drive.measure import Hold, InterruptedRunError, Launcher, MeasureError, measure
 from profiler.drive.publish import publish, show
 from profiler.drive.store import Store
 from profiler.drive.tasks import plan_tasks
@@ -24,11 +25,18 @@ _INTERRUPTED = 130
 """Exit status after a signal, as shells have it for SIGINT."""
 
 
-def carry_out(runs: Sequence[Run], launcher: Launcher, settings: Settings) -> None:
+def carry_out(runs: Sequence[Run], launcher: Launcher, settings: Settings, hold: Hold | None = None) -> None:
     """Measure the runs and show the profiles, or print the commands; exits with 130 when interrupted.
 
+    Args:
+        runs: What to measure.
+        launcher: Where.
+        settings: What the user asked for.
+        hold: Gets the hosts of a run; None where they are there.
+
     Raises:
-        DallyError: A run failed, the folder cannot be written or holds something else.
+        DallyError: The folder cannot be written or holds something else; or a run failed or got no hosts,
+            or a model did not fit, after what could be measured is shown.
     """
     store = Store(settings.out)
     if settings.dry_run:
@@ -38,12 +46,19 @@ def carry_out(runs: Sequence[Run], launcher: Launcher, settings: Settings) -> No
         tasks = plan_tasks(runs, store, settings.resume)
         _note(runs, settings, store)
         try:
-            measure(tasks, launcher, store, settings.timeout_s)
+            problems = measure(tasks, launcher, store, settings.timeout_s, hold)
         except InterruptedRunError as error:
             click.echo(f"profile-models: {error}" + (f" ({error.hint})" if error.hint else ""), err=True)
             sys.exit(_INTERRUPTED)
-        profiles = publish(store)
-        show(profiles, settings.out)
+        try:
+            show(publish(store), settings.out)
+        except InputError:
+            if not problems:  # else they say why there is nothing to publish
+                raise
+        if problems:
+            left = MeasureError(f"not all was measured: {'; '.join(problems)}")
+            left.hint = "the same command with --resume adds what is missing"
+            raise left
 
 
 def _print_commands(runs: Sequence[Run], launcher: Launcher, store: Store) -> None:

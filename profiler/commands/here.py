@@ -6,7 +6,7 @@ import click
 
 from dally.errors import InputError
 from profiler.commands.carrying_out import carry_out
-from profiler.commands.options import Settings, measuring
+from profiler.commands.options import Settings, measuring, naming_gpus
 from profiler.drive.plan import Host, Rack, Spread, plan_runs
 from profiler.hosts.here import Here, count_gpus
 from workloads.settings import Backend
@@ -18,20 +18,21 @@ _RANKS_ON_CPUS = 2
     epilog="""\b
 Examples:
   profile-models here --out profiles
-  profile-models here resnet50 gpt2 --precision bf16 --out profiles
+  profile-models here resnet50 gpt2 --gpu-type h100 --out profiles
   profile-models here mobilenetv3 --emulate 30 --out profiles      # without a GPU"""
 )
 @measuring
+@naming_gpus
 @click.option(
     "--ranks", type=click.IntRange(min=1), help="Most ranks; default: one for each GPU, 2 without GPUs."
 )
-def command(settings: Settings, ranks: int | None) -> None:
+def command(settings: Settings, gpu_type: str | None, ranks: int | None) -> None:
     """Measure on this machine: one rank, then 2, 4 and so on up to all GPUs.
 
     Measures all MODELs if none is named; `profile-models models` lists them.
     """
     gpus = count_gpus()
-    order = settings.order(Backend.NCCL if gpus else Backend.GLOO)
+    order = settings.order(Backend.NCCL if gpus else Backend.GLOO, gpu_type)
     most = ranks or (gpus if order.backend is Backend.NCCL else _RANKS_ON_CPUS)
     if order.backend is Backend.NCCL and not 1 <= most <= gpus:
         raise InputError(

@@ -6,7 +6,7 @@ import click
 
 from profiler.commands import values
 from profiler.commands.carrying_out import carry_out
-from profiler.commands.options import Settings, apart, measuring
+from profiler.commands.options import Settings, apart, measuring, naming_gpus
 from profiler.drive.local_hosts import LocalHosts, racks_of
 from profiler.drive.plan import Spread, plan_runs, spreads_for
 from profiler.hosts.here import count_gpus
@@ -22,6 +22,7 @@ Examples:
   profile-models local resnet50 --racks 1,1 --rate 200Mb --shapes 2x1 --background 2 --out profiles"""
 )
 @measuring
+@naming_gpus
 @apart
 @click.option(
     "--racks",
@@ -43,6 +44,7 @@ Examples:
 )
 def command(
     settings: Settings,
+    gpu_type: str | None,
     shapes: tuple[tuple[Spread, ...], ...],
     background: int,
     hosts: tuple[int, ...],
@@ -57,7 +59,7 @@ def command(
     """
     network = LocalNetwork(NetworkSpec(tuple(Rack(count, rate, uplink) for count in hosts)))
     racks = racks_of(network.spec, ranks)
-    order = settings.order(Backend.NCCL if count_gpus() else Backend.GLOO)
+    order = settings.order(Backend.NCCL if count_gpus() else Backend.GLOO, gpu_type)
     runs = plan_runs(spreads_for(shapes, racks), racks, order, background)
     hosts_of_runs = LocalHosts(network, max(run.shape.gpus for run in runs))
     with nullcontext() if settings.dry_run else network:

@@ -26,13 +26,16 @@ class Settings:
         dry_run: Only print the commands.
         resume: Go on from what is stored.
         backend: What carries the collectives; None for what the place has.
-        precision: What is computed in.
-        local_batch: Samples per rank; None for each model's own.
+        precision: What is computed in; None for bf16 where the GPU has it, else fp32.
+        local_batches: Samples per rank, and other batches whose compute is timed too; empty for each model's
+            own, and half of it.
         emulated_flops: Speed of the pretended GPU; None to compute for real.
         repetitions: Most repetitions of each timing.
         budget_s: When a timing stops early.
+        warmup_s: When a timing begins although nothing has settled.
         sweep_bytes: Sizes of the all-reduce sweep.
         allow_busy: Measure on a busy machine too.
+        stall_s: Longest that a rank may get no further.
         timeout_s: Longest that one run may take.
     """
 
@@ -41,27 +44,33 @@ class Settings:
     dry_run: bool
     resume: bool
     backend: Backend | None
-    precision: Precision
-    local_batch: int | None
+    precision: Precision | None
+    local_batches: tuple[int, ...]
     emulated_flops: float | None
     repetitions: int
     budget_s: float
+    warmup_s: float
     sweep_bytes: tuple[int, ...]
     allow_busy: bool
+    stall_s: float
     timeout_s: float
 
-    def order(self, backend: Backend) -> Order:
-        """What ranks are asked; the place knows the backend if the user does not say."""
+    def order(self, backend: Backend, gpu_type: str | None = None) -> Order:
+        """What ranks are asked; the place knows the backend if the user does not say, and the type of GPU."""
         return Order(
             models=self.models,
             backend=self.backend or backend,
             precision=self.precision,
-            local_batch=self.local_batch,
+            local_batch=self.local_batches[0] if self.local_batches else None,
+            more_local_batches=self.local_batches[1:],
             emulated_flops=self.emulated_flops,
             sweep_bytes=self.sweep_bytes,
             repetitions=self.repetitions,
             budget_s=self.budget_s,
+            warmup_s=self.warmup_s,
             allow_busy=self.allow_busy,
+            stall_s=self.stall_s,
+            gpu_type=gpu_type,
         )
 
 
@@ -83,12 +92,15 @@ _OPTIONS = (
     click.option(
         "--precision",
         type=click.Choice([str(item) for item in Precision]),
-        default="fp32",
-        show_default=True,
-        help="What is computed in.",
+        help="What is computed in; default: bf16 where the GPU has it, else fp32.",
     ),
     click.option(
-        "--local-batch", type=click.IntRange(min=1), help="Samples per rank; default: each model's own."
+        "--local-batch",
+        "local_batches",
+        type=values.batches,
+        default="",
+        metavar="N[,N...]",
+        help="Samples per rank, and others whose compute is timed besides; default: each model's own, half.",
     ),
     click.option(
         "--emulate",
@@ -114,6 +126,15 @@ _OPTIONS = (
         help="After which a timing ends, with 3 repetitions or more.",
     ),
     click.option(
+        "--warm-up",
+        "warmup_s",
+        type=values.positive,
+        default="10",
+        show_default=True,
+        metavar="SECONDS",
+        help="After which a timing begins although its times have not settled; the profile says so.",
+    ),
+    click.option(
         "--sweep",
         "sweep_bytes",
         type=values.sweep,
@@ -126,6 +147,15 @@ _OPTIONS = (
         "--allow-busy",
         is_flag=True,
         help="Measure on a machine that others keep busy too; the profile says so.",
+    ),
+    click.option(
+        "--stall",
+        "stall_s",
+        type=values.positive,
+        default="300",
+        show_default=True,
+        metavar="SECONDS",
+        help="After which a run ends whose ranks get no further, as one of them hangs.",
     ),
     click.option(
         "--timeout",
@@ -157,6 +187,15 @@ _APART = (
 )
 
 
+_NAMING_GPUS = (
+    click.option(
+        "--gpu-type",
+        metavar="NAME",
+        help="What Slurm calls these GPUs, such as h100; default: CUDA's name of the device.",
+    ),
+)
+
+
 def measuring(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command the shared options; it is called with `settings` and its own options."""
 
@@ -164,7 +203,7 @@ def measuring(command: Callable[..., None]) -> Callable[..., None]:
     def with_settings(
         models: tuple[str, ...],
         backend: str | None,
-        precision: str,
+        precision: str | None,
         emulate_tflops: float | None,
         **options: Any,
     ) -> None:
@@ -172,13 +211,18 @@ def measuring(command: Callable[..., None]) -> Callable[..., None]:
         settings = Settings(
             models=tuple(find_workload(name).name for name in dict.fromkeys(models)) or tuple(WORKLOADS),
             backend=Backend(backend) if backend else None,
-            precision=Precision(precision),
+            precision=Precision(precision) if precision else None,
             emulated_flops=emulate_tflops * _TERA if emulate_tflops else None,
             **options,
         )
         command(settings, **own)
 
     return _decorate(with_settings, _OPTIONS)
+
+
+def naming_gpus(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the option of places that do not know what Slurm calls their GPUs: `gpu_type`."""
+    return _decorate(command, _NAMING_GPUS)
 
 
 def apart(command: Callable[..., None]) -> Callable[..., None]:

@@ -1,15 +1,20 @@
 """`profile-models slurm`: measure on the nodes of a Slurm cluster, by srun."""
 
+import os
+from functools import partial
 from pathlib import Path
 
 import click
 
 from dally.clusters import load_cluster
+from profiler.commands import values
 from profiler.commands.carrying_out import carry_out
 from profiler.commands.options import Settings, apart, measuring
 from profiler.drive.cluster_racks import only_gpu_type, racks_of
-from profiler.drive.plan import NoRoomError, Spread, only_idle, plan_runs, spreads_for
-from profiler.hosts.slurm import Slurm, configuration_folder, idle_nodes
+from profiler.drive.plan import NoRoomError, Spread, only_hosts, plan_runs, spreads_for
+from profiler.drive.slurm_queue import SlurmQueue
+from profiler.hosts.slurm import Slurm
+from profiler.hosts.slurm_nodes import configuration_folder, read_nodes, slurm_version
 from workloads.settings import Backend
 
 
@@ -23,13 +28,24 @@ Account, QOS and reservation: set SLURM_ACCOUNT, SLURM_QOS, SLURM_RESERVATION, a
 )
 @measuring
 @apart
-@click.option("--partition", help="Partition to take idle nodes of; default: Slurm's default one.")
+@click.option(
+    "--partition", envvar="SLURM_PARTITION", help="Partition to measure in; default: Slurm's default one."
+)
 @click.option(
     "--cluster",
     type=click.Path(path_type=Path),
     help="Cluster file with racks and links; default: Slurm's configuration.",
 )
 @click.option("--gpu-type", help="GPUs to measure on, where there are several types.")
+@click.option(
+    "--wait",
+    "wait_s",
+    type=values.positive,
+    default="14400",
+    show_default=True,
+    metavar="SECONDS",
+    help="Longest that one run may queue for its nodes; the others then go on.",
+)
 def command(
     settings: Settings,
     shapes: tuple[tuple[Spread, ...], ...],
@@ -37,21 +53,33 @@ def command(
     partition: str | None,
     cluster: Path | None,
     gpu_type: str | None,
+    wait_s: float,
 ) -> None:
     """Measure on a Slurm cluster: in one node, on two nodes of a rack, on nodes of two racks.
 
-    Takes idle nodes, chosen by the topology. Measures all MODELs if none is named; `profile-models models`
-    lists them. Python must be at the same path on all nodes.
+    Queues for the nodes of one run after the other, idle ones first. Measures all MODELs if none is named;
+    `profile-models models` lists them. Python must be at the same path on all nodes.
     """
     topology = load_cluster(cluster or configuration_folder())
-    racks = racks_of(topology, only_gpu_type(topology, gpu_type))
-    addresses = {node.name: node.address for node in idle_nodes(partition)}
+    gpu_type = only_gpu_type(topology, gpu_type)
+    racks = racks_of(topology, gpu_type)
     spreads = spreads_for(shapes, racks)
+    read = partial(read_nodes, partition, _reservations())
+    nodes = {node.name: node for node in read()}
+    usable = [node.name for node in nodes.values() if node.free_s is not None]
     try:
-        runs = plan_runs(spreads, only_idle(racks, addresses), settings.order(Backend.NCCL), background)
+        order = settings.order(Backend.NCCL, gpu_type)
+        runs = plan_runs(spreads, only_hosts(racks, usable), order, background)
     except NoRoomError as error:
         error.hint = (
-            "wait until more nodes are idle, or measure what fits now, with --shapes; --resume adds the rest"
+            "nodes that are drained, down or reserved for others do not count; measure what fits now, with "
+            "--shapes; --resume adds the rest"
         )
         raise
-    carry_out(runs, Slurm(addresses, partition, settings.timeout_s), settings)
+    slurm = Slurm(nodes, partition, settings.timeout_s, slurm_version())
+    carry_out(runs, slurm, settings, SlurmQueue(slurm, racks, read, wait_s).hold)
+
+
+def _reservations() -> tuple[str, ...]:
+    """The reservations that srun would use."""
+    return tuple(filter(None, os.environ.get("SLURM_RESERVATION", "").split(",")))

@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 
 from profiler.commands.carrying_out import carry_out
-from profiler.commands.options import Settings, apart, measuring
+from profiler.commands.options import Settings, apart, measuring, naming_gpus
 from profiler.drive.plan import Spread, plan_runs, spreads_for
 from profiler.drive.remote_hosts import RemoteHosts, racks_of
 from profiler.hosts.hosts_file import read_hosts_file
@@ -22,6 +22,7 @@ Examples:
 Variables NCCL_* and GLOO_* that are set here are set on the hosts too."""
 )
 @measuring
+@naming_gpus
 @apart
 @click.option(
     "--hosts",
@@ -31,7 +32,11 @@ Variables NCCL_* and GLOO_* that are set here are set on the hosts too."""
     help="TOML file of the hosts, their racks and how to log in.",
 )
 def command(
-    settings: Settings, shapes: tuple[tuple[Spread, ...], ...], background: int, hosts_file: Path
+    settings: Settings,
+    gpu_type: str | None,
+    shapes: tuple[tuple[Spread, ...], ...],
+    background: int,
+    hosts_file: Path,
 ) -> None:
     """Measure on hosts reached over SSH: on one, on two of a rack, on hosts of two racks.
 
@@ -39,7 +44,7 @@ def command(
     """
     file = read_hosts_file(hosts_file)
     racks = racks_of(file.hosts)
-    runs = plan_runs(spreads_for(shapes, racks), racks, settings.order(Backend.NCCL), background)
+    runs = plan_runs(spreads_for(shapes, racks), racks, settings.order(Backend.NCCL, gpu_type), background)
     ssh = SshHosts(file)
     with nullcontext() if settings.dry_run else ssh:
         carry_out(runs, RemoteHosts(file, ssh), settings)

@@ -51,6 +51,14 @@ def counts(text: str) -> tuple[int, ...]:
     return tuple(int(part) for part in parts)
 
 
+def batches(text: str) -> tuple[int, ...]:
+    """`128,64,32`: different numbers of samples; none for an empty text."""
+    parts = [part.strip() for part in text.split(",")] if text else []
+    if not all(re.fullmatch(r"[1-9]\d{0,8}", part) for part in parts) or len(set(parts)) < len(parts):
+        raise click.BadParameter(f"{text!r} must be different numbers of 1 or more, such as 128,64")
+    return tuple(int(part) for part in parts)
+
+
 def names(text: str) -> tuple[str, ...]:
     """`v100,k80`: names."""
     parts = tuple(part.strip() for part in text.split(","))

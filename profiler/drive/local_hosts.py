@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from dally.profiles.schema import PointLink
 from profiler.drive.plan import Host, Rack
+from profiler.hosts.here import count_gpus
 from profiler.hosts.local_process import LocalProcess
 from profiler.hosts.network import LocalNetwork
 from profiler.hosts.network_spec import INTERFACE, NetworkSpec
@@ -21,12 +22,14 @@ class LocalHosts:
         """Divide this machine among so many ranks; the network must be up when something is started."""
         self._network = network
         self._variables = thread_variables(most_ranks)
+        self._gpus = count_gpus()
 
     def commands(self, run: Run) -> tuple[Command, ...]:
         """One for each rank."""
         commands = rank_commands(run, self._network.address(run.hosts[0]))
         return tuple(
-            replace(item, env={**item.env, **self._variables, **_variables(run, item)}) for item in commands
+            replace(item, env={**item.env, **self._variables, **_variables(run, item, self._gpus)})
+            for item in commands
         )
 
     def start(self, command: Command) -> Running:
@@ -53,12 +56,12 @@ def _link(rate_bps: float | None) -> PointLink | None:
     return None if rate_bps is None else PointLink(rate_bps, None)
 
 
-def _variables(run: Run, command: Command) -> dict[str, str]:
+def _variables(run: Run, command: Command, gpus: int) -> dict[str, str]:
     """What makes the collectives take the emulated links, and not what ranks of one machine share."""
     if run.order.backend is Backend.GLOO:
         return {"DALLY_HOST": command.host, "GLOO_SOCKET_IFNAME": INTERFACE}
     return {
-        "LOCAL_RANK": command.env["RANK"],  # the hosts share the GPUs of this machine
+        "LOCAL_RANK": str(int(command.env["RANK"]) % max(1, gpus)),  # the hosts share the GPUs
         "DALLY_HOST": command.host,
         "NCCL_HOSTID": command.host,
         "NCCL_NET": "Socket",

@@ -78,14 +78,16 @@ def spreads_for(shapes: Sequence[tuple[Spread, ...]], racks: Sequence[Rack]) -> 
 def usual_spreads(racks: Sequence[Rack]) -> tuple[Spread, ...]:
     """What is measured unless told otherwise, of that which fits.
 
-    One rank, a whole machine, two machines of a rack and of two racks with one rank each and whole ones, and
-    four machines over two racks.
+    One rank, a whole machine, two and four machines of a rack, and two of two racks, with one rank each and
+    whole ones, and four machines over two racks. Two machines alone mislead: on some networks they exchange
+    gradients more slowly than three or four.
     """
     most = max(host.ranks for rack in racks for host in rack.hosts)
     wanted = (
         SOLO,
         Spread("machine", 1, most),
-        *(Spread(tier, 2, ranks) for tier in ("rack", "network") for ranks in (1, most)),
+        *(Spread("rack", hosts, ranks) for hosts in (2, 4) for ranks in (1, most)),
+        *(Spread("network", 2, ranks) for ranks in (1, most)),
         Spread("network", 4, 1),
     )
     return tuple(spread for spread in dict.fromkeys(wanted) if _find(spread, racks))
@@ -147,13 +149,23 @@ def describe(racks: Sequence[Rack]) -> str:
     )
 
 
+def place(run: Run, racks: Sequence[Rack]) -> Run | None:
+    """A planned run on the first of these hosts that lie as it needs them; None if there are none."""
+    spread = Spread(run.tier, run.shape.nodes, run.shape.gpus_per_node)
+    used = _take(_fitting(spread, racks), list(_shares(spread.hosts, run.shape.racks or 1)))
+    return replace(run, hosts=_names(used), link=_crossed(used)) if used else None
+
+
 def _plan(spread: Spread, racks: Sequence[Rack], order: Order) -> Run:
     used = _find(spread, racks)
     if not used:
         raise NoRoomError(f"no free hosts for {spread.name}; {describe(racks)}")
-    hosts = [host for rack in used for host in rack.hosts]
     shape = PointShape(spread.hosts, spread.ranks, "blocked", len(used))
-    return Run(spread.name, spread.tier, shape, tuple(host.name for host in hosts), _crossed(used), order)
+    return Run(spread.name, spread.tier, shape, _names(used), _crossed(used), order)
+
+
+def _names(used: Sequence[Rack]) -> tuple[str, ...]:
+    return tuple(host.name for rack in used for host in rack.hosts)
 
 
 def _find(spread: Spread, racks: Sequence[Rack]) -> tuple[Rack, ...]:
@@ -161,12 +173,17 @@ def _find(spread: Spread, racks: Sequence[Rack]) -> tuple[Rack, ...]:
 
     As few racks as possible, and of these equally many hosts, the first ones more if that does not come out.
     """
-    fitting = [
+    fitting = _fitting(spread, racks)
+    counts = range(2, spread.hosts + 1) if spread.tier == "network" else (1,)
+    return next(filter(None, (_take(fitting, list(_shares(spread.hosts, count))) for count in counts)), ())
+
+
+def _fitting(spread: Spread, racks: Sequence[Rack]) -> list[Rack]:
+    """The racks with those of their hosts that have room for the ranks."""
+    return [
         replace(rack, hosts=tuple(host for host in rack.hosts if host.ranks >= spread.ranks))
         for rack in racks
     ]
-    counts = range(2, spread.hosts + 1) if spread.tier == "network" else (1,)
-    return next(filter(None, (_take(fitting, list(_shares(spread.hosts, count))) for count in counts)), ())
 
 
 def _shares(hosts: int, racks: int) -> Iterator[int]:
@@ -203,7 +220,7 @@ def _crossed(used: Sequence[Rack]) -> PointLink | None:
     )
 
 
-def only_idle(racks: Sequence[Rack], idle: Container[str]) -> tuple[Rack, ...]:
-    """The racks with those of their hosts that are idle; racks without any are left out."""
-    left = (replace(rack, hosts=tuple(host for host in rack.hosts if host.name in idle)) for rack in racks)
+def only_hosts(racks: Sequence[Rack], names: Container[str]) -> tuple[Rack, ...]:
+    """The racks with those of their hosts that have one of the names; racks without any are left out."""
+    left = (replace(rack, hosts=tuple(host for host in rack.hosts if host.name in names)) for rack in racks)
     return tuple(rack for rack in left if rack.hosts)

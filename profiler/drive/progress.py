@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from profiler.findings import Finding, Finished, Started, Trained
+from profiler.findings import Failed, Finding, Finished, Started, Trained
 from profiler.orders import Run
 
 
@@ -35,6 +35,9 @@ class Display:
             text = f"{finding.model.name} {_milliseconds(finding.iteration.median_s)} an iteration"
             flags = "".join(f"; {flag}" for flag in finding.quality.flags)
             self.say(f"{run.name}: {text}{flags}")
+        elif isinstance(finding, Failed):
+            self._progress.advance(self._task)
+            self.say(f"{run.name}: {finding.model} is not measured: {finding.reason}")
         elif isinstance(finding, Started) and finding.env.gpu_type:
             self.say(f"{run.name}: on {finding.env.gpu_type}")
         elif isinstance(finding, Finished):

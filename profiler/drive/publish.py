@@ -1,12 +1,12 @@
 """Makes the profiles of a folder from its raw files, and shows them."""
 
-import importlib
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
 from rich.console import Console
 
+from dally.optional import MissingModuleError, import_optional
 from dally.profiles.files import write_profiles
 from dally.profiles.schema import Profile
 from profiler.drive.store import Store
@@ -42,9 +42,9 @@ def show(profiles: Sequence[Profile], folder: Path) -> None:
     console = Console() if Console().is_terminal else Console(width=_FILE_WIDTH)
     print_profiles(profiles, console)
     try:
-        figure = importlib.import_module("profiler.report.figure")
-    except ModuleNotFoundError:
-        drawn = "no figure: install dally[analysis]"
+        figure = import_optional("profiler.report.figure", "analysis")
+    except MissingModuleError as error:
+        drawn = f"no figure: {error}"
     else:
         figure.draw_profiles(profiles, folder / _FIGURE)
         drawn = f"figure: {folder / _FIGURE}"

@@ -1,6 +1,6 @@
 """What is left to do of planned runs, given what an earlier attempt has stored."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from profiler.findings import Finding, Started, Trained
 from profiler.orders import Order, Run
 from profiler.report.raw import RawRun
 
-_FREE = ("models", "join_timeout_s", "allow_busy")
+_FREE = ("models", "join_timeout_s", "stall_s", "allow_busy")
 """What of an order may be another when a run is resumed."""
 
 
@@ -32,9 +32,13 @@ class Task:
     @property
     def whole(self) -> Run:
         """The run with all models that its raw file will hold."""
-        kept = [finding.model.name for finding in self.kept if isinstance(finding, Trained)]
-        models = tuple(dict.fromkeys((*kept, *self.run.order.models)))
+        models = tuple(dict.fromkeys((*self.measured, *self.run.order.models)))
         return replace(self.run, order=replace(self.run.order, models=models))
+
+    @property
+    def measured(self) -> tuple[str, ...]:
+        """The models that an earlier attempt has measured."""
+        return tuple(finding.model.name for finding in self.kept if isinstance(finding, Trained))
 
     @property
     def remaining(self) -> Run:
@@ -42,6 +46,22 @@ class Task:
         known = {finding.bytes for finding in self.kept if isinstance(finding, Reduced)}
         sizes = tuple(size for size in self.run.order.sweep_bytes if size not in known)
         return replace(self.run, order=replace(self.run.order, models=self.missing, sweep_bytes=sizes))
+
+    def without(self, models: Collection[str]) -> "Task":
+        """The task without measuring these models."""
+        left = tuple(model for model in self.missing if model not in models)
+        return replace(self, missing=left)
+
+    def going_on(self, raw: RawRun) -> "Task":
+        """What is left after an attempt that ended as models did not fit into memory.
+
+        Args:
+            raw: What this attempt and those before have found.
+        """
+        done = {item.model.name for item in raw.trained}
+        started = (Started(raw.env),) if raw.env else ()
+        kept = (*started, *raw.reduced, *raw.trained, *raw.failed)
+        return replace(self, kept=kept).without(done | {item.model for item in raw.failed})
 
 
 def plan_tasks(runs: Sequence[Run], store: Store, resume: bool) -> tuple[Task, ...]:

@@ -6,6 +6,7 @@ import socket
 import subprocess
 from collections.abc import Iterable
 from dataclasses import replace
+from itertools import takewhile
 from tempfile import TemporaryDirectory
 
 from dally.errors import DallyError
@@ -30,12 +31,14 @@ class Here:
 
     def commands(self, run: Run) -> tuple[Command, ...]:
         """The torchrun of a run."""
-        python, *arguments = rank_argv(run)
+        python, safe_path, *arguments = rank_argv(run)
         ranks = f"--nproc-per-node={run.shape.gpus_per_node}"
         # The machine's name, which torchrun would take, need not lead to an address.
         meeting = ("--standalone", "--local-addr=127.0.0.1")
-        torchrun = (python, "-m", "torch.distributed.run", *meeting, ranks)
-        return (Command("torchrun", (*torchrun, *arguments), self._variables),)
+        torchrun = (python, safe_path, "-m", "torch.distributed.run", *meeting, ranks)
+        # torchrun starts ranks without options for Python; this variable says the same as -P.
+        variables = {**self._variables, "PYTHONSAFEPATH": "1"}
+        return (Command("torchrun", (*torchrun, *arguments), variables),)
 
     def start(self, command: Command) -> Running:
         """Start it."""
@@ -86,7 +89,19 @@ def count_gpus() -> int:
     except subprocess.TimeoutExpired as error:
         raise DallyError(f"nvidia-smi did not answer within {_ANSWER_S:g} s") from error
     there = sum(line.startswith("GPU ") for line in done.stdout.splitlines())
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    return (
-        there if visible is None else min(there, len([name for name in visible.split(",") if name.strip()]))
-    )
+    return min(there, visible_gpus(os.environ.get("CUDA_VISIBLE_DEVICES"), there))
+
+
+def visible_gpus(variable: str | None, there: int) -> int:
+    """How many GPUs CUDA_VISIBLE_DEVICES leaves of those that are there.
+
+    As CUDA reads it: numbers or UUIDs up to the first that is neither, such as -1, or Slurm's NoDevFiles.
+    """
+    if variable is None:
+        return there
+    names = [name.strip() for name in variable.split(",")]
+    return sum(1 for _ in takewhile(lambda name: _is_gpu(name, there), names))
+
+
+def _is_gpu(name: str, there: int) -> bool:
+    return name.startswith(("GPU-", "MIG-")) or (name.isdecimal() and int(name) < there)

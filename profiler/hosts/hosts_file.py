@@ -2,13 +2,13 @@
 
 import os
 import re
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from dally.clusters.source import naming, read_text
 from dally.clusters.toml_table import Table
+from dally.config_text import parse_toml
 from dally.errors import InputError
 
 _LOGIN_KEYS = ("name", "address", "user", "port", "key")
@@ -76,12 +76,8 @@ def read_hosts_file(path: Path) -> HostsFile:
         InputError: It cannot be read, a key is unknown or missing, or a value is wrong.
     """
     text = read_text(path)
-    try:
-        values = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise InputError(f"{path}: not valid TOML: {error}") from error
     with naming(path):
-        return _read(Table("", values), path.parent)
+        return _read(Table("", parse_toml(text)), path.parent)
 
 
 def _read(top: Table, folder: Path) -> HostsFile:

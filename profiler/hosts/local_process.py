@@ -20,8 +20,12 @@ class LocalProcess:
     input is empty.
     """
 
-    def __init__(self, command: Command) -> None:
+    def __init__(self, command: Command, open_stdin: bool = False) -> None:
         """Start it.
+
+        Args:
+            command: What is run.
+            open_stdin: Its standard input stays open until `stop`, or until this process is gone.
 
         Raises:
             ProcessError: There is no `setpriv`.
@@ -30,7 +34,7 @@ class LocalProcess:
             self._process = subprocess.Popen(
                 ["setpriv", "--pdeathsig", "TERM", *command.argv],
                 env={**os.environ, **command.env},
-                stdin=subprocess.DEVNULL,
+                stdin=subprocess.PIPE if open_stdin else subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 start_new_session=True,
@@ -67,6 +71,8 @@ class LocalProcess:
         if self._process.returncode is not None:
             return
         os.killpg(self._process.pid, signal.SIGTERM)
+        if self._process.stdin:
+            self._process.stdin.close()
         ending = select.poll()
         ending.register(self._ending, select.POLLIN)
         ending.poll(GRACE_S * 1e3)

@@ -246,7 +246,8 @@ def _mount_point() -> str:
 def _start_holder() -> subprocess.Popen[str]:
     user = ("--user", "--map-root-user") if os.geteuid() else ()
     namespaces = ("--mount", "--net", "--pid", "--fork", "--kill-child", "--mount-proc")
-    argv = [_program("unshare"), *user, *namespaces, sys.executable, "-m", "profiler.hosts.network_holder"]
+    holder_argv = (sys.executable, "-P", "-m", "profiler.hosts.network_holder")
+    argv = [_program("unshare"), *user, *namespaces, *holder_argv]
     pipe = subprocess.PIPE
     # A session of its own: Ctrl-C is for us, who then decide when the network ends.
     holder = subprocess.Popen(argv, stdin=pipe, stdout=pipe, stderr=pipe, text=True, start_new_session=True)

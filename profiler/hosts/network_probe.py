@@ -66,7 +66,7 @@ def _run(
     for number, (source, target) in enumerate(pairs):
         peer = [str(number), network.address(target)]
         for role, host, extra in ((server, target, []), (client, source, arguments)):
-            argv = network.command(host, [sys.executable, "-m", __name__, role, *peer, *extra])
+            argv = network.command(host, [sys.executable, "-P", "-m", __name__, role, *peer, *extra])
             commands.append(Command(f"{role} on {host}", argv))
     lines: list[str] = []
     run_together(commands, LocalProcess, lines.append, _LIMIT_S)

@@ -12,8 +12,8 @@ _PORTS = range(20_000, 30_000)
 
 
 def rank_argv(run: Run) -> tuple[str, ...]:
-    """What every rank executes."""
-    return (sys.executable, "-m", "profiler.rank", format_order(run.order))
+    """What every rank executes; with -P, as a folder of the user's may be called like a package of ours."""
+    return (sys.executable, "-P", "-m", "profiler.rank", format_order(run.order))
 
 
 def thread_variables(most_ranks: int) -> dict[str, str]:

@@ -1,127 +1,57 @@
-"""Runs under Slurm: which nodes are idle, and the srun command that puts ranks on them."""
+"""Runs under Slurm: the job that holds the nodes of a run, and the srun that puts its ranks on them."""
 
 import math
-import subprocess
-from collections.abc import Mapping
-from dataclasses import dataclass
-from pathlib import Path
+import os
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from queue import Empty, SimpleQueue
+from threading import Thread
 
-from dally.errors import DallyError
+from dally.clusters.hostlist import expand, fold
 from profiler.hosts.local_process import LocalProcess
 from profiler.hosts.processes import Command, Running
 from profiler.hosts.rank_commands import draw_port, rank_argv
-from profiler.orders import Run
+from profiler.hosts.slurm_nodes import Node, SlurmError
+from profiler.orders import RANK_HOSTS, Run
 
-_ANSWER_S = 60.0
-_WAIT_FOR_NODES_S = 120
-"""How long srun waits for the nodes, should somebody else have taken them meanwhile."""
+_SEGMENTS_SINCE = (24, 5)
+_JOB = re.compile(r"Pending job allocation (\d+)")
+_OF_SRUN = ("ACCOUNT", "QOS", "RESERVATION", "WCKEY", "CONSTRAINT")
+"""What variables SLURM_* say to srun that salloc wants to hear as SALLOC_*."""
 
-
-class SlurmError(DallyError):
-    """Slurm does not answer, or refused something."""
+_TELL_AND_HOLD = 'echo "$SLURM_JOB_ID $SLURM_JOB_NODELIST"; exec cat'
+"""What salloc runs when it has the nodes: it lasts until standard input closes, at the latest with us."""
 
 
 @dataclass(frozen=True, slots=True)
-class IdleNode:
-    """A node without jobs, and the address at which others reach it."""
-
-    name: str
-    address: str
-
-
-def idle_nodes(partition: str | None) -> tuple[IdleNode, ...]:
-    """The idle nodes of a partition, of the default one for None.
-
-    Raises:
-        SlurmError: Slurm does not answer, or there is no such partition.
-    """
-    return parse_nodes(_ask("sinfo", "--noheader", "--Node", "--format=%N|%o|%t|%P"), partition)
-
-
-def parse_nodes(text: str, partition: str | None) -> tuple[IdleNode, ...]:
-    """The idle nodes in what sinfo printed, each once.
-
-    Raises:
-        SlurmError: Slurm has no such partition.
-    """
-    rows = [line.split("|") for line in text.splitlines() if line.count("|") == 3]
-    names = {row[3] for row in rows}
-    chosen = (
-        names & {partition, f"{partition}*"} if partition else {name for name in names if name[-1:] == "*"}
-    )
-    if not chosen:
-        asked = f"no partition {partition}" if partition else "no default partition"
-        known = ", ".join(sorted(name.rstrip("*") for name in names))
-        raise SlurmError(f"{asked}; --partition can be {known or 'none, there is none'}")
-    idle = (IdleNode(*row[:2]) for row in rows if row[2] == "idle" and row[3] in chosen)
-    return tuple(dict.fromkeys(idle))
-
-
-def configuration_folder() -> Path:
-    """Where slurm.conf lies.
-
-    Raises:
-        SlurmError: Slurm does not answer.
-    """
-    for line in _ask("scontrol", "show", "config").splitlines():
-        name, _, value = line.partition("=")
-        if name.strip() == "SLURM_CONF":
-            return Path(value.strip()).parent
-    raise SlurmError("scontrol show config names no SLURM_CONF; give the cluster with --cluster")
-
-
-def srun_argv(run: Run, address: str, partition: str | None, timeout_s: float) -> tuple[str, ...]:
-    """The srun command of a run: whole nodes, ranks on them in the order of the run's hosts.
-
-    Args:
-        run: What to launch.
-        address: Of the first host, where the ranks meet.
-        partition: None for the default one.
-        timeout_s: After which Slurm ends it, rounded up to minutes.
-    """
-    ranks = [host for host in run.hosts for _ in range(run.shape.gpus_per_node)]
-    return (
-        "srun",
-        f"--job-name=profile-{run.name}",
-        *(() if partition is None else (f"--partition={partition}",)),
-        f"--nodes={len(run.hosts)}",
-        f"--ntasks={len(ranks)}",
-        # The order of ranks is ours, not that of Slurm's list of nodes.
-        f"--nodelist={','.join(ranks)}",
-        "--distribution=arbitrary",
-        f"--gres=gpu:{run.shape.gpus_per_node}",
-        # Whole nodes, and all of their cores and memory for every rank.
-        "--exclusive",
-        "--mem=0",
-        "--cpu-bind=none",
-        "--mpi=none",
-        "--kill-on-bad-exit=1",
-        f"--time={math.ceil(timeout_s / 60)}",
-        f"--immediate={_WAIT_FOR_NODES_S}",
-        f"--export=ALL,MASTER_ADDR={address},MASTER_PORT={draw_port()}",
-        *rank_argv(run),
-    )
-
-
 class Slurm:
-    """The Slurm cluster that the client commands reach."""
+    """The Slurm cluster that the client commands reach.
 
-    def __init__(self, addresses: Mapping[str, str], partition: str | None, timeout_s: float) -> None:
-        """Name what is alike for all runs.
+    Attributes:
+        nodes: All nodes of the partition, by name.
+        partition: None for the default one.
+        timeout_s: After which Slurm ends a run, rounded up to minutes.
+        version: Of Slurm, like (24, 11).
+        job: The job that holds the nodes of the run; None where srun is to get them itself.
+    """
 
-        Args:
-            addresses: Node -> where others reach it.
-            partition: None for the default one.
-            timeout_s: After which Slurm ends a run.
-        """
-        self._addresses = addresses
-        self._partition = partition
-        self._timeout_s = timeout_s
+    nodes: Mapping[str, Node]
+    partition: str | None
+    timeout_s: float
+    version: tuple[int, int]
+    job: str | None = None
 
     def commands(self, run: Run) -> tuple[Command, ...]:
-        """The srun of a run."""
-        address = self._addresses[run.hosts[0]]
-        return (Command("srun", srun_argv(run, address, self._partition, self._timeout_s)),)
+        """The srun of a run, whose ranks find their numbers by the node they are on, whatever its order."""
+        job = self.job_options(run) if self.job is None else (f"--jobid={self.job}",)
+        argv = ("srun", *dict.fromkeys((*job, *_step_options(run))), *rank_argv(run))
+        env = {
+            RANK_HOSTS: ",".join(run.hosts),
+            "MASTER_ADDR": self.nodes[run.hosts[0]].address,
+            "MASTER_PORT": str(draw_port()),
+        }
+        return (Command("srun", argv, env),)
 
     def start(self, command: Command) -> Running:
         """Start it."""
@@ -131,15 +61,113 @@ class Slurm:
         """The line that does the same in a shell."""
         return command.shown()
 
+    def job_options(self, run: Run) -> tuple[str, ...]:
+        """The options that get a run's hosts, whole, from Slurm."""
+        others = self.others(run.hosts)
+        return (
+            f"--job-name=profile-{run.name}",
+            *(() if self.partition is None else (f"--partition={self.partition}",)),
+            f"--nodes={len(run.hosts)}",
+            # Under topology/block, nodes that are named are refused where fewer blocks could hold as many,
+            # or together with a segment; the same nodes are given if all others are excluded.
+            *((f"--exclude={others}",) if others else ()),
+            *(("--segment=1",) if self.version >= _SEGMENTS_SINCE else ()),
+            f"--ntasks-per-node={run.shape.gpus_per_node}",
+            f"--gres=gpu:{run.shape.gpus_per_node}",
+            "--exclusive",
+            "--mem=0",
+            f"--time={math.ceil(self.timeout_s / 60)}",
+        )
 
-def _ask(*argv: str) -> str:
-    try:
-        done = subprocess.run(argv, capture_output=True, text=True, timeout=_ANSWER_S)
-    except FileNotFoundError as error:
-        raise SlurmError(f"{argv[0]} is missing; Slurm's client commands are needed") from error
-    except subprocess.TimeoutExpired as error:
-        raise SlurmError(f"{argv[0]} did not answer within {_ANSWER_S:g} s") from error
-    if done.returncode:
-        said = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
-        raise SlurmError(f"{argv[0]}: {said[-1].removeprefix(f'{argv[0]}: ')}")
-    return done.stdout
+    def others(self, hosts: Sequence[str]) -> str:
+        """The host list of all other nodes of the partition; empty if there are none."""
+        return fold([name for name in self.nodes if name not in hosts])
+
+    def with_job(self, job: str) -> "Slurm":
+        """The same, its runs being steps of a job that has the nodes."""
+        return replace(self, job=job)
+
+
+class Allocation:
+    """A job that waits for nodes and then holds them, until `stop` or until this process is gone.
+
+    Attributes:
+        job: Its number; None until it is told, at the latest with the nodes.
+    """
+
+    def __init__(self, options: Sequence[str]) -> None:
+        """Submit it.
+
+        Args:
+            options: Of salloc.
+
+        Raises:
+            ProcessError: It cannot be started.
+        """
+        argv = ("salloc", *options, "--wait-all-nodes=1", "sh", "-c", _TELL_AND_HOLD)
+        self._salloc = LocalProcess(Command("salloc", argv, _salloc_variables(os.environ)), open_stdin=True)
+        self._events: SimpleQueue[tuple[str, str]] = SimpleQueue()
+        self._said = ""
+        self._open = 2
+        self.job: str | None = None
+        for name, pipe in (("out", self._salloc.stdout), ("err", self._salloc.stderr)):
+            Thread(target=_read, args=(name, pipe, self._events.put), daemon=True).start()
+
+    def wait(self, timeout_s: float) -> tuple[str, ...] | None:
+        """Wait for the nodes; their names, None if they have not come yet.
+
+        Raises:
+            SlurmError: Slurm refused the job, or somebody cancelled it.
+        """
+        while True:
+            try:
+                source, line = self._events.get(timeout=timeout_s)
+            except Empty:
+                return None
+            if source == "out" and line:
+                self.job, _, hosts = line.partition(" ")
+                return expand(hosts)
+            if not line:
+                self._open -= 1
+            elif found := _JOB.search(line):
+                self.job = found[1]
+            elif "error: " in line or not self._said:
+                self._said = line.removeprefix("salloc: ").removeprefix("error: ")
+            if not self._open:
+                gone = f"job {self.job} left the queue: " if self.job else ""
+                raise SlurmError(f"salloc: {gone}{self._said}")
+
+    def stop(self) -> None:
+        """Cancel it, whether it waits or has the nodes."""
+        self._salloc.stop()
+
+
+def _step_options(run: Run) -> tuple[str, ...]:
+    """The options that put a run's ranks on the hosts of its job."""
+    per_host = run.shape.gpus_per_node
+    return (
+        f"--nodes={len(run.hosts)}",
+        f"--ntasks={len(run.hosts) * per_host}",
+        f"--ntasks-per-node={per_host}",
+        f"--gres=gpu:{per_host}",
+        # All cores and memory of the nodes for every rank.
+        "--mem=0",
+        "--cpu-bind=none",
+        "--mpi=none",
+        "--kill-on-bad-exit=1",
+        "--export=ALL",
+    )
+
+
+def _salloc_variables(env: Mapping[str, str]) -> dict[str, str]:
+    """What is said to srun, so that salloc hears it too."""
+    said = {f"SALLOC_{name}": env.get(f"SLURM_{name}", "") for name in _OF_SRUN}
+    return {name: value for name, value in said.items() if value and name not in env}
+
+
+def _read(name: str, pipe: Iterable[bytes], put: Callable[[tuple[str, str]], None]) -> None:
+    """Put every line of a pipe, without empty ones, and at its end an empty one."""
+    for line in pipe:
+        if text := line.decode(errors="replace").strip():
+            put((name, text))
+    put((name, ""))

@@ -16,7 +16,9 @@ try:
 
     from profiler.hosts.ssh_login import CONNECT_S, SshError, log_in
 except ModuleNotFoundError as error:
-    raise DallyError("SSH needs paramiko, which is missing; run: pip install 'dally[ssh]'") from error
+    raise DallyError(
+        "the Python package paramiko is not installed; in Dally's folder: pip install '.[ssh]'"
+    ) from error
 
 _Item = TypeVar("_Item")
 

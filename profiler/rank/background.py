@@ -53,7 +53,7 @@ def background_flows(count: int, peers: Sequence[Peer], exchange: Exchange) -> I
 
 def _start() -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-m", "profiler.rank.flows"],
+        [sys.executable, "-P", "-m", "profiler.rank.flows"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

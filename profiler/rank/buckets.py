@@ -25,10 +25,12 @@ class Recorder:
 
     Attributes:
         silent: Leave gradients as they are: what backward does without communication.
+        dtype: Type of the gradients that go over the wire; None before the first.
     """
 
     def __init__(self, clock: Clock, size: int) -> None:
         self.silent = False
+        self.dtype: torch.dtype | None = None
         self._clock = clock
         self._size = size
         self._marks: list[BucketMarks] = []
@@ -36,6 +38,7 @@ class Recorder:
     def reduce(self, state: object, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
         """The hook, for `DistributedDataParallel.register_comm_hook`."""
         gradients = bucket.buffer()
+        self.dtype = gradients.dtype
         self._marks.append(BucketMarks(gradients.nbytes, self._clock.mark()))
         if self.silent:
             return _at_once(gradients)

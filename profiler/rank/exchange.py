@@ -1,5 +1,6 @@
 """Small values between the ranks, over the group that carries everything else."""
 
+from collections.abc import Callable
 from typing import TypeVar
 
 import torch.distributed as dist
@@ -11,14 +12,21 @@ class Exchange:
     """Every call is made by all ranks at the same place; values are any that can be pickled.
 
     The group of the training is used and no second one: what reaches the peers there reaches them here.
+
+    Attributes:
+        rank: This rank.
+        size: How many there are.
+        go_on: Told before everything for which a rank may have to wait.
     """
 
-    def __init__(self, rank: int, size: int) -> None:
+    def __init__(self, rank: int, size: int, go_on: Callable[[], None] = lambda: None) -> None:
         self.rank = rank
         self.size = size
+        self.go_on = go_on
 
     def gather(self, value: _Value) -> list[_Value]:
         """The values of all ranks, by rank."""
+        self.go_on()
         if self.size == 1:
             return [value]
         values: list[_Value] = [value] * self.size
@@ -27,6 +35,7 @@ class Exchange:
 
     def decide(self, value: _Value) -> _Value:
         """Rank 0's value, on all ranks."""
+        self.go_on()
         if self.size == 1:
             return value
         values = [value]

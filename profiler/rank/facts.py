@@ -18,14 +18,22 @@ from workloads.settings import Backend
 _SOCKET_VARIABLES = {Backend.NCCL: "NCCL_SOCKET_IFNAME", Backend.GLOO: "GLOO_SOCKET_IFNAME"}
 
 
-def gather_facts(group: Group, peers: Sequence[Peer], nvml: Nvml | None) -> Env:
-    """What this rank sees of its machine; of the others, their names. Nothing here fails: unknown is None."""
+def gather_facts(group: Group, peers: Sequence[Peer], nvml: Nvml | None, gpu_type: str | None) -> Env:
+    """What this rank sees of its machine; of the others, their names. Nothing here fails: unknown is None.
+
+    Args:
+        group: This rank's.
+        peers: All ranks.
+        nvml: The library, where there are GPUs.
+        gpu_type: What Slurm calls them; without, the device's own name stands for it.
+    """
     gpu = gpu_facts(group.device, nvml)
     nccl = nccl_facts(os.environ) if group.backend == Backend.NCCL else None
     address = address_among(peers, group.rank)
     network = network_facts(address, os.environ, _SOCKET_VARIABLES[group.backend])
     return Env(
-        gpu_type=gpu.type,
+        gpu_type=gpu.device_name and (gpu_type or gpu.device_name),
+        device_name=gpu.device_name,
         gpu_count=gpu.count,
         driver=gpu.driver,
         cuda=gpu.cuda,

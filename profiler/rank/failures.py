@@ -13,7 +13,14 @@ _ADDRESS = re.compile(r"\[([0-9a-fA-F:.]+)\]:\d+")
 _LOST = re.compile(
     r"connection (closed|reset|refused)|broken pipe|ncclRemoteError|remote process exited", re.I
 )
+_NO_MEMORY = re.compile(r"out of memory|can't allocate memory|not enough memory|STATUS_ALLOC_FAILED")
 _LATE = re.compile(r"timed? ?out", re.I)
+
+
+def is_out_of_memory(error: Exception) -> bool:
+    """Whether what a rank asked for does not fit into its GPU's memory, or the machine's."""
+    kinds = (torch.cuda.OutOfMemoryError, MemoryError)
+    return isinstance(error, kinds) or bool(_NO_MEMORY.search(str(error)))
 
 
 def explain(error: Exception, others: Sequence[Peer]) -> str:
@@ -26,8 +33,8 @@ def explain(error: Exception, others: Sequence[Peer]) -> str:
     text = str(error)
     if isinstance(error, DallyError):
         return text
-    if isinstance(error, torch.cuda.OutOfMemoryError):
-        return f"out of GPU memory: {first_line(error)}"
+    if is_out_of_memory(error):
+        return f"out of memory: {first_line(error)}"
     if others and _LOST.search(text):
         return f"lost {_who(text, others)}: it ended, or the network between broke"
     if others and _LATE.search(text):

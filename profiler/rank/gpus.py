@@ -12,6 +12,7 @@ import torch
 import torch.distributed as dist
 
 from profiler.rank.nvml import CounterError, Nvml
+from workloads.settings import Precision
 
 _COMMAND_TIMEOUT_S = 20.0
 _BUCKET_BYTES = 25 << 20
@@ -29,7 +30,7 @@ _nccl_version: Callable[[], tuple[int, ...]] = torch.cuda.nccl.version
 class GpuFacts:
     """As in `Env`; None for what is not known."""
 
-    type: str | None
+    device_name: str | None
     count: int | None
     driver: str | None
     cuda: str | None
@@ -51,7 +52,7 @@ def gpu_facts(device: torch.device, nvml: Nvml | None) -> GpuFacts:
     if device.type != "cuda":
         return GpuFacts(None, None, None, None, None)
     return GpuFacts(
-        type=torch.cuda.get_device_name(device),
+        device_name=torch.cuda.get_device_name(device),
         count=_known(nvml.count) if nvml else torch.cuda.device_count(),
         driver=_known(nvml.driver) if nvml else None,
         cuda=torch.version.cuda,
@@ -68,6 +69,13 @@ def nccl_facts(env: Mapping[str, str]) -> NcclFacts:
         algorithm=algorithm,
         protocol=protocol,
     )
+
+
+def usual_precision(device: torch.device) -> Precision:
+    """What models are trained in on a device: bf16 where a GPU has it in hardware, else fp32."""
+    if device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False):
+        return Precision.BF16
+    return Precision.FP32
 
 
 def let_nccl_choose(device: torch.device) -> None:

@@ -106,6 +106,7 @@ def check_peers(peers: Sequence[Peer]) -> None:
         for what in ("torch", "dally", "backend"):
             _require_same(f"{what} version" if what != "backend" else what, what, first, peer)
         _require_same("GPU type", "gpu_type", first, peer)
+        _require_own_gpu(peer, peers)
         apart_s = peer.clock_s - first.clock_s
         if abs(apart_s) > CLOCK_LIMIT_S:
             raise PeerError(
@@ -145,6 +146,16 @@ def _require_same(what: str, field: str, first: Peer, peer: Peer) -> None:
             f"{what} differs: {_name(first)} has {ours or 'none'}, {_name(peer)} has {theirs or 'none'}; "
             "all ranks need the same"
         )
+
+
+def _require_own_gpu(peer: Peer, peers: Sequence[Peer]) -> None:
+    """Two ranks of one host on one GPU would each be half as fast; hosts inside one machine may share it."""
+    for other in peers[: peer.rank]:
+        if peer.gpu_uuid and (other.gpu_uuid, other.stack) == (peer.gpu_uuid, peer.stack):
+            raise PeerError(
+                f"{_name(other)} and rank {peer.rank} are on one GPU, {peer.gpu_uuid}; start no more ranks "
+                "on a host than it has GPUs"
+            )
 
 
 def _name(peer: Peer) -> str:

@@ -10,7 +10,7 @@ from profiler.orders import Order
 from profiler.rank.buckets import BucketMarks, Recorder
 from profiler.rank.clocks import Clock, Mark
 from profiler.rank.exchange import Exchange
-from profiler.rank.timings import keep_typical, warm_up
+from profiler.rank.timings import Warmth, keep_typical, warm_up
 from workloads.training import Batch, Trainer
 
 
@@ -55,10 +55,17 @@ class _Marks:
 
 @dataclass(frozen=True, slots=True)
 class Iterations:
-    """Repetitions of an iteration: those that are no outliers, and how many were made with the outliers."""
+    """Repetitions of an iteration.
+
+    Attributes:
+        kept: Those that are no outliers.
+        made: How many were made, with the outliers.
+        settled: Whether their times had settled before.
+    """
 
     kept: tuple[Iteration, ...]
     made: int
+    settled: bool
 
 
 class Stepper:
@@ -81,24 +88,30 @@ class Stepper:
         self._clock = clock
         self._exchange = exchange
 
-    def warm_up(self, traffic: Traffic, order: Order, least: int = 1) -> int:
+    def with_batch(self, batch: Batch) -> "Stepper":
+        """The same on other samples."""
+        return Stepper(self._trainer, self._recorder, batch, self._clock, self._exchange)
+
+    def warm_up(self, traffic: Traffic, order: Order, least: int = 1) -> Warmth:
         """Run iterations until they are warm; how often all ranks repeat them then, see `timings.warm_up`."""
         return warm_up(lambda: self._run(traffic), self._clock, self._exchange, order, least)
 
-    def time(self, traffic: Traffic, repetitions: int) -> Iterations:
+    def time(self, traffic: Traffic, warmth: Warmth) -> Iterations:
         """Repeat an iteration on all ranks, and combine what they saw.
 
         Iterations follow each other as in training: nothing is awaited or exchanged in between.
         """
         self._exchange.meet()
-        marks = [self._run(traffic) for _ in range(repetitions)]
+        marks = [self._run(traffic) for _ in range(warmth.repetitions)]
         self._clock.settle()
         seen = self._exchange.gather([item.read() for item in marks])
         combined = [slowest(ranks) for ranks in zip(*seen, strict=True)]
-        return Iterations(tuple(keep_typical(combined, lambda iteration: iteration.end_s)), repetitions)
+        kept = tuple(keep_typical(combined, lambda iteration: iteration.end_s))
+        return Iterations(kept, warmth.repetitions, warmth.settled)
 
     def _run(self, traffic: Traffic) -> _Marks:
         """One iteration; a GPU may still be at it."""
+        self._exchange.go_on()
         self._recorder.silent = traffic is Traffic.SILENT
         mark = self._clock.mark
         with self._trainer.unsynchronised() if traffic is Traffic.NONE else nullcontext():

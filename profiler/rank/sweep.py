@@ -12,9 +12,11 @@ from dally.profiles.schema import Reduced
 from profiler.orders import Order
 from profiler.rank.clocks import clock_of
 from profiler.rank.exchange import Exchange
-from profiler.rank.timings import keep_typical, summarise, warm_up
+from profiler.rank.timings import keep_typical, summarise, warm_up, warmth_flag
 
 _ELEMENT_BYTES = 4
+_WINDOW_S = 0.02
+"""Of a warm-up: connections are there, and no clock has to rise for an all-reduce."""
 
 
 def check_sizes(sizes: Iterable[int]) -> None:
@@ -34,22 +36,31 @@ def sweep(
     exchange: Exchange,
     order: Order,
     report: Callable[[Reduced], None],
-) -> None:
+) -> tuple[str, ...]:
     """Time one all-reduce of each size, ascending, and report each when it is known.
 
     The largest size is allocated once and the others are its beginnings, so that no size pays for memory. It
     holds zeros: sums of other numbers would grow from one repetition to the next until they overflow.
+
+    Returns:
+        What is to be said of them: those that had not settled.
     """
     ascending = sorted(set(sizes))
     if not ascending:
-        return
+        return ()
     buffer = torch.empty(ascending[-1] // _ELEMENT_BYTES, dtype=torch.float32, device=device).fill_(0)
+    flags: list[str] = []
     for size in ascending:
-        report(_time_one(buffer[: size // _ELEMENT_BYTES], exchange, order))
+        reduced, settled = _time_one(buffer[: size // _ELEMENT_BYTES], exchange, order)
+        report(reduced)
+        flags += warmth_flag(f"the all-reduce of {size} bytes", settled, order)
+    return tuple(flags)
 
 
-def _time_one(data: torch.Tensor, exchange: Exchange, order: Order) -> Reduced:
-    """Every rank times each all-reduce; their mean counts, the default of nccl-tests (`--average 1`).
+def _time_one(data: torch.Tensor, exchange: Exchange, order: Order) -> tuple[Reduced, bool]:
+    """An all-reduce, and whether its times had settled.
+
+    Every rank times each all-reduce; their mean counts, the default of nccl-tests (`--average 1`).
 
     Back to back, a rank that finished one late finishes the next early by as much: the slowest rank of every
     repetition would be counted twice.
@@ -57,16 +68,17 @@ def _time_one(data: torch.Tensor, exchange: Exchange, order: Order) -> Reduced:
     clock = clock_of(data.device)
 
     def reduce() -> None:
+        exchange.go_on()
         dist.all_reduce(data)
 
-    repetitions = warm_up(reduce, clock, exchange, order)
+    warmth = warm_up(reduce, clock, exchange, order, window_s=_WINDOW_S)
     exchange.meet()
     marks = [clock.mark()]
-    for _ in range(repetitions):
+    for _ in range(warmth.repetitions):
         reduce()
         marks.append(clock.mark())
     clock.settle()
     own = [end.since(start) for start, end in pairwise(marks)]
     means = [statistics.mean(ranks) for ranks in zip(*exchange.gather(own), strict=True)]
     timing = summarise(keep_typical(means, duration_s=float))
-    return Reduced(data.nbytes, timing.median_s, timing.p10_s, timing.p90_s, timing.n)
+    return Reduced(data.nbytes, timing.median_s, timing.p10_s, timing.p90_s, timing.n), warmth.settled

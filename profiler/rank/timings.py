@@ -3,6 +3,7 @@
 import statistics
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TypeVar
 
 from dally.profiles.schema import Timing
@@ -13,6 +14,10 @@ from profiler.rank.exchange import Exchange
 LEAST = 3
 """Fewest repetitions of any timing."""
 
+WINDOW_S = 0.25
+"""Seconds of iterations whose median is compared with those before, in a warm-up."""
+
+_SETTLED = 0.05
 _OUTLIER_SCORE = 3.5
 _ENOUGH = 5
 _NEAR = 0.02
@@ -20,32 +25,71 @@ _FEW = 0.1
 _Sample = TypeVar("_Sample")
 
 
+@dataclass(frozen=True, slots=True)
+class Warmth:
+    """What a warm-up told.
+
+    Attributes:
+        repetitions: How often all ranks are to repeat what is warm.
+        settled: Whether its times had settled when the warm-up ended.
+    """
+
+    repetitions: int
+    settled: bool
+
+
 def warm_up(
-    once: Callable[[], object], clock: Clock, exchange: Exchange, order: Order, least: int = 1
-) -> int:
-    """Do something until it is warm, and tell how often all ranks are to repeat it then.
+    once: Callable[[], object],
+    clock: Clock,
+    exchange: Exchange,
+    order: Order,
+    least: int = 1,
+    window_s: float = WINDOW_S,
+) -> Warmth:
+    """Do something until its times settle, and tell how often all ranks are to repeat it then.
+
+    They have settled when the median of a window differs from that of the window before by 5 % or less: a
+    GPU raises its clocks and libraries choose their kernels over seconds, not over a number of repetitions.
+    After the order's `warmup_s` the warm-up ends all the same.
 
     Rank 0's clock decides for all, since a rank that repeated a collective once more would wait for ever. It
-    decides here, so that nothing is exchanged between the repetitions. What takes longer than the budget is
-    not warmed up further.
+    decides here, so that nothing is exchanged between the repetitions.
 
     Args:
         once: What is timed.
         clock: Of the device on which it is done.
         exchange: With the other ranks.
-        order: Its `warmup`, `repetitions` and `budget_s` count.
+        order: Its `warmup_s`, `repetitions` and `budget_s` count.
         least: Fewest times it is done before it counts as warm.
+        window_s: Seconds of a window, of three repetitions or more.
     """
-    spent_s = once_s = 0.0
-    for done in range(max(least, order.warmup)):
-        if done >= least and spent_s >= order.budget_s:
-            break
+
+    def timed_s() -> float:
         start_s = time.perf_counter()
         once()
         clock.settle()
-        once_s = exchange.decide(time.perf_counter() - start_s)
-        spent_s += once_s
-    return affordable_repetitions(once_s, order)
+        return exchange.decide(time.perf_counter() - start_s)
+
+    before_s: float | None = None
+    spent_s, done = 0.0, 0
+    while True:
+        window = _run_window(timed_s, window_s, order.warmup_s - spent_s)
+        now_s = statistics.median(window)
+        spent_s, done = spent_s + sum(window), done + len(window)
+        settled = before_s is not None and abs(now_s - before_s) <= _SETTLED * before_s
+        if done >= least and (settled or spent_s >= order.warmup_s):
+            return Warmth(affordable_repetitions(now_s, order), settled)
+        before_s = now_s
+
+
+def _run_window(timed_s: Callable[[], float], window_s: float, left_s: float) -> list[float]:
+    """Durations of repetitions that fill a window, or what is left of the warm-up: one at least."""
+    window = [timed_s()]
+    spent_s = window[0]
+    while (spent_s < window_s or len(window) < LEAST) and spent_s < left_s:
+        window.append(timed_s())
+        spent_s += window[-1]
+    return window
 
 
 def affordable_repetitions(once_s: float, order: Order) -> int:
@@ -85,3 +129,8 @@ def outlier_flag(what: str, kept: int, made: int) -> tuple[str, ...]:
     dropped = made - kept
     few = dropped <= max(1, _FEW * made)
     return () if few else (f"{dropped} of {made} repetitions of {what} were outliers",)
+
+
+def warmth_flag(what: str, settled: bool, order: Order) -> tuple[str, ...]:
+    """What to say of a timing that began before its times had settled."""
+    return () if settled else (f"{what} had not settled after {order.warmup_s:g} s of warm-up",)

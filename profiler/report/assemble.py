@@ -27,10 +27,10 @@ from profiler.report.contention import contention_parameters
 from profiler.report.raw import RawRun
 from workloads.settings import Backend
 
-_ALIKE = ("torch", "backend", "precision", "emulated_flops")
+_ALIKE = ("torch", "backend", "emulated_flops")
 """What runs of one profile have in common."""
 
-_MODEL_ALIKE = ("params", "grad_bytes", "local_batch", "optimizer")
+_MODEL_ALIKE = ("params", "grad_bytes", "local_batch", "optimizer", "precision")
 """What all measurements of one model have in common."""
 
 
@@ -103,7 +103,7 @@ def _profile(model: str, raws: Sequence[RawRun], utc_time: str) -> Profile:
         model=replace(fastest.trained.model, buckets=next(filter(None, buckets), ())),
         compute=compute,
         tiers=_tiers(places, make_point),
-        quality=_merge_qualities(runs),
+        quality=_merge_qualities(runs, _missing(model, raws)),
     )
     return add_trust(profile, parameters=contention_parameters(profile))
 
@@ -165,13 +165,20 @@ def _merge_envs(envs: Sequence[Env]) -> Env:
     return replace(Env(**merged), hosts=tuple(sorted({host for env in envs for host in env.hosts})))
 
 
-def _merge_qualities(runs: Iterable[tuple[RawRun, Trained]]) -> Quality:
+def _missing(model: str, raws: Iterable[RawRun]) -> set[str]:
+    """The runs in which a model could not be measured, and why."""
+    failed = ((raw, item) for raw in raws for item in raw.failed if item.model == model)
+    return {f"{raw.run.name}: not measured: {item.reason}" for raw, item in failed}
+
+
+def _merge_qualities(runs: Iterable[tuple[RawRun, Trained]], missing: set[str]) -> Quality:
     """The worst shares, and all flags with the runs they are from."""
     runs = list(runs)
     foreign = [trained.quality.foreign_cpu_fraction for _, trained in runs]
     steal = [trained.quality.steal for _, trained in runs]
     flags = {f"{raw.run.name}: {flag}" for raw, trained in runs for flag in trained.quality.flags}
     flags |= {f"{raw.run.name}: partial, the run did not finish" for raw, _ in runs if not raw.finished}
+    flags |= missing
     return Quality(
         foreign_cpu_fraction=max((share for share in foreign if share is not None), default=None),
         steal=max((share for share in steal if share is not None), default=None),
@@ -219,7 +226,7 @@ def _require_alike(raws: Sequence[RawRun]) -> None:
 def _traits(raw: RawRun) -> tuple[object, ...]:
     assert raw.env is not None
     order = raw.run.order
-    return raw.env.torch, order.backend, order.precision, order.emulated_flops
+    return raw.env.torch, order.backend, order.emulated_flops
 
 
 def _require_same_model(runs: Sequence[tuple[RawRun, Trained]]) -> None:

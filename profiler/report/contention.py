@@ -35,7 +35,7 @@ class Contention:
 
 
 def fit_contention(profile: Profile) -> Contention | None:
-    """Fit the weight to all-reduces by least squares; the iterations under background flows are held out.
+    """Fit the weight to all-reduces by least squares; to iterations under background flows it is not fitted.
 
     Fair sharing among TCP flows gives n flows beside the job's one 1/(1 + n) of a link each, a weight of 1.
 
@@ -52,7 +52,7 @@ def fit_contention(profile: Profile) -> Contention | None:
         weight=weight,
         curve_errors=tuple((1 + weight * flows) / stretch - 1 for flows, stretch in stretches),
         checks=tuple(
-            Check(pair.tier, pair.jammed, _predict(profile, pair, weight), held_out=True)
+            Check(pair.tier, pair.jammed, _predict(profile, pair, weight), held_out=False)
             for pair in pairs
             if pair.jammed.iteration
         ),

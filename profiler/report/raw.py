@@ -6,7 +6,7 @@ from pathlib import Path
 
 from dally.errors import InputError
 from dally.profiles.schema import Env, Reduced
-from profiler.findings import Finished, Line, Started, Trained, parse_line
+from profiler.findings import Failed, Finished, Line, Started, Trained, parse_line
 from profiler.orders import Run
 
 _ORDER = "lines must be one run, one started, then what was found, and finished last if at all"
@@ -21,6 +21,7 @@ class RawRun:
         env: What it ran on; None if the ranks never met.
         reduced: Its all-reduces.
         trained: Its models.
+        failed: Those that could not be measured.
         finished: Whether all that was ordered is there.
     """
 
@@ -29,6 +30,7 @@ class RawRun:
     reduced: tuple[Reduced, ...]
     trained: tuple[Trained, ...]
     finished: bool
+    failed: tuple[Failed, ...] = ()
 
 
 def read_folder(folder: Path) -> tuple[RawRun, ...]:
@@ -62,6 +64,7 @@ def read_raw(path: Path) -> RawRun:
         reduced=tuple(line for line in lines if isinstance(line, Reduced)),
         trained=tuple(line for line in lines if isinstance(line, Trained)),
         finished=isinstance(lines[-1], Finished),
+        failed=tuple(line for line in lines if isinstance(line, Failed)),
     )
 
 

@@ -8,11 +8,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from dally.profiles.checks import Check, check_points
+from dally.profiles.checks import Check, check_held_out, check_points
 from dally.profiles.schema import TIERS, Mode, Point, Profile
 from profiler.report.contention import fit_contention
 
-_COLUMNS = ("tier", "shape", "link", "slowdown", "measured", "predicted", "error")
+_COLUMNS = ("tier", "shape", "link", "slowdown", "measured", "predicted", "error", "held out")
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,9 +27,11 @@ class Row:
         background_flows: Foreign flows each way.
         slowdown: Over the fastest tier; over compute alone where the profile does not say.
         measured_s: The iteration, seconds.
-        predicted_s: Without knowing it; None if that cannot be predicted.
+        predicted_s: Without knowing it, but with the all-reduces of this place; None if that cannot be
+            predicted.
         error: Predicted over measured, minus 1.
-        held_out: Whether the profile's held-out errors are of this row and others so marked.
+        held_out_error: The same of what is predicted without anything of this place; None if that cannot be
+            predicted, or the profile's held-out errors are not of its own places.
     """
 
     tier: str
@@ -41,16 +43,19 @@ class Row:
     measured_s: float
     predicted_s: float | None
     error: float | None
-    held_out: bool
+    held_out_error: float | None
 
 
 def list_rows(profile: Profile) -> tuple[Row, ...]:
     """The measured iterations of a profile, nearer tiers first."""
     contention = fit_contention(profile)
     checks = [*check_points(profile), *(contention.checks if contention else ())]
-    by_point = {_place(check.tier, check.point): check for check in checks}
+    held_out = check_held_out(profile) if _holds_out(profile) else ()
+    known, unknown = (
+        {_place(check.tier, check.point): check for check in each} for each in (checks, held_out)
+    )
     return tuple(
-        _row(profile, tier, point, by_point.get(_place(tier, point)))
+        _row(profile, tier, point, known.get(_place(tier, point)), unknown.get(_place(tier, point)))
         for tier in TIERS
         for point in profile.tiers.get(tier, ())
         if point.iteration
@@ -106,7 +111,7 @@ def _place(tier: str, point: Point) -> tuple[object, ...]:
     return tier, point.shape, point.link, point.background_flows
 
 
-def _row(profile: Profile, tier: str, point: Point, check: Check | None) -> Row:
+def _row(profile: Profile, tier: str, point: Point, check: Check | None, held_out: Check | None) -> Row:
     assert point.iteration is not None
     measured_s = point.iteration.median_s
     return Row(
@@ -119,12 +124,12 @@ def _row(profile: Profile, tier: str, point: Point, check: Check | None) -> Row:
         measured_s=measured_s,
         predicted_s=check.prediction.iteration_s if check else None,
         error=check.error if check else None,
-        held_out=bool(check and check.held_out and _holds_out(profile)),
+        held_out_error=held_out.error if held_out else None,
     )
 
 
 def _holds_out(profile: Profile) -> bool:
-    """Whether its held-out errors are of its own points; imported profiles hold others out."""
+    """Whether its held-out errors are of its own places; imported profiles hold others out."""
     return profile.provenance.mode is not Mode.IMPORTED
 
 
@@ -151,7 +156,6 @@ def _table(rows: Iterable[Row]) -> Table:
     for number, name in enumerate(_COLUMNS):
         table.add_column(name, justify="left" if number < 2 else "right", no_wrap=number != 1)
     for row in rows:
-        error = "-" if row.error is None else f"{row.error:+.1%}{'*' if row.held_out else ' '}"
         table.add_row(
             row.tier,
             row.shape,
@@ -159,7 +163,7 @@ def _table(rows: Iterable[Row]) -> Table:
             f"{row.slowdown:.2f}",
             _duration(row.measured_s),
             "-" if row.predicted_s is None else _duration(row.predicted_s),
-            error,
+            *(_error(error) for error in (row.error, row.held_out_error)),
         )
     return table
 
@@ -168,12 +172,16 @@ def _footer(profile: Profile) -> list[str]:
     lines = []
     fit = profile.fit
     if fit and fit.held_out_mape is not None and fit.held_out_max is not None:
-        which = "* held out" if _holds_out(profile) else "held out, not in this table"
+        which = "held out" if _holds_out(profile) else "held out, not in this table"
         lines.append(f"{which}: {fit.held_out_mape:.1%} off on average, {fit.held_out_max:.1%} at most")
     if fit and "background_weight" in fit.parameters:
         weight = fit.parameters["background_weight"]
         lines.append(f"beside n foreign flows a job keeps 1 / (1 + {weight:.2f} n) of a link")
     return lines + [f"! {flag}" for flag in (profile.quality.flags if profile.quality else ())]
+
+
+def _error(error: float | None) -> str:
+    return "-" if error is None else f"{error:+.1%}"
 
 
 def _duration(seconds: float) -> str:

@@ -13,7 +13,7 @@ PROGRAM = Path(sys.executable).with_name("profile-models")
 
 SMALL = (
     *("mobilenetv3", "--backend=gloo", "--emulate=30", "--sweep=64K:256K", "--local-batch=8"),
-    *("--repetitions=3", "--budget=1", "--allow-busy"),
+    *("--repetitions=3", "--budget=1", "--warm-up=1", "--allow-busy"),
 )
 """A measurement that takes a few seconds a run."""
 

@@ -35,12 +35,14 @@ def settings(out: Path) -> Settings:
         resume=False,
         backend=None,
         precision=Precision.FP32,
-        local_batch=None,
+        local_batches=(),
         emulated_flops=None,
         repetitions=3,
         budget_s=1.0,
+        warmup_s=1.0,
         sweep_bytes=(4096,),
         allow_busy=True,
+        stall_s=60.0,
         timeout_s=60.0,
     )
 

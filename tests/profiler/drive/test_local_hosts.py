@@ -3,6 +3,7 @@ from dataclasses import replace
 
 import pytest
 
+from profiler.drive import local_hosts
 from profiler.drive.local_hosts import LocalHosts, racks_of
 from profiler.drive.plan import plan_runs, usual_spreads
 from profiler.hosts.network import LocalNetwork
@@ -44,12 +45,16 @@ def test_ranks_share_the_cores_of_this_machine(monkeypatch: pytest.MonkeyPatch) 
     assert LocalHosts(LocalNetwork(SPEC), most_ranks=4).commands(run)[0].env["OMP_NUM_THREADS"] == "2"
 
 
-def test_nccl_takes_every_host_for_a_machine_of_its_own_that_shares_the_gpus() -> None:
+@pytest.mark.parametrize(("gpus", "taken"), [(1, ["0", "0"]), (2, ["0", "1"])])
+def test_nccl_takes_every_host_for_a_machine_of_its_own_that_shares_the_gpus(
+    gpus: int, taken: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(local_hosts, "count_gpus", lambda: gpus)
     run = runs(Order(("resnet18",), Backend.NCCL))["rack-2x1"]
     commands = LocalHosts(LocalNetwork(SPEC), most_ranks=4).commands(run)
 
     assert [item.env["NCCL_HOSTID"] for item in commands] == ["r1h1", "r1h2"]
-    assert [item.env["LOCAL_RANK"] for item in commands] == ["0", "1"]
+    assert [item.env["LOCAL_RANK"] for item in commands] == taken
     assert {item.env["NCCL_SOCKET_IFNAME"] for item in commands} == {"=eth0"}
 
 

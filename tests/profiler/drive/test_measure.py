@@ -1,12 +1,17 @@
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from dally.profiles.schema import PointShape
 from profiler.drive.measure import InterruptedRunError, MeasureError, measure
+from profiler.drive.plan import NoRoomError
 from profiler.drive.store import Store, StoreError
 from profiler.drive.tasks import plan_tasks
-from profiler.findings import Finding, Started
+from profiler.findings import Failed, Finding, Started
+from profiler.orders import Run
 from profiler.report.raw import read_raw
 from tests.profiler.drive.worlds import ENV, FakeLauncher, findings, make_run
 
@@ -26,9 +31,9 @@ def files(store: Store) -> list[str]:
 
 def do(
     store: Store, launcher: FakeLauncher, *names: str, resume: bool = False, timeout_s: float = LONG_S
-) -> None:
+) -> tuple[str, ...]:
     runs = [make_run(name) for name in names or ("rack-2x1",)]
-    measure(plan_tasks(runs, store, resume), launcher, store, timeout_s)
+    return measure(plan_tasks(runs, store, resume), launcher, store, timeout_s)
 
 
 def test_runs_are_launched_one_after_another_and_stored(store: Store) -> None:
@@ -41,23 +46,113 @@ def test_runs_are_launched_one_after_another_and_stored(store: Store) -> None:
     assert [item.model.name for item in read_raw(store.complete("rack-2x1")).trained] == ["resnet18", "vgg11"]
 
 
+def test_a_run_runs_on_the_hosts_that_it_is_given(store: Store) -> None:
+    other, given = FakeLauncher(), []
+
+    @contextmanager
+    def hold(run: Run, say: Callable[[str], None]) -> Iterator[tuple[Run, FakeLauncher]]:
+        say("waiting")
+        yield replace(run, hosts=("h7", "h8")), other
+        given.append(run.name)
+
+    left = measure(
+        plan_tasks([make_run()], store, resume=False), FakeLauncher({}, "exit 1"), store, LONG_S, hold
+    )
+
+    assert left == ()
+    assert [run.hosts for run in other.launched] == [("h7", "h8")]
+    assert read_raw(store.complete("rack-2x1")).run.hosts == ("h7", "h8")
+    assert given == ["rack-2x1"]
+
+
+def test_a_run_that_gets_no_hosts_is_left_out_and_the_others_go_on(
+    store: Store, capsys: pytest.CaptureFixture[str]
+) -> None:
+    launcher = FakeLauncher()
+
+    def hold(run: Run, _: Callable[[str], None]) -> AbstractContextManager[tuple[Run, FakeLauncher]]:
+        if run.name == "rack-2x1":
+            raise NoRoomError("gave up")
+        return nullcontext((run, launcher))
+
+    runs = [make_run(name) for name in ("rack-2x1", "network-2x1")]
+    left = measure(plan_tasks(runs, store, resume=False), launcher, store, LONG_S, hold)
+
+    assert left == ("rack-2x1: gave up",)
+    assert files(store) == ["network-2x1.jsonl"]
+    assert "rack-2x1: gave up" in capsys.readouterr().err
+
+
 def test_what_was_found_stays_when_a_rank_fails_and_its_own_line_is_the_message(store: Store) -> None:
     some = findings("resnet18")[:-1]
-    launcher = FakeLauncher({"rack-2x1": some}, "echo 'rank 1 on h2: out of memory' >&2; exit 1")
+    launcher = FakeLauncher({"rack-2x1": some}, "echo 'rank 1 on h2: lost its disk' >&2; exit 1")
 
-    with pytest.raises(MeasureError, match=r"^rack-2x1: rank 1 on h2: out of memory$") as caught:
+    (problem,) = do(store, launcher)
+
+    assert problem.startswith("rack-2x1: rank 1 on h2: lost its disk (1 of 2 models are kept in")
+    assert "--resume continues" in problem
+    assert files(store) == ["rack-2x1.log", "rack-2x1.partial.jsonl"]
+    assert store.log("rack-2x1").read_text() == "rank 1 on h2: lost its disk\n"
+
+
+def test_a_run_that_fails_once_its_ranks_have_met_does_not_end_the_next(store: Store) -> None:
+    launcher = FakeLauncher({"rack-2x1": findings()[:-1]}, "exit 1")
+
+    (problem,) = do(store, launcher, "rack-2x1", "network-2x1")
+
+    assert problem.startswith("rack-2x1: ")
+    assert [run.name for run in launcher.launched] == ["rack-2x1", "network-2x1"]
+    assert files(store) == ["network-2x1.jsonl", "rack-2x1.partial.jsonl"]
+
+
+def test_ranks_that_never_meet_end_the_measurement(store: Store) -> None:
+    launcher = FakeLauncher({"rack-2x1": ()}, "echo 'rank 0 on h1: no torch' >&2; exit 1")
+
+    with pytest.raises(MeasureError, match=r"^rack-2x1: rank 0 on h1: no torch$") as caught:
         do(store, launcher, "rack-2x1", "network-2x1")
 
-    assert "1 of 2 models are kept in" in caught.value.hint
-    assert "--resume continues" in caught.value.hint
-    assert files(store) == ["rack-2x1.log", "rack-2x1.partial.jsonl"]
-    assert store.log("rack-2x1").read_text() == "rank 1 on h2: out of memory\n"
+    assert "0 of 2 models are kept in" in caught.value.hint
     assert len(launcher.launched) == 1
 
 
+def test_a_model_that_does_not_fit_is_left_out_and_the_others_are_launched_again(store: Store) -> None:
+    launcher = FakeLauncher(too_large=["resnet18"])
+
+    problems = do(store, launcher)
+
+    assert problems == ("rack-2x1: resnet18: out of memory",)
+    assert [run.order.models for run in launcher.launched] == [("resnet18", "vgg11"), ("vgg11",)]
+    raw = read_raw(store.complete("rack-2x1"))
+    assert ([item.model for item in raw.failed], [item.model.name for item in raw.trained]) == (
+        ["resnet18"],
+        ["vgg11"],
+    )
+
+
+def test_on_resume_a_model_that_did_not_fit_is_tried_again_and_nothing_else(store: Store) -> None:
+    do(store, FakeLauncher(too_large=["resnet18"]))
+
+    problems = do(store, launcher := FakeLauncher(), resume=True)
+
+    assert problems == ()
+    assert [run.order.models for run in launcher.launched] == [("resnet18",)]
+    raw = read_raw(store.complete("rack-2x1"))
+    assert ([item.model.name for item in raw.trained], raw.failed) == (["vgg11", "resnet18"], ())
+
+
+def test_what_does_not_fit_for_one_rank_alone_is_not_tried_in_later_runs(store: Store) -> None:
+    alone = replace(make_run("machine-1x1"), tier="machine", shape=PointShape(1, 1, "blocked", 1))
+    said = (*findings()[:-1], Failed("resnet18", "out of memory"), *findings("vgg11")[3:])
+    launcher = FakeLauncher({"machine-1x1": said})
+
+    problems = measure(plan_tasks([alone, make_run()], store, False), launcher, store, LONG_S)
+
+    assert problems == ("machine-1x1: resnet18: out of memory",)
+    assert [run.order.models for run in launcher.launched] == [("resnet18", "vgg11"), ("vgg11",)]
+
+
 def test_a_failed_run_can_be_resumed_and_ends_as_if_it_had_not_failed(store: Store) -> None:
-    with pytest.raises(MeasureError):
-        do(store, FakeLauncher({"rack-2x1": findings("resnet18")[:-1]}, "echo no >&2; exit 1"))
+    assert do(store, FakeLauncher({"rack-2x1": findings("resnet18")[:-1]}, "echo no >&2; exit 1"))
 
     do(store, launcher := FakeLauncher(), resume=True)
 
@@ -71,9 +166,9 @@ def test_a_failed_run_can_be_resumed_and_ends_as_if_it_had_not_failed(store: Sto
 
 
 def test_ranks_that_end_without_a_word_have_failed(store: Store) -> None:
-    with pytest.raises(MeasureError, match="rank 0 did not say that it finished"):
-        do(store, FakeLauncher({"rack-2x1": findings("resnet18")[:-1]}))
+    (problem,) = do(store, FakeLauncher({"rack-2x1": findings("resnet18")[:-1]}))
 
+    assert "rank 0 did not say that it finished" in problem
     assert files(store) == ["rack-2x1.partial.jsonl"]
 
 
@@ -113,8 +208,7 @@ def test_a_disk_that_is_full_ends_the_run(store: Store, monkeypatch: pytest.Monk
 
 
 def test_a_run_does_not_go_on_with_another_torch(store: Store) -> None:
-    with pytest.raises(MeasureError):
-        do(store, FakeLauncher({"rack-2x1": findings("resnet18")[:-1]}, "exit 1"))
+    do(store, FakeLauncher({"rack-2x1": findings("resnet18")[:-1]}, "exit 1"))
     newer = (Started(replace(ENV, torch="9.0")), *findings("vgg11")[1:])
 
     with pytest.raises(MeasureError, match=r"began with torch 2\.13\.0, cannot go on with 9.0"):

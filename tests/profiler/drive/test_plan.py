@@ -11,7 +11,7 @@ from profiler.drive.plan import (
     Rack,
     Spread,
     chosen_spreads,
-    only_idle,
+    only_hosts,
     parse_shape,
     plan_runs,
     spreads_for,
@@ -49,6 +49,11 @@ def test_a_cluster_of_racks_is_measured_in_a_machine_a_rack_and_the_network() ->
         "network-2x8",
         "network-4x1",
     ]
+
+
+def test_racks_of_four_hosts_are_measured_on_four_too() -> None:
+    found = names(usual_spreads(make_racks(4)))
+    assert found == ["machine-1x1", "machine-1x8", "rack-2x1", "rack-2x8", "rack-4x1", "rack-4x8"]
 
 
 def test_hosts_with_one_gpu_are_measured_once_in_each_shape() -> None:
@@ -132,14 +137,14 @@ def test_background_flows_need_two_hosts() -> None:
 
 
 def test_hosts_that_are_busy_are_not_used() -> None:
-    free = only_idle(make_racks(2, 2), {"r0h1", "r1h0"})
+    free = only_hosts(make_racks(2, 2), {"r0h1", "r1h0"})
     (run,) = plan_runs((Spread("network", 2, 8),), free, ORDER)
 
     assert run.hosts == ("r0h1", "r1h0")
 
 
 def test_that_no_free_hosts_lie_right_is_said_with_those_there_are() -> None:
-    free = only_idle(make_racks(2, 2), {"r0h1", "r1h0"})
+    free = only_hosts(make_racks(2, 2), {"r0h1", "r1h0"})
     with pytest.raises(NoRoomError, match="no free hosts for rack-2x1; there are 2 hosts in 2 racks"):
         plan_runs((Spread("rack", 2, 1),), free, ORDER)
 

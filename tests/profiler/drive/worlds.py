@@ -15,7 +15,7 @@ from dally.profiles.schema import (
     Reduced,
     Timing,
 )
-from profiler.findings import Finding, Finished, Started, Trained, format_line
+from profiler.findings import Failed, Finding, Finished, Started, Trained, format_line
 from profiler.hosts.local_process import LocalProcess
 from profiler.hosts.processes import Command
 from profiler.orders import Order, Run
@@ -55,19 +55,27 @@ class FakeLauncher:
     Attributes:
         says: What it prints, by the run's name; without, all that it was asked for.
         then: The shell command that it goes on with.
+        too_large: Models that do not fit into memory: there a rank says so, and all end.
         launched: The runs so far.
     """
 
     says: dict[str, Sequence[Finding]] = field(default_factory=dict)
     then: str = "true"
+    too_large: Sequence[str] = ()
     launched: list[Run] = field(default_factory=list)
 
     def commands(self, run: Run) -> tuple[Command, ...]:
         self.launched.append(run)
         said = self.says.get(run.name, findings(*run.order.models))
+        then = self.then
+        for index, model in enumerate(run.order.models):
+            if model in self.too_large:
+                said = (*findings(*run.order.models[:index])[:-1], Failed(model, "out of memory"))
+                then = "exit 1"
+                break
         lines = " ".join(shlex.quote(format_line(finding)) for finding in said)
         printed = f"printf '%s\\n' {lines}; " if said else ""
-        return (Command("rank 0 on h1", ("sh", "-c", printed + self.then)),)
+        return (Command("rank 0 on h1", ("sh", "-c", printed + then)),)
 
     def start(self, command: Command) -> LocalProcess:
         return LocalProcess(command)

@@ -40,17 +40,18 @@ def nvidia_smi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_run_on_this_machine_is_one_standalone_torchrun() -> None:
     (command,) = Here(1).commands(make_run())
 
-    assert command.argv[1:4] == ("-m", "torch.distributed.run", "--standalone")
-    assert command.argv[5:8] == ("--nproc-per-node=1", "-m", "profiler.rank")
+    assert command.argv[1:5] == ("-P", "-m", "torch.distributed.run", "--standalone")
+    assert command.argv[6:9] == ("--nproc-per-node=1", "-m", "profiler.rank")
     assert parse_order(command.argv[-1]) == make_run().order
+    assert command.env["PYTHONSAFEPATH"] == "1", "a folder called profiler where it starts must not count"
 
 
 def test_ranks_share_the_cores_also_when_one_runs_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(8)))
 
-    assert Here(2).commands(make_run())[0].env == {"OMP_NUM_THREADS": "4"}
-    assert Here(16).commands(make_run())[0].env == {"OMP_NUM_THREADS": "1"}
+    assert Here(2).commands(make_run())[0].env["OMP_NUM_THREADS"] == "4"
+    assert Here(16).commands(make_run())[0].env["OMP_NUM_THREADS"] == "1"
 
 
 def test_a_rank_that_was_killed_is_named_and_not_those_that_torchrun_ended_for_it() -> None:
@@ -78,6 +79,26 @@ def test_gpus_that_are_hidden_do_not_count(nvidia_smi: None, monkeypatch: pytest
     assert count_gpus() == 2
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     assert count_gpus() == 0
+
+
+@pytest.mark.parametrize(
+    ("visible", "count"),
+    [
+        ("NoDevFiles", 0),
+        ("-1", 0),
+        ("0,-1,2", 1),
+        ("2,7", 1),
+        (" 1 , 2", 2),
+        ("GPU-1,GPU-2", 2),
+        ("MIG-7a", 1),
+        ("GPU-0,NoDevFiles", 1),
+    ],
+)
+def test_gpus_are_visible_up_to_the_first_name_of_none(
+    nvidia_smi: None, monkeypatch: pytest.MonkeyPatch, visible: str, count: int
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    assert count_gpus() == count
 
 
 def test_a_machine_without_the_driver_has_no_gpus(monkeypatch: pytest.MonkeyPatch) -> None:

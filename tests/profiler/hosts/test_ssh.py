@@ -282,4 +282,4 @@ def test_an_address_that_does_not_exist_is_named(tmp_path: Path) -> None:
 def test_without_paramiko_the_way_to_install_it_is_told() -> None:
     script = "import sys; sys.modules['paramiko'] = None; import profiler.hosts.ssh"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=LIMIT_S)
-    assert done.stderr.splitlines()[-1].endswith("run: pip install 'dally[ssh]'")
+    assert done.stderr.splitlines()[-1].endswith("in Dally's folder: pip install '.[ssh]'")

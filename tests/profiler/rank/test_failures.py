@@ -1,7 +1,10 @@
 import dataclasses
 
+import pytest
+import torch
+
 from dally.errors import InputError
-from profiler.rank.failures import explain
+from profiler.rank.failures import explain, is_out_of_memory
 from tests.profiler.rank.test_peers import FIRST, SECOND
 
 THIRD = dataclasses.replace(SECOND, rank=2, host="n3", address="10.0.0.3")
@@ -37,3 +40,22 @@ def test_nccls_remote_error_is_a_lost_rank() -> None:
 def test_other_errors_keep_their_first_line() -> None:
     error = RuntimeError("weights are gone\nstack\nof ten lines")
     assert explain(error, [SECOND]) == "RuntimeError: weights are gone"
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB"),
+        MemoryError("Unable to allocate 140. GiB"),
+        RuntimeError("CUDA error: out of memory"),
+        RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
+        RuntimeError("[enforce fail at alloc_cpu.cpp:121] . DefaultCPUAllocator: can't allocate memory"),
+    ],
+)
+def test_want_of_memory_is_seen_wherever_it_comes_from(error: Exception) -> None:
+    assert is_out_of_memory(error)
+    assert explain(error, [SECOND]).startswith("out of memory: ")
+
+
+def test_other_errors_are_no_want_of_memory() -> None:
+    assert not is_out_of_memory(RuntimeError(CLOSED))

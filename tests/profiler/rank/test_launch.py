@@ -3,6 +3,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 
 import pytest
 
@@ -10,12 +11,15 @@ from dally.errors import InputError
 from dally.profiles.allreduce import curve_time_s
 from dally.profiles.iteration import replay_s
 from dally.profiles.schema import Reduced
-from profiler.findings import Finding, Finished, Started, Trained, parse_line
-from profiler.orders import Order, Run, parse_order
+from profiler.findings import Failed, Finding, Finished, Started, Trained, parse_line
+from profiler.orders import Order, Run, format_order, parse_order
 from profiler.rank.launch import Launch
+from profiler.rank.stall import StallWatch
 from tests.profiler.rank.ranks import TIMEOUT_S, finish, order_arguments, ranks
 from workloads.registry import find_workload
 from workloads.settings import Backend
+
+LONG_S = 3600.0
 
 EMULATED = Order(
     models=("resnet18", "mobilenetv3"),
@@ -24,6 +28,7 @@ EMULATED = Order(
     sweep_bytes=(4096, 1 << 20),
     repetitions=9,
     budget_s=3.0,
+    warmup_s=2.0,
     allow_busy=True,
 )
 
@@ -104,6 +109,16 @@ def test_replaying_the_buckets_on_the_swept_curve_comes_near_the_measured_iterat
     assert 0.6 < predicted_s / resnet.iteration.median_s < 1.6
 
 
+def test_on_one_rank_compute_is_timed_with_other_batches_and_its_fixed_part_told() -> None:
+    order = replace(SMALL, models=("mobilenetv3",), emulated_flops=2e10)
+    findings = measure(replace(order, local_batch=64, more_local_batches=(32, 8)), 1)
+    (finding,) = trained(findings)
+    assert [item.local_batch for item in finding.compute.other_batches] == [8, 32]
+    assert finding.compute.other_batches[0].total_s < finding.compute.other_batches[1].total_s
+    assert finding.compute.fixed_s < finding.compute.total_s / 2, "slept compute goes with the batch"
+    assert finding.model.precision is None, "what is slept has no precision"
+
+
 def test_one_rank_computes_for_real_and_sweeps_nothing() -> None:
     findings = measure(
         Order(
@@ -113,6 +128,7 @@ def test_one_rank_computes_for_real_and_sweeps_nothing() -> None:
             sweep_bytes=(4096,),
             repetitions=3,
             budget_s=1.0,
+            warmup_s=1.0,
             allow_busy=True,
         ),
         1,
@@ -120,7 +136,8 @@ def test_one_rank_computes_for_real_and_sweeps_nothing() -> None:
     assert curve(findings) == []
     (finding,) = trained(findings)
     assert finding.compute.contention_factor is None
-    assert finding.model.local_batch == 1
+    assert (finding.model.local_batch, finding.compute.other_batches) == (1, ())
+    assert (finding.model.precision, finding.model.dtype) == ("fp32", "float32")
     assert len(finding.model.buckets) > 1
 
 
@@ -138,6 +155,37 @@ def test_when_a_rank_is_killed_the_other_names_it_and_ends() -> None:
     )
 
 
+MEMORY = ("-m", "tests.profiler.rank.memory_program")
+SMALL = Order(
+    ("resnet18", "mobilenetv3"),
+    Backend.GLOO,
+    emulated_flops=1e14,
+    repetitions=3,
+    budget_s=1.0,
+    warmup_s=1.0,
+    allow_busy=True,
+)
+NO_MEMORY = "out of memory: CUDA out of memory. Tried to allocate 2.00 GiB."
+
+
+def test_alone_a_rank_goes_on_after_a_model_that_does_not_fit_into_memory() -> None:
+    with ranks(1, (*MEMORY, format_order(SMALL), "resnet18", "0")) as started:
+        ((status, out, err),) = finish(started)
+    found = [parse_line(line) for line in out.splitlines()]
+    assert (status, err) == (0, "")
+    assert Failed("resnet18", NO_MEMORY) in found
+    assert [item.model.name for item in found if isinstance(item, Trained)] == ["mobilenetv3"]
+    assert isinstance(found[-1], Finished)
+
+
+def test_with_others_the_rank_on_which_a_model_does_not_fit_says_so_and_all_end() -> None:
+    with ranks(2, (*MEMORY, format_order(SMALL), "resnet18", "1")) as started:
+        (first, _, _), (second, out, err) = finish(started)
+    assert (first, second) == (1, 1)
+    assert [parse_line(line) for line in out.splitlines()] == [Failed("resnet18", NO_MEMORY)]
+    assert err == f"rank 1 on host1: {NO_MEMORY}\n"
+
+
 @pytest.mark.parametrize(
     ("order", "message"),
     [
@@ -149,7 +197,7 @@ def test_when_a_rank_is_killed_the_other_names_it_and_ends() -> None:
 )
 def test_a_wrong_order_is_refused(order: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
-        Launch(parse_order(order), print)
+        Launch(parse_order(order), print, StallWatch(LONG_S, print))
 
 
 def test_what_a_rank_refuses_it_says_in_one_line() -> None:

@@ -74,3 +74,14 @@ def test_among_several_hosts_the_address_is_that_on_the_way_to_another() -> None
 def test_a_host_may_be_given_another_name_than_its_machine_has() -> None:
     assert host_name({"DALLY_HOST": "r1h2"}) == "r1h2"
     assert host_name({})
+
+
+def test_two_ranks_of_a_host_on_one_gpu_are_refused() -> None:
+    beside = replace(FIRST, rank=1, clock_s=1000.1)
+    with pytest.raises(PeerError, match=r"^rank 0 on n1 and rank 1 are on one GPU, GPU-1; "):
+        check_peers([FIRST, beside])
+
+
+def test_hosts_inside_one_machine_may_share_its_gpu_and_cpus_are_shared_anyway() -> None:
+    check_peers([FIRST, replace(FIRST, rank=1, stack="m1/2")])
+    check_peers([replace(FIRST, gpu_uuid=None), replace(FIRST, rank=1, gpu_uuid=None)])

@@ -3,8 +3,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dally.profiles.schema import Bucket
+from profiler.orders import Order
 from profiler.rank.steps import Iteration, slowest
-from profiler.rank.training import compute_of
+from profiler.rank.training import compute_of, fixed_s, other_batches
+from workloads.settings import Backend
 
 MOMENTS = st.lists(st.floats(0, 100), min_size=6, max_size=6).map(sorted)
 
@@ -49,3 +51,26 @@ def test_what_lies_within_the_scatter_of_backward_is_no_contention(ready_s: floa
     silent = [iteration(1.0, (1.5, last_s), 3.5, 4.0) for last_s in (2.8, 3.0, 3.4)]
     full = iteration(1.0, (1.5, ready_s), 9.0, 9.5)
     assert compute_of([alone], silent, [full] * 3).contention_factor == 1.0
+
+
+def test_what_does_not_go_with_the_batch_is_where_the_line_meets_batch_0() -> None:
+    assert fixed_s({64: 0.030 + 64e-3, 32: 0.030 + 32e-3}, 64) == pytest.approx(0.030)
+    assert fixed_s({64: 0.030 + 64e-3, 32: 0.030 + 32e-3, 8: 0.030 + 8e-3}, 64) == pytest.approx(0.030)
+
+
+def test_a_fixed_part_is_neither_negative_nor_the_whole() -> None:
+    assert fixed_s({64: 0.100, 32: 0.020}, 64) == 0.0
+    assert fixed_s({64: 0.100, 32: 0.120}, 64) == pytest.approx(0.099)
+
+
+def test_one_batch_tells_of_no_fixed_part() -> None:
+    assert fixed_s({64: 0.1}, 64) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("asked", "local_batch", "others"), [((), 64, (32,)), ((), 1, ()), ((16, 64, 8), 64, (16, 8))]
+)
+def test_the_other_batches_are_those_asked_for_or_half(
+    asked: tuple[int, ...], local_batch: int, others: tuple[int, ...]
+) -> None:
+    assert other_batches(Order((), Backend.GLOO, more_local_batches=asked), local_batch) == others

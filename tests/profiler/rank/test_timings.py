@@ -1,11 +1,26 @@
+import itertools
 import statistics
+from collections.abc import Iterable
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from profiler.orders import Order
-from profiler.rank.timings import LEAST, affordable_repetitions, keep_typical, outlier_flag, summarise
+from profiler.rank import timings
+from profiler.rank.clocks import HostClock
+from profiler.rank.exchange import Exchange
+from profiler.rank.timings import (
+    LEAST,
+    Warmth,
+    affordable_repetitions,
+    keep_typical,
+    outlier_flag,
+    summarise,
+    warm_up,
+    warmth_flag,
+)
 from workloads.settings import Backend
 
 DURATIONS = st.lists(st.floats(1e-6, 1e3), min_size=3, max_size=40)
@@ -62,3 +77,56 @@ def test_more_outliers_are_flagged_with_their_number() -> None:
     assert outlier_flag("the iteration", kept=26, made=30) == (
         "4 of 30 repetitions of the iteration were outliers",
     )
+
+
+def warmed(
+    monkeypatch: pytest.MonkeyPatch, durations_s: Iterable[float], warmup_s: float = 10.0, least: int = 1
+) -> tuple[Warmth, int]:
+    """A warm-up of something that lasts so long each time, and how often it was done."""
+    now_s, done = 0.0, 0
+    durations = iter(durations_s)
+
+    def once() -> None:
+        nonlocal now_s, done
+        now_s += next(durations)
+        done += 1
+
+    monkeypatch.setattr(timings, "time", SimpleNamespace(perf_counter=lambda: now_s))
+    order = Order((), Backend.GLOO, repetitions=1000, budget_s=10.0, warmup_s=warmup_s)
+    return warm_up(once, HostClock(), Exchange(0, 1), order, least), done
+
+
+def test_a_warm_up_lasts_until_times_settle_however_many_repetitions_that_takes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    falling = (max(0.05, 0.2 * 0.98**step) for step in itertools.count())
+    warmth, done = warmed(monkeypatch, falling)
+    assert warmth == Warmth(200, True)
+    assert done > 70, "it falls to a quarter over 69 repetitions"
+
+
+def test_times_that_are_steady_from_the_beginning_are_warm_after_two_windows(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert warmed(monkeypatch, itertools.repeat(0.1)) == (Warmth(100, True), 6)
+
+
+def test_what_never_settles_ends_at_the_bound_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    growing = (0.01 * 1.1**step for step in itertools.count())
+    warmth, done = warmed(monkeypatch, growing, warmup_s=5.0)
+    assert not warmth.settled
+    assert sum(0.01 * 1.1**step for step in range(done - 1)) < 5.0
+    assert warmth_flag("the iteration", warmth.settled, Order((), Backend.GLOO, warmup_s=5.0)) == (
+        "the iteration had not settled after 5 s of warm-up",
+    )
+
+
+def test_what_takes_longer_than_the_bound_is_done_no_more_than_it_must(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert warmed(monkeypatch, itertools.repeat(60.0))[1] == 1
+    assert warmed(monkeypatch, itertools.repeat(60.0), least=2) == (Warmth(LEAST, True), 2)
+
+
+def test_what_has_settled_needs_no_word() -> None:
+    assert warmth_flag("the iteration", True, Order((), Backend.GLOO)) == ()

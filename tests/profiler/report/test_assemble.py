@@ -78,24 +78,27 @@ def test_a_link_between_two_measured_ones_is_predicted_within_a_percent_and_flag
     assert prediction.iteration_s == pytest.approx(iteration_s(between, model), rel=0.01)
 
 
-def test_all_but_the_fastest_run_on_several_ranks_are_held_out_and_met() -> None:
+def test_all_places_but_that_of_the_fastest_run_on_several_ranks_are_held_out() -> None:
     fit = profiles([measure(place, stretch=1.2) for place in PLACES])["vgg"].fit
     assert fit is not None
     assert fit.form == "replay"
     assert fit.residuals == pytest.approx((0, 0, 0), abs=1e-9)
-    assert fit.held_out_mape == pytest.approx(0, abs=1e-9)
+    # Only FAR: SLOW is at the fastest one's place. Its ring is right but for the latency.
+    assert fit.held_out_mape == pytest.approx(0, abs=1e-3)
     assert fit.valid_bytes == (4096, 2**28)
 
 
-def test_held_out_errors_are_those_of_the_held_out_runs_and_large_ones_are_flagged() -> None:
+def test_errors_are_told_with_and_without_knowing_the_place_and_large_ones_are_flagged() -> None:
     raws = [measure(SOLO), measure(RACK, error=0.5), measure(SLOW), measure(FAR, error=0.25)]
     made = profiles(raws)["vgg"]
     assert made.fit is not None
     assert made.fit.residuals == pytest.approx((1 / 3, 0, 0.2))
-    assert made.fit.held_out_mape == pytest.approx(0.1)
-    assert made.fit.held_out_max == pytest.approx(0.2)
+    assert made.fit.held_out_max == pytest.approx(0.2, abs=1e-3)
     assert made.quality is not None
-    assert made.quality.flags == ("held-out iterations are mispredicted by up to 20.0%, 10.0% on average",)
+    assert made.quality.flags == (
+        "iterations are mispredicted by up to 33.3%, from all-reduces of the same place",
+        "held-out iterations are mispredicted by up to 20.0%, 20.0% on average",
+    )
 
 
 def test_the_contention_factor_comes_from_the_fastest_run_on_several_ranks_without_flows() -> None:

@@ -34,27 +34,27 @@ def printed(profiles: Sequence[Profile], width: int = 80) -> str:
     return text.getvalue()
 
 
-def test_rows_hold_measured_and_predicted_and_mark_what_was_held_out() -> None:
+def test_rows_hold_what_was_measured_and_predicted_with_and_without_knowing_the_place() -> None:
     alone, fast, slow, jammed, crossed = list_rows(vgg())
-    assert (alone.shape, alone.slowdown, alone.predicted_s, alone.held_out) == ("1x1", 1.0, None, False)
+    assert (alone.shape, alone.slowdown, alone.predicted_s, alone.error) == ("1x1", 1.0, None, None)
     assert fast.error == pytest.approx(0.0)
-    assert not fast.held_out
     assert slow.measured_s == pytest.approx(iteration_s(SLOW, "vgg") * 1.25)
     assert slow.predicted_s == pytest.approx(iteration_s(SLOW, "vgg"))
     assert slow.error == pytest.approx(-0.2)
-    assert slow.held_out
-    assert (jammed.shape, jammed.background_flows, jammed.held_out) == ("2x1 +3 flows", 3, True)
+    assert (jammed.shape, jammed.background_flows) == ("2x1 +3 flows", 3)
     assert jammed.predicted_s == pytest.approx(iteration_s(replace(SLOW, flows=3), "vgg"))
     assert crossed.shape == "4x1 interleaved"
+    assert crossed.error == pytest.approx(0.0)
+    assert crossed.held_out_error == pytest.approx(0.0, abs=1e-3)
+    assert [row.held_out_error for row in (alone, fast, slow, jammed)] == [None] * 4
 
 
 def test_the_table_is_plain_and_fits_80_columns() -> None:
-    text = printed([vgg()])
+    text = printed([vgg([*RAWS, measure(replace(FAR, bandwidth_bps=5e8), error=0.25)])])
     assert "\x1b" not in text
     assert max(map(len, text.splitlines())) <= 80
     assert "compute 95.0 ms, hides up to 55.0 ms, contention x1.00, 116.0 MB in 2 buckets" in text
-    assert "-20.0%*" in text
-    assert "* held out: 10.0% off on average, 20.0% at most" in text
+    assert "held out: 10.0% off on average, 20.0% at most" in text
     assert "beside n foreign flows a job keeps 1 / (1 + 1.00 n) of a link" in text
     assert "! held-out iterations are mispredicted by up to 20.0%" in text
 

@@ -1,0 +1,138 @@
+"""`python -m profiler.gpu_validation FOLDER`: try all that needs a GPU; exits with 0 if nothing is wrong.
+
+Exits with 1 where a check has not passed, and with 2 where there is no NVIDIA GPU.
+"""
+
+import subprocess
+import sys
+from pathlib import Path
+
+from profiler.gpu_validation.commands import StepError, last_line, run_command
+from profiler.gpu_validation.drill import checkpoint_and_resume, controller_preempts
+from profiler.gpu_validation.findings import judge_compute, judge_counters, judge_link, read_profiles
+from profiler.gpu_validation.outcome import Outcome, all_well, describe, write_summary
+from profiler.gpu_validation.steps import Step, Work, carry_out
+
+LIMIT_S = 465.0
+"""Of all checks together: under eight minutes, with the start and the summary."""
+
+MODELS = (
+    *("resnet18", "resnet50", "vgg11", "vgg16", "alexnet", "mobilenetv3"),
+    *("bert-base", "gpt2", "digits", "ncf"),
+)
+
+_ANSWER_S = 20.0
+_RATE_BPS = 1e9
+_PYTHON = {
+    "torch": "torch",
+    "transformers": "transformers",
+    "sklearn": "scikit-learn",
+    "numpy": "numpy",
+    "click": "click",
+    "rich": "rich",
+    "sortedcontainers": "sortedcontainers",
+    "ClusterShell": "ClusterShell",
+    "orjson": "orjson",
+    "yaml": "pyyaml",
+    "scipy": "scipy",
+    "prometheus_client": "prometheus-client",
+}
+_NVML = {"pynvml": "nvidia-ml-py"}
+_PROCESSES = {"setpriv": "util-linux"}
+_NETWORK = {"ip": "iproute2", "tc": "iproute2", "unshare": "util-linux", "nsenter": "util-linux"}
+_SLURM = {"slurmctld": "slurmctld", "slurmd": "slurmd", "sbatch": "slurm-client", "munged": "munge"}
+
+_PROFILE_MODELS = (sys.executable, "-c", "from profiler.commands import main; main()")
+_SHORT = ("--allow-busy", "--precision=bf16", "--repetitions=15", "--budget=1", "--warm-up=3", "--stall=60")
+
+
+def main() -> None:
+    """Try everything."""
+    folder = Path(sys.argv[1] if len(sys.argv) > 1 else "runs/gpu-validation")
+    machine = list_gpus()
+    if not machine:
+        print("validate_gpu: no NVIDIA GPU here: nvidia-smi lists none", file=sys.stderr)
+        sys.exit(2)
+    try:
+        folder.mkdir(parents=True)
+    except FileExistsError:
+        print(f"validate_gpu: {folder} exists; name another folder", file=sys.stderr)
+        sys.exit(2)
+    print(machine)
+    outcomes: list[Outcome] = []
+    for outcome in carry_out(STEPS, folder, LIMIT_S):
+        outcomes.append(outcome)
+        write_summary(outcomes, machine, folder)
+        print(describe([outcome]).splitlines()[0], flush=True)
+    print("\n".join(describe(outcomes).splitlines()[len(outcomes) :]))
+    print(f"findings: {folder}/   summary: {folder / 'summary.txt'}")
+    sys.exit(0 if all_well(outcomes) else 1)
+
+
+def list_gpus() -> str:
+    """The GPUs of this machine as nvidia-smi lists them, on one line; empty without any."""
+    query = ["nvidia-smi", "--query-gpu=name,memory.total,driver_version", "--format=csv,noheader"]
+    try:
+        done = subprocess.run(query, capture_output=True, text=True, timeout=_ANSWER_S)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return "; ".join(done.stdout.split("\n")).strip("; ") if done.returncode == 0 else ""
+
+
+def _see_gpu(work: Work) -> str:
+    told = (
+        "import torch; assert torch.cuda.is_available(), 'torch sees no GPU'; "
+        "print(torch.__version__, torch.version.cuda, torch.cuda.get_device_name(), "
+        "'NCCL', '.'.join(map(str, torch.cuda.nccl.version())), "
+        "'bf16', torch.cuda.is_bf16_supported(including_emulation=False))"
+    )
+    run_command((sys.executable, "-c", told), work.log("torch"), work.limit_s)
+    return last_line(work.log("torch"))
+
+
+def _measure_compute(work: Work) -> str:
+    out = work.folder / "profiles"
+    argv = (*_PROFILE_MODELS, "here", *MODELS, "--ranks=1", *_SHORT, f"--gpu-type={_GPU_TYPE}")
+    try:
+        run_command((*argv, f"--out={out}"), work.log("compute"), work.limit_s)
+    except StepError:
+        if (out / "raw").exists():  # what was measured until then is worth having
+            fit = (*_PROFILE_MODELS, "fit", str(out))
+            run_command(fit, work.log("compute-fit"), _ANSWER_S)
+        raise
+    return judge_compute(read_profiles(out), MODELS)
+
+
+def _read_counters(work: Work) -> str:
+    return judge_counters(read_profiles(work.folder / "profiles"))
+
+
+def _reduce_over_link(work: Work) -> str:
+    out = work.folder / "profiles-socket"
+    link = ("--racks=1,1", "--rate=1Gb", "--uplink=1Gb", "--shapes=network-2x1", "--sweep=64K:16M")
+    small = ("resnet18", "--backend=nccl", "--local-batch=16", f"--gpu-type={_GPU_TYPE}")
+    argv = (*_PROFILE_MODELS, "local", *small, *link, *_SHORT, f"--out={out}")
+    run_command(argv, work.log("nccl"), work.limit_s)
+    return judge_link(read_profiles(out)["resnet18"], _RATE_BPS)
+
+
+def _preempt(work: Work) -> str:
+    return controller_preempts(work, _GPU_TYPE)
+
+
+_GPU_TYPE = "local"
+"""What Slurm calls the GPU here: any name will do, as nothing but this machine is meant."""
+
+STEPS = (
+    Step("torch sees the GPU", 40.0, _see_gpu, {"torch": "torch"}, {}),
+    Step("compute in bf16", 210.0, _measure_compute, _PYTHON, _PROCESSES, ("torch sees the GPU",)),
+    Step("NVML counters", 10.0, _read_counters, _NVML, {}, ("compute in bf16",)),
+    Step(
+        "NCCL over a link", 75.0, _reduce_over_link, _PYTHON, _PROCESSES | _NETWORK, ("torch sees the GPU",)
+    ),
+    Step("checkpoint and resume", 75.0, checkpoint_and_resume, _PYTHON, {}, ("torch sees the GPU",)),
+    Step("the controller", 100.0, _preempt, _PYTHON, _PROCESSES | _NETWORK | _SLURM, ("compute in bf16",)),
+)
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,76 @@
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from profiler.gpu_validation.commands import StepError
+from profiler.gpu_validation.outcome import Status
+from profiler.gpu_validation.steps import Step, Work, carry_out
+
+LONG_S = 100.0
+
+
+def step(
+    name: str,
+    does: Callable[[Work], str] = lambda work: "fine",
+    after: Sequence[str] = (),
+    modules: Mapping[str, str] | None = None,
+    programs: Mapping[str, str] | None = None,
+) -> Step:
+    return Step(name, LONG_S, does, modules or {}, programs or {}, after)
+
+
+def fail(work: Work) -> str:
+    raise StepError("no good")
+
+
+def outcomes(*steps: Step, limit_s: float = LONG_S) -> list[tuple[Status, str]]:
+    return [(item.status, item.said) for item in carry_out(steps, Path("out"), limit_s)]
+
+
+def test_a_check_that_fails_does_not_end_the_others() -> None:
+    found = outcomes(step("one", fail), step("two"))
+    assert found == [(Status.FAILED, "no good"), (Status.PASSED, "fine")]
+
+
+def test_a_check_that_breaks_has_failed_with_one_line() -> None:
+    def break_down(work: Work) -> str:
+        raise KeyError("compute\nand more")
+
+    ((status, said),) = outcomes(step("one", break_down))
+    assert status is Status.FAILED
+    assert said.startswith("KeyError: ")
+    assert "\n" not in said
+
+
+def test_a_missing_package_is_named_and_the_check_not_tried() -> None:
+    lacking = step("one", fail, modules={"no_such_module": "no-such"}, programs={"no-such-program": "tool"})
+    assert outcomes(lacking) == [(Status.LACKING, "missing: no-such, tool")]
+
+
+def test_what_needs_a_check_that_lacks_a_package_lacks_it_too() -> None:
+    lacking = step("one", modules={"no_such_module": "no-such"})
+    assert outcomes(lacking, step("two", after=["one"]))[1] == (
+        Status.LACKING,
+        "needs one; missing: no-such",
+    )
+
+
+def test_what_needs_a_check_that_failed_is_skipped() -> None:
+    assert outcomes(step("one", fail), step("two", after=["one"]))[1] == (
+        Status.SKIPPED,
+        "needs one, which has not passed",
+    )
+
+
+def test_a_check_gets_no_more_time_than_is_left_of_all() -> None:
+    got: list[float] = []
+
+    def note(work: Work) -> str:
+        got.append(work.limit_s)
+        return ""
+
+    outcomes(step("one", note), limit_s=20.0)
+    assert 19.0 < got[0] <= 20.0
+
+
+def test_without_time_left_a_check_is_skipped() -> None:
+    assert outcomes(step("one"), limit_s=1.0) == [(Status.SKIPPED, "no time is left")]

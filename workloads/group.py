@@ -82,6 +82,11 @@ def join(backend: Backend, timeout_s: float, place: Place | None = None, store: 
         first.item()  # NCCL's sum is only queued until somebody reads it
         _set_pg_timeout(_PATIENCE)
     except (OSError, RuntimeError, ValueError, OverflowError) as error:  # the last is a timeout's
+        if "Duplicate GPU" in str(error):  # NCCL's
+            raise InputError(
+                f"rank {place.rank} of {place.size} shares its GPU with another rank: there are "
+                f"{torch.cuda.device_count()} here; start no more ranks than GPUs"
+            ) from error
         raise JoinError(
             f"rank {place.rank} of {place.size} did not meet the others at {place.host}:{place.port} "
             f"within {timeout_s:g} s: {first_line(error)}"
@@ -190,14 +195,21 @@ def _wait_until_open(place: Place, timeout_s: float) -> float:
 def find_device(backend: Backend, local_rank: int) -> torch.device:
     """What a rank computes on: a GPU of its own with NCCL.
 
+    A process that sees one GPU takes it, whichever its number is: Slurm may show each task only its own.
+
     Raises:
-        InputError: The backend needs a GPU and there is none.
+        InputError: The backend needs a GPU and there is none, or there are more ranks here than GPUs.
     """
     if backend is Backend.GLOO:
         return torch.device("cpu")
     if not torch.cuda.is_available():
         raise InputError("backend nccl needs a GPU and there is none here; use gloo")
-    device = torch.device("cuda", local_rank % torch.cuda.device_count())  # a task may see its own GPU only
+    there = torch.cuda.device_count()
+    if 1 < there <= local_rank:
+        raise InputError(
+            f"local rank {local_rank} has no GPU of its own: there are {there}; start no more ranks than GPUs"
+        )
+    device = torch.device("cuda", min(local_rank, there - 1))
     torch.cuda.set_device(device)
     return device
 

@@ -13,13 +13,15 @@ import struct
 from collections.abc import Sequence
 from pathlib import Path
 
+from workloads.signals import STOP_SIGNALS
+
 PRELOADED = "DALLY_PRELOADED"
 """The variable that names a folder with a socket for each node, called as the node."""
 
 LENGTH = struct.Struct("!I")
 """What comes before a request: its bytes; standard input, output and error come with it."""
 
-FORWARDED = (signal.SIGUSR1, signal.SIGTERM, signal.SIGINT)
+FORWARDED = (*STOP_SIGNALS, signal.SIGINT)
 KILLED = 128 + signal.SIGKILL
 
 
@@ -27,7 +29,7 @@ def hand_over(arguments: Sequence[str]) -> int | None:
     """Have a training command carried out by this node's preloaded process, if there is one for this user.
 
     Args:
-        arguments: Of `python -m workloads.train`.
+        arguments: Of `dally-train`.
 
     Returns:
         Its exit code, 128 and the signal if one ended it; None if nobody took it.

@@ -3,7 +3,8 @@
 import signal
 from types import FrameType
 
-STOP_SIGNALS = (signal.SIGUSR1, signal.SIGTERM)
+BACK_SIGNALS = (signal.SIGUSR2, signal.SIGUSR1)
+STOP_SIGNALS = (*BACK_SIGNALS, signal.SIGTERM)
 
 
 class StopRequest:
@@ -11,7 +12,7 @@ class StopRequest:
 
     Attributes:
         asked: It did.
-        back: One was SIGUSR1, with which Dally stops jobs that it will start again.
+        back: One was SIGUSR2 or SIGUSR1, with which Dally stops jobs that it will start again.
     """
 
     def __init__(self) -> None:
@@ -24,4 +25,4 @@ class StopRequest:
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         self.asked = True
-        self.back |= number == signal.SIGUSR1
+        self.back |= number in BACK_SIGNALS

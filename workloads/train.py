@@ -1,4 +1,4 @@
-"""`python -m workloads.train`: train a model, alone, under torchrun or under srun.
+"""`dally-train`: train a model, alone, under torchrun or under srun.
 
 Ends with 0 when all steps are done, and with 85 after a checkpoint that a signal asked for: Dally's
 controller then puts the job back into the queue. torch, which takes seconds to load, comes only after the
@@ -115,8 +115,8 @@ def main(
 ) -> None:
     """Train MODEL, from its checkpoint if there is one.
 
-    Started by torchrun or srun, all processes train together. With --checkpoint, they write it at SIGUSR1 or
-    SIGTERM and exit with 85.
+    Started by torchrun or srun, all processes train together. With --checkpoint, they write it at SIGUSR2,
+    SIGUSR1 or SIGTERM and exit with 85.
     """
     if join and not elastic:
         raise click.UsageError("--join needs --elastic FOLDER: where the job's ranks meet")
@@ -160,19 +160,24 @@ def _run(job: Job) -> bool:
 
 
 def _fail(message: str) -> NoReturn:
-    click.echo(f"train: {message}", err=True)
+    click.echo(f"dally-train: {message}", err=True)
     sys.exit(1)
 
 
 def train(arguments: Sequence[str]) -> int:
     """Carry a command line out in this process; the exit code."""
     try:
-        main(list(arguments), prog_name="python -m workloads.train")
+        main(list(arguments), prog_name="dally-train")
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else 1
     return 0
 
 
-if __name__ == "__main__":
+def console() -> None:
+    """The command `dally-train`; where this node has a preloaded process, that one carries it out."""
     code = hand_over(sys.argv[1:])
     end_at_once(train(sys.argv[1:]) if code is None else code)
+
+
+if __name__ == "__main__":
+    console()

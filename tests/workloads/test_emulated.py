@@ -8,6 +8,7 @@ from torch._C._distributed_c10d import GradBucket
 from torch.futures import Future
 
 from dally.profiles.imports.layers import LAYERS
+from tests.workloads.clock import Clock
 from workloads.group import Group
 from workloads.layers import find_layers
 from workloads.registry import WORKLOADS
@@ -15,20 +16,6 @@ from workloads.settings import Settings
 from workloads.training import Trainer
 
 SMALL = {"bert-base": 8, "ncf": None}
-
-
-class Clock:
-    """A clock that only sleep moves, and each sleep is late."""
-
-    def __init__(self) -> None:
-        self.now_s = 0.0
-        self.late_s = 0.0002
-
-    def perf_counter(self) -> float:
-        return self.now_s
-
-    def sleep(self, seconds: float) -> None:
-        self.now_s += seconds + self.late_s
 
 
 def buckets(name: str, emulated_flops: float | None, group: Group) -> list[int]:

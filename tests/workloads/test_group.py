@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from dally.errors import InputError
-from workloads.group import Group, JoinError, Place, find_place, first_line, join
+from workloads import group as groups
+from workloads.group import Group, JoinError, Place, find_device, find_place, first_line, join
 from workloads.settings import Backend
 
 TORCHRUN = {
@@ -107,3 +108,37 @@ def test_nccls_cause_is_told_with_the_first_line() -> None:
 
 def test_one_rank_alone_needs_nobody(alone: Group) -> None:
     assert alone == Group(0, 1, 0, torch.device("cpu"), Backend.GLOO)
+
+
+@pytest.mark.parametrize(("gpus", "local_rank", "index"), [(1, 0, 0), (1, 3, 0), (4, 3, 3)])
+def test_a_rank_takes_the_gpu_of_its_number_or_the_only_one_that_it_sees(
+    gpus: int, local_rank: int, index: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    see_gpus(gpus, monkeypatch)
+    assert find_device(Backend.NCCL, local_rank) == torch.device("cuda", index)
+
+
+def test_more_ranks_than_gpus_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    see_gpus(2, monkeypatch)
+    with pytest.raises(InputError, match="local rank 2 has no GPU of its own: there are 2"):
+        find_device(Backend.NCCL, 2)
+
+
+def test_what_nccl_says_of_two_ranks_on_one_gpu_is_told_in_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise RuntimeError(
+            "NCCL error in: NCCLUtils.cpp:77, invalid usage\nncclInvalidUsage: ...\n"
+            "Last error:\nDuplicate GPU detected : rank 1 and rank 0 both on CUDA device 1000"
+        )
+
+    see_gpus(1, monkeypatch)
+    monkeypatch.setattr(groups, "_meet", refuse)
+    with pytest.raises(InputError, match="rank 1 of 2 shares its GPU with another rank: there are 1 here"):
+        join(Backend.NCCL, 1.0, Place(1, 2, 1, "n1", 4000))
+
+
+def see_gpus(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine with so many GPUs."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: count)
+    monkeypatch.setattr(torch.cuda, "set_device", lambda device: None)

@@ -79,7 +79,7 @@ def test_an_error_and_its_line_come_through(folder: Path) -> None:
     with start(folder, "resnet50", "--steps", "1", "--global-batch", "2", "--backend", "nccl") as process:
         _, err = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 1
-    assert err.startswith("train: backend nccl needs a GPU")
+    assert err.startswith("dally-train: backend nccl needs a GPU")
 
 
 def test_wrong_usage_ends_with_2(folder: Path) -> None:
@@ -92,7 +92,7 @@ def test_a_signal_is_passed_on_and_the_checkpoint_asks_to_be_put_back(folder: Pa
     files = ("--log-file", str(tmp_path / "log"), "--checkpoint", str(tmp_path / "job.pt"))
     with start(folder, *EMULATED, "--steps", "100000", *files) as process:
         wait_until(lambda: bool(steps(tmp_path / "log")))
-        process.send_signal(signal.SIGUSR1)
+        process.send_signal(signal.SIGUSR2)
         process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 85
     assert (tmp_path / "job.pt").exists()

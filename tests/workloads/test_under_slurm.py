@@ -10,7 +10,7 @@ from tests.workloads.ranks import ROOT
 
 PAGE = (ROOT / "docs" / "workloads.md").read_text(encoding="utf-8")
 SMALL = {
-    "python": sys.executable,
+    "dally-train": f"{sys.executable} -m workloads.train",
     "resnet50 ": "mobilenetv3 ",
     "100000": "{steps}",
     "2048": "4",
@@ -25,7 +25,7 @@ def test_a_job_checkpoints_at_a_signal_and_goes_on(lab: LocalSlurm) -> None:
     log = lab.work / "job.jsonl"
     job = submit(lab, 100_000, nodes=2)
     lab.wait_for(lambda: log.exists() and len(log.read_text().splitlines()) > 2, "three steps", START_S)
-    lab.run("scancel", "--signal=USR1", "--full", job)
+    lab.run("scancel", "--signal=USR2", "--full", job)
     assert wait_for_end(lab, job) == CHECKPOINTED
     steps = [json.loads(line)["step"] for line in log.read_text().splitlines()]
     assert wait_for_end(lab, submit(lab, steps[-1] + 2, nodes=1)) == 0

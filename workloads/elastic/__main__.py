@@ -1,4 +1,4 @@
-"""`python -m workloads.elastic FOLDER`: who trains in an elastic job; `--ranks N` has the last ones leave."""
+"""`dally-ranks FOLDER`: who trains in an elastic job; `--ranks N` has the last ones leave."""
 
 import sys
 import time
@@ -25,7 +25,7 @@ def main(folder: Path, ranks: int | None, wait: float) -> None:
         for name, host in job.present().items():
             click.echo(f"{name} {host}")
     except (DallyError, OSError) as error:
-        click.echo(f"elastic: {error}", err=True)
+        click.echo(f"dally-ranks: {error}", err=True)
         sys.exit(1)
 
 

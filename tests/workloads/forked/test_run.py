@@ -136,7 +136,7 @@ def test_options_that_do_not_fit_are_one_line(options: tuple[str, ...], message:
 def test_copies_need_a_checkpoint_to_meet_at() -> None:
     assert invoke(*FORKED, "--steps", "3") == (
         1,
-        "train: copies meet in files beside the checkpoint: name one\n",
+        "dally-train: copies meet in files beside the checkpoint: name one\n",
     )
 
 

@@ -2,17 +2,18 @@
 
 import os
 import re
-import tomllib
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, get_type_hints
 
+from dally.config_text import parse_toml
 from dally.errors import InputError
 
 VARIABLE = "DALLY_CONFIG"
 PLACE = Path("/etc/dally/dally.toml")
 
 _URL = re.compile(r"http://[\w.:\[\]-]+/?", re.ASCII)
+_MOST_ASSUMED = 10
 _CHOICES = {
     "batch_split": ("even", "proportional"),
     "backend": ("command-line", "pyslurm", "auto"),
@@ -27,14 +28,16 @@ class Config:
     Attributes:
         partitions: Slurm partitions whose GPU jobs Dally schedules; all over the same GPU nodes.
         cluster: Cluster file or the folder of slurm.conf, which gives the tree of switches and its links.
-        profiles: Folder of profiles or name of a shipped set; empty: no model is sensitive to the network.
+        profiles: Folder of profiles or name of a shipped set; empty: no model has one.
+        assumed_slowdown: How many times slower a gang without a profile is taken to get with each level at
+            which its placement is farther apart than it need be; 1: distance costs it nothing.
         policy: Policy and knobs, as `dally policies` lists them.
         batch_split: How gangs over several GPU types split their batch: `even`, or `proportional` to speed.
         state_dir: Folder of the journal; the controller's alone, kept over restarts.
         backend: How Slurm is reached: `command-line`, `pyslurm`, or `auto` for pyslurm where it works.
         poll_s: Longest time between two looks at Slurm, seconds.
         start_timeout_s: A released job that does not start within this goes back to waiting, seconds.
-        backoff_s: How long such a job is left out; doubles each time up to an hour.
+        backoff_s: How long such a job is left out at most; doubles each time up to an hour.
         restart_gap_s: A job does not go back to nodes that it left less than this ago, seconds: Slurm might
             still clean up there, and revoke its credential.
         max_requeues: A job requeued this often is not preempted any more.
@@ -48,6 +51,7 @@ class Config:
     partitions: tuple[str, ...]
     cluster: str = "/etc/slurm"
     profiles: str = ""
+    assumed_slowdown: float = 1.25
     policy: str = "dally"
     batch_split: str = "even"
     state_dir: str = "/var/lib/dally"
@@ -76,10 +80,16 @@ class Config:
             if getattr(self, name) not in choices:
                 valid = f"{', '.join(choices[:-1])} or {choices[-1]}"
                 raise InputError(f"{name} is {getattr(self, name)!r}, must be {valid}")
+        _check_assumed(self.assumed_slowdown)
         if self.record and not Path(self.record).is_absolute():
             raise InputError(f"record is {self.record!r}, must be a path that begins with /")
         if self.url and not _URL.fullmatch(self.url):
             raise InputError(f"url is {self.url!r}, must be like http://head:9341")
+
+
+def _check_assumed(slowdown: float) -> None:
+    if not 1 <= slowdown <= _MOST_ASSUMED:
+        raise InputError(f"assumed_slowdown is {slowdown:g}, must be 1 (none) to {_MOST_ASSUMED}, like 1.25")
 
 
 def config_path(path: Path | None = None) -> Path:
@@ -95,14 +105,12 @@ def load_config(path: Path | None = None) -> Config:
     """
     path = config_path(path)
     try:
-        table = tomllib.loads(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "not UTF-8"
         raise InputError(f"cannot read the configuration {path}: {reason}") from error
-    except tomllib.TOMLDecodeError as error:
-        raise InputError(f"{path}: {error}") from error
     try:
-        return parse_config(table)
+        return parse_config(parse_toml(text))
     except InputError as error:
         raise InputError(f"{path}: {error}") from error
 

@@ -1,4 +1,4 @@
-"""What a user tells Dally about a job, in the job's comment: `dally:model=vgg11&signal=USR1 my words`."""
+"""What a user tells Dally about a job, in the job's comment: `dally:model=vgg11&signal=USR2 my words`."""
 
 import re
 from dataclasses import asdict, dataclass, fields, replace
@@ -34,7 +34,7 @@ class Request:
 
     Attributes:
         model: Name of the model it trains, a key of the profiles; empty if unknown.
-        signal: Signal on which it writes a checkpoint, like USR1; empty: it has none and is not preempted.
+        signal: Signal on which it writes a checkpoint, like USR2; empty: it has none and is not preempted.
         grace_s: Longest time that the checkpoint takes, whole seconds.
         min_gpus: Fewest GPUs it can run on; 0 for exactly what it asks for.
         max_gpus: Most GPUs it can use; 0 for exactly what it asks for.

@@ -30,7 +30,7 @@ def open_slurm(name: str) -> Slurm:
         return CommandLine()
     raise InputError(
         f"backend pyslurm does not work here: {problem}; where Slurm {_VERSION} and its headers are, "
-        "install it by `pip install 'dally[pyslurm]'`, else use the backend command-line"
+        "install it by `pip install '.[pyslurm]'` in Dally's folder, else use the backend command-line"
     )
 
 

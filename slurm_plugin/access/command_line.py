@@ -6,15 +6,27 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 
 from slurm_plugin.access.job_json import read_jobs
-from slurm_plugin.access.node_text import read_nodes, read_reservations
+from slurm_plugin.access.node_text import read_nodes, read_partitions, read_reservations
 from slurm_plugin.access.processes import Output, TimedOutError, run_program
 from slurm_plugin.access.scontrol import answers, first_line, run_checked, script, steps, unavailable
-from slurm_plugin.access.slurm import Order, Reservation, Signal, SlurmJob, SlurmNode, SlurmUnavailableError
+from slurm_plugin.access.slurm import (
+    Order,
+    Partition,
+    Reservation,
+    Signal,
+    SlurmJob,
+    SlurmNode,
+    SlurmUnavailableError,
+)
 
 _AT_ONCE = 100
 """Orders for one process, so that each time-out is for a bounded amount of work."""
 
 _OUR_FORMAT = {"LC_ALL": "C.UTF-8", "SLURM_BITSTR_LEN": "0", "SLURM_TIME_FORMAT": "%s"}
+_JSON, _JSON_OF_25_11 = "--json", "--json=v0.0.44"
+_HIDES_EXCLUSIVE = (26, 5)
+"""From this version on, JSON as it comes tells no `--exclusive`; that of 25.11, which it prints too, does."""
+
 _THEIR_FORMAT = re.compile("S(QUEUE|CONTROL|CANCEL)_.*|SLURM_CLUSTERS")
 
 
@@ -37,10 +49,12 @@ class CommandLine:
         self.environment = {**ours, **(environment or {}), **_OUR_FORMAT}
         self.prefix = tuple(prefix)
         self.timeout_s = timeout_s
+        self._json = ""
 
     def jobs(self) -> tuple[SlurmJob, ...]:
         """All jobs that Slurm still knows."""
-        return read_jobs(self._read("squeue", "--all", "--states=all", "--json"))
+        self._json = self._json or json_option(self._read("squeue", "--version"))
+        return read_jobs(self._read("squeue", "--all", "--states=all", self._json))
 
     def nodes(self) -> tuple[SlurmNode, ...]:
         """All nodes."""
@@ -49,6 +63,10 @@ class CommandLine:
     def reservations(self) -> tuple[Reservation, ...]:
         """All reservations."""
         return read_reservations(self._read("scontrol", "--oneliner", "--all", "show", "reservation"))
+
+    def partitions(self) -> tuple[Partition, ...]:
+        """All partitions."""
+        return read_partitions(self._read("scontrol", "--oneliner", "--all", "show", "partition"))
 
     def run(self, orders: Sequence[Order]) -> tuple[str | None, ...]:
         """Carry out orders; one that holds something that is no number and no name is refused unsent."""
@@ -112,6 +130,17 @@ class CommandLine:
         if unavailable(output.err):
             raise SlurmUnavailableError(f"{argv[0]}: {_reason(output.err)}")
         return output
+
+
+def json_option(version: str) -> str:
+    """The option with which squeue prints all that we read of a job.
+
+    Args:
+        version: What squeue says of its version, like `slurm-wlm 26.05.5`.
+    """
+    found = re.search(r"(\d+)\.(\d+)", version)
+    is_new = found is not None and (int(found[1]), int(found[2])) >= _HIDES_EXCLUSIVE
+    return _JSON_OF_25_11 if is_new else _JSON
 
 
 def _kind(order: Order) -> tuple[type[Order], str]:

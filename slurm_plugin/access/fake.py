@@ -8,27 +8,31 @@ import heapq
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import count
 from math import inf
 from typing import Any
 
-from dally.job import CHECKPOINTED
 from slurm_plugin.access.fake_job import FakeJob, FakeNode, SubmitSpec, split_gpus
 from slurm_plugin.access.slurm import (
     Fence,
     HandBack,
     Hold,
     HoldBack,
+    Lease,
     Order,
+    Partition,
     Place,
     Requeue,
     Reservation,
+    ReservationOrder,
     Signal,
     SlurmJob,
     SlurmNode,
     SlurmUnavailableError,
     State,
     Unfence,
+    Unlease,
     arrival,
 )
 
@@ -64,6 +68,9 @@ class FakeSlurm:
         remember_s: How long ended jobs are shown.
         enforces_limits: Jobs are stopped at their time limits.
         unavailable: Every call raises, as if slurmctld were down.
+        licenses: How many there are of each licence.
+        most_gpus: Most GPUs that the jobs of a QOS may hold at once, by QOS.
+        longest_s: The longest time limit in a partition, by partition; those not named have none.
         breaks_after: `run` raises once it has carried out this many orders; None for never.
         refuse: What Slurm says against every order for a job, by job.
         signals: The signals that running jobs got: time, job and signal.
@@ -83,6 +90,9 @@ class FakeSlurm:
         self.remember_s = remember_s
         self.enforces_limits = True
         self.unavailable = False
+        self.licenses: dict[str, int] = {}
+        self.most_gpus: dict[str, int] = {}
+        self.longest_s: dict[str, float] = {}
         self.breaks_after: int | None = None
         self.refuse: dict[str, str] = {}
         self.signals: list[tuple[float, str, str]] = []
@@ -108,12 +118,21 @@ class FakeSlurm:
     def nodes(self) -> tuple[SlurmNode, ...]:
         """All nodes."""
         self._answer()
-        return tuple(self._view_node(node) for node in self._nodes.values())
+        return tuple(
+            node.view(self._node_states.get(node.name, ""), self._used[node.name])
+            for node in self._nodes.values()
+        )
 
     def reservations(self) -> tuple[Reservation, ...]:
         """All reservations, fences included."""
         self._answer()
         return tuple(reservation for reservation, _ in self._reservations.values())
+
+    def partitions(self) -> tuple[Partition, ...]:
+        """The partitions that the nodes are in."""
+        self._answer()
+        names = dict.fromkeys(name for node in self._nodes.values() for name in node.partitions)
+        return tuple(Partition(name, self.longest_s.get(name, inf)) for name in names)
 
     def run(self, orders: Sequence[Order]) -> tuple[str | None, ...]:
         """Carry out orders."""
@@ -186,6 +205,14 @@ class FakeSlurm:
         self._put_back(self._jobs[job_id])
         self._schedule()
 
+    def forget_start(self, job_id: str) -> None:
+        """Show a job as held again, as a slurmctld does that was killed before it saved what came after."""
+        job = self._jobs[job_id]
+        if job.state is State.RUNNING:
+            self._stop(job, State.PENDING, "PENDING")
+        job.required_nodes, job.reservation = (), ""
+        self._hold(job, Hold.USER)
+
     def give_back(self, job_id: str, *nodes: str) -> None:
         """Take nodes from a running job, as its user may."""
         job = self._jobs[job_id]
@@ -210,6 +237,7 @@ class FakeSlurm:
         job.spec = replace(job.spec, **values)
         if "nodes" in values:
             job.take_size()
+        job.limit_s = values.get("time_limit_s", job.limit_s)
         self._schedule()
 
     def set_node(self, name: str, state: str = "") -> None:
@@ -239,8 +267,8 @@ class FakeSlurm:
 
     def _run(self, order: Order) -> str | None:
         try:
-            if isinstance(order, Fence | Unfence):
-                self._fence(order) if isinstance(order, Fence) else self._unfence(order.name)
+            if isinstance(order, ReservationOrder):
+                self._run_for_nodes(order)
                 return None
             if order.job_id in self.refuse:
                 return self.refuse[order.job_id]
@@ -248,17 +276,30 @@ class FakeSlurm:
                 raise _RefusedError("Invalid job id specified")
             self._run_for(self._jobs[order.job_id], order)
         except _RefusedError as refused:
-            return str(refused) if isinstance(order, Fence | Unfence) else f"{refused} for job {order.job_id}"
+            about = "" if isinstance(order, ReservationOrder) else f" for job {order.job_id}"
+            return f"{refused}{about}"
         return None
+
+    def _run_for_nodes(self, order: ReservationOrder) -> None:
+        match order:
+            case Fence():
+                self._fence(order)
+            case Unfence(name):
+                self._unfence(name)
+            case Lease():
+                self._lease(order)
+            case Unlease(name):
+                self._reserved(name)
+                del self._reservations[name]
 
     def _run_for(self, job: FakeJob, order: Place | HoldBack | Requeue | Signal | HandBack) -> None:
         match order:
             case Place(_, nodes, reservation):
-                _resize(job, len(nodes), order)
+                job.resize(len(nodes), order)
                 self._pin(job, nodes, len(nodes), reservation or "")
                 self._let_go(job)
             case HandBack(_, min_nodes):
-                _resize(job, min_nodes, order)
+                job.resize(min_nodes, order)
                 self._pin(job, (), min_nodes, "")
                 self._let_go(job)
             case HoldBack():
@@ -310,21 +351,36 @@ class FakeSlurm:
             self._hold(job, Hold.USER)
 
     def _checkpoint(self, job: FakeJob) -> None:
-        after_s = job.spec.checkpoint_exit_s
+        after_s, code = job.spec.checkpoint_exit_s, job.spec.checkpoint_code
         if after_s is not None:
-            self._at(self.now_s + after_s, lambda: self._end(job, "FAILED", CHECKPOINTED), job)
+            leave = partial(self._put_back, job) if code is None else partial(self._end, job, "FAILED", code)
+            self._at(self.now_s + after_s, leave, job)
+
+    def _lease(self, lease: Lease) -> None:
+        reservation = Reservation(lease.name, (lease.node,), lease.start_s, lease.start_s + FENCE_S)
+        if lease.renewed:
+            self._reserved(lease.name)
+        else:
+            self._check_new(lease.name, reservation.nodes)
+        self._reservations[lease.name] = (reservation, lease.user)
+
+    def _reserved(self, name: str) -> tuple[Reservation, str]:
+        if name not in self._reservations:
+            raise _RefusedError("Requested reservation is invalid")
+        return self._reservations[name]
+
+    def _check_new(self, name: str, nodes: tuple[str, ...]) -> None:
+        if name in self._reservations:
+            raise _RefusedError("Error creating the reservation: Duplicate reservation name")
+        if any(node not in self._nodes for node in nodes):
+            raise _RefusedError("Error creating the reservation: Invalid node name specified")
 
     def _fence(self, fence: Fence) -> None:
-        if fence.name in self._reservations:
-            raise _RefusedError("Error creating the reservation: Duplicate reservation name")
-        if any(node not in self._nodes for node in fence.nodes):
-            raise _RefusedError("Error creating the reservation: Invalid node name specified")
+        self._check_new(fence.name, fence.nodes)
         self.reserve(Reservation(fence.name, fence.nodes, self.now_s, self.now_s + FENCE_S), fence.user)
 
     def _unfence(self, name: str) -> None:
-        if name not in self._reservations:
-            raise _RefusedError("Requested reservation is invalid")
-        reservation, user = self._reservations[name]
+        reservation, user = self._reserved(name)
         if self.now_s < reservation.start_s + 1:
             raise _RefusedError("Error updating the reservation: Invalid time specified")
         self._reservations[name] = (replace(reservation, end_s=self.now_s), user)
@@ -350,6 +406,10 @@ class FakeSlurm:
             return "JobArrayTaskLimit"
         if not all(self._may_use(job, name) for name in job.required_nodes):
             return "ReqNodeNotAvail"
+        if reason := self._limit(job):
+            return reason
+        if any(self._nodes[name].memory_mb < job.spec.memory_mb for name in job.required_nodes):
+            return "BadConstraints"
         names = job.required_nodes
         if len(names) < job.min_nodes:
             names = tuple(name for name in self._nodes if self._may_use(job, name))
@@ -357,6 +417,21 @@ class FakeSlurm:
         if gpus is None:
             return "Resources"
         self._start(job, gpus)
+        return ""
+
+    def _limit(self, job: FakeJob) -> str:
+        """The limit that keeps a job from starting, whatever is free; empty if none does."""
+        spec = job.spec
+        run = [other for other in self._jobs.values() if other.gpus]
+        taken = sum(other.spec.licenses == spec.licenses for other in run)
+        held = sum(sum(other.gpus.values()) for other in run if other.spec.qos == spec.qos)
+        asked = spec.gpus or spec.gpus_per_node * job.min_nodes or spec.gpus_per_task * job.tasks
+        if (job.limit_s or 0.0) > self.longest_s.get(spec.partition, inf):
+            return "PartitionTimeLimit"
+        if spec.licenses and taken >= self.licenses.get(spec.licenses, 0):
+            return "Licenses"
+        if held + asked > self.most_gpus.get(spec.qos, inf):
+            return "QOSGrpGRES"
         return ""
 
     def _is_throttled(self, job: FakeJob) -> bool:
@@ -378,8 +453,12 @@ class FakeSlurm:
     def _free(self, job: FakeJob, name: str) -> int:
         """Free GPUs of a node that a job can use."""
         node = self._nodes[name]
-        fits = job.spec.gpu_type in ("", node.gpu_type)
+        fits = job.spec.gpu_type in ("", node.gpu_type) and (node.cpus == inf or self._has_cpus(job, node))
         return node.gpus - self._used[name] if fits else 0
+
+    def _has_cpus(self, job: FakeJob, node: FakeNode) -> bool:
+        taken = sum(other.spec.cpus for other in self._jobs.values() if node.name in other.gpus)
+        return taken + job.spec.cpus <= node.cpus
 
     def _start(self, job: FakeJob, gpus: Mapping[str, int]) -> None:
         del self._released[job.job_id]
@@ -387,9 +466,7 @@ class FakeSlurm:
         job.state, job.state_name, job.reason = State.RUNNING, "RUNNING", ""
         job.start_s, job.gpus = self.now_s, dict(gpus)
         self._used.update(gpus)
-        run_time = job.spec.run_time_s
-        run_time_s = run_time(job.gpus) if callable(run_time) else run_time
-        limit_s = job.spec.time_limit_s
+        run_time_s, limit_s = job.left_s(), job.limit_s
         if self.enforces_limits and limit_s is not None and limit_s < run_time_s:
             self._at(self.now_s + limit_s, lambda: self._end(job, "TIMEOUT", 0), job)
         elif run_time_s != inf:
@@ -415,6 +492,7 @@ class FakeSlurm:
     def _stop(self, job: FakeJob, state: State, name: str) -> None:
         """Take a job off its nodes, at once or after it has been completing."""
         job.life += 1
+        job.keep_step(self.now_s)
 
         def leave() -> None:
             self._used.subtract(job.gpus)
@@ -427,19 +505,6 @@ class FakeSlurm:
             self._at(self.now_s + self.completing_s, leave, job)
         else:
             leave()
-
-    def _view_node(self, node: FakeNode) -> SlurmNode:
-        state, used = self._node_states.get(node.name, ""), self._used[node.name]
-        base = "mixed" if used else "idle"
-        name = {"": base, "drain": f"{base}+drain"}.get(state, state)
-        return SlurmNode(node.name, not state, name, node.gpus, used, node.partitions)
-
-
-def _resize(job: FakeJob, nodes: int, order: Place | HandBack) -> None:
-    """Set the tasks of a pending job, and its most nodes, if the order says so."""
-    if job.state is State.PENDING:
-        job.tasks = order.tasks or job.tasks
-        job.max_nodes = nodes if order.exact else job.max_nodes
 
 
 def _nothing() -> None:

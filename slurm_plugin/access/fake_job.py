@@ -4,19 +4,28 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
 
-from slurm_plugin.access.slurm import Hold, SlurmJob, State
+from dally.job import CHECKPOINTED
+from slurm_plugin.access.slurm import HandBack, Hold, Place, SlurmJob, SlurmNode, State
 
 RunTime = float | Callable[[Mapping[str, int]], float]
 
 
 @dataclass(frozen=True, slots=True)
 class FakeNode:
-    """A node: its name, its GPUs, the partitions it is in and its GPUs' type."""
+    """A node: its name, its GPUs, the partitions it is in, its GPUs' type, its CPUs and its memory."""
 
     name: str
     gpus: int = 8
     partitions: tuple[str, ...] = ("gpu",)
     gpu_type: str = ""
+    cpus: float = inf
+    memory_mb: float = inf
+
+    def view(self, state: str, used: int) -> SlurmNode:
+        """The node as Slurm shows it, in a state (empty: up), with so many GPUs in use."""
+        base = "mixed" if used else "idle"
+        name = {"": base, "drain": f"{base}+drain"}.get(state, state)
+        return SlurmNode(self.name, not state, name, self.gpus, used, self.partitions, self.memory_mb)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,12 +39,19 @@ class SubmitSpec:
         gpus: GPUs altogether (`--gpus`), if not by node.
         gpus_per_task: GPUs of each task, if neither.
         gpu_type: The only type of GPU that will do; empty for any.
+        cpus: CPUs on each node.
+        memory_mb: Memory on each node.
+        licenses: The one licence that it needs, by name; empty for none.
         tasks: Tasks altogether; 0 for `tasks_per_node` on each node.
         tasks_per_node: Tasks on each node, if they are not counted altogether.
         run_time_s: How long it runs once started, or a function of its GPUs by node that says so, seconds.
+        resumes: Put back, it goes on from where it was; else it begins anew.
         exit_code: What its script ends with.
         checkpoint_exit_s: A signal makes it end so much later, as one that has written its checkpoint.
+        checkpoint_code: What it ends with then; None: it requeues itself instead.
         user: Its user.
+        account: Its account.
+        qos: Its QOS.
         partition: Partition.
         comment: The user's comment.
         time_limit_s: It is stopped after this, seconds.
@@ -52,12 +68,19 @@ class SubmitSpec:
     gpus: int = 0
     gpus_per_task: int = 0
     gpu_type: str = ""
+    cpus: int = 0
+    memory_mb: int = 0
+    licenses: str = ""
     tasks: int = 0
     tasks_per_node: int = 1
     run_time_s: RunTime = inf
+    resumes: bool = False
     exit_code: int = 0
     checkpoint_exit_s: float | None = None
+    checkpoint_code: int | None = CHECKPOINTED
     user: str = "alice"
+    account: str = ""
+    qos: str = ""
     partition: str = "gpu"
     comment: str = ""
     time_limit_s: float | None = None
@@ -81,6 +104,8 @@ class FakeJob:
         ready_s: When it may start after its release.
         max_nodes: Most nodes it can be given.
         tasks: Its tasks.
+        limit_s: Its time limit.
+        done: How much of its run is behind it, 0 to 1; more than 0 only if it resumes.
         life: Counts starts and stops, so that an event of an earlier life is known as such.
     """
 
@@ -95,6 +120,8 @@ class FakeJob:
     min_nodes: int = 1
     max_nodes: float = inf
     tasks: int = 1
+    limit_s: float | None = None
+    done: float = 0.0
     required_nodes: tuple[str, ...] = ()
     reservation: str = ""
     begin_s: float = 0.0
@@ -106,9 +133,27 @@ class FakeJob:
     life: int = 0
 
     def take_size(self) -> None:
-        """Nodes and tasks are what it was submitted with."""
+        """Nodes, tasks and time limit are what it was submitted with."""
+        self.limit_s = self.spec.time_limit_s
         self.min_nodes, self.max_nodes = self.spec.nodes, self.spec.most_nodes
         self.tasks = self.spec.tasks or self.spec.nodes * self.spec.tasks_per_node
+
+    def left_s(self) -> float:
+        """How long the rest of its run takes on the GPUs that it has."""
+        run_time = self.spec.run_time_s
+        return (1 - self.done) * (run_time(self.gpus) if callable(run_time) else run_time)
+
+    def keep_step(self, now: float) -> None:
+        """It is stopped; if it resumes, what it has done since its start is behind it."""
+        if self.spec.resumes and self.start_s is not None and self.gpus:
+            self.done += (1 - self.done) * min(1.0, (now - self.start_s) / self.left_s())
+
+    def resize(self, nodes: int, order: Place | HandBack) -> None:
+        """Set the tasks of a pending job, its most nodes and its time limit, if the order says so."""
+        if self.state is State.PENDING:
+            self.tasks = order.tasks or self.tasks
+            self.max_nodes = nodes if order.exact else self.max_nodes
+            self.limit_s = 60.0 * order.limit_min if order.limit_min else self.limit_s
 
     def set_hold(self, hold: Hold) -> None:
         """Hold it, or let it go."""
@@ -126,6 +171,10 @@ class FakeJob:
             reason=self.reason,
             hold=self.hold if waits else Hold.NONE,
             user=spec.user,
+            account=spec.account,
+            qos=spec.qos,
+            licenses=spec.licenses,
+            memory_per_node_mb=spec.memory_mb,
             partition=spec.partition,
             comment=spec.comment,
             min_nodes=self.min_nodes,
@@ -137,7 +186,7 @@ class FakeJob:
             required_nodes=self.required_nodes,
             reservation=self.reservation,
             begin_s=self.begin_s,
-            time_limit_s=spec.time_limit_s,
+            time_limit_s=self.limit_s,
             start_s=self.start_s,
             nodes=tuple(self.gpus),
             gpus={} if self.state is not State.RUNNING else {node: n for node, n in self.gpus.items() if n},

@@ -45,7 +45,7 @@ def read_jobs(text: str) -> tuple[SlurmJob, ...]:
     """
     try:
         document = json.loads(text, strict=False)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise SlurmUnavailableError(f"squeue printed no JSON but {text[:80]!r}") from error
     if not isinstance(document, dict) or not isinstance(document.get("jobs"), list):
         raise SlurmUnavailableError(f"squeue printed no list of jobs but {text[:80]!r}")
@@ -144,6 +144,10 @@ def _job(record: Record, job_id: str) -> SlurmJob:
         hold=HOLDS.get(reason, Hold.NONE) if waits else Hold.NONE,
         user=_text(get("user_name")),
         account=_text(get("account")),
+        qos=_text(get("qos")),
+        licenses=_text(get("licenses")),
+        memory_per_node_mb=_whole(get("memory_per_node")),
+        memory_per_cpu_mb=_whole(get("memory_per_cpu")),
         partition=_text(get("partition")),
         comment=_text(get("comment")),
         admin_comment=_text(get("admin_comment")),

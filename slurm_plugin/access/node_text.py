@@ -1,15 +1,17 @@
-"""Reads what `scontrol --oneliner` shows of nodes and reservations; all versions write it alike."""
+"""Reads nodes, reservations and partitions as `scontrol --oneliner` shows them, in all versions alike."""
 
 import re
+from math import inf
 
 from slurm_plugin.access.job_json import count_gpus, node_names
-from slurm_plugin.access.slurm import Reservation, SlurmNode
+from slurm_plugin.access.slurm import Partition, Reservation, SlurmNode
 
 _WORD = re.compile(r"(?:^|(?<= ))([A-Za-z]+)=(\S*)")
 _USABLE = {"IDLE", "MIXED", "ALLOCATED"}
 _BAD = re.compile(
     r"BLOCKED|DOWN|DRAIN|DRAINED|DRAINING|FAIL|FAILING|INVAL|INVALID_REG|MAINT.*|NOT_RESPONDING|POWERING_DOWN|REBOOT.*"
 )
+_LIMIT = re.compile(r"(?:(\d{1,6})-)?(\d{1,6}):(\d{2}):(\d{2})", re.ASCII)
 _NONE = ("(null)", "N/A", "None")
 
 
@@ -36,6 +38,7 @@ def _node(record: dict[str, str]) -> SlurmNode:
         gpus=count_gpus(record.get("Gres", "")),
         gpus_used=count_gpus(record.get("GresUsed", "")),
         partitions=tuple(name for name in record.get("Partitions", "").split(",") if name),
+        memory_mb=_number(record.get("RealMemory", "")),
     )
 
 
@@ -55,10 +58,29 @@ def _reservation(record: dict[str, str]) -> Reservation:
     return Reservation(
         record["ReservationName"],
         node_names(record.get("Nodes")),
-        _seconds(record.get("StartTime", "")),
-        _seconds(record.get("EndTime", "")),
+        _number(record.get("StartTime", "")),
+        _number(record.get("EndTime", "")),
     )
 
 
-def _seconds(text: str) -> float:
+def read_partitions(text: str) -> tuple[Partition, ...]:
+    """The partitions in what `scontrol --oneliner show partition` printed."""
+    records = (_words(line) for line in text.splitlines())
+    return tuple(
+        Partition(record["PartitionName"], _limit_s(record.get("MaxTime", "")))
+        for record in records
+        if record.get("PartitionName")
+    )
+
+
+def _limit_s(text: str) -> float:
+    """A time limit like 2-12:00:00; UNLIMITED is none."""
+    found = _LIMIT.fullmatch(text)
+    if not found:
+        return inf
+    days, hours, minutes, seconds = (int(part or 0) for part in found.groups())
+    return days * 86_400.0 + hours * 3600 + minutes * 60 + seconds
+
+
+def _number(text: str) -> float:
     return float(text) if re.fullmatch("[0-9]{1,12}", text, re.ASCII) else 0.0

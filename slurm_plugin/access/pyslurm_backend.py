@@ -5,8 +5,9 @@ pyslurm shows and does less than Slurm's commands, so a second backend stands in
 - What a job asks for and how it ended: pyslurm loses the count of `--gpus` and its relatives, takes 128 off
   exit codes from 128 on, and fails on a comment that is not UTF-8. So commands read all jobs when one is new
   or has ended, and once a minute; in between pyslurm says what changes by itself or by our orders.
-- `Place` on a task of an array, with another size, or where the number of nodes or the reservation has to be
-  taken back: pyslurm takes a job's own number only, and cannot change the node count or empty a field.
+- `Place` on a task of an array, with another size or time limit, or where the number of nodes or the
+  reservation has to be taken back: pyslurm takes a job's own number only, and cannot change the node count
+  or empty a field.
 - `HoldBack` (pyslurm's hold as the user writes through a null pointer), `HandBack` (it cannot empty a field),
   `Requeue` (no `Incomplete`), `Signal` (no tasks of arrays, and old errors are reported again).
 """
@@ -24,8 +25,10 @@ from slurm_plugin.access.scontrol import run_checked
 from slurm_plugin.access.slurm import (
     HOLDS_GPUS,
     Fence,
+    HandBack,
     Hold,
     Order,
+    Partition,
     Place,
     Reservation,
     Slurm,
@@ -113,11 +116,18 @@ class PyslurmSlurm:
             for record in self._load("Reservations")
         )
 
+    def partitions(self) -> tuple[Partition, ...]:
+        """All partitions, by commands: they are asked for rarely."""
+        return self._commands.partitions()
+
     def run(self, orders: Sequence[Order]) -> tuple[str | None, ...]:
         """Carry out orders, in this order: by pyslurm what it can, else with its neighbours by commands.
 
-        One that holds something that is no number and no name is refused unsent.
+        One that holds something that is no number and no name is refused unsent. After one that changes a
+        time limit commands read all jobs anew, as pyslurm is not asked for that.
         """
+        if any(isinstance(order, Place | HandBack) and order.limit_min is not None for order in orders):
+            self._read_at_s = float("-inf")
         return run_checked(orders, self._run_all)
 
     def _run_all(self, orders: Sequence[Order]) -> list[str | None]:
@@ -193,6 +203,7 @@ def _is_for_pyslurm(order: Order, jobs: Mapping[str, Any]) -> bool:
         job is not None
         and isinstance(order, Place)
         and order.tasks is None
+        and order.limit_min is None
         and job.num_nodes == job.max_nodes == len(order.nodes)
         and (order.reservation is not None or job.reservation is None)
     )
@@ -276,4 +287,5 @@ def _node(record: Any, gpus_used: int) -> SlurmNode:
         gpus=_gpus(record.configured_gres),
         gpus_used=gpus_used,
         partitions=tuple(record.partitions),
+        memory_mb=record.real_memory or 0,
     )

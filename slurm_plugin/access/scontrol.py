@@ -8,7 +8,19 @@ from collections.abc import Callable, Iterable, Sequence
 
 from dally.clusters.hostlist import fold
 from dally.errors import InputError
-from slurm_plugin.access.slurm import Fence, HandBack, HoldBack, Order, Place, Requeue, Signal, Unfence
+from slurm_plugin.access.slurm import (
+    Fence,
+    HandBack,
+    HoldBack,
+    Lease,
+    Order,
+    Place,
+    Requeue,
+    ReservationOrder,
+    Signal,
+    Unfence,
+    Unlease,
+)
 from slurm_plugin.request import SIGNALS
 
 _JOB = re.compile(r"[0-9]{1,10}(_[0-9]{1,10})?", re.ASCII)
@@ -19,6 +31,13 @@ _MARK = "end-of-order"
 _ANSWER_TO_MARK = f"invalid keyword: {_MARK}"
 _FENCE_FLAGS = "IGNORE_JOBS,OVERLAP,FLEX,NO_HOLD_JOBS_AFTER_END"
 """The last one keeps Slurm from saying, of a held job whose fence ends, that this is why it is held."""
+_HANDED_BACK_START = "now+4"
+"""When Slurm may start a job that is handed back.
+
+It may have left its nodes just now. Started there again within 2 s, it can fail: "Job credential revoked".
+"""
+
+_LEASE_FLAGS = "IGNORE_JOBS,OVERLAP"
 _UNAVAILABLE = (
     "Unable to contact slurm controller",
     "Unexpected message received",
@@ -36,12 +55,14 @@ def check(order: Order) -> None:
     Raises:
         InputError: A word of it is no job number, node, reservation, user or signal.
     """
-    if isinstance(order, Fence | Unfence):
+    if isinstance(order, ReservationOrder):
         _check(_NAME, order.name, "reservation name")
     else:
         _check(_JOB, order.job_id, "job number")
-    if isinstance(order, Fence):
+    if isinstance(order, Fence | Lease):
         _check(_USER, order.user, "user name")
+    if isinstance(order, Lease):
+        _check(_NAME, order.node, "node name")
     if isinstance(order, Place | Fence):
         _check_nodes(order.nodes)
     if isinstance(order, Place) and order.reservation is not None:
@@ -54,6 +75,8 @@ def check(order: Order) -> None:
         )
     if isinstance(order, Place | HandBack) and order.tasks is not None and order.tasks < 1:
         raise InputError(f"job {order.job_id} cannot have {order.tasks} tasks, must be 1 or more")
+    if isinstance(order, Place | HandBack) and order.limit_min is not None and order.limit_min < 1:
+        raise InputError(f"job {order.job_id} cannot have {order.limit_min} minutes, must be 1 or more")
 
 
 def run_checked(
@@ -88,7 +111,7 @@ def _check(valid: re.Pattern[str], word: str, what: str) -> None:
         raise InputError(f"{word!r} is no {what}")
 
 
-def steps(order: Place | HoldBack | HandBack | Requeue | Fence | Unfence) -> tuple[str, ...]:
+def steps(order: Place | HoldBack | HandBack | Requeue | ReservationOrder) -> tuple[str, ...]:
     """The lines that carry out an order; each is to be sent only once scontrol accepted the one before.
 
     A job whose node list was refused must not be released: Slurm would start it anywhere.
@@ -96,12 +119,12 @@ def steps(order: Place | HoldBack | HandBack | Requeue | Fence | Unfence) -> tup
     match order:
         case Place(job_id, nodes, reservation):
             where = f"NodeList={fold(nodes)} {_size(len(nodes), order)} ReservationName={reservation or ''}"
-            return (_update(job_id, where), f"release {job_id}")
+            return (_update(job_id, where + _limit(order)), f"release {job_id}")
         case HoldBack(job_id):
             return (f"uhold {job_id}", _update(job_id, "NodeList= ReservationName="))
         case HandBack(job_id, min_nodes):
             where = f"NodeList= {_size(min_nodes, order)} ReservationName="
-            return (_update(job_id, where), f"release {job_id}")
+            return (_update(job_id, where + _limit(order), _HANDED_BACK_START), f"release {job_id}")
         case Requeue(job_id, ended):
             return (f"requeuehold {'' if ended else 'Incomplete '}{job_id}",)
         case Fence(name, nodes, user):
@@ -109,6 +132,14 @@ def steps(order: Place | HoldBack | HandBack | Requeue | Fence | Unfence) -> tup
             return (f"create reservation {who} StartTime=now Duration=1 Flags={_FENCE_FLAGS}",)
         case Unfence(name):
             return (f"update ReservationName={name} EndTime=now",)
+        case Lease(name, node, user, start_s, renewed):
+            when = f"StartTime=uts{start_s:.0f} Duration=1"
+            if renewed:
+                return (f"update ReservationName={name} {when}",)
+            who = f"ReservationName={name} Nodes={node} Users={user}"
+            return (f"create reservation {who} {when} Flags={_LEASE_FLAGS}",)
+        case Unlease(name):
+            return (f"delete ReservationName={name}",)
 
 
 def _size(nodes: int, order: Place | HandBack) -> str:
@@ -123,8 +154,13 @@ def _size(nodes: int, order: Place | HandBack) -> str:
     return f"{count} NumTasks={order.tasks} NumCPUs={order.tasks * order.cpus_per_task} TresPerJob="
 
 
-def _update(job_id: str, values: str) -> str:
-    return f"update JobId={job_id} StartTime=now {values}"
+def _limit(order: Place | HandBack) -> str:
+    """Its time limit, which only an operator may raise."""
+    return "" if order.limit_min is None else f" TimeLimit={order.limit_min}"
+
+
+def _update(job_id: str, values: str, start: str = "now") -> str:
+    return f"update JobId={job_id} StartTime={start} {values}"
 
 
 def script(lines: Sequence[str]) -> str:

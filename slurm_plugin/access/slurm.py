@@ -58,6 +58,10 @@ class SlurmJob:
         hold: Who holds it, while it is pending.
         user: Name of its user.
         account: Account it is charged to; empty if none.
+        qos: Its QOS; empty if none.
+        licenses: Licences it asks for, like `matlab:2,ansys`; empty if none.
+        memory_per_node_mb: Memory it asks for on each node; 0 if not so asked.
+        memory_per_cpu_mb: Memory it asks for with each CPU; 0 if not so asked.
         partition: Partition; several, separated by commas, while it may still start in any of them.
         comment: The user's comment, in which `dally-sbatch` says what the job is.
         admin_comment: Comment that only job_submit.lua and operators can write.
@@ -97,6 +101,10 @@ class SlurmJob:
     hold: Hold = Hold.NONE
     user: str = ""
     account: str = ""
+    qos: str = ""
+    licenses: str = ""
+    memory_per_node_mb: int = 0
+    memory_per_cpu_mb: int = 0
     partition: str = ""
     comment: str = ""
     admin_comment: str = ""
@@ -144,6 +152,7 @@ class SlurmNode:
         gpus: GPUs configured.
         gpus_used: Of these, in use by any job.
         partitions: Partitions it is in.
+        memory_mb: Memory configured; 0 if unknown.
     """
 
     name: str
@@ -152,6 +161,7 @@ class SlurmNode:
     gpus: int
     gpus_used: int
     partitions: tuple[str, ...]
+    memory_mb: float = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +175,14 @@ class Reservation:
 
 
 @dataclass(frozen=True, slots=True)
+class Partition:
+    """One partition: its name and the longest time limit of its jobs, seconds; inf for none."""
+
+    name: str
+    longest_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class Place:
     """Release a held job onto exactly these nodes, at once.
 
@@ -172,7 +190,7 @@ class Place:
     `tasks`, of a job whose size is open, is how many tasks it gets there, with the GPUs that it asked for by
     node or task, never of one that counts them altogether. Its nodes may be more or fewer than it asked for;
     with `exact` it asked for just so many, so that the most must be changed, too. `cpus_per_task` is what it
-    asked for.
+    asked for. `limit_min` is its time limit from now on, minutes; None leaves it as it is.
     """
 
     job_id: str
@@ -181,6 +199,7 @@ class Place:
     tasks: int | None = None
     exact: bool = False
     cpus_per_task: int = 1
+    limit_min: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +222,7 @@ class Requeue:
 
 @dataclass(frozen=True, slots=True)
 class Signal:
-    """Send a signal (a name like USR1) to all processes of a running job, its batch script included."""
+    """Send a signal (a name like USR2) to all processes of a running job, its batch script included."""
 
     job_id: str
     signal: str
@@ -213,8 +232,8 @@ class Signal:
 class HandBack:
     """Release a held job without nodes: from here on Slurm schedules it.
 
-    `min_nodes` is what it asked for; so is `tasks`, of a job that may have been placed with others. `exact`
-    and `cpus_per_task` are as for `Place`.
+    `min_nodes` is what it asked for; so is `tasks`, of a job that may have been placed with others. `exact`,
+    `cpus_per_task` and `limit_min` are as for `Place`.
     """
 
     job_id: str
@@ -222,6 +241,7 @@ class HandBack:
     tasks: int | None = None
     exact: bool = False
     cpus_per_task: int = 1
+    limit_min: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,7 +263,30 @@ class Unfence:
     name: str
 
 
-Order = Place | HoldBack | Requeue | Signal | HandBack | Fence | Unfence
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """Say that a controller is at work, by a reservation so far ahead that it keeps nobody out.
+
+    It is of one node, for a minute; `renewed` moves the one of that name to another start.
+    """
+
+    name: str
+    node: str
+    user: str
+    start_s: float
+    renewed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Unlease:
+    """Take such a reservation away."""
+
+    name: str
+
+
+Order = Place | HoldBack | Requeue | Signal | HandBack | Fence | Unfence | Lease | Unlease
+ReservationOrder = Fence | Unfence | Lease | Unlease
+"""Those that are about no job."""
 
 
 class Slurm(Protocol):
@@ -261,6 +304,9 @@ class Slurm(Protocol):
 
     def reservations(self) -> tuple[Reservation, ...]:
         """All reservations, those to come included."""
+
+    def partitions(self) -> tuple[Partition, ...]:
+        """All partitions."""
 
     def run(self, orders: Sequence[Order]) -> tuple[str | None, ...]:
         """Carry out orders, in this order; for each None, or what Slurm said against it in one line.

@@ -20,11 +20,16 @@ from slurm_plugin.access.slurm import Slurm, SlurmNode
 from slurm_plugin.config import Config
 from slurm_plugin.control.hands import Hands, next_due_s
 from slurm_plugin.control.journal import Journal, Memory
+from slurm_plugin.control.limits import Limits
 from slurm_plugin.control.mirror import Mirror
 from slurm_plugin.control.tickets import Standing
+from slurm_plugin.control.vetting import Vetting
 
 CONFIRM_S = (0.0, 0.3, 0.5, 0.8, 1.2)
 """Pauses before each look at jobs just released or put back, seconds; later looks belong to later cycles."""
+
+JOURNAL_LOST = "journal_lost"
+"""The event of a journal that was deleted or damaged, and begun anew."""
 
 
 class Clock:
@@ -108,9 +113,11 @@ class Controller:
         self._recording = self._new_recording()
         self.scheduler = self._scheduler(topology, profiles, memory, now)
         self.mirror = Mirror(self.scheduler, config, journal.write, self._mode.shadow)
-        self._hands = Hands(slurm, self.mirror, config, journal.write, self._commit, at)
+        self._limits = Limits(slurm.partitions, self.scheduler.state)
+        self._vetting = Vetting(self.mirror, self._limits)
+        self._hands = Hands(slurm, self.mirror, config, self._limits, journal.write, self._commit, at)
         if memory.lost:
-            journal.write(now, "journal_lost", reason=memory.lost)
+            journal.write(now, JOURNAL_LOST, reason=memory.lost)
         self.mirror.recall(memory.tickets, now)
 
     def _scheduler(
@@ -119,7 +126,8 @@ class Controller:
         """State and policy, with what an earlier one has learnt if that can be read."""
         split = Split(self._config.batch_split)
         spec = parse_policy(self._config.policy)
-        costs = CostModel(topology, profiles and _with_requeues(profiles), split, spec.policy.batching)
+        known, assumed = profiles and _with_requeues(profiles), self._config.assumed_slowdown
+        costs = CostModel(topology, known, split, spec.policy.batching, assumed_slowdown=assumed)
         state = ClusterState(topology, costs)
         if not memory.policy:
             return self._recorded(state, spec.build(state))
@@ -177,7 +185,9 @@ class Controller:
             self.mirror.orders.clear()
             wakeup_s = self._shadow(now)
         else:
+            self._limits.forget()
             self._hands.mend(now)
+            self._hands.save(now)
             if self._hands.put_back(now):
                 self._confirm((Standing.STOPPING,))
             wakeup_s = inf if self._mode.drain else self._act(now)
@@ -199,7 +209,7 @@ class Controller:
         """Carry out what could not be until now, then decide and carry that out."""
         if self._hands.start_claimed(self._nodes, now):
             self._confirm((Standing.STARTING,))
-        plan = self.scheduler.decide(now)
+        plan = self._vetting.decide(now)
         self._count(plan)
         self._at("decided")
         if self._hands.stop(plan, now):
@@ -257,8 +267,9 @@ class Controller:
 
     def _commit(self, now: float) -> None:
         mirror = self.mirror
-        if self._journal.recreate_if_deleted():
+        if lost := self._journal.renew_if_lost():
             mirror.changed.update(mirror.tickets)
+            self._journal.write(now, JOURNAL_LOST, reason=lost)
         changed = [mirror.tickets[job_id] for job_id in sorted(mirror.changed) if job_id in mirror.tickets]
         gone = mirror.gone - mirror.tickets.keys()
         self._journal.commit(now, changed, gone, self._config.policy, self.scheduler.policy.snapshot())

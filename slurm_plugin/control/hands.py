@@ -6,17 +6,19 @@ from math import inf
 from dally.cycle import wait_facts
 from dally.job import JobKind
 from dally.plan import Migrate, Plan, Preempt, Resize, Start, Wait
+from dally.words import span
 from slurm_plugin.access.slurm import Fence, HandBack, Order, Place, Requeue, Signal, Slurm, SlurmNode, State
 from slurm_plugin.config import Config
 from slurm_plugin.control.claims import Claim
 from slurm_plugin.control.intake import has_exact_nodes
 from slurm_plugin.control.ledger import Log
+from slurm_plugin.control.limits import Limits
 from slurm_plugin.control.mirror import Mirror
 from slurm_plugin.control.tickets import Standing, Ticket, checkpointed
 from slurm_plugin.control.withheld import FENCE
 
 _CAN_STOP = (State.RUNNING, State.SUSPENDED)
-_HAVE_DUES = (Standing.WAITING, Standing.STARTING, Standing.STOPPING, Standing.ASIDE)
+_HAVE_DUES = tuple(standing for standing in Standing if standing is not Standing.LEFT)
 _MOST_REFUSALS = 10_000
 _MOST_MENDS = 200
 """In one go, hand-backs last: a huge array of one user keeps nobody waiting; the next view tells again."""
@@ -32,6 +34,7 @@ class Hands:
         slurm: Who takes the orders.
         mirror: Tickets and state.
         config: Settings.
+        limits: How long jobs may run.
         log: Records events.
         commit: Puts tickets and events on disk; nothing is ordered before.
         at: Told of each step, by name; for tests that stop here.
@@ -42,6 +45,7 @@ class Hands:
         slurm: Slurm,
         mirror: Mirror,
         config: Config,
+        limits: Limits,
         log: Log,
         commit: Callable[[float], None],
         at: Callable[[str], None],
@@ -49,6 +53,7 @@ class Hands:
         self._slurm, self._mirror, self._config = slurm, mirror, config
         self._log, self._commit, self._at = log, commit, at
         self._tickets = mirror.tickets
+        self._limits = limits
         self._refusals: dict[tuple[str, str], str] = {}
 
     def mend(self, now: float) -> None:
@@ -80,6 +85,14 @@ class Hands:
         self._mirror.decided.append(ticket.job_id)
         said = {"signal": ticket.request.signal, "grace_s": ticket.request.grace_s, "reason": decision.reason}
         self._log(now, "stop", job=ticket.job_id, **said)
+
+    def save(self, now: float) -> None:
+        """Ask running jobs for their checkpoints whose time limits come before they are done."""
+        for ticket in list(self._tickets.values()):
+            if ticket.standing is Standing.RUNNING and now >= ticket.until_s:
+                limit_s = self._mirror.seen(ticket.job_id).time_limit_s or 0.0
+                reason = f"its time limit of {span(limit_s)} ends before it is done; it goes on later"
+                self._ask(ticket, Preempt(ticket.job_id, (), reason), now)
 
     def put_back(self, now: float) -> bool:
         """Requeue the stopping jobs whose grace is over, or that have written their checkpoint and ended.
@@ -173,6 +186,7 @@ class Hands:
         ticket.standing, ticket.since_s = Standing.STARTING, now
         ticket.until_s, ticket.why = now + self._config.start_timeout_s, decision.reason
         ticket.gpus, ticket.released = state.topology.named(decision.allocation), True
+        ticket.limit_s = self._limits.given_s(ticket, self._mirror.seen(ticket.job_id), decision.allocation)
         self._mirror.changed.add(ticket.job_id)
         self._mirror.decided.append(ticket.job_id)
         for machine, gpus in decision.allocation:
@@ -191,10 +205,12 @@ class Hands:
         name = _fence_name(ticket, now)
         fence, nodes = name if name in fenced else None, tuple(ticket.gpus)
         tasks, job = _tasks(ticket), self._mirror.seen(ticket.job_id)
+        limit_s = ticket.limit_s or ticket.job.time_limit_s
+        limit_min = None if limit_s in (None, job.time_limit_s) else int(limit_s // 60)
         if tasks is None:
-            return Place(ticket.job_id, nodes, fence)
+            return Place(ticket.job_id, nodes, fence, limit_min=limit_min)
         exact = has_exact_nodes(job, ticket.min_nodes)
-        return Place(ticket.job_id, nodes, fence, tasks, exact, job.cpus_per_task)
+        return Place(ticket.job_id, nodes, fence, tasks, exact, job.cpus_per_task, limit_min)
 
     def wait(self, plan: Plan, now: float) -> None:
         """Put waits on record."""
@@ -238,7 +254,7 @@ def _tasks(ticket: Ticket) -> int | None:
 
 
 def next_due_s(tickets: Iterable[Ticket], now: float, restart_gap_s: float) -> float:
-    """When the next grace, back-off, gap or time to start is over; inf if there is none."""
+    """When the next grace, back-off, gap, time to start or time to run is over; inf if there is none."""
     dues = (
         ticket.left_s + restart_gap_s if ticket.standing is Standing.WAITING else ticket.until_s
         for ticket in tickets

@@ -60,7 +60,8 @@ class Intake:
             CapacityError: The cluster is too small for it.
         """
         nodes, tasks = asked_size(ticket, job)
-        asked = self.first_asked(replace(job, min_nodes=nodes, tasks=tasks), request)
+        limit_s = own_limit_s(ticket, job)
+        asked = self.first_asked(replace(job, min_nodes=nodes, tasks=tasks, time_limit_s=limit_s), request)
         often = max(job.restarts, ticket.past.preemptions) >= self._config.max_requeues
         return replace(asked, submit_s=ticket.job.submit_s, preemptible=asked.preemptible and not often)
 
@@ -84,12 +85,20 @@ def asked_size(ticket: Ticket, job: SlurmJob) -> tuple[int, int]:
     return job.min_nodes if job.tres_per_node else ticket.min_nodes, job.tasks
 
 
+def own_limit_s(ticket: Ticket, job: SlurmJob) -> float | None:
+    """The time limit that a job asks for; the one that it shows may be what Dally gave it."""
+    given = ticket.limit_s is not None and job.time_limit_s == ticket.limit_s
+    return ticket.job.time_limit_s if given else job.time_limit_s
+
+
 def hand_back_order(job: SlurmJob, request: Request, ticket: Ticket | None) -> HandBack:
     """The order by which a job becomes Slurm's own, of the size that it asked for."""
     nodes, tasks = shown_size(job, request) if ticket is None else asked_size(ticket, job)
+    own_s = job.time_limit_s if ticket is None else own_limit_s(ticket, job)
+    limit_min = None if own_s in (None, job.time_limit_s) else int(own_s // 60)
     if job.tres_per_job or not (request.max_copies > 1 or request.min_gpus or request.max_gpus):
-        return HandBack(job.job_id, nodes)
-    return HandBack(job.job_id, nodes, tasks, has_exact_nodes(job, nodes), job.cpus_per_task)
+        return HandBack(job.job_id, nodes, limit_min=limit_min)
+    return HandBack(job.job_id, nodes, tasks, has_exact_nodes(job, nodes), job.cpus_per_task, limit_min)
 
 
 def has_exact_nodes(job: SlurmJob, nodes: int) -> bool:

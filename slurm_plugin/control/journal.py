@@ -7,46 +7,50 @@ import secrets
 import socket
 import sqlite3
 import time
+import zlib
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from math import isfinite
+from math import isfinite, nan
 from pathlib import Path
 from typing import Any, TextIO
 
 from dally.errors import DallyError
-from slurm_plugin.control.tickets import Ticket, from_data, to_data
+from dally.records import is_event
+from slurm_plugin.control.journal_file import BUSY_S as BUSY_S
+from slurm_plugin.control.journal_file import NAME as NAME
+from slurm_plugin.control.journal_file import (
+    SCHEMA,
+    UNREADABLE,
+    as_text,
+    look_of,
+    passes,
+    set_aside_if_broken,
+    tickets_in,
+)
+from slurm_plugin.control.tickets import Ticket, to_data
 
-NAME = "journal.sqlite"
 KEEP_S = 60 * 86_400.0
 """Events older than this are dropped."""
 
 MOST_EVENTS = 1_000_000
 """So are the oldest beyond this many."""
 
-BUSY_S = 10.0
-"""How long another process may keep the journal from being written, seconds."""
+MOST_AHEAD_S = 300.0
+"""A sign of life from farther ahead is none: Slurm's own clocks may not differ by more (munge)."""
 
 _READ_BUSY_S = 5.0
 _MOST_READ = 1_000
 _TRIM_EVERY = 1_000
 _MOST_UNWRITTEN = 100_000
 
-_SCHEMA = 1
 _TABLES = """
 CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS tickets (job TEXT PRIMARY KEY, body TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS events (number INTEGER PRIMARY KEY, t REAL NOT NULL, job TEXT, body TEXT NOT NULL);
 CREATE INDEX IF NOT EXISTS events_of_job ON events (job);
 """
-_COLUMNS = {
-    ("facts", "name"),
-    ("facts", "value"),
-    ("tickets", "job"),
-    ("tickets", "body"),
-    ("events", "body"),
-}
 
 
 class JournalError(DallyError):
@@ -115,19 +119,27 @@ class Journal:
         except OSError as error:
             raise JournalError(f"cannot open the journal {self._path}: {error}") from error
         try:
-            self._lost = _set_aside_if_broken(self._path)
-            self._database = sqlite3.connect(self._path, isolation_level=None, timeout=BUSY_S)
-            self._take_over()
-            self._inode = self._path.stat().st_ino
-        except (OSError, sqlite3.Error) as error:
+            self._begin()
+        except (OSError, *UNREADABLE) as error:
             self._lock.close()
             raise JournalError(f"cannot open the journal {self._path}: {error}") from error
+
+    def _begin(self) -> None:
+        self._lost = set_aside_if_broken(self._path)
+        self._connect()
+        self._take_over()
+        self._left = look_of(self._path)
+
+    def _connect(self) -> None:
+        self._broken = ""
+        self._database = sqlite3.connect(self._path, isolation_level=None, timeout=BUSY_S)
+        self._database.text_factory = as_text
 
     def _take_over(self) -> None:
         self._database.execute("PRAGMA journal_mode=DELETE")
         self._database.executescript(_TABLES)
         with self._transaction():
-            self._set("schema", _SCHEMA)
+            self._set("schema", SCHEMA)
             self._set("epoch", self._epoch)
             self._set("owner", f"{socket.gethostname()}, process {os.getpid()}")
 
@@ -136,32 +148,59 @@ class Journal:
         last = "(SELECT max(number) FROM events)"
         self._database.execute(f"DELETE FROM events WHERE number <= {last} - ?", (MOST_EVENTS,))
 
-    def recreate_if_deleted(self) -> bool:
-        """Begin a new journal if somebody has deleted this one; True if so: all tickets are to be written.
+    def renew_if_lost(self) -> str:
+        """Begin a new journal if this one was deleted or damaged; why, or nothing if it is as it was left.
+
+        All tickets are then to be written.
 
         Raises:
             FencedError: Another controller has begun one in its place.
             JournalError: It cannot be begun.
         """
         try:
-            inode = self._path.stat().st_ino
+            found = look_of(self._path)
+            if self._broken or found != self._left:
+                return self._renew(found.inode)
         except FileNotFoundError:
             self.close()
             try:
                 self._open()
             except BusyError as error:
                 raise FencedError(f"the journal {self._path} was deleted, and {error}") from error
-            return True
-        except OSError as error:
-            raise JournalError(f"cannot find the journal {self._path}: {error}") from error
-        if inode != self._inode:
+            return "somebody had deleted the journal"
+        except (OSError, *UNREADABLE) as error:
+            raise JournalError(f"cannot look after the journal {self._path}: {error}") from error
+        return ""
+
+    def _renew(self, inode: int) -> str:
+        """Somebody else has written to it: set it aside if that broke it; a sound one is opened again."""
+        same = inode == self._left.inode
+        lost = set_aside_if_broken(self._path, self._broken if same else "")
+        if not (lost or same):
             raise FencedError(f"another controller has taken over: {self._path} is another journal now")
-        return False
+        if not lost and self._path.stat().st_size == 0:
+            lost = "somebody had emptied the journal"
+        self._database.close()
+        self._connect()
+        if lost:
+            self._take_over()
+        self._left = look_of(self._path)
+        return lost
 
     def load(self) -> Memory:
-        """What is remembered; tickets that cannot be read are left out, their jobs are met as new."""
-        tickets, lost = _tickets(self._database)
-        now_s, learnt = self._plain("now_s"), self._plain("learnt")
+        """What is remembered; tickets that cannot be read are left out, their jobs are met as new.
+
+        Raises:
+            JournalError: It cannot be read.
+        """
+        try:
+            return self._load()
+        except UNREADABLE as error:
+            raise JournalError(f"cannot read the journal {self._path}: {error}") from error
+
+    def _load(self) -> Memory:
+        tickets, lost = tickets_in(self._database)
+        now_s, learnt = self._plain("now_s"), self._learnt()
         return Memory(
             tickets=tickets,
             policy=self._fact("policy") or "",
@@ -174,8 +213,13 @@ class Journal:
         """A fact that is JSON; None if it is not there or cannot be read."""
         try:
             return json.loads(self._fact(name) or "null")
-        except ValueError:
+        except (ValueError, RecursionError):
             return None
+
+    def _learnt(self) -> Any:
+        """What the policy has learnt; None if not a byte of it may be trusted."""
+        text, written = self._fact("learnt"), self._fact("learnt_crc")
+        return self._plain("learnt") if text and written in (None, _crc(text)) else None
 
     def write(self, now: float, event: str, **said: object) -> None:
         """Add an event, as in the run folder's events.jsonl; it is on disk after the next commit."""
@@ -210,10 +254,15 @@ class Journal:
                 self._set("heartbeat_s", time.time())
                 if policy is not None:
                     self._set("policy", policy)
-                    self._set("learnt", json.dumps(learnt))
+                    text = json.dumps(learnt)
+                    self._set("learnt", text)
+                    self._set("learnt_crc", _crc(text))
                 if self._commits % _TRIM_EVERY == 0:
                     self._trim(now)
-        except sqlite3.Error as error:
+            self._left = look_of(self._path)
+        except (OSError, *UNREADABLE) as error:
+            if isinstance(error, sqlite3.Error) and not passes(error, self._path):
+                self._broken = str(error)
             raise JournalError(f"cannot write the journal {self._path}: {error}") from error
         self._events.clear()
         self._commits += 1
@@ -236,63 +285,6 @@ class Journal:
         self._database.execute("INSERT OR REPLACE INTO facts VALUES (?, ?)", (name, str(value)))
 
 
-def heartbeat_s(folder: Path) -> float | None:
-    """When a controller last committed, seconds since 1970; None if no journal says so."""
-    if not (folder / NAME).exists():
-        return None
-    try:
-        with _reading(folder) as database:
-            row = database.execute("SELECT value FROM facts WHERE name = 'heartbeat_s'").fetchone()
-    except sqlite3.Error:  # busy, or cut off in the middle of a commit: somebody wrote it when its file says
-        return (folder / NAME).stat().st_mtime
-    return None if row is None else float(row[0])
-
-
-def read_tickets(folder: Path) -> dict[str, Ticket]:
-    """The tickets of a journal that somebody else may be writing; none if it cannot be read."""
-    try:
-        with _reading(folder) as database:
-            return _tickets(database)[0]
-    except sqlite3.Error:
-        return {}
-
-
-def read_events(folder: Path, job_id: str | None = None) -> list[dict[str, Any]]:
-    """The last events, of one job or of all, oldest first, of a journal that somebody else may be writing.
-
-    Raises:
-        JournalError: It cannot be read.
-    """
-    where, values = ("", []) if job_id is None else ("WHERE job = ?", [job_id])
-    order = f"ORDER BY number DESC LIMIT {_MOST_READ}"
-    try:
-        with _reading(folder) as database:
-            rows = database.execute(f"SELECT body FROM events {where} {order}", values).fetchall()
-    except sqlite3.Error as error:
-        raise JournalError(f"cannot read the journal {folder / NAME}: {error}") from error
-    return [json.loads(body) for (body,) in reversed(rows)]
-
-
-@contextmanager
-def _reading(folder: Path) -> Iterator[sqlite3.Connection]:
-    """The journal in a folder, only to be read."""
-    address = f"{(folder / NAME).absolute().as_uri()}?mode=ro"
-    with closing(sqlite3.connect(address, uri=True, timeout=_READ_BUSY_S)) as database:
-        yield database
-
-
-def _tickets(database: sqlite3.Connection) -> tuple[dict[str, Ticket], str]:
-    """The tickets that can be read, and why one of the others cannot; empty if all can."""
-    tickets: dict[str, Ticket] = {}
-    lost = ""
-    for job, body in database.execute("SELECT job, body FROM tickets"):
-        try:
-            tickets[job] = from_data(json.loads(body))
-        except (AttributeError, KeyError, TypeError, ValueError, DallyError) as error:
-            lost = f"ticket of job {job}: {error!r}"
-    return tickets, lost
-
-
 def _locked(path: Path) -> TextIO:
     file = path.open("a+", encoding="utf-8")
     try:
@@ -311,37 +303,75 @@ def _locked(path: Path) -> TextIO:
     return file
 
 
-def _set_aside_if_broken(path: Path) -> str:
-    """Move a journal that cannot be read out of the way; why, or nothing if it is sound or not there."""
-    if not path.exists():
-        return ""
+def heartbeat_s(folder: Path) -> float | None:
+    """When a controller last committed, seconds since 1970; None if no journal says so, or none that may be.
+
+    A journal that cannot be read now, being written or broken, says when its file was last written.
+    """
     try:
-        with closing(sqlite3.connect(path, timeout=BUSY_S)) as database:
-            verdict = _verdict(database)
-    except sqlite3.OperationalError:
-        raise  # locked or unreadable today, not broken
-    except sqlite3.DatabaseError as error:
-        verdict = str(error)
-    if verdict == "ok":
-        return ""
-    aside = path.with_name(f"{NAME}.broken-{int(time.time())}")
-    path.rename(aside)
-    for tail in ("-journal", "-wal", "-shm"):
-        path.with_name(NAME + tail).unlink(missing_ok=True)
-    return f"the journal was broken ({verdict}) and is now {aside.name}"
+        with _reading(folder) as database:
+            row = database.execute("SELECT value FROM facts WHERE name = 'heartbeat_s'").fetchone()
+        beat_s = float(row[0])
+    except UNREADABLE:
+        beat_s = _written_s(folder / NAME)
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return beat_s if beat_s <= time.time() + MOST_AHEAD_S else None
 
 
-def _verdict(database: sqlite3.Connection) -> str:
-    """What is wrong with a database, or ok."""
-    said = str(database.execute("PRAGMA quick_check").fetchone()[0])
-    columns = {
-        (table, column)
-        for (table,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
-        for (column,) in database.execute("SELECT name FROM pragma_table_info(?)", (table,))
-    }
-    if said != "ok" or not columns:
-        return said
-    if not columns >= _COLUMNS:
-        return "it is another kind of database"
-    schema = database.execute("SELECT value FROM facts WHERE name = 'schema'").fetchone()
-    return said if schema in (None, (str(_SCHEMA),)) else f"it is of version {schema[0]}"
+def _written_s(path: Path) -> float:
+    """When a file was last written; NaN if that cannot be found out."""
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return nan
+
+
+def read_tickets(folder: Path) -> dict[str, Ticket]:
+    """The tickets of a journal that somebody else may be writing; none if it cannot be read."""
+    try:
+        with _reading(folder) as database:
+            return tickets_in(database)[0]
+    except UNREADABLE:
+        return {}
+
+
+def read_events(folder: Path, job_id: str | None = None) -> list[dict[str, Any]]:
+    """The last events, of one job or of all, oldest first, of a journal that somebody else may be writing.
+
+    Events that are damaged are left out.
+
+    Raises:
+        JournalError: It cannot be read.
+    """
+    where, values = ("", []) if job_id is None else ("WHERE job = ?", [job_id])
+    order = f"ORDER BY number DESC LIMIT {_MOST_READ}"
+    try:
+        with _reading(folder) as database:
+            rows = database.execute(f"SELECT body FROM events {where} {order}", values).fetchall()
+    except UNREADABLE as error:
+        raise JournalError(f"cannot read the journal {folder / NAME}: {error}") from error
+    events = (_event(body) for (body,) in reversed(rows))
+    return [event for event in events if event is not None]
+
+
+def _event(body: object) -> dict[str, Any] | None:
+    """An event out of its row; None if it is none."""
+    try:
+        event = json.loads(str(body))
+    except (ValueError, RecursionError):
+        return None
+    return event if is_event(event) else None
+
+
+@contextmanager
+def _reading(folder: Path) -> Iterator[sqlite3.Connection]:
+    """The journal in a folder, only to be read."""
+    address = f"{(folder / NAME).absolute().as_uri()}?mode=ro"
+    with closing(sqlite3.connect(address, uri=True, timeout=_READ_BUSY_S)) as database:
+        database.text_factory = as_text
+        yield database
+
+
+def _crc(text: str) -> str:
+    return str(zlib.crc32(text.encode()))

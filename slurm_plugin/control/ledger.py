@@ -82,7 +82,7 @@ class Ledger:
     def stop(self, ticket: Ticket, now: float) -> None:
         """It lost its GPUs, as it was to or not, and waits again."""
         life = self._state.jobs[ticket.job_id]
-        if ticket.standing is Standing.STOPPING:
+        if ticket.standing is Standing.STOPPING and life.job.preemptible:
             self.scheduler.preempt(ticket.job_id, now)
         else:
             self.scheduler.fail(ticket.job_id, now, life.work_s(now))

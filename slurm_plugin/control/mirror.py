@@ -9,6 +9,7 @@ from dally.errors import DallyError
 from dally.job import Job
 from dally.state import Past
 from slurm_plugin.access.slurm import (
+    HOLDS_GPUS,
     Hold,
     HoldBack,
     Order,
@@ -21,18 +22,28 @@ from slurm_plugin.access.slurm import (
     arrival,
 )
 from slurm_plugin.config import Config
+from slurm_plugin.control import refusals
 from slurm_plugin.control.claims import Claims
 from slurm_plugin.control.intake import Intake, asked_size, hand_back_order, shown_size
 from slurm_plugin.control.ledger import Ledger, Log
+from slurm_plugin.control.limits import save_at_s
 from slurm_plugin.control.obstacles import array_slots, obstacle
 from slurm_plugin.control.tickets import NEW, ON_GPUS, WITH_POLICY, Standing, Ticket, checkpointed, wants_back
-from slurm_plugin.control.withheld import FENCE, closed_nodes, idle_fences, withhold
+from slurm_plugin.control.withheld import FENCE, closed_nodes, idle_fences, still_left, withhold
 
-_LONGEST_BACKOFF_S = 3600.0
+_TOO_LONG = "PartitionTimeLimit"
+"""What Slurm says of a job that asks for more time than its partition allows; it starts nowhere."""
+
+_FORGOTTEN_GAPS = 2
+"""For how many restart gaps a run may go on that slurmctld forgot, as it was killed just after the start.
+
+It asks the nodes 3 s after it is up again, and they end the run. Before, the same job there drains a node for
+a duplicate number; just after, its credential counts as revoked and it fails (docs/slurm-versions.md).
+"""
+
 _RUNS = (State.RUNNING, State.SUSPENDED)
 
-_HOPELESS = ("BadConstraints", "QOS", "Assoc", "Partition", "InvalidAccount", "InvalidQOS", "MaxMemPerLimit")
-"""How reasons begin for which no waiting helps: such a start gives its GPUs back at once."""
+_NOT_BY_DALLY = "was put back, and not by Dally: by itself, by hand, or as a machine failed"
 
 
 class Mirror:
@@ -49,6 +60,7 @@ class Mirror:
         gone: Numbers whose tickets are no longer needed.
         decided: Numbers of jobs that are stopping or starting, in the order in which that was decided.
         claims: Starts that wait for others to leave.
+        most_memory_mb: Memory of the node that has most; 0 if unknown.
     """
 
     def __init__(self, scheduler: Scheduler, config: Config, log: Log, shadow: bool = False) -> None:
@@ -60,6 +72,7 @@ class Mirror:
         self.claims = Claims(ledger.tickets, self.state.topology, config.restart_gap_s)
         self._config, self._log, self._shadow = config, log, shadow
         self._intake = Intake(config, self.state.best_level, shadow)
+        self.most_memory_mb = 0.0
         self._seen: dict[str, SlurmJob] = {}
         self._before: dict[str, SlurmJob] = {}
         self._last_s = -inf
@@ -81,6 +94,7 @@ class Mirror:
         """Take in one view of Slurm: what left or came back, then what started, then what is new."""
         self._before, self._seen = self._seen, {job.job_id: job for job in jobs}
         self.orders = []
+        self.most_memory_mb = max((node.memory_mb for node in nodes), default=0.0)
         for job_id in self._in_order():
             self._follow(self.tickets[job_id], now)
         running = [job_id for job_id in self._in_order() if self._seen[job_id].state in _RUNS]
@@ -94,8 +108,9 @@ class Mirror:
         for job in sorted(new, key=lambda each: arrival(each.submit_s, each.job_id)):
             self._meet(job, now)
         self._call_back(jobs)
+        self._wake(now)
         self._admit(now)
-        closed = closed_nodes(nodes, reservations, now)
+        closed = closed_nodes(nodes, reservations, now) | still_left(self.tickets.values(), now)
         withhold(self.scheduler, self.tickets, self.claims.kept(now), jobs, nodes, closed)
         self.orders += map(Unfence, idle_fences(reservations, self.tickets, now))
         self._last_s = now
@@ -135,7 +150,7 @@ class Mirror:
 
     def _fold_pending(self, ticket: Ticket, job: SlurmJob, now: float, put_back: bool = False) -> None:
         if ticket.standing in ON_GPUS:
-            self._come_back(ticket, job, now)
+            self._come_back(ticket, job, now, put_back)
         elif ticket.standing is Standing.STARTING:
             self._fold_starting(ticket, job, now, put_back)
         if ticket.standing is Standing.LEFT:
@@ -160,10 +175,10 @@ class Mirror:
         if job.hold is Hold.USER and ticket.released and (job.required_nodes or job.reservation):
             self.orders.append(HoldBack(ticket.job_id))
 
-    def _come_back(self, ticket: Ticket, job: SlurmJob, now: float) -> None:
-        """It lost its GPUs and waits again: by us, by an administrator, or because a node failed."""
+    def _come_back(self, ticket: Ticket, job: SlurmJob, now: float, put_back: bool = True) -> None:
+        """It lost its GPUs and waits again: by us, by an administrator, as a node or slurmctld failed."""
         wanted = ticket.standing is Standing.STOPPING
-        ticket.left_nodes, ticket.left_s = tuple(ticket.gpus), now
+        self._leave_nodes(ticket, now, forgotten=not put_back)
         self._ledger.stop(ticket, now)
         if max(job.restarts, ticket.past.preemptions) >= self._config.max_requeues:
             self._ledger.keep_from_stopping(ticket)
@@ -171,24 +186,67 @@ class Mirror:
         if wanted and not ticket.moving:
             self._log(now, "preempt", job=ticket.job_id, by=list(ticket.by), reason=ticket.why)
         elif not wanted:
-            self._log(now, "fail", job=ticket.job_id, lost_s=0.0)
+            self._log(now, "fail", job=ticket.job_id, lost_s=0.0, reason=_NOT_BY_DALLY)
+
+    def _leave_nodes(self, ticket: Ticket, now: float, forgotten: bool) -> None:
+        """It is gone from its nodes; a run that Slurm forgot will be, in a while."""
+        ticket.left_nodes = tuple(ticket.gpus)
+        ticket.left_s = now + (_FORGOTTEN_GAPS * self._config.restart_gap_s if forgotten else 0.0)
 
     def _fold_starting(self, ticket: Ticket, job: SlurmJob, now: float, put_back: bool) -> None:
+        if job.reason == _TOO_LONG and job.hold is Hold.NONE:
+            why = (
+                f"asks for more time than partition {job.partition} allows ({_TOO_LONG}); Slurm schedules it"
+            )
+            self._leave(ticket, now, why, hand_back=True)
+            return
         if put_back:
             self.refuse(ticket, now, job.reason or "Slurm put it back")
-        elif job.hold is not Hold.NONE:
+        elif job.hold is not Hold.NONE:  # it was not released, or slurmctld forgot that it was
+            self._leave_nodes(ticket, now, forgotten=True)
             self._ledger.move(ticket, Standing.WAITING, now, "its start was interrupted")
-        elif now >= ticket.until_s or job.reason.startswith(_HOPELESS):
-            self.refuse(ticket, now, job.reason or "it did not start in time")
+        elif now >= ticket.until_s or refusals.is_hopeless(job.reason):
+            self.refuse(ticket, now, job.reason or refusals.LATE)
 
-    def refuse(self, ticket: Ticket, now: float, why: str) -> None:
-        """Slurm would not start it there: it is to be held again, and left out for a while."""
-        ticket.refusals += 1
-        backoff_s = min(_LONGEST_BACKOFF_S, self._config.backoff_s * 2 ** min(ticket.refusals - 1, 30))
-        nodes = ", ".join(ticket.gpus)
-        self._ledger.aside(ticket, now, f"could not start on {nodes}: {why}", until_s=now + backoff_s)
+    def refuse(self, ticket: Ticket, now: float, reason: str) -> None:
+        """Slurm would not start it there: it is held again, and tries other nodes or is left out a while."""
+        refusals.remember(ticket, self._seen[ticket.job_id], reason)
+        pause_s = refusals.pause_s(ticket, self._config.backoff_s)
+        why = f"could not start on {', '.join(ticket.gpus)}: {reason}"
+        if pause_s:
+            self._ledger.aside(ticket, now, why, until_s=now + pause_s)
+        else:
+            self._ledger.move(ticket, Standing.WAITING, now, why)
         ticket.hold_back = True
-        self._log(now, "refuse", job=ticket.job_id, reason=ticket.why, again_in_s=backoff_s)
+        self._log(now, "refuse", job=ticket.job_id, reason=why, again_in_s=pause_s)
+
+    def decline(self, ticket: Ticket, now: float, why: str) -> None:
+        """What the policy decided for a waiting job is not carried out: it is left out until a job leaves."""
+        if ticket.declined != why:
+            self._log(now, "decline", job=ticket.job_id, reason=why)
+        self._ledger.aside(ticket, now, why, until_s=now + self._config.backoff_s)
+        ticket.declined = why
+
+    def _wake(self, now: float) -> None:
+        """Refused jobs are looked at again when a job has left that may have been in their way."""
+        before, seen = self._before, self._seen
+        left = [
+            job
+            for job in before.values()
+            if job.state in HOLDS_GPUS and not (job.job_id in seen and seen[job.job_id].state in HOLDS_GPUS)
+        ]
+        for ticket in self.tickets.values():
+            if ticket.standing is not Standing.ASIDE or ticket.until_s == inf:
+                continue
+            if now >= ticket.until_s:
+                ticket.refused_nodes = ()
+            elif left and (
+                ticket.why == ticket.declined
+                or any(refusals.may_help(ticket, seen[ticket.job_id], job) for job in left)
+            ):
+                freed = {node for job in left for node in job.nodes}
+                ticket.refused_nodes = tuple(node for node in ticket.refused_nodes if node not in freed)
+                ticket.until_s = now
 
     def keep(self, ticket: Ticket, now: float, why: str) -> None:
         """Slurm will not put it back: it goes on as it is, not to be asked again, or has ended for good."""
@@ -201,7 +259,9 @@ class Mirror:
     def _fold_left(self, ticket: Ticket, job: SlurmJob, now: float) -> None:
         """A job of Slurm's: released if that is still to be done; ours again if somebody holds it again."""
         if job.hold is not Hold.USER:
-            if ticket.handed_back and job.hold is Hold.NONE:
+            if ticket.handed_back and ticket.released and job.required_nodes:
+                self.orders.append(hand_back_order(job, ticket.request, ticket))
+            elif ticket.handed_back and job.hold is Hold.NONE:
                 ticket.handed_back = False
                 self.changed.add(ticket.job_id)
         elif self._shadow:
@@ -225,6 +285,8 @@ class Mirror:
             if self._has_restarted(ticket, job):
                 self._come_back(ticket, job, now)
                 self._start(ticket, job, now)
+            elif ticket.standing is Standing.RUNNING:
+                ticket.until_s = save_at_s(ticket, job, self.state.jobs[ticket.job_id])
         elif ticket.standing is Standing.LEFT:
             return
         elif ticket.standing is Standing.STARTING or ticket.hold_back or self._shadow:
@@ -255,11 +317,13 @@ class Mirror:
         start_s = now if job.start_s is None else job.start_s
         since_s = min(now, max(self._last_s if earliest_s is None else earliest_s, start_s))
         cost = self.state.costs.cost(ticket.job, allocation, self.state.jobs[ticket.job_id].done(now))
-        ticket.gpus, ticket.refusals, ticket.hold_back = gpus, 0, False
+        ticket.gpus, ticket.hold_back = gpus, False
+        refusals.forget(ticket)
         life = self._ledger.run(ticket, allocation, since_s, 1 / cost.slowdown, start_s)
         event = "resize" if ticket.resizing else "migrate" if ticket.moving else "start"
         self._log(now, event, job=ticket.job_id, **start_facts(self.state, life, cost, ticket.why))
         self._ledger.move(ticket, Standing.RUNNING, now, ticket.why)
+        ticket.until_s = save_at_s(ticket, job, life)
         ticket.moving = ticket.resizing = False
 
     def _meet(self, job: SlurmJob, now: float) -> None:
@@ -302,12 +366,17 @@ class Mirror:
             asked = self._intake.asked(ticket, job, request)
         except DallyError as error:
             return str(error)
+        if job.time_limit_s != ticket.limit_s:
+            ticket.limit_s = None
         size = asked_size(ticket, job)
         if size != (ticket.min_nodes, ticket.tasks) or request != ticket.request:
             ticket.min_nodes, ticket.tasks = size
             ticket.request = replace(request, tag=request.tag or ticket.request.tag)
             self.changed.add(ticket.job_id)
         self._ledger.become(ticket, asked, now)
+        if ticket.refused and refusals.asked_for(ticket, job) != ticket.refused_as:
+            refusals.forget(ticket)
+            ticket.until_s = min(ticket.until_s, now)
         return None
 
     def _admit(self, now: float) -> None:
@@ -328,7 +397,7 @@ class Mirror:
             if held != ticket.person_held:
                 ticket.person_held = held
                 self.changed.add(ticket.job_id)
-            why = obstacle(ticket, job, request, slots, now)
+            why = obstacle(ticket, job, request, slots, now, self._seen)
             if not why:
                 self._ledger.queue(ticket, now)
             else:

@@ -1,10 +1,13 @@
 """What the controller knows of a job beyond what Slurm shows: its ticket, plain data for the journal."""
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+import signal
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from enum import StrEnum
+from functools import cache
 from math import inf
-from typing import Any
+from types import UnionType
+from typing import Any, get_args, get_origin, get_type_hints
 
 from dally.job import CHECKPOINTED, Job, JobKind
 from dally.state import Past
@@ -30,6 +33,9 @@ class Standing(StrEnum):
 
 NEW = "new"
 """Why a job is aside that was not looked at yet."""
+
+_KILLED = 128
+"""What a shell, and srun, add to the number of the signal that ended a program."""
 
 WITH_POLICY = (Standing.WAITING, Standing.STARTING, Standing.RUNNING, Standing.STOPPING)
 ON_GPUS = (Standing.RUNNING, Standing.STOPPING)
@@ -61,8 +67,11 @@ class Ticket:
         past: What happened before its current wait or stretch.
         stretch: The stretch it runs in.
         refusals: Starts in a row that came to nothing.
+        refused: Why Slurm last did not start it, since it ran or was changed; empty if it was not refused.
+        refused_as: What it asked for then.
+        refused_nodes: Nodes on which it did not start, to which it does not go again first.
         left_nodes: Nodes of its previous stretch, which it must not get back at once.
-        left_s: When it left them.
+        left_s: When it left them; to come, where Slurm forgot the stretch and the nodes have yet to end it.
         submit_s: Its submission as Slurm last gave it.
         restarts: How often Slurm had requeued it when last seen.
         min_nodes: Fewest nodes it asks for; once it was released, Slurm shows how many it was given.
@@ -76,6 +85,8 @@ class Ticket:
         released: Dally released it once: its node list and begin time may be of Dally's making.
         hold_back: It is to be held again, and Slurm has not shown it held yet.
         signalled: It has been sent its checkpoint signal.
+        declined: Why a decision for it was last not carried out; empty if none was, since it last ran.
+        limit_s: The time limit that it has, or is to have, by Dally; None: as it was submitted.
     """
 
     job: Job
@@ -89,6 +100,9 @@ class Ticket:
     past: Past = field(default_factory=lambda: Past(0.0))
     stretch: Stretch | None = None
     refusals: int = 0
+    refused: str = ""
+    refused_as: str = ""
+    refused_nodes: tuple[str, ...] = ()
     left_nodes: tuple[str, ...] = ()
     left_s: float = -inf
     submit_s: float = 0.0
@@ -104,6 +118,8 @@ class Ticket:
     released: bool = False
     hold_back: bool = False
     signalled: bool = False
+    declined: str = ""
+    limit_s: float | None = None
 
     @property
     def job_id(self) -> str:
@@ -128,14 +144,28 @@ class Ticket:
 
 
 def checkpointed(ticket: Ticket, job: SlurmJob) -> bool:
-    """Whether a job that was asked to stop has ended to be put back."""
-    return ticket.standing is Standing.STOPPING and wants_back(job)
+    """Whether a job that was asked to stop has ended to be put back: it said so, or that signal ended it."""
+    if ticket.standing is not Standing.STOPPING:
+        return False
+    return wants_back(job) or _was_ended_by(ticket.request.signal, job)
 
 
 def wants_back(job: SlurmJob) -> bool:
     """Whether a job has ended by itself with its checkpoint written; nobody cancelled it."""
-    return job.state is State.ENDED and job.exit_code == CHECKPOINTED and job.state_name == "FAILED"
+    return _failed_with(CHECKPOINTED, job)
 
+
+def _was_ended_by(name: str, job: SlurmJob) -> bool:
+    """Whether a signal ended a job: nothing handled it in its script, or in what the script ran last."""
+    return bool(name) and _failed_with(_KILLED + signal.Signals[f"SIG{name}"], job)
+
+
+def _failed_with(code: int, job: SlurmJob) -> bool:
+    return job.state is State.ENDED and job.state_name == "FAILED" and job.exit_code == code
+
+
+_LATEST_S = 1e12
+"""No time or span of a sound journal is longer: some thirty thousand years."""
 
 _JOB_FIELDS = tuple(each.name for each in fields(Job) if each.init)
 
@@ -164,13 +194,49 @@ def from_data(data: Mapping[str, Any]) -> Ticket:
             "past": Past(**past),
             "stretch": None if data["stretch"] is None else Stretch(**data["stretch"]),
             "left_nodes": tuple(data["left_nodes"]),
+            "refused_nodes": tuple(data.get("refused_nodes", ())),
             "left_s": -inf if data["left_s"] is None else data["left_s"],
             "by": tuple(data["by"]),
         }
     )
+    if wrong := next(_wrong(ticket, ""), ""):
+        raise ValueError(wrong)
     if (ticket.standing in ON_GPUS) != (ticket.stretch is not None):
         raise ValueError(f"it is {ticket.standing}, and its stretch is {ticket.stretch}")
+    if ticket.stretch is not None and not ticket.job.runs_on([*ticket.gpus.values()]):
+        raise ValueError(f"it cannot run on {ticket.gpus}")
     return ticket
+
+
+def _wrong(record: Any, where: str) -> Iterator[str]:
+    """What of a dataclass is of another type than it says: a damaged journal must not reach decisions."""
+    hints = _hints(type(record))
+    for each in fields(record):
+        value, place = getattr(record, each.name), f"{where}{each.name}"
+        if not _fits(hints[each.name], value):
+            yield f"{place} is {value!r}"
+        elif is_dataclass(value):
+            yield from _wrong(value, f"{place}.")
+
+
+def _fits(kind: Any, value: object) -> bool:
+    parts = get_args(kind)
+    if isinstance(kind, UnionType):
+        return any(_fits(part, value) for part in parts)
+    if isinstance(value, dict):
+        return get_origin(kind) is dict and all(
+            isinstance(name, str) and isinstance(count, int) and count > 0 for name, count in value.items()
+        )
+    if isinstance(value, tuple) and parts:
+        return all(isinstance(each, parts[0]) for each in value)
+    if isinstance(value, bool) or kind is bool:
+        return kind is bool and isinstance(value, bool)
+    if kind is float:
+        return isinstance(value, int | float) and (abs(value) < _LATEST_S or abs(value) == inf)
+    return isinstance(value, get_origin(kind) or kind)
+
+
+_hints: Callable[[type], dict[str, Any]] = cache(get_type_hints)
 
 
 def _finite(value: Any) -> Any:

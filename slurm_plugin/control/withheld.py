@@ -78,3 +78,8 @@ def closed_nodes(nodes: Iterable[SlurmNode], reservations: Iterable[Reservation]
         for node in reservation.nodes
     }
     return reserved | {node.name for node in nodes if not node.available}
+
+
+def still_left(tickets: Iterable[Ticket], now: float) -> set[str]:
+    """Nodes where a run may go on that Slurm no longer knows of."""
+    return {node for ticket in tickets if now < ticket.left_s for node in ticket.left_nodes}

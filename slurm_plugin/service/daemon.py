@@ -5,15 +5,26 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any, TextIO
 
 from dally.clusters import load_cluster
+from dally.clusters.left_out import left_out_line
 from dally.errors import DallyError, InputError
 from slurm_plugin.access.backends import open_slurm
-from slurm_plugin.access.slurm import Order, Reservation, Slurm, SlurmJob, SlurmNode, SlurmUnavailableError
-from slurm_plugin.control.controller import Clock, Controller, Mode
+from slurm_plugin.access.slurm import (
+    Order,
+    Partition,
+    Reservation,
+    Slurm,
+    SlurmJob,
+    SlurmNode,
+    SlurmUnavailableError,
+)
+from slurm_plugin.control.controller import JOURNAL_LOST, Clock, Controller, Mode
 from slurm_plugin.control.journal import Journal, JournalError
+from slurm_plugin.service.lease import Leases
 from slurm_plugin.service.managed import Site, cut, load_site, managed_gpus, stamp_of
 from slurm_plugin.service.metrics import Metrics
 from slurm_plugin.service.report import Board, Problem, report
@@ -89,6 +100,10 @@ class WatchedSlurm:
         """All reservations."""
         return self.slurm.reservations()
 
+    def partitions(self) -> tuple[Partition, ...]:
+        """All partitions."""
+        return self.slurm.partitions()
+
     def run(self, orders: Sequence[Order]) -> tuple[str | None, ...]:
         """Carry out orders."""
         answers = self.slurm.run(orders)
@@ -134,6 +149,7 @@ class Daemon:
         self._folder = _folder(self._site, mode)
         self._journal = TellingJournal(self._folder, self._said)
         self._clock = clock or Clock(self._journal.load().now_s)
+        self._leases = Leases(self._slurm, self._folder, self._no_lease)
         self._controller: Controller | None = None
         self._built_for: dict[str, int] = {}
         self._differs_since_s: float | None = None
@@ -156,6 +172,7 @@ class Daemon:
 
         Raises:
             FencedError: Another controller has taken over.
+            OccupiedError: Another controller is at work on one of the partitions.
             SlurmUnavailableError, JournalError: With `once`: the cycle did not end well.
         """
         self._tell("controller_starts", mode=self.board.mode, policy=self._site.config.policy)
@@ -183,6 +200,8 @@ class Daemon:
     def _cycle(self) -> float:
         self._serve()
         controller = self._renewed()
+        if not self._mode.shadow:
+            self._leases.hold(self._node_of_each_partition(), self._clock())
         wakeup_s = controller.cycle()
         pause_s = min(self._site.config.poll_s, wakeup_s - self._clock())
         pause_s = max(pause_s, REST * controller.seen.observe_s, SHORTEST_PAUSE_S)
@@ -193,6 +212,18 @@ class Daemon:
             self._tell("well_again", failures=self._failures)
             self._failures = 0
         return pause_s
+
+    def _node_of_each_partition(self) -> dict[str, str]:
+        """The first node of each of our partitions."""
+        return {
+            name: node.name
+            for node in reversed(self._slurm.shown)
+            for name in node.partitions
+            if name in self._site.config.partitions
+        }
+
+    def _no_lease(self, reason: str) -> None:
+        self._tell("no_lease", reason=reason)
 
     def _failed(self, error: DallyError) -> float:
         """Say what went wrong, give a sign of life if the journal takes it, and try again later."""
@@ -232,7 +263,7 @@ class Daemon:
 
     def _read_cluster(self) -> None:
         self._site = replace(self._site, stamp=stamp_of(self._site.config.cluster))
-        topology = load_cluster(self._site.config.cluster)
+        topology = load_cluster(self._site.config.cluster, absent=True)
         if topology != self._site.topology:
             self._take(replace(self._site, topology=topology))
 
@@ -274,9 +305,14 @@ class Daemon:
             "cluster",
             nodes=len(topology.machines),
             gpus=topology.gpus,
+            left_out=left_out_line(site.topology),
             unknown=sorted(self._built_for.keys() - known),
             differ=sorted(name for name, gpus in self._built_for.items() if known.get(name, gpus) != gpus),
         )
+        if site.profiles and (
+            lines := site.profiles.stand_ins(product(site.profiles.models, topology.gpu_types))
+        ):
+            self._tell("profiles", stand_ins=lines)
         before = self._controller
         self._controller = Controller(
             self._slurm,
@@ -303,6 +339,8 @@ class Daemon:
     def _close(self) -> None:
         if self.server is not None:
             self.server.stop()
+        with suppress(SlurmUnavailableError):
+            self._leases.release()
         self._journal.close()
 
     def _tell_problem(self, event: str, error: DallyError, **said: Any) -> None:
@@ -314,6 +352,8 @@ class Daemon:
 
     def _said(self, t: float, event: str, **said: object) -> None:
         self.metrics.event(event)
+        if event == JOURNAL_LOST:
+            self.board.add_problem(Problem(round(t, 3), event, str(said["reason"])))
         self._log(t, event, **said)
 
 

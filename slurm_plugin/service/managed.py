@@ -45,7 +45,7 @@ def load_site(path: Path | None) -> Site:
     parse_policy(config.policy)
     stamp = stamp_of(config.cluster)
     profiles = load_profiles(config.profiles) if config.profiles else None
-    return Site(config, load_cluster(config.cluster), stamp, profiles)
+    return Site(config, load_cluster(config.cluster, absent=True), stamp, profiles)
 
 
 def stamp_of(cluster: str) -> Stamp:
@@ -87,7 +87,7 @@ def cut(topology: Topology, gpus: Mapping[str, int]) -> Topology:
         for domain in topology.ancestors[index]:
             held[number[domain]] += gpus[topology.machines[index].name]
     domains = tuple(_renumbered(topology.domains[old], number, held) for old in used)
-    return Topology(topology.name, topology.levels, machines, domains)
+    return Topology(topology.name, topology.levels, machines, domains, topology.islands)
 
 
 def _with_gpus(machine: Machine, gpus: Mapping[str, int]) -> Machine:

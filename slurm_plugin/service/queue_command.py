@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from dally.commands.why import NETWORK
 from slurm_plugin.control.tickets import Standing
 from slurm_plugin.service.live import ask, clean, clock, config_option, folded, json_option, lasting
 
@@ -18,6 +19,7 @@ _RIGHT = 3
 _WIDEST = (14, 8, 10, 5, 8, 12, 15)
 """Widest that a column gets on a narrow terminal; the last one takes what is left."""
 
+_NO_PROFILE = "*"
 _ROOMY = 120
 
 
@@ -37,6 +39,8 @@ def command(config: Path | None, me: bool, as_json: bool) -> None:
         return
     for line in table(jobs, said["now_s"], shutil.get_terminal_size().columns):
         click.echo(line)
+    if any(job.get("assumed_slowdown") for job in jobs):
+        click.echo(f"{_NO_PROFILE} no profile (dally models): what distance costs it is assumed")
 
 
 def table(jobs: Sequence[Mapping[str, Any]], now_s: float, width: int, ages: bool = False) -> list[str]:
@@ -74,7 +78,7 @@ def _cells(job: Mapping[str, Any], now_s: float, ages: bool) -> tuple[str, ...]:
     return (
         job["job"],
         job["user"],
-        job["model"] or "-",
+        f"{_NO_PROFILE if job.get('assumed_slowdown') else ''}{job['model']}" or "-",
         str(job["gpus"] or "-"),
         job["standing"],
         lasting(now_s - job["since_s"]) if ages else clock(job["since_s"]),
@@ -87,7 +91,7 @@ def timer(job: Mapping[str, Any], now_s: float) -> str:
     """What comes next for a job by itself, and in how long; `-` if nothing does."""
     until_s = job["until_s"]
     what = {
-        Standing.WAITING: job["next_level"],
+        Standing.WAITING: "any GPUs" if job["next_level"] == NETWORK else job["next_level"],
         Standing.ASIDE: "again",
         Standing.STOPPING: "stop",
     }.get(job["standing"])

@@ -11,7 +11,6 @@ from typing import Any
 from dally import __version__
 from dally.mechanisms.timers import FixedTimers, TunedTimers
 from dally.state import ClusterState
-from dally.topology import Topology
 from slurm_plugin.access.slurm import arrival
 from slurm_plugin.control.controller import Controller
 from slurm_plugin.control.tickets import WITH_POLICY, Standing, Ticket
@@ -42,6 +41,8 @@ class JobReport:
         submit_s: When it was submitted.
         refusals: Starts in a row that came to nothing.
         preemptions: How often it has lost its GPUs.
+        assumed_slowdown: What each level farther apart is assumed to cost it, as its model has no profile, or
+            it names none; None: it has a profile.
     """
 
     job: str
@@ -58,6 +59,7 @@ class JobReport:
     submit_s: float
     refusals: int
     preemptions: int
+    assumed_slowdown: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +134,7 @@ def report(controller: Controller, policy: str, partitions: tuple[str, ...]) -> 
         policy=policy,
         partitions=partitions,
         nodes=len(state.topology.machines),
-        jobs=tuple(_job(ticket, state.topology) for ticket in controller.mirror.tickets.values()),
+        jobs=tuple(_job(ticket, state) for ticket in controller.mirror.tickets.values()),
         gpus={
             "total": state.topology.gpus,
             "used": state.topology.gpus - free - withheld,
@@ -171,7 +173,8 @@ def as_data(job: JobReport) -> dict[str, Any]:
 _JOB_FIELDS = tuple(each.name for each in fields(JobReport))
 
 
-def _job(ticket: Ticket, topology: Topology) -> JobReport:
+def _job(ticket: Ticket, state: ClusterState) -> JobReport:
+    topology, costs = state.topology, state.costs
     level = ticket.level if ticket.standing is Standing.WAITING else ""
     return JobReport(
         job=ticket.job_id,
@@ -188,6 +191,7 @@ def _job(ticket: Ticket, topology: Topology) -> JobReport:
         submit_s=ticket.job.submit_s,
         refusals=ticket.refusals,
         preemptions=ticket.past.preemptions,
+        assumed_slowdown=None if costs.knows(ticket.job) else costs.assumed_slowdown,
     )
 
 

@@ -27,6 +27,8 @@ from slurm_plugin.service.metrics import Metrics
 from slurm_plugin.service.report import Board, as_data, listed
 
 _CONNECTION_S = 10.0
+"""A connection may last so long, while there is room for it."""
+
 _SILENCE_S = 5.0
 _MOST_CONNECTIONS = 32
 
@@ -170,7 +172,7 @@ def _place(listen: str) -> tuple[str, int]:
 
 
 class _HTTPServer(ThreadingHTTPServer):
-    """A server that takes a bounded number of connections, and closes those that last too long."""
+    """A server that has a bounded number of connections open, and closes those that last too long."""
 
     daemon_threads = True
     block_on_close = False
@@ -186,10 +188,9 @@ class _HTTPServer(ThreadingHTTPServer):
         TCPServer.server_bind(self)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Serve a connection if there is room, else close it at once."""
-        if len(self._open) >= _MOST_CONNECTIONS:
-            self.shutdown_request(request)
-            return
+        """Serve a connection; the oldest make room for it, as those who ask at once have long left."""
+        for oldest in list(self._open)[: 1 - _MOST_CONNECTIONS]:
+            self._cut_off(oldest)
         self._open[request] = time.monotonic() + _CONNECTION_S
         super().process_request(request, client_address)
 
@@ -202,8 +203,13 @@ class _HTTPServer(ThreadingHTTPServer):
         """Between connections: cut off those that last too long."""
         for request, until_s in list(self._open.items()):
             if time.monotonic() > until_s:
-                with suppress(OSError):
-                    request.shutdown(socket.SHUT_RDWR)
+                self._cut_off(request)
+
+    def _cut_off(self, request: Any) -> None:
+        """End a connection, whose thread then ends by itself."""
+        self._open.pop(request, None)
+        with suppress(OSError):
+            request.shutdown(socket.SHUT_RDWR)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Say nothing of clients that went away."""

@@ -8,8 +8,9 @@ from typing import Any
 
 import click
 
-from dally.commands.why import tell_run, told
+from dally.commands.why import NETWORK, tell_run, told
 from dally.errors import InputError
+from dally.words import plural
 from slurm_plugin.control.tickets import Standing
 from slurm_plugin.service.live import ask, clean, clock, config_option, folded, lasting
 
@@ -58,7 +59,7 @@ def story(job: str, said: Mapping[str, Any]) -> Iterator[str]:
 def headline(job: Mapping[str, Any], now_s: float) -> Iterator[str]:
     """Where a job stands now: what it asks for, since when, what it waits for and what comes next."""
     model = f", model {job['model']}" if job["model"] else ""
-    asked = f" asks for {job['gpus']} GPU{'s' * (job['gpus'] > 1)}{model}," if job["gpus"] else ""
+    asked = f" asks for {plural(job['gpus'], 'GPU')}{model}," if job["gpus"] else ""
     since = f"since {clock(job['since_s'])} ({lasting(now_s - job['since_s'])})"
     standing = Standing(job["standing"])
     where = f" on {folded(job['nodes'])}" if job["nodes"] and standing is not Standing.ASIDE else ""
@@ -68,7 +69,19 @@ def headline(job: Mapping[str, Any], now_s: float) -> Iterator[str]:
     if comes := _next(job, now_s):
         yield f"  {comes}"
     if job["refusals"]:
-        yield f"  {job['refusals']} starts in a row came to nothing"
+        yield f"  {plural(job['refusals'], 'start')} in a row came to nothing"
+    if assumed := job.get("assumed_slowdown"):
+        yield f"  {_without_profile(job, assumed)}"
+
+
+def _without_profile(job: Mapping[str, Any], assumed: float) -> str:
+    """That a job has no profile, and of a gang what is assumed in its place."""
+    missing = f"no profile of {job['model']}" if job["model"] else "it names no model, so it has no profile"
+    if job["gpus"] == 1:
+        return missing
+    if assumed == 1:
+        return f"{missing}: distance is assumed to cost it nothing"
+    return f"{missing}: each level farther apart than need be is assumed to make it {assumed:g} x slower"
 
 
 _STANDS = {
@@ -81,13 +94,18 @@ _STANDS = {
 }
 
 
+def _farther(level: str) -> str:
+    return "any GPUs" if level == NETWORK else f"GPUs of one {level}, too,"
+
+
 def _next(job: Mapping[str, Any], now_s: float) -> str:
     """What comes by itself, and when; empty if nothing does."""
     words = {
-        Standing.WAITING: f"takes GPUs of one {job['next_level']}, too, from" if job["next_level"] else "",
+        Standing.WAITING: f"takes {_farther(job['next_level'])} from" if job["next_level"] else "",
         Standing.ASIDE: "will be tried again at",
         Standing.STARTING: "goes back to waiting if it does not run by",
         Standing.STOPPING: "is put back at the latest at",
+        Standing.RUNNING: "is asked for its checkpoint, as its time limit comes too early, at",
     }.get(Standing(job["standing"]), "")
     if not words or job["until_s"] is None:
         return ""

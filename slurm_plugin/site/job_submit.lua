@@ -118,17 +118,36 @@ local function fixed_by(job)
   return nil
 end
 
-local function is_ours(partitions, job, part_list)
+-- The partitions that a job names, or the default one.
+local function partitions_of(job, part_list)
   local names = job.partition
   if not names or names == "" then
     for name, part in pairs(part_list) do
       if part.flag_default == 1 or part.flag_default == true then names = name end
     end
   end
-  for name in (names or ""):gmatch("[^,]+") do
+  return names or ""
+end
+
+local function is_ours(partitions, job, part_list)
+  local names = partitions_of(job, part_list)
+  for name in names:gmatch("[^,]+") do
     if not partitions[name] then return false end
   end
-  return (names or "") ~= ""
+  return names ~= ""
+end
+
+-- The longest time limit, minutes, of the partitions, if the job asks for more than each of them allows.
+-- Slurm would accept the job held, and start it nowhere.
+local function exceeded_minutes(job, part_list)
+  local minutes, longest = number(job.time_limit), 0
+  if not minutes then return nil end
+  for name in partitions_of(job, part_list):gmatch("[^,]+") do
+    local most = part_list[name] and number(part_list[name].max_time)
+    if not most then return nil end
+    longest = math.max(longest, most)
+  end
+  return minutes > longest and longest or nil
 end
 
 local function is_wanted(settings, job, part_list)
@@ -187,6 +206,12 @@ local function submit(job, part_list)
   local wanted = asked.plain ~= "1" and is_wanted(settings, job, part_list)
   local exempt = job.user_id == 0 or settings.exempt[job.user_id]
   if wanted and settings.mode == "hold" and (said or not exempt) then
+    local most = exceeded_minutes(job, part_list)
+    if most then
+      slurm.log_user("dally: the job asks for %d minutes, and partition %s allows %d at most (PartitionTimeLimit)",
+        job.time_limit, partitions_of(job, part_list), most)
+      return slurm.ERROR
+    end
     if not said and job.priority == 0 then asked.held = "1" end
     hold(job, asked, words)
     return slurm.SUCCESS

@@ -121,9 +121,13 @@ def _two_machines(topology: Topology) -> tuple[Allocation, Allocation] | None:
         if len(rack.children) < 2:
             continue
         first, second = rack.children[:2]
-        strangers = [index for index in range(len(topology.machines)) if index not in rack.children]
+        strangers = [
+            index
+            for index in range(len(topology.machines))
+            if index not in rack.children and topology.level_of(((first, 1), (index, 1))) <= topology.widest
+        ]
         if not strangers:
-            return None
+            continue
         far = max(strangers, key=lambda index: _likeness(topology, first, second, index))
         return _whole(topology, first, second), _whole(topology, first, far)
     return None

@@ -14,8 +14,9 @@ from urllib.parse import urlsplit
 
 from dally import __version__
 from dally.errors import DallyError, InputError
-from slurm_plugin.config import Config, load_config
+from slurm_plugin.config import load_config
 from slurm_plugin.request import PLAIN, Request, encode
+from slurm_plugin.submit.advice import advice
 from slurm_plugin.submit.sbatch_options import Takes
 from slurm_plugin.submit.submission import Submission, build_request, fixed_reason, read_submission
 
@@ -29,7 +30,7 @@ Usage: dally-sbatch [OPTIONS of Dally and of sbatch, in any order] SCRIPT [ARGUM
 Submits a batch job whose nodes and start Dally decides. Prints what sbatch prints.
 
   --model=NAME              what the job trains, a name of the site's profiles
-  --checkpoint-signal=SIG   on this signal, like USR1, the job writes a checkpoint; without it the job
+  --checkpoint-signal=SIG   on this signal, like USR2, the job writes a checkpoint; without it the job
                             is not preempted
   --checkpoint-grace=TIME   how long that takes at most: seconds, or MM:SS (default 60)
   --min-gpus=N              fewest GPUs it can run on (default: what it asks sbatch for)
@@ -90,7 +91,7 @@ def decide(submission: Submission, tag: str) -> Outcome:
             raise InputError(f"{reason}; this site takes no jobs without it, try again later")
         return _plain(_with(submission, [_comment(submission, PLAIN)]), "warning", reason)
     added = ["--hold", *_requeue(submission, request), _comment(submission, encode(request))]
-    return Outcome(_with(submission, added), request, _grace_note(request, config))
+    return Outcome(_with(submission, added), request, tuple(advice(request, submission.script, config)))
 
 
 def unreachable(url: str) -> str:
@@ -149,14 +150,6 @@ def _comment(submission: Submission, mark: str) -> str:
 def _requeue(submission: Submission, request: Request) -> list[str]:
     asked = request.signal and not submission.settings.keys() & {"requeue", "no-requeue"}
     return ["--requeue"] if asked else []
-
-
-def _grace_note(request: Request, config: Config) -> tuple[str, ...]:
-    if request.grace_s <= config.longest_grace_s:
-        return ()
-    return (
-        f"note: checkpoint grace {request.grace_s} s; this site gives {config.longest_grace_s} s at most",
-    )
 
 
 def _understood(request: Request | None) -> str:

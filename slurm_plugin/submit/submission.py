@@ -28,6 +28,9 @@ _FIXES = (
 )
 _GPUS = ("gpus", "gpus-per-node", "gpus-per-task", "gpus-per-socket")
 _GPU_TRES = re.compile(r"(?:gres[:/])?gpu(?:[:=].*)?")
+_SCRIPTS = (".sh", ".bash", ".sbatch", ".slurm", ".batch", ".job", ".py")
+"""How names of scripts end."""
+
 _ZERO = re.compile(r"(?:.*[:=])?0+")
 _TIME = re.compile(r"(?:([0-9]+)-)?([0-9]+(?::[0-9]+){0,2})")
 _WHOLE = re.compile(r"[0-9]{1,9}")
@@ -44,6 +47,7 @@ class Submission:
             a later one over an earlier one.
         asked: Dally's options that hold, by name: of the script, the command line.
         stdin: The script, if it came from standard input.
+        script: The script, wherever it came from; empty if it cannot be read.
     """
 
     words: tuple[str, ...]
@@ -51,6 +55,7 @@ class Submission:
     settings: Mapping[str, str | None]
     asked: Mapping[str, str | None]
     stdin: bytes | None = None
+    script: str = ""
 
 
 def read_submission(
@@ -72,6 +77,7 @@ def read_submission(
     if given.keys() & {"help", "version"}:
         return Submission((), (), {}, given)
     positional = line.rest[1:] if line.rest[:1] == ("--",) else line.rest
+    _refuse_script(given.get("model"), bool(positional) or "wrap" in given)
     stdin = None if positional or "wrap" in given else read_stdin()
     script = (
         stdin.decode("utf-8", "surrogateescape")
@@ -90,6 +96,7 @@ def read_submission(
         settings=settings,
         asked={**_dally_lines(script), **_checked(line, _OWN)},
         stdin=stdin,
+        script=given.get("wrap") or script,
     )
 
 
@@ -138,7 +145,7 @@ def build_request(submission: Submission, tag: str) -> Request:
         )
     grace = asked.get("checkpoint-grace")
     if grace is not None and "checkpoint-signal" not in asked:
-        raise InputError("--checkpoint-grace without --checkpoint-signal; name the signal too, like USR1")
+        raise InputError("--checkpoint-grace without --checkpoint-signal; name the signal too, like USR2")
     copies = _count("copies", asked.get("copies", "1"))
     if copies > 1:
         _check_copies(submission.settings)
@@ -152,6 +159,16 @@ def build_request(submission: Submission, tag: str) -> Request:
         tag=tag,
         held="hold" in submission.settings,
     )
+
+
+def _refuse_script(model: str | None, has_script: bool) -> None:
+    """Refuse a script in the place of a model: its user forgot the model's name, or the `=`.
+
+    Raises:
+        InputError: It is one by its name, or a file where no script is given.
+    """
+    if model and (model.endswith(_SCRIPTS) or (not has_script and Path(model).is_file())):
+        raise InputError(f"--model is {model!r}, which is a script; say --model=NAME, then the script")
 
 
 def _check_copies(settings: Mapping[str, str | None]) -> None:
@@ -188,7 +205,9 @@ def _dally_lines(script: str) -> dict[str, str | None]:
     if found.rest or unknown:
         word = found.rest[0] if found.rest else f"--{unknown[0]}"
         raise InputError(f"{word!r} on a #DALLY line; valid: --{', --'.join(_REQUEST)}")
-    return _checked(found, _REQUEST)
+    asked = _checked(found, _REQUEST)
+    _refuse_script(asked.get("model"), has_script=True)
+    return asked
 
 
 def _checked(words: Words, own: Mapping[str, Takes]) -> dict[str, str | None]:

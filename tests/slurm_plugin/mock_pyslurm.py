@@ -288,6 +288,7 @@ def _node(node: SlurmNode) -> SimpleNamespace:
         state=node.state_name.upper(),
         configured_gres={"gpu:h100": node.gpus} if node.gpus else {},
         partitions=list(node.partitions),
+        real_memory=node.memory_mb,
     )
 
 

@@ -32,6 +32,8 @@ def test_what_is_no_address_is_refused(url: str) -> None:
         ({"poll_s": 0}, "poll_s is 0, must be a positive number"),
         ({"max_requeues": -1}, "max_requeues is -1, must be 0 or more"),
         ({"max_requeues": True}, "max_requeues is True, must be a whole number"),
+        ({"assumed_slowdown": 0.5}, "assumed_slowdown is 0.5, must be 1 .none. to 10, like 1.25"),
+        ({"assumed_slowdown": float("nan")}, "assumed_slowdown is nan, must be 1 .none. to 10, like 1.25"),
         ({"poll": 1}, "unknown key 'poll'; valid: partitions, cluster"),
     ],
 )

@@ -42,13 +42,22 @@ class Site:
         mode: Mode | None = None,
         partitions: Mapping[str, tuple[str, ...]] | None = None,
         slurm_ahead_s: float = 0.0,
+        memory_mb: float = inf,
+        cpus: float = inf,
         **settings: Any,
     ) -> None:
         self.folder, self.topology, self.profiles, self.mode = folder, topology, profiles, mode
         self.now_s = max(0.0, -slurm_ahead_s)
         shared = partitions or {}
         nodes = [
-            FakeNode(machine.name, machine.gpus, shared.get(machine.name, ("gpu",)), machine.gpu_type)
+            FakeNode(
+                machine.name,
+                machine.gpus,
+                shared.get(machine.name, ("gpu",)),
+                machine.gpu_type,
+                cpus,
+                memory_mb,
+            )
             for machine in topology.machines
         ]
         self.slurm = FakeSlurm(nodes, clock=lambda: self.now_s + slurm_ahead_s)

@@ -8,11 +8,13 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from importlib import resources
+from itertools import product
 from pathlib import Path
 
 from dally.clusters import load_cluster
-from dally.clusters.slurm_conf import configured_gres, read_network
+from dally.clusters.slurm_conf import configured_gres
 from dally.clusters.slurm_lines import ConfLine, read_lines
+from dally.clusters.slurm_network import read_network
 from dally.errors import InputError
 from dally.profiles.files import load_profiles
 from slurm_plugin.access.processes import TimedOutError, run_program
@@ -211,11 +213,14 @@ def _with_own(site: Site) -> Site:
     """Add what the configuration names: cluster, profiles, state folder and health page."""
     config = site.settled
     try:
-        site = replace(site, cluster=load_cluster(config.cluster))
+        site = replace(site, cluster=load_cluster(config.cluster, absent=True))
     except InputError as error:
         site = replace(site, cluster_error=str(error))
     try:
-        site = replace(site, profiles=len(load_profiles(config.profiles).models) if config.profiles else 0)
+        if config.profiles:
+            known = load_profiles(config.profiles)
+            wanted = product(known.models, site.cluster.gpu_types if site.cluster else ())
+            site = replace(site, profiles=len(known.models), stand_ins=known.stand_ins(wanted))
     except InputError as error:
         site = replace(site, profiles_error=str(error))
     return replace(

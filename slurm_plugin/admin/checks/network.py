@@ -60,14 +60,14 @@ def known_nodes(site: Site) -> Finding:
         return ok("no switches to compare")
     placed = set(site.topology.wiring.switch_of)
     if unknown := placed - set(site.nodes):
-        return problem(
+        return warning(
             f"{site.topology.path.name} has {some(unknown)}, which Slurm does not know",
-            "the file is stale: write it anew, then `scontrol reconfigure`",
+            "Slurm and Dally pass them over; write the file anew, then `scontrol reconfigure`",
         )
-    if missing := site.managed_nodes - placed:
-        return problem(
+    if (missing := site.managed_nodes - placed) and not _own_topologies(site):
+        return warning(
             f"on no switch: {some(missing)}",
-            "add them to a leaf switch or block: Slurm never starts jobs across them and the others",
+            "add them to a switch or block: without TopologyParam=TopoOptional, Slurm starts no job there",
         )
     return ok("every GPU node is on a switch")
 
@@ -102,13 +102,13 @@ def shape(site: Site) -> Finding:
 
 
 def own_topology(site: Site) -> Finding:
-    """The partitions use the topology that Dally reads."""
+    """Which topology the partitions use; Dally reads the same."""
+    named = _own_topologies(site)
+    told = ", ".join(f"partition {name} uses topology {topology}" for name, topology in named.items())
+    return ok(told or "the partitions use the cluster's topology")
+
+
+def _own_topologies(site: Site) -> dict[str, str]:
+    """The topology that a partition names, by partition; those that name none are left out."""
     named = {name: site.managed(name).get("Topology", "") for name in site.settled.partitions}
-    named = {name: topology for name, topology in named.items() if topology not in ("", "(null)", "N/A")}
-    if named:
-        name, topology = next(iter(named.items()))
-        return warning(
-            f"partition {name} uses topology {topology}; Dally reads the cluster's default",
-            "if they differ, write the right one as TOML and name it as `cluster`",
-        )
-    return ok("the partitions use the cluster's topology")
+    return {name: topology for name, topology in named.items() if topology not in ("", "(null)", "N/A")}

@@ -2,6 +2,7 @@
 
 from collections import Counter
 
+from dally.clusters.left_out import left_out_line
 from dally.clusters.slurm_gres import parse_gres
 from slurm_plugin.access.node_text import is_available
 from slurm_plugin.admin.checks.site import Finding, Site, ok, problem, some, warning
@@ -136,7 +137,14 @@ def cluster(site: Site) -> Finding:
     if site.cluster is None:
         return problem(site.cluster_error, "`dally cluster FOLDER` must work for what `cluster` names")
     known = {machine.name for machine in site.cluster.machines}
-    if missing := site.managed_nodes - known:
+    missing = site.managed_nodes - known
+    named = {name for each in site.cluster.left_out for name in each.names}
+    if missing and missing <= named and site.managed_nodes & known:
+        return warning(
+            f"{site.settled.cluster}: {left_out_line(site.cluster)}",
+            "Dally places no job there; mend what stands in brackets, or take them out of the partition",
+        )
+    if missing:
         return problem(
             f"{site.settled.cluster} lacks {some(missing)}", "add these nodes to what `cluster` names"
         )

@@ -120,6 +120,8 @@ def profiles(site: Site) -> Finding:
             "no profiles: no model counts as sensitive to the network",
             "measure your models, or name a shipped set as `profiles`",
         )
+    if site.stand_ins:
+        return warning("; ".join(site.stand_ins), "measure on these GPUs: `profile-models slurm`")
     return ok(f"profiles of {site.profiles} models")
 
 

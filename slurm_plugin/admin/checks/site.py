@@ -104,6 +104,7 @@ class Site:
         own_lua: The job_submit.lua that this version of Dally brings.
         site_lua: The dally_site.lua beside slurm.conf; empty if there is none.
         profiles: How many models have a profile.
+        stand_ins: Which GPU type's profiles stand in for which, in words.
         profiles_error: Why the profiles cannot be read.
         state_dir: The controller's folder; None if it is missing.
         health_error: Why the controller did not answer; empty if it did, or is not asked.
@@ -134,6 +135,7 @@ class Site:
     own_lua: str = ""
     site_lua: str = ""
     profiles: int = 0
+    stand_ins: tuple[str, ...] = ()
     profiles_error: str = ""
     state_dir: StateFolder | None = None
     health_error: str = ""

@@ -67,7 +67,7 @@ def test_pyslurm_that_does_not_work_here_is_an_error_when_asked_for_by_name(
     pyslurm: Write, source: str
 ) -> None:
     pyslurm(source)
-    with pytest.raises(InputError, match=r"(?s).*" + BROKEN[source] + r".*pip install 'dally\[pyslurm\]'"):
+    with pytest.raises(InputError, match=r"(?s).*" + BROKEN[source] + r".*pip install '\.\[pyslurm\]'"):
         open_slurm("pyslurm")
 
 

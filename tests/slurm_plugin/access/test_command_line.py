@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from slurm_plugin.access.command_line import CommandLine
+from slurm_plugin.access.command_line import CommandLine, json_option
 from slurm_plugin.access.slurm import (
     Fence,
     HandBack,
@@ -67,7 +67,7 @@ def test_orders_of_a_kind_go_step_by_step_to_one_scontrol_each(tmp_path: Path) -
         "requeuehold Incomplete 9",
         "uhold 10",
         "update JobId=10 StartTime=now NodeList= ReservationName=",
-        "update JobId=11 StartTime=now NodeList= NumNodes=2 ReservationName=",
+        "update JobId=11 StartTime=now+4 NodeList= NumNodes=2 ReservationName=",
         "release 11",
         "update JobId=12 StartTime=now NodeList=n[1-3] NumNodes=3-3 NumTasks=6 NumCPUs=6 TresPerJob= "
         "ReservationName=",
@@ -75,7 +75,7 @@ def test_orders_of_a_kind_go_step_by_step_to_one_scontrol_each(tmp_path: Path) -
         "ReservationName=",
         "release 12",
         "release 14",
-        "update JobId=12 StartTime=now NodeList= NumNodes=1-1 NumTasks=2 NumCPUs=2 TresPerJob= "
+        "update JobId=12 StartTime=now+4 NodeList= NumNodes=1-1 NumTasks=2 NumCPUs=2 TresPerJob= "
         "ReservationName=",
         "release 12",
     ]
@@ -197,6 +197,27 @@ def test_commands_run_behind_a_prefix_and_in_a_clean_environment(
     assert {"SLURM_CONF=/x", "SLURM_BITSTR_LEN=0"} <= set(seen)
     assert not [line for line in seen if line.startswith(("SQUEUE_", "SLURM_CLUSTERS"))]
     assert (tmp_path / "argv").read_text().startswith("squeue ")
+
+
+@pytest.mark.parametrize(
+    ("version", "option"),
+    [
+        ("slurm-wlm 22.05.8\n", "--json"),
+        ("slurm 25.11.2\n", "--json"),
+        ("slurm-wlm 26.05.5\n", "--json=v0.0.44"),
+        ("slurm 27.11.0-rc1\n", "--json=v0.0.44"),
+        ("of our own\n", "--json"),
+    ],
+)
+def test_jobs_are_asked_for_in_a_form_that_tells_exclusive_ones(version: str, option: str) -> None:
+    assert json_option(version) == option
+
+
+@pytest.mark.slurm
+def test_an_exclusive_job_is_seen_as_one(lab: LocalSlurm) -> None:
+    for option in ("--exclusive", "--job-name=shares"):
+        lab.run("sbatch", "--hold", option, "--gres=gpu:1", "--output=/dev/null", "--wrap=true")
+    assert [job.exclusive for job in CommandLine(lab.environment).jobs()] == [True, False]
 
 
 def test_signals_are_refused_by_job(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 import json
 import time
 from collections import Counter
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slurm_plugin.access.job_json import count_gpus, read_jobs, read_tasks
-from slurm_plugin.access.node_text import read_nodes, read_reservations
+from slurm_plugin.access.node_text import read_nodes, read_partitions, read_reservations
 from slurm_plugin.access.scontrol import unavailable
-from slurm_plugin.access.slurm import Hold, SlurmJob, SlurmUnavailableError, State
+from slurm_plugin.access.slurm import Hold, Partition, SlurmJob, SlurmUnavailableError, State
 
 RECORDED = Path(__file__).parents[1] / "recorded"
 VERSIONS = sorted(folder.name for folder in RECORDED.iterdir() if (folder / "squeue.json").exists())
@@ -136,15 +137,15 @@ def test_recorded_fields(jobs: dict[str, SlurmJob], name: str, fields: dict[str,
 
 
 def test_the_cpus_of_a_task_of_waiting_jobs_are_the_same_in_all_versions() -> None:
-    earlier, later = (
+    earliest, *others = (
         {
             name: [job.cpus_per_task for job in jobs if job.state is State.PENDING]
             for name, jobs in found.items()
         }
-        for found in (by_name("22.05"), by_name("24.11"))
+        for found in map(by_name, VERSIONS)
     )
-    assert earlier == later
-    assert later["constraint"] == [4]
+    assert others == [earliest] * len(others)
+    assert earliest["constraint"] == [4]
 
 
 def test_a_recorded_begin_is_after_its_submission(jobs: dict[str, SlurmJob]) -> None:
@@ -374,3 +375,12 @@ def test_fields_that_are_missing_or_odd_never_make_reading_fail(data: st.DataObj
 def test_odd_text_never_makes_reading_nodes_or_reservations_fail(text: str) -> None:
     read_nodes(text)
     read_reservations(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "longest_s"),
+    [("2-12:00:00", 216_000.0), ("00:30:00", 1800.0), ("UNLIMITED", inf), ("soon", inf)],
+)
+def test_the_longest_time_limit_of_a_partition(text: str, longest_s: float) -> None:
+    said = f"PartitionName=gpu AllowGroups=ALL MaxNodes=UNLIMITED MaxTime={text} MinNodes=0\n"
+    assert read_partitions(said) == (Partition("gpu", longest_s),)

@@ -13,6 +13,7 @@ from slurm_plugin.access.slurm import (
     Hold,
     HoldBack,
     Order,
+    Partition,
     Place,
     Requeue,
     Reservation,
@@ -73,6 +74,10 @@ class Cluster:
     def reservations(self) -> tuple[Reservation, ...]:
         self._answer()
         return self.all_reservations
+
+    def partitions(self) -> tuple[Partition, ...]:
+        self._answer()
+        return ()
 
     def run(self, orders: Sequence[Order]) -> tuple[str | None, ...]:
         self._answer()

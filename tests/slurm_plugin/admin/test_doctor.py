@@ -15,6 +15,7 @@ from dally.clusters import load_cluster
 from dally.clusters.slurm_lines import ConfLine
 from dally.clusters.wiring import SwitchEntry, wire
 from dally.commands import main
+from dally.topology import LeftOut
 from slurm_plugin.admin.checks.gather import gather, own_file, parse_rows, parse_settings, parse_version
 from slurm_plugin.admin.checks.site import Finding, Level, Site, StateFolder, TopologyFile
 from slurm_plugin.admin.doctor import CHECKS, examine, worst
@@ -115,6 +116,17 @@ def yaml_of(version: tuple[int, int]) -> Callable[[Site], Site]:
     return changed(topology=TopologyFile(Path("/etc/slurm/topology.yaml"), 0.0), version=version)
 
 
+def without_n9() -> Callable[[Site], Site]:
+    """Slurm has a node more than the cluster, which tells why."""
+
+    def change(site: Site) -> Site:
+        assert site.cluster is not None
+        left_out = (LeftOut(("n9",), "on no switch"),)
+        return node("n9")(replace(site, cluster=replace(site.cluster, left_out=left_out)))
+
+    return change
+
+
 def test_a_healthy_site_passes_every_check(site: Site) -> None:
     results = examine(site)
     assert [result for result in results if result.finding.level is not Level.OK] == []
@@ -147,8 +159,6 @@ PROBLEMS: list[tuple[str, Callable[[Site], Site], str]] = [
     ("topology plugin", changed(topology=None), "topology.conf is missing"),
     ("topology plugin", yaml_of((24, 11)), "only Slurm 25.05"),
     ("topology file", changed(topology=TopologyFile(Path("t"), 0.0, error="t: is empty")), "t: is empty"),
-    ("topology nodes", topology(r1=NODES, r2=("old1",)), "has old1, which Slurm does not know"),
-    ("topology nodes", topology(r1=NODES[:3]), "on no switch: n4"),
     ("cluster", changed(cluster=None, cluster_error="no slurm.conf"), "no slurm.conf"),
     ("cluster", node("n9"), "/etc/slurm lacks n9"),
     ("job age", settings(MinJobAge="2 sec"), "MinJobAge=2"),
@@ -175,7 +185,9 @@ WARNINGS: list[tuple[str, Callable[[Site], Site], str]] = [
     ("topology age", changed(booted_s=10.0), "changed after slurmctld started"),
     ("racks", topology(r1=("n1",), r2=("n2", "n3", "n4")), "r2 has 3 GPU nodes, r1 has 1"),
     ("racks", topology(r1=NODES), "all GPU nodes are on one switch"),
-    ("partition topology", changed(partitions={"gpu": {"Topology": "fabric2"}}), "topology fabric2"),
+    ("topology nodes", topology(r1=NODES, r2=("old1",)), "has old1, which Slurm does not know"),
+    ("topology nodes", topology(r1=NODES[:3]), "on no switch: n4"),
+    ("cluster", without_n9(), "left out 1 node: n9 (on no switch)"),
     ("memory", settings(JobDefaults="(null)", DefMemPerNode="UNLIMITED"), "without --mem"),
     ("requeue", settings(JobRequeue="0"), "JobRequeue=0"),
     ("start delay", settings(SchedulerParameters="defer,bf_interval=1"), "defer"),
@@ -188,6 +200,7 @@ WARNINGS: list[tuple[str, Callable[[Site], Site], str]] = [
     ("preemption", settings(PreemptType="preempt/qos"), "PreemptType=preempt/qos"),
     ("job_submit", changed(lua="older"), "not the one of this version"),
     ("profiles", changed(profiles=0), "no profiles"),
+    ("profiles", changed(stand_ins=("no profile on GPU type h100 for m",)), "no profile on GPU type h100"),
     ("state folder", changed(state_dir=StateFolder(0, 0o700, 10**10)), "belongs to uid 0"),
     ("controller", changed(health_error="refused"), "http://h: refused"),
 ]
@@ -224,6 +237,7 @@ NOTES: list[tuple[str, Callable[[Site], Site], str]] = [
     ("gres devices", gres(autodetect="nvml"), "detected"),
     ("gres devices", changed(gres_lines=None), "no gres.conf here"),
     ("topology plugin", yaml_of((25, 5)), "topology.yaml is what Slurm reads"),
+    ("partition topology", changed(partitions={"gpu": {"Topology": "fabric2"}}), "topology fabric2"),
     ("memory", settings(JobDefaults="(null)", DefMemPerCPU="2000"), "has a default"),
     ("memory", settings(SelectTypeParameters="CR_CORE", JobDefaults="(null)"), "not counted"),
     ("job age", settings(MinJobAge="0 sec"), "for ever"),

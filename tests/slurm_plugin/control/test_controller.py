@@ -1,6 +1,7 @@
 """The controller over the fake Slurm."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -9,6 +10,8 @@ from slurm_plugin.control.controller import Clock
 from slurm_plugin.control.journal import read_events
 from slurm_plugin.control.tickets import Standing
 from tests.slurm_plugin.worlds import Site
+
+NODES = ("r0m0", "r0m1", "r1m0", "r1m1")
 
 
 def test_a_job_that_fits_is_released_onto_one_machine(tmp_path: Path) -> None:
@@ -59,6 +62,52 @@ def test_a_checkpointing_job_gives_way_and_goes_on(tmp_path: Path) -> None:
     assert site.states() == {long: "RUNNING", short: "COMPLETED"}
 
 
+def asked_to_stop(folder: Path, code: int | None) -> tuple[Site, str, str]:
+    """A job that ends with a code (None: requeues itself) 2 s after USR2, and one that wants its GPUs."""
+    site = Site(folder, policy="tiresias:regroup_s=0")
+    ends: dict[str, Any] = {"signal": "USR2", "checkpoint_exit_s": 2.0, "checkpoint_code": code}
+    long = site.submit(nodes=4, gpus_per_node=8, grace_s=30, run_time_s=5000.0, **ends)
+    site.run_to(1000)
+    return site, long, site.submit(gpus_per_node=8, run_time_s=100.0)
+
+
+@pytest.mark.parametrize("code", [85, 128 + 12, None], ids=["its word", "the signal", "its own requeue"])
+def test_a_job_that_leaves_as_it_was_asked_to_is_put_back_once_and_goes_on(
+    tmp_path: Path, code: int | None
+) -> None:
+    site, long, short = asked_to_stop(tmp_path, code)
+    site.live(1060)
+    assert site.outcome() == {long: ("PENDING", 1), short: ("RUNNING", 0)}
+    assert [job.hold for job in site.slurm.jobs() if job.job_id == long] == [Hold.USER]
+    site.live(1200)
+    assert site.outcome() == {long: ("RUNNING", 1), short: ("COMPLETED", 0)}
+    assert site.events("preempt", "fail", "keep", "end") == [("preempt", long), ("end", short)]
+
+
+@pytest.mark.parametrize("code", [1, 128 + 10, 128 + 9], ids=["an error", "another signal", "a kill"])
+def test_a_job_that_fails_while_it_is_asked_to_stop_has_failed(tmp_path: Path, code: int) -> None:
+    site, long, short = asked_to_stop(tmp_path, code)
+    site.live(1200)
+    assert site.outcome() == {long: ("FAILED", 0), short: ("COMPLETED", 0)}
+
+
+def test_a_job_that_nobody_asked_to_stop_has_failed_if_the_signal_ends_it(tmp_path: Path) -> None:
+    site = Site(tmp_path)
+    job = site.submit(gpus_per_node=8, signal="USR2", run_time_s=10.0, exit_code=128 + 12)
+    site.live(100)
+    assert site.outcome() == {job: ("FAILED", 0)}
+
+
+def test_a_job_that_requeues_itself_unasked_waits_for_dally_again(tmp_path: Path) -> None:
+    site = Site(tmp_path)
+    job = site.submit(gpus_per_node=8, signal="USR2", run_time_s=1000.0)
+    site.live(100)
+    site.slurm.requeue(job)
+    site.live(130)
+    assert site.outcome() == {job: ("RUNNING", 1)}
+    assert site.events("fail", "leave") == [("fail", job)]
+
+
 def test_a_job_without_checkpoints_keeps_its_gpus(tmp_path: Path) -> None:
     site = Site(tmp_path, policy="tiresias:regroup_s=0")
     long = site.submit(nodes=4, gpus_per_node=8, run_time_s=5000.0)
@@ -73,9 +122,10 @@ def test_a_job_that_slurm_does_not_start_goes_back_to_waiting_and_tries_again(tm
     site = Site(tmp_path, backoff_s=100.0, start_timeout_s=20.0)
     site.slurm.start_delay_s = 1e6
     job = site.submit(gpus_per_node=8, run_time_s=10.0)
-    site.run_to(50)
+    site.run_to(90)
     assert site.ticket(job).standing is Standing.ASIDE
-    assert "could not start on r0m0" in site.ticket(job).why
+    tries = [event["reason"] for event in read_events(tmp_path) if event["event"] == "refuse"]
+    assert tries == [f"could not start on {node}: it did not start in time" for node in NODES]
     assert [(each.hold, each.required_nodes) for each in site.slurm.jobs()] == [(Hold.USER, ())]
     site.slurm.start_delay_s = 0.0
     site.run_to(200)
@@ -326,7 +376,22 @@ def test_a_start_that_slurm_calls_hopeless_gives_its_gpus_back_at_once(tmp_path:
     job = site.submit(gpus_per_node=8)
     site.controller.cycle()
     assert site.ticket(job).standing is Standing.STARTING
-    site.slurm._jobs[job].reason = "BadConstraints"
+    site.slurm._jobs[job].reason = "QOSMaxGRESPerUser"
     site.controller.cycle()
     assert site.ticket(job).standing is Standing.ASIDE
     assert site.controller.scheduler.state.free.total() == 32
+
+
+@pytest.mark.parametrize(
+    ("assumed", "nodes"), [(1.25, {"r0m0": 8, "r0m1": 8}), (1.0, {"r0m1": 8, "r1m0": 8})]
+)
+def test_a_gang_without_a_profile_waits_for_close_gpus_unless_the_site_says_otherwise(
+    tmp_path: Path, assumed: float, nodes: dict[str, int]
+) -> None:
+    site = Site(tmp_path, policy="dally", assumed_slowdown=assumed)
+    for moment, run_time_s in enumerate((100.0, 30.0, 30.0, 9000.0), start=1):
+        site.submit(gpus_per_node=8, run_time_s=run_time_s, time_limit_s=run_time_s)
+        site.run_to(5 * moment)
+    gang = site.submit(nodes=2, gpus_per_node=8, run_time_s=3000.0, time_limit_s=4000.0)
+    site.run_to(200)
+    assert site.nodes(gang) == nodes

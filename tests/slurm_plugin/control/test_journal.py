@@ -1,8 +1,9 @@
 """The journal: what it survives, and what it makes a controller stop for."""
 
+import json
 import os
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -20,7 +21,8 @@ from slurm_plugin.control.journal import (
     read_events,
     read_tickets,
 )
-from slurm_plugin.control.tickets import Standing, Ticket
+from slurm_plugin.control.journal_file import look_of
+from slurm_plugin.control.tickets import Standing, Ticket, to_data
 from slurm_plugin.request import Request
 from tests.slurm_plugin.worlds import Site
 
@@ -205,12 +207,139 @@ def test_deleted_while_at_work_it_is_written_anew(tmp_path: Path) -> None:
     assert {*site.states().values()} == {"COMPLETED"}
 
 
+def garbage(path: Path) -> None:
+    path.write_bytes(b"garbage" * 1000)
+
+
+def garbage_behind_the_first_page(path: Path) -> None:
+    with path.open("r+b") as file:
+        file.seek(4096)
+        file.write(b"\xff" * (path.stat().st_size - 4096))
+
+
+def cut_off(path: Path) -> None:
+    os.truncate(path, 5000)
+
+
+def put_in_its_place(path: Path) -> None:
+    garbage(path.with_name("other"))
+    path.with_name("other").rename(path)
+
+
+@pytest.mark.parametrize("damage", [garbage, garbage_behind_the_first_page, cut_off, put_in_its_place])
+def test_damaged_while_at_work_it_is_set_aside_and_nothing_is_forgotten(
+    tmp_path: Path, damage: Callable[[Path], object]
+) -> None:
+    site = Site(tmp_path)
+    for _ in range(2):
+        site.submit(nodes=4, gpus_per_node=8, run_time_s=100.0)
+    site.run_to(20)
+    damage(tmp_path / NAME)
+    site.run_to(40)
+    (lost,) = (event for event in read_events(tmp_path) if event["event"] == "journal_lost")
+    (aside,) = tmp_path.glob(f"{NAME}.broken-*")
+    assert aside.name in lost["reason"]
+    goes_on(site)
+
+
+def test_emptied_while_at_work_it_is_written_anew(tmp_path: Path) -> None:
+    site = Site(tmp_path)
+    for _ in range(2):
+        site.submit(nodes=4, gpus_per_node=8, run_time_s=100.0)
+    site.run_to(20)
+    os.truncate(tmp_path / NAME, 0)
+    site.run_to(40)
+    assert [kind for kind, _ in site.events("journal_lost")] == ["journal_lost"]
+    goes_on(site)
+
+
+def goes_on(site: Site) -> None:
+    """The next controller knows of both jobs what this one knew, and both come to their end."""
+    site.restart()
+    standings = [site.ticket(each).standing for each in "12"]
+    assert standings == [Standing.RUNNING, Standing.WAITING]
+    site.run_to(300)
+    assert {*site.states().values()} == {"COMPLETED"}
+
+
+def test_a_damage_that_only_a_commit_meets_costs_one_cycle(tmp_path: Path) -> None:
+    site = Site(tmp_path)
+    job = site.submit(gpus_per_node=8, run_time_s=5.0)
+    journal = site.controller._journal
+    (page,) = journal._database.execute(
+        "SELECT rootpage FROM sqlite_master WHERE name = 'events_of_job'"
+    ).fetchone()
+    journal.close()
+    with (tmp_path / NAME).open("r+b") as file:
+        file.seek((page - 1) * 4096)
+        file.write(b"\x0a\x00\x00\xff\xff" + b"\xff" * 60)
+    journal._lock = (tmp_path / "lock").open()
+    journal._connect()
+    journal._left = look_of(tmp_path / NAME)
+    with pytest.raises(JournalError, match="malformed"):
+        site.controller.cycle()
+    assert site.states() == {job: "PENDING"}
+    site.run_to(30)
+    assert site.states() == {job: "COMPLETED"}
+    assert len([*tmp_path.glob(f"{NAME}.broken-*")]) == 1
+
+
+def test_one_that_somebody_only_touched_is_kept(tmp_path: Path) -> None:
+    site = Site(tmp_path)
+    site.submit(gpus_per_node=8, run_time_s=5.0)
+    os.utime(tmp_path / NAME, (1.0, 1.0))
+    site.run_to(20)
+    assert not site.events("journal_lost")
+    assert not [*tmp_path.glob(f"{NAME}.broken-*")]
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("why", 5),
+        ("gpus", {"n1": "8"}),
+        ("gpus", {"n1": -8}),
+        ("since_s", "soon"),
+        ("since_s", 1e300),
+        ("moving", 1),
+        ("by", [2]),
+        ("tasks", 1.5),
+    ],
+)
+def test_a_ticket_of_wrong_types_is_left_out(
+    journal: Journal, tmp_path: Path, field: str, value: object
+) -> None:
+    body = json.dumps({**to_data(ticket()), field: value})
+    with sqlite3.connect(tmp_path / NAME) as file:
+        file.execute("UPDATE tickets SET body = ?", (body,))
+    memory = journal.load()
+    assert not memory.tickets
+    assert field in memory.lost
+
+
+def test_what_was_learnt_is_forgotten_if_a_byte_of_it_is_another(journal: Journal, tmp_path: Path) -> None:
+    with sqlite3.connect(tmp_path / NAME) as file:
+        file.execute("UPDATE facts SET value = replace(value, '1', '2') WHERE name = 'learnt'")
+    assert journal.load().learnt == {}
+
+
+def test_a_damaged_event_hides_no_other(journal: Journal, tmp_path: Path) -> None:
+    for number in range(5):
+        journal.write(float(number), "event", number=number)
+    journal.commit(5.0)
+    bodies = ["{", "[]", '{"t": "now", "event": "end"}', b"\xff"]
+    with sqlite3.connect(tmp_path / NAME) as file:
+        for number, body in enumerate(bodies, 1):
+            file.execute("UPDATE events SET body = ? WHERE number = ?", (body, number))
+    assert [event["number"] for event in read_events(tmp_path)] == [4]
+
+
 def test_another_journal_in_its_place_fences_it(journal: Journal, tmp_path: Path) -> None:
     (tmp_path / NAME).unlink()
     (tmp_path / "lock").unlink()
     other = Journal(tmp_path)
     with pytest.raises(FencedError):
-        journal.recreate_if_deleted()
+        journal.renew_if_lost()
     other.close()
 
 

@@ -6,14 +6,17 @@ import pytest
 
 from dally.job import Job
 from dally.profiles.files import load_profiles
+from slurm_plugin.access.fake_job import SubmitSpec
 from slurm_plugin.access.slurm import HandBack
 from slurm_plugin.control.journal import read_events
 from slurm_plugin.control.tickets import Standing
+from slurm_plugin.request import Request, encode
 from slurm_plugin.service.handback import to_hand_back
 from tests.slurm_plugin.worlds import Site
 from tests.worlds import racks
 
 FOUR = racks([[1, 1, 1, 1]])
+LIMIT_S = 60_000.0
 
 
 @pytest.fixture
@@ -24,9 +27,11 @@ def site(tmp_path: Path) -> Site:
 
 def submit_elastic(site: Site, gpus: int = 1) -> str:
     """A job of 1 to 4 GPUs, asked for as so many, that writes its checkpoint in a second."""
-    return site.submit(
-        "", "USR1", 20, least=1, most=4, gpus_per_task=1, tasks=gpus, checkpoint_exit_s=1.0, time_limit_s=5e4
+    asked = Request("", "USR1", 20, 1, 4)
+    spec = SubmitSpec(
+        comment=encode(asked), gpus_per_task=1, tasks=gpus, checkpoint_exit_s=1.0, time_limit_s=LIMIT_S
     )
+    return site.slurm.submit(spec)
 
 
 def submit_rigid(site: Site) -> str:
@@ -86,8 +91,10 @@ def test_a_job_starts_on_what_is_free_of_a_node_and_grows(tmp_path: Path) -> Non
     assert site.events("refused", "refuse", "leave") == []
 
 
-@pytest.mark.parametrize("until_s", [40, 100], ids=["smaller", "larger"])
-def test_a_job_of_another_size_is_handed_back_as_it_was_submitted(tmp_path: Path, until_s: float) -> None:
+@pytest.mark.parametrize(("until_s", "limit_min"), [(40, 1000), (100, None)], ids=["smaller", "larger"])
+def test_a_job_of_another_size_is_handed_back_as_it_was_submitted(
+    tmp_path: Path, until_s: float, limit_min: int | None
+) -> None:
     site, job = beside_another(tmp_path)
     site.run_to(until_s)
     site.slurm.set_node("r0m0", "drain")
@@ -95,7 +102,9 @@ def test_a_job_of_another_size_is_handed_back_as_it_was_submitted(tmp_path: Path
     site.restart()
     site.run_to(until_s + 1)
     assert (site.ticket(job).standing, site.ticket(job).job.gpus) == (Standing.WAITING, 3)
-    assert to_hand_back(site.slurm.jobs(), site.controller.mirror.tickets) == (HandBack(job, 1, tasks=3),)
+    assert to_hand_back(site.slurm.jobs(), site.controller.mirror.tickets) == (
+        HandBack(job, 1, tasks=3, limit_min=limit_min),
+    )
 
 
 def test_nodes_that_a_user_gives_back_are_for_others(tmp_path: Path) -> None:

@@ -91,7 +91,7 @@ def in_order(acts: Sequence[Act]) -> tuple[list[Act], list[Act]]:
 
 
 def simulate(policy: str, topology: Topology, jobs: Sequence[Job]) -> None:
-    state = ClusterState(topology, CostModel(topology, PROFILES))
+    state = ClusterState(topology, CostModel(topology, PROFILES, assumed_slowdown=1.25))
     scheduler = Scheduler(state, parse_policy(policy).build(state))
     assert Engine(scheduler, jobs, EventLog(io.StringIO())).run().complete
 

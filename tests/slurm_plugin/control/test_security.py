@@ -24,6 +24,7 @@ from slurm_plugin.access.slurm import (
     Hold,
     HoldBack,
     Order,
+    Partition,
     Place,
     Requeue,
     Reservation,
@@ -107,6 +108,9 @@ class Crowded:
 
     def reservations(self) -> tuple[Reservation, ...]:
         return self.slurm.reservations()
+
+    def partitions(self) -> tuple[Partition, ...]:
+        return self.slurm.partitions()
 
     def run(self, orders: Sequence[Order]) -> tuple[str | None, ...]:
         self.orders += orders

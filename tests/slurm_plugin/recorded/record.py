@@ -9,6 +9,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from slurm_plugin.access.command_line import json_option
 from testbed.local_slurm import LocalSlurm, make_user
 from testbed.local_slurm_conf import LabSpec
 
@@ -142,8 +143,9 @@ def complete(slurm: Recorder) -> None:
 
 def save_all(slurm: Recorder) -> None:
     """Record what is read of Slurm, then the same while slurmctld is down."""
+    json = json_option(slurm.lab.run("squeue", "--version"))
     for down in ("", "-down"):
-        slurm.save(f"squeue{down}.json", "squeue", "--all", "--states=all", "--json")
+        slurm.save(f"squeue{down}.json", "squeue", "--all", "--states=all", json)
         for what in ("node", "reservation"):
             command = ("scontrol", "--oneliner", "--details", "--all", "show", what)
             slurm.save(f"scontrol-{what}{down}.txt", *command)

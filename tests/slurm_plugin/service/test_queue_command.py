@@ -30,12 +30,21 @@ def asked(site: DaemonSite, *arguments: str, width: int = 80) -> Result:
 def test_jobs_that_run_come_first_then_those_that_wait_and_why(tmp_path: Path) -> None:
     lines = asked(busy(tmp_path), width=140).stdout.splitlines()
     assert " ".join(lines[0].split()) == "JOBID USER MODEL GPUS STANDING SINCE TIMER NODES or REASON"
-    assert [line.split()[0] for line in lines[1:]] == ["1", "2", "3"]
+    assert [line.split()[0] for line in lines[1:]] == ["1", "2", "3", "*"]
     assert "vgg16" in lines[1]
     assert lines[1].endswith("n[1-4]")
-    assert "network 3m" in lines[2]
+    assert "any GPUs 3m" in lines[2]
     assert "no rack has 16 free GPUs" in lines[2]
     assert lines[3].endswith("held by its user")
+
+
+def test_jobs_without_a_profile_are_marked_and_those_with_one_are_not(tmp_path: Path) -> None:
+    site = DaemonSite(tmp_path, listen="127.0.0.1:0", profiles="testbed")
+    for model in ("resnet50", "resnet5O", ""):
+        site.submit(gpus_per_node=1, model=model)
+    *lines, last = asked(site).stdout.splitlines()
+    assert [line.split()[2] for line in lines[1:]] == ["resnet50", "*resnet5O", "*"]
+    assert last == "* no profile (dally models): what distance costs it is assumed"
 
 
 def test_it_fits_80_columns(tmp_path: Path) -> None:
@@ -55,7 +64,7 @@ def test_json_has_all_that_is_known(tmp_path: Path) -> None:
 def test_me_shows_my_own_jobs_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("getpass.getuser", lambda: "bob")
     lines = asked(busy(tmp_path), "--me").stdout.splitlines()
-    assert [line.split()[:2] for line in lines[1:]] == [["2", "bob"]]
+    assert [line.split()[:2] for line in lines[1:-1]] == [["2", "bob"]]
 
 
 def test_an_empty_queue_is_a_header(tmp_path: Path) -> None:
@@ -80,8 +89,8 @@ JOB: dict[str, Any] = {
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        ({}, "network 5m"),
-        ({"until_s": 200.0}, "network now"),
+        ({}, "any GPUs 5m"),
+        ({"until_s": 200.0}, "any GPUs now"),
         ({"until_s": None}, "-"),
         ({"next_level": ""}, "-"),
         ({"standing": "aside"}, "again 5m"),

@@ -1,6 +1,7 @@
 """`dally release-all`, over the fake Slurm."""
 
 import json
+import os
 import sqlite3
 import time
 from collections.abc import Sequence
@@ -104,6 +105,37 @@ def test_the_deadman_releases_only_after_silence(site: DaemonSite, ago_s: float 
     result = release(site, "--if-silent-for", "900", "--yes")
     assert result.exit_code == 0
     assert holds(site)[job] is hold
+
+
+@pytest.mark.parametrize("beat_s", ["soon", "", "nan", "1e999", b"\xff", 32_503_680_000.0])  # the year 3000
+def test_a_sign_of_life_that_cannot_be_is_none(site: DaemonSite, beat_s: object) -> None:
+    beat(site, 0.0)
+    with sqlite3.connect(site.state / "journal.sqlite") as file:
+        file.execute("UPDATE facts SET value = ? WHERE name = 'heartbeat_s'", (beat_s,))
+    job = site.submit(gpus_per_node=8)
+    result = release(site, "--if-silent-for", "900", "--yes")
+    assert (result.exit_code, result.output) == (0, "handed 1 job back to Slurm\n")
+    assert holds(site)[job] is Hold.NONE
+
+
+@pytest.mark.parametrize(("ago_s", "hold"), [(100.0, Hold.USER), (1000.0, Hold.NONE)])
+def test_a_broken_journal_says_by_its_file_when_it_was_written(
+    site: DaemonSite, ago_s: float, hold: Hold
+) -> None:
+    beat(site, 0.0)
+    journal = site.state / "journal.sqlite"
+    journal.write_bytes(b"garbage" * 1000)
+    os.utime(journal, (time.time() - ago_s,) * 2)
+    job = site.submit(gpus_per_node=8)
+    assert release(site, "--if-silent-for", "900", "--yes").exit_code == 0
+    assert holds(site)[job] is hold
+
+
+def test_a_folder_that_cannot_be_looked_into_has_no_sign_of_life(site: DaemonSite) -> None:
+    site.configure(state_dir="/dev/null/state")
+    job = site.submit(gpus_per_node=8)
+    assert release(site, "--if-silent-for", "900", "--yes").exit_code == 0
+    assert holds(site)[job] is Hold.NONE
 
 
 def test_with_a_controller_at_work_it_says_what_will_happen(site: DaemonSite) -> None:

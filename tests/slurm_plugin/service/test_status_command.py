@@ -43,6 +43,18 @@ def test_problems_are_shown_and_forgotten_by_nobody(tmp_path: Path) -> None:
     assert line.endswith("slurm_unavailable: squeue: Unable to contact slurm controller (connect failure)")
 
 
+def test_a_journal_that_was_damaged_meanwhile_is_among_the_problems(tmp_path: Path) -> None:
+    site = DaemonSite(tmp_path, listen="127.0.0.1:0")
+    said: list[str] = []
+
+    def damage() -> None:
+        (site.state / "journal.sqlite").write_bytes(b"garbage" * 1000)
+
+    site.run(damage, lambda: said.append(site.dally("status").stdout))
+    assert "journal_lost: the journal was broken" in said[0]
+    assert [event["event"] for event in site.events("journal_lost")] == ["journal_lost"]
+
+
 def test_a_shadow_says_that_it_is_one_and_exits_3(tmp_path: Path) -> None:
     site = busy(tmp_path)
     site.mode = Mode(shadow=True)

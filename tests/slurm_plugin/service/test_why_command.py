@@ -24,20 +24,44 @@ def test_a_waiting_job_says_for_what_since_when_and_until_when(tmp_path: Path) -
     lines = why(tmp_path, "2").stdout.splitlines()
     assert lines[0].startswith("2 of bob: asks for 16 GPUs, waits for GPUs since ")
     assert lines[1] == "  no rack has 16 free GPUs; declines farther ones for 2 leases"
-    assert lines[2].startswith("  takes GPUs of one network, too, from ")
-    assert "  submitted, asks for 16 GPUs" in lines[3]
-    assert "  waits for one rack until " in lines[4]
+    assert lines[2].startswith("  takes any GPUs from ")
+    assert lines[3] == (
+        "  it names no model, so it has no profile: each level farther apart than need be is assumed "
+        "to make it 1.25 x slower"
+    )
+    assert "  submitted, asks for 16 GPUs" in lines[4]
+    assert "  waits for one rack until " in lines[5]
 
 
 def test_a_running_job_says_where(tmp_path: Path) -> None:
     lines = why(tmp_path, "1").stdout.splitlines()
     assert lines[0].startswith("1 of alice: asks for 32 GPUs, model vgg16, runs on n[1-4] since ")
-    assert "starts on n1 x8, n2 x8, n3 x8, n4 x8 (one network): network has 32 free GPUs" in lines[2]
+    assert "starts on n1 x8, n2 x8, n3 x8, n4 x8 (over the network): network has 32 free GPUs" in lines[3]
 
 
 def test_a_job_that_may_not_start_says_what_is_in_its_way(tmp_path: Path) -> None:
     lines = why(tmp_path, "3").stdout.splitlines()
     assert ("cannot be placed yet" in lines[0], lines[1]) == (True, "  held by its user")
+
+
+@pytest.mark.parametrize(
+    ("known", "last"),
+    [
+        ({"model": "a", "assumed_slowdown": None}, "  no free GPUs"),
+        (
+            {"model": "a", "assumed_slowdown": 1.5},
+            "  no profile of a: each level farther apart than need be is assumed to make it 1.5 x slower",
+        ),
+        (
+            {"model": "a", "assumed_slowdown": 1.0},
+            "  no profile of a: distance is assumed to cost it nothing",
+        ),
+        ({"model": "a", "assumed_slowdown": 1.5, "gpus": 1}, "  no profile of a"),
+    ],
+)
+def test_a_job_without_a_profile_says_what_is_assumed(known: dict[str, Any], last: str) -> None:
+    job = {**JOB, "why": "no free GPUs", "until_s": None, "refusals": 0, **known}
+    assert [*headline(job, 0.0)][-1] == last
 
 
 def test_json_has_the_job_and_its_events(tmp_path: Path) -> None:
@@ -75,16 +99,20 @@ def test_a_job_that_was_refused_says_so_and_when_it_is_tried_again() -> None:
     [
         (
             {"event": "stop", "signal": "USR1", "grace_s": 60, "reason": "lease over"},
-            "is asked by USR1 for its checkpoint, within 60 s: lease over",
+            "is asked by USR1 for its checkpoint, within 1 min: lease over",
         ),
         ({"event": "stop", "signal": "", "grace_s": 0, "reason": "r"}, "is stopped: r"),
         (
             {"event": "refuse", "reason": "could not start on n1: busy", "again_in_s": 120.0},
-            "could not start on n1: busy; left out for 120 s",
+            "could not start on n1: busy; left out for 2 min",
         ),
         ({"event": "refused", "order": "place", "said": "no"}, "Slurm refuses to place it: no"),
         ({"event": "leave", "reason": "r"}, "is no longer Dally's: r"),
         ({"event": "fail", "lost_s": 0.0}, "a machine failed under it"),
+        (
+            {"event": "fail", "lost_s": 0.0, "reason": "was put back, and not by Dally"},
+            "was put back, and not by Dally",
+        ),
         ({"event": "fail", "lost_s": 20.0}, "a machine failed under it; 20 s of work are lost"),
         ({"event": "would_start", "gpus": {"n1": 8}, "reason": "r"}, "would start on n1 x8: r"),
         ({"event": "of a newer controller"}, "of a newer controller"),

@@ -62,6 +62,12 @@ class Site:
             found.update({name: value for name, equals, value in pairs if equals})
         return found
 
+    def refusal(self, *options: str) -> str:
+        """What sbatch says of a script that it does not submit."""
+        done = self.lab.attempt("sbatch", *_OUTPUT, *options, user=self.user, stdin=_SCRIPT)
+        assert done.returncode != 0
+        return done.stderr
+
     def reason(self, job: str) -> str:
         return self.facts(job)["Reason"]
 
@@ -106,6 +112,25 @@ def test_a_plain_gpu_job_is_marked_and_held(site: Site) -> None:
     assert len(request.tag) == 8
 
 
+@pytest.fixture
+def one_hour(site: Site) -> Iterator[None]:
+    """The partition lets jobs run for an hour at most."""
+    site.lab.run("scontrol", "update", "PartitionName=gpu", "MaxTime=60")
+    yield
+    site.lab.run("scontrol", "update", "PartitionName=gpu", "MaxTime=INFINITE")
+
+
+def test_a_job_beyond_its_partitions_time_is_refused_and_told_why(site: Site, one_hour: None) -> None:
+    for partition in ((), ("--partition=gpu",)):
+        said = site.refusal("--gpus=1", "--time=120", *partition)
+        assert "asks for 120 minutes, and partition gpu allows 60 at most (PartitionTimeLimit)" in said
+
+
+def test_a_job_within_its_partitions_time_is_held(site: Site, one_hour: None) -> None:
+    for limit in (("--time=60",), ()):
+        assert site.reason(site.submit("--gpus=1", *limit)) == "JobHeldUser"
+
+
 @pytest.mark.parametrize(
     "options",
     [
@@ -122,6 +147,8 @@ def test_a_plain_gpu_job_is_marked_and_held(site: Site) -> None:
     ],
 )
 def test_a_job_that_is_not_dallys_is_left_alone(site: Site, options: list[str]) -> None:
+    if "--spread-job" in options and site.lab.version() == (24, 11):
+        pytest.skip("slurmctld 24.11.5 ends at sbatch --gpus=1 --spread-job, also without Dally")
     facts = site.facts(site.submit(*options))
     assert facts["Reason"] != "JobHeldUser"
     assert "AdminComment" not in facts

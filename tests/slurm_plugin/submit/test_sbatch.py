@@ -35,7 +35,7 @@ class Site:
         (folder / "bin").mkdir()
         self.stub(exit_code=0)
         self.configure('url = ""')
-        self.write("#!/bin/sh\n#SBATCH --gpus=4\nsleep 1\n")
+        self.write("#!/bin/sh\n#SBATCH --gpus=4\ntrap : USR1\nsleep 1\n")
 
     def stub(self, exit_code: int) -> None:
         sbatch = self.folder / "bin" / "sbatch"
@@ -124,7 +124,8 @@ def test_a_job_that_can_be_preempted_may_be_requeued(site: Site, options: list[s
 
 def test_everything_is_printed_as_sbatch_prints_it(site: Site) -> None:
     site.stub(exit_code=3)
-    done = site.submit("--parsable", "job.sh")
+    site.configure('url = ""', 'profiles = "testbed"')
+    done = site.submit("--parsable", "--model=resnet50", "job.sh")
     assert (done.returncode, done.stdout, done.stderr) == (
         3,
         "Submitted batch job 17\n",
@@ -241,7 +242,66 @@ def test_a_grace_beyond_the_sites_is_told(site: Site) -> None:
 
 def test_without_sbatch_there_is_one_line(site: Site) -> None:
     done = site.submit("job.sh", PATH=str(site.folder))
-    assert (done.returncode, done.stderr) == (
-        1,
-        "dally-sbatch: cannot run sbatch: No such file or directory\n",
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[1:] == ["dally-sbatch: cannot run sbatch: No such file or directory"]
+
+
+def test_a_signal_that_the_script_does_not_handle_is_warned_of_and_the_job_goes_in(site: Site) -> None:
+    site.write("#!/bin/sh\n#SBATCH --gpus=4\nsrun python train.py\n")
+    done = site.submit("--model=vgg11", "--checkpoint-signal=USR2", "job.sh")
+    assert site.argv[-1] == "job.sh"
+    assert done.stderr.splitlines()[0] == (
+        "dally-sbatch: warning: the script has no trap for USR2, so this signal ends it before a checkpoint "
+        "is written; begin it with: trap : USR2"
     )
+
+
+@pytest.mark.parametrize(
+    ("options", "note"),
+    [
+        ([], "note: no --model, so Dally can only guess what distance costs it; `dally models` lists"),
+        (
+            ["--model=resnet5O"],
+            "note: no profile of model resnet5O, so Dally can only guess what distance costs",
+        ),
+    ],
+)
+def test_a_job_without_a_profile_is_told_so_and_goes_in(site: Site, options: list[str], note: str) -> None:
+    site.configure('url = ""', 'profiles = "testbed"')
+    done = site.submit(*options, "job.sh")
+    assert site.argv[-1] == "job.sh"
+    assert done.stderr.startswith(f"dally-sbatch: {note}")
+
+
+def test_a_name_close_to_a_models_is_asked_about(site: Site) -> None:
+    site.configure('url = ""', 'profiles = "testbed"')
+    assert (
+        site.submit("--model=resnet5O", "job.sh").stderr.splitlines()[0].endswith("; did you mean resnet50?")
+    )
+
+
+def test_nothing_is_said_of_profiles_that_cannot_be_read_from_here(site: Site) -> None:
+    site.configure('url = ""', f'profiles = "{site.folder}/on-the-head-node"')
+    assert site.submit("--model=vgg11", "job.sh").stderr == "a warning of sbatch\n"
+
+
+@pytest.mark.parametrize(
+    "options", [["--model", "job.sh"], ["--model=job.sh"], ["--model", "train.py", "job.sh"]]
+)
+def test_a_script_in_the_place_of_the_model_is_refused_without_waiting_for_input(
+    site: Site, options: list[str]
+) -> None:
+    done = site.submit(*options)
+    assert (done.returncode, site.record.exists()) == (1, False)
+    said = r"dally-sbatch: --model is '(job\.sh|train\.py)', which is a script; say --model=NAME, then .*\n"
+    assert re.fullmatch(said, done.stderr)
+
+
+def test_a_file_without_a_scripts_name_is_refused_as_a_model_only_where_no_script_is_given(
+    site: Site,
+) -> None:
+    (site.folder / "vgg11").write_text("#!/bin/sh\n")
+    assert site.submit("--model", "vgg11").stderr.startswith(
+        "dally-sbatch: --model is 'vgg11', which is a script"
+    )
+    assert site.submit("--model", "vgg11", "job.sh").returncode == 0

@@ -1,0 +1,98 @@
+"""`dally models`: the models of which a site has profiles, with what was measured."""
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+import click
+
+from dally.errors import InputError
+from dally.profiles.files import ProfileSet, load_profiles, shipped_sets
+from dally.profiles.listing import ModelEntry, TierEntry, model_entries
+from dally.profiles.schema import TIERS
+from slurm_plugin.config import config_path, load_config
+from slurm_plugin.service.live import clean, config_option, json_option
+
+_HEADS = ("MODEL", "GPU TYPE", "MODE", "BATCH", *(tier.upper() for tier in TIERS), "ERROR", "MEASURED")
+
+
+@click.command(
+    epilog="\b\nExamples:\n  dally models\n  dally models resnet50 --json\n  dally models --profiles gavel"
+)
+@click.argument("names", nargs=-1, metavar="[MODEL]...")
+@click.option("--profiles", help="A folder of profiles, a file, or a shipped set, in place of the site's.")
+@config_option
+@json_option
+def command(names: tuple[str, ...], profiles: str | None, config: Path | None, as_json: bool) -> None:
+    """List the models that have a profile, or those named: what `--model` of dally-sbatch may say.
+
+    BATCH is that of one GPU. A tier shows the shapes measured there, machines x GPUs on each, and the largest
+    slowdown among them. ERROR is the mean error on what was held out.
+    """
+    chosen = _profiles(profiles, config)
+    entries = [entry for entry in model_entries(chosen.profiles) if not names or entry.model in names]
+    if unknown := sorted(set(names) - {entry.model for entry in entries}):
+        raise InputError(
+            f"no profile of model {unknown[0]} in {chosen.name}; there are {', '.join(chosen.models)}"
+        )
+    if as_json:
+        click.echo(json.dumps([asdict(entry) for entry in entries], indent=2))
+        return
+    for line in _table(entries):
+        click.echo(clean(line).rstrip())
+
+
+def _profiles(named: str | None, config: Path | None) -> ProfileSet:
+    """The set that is named, else the site's.
+
+    Raises:
+        InputError: The site names none, or they cannot be read.
+    """
+    if named:
+        return load_profiles(named)
+    elsewhere = f"a shipped set shows with --profiles: {', '.join(shipped_sets())}"
+    try:
+        site = load_config(config)
+    except InputError as error:
+        raise InputError(f"{error}; {elsewhere}") from error
+    if not site.profiles:
+        raise InputError(
+            f"{config_path(config)} names no profiles, so Dally knows no model here; measure yours with "
+            f"profile-models, and name their folder there as `profiles`; {elsewhere}"
+        )
+    return load_profiles(site.profiles)
+
+
+def _table(entries: Sequence[ModelEntry]) -> Iterator[str]:
+    """A line for each profile, and one for each of its flags."""
+    rows = [_HEADS, *map(_cells, entries)]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(_HEADS))]
+    for row, entry in zip(rows, (None, *entries), strict=True):
+        yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        for flag in entry.flags if entry else ():
+            yield f"    {flag}"
+
+
+def _cells(entry: ModelEntry) -> tuple[str, ...]:
+    tiers = {tier.tier: _tier(tier) for tier in entry.tiers}
+    error = "-" if entry.held_out_error is None else f"{entry.held_out_error:.1%}"
+    return (
+        entry.model,
+        entry.gpu_type or "any",
+        entry.mode,
+        "-" if entry.local_batch is None else str(entry.local_batch),
+        *(tiers.get(tier, "-") for tier in TIERS),
+        error,
+        entry.measured[:10],
+    )
+
+
+def _tier(tier: TierEntry) -> str:
+    slowdown = "" if tier.slowdown is None else f" {tier.slowdown:.2f}"
+    return f"{_few(tier.shapes)}{slowdown}" if tier.shapes else "-"
+
+
+def _few(shapes: Sequence[str]) -> str:
+    """The shapes, of many the first and the last."""
+    return ",".join(shapes) if len(shapes) <= 3 else f"{shapes[0]}..{shapes[-1]}"

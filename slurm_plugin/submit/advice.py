@@ -1,0 +1,74 @@
+"""What `dally-sbatch` says, in a line each, of a job that goes in and may not fare as its user thinks."""
+
+import re
+import signal
+from collections.abc import Collection, Iterator
+from difflib import get_close_matches
+
+from dally.errors import InputError
+from slurm_plugin.config import Config
+from slurm_plugin.request import Request
+
+_COMMENT = re.compile(r"^\s*#.*$|\s#\s.*$", re.MULTILINE)
+_TRAP = r"(?:^|[;&({{])\s*trap\s[^\n]*(?:\b(?:SIG)?{name}|\s{number})\b"
+_HANDLED_ELSEWHERE = r"\bSIG{name}\b|^\s*exec\s+srun\b"
+"""In a script of another language; srun, in the shell's place, passes the signal on to its tasks."""
+
+
+def advice(request: Request, script: str, config: Config) -> Iterator[str]:
+    """The lines for one job.
+
+    Args:
+        request: What Dally is told.
+        script: The batch script; empty where it could not be read.
+        config: The site's.
+    """
+    if request.grace_s > config.longest_grace_s:
+        yield (
+            f"note: checkpoint grace {request.grace_s} s; this site gives {config.longest_grace_s} s at most"
+        )
+    if request.signal and script and not handles(script, request.signal):
+        yield (
+            f"warning: the script has no trap for {request.signal}, so this signal ends it before a "
+            f"checkpoint is written; begin it with: trap : {request.signal}"
+        )
+    if note := _profile_note(request.model, config):
+        yield note
+
+
+def handles(script: str, name: str) -> bool:
+    """Whether a batch script seems to handle a signal: by a trap, or in a language that we do not read.
+
+    Args:
+        script: Its text.
+        name: The signal, like USR2.
+    """
+    commands = _COMMENT.sub("", script)
+    number = int(signal.Signals[f"SIG{name}"])
+    valid = f"{_TRAP}|{_HANDLED_ELSEWHERE}".format(name=name, number=number)
+    return re.search(valid, commands, re.MULTILINE) is not None
+
+
+def _profile_note(model: str, config: Config) -> str:
+    """That Dally does not know how the job takes distance; empty if it does, or nobody can tell from here."""
+    guess = "Dally can only guess what distance costs it"
+    if not model:
+        return f"note: no --model, so {guess}; `dally models` lists the models that it knows"
+    known = _models(config)
+    if known is None or model in known:
+        return ""
+    near = get_close_matches(model, known, n=1)
+    ask = f"did you mean {near[0]}?" if near else "`dally models` lists the models that it knows"
+    return f"note: no profile of model {model}, so {guess}; {ask}"
+
+
+def _models(config: Config) -> Collection[str] | None:
+    """The models that have a profile; None if the profiles cannot be read on this machine."""
+    if not config.profiles:
+        return ()
+    from dally.profiles.files import load_profiles  # noqa: PLC0415 (only where there are some: it takes time)
+
+    try:
+        return load_profiles(config.profiles).models
+    except InputError:
+        return None

@@ -1,0 +1,49 @@
+"""The controller starts on the files of ten kinds of sites, and places jobs on what it reads there."""
+
+from pathlib import Path
+
+import pytest
+
+from dally.clusters import load_cluster
+from dally.clusters.slurm_conf import read_slurm_conf
+from dally.clusters.slurm_gres import parse_gres
+from slurm_plugin.access.fake import FakeSlurm
+from slurm_plugin.access.fake_job import FakeNode
+from tests.dally.clusters.sites import FOLDER, SITES
+from tests.slurm_plugin.daemons import DaemonSite
+
+
+def nodes_of(site: str) -> tuple[FakeNode, ...]:
+    """All nodes with GPUs as slurmctld would show them, also those that Dally leaves out."""
+    lines = read_slurm_conf(FOLDER / site / "slurm.conf").nodes
+    gpus = {name: parse_gres(line.values.get("gres", "")) for name, line in lines.items()}
+    return tuple(FakeNode(name, sum(part.count for part in parts)) for name, parts in gpus.items() if parts)
+
+
+def controlled(folder: Path, site: str) -> DaemonSite:
+    """A controller's site over these files."""
+    here = DaemonSite(folder, cluster=str(FOLDER / site))
+    here.slurm = FakeSlurm(nodes_of(site), clock=lambda: here.now_s)
+    return here
+
+
+@pytest.mark.parametrize("site", SITES)
+def test_a_controller_starts_on_a_sites_files_and_names_what_it_leaves_out(tmp_path: Path, site: str) -> None:
+    here, cluster = controlled(tmp_path, site), load_cluster(FOLDER / site, absent=True)
+    job = here.submit(gpus_per_node=1)
+    here.run(lambda: None)
+    (told,) = here.events("cluster")
+    assert (told["nodes"], told["gpus"]) == (len(cluster.machines), cluster.gpus)
+    named = {name for each in cluster.left_out for name in each.names}
+    assert set(told["unknown"]) <= named
+    assert told["left_out"].startswith("left out") == bool(named)
+    assert here.states()[job] == "RUNNING"
+
+
+def test_a_gang_stays_within_one_of_several_networks(tmp_path: Path) -> None:
+    here = controlled(tmp_path, "cloud_fabrics")
+    fill = here.submit(nodes=7, gpus_per_node=8)
+    gang = here.submit(nodes=2, gpus_per_node=8)
+    here.run(lambda: None)
+    of = {job.job_id: {node.split("-")[0] for node in job.gpus} for job in here.slurm.jobs()}
+    assert (of[fill], of[gang]) == ({"p5"}, {"p4d"})

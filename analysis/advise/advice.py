@@ -1,13 +1,30 @@
 """Works the advice out: calibrates today's scheduler, tries settings of Dally, compares under every case."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from analysis.advise.calibration import TODAYS, Calibration, calibrate
-from analysis.advise.effects import Effects, Pair, effects
+from analysis.advise.effects import EVEN, Effects, Pair, effects
 from analysis.advise.settings import SETTINGS, Setting, choose
 from analysis.advise.simulated import Outcome, Runner, Task
 from analysis.advise.site import Case, Site
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Dally against today's scheduler.
+
+    Attributes:
+        settings: The settings tried, each with what became of the jobs under the first case.
+        chosen: The one to start with.
+        pairs: It against today's scheduler under every case.
+        effects: Who would have gained and who lost.
+    """
+
+    settings: Sequence[tuple[Setting, Outcome]]
+    chosen: Setting
+    pairs: Sequence[Pair]
+    effects: Effects
 
 
 @dataclass(frozen=True)
@@ -19,20 +36,31 @@ class Advice:
         cases: What was assumed of the jobs' models.
         today: The simulation of today's scheduler.
         calibration: How far it is from what really happened; None if the history tells no starts.
-        settings: The settings tried, each with what became of the jobs under the first case.
-        chosen: The one to start with.
-        pairs: It against today's scheduler under every case.
-        effects: Who would have gained and who lost.
+        assumed: The same with the models of the first case; None if that cannot be told, or was not reached.
+        comparison: Dally against it; None if it does not resemble what really happened.
     """
 
     site: Site
     cases: Sequence[Case]
     today: str
     calibration: Calibration | None
-    settings: Sequence[tuple[Setting, Outcome]]
-    chosen: Setting
-    pairs: Sequence[Pair]
-    effects: Effects
+    assumed: Calibration | None = None
+    comparison: Comparison | None = None
+
+    @property
+    def bias_s(self) -> float:
+        """How far the simulated mean wait is off at most; 0 if nobody knows."""
+        known = [found for found in (self.calibration, self.assumed) if found is not None]
+        return max((abs(found.bias_s) for found in known), default=0.0)
+
+    @property
+    def concluded(self) -> Comparison | None:
+        """The comparison, if it says more than the simulation is off; None: nothing may be concluded."""
+        if self.comparison is None:
+            return None
+        whole = self.comparison.effects.whole
+        stands_out = abs(whole.today_s - whole.dally_s) > self.bias_s
+        return self.comparison if stands_out or self.bias_s <= EVEN * whole.today_s else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +99,7 @@ def plan(site: Site, today: str | None, policy: str | None, cases: Sequence[Case
 
 
 def advise(site: Site, todo: Plan, simulate: Runner) -> Advice:
-    """Carry a plan out.
+    """Carry a plan out, until the simulation proves to be unlike what really happened.
 
     Raises:
         DallyError: A simulation could not end.
@@ -80,19 +108,24 @@ def advise(site: Site, todo: Plan, simulate: Runner) -> Advice:
     if todo.calibrated:
         calibration = calibrate(site.history, simulate([Task(policy) for policy in todo.todays]))
     today = calibration.policy if calibration else todo.todays[0]
+    advice = Advice(site, todo.cases, today, calibration)
+    if calibration is not None and not calibration.resembles:
+        return advice
+    (base,) = simulate([Task(today, todo.cases[0])])
+    if calibration is not None and site.arrival_scale == 1:
+        advice = replace(advice, assumed=calibrate(site.history, [base]))
+    if advice.assumed is not None and not advice.assumed.resembles:
+        return advice
+    return replace(advice, comparison=_compare(site, todo, base, simulate))
+
+
+def _compare(site: Site, todo: Plan, base: Outcome, simulate: Runner) -> Comparison:
+    """Try the settings under the first case, and the best of them under all."""
     first, *others = todo.cases
-    base, *tried = simulate([Task(today, first), *(Task(each.policy, first) for each in todo.settings)])
+    tried = simulate([Task(each.policy, first) for each in todo.settings])
     chosen = choose(todo.settings, tried)
     best = tried[todo.settings.index(chosen)]
-    rest = simulate([Task(policy, case) for case in others for policy in (today, chosen.policy)])
+    rest = simulate([Task(policy, case) for case in others for policy in (base.task.policy, chosen.policy)])
     pairs = [Pair(base, best), *(Pair(*rest[at : at + 2]) for at in range(0, len(rest), 2))]
-    return Advice(
-        site,
-        todo.cases,
-        today,
-        calibration,
-        list(zip(todo.settings, tried, strict=True)),
-        chosen,
-        pairs,
-        effects(site.history, pairs),
-    )
+    settings = list(zip(todo.settings, tried, strict=True))
+    return Comparison(settings, chosen, pairs, effects(site.history, pairs))

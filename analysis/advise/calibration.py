@@ -17,6 +17,16 @@ TIED = 0.1
 CLOSE, CLOSE_S = 0.1, 2.0
 """A completion time is met if it is off by no more than this share, or these seconds."""
 
+CHANCE = 2 / 3
+"""Unexplained share of waits dealt out anew from one exponential distribution: E|x - y| / E max(x, y)."""
+
+UNLIKE = 0.5
+"""Simulated waits of which a larger share is unexplained do not resemble the real ones: at half, as much
+speaks against the simulation as for it, and `CHANCE` is not far."""
+
+NEGLIGIBLE = 0.01
+"""Waits off by no more than this share of the completion time decide nothing, however unlike they are."""
+
 
 @dataclass(frozen=True, slots=True)
 class Tried:
@@ -65,6 +75,22 @@ class Calibration:
     def mean_error(self) -> float:
         """Mean simulated over mean real completion time, less 1."""
         return self.bias_s / float(np.mean(self.real_wait_s + self.run_s))
+
+    @property
+    def unexplained(self) -> float:
+        """The share of waiting that real and simulated waits do not have in common, job by job, 0 to 1.
+
+        That is the sum of the waits' differences over the sum of the longer one of each job. It is 0 if all
+        waits are met and 1 if only those wait who really did not.
+        """
+        longer_s = float(np.sum(np.maximum(self.wait_s, self.real_wait_s)))
+        return float(np.sum(np.abs(self.wait_s - self.real_wait_s))) / longer_s if longer_s else 0.0
+
+    @property
+    def resembles(self) -> bool:
+        """Whether the simulated waits are like the real ones, or both are too short to matter."""
+        negligible_s = NEGLIGIBLE * float(np.mean(self.real_wait_s + self.run_s))
+        return self.unexplained <= UNLIKE or self.error_s <= negligible_s
 
     @property
     def close(self) -> float:

@@ -10,25 +10,28 @@ from dally.job import Job
 from dally.traces import parse_mix
 
 LOW, MIDDLE, HIGH, TOLD = "low", "middle", "high", "as told"
+ALL = "all"
+"""The mix of all models that have a profile, alike."""
 
 
 def cases(site: Site, mix: str | None, seeds: int) -> list[Case]:
     """The cases to simulate, the middle one with the first seed first.
 
     Low has the half of the mix that distance costs least, high the half that it costs most. There is only one
-    case if nothing is to be drawn: all models are told, or there are no profiles.
+    case if nothing is to be drawn: all models are told, no mix is given, or there are no profiles.
 
     Args:
         site: The site.
-        mix: Models and weights of the jobs whose models nobody tells; None: all profiles, alike.
+        mix: Models and weights of the jobs whose models nobody tells; `ALL`: all that have a profile, alike;
+            None: they stay unknown, and distance costs them nothing.
         seeds: How many draws of each case.
 
     Raises:
         InputError: The mix is wrong, or has a model without a profile.
     """
-    if site.profiles is None or site.named() == len(site.history.jobs):
+    if mix is None or site.profiles is None or site.named() == len(site.history.jobs):
         return [Case(TOLD)]
-    weights = _weights(mix or ",".join(f"{model}=1" for model in site.models), site.models)
+    weights = _weights(",".join(f"{model}=1" for model in site.models) if mix == ALL else mix, site.models)
     slowdowns = sensitivities(site, list(weights))
     order = sorted(weights, key=lambda model: (slowdowns[model], model))
     mixes = {MIDDLE: weights}
@@ -44,13 +47,20 @@ def cases(site: Site, mix: str | None, seeds: int) -> list[Case]:
 def sensitivities(site: Site, models: Sequence[str]) -> dict[str, float]:
     """What distance costs each model: the slowdown of a gang of one machine's size halved over two of them.
 
-    These are the first and the last machine, so the farthest apart as clusters are usually listed.
+    These are the first machine and the last in its network, so the farthest as clusters are usually listed.
     """
-    costs, machines = CostModel(site.topology, site.profiles), site.topology.machines
-    each = max(1, min(machines[0].gpus, machines[-1].gpus) // 2)
-    if len(machines) == 1:
+    topology = site.topology
+    costs, machines = CostModel(topology, site.profiles), topology.machines
+    near = (
+        place
+        for place in range(1, len(machines))
+        if topology.level_of(((0, 1), (place, 1))) <= topology.widest
+    )
+    last = max(near, default=0)
+    if last == 0:
         return dict.fromkeys(models, 1.0)
-    apart = ((0, each), (len(machines) - 1, each))
+    each = max(1, min(machines[0].gpus, machines[last].gpus) // 2)
+    apart = ((0, each), (last, each))
     return {model: costs.cost(Job(model, 0, 2 * each, 1, model=model), apart).slowdown for model in models}
 
 

@@ -1,6 +1,5 @@
 """`dally advise`: from a site's own history, what would have changed under Dally."""
 
-import importlib
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -22,12 +21,12 @@ from analysis.advise.site import Site, fitting
 from analysis.advise.words import summary_lines
 from dally.atomic_file import write_atomically
 from dally.clusters import load_cluster
+from dally.clusters.left_out import left_out_line
 from dally.errors import InputError
+from dally.optional import import_optional
 from dally.policies.registry import parse_policy
 from dally.profiles.files import load_profiles
 from dally.traces import told_changes
-
-_EXTRA = {"jinja2", "markupsafe", "plotly"}
 
 _EPILOG = """\b
 The history, on the site:
@@ -49,7 +48,12 @@ Examples:
 )
 @click.option("--mixed-profiles", is_flag=True, help="Allow profiles of CPUs beside those of GPUs.")
 @click.option("--models", "rules", type=click.Path(path_type=Path), help="TOML file: job name to model.")
-@click.option("--model-mix", "mix", help="Models of all other jobs, like resnet50=0.6,bert-large=0.4.")
+@click.option(
+    "--model-mix",
+    "mix",
+    help="Models of all other jobs, like resnet50=0.6,bert-large=0.4, or all: every model with a profile, "
+    "alike. Without, they are unknown, and distance costs them nothing.",
+)
 @click.option("--seeds", type=click.IntRange(1), default=3, show_default=True, help="Draws of that mix.")
 @click.option("--today", help="Policy that stands for today's scheduler, instead of the closest of three.")
 @click.option("--policy", help="The only setting of Dally to try, instead of several.")
@@ -103,6 +107,10 @@ def command(
         return
     if cluster is None:
         raise click.UsageError("--cluster is missing; only --anonymise needs none")
+    if profiles is None and (rules is not None or options["mix"] is not None):
+        raise click.UsageError(
+            "--models and --model-mix need --profiles, which say what distance costs a model"
+        )
     topology = load_cluster(cluster)
     spans = {name: options.pop(name) for name in ("start_s", "end_s", "min_duration_s")}
     read = read_history(history, skip_bad=options["skip_bad"], **spans)
@@ -145,8 +153,12 @@ def _tell(advice: Advice, output: Path) -> None:
     for line in summary_lines(advice):
         click.echo(line)
     click.echo(f"page: {output} ({output.stat().st_size / 1e6:.1f} MB)")
+    if left_out := left_out_line(advice.site.topology):
+        click.echo(f"cluster: {left_out}", err=True)
     if changes := told_changes(workload.dropped, workload.clamped):
         click.echo(f"history: {changes}", err=True)
+    for line in advice.site.stand_ins():
+        click.echo(line, err=True)
     if advice.site.history.too_large:
         click.echo(f"{advice.site.history.too_large} jobs larger than the cluster were left out", err=True)
 
@@ -163,10 +175,5 @@ def _progress(simulations: int) -> Iterator[Callable[[Task], None]]:
 
 def _page() -> Callable[[Advice], str]:
     """What makes the page of advice; found missing before anything is simulated."""
-    try:
-        render: Callable[[Advice], str] = importlib.import_module("analysis.advise.page").render
-    except ModuleNotFoundError as error:
-        if error.name not in _EXTRA:
-            raise
-        raise InputError(f"advice needs {error.name}: install dally[analysis]") from error
+    render: Callable[[Advice], str] = import_optional("analysis.advise.page", "analysis").render
     return render

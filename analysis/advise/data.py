@@ -3,7 +3,7 @@
 from dataclasses import asdict
 
 from analysis.advise import words
-from analysis.advise.advice import Advice
+from analysis.advise.advice import Advice, Comparison
 
 
 def as_data(advice: Advice) -> dict[str, object]:
@@ -20,20 +20,28 @@ def as_data(advice: Advice) -> dict[str, object]:
             "start_error_s": found.error_s,
             "mean_completion_error": found.mean_error,
             "completions_met": found.close,
+            "unexplained": found.unexplained,
             "tried": [asdict(each) for each in found.tried],
         },
         "title": words.title(advice),
-        "lines": [*words.calibration_lines(advice), *words.verdict_lines(advice)],
+        "lines": [*words.calibration_lines(advice), *words.finding_lines(advice)],
         "today": advice.today,
-        "start_with": advice.chosen.policy,
+        "concluded": advice.concluded is not None,
+        **(_compared(advice.concluded) if advice.concluded else {}),
+    }
+
+
+def _compared(found: Comparison) -> dict[str, object]:
+    return {
+        "start_with": found.chosen.policy,
         "settings": {
             setting.policy: {"jct_s": float(outcome.jct_s.mean()), "wait_s": float(outcome.wait_s.mean())}
-            for setting, outcome in advice.settings
+            for setting, outcome in found.settings
         },
         "effects": {
-            "all": asdict(advice.effects.whole),
+            "all": asdict(found.effects.whole),
             **{
-                kind: [asdict(each) for each in getattr(advice.effects, kind)]
+                kind: [asdict(each) for each in getattr(found.effects, kind)]
                 for kind in ("sizes", "groups", "users", "losers")
             },
         },

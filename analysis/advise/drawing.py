@@ -2,9 +2,9 @@
 
 from collections.abc import Iterable
 
-from analysis.advise.advice import Advice
+from analysis.advise.advice import Advice, Comparison
 from analysis.advise.calibration import Calibration
-from analysis.advise.words import changes
+from analysis.advise.verdicts import changes
 from analysis.report.bins import over
 from analysis.report.figures import distribution
 from analysis.report.packing import Pack
@@ -17,19 +17,24 @@ REAL = ("really", "simulated")
 
 def pack_drawing(advice: Advice) -> str:
     """Everything that the script draws."""
-    pack, pair = Pack(), advice.pairs[0]
-    pack.value("runs", ["today", "Dally"])
-    pack.value("completion", [distribution(each.jct_s) for each in (pair.today, pair.dally)])
-    pack.value("waiting", [distribution(each.wait_s) for each in (pair.today, pair.dally)])
-    pack.value(
-        "changes",
-        [
-            {"name": name, "change": 100 * each.change, "least": 100 * each.least, "most": 100 * each.most}
-            for name, each in changes(advice)
-        ],
-    )
+    pack = Pack()
+    pack.value("compared", _compared(advice.concluded) if advice.concluded else None)
     pack.value("calibration", _calibration(advice.calibration) if advice.calibration else None)
     return pack.text()
+
+
+def _compared(found: Comparison) -> dict[str, object]:
+    """Completion and waiting times under today's scheduler and Dally, and whose change by how much."""
+    pair = found.pairs[0]
+    return {
+        "runs": ["today", "Dally"],
+        "completion": [distribution(each.jct_s) for each in (pair.today, pair.dally)],
+        "waiting": [distribution(each.wait_s) for each in (pair.today, pair.dally)],
+        "changes": [
+            {"name": name, "change": 100 * each.change, "least": 100 * each.least, "most": 100 * each.most}
+            for name, each in changes(found)
+        ],
+    }
 
 
 def _calibration(found: Calibration) -> dict[str, object]:

@@ -1,11 +1,11 @@
 """Which model a job trains, by rules that an administrator gives for job names."""
 
-import tomllib
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
 
+from dally.config_text import parse_toml
 from dally.errors import InputError
 
 
@@ -31,10 +31,10 @@ def read_rules(path: Path) -> Rules:
         InputError: It cannot be read, or has anything else in it.
     """
     try:
-        said = tomllib.loads(path.read_text("utf-8"))
+        said = parse_toml(path.read_text("utf-8"))
     except OSError as error:
         raise InputError(f"{path}: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (InputError, UnicodeDecodeError) as error:
         raise InputError(f"{path}: no TOML file: {error}") from error
     models = said.get("models")
     if set(said) != {"models"} or not isinstance(models, dict) or not models:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 
 from analysis.advise.history import History, Past
 from analysis.advise.naming import Rules
@@ -57,6 +58,11 @@ class Site:
         """The models that have a profile."""
         return self.profiles.models if self.profiles else ()
 
+    def stand_ins(self) -> tuple[str, ...]:
+        """Which GPU type's profiles stand in for which on this cluster, in words."""
+        types = self.topology.gpu_types
+        return self.profiles.stand_ins(product(self.models, types)) if self.profiles else ()
+
     def as_it_was(self) -> Scenario:
         """The jobs with the times they really ran, distance costing nothing: it is in these times already."""
         return self._scenario([past.job for past in self.history.jobs], None)
@@ -71,6 +77,10 @@ class Site:
     def named(self) -> int:
         """How many jobs' models are told by their names, or by the history itself."""
         return sum(bool(job.model) for _, job in self._with_models(Case("named")))
+
+    def unknown(self, case: Case) -> int:
+        """How many jobs with several GPUs have no model under a case, so that distance costs them nothing."""
+        return sum(job.gpus > 1 and not job.model for _, job in self._with_models(case))
 
     def located(self) -> int:
         """How many jobs' nodes are known, of those with more than one GPU."""

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from analysis.advise.advice import Advice
+from analysis.advise.advice import Comparison
 from analysis.advise.calibration import Calibration
 from analysis.advise.effects import EVEN, Effect, sizes_of
 from analysis.advise.simulated import Outcome
@@ -41,9 +41,9 @@ def calibration_table(found: Calibration) -> Table:
     return Table(headings, rows)
 
 
-def headline_table(advice: Advice) -> Table:
+def headline_table(today: str, found: Comparison) -> Table:
     """Today's scheduler and Dally in numbers, under the first case."""
-    pair = advice.pairs[0]
+    pair = found.pairs[0]
     headings = [
         ("mean", "from submission to end"),
         ("median", "half of the jobs ended within"),
@@ -54,8 +54,8 @@ def headline_table(advice: Advice) -> Table:
         ("preempted", "how often GPUs were taken from running jobs"),
     ]
     rows = [
-        (f"today: {advice.today}", _headline(pair.today, None)),
-        (advice.chosen.policy, _headline(pair.dally, pair.today)),
+        (f"today: {today}", _headline(pair.today, None)),
+        (found.chosen.policy, _headline(pair.dally, pair.today)),
     ]
     return Table(headings, rows, [("completion time", 3), ("waiting", 2), ("", 2)])
 
@@ -81,7 +81,7 @@ def _times_s(outcome: Outcome) -> list[float]:
     ]
 
 
-def settings_table(advice: Advice) -> Table:
+def settings_table(found: Comparison) -> Table:
     """The settings tried, against today's scheduler, under the first case."""
     headings = [
         ("completion", "mean completion time"),
@@ -91,9 +91,9 @@ def settings_table(advice: Advice) -> Table:
         ("later", "share of the jobs that end later than today by more than 1 %"),
         ("preempted", "how often GPUs were taken from running jobs"),
     ]
-    base = advice.pairs[0].today
+    base = found.pairs[0].today
     rows = []
-    for setting, outcome in advice.settings:
+    for setting, outcome in found.settings:
         ratio = outcome.jct_s / base.jct_s
         cells = [
             _compared(float(outcome.jct_s.mean()), float(base.jct_s.mean())),

@@ -4,9 +4,30 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from analysis.advise import tables, words
-from analysis.advise.advice import Advice
+from analysis.advise.advice import Advice, Comparison
 from analysis.advise.drawing import pack_drawing
+from analysis.advise.effects import Effects
+from analysis.advise.verdicts import settings_lines
 from analysis.report.tables import Table
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """What is shown of Dally against today's scheduler.
+
+    Attributes:
+        headline: Both in numbers.
+        effects: Headings and tables of whom it concerns.
+        settings: Settings tried.
+        asks: What each of them asks for.
+        start: With which settings to start.
+    """
+
+    headline: Table
+    effects: Sequence[tuple[str, Table]]
+    settings: Table
+    asks: Sequence[tuple[str, str]]
+    start: Sequence[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,16 +38,11 @@ class View:
         setting: Whose history on which cluster.
         calibration: How far the simulation is from what really happened; the headline first.
         calibrated: Whether that is known.
-        title: What would have changed.
+        title: What would have changed, or that nothing is concluded.
         lines: What lies behind it.
-        losers: Who would lose.
         tried: What else was tried as today's scheduler.
         waits: Real and simulated waits, by size; None if not calibrated.
-        headline: Today and Dally in numbers.
-        effects: Headings and tables of whom it concerns.
-        settings: Settings tried.
-        asks: What each of them asks for.
-        start: With which settings to start.
+        compared: Dally against it; None if nothing is concluded.
         assumptions: What was assumed of the jobs' models.
         limits: What the simulation leaves out.
         origin: Where the jobs came from.
@@ -38,14 +54,9 @@ class View:
     calibrated: bool
     title: str
     lines: Sequence[str]
-    losers: str
     tried: Sequence[str]
     waits: Table | None
-    headline: Table
-    effects: Sequence[tuple[str, Table]]
-    settings: Table
-    asks: Sequence[tuple[str, str]]
-    start: Sequence[str]
+    compared: Compared | None
     assumptions: Sequence[str]
     limits: Sequence[str]
     origin: str
@@ -60,15 +71,10 @@ def look_at(advice: Advice) -> View:
         calibration=list(words.calibration_lines(advice)),
         calibrated=found is not None,
         title=words.title(advice),
-        lines=list(words.verdict_lines(advice)),
-        losers=words.losers_line(advice),
+        lines=words.finding_lines(advice),
         tried=words.tried_lines(found) if found else [],
         waits=tables.calibration_table(found) if found else None,
-        headline=tables.headline_table(advice),
-        effects=_effects(advice),
-        settings=tables.settings_table(advice),
-        asks=[(setting.policy, setting.asks) for setting, _ in advice.settings if setting.asks],
-        start=list(words.settings_lines(advice)),
+        compared=_compared(advice, advice.concluded) if advice.concluded else None,
         assumptions=list(words.assumption_lines(advice)),
         limits=list(words.limit_lines(advice)),
         origin=f"{workload.source} (SHA-256 {workload.sha256[:12]}), from {workload.origin}",
@@ -76,8 +82,17 @@ def look_at(advice: Advice) -> View:
     )
 
 
-def _effects(advice: Advice) -> list[tuple[str, Table]]:
-    found = advice.effects
+def _compared(advice: Advice, found: Comparison) -> Compared:
+    return Compared(
+        headline=tables.headline_table(advice.today, found),
+        effects=_effects(found.effects),
+        settings=tables.settings_table(found),
+        asks=[(setting.policy, setting.asks) for setting, _ in found.settings if setting.asks],
+        start=list(settings_lines(advice, found)),
+    )
+
+
+def _effects(found: Effects) -> list[tuple[str, Table]]:
     parts = (
         ("By size", found.sizes),
         ("By group", found.groups),

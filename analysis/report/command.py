@@ -1,6 +1,5 @@
 """`dally report`: runs side by side, as one HTML file."""
 
-import importlib
 import json
 from dataclasses import asdict
 from pathlib import Path
@@ -9,10 +8,9 @@ import click
 
 from analysis.report.runs import Run, load_runs
 from dally.atomic_file import write_atomically
-from dally.errors import InputError
+from dally.optional import import_optional
 
 _REPORT = "report.html"
-_EXTRA = {"jinja2", "markupsafe", "plotly"}
 
 _EPILOG = """\b
 Examples:
@@ -48,12 +46,7 @@ def command(paths: tuple[Path, ...], output: Path | None, as_json: bool) -> None
 
 def _write(runs: list[Run], target: Path) -> str:
     """Write the report; its title."""
-    try:
-        page, view = (importlib.import_module(f"analysis.report.{name}") for name in ("page", "view"))
-    except ModuleNotFoundError as error:
-        if error.name not in _EXTRA:
-            raise
-        raise InputError(f"reports need {error.name}: install dally[analysis]") from error
+    page, view = (import_optional(f"analysis.report.{name}", "analysis") for name in ("page", "view"))
     seen = view.look_at(runs)
     write_atomically(target, page.render(seen))
     return str(seen.verdict.title)

@@ -14,6 +14,7 @@ from dally.records import CLUSTER, EVENTS, JOBS, RUN, JobRecord, read_events, re
 from dally.summary import Summary, summarise
 from dally.topology import Topology
 
+_LARGEST = 1e18
 COMPARISON = "comparison.json"
 SAME_MOMENT_S = 1.0
 """Submissions of one job in two runs may lie so far apart."""
@@ -93,10 +94,8 @@ class Run:
             )
 
 
-def _wrong(event: object, levels: Sequence[str]) -> str:
+def _wrong(event: Mapping[str, Any], levels: Sequence[str]) -> str:
     """What is wrong with a line of events.jsonl; empty if nothing is."""
-    if not isinstance(event, dict) or "event" not in event:
-        return "no event"
     if lacks := {"t", *_SAYS.get(event["event"], ())} - event.keys():
         return f"{event['event']} without {', '.join(sorted(lacks))}"
     if event.get("level", levels[0]) not in levels:
@@ -148,9 +147,13 @@ def _read(folder: Path) -> Run:
     records = read_jobs(folder)
     try:
         spec, said = str(facts["policy"]["spec"]), facts["summary"]["jobs"]
-        facts["cluster"]["gpus"], facts["cluster"]["levels"], facts["end_s"], facts["complete"]
+        cluster, end_s, _ = facts["cluster"], facts["end_s"], facts["complete"]
+        gpus, levels = cluster["gpus"], cluster["levels"]
     except (KeyError, TypeError) as error:
         raise InputError(f"{folder / RUN}: lacks {error}") from error
+    named = isinstance(levels, list) and levels and all(isinstance(level, str) for level in levels)
+    if not (_is_number(end_s) and _is_number(gpus) and named):
+        raise InputError(f"{folder / RUN}: end_s and cluster.gpus must be numbers, cluster.levels names")
     if not records:
         raise InputError(f"{folder / JOBS} has no jobs, so there is nothing to report")
     if len(records) != said:
@@ -158,6 +161,11 @@ def _read(folder: Path) -> Run:
             f"{folder / JOBS} has {len(records)} jobs and {RUN} says {said}; the file is truncated"
         )
     return Run(folder, spec, facts, records, _cluster(folder, facts["cluster"]))
+
+
+def _is_number(value: object) -> bool:
+    """Whether a value of run.json can be reckoned with."""
+    return isinstance(value, int | float) and abs(value) < _LARGEST
 
 
 def _check_endings(folder: Path) -> None:

@@ -26,15 +26,17 @@ function drawChanges(changes) {
 }
 
 function drawAll({ values }) {
-  const { calibration } = values;
+  const { calibration, compared } = values;
   paintLegends();
   if (calibration) {
     drawDistribution(calibration, "plot-calibration", calibration.waiting, "Waiting until the start", "from submission to start (logarithmic, from 1 s)");
     drawUsage(calibration, "plot-queue", "waiting", "Queue", "jobs that wait", { rangemode: "tozero" });
   }
-  drawDistribution(values, "plot-completion", values.completion, "Completion time", "from submission to end (logarithmic)");
-  drawDistribution(values, "plot-waiting", values.waiting, "Waiting time", "time without GPUs (logarithmic, from 1 s)");
-  drawChanges(values.changes);
+  if (compared) {
+    drawDistribution(compared, "plot-completion", compared.completion, "Completion time", "from submission to end (logarithmic)");
+    drawDistribution(compared, "plot-waiting", compared.waiting, "Waiting time", "time without GPUs (logarithmic, from 1 s)");
+    drawChanges(compared.changes);
+  }
 }
 
 openPage((data) => {

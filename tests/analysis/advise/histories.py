@@ -1,17 +1,19 @@
 """Small histories as sacct writes them, of a cluster of four machines with two GPUs each in two racks."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from random import Random
 
 from analysis.advise.history import History, read_history
 from analysis.advise.naming import Rules
 from analysis.advise.site import Site
 from dally.clusters import write_toml
+from dally.job import Job
 from dally.profiles.files import ProfileSet
 from dally.topology import Topology
-from tests.worlds import racks
+from tests.worlds import racks, simulate
 
 HEADER = (
     "JobIDRaw|User|Account|Submit|Eligible|Start|End|ElapsedRaw|State|AllocTRES|ReqTRES|TimelimitRaw|NodeList|"
@@ -97,8 +99,28 @@ def read(folder: Path, rows: Iterable[Row]) -> History:
     return read_history(written(folder, rows))
 
 
-BUSY = tuple(
-    Row(20 * n, 20 * n + 15 * (n % 5), 60 + 40 * (n % 4), gpus, user, account, name)
+def scheduled(rows: Iterable[Row], policy: str = "slurm:switch_wait_s=0") -> tuple[Row, ...]:
+    """The same jobs, started when a simulated scheduler of the small cluster starts them."""
+    given = list(rows)
+    jobs = [Job(str(number), row.submit_s, row.gpus, row.run_s) for number, row in enumerate(given)]
+    starts = simulate(policy, small_cluster(), jobs).by_job
+    return tuple(
+        replace(row, start_s=float(starts[str(number)].start_s or 0.0)) for number, row in enumerate(given)
+    )
+
+
+def held_back(jobs: int = 120) -> tuple[Row, ...]:
+    """Jobs that wait for what no history tells, such as a reservation: every third for hours, GPUs or not."""
+    random, now_s, rows = Random(3), 0.0, []
+    for number in range(jobs):
+        now_s += round(random.expovariate(1 / 900))
+        wait_s = 4 * 3600 if number % 3 == 0 else 0
+        rows.append(Row(now_s, now_s + wait_s, 60.0 * random.randint(5, 30), random.choice((1, 1, 2, 4))))
+    return tuple(rows)
+
+
+BUSY = scheduled(
+    Row(20 * n, 20 * n, 60 + 40 * (n % 4), gpus, user, account, name)
     for n, (gpus, user, account, name) in enumerate(
         [
             (2, "ann", "vision", "train-resnet"),
@@ -109,4 +131,4 @@ BUSY = tuple(
         * 8
     )
 )
-"""More jobs than the cluster has room for at once."""
+"""More jobs than the cluster has room for at once, under Slurm's own scheduling."""

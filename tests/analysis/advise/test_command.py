@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from dally.clusters import load_cluster
 from dally.commands import main
-from tests.analysis.advise.histories import BUSY, Row, cluster_file, written
+from tests.analysis.advise.histories import BUSY, Row, cluster_file, held_back, written
+from tests.dally.clusters.sites import FOLDER, SITES
 
 CSV = "job_id,submit_s,gpus,duration_s,user\n" + "".join(f"j{n},{n},4,100,u{n % 2}\n" for n in range(12))
 
@@ -29,7 +31,7 @@ def test_the_error_of_the_calibration_comes_first(folder: Path) -> None:
     assert result.exit_code == 0, result.output
     lines = result.output.splitlines()
     assert re.match(
-        r"Calibration: slurm\S* simulated has 32 jobs wait .*; really they waited 28\.6 s\.", lines[0]
+        r"Calibration: slurm\S* simulated has 32 jobs wait .*; really they waited 10\.8 min\.", lines[0]
     )
     assert "on average" in lines[1]
     page = (folder / "advice.html").read_text("utf-8")
@@ -74,6 +76,32 @@ def test_without_starts_it_says_what_cannot_be_calibrated(folder: Path) -> None:
     )
 
 
+def test_a_history_whose_waits_come_from_elsewhere_is_told_so_and_nothing_else(folder: Path) -> None:
+    result = advise(folder, history=written(folder, held_back()))
+    assert result.exit_code == 0, result.output
+    assert "No conclusion: the simulation of today's scheduler does not resemble" in result.output
+    page = (folder / "advice.html").read_text("utf-8")
+    assert "<h1>No conclusion" in page
+    assert 'id="calibration"' in page
+    for part in ("Who would lose", "Settings to start with", 'id="plot-changes"', "jobs would have ended"):
+        assert part not in page
+
+
+def test_what_is_concluded_is_said_in_the_data(folder: Path) -> None:
+    said = json.loads(advise(folder, "--json", history=written(folder, held_back())).output)
+    assert (said["concluded"], "effects" in said, "start_with" in said) == (False, False, False)
+    assert said["calibration"]["unexplained"] > 0.9
+
+
+@pytest.mark.parametrize("name", SITES)
+def test_advice_starts_on_a_sites_own_files(folder: Path, name: str) -> None:
+    options = ["--cluster", str(FOLDER / name), "--processes", "1", "-o", str(folder / "advice.html")]
+    path = str(written(folder, [Row(0, 0, 100, 1), Row(10, 10, 100, 2)]))
+    result = CliRunner().invoke(main, ["advise", path, *options, "--policy", "dally", "--today", "slurm"])
+    assert result.exit_code == 0, result.output
+    assert ("cluster: left out" in result.stderr) == bool(load_cluster(FOLDER / name).left_out)
+
+
 def test_names_in_a_history_are_no_html(folder: Path) -> None:
     path = folder / "odd.csv"
     path.write_text(CSV.replace("u1", "<script>alert(1)</script>"))
@@ -116,6 +144,14 @@ def test_a_job_larger_than_the_cluster_is_one_line(folder: Path) -> None:
     assert result.output.startswith("dally: job 1: a gang of 9 GPUs does not fit")
     assert "--skip-bad leaves such jobs out" in result.output
     assert result.output.count("\n") == 1
+
+
+@pytest.mark.parametrize("option", ["--models", "--model-mix"])
+def test_models_without_profiles_are_refused(folder: Path, option: str) -> None:
+    (folder / "m.toml").write_text('[models]\n"a*" = "vgg11"\n')
+    result = advise(folder, option, str(folder / "m.toml"))
+    assert result.exit_code == 2
+    assert "--models and --model-mix need --profiles" in result.output
 
 
 def test_a_cluster_is_needed(folder: Path) -> None:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from analysis.advise.cases import HIGH, LOW, MIDDLE, TOLD, cases, sensitivities
+from analysis.advise.cases import ALL, HIGH, LOW, MIDDLE, TOLD, cases, sensitivities
 from analysis.advise.naming import Rules
 from analysis.advise.site import Case, fitting
 from dally.costs import CostModel
@@ -59,14 +59,23 @@ def test_low_and_high_are_the_halves_of_the_mix_that_distance_costs_least_and_mo
 
 
 def test_each_case_is_drawn_with_each_seed_the_middle_first(tmp_path: Path) -> None:
-    found = cases(site(tmp_path, [Row(0, 0, 9)], PROFILES), None, 2)
+    found = cases(site(tmp_path, [Row(0, 0, 9)], PROFILES), ALL, 2)
     assert [(case.name, case.seed) for case in found[:3]] == [(MIDDLE, 1), (MIDDLE, 2), (LOW, 1)]
     assert len(found) == 6
 
 
 def test_nothing_is_drawn_without_profiles_or_if_all_is_told(tmp_path: Path) -> None:
-    assert cases(site(tmp_path, [Row(0, 0, 9)]), None, 3) == [Case(TOLD)]
-    assert cases(site(tmp_path, [Row(0, 0, 9, name="vgg11")], PROFILES), None, 3) == [Case(TOLD)]
+    assert cases(site(tmp_path, [Row(0, 0, 9)]), ALL, 3) == [Case(TOLD)]
+    assert cases(site(tmp_path, [Row(0, 0, 9, name="vgg11")], PROFILES), ALL, 3) == [Case(TOLD)]
+
+
+def test_models_that_nobody_named_are_not_drawn_unasked(tmp_path: Path) -> None:
+    here = site(tmp_path, [Row(0, 0, 9, 2), Row(0, 0, 9, 2, name="vgg11"), Row(0, 0, 9)], PROFILES)
+    (case,) = cases(here, None, 3)
+    assert [job.model for job in here.under(case).jobs] == ["", "vgg11", ""]
+    assert here.unknown(case) == 1
+    (drawn, *_) = cases(here, ALL, 1)
+    assert here.unknown(drawn) == 0
 
 
 def test_a_mix_of_unknown_models_is_told(tmp_path: Path) -> None:

@@ -8,9 +8,10 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -18,6 +19,7 @@ from dally.clusters import load_cluster
 from dally.costs import CostModel
 from dally.cycle import Scheduler
 from dally.errors import DallyError
+from dally.job import JobKind
 from dally.learning import Batching
 from dally.plan import Plan
 from dally.policies.registry import parse_policy, policy_names
@@ -156,6 +158,8 @@ class Pressed:
         profiles: A shipped set.
         trace: A generated workload.
         waiting: Decisions count while so many jobs wait, or more.
+        model_mix: Models of jobs that name none.
+        most_gpus: Jobs are elastic, on 1 to so many GPUs; None: as the trace has them.
     """
 
     name: str
@@ -164,6 +168,7 @@ class Pressed:
     trace: str
     waiting: int = 0
     model_mix: str | None = None
+    most_gpus: int | None = None
 
 
 class TimedScheduler(Scheduler):
@@ -198,6 +203,8 @@ def deciding(pressed: Pressed, traces: Path, policies: tuple[str, ...]) -> Itera
     jobs = load_trace(pressed.trace, seed=1).jobs
     if pressed.model_mix is not None:
         jobs = assign_models(jobs, pressed.model_mix, seed=1)
+    if pressed.most_gpus is not None:
+        jobs = [replace(job, kind=JobKind.ELASTIC, min_gpus=1, max_gpus=pressed.most_gpus) for job in jobs]
     for policy in policies:
         batching = parse_policy(policy).policy.batching
         state = ClusterState(topology, CostModel(topology, profiles, batching=batching))
@@ -249,6 +256,16 @@ CROWD = Pressed(
 )
 """1,000 to 3,000 jobs run on 10,000 GPUs; more come than end. The time is taken once 10,000 wait."""
 
+ELASTIC = Pressed(
+    "decide-elastic",
+    _cluster(1024).replace("gpus = 8", 'gpus = 8\ngpu_type = "t4"'),
+    "pollux",
+    "philly-like:jobs=800,gap_s=1,mu=10,sigma=1,gpus=1:60/2:20/4:20",
+    model_mix="cifar10=0.4,imagenet=0.2,bert=0.2,deepspeech2=0.2",
+    most_gpus=64,
+)
+"""800 elastic jobs within a quarter of an hour on 1,024 GPUs; each may have 64."""
+
 _GROUPS: Mapping[str, Callable[[Path, tuple[str, ...]], Iterator[dict[str, object]]]] = {
     "philly": philly,
     "philly-contention": shared_links,
@@ -257,6 +274,7 @@ _GROUPS: Mapping[str, Callable[[Path, tuple[str, ...]], Iterator[dict[str, objec
     "cluster": larger_cluster,
     "decide": partial(deciding, THREE_TYPES),
     "decide-crowd": partial(deciding, CROWD),
+    "decide-elastic": partial(deciding, ELASTIC),
 }
 
 
@@ -264,20 +282,34 @@ _GROUPS: Mapping[str, Callable[[Path, tuple[str, ...]], Iterator[dict[str, objec
 @click.argument("groups", nargs=-1, type=click.Choice([*_GROUPS]))
 @click.option("--policy", "policies", multiple=True, help="Only these policies; all without.")
 @click.option(
+    "--most-ms",
+    type=float,
+    help="Fail if 1 in 100 decisions of a policy took longer than this, milliseconds of processor time.",
+)
+@click.option(
     "--traces",
     type=click.Path(path_type=Path),
     default=Path("../shared/traces"),
     show_default=True,
     help="Folder of the Philly trace and machine list.",
 )
-def main(groups: tuple[str, ...], policies: tuple[str, ...], traces: Path) -> None:
+def main(groups: tuple[str, ...], policies: tuple[str, ...], most_ms: float | None, traces: Path) -> None:
     """Measure speed and memory: each of GROUPS, or of all without."""
+    slow: list[str] = []
     try:
         for group in groups or _GROUPS:
             for line in _GROUPS[group](traces, policies or tuple(policy_names())):
                 click.echo(json.dumps(line))
+                if most_ms is not None and _is_slow(line, most_ms):
+                    slow.append(f"{line['name']} is {line['value']} ms")
     except DallyError as error:
         raise click.ClickException(str(error)) from error
+    if slow:
+        raise click.ClickException(f"slower than {most_ms:g} ms: {', '.join(slow)}")
+
+
+def _is_slow(line: Mapping[str, Any], most_ms: float) -> bool:
+    return str(line["name"]).endswith(".p99_ms") and line["value"] > most_ms
 
 
 if __name__ == "__main__":

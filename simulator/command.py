@@ -1,6 +1,5 @@
 """`dally simulate`: run a trace on a cluster under one or more policies, side by side."""
 
-import importlib
 import json
 import os
 import shutil
@@ -15,10 +14,12 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from dally.clusters import shipped_clusters
+from dally.clusters.left_out import left_out_line
 from dally.costs import Split
 from dally.errors import InputError
 from dally.interruption import INTERRUPTED, interruptible
 from dally.learning import Batching
+from dally.optional import MissingModuleError, import_optional
 from dally.policies.registry import PolicySpec, parse_policy
 from dally.profiles.files import shipped_sets
 from dally.traces import FORMAT_NAMES, told_changes
@@ -70,6 +71,12 @@ Examples:
     default=Split.EVEN.value,
     show_default=True,
     help="How gangs over several GPU types split their batch: evenly, or in proportion to speed.",
+)
+@click.option(
+    "--assumed-slowdown",
+    type=float,
+    default=1.0,
+    help="Of gangs without a profile, for each level farther apart than need be. A controller assumes 1.25.",
 )
 @click.option("--failures", type=click.Path(path_type=Path), help="CSV of machine,down_s,up_s.")
 @click.option("--mtbf-h", type=float, help="Mean hours between failures of a machine, instead of a file.")
@@ -184,9 +191,9 @@ def _run_all(
 def _draw(runs: Sequence[Run], path: Path) -> str:
     """Draw the figure if the analysis extra is installed and there is something to draw; why not, if not."""
     try:
-        figures = importlib.import_module("analysis.figures")
-    except ModuleNotFoundError:
-        return "install dally[analysis]"
+        figures = import_optional("analysis.figures", "analysis")
+    except MissingModuleError as error:
+        return str(error)
     drawn = {run.spec: run.figures for run in runs if run.figures.jct_s}
     if not drawn:
         return "no job completed"
@@ -208,10 +215,14 @@ def _report(runs: Sequence[Run], scenario: Scenario, out: Path, undrawn: str, as
         console.print(table(runs, scenario.topology.levels, console.width))
     if changes := told_changes(scenario.facts["trace"]["dropped"], scenario.facts["trace"]["clamped"]):
         click.echo(f"trace: {changes}", err=True)
+    if left_out := left_out_line(scenario.topology):
+        click.echo(f"cluster: {left_out}", err=True)
     if scenario.too_large:
         click.echo(f"{len(scenario.too_large)} jobs larger than the cluster were left out", err=True)
     if unknown := sorted({model for run in runs for model in run.predictions.models_without_profile}):
-        click.echo(f"no profile, taken as insensitive to the network: {', '.join(unknown)}", err=True)
+        click.echo(f"no profile, {_taken(scenario.assumed_slowdown)}: {', '.join(unknown)}", err=True)
+    for line in sorted({line for run in runs for line in run.predictions.stand_ins}):
+        click.echo(line, err=True)
     for run in runs:
         if not run.complete:
             click.echo(f"{run.spec} is incomplete: {run.note}", err=True)
@@ -219,11 +230,17 @@ def _report(runs: Sequence[Run], scenario: Scenario, out: Path, undrawn: str, as
         click.echo(f"runs: {out}/   " + (f"no figure: {undrawn}" if undrawn else f"figure: {out / _FIGURE}"))
 
 
+def _taken(assumed_slowdown: float) -> str:
+    """What distance is to jobs without a profile."""
+    if assumed_slowdown == 1.0:
+        return "taken as insensitive to the network"
+    return f"taken as {assumed_slowdown:g} x slower with each level farther apart"
+
+
 def _headline(scenario: Scenario, modes: Sequence[str]) -> str:
     """What was simulated, in a line."""
     topology, profiles = scenario.topology, scenario.facts["profiles"]
-    measured = (
-        f"profiles {profiles} ({', '.join(modes)})" if profiles else "no profiles: distance costs nothing"
-    )
+    assumed = scenario.assumed_slowdown
+    measured = f"profiles {profiles} ({', '.join(modes)})" if profiles else f"no profiles: {_taken(assumed)}"
     machines = f"{topology.gpus:,} GPUs in {len(topology.machines):,} machines"
     return f"{len(scenario.jobs):,} jobs on {topology.name}: {machines}; {measured}"

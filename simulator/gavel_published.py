@@ -17,7 +17,7 @@ from dally.job import Job
 from dally.markdown import table
 from dally.policies.registry import parse_policy
 from dally.profiles.files import ProfileSet
-from dally.profiles.imports.gavel import GPU_TYPES, Table, gavel_profile, list_entries, read_tables
+from dally.profiles.imports.gavel import GPU_TYPES, Entry, Table, gavel_profile, list_entries, read_tables
 from dally.profiles.schema import Restart
 from dally.records import EventLog
 from dally.state import ClusterState
@@ -103,8 +103,8 @@ def read_setting(path: Path) -> Setting:
     """
     tables = read_tables(path)
     profiles = [
-        replace(gavel_profile(entry, entry, None, gpu_type, tables), restart=Restart(0.0, 0.0))
-        for entry in list_entries(tables)
+        replace(gavel_profile(Entry(name, name, None), gpu_type, tables), restart=Restart(0.0, 0.0))
+        for name in (entry.name for entry in list_entries(tables))
         for gpu_type in GPU_TYPES
     ]
     link = Link(1e12)

@@ -9,7 +9,7 @@ from dally.clusters import load_cluster, scaled_links
 from dally.costs import CostModel, Split
 from dally.errors import CapacityError, InputError
 from dally.job import Job
-from dally.profiles.files import ProfileSet, load_profiles
+from dally.profiles.files import load_profiles
 from dally.topology import Topology
 from dally.traces import Workload, assign_models, load_trace
 from dally.traces.lazy_jobs import changed
@@ -31,7 +31,8 @@ class Inputs:
         congestion: Factor on the bandwidth of all links outside the machines.
         contention: Jobs that share links slow each other.
         batch_split: How gangs over several GPU types split their batch.
-        restart_s: What a restart costs models with a profile, seconds; None: what it says.
+        restart_s: What every restart costs, seconds; None: what the profiles say.
+        assumed_slowdown: What each level farther apart costs gangs without a profile; see `CostModel`.
         failures: File of machine failures; None for none.
         mtbf_h: Mean hours between failures of a machine, drawn by the seed; None for none.
         repair_h: Hours to repair such a failure.
@@ -53,6 +54,7 @@ class Inputs:
     congestion: float = 1.0
     contention: bool = False
     batch_split: Split = Split.EVEN
+    assumed_slowdown: float = 1.0
     restart_s: float | None = None
     failures: Path | None = None
     mtbf_h: float | None = None
@@ -75,10 +77,14 @@ def load_scenario(inputs: Inputs) -> Scenario:
     """
     if not 0 < inputs.checkpoint_s < float("inf"):
         raise InputError(f"checkpoint_s is {inputs.checkpoint_s:g}, must be a positive number")
+    if inputs.restart_s is not None and not 0 <= inputs.restart_s < float("inf"):
+        raise InputError(f"restart_s is {inputs.restart_s:g}, must be 0 or more")
+    if not 1 <= inputs.assumed_slowdown < float("inf"):
+        raise InputError(
+            f"assumed_slowdown is {inputs.assumed_slowdown:g}, must be 1 (none) or more, like 1.25"
+        )
     topology = _congested(load_cluster(inputs.cluster), inputs.congestion)
     profiles = load_profiles(inputs.profiles, inputs.mixed_profiles) if inputs.profiles else None
-    if profiles is not None and inputs.restart_s is not None:
-        profiles = _restarting(profiles, inputs.restart_s)
     outages = _outages(inputs, topology)
     workload = load_trace(
         inputs.trace,
@@ -103,6 +109,8 @@ def load_scenario(inputs: Inputs) -> Scenario:
         facts=_facts(inputs, workload),
         contention=inputs.contention,
         batch_split=inputs.batch_split,
+        restart_s=inputs.restart_s,
+        assumed_slowdown=inputs.assumed_slowdown,
     )
 
 
@@ -127,17 +135,6 @@ def split_by_fit(jobs: Sequence[Job], topology: Topology, skip: bool) -> tuple[S
 
     too_large = [job for job in jobs if not fits(job)]
     return (jobs if not too_large else [job for job in jobs if fits(job)]), too_large
-
-
-def _restarting(profiles: ProfileSet, restart_s: float) -> ProfileSet:
-    """The profiles with another cost of restarts, the same for every gang."""
-    if not 0 <= restart_s < float("inf"):
-        raise InputError(f"restart_s is {restart_s:g}, must be 0 or more")
-    changed = (
-        replace(each, restart=replace(each.restart, base_s=restart_s, per_gpu_s=0.0))
-        for each in profiles.profiles
-    )
-    return replace(profiles, profiles=tuple(changed))
 
 
 def _rescaled(jobs: Sequence[Job], factor: float) -> Sequence[Job]:
@@ -185,6 +182,7 @@ def _facts(inputs: Inputs, workload: Workload) -> dict[str, Any]:
         "congestion": inputs.congestion,
         **({"contention": True} if inputs.contention else {}),
         **({} if inputs.batch_split is Split.EVEN else {"batch_split": inputs.batch_split}),
+        **({} if inputs.assumed_slowdown == 1.0 else {"assumed_slowdown": inputs.assumed_slowdown}),
         **({} if inputs.restart_s is None else {"restart_s": inputs.restart_s}),
         "profiles": inputs.profiles,
         "model_mix": inputs.model_mix,

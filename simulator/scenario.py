@@ -15,7 +15,7 @@ from dally.costs import CostModel, Predictions, Split
 from dally.cycle import Scheduler
 from dally.errors import DallyError
 from dally.job import Job
-from dally.policies.registry import PolicySpec
+from dally.policies.registry import PolicySpec, blaming
 from dally.profiles.files import ProfileSet
 from dally.recording.recorder import FACTS, RecordedScheduler, Recording
 from dally.records import (
@@ -52,6 +52,8 @@ class Scenario:
         facts: Where all this came from, for run.json.
         contention: Jobs that share links slow each other.
         batch_split: How gangs over several GPU types split their batch.
+        restart_s: What every restart costs, seconds; None: what the profiles say.
+        assumed_slowdown: What each level farther apart costs gangs without a profile; see `CostModel`.
     """
 
     topology: Topology
@@ -63,6 +65,8 @@ class Scenario:
     facts: dict[str, Any]
     contention: bool = False
     batch_split: Split = Split.EVEN
+    restart_s: float | None = None
+    assumed_slowdown: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,12 +110,19 @@ def simulate(
         record: Whether every fact and decision goes to facts.jsonl, for `dally replay`; with a folder only.
 
     Raises:
-        DallyError: The recording cannot be written.
+        DallyError: The recording cannot be written, or a policy of another package is broken.
     """
     if folder is not None:
         folder.mkdir(parents=True)
         (folder / CLUSTER).write_text(write_toml(scenario.topology), encoding="utf-8")
-    costs = CostModel(scenario.topology, scenario.profiles, scenario.batch_split, policy.policy.batching)
+    costs = CostModel(
+        scenario.topology,
+        scenario.profiles,
+        scenario.batch_split,
+        policy.policy.batching,
+        scenario.restart_s,
+        scenario.assumed_slowdown,
+    )
     state = ClusterState(scenario.topology, costs)
     recording = Recording(folder / FACTS, _refuse) if record and folder is not None else None
     scheduler = _scheduler(state, policy, recording)
@@ -128,7 +139,8 @@ def simulate(
             progress=progress,
             keep=records.add,
         )
-        outcome = engine.run()
+        with blaming(policy.policy):
+            outcome = engine.run()
     if recording is not None:
         recording.flush()
     records.close()
@@ -223,6 +235,13 @@ def _facts(
         "note": outcome.note,
         "end_s": round(outcome.end_s, 3),
         "moments": outcome.moments,
-        "predictions": asdict(predictions),
+        "predictions": _predictions_data(predictions),
         "summary": asdict(summary),
     }
+
+
+def _predictions_data(predictions: Predictions) -> dict[str, Any]:
+    data = asdict(predictions)
+    if not predictions.stand_ins:
+        del data["stand_ins"]
+    return data

@@ -70,6 +70,8 @@ def command(
     tasks = plan.tasks
     store = Store(out or file.with_suffix(""), make=not dry_run)
     left = list({task_key(task): task for task in tasks if store.find(task) is None}.values())
+    for line in plan.left_out:
+        click.echo(line, err=True)
     click.echo(f"{len(tasks):,} runs, {len(left):,} of them to do", err=True)
     if dry_run:
         for task in left:
@@ -120,7 +122,10 @@ def _report(tasks: Sequence[Task], store: Store) -> None:
     write_atomically(store.folder / RESULTS, to_csv(result_rows(found), "complete"))
     write_atomically(store.folder / SUMMARY, to_csv(summary_rows(places), "figure"))
     console = Console() if Console().is_terminal else Console(width=_FILE_WIDTH)
-    click.echo("means over seeds ± half a 95 % interval; differences are from the first policy")
+    click.echo(
+        "means over seeds, and differences from the first policy by pairs of runs with the same jobs; "
+        "both ± half a 95 % interval"
+    )
     for table in overview(places):
         console.print(table)
     incomplete = sum(not result["complete"] for _, result in found)

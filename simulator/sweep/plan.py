@@ -1,6 +1,5 @@
 """What a sweep asks for: a TOML file read into a task for each setting, set of values, seed and policy."""
 
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -10,6 +9,8 @@ from typing import Any
 import click
 
 from dally.clusters import load_cluster
+from dally.clusters.left_out import left_out_line
+from dally.config_text import parse_toml
 from dally.costs import Split
 from dally.errors import InputError
 from dally.policies.registry import parse_policy
@@ -61,10 +62,17 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A sweep: its tasks by setting, set of values, seed, policy; and how to ask Slurm for its workers."""
+    """A sweep.
+
+    Attributes:
+        tasks: By setting, set of values, seed, policy.
+        slurm: How to ask Slurm for its workers.
+        left_out: What was left out of a cluster, a line for each where something was.
+    """
 
     tasks: list[Task]
     slurm: Mapping[str, Any]
+    left_out: tuple[str, ...]
 
 
 def read_plan(path: Path, policies: Sequence[str] = (), settings: Sequence[str] = ()) -> Plan:
@@ -79,19 +87,21 @@ def read_plan(path: Path, policies: Sequence[str] = (), settings: Sequence[str] 
         InputError: The file or a value in it is wrong; the message names file, key and value.
     """
     try:
-        table = tomllib.loads(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"{path}: not valid TOML: {error}") from error
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}: not UTF-8 text") from error
     try:
+        table = parse_toml(text)
         slurm = table.get("slurm", {})
         if not isinstance(slurm, dict):
             raise InputError(f"slurm is {slurm!r}, must be a table")
         tasks = list(_tasks(table, policies, settings))
-        for cluster in dict.fromkeys(task.inputs.cluster for task in tasks):
-            load_cluster(cluster)
-        return Plan(tasks, slurm)
+        named = dict.fromkeys(task.inputs.cluster for task in tasks)
+        left_out = {cluster: left_out_line(load_cluster(cluster)) for cluster in named}
+        lines = tuple(f"cluster {cluster}: {line}" for cluster, line in left_out.items() if line)
+        return Plan(tasks, slurm, lines)
     except InputError as error:
         raise InputError(f"{path}: {error}") from error
 

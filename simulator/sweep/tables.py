@@ -78,7 +78,7 @@ _COMPARED = ("JCT mean", "JCT p99", "makespan")
 
 
 def overview(places: Mapping[Place, Sequence[Group]]) -> Iterator[Table]:
-    """A table a place: means ± half a 95 % interval, and differences from the first policy."""
+    """A table a place: means and differences from the first policy, each ± half a 95 % interval."""
     firsts = [groups[0] for groups in places.values()]
     for groups in places.values():
         title = _title(groups[0], firsts)
@@ -99,7 +99,14 @@ def _cells(group: Group, first: Group) -> Iterator[str]:
         yield _with_interval(group.mean(name))
         if heading in _COMPARED:
             ratio = group.ratio(first, name)
-            yield "" if group is first or ratio is None else change(ratio.value, 1.0)
+            yield "" if group is first or ratio is None else _difference(ratio)
+
+
+def _difference(ratio: Mean) -> str:
+    """How much more or less than the first policy, with half the interval of the paired differences."""
+    if ratio.half is None:
+        return change(ratio.value, 1.0)
+    return f"{100 * (ratio.value - 1):+.1f} ±{100 * ratio.half:.1f} %"
 
 
 def _with_interval(found: Mean) -> str:

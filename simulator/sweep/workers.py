@@ -1,6 +1,5 @@
 """Where the runs of a sweep go: to processes of this machine, to Dask, or to jobs of Slurm by Dask."""
 
-import importlib
 import signal
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Executor, ProcessPoolExecutor
@@ -12,6 +11,7 @@ from threading import Thread
 from typing import Any
 
 from dally.errors import InputError
+from dally.optional import import_optional
 
 LOCAL, DASK, SLURM = "local", "dask", "slurm"
 
@@ -25,7 +25,8 @@ def workers(on: str, count: int, slurm: Mapping[str, Any]) -> AbstractContextMan
         slurm: What else `dask_jobqueue.SLURMCluster` is told.
 
     Raises:
-        InputError: Dask is not installed, or `on` is none of these.
+        InputError: `on` is none of these.
+        MissingModuleError: Dask is not installed.
     """
     if on == LOCAL:
         return _local(count)
@@ -33,10 +34,7 @@ def workers(on: str, count: int, slurm: Mapping[str, Any]) -> AbstractContextMan
         raise InputError(
             f"--on is {on!r}, must be {LOCAL}, {DASK}, {SLURM} or an address like tcp://host:8786"
         )
-    try:
-        dask = importlib.import_module("simulator.sweep.dask_workers")
-    except ModuleNotFoundError as error:
-        raise InputError(f"--on {on} needs Dask: install dally[dask]") from error
+    dask = import_optional("simulator.sweep.dask_workers", "dask")
     starts = {DASK: lambda: dask.on_this_machine(count), SLURM: lambda: dask.on_slurm(count, slurm)}
     found: AbstractContextManager[Executor] = starts.get(on, lambda: dask.at(on))()
     return found

@@ -226,6 +226,14 @@ def test_models_without_a_profile_are_named(trace: Path, tmp_path: Path) -> None
     assert predictions["models_without_profile"] == ["resnet-xl"]
 
 
+def test_what_is_assumed_of_models_without_a_profile_is_told(trace: Path, tmp_path: Path) -> None:
+    result = simulate(trace, tmp_path / "out", "--policy", "fifo", "--assumed-slowdown", "1.25")
+    assert "no profiles: taken as 1.25 x slower with each level farther apart" in result.stdout
+    assert read_run(tmp_path / "out" / "fifo")["assumed_slowdown"] == 1.25
+    wrong = simulate(trace, tmp_path / "wrong", "--policy", "fifo", "--assumed-slowdown", "0.5")
+    assert "assumed_slowdown is 0.5, must be 1 (none) or more" in wrong.stderr
+
+
 def test_cpu_profiles_beside_gpu_profiles_must_be_asked_for(trace: Path, tmp_path: Path) -> None:
     shipped = load_profiles("realistic").profiles[:2]
     (tmp_path / "mixed").mkdir()

@@ -119,4 +119,5 @@ def test_where_to_run_is_checked(folder: Path) -> None:
 def test_without_dask_it_says_what_to_install(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "simulator.sweep.dask_workers", raising=False)
     monkeypatch.setitem(sys.modules, "distributed", None)
-    assert "--on slurm needs Dask: install dally[dask]" in sweep(folder, "--on", "slurm").output
+    said = "the Python package distributed is not installed; in Dally's folder: pip install '.[dask]'"
+    assert said in sweep(folder, "--on", "slurm").output

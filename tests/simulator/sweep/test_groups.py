@@ -8,7 +8,7 @@ import pytest
 
 from simulator.sweep.groups import figures, grouped, mean
 from simulator.sweep.plan import Task, read_plan
-from simulator.sweep.tables import result_rows, summary_rows, to_csv
+from simulator.sweep.tables import overview, result_rows, summary_rows, to_csv
 
 
 def result(jct_s: float, placements: Mapping[str, int]) -> Mapping[str, Any]:
@@ -73,3 +73,16 @@ def test_what_tells_runs_apart_stands_before_their_figures(
     means = to_csv(summary_rows(grouped(found)), "figure").splitlines()
     assert means[0].endswith("policy.backfill,figure,runs,mean,ci95,ratio,ratio_ci95")
     assert ",fifo,author-batch,demo,,jct_mean_s,2,20,127.062047,1,0" in means
+
+
+def test_the_overview_shows_paired_differences_with_their_interval(tmp_path: Path) -> None:
+    """The second policy takes 9 and 17 s where the first takes 10 and 20: ratios of .9 and .85."""
+    path = tmp_path / "study.toml"
+    path.write_text('policies = ["fifo", "sjf"]\nseeds = [1, 2]\ntrace = "author-batch"\ncluster = "demo"\n')
+    values = [10.0, 9.0, 20.0, 17.0]
+    found = [(task, result(jct_s, {})) for task, jct_s in zip(read_plan(path).tasks, values, strict=True)]
+    (table,) = overview(grouped(found))
+    columns = {str(column.header): list(column.cells) for column in table.columns}
+    assert list(columns)[:2] == ["policy", "JCT mean"]
+    half = 12.7062 * 0.05 / 2
+    assert table.columns[2]._cells == ["", f"-12.5 ±{100 * half:.1f} %"]

@@ -84,8 +84,15 @@ def _start_slurmdbd(lab: LocalSlurm, port: int, password: str) -> None:
     )
     with lab.spec.conf.open("a", encoding="utf-8") as file:
         file.write("\n".join(_slurm_lines(lab, port + 1)) + "\n")
-    _start(lab, ["slurmdbd", "-D"])
-    lab.wait_for(lambda: lab.attempt("sacctmgr", "--noheader", "list", "cluster").returncode == 0, "slurmdbd")
+    slurmdbd = _start(lab, ["slurmdbd", "-D"])
+
+    def answers() -> bool:
+        if slurmdbd.poll() is not None:
+            said = (folder / "log" / "slurmdbd.out").read_text(errors="replace").splitlines()
+            raise LabError(f"slurmdbd ended: {' | '.join(said[-3:]) or 'it said nothing'}")
+        return lab.attempt("sacctmgr", "--noheader", "list", "cluster").returncode == 0
+
+    lab.wait_for(answers, "slurmdbd")
 
 
 def _slurm_lines(lab: LocalSlurm, port: int) -> tuple[str, ...]:
@@ -99,10 +106,10 @@ def _slurm_lines(lab: LocalSlurm, port: int) -> tuple[str, ...]:
     )
 
 
-def _start(lab: LocalSlurm, command: list[str]) -> None:
+def _start(lab: LocalSlurm, command: list[str]) -> subprocess.Popen[bytes]:
     """Start a daemon; the lab's keeper finds it by its environment and ends it with the lab."""
     with (lab.spec.folder / "log" / f"{command[0]}.out").open("ab") as output:
-        subprocess.Popen(
+        return subprocess.Popen(
             command,
             env=lab.environment,
             cwd=lab.spec.folder,

@@ -274,6 +274,7 @@ class LocalSlurm:
                 "env",
                 "OMP_NUM_THREADS=1",
                 sys.executable,
+                "-P",
                 "-m",
                 "workloads.preload",
                 str(socket_path),

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from pathlib import Path
 
 from dally.clusters.hostlist import fold
@@ -24,7 +25,17 @@ _HOP_S = 5e-6
 """Of crossing one link: a round trip in a rack takes 29 us, between racks 43 us (docs/local-network.md)."""
 _LONGEST_SOCKET = 107
 _CGROUPS_CAN_BE_OFF = (23, 11)
+_BLOCKS_SINCE = (23, 11)
 _LUA = {"job_submit.lua": "JobSubmitPlugins=lua", "cli_filter.lua": "CliFilterPlugins=lua"}
+
+
+class TopologyPlugin(StrEnum):
+    """What slurmctld is told of the network."""
+
+    TREE = "topology/tree"
+    BLOCK = "topology/block"
+    NONE = ""
+    """Nothing: no plugin is named, and there is no topology.conf."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +51,7 @@ class LabSpec:
         gpus: GPUs of each node; nothing is behind them.
         gpu_types: Their type, one for all nodes or one for each rack.
         cpus: CPUs of each node, whatever the machine has.
+        topology: How slurmctld is told of the racks.
         partitions: Partitions, all over all nodes; the first is the default.
         extra_conf: Lines to put at the end of slurm.conf; they win over those above.
         lua_files: Texts by file name, to lie beside slurm.conf; job_submit.lua and cli_filter.lua are used.
@@ -58,6 +70,7 @@ class LabSpec:
     gpus: int = 8
     gpu_types: tuple[str, ...] = ("h100",)
     cpus: int = 16
+    topology: TopologyPlugin = TopologyPlugin.TREE
     partitions: tuple[str, ...] = ("gpu", "other")
     extra_conf: tuple[str, ...] = ()
     lua_files: Mapping[str, str] = field(default_factory=dict)
@@ -140,7 +153,13 @@ class LabSpec:
 
 
 def conf_files(spec: LabSpec, version: tuple[int, int]) -> dict[str, str]:
-    """The texts of all files of the lab's configuration folder, by name, for a version of Slurm."""
+    """The texts of all files of the lab's configuration folder, by name, for a version of Slurm.
+
+    Raises:
+        InputError: This version does not have the topology plugin.
+    """
+    if spec.topology is TopologyPlugin.BLOCK and version < _BLOCKS_SINCE:
+        raise InputError(f"Slurm {version[0]}.{version[1]:02} has no {spec.topology}; 23.11 and newer have")
     files = {"cgroup.conf": "CgroupPlugin=disabled\n"} if version >= _CGROUPS_CAN_BE_OFF else {}
     if spec.network:
         # Older versions look for a mounted cgroup unless told which kind, and a host has none.
@@ -150,7 +169,7 @@ def conf_files(spec: LabSpec, version: tuple[int, int]) -> dict[str, str]:
         **files,
         "slurm.conf": slurm_conf(spec),
         "gres.conf": gres_conf(spec),
-        "topology.conf": topology_conf(spec),
+        **({"topology.conf": topology_conf(spec)} if spec.topology else {}),
         **spec.lua_files,
     }
 
@@ -162,7 +181,7 @@ def settings_conf(spec: LabSpec, address: str) -> str:
         spec: What the cluster is made of.
         address: Of its slurmctld.
     """
-    return _SLURM_CONF.format(
+    settings = _SLURM_CONF.format(
         folder=spec.folder,
         address=address,
         port=spec.port,
@@ -170,6 +189,7 @@ def settings_conf(spec: LabSpec, address: str) -> str:
         socket=spec.socket,
         memory=_CPU_MEMORY_MB,
     )
+    return settings + (f"TopologyPlugin={spec.topology}\n" if spec.topology else "")
 
 
 def slurm_conf(spec: LabSpec) -> str:
@@ -201,8 +221,11 @@ def gres_conf(spec: LabSpec) -> str:
 
 
 def topology_conf(spec: LabSpec) -> str:
-    """The text of topology.conf: racks under one switch."""
+    """The text of topology.conf: racks under one switch, or each a block."""
     racks = spec.racks_of()
+    if spec.topology is TopologyPlugin.BLOCK:
+        blocks = [f"BlockName={rack} Nodes={fold(nodes)}" for rack, nodes in racks.items()]
+        return "\n".join([*blocks, f"BlockSizes={min(map(len, racks.values()))}"]) + "\n"
     lines = [f"SwitchName={rack} Nodes={fold(nodes)}" for rack, nodes in racks.items()]
     return "\n".join([*lines, f"SwitchName={_top(spec)} Switches={fold(tuple(racks))}"]) + "\n"
 
@@ -286,5 +309,4 @@ SlurmdTimeout=30
 KillWait=5
 MinJobAge=300
 JobRequeue=1
-TopologyPlugin=topology/tree
 """

@@ -78,7 +78,7 @@ def start_keeper(folder: Path, conf: Path, kept_open: tuple[int, ...] = ()) -> s
         conf: Its slurm.conf.
         kept_open: File descriptors that it holds open until it is done.
     """
-    command = [sys.executable, "-m", __name__, str(folder), str(conf)]
+    command = [sys.executable, "-P", "-m", __name__, str(folder), str(conf)]
     return subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True, pass_fds=kept_open)
 
 

@@ -1,4 +1,4 @@
-"""`python -m testbed.drills.deaf`: like `python -m workloads.train`, but deaf to checkpoint signals."""
+"""`python -m testbed.drills.deaf`: like `dally-train`, but deaf to checkpoint signals."""
 
 import signal
 from unittest import mock
@@ -9,7 +9,7 @@ from workloads.train import main
 
 def deaf() -> None:
     """Train, and ignore what asks for a checkpoint; SIGTERM ends it at once."""
-    signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+    signal.signal(signal.SIGUSR2, signal.SIG_IGN)
     with mock.patch.object(StopRequest, "listen"):
         main(prog_name="python -m testbed.drills.deaf")
 

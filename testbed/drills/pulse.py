@@ -45,7 +45,7 @@ def start_pulse(cluster: Cluster, config: Path, file: Path) -> Running:
         config: Its dally.toml.
         file: Where the answers go, on the head node.
     """
-    return cluster.start(Command("pulse", (cluster.python, "-m", __name__, str(config), str(file))))
+    return cluster.start(Command("pulse", (cluster.python, "-P", "-m", __name__, str(config), str(file))))
 
 
 def read_pulse(path: Path) -> list[Beat]:

@@ -1,6 +1,5 @@
 """What a comparison leaves in the run's folder: compare.json, compare.md and compare.png."""
 
-import importlib
 import json
 import os
 from collections.abc import Sequence
@@ -10,6 +9,7 @@ from typing import Any
 
 from dally.atomic_file import write_atomically
 from dally.markdown import table
+from dally.optional import MissingModuleError, import_optional
 from testbed.fidelity import policies, sheets, words
 from testbed.fidelity.attribution import RealStretch
 from testbed.fidelity.comparison import JOB_TARGET, MAKESPAN_TARGET, Comparison, JobComparison
@@ -139,9 +139,9 @@ def _write_data(path: Path, data: object) -> None:
 def _draw(comparison: Comparison, path: Path) -> str:
     """Draw the figure if the analysis extra is installed; why not, if not."""
     try:
-        figures = importlib.import_module("analysis.fidelity")
-    except ModuleNotFoundError:
-        return "install dally[analysis]"
+        figures = import_optional("analysis.fidelity", "analysis")
+    except MissingModuleError as error:
+        return str(error)
     by_model: dict[str, list[tuple[float, float]]] = {}
     for job in sorted(comparison.jobs, key=lambda job: job.real.model):
         by_model.setdefault(job.real.model or "no model", []).append((job.real.jct_s, job.simulated.jct_s))

@@ -89,7 +89,7 @@ def _python(host: SshHost, facts: Facts) -> Finding:
 
 def _dally(host: SshHost, facts: Facts) -> Finding:
     version = facts["packages"]["dally"]
-    install = f"there: {host.python} -m pip install 'dally[training]=={__version__}'"
+    install = f"there, in the folder of Dally {__version__}: {host.python} -m pip install '.[training]'"
     if version is None:
         return problem("missing", install)
     return ok(version) if version == __version__ else problem(f"{version}, here it is {__version__}", install)
@@ -98,7 +98,7 @@ def _dally(host: SshHost, facts: Facts) -> Finding:
 def _torch(host: SshHost, facts: Facts) -> Finding:
     version = facts["packages"]["torch"]
     if version is None:
-        return problem("missing", f"there: {host.python} -m pip install 'dally[training]'")
+        return problem("missing", f"there, in Dally's folder: {host.python} -m pip install '.[training]'")
     return ok(version)
 
 

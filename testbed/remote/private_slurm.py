@@ -170,7 +170,7 @@ class PrivateSlurm:
         """Start what ends everything on a host; the head node's also removes the shared folder."""
         python = self._hosts.host(name).python
         more = [str(self._work)] if name == self._names[0] else []
-        argv = (python, "-m", "testbed.remote.node_keeper", str(self.folder), *more)
+        argv = (python, "-P", "-m", "testbed.remote.node_keeper", str(self.folder), *more)
         keeper = self._hosts.start(Command(f"the keeper on {name}", argv, host=name))
         self._keepers[name] = keeper
         if next(iter(keeper.stdout), b"").strip() != b"ready":

@@ -202,7 +202,7 @@ def _all_reduce(hosts: Hosts, pair: Pair, found: Mapping[str, HostFacts]) -> flo
         models=(),
         backend=Backend.NCCL if all(gpus) else Backend.GLOO,
         sweep_bytes=(_ALL_REDUCE_BYTES,),
-        warmup=1,
+        warmup_s=1.0,
         repetitions=5,
         budget_s=5.0,
         join_timeout_s=60.0,

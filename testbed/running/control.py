@@ -111,7 +111,7 @@ class Control:
             ControlError: It does not come up.
             ProcessError: The head node cannot start it.
         """
-        command = (self._cluster.python, "-m", "dally", "controller", "--config", str(self._desk.config))
+        command = self._dally("controller")
         argv = supervised(self._cluster.python, self._desk.log, command)
         self._running = self._cluster.start(Command("controller", argv))
         until_s = time.monotonic() + HEALTHY_S
@@ -120,9 +120,13 @@ class Control:
                 raise ControlError(f"the controller is not well after {HEALTHY_S:g} s: {self._last_words()}")
             time.sleep(_ASK_EVERY_S)
 
+    def _dally(self, *arguments: str) -> tuple[str, ...]:
+        """A command of Dally for this run's configuration."""
+        return (self._cluster.python, "-P", "-m", "dally", *arguments, "--config", str(self._desk.config))
+
     def is_well(self) -> bool:
         """It answers, and jobs may be given to it."""
-        asked = (self._cluster.python, "-m", "dally", "status", "--json", "--config", str(self._desk.config))
+        asked = self._dally("status", "--json")
         try:
             return bool(json.loads(self._cluster.ask(*asked))["healthy"])
         except (ClusterError, ValueError, KeyError):

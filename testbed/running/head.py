@@ -25,7 +25,7 @@ def put_files(cluster: Cluster, files: Mapping[str, str]) -> None:
     Raises:
         ClusterError: It cannot be done.
     """
-    cluster.ask(cluster.python, "-m", __name__, "put", stdin=json.dumps(files), timeout_s=_LONGEST_S)
+    cluster.ask(cluster.python, "-P", "-m", __name__, "put", stdin=json.dumps(files), timeout_s=_LONGEST_S)
 
 
 def get_files(cluster: Cluster, folder: Path) -> dict[str, str]:
@@ -34,7 +34,7 @@ def get_files(cluster: Cluster, folder: Path) -> dict[str, str]:
     Raises:
         ClusterError: It cannot be done.
     """
-    said = cluster.ask(cluster.python, "-m", __name__, "get", str(folder), timeout_s=_LONGEST_S)
+    said = cluster.ask(cluster.python, "-P", "-m", __name__, "get", str(folder), timeout_s=_LONGEST_S)
     files: dict[str, str] = json.loads(said)
     return files
 

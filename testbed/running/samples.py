@@ -62,7 +62,7 @@ class Sampler:
     def _take_gpus(self) -> None:
         if not self._has_gpus:
             return
-        said = json.loads(self._cluster.ask(self._cluster.python, "-m", gpu_counters.__name__))
+        said = json.loads(self._cluster.ask(self._cluster.python, "-P", "-m", gpu_counters.__name__))
         self._has_gpus = said["gpus"] is not None
         append_line(self._folder / GPU, t=self._t(), **said)
 

@@ -17,7 +17,7 @@ FAILURES = "failures"
 TRIES_AGAIN = 3
 """So often a job whose training fails puts itself back; a file of its folder counts."""
 
-CHECKPOINT_SIGNAL = "USR1"
+CHECKPOINT_SIGNAL = "USR2"
 GRACE_S = 30
 """Longest time that a job gets for its checkpoint."""
 
@@ -187,7 +187,7 @@ def _rank(work: Work, place: Place) -> tuple[str, ...]:
 
 
 def _training(work: Work, place: Place) -> Iterator[str]:
-    yield from (place.python, "-m", "workloads.train", work.job.model)
+    yield from (place.python, "-P", "-m", "workloads.train", work.job.model)
     yield from ("--steps", str(work.steps), "--global-batch", str(work.global_batch))
     yield from ("--backend", place.backend, "--checkpoint", CHECKPOINT, "--log-file", STEPS)
     if work.job.kind is JobKind.FORKED:

@@ -29,7 +29,7 @@ def supervised(python: str, log: Path, argv: Sequence[str]) -> tuple[str, ...]:
         log: Where the output goes; files beside it have its name and more.
         argv: The other command.
     """
-    return (python, "-m", _PROGRAM, str(log), *argv)
+    return (python, "-P", "-m", _PROGRAM, str(log), *argv)
 
 
 def beside(log: Path, what: str) -> Path:

@@ -35,7 +35,7 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 def keeper_argv(folder: Path, shape: Shape, handle: int) -> tuple[str, ...]:
     """The command that keeps a cluster up in a folder, which is locked by the handle."""
-    return sys.executable, "-m", __name__, str(folder), str(handle), json.dumps(asdict(shape))
+    return sys.executable, "-P", "-m", __name__, str(folder), str(handle), json.dumps(asdict(shape))
 
 
 def keep(folder: Path, handle: int, shape: Shape) -> None:

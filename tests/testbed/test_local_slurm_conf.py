@@ -10,7 +10,15 @@ from dally.clusters import load_cluster
 from dally.clusters.links import DefaultLinks
 from dally.errors import InputError
 from profiler.hosts.network_spec import NetworkSpec, Rack
-from testbed.local_slurm_conf import LabSpec, conf_files, gres_conf, lab_topology, slurm_conf, topology_conf
+from testbed.local_slurm_conf import (
+    LabSpec,
+    TopologyPlugin,
+    conf_files,
+    gres_conf,
+    lab_topology,
+    slurm_conf,
+    topology_conf,
+)
 
 SPEC = LabSpec(Path("/tmp/x"), port=7000)
 
@@ -66,6 +74,25 @@ def test_a_job_submit_script_is_written_and_switched_on() -> None:
     files = conf_files(replace(SPEC, lua_files={"job_submit.lua": "-- nothing"}), (22, 5))
     assert files["job_submit.lua"] == "-- nothing"
     assert "JobSubmitPlugins=lua" in files["slurm.conf"].splitlines()
+
+
+def test_racks_can_be_blocks_of_which_the_smallest_is_whole() -> None:
+    files = conf_files(replace(SPEC, nodes=5, racks=2, topology=TopologyPlugin.BLOCK), (24, 11))
+    assert files["topology.conf"] == (
+        "BlockName=rack0 Nodes=n[1-2]\nBlockName=rack1 Nodes=n[3-5]\nBlockSizes=2\n"
+    )
+    assert "TopologyPlugin=topology/block" in files["slurm.conf"].splitlines()
+
+
+def test_slurm_can_be_told_nothing_of_the_racks() -> None:
+    files = conf_files(replace(SPEC, topology=TopologyPlugin.NONE), (22, 5))
+    assert "topology.conf" not in files
+    assert "TopologyPlugin" not in files["slurm.conf"]
+
+
+def test_blocks_are_refused_for_a_slurm_that_has_none() -> None:
+    with pytest.raises(InputError, match=r"Slurm 22\.05 has no topology/block; 23\.11 and newer have"):
+        conf_files(replace(SPEC, topology=TopologyPlugin.BLOCK), (22, 5))
 
 
 @pytest.mark.parametrize(("version", "there"), [((22, 5), False), ((24, 11), True)])

@@ -33,6 +33,9 @@ from tests.testbed.running.worlds import write_profile_folder
 
 USER = "dally-carol"
 LIMIT_S = 30
+ENFORCED = "EnforcePartLimits=ALL"
+"""Without, 24.11 and later take a job for a partition that is closed to its user, and it waits for ever."""
+
 CLOSED = "PartitionName=closed Nodes=n1 AllowGroups=root"
 pytestmark = pytest.mark.slurm
 
@@ -109,7 +112,7 @@ def started(spec: LabSpec) -> Iterator[LocalSlurm]:
 @pytest.fixture
 def roots_lab(lab_folder: Path, login: Login) -> Iterator[LocalSlurm]:
     """A Slurm of root's, with a partition that the user may not use."""
-    yield from started(LabSpec(lab_folder, nodes=2, racks=2, gpus=2, extra_conf=(CLOSED,)))
+    yield from started(LabSpec(lab_folder, nodes=2, racks=2, gpus=2, extra_conf=(CLOSED, ENFORCED)))
 
 
 @pytest.fixture

@@ -47,7 +47,7 @@ def test_a_fixed_number_on_each_machine_is_asked_for(tmp_path: Path) -> None:
 def test_dally_may_place_the_job_and_stop_it_by_its_checkpoint_signal(tmp_path: Path) -> None:
     settings, request = submitted(script(work()), tmp_path)
     assert fixed_reason(settings, ("gpu",)) == ""
-    assert (getattr(request, "model", ""), getattr(request, "signal", "")) == ("mobilenetv3", "USR1")
+    assert (getattr(request, "model", ""), getattr(request, "signal", "")) == ("mobilenetv3", "USR2")
 
 
 def test_a_job_that_may_not_be_preempted_names_no_signal(tmp_path: Path) -> None:
@@ -57,12 +57,12 @@ def test_a_job_that_may_not_be_preempted_names_no_signal(tmp_path: Path) -> None
 
 def test_the_first_command_keeps_the_signal_from_ending_the_script() -> None:
     lines = [line for line in script(work()).splitlines() if not line.startswith("#")]
-    assert lines[0] == "trap : USR1"
+    assert lines[0] == "trap : USR2"
 
 
 def test_the_script_trains_for_its_steps_on_the_clusters_interface() -> None:
     text = script(work(2))
-    assert "python -m workloads.train mobilenetv3 --steps 40 --global-batch 32 --backend gloo" in text
+    assert "python -P -m workloads.train mobilenetv3 --steps 40 --global-batch 32 --backend gloo" in text
     assert "--emulate 60" in text
     assert "GLOO_SOCKET_IFNAME=eth0" in text
 
@@ -93,7 +93,7 @@ def test_a_rank_computes_at_the_speed_of_its_node(tmp_path: Path) -> None:
     place = replace(PLACE, python=str(tmp_path / "python"), emulate_tflops={"n1": 2.0, "n2": 0.5, "n3": 2.0})
     played(script(work(), place), tmp_path, srun=AS_ON_N2, scontrol="true", python='echo "$@" > ran')
     words = (tmp_path / "ran").read_text().split()
-    assert (words[:3], words[-2:]) == (["-m", "workloads.train", "mobilenetv3"], ["--emulate", "0.5"])
+    assert (words[:4], words[-2:]) == (["-P", "-m", "workloads.train", "mobilenetv3"], ["--emulate", "0.5"])
 
 
 def test_copies_ask_for_a_node_each_and_start_on_those_that_there_are(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Sets everything up and runs every check: style, types, layers, tests, and the built wheel in a fresh environment.
 . "$(dirname "$0")/setup.sh"
-install_dally analysis,training,ssh,dask,docs,dev
+install_dally "$test_extras"
 install_debian $slurm_packages $accounting_packages $network_packages $browser_packages
 
 step() {

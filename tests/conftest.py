@@ -12,6 +12,7 @@ from playwright.sync_api import Browser, expect, sync_playwright
 from dally.errors import DallyError
 from testbed.local_slurm import LocalSlurm, make_user
 from testbed.local_slurm_conf import LabSpec
+from tests.slurm_table import STARTS_SLURM, slurm_table
 
 TESTS = Path(__file__).parent
 USERS = ("dally-alice", "dally-bob")
@@ -31,12 +32,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         slurm = "lab_folder" in getattr(item, "fixturenames", ())
         if slurm:
             item.add_marker(pytest.mark.slurm)
+        if item.get_closest_marker("slurm"):
+            item.user_properties.append((STARTS_SLURM, True))
         if (
             item.get_closest_marker("slurm")
             or item.path.is_relative_to(TESTS / "testbed")
             or item.path.is_relative_to(TESTS / "profiler")
         ):
             item.add_marker(pytest.mark.xdist_group("daemons"))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say what ran on which Slurm."""
+    for line in slurm_table(terminalreporter.stats):
+        terminalreporter.write_line(line)
 
 
 @pytest.fixture

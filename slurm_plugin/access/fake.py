@@ -14,12 +14,12 @@ from math import inf
 from typing import Any
 
 from slurm_plugin.access.fake_job import FakeJob, FakeNode, SubmitSpec, split_gpus
+from slurm_plugin.access.fake_reservations import FENCE_S, FakeReservations, RefusedError
 from slurm_plugin.access.slurm import (
     Fence,
     HandBack,
     Hold,
     HoldBack,
-    Lease,
     Order,
     Partition,
     Place,
@@ -31,17 +31,10 @@ from slurm_plugin.access.slurm import (
     SlurmNode,
     SlurmUnavailableError,
     State,
-    Unfence,
-    Unlease,
     arrival,
 )
 
 REQUEUE_DELAY_S = 121.0
-FENCE_S = 60.0
-
-
-class _RefusedError(Exception):
-    """Slurm says no, in these words."""
 
 
 @dataclass(order=True, slots=True)
@@ -102,7 +95,7 @@ class FakeSlurm:
         self._used: Counter[str] = Counter()
         self._jobs: dict[str, FakeJob] = {}
         self._released: dict[str, FakeJob] = {}
-        self._reservations: dict[str, tuple[Reservation, str]] = {}
+        self._reservations = FakeReservations(self._nodes)
         self._events: list[_Event] = []
         self._numbers = count(1)
         self._next_job = 1
@@ -126,7 +119,7 @@ class FakeSlurm:
     def reservations(self) -> tuple[Reservation, ...]:
         """All reservations, fences included."""
         self._answer()
-        return tuple(reservation for reservation, _ in self._reservations.values())
+        return tuple(self._reservations)
 
     def partitions(self) -> tuple[Partition, ...]:
         """The partitions that the nodes are in."""
@@ -250,15 +243,13 @@ class FakeSlurm:
 
     def reserve(self, reservation: Reservation, user: str) -> None:
         """Reserve nodes for a user's jobs."""
-        self._reservations[reservation.name] = (reservation, user)
+        self._reservations.add(reservation, user)
         for at_s in (reservation.start_s, reservation.end_s):
             self._at(at_s, self._forget_reservations)
 
     def _forget_reservations(self) -> None:
         """Reservations that are over go, and jobs that wait for one go on without, whoever holds them."""
-        over = {name for name, (each, _) in self._reservations.items() if each.end_s <= self.now_s}
-        for name in over:
-            del self._reservations[name]
+        over = self._reservations.end(self.now_s)
         for job in self._jobs.values():
             if job.reservation in over and job.state is State.PENDING:
                 job.reservation = ""
@@ -268,29 +259,20 @@ class FakeSlurm:
     def _run(self, order: Order) -> str | None:
         try:
             if isinstance(order, ReservationOrder):
-                self._run_for_nodes(order)
+                self._reservations.run(order, self.now_s)
+                if isinstance(order, Fence):
+                    self._at(self.now_s + FENCE_S, self._forget_reservations)
+                self._forget_reservations()
                 return None
             if order.job_id in self.refuse:
                 return self.refuse[order.job_id]
             if order.job_id not in self._jobs:
-                raise _RefusedError("Invalid job id specified")
+                raise RefusedError("Invalid job id specified")
             self._run_for(self._jobs[order.job_id], order)
-        except _RefusedError as refused:
+        except RefusedError as refused:
             about = "" if isinstance(order, ReservationOrder) else f" for job {order.job_id}"
             return f"{refused}{about}"
         return None
-
-    def _run_for_nodes(self, order: ReservationOrder) -> None:
-        match order:
-            case Fence():
-                self._fence(order)
-            case Unfence(name):
-                self._unfence(name)
-            case Lease():
-                self._lease(order)
-            case Unlease(name):
-                self._reserved(name)
-                del self._reservations[name]
 
     def _run_for(self, job: FakeJob, order: Place | HoldBack | Requeue | Signal | HandBack) -> None:
         match order:
@@ -315,20 +297,20 @@ class FakeSlurm:
 
     def _check_pending(self, job: FakeJob) -> None:
         if job.state is State.ENDED:
-            raise _RefusedError("Job has already finished")
+            raise RefusedError("Job has already finished")
         if job.state is not State.PENDING:
-            raise _RefusedError("Job is no longer pending execution")
+            raise RefusedError("Job is no longer pending execution")
 
     def _pin(self, job: FakeJob, nodes: tuple[str, ...], node_count: int, reservation: str) -> None:
         """Set a pending job's node list and the rest that a placement sets."""
         self._check_pending(job)
         if any(node not in self._nodes for node in nodes):
-            raise _RefusedError("Invalid node name specified")
+            raise RefusedError("Invalid node name specified")
         if reservation and reservation not in self._reservations:
-            raise _RefusedError("Requested reservation is invalid")
+            raise RefusedError("Requested reservation is invalid")
         job.required_nodes, job.reservation, job.begin_s = nodes, reservation, self.now_s
         if node_count > job.max_nodes:
-            raise _RefusedError("Node count specification invalid")
+            raise RefusedError("Node count specification invalid")
         job.min_nodes = node_count
 
     def _let_go(self, job: FakeJob) -> None:
@@ -346,7 +328,7 @@ class FakeSlurm:
     def _requeue(self, job: FakeJob, ended: bool) -> None:
         if job.state is State.RUNNING or (ended and job.state is State.ENDED):
             if not job.spec.requeue:
-                raise _RefusedError("Requested operation is presently disabled")
+                raise RefusedError("Requested operation is presently disabled")
             self._put_back(job)
             self._hold(job, Hold.USER)
 
@@ -355,36 +337,6 @@ class FakeSlurm:
         if after_s is not None:
             leave = partial(self._put_back, job) if code is None else partial(self._end, job, "FAILED", code)
             self._at(self.now_s + after_s, leave, job)
-
-    def _lease(self, lease: Lease) -> None:
-        reservation = Reservation(lease.name, (lease.node,), lease.start_s, lease.start_s + FENCE_S)
-        if lease.renewed:
-            self._reserved(lease.name)
-        else:
-            self._check_new(lease.name, reservation.nodes)
-        self._reservations[lease.name] = (reservation, lease.user)
-
-    def _reserved(self, name: str) -> tuple[Reservation, str]:
-        if name not in self._reservations:
-            raise _RefusedError("Requested reservation is invalid")
-        return self._reservations[name]
-
-    def _check_new(self, name: str, nodes: tuple[str, ...]) -> None:
-        if name in self._reservations:
-            raise _RefusedError("Error creating the reservation: Duplicate reservation name")
-        if any(node not in self._nodes for node in nodes):
-            raise _RefusedError("Error creating the reservation: Invalid node name specified")
-
-    def _fence(self, fence: Fence) -> None:
-        self._check_new(fence.name, fence.nodes)
-        self.reserve(Reservation(fence.name, fence.nodes, self.now_s, self.now_s + FENCE_S), fence.user)
-
-    def _unfence(self, name: str) -> None:
-        reservation, user = self._reserved(name)
-        if self.now_s < reservation.start_s + 1:
-            raise _RefusedError("Error updating the reservation: Invalid time specified")
-        self._reservations[name] = (replace(reservation, end_s=self.now_s), user)
-        self._forget_reservations()
 
     # What Slurm does by itself.
 
@@ -443,11 +395,7 @@ class FakeSlurm:
         """Whether a node is up and not kept for others."""
         if self._node_states.get(node) or job.spec.partition not in self._nodes[node].partitions:
             return False
-        here = [
-            (reservation.name, user)
-            for reservation, user in self._reservations.values()
-            if node in reservation.nodes and reservation.start_s <= self.now_s
-        ]
+        here = self._reservations.on(node, self.now_s)
         return not here or (job.reservation, job.spec.user) in here
 
     def _free(self, job: FakeJob, name: str) -> int:

@@ -12,14 +12,14 @@ from slurm_plugin.access.slurm import (
     Fence,
     HandBack,
     HoldBack,
-    Lease,
+    LockPartition,
     Order,
     Place,
     Requeue,
     ReservationOrder,
     Signal,
     Unfence,
-    Unlease,
+    UnlockPartition,
 )
 from slurm_plugin.request import SIGNALS
 
@@ -37,7 +37,7 @@ _HANDED_BACK_START = "now+4"
 It may have left its nodes just now. Started there again within 2 s, it can fail: "Job credential revoked".
 """
 
-_LEASE_FLAGS = "IGNORE_JOBS,OVERLAP"
+_LOCK_FLAGS = "IGNORE_JOBS,OVERLAP"
 _UNAVAILABLE = (
     "Unable to contact slurm controller",
     "Unexpected message received",
@@ -59,9 +59,9 @@ def check(order: Order) -> None:
         _check(_NAME, order.name, "reservation name")
     else:
         _check(_JOB, order.job_id, "job number")
-    if isinstance(order, Fence | Lease):
+    if isinstance(order, Fence | LockPartition):
         _check(_USER, order.user, "user name")
-    if isinstance(order, Lease):
+    if isinstance(order, LockPartition):
         _check(_NAME, order.node, "node name")
     if isinstance(order, Place | Fence):
         _check_nodes(order.nodes)
@@ -132,13 +132,13 @@ def steps(order: Place | HoldBack | HandBack | Requeue | ReservationOrder) -> tu
             return (f"create reservation {who} StartTime=now Duration=1 Flags={_FENCE_FLAGS}",)
         case Unfence(name):
             return (f"update ReservationName={name} EndTime=now",)
-        case Lease(name, node, user, start_s, renewed):
+        case LockPartition(name, node, user, start_s, renewed):
             when = f"StartTime=uts{start_s:.0f} Duration=1"
             if renewed:
                 return (f"update ReservationName={name} {when}",)
             who = f"ReservationName={name} Nodes={node} Users={user}"
-            return (f"create reservation {who} {when} Flags={_LEASE_FLAGS}",)
-        case Unlease(name):
+            return (f"create reservation {who} {when} Flags={_LOCK_FLAGS}",)
+        case UnlockPartition(name):
             return (f"delete ReservationName={name}",)
 
 

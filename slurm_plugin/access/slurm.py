@@ -264,7 +264,7 @@ class Unfence:
 
 
 @dataclass(frozen=True, slots=True)
-class Lease:
+class LockPartition:
     """Say that a controller is at work, by a reservation so far ahead that it keeps nobody out.
 
     It is of one node, for a minute; `renewed` moves the one of that name to another start.
@@ -278,14 +278,14 @@ class Lease:
 
 
 @dataclass(frozen=True, slots=True)
-class Unlease:
+class UnlockPartition:
     """Take such a reservation away."""
 
     name: str
 
 
-Order = Place | HoldBack | Requeue | Signal | HandBack | Fence | Unfence | Lease | Unlease
-ReservationOrder = Fence | Unfence | Lease | Unlease
+Order = Place | HoldBack | Requeue | Signal | HandBack | Fence | Unfence | LockPartition | UnlockPartition
+ReservationOrder = Fence | Unfence | LockPartition | UnlockPartition
 """Those that are about no job."""
 
 

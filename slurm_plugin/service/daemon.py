@@ -24,9 +24,9 @@ from slurm_plugin.access.slurm import (
 )
 from slurm_plugin.control.controller import JOURNAL_LOST, Clock, Controller, Mode
 from slurm_plugin.control.journal import Journal, JournalError
-from slurm_plugin.service.lease import Leases
 from slurm_plugin.service.managed import Site, cut, load_site, managed_gpus, stamp_of
 from slurm_plugin.service.metrics import Metrics
+from slurm_plugin.service.partition_lock import PartitionLocks
 from slurm_plugin.service.report import Board, Problem, report
 from slurm_plugin.service.server import Pages, PortError, Server
 from slurm_plugin.service.signals import Signals
@@ -149,7 +149,7 @@ class Daemon:
         self._folder = _folder(self._site, mode)
         self._journal = TellingJournal(self._folder, self._said)
         self._clock = clock or Clock(self._journal.load().now_s)
-        self._leases = Leases(self._slurm, self._folder, self._no_lease)
+        self._locks = PartitionLocks(self._slurm, self._folder, self._no_partition_lock)
         self._controller: Controller | None = None
         self._built_for: dict[str, int] = {}
         self._differs_since_s: float | None = None
@@ -201,7 +201,7 @@ class Daemon:
         self._serve()
         controller = self._renewed()
         if not self._mode.shadow:
-            self._leases.hold(self._node_of_each_partition(), self._clock())
+            self._locks.hold(self._node_of_each_partition(), self._clock())
         wakeup_s = controller.cycle()
         pause_s = min(self._site.config.poll_s, wakeup_s - self._clock())
         pause_s = max(pause_s, REST * controller.seen.observe_s, SHORTEST_PAUSE_S)
@@ -222,8 +222,8 @@ class Daemon:
             if name in self._site.config.partitions
         }
 
-    def _no_lease(self, reason: str) -> None:
-        self._tell("no_lease", reason=reason)
+    def _no_partition_lock(self, reason: str) -> None:
+        self._tell("no_partition_lock", reason=reason)
 
     def _failed(self, error: DallyError) -> float:
         """Say what went wrong, give a sign of life if the journal takes it, and try again later."""
@@ -340,7 +340,7 @@ class Daemon:
         if self.server is not None:
             self.server.stop()
         with suppress(SlurmUnavailableError):
-            self._leases.release()
+            self._locks.release()
         self._journal.close()
 
     def _tell_problem(self, event: str, error: DallyError, **said: Any) -> None:

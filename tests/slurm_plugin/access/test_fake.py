@@ -4,8 +4,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slurm_plugin.access.fake import FENCE_S, REQUEUE_DELAY_S, FakeSlurm
+from slurm_plugin.access.fake import REQUEUE_DELAY_S, FakeSlurm
 from slurm_plugin.access.fake_job import FakeNode, SubmitSpec
+from slurm_plugin.access.fake_reservations import FENCE_S
 from slurm_plugin.access.slurm import (
     Fence,
     HoldBack,

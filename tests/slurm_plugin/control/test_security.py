@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from dally.errors import InputError
@@ -23,6 +23,7 @@ from slurm_plugin.access.slurm import (
     HandBack,
     Hold,
     HoldBack,
+    LockPartition,
     Order,
     Partition,
     Place,
@@ -32,6 +33,7 @@ from slurm_plugin.access.slurm import (
     SlurmJob,
     SlurmNode,
     State,
+    UnlockPartition,
 )
 from slurm_plugin.control.controller import Controller
 from slurm_plugin.control.journal import Journal
@@ -279,14 +281,16 @@ _WORD = st.from_regex(r"[0-9a-z_]{1,4}[;\s@$.,=-]?[0-9a-z]{0,3}", fullmatch=True
 
 
 @given(_WORD, _WORD)
+@example("1", "1")
+@example("alice", "n1")
 def test_no_line_for_scontrol_holds_what_is_no_number_and_no_name(word: str, other: str) -> None:
-    fence = Fence(word, (other,), word)
-    some = HoldBack(word), HandBack(word, 1), Requeue(word), Place(word, (other,), word), fence
-    for order in some:
+    for_jobs = HoldBack(word), HandBack(word, 1), Requeue(word), Place(word, (other,), word)
+    for_nodes = Fence(word, (other,), word), LockPartition(word, other, word, 1.0), UnlockPartition(word)
+    for order in (*for_jobs, *for_nodes):
         with suppress(InputError):
             check(order)
             for line in steps(order):
-                assert re.fullmatch(r"[A-Za-z0-9_=,.@$ -]+", line)
+                assert re.fullmatch(r"[A-Za-z0-9_=,.@$ +-]+", line)
 
 
 @pytest.mark.parametrize(

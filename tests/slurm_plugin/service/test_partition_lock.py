@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from slurm_plugin.access import fake
+from slurm_plugin.access.fake_reservations import FakeReservations, RefusedError
 from slurm_plugin.access.slurm import Reservation
 from slurm_plugin.control.controller import Mode
-from slurm_plugin.service.lease import AHEAD_S, PREFIX, SILENT_S, OccupiedError
+from slurm_plugin.service.partition_lock import AHEAD_S, PREFIX, SILENT_S, OccupiedError
 from tests.slurm_plugin.daemons import DaemonSite
 
 
@@ -24,7 +24,7 @@ def second(tmp_path: Path, first: DaemonSite) -> DaemonSite:
     return DaemonSite(tmp_path / "second", first.slurm)
 
 
-def leases(site: DaemonSite) -> list[Reservation]:
+def locks(site: DaemonSite) -> list[Reservation]:
     return [each for each in site.slurm.reservations() if each.name.startswith(PREFIX)]
 
 
@@ -37,7 +37,7 @@ def test_the_second_controller_of_a_partition_names_the_first_and_ends(
         second.now_s = first.now_s
         with pytest.raises(OccupiedError, match="partition gpu, on host") as refused:
             second.run()
-        assert leases(first)[0].name in str(refused.value)
+        assert locks(first)[0].name in str(refused.value)
 
     first.run(start_another, lambda: None)
     assert first.states() == {job: "RUNNING"}
@@ -48,7 +48,7 @@ def test_a_controller_that_ended_leaves_the_partition_to_the_next_at_once(
     first: DaemonSite, second: DaemonSite
 ) -> None:
     first.run()
-    assert leases(first) == []
+    assert locks(first) == []
     second.now_s = first.now_s
     second.run(lambda: None)
     assert second.events("cluster")
@@ -63,13 +63,13 @@ def killed(site: DaemonSite) -> None:
 
 def test_a_dead_controller_is_replaced_after_a_while(first: DaemonSite, second: DaemonSite) -> None:
     killed(first)
-    (left,) = leases(first)
+    (left,) = locks(first)
     second.now_s = first.now_s + SILENT_S - 1
     with pytest.raises(OccupiedError):
         second.run()
     second.now_s = first.now_s + SILENT_S + 1
     killed(second)
-    (taken,) = leases(second)
+    (taken,) = locks(second)
     assert taken.name != left.name
 
 
@@ -94,7 +94,7 @@ def test_a_sign_of_life_is_renewed_and_keeps_nobody_out(first: DaemonSite) -> No
 
     def look() -> None:
         first.now_s += 40.0
-        starts.append(leases(first)[0].start_s - AHEAD_S)
+        starts.append(locks(first)[0].start_s - AHEAD_S)
 
     first.run(look, look, look)
     assert starts[0] < starts[1] < starts[2]
@@ -106,7 +106,7 @@ def test_a_shadow_takes_no_partition(first: DaemonSite, second: DaemonSite) -> N
     def watch() -> None:
         second.now_s = first.now_s
         second.run()
-        assert len(leases(first)) == 1
+        assert len(locks(first)) == 1
 
     first.run(watch)
 
@@ -114,12 +114,12 @@ def test_a_shadow_takes_no_partition(first: DaemonSite, second: DaemonSite) -> N
 def test_without_the_right_to_reserve_it_says_so_once_and_goes_on(
     first: DaemonSite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(type(first.slurm), "_lease", refuse)
+    monkeypatch.setattr(FakeReservations, "run", refuse)
     job = first.submit(gpus_per_node=8)
     first.run(*[lambda: None] * 3)
-    assert [event["reason"] for event in first.events("no_lease")] == ["Access/permission denied"]
+    assert [event["reason"] for event in first.events("no_partition_lock")] == ["Access/permission denied"]
     assert first.states() == {job: "RUNNING"}
 
 
 def refuse(*_: object) -> None:
-    raise fake._RefusedError("Access/permission denied")
+    raise RefusedError("Access/permission denied")

@@ -13,7 +13,7 @@ from math import inf
 from pathlib import Path
 
 from dally.errors import DallyError
-from slurm_plugin.access.slurm import Lease, Reservation, Slurm, Unlease
+from slurm_plugin.access.slurm import LockPartition, Reservation, Slurm, UnlockPartition
 
 PREFIX = "dally_controller"
 AHEAD_S = 500 * 86_400.0
@@ -33,7 +33,7 @@ class OccupiedError(DallyError):
     """Another controller is at work on one of our partitions."""
 
 
-class Leases:
+class PartitionLocks:
     """What one controller holds of its partitions.
 
     Args:
@@ -65,9 +65,9 @@ class Leases:
             return
         names = {partition: f"{_place(partition)}{self._who}" for partition in nodes}
         shown = self._look(names, now)
-        dead = [Unlease(other) for name in names.values() for other in _others(name, shown)]
+        dead = [UnlockPartition(other) for name in names.values() for other in _others(name, shown)]
         signs = [
-            Lease(name, nodes[partition], getpass.getuser(), now + AHEAD_S, renewed=name in shown)
+            LockPartition(name, nodes[partition], getpass.getuser(), now + AHEAD_S, renewed=name in shown)
             for partition, name in names.items()
         ]
         answers = self._slurm.run([*dead, *signs])[len(dead) :]
@@ -88,7 +88,7 @@ class Leases:
         """
         held, self._held, self._due_s = sorted(self._held), set(), -inf
         if held:
-            self._slurm.run([Unlease(name) for name in held])
+            self._slurm.run([UnlockPartition(name) for name in held])
 
     def _look(self, names: Mapping[str, str], now: float) -> Shown:
         """The reservations, once nobody else is at work on our partitions."""

@@ -2,7 +2,7 @@
 
 import math
 import statistics
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
@@ -28,8 +28,8 @@ TWELVE = ("1", "2", "4", "11", "22", "44", "111", "222", "444", "1111", "2222", 
 """1, 2 and 4 GPUs on each of 1 to 4 nodes, as a run with `--shapes` can measure them. All others are held
 out: the uneven ones and those of 3 GPUs a node."""
 
-_DIFFERENT = 1.1
-"""Two placements count as different if one takes so many times as long."""
+DIFFERENCES = (1.1, 1.2)
+"""Two placements count as different if one takes so many times as long; noise alone reaches the first."""
 
 Formula = Callable[[Measurement], float]
 """Predicted seconds per step of a placement and local batch."""
@@ -76,14 +76,15 @@ class Found:
     Attributes:
         near: On the placements held out, on up to 4 nodes.
         far: On 6 to 16 nodes, of which nothing was known.
-        near_order: Pairs of placements of as many GPUs, with the same local batch, put in the right order.
+        near_order: Pairs of placements of as many GPUs, with the same local batch, put in the right order, by
+            how much they differ at least.
         far_order: The same on 6 to 16 nodes.
     """
 
     near: Errors
     far: Errors
-    near_order: Order
-    far_order: Order
+    near_order: Mapping[float, Order]
+    far_order: Mapping[float, Order]
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +97,8 @@ class Validation:
         pollux: Pollux's formula fitted to the same rows.
         pollux_all: Pollux's formula fitted to the twelve placements at all local batches.
         noise: Differences between measured placements that are permutations of each other.
+        again: Share of the pairs that all these measurements would put in the order of another measurement,
+            by how much they differ at least there.
     """
 
     model: str
@@ -103,6 +106,7 @@ class Validation:
     pollux: Mapping[str, Found]
     pollux_all: Found
     noise: Errors
+    again: Mapping[float, float]
 
 
 def validate(traces: Path) -> tuple[Validation, ...]:
@@ -195,9 +199,10 @@ def _validate_model(model: str, folder: Path) -> Validation:
 
     def found(formula: Formula) -> Found:
         held_out = [row for row in table if row.placement not in TWELVE]
-        return Found(
-            _errors(formula, held_out), _errors(formula, far), _order(formula, table), _order(formula, far)
+        near_order, far_order = (
+            {least: _order(formula, rows, least) for least in DIFFERENCES} for rows in (table, far)
         )
+        return Found(_errors(formula, held_out), _errors(formula, far), near_order, far_order)
 
     known = {each.name: each.rows(table) for each in KNOWLEDGE}
     everything = [row for row in table if row.placement in TWELVE]
@@ -207,6 +212,7 @@ def _validate_model(model: str, folder: Path) -> Validation:
         pollux={name: found(fit_pollux(rows)) for name, rows in known.items()},
         pollux_all=found(fit_pollux(everything)),
         noise=_noise(row for row in table if row.placement not in TWELVE),
+        again={least: _again(table, least) for least in DIFFERENCES},
     )
 
 
@@ -229,30 +235,69 @@ def _errors(formula: Formula, rows: Iterable[Measurement]) -> Errors:
     return summarise([formula(row) / row.step_s - 1 for row in rows])
 
 
-def _order(formula: Formula, rows: Iterable[Measurement]) -> Order:
-    """Pairs of as many GPUs and the same batch that differ, and how many the formula puts in order.
+Alike = list[Measurement]
+"""Measurements of placements that are permutations of each other, with one local batch."""
 
-    Placements that are permutations of each other are one, and their mean counts. A tie is a wrong order.
+
+def _order(formula: Formula, rows: Iterable[Measurement], least: float) -> Order:
+    """How many pairs differ by a factor of `least`, and how many of them the formula puts in order.
+
+    The mean of permutations counts. A tie is a wrong order.
     """
-    choices: dict[tuple[int, int], dict[tuple[int, ...], list[Measurement]]] = {}
-    for row in rows:
-        alike = choices.setdefault((row.local_batch, sum(row.nodes)), {})
-        alike.setdefault(tuple(sorted(row.nodes)), []).append(row)
     pairs = right = 0
-    for alike in choices.values():
-        timed = [(statistics.mean(row.step_s for row in same), formula(same[0])) for same in alike.values()]
-        for one, other in combinations(timed, 2):
-            (fast, first), (slow, second) = sorted((one, other))
-            if slow >= fast * _DIFFERENT:
-                pairs += 1
-                right += first < second
+    for one, other in _pairs(rows):
+        (fast, first), (slow, second) = sorted((_mean_s(alike), formula(alike[0])) for alike in (one, other))
+        if slow >= fast * least:
+            pairs += 1
+            right += first < second
     return Order(pairs, right)
+
+
+def _again(rows: Sequence[Measurement], least: float) -> float:
+    """The share of pairs put in order by the measured means, if another measurement is the judge.
+
+    Logarithms of step times are taken as normal, with the deviation of permutations from each other. The
+    means stand for the truth, whose differences are smaller, so this is more than anybody can reach.
+    """
+    alike = [group for group in _alike(rows).values() if len(group) > 1]
+    squares = math.fsum(statistics.pvariance(_logs(group)) * len(group) for group in alike)
+    deviation = math.sqrt(squares / sum(len(group) - 1 for group in alike))
+    normal = statistics.NormalDist()
+    right = wrong = 0.0
+    for one, other in _pairs(rows):
+        apart = abs(math.log(_mean_s(one) / _mean_s(other)))
+        spread = deviation * math.sqrt(1 / len(one) + 1 / len(other))
+        right += normal.cdf((apart - math.log(least)) / spread)
+        wrong += normal.cdf((-apart - math.log(least)) / spread)
+    return right / (right + wrong)
+
+
+def _pairs(rows: Iterable[Measurement]) -> Iterator[tuple[Alike, Alike]]:
+    """Pairs of placements of as many GPUs with the same batch; those that are permutations are one."""
+    choices: dict[tuple[int, int], list[Alike]] = {}
+    for (batch, *nodes), alike in _alike(rows).items():
+        choices.setdefault((batch, sum(nodes)), []).append(alike)
+    for same in choices.values():
+        yield from combinations(same, 2)
+
+
+def _alike(rows: Iterable[Measurement]) -> dict[tuple[int, ...], Alike]:
+    """Measurements by their local batch and the GPUs of their nodes, in order of size."""
+    groups: dict[tuple[int, ...], Alike] = {}
+    for row in rows:
+        groups.setdefault((row.local_batch, *sorted(row.nodes)), []).append(row)
+    return groups
+
+
+def _mean_s(alike: Alike) -> float:
+    return statistics.mean(row.step_s for row in alike)
+
+
+def _logs(alike: Alike) -> list[float]:
+    return [math.log(row.step_s) for row in alike]
 
 
 def _noise(rows: Iterable[Measurement]) -> Errors:
     """How far placements of the same GPUs, in another order of the nodes, are from their mean."""
-    groups: dict[tuple[object, ...], list[float]] = {}
-    for row in rows:
-        groups.setdefault((row.local_batch, *sorted(row.nodes)), []).append(row.step_s)
-    repeated = [group for group in groups.values() if len(group) > 1]
-    return summarise([value / statistics.mean(group) - 1 for group in repeated for value in group])
+    repeated = [alike for alike in _alike(rows).values() if len(alike) > 1]
+    return summarise([row.step_s / _mean_s(alike) - 1 for alike in repeated for row in alike])

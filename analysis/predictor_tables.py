@@ -42,18 +42,20 @@ def errors_table(validations: Sequence[Validation], part: Callable[[Found], Erro
 def order_table(validations: Sequence[Validation]) -> str:
     """Shares of pairs of placements that are put in the right order, near and far, by what is known."""
     names = tuple(validations[0].ours)
-    header = ("model", "pairs", *names, "Pollux's form, all batches", "far: pairs", *names, "Pollux's, all")
+    ways = (*names, "Pollux's form, all batches")
+    header = ("model", "apart", "pairs", *ways, "measured again", "far: pairs", *ways)
     rows = []
     for item in validations:
         found = (*(item.ours[name] for name in names), item.pollux_all)
-        near, far = [each.near_order for each in found], [each.far_order for each in found]
-        rows.append(
-            (
-                item.model,
-                *(cell for orders in (near, far) for cell in (str(orders[0].pairs), *map(_share, orders))),
-            )
-        )
+        for least, again in item.again.items():
+            near, far = [each.near_order[least] for each in found], [each.far_order[least] for each in found]
+            cells = (*_shares(near), f"{again:.0%}", *_shares(far))
+            rows.append((item.model, f"{least - 1:.0%}", *cells))
     return table(header, rows)
+
+
+def _shares(orders: Sequence[Order]) -> tuple[str, ...]:
+    return (str(orders[0].pairs), *map(_share, orders))
 
 
 def _share(order: Order) -> str:

@@ -56,9 +56,10 @@ def blend_points(points: Sequence[Point], shape: Shape) -> Blend:
     """Choose the points that speak for a shape.
 
     Those in blocked rank order and under the nearest bandwidth come first. A point of just this spread stands
-    alone. Else those on the nearest number of machines speak, for the GPUs of the fullest machine
-    (`_on_nearest_machines`). For more machines than were measured they have half of the say, and all points
-    together the other half: the nearest alone inherits whatever is odd about its number of machines.
+    alone. Else those on the nearest number of machines speak (`_on_nearest_machines`), for as many GPUs a
+    machine as lie half way between the fullest and the mean. For more machines than were measured they have
+    half of the say, and all points together the other half: the nearest alone inherits whatever is odd about
+    its number of machines.
 
     Args:
         points: At least one.
@@ -69,7 +70,7 @@ def blend_points(points: Sequence[Point], shape: Shape) -> Blend:
     if exact:
         return Blend(((1.0, exact[0]),))
     nodes, sizes = len(shape.machines), [point.shape.gpus_per_node for point in points]
-    per_node = min(max(sizes), max(min(sizes), max(shape.machines)))
+    per_node = min(max(sizes), max(min(sizes), (max(shape.machines) + shape.gpus / nodes) / 2))
     weights = _on_nearest_machines(points, nodes, per_node)
     if nodes > max(point.shape.nodes for point in points):
         pooled = _on_any_machines(points, per_node)
@@ -137,7 +138,7 @@ def _nearest_link(points: Sequence[Point], shape: Shape) -> Sequence[Point]:
     return [point for point in points if distance(point) <= least + _SAME]
 
 
-def _on_nearest_machines(points: Sequence[Point], nodes: int, per_node: int) -> list[float]:
+def _on_nearest_machines(points: Sequence[Point], nodes: int, per_node: float) -> list[float]:
     """The weight of each point by the nearest number of machines; of two as near, the larger.
 
     Of its points, the neighbours in GPUs per machine are mixed linearly (all-reduce times on T4 nodes grow
@@ -164,7 +165,7 @@ def _on_nearest_machines(points: Sequence[Point], nodes: int, per_node: int) -> 
     return weights
 
 
-def _on_any_machines(points: Sequence[Point], per_node: int) -> list[float]:
+def _on_any_machines(points: Sequence[Point], per_node: float) -> list[float]:
     """The weight of each point where all numbers of machines count alike."""
     away = per_node - sum(point.shape.gpus_per_node for point in points) / len(points)
     return [1 / len(points) + away * slope for slope in _growth(points)]

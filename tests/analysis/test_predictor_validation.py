@@ -5,7 +5,13 @@ from pathlib import Path
 import pytest
 
 from analysis.author_slowdowns import AUTHOR_SLOWDOWNS, PER_GPU, author_shapes, slowdowns
-from analysis.pollux_validation import KNOWLEDGE, Validation, fit_pollux, pollux_formula, validate
+from analysis.pollux_validation import (
+    KNOWLEDGE,
+    Validation,
+    fit_pollux,
+    pollux_formula,
+    validate,
+)
 from dally.profiles.imports.author import author_profiles
 from dally.profiles.imports.pollux import Measurement
 from dally.profiles.iteration import predict
@@ -76,11 +82,15 @@ class TestPolluxTables:
             assert item.ours["run of 12 shapes"].near.mean < 0.12
             assert item.ours["import"].near.mean < 0.10
 
-    def test_most_pairs_of_placements_are_put_in_order(self, validations: tuple[Validation, ...]) -> None:
-        found = {item.model: item.ours["import"].near_order for item in validations}
-        shares = {model: order.right / order.pairs for model, order in found.items()}
-        assert min(shares["bert"], shares["deepspeech2"]) > 0.9
-        assert min(shares.values()) > 0.7
+    def test_pairs_of_placements_that_differ_by_more_than_noise_are_put_in_order(
+        self, validations: tuple[Validation, ...]
+    ) -> None:
+        for item in validations:
+            slightly, clearly = (
+                order.right / order.pairs for order in item.ours["run of 12 shapes"].near_order.values()
+            )
+            assert clearly > 0.85
+            assert slightly > item.again[1.1] - 0.15
 
 
 def test_what_a_user_knows_is_one_profile_at_the_middle_batch() -> None:

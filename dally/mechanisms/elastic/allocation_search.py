@@ -10,6 +10,7 @@ then does not fit. Source: Qiao et al., Pollux, OSDI 2021, section 4.2.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -143,8 +144,9 @@ class Allocations:
         if self.avoid:
             rows = self._rows(owners)
             wide = self._of(self._counted(rows[_first_of_each(owners)], len(owners)) > 1, rows)
-            first = np.where(wide, owners, nobody).min(axis=2, keepdims=True)
-            owners = np.where(wide & ((owners != first) | taken[:, :, None]), nobody, owners)
+            # GPU by GPU: a minimum along the last, short axis takes thrice the time.
+            first = reduce(np.minimum, np.moveaxis(np.where(wide, owners, nobody), 2, 0))
+            owners = np.where(wide & ((owners != first[:, :, None]) | taken[:, :, None]), nobody, owners)
             owners.sort(axis=2)
         owners = owners[:, :, : int(self.capacity.max(initial=0))].copy()
         owners[np.arange(owners.shape[2]) >= capacity[:, :, None]] = nobody
@@ -181,11 +183,13 @@ class Allocations:
 
         The first h of a job on a machine where it holds h are; the owner h places before them is another.
         """
-        machines, places = owners.shape[1], np.arange(owners.shape[2])
+        individuals, machines, gpus = owners.shape
+        places = np.arange(gpus)
         padded = np.zeros((self.jobs + 1, machines), dtype=np.int16)
         padded[:-1] = self.held
         held = padded.ravel().take(owners.astype(np.intp) * machines + np.arange(machines)[:, None])
-        before = np.take_along_axis(owners, np.maximum(places - held, 0), axis=2)
+        begin = gpus * np.arange(individuals * machines).reshape(individuals, machines, 1)
+        before = owners.ravel().take(begin + np.maximum(places - held, 0))
         return np.asarray((places < held) | (before != owners))
 
     def filled(self, state: States) -> States:

@@ -241,12 +241,13 @@ def test_gpus_per_machine_between_two_measured_ones_mix_them() -> None:
     assert found == pytest.approx(1.75 * (1 / 2 + 3 / 2)), "by the ring factor, halfway between 1 and 3"
 
 
-def test_the_fullest_machine_decides_how_many_gpus_a_machine_has() -> None:
+def test_uneven_machines_count_as_half_way_between_the_fullest_and_the_mean() -> None:
     points = [point(2, 2, 5.0), point(2, 4, 9.0)]
-    prediction = predict(profile(rack=points), shape(4, 1))
-    # 5.5 s exposed and 1.5 s hidden of 8 GPUs' ring; this one has 5.
-    assert prediction.iteration_s == pytest.approx(3.5 + 7.0 * 1.6 / 1.75 - 1.5)
-    assert prediction.note == "GPUs spread 4+1 not measured, taken from 2x4"
+    prediction = predict(profile(rack=points), shape(4, 2))
+    # 3.5 GPUs a machine. Exposed are 1.5 and 5.5 s, hidden 1.5 s, by rings of 4 and 8; this one has 6.
+    comm_s = (3.0 / 1.5 / 4 + 7.0 / 1.75 * 3 / 4) * 10 / 6
+    assert prediction.iteration_s == pytest.approx(3.5 + comm_s - 1.5)
+    assert prediction.note == "GPUs spread 4+2 not measured, taken from 2x2 and 2x4"
 
 
 def test_full_machines_are_not_taken_from_machines_with_one_gpu_where_full_ones_were_measured() -> None:

@@ -39,6 +39,8 @@ _COLUMNS = (
 def table(runs: Sequence[Run], levels: Sequence[str], width: int) -> Table:
     """The runs as rows; some figures with their difference from the first run; starts by level.
 
+    A run that is not complete is marked as such, and nothing is compared with it.
+
     Args:
         runs: At least one.
         levels: Names of the tree's levels, from the machine up.
@@ -57,7 +59,7 @@ def table(runs: Sequence[Run], levels: Sequence[str], width: int) -> Table:
         cells = [cell for column in columns for cell in _cells(column, run, runs[0])]
         if width >= _WIDE:
             cells.append(", ".join(f"{run.summary.placements.get(level, 0):,}" for level in levels))
-        result.add_row(run.spec, *cells)
+        result.add_row(run.spec if run.complete else f"{run.spec} (incomplete)", *cells)
     return result
 
 
@@ -65,7 +67,8 @@ def _cells(column: Column, run: Run, first: Run) -> list[str]:
     value = column.value(run.summary)
     if not column.compared:
         return [column.show(value)]
-    return [column.show(value), "" if run is first else change(value, column.value(first.summary))]
+    comparable = run is not first and run.complete and first.complete
+    return [column.show(value), change(value, column.value(first.summary)) if comparable else ""]
 
 
 def as_data(runs: Sequence[Run]) -> dict[str, object]:

@@ -93,12 +93,14 @@ def run(policy: PolicySpec, jobs: Sequence[Job], topology: Topology, profiles: P
     """Simulate one policy in memory.
 
     Raises:
-        DallyError: The policy leaves jobs waiting for ever.
+        DallyError: The policy leaves jobs waiting for ever, or gets nothing done.
     """
     costs = CostModel(topology, profiles, batching=policy.policy.batching)
     state = ClusterState(topology, costs)
     log = Counted()
     ended = Engine(Scheduler(state, policy.build(state)), jobs, log).run()
+    if not ended.complete:
+        raise DallyError(f"{policy.spec}: {ended.note}")
     summary = summarise(ended.records, topology.gpus, ended.end_s)
     stops = log.counts["migrate"] + log.counts["preempt"]
     return Outcome(summary.jct_s.mean, summary.makespan_s, log.counts["resize"], stops)

@@ -14,6 +14,7 @@ from dally.records import EventLog, JobRecord
 from dally.state import JobState
 from simulator.failures import Outage
 from simulator.kernel import EventQueue, Priority
+from simulator.progress import Watch
 from simulator.tally import MOST_FRUITLESS_FAILURES, Tally, record
 
 _BY_OTHERS = "other jobs share its links, or no longer do"
@@ -49,7 +50,8 @@ Event = End | Phase | Repair | Outage
 class Outcome:
     """What a simulation came to; `moments` counts the points in time at which anything happened.
 
-    `complete` is False if the run was interrupted or jobs could never run; `note` says why.
+    `complete` is False if the run was interrupted, jobs could never run, or decisions went on without end
+    while nothing got done; `note` says why.
     """
 
     records: list[JobRecord]
@@ -103,12 +105,13 @@ class Engine:
         self._ended = 0
         self._wakeup_s = inf
         self._moments = 0
+        self._watch = Watch(scheduler.state)
 
     def run(self) -> Outcome:
-        """Simulate until every job has ended, or nothing more can happen."""
+        """Simulate until every job has ended, nothing more can happen, or nothing gets done any more."""
         self._next_outage()
         now, note = 0.0, ""
-        while self._arriving is not None or self._state.jobs:
+        while not note and (self._arriving is not None or self._state.jobs):
             if self._stop():
                 note = "interrupted"
                 break
@@ -119,9 +122,22 @@ class Engine:
             if moment < now:
                 raise AssertionError(f"time went back from {now} s to {moment} s")
             now = moment
+            counts = self._counts(now)
             self._step(now)
+            note = self._watch.decided(now) if counts else ""
             self._progress(now, self._ended)
         return self._outcome(now, note)
+
+    def _counts(self, now: float) -> bool:
+        """Whether the moment to come is one of those of which there could be infinitely many.
+
+        Arrivals are finite. A policy that asks again and again while nothing runs, for a machine is to be
+        repaired, is held up by the world.
+        """
+        if self._arriving is not None and self._arriving.submit_s <= now:
+            return False
+        held_up = not self._state.running and bool(self._state.withheld)
+        return bool(self._state.jobs) and not (held_up and now < self._queue.next_s < inf)
 
     def _next_moment(self) -> float:
         arrival_s = inf if self._arriving is None else self._arriving.submit_s
@@ -254,6 +270,7 @@ class Engine:
         del self._tallies[job_id]
         self._keep(job.order, record(job, tally, now, status))
         self._ended += 1
+        self._watch.ended()
         self._log.write(now, "end", job=job_id, status=status)
 
     def _next_outage(self) -> None:

@@ -133,7 +133,11 @@ def draw_jobs(setting: Setting, seed: int, per_hour: float) -> Iterator[Job]:
 
 
 def mean_jct_h(setting: Setting, policy: str, seed: int, per_hour: float, first: int = 0) -> float:
-    """Mean completion time of the window's jobs, hours, in a run that begins with job number `first`."""
+    """Mean completion time of the window's jobs, hours, in a run that begins with job number `first`.
+
+    Raises:
+        DallyError: The policy gets nothing done before they have ended.
+    """
     submits_s: dict[str, float] = {}
 
     def arriving() -> Iterator[Job]:
@@ -146,7 +150,9 @@ def mean_jct_h(setting: Setting, policy: str, seed: int, per_hour: float, first:
     ends = Ends(frozenset(f"{number:06d}" for number in WINDOW))
     state = ClusterState(setting.topology, CostModel(setting.topology, setting.profiles))
     scheduler = Scheduler(state, parse_policy(policy).build(state))
-    Engine(scheduler, arriving(), ends, stop=ends.complete).run()
+    ended = Engine(scheduler, arriving(), ends, stop=ends.complete).run()
+    if not ends.complete():
+        raise DallyError(f"{policy}: {ended.note}")
     return fmean(ends.ends_s[job] - submits_s[job] for job in ends.window) / 3600
 
 

@@ -87,9 +87,16 @@ def trace_settings(traces: Path, scales: Mapping[str, float]) -> list[Setting]:
 
 
 def run(policy: str, inputs: Inputs) -> Summary:
-    """One simulation; its folder is thrown away."""
+    """One simulation; its folder is thrown away.
+
+    Raises:
+        DallyError: It did not end.
+    """
     with tempfile.TemporaryDirectory() as folder:
-        return simulate(load_scenario(inputs), parse_policy(policy), Path(folder) / "run").summary
+        ended = simulate(load_scenario(inputs), parse_policy(policy), Path(folder) / "run")
+    if not ended.complete:
+        raise DallyError(f"{policy}: {ended.note}")
+    return ended.summary
 
 
 def tasks(settings: Sequence[Setting]) -> list[tuple[str, Inputs]]:

@@ -2,11 +2,13 @@
 
 import gzip
 import json
+import re
 import signal
 import subprocess
 import sys
 import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -17,6 +19,7 @@ from dally.commands import main
 from dally.profiles.files import load_profiles, write_profile
 from dally.profiles.schema import Mode
 from dally.records import read_events, read_jobs, read_run
+from simulator.progress import Watch
 
 JOBS = "job_id,submit_s,gpus,duration_s,user,group,model,status\n"
 
@@ -254,7 +257,23 @@ def test_jobs_that_never_end_are_told_by_the_exit_status(tmp_path: Path) -> None
     assert result.exit_code == 1
     assert "fifo is incomplete: 1 jobs wait for machines that stay down" in result.stderr
     assert "no figure: no job completed" in result.stdout
+    assert "fifo (incomplete)" in result.stdout
     assert [record.status for record in read_jobs(tmp_path / "out" / "fifo")] == ["WAITING"]
+
+
+def test_a_run_in_which_nothing_gets_done_is_told_and_compared_with_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("simulator.progress.LEAST_PART", 1.0)  # nobody restarts for nothing
+    monkeypatch.setattr("simulator.engine.Watch", partial(Watch, window=5))
+    jobs = "".join(f"j{number},0,64,100000,,,,\n" for number in range(4))
+    (tmp_path / "trace.csv").write_text(JOBS + jobs)
+    result = simulate(tmp_path / "trace.csv", tmp_path / "out", "--policy", "gandiva", "--policy", "fifo")
+    assert result.exit_code == 1
+    assert "gandiva is incomplete: nothing gets done since" in result.stderr
+    assert not re.search(r"[-+]\d+ %", result.stdout)
+    facts = read_run(tmp_path / "out" / "gandiva")
+    assert (facts["complete"], facts["note"][:22]) == (False, "nothing gets done sinc")
 
 
 def test_arrivals_can_be_moved_closer_together(trace: Path, tmp_path: Path) -> None:

@@ -28,6 +28,9 @@ from simulator.pollux_workloads import Workload, draw_jobs, pollux_profiles, rea
 
 CLUSTER = "pollux-64"
 FOLDER = Path("../shared/throughputs/pollux/workloads")
+TIRESIAS_OF_POLLUX = "tiresias:limits=pollux,order=arrival,interval_s=60,quantum_s=0"
+"""Tiresias as in Pollux's artifact (simulator/tiresias.py), which has no quantum and looks each minute."""
+
 POLICIES = (
     "pollux",
     "optimus",
@@ -36,6 +39,7 @@ POLICIES = (
     "jps",
     "srtf",
     "tiresias",
+    TIRESIAS_OF_POLLUX,
     "a-srpt",
     "a-srpt:release=ended",
     "dally",
@@ -126,10 +130,15 @@ def pollux_table(found: Mapping[str, Mapping[str, Outcome]]) -> str:
     """Markdown: a row for each policy, means over the workloads, and workload 6 beside what was published."""
     rows = []
     for spec, outcomes in found.items():
-        sixth = f"{outcomes['6'].jct_s:.0f}" if "6" in outcomes else ""
+        sixth = outcomes["6"].jct_s if "6" in outcomes else None
         published = PUBLISHED_POLLUX.get(_name(spec))
-        rows.append([f"`{spec}`", *_means(outcomes), sixth, "" if published is None else f"{published:.0f}"])
-    return table([*_HEADER, "mean JCT of workload 6, s", "published for all its jobs, s"], rows)
+        beside = [
+            "" if sixth is None else f"{sixth:.0f}",
+            "" if published is None else f"{published:.0f}",
+            "" if sixth is None or published is None else f"{sixth / published:.3f}",
+        ]
+        rows.append([f"`{spec}`", *_means(outcomes), *beside])
+    return table([*_HEADER, "mean JCT of workload 6, s", "published for all its jobs, s", "ratio"], rows)
 
 
 def ones_table(found: Mapping[str, Mapping[str, Outcome]], jobs: int) -> str:

@@ -15,7 +15,7 @@ class Service:
         highest: The highest level it accepts.
         entered_s: When it entered the top queue: its arrival, or the promotion before its last start.
         start_s: Its first start since then; inf if it has not started.
-        run_before_s: Its running time before `entered_s`, which does not count.
+        trained_before_s: Its training time before `entered_s`, which does not count.
         pending_s: How long it waited since its start, the present wait left out.
         queue: Its queue, 0 at the top.
         promoted_s: When it went back to the top queue in the present wait; inf if it did not.
@@ -25,11 +25,16 @@ class Service:
     highest: int
     entered_s: float
     start_s: float = inf
-    run_before_s: float = 0.0
+    trained_before_s: float = 0.0
     pending_s: float = 0.0
     queue: int = 0
     promoted_s: float = inf
     due_s: float = inf
+
+    @property
+    def present_queue(self) -> int:
+        """Its queue now: the top one again if it went back there in the present wait."""
+        return 0 if self.promoted_s < inf else self.queue
 
     def key(self) -> tuple[float, ...]:
         """What jobs are ordered by: queue, start, entry into the top queue."""
@@ -37,11 +42,11 @@ class Service:
             return 0, inf, self.promoted_s
         return self.queue, self.start_s, self.entered_s
 
-    def start(self, now: float, waited_s: float, run_before_s: float) -> None:
+    def start(self, now: float, waited_s: float, trained_before_s: float) -> None:
         """The job starts after a wait; a promotion in that wait becomes a fact."""
         if self.promoted_s < inf:
             self.entered_s, self.start_s, self.promoted_s = self.promoted_s, inf, inf
-            self.run_before_s, self.pending_s, self.queue = run_before_s, 0.0, 0
+            self.trained_before_s, self.pending_s, self.queue = trained_before_s, 0.0, 0
         if self.start_s < inf:
             self.pending_s += waited_s
         self.start_s = min(self.start_s, now)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import takewhile
+from itertools import pairwise, takewhile
 from math import inf
 from typing import Any, ClassVar
 
@@ -13,55 +13,105 @@ from dally.mechanisms.job_queue import DemandQueue, DemandRound
 from dally.mechanisms.leases import ScatteredLeases
 from dally.mechanisms.placements import Placement, closest, find_victims
 from dally.mechanisms.ranking import Rank, Ranking
+from dally.mechanisms.rounds import next_multiple
 from dally.mechanisms.skew import skew
 from dally.plan import Decision, Migrate, Plan, Start, Wait
 from dally.policies.base import Policy
 from dally.state import ClusterState, JobState
 from dally.words import are, gpu_time, plural, span
 
-LIMITS = (3250.0, 7200.0, 18000.0)
-"""Attained service at which a job leaves each queue, GPU-seconds; K queues use the first K - 1 limits."""
+LIMITS: Mapping[str, tuple[float, ...]] = {
+    "published": (3250.0, 7200.0),
+    "pollux": (57_600.0,),
+    "none": (),
+}
+"""Attained service at which a job leaves each queue but the last, GPU-seconds, by name.
+
+Source: SymbioticLab/Tiresias, simulator/jobs.py, three queues; petuum/adaptdl, branch osdi21-artifact,
+simulator/tiresias.py, two queues of which the first ends at 16 GPU-hours.
+"""
+
+
+_ROUNDING_S = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
 class Knobs:
     """Settings of `tiresias`."""
 
-    queues: int = field(
-        default=3, metadata={"help": "K; queue limits are the first K - 1 of 3250, 7200, 18000 GPU-seconds"}
+    limits: str = field(
+        default="published",
+        metadata={
+            "help": "GPU-seconds at which a job leaves a queue: published (3250+7200), pollux (57600), none "
+            "(one queue), or others like 3600+36000"
+        },
+    )
+    quantum_s: float = field(
+        default=600.0,
+        metadata={"help": "seconds of training that a job is sure of before others may take its GPUs"},
+    )
+    order: str = field(
+        default="start",
+        metadata={
+            "help": "in a queue by first start, then arrival; or by arrival: who waits stops who came later",
+            "choices": ("start", "arrival"),
+        },
+    )
+    interval_s: float = field(
+        default=0.0, metadata={"help": "decide at multiples of so many seconds only; 0 is at every event"}
     )
     promote: float = field(
         default=8.0,
-        metadata={"help": "back to the top queue after waiting this many times the time run; 0 is never"},
+        metadata={"help": "back to the top queue after waiting this many times the time trained; 0 is never"},
     )
     skew_limit: float = field(
         default=0.25,
         metadata={"help": "models whose largest tensor is more than this share of the gradients consolidate"},
     )
-
     regroup_s: float = field(
         default=3600.0,
         metadata={"help": "training after which a scattered job moves closer together if it can; 0 is never"},
     )
 
     def __post_init__(self) -> None:
-        if not 0 <= self.regroup_s < inf:
-            raise InputError(f"knob regroup_s is {self.regroup_s:g}, must be 0 or more")
-        if not 1 <= self.queues <= len(LIMITS) + 1:
-            raise InputError(f"knob queues is {self.queues}, must be 1 to {len(LIMITS) + 1}")
+        queue_limits(self.limits)
+        for name in ("quantum_s", "interval_s", "regroup_s"):
+            if not 0 <= getattr(self, name) < inf:
+                raise InputError(f"knob {name} is {getattr(self, name):g}, must be 0 or more")
         if self.promote < 0 or self.skew_limit < 0:
             raise InputError(f"promote {self.promote:g} and skew_limit {self.skew_limit:g} must be 0 or more")
 
 
+def queue_limits(said: str) -> tuple[float, ...]:
+    """The limits that a name or a list like 3600+36000 stands for, GPU-seconds.
+
+    Raises:
+        InputError: It is neither, or the numbers do not rise.
+    """
+    if said in LIMITS:
+        return LIMITS[said]
+    try:
+        limits = tuple(map(float, said.split("+")))
+    except ValueError:
+        limits = ()
+    if not limits or not all(low < high for low, high in pairwise((0.0, *limits, inf))):
+        raise InputError(
+            f"knob limits is {said!r}, must be {', '.join(LIMITS)}, or rising GPU-seconds like 3600+36000"
+        )
+    return limits
+
+
 class Tiresias(Policy):
-    """Jobs with little attained service (GPUs x running time) go first, in K queues; they preempt others.
+    """Jobs with little attained service (GPUs x time trained) go first, in queues; they preempt others.
 
     Within a queue jobs that started go first, by their start; then those that did not, by arrival. A job
     falls to the next queue the moment its attained service reaches the limit, and goes back to the top as if
-    new once it has waited `promote` times as long as it ran since it was last there, as in the simulator of
-    its authors. As there, a job that does not fit is passed by others, and K = 3 queues use two limits.
-    Unlike there, scattered jobs may move closer each `regroup_s`: the published Dally places anew at each
-    lease end, and a baseline must not fare worse for being denied it.
+    new once it has waited `promote` times as long as it trained since it was last there, as in the simulator
+    of its authors. As there, a job that does not fit is passed by others.
+
+    Three things the authors' simulator has no need of, for it knows neither restarts nor the network: a job
+    is sure of a quantum of training per start, restarts are no service, and scattered jobs may move closer
+    each `regroup_s`. A baseline must not fare worse for being denied them.
     """
 
     name: ClassVar[str] = "tiresias"
@@ -73,9 +123,10 @@ class Tiresias(Policy):
 
     def __init__(self, knobs: Knobs, state: ClusterState) -> None:
         self.knobs = knobs
-        self.limits = LIMITS[: knobs.queues - 1]
+        self.limits = queue_limits(knobs.limits)
         self.waiting = DemandQueue()
         self.running = Ranking()
+        self.sure = Ranking()
         self.scattered = ScatteredLeases(knobs.regroup_s or inf, state.best_level)
         self._state = state
         self._service: dict[str, Service] = {}
@@ -89,22 +140,23 @@ class Tiresias(Policy):
         skewed = skew(request, self._state.costs.profiles) > self.knobs.skew_limit
         service = self._service.setdefault(job.job_id, Service(top, job.origin_s))
         service.highest = best if skewed else top
-        attained_s = job.job.gpus * self._executed_s(job, now)
-        service.queue = sum(limit <= attained_s for limit in self.limits)
+        service.queue = sum(limit <= self.attained_s(job, now) for limit in self.limits)
         self._enqueue(job)
         self._set_due(job, self._promotion_s(job, job.origin_s))
 
     def started(self, job: JobState, now: float) -> None:
         """Its waiting time counts if it ran before, and its service goes on."""
-        self._service[job.job_id].start(now, now - job.origin_s, job.run_before_s)
+        self._service[job.job_id].start(now, now - job.origin_s, job.training_before_s)
         self.resumed(job, now)
 
     def resumed(self, job: JobState, now: float) -> None:
         """It runs on with the service that was restored, or as if it had just started."""
         self.waiting.remove(job)
         if self._service[job.job_id].start_s == inf:
-            self._service[job.job_id].start(job.since_s, 0.0, job.run_before_s)
-        self.running.add(job, *self._service[job.job_id].key())
+            self._service[job.job_id].start(job.since_s, 0.0, job.training_before_s)
+        self.running.add(job, *self._key(job))
+        if self.knobs.quantum_s and job.job.preemptible:
+            self.sure.add(job, job.ready_s + self.knobs.quantum_s)
         self._set_due(job, self._demotion_s(job, now))
         self.scattered.started(job)
 
@@ -136,7 +188,7 @@ class Tiresias(Policy):
             job_id: [
                 service.entered_s,
                 None if service.start_s == inf else service.start_s,
-                service.run_before_s,
+                service.trained_before_s,
                 service.pending_s,
             ]
             for job_id, service in sorted(self._service.items())
@@ -146,10 +198,10 @@ class Tiresias(Policy):
     def restore(self, learnt: Mapping[str, Any]) -> None:
         """Take back what `snapshot` gave, before the jobs are submitted again."""
         self.scattered.restore(learnt["scattered"])
-        for job_id, (entered_s, start_s, run_before_s, pending_s) in learnt["services"].items():
+        for job_id, (entered_s, start_s, trained_before_s, pending_s) in learnt["services"].items():
             start = inf if start_s is None else start_s
             self._service[job_id] = Service(
-                self._state.topology.top, entered_s, start, run_before_s, pending_s
+                self._state.topology.top, entered_s, start, trained_before_s, pending_s
             )
 
     def decide(self, state: ClusterState, now: float) -> Plan:
@@ -158,6 +210,8 @@ class Tiresias(Policy):
         scattered = self.scattered.expired(now)
         if not self.waiting and not scattered:
             return Plan(wakeup_s=self.scattered.next_end_s(now))
+        if not self._due(now):
+            return Plan(wakeup_s=next_multiple(now, self.knobs.interval_s))
         with state.free.trial():
             plan = TiresiasRound(self, state, now)
             plan.run()
@@ -165,25 +219,39 @@ class Tiresias(Policy):
             waits = plan.waits()
         return Plan((*plan.evictions.decisions(), *plan.starts, *waits), self._wakeup_s(plan))
 
+    def _due(self, now: float) -> bool:
+        interval_s = self.knobs.interval_s
+        return not interval_s or abs(now - round(now / interval_s) * interval_s) < _ROUNDING_S
+
     def highest(self, job: JobState) -> int:
         """The highest level that a job accepts."""
         return self._service[job.job_id].highest
 
     def queue_of(self, job: JobState) -> int:
         """The queue of a job, 0 for the top."""
-        return int(self._service[job.job_id].key()[0])
+        return self._service[job.job_id].present_queue
 
     def lesser(self, rank: Rank) -> Iterator[JobState]:
         """Running jobs with a lesser claim, the least first."""
         lesser = takewhile(lambda job: self.running.rank(job) > rank, reversed(self.running))
-        return (job for job in lesser if job.job.preemptible)
+        return (job for job in lesser if job.job.preemptible and job not in self.sure)
 
     def rank(self, job: JobState) -> Rank:
-        """The claim of a job: queue, first start, entry, arrival."""
-        return (*self._service[job.job_id].key(), job.order)
+        """The claim of a job: queue, first start if that counts, entry, arrival."""
+        return (*self._key(job), job.order)
+
+    def _key(self, job: JobState) -> tuple[float, ...]:
+        service = self._service[job.job_id]
+        return service.key() if self.knobs.order == "start" else (service.present_queue, job.job.submit_s)
+
+    def attained_s(self, job: JobState, now: float) -> float:
+        """Service since the job was last new, GPU-seconds; restarts are none."""
+        return job.job.gpus * self._trained_s(job, now)
 
     def _refresh(self, now: float) -> None:
-        """Carry out the changes of queue that are due; done twice it changes nothing more."""
+        """Carry out the changes of queue that are due, end quanta; done twice it changes nothing more."""
+        while self.sure and self.sure.first_key() <= now:
+            self.sure.remove(self.sure.at(0))
         while self._changes and self._changes.first_key() <= now:
             job = self._changes.at(0)
             if job in self.running:
@@ -194,7 +262,7 @@ class Tiresias(Policy):
     def _demote(self, job: JobState) -> None:
         self._service[job.job_id].queue += 1
         self.running.remove(job)
-        self.running.add(job, *self._service[job.job_id].key())
+        self.running.add(job, *self._key(job))
         self._set_due(job, self._demotion_s(job, job.since_s))
 
     def _promote(self, job: JobState) -> None:
@@ -205,30 +273,36 @@ class Tiresias(Policy):
         self._enqueue(job)
 
     def _demotion_s(self, job: JobState, since_s: float) -> float:
-        """When a job that runs since `since_s` reaches the limit of its queue; inf in the last."""
+        """When a job that runs since `since_s` reaches the limit of its queue; inf in the last.
+
+        One that only starts in the plan may reach it later, after its restart.
+        """
         queue = self.queue_of(job)
         if queue >= len(self.limits):
             return inf
-        return since_s + self.limits[queue] / job.job.gpus - self._executed_s(job, since_s)
+        begin_s = max(since_s, job.ready_s) if job.ready_s < inf else since_s
+        return begin_s + self.limits[queue] / job.job.gpus - self._trained_s(job, since_s)
 
     def _promotion_s(self, job: JobState, now: float) -> float:
         """When a job that has waited since `now` goes back to the top; inf if never."""
         service = self._service[job.job_id]
-        executed_s = self._executed_s(job, now)
-        if not self.knobs.promote or not service.queue or not executed_s:
+        trained_s = self._trained_s(job, now)
+        if not self.knobs.promote or not service.queue or not trained_s:
             return inf
-        return now + max(0.0, self.knobs.promote * executed_s - service.pending_s)
+        return now + max(0.0, self.knobs.promote * trained_s - service.pending_s)
 
-    def _executed_s(self, job: JobState, now: float) -> float:
-        """Running time since the job was last new, seconds."""
+    def _trained_s(self, job: JobState, now: float) -> float:
+        """Training time since the job was last new, seconds."""
         service = self._service[job.job_id]
-        return 0.0 if service.promoted_s < inf else job.run_s(now) - service.run_before_s
+        return 0.0 if service.promoted_s < inf else job.training_s(now) - service.trained_before_s
 
     def _enqueue(self, job: JobState) -> None:
-        self.waiting.add(job, self.highest(job), *self._service[job.job_id].key())
+        self.waiting.add(job, self.highest(job), *self._key(job))
 
     def _drop(self, job: JobState) -> None:
         self.running.remove(job)
+        if job in self.sure:
+            self.sure.remove(job)
         self.scattered.stopped(job)
         self._set_due(job, inf)
 
@@ -244,7 +318,7 @@ class Tiresias(Policy):
         self.scattered.settle(now)
 
     def _wakeup_s(self, plan: "TiresiasRound") -> float:
-        """The next change of queue, if anybody waits after this plan, or the next look of a scattered job."""
+        """The next change of queue or end of a quantum, if anybody waits, or look of a scattered job."""
         # A job that starts scattered is not in the book yet; one term ahead is never too late for it.
         look_s = min(self.scattered.next_end_s(plan.now), plan.now + self.scattered.lease_s)
         if len(self.waiting) == len(plan.started) and not len(plan.evictions):
@@ -254,6 +328,10 @@ class Tiresias(Policy):
         dues += [self._promotion_s(job, now) for job in plan.evictions.jobs()]
         if self._changes:
             dues.append(self._changes.first_key())
+        if self.sure:
+            dues.append(self.sure.first_key())
+        if plan.starts and self.knobs.quantum_s:
+            dues.append(now + self.knobs.quantum_s)
         return min([look_s, *(due for due in dues if due > now)])
 
 
@@ -319,7 +397,7 @@ class TiresiasRound:
 
     def _claims(self, victim: JobState, job: JobState) -> str:
         lost, won = self._policy.queue_of(victim), self._policy.queue_of(job)
-        attained_s = victim.attained_s(self.now)
+        attained_s = self._policy.attained_s(victim, self.now)
         if lost == won:
             return f"queue {lost} goes by start, and {job.job_id} started before"
         return f"in queue {lost} after {gpu_time(attained_s)}; {job.job_id} is in queue {won}"
@@ -329,7 +407,7 @@ class TiresiasRound:
         self.started[job.order] = job
         reason = (
             f"{self._state.topology.levels[placement.level]} has {plural(job.job.gpus, 'free GPU')}; "
-            f"queue {self._policy.queue_of(job)} after {gpu_time(job.attained_s(self.now))}, "
+            f"queue {self._policy.queue_of(job)} after {gpu_time(self._policy.attained_s(job, self.now))}, "
             f"waited {span(self.now - job.origin_s)}"
         )
         self.starts.append(Start(job.job_id, placement.allocation, placement.level, reason))
@@ -343,6 +421,6 @@ class TiresiasRound:
             lacks = f"{asked} asked for"
         reason = (
             f"{lacks}, {are(free)} free in all; "
-            f"queue {self._policy.queue_of(job)} after {gpu_time(job.attained_s(self.now))}"
+            f"queue {self._policy.queue_of(job)} after {gpu_time(self._policy.attained_s(job, self.now))}"
         )
         return Wait(job.job_id, level, inf, reason)

@@ -49,7 +49,7 @@ def test_a_job_declines_a_far_placement_until_its_timer_is_over(tmp_path: Path) 
 
 
 def test_a_checkpointing_job_gives_way_and_goes_on(tmp_path: Path) -> None:
-    site = Site(tmp_path, policy="tiresias:regroup_s=0")
+    site = Site(tmp_path, policy="tiresias:regroup_s=0,quantum_s=0")
     long = site.submit(nodes=4, gpus_per_node=8, signal="USR1", grace_s=30, run_time_s=5000.0)
     site.run_to(1000)
     short = site.submit(gpus_per_node=8, run_time_s=100.0)
@@ -64,7 +64,7 @@ def test_a_checkpointing_job_gives_way_and_goes_on(tmp_path: Path) -> None:
 
 def asked_to_stop(folder: Path, code: int | None) -> tuple[Site, str, str]:
     """A job that ends with a code (None: requeues itself) 2 s after USR2, and one that wants its GPUs."""
-    site = Site(folder, policy="tiresias:regroup_s=0")
+    site = Site(folder, policy="tiresias:regroup_s=0,quantum_s=0")
     ends: dict[str, Any] = {"signal": "USR2", "checkpoint_exit_s": 2.0, "checkpoint_code": code}
     long = site.submit(nodes=4, gpus_per_node=8, grace_s=30, run_time_s=5000.0, **ends)
     site.run_to(1000)
@@ -109,7 +109,7 @@ def test_a_job_that_requeues_itself_unasked_waits_for_dally_again(tmp_path: Path
 
 
 def test_a_job_without_checkpoints_keeps_its_gpus(tmp_path: Path) -> None:
-    site = Site(tmp_path, policy="tiresias:regroup_s=0")
+    site = Site(tmp_path, policy="tiresias:regroup_s=0,quantum_s=0")
     long = site.submit(nodes=4, gpus_per_node=8, run_time_s=5000.0)
     site.run_to(1000)
     site.submit(gpus_per_node=8, run_time_s=100.0)
@@ -296,7 +296,7 @@ def test_a_comment_edited_while_it_runs_changes_nothing(tmp_path: Path) -> None:
 
 
 def test_a_running_job_that_cannot_be_put_back_keeps_its_gpus(tmp_path: Path) -> None:
-    site = Site(tmp_path, policy="tiresias:regroup_s=0")
+    site = Site(tmp_path, policy="tiresias:regroup_s=0,quantum_s=0")
     long = site.submit(nodes=4, gpus_per_node=8, signal="USR1", run_time_s=1000.0)
     site.live(200)
     site.slurm.refuse[long] = "Requested operation is presently disabled"
@@ -307,7 +307,7 @@ def test_a_running_job_that_cannot_be_put_back_keeps_its_gpus(tmp_path: Path) ->
 
 
 def test_a_job_is_not_preempted_more_often_than_the_site_allows(tmp_path: Path) -> None:
-    site = Site(tmp_path, policy="tiresias:regroup_s=0", max_requeues=1)
+    site = Site(tmp_path, policy="tiresias:regroup_s=0,quantum_s=0", max_requeues=1)
     long = site.submit(nodes=4, gpus_per_node=8, signal="USR1", run_time_s=1000.0)
     site.live(200)
     site.submit(gpus_per_node=8, run_time_s=50.0)

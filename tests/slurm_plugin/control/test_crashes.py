@@ -17,7 +17,7 @@ Arm = Callable[[Site], At]
 
 NODES = ("r0m0", "r0m1", "r1m0", "r1m1")
 SHARED = dict.fromkeys(NODES, ("gpu", "other"))
-TIRESIAS = {"policy": "tiresias:regroup_s=0"}
+TIRESIAS = {"policy": "tiresias:regroup_s=0,quantum_s=0"}
 
 
 @dataclass(frozen=True)

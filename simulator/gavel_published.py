@@ -181,10 +181,13 @@ def main(
             for rate in rates:
                 ours = [mean_jct_h(setting, spec, seed, rate, first) for seed in seeds]
                 published = PUBLISHED[policy].get(rate)
-                means = f"{fmean(ours):.2f}", "" if published is None else f"{published:.2f}"
-                rows.append([spec, f"{rate:g}", " ".join(f"{each:.2f}" for each in ours), *means])
-                click.echo(rows[-1], err=True)
-        click.echo(table(["policy", "jobs/h", "ours by seed", "ours", "published"], rows))
+                beside = (
+                    ("", "") if published is None else (f"{published:.2f}", f"{fmean(ours) / published:.2f}")
+                )
+                by_seed = " ".join(f"{each:.2f}" for each in ours)
+                rows.append([f"`{spec}`", f"{rate:g}", by_seed, f"{fmean(ours):.2f}", *beside])
+                click.echo(" ".join(rows[-1]), err=True)
+        click.echo(table(["policy", "jobs/h", "ours by seed, h", "ours, h", "published, h", "ratio"], rows))
     except DallyError as error:
         raise click.ClickException(str(error)) from error
 

@@ -63,24 +63,32 @@ class Shares:
     parts: Floats
 
 
-def least_served(demand: Demand) -> Shares:
-    """Max-min fairness of attained service: the least of gang x throughput / fair speed is greatest."""
-    return _equal_multiples(demand, demand.fair_speeds / demand.gangs)
+def least_served(demand: Demand, most_work: bool = False) -> Shares:
+    """Max-min fairness of attained service: the least of gang x throughput / fair speed is greatest.
+
+    Args:
+        demand: The jobs.
+        most_work: Of the shares that reach that, those that do most work.
+    """
+    return _equal_multiples(demand, demand.fair_speeds / demand.gangs, most_work)
 
 
-def least_makespan(demand: Demand, remaining_s: Floats) -> Shares:
+def least_makespan(demand: Demand, remaining_s: Floats, most_work: bool = False) -> Shares:
     """All work done soonest, if nobody else comes; the value is that time, seconds.
 
     Args:
         demand: The jobs.
         remaining_s: (jobs,) ideal seconds of work left, positive.
+        most_work: Of the shares that reach that, those that do most work.
     """
     # Everybody done by T is throughput >= remaining / T: one program finds the greatest 1 / T.
-    shares = _equal_multiples(demand, remaining_s)
+    shares = _equal_multiples(demand, remaining_s, most_work)
     return Shares(1 / shares.value, shares.parts)
 
 
-def finish_time_fairness(demand: Demand, ages_s: Floats, remaining_s: Floats, alone_s: Floats) -> Shares:
+def finish_time_fairness(
+    demand: Demand, ages_s: Floats, remaining_s: Floats, alone_s: Floats, most_work: bool = False
+) -> Shares:
     """The greatest ratio of a job's time to finish to that on its own part of the cluster is least.
 
     Found by Dinkelbach's steps: shares for one ratio reach another, for which the next shares are sought.
@@ -90,6 +98,7 @@ def finish_time_fairness(demand: Demand, ages_s: Floats, remaining_s: Floats, al
         ages_s: (jobs,) seconds since each was submitted.
         remaining_s: (jobs,) ideal seconds of work left, positive.
         alone_s: (jobs,) seconds that each takes from start to end on its own part of the cluster.
+        most_work: Of the shares that reach that, those that do most work.
     """
 
     def targets(ratio: float) -> Floats:
@@ -105,19 +114,19 @@ def finish_time_fairness(demand: Demand, ages_s: Floats, remaining_s: Floats, al
         if ratio * (1 - NARROW) <= reached <= ratio:
             break
         ratio = reached
-    return Shares(ratio, _equal_multiples(demand, targets(ratio)).parts)
+    return Shares(ratio, _equal_multiples(demand, targets(ratio), most_work).parts)
 
 
-def _equal_multiples(demand: Demand, targets: Floats) -> Shares:
-    """Shares with that greatest multiple and, among these, the most GPUs x throughput.
+def _equal_multiples(demand: Demand, targets: Floats, most_work: bool) -> Shares:
+    """Shares with that greatest multiple and, if asked for, among these the most GPUs x throughput.
 
     Where the solver finds no second solution so near to its first one, that stands.
     """
     program = _Program(demand, targets)
     first = program.solve(work=False)
     assert first, "no time at all for anybody fits"
-    most = program.solve(work=True, least=-first.value) or first
-    return Shares(-first.value / float(targets.max()), most.parts)
+    most = program.solve(work=True, least=-first.value) if most_work else None
+    return Shares(-first.value / float(targets.max()), (most or first).parts)
 
 
 class _Program:

@@ -28,7 +28,7 @@ from simulator.pollux_workloads import Workload, draw_jobs, pollux_profiles, rea
 
 CLUSTER = "pollux-64"
 FOLDER = Path("../shared/throughputs/pollux/workloads")
-TIRESIAS_OF_POLLUX = "tiresias:limits=pollux,order=arrival,interval_s=60,quantum_s=0"
+TIRESIAS_OF_POLLUX = "tiresias:limits=pollux,order=arrival,interval_s=60,quantum_s=0,promote=0"
 """Tiresias as in Pollux's artifact (simulator/tiresias.py), which has no quantum and looks each minute."""
 
 POLICIES = (

@@ -87,6 +87,10 @@ class InOrder(Policy):
         """Stop running jobs for the head of the queue, if the policy preempts; None if that is no use."""
         return None
 
+    def backfills(self, now: float) -> bool:
+        """Whether the jobs behind the head are looked at now."""
+        return self.backfill
+
     def submitted(self, job: JobState, now: float) -> None:
         """A new job joins the queue."""
         self._best[job.order] = self._state.best_level(job.job.gang)
@@ -173,7 +177,7 @@ class OrderRound:
             self._start(job, placement, f"first of {len(self.policy.queue) - len(self.started)} in the queue")
         if self.head is None:
             self.evictions.move_stopped(self.fit)
-        elif self.policy.backfill:
+        elif self.policy.backfills(self.now):
             self._backfill()
 
     def decisions(self) -> tuple[Decision, ...]:

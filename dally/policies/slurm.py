@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 from dally.errors import InputError
 from dally.mechanisms.backfill import Reservation, reserve
+from dally.mechanisms.rounds import next_multiple
 from dally.plan import Decision, Wait
 from dally.policies.in_order import DEPTH, InOrder, OrderKnobs, OrderRound
 from dally.state import ClusterState, JobState
@@ -34,11 +35,17 @@ class Knobs:
             "choices": ("none", "easy"),
         },
     )
+    bf_interval_s: float = field(
+        default=30.0,
+        metadata={"help": "seconds between passes of backfill, as bf_interval; 0 is a pass at every event"},
+    )
     depth: int = field(default=DEPTH, metadata={"help": "jobs backfill looks at, as bf_max_job_test"})
 
     def __post_init__(self) -> None:
         if self.switch_wait_s < 0:
             raise InputError(f"knob switch_wait_s is {self.switch_wait_s:g}, must be 0 or more")
+        if not 0 <= self.bf_interval_s < inf:
+            raise InputError(f"knob bf_interval_s is {self.bf_interval_s:g}, must be 0 or more")
 
 
 class Slurm(InOrder):
@@ -50,9 +57,11 @@ class Slurm(InOrder):
     once it is among the first `depth` behind the head); then it takes any. The timer starts anew if the job
     has to wait again.
 
-    Unlike Slurm this decides at every event, not every bf_interval, and reserves for the first job only,
-    where Slurm's backfill plans for every job that it tests; and of several leaf switches it takes the one
-    where the gang needs the fewest nodes, as all policies here do.
+    As in Slurm the main scheduler starts jobs in order at every event and stops at the first that cannot
+    start; those behind it are looked at by backfill, at the next multiple of bf_interval after an event. A
+    timer that runs out is seen by such a pass, too. Unlike Slurm it reserves for the first job only, where
+    Slurm's backfill plans for every job that it tests; and of several leaf switches it takes the one where
+    the gang needs the fewest nodes, as all policies here do.
     """
 
     name: ClassVar[str] = "slurm"
@@ -65,6 +74,8 @@ class Slurm(InOrder):
     def __init__(self, knobs: Knobs, state: ClusterState) -> None:
         super().__init__(OrderKnobs(backfill=knobs.backfill, depth=knobs.depth), state)
         self._switch_wait_s = knobs.switch_wait_s
+        self._bf_interval_s = knobs.bf_interval_s
+        self._due_backfill_s = inf
         self._until_s: dict[str, float] = {}
 
     def key(self, job: JobState) -> tuple[float, ...]:
@@ -102,13 +113,30 @@ class Slurm(InOrder):
         if decision.until_s < inf:
             self._until_s[decision.job_id] = decision.until_s
 
+    def backfills(self, now: float) -> bool:
+        """Whether a pass of backfill is due."""
+        return self.backfill and (not self._bf_interval_s or now >= self._due_backfill_s)
+
+    def settle(self, state: ClusterState, now: float) -> None:
+        """What happened now is for the next pass of backfill; after a pass, the next timer is."""
+        if not self._bf_interval_s:
+            return
+        if now >= self._due_backfill_s or not self.queue:
+            timers_s = (until_s for until_s in self._until_s.values() if until_s > now)
+            self._due_backfill_s = self._pass_at(min(timers_s, default=inf))
+        else:
+            self._due_backfill_s = min(self._due_backfill_s, next_multiple(now, self._bf_interval_s))
+
     def snapshot(self) -> dict[str, Any]:
-        """When each job stops waiting for one switch."""
-        return {"until_s": dict(sorted(self._until_s.items()))}
+        """When each job stops waiting for one switch, and when backfill is due."""
+        due_s = None if self._due_backfill_s == inf else self._due_backfill_s
+        return {"until_s": dict(sorted(self._until_s.items())), "backfill_s": due_s}
 
     def restore(self, learnt: Mapping[str, Any]) -> None:
         """Take back what `snapshot` gave."""
         self._until_s = dict(learnt["until_s"])
+        due_s = learnt.get("backfill_s")
+        self._due_backfill_s = inf if due_s is None else due_s
 
     def new_waits(self, plan: OrderRound) -> list[Decision]:
         """Waits of jobs that are new, and of those looked at for the first time, whose timer starts now."""
@@ -120,9 +148,21 @@ class Slurm(InOrder):
         ]
 
     def wakeup_s(self, plan: OrderRound) -> float:
-        """When the first timer of a job that was looked at runs out."""
+        """When the first timer of a job that was looked at runs out, or backfill is due."""
         due_s = (self._due_s(job, plan.now) for job in self._timed(plan))
-        return min((due for due in due_s if due > plan.now), default=inf)
+        timer_s = min((due for due in due_s if due > plan.now), default=inf)
+        if not self._bf_interval_s:
+            return timer_s
+        if plan.head is None or plan.now >= self._due_backfill_s:
+            return self._pass_at(timer_s)
+        return min(self._due_backfill_s, next_multiple(plan.now, self._bf_interval_s))
+
+    def _pass_at(self, timer_s: float) -> float:
+        """The first pass of backfill at `timer_s` or after it; inf if that is never."""
+        if timer_s == inf:
+            return inf
+        after_s = next_multiple(timer_s, self._bf_interval_s)
+        return timer_s if after_s - timer_s == self._bf_interval_s else after_s
 
     def _timed_wait(self, job: JobState, plan: OrderRound) -> Wait:
         reason = f"{plan.lacks(job, SWITCH)}; takes any after {span(self._switch_wait_s)}"

@@ -56,6 +56,7 @@ def judge(runs: Sequence[Run]) -> Verdict:
     pairs = [(done[best][job].jct_s, done[rival][job].jct_s) for job in common]
     lines = (
         _paired(pairs, runs[rival].name),
+        *_variants(runs, means_s, best, rival),
         _price(runs, best),
         losers([(done[best][job], done[rival][job]) for job in common], runs[rival].name),
         _ranking(runs, order, means_s),
@@ -101,6 +102,18 @@ def _paired(pairs: Sequence[tuple[float, float]], rival: str) -> str:
         f"Job by job against {rival}: of {plural(len(pairs), 'job')}, {share(less)} took less time, "
         f"{share(more)} took more, the others as long within 1 %."
     )
+
+
+def _variants(runs: Sequence[Run], means_s: Sequence[float], best: int, rival: int) -> Iterator[str]:
+    """What the best policy comes to with other knobs, and how much of the difference to the rival that is."""
+    for run, mean_s in zip(runs, means_s, strict=True):
+        name, spec = run.facts["policy"]["name"], run.facts["policy"]["spec"]
+        if run is runs[best] or run is runs[rival] or name != runs[best].facts["policy"]["name"]:
+            continue
+        lost = (mean_s - means_s[best]) / (means_s[rival] - means_s[best] or 1.0)
+        told = f", {share(lost)} of the difference to {runs[rival].name}" if lost <= 1 else ""
+        with_ = spec.partition(":")[2] or "its defaults"
+        yield f"With {with_}, {name} took {duration(mean_s)} ({change(mean_s, means_s[best])}){told}."
 
 
 def _price(runs: Sequence[Run], best: int) -> str:

@@ -8,7 +8,7 @@ from analysis.report.runs import Run, load_runs
 from analysis.report.tables import Cell, headline_table, preemption_table, timer_table
 from analysis.report.verdict import judge, losers, setting, warnings
 from dally.records import JobRecord
-from tests.analysis.report.folders import record, simple_run, started, waits
+from tests.analysis.report.folders import change_run, record, simple_run, started, waits
 
 
 def runs_of(folder: Path, **waits_s: Sequence[float]) -> list[Run]:
@@ -43,6 +43,19 @@ def test_what_is_worse_under_the_best_run_is_said(tmp_path: Path) -> None:
     assert verdict.lines[1] == (
         "But the 99th percentile of completion times is 9.83 min, 8.33 min under slurm (+18 %); "
         "the makespan is 12 min, 10.3 min under slurm (+16 %)."
+    )
+
+
+def test_what_the_best_policy_comes_to_with_other_knobs_is_told_as_a_share_of_the_difference(
+    tmp_path: Path,
+) -> None:
+    waited_s = {"slurm": [500, 500], "dally": [100, 100], "dally:moves=0,waste=0": [200, 200]}
+    runs = []
+    for place, (spec, waited) in enumerate(waited_s.items()):
+        runs.append(simple_run(tmp_path / str(place), spec, waited))
+        change_run(runs[-1], policy={"name": spec.partition(":")[0], "spec": spec, "knobs": {}})
+    assert judge(load_runs(runs)).lines[1] == (
+        "With moves=0,waste=0, dally took 5 min (+50 %), 25 % of the difference to slurm."
     )
 
 

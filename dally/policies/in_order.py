@@ -20,7 +20,7 @@ from dally.state import ClusterState, JobState
 from dally.words import are, plural, span
 
 DEPTH = 100
-"""Jobs looked at behind the head, as Slurm's bf_max_job_test long had it."""
+"""Jobs looked at behind the head."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from dally.errors import InputError
 from dally.mechanisms.backfill import Reservation, reserve
 from dally.mechanisms.rounds import next_multiple
 from dally.plan import Decision, Wait
-from dally.policies.in_order import DEPTH, InOrder, OrderKnobs, OrderRound
+from dally.policies.in_order import InOrder, OrderKnobs, OrderRound
 from dally.state import ClusterState, JobState
 from dally.words import span
 
@@ -39,7 +39,7 @@ class Knobs:
         default=30.0,
         metadata={"help": "seconds between passes of backfill, as bf_interval; 0 is a pass at every event"},
     )
-    depth: int = field(default=DEPTH, metadata={"help": "jobs backfill looks at, as bf_max_job_test"})
+    depth: int = field(default=500, metadata={"help": "jobs backfill looks at, as bf_max_job_test"})
 
     def __post_init__(self) -> None:
         if self.switch_wait_s < 0:

@@ -159,7 +159,7 @@ def mean_jct_h(setting: Setting, policy: str, seed: int, per_hour: float, first:
 @click.command()
 @click.argument("throughputs", type=click.Path(path_type=Path))
 @click.option("--policy", "policies", multiple=True, default=["las:aware=yes", "las:aware=no"])
-@click.option("--knobs", default="spare=in-order", show_default=True, help="Further knobs of gavel.")
+@click.option("--knobs", default="", help="Further knobs of gavel.")
 @click.option("--rate", "rates", type=float, multiple=True, default=[0.8, 1.6, 2.4], help="Jobs an hour.")
 @click.option("--seed", "seeds", type=int, multiple=True, default=[0, 1, 2], show_default=True)
 @click.option("--first", type=int, default=0, help="Begin with this job; the authors' runs begin with 0.")

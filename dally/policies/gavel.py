@@ -41,10 +41,11 @@ class Knobs:
         metadata={"help": "seconds that shares stay at least though jobs come and go; 0 is a round"},
     )
     spare: str = field(
-        default="last",
+        default="in-order",
         metadata={
-            "help": "jobs without a share of a type get its GPUs once all shares are met, or type by type",
-            "choices": ("last", "in-order"),
+            "help": "jobs without a share of a type get its GPUs type by type, as its authors do, or once "
+            "all shares are met",
+            "choices": ("in-order", "last"),
         },
     )
     most_work: bool = field(

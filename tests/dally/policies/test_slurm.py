@@ -1,6 +1,7 @@
 """Slurm's own scheduling: the switch timer and where it counts from."""
 
 import json
+from random import Random
 
 import pytest
 
@@ -95,3 +96,17 @@ def test_passes_go_on_after_a_restart_of_the_controller() -> None:
     again.resumed(state.jobs["long"], 2.0)
     late_s = 31.4
     assert [each.job_id for each in again.decide(state, late_s).decisions][:1] == ["small"]
+
+
+def test_passes_that_follow_each_event_at_once_are_backfill_at_every_event() -> None:
+    source = Random(1)
+    jobs = [
+        job(f"j{each}", source.choice((1, 2, 3, 6)), 97 + 10 * source.randrange(300), 31 * each)
+        for each in range(40)
+    ]
+    often, always = (
+        simulate(f"slurm:bf_interval_s={interval}", racks([[4], [4]]), jobs).by_job for interval in (0.001, 0)
+    )
+    assert {name: often[name].start_s for name in often} == {
+        name: pytest.approx(record.start_s, abs=0.1) for name, record in always.items()
+    }

@@ -5,8 +5,6 @@ from dataclasses import dataclass, field
 from dally.errors import InputError
 from dally.state import JobState
 
-WEEK_S = 604_800.0
-
 
 @dataclass(frozen=True, slots=True)
 class Knobs:
@@ -39,7 +37,10 @@ class Knobs:
     last_share: float = field(
         default=0.1, metadata={"help": "share of the GPUs for jobs that would end last, 0 to 1"}
     )
-    bound_s: float = field(default=WEEK_S, metadata={"help": "who has waited so long goes before all others"})
+    guard_share: float = field(
+        default=0.05, metadata={"help": "share of the GPU time for those who have waited long, 0 to 1"}
+    )
+    guard_lengths: float = field(default=10.0, metadata={"help": "x"})
     fair: str = field(
         default="none",
         metadata={
@@ -49,19 +50,22 @@ class Knobs:
     )
 
     def __post_init__(self) -> None:
-        if self.lease_s <= 0 or self.newcomer_s <= 0 or self.bound_s <= 0:
-            raise InputError(
-                f"lease_s {self.lease_s:g}, newcomer_s {self.newcomer_s:g} and bound_s {self.bound_s:g} "
-                "must be positive"
-            )
+        if self.lease_s <= 0 or self.newcomer_s <= 0:
+            raise InputError(f"lease_s {self.lease_s:g} and newcomer_s {self.newcomer_s:g} must be positive")
         if self.margin < 1 or self.waste < 0 or self.patience < 0 or self.moves < 0:
             raise InputError(
                 f"margin {self.margin:g} must be 1 or more; waste {self.waste:g}, patience "
                 f"{self.patience:g} and moves {self.moves} 0 or more"
             )
-        if not 0 <= self.last_share <= 1:
-            raise InputError(f"last_share {self.last_share:g} must be from 0 to 1")
+        if not (0 <= self.last_share <= 1 and 0 <= self.guard_share <= 1):
+            raise InputError(
+                f"last_share {self.last_share:g} and guard_share {self.guard_share:g} must be from 0 to 1"
+            )
 
     def weight(self, job: JobState) -> float:
         """What a second of a job counts in a claim."""
         return float(job.job.gpus) if self.order == "service" else 1.0
+
+    def sure_s(self, restart_s: float) -> float:
+        """How long a start whose restart costs so much may work before it is stopped, seconds."""
+        return self.lease_s

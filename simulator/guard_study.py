@@ -1,13 +1,13 @@
 """What a guard against starvation costs and gives: `python -m simulator.guard_study`."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
 
 import click
 
-from dally.clusters.load import load_cluster
+from dally.clusters import load_cluster, scaled_links
 from dally.costs import CostModel
 from dally.cycle import Scheduler
 from dally.errors import DallyError
@@ -36,17 +36,18 @@ class Setting:
         trace: A generated workload.
         cluster: A shipped cluster, or a number of GPUs: machines of 8, two to a rack.
         restart_s: What every restart costs, seconds; None: what the profiles say.
+        congestion: Factor on the bandwidth of all links between machines.
     """
 
     trace: str
     cluster: str
     restart_s: float | None = None
+    congestion: float = 1.0
 
 
-def _small(gpus: int, load: float, sizes: str = SMALL, jobs: int = 1500, more: str = "") -> Setting:
-    """Arrivals fitted to Philly on a small cluster."""
-    trace = f"philly-like:jobs={jobs},gpus={sizes},load={load},cluster_gpus={gpus}{more}"
-    return Setting(trace, str(gpus))
+def _small(gpus: int, load: float, sizes: str = SMALL, more: str = "", kind: str = "philly-like") -> Setting:
+    """Generated arrivals on a small cluster."""
+    return Setting(f"{kind}:jobs=1500,gpus={sizes},load={load},cluster_gpus={gpus}{more}", str(gpus))
 
 
 WHOLE_64 = "1:60/2:12/4:14/8:13/64:1"
@@ -62,7 +63,26 @@ TUNING: Mapping[str, Setting] = {
     "whole cluster, up to 2 h": _small(64, 0.9, WHOLE_64, more=",max_s=7200"),
     "burst, load 0.9": _small(64, 0.9, more=",cv=12"),
 }
-SETS = {"tuning": TUNING}
+WHOLE_128 = "1:55/4:24/8:15/32:5/128:1"
+MINUTES = ",mu=5,sigma=1.5,max_s=3600"
+REPORT: Mapping[str, Setting] = {
+    "venus-like, 128, load 0.7": _small(128, 0.7, kind="venus-like"),
+    "venus-like, 128, load 0.9": _small(128, 0.9, kind="venus-like"),
+    "venus-like, 192, load 1.1": _small(192, 1.1, kind="venus-like"),
+    "whole of 128, load 0.7": _small(128, 0.7, WHOLE_128, ",max_s=20000", "venus-like"),
+    "whole of 128, load 0.9": _small(128, 0.9, WHOLE_128, ",max_s=20000", "venus-like"),
+    "whole of 128, load 1.1": _small(128, 1.1, WHOLE_128, ",max_s=20000", "venus-like"),
+    "whole of 64, minutes, load 0.9": _small(64, 0.9, WHOLE_64, MINUTES, "poisson"),
+    "burst of minutes, load 1.1": _small(64, 1.1, SMALL, MINUTES + ",cv=12", "bursty"),
+    "burst of hours, load 0.9": _small(128, 0.9, SMALL, ",mu=8,sigma=1.5,max_s=90000,cv=12", "bursty"),
+    "restarts of 600 s, load 0.9": replace(
+        _small(128, 0.9, WHOLE_128, ",max_s=20000", "venus-like"), restart_s=600.0
+    ),
+    "links at a hundredth, load 0.9": replace(_small(128, 0.9, kind="venus-like"), congestion=0.01),
+}
+"""Written down before anything of it was run."""
+
+SETS = {"tuning": TUNING, "report": REPORT}
 
 
 def cluster(name: str) -> Topology:
@@ -75,7 +95,9 @@ def cluster(name: str) -> Topology:
         for at in range(int(name) // 8)
     ]
     racks = dict.fromkeys(each.switch for each in machines)
-    return build_topology(name, machines, [Switch("core", None), *(Switch(rack, "core", nic) for rack in racks)])
+    return build_topology(
+        name, machines, [Switch("core", None), *(Switch(rack, "core", nic) for rack in racks)]
+    )
 
 
 def run(policy: str, setting: Setting, seed: int) -> list[JobRecord]:
@@ -85,8 +107,12 @@ def run(policy: str, setting: Setting, seed: int) -> list[JobRecord]:
         DallyError: The policy is wrong, or leaves jobs waiting for ever.
     """
     spec, topology = parse_policy(policy), cluster(setting.cluster)
+    if setting.congestion != 1:
+        topology = scaled_links(topology, setting.congestion)
     author = setting.trace.startswith("author")
-    costs = CostModel(topology, load_profiles("author" if author else "realistic"), restart_s=setting.restart_s)
+    costs = CostModel(
+        topology, load_profiles("author" if author else "realistic"), restart_s=setting.restart_s
+    )
     state = ClusterState(topology, costs)
     jobs = load_trace(setting.trace, seed=seed).jobs
     if not author:
@@ -95,7 +121,7 @@ def run(policy: str, setting: Setting, seed: int) -> list[JobRecord]:
 
 
 def figures(records: Iterable[JobRecord]) -> list[float]:
-    """Mean JCT; mean, p50, p90, p95, p99 and longest wait; share starved; makespan; stops. Of times, seconds."""
+    """Mean JCT; mean, p50, p90, p95, p99 and longest wait; share starved; makespan; stops. In seconds."""
     ended = [each for each in records if each.status == "COMPLETED"]
     waits = sorted(each.queue_s for each in ended)
     return [
@@ -142,9 +168,15 @@ def _told(values: Sequence[float], first: Sequence[float]) -> list[str]:
 @click.option("--policy", "policies", multiple=True, default=("dally:guard_share=0", "dally"))
 @click.option("--seed", "seeds", type=int, multiple=True, default=(1, 2, 3), show_default=True)
 @click.option("--only", multiple=True, type=click.Choice([*SETTINGS]), help="Of them.")
+@click.option("--section", help="Of the document; by default guard-SETTINGS.")
 @click.option("--write", type=click.Path(path_type=Path), help="Put the table into this document.")
 def main(
-    settings: str, policies: Sequence[str], seeds: Sequence[int], only: Sequence[str], write: Path | None
+    settings: str,
+    policies: Sequence[str],
+    seeds: Sequence[int],
+    only: Sequence[str],
+    section: str | None,
+    write: Path | None,
 ) -> None:
     """Policies beside the first one on a set of settings; times in ks, means over seeds."""
     try:
@@ -153,11 +185,11 @@ def main(
             if not only or name in only:
                 told += rows(name, policies, seeds)
                 if write is None:
-                    for row in told[-len(policies):]:
+                    for row in told[-len(policies) :]:
                         click.echo(" | ".join(row))
         if write is not None:
-            text = write.read_text(encoding="utf-8")
-            write.write_text(replace_section(text, f"guard-{settings}", table(_HEADER, told)), encoding="utf-8")
+            text, body = write.read_text(encoding="utf-8"), table(_HEADER, told)
+            write.write_text(replace_section(text, section or f"guard-{settings}", body), encoding="utf-8")
     except (DallyError, OSError) as error:
         raise click.ClickException(str(error)) from error
 

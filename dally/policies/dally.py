@@ -6,7 +6,7 @@ from math import inf
 from typing import Any, ClassVar
 
 from dally.mechanisms.claims.backlog import Backlog
-from dally.mechanisms.claims.guard import Guard
+from dally.mechanisms.claims.guard import LONG, Guard
 from dally.mechanisms.claims.history import History
 from dally.mechanisms.claims.holders import Holders
 from dally.mechanisms.claims.knobs import Knobs
@@ -66,6 +66,10 @@ class Dally(Policy):
     def started(self, job: JobState, now: float) -> None:
         """It holds GPUs, for good until its lease is over."""
         self.books.guard.started(job, now)
+        self.resumed(job, now)
+
+    def resumed(self, job: JobState, now: float) -> None:
+        """It holds GPUs; if that was its turn, it was when it started."""
         self.books.guard.remove(job)
         self.books.waiting.remove(job)
         self.books.declining.pop(job.job_id, None)
@@ -130,7 +134,7 @@ class Dally(Policy):
         """Take back what `snapshot` gave."""
         self._free_before = learnt["free_before"]
         self.books.declining.update(learnt["declining"])
-        self.books.guard.spent_s = learnt["guard_spent_s"]
+        self.books.guard.spent_s = learnt.get("guard_spent_s", 0.0)
         if self.history:
             self.history.restore(learnt["history"])
 
@@ -158,7 +162,7 @@ class Dally(Policy):
     def _overdue_s(self, job: JobState) -> float:
         """When a job will have waited so many times as long as it still needs."""
         needs_s = self.books.service.left_s(job, job.origin_s)
-        return job.job.submit_s + job.run_before_s + self.knobs.guard_lengths * needs_s
+        return job.job.submit_s + job.run_before_s + LONG * needs_s
 
     def _sure_s(self, job: JobState) -> float:
         """How long a job that waits would hold its GPUs for sure."""

@@ -6,14 +6,17 @@ from math import inf
 from dally.mechanisms.ranking import Ranking
 from dally.state import JobState
 
+LONG = 10
+"""A job has waited long once it waited so many times as long as it still needs."""
+
 
 class Guard:
     """Who goes next before all others, and when.
 
-    Time of the cluster is saved up at a rate of `share` while the guard starts nobody. Whoever is first in the
-    order of `overdue_s` starts when what it is sure of then has been saved up since the last such start, and
-    since it began to wait. So however many wait however long, they take no more than that share of the GPU
-    time from the others, and whatever a job is, it starts.
+    A share of the cluster's time is saved up until the guard starts somebody. Whoever is first in the order
+    of `overdue_s` starts when what it is sure of then, idle GPUs left out, has been saved up since the last
+    such start and since it began to wait. So however many wait however long, they take no more than that
+    share of the GPU time from others; and every job starts that those before it leave time for.
 
     Args:
         gpus: GPUs of the cluster.
@@ -34,7 +37,7 @@ class Guard:
     ) -> None:
         self._rate, self._overdue_s, self._sure_s = gpus * share, overdue_s, sure_s
         self._waiting = Ranking()
-        self.spent_s = -inf
+        self.spent_s = 0.0
 
     def add(self, job: JobState) -> None:
         """A job waits."""

@@ -5,6 +5,7 @@ from itertools import islice
 from math import inf
 
 from dally.mechanisms.backfill import Release, Reservation, reserve
+from dally.mechanisms.claims.guard import LONG
 from dally.mechanisms.claims.holders import LEAST_S
 from dally.mechanisms.claims.knobs import Knobs
 from dally.mechanisms.claims.stops import Books, Stops
@@ -49,7 +50,7 @@ class ClaimRound:
             self._mend()
         self._serve_last()
         self._serve_claims()
-        self._stops.evictions.move_stopped(self._fit)
+        self._stops.evictions.move_stopped(self._elsewhere)
         if self._stops.evictions or (self._books.service.grows and self.decisions()):
             self.due_s = self._now + LEAST_S  # what stopped and new jobs may do then, shows then
         self.due_s = min(self.due_s, self._stops.due_s)
@@ -73,11 +74,12 @@ class ClaimRound:
         if job is None or turn_s > self._now:
             self.due_s = min(self.due_s, turn_s)
             return
-        placement = self._before_all(job, self._state.topology.top)
+        best = self._best_level(job)
+        placement = self._before_all(job, best)
         if placement is not None:
-            self._start(job, placement, "its turn, as it has waited long")
+            self._start(job, placement, f"waited over {LONG} times as long as it needs")
             return
-        self._reserved = reserve(self._free, job.job, self._best_level(job), self._releases())
+        self._reserved = reserve(self._free, job.job, best, self._releases())
         if self._reserved.shadow_s > self._now:
             self.due_s = min(self.due_s, self._reserved.shadow_s)
 
@@ -92,16 +94,20 @@ class ClaimRound:
             return min(end_s, max(self._now, self._stops.lease_end_s(job)))
         return end_s
 
-    def _leaves(self, job: JobState, placement: Placement) -> Reservation | None:
+    def _keeps(self, job: JobState, placement: Placement) -> Reservation | None:
         """What stays of the reserved GPUs if a job takes some; None if it would keep them too long."""
-        if self._reserved is None:
-            return None
-        restart = self._state.costs.restart_s(job.job)
-        needs_s = self._books.service.left_s(job, self._now) * self._slowdown(job, placement)
+        assert self._reserved is not None
+        left_s = self._books.service.left_s(job, self._now) * self._slowdown(job, placement)
         if self._knobs.preempt and job.job.preemptible:
-            needs_s = min(needs_s, self._knobs.sure_s(restart))
-        end_s = self._now + restart + needs_s
+            left_s = min(left_s, self._sure_s(job))
+        end_s = self._now + self._state.costs.restart_s(job.job) + left_s
         return self._reserved.after(self._state.topology, placement.allocation, end_s)
+
+    def _delays_turn(self, job: JobState, placement: Placement) -> bool:
+        """Whether a job would be in the way of the one whose turn it is."""
+        if self._reserved is None or job is self._books.guard.first():
+            return False
+        return self._keeps(job, placement) is None
 
     def _serve_last(self) -> None:
         """Start those who would end last, if they can run well."""
@@ -157,6 +163,10 @@ class ClaimRound:
         """The service that a job needs, in words."""
         return f"{job.job.gpus * self._books.service.left_s(job, self._now) / HOUR_S:.3g} GPU-hours"
 
+    def _sure_s(self, job: JobState) -> float:
+        """How long a start of a job works for sure."""
+        return self._knobs.sure_s(self._state.costs.restart_s(job.job))
+
     def _slowdown(self, job: JobState, placement: Placement) -> float:
         return self._state.costs.cost(job.job, placement.allocation).slowdown
 
@@ -165,9 +175,7 @@ class ClaimRound:
         if job.job.gpus > self._free.total(job.job.gpu_type):
             return None
         placement = closest(self._free, job.job, self._best_level(job), self._state.topology.top)
-        if placement is None or self._reserved is None or self._leaves(job, placement) is not None:
-            return placement
-        return None
+        return None if placement is None or self._delays_turn(job, placement) else placement
 
     def _best_level(self, job: JobState) -> int:
         return self._state.best_level(job.job.gang)
@@ -182,7 +190,7 @@ class ClaimRound:
             return False
         costs_s = (slowdown - 1) * self._books.service.left_s(job, self._now)
         if job.job.preemptible and self._knobs.moves:
-            until_move_s = (1 - 1 / slowdown) * LEASES_FAR * self._knobs.lease_s
+            until_move_s = (1 - 1 / slowdown) * LEASES_FAR * self._sure_s(job)
             costs_s = min(costs_s, until_move_s + self._state.costs.restart_s(job.job))
         until_s = job.origin_s + self._knobs.patience * costs_s
         if until_s <= self._now:
@@ -191,6 +199,13 @@ class ClaimRound:
         if self._books.declining.get(job.job_id) != until_s:
             self._declines[job.job_id] = self._decline(job, placement.level, slowdown, costs_s, until_s)
         return True
+
+    def _elsewhere(self, job: JobState) -> Placement | None:
+        """Where a stopped job goes on at once: nowhere that it would decline, as its wait begins now."""
+        placement = self._fit(job)
+        if placement is None or not self._knobs.patience or placement.level <= self._best_level(job):
+            return placement
+        return placement if self._slowdown(job, placement) <= SLOW else None
 
     def _decline(self, job: JobState, level: int, slowdown: float, costs_s: float, until_s: float) -> Wait:
         levels, best = self._state.topology.levels, self._best_level(job)
@@ -201,7 +216,8 @@ class ClaimRound:
         return Wait(job.job_id, best, until_s, reason)
 
     def _start(self, job: JobState, placement: Placement, why: str) -> None:
-        self._reserved = self._leaves(job, placement)
+        if self._reserved is not None:
+            self._reserved = self._keeps(job, placement)
         self._free.take(placement.allocation)
         self.started.add(job.order)
         self._declines.pop(job.job_id, None)
@@ -252,8 +268,8 @@ class ClaimRound:
         placement = closest(self._free, job.job, self._best_level(job), level)
         assert placement is not None, "the victims' GPUs are enough"
         claim = self._claim(job, self._slowdown(job, placement))
-        spared = self._reserved is not None and self._leaves(job, placement) is None
-        if spared or not (first or self._stops.all_give_way(victims, claim)):
+        gives_way = first or self._stops.all_give_way(victims, claim)
+        if not gives_way or self._delays_turn(job, placement):
             self._stops.evictions.take_back(victims)
             return None
         for victim in victims:

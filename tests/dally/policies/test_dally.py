@@ -100,7 +100,7 @@ def test_it_declines_to_be_apart_as_long_as_sixteen_leases_apart_and_moving_then
     """It trains 160 s in vain but for one part in its slowdown; a restart takes 8 s."""
     jobs = [fixed("a", 2, 5000), fixed("b", 2, 6000), job("pair", 2, 1000, 1, model=MODEL)]
     for patience in (1, 4):
-        policy = f"dally:lease_s=10,patience={patience}"
+        policy = f"dally:lease_s=10,lease_restarts=0,patience={patience}"
         result = simulate(policy, ONE_FREE_ON_EACH, jobs, profiles=AUTHORS)
         until_s = round(1 + patience * (160 * (1 - 1 / apart()) + 8), 3)
         assert waits(result, "pair")[0] == (1.0, until_s)
@@ -136,7 +136,7 @@ def test_a_scattered_job_moves_closer_when_that_saves_more_than_it_costs() -> No
 
 
 def test_a_scattered_job_moves_closer_before_who_waits_takes_what_it_leaves() -> None:
-    late = Job("late", 4000.0, 2, 20.0)
+    late = Job("late", 4000.0, 2, 200.0)
     jobs = [fixed("a", 2, 5000), fixed("b", 2, 900_000), job("pair", 2, 100_000, 1, model=MODEL), late]
     result = simulate("dally:patience=0,preempt=no", ONE_FREE_ON_EACH, jobs, profiles=AUTHORS)
     assert times(result, "pair", "migrate") == times(result, "late") == [5000.0]

@@ -2,9 +2,11 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from math import inf
 from typing import Any, ClassVar
 
 from dally.mechanisms.claims.backlog import Backlog
+from dally.mechanisms.claims.guard import LONG, Guard
 from dally.mechanisms.claims.history import History
 from dally.mechanisms.claims.holders import Holders
 from dally.mechanisms.claims.knobs import Knobs
@@ -18,7 +20,7 @@ from dally.mechanisms.ranking import Ranking
 from dally.plan import Plan, Wait
 from dally.policies.base import Policy
 from dally.state import ClusterState, JobState
-from dally.words import are, plural, span
+from dally.words import are, plural
 
 
 class Dally(Policy):
@@ -42,12 +44,13 @@ class Dally(Policy):
         owners = Owners(state.topology.gpus, knobs.fair)
         self.books = Books(
             service=service,
-            waiting=Claims(self._claim, self._kind, self._due_s),
+            waiting=Claims(self._claim, self._kind),
             holders=Holders(service, self.knobs.weight),
             scattered=Ranking(),
             backlog=Backlog(state.topology.gpus),
             owners=owners,
             declining={},
+            guard=Guard(state.topology.gpus, knobs.guard_share, self._overdue_s, self._sure_s),
         )
         self._free_before = state.free.total()
 
@@ -58,9 +61,16 @@ class Dally(Policy):
         self.books.owners.arrived(job)
         self.books.backlog.add(job)
         self.books.waiting.add(job)
+        self.books.guard.add(job)
 
     def started(self, job: JobState, now: float) -> None:
         """It holds GPUs, for good until its lease is over."""
+        self.books.guard.started(job, now)
+        self.resumed(job, now)
+
+    def resumed(self, job: JobState, now: float) -> None:
+        """It holds GPUs; if that was its turn, it was when it started."""
+        self.books.guard.remove(job)
         self.books.waiting.remove(job)
         self.books.declining.pop(job.job_id, None)
         self.books.owners.held(job, job.job.gpus)
@@ -82,6 +92,7 @@ class Dally(Policy):
         self.books.backlog.remove(job)
         self.books.backlog.add(job)
         self.books.waiting.add(job)
+        self.books.guard.add(job)
 
     def finished(self, job: JobState, now: float) -> None:
         """Forget it."""
@@ -93,6 +104,7 @@ class Dally(Policy):
 
     def withdrawn(self, job: JobState, now: float) -> None:
         """It claims nothing any more."""
+        self.books.guard.remove(job)
         self.books.waiting.remove(job)
         self.books.declining.pop(job.job_id, None)
         if self.history:
@@ -111,13 +123,18 @@ class Dally(Policy):
 
     def snapshot(self) -> dict[str, Any]:
         """What was free when it last decided, who declines far placements until when, and what jobs took."""
-        learnt = {"free_before": self._free_before, "declining": dict(sorted(self.books.declining.items()))}
+        learnt = {
+            "free_before": self._free_before,
+            "declining": dict(sorted(self.books.declining.items())),
+            "guard_spent_s": self.books.guard.spent_s,
+        }
         return learnt | ({"history": self.history.snapshot()} if self.history else {})
 
     def restore(self, learnt: Mapping[str, Any]) -> None:
         """Take back what `snapshot` gave."""
         self._free_before = learnt["free_before"]
         self.books.declining.update(learnt["declining"])
+        self.books.guard.spent_s = learnt.get("guard_spent_s", 0.0)
         if self.history:
             self.history.restore(learnt["history"])
 
@@ -129,9 +146,9 @@ class Dally(Policy):
             return Plan()
         with state.free.trial():
             plan = ClaimRound(self.knobs, self.books, state, now)
-            plan.run(freed)
+            plan.run(self._free_before)
             waits = [self._wait(job, state, now) for job in plan.waiting()]
-        return Plan((*plan.decisions(), *waits), min(plan.due_s, waiting.next_due_s(now)))
+        return Plan((*plan.decisions(), *waits), plan.due_s)
 
     def _claim(self, job: JobState) -> float:
         """What a waiting job claims at its best placement, as long as it waits."""
@@ -142,8 +159,17 @@ class Dally(Policy):
     def _kind(self, job: JobState) -> Kind:
         return job.job.model, self.books.owners.of(job)
 
-    def _due_s(self, job: JobState) -> float:
-        return job.job.submit_s + job.run_before_s + self.knobs.bound_s
+    def _overdue_s(self, job: JobState) -> float:
+        """When a job will have waited so many times as long as it still needs."""
+        needs_s = self.books.service.left_s(job, job.origin_s)
+        return job.job.submit_s + job.run_before_s + LONG * needs_s
+
+    def _sure_s(self, job: JobState) -> float:
+        """How long a job that waits would hold its GPUs for sure."""
+        needs_s = self.books.service.left_s(job, job.origin_s)
+        if job.job.preemptible:
+            needs_s = min(needs_s, self.knobs.sure_s(self._state.costs.restart_s(job.job)))
+        return restart_s(job, self._state.costs) + needs_s
 
     def _hold(self, job: JobState) -> None:
         self.books.holders.add(job)
@@ -161,11 +187,9 @@ class Dally(Policy):
 
     def _wait(self, job: JobState, state: ClusterState, now: float) -> Wait:
         free = state.free.total(job.job.gpu_type)
-        due_s = job.job.submit_s + job.run_s(now) + self.knobs.bound_s
         needs = job.job.gpus * self.books.service.left_s(job, now) / HOUR_S
         reason = (
             f"asks for {plural(job.job.gpus, 'GPU')}, {are(free)} left; needs {needs:.3g} GPU-hours, "
-            f"and nobody who needs that much more can be stopped now; "
-            f"goes before all others after {span(self.knobs.bound_s)}"
+            f"and nobody who needs that much more can be stopped now"
         )
-        return Wait(job.job_id, state.topology.top, due_s, reason)
+        return Wait(job.job_id, state.topology.top, inf, reason)

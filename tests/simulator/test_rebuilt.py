@@ -18,7 +18,7 @@ from tests.worlds import World, worlds
 
 AUTHOR = load_profiles("author")
 POLICIES = (
-    "dally:lease_s=300,bound_s=20000",
+    "dally:lease_s=300,guard_share=0.2",
     "dally:estimates=attained,fair=user",
     "dally:estimates=history,newcomer_s=600,lease_s=60",
     "dally-paper:lease_s=600",

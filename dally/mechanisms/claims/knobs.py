@@ -5,8 +5,6 @@ from dataclasses import dataclass, field
 from dally.errors import InputError
 from dally.state import JobState
 
-WEEK_S = 604_800.0
-
 
 @dataclass(frozen=True, slots=True)
 class Knobs:
@@ -27,7 +25,12 @@ class Knobs:
         metadata={"help": "claims are of GPU-seconds, or of seconds", "choices": ("service", "time")},
     )
     preempt: bool = field(default=True, metadata={"help": "stop running jobs for lesser claims"})
-    lease_s: float = field(default=600.0, metadata={"help": "seconds of work that a start is sure of"})
+    lease_s: float = field(
+        default=600.0, metadata={"help": "seconds of work that a start is sure of, at least"}
+    )
+    lease_restarts: float = field(
+        default=3.0, metadata={"help": "and so many times what the job's restart costs, if that is longer"}
+    )
     margin: float = field(
         default=1.5, metadata={"help": "times that a job must hold what another claims to be stopped for it"}
     )
@@ -39,7 +42,9 @@ class Knobs:
     last_share: float = field(
         default=0.1, metadata={"help": "share of the GPUs for jobs that would end last, 0 to 1"}
     )
-    bound_s: float = field(default=WEEK_S, metadata={"help": "who has waited so long goes before all others"})
+    guard_share: float = field(
+        default=0.01, metadata={"help": "share of the GPU time for those who have waited long, 0 to 1"}
+    )
     fair: str = field(
         default="none",
         metadata={
@@ -49,19 +54,23 @@ class Knobs:
     )
 
     def __post_init__(self) -> None:
-        if self.lease_s <= 0 or self.newcomer_s <= 0 or self.bound_s <= 0:
+        if self.lease_s <= 0 or self.newcomer_s <= 0:
+            raise InputError(f"lease_s {self.lease_s:g} and newcomer_s {self.newcomer_s:g} must be positive")
+        if min(self.waste, self.patience, self.moves, self.lease_restarts) < 0 or self.margin < 1:
             raise InputError(
-                f"lease_s {self.lease_s:g}, newcomer_s {self.newcomer_s:g} and bound_s {self.bound_s:g} "
-                "must be positive"
+                f"margin {self.margin:g} must be 1 or more; waste {self.waste:g}, "
+                f"patience {self.patience:g}, moves {self.moves} and "
+                f"lease_restarts {self.lease_restarts:g} 0 or more"
             )
-        if self.margin < 1 or self.waste < 0 or self.patience < 0 or self.moves < 0:
+        if not (0 <= self.last_share <= 1 and 0 <= self.guard_share <= 1):
             raise InputError(
-                f"margin {self.margin:g} must be 1 or more; waste {self.waste:g}, patience "
-                f"{self.patience:g} and moves {self.moves} 0 or more"
+                f"last_share {self.last_share:g} and guard_share {self.guard_share:g} must be from 0 to 1"
             )
-        if not 0 <= self.last_share <= 1:
-            raise InputError(f"last_share {self.last_share:g} must be from 0 to 1")
 
     def weight(self, job: JobState) -> float:
         """What a second of a job counts in a claim."""
         return float(job.job.gpus) if self.order == "service" else 1.0
+
+    def sure_s(self, restart_s: float) -> float:
+        """How long a job whose restart costs so much works for sure once it has started, seconds."""
+        return max(self.lease_s, self.lease_restarts * restart_s)

@@ -4,6 +4,8 @@ from collections.abc import Iterator
 from itertools import islice
 from math import inf
 
+from dally.mechanisms.backfill import Release, Reservation, reserve
+from dally.mechanisms.claims.guard import LONG
 from dally.mechanisms.claims.holders import LEAST_S
 from dally.mechanisms.claims.knobs import Knobs
 from dally.mechanisms.claims.stops import Books, Stops
@@ -37,19 +39,22 @@ class ClaimRound:
         self._declines: dict[str, Decision] = {}
         self._hopeless: dict[int, int] = {}
         self.started: set[int] = set()
+        self._reserved: Reservation | None = None
         self.due_s = inf
 
-    def run(self, freed: bool) -> None:
+    def run(self, idle: int) -> None:
         """Serve who goes first; mend placements if GPUs came free; then serve everybody by claim."""
-        nobody_overdue = self._serve_overdue()
+        freed = self._free.total() > idle
+        self._serve_longest_waiting(idle)
         if freed:
             self._mend()
-        if nobody_overdue:
-            self._serve_last()
-            self._serve_claims()
-        self._stops.evictions.move_stopped(self._fit)
+        self._serve_last()
+        self._serve_claims()
+        self._stops.evictions.move_stopped(self._elsewhere)
         if self._stops.evictions or (self._books.service.grows and self.decisions()):
             self.due_s = self._now + LEAST_S  # what stopped and new jobs may do then, shows then
+        if self._reserved is None:
+            self.due_s = min(self.due_s, max(self._next_turn_s(), self._now + LEAST_S))
         self.due_s = min(self.due_s, self._stops.due_s)
 
     def decisions(self) -> tuple[Decision, ...]:
@@ -63,14 +68,53 @@ class ClaimRound:
                 yield job
         yield from self._stops.evictions.stopped()
 
-    def _serve_overdue(self) -> bool:
-        """Start those who have waited too long; False if one of them must wait on, and all others with it."""
-        for job in self._books.waiting.overdue(self._now):
-            placement = self._before_all(job, self._state.topology.top)
-            if placement is None:
-                return False
-            self._start(job, placement, f"waited over {self._knobs.bound_s / HOUR_S:g} h")
-        return True
+    def _serve_longest_waiting(self, idle: int) -> None:
+        """Start whoever has waited too long, if its turn has come, or keep GPUs for it."""
+        guard = self._books.guard
+        job = guard.first()
+        if job is None or guard.turn_s(min(idle, self._free.total())) > self._now:
+            return
+        best = self._best_level(job)
+        placement = self._before_all(job, best)
+        if placement is not None:
+            self._start(job, placement, f"waited over {LONG} times as long as it needs")
+            return
+        self._reserved = reserve(self._free, job.job, best, self._releases())
+        if self._reserved.shadow_s > self._now:
+            self.due_s = min(self.due_s, self._reserved.shadow_s)
+
+    def _next_turn_s(self) -> float:
+        """When the next turn comes, if nothing happens after this plan."""
+        job = self._books.guard.first()
+        if job is not None and job.order in self.started:
+            return self._now  # whose is next, shows then
+        return self._books.guard.turn_s(self._free.total())
+
+    def _releases(self) -> list[Release]:
+        """When running jobs will have ended or may be stopped, soonest first."""
+        running = (job for _, job in self._books.holders.largest(self._now))
+        return sorted((self._gone_s(job), job.allocation) for job in running)
+
+    def _gone_s(self, job: JobState) -> float:
+        end_s = self._now + self._left_s(job)
+        if self._knobs.preempt and self._stops.may_stop(job):
+            return min(end_s, max(self._now, self._stops.lease_end_s(job)))
+        return end_s
+
+    def _keeps(self, job: JobState, placement: Placement) -> Reservation | None:
+        """What stays of the reserved GPUs if a job takes some; None if it would keep them too long."""
+        assert self._reserved is not None
+        left_s = self._books.service.left_s(job, self._now) * self._slowdown(job, placement)
+        if self._knobs.preempt and job.job.preemptible:
+            left_s = min(left_s, self._sure_s(job))
+        end_s = self._now + self._state.costs.restart_s(job.job) + left_s
+        return self._reserved.after(self._state.topology, placement.allocation, end_s)
+
+    def _delays_turn(self, job: JobState, placement: Placement) -> bool:
+        """Whether a job would be in the way of the one whose turn it is."""
+        if self._reserved is None or job is self._books.guard.first():
+            return False
+        return self._keeps(job, placement) is None
 
     def _serve_last(self) -> None:
         """Start those who would end last, if they can run well."""
@@ -126,6 +170,10 @@ class ClaimRound:
         """The service that a job needs, in words."""
         return f"{job.job.gpus * self._books.service.left_s(job, self._now) / HOUR_S:.3g} GPU-hours"
 
+    def _sure_s(self, job: JobState) -> float:
+        """How long a start of a job works for sure."""
+        return self._knobs.sure_s(self._state.costs.restart_s(job.job))
+
     def _slowdown(self, job: JobState, placement: Placement) -> float:
         return self._state.costs.cost(job.job, placement.allocation).slowdown
 
@@ -133,7 +181,8 @@ class ClaimRound:
         """The closest free GPUs for a gang."""
         if job.job.gpus > self._free.total(job.job.gpu_type):
             return None
-        return closest(self._free, job.job, self._best_level(job), self._state.topology.top)
+        placement = closest(self._free, job.job, self._best_level(job), self._state.topology.top)
+        return None if placement is None or self._delays_turn(job, placement) else placement
 
     def _best_level(self, job: JobState) -> int:
         return self._state.best_level(job.job.gang)
@@ -148,7 +197,7 @@ class ClaimRound:
             return False
         costs_s = (slowdown - 1) * self._books.service.left_s(job, self._now)
         if job.job.preemptible and self._knobs.moves:
-            until_move_s = (1 - 1 / slowdown) * LEASES_FAR * self._knobs.lease_s
+            until_move_s = (1 - 1 / slowdown) * LEASES_FAR * self._sure_s(job)
             costs_s = min(costs_s, until_move_s + self._state.costs.restart_s(job.job))
         until_s = job.origin_s + self._knobs.patience * costs_s
         if until_s <= self._now:
@@ -157,6 +206,13 @@ class ClaimRound:
         if self._books.declining.get(job.job_id) != until_s:
             self._declines[job.job_id] = self._decline(job, placement.level, slowdown, costs_s, until_s)
         return True
+
+    def _elsewhere(self, job: JobState) -> Placement | None:
+        """Where a stopped job goes on at once: nowhere that it would decline, as its wait begins now."""
+        placement = self._fit(job)
+        if placement is None or not self._knobs.patience or placement.level <= self._best_level(job):
+            return placement
+        return placement if self._slowdown(job, placement) <= SLOW else None
 
     def _decline(self, job: JobState, level: int, slowdown: float, costs_s: float, until_s: float) -> Wait:
         levels, best = self._state.topology.levels, self._best_level(job)
@@ -167,6 +223,8 @@ class ClaimRound:
         return Wait(job.job_id, best, until_s, reason)
 
     def _start(self, job: JobState, placement: Placement, why: str) -> None:
+        if self._reserved is not None:
+            self._reserved = self._keeps(job, placement)
         self._free.take(placement.allocation)
         self.started.add(job.order)
         self._declines.pop(job.job_id, None)
@@ -217,7 +275,8 @@ class ClaimRound:
         placement = closest(self._free, job.job, self._best_level(job), level)
         assert placement is not None, "the victims' GPUs are enough"
         claim = self._claim(job, self._slowdown(job, placement))
-        if not (first or self._stops.all_give_way(victims, claim)):
+        gives_way = first or self._stops.all_give_way(victims, claim)
+        if not gives_way or self._delays_turn(job, placement):
             self._stops.evictions.take_back(victims)
             return None
         for victim in victims:
@@ -237,7 +296,7 @@ class ClaimRound:
     def _could_move(self) -> Iterator[JobState]:
         """Scattered jobs past their lease that a move might pay, those that lose most first."""
         for job in self._books.scattered:
-            if job in self._stops.evictions or job.ready_s + self._knobs.lease_s > self._now:
+            if job in self._stops.evictions or self._stops.lease_end_s(job) > self._now:
                 continue
             might_pay = self._saves_s(job, slowdown=1.0) > 0
             if might_pay and might_fit_closer(self._free, job, self._best_level(job)):
@@ -255,9 +314,8 @@ class ClaimRound:
     def _try_move(self, job: JobState) -> None:
         self._free.give(job.allocation)
         placement = self._fit(job)
-        assert placement is not None, "it fits where it is"
-        saves_s = self._saves_s(job, self._slowdown(job, placement))
-        if saves_s <= 0:
+        saves_s = self._saves_s(job, self._slowdown(job, placement)) if placement else 0.0
+        if placement is None or saves_s <= 0:
             self._free.take(job.allocation)
             return
         level = self._state.topology.levels[placement.level]

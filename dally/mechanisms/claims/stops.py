@@ -6,6 +6,7 @@ from functools import cached_property, partial
 from math import inf
 
 from dally.mechanisms.claims.backlog import STAYS, Backlog
+from dally.mechanisms.claims.guard import Guard
 from dally.mechanisms.claims.holders import Holders
 from dally.mechanisms.claims.knobs import Knobs
 from dally.mechanisms.claims.owners import Owners
@@ -27,6 +28,7 @@ class Books:
     backlog: Backlog
     owners: Owners
     declining: dict[str, float]
+    guard: Guard
 
 
 class Stops:
@@ -56,12 +58,21 @@ class Stops:
                 if not self._books.owners.any_over():
                     return
                 continue
-            if victim in self.evictions or self._goes_first(victim) or not victim.job.preemptible:
+            if victim in self.evictions or not self.may_stop(victim):
                 continue
-            if victim.ready_s + self._knobs.lease_s > self._now:
-                self.due_s = min(self.due_s, victim.ready_s + self._knobs.lease_s)
+            lease_end_s = self.lease_end_s(victim)
+            if lease_end_s > self._now:
+                self.due_s = min(self.due_s, lease_end_s)
             else:
                 yield victim
+
+    def may_stop(self, job: JobState) -> bool:
+        """Whether a running job may be stopped at all, once its lease is over."""
+        return job.job.preemptible and not self._goes_first(job)
+
+    def lease_end_s(self, job: JobState) -> float:
+        """Until when a running job is sure of its GPUs."""
+        return job.ready_s + self._knobs.sure_s(self._state.costs.restart_s(job.job))
 
     def _give_way(self, victim: JobState, holds: float, claim: Claim) -> bool:
         """Whether a job holds so much more than another claims, its restart counted, that it is stopped."""
@@ -79,9 +90,7 @@ class Stops:
         return self._knobs.weight(job) * service.running_s(service.key(job), self._now)
 
     def _goes_first(self, job: JobState) -> bool:
-        """Whether a running job may not be stopped: it would end last, or was overdue when it started."""
-        if job.job.submit_s + job.run_before_s + self._knobs.bound_s <= job.since_s:
-            return True
+        """Whether a running job may not be stopped, as it would end last."""
         return STAYS * (job.end_s() - self._now) >= self.drained_s and job.order in self.last
 
     def all_give_way(self, victims: Iterable[JobState], claim: Claim) -> bool:

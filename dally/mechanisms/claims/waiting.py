@@ -21,28 +21,22 @@ class Claims:
     Args:
         claim: What a job claims at its best placement.
         kind: The kind of a job.
-        due_s: From when on a waiting job goes before all others, seconds.
     """
 
-    def __init__(
-        self,
-        claim: Callable[[JobState], float],
-        kind: Callable[[JobState], Kind],
-        due_s: Callable[[JobState], float],
-    ) -> None:
-        self._claim, self._kind, self._due_s = claim, kind, due_s
+    def __init__(self, claim: Callable[[JobState], float], kind: Callable[[JobState], Kind]) -> None:
+        self._claim, self._kind = claim, kind
         self._gangs: dict[Gang, dict[Kind, Ranking]] = {}
-        self._by_due = Ranking()
+        self._jobs = 0
         self._unsaid: dict[str, JobState] = {}
 
     def __len__(self) -> int:
-        return len(self._by_due)
+        return self._jobs
 
     def add(self, job: JobState) -> None:
         """A job begins to wait."""
         kinds = self._gangs.setdefault(job.job.gang, {})
         kinds.setdefault(self._kind(job), Ranking()).add(job, self._claim(job))
-        self._by_due.add(job, self._due_s(job))
+        self._jobs += 1
         self._unsaid[job.job_id] = job
 
     def remove(self, job: JobState) -> None:
@@ -53,7 +47,7 @@ class Claims:
             del kinds[kind]
         if not kinds:
             del self._gangs[job.job.gang]
-        self._by_due.remove(job)
+        self._jobs -= 1
         self._unsaid.pop(job.job_id, None)
 
     def said(self, job_id: str) -> None:
@@ -63,17 +57,6 @@ class Claims:
     def unsaid(self) -> list[JobState]:
         """Jobs whose wait is not on record, in the order in which they began to wait."""
         return list(self._unsaid.values())
-
-    def overdue(self, now: float) -> Iterator[JobState]:
-        """Jobs that have waited longer than anybody may, the longest overdue first."""
-        for job in self._by_due:
-            if self._by_due.rank(job)[0] > now:
-                return
-            yield job
-
-    def next_due_s(self, now: float) -> float:
-        """When the next job will be overdue."""
-        return self._by_due.next_key(now)
 
     def candidates(self, free: FreeGpus, most: Callable[[], float]) -> Iterator[Ranking]:
         """The kinds whose first job may start: it fits, or claims less than `most()`, what somebody holds."""

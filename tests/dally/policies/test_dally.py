@@ -1,7 +1,5 @@
 """The default policy on cases small enough to compute by hand; a restart of a job of n GPUs costs 6 + n s."""
 
-from itertools import groupby
-
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -100,7 +98,7 @@ def test_it_declines_to_be_apart_as_long_as_sixteen_leases_apart_and_moving_then
     """It trains 160 s in vain but for one part in its slowdown; a restart takes 8 s."""
     jobs = [fixed("a", 2, 5000), fixed("b", 2, 6000), job("pair", 2, 1000, 1, model=MODEL)]
     for patience in (1, 4):
-        policy = f"dally:lease_s=10,patience={patience}"
+        policy = f"dally:lease_s=10,lease_restarts=0,patience={patience}"
         result = simulate(policy, ONE_FREE_ON_EACH, jobs, profiles=AUTHORS)
         until_s = round(1 + patience * (160 * (1 - 1 / apart()) + 8), 3)
         assert waits(result, "pair")[0] == (1.0, until_s)
@@ -136,7 +134,7 @@ def test_a_scattered_job_moves_closer_when_that_saves_more_than_it_costs() -> No
 
 
 def test_a_scattered_job_moves_closer_before_who_waits_takes_what_it_leaves() -> None:
-    late = Job("late", 4000.0, 2, 20.0)
+    late = Job("late", 4000.0, 2, 200.0)
     jobs = [fixed("a", 2, 5000), fixed("b", 2, 900_000), job("pair", 2, 100_000, 1, model=MODEL), late]
     result = simulate("dally:patience=0,preempt=no", ONE_FREE_ON_EACH, jobs, profiles=AUTHORS)
     assert times(result, "pair", "migrate") == times(result, "late") == [5000.0]
@@ -202,52 +200,86 @@ def test_who_would_end_last_starts_first_on_a_tenth_of_the_gpus() -> None:
     assert times(simulate("dally:last_share=0", machines, jobs), "longest") == [200.0]
 
 
-def test_who_waited_too_long_goes_before_all_others_and_stays() -> None:
-    """Without a bound the long job never starts while short ones come."""
-    short = [job(f"s{number:02}", 1, 100, 90.0 * number) for number in range(40)]
-    jobs = sorted([*short, job("long", 1, 900, 1)], key=lambda each: each.submit_s)
-    bound = "dally:bound_s=500,last_share=0,lease_s=1"
-    assert times(simulate(bound, racks([[1]]), jobs), "long") == [501.0]
-    assert times(simulate(bound, racks([[1]]), jobs), "long", "end") == [1401.0]
-    assert times(simulate("dally:last_share=0,lease_s=1", racks([[1]]), jobs), "long") == [4000.0]
+def sustained(machines: int, gang_s: float, gangs: int = 1) -> list[Job]:
+    """Small jobs that keep nine tenths of machines of 4 GPUs busy for long; gangs that need all of them."""
+    gpus = 4 * machines
+    small = [job(f"s{number:04}", 1, 900, round(1000 * number / gpus)) for number in range(100 * gpus)]
+    wide = [job(f"gang{number}", gpus, gang_s, 500 + number) for number in range(gangs)]
+    return sorted([*small, *wide], key=lambda each: each.submit_s)
 
 
-def test_while_an_overdue_job_cannot_start_nobody_else_does() -> None:
-    """The pair waits for two jobs that cannot be stopped; small ones must not fill what comes free."""
-    jobs = [fixed("a", 1, 1000), fixed("b", 1, 2000), job("pair", 2, 5000, 1)]
-    jobs += [Job(f"s{number}", 600.0, 1, 10.0, preemptible=False) for number in range(300)]
-    result = simulate("dally:bound_s=500,last_share=0", racks([[2]]), jobs)
-    assert times(result, "pair") == [2000.0]
+@pytest.mark.parametrize("estimates", ["given", "attained", "history"])
+def test_a_gang_as_large_as_the_cluster_starts_while_small_jobs_go_on_for_ever(estimates: str) -> None:
+    jobs, machines = sustained(2, 1000), racks([[4, 4]])
+    guarded = simulate(f"dally:guard_share=0.05,estimates={estimates}", machines, jobs)
+    assert times(guarded, "gang0")[0] < jobs[-1].submit_s / 2
+    alone = simulate(f"dally:guard_share=0,estimates={estimates}", machines, jobs)
+    assert times(alone, "gang0")[0] > jobs[-1].submit_s
 
 
-@settings(max_examples=15, deadline=None)
-@given(
-    st.lists(st.tuples(st.integers(1, 4), st.integers(1, 60), st.integers(0, 30)), min_size=1, max_size=12)
-)
-def test_nobody_starts_while_somebody_is_longer_overdue(drawn: list[tuple[int, int, int]]) -> None:
-    arrivals = sorted(drawn, key=lambda each: each[2])
-    jobs = [
-        job(f"j{number}", gpus, 60.0 * length, 60.0 * arrival)
-        for number, (gpus, length, arrival) in enumerate(arrivals)
-    ]
-    result = simulate("dally:bound_s=300,lease_s=60", racks([[2, 2]]), jobs)
-    due_s = {each.job_id: each.submit_s + 300 for each in jobs}
-    since: dict[str, float] = {}
-    waiting: set[str] = set()
-    for t, happened in groupby(result.events, key=lambda event: event["t"]):
-        started = set()
-        for event in happened:
-            name = event["job"]
-            if event["event"] in ("preempt", "end"):
-                due_s[name] += t - since[name]
-            if event["event"] in ("submit", "preempt"):
-                waiting.add(name)
-            if event["event"] == "start":
-                waiting.remove(name)
-                started.add(name)
-                since[name] = t
-        for name in started:
-            assert not [other for other in waiting if due_s[other] < min(due_s[name], t)]
+def test_however_many_have_waited_long_the_others_lose_only_a_share() -> None:
+    """Twenty gangs need the whole cluster for twenty times 2,000 s; one after another they would stop all."""
+    jobs, machines = sustained(2, 2000, gangs=20), racks([[4, 4]])
+    waits_s = {}
+    for share in (0.02, 1):
+        records = simulate(f"dally:guard_share={share},last_share=0", machines, jobs).by_job
+        waits_s[share] = sorted(each.queue_s for name, each in records.items() if name[0] == "s")
+    assert waits_s[0.02][-1] < 5000 < waits_s[1][-1]
+    assert sum(waits_s[0.02]) < sum(waits_s[1]) / 5
+
+
+def test_turns_are_the_same_whatever_the_time_scale() -> None:
+    """A day in place of a second changes nothing but the unit."""
+    starts = []
+    for scale in (1, 50):
+        jobs = [
+            Job(each.job_id, scale * each.submit_s, each.gpus, scale * each.duration_s)
+            for each in sustained(1, 1000)
+        ]
+        policy = f"dally:guard_share=0.05,lease_s={100 * scale},lease_restarts=0,last_share=0"
+        result = simulate(policy, racks([[4]]), jobs)
+        starts.append(times(result, "gang0")[0] / scale)
+    assert starts[0] == pytest.approx(starts[1], rel=0.2)
+
+
+def test_gpus_are_kept_for_the_one_whose_turn_it_is_but_not_from_who_is_gone_by_then() -> None:
+    """The pair waits for two jobs that cannot be stopped; in the meantime small ones use what is free."""
+    jobs = [fixed("a", 1, 1000), fixed("b", 1, 3000), job("pair", 2, 50, 1)]
+    jobs += [Job("brief", 1500.0, 1, 100.0, preemptible=False)]
+    jobs += [Job("endless", 1500.0, 1, 9000.0, preemptible=False)]
+    machines = racks([[2]])
+    result = simulate("dally:guard_share=1,last_share=0", machines, jobs)
+    assert (times(result, "pair"), times(result, "brief")) == ([3000.0], [1500.0])
+    result = simulate("dally:guard_share=0,last_share=0", machines, jobs)
+    assert times(result, "pair")[0] > 9000
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(world=worlds(varying=True), share=st.sampled_from([0.01, 0.3, 1.0]))
+def test_turns_leave_no_job_behind(world: World, share: float) -> None:
+    records = simulate(f"dally:guard_share={share}", world.topology, world.jobs, world.outages).by_job
+    assert all(each.status == "COMPLETED" for each in records.values())
+
+
+@pytest.mark.parametrize(("restarts", "stopped_s"), [(0, 10.0), (3, 21.0), (10, 70.0)])
+def test_a_lease_is_as_many_restarts_long(restarts: int, stopped_s: float) -> None:
+    """A restart takes 7 s; the lease is ten seconds at least."""
+    jobs = [job("long", 1, 10_000), job("short", 1, 50, 1)]
+    policy = f"dally:lease_s=10,lease_restarts={restarts},last_share=0,guard_share=0"
+    assert times(simulate(policy, racks([[1]]), jobs), "long", "preempt") == [stopped_s]
+
+
+def test_who_is_stopped_is_as_patient_as_others() -> None:
+    """The pair makes room for a whole machine; one GPU is left on each of two others, far too slow for it."""
+    jobs = [fixed("a", 2, 90_000), fixed("b", 2, 90_000), job("pair", 2, 50_000, model=MODEL)]
+    jobs += [Job("short", 5000.0, 2, 100.0, gpus_per_machine=2)]
+    machines = racks([[3, 3, 2]])
+    for patience, placed in ((0, ["rack"]), (4, ["machine"])):
+        policy = f"dally:patience={patience},moves=0,last_share=0"
+        result = simulate(policy, machines, jobs, profiles=AUTHORS)
+        placings = [each for each in result.events if each["event"] in ("start", "migrate")]
+        again = [each["level"] for each in placings if each["job"] == "pair" and each["t"] >= 5000]
+        assert again == placed
 
 
 def test_without_estimates_who_has_run_least_goes_first() -> None:
@@ -282,7 +314,17 @@ def test_who_is_over_an_equal_share_still_uses_what_nobody_else_wants() -> None:
 
 
 @pytest.mark.parametrize(
-    "knob", ["lease_s=0", "margin=0.5", "waste=-1", "patience=-1", "moves=-1", "last_share=2", "bound_s=0"]
+    "knob",
+    [
+        "lease_s=0",
+        "margin=0.5",
+        "waste=-1",
+        "patience=-1",
+        "moves=-1",
+        "last_share=2",
+        "guard_share=2",
+        "lease_restarts=-1",
+    ],
 )
 def test_wrong_knobs_are_refused(knob: str) -> None:
     with pytest.raises(InputError, match=knob.split("=")[0]):

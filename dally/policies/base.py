@@ -51,6 +51,11 @@ class Policy(ABC):
     def repaced(self, job: JobState, now: float) -> None:
         """A running job goes on at another speed, so its `end_s()` is another."""
 
+    def revised(self, job: JobState, now: float) -> None:
+        """What is believed of a job's length has changed, and with it `remaining_s` and `end_s()`."""
+        if job.allocation:
+            self.repaced(job, now)
+
     def finished(self, job: JobState, now: float) -> None:
         """A running job has ended."""
 

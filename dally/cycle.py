@@ -5,8 +5,10 @@ from math import inf
 
 from dally.costs import Cost
 from dally.job import Job
-from dally.mechanisms.beliefs import beliefs_of
+from dally.knowledge import Knowledge, Known
+from dally.mechanisms.beliefs import Beliefs, Told, Unknown
 from dally.mechanisms.estimates import restart_s
+from dally.mechanisms.learnt_beliefs import Learnt
 from dally.plan import Plan, Wait
 from dally.policies.base import Policy
 from dally.state import ClusterState, JobState, Past
@@ -32,6 +34,16 @@ def wait_facts(state: ClusterState, wait: Wait) -> dict[str, object]:
     """What the run folder says of a wait: the level it insists on, until when, and why."""
     until_s = None if wait.until_s == inf else round(wait.until_s, 3)
     return {"level": state.topology.levels[wait.level], "until": until_s, "reason": wait.reason}
+
+
+def beliefs_of(known: Known) -> Beliefs:
+    """Those of schedulers that know so much, before the first job."""
+    match known.knowledge:
+        case Knowledge.NONE:
+            return Unknown()
+        case Knowledge.HISTORY:
+            return Learnt()
+    return Told(known)
 
 
 class Scheduler:
@@ -108,9 +120,10 @@ class Scheduler:
 
     def finish(self, job_id: str, now: float) -> JobState:
         """A running job ended."""
+        work_s = self.state.jobs[job_id].work_s(now)
         job = self.state.finish(job_id, now)
         self.policy.finished(job, now)
-        for other in self.beliefs.ended(job, now):
+        for other in self.beliefs.ended(job, work_s):
             self.policy.revised(other, now)
         return job
 

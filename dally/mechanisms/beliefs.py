@@ -62,8 +62,8 @@ class Beliefs(ABC):
         if job in self._revisions:
             self._revisions.remove(job)
 
-    def ended(self, job: JobState, now: float) -> Iterable[JobState]:
-        """A job has ended that had run till now; those of whom something else is believed now."""
+    def ended(self, job: JobState, work_s: float) -> Iterable[JobState]:
+        """A job has ended with so much done; those of whom something else is believed now."""
         self.left(job)
         return ()
 
@@ -135,13 +135,6 @@ class Unknown(Beliefs):
         """As long again as it had run at the last of the ages, until the next."""
         place = bisect_right(AGES_S, done_s)
         return 2 * AGES_S[place - 1] + NEWCOMER_S, AGES_S[place]
-
-
-def beliefs_of(known: Known) -> Beliefs:
-    """Those of schedulers that know so much, before the first job."""
-    if known.knowledge is Knowledge.NONE:
-        return Unknown()
-    return Told(known)
 
 
 def limit_s(job: Job, seed: int) -> float:

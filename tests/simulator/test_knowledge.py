@@ -44,7 +44,7 @@ def before_first_end(policy: str, knows: Known, workload: Sequence[Job]) -> list
     return [event for event in result.events if event["t"] < FIRST_END_S]
 
 
-@pytest.mark.parametrize("knowledge", [Knowledge.NONE, Knowledge.LIMITS])
+@pytest.mark.parametrize("knowledge", [Knowledge.NONE, Knowledge.HISTORY, Knowledge.LIMITS])
 @pytest.mark.parametrize("policy", policy_names())
 def test_durations_change_nothing_before_the_first_job_ends(policy: str, knowledge: Knowledge) -> None:
     durations_s = [FIRST_END_S * (2 + number % 7) for number in range(16)]

@@ -6,10 +6,10 @@ from statistics import fmean, pstdev
 import pytest
 
 from dally.costs import CostModel
-from dally.cycle import Scheduler
+from dally.cycle import Scheduler, beliefs_of
 from dally.job import Job
 from dally.knowledge import Knowledge, Known
-from dally.mechanisms.beliefs import AGES_S, LIMITS_S, NEWCOMER_S, Beliefs, beliefs_of, limit_s
+from dally.mechanisms.beliefs import AGES_S, LIMITS_S, NEWCOMER_S, Beliefs, limit_s
 from dally.policies.registry import parse_policy
 from dally.state import ClusterState, JobState
 from tests.worlds import racks

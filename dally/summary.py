@@ -11,6 +11,9 @@ from dally.records import JobRecord
 BOUND_S = 10.0
 """Slowdown counts a shorter job as this long (bounded slowdown; Feitelson and Rudolph, 1998)."""
 
+STARVED = 10.0
+"""A job that waits longer than so many times its own length, `BOUND_S` at least, counts as starved."""
+
 
 @dataclass(frozen=True, slots=True)
 class Spread:
@@ -32,6 +35,8 @@ class Summary:
         makespan_s: From the first submission to the last end.
         jct_s: Job completion time, from submission to end.
         queue_s: Time waiting.
+        longest_wait_s: The longest time that one waited.
+        starved: Share of the jobs that waited over ten times their ideal time, which counts as 10 s at least.
         slowdown: Completion time over ideal time, bounded at 10 s.
         comm_s: Exposed communication time.
         comm_mean_multi_s: Mean exposed communication of jobs with more than one GPU.
@@ -49,6 +54,8 @@ class Summary:
     makespan_s: float
     jct_s: Spread
     queue_s: Spread
+    longest_wait_s: float
+    starved: float
     slowdown: Spread
     comm_s: Spread
     comm_mean_multi_s: float
@@ -92,7 +99,7 @@ class Figures:
         self._restart_gpu_s, self._lost_gpu_s = array("d"), array("d")
         self._begin_s = inf
         self._placements: Counter[str] = Counter()
-        self._preemptions, self._failures = 0, 0
+        self._preemptions, self._failures, self._starved = 0, 0, 0
 
     def add(self, record: JobRecord) -> None:
         """Take a record."""
@@ -109,6 +116,7 @@ class Figures:
     def _add_completed(self, record: JobRecord) -> None:
         self.jct_s.append(record.jct_s)
         self.queue_s.append(record.queue_s)
+        self._starved += record.queue_s > STARVED * max(record.ideal_s, BOUND_S)
         self._slowdown.append(max(1.0, record.jct_s / max(record.ideal_s, BOUND_S)))
         self._comm_s.append(record.comm_s)
         self._done_gpu_s.append(record.gpus * record.ideal_s)
@@ -126,6 +134,8 @@ class Figures:
             makespan_s=makespan_s,
             jct_s=spread(self.jct_s),
             queue_s=spread(self.queue_s),
+            longest_wait_s=max(self.queue_s, default=0.0),
+            starved=self._starved / len(self.queue_s) if self.queue_s else 0.0,
             slowdown=spread(self._slowdown),
             comm_s=spread(self._comm_s),
             comm_mean_multi_s=fsum(self._comm_multi_s) / multi if multi else 0.0,

@@ -22,7 +22,7 @@ class Column:
     from_width: int = 0
 
 
-_MIDDLE, _WIDE = 110, 150
+_MIDDLE, _WIDE, _WIDEST = 110, 150, 190
 
 _COLUMNS = (
     Column("makespan", lambda summary: summary.makespan_s, compared=True),
@@ -30,6 +30,8 @@ _COLUMNS = (
     Column("JCT p50", lambda summary: summary.jct_s.median, from_width=_WIDE),
     Column("JCT p99", lambda summary: summary.jct_s.p99, compared=True, from_width=_MIDDLE),
     Column("waiting", lambda summary: summary.queue_s.mean, from_width=_MIDDLE),
+    Column("longest wait", lambda summary: summary.longest_wait_s, from_width=_WIDEST),
+    Column("over 10 x own length", lambda summary: summary.starved, "{:.1%}".format, from_width=_WIDEST),
     Column("network", lambda summary: summary.comm_s.mean),
     Column("GPU use", lambda summary: summary.utilization, "{:.0%}".format, from_width=_WIDE),
     Column("preempted", lambda summary: summary.preemptions, "{:,}".format, from_width=_WIDE),

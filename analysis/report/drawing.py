@@ -8,16 +8,19 @@ from analysis.report.heatmap import draw_heatmap
 from analysis.report.packing import Pack
 from analysis.report.seen import Seen
 from analysis.report.stories import BLOCK
+from analysis.report.verdict import Verdict
 from dally.records import JobRecord
 
 MAP_TIMES, USAGE_TIMES, TIMER_TIMES = 300, 120, 60
 """Bins of the map, of usage over time, of the timers."""
 
 
-def pack_drawing(seen: Sequence[Seen], jobs: Sequence[JobRecord]) -> str:
+def pack_drawing(seen: Sequence[Seen], jobs: Sequence[JobRecord], verdict: Verdict) -> str:
     """Everything that the script draws, but for the stories; arrays of a run begin with its place."""
     pack = Pack()
     pack.value("runs", [each.run.name for each in seen])
+    pack.value("best", verdict.best)
+    pack.value("rival", verdict.rival)
     pack.value("folders", [str(each.run.folder) for each in seen])
     pack.value("story_block", BLOCK)
     _pack_jobs(pack, jobs)

@@ -180,10 +180,10 @@ class History:
                 self.held.append(Held(begin_s, t, machine, slots, level, job))
 
     def _set_timer(self, job: int, t: float, event: Mapping[str, Any]) -> None:
-        delay_s = event["until"] - self._waiting.get(job, t)
-        if delay_s <= 0:
+        delay_s, level = event["until"] - self._waiting.get(job, t), self._place[event["level"]]
+        if delay_s <= 0 or level == len(self.levels) - 1:  # a wait at the top declines no placement
             return
-        timer = Timer(job, self._gpus.get(job, 0), self._place[event["level"]], t, delay_s, event["reason"])
+        timer = Timer(job, self._gpus.get(job, 0), level, t, delay_s, event["reason"])
         self.timers.append(timer)
         self._open[job].append(timer)
 

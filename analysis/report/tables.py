@@ -67,6 +67,14 @@ HEADLINE = (
     Column("99th pct", "99 % of the jobs completed within", lambda run: run.jct_s.p99, group=COMPLETION),
     Column("mean", "without GPUs, over a job's whole life", lambda run: run.queue_s.mean, group=WAITING),
     Column("99th pct", "99 % of the jobs waited less", lambda run: run.queue_s.p99, group=WAITING),
+    Column("longest", "of the job that waited longest", lambda run: run.longest_wait_s, group=WAITING),
+    Column(
+        "over 10 x",
+        "share of the jobs that waited over ten times their ideal running time (10 s at least)",
+        lambda run: run.starved,
+        lambda value: f"{value:.1%}",
+        group=WAITING,
+    ),
     Column(
         "slowdown",
         "mean completion time over the running time at the best placement, which counts as 10 s at least",

@@ -31,10 +31,14 @@ class Verdict:
     Attributes:
         title: Who was best and by how much.
         lines: What else there is to know of that, a sentence or two each.
+        best: Place of the run with the shortest mean completion time; the first if nothing tells.
+        rival: Place of the run that it is held against; itself if there is no other.
     """
 
     title: str
     lines: Sequence[str]
+    best: int = 0
+    rival: int = 0
 
 
 def judge(runs: Sequence[Run]) -> Verdict:
@@ -44,7 +48,7 @@ def judge(runs: Sequence[Run]) -> Verdict:
     done = [_completed(run) for run in runs]
     common = [job for job in done[0] if all(job in other for other in done)]
     if not common:
-        return Verdict("No job completed in all runs", ["There is nothing to compare them by."])
+        return Verdict("No job completed in all runs", ["There is nothing to compare them by."], rival=1)
     means_s = [fsum(records[job].jct_s for job in common) / len(common) for records in done]
     order = sorted(range(len(runs)), key=lambda place: means_s[place])
     best = order[0]
@@ -52,12 +56,14 @@ def judge(runs: Sequence[Run]) -> Verdict:
     pairs = [(done[best][job].jct_s, done[rival][job].jct_s) for job in common]
     lines = (
         _paired(pairs, runs[rival].name),
-        _price(runs[best], runs[rival]),
+        *_variants(runs, means_s, best, rival),
+        _price(runs, best),
+        losers([(done[best][job], done[rival][job]) for job in common], runs[rival].name),
         _ranking(runs, order, means_s),
     )
     told = [best, rival] if order[-1] in (0, rival) else [best, rival, order[-1]]
     title = _title([(runs[place].name, means_s[place]) for place in told])
-    return Verdict(title, [line for line in lines if line])
+    return Verdict(title, [line for line in lines if line], best, rival)
 
 
 def _completed(run: Run) -> dict[str, JobRecord]:
@@ -98,14 +104,43 @@ def _paired(pairs: Sequence[tuple[float, float]], rival: str) -> str:
     )
 
 
-def _price(best: Run, rival: Run) -> str:
-    """What is worse under the best run."""
-    worse = [
-        f"{name} is {duration(one)} instead of {duration(other)} ({change(one, other)})"
-        for name, value in _PRICES
-        if (one := value(best.summary)) > (other := value(rival.summary)) * (1 + TELLING)
-    ]
+def _variants(runs: Sequence[Run], means_s: Sequence[float], best: int, rival: int) -> Iterator[str]:
+    """What the best policy comes to with other knobs, and how much of the difference to the rival that is."""
+    for run, mean_s in zip(runs, means_s, strict=True):
+        name, spec = run.facts["policy"]["name"], run.facts["policy"]["spec"]
+        if run is runs[best] or run is runs[rival] or name != runs[best].facts["policy"]["name"]:
+            continue
+        lost = (mean_s - means_s[best]) / (means_s[rival] - means_s[best] or 1.0)
+        told = f", {share(lost)} of the difference to {runs[rival].name}" if lost <= 1 else ""
+        with_ = spec.partition(":")[2] or "its defaults"
+        yield f"With {with_}, {name} took {duration(mean_s)} ({change(mean_s, means_s[best])}){told}."
+
+
+def _price(runs: Sequence[Run], best: int) -> str:
+    """What is worse under the best run than under the one that is best at that."""
+    worse = []
+    for name, value in _PRICES:
+        least = min(runs, key=lambda run: value(run.summary))
+        one, other = value(runs[best].summary), value(least.summary)
+        if one > other * (1 + TELLING):
+            worse.append(
+                f"{name} is {duration(one)}, {duration(other)} under {least.name} ({change(one, other)})"
+            )
     return f"But {'; '.join(worse)}." if worse else ""
+
+
+def losers(pairs: Sequence[tuple[JobRecord, JobRecord]], rival: str) -> str:
+    """The sizes of jobs that take longer under the best run on average."""
+    sizes: dict[int, list[tuple[float, float]]] = {}
+    for one, other in pairs:
+        sizes.setdefault(one.gpus, []).append((one.jct_s, other.jct_s))
+    worse = []
+    for gpus, each in sorted(sizes.items()):
+        ours_s, theirs_s = (fsum(times_s) / len(each) for times_s in zip(*each, strict=True))
+        if ours_s > theirs_s * (1 + TELLING):
+            took = f"{duration(ours_s)}, not {duration(theirs_s)} ({change(ours_s, theirs_s)})"
+            worse.append(f"the {plural(len(each), 'job')} of {plural(gpus, 'GPU')} {took}")
+    return f"On average it took longer than {rival} for some: {'; '.join(worse)}." if worse else ""
 
 
 def _ranking(runs: Sequence[Run], order: Sequence[int], means_s: Sequence[float]) -> str:

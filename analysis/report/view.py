@@ -63,8 +63,9 @@ def look_at(runs: Sequence[Run]) -> View:
         for records in zip(*(each.records for each in seen), strict=True)
     ]
     stories, left_out = pack_stories([each.stories for each in seen], waited_s)
+    verdict = judge(runs)
     return View(
-        verdict=judge(runs),
+        verdict=verdict,
         setting=setting(runs),
         warnings=list(warnings(runs)),
         headline=headline_table(runs),
@@ -74,7 +75,7 @@ def look_at(runs: Sequence[Run]) -> View:
         preemptions=preemption_table(runs, histories),
         origin=origin(runs),
         folders=[str(run.folder) for run in runs],
-        data=pack_drawing(seen, jobs),
+        data=pack_drawing(seen, jobs, verdict),
         stories=stories,
         left_out=left_out,
     )

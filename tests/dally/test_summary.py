@@ -53,6 +53,17 @@ def test_a_run_in_numbers() -> None:
     assert (summary.preemptions, summary.restart_gpu_s) == (2, 80)
 
 
+def test_who_waits_over_ten_times_its_own_length_is_starved() -> None:
+    records = [
+        record("long", 1, 0, run_s=2000, queue_s=9_999),
+        record("starved", 1, 0, run_s=200, queue_s=1001),
+        record("tiny", 1, 0, run_s=2, queue_s=100),
+        record("tiny and starved", 1, 0, run_s=2, queue_s=101),
+    ]
+    summary = summarise(records, gpus=8, end_s=20_000)
+    assert (summary.longest_wait_s, summary.starved) == (9_999, 0.5)
+
+
 def test_gpus_that_vary_count_as_they_were_held() -> None:
     forked = replace(record("f", 4, 0, 1000, 0), gpu_s=6000.0, restart_s=20.0)
     summary = summarise([forked], gpus=8, end_s=1000)
@@ -65,4 +76,5 @@ def test_percentiles_are_linear_between_neighbours() -> None:
 
 
 def test_a_run_without_jobs() -> None:
-    assert summarise([], gpus=8, end_s=0).utilization == 0
+    summary = summarise([], gpus=8, end_s=0)
+    assert (summary.utilization, summary.longest_wait_s, summary.starved) == (0, 0, 0)

@@ -65,7 +65,8 @@ def test_the_script_is_put_back_with_its_checkpoint_and_goes_on_to_its_end(
     saved = torch.load(checkpoint)
     assert 0 < saved["step"] < STEPS
     torch.save({**saved, "step": STEPS - LEFT}, checkpoint)
-    site.until(lambda: site.state(job) == "COMPLETED", "the job to end")
+    site.until(lambda: site.state(job) not in ("PENDING", "RUNNING", "COMPLETING"), "the job to end")
+    assert site.state(job) == "COMPLETED", output.read_text()
     assert f"goes on after step {STEPS - LEFT}" in output.read_text()
     assert torch.load(checkpoint)["step"] == STEPS
     assert site.state(other) == "COMPLETED"

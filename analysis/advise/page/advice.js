@@ -30,7 +30,7 @@ function drawAll({ values }) {
   paintLegends();
   if (calibration) {
     drawDistribution(calibration, "plot-calibration", calibration.waiting, "Waiting until the start", "from submission to start (logarithmic, from 1 s)");
-    drawUsage(calibration, "plot-queue", "waiting", "Queue", "jobs that wait", { rangemode: "tozero" });
+    drawQueue(calibration);
   }
   if (compared) {
     drawDistribution(compared, "plot-completion", compared.completion, "Completion time", "from submission to end (logarithmic)");

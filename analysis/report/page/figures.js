@@ -103,14 +103,39 @@ function timeAxis(values, unit) {
   return axis(`time since the run's origin (${unit.name})`, { range: [begin_s / unit.seconds, (begin_s + width_s * count) / unit.seconds] });
 }
 
-function drawUsage(values, id, field, title, yTitle, more) {
+function drawQueue(values) {
   const { width_s, count } = values.bins;
   const unit = timeUnit(width_s * count);
-  const shown = field === "held" ? "%{y:.0f} %" : "%{y:.1f} jobs";
   const traces = values.usage.map((usage, place) => ({
-    ...runLine(values, place), type: "scatter", mode: "lines", x: values.usage_times_s.map((t) => t / unit.seconds), y: usage[field], hovertemplate: shown,
+    ...runLine(values, place), type: "scatter", mode: "lines", x: values.usage_times_s.map((t) => t / unit.seconds), y: usage.waiting, hovertemplate: "%{y:.1f} jobs",
   }));
-  return draw(id, traces, { height: 300, printWidth: 340, title, hovermode: "closest", xaxis: timeAxis(values, unit), yaxis: axis(yTitle, more) });
+  return draw("plot-queue", traces, {
+    height: stripsHeight(values), printWidth: 340, title: "Queue", hovermode: "closest", xaxis: timeAxis(values, unit), yaxis: axis("jobs that wait", { rangemode: "tozero" }),
+  });
+}
+
+function stripsHeight(values) {
+  return Math.max(300, 76 + 42 * (values.runs.length - hidden.size));
+}
+
+// A strip for each run, all with the same axes, so that nothing hides behind anything.
+function drawUse(values) {
+  const { width_s, count } = values.bins;
+  const unit = timeUnit(width_s * count);
+  const shown = values.runs.map((_, place) => place).filter((place) => !hidden.has(place));
+  const x = values.usage_times_s.map((t) => t / unit.seconds);
+  const height = 0.97 / Math.max(1, shown.length);
+  const layout = { height: stripsHeight(values), printWidth: 340, title: "GPUs in use (% of all)", hovermode: "closest", xaxis: { ...timeAxis(values, unit), anchor: "y" }, annotations: [] };
+  const traces = shown.map((place, strip) => {
+    const name = strip ? `y${strip + 1}` : "y", top = 0.97 - strip * height;
+    const bottom = top - 0.7 * height;
+    layout[name.replace("y", "yaxis")] = axis("", { domain: [Math.max(0, bottom), top - 0.12 * height], range: [0, 100], tickvals: shown.length > 4 ? [100] : [0, 50, 100] });
+    layout.annotations.push({ text: escaped(values.runs[place]), xref: "paper", yref: "paper", x: 0, y: top - 0.12 * height, xanchor: "left", yanchor: "bottom", showarrow: false, font: { size: 11 } });
+    const line = runLine(values, place);
+    return { ...line, visible: true, line: { ...line.line, dash: "solid", width: 1 }, type: "scatter", mode: "lines", fill: "tozeroy", x, y: values.usage[place].held, yaxis: name, hovertemplate: "%{y:.0f} %" };
+  });
+  layout.xaxis.anchor = shown.length > 1 ? `y${shown.length}` : "y";
+  return draw("plot-held", traces, layout);
 }
 
 function paintLevels(values) {

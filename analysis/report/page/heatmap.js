@@ -110,24 +110,25 @@ function drawTimers(values, run) {
   const colours = levelColours(values.levels.length);
   const unit = timeUnit(values.bins.width_s * values.bins.count);
   const bands = values.timers[run];
-  const longest = Math.max(1, ...bands.flatMap((band) => band.most.filter((delay) => delay !== null)));
-  const high = timeUnit(longest);
+  const told = bands.flatMap((band) => [...band.least, ...band.most]).filter((delay) => delay > 0);
+  const [shortest, longest] = told.length ? [Math.min(...told) / 1.3, Math.max(...told) * 1.3] : [1, 10];
+  const ticks = logTicks(shortest, longest);
   const x = values.timer_times_s.map((t) => t / unit.seconds);
-  const traces = bands.flatMap((band, level) => (band.median.every((delay) => delay === null) ? [] : [timerTrace(band, x, high, values.levels[level], colours[level])]));
+  const traces = bands.flatMap((band, level) => (band.median.every((delay) => delay === null) ? [] : [timerTrace(band, x, values.levels[level], colours[level])]));
   const none = { text: `${escaped(values.runs[run])} set no timers`, showarrow: false, xref: "paper", yref: "paper", x: 0.5, y: 0.5, font: { size: 14, color: face().soft } };
   return draw("plot-timers", traces, {
     height: 320, title: "Timers when they were set", hovermode: "closest", showlegend: true, annotations: traces.length ? [] : [none],
-    xaxis: timeAxis(values, unit), yaxis: axis(`timer (${high.name})`, { rangemode: "tozero", range: traces.length ? undefined : [0, 1] }),
+    xaxis: timeAxis(values, unit),
+    yaxis: axis("timer (logarithmic)", { type: "log", range: [Math.log10(shortest), Math.log10(longest)], tickvals: ticks.map(([at]) => at), ticktext: ticks.map(([, text]) => text) }),
   });
 }
 
-function timerTrace(band, x, high, level, color) {
+function timerTrace(band, x, level, color) {
   const told = band.median.map((_, place) => place).filter((place) => band.median[place] !== null);
-  const scaled = (name) => told.map((place) => band[name][place] / high.seconds);
-  const [median, least, most] = [scaled("median"), scaled("least"), scaled("most")];
+  const [median, least, most] = ["median", "least", "most"].map((name) => told.map((place) => band[name][place]));
   return {
     type: "scatter", mode: "lines+markers", name: `for one ${level}`, x: told.map((place) => x[place]), y: median, line: { color, width: 1.6 }, marker: { color, size: 6 },
     error_y: { type: "data", symmetric: false, array: most.map((value, place) => value - median[place]), arrayminus: least.map((value, place) => median[place] - value), color, thickness: 1, width: 2 },
-    hovertemplate: "median %{y:.1f}",
+    text: median.map(duration), hovertemplate: "median %{text}",
   };
 }

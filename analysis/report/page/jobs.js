@@ -14,7 +14,7 @@ class JobList {
     this.count = data.array("job.gpus").length;
     this.run = 0;
     this.page = 0;
-    this.sort = { key: "submit_s", down: false };
+    this.sort = { key: "versus", down: true };
     this.found = Uint32Array.from({ length: this.count }, (_, job) => job);
     this.model = data.chosen("job.model");
     this.user = data.chosen("job.user");
@@ -40,12 +40,14 @@ class JobList {
     const { data } = this;
     const of = (name) => data.array(`${run}.${name}`);
     const queue = of("queue_s"), ran = of("run_s"), ideal = of("ideal_s"), network = of("comm_s");
-    const [firstQueue, firstRan] = [data.array("0.queue_s"), data.array("0.run_s")];
+    const { runs, best, rival } = data.values;
+    const other = run === best ? rival : best;
+    const [otherQueue, otherRan] = [data.array(`${other}.queue_s`), data.array(`${other}.run_s`)];
     const gpus = data.array("job.gpus"), submit = data.array("job.submit_s"), preempted = of("preemptions"), failures = of("failures");
-    const status = data.chosen(`${run}.status`), firstStatus = data.chosen("0.status"), levels = data.chosen(`${run}.levels`);
+    const status = data.chosen(`${run}.status`), otherStatus = data.chosen(`${other}.status`), levels = data.chosen(`${run}.levels`);
     const ended = (state) => state === "COMPLETED" || state === "FAILED";
     const took = (job) => (ended(status(job)) ? queue[job] + ran[job] : NaN);
-    const first = (job) => (ended(firstStatus(job)) ? firstQueue[job] + firstRan[job] : NaN);
+    const tookThere = (job) => (ended(otherStatus(job)) ? otherQueue[job] + otherRan[job] : NaN);
     const columns = [
       { key: "job", title: "job", text: true, value: (job) => jobName(data, job) },
       { key: "user", title: "user", text: true, spare: true, value: this.user, used: any(this.user, this.count) },
@@ -62,7 +64,10 @@ class JobList {
       { key: "levels", title: "placements", text: true, spare: true, value: levels, show: (value) => value.replaceAll(";", ", ").replaceAll(":", " ") },
       { key: "status", title: "status", text: true, spare: true, value: (job) => status(job).toLowerCase() || "not submitted" },
     ];
-    const versus = { key: "versus", title: "vs first run", value: (job) => took(job) / first(job), show: (value) => change(value, 1), verdict: true, used: run > 0 };
+    const versus = {
+      key: "versus", title: `against ${runs[other]}`, value: (job) => took(job) - tookThere(job), used: runs.length > 1, show: (value) => `${value < 0 ? "−" : "+"}${duration(Math.abs(value))}`,
+      better: (job) => took(job) < 0.995 * tookThere(job), worse: (job) => 0.995 * took(job) > tookThere(job),
+    };
     columns.splice(8, 0, versus);
     return columns.filter((column) => column.used !== false);
   }
@@ -130,7 +135,8 @@ class JobList {
       const cell = document.createElement(place ? "td" : "th");
       const value = column.value(job);
       cell.className = classesOf(column);
-      if (column.verdict && Math.abs(value - 1) > 0.005) cell.classList.add(value < 1 ? "better" : "worse");
+      if (column.better?.(job)) cell.classList.add("better");
+      if (column.worse?.(job)) cell.classList.add("worse");
       cell.textContent = Number.isNaN(value) ? "–" : column.show ? column.show(value) : value;
       return cell;
     }));

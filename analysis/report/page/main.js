@@ -43,8 +43,8 @@ class Report {
       () => drawRunLegends(values, (place) => this.toggle(place)),
       () => drawDistribution(values, "plot-completion", values.completion, "Completion time", "from submission to end (logarithmic)"),
       () => drawDistribution(values, "plot-waiting", values.waiting, "Waiting time", "time without GPUs (logarithmic, from 1 s)"),
-      () => drawUsage(values, "plot-held", "held", "GPUs in use", "GPUs held by jobs (%)", { range: [0, 102] }),
-      () => drawUsage(values, "plot-queue", "waiting", "Queue", "jobs that wait", { rangemode: "tozero" }),
+      () => drawUse(values),
+      () => drawQueue(values),
       () => drawPreemptions(values),
       () => this.drawRun(),
     ];

@@ -40,7 +40,7 @@ const TIME_TICKS = [
   [1, "1 s"], [10, "10 s"], [60, "1 min"], [600, "10 min"], [3600, "1 h"], [36000, "10 h"], [4 * DAY_S, "4 d"], [40 * DAY_S, "40 d"],
   [400 * DAY_S, "400 d"],
 ];
-const TICKS_BETWEEN = [[3, "3 s"], [30, "30 s"], [120, "2 min"], [300, "5 min"], [1800, "30 min"], [10800, "3 h"], [DAY_S, "1 d"], [10 * DAY_S, "10 d"]];
+const TICKS_BETWEEN = [[3, "3 s"], [30, "30 s"], [120, "2 min"], [300, "5 min"], [1800, "30 min"], [10800, "3 h"], [18000, "5 h"], [72000, "20 h"], [2 * DAY_S, "2 d"], [10 * DAY_S, "10 d"]];
 const FEW_TICKS = 4;
 
 // Ticks of a logarithmic axis of times; those between, too, where there would be few.

@@ -146,9 +146,12 @@ def test_a_cell_of_the_map_opens_the_story_of_its_job(page: Page) -> None:
 
 
 def test_choosing_a_run_changes_map_timers_and_jobs(page: Page) -> None:
-    assert "vs first run" not in page.locator("#job-table thead").inner_text()
+    heads = [page.locator("#job-table thead").inner_text()]
     page.locator("#cluster select.run").select_option("1")
-    assert "vs first run" in page.locator("#job-table thead").inner_text()
+    heads.append(page.locator("#job-table thead").inner_text())
+    assert [f"against {other}" in head for head, other in zip(heads, reversed(POLICIES), strict=True)] == [
+        True
+    ] * 2
     assert page.locator("#jobs select.run").input_value() == "1"
     page.locator("#map-colour").select_option("job")
     expect(page.locator("#map-legend")).to_contain_text("each colour is a job")

@@ -6,13 +6,18 @@ from pathlib import Path
 from analysis.report.history import History
 from analysis.report.runs import Run, load_runs
 from analysis.report.tables import Cell, headline_table, preemption_table, timer_table
-from analysis.report.verdict import judge, setting, warnings
-from tests.analysis.report.folders import simple_run, started, waits
+from analysis.report.verdict import judge, losers, setting, warnings
+from dally.records import JobRecord
+from tests.analysis.report.folders import change_run, record, simple_run, started, waits
 
 
 def runs_of(folder: Path, **waits_s: Sequence[float]) -> list[Run]:
     """Runs by policy; every job runs for 100 s after its wait."""
     return load_runs([simple_run(folder / policy, policy, waited) for policy, waited in waits_s.items()])
+
+
+def waiting(wait_s: float, gpus: int) -> JobRecord:
+    return record("job", submit_s=0, queue_s=wait_s, run_s=100, gpus=gpus)
 
 
 def test_a_better_run_is_held_against_the_first(tmp_path: Path) -> None:
@@ -36,9 +41,43 @@ def test_a_first_run_that_is_best_is_held_against_the_next(tmp_path: Path) -> No
 def test_what_is_worse_under_the_best_run_is_said(tmp_path: Path) -> None:
     verdict = judge(runs_of(tmp_path, slurm=[400, 400, 400], dally=[0, 0, 500]))
     assert verdict.lines[1] == (
-        "But the 99th percentile of completion times is 9.83 min instead of 8.33 min (+18 %); "
-        "the makespan is 12 min instead of 10.3 min (+16 %)."
+        "But the 99th percentile of completion times is 9.83 min, 8.33 min under slurm (+18 %); "
+        "the makespan is 12 min, 10.3 min under slurm (+16 %)."
     )
+
+
+def test_what_the_best_policy_comes_to_with_other_knobs_is_told_as_a_share_of_the_difference(
+    tmp_path: Path,
+) -> None:
+    waited_s = {"slurm": [500, 500], "dally": [100, 100], "dally:moves=0,waste=0": [200, 200]}
+    runs = []
+    for place, (spec, waited) in enumerate(waited_s.items()):
+        runs.append(simple_run(tmp_path / str(place), spec, waited))
+        change_run(runs[-1], policy={"name": spec.partition(":")[0], "spec": spec, "knobs": {}})
+    assert judge(load_runs(runs)).lines[1] == (
+        "With moves=0,waste=0, dally took 5 min (+50 %), 25 % of the difference to slurm."
+    )
+
+
+def test_what_is_worse_is_held_against_the_run_that_is_best_at_that(tmp_path: Path) -> None:
+    verdict = judge(runs_of(tmp_path, dally=[0, 0, 400], slurm=[200, 200, 200], fifo=[300, 300, 300]))
+    assert verdict.lines[1].startswith(
+        "But the 99th percentile of completion times is 8.2 min, 5 min under slurm"
+    )
+    assert (verdict.best, verdict.rival) == (0, 1)
+
+
+def test_sizes_that_are_worse_off_under_the_best_run_are_named() -> None:
+    waited_s = [(1, 0, 200), (1, 20, 0), (16, 300, 100), (32, 4, 0)]
+    pairs = [(waiting(ours_s, gpus), waiting(theirs_s, gpus)) for gpus, ours_s, theirs_s in waited_s]
+    assert losers(pairs, "slurm") == (
+        "On average it took longer than slurm for some: the 1 job of 16 GPUs 6.67 min, not 3.33 min (+100 %)."
+    )
+
+
+def test_the_report_of_one_run_holds_it_against_itself(tmp_path: Path) -> None:
+    verdict = judge(runs_of(tmp_path, a=[0, 50]))
+    assert (verdict.best, verdict.rival) == (0, 0)
 
 
 def test_runs_within_a_percent_are_even(tmp_path: Path) -> None:

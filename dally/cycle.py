@@ -36,13 +36,20 @@ def wait_facts(state: ClusterState, wait: Wait) -> dict[str, object]:
     return {"level": state.topology.levels[wait.level], "until": until_s, "reason": wait.reason}
 
 
-def beliefs_of(known: Known) -> Beliefs:
-    """Those of schedulers that know so much, before the first job."""
+def beliefs_of(known: Known, learns_limits: bool = False) -> Beliefs:
+    """Those of schedulers that know so much, before the first job.
+
+    Args:
+        known: What they know.
+        learns_limits: They go by what jobs with such a limit took, not by the limit.
+    """
     match known.knowledge:
         case Knowledge.NONE:
             return Unknown()
         case Knowledge.HISTORY:
-            return Learnt()
+            return Learnt(known)
+        case Knowledge.LIMITS if learns_limits:
+            return Learnt(known)
     return Told(known)
 
 
@@ -57,7 +64,7 @@ class Scheduler:
     def __init__(self, state: ClusterState, policy: Policy) -> None:
         self.state = state
         self.policy = policy
-        self.beliefs = beliefs_of(state.knows)
+        self.beliefs = beliefs_of(state.knows, policy.learns_limits)
 
     def submit(self, job: Job, now: float, past: Past | None = None) -> JobState:
         """A job arrived, or one with a past waits again."""

@@ -72,6 +72,15 @@ class Inputs:
     arrival_scale: float = 1.0
     skip_bad: bool = False
 
+    @property
+    def knows(self) -> Known:
+        """What schedulers know.
+
+        Raises:
+            InputError: The error is out of range, or of another class than exact.
+        """
+        return Known(self.knowledge, self.estimate_error, self.seed)
+
 
 def load_scenario(inputs: Inputs) -> Scenario:
     """Read and check all inputs.
@@ -88,7 +97,7 @@ def load_scenario(inputs: Inputs) -> Scenario:
         raise InputError(
             f"assumed_slowdown is {inputs.assumed_slowdown:g}, must be 1 (none) or more, like 1.25"
         )
-    known = Known(inputs.knowledge, inputs.estimate_error, inputs.seed)
+    knows = inputs.knows
     topology = _congested(load_cluster(inputs.cluster), inputs.congestion)
     profiles = load_profiles(inputs.profiles, inputs.mixed_profiles) if inputs.profiles else None
     outages = _outages(inputs, topology)
@@ -113,7 +122,7 @@ def load_scenario(inputs: Inputs) -> Scenario:
         outages=outages,
         checkpoint_s=inputs.checkpoint_s,
         facts=_facts(inputs, workload),
-        knows=known,
+        knows=knows,
         contention=inputs.contention,
         batch_split=inputs.batch_split,
         restart_s=inputs.restart_s,

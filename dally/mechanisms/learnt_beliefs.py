@@ -14,7 +14,8 @@ from itertools import pairwise
 from math import ceil, inf
 from typing import Any
 
-from dally.mechanisms.beliefs import NEWCOMER_S, Beliefs
+from dally.knowledge import Knowledge, Known
+from dally.mechanisms.beliefs import NEWCOMER_S, Beliefs, limit_s
 from dally.state import JobState
 
 FIRST_S = 30.0
@@ -29,7 +30,7 @@ WORTH_TELLING = 0.1
 """What is believed to be left must change by such a part for others to be told."""
 
 Likeness = tuple[str, ...]
-"""What the jobs of a group have in common: nothing, the user, the GPUs too, the model too."""
+"""What the jobs of a group have in common: nothing, the user, the GPUs too; or the limit."""
 
 
 class Group:
@@ -69,14 +70,19 @@ class Group:
 
 
 class Learnt(Beliefs):
-    """What is left of a job is its index, by the jobs of its user, of as many GPUs, and of its model.
+    """What is left of a job is its index, by the jobs of its user on as many GPUs, or those with its limit.
 
     Each group is smoothed towards the wider one, all jobs towards those of which nothing is known. Running
-    jobs count as far as they came, those that ended till there. Nothing is ever unlearnt.
+    jobs count as far as they came, those that ended till there. Nothing is ever unlearnt. Limits that say
+    nothing, all alike, make one group of all jobs, and do no harm.
+
+    Args:
+        known: History, or limits.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, known: Known) -> None:
         super().__init__()
+        self._known = known
         self._groups: dict[Likeness, Group] = {}
         self._present: dict[Likeness, dict[int, JobState]] = {}
         self._tables: dict[Likeness, tuple[int, Sequence[float]]] = {}
@@ -89,7 +95,7 @@ class Learnt(Beliefs):
 
     def came(self, job: JobState) -> None:
         """It is believed what was before a restart, else what its likes took."""
-        for like in _likenesses(job)[1:]:
+        for like in self._likes(job)[1:]:
             self._present.setdefault(like, {})[job.order] = job
         if (known := self._restored.pop(job.job_id, None)) is not None:
             job.expected_s, job.held_s = known
@@ -117,14 +123,14 @@ class Learnt(Beliefs):
             group.ends[place] += 1
             group.ended += 1
         self.left(job)
-        likes = _likenesses(job)[1:]
+        likes = self._likes(job)[1:]
         widest = next((like for like in likes if self._groups[like].is_due), None)
         return () if widest is None else [*self._changed(widest)]
 
     def left(self, job: JobState) -> None:
         """It is gone."""
         super().left(job)
-        for like in _likenesses(job)[1:]:
+        for like in self._likes(job)[1:]:
             del self._present[like][job.order]
             if not self._present[like]:
                 del self._present[like]
@@ -150,12 +156,18 @@ class Learnt(Beliefs):
                 job.expected_s, job.held_s = expected_s, held_s
                 yield job
 
+    def _likes(self, job: JobState) -> Sequence[Likeness]:
+        """The groups of a job, the widest first."""
+        if self._known.knowledge is Knowledge.LIMITS:
+            return (), (f"{limit_s(job.job, self._known.seed):g} s",)
+        return (), (job.job.user,), (job.job.user, str(job.job.gpus))
+
     def _chain(self, job: JobState) -> list[Group]:
-        return [self._groups.setdefault(like, Group()) for like in _likenesses(job)]
+        return [self._groups.setdefault(like, Group()) for like in self._likes(job)]
 
     def _table(self, job: JobState) -> Sequence[float]:
         """(bins,) what the whole work of such a job is taken to be that has reached each bin."""
-        like = _likenesses(job)[-1]
+        like = self._likes(job)[-1]
         rates: Sequence[float] = _UNKNOWN
         fits = 0
         for group in self._chain(job):
@@ -191,12 +203,6 @@ def whole_work_s(rates: Sequence[float]) -> Sequence[float]:
         spans.append((takes_s, chance, stays))
         whole_s.append(max(begin_s + takes_s / chance, end_s))
     return whole_s[::-1]
-
-
-def _likenesses(job: JobState) -> Sequence[Likeness]:
-    """The groups of a job, the widest first."""
-    user, gpus = job.job.user, str(job.job.gpus)
-    return (), (user,), (user, gpus)
 
 
 def _lomax_rates() -> Sequence[float]:

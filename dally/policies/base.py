@@ -22,6 +22,7 @@ class Policy(ABC):
         source: Where it was published.
         knobs_type: A frozen dataclass of its settings, each field with a `help` in its metadata.
         batching: What becomes of an elastic job's batch when this policy changes its GPUs.
+        learns_limits: Where limits are known it goes by what jobs with such a limit took, not by the limits.
         islands: Whether it keeps gangs within one island where a cluster has several (see `Topology`).
     """
 
@@ -31,6 +32,7 @@ class Policy(ABC):
     knobs_type: ClassVar[type]
     batching: ClassVar[Batching] = Batching.FIXED
     islands: ClassVar[bool] = True
+    learns_limits: ClassVar[bool] = False
 
     @abstractmethod
     def __init__(self, knobs: Any, state: ClusterState) -> None: ...

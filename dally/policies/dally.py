@@ -31,6 +31,7 @@ class Dally(Policy):
     )
     source: ClassVar[str] = "this project; delay scheduling by network sensitivity after arXiv 2401.16492"
     knobs_type: ClassVar[type] = Knobs
+    learns_limits: ClassVar[bool] = True
 
     def __init__(self, knobs: Knobs, state: ClusterState) -> None:
         self._state = state

@@ -115,6 +115,7 @@ def _tasks(table: Mapping[str, Any], policies: Sequence[str], names: Sequence[st
             for seed, spec in product(seeds, dict.fromkeys(specs)):
                 inputs = _inputs(chosen, seed)
                 refuse_unmodelled([parse_policy(spec)], inputs.contention)
+                _ = inputs.knows  # what is wrong with it is told before anything runs
                 yield Task(name, chosen, spec, inputs)
 
 

@@ -13,6 +13,8 @@ from dally.policies.registry import parse_policy
 from dally.state import ClusterState, JobState
 from tests.worlds import racks
 
+HISTORY = Known(Knowledge.HISTORY)
+
 
 def state(number: int, user: str = "u", gpus: int = 1) -> JobState:
     return JobState(Job(f"j{number}", 0.0, gpus, 1.0, user=user), number, 0.0)
@@ -32,7 +34,7 @@ def first_guess_s(beliefs: Learnt, user: str = "u", gpus: int = 1) -> float:
 
 def test_without_history_the_least_served_goes_first() -> None:
     job = state(1)
-    left_s = [Learnt().believe(job, edge_s)[0] - edge_s for edge_s in EDGES_S[:-1]]
+    left_s = [Learnt(HISTORY).believe(job, edge_s)[0] - edge_s for edge_s in EDGES_S[:-1]]
     assert left_s == sorted(left_s)
     assert left_s[0] == pytest.approx(NEWCOMER_S / 2, rel=0.05)  # one over the rate of ending at first
 
@@ -53,7 +55,7 @@ def test_the_index_is_the_best_of_all_spans() -> None:
 
 
 def test_jobs_of_a_user_are_taken_for_what_those_before_them_were() -> None:
-    beliefs = Learnt()
+    beliefs = Learnt(HISTORY)
     taught(beliefs, *[100.0] * 20, user="short")
     taught(beliefs, *[50_000.0] * 20, user="long", first=2000)
     assert first_guess_s(beliefs, "short") < 300 < 10_000 < first_guess_s(beliefs, "long")
@@ -61,21 +63,21 @@ def test_jobs_of_a_user_are_taken_for_what_those_before_them_were() -> None:
 
 
 def test_gpus_tell_jobs_of_a_user_apart() -> None:
-    beliefs = Learnt()
+    beliefs = Learnt(HISTORY)
     taught(beliefs, *[100.0] * 20, gpus=1)
     taught(beliefs, *[50_000.0] * 20, gpus=8, first=2000)
     assert first_guess_s(beliefs, gpus=1) < first_guess_s(beliefs, gpus=8) / 10
 
 
 def test_a_job_that_outlives_its_likes_is_taken_for_a_long_one() -> None:
-    beliefs = Learnt()
+    beliefs = Learnt(HISTORY)
     taught(beliefs, *[100.0] * 20, *[50_000.0] * 20)
     whole_s, _ = beliefs.believe(state(1), 500.0)
     assert whole_s > 5_000 > 500 > first_guess_s(beliefs)
 
 
 def test_like_jobs_that_end_are_told_to_those_who_wait() -> None:
-    beliefs = Learnt()
+    beliefs = Learnt(HISTORY)
     waits, other = state(1), state(2, user="other")
     beliefs.came(waits)
     beliefs.came(other)
@@ -101,14 +103,14 @@ def test_running_jobs_count_as_far_as_they_came() -> None:
     scheduler.decide(100_000.0)
     assert cluster.jobs["runs"].expected_s > 100_000
     assert isinstance(scheduler.beliefs, Learnt)
-    alone = Learnt()
+    alone = Learnt(HISTORY)
     for beliefs in (scheduler.beliefs, alone):
         taught(beliefs, 100.0)
     assert first_guess_s(scheduler.beliefs) > first_guess_s(alone)
 
 
 def test_what_all_jobs_teach_reaches_users_of_whom_nothing_is_known() -> None:
-    beliefs = Learnt()
+    beliefs = Learnt(HISTORY)
     before_s = first_guess_s(beliefs, "new")
     taught(beliefs, *[100.0] * 50)
     assert first_guess_s(beliefs, "new") < before_s / 2
@@ -125,11 +127,11 @@ def test_a_job_counts_once_in_each_age_it_came_through() -> None:
 
 
 def test_what_was_learnt_and_believed_is_kept_over_a_restart() -> None:
-    beliefs = Learnt()
+    beliefs = Learnt(HISTORY)
     taught(beliefs, *[100.0] * 15, *[5_000.0] * 7)
     waits = state(1)
     beliefs.came(waits)
-    again, twin = Learnt(), state(1)
+    again, twin = Learnt(HISTORY), state(1)
     again.restore(json.loads(json.dumps(beliefs.snapshot())))
     again.came(twin)
     assert (twin.expected_s, twin.held_s) == (waits.expected_s, waits.held_s)
@@ -138,8 +140,22 @@ def test_what_was_learnt_and_believed_is_kept_over_a_restart() -> None:
 
 
 def test_jobs_that_leave_are_forgotten() -> None:
-    beliefs = Learnt()
+    beliefs = Learnt(HISTORY)
     job = state(1)
     beliefs.came(job)
     beliefs.left(job)
     assert beliefs.snapshot()["believed"] == {}
+
+
+def test_limits_are_taken_for_what_jobs_with_such_limits_took() -> None:
+    beliefs = Learnt(Known(Knowledge.LIMITS))
+
+    def limited(number: int, limit_s: float) -> JobState:
+        return JobState(Job(f"j{number}", 0.0, 1, 1.0, time_limit_s=limit_s), number, 0.0)
+
+    for number in range(40):
+        job = limited(number, 3600.0 if number % 2 else 86_400.0)
+        beliefs.came(job)
+        list(beliefs.ended(job, 100.0 if number % 2 else 40_000.0))
+    short, long = (beliefs.believe(limited(99, limit_s), 0.0)[0] for limit_s in (3600.0, 86_400.0))
+    assert short < 300 < 1_500 < long

@@ -5,7 +5,10 @@ from math import inf
 
 from dally.costs import Cost
 from dally.job import Job
+from dally.knowledge import Knowledge, Known
+from dally.mechanisms.beliefs import Beliefs, Told, Unknown
 from dally.mechanisms.estimates import restart_s
+from dally.mechanisms.learnt_beliefs import Learnt
 from dally.plan import Plan, Wait
 from dally.policies.base import Policy
 from dally.state import ClusterState, JobState, Past
@@ -33,6 +36,23 @@ def wait_facts(state: ClusterState, wait: Wait) -> dict[str, object]:
     return {"level": state.topology.levels[wait.level], "until": until_s, "reason": wait.reason}
 
 
+def beliefs_of(known: Known, learns_limits: bool = False) -> Beliefs:
+    """Those of schedulers that know so much, before the first job.
+
+    Args:
+        known: What they know.
+        learns_limits: They go by what jobs with such a limit took, not by the limit.
+    """
+    match known.knowledge:
+        case Knowledge.NONE:
+            return Unknown()
+        case Knowledge.HISTORY:
+            return Learnt(known)
+        case Knowledge.LIMITS if learns_limits:
+            return Learnt(known)
+    return Told(known)
+
+
 class Scheduler:
     """Keeps a cluster's state and its policy in step.
 
@@ -44,16 +64,19 @@ class Scheduler:
     def __init__(self, state: ClusterState, policy: Policy) -> None:
         self.state = state
         self.policy = policy
+        self.beliefs = beliefs_of(state.knows, policy.learns_limits)
 
     def submit(self, job: Job, now: float, past: Past | None = None) -> JobState:
         """A job arrived, or one with a past waits again."""
         state = self.state.submit(job, now, past)
+        self.beliefs.came(state)
         self.policy.submitted(state, now)
         return state
 
     def withdraw(self, job_id: str, now: float) -> JobState:
         """A waiting job left."""
         job = self.state.withdraw(job_id)
+        self.beliefs.left(job)
         self.policy.withdrawn(job, now)
         return job
 
@@ -62,17 +85,24 @@ class Scheduler:
     ) -> JobState:
         """A job submitted just now runs already, since before anybody watched."""
         job = self.state.start(job_id, allocation, since_s, ready_s - since_s, speed)
+        self.beliefs.runs(job)
         self.policy.resumed(job, now)
         return job
 
     def decide(self, now: float) -> Plan:
-        """What to do at `now`; changes nothing."""
-        return self.policy.decide(self.state, now)
+        """What to do at `now`; changes nothing but beliefs that are over."""
+        for job in self.beliefs.due(now):
+            self.policy.revised(job, now)
+        plan = self.policy.decide(self.state, now)
+        if self.state.waiting and self.beliefs.next_due_s() < plan.wakeup_s:
+            return replace(plan, wakeup_s=self.beliefs.next_due_s())
+        return plan
 
     def start(self, job_id: str, allocation: Allocation, now: float, speed: float) -> JobState:
         """A waiting job was started; it first pays its restart if it ran before."""
         job = self.state.jobs[job_id]
         self.state.start(job_id, allocation, now, restart_s(job, self.state.costs), speed)
+        self.beliefs.runs(job)
         self.policy.started(job, now)
         return job
 
@@ -84,19 +114,24 @@ class Scheduler:
         self.state.stop(job_id, now, job.work_s(now))
         job.preemptions += not resized
         job.resizing = resized
+        self.beliefs.rests(job)
         self.policy.stopped(job, now)
         return job
 
     def fail(self, job_id: str, now: float, kept_work_s: float) -> JobState:
         """A running job lost its GPUs to a failure, and its work since the last checkpoint."""
         job = self.state.stop(job_id, now, kept_work_s)
+        self.beliefs.rests(job)
         self.policy.stopped(job, now)
         return job
 
     def finish(self, job_id: str, now: float) -> JobState:
         """A running job ended."""
+        work_s = self.state.jobs[job_id].work_s(now)
         job = self.state.finish(job_id, now)
         self.policy.finished(job, now)
+        for other in self.beliefs.ended(job, work_s):
+            self.policy.revised(other, now)
         return job
 
     def withhold(self, machine: int, gpus: int) -> None:
@@ -114,6 +149,7 @@ class Scheduler:
     def repace(self, job_id: str, now: float, speed: float) -> JobState:
         """A running job goes on faster or slower, because fewer or more others share its links."""
         job = self.state.repace(job_id, now, speed)
+        self.beliefs.runs(job)
         self.policy.repaced(job, now)
         return job
 

@@ -7,6 +7,7 @@ from math import inf
 from dally.costs import CostModel
 from dally.free import FreeGpus
 from dally.job import Gang, Job, JobKind
+from dally.knowledge import EXACTLY, Known
 from dally.topology import Allocation, Topology
 
 
@@ -55,6 +56,9 @@ class JobState:
         more_before_s: Seconds of holding GPUs in earlier stretches beyond those asked for, in gangs: of
             copies beyond the first, summed; less than 0 where an elastic job had fewer.
         resizing: It waits only until it goes on on other GPUs, without a checkpoint.
+        expected_s: What its whole work is believed to be, ideal seconds: all that policies see of its length
+            (`dally.mechanisms.beliefs`). The truth, unless somebody believes otherwise.
+        held_s: Up to how much work done that belief holds, ideal seconds.
     """
 
     job: Job
@@ -75,6 +79,11 @@ class JobState:
     preemptions: int = 0
     more_before_s: float = 0.0
     resizing: bool = False
+    expected_s: float = field(init=False)
+    held_s: float = inf
+
+    def __post_init__(self) -> None:
+        self.expected_s = self.job.duration_s
 
     @property
     def job_id(self) -> str:
@@ -109,21 +118,24 @@ class JobState:
         return self.job.gpus * (self.run_s(now) + self.more_s(now))
 
     def done(self, now: float) -> float:
-        """How much of its work is done by `now`, 0 to 1."""
+        """How much of its work is really done by `now`, 0 to 1: the phase that its training is in."""
         return min(1.0, self.work_s(now) / self.job.duration_s)
 
     def remaining_s(self, now: float) -> float:
-        """Ideal seconds of work left at `now`."""
-        return max(0.0, self.job.duration_s - self.work_s(now))
+        """Ideal seconds of work left at `now`, as is believed."""
+        return max(0.0, self.expected_s - self.work_s(now))
 
     def end_s(self) -> float:
-        """When a running job will have done its work, if its speed stays."""
-        return self.done_s(1.0)
+        """When a running job will have done its work, as is believed, if its speed stays."""
+        return self.worked_s(self.expected_s)
 
     def done_s(self, part: float) -> float:
-        """When a running job will have done such a part, 0 to 1, of its work, if its speed stays."""
-        to_do_s = part * self.job.duration_s - self.work_before_s - self.work_paced_s
-        return self.paced_s + to_do_s / self.speed
+        """When a running job will really have done such a part, 0 to 1, of its work, if its speed stays."""
+        return self.worked_s(part * self.job.duration_s)
+
+    def worked_s(self, work_s: float) -> float:
+        """When a running job will have done so many ideal seconds of work, if its speed stays."""
+        return self.paced_s + (work_s - self.work_before_s - self.work_paced_s) / self.speed
 
     def training_s(self, now: float) -> float:
         """Seconds of making progress by `now`, queueing and restarts left out."""
@@ -147,6 +159,7 @@ class ClusterState:
     Attributes:
         topology: The cluster.
         costs: Predicts speed and restart cost.
+        knows: What schedulers know of how long jobs take.
         free: Free GPUs; those of machines that are down are not free.
         jobs: Every job not yet done, by name.
         waiting: Names of the waiting jobs, in order of arrival in the queue (a dict as an ordered set).
@@ -157,6 +170,7 @@ class ClusterState:
 
     topology: Topology
     costs: CostModel
+    knows: Known = EXACTLY
     free: FreeGpus = field(init=False)
     jobs: dict[str, JobState] = field(default_factory=dict)
     waiting: dict[str, None] = field(default_factory=dict)

@@ -18,6 +18,7 @@ from dally.clusters.left_out import left_out_line
 from dally.costs import Split
 from dally.errors import InputError
 from dally.interruption import INTERRUPTED, interruptible
+from dally.knowledge import Knowledge
 from dally.learning import Batching
 from dally.optional import MissingModuleError, import_optional
 from dally.policies.registry import PolicySpec, parse_policy
@@ -78,6 +79,19 @@ Examples:
     default=1.0,
     help="Of gangs without a profile, for each level farther apart than need be. A controller assumes 1.25.",
 )
+@click.option(
+    "--knowledge",
+    type=click.Choice([each.value for each in Knowledge]),
+    default=Knowledge.EXACT.value,
+    show_default=True,
+    help="Of running times, the same for all policies: true ones, limits of users, what ended, or none.",
+)
+@click.option(
+    "--estimate-error",
+    type=float,
+    default=0.0,
+    help="Of --knowledge exact: sigma of a log-normal error, drawn by the seed.",
+)
 @click.option("--failures", type=click.Path(path_type=Path), help="CSV of machine,down_s,up_s.")
 @click.option("--mtbf-h", type=float, help="Mean hours between failures of a machine, instead of a file.")
 @click.option(
@@ -106,6 +120,7 @@ def command(
     out: Path,
     seed: int,
     batch_split: str,
+    knowledge: str,
     record: bool,
     as_json: bool,
     **options: Any,
@@ -118,7 +133,8 @@ def command(
     if out.exists():
         raise InputError(f"--out {out} exists already; name a folder that does not")
     specs = [parse_policy(spec) for spec in dict.fromkeys(policies)]
-    scenario = load_scenario(Inputs(seed=seed, batch_split=Split(batch_split), **options))
+    split, known = Split(batch_split), Knowledge(knowledge)
+    scenario = load_scenario(Inputs(seed=seed, batch_split=split, knowledge=known, **options))
     refuse_unmodelled(specs, scenario.contention)
     console = Console(stderr=True)
     with _finished_whole(out) as folder, interruptible() as stop:
@@ -243,4 +259,5 @@ def _headline(scenario: Scenario, modes: Sequence[str]) -> str:
     assumed = scenario.assumed_slowdown
     measured = f"profiles {profiles} ({', '.join(modes)})" if profiles else f"no profiles: {_taken(assumed)}"
     machines = f"{topology.gpus:,} GPUs in {len(topology.machines):,} machines"
-    return f"{len(scenario.jobs):,} jobs on {topology.name}: {machines}; {measured}"
+    knows = f"running times known: {scenario.knows}"
+    return f"{len(scenario.jobs):,} jobs on {topology.name}: {machines}; {measured}; {knows}"

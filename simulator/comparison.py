@@ -76,6 +76,12 @@ def _cells(column: Column, run: Run, first: Run) -> list[str]:
 def as_data(runs: Sequence[Run]) -> dict[str, object]:
     """The summaries by policy, for programs."""
     return {
-        run.spec: {"folder": run.folder, "complete": run.complete, "note": run.note, **asdict(run.summary)}
+        run.spec: {
+            "folder": run.folder,
+            "knowledge": run.knows,
+            "complete": run.complete,
+            "note": run.note,
+            **asdict(run.summary),
+        }
         for run in runs
     }

@@ -226,7 +226,7 @@ class Engine:
             moment = max(now, job.done_s(change))
             number = self._queue.push(moment, Priority.PHASE, Phase(job.job_id, change))
         else:
-            number = self._queue.push(max(now, job.end_s()), Priority.END, End(job.job_id))
+            number = self._queue.push(max(now, job.done_s(1.0)), Priority.END, End(job.job_id))
         self._tallies[job.job_id].foretold = number
 
     def _cancel(self, tally: Tally) -> None:

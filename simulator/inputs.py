@@ -9,6 +9,7 @@ from dally.clusters import load_cluster, scaled_links
 from dally.costs import CostModel, Split
 from dally.errors import CapacityError, InputError
 from dally.job import Job
+from dally.knowledge import Knowledge, Known
 from dally.profiles.files import load_profiles
 from dally.topology import Topology
 from dally.traces import Workload, assign_models, load_trace
@@ -27,7 +28,9 @@ class Inputs:
         profiles: Folder of profiles, or a shipped set; None: no model is sensitive to the network.
         mixed_profiles: Allow profiles measured on CPUs beside those of GPUs.
         model_mix: Models for jobs that name none; None leaves them without.
-        seed: Of generators, model mix and failures.
+        seed: Of generators, model mix, failures, and what is drawn for schedulers to know.
+        knowledge: What schedulers know of how long jobs take.
+        estimate_error: Of exact knowledge: sigma of its log-normal error; 0 for none.
         congestion: Factor on the bandwidth of all links outside the machines.
         contention: Jobs that share links slow each other.
         batch_split: How gangs over several GPU types split their batch.
@@ -51,6 +54,8 @@ class Inputs:
     model_mix: str | None = None
     mixed_profiles: bool = False
     seed: int = 0
+    knowledge: Knowledge = Knowledge.EXACT
+    estimate_error: float = 0.0
     congestion: float = 1.0
     contention: bool = False
     batch_split: Split = Split.EVEN
@@ -66,6 +71,15 @@ class Inputs:
     min_duration_s: float = 0.0
     arrival_scale: float = 1.0
     skip_bad: bool = False
+
+    @property
+    def knows(self) -> Known:
+        """What schedulers know.
+
+        Raises:
+            InputError: The error is out of range, or of another class than exact.
+        """
+        return Known(self.knowledge, self.estimate_error, self.seed)
 
 
 def load_scenario(inputs: Inputs) -> Scenario:
@@ -83,6 +97,7 @@ def load_scenario(inputs: Inputs) -> Scenario:
         raise InputError(
             f"assumed_slowdown is {inputs.assumed_slowdown:g}, must be 1 (none) or more, like 1.25"
         )
+    knows = inputs.knows
     topology = _congested(load_cluster(inputs.cluster), inputs.congestion)
     profiles = load_profiles(inputs.profiles, inputs.mixed_profiles) if inputs.profiles else None
     outages = _outages(inputs, topology)
@@ -107,6 +122,7 @@ def load_scenario(inputs: Inputs) -> Scenario:
         outages=outages,
         checkpoint_s=inputs.checkpoint_s,
         facts=_facts(inputs, workload),
+        knows=knows,
         contention=inputs.contention,
         batch_split=inputs.batch_split,
         restart_s=inputs.restart_s,
@@ -168,6 +184,7 @@ def _facts(inputs: Inputs, workload: Workload) -> dict[str, Any]:
     """Where everything came from, for run.json."""
     return {
         "seed": inputs.seed,
+        "knowledge": inputs.knowledge,
         "trace": {
             "source": workload.source,
             "format": workload.format,
@@ -183,6 +200,7 @@ def _facts(inputs: Inputs, workload: Workload) -> dict[str, Any]:
         **({"contention": True} if inputs.contention else {}),
         **({} if inputs.batch_split is Split.EVEN else {"batch_split": inputs.batch_split}),
         **({} if inputs.assumed_slowdown == 1.0 else {"assumed_slowdown": inputs.assumed_slowdown}),
+        **({"estimate_error": inputs.estimate_error} if inputs.estimate_error else {}),
         **({} if inputs.restart_s is None else {"restart_s": inputs.restart_s}),
         "profiles": inputs.profiles,
         "model_mix": inputs.model_mix,

@@ -15,6 +15,7 @@ from dally.costs import CostModel, Predictions, Split
 from dally.cycle import Scheduler
 from dally.errors import DallyError
 from dally.job import Job
+from dally.knowledge import EXACTLY, Known
 from dally.policies.registry import PolicySpec, blaming
 from dally.profiles.files import ProfileSet
 from dally.recording.recorder import FACTS, RecordedScheduler, Recording
@@ -54,6 +55,7 @@ class Scenario:
         batch_split: How gangs over several GPU types split their batch.
         restart_s: What every restart costs, seconds; None: what the profiles say.
         assumed_slowdown: What each level farther apart costs gangs without a profile; see `CostModel`.
+        knows: What schedulers know of how long jobs take.
     """
 
     topology: Topology
@@ -67,6 +69,7 @@ class Scenario:
     batch_split: Split = Split.EVEN
     restart_s: float | None = None
     assumed_slowdown: float = 1.0
+    knows: Known = EXACTLY
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +78,7 @@ class Run:
 
     Attributes:
         figures: Of a simulation, the times of its jobs.
+        knows: What its schedulers knew of how long jobs take.
     """
 
     spec: str
@@ -84,6 +88,7 @@ class Run:
     complete: bool
     note: str
     figures: Figures = field(default_factory=Figures)
+    knows: str = str(EXACTLY)
 
 
 def folder_name(spec: str) -> str:
@@ -123,7 +128,7 @@ def simulate(
         scenario.restart_s,
         scenario.assumed_slowdown,
     )
-    state = ClusterState(scenario.topology, costs)
+    state = ClusterState(scenario.topology, costs, scenario.knows)
     recording = Recording(folder / FACTS, _refuse) if record and folder is not None else None
     scheduler = _scheduler(state, policy, recording)
     records = _Records(folder, scenario)
@@ -156,6 +161,7 @@ def simulate(
         outcome.complete,
         outcome.note,
         records.figures,
+        str(scenario.knows),
     )
 
 

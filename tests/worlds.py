@@ -12,6 +12,7 @@ from dally.contention import SharedLinks
 from dally.costs import CostModel, Split
 from dally.cycle import Scheduler
 from dally.job import Job, JobKind
+from dally.knowledge import EXACTLY, Known
 from dally.plan import Plan
 from dally.policies.registry import PolicySpec, parse_policy, policy_names
 from dally.profiles.files import ProfileSet
@@ -101,10 +102,11 @@ def simulate(
     checkpoint_s: float = 600.0,
     contention: bool = False,
     split: Split = Split.EVEN,
+    knows: Known = EXACTLY,
 ) -> Result:
     """Simulate in memory, checking at each moment that the policy is pure."""
     spec = parse_policy(policy) if isinstance(policy, str) else policy
-    state = ClusterState(topology, CostModel(topology, profiles, split, spec.policy.batching))
+    state = ClusterState(topology, CostModel(topology, profiles, split, spec.policy.batching), knows)
     links = SharedLinks(state.costs) if contention else None
     log = io.StringIO()
     scheduler = CheckedScheduler(state, spec.build(state))

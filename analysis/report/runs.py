@@ -10,6 +10,7 @@ from typing import Any
 
 from dally.clusters import load_cluster
 from dally.errors import InputError
+from dally.knowledge import Knowledge
 from dally.records import CLUSTER, EVENTS, JOBS, RUN, JobRecord, read_events, read_jobs, read_run
 from dally.summary import Summary, summarise
 from dally.topology import Topology
@@ -68,6 +69,14 @@ class Run:
     def end_s(self) -> float:
         """When the run was over, seconds from its origin."""
         return float(self.facts["end_s"])
+
+    @property
+    def knew(self) -> str:
+        """What its schedulers knew of running times, as `dally.knowledge` has it; limits if it was real."""
+        real = self.facts.get("kind") == "testbed"
+        known = self.facts.get("knowledge", Knowledge.LIMITS if real else Knowledge.EXACT)
+        error = self.facts.get("estimate_error")
+        return f"{known} ± {error}" if error else str(known)
 
     @cached_property
     def summary(self) -> Summary:

@@ -105,9 +105,14 @@ def headline_table(runs: Sequence[Run]) -> Table:
         (run.name, [_compared(column, run.summary, first if place else None) for column in columns])
         for place, run in enumerate(runs)
     ]
+    headings = [(column.heading, column.meaning) for column in columns]
     named = groupby(columns, lambda column: column.group)
     groups = [(name, len(list(each))) for name, each in named]
-    return Table([(column.heading, column.meaning) for column in columns], rows, groups)
+    if len({run.knew for run in runs}) > 1:
+        headings.insert(0, ("knew", "what schedulers knew of running times"))
+        rows = [(name, [Cell(run.knew), *cells]) for run, (name, cells) in zip(runs, rows, strict=True)]
+        groups.insert(0, ("", 1))
+    return Table(headings, rows, groups)
 
 
 def _compared(column: Column, summary: Summary, first: Summary | None) -> Cell:

@@ -62,7 +62,9 @@ def judge(runs: Sequence[Run]) -> Verdict:
         _ranking(runs, order, means_s),
     )
     told = [best, rival] if order[-1] in (0, rival) else [best, rival, order[-1]]
-    title = _title([(runs[place].name, means_s[place]) for place in told])
+    alike = len({run.knew for run in runs}) == 1
+    names = [run.name if alike else f"{run.name} (knew: {run.knew})" for run in runs]
+    title = _title([(names[place], means_s[place]) for place in told])
     return Verdict(title, [line for line in lines if line], best, rival)
 
 
@@ -166,6 +168,8 @@ def setting(runs: Sequence[Run]) -> str:
         f"profiles {Path(str(profiles)).name}" if profiles else "no profiles: distance costs nothing",
         "real jobs on Slurm" if real else f"simulated, seed {run.facts.get('seed')}",
     ]
+    if len({each.knew for each in runs}) == 1:
+        parts.append(f"running times known: {run.knew}")
     return " · ".join(parts)
 
 
@@ -196,6 +200,8 @@ _INPUTS: Sequence[tuple[str, Callable[[Mapping[str, Any]], object]]] = (
     ("contention", lambda facts: "on" if facts.get("contention") else "off"),
     ("batch split", lambda facts: facts.get("batch_split", "even")),
     ("seed", lambda facts: facts.get("seed")),
+    ("knowledge of running times", lambda facts: facts.get("knowledge", "exact")),
+    ("error of running times", lambda facts: facts.get("estimate_error", 0)),
     ("failures", lambda facts: _failures(facts.get("failures") or {})),
     ("version", lambda facts: facts.get("version")),
 )

@@ -1,23 +1,13 @@
-"""How long jobs are expected to run: the one place where schedulers that order by time get it from."""
+"""How long waiting jobs would hold GPUs, by what is believed of them (`dally.mechanisms.beliefs`)."""
 
 from dally.costs import CostModel
-from dally.job import Job
 from dally.state import JobState
 from dally.topology import Allocation
 
 
-def estimate_s(job: Job) -> float:
-    """Expected running time of a whole job at its best placement, seconds.
-
-    It is `duration_s`: in a simulation the true duration, so that shortest-first policies and backfill are
-    shown at their best; the user's time limit is a bound, not an estimate, and does not count.
-    """
-    return job.duration_s
-
-
 def remaining_s(job: JobState) -> float:
     """Expected running time that a waiting job still needs at its best placement, seconds."""
-    return max(0.0, estimate_s(job.job) - job.work_before_s)
+    return max(0.0, job.expected_s - job.work_before_s)
 
 
 def stretch_s(job: JobState, costs: CostModel, allocation: Allocation) -> float:

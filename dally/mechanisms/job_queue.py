@@ -27,6 +27,11 @@ class JobQueue(Ranking):
         super().remove(job)
         self._unsaid.pop(job.job_id, None)
 
+    def move(self, job: JobState, *key: float) -> None:
+        """A waiting job gets another place."""
+        super().remove(job)
+        super().add(job, *key)
+
     def said(self, job_id: str) -> None:
         """The wait of a job was recorded."""
         self._unsaid.pop(job_id, None)

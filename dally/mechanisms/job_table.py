@@ -63,7 +63,7 @@ class JobTable:
             _ANY_TYPE if request.gpu_type is None else self._types.index(request.gpu_type),
             request.gpus,
             request.submit_s,
-            request.duration_s,
+            job.expected_s,
             longest_s,
             job.work_before_s + job.work_paced_s,
             job.paced_s,

@@ -22,6 +22,7 @@ class Policy(ABC):
         source: Where it was published.
         knobs_type: A frozen dataclass of its settings, each field with a `help` in its metadata.
         batching: What becomes of an elastic job's batch when this policy changes its GPUs.
+        learns_limits: Where limits are known it goes by what jobs with such a limit took, not by the limits.
         islands: Whether it keeps gangs within one island where a cluster has several (see `Topology`).
     """
 
@@ -31,6 +32,7 @@ class Policy(ABC):
     knobs_type: ClassVar[type]
     batching: ClassVar[Batching] = Batching.FIXED
     islands: ClassVar[bool] = True
+    learns_limits: ClassVar[bool] = False
 
     @abstractmethod
     def __init__(self, knobs: Any, state: ClusterState) -> None: ...
@@ -50,6 +52,11 @@ class Policy(ABC):
 
     def repaced(self, job: JobState, now: float) -> None:
         """A running job goes on at another speed, so its `end_s()` is another."""
+
+    def revised(self, job: JobState, now: float) -> None:
+        """What is believed of a job's length has changed, and with it `remaining_s` and `end_s()`."""
+        if job.allocation:
+            self.repaced(job, now)
 
     def finished(self, job: JobState, now: float) -> None:
         """A running job has ended."""

@@ -33,11 +33,14 @@ class Dally(Policy):
     )
     source: ClassVar[str] = "this project; delay scheduling by network sensitivity after arXiv 2401.16492"
     knobs_type: ClassVar[type] = Knobs
+    learns_limits: ClassVar[bool] = True
 
     def __init__(self, knobs: Knobs, state: ClusterState) -> None:
         self._state = state
         given = knobs.estimates == "given"
-        self.knobs = knobs if given else replace(knobs, last_share=0.0)  # nobody knows who would end last
+        tells_ends = given and state.knows.tells_ends
+        # Where it is not told, nobody knows who would end last.
+        self.knobs = knobs if tells_ends else replace(knobs, last_share=0.0)
         self.history = History(knobs.newcomer_s) if knobs.estimates == "history" else None
         newcomer_s = self.history.expected_s if self.history else lambda job: knobs.newcomer_s
         service: Service = Given() if given else Attained(newcomer_s)
@@ -84,6 +87,14 @@ class Dally(Policy):
         self.books.backlog.remove(job)
         self.books.backlog.add(job)
         self._hold(job)
+
+    def revised(self, job: JobState, now: float) -> None:
+        """It claims or holds more, or less."""
+        super().revised(job, now)
+        if not job.allocation:
+            self.books.backlog.remove(job)
+            self.books.backlog.add(job)
+            self.books.waiting.move(job)
 
     def stopped(self, job: JobState, now: float) -> None:
         """It claims what it needs still."""

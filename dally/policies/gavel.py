@@ -9,7 +9,6 @@ import numpy as np
 
 from dally.errors import InputError
 from dally.mechanisms.dealing import Deal, Pools, RoundTable
-from dally.mechanisms.estimates import estimate_s
 from dally.mechanisms.rounds import Target, handed_out, movable
 from dally.mechanisms.shares import Demand, Shares, finish_time_fairness, least_makespan, least_served
 from dally.mechanisms.turns import Turns
@@ -235,7 +234,7 @@ class Gavel(InRounds):
             return least_makespan(demand, remaining_s, self.knobs.most_work)
         ages_s = np.array([max(0.0, now - job.job.submit_s) for job in jobs])
         part = np.minimum(1.0, demand.capacity.sum() / (len(jobs) * demand.gangs))
-        alone_s = np.array([estimate_s(job.job) for job in jobs]) / (demand.fair_speeds * part)
+        alone_s = np.array([job.expected_s for job in jobs]) / (demand.fair_speeds * part)
         return finish_time_fairness(demand, ages_s, remaining_s, alone_s, self.knobs.most_work)
 
     def _in_order(self, table: RoundTable, now: float) -> list[int]:

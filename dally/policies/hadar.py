@@ -91,6 +91,10 @@ class Hadar(InRounds):
         """What it has left to do is counted from here."""
         self._put(job)
 
+    def revised(self, job: JobState, now: float) -> None:
+        """It has more to do, or less."""
+        self._put(job)
+
     def finished(self, job: JobState, now: float) -> None:
         """Forget it."""
         self._table.drop(job)
@@ -105,7 +109,7 @@ class Hadar(InRounds):
             self._table.drop(job)
             return
         slowest = min(self._costs.worker_speeds(job.job).values())
-        self._table.put(job, job.job.duration_s / slowest, restart_s(job, self._costs))
+        self._table.put(job, job.expected_s / slowest, restart_s(job, self._costs))
 
     def targets(self, state: ClusterState, now: float) -> Mapping[str, Target]:
         """The dual subroutine: prices for this round's GPUs, and the bids that pay."""
@@ -122,7 +126,7 @@ class Hadar(InRounds):
     def lacks(self, state: ClusterState, job: JobState, now: float) -> str:
         """What the job would have paid."""
         span_s = now - job.job.submit_s + restart_s(job, self._costs) + job.remaining_s(now)
-        worth = self.utility(job.job.duration_s, max(span_s, _LEAST_S)) / job.job.gpus
+        worth = self.utility(job.expected_s, max(span_s, _LEAST_S)) / job.job.gpus
         return (
             f"utility {worth:.3g} at best for each of {job.job.gpus} GPUs: those it could have go to "
             f"others or cost more; {state.free.total(job.job.gpu_type)} were free"
@@ -230,7 +234,7 @@ class HadarRound:
         else:
             delay_s = self._costs.restart_s(job.job) if job.allocation else restart_s(job, self._costs)
         end_s = self.now + delay_s + job.remaining_s(self.now) * slowdown
-        return self._policy.utility(job.job.duration_s, max(end_s - job.job.submit_s, _LEAST_S))
+        return self._policy.utility(job.expected_s, max(end_s - job.job.submit_s, _LEAST_S))
 
     def reason(self, job: JobState, bid: Bid) -> str:
         """Why a job gets what it gets."""

@@ -106,6 +106,12 @@ class InOrder(Policy):
         self.ends.remove(job)
         self.ends.add(job, job.end_s())
 
+    def revised(self, job: JobState, now: float) -> None:
+        """It ends at another time, or has another place in the queue."""
+        super().revised(job, now)
+        if not job.allocation:
+            self.queue.move(job, *self.key(job))
+
     def stopped(self, job: JobState, now: float) -> None:
         """It queues again by its key."""
         self.ends.remove(job)

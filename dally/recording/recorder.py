@@ -13,6 +13,7 @@ from dally import __version__
 from dally.costs import Split
 from dally.cycle import Scheduler
 from dally.job import Job
+from dally.knowledge import EXACTLY
 from dally.plan import Plan, Wait
 from dally.policies.base import Policy
 from dally.profiles.files import ProfileSet, format_profile
@@ -228,6 +229,7 @@ def segment_data(state: ClusterState, policy: Policy, spec: str) -> dict[str, An
         **({} if state.costs.split is Split.EVEN else {"batch_split": state.costs.split}),
         **({} if state.costs.every_restart_s is None else {"restart_s": state.costs.every_restart_s}),
         "assumed_slowdown": state.costs.assumed_slowdown,
+        **({} if state.knows == EXACTLY else {"knows": asdict(state.knows)}),
     }
 
 

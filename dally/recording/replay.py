@@ -10,6 +10,7 @@ from typing import Any
 from dally.costs import CostModel, Split
 from dally.cycle import Scheduler
 from dally.errors import DallyError, InputError
+from dally.knowledge import EXACTLY, Knowledge, Known
 from dally.plan import Decision, Plan, Wait
 from dally.policies.registry import parse_policy
 from dally.profiles.decoding import decode, shown
@@ -199,11 +200,17 @@ def _scheduler(first: Line, spec: str, restored: bool) -> Scheduler:
         restart_s=first.get("restart_s"),
         assumed_slowdown=first.get("assumed_slowdown", 1.0),
     )
-    state = ClusterState(topology, costs)
+    state = ClusterState(topology, costs, _known(first.get("knows")))
     policy = found.build(state)
     if restored:
         policy.restore(first["learnt"])
     return Scheduler(state, policy)
+
+
+def _known(data: Line | None) -> Known:
+    if data is None:
+        return EXACTLY
+    return Known(Knowledge(data["knowledge"]), data["error"], data["seed"])
 
 
 def _profiles(data: Line | None) -> ProfileSet | None:

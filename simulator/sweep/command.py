@@ -126,6 +126,9 @@ def _report(tasks: Sequence[Task], store: Store) -> None:
         "means over seeds, and differences from the first policy by pairs of runs with the same jobs; "
         "both ± half a 95 % interval"
     )
+    click.echo(
+        f"running times known: {', '.join(dict.fromkeys(str(task.inputs.knows) for task, _ in found))}"
+    )
     for table in overview(places):
         console.print(table)
     incomplete = sum(not result["complete"] for _, result in found)

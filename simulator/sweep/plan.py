@@ -13,6 +13,7 @@ from dally.clusters.left_out import left_out_line
 from dally.config_text import parse_toml
 from dally.costs import Split
 from dally.errors import InputError
+from dally.knowledge import Knowledge
 from dally.policies.registry import parse_policy
 from dally.spec import spec_knobs
 from dally.traces import GENERATORS
@@ -114,6 +115,7 @@ def _tasks(table: Mapping[str, Any], policies: Sequence[str], names: Sequence[st
             for seed, spec in product(seeds, dict.fromkeys(specs)):
                 inputs = _inputs(chosen, seed)
                 refuse_unmodelled([parse_policy(spec)], inputs.contention)
+                _ = inputs.knows  # what is wrong with it is told before anything runs
                 yield Task(name, chosen, spec, inputs)
 
 
@@ -193,6 +195,8 @@ def _inputs(values: Mapping[str, Any], seed: int) -> Inputs:
     fields = {str(OPTIONS[key].name): value for key, value in values.items()}
     if "batch_split" in fields:
         fields["batch_split"] = Split(fields["batch_split"])
+    if "knowledge" in fields:
+        fields["knowledge"] = Knowledge(fields["knowledge"])
     return Inputs(seed=seed, **fields)
 
 

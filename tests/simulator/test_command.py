@@ -331,3 +331,28 @@ def test_a_forked_job_runs_as_one_copy_under_a_policy_that_knows_nothing_of_copi
     assert simulate(trace, tmp_path / "out", "--policy", "srtf").exit_code == 0
     (job,) = read_jobs(tmp_path / "out" / "srtf")
     assert (job.run_s, job.gpu_s, job.levels) == (900, 1800, "machine:1")
+
+
+def test_what_policies_know_is_said_everywhere(trace: Path, tmp_path: Path) -> None:
+    result = simulate(trace, tmp_path / "known", "--policy", "fifo", "--estimate-error", "0.5")
+    assert "running times known: exact ± 0.5" in result.stdout
+    facts = json.loads((tmp_path / "known" / "fifo" / "run.json").read_text())
+    assert (facts["knowledge"], facts["estimate_error"]) == ("exact", 0.5)
+    result = simulate(trace, tmp_path / "unknown", "--policy", "fifo", "--knowledge", "none", "--json")
+    assert {run["knowledge"] for run in json.loads(result.stdout).values()} == {"none"}
+    assert json.loads((tmp_path / "unknown" / "fifo" / "run.json").read_text())["knowledge"] == "none"
+
+
+def test_an_error_of_what_is_not_exact_is_one_line(trace: Path, tmp_path: Path) -> None:
+    result = simulate(
+        trace, tmp_path / "out", "--policy", "fifo", "--knowledge", "limits", "--estimate-error", "0.5"
+    )
+    refused(result, "estimate_error goes with knowledge exact, not with limits")
+
+
+def test_a_recording_of_what_was_known_is_decided_again(trace: Path, tmp_path: Path) -> None:
+    for knowledge in ("limits", "history", "none"):
+        out = tmp_path / knowledge
+        simulate(trace, out, "--policy", "dally", "--knowledge", knowledge, "--record")
+        replayed = dally("replay", str(next(out.glob("*/facts.jsonl"))))
+        assert replayed.exit_code == 0, replayed.output

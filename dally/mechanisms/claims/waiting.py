@@ -50,6 +50,12 @@ class Claims:
         self._jobs -= 1
         self._unsaid.pop(job.job_id, None)
 
+    def move(self, job: JobState) -> None:
+        """A waiting job claims more than it did, or less."""
+        ranking = self._gangs[job.job.gang][self._kind(job)]
+        ranking.remove(job)
+        ranking.add(job, self._claim(job))
+
     def said(self, job_id: str) -> None:
         """The wait of a job was recorded."""
         self._unsaid.pop(job_id, None)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from math import floor, log
 
 from dally.costs import CostModel
-from dally.job import Job
+from dally.state import JobState
 
 EPOCHS = 10
 """Epochs of a job of whose model no learning is known."""
@@ -33,11 +33,12 @@ class Training:
     metric: Sequence[float]
 
     @classmethod
-    def of(cls, job: Job, costs: CostModel) -> "Training":
-        """That of a job, from the learning in its model's profile, else ten epochs of its duration."""
-        learning = costs.curve(job)
+    def of(cls, job: JobState, costs: CostModel) -> "Training":
+        """That of a new job, from its model's profile, else ten epochs of what it is believed to take."""
+        learning = costs.curve(job.job)
         if learning is None:
-            return cls(EPOCHS, job.duration_s / EPOCHS, (), ())
+            epochs = EPOCHS * (job.job.duration_s / job.expected_s)
+            return cls(epochs, job.expected_s / EPOCHS, (), ())
         return cls(learning.epochs, learning.samples / learning.epochs, learning.done, learning.metric)
 
     def epochs_done(self, done: float) -> float:

@@ -40,7 +40,7 @@ class Register:
     def enter(self, job: JobState, asked: bool) -> None:
         """A job arrives; it may begin with up to the GPUs asked for, or else with its fewest."""
         sizes = Sizes.of(job.job, self._costs)
-        self._traits[job.job_id] = sizes, Training.of(job.job, self._costs)
+        self._traits[job.job_id] = sizes, Training.of(job, self._costs)
         if job.job_id not in self._known:
             size = min(job.job.gpus, sizes.most) if asked else sizes.least
             self._known[job.job_id] = Known(self._arrived, size, size)

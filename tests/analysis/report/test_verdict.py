@@ -113,7 +113,7 @@ def test_a_reader_is_told_of_incomplete_runs_and_other_inputs(tmp_path: Path) ->
 def test_the_setting_in_a_line(tmp_path: Path) -> None:
     assert setting(runs_of(tmp_path, a=[0])) == (
         "1 job of jobs.csv · tiny: 8 GPUs in 2 machines · "
-        "no profiles: distance costs nothing · simulated, seed 0"
+        "no profiles: distance costs nothing · simulated, seed 0 · running times known: exact"
     )
 
 
@@ -156,3 +156,29 @@ def test_runs_without_preemptions_say_so(tmp_path: Path) -> None:
     runs = runs_of(tmp_path, a=[0])
     ((_, cells),) = preemption_table(runs, {"a": History([], {})}).rows
     assert [cell.text for cell in cells] == ["0", "0", "0", "0", "0", "none", "none"]
+
+
+def test_runs_that_knew_as_much_are_compared_by_name(tmp_path: Path) -> None:
+    runs = runs_of(tmp_path, slurm=[100, 300], dally=[0, 200])
+    assert "running times known: exact" in setting(runs)
+    assert "knew" not in judge(runs).title
+
+
+def test_a_comparison_across_classes_of_knowledge_says_so_in_its_headline(tmp_path: Path) -> None:
+    folders = [
+        simple_run(tmp_path / "slurm", "slurm", [100, 300]),
+        simple_run(tmp_path / "d", "dally", [0, 200]),
+    ]
+    change_run(folders[0], knowledge="limits")
+    change_run(folders[1], knowledge="exact", estimate_error=0.5)
+    runs = load_runs(folders)
+    assert judge(runs).title == (
+        "dally (knew: exact ± 0.5) was best: jobs took 3.33 min on average, "
+        "33 % less than under slurm (knew: limits)"
+    )
+    assert "running times known" not in setting(runs)
+    table = headline_table(runs)
+    assert table.headings[0][0] == "knew"
+    assert [cells[0].text for _, cells in table.rows] == ["limits", "exact ± 0.5"]
+    assert table.groups[0] == ("", 1)
+    assert "knowledge of running times (slurm: limits, dally: exact)" in next(warnings(runs))

@@ -8,18 +8,19 @@ from dally.costs import CostModel
 from dally.job import Job
 from dally.mechanisms.ones.progress import Training, finished_epoch
 from dally.profiles.files import load_profiles
+from dally.state import JobState
 from tests.worlds import racks
 
 
 def test_a_job_without_learning_has_ten_epochs_of_its_duration_and_no_metric() -> None:
-    training = Training.of(Job("a", 0.0, 1, 500.0), CostModel(racks([[1]])))
+    training = Training.of(JobState(Job("a", 0.0, 1, 500.0), 0, 0.0), CostModel(racks([[1]])))
     assert (training.epochs, training.epoch_size) == (10, 50.0)
     assert training.features(0.25) == pytest.approx([log(50), 0, 2.5, 0, 0])
 
 
 def test_learning_says_epochs_and_the_metric_of_the_phases_that_ended() -> None:
     costs = CostModel(racks([[1]]), load_profiles("pollux"))
-    training = Training.of(Job("a", 0.0, 1, 500.0, model="bert"), costs)
+    training = Training.of(JobState(Job("a", 0.0, 1, 500.0, model="bert"), 0, 0.0), costs)
     assert (training.epochs, training.epoch_size) == (2, 88644.0)
     assert training.features(0.4)[1:] == pytest.approx([0, 0.8, 0, 0])
     assert training.features(0.5)[1:] == pytest.approx([86.709, 1.0, 0, 86.709], rel=1e-3)

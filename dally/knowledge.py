@@ -1,0 +1,59 @@
+"""What schedulers know of how long jobs take: the same for all policies of a comparison."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from math import inf
+
+from dally.errors import InputError
+
+
+class Knowledge(StrEnum):
+    """Classes of knowledge, from the most to the least.
+
+    EXACT: the durations that jobs come with: true in a simulation, time limits on a live cluster.
+    LIMITS: what users ask for.
+    HISTORY: how long jobs took that have ended, and how long each has run.
+    NONE: only how long each has run.
+    """
+
+    EXACT = "exact"
+    LIMITS = "limits"
+    HISTORY = "history"
+    NONE = "none"
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What schedulers know, and how wrong it is.
+
+    Attributes:
+        knowledge: The class.
+        error: Of exact durations: standard deviation of the logarithm of what is believed over what is true.
+        seed: Of errors, and of limits that jobs do not come with.
+
+    Raises:
+        InputError: The error is no number of 0 or more, or of another class.
+    """
+
+    knowledge: Knowledge = Knowledge.EXACT
+    error: float = 0.0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.error < inf:
+            raise InputError(f"estimate_error is {self.error:g}, must be 0 or more")
+        if self.error and self.knowledge is not Knowledge.EXACT:
+            raise InputError(f"estimate_error goes with knowledge exact, not with {self.knowledge}")
+
+    def __str__(self) -> str:
+        """As tables say it."""
+        return f"{self.knowledge} ± {self.error:g}" if self.error else str(self.knowledge)
+
+    @property
+    def tells_ends(self) -> bool:
+        """Whether each job has a duration of its own, so that it is known who would end last."""
+        return self.knowledge in (Knowledge.EXACT, Knowledge.LIMITS)
+
+
+EXACTLY = Known()
+"""The durations that jobs come with, as they are."""

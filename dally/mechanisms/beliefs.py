@@ -1,0 +1,160 @@
+"""What schedulers take jobs to last, by what they know: the one place where policies get it from.
+
+Each job carries what is believed of its whole work (`JobState.expected_s`). A belief holds until the job has
+done so much work that it must be revised, or until others have ended that it rests on; policies are told
+then. So the order among running jobs changes at few moments only, and no policy ever sees the truth.
+"""
+
+from abc import ABC, abstractmethod
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator, Mapping
+from math import exp, inf
+from random import Random
+from typing import Any
+
+from dally.job import Job
+from dally.knowledge import EXACTLY, Knowledge, Known
+from dally.mechanisms.ranking import Ranking
+from dally.state import JobState
+
+_HOUR_S, _DAY_S = 3600.0, 86_400.0
+LIMITS_S = (
+    *(600.0, 1800.0),
+    *(hours * _HOUR_S for hours in (1, 2, 4, 8, 12)),
+    *(days * _DAY_S for days in (1, 2, 3, 7, 14, 30)),
+)
+"""The limits that users ask for, seconds; the last is the cap."""
+AT_CAP = 0.05
+"""Share of the jobs whose users ask for the cap."""
+LEAST_ACCURATE = 0.05
+"""The least part of its limit that a job takes."""
+NEWCOMER_S = 3600.0
+"""What a job is expected to take of which nothing is known."""
+AGES_S = (*(NEWCOMER_S * (1.25**number - 1) for number in range(64)), inf)
+"""Ages at which beliefs change where only the age of a job is known: after a quarter of what it had left."""
+
+
+class Beliefs(ABC):
+    """What is believed of the jobs of a cluster, kept up to date as they come, run and end."""
+
+    def __init__(self) -> None:
+        self._revisions = Ranking()
+
+    @abstractmethod
+    def believe(self, job: JobState, done_s: float) -> tuple[float, float]:
+        """What a job's whole work is taken to be that has done so much of it, and up to how much that holds.
+
+        All in ideal seconds; the first is no less than `done_s`, the second greater, inf for good.
+        """
+
+    def came(self, job: JobState) -> None:
+        """A job waits, or came back with a past."""
+        self._revise(job, job.work_before_s)
+
+    def runs(self, job: JobState) -> None:
+        """A job runs, or goes on at another pace."""
+        self.rests(job)
+        if job.held_s < inf:
+            self._revisions.add(job, job.worked_s(job.held_s))
+
+    def rests(self, job: JobState) -> None:
+        """It does not run now."""
+        if job in self._revisions:
+            self._revisions.remove(job)
+
+    def ended(self, job: JobState, work_s: float) -> Iterable[JobState]:
+        """A job has ended with so much done; those of whom something else is believed now."""
+        self.left(job)
+        return ()
+
+    def left(self, job: JobState) -> None:
+        """A job is gone."""
+        self.rests(job)
+
+    def due(self, now: float) -> Iterator[JobState]:
+        """Revise the beliefs that running jobs have outlived by `now`; those jobs."""
+        while self._revisions and self._revisions.first_key() <= now:
+            job = self._revisions.at(0)
+            self._revise(job, max(job.held_s, job.work_s(now)))
+            self.runs(job)
+            yield job
+
+    def next_due_s(self) -> float:
+        """When the next belief has to be revised; inf if none has."""
+        return self._revisions.first_key() if self._revisions else inf
+
+    def snapshot(self) -> dict[str, Any]:
+        """What was learnt of jobs that have ended, as plain data."""
+        return {}
+
+    def restore(self, learnt: Mapping[str, Any]) -> None:  # noqa: B027  most have learnt nothing
+        """Take back what `snapshot` gave, before jobs are submitted again."""
+
+    def _revise(self, job: JobState, done_s: float) -> None:
+        job.expected_s, job.held_s = self.believe(job, done_s)
+
+
+class Told(Beliefs):
+    """Each job has a number of its own: true, true but for an error, or its limit.
+
+    A job that outlives it is taken to need as much again, and so on: as good as any other rule where nothing
+    else is known, and the number of revisions stays small.
+    """
+
+    def __init__(self, known: Known) -> None:
+        super().__init__()
+        self._known = known
+
+    def believe(self, job: JobState, done_s: float) -> tuple[float, float]:
+        """The number, doubled as often as the job has outlived it."""
+        whole_s = self._whole_s(job.job)
+        if self._known == EXACTLY:
+            return whole_s, inf
+        while whole_s <= done_s:
+            whole_s *= 2
+        return whole_s, whole_s
+
+    def _whole_s(self, job: Job) -> float:
+        if self._known.knowledge is Knowledge.LIMITS:
+            return limit_s(job, self._known.seed)
+        if self._known.error:
+            return job.duration_s * exp(self._known.error * _draws(job, self._known.seed).gauss(0.0, 1.0))
+        return job.duration_s
+
+
+class Unknown(Beliefs):
+    """Whoever has run for t is taken to run for t more, and what a newcomer takes besides.
+
+    That is the mean time left under a Lomax distribution of shape 2, whose mean is what a newcomer takes.
+    With the same for all newcomers the least attained service goes first, as is best where running times
+    spread widely (Nuyens and Wierman, The Foreground-Background queue, Performance Evaluation 65, 2008).
+    The ages are fixed, so that schedulers that began to watch at different times believe the same.
+    """
+
+    def believe(self, job: JobState, done_s: float) -> tuple[float, float]:
+        """As long again as it had run at the last of the ages, until the next."""
+        place = bisect_right(AGES_S, done_s)
+        return 2 * AGES_S[place - 1] + NEWCOMER_S, AGES_S[place]
+
+
+def limit_s(job: Job, seed: int) -> float:
+    """What a user asks for: the job's time limit, if it has one, else one drawn for it, seconds.
+
+    Drawn, the job takes a part of it that is uniform on [.05, 1], and it is rounded up to what users write;
+    a share of users asks for the most there is. Never less than the job takes, or it would not have ended.
+    Source: Tsafrir, Etsion and Feitelson, Backfilling Using System-Generated Predictions Rather than User
+    Runtime Estimates, IEEE TPDS 18(6), 2007, after the same authors' model of user estimates, JSSPP 2005.
+    """
+    if job.time_limit_s is not None:
+        return max(job.time_limit_s, job.duration_s)
+    draws = _draws(job, seed)
+    asked_s = job.duration_s / draws.uniform(LEAST_ACCURATE, 1.0)
+    place = bisect_left(LIMITS_S, asked_s)
+    if place == len(LIMITS_S) or draws.random() < AT_CAP:
+        return max(LIMITS_S[-1], job.duration_s)
+    return LIMITS_S[place]
+
+
+def _draws(job: Job, seed: int) -> Random:
+    """A source of numbers of the job's own, whatever other jobs there are."""
+    return Random(f"{seed} {job.job_id}")

@@ -1,0 +1,161 @@
+import json
+from random import Random
+
+import pytest
+
+from dally.costs import CostModel
+from dally.cycle import Scheduler
+from dally.job import Job
+from dally.knowledge import Knowledge, Known
+from dally.mechanisms.beliefs import NEWCOMER_S
+from dally.mechanisms.learnt_beliefs import BINS, EDGES_S, Learnt, whole_work_s
+from dally.policies.registry import parse_policy
+from dally.state import ClusterState, JobState
+from tests.worlds import racks
+
+HISTORY = Known(Knowledge.HISTORY)
+
+
+def state(number: int, user: str = "u", gpus: int = 1) -> JobState:
+    return JobState(Job(f"j{number}", 0.0, gpus, 1.0, user=user), number, 0.0)
+
+
+def taught(beliefs: Learnt, *works_s: float, user: str = "u", gpus: int = 1, first: int = 1000) -> None:
+    """Jobs that came and ended after so much work."""
+    for number, work_s in enumerate(works_s, first):
+        job = state(number, user, gpus)
+        beliefs.came(job)
+        list(beliefs.ended(job, work_s))
+
+
+def first_guess_s(beliefs: Learnt, user: str = "u", gpus: int = 1) -> float:
+    return beliefs.believe(state(1, user, gpus), 0.0)[0]
+
+
+def test_without_history_the_least_served_goes_first() -> None:
+    job = state(1)
+    left_s = [Learnt(HISTORY).believe(job, edge_s)[0] - edge_s for edge_s in EDGES_S[:-1]]
+    assert left_s == sorted(left_s)
+    assert left_s[0] == pytest.approx(NEWCOMER_S / 2, rel=0.05)  # one over the rate of ending at first
+
+
+def test_the_index_is_the_best_of_all_spans() -> None:
+    draws = Random(1)
+    rates = [draws.uniform(0.01, 0.95) for _ in range(BINS)]
+    for place, whole_s in enumerate(whole_work_s(rates)):
+        best_s, takes_s, chance, stays = float("inf"), 0.0, 0.0, 1.0
+        for later in range(place, BINS):
+            width_s = min(EDGES_S[later + 1], 2 * EDGES_S[later] or EDGES_S[1]) - EDGES_S[later]
+            takes_s += stays * width_s * (1 - rates[later] / 2)
+            chance += stays * rates[later]
+            stays *= 1 - rates[later]
+            best_s = min(best_s, takes_s / chance)
+        end_s = min(EDGES_S[place + 1], 2 * EDGES_S[place] or EDGES_S[1])
+        assert whole_s == pytest.approx(max(EDGES_S[place] + best_s, end_s))
+
+
+def test_jobs_of_a_user_are_taken_for_what_those_before_them_were() -> None:
+    beliefs = Learnt(HISTORY)
+    taught(beliefs, *[100.0] * 20, user="short")
+    taught(beliefs, *[50_000.0] * 20, user="long", first=2000)
+    assert first_guess_s(beliefs, "short") < 300 < 10_000 < first_guess_s(beliefs, "long")
+    assert first_guess_s(beliefs, "short") < first_guess_s(beliefs, "new") < first_guess_s(beliefs, "long")
+
+
+def test_gpus_tell_jobs_of_a_user_apart() -> None:
+    beliefs = Learnt(HISTORY)
+    taught(beliefs, *[100.0] * 20, gpus=1)
+    taught(beliefs, *[50_000.0] * 20, gpus=8, first=2000)
+    assert first_guess_s(beliefs, gpus=1) < first_guess_s(beliefs, gpus=8) / 10
+
+
+def test_a_job_that_outlives_its_likes_is_taken_for_a_long_one() -> None:
+    beliefs = Learnt(HISTORY)
+    taught(beliefs, *[100.0] * 20, *[50_000.0] * 20)
+    whole_s, _ = beliefs.believe(state(1), 500.0)
+    assert whole_s > 5_000 > 500 > first_guess_s(beliefs)
+
+
+def test_like_jobs_that_end_are_told_to_those_who_wait() -> None:
+    beliefs = Learnt(HISTORY)
+    waits, other = state(1), state(2, user="other")
+    beliefs.came(waits)
+    beliefs.came(other)
+    before_s = waits.expected_s
+    ended = state(3)
+    beliefs.came(ended)
+    assert [*beliefs.ended(ended, 40_000.0)] == [waits]
+    assert waits.expected_s > before_s
+    assert other.expected_s == before_s
+
+
+def running(user: str = "u") -> tuple[ClusterState, Scheduler]:
+    topology = racks([[1]])
+    cluster = ClusterState(topology, CostModel(topology), Known(Knowledge.HISTORY))
+    scheduler = Scheduler(cluster, parse_policy("srtf").build(cluster))
+    scheduler.submit(Job("runs", 0, 1, 1e6, user=user), 0.0)
+    scheduler.start("runs", ((0, 1),), 0.0, 1.0)
+    return cluster, scheduler
+
+
+def test_running_jobs_count_as_far_as_they_came() -> None:
+    cluster, scheduler = running()
+    scheduler.decide(100_000.0)
+    assert cluster.jobs["runs"].expected_s > 100_000
+    assert isinstance(scheduler.beliefs, Learnt)
+    alone = Learnt(HISTORY)
+    for beliefs in (scheduler.beliefs, alone):
+        taught(beliefs, 100.0)
+    assert first_guess_s(scheduler.beliefs) > first_guess_s(alone)
+
+
+def test_what_all_jobs_teach_reaches_users_of_whom_nothing_is_known() -> None:
+    beliefs = Learnt(HISTORY)
+    before_s = first_guess_s(beliefs, "new")
+    taught(beliefs, *[100.0] * 50)
+    assert first_guess_s(beliefs, "new") < before_s / 2
+
+
+def test_a_job_counts_once_in_each_age_it_came_through() -> None:
+    _, scheduler = running()
+    scheduler.decide(EDGES_S[3] + 1)
+    scheduler.finish("runs", EDGES_S[5] + 1)
+    (everybody, *_) = scheduler.beliefs.snapshot()["groups"]
+    exposed, ends = everybody[-2:]
+    assert exposed[:7] == pytest.approx([1, 1, 1, 1, 1, 1, 0], abs=0.5)
+    assert [place for place, count in enumerate(ends) if count] == [5]
+
+
+def test_what_was_learnt_and_believed_is_kept_over_a_restart() -> None:
+    beliefs = Learnt(HISTORY)
+    taught(beliefs, *[100.0] * 15, *[5_000.0] * 7)
+    waits = state(1)
+    beliefs.came(waits)
+    again, twin = Learnt(HISTORY), state(1)
+    again.restore(json.loads(json.dumps(beliefs.snapshot())))
+    again.came(twin)
+    assert (twin.expected_s, twin.held_s) == (waits.expected_s, waits.held_s)
+    assert again.snapshot() == beliefs.snapshot()
+    assert first_guess_s(again, "new") == pytest.approx(first_guess_s(beliefs, "new"), rel=0.2)
+
+
+def test_jobs_that_leave_are_forgotten() -> None:
+    beliefs = Learnt(HISTORY)
+    job = state(1)
+    beliefs.came(job)
+    beliefs.left(job)
+    assert beliefs.snapshot()["believed"] == {}
+
+
+def test_limits_are_taken_for_what_jobs_with_such_limits_took() -> None:
+    beliefs = Learnt(Known(Knowledge.LIMITS))
+
+    def limited(number: int, limit_s: float) -> JobState:
+        return JobState(Job(f"j{number}", 0.0, 1, 1.0, time_limit_s=limit_s), number, 0.0)
+
+    for number in range(40):
+        job = limited(number, 3600.0 if number % 2 else 86_400.0)
+        beliefs.came(job)
+        list(beliefs.ended(job, 100.0 if number % 2 else 40_000.0))
+    short, long = (beliefs.believe(limited(99, limit_s), 0.0)[0] for limit_s in (3600.0, 86_400.0))
+    assert short < 300 < 1_500 < long

@@ -1,0 +1,89 @@
+"""What policies know is what the run says, and nothing else."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import dally
+from dally.job import Job, JobKind
+from dally.knowledge import Knowledge, Known
+from dally.policies.registry import policy_names
+from dally.profiles.files import load_profiles
+from tests.worlds import racks, simulate
+
+AUTHOR = load_profiles("author")
+MODELS = ("resnet50", "bert-large", "")
+FIRST_END_S = 20_000.0
+"""No job ends before, whatever its duration."""
+
+
+def jobs(durations_s: Sequence[float]) -> list[Job]:
+    """Jobs of all kinds that come fast and fill eight GPUs."""
+    kinds = (JobKind.RIGID, JobKind.RIGID, JobKind.ELASTIC)
+    return [
+        Job(
+            f"j{number:02}",
+            500.0 * number,
+            gpus := 1 + number % 4,
+            duration_s,
+            user=f"u{number % 3}",
+            model=MODELS[number % 3],
+            kind=kinds[number % 3],
+            max_gpus=2 * gpus if kinds[number % 3] is JobKind.ELASTIC else None,
+            time_limit_s=1000.0 * FIRST_END_S / (1 + number % 5),
+        )
+        for number, duration_s in enumerate(durations_s)
+    ]
+
+
+def before_first_end(policy: str, knows: Known, workload: Sequence[Job]) -> list[dict[str, Any]]:
+    result = simulate(policy, racks([[4], [2, 2]]), workload, profiles=AUTHOR, knows=knows)
+    return [event for event in result.events if event["t"] < FIRST_END_S]
+
+
+@pytest.mark.parametrize("knowledge", [Knowledge.NONE, Knowledge.HISTORY, Knowledge.LIMITS])
+@pytest.mark.parametrize("policy", policy_names())
+def test_durations_change_nothing_before_the_first_job_ends(policy: str, knowledge: Knowledge) -> None:
+    durations_s = [FIRST_END_S * (2 + number % 7) for number in range(16)]
+    one, other = jobs(durations_s), jobs([*reversed(durations_s[1:]), 77_777.0])
+    events = before_first_end(policy, Known(knowledge), one)
+    assert any(event["event"] in ("start", "wait") for event in events)
+    assert before_first_end(policy, Known(knowledge), other) == events
+
+
+@pytest.mark.parametrize("policy", ["srtf", "sjf", "dally"])
+def test_that_test_can_fail_for_policies_that_go_by_running_times(policy: str) -> None:
+    durations_s = [FIRST_END_S * (2 + number % 7) for number in range(16)]
+    one, other = jobs(durations_s), jobs([*reversed(durations_s[1:]), 77_777.0])
+    assert before_first_end(policy, Known(), one) != before_first_end(policy, Known(), other)
+
+
+def test_no_policy_reads_a_duration_or_a_limit() -> None:
+    here = Path(dally.__file__).parent
+    allowed = {here / "mechanisms" / "beliefs.py", here / "mechanisms" / "ones" / "progress.py"}
+    readers = [
+        path
+        for folder in ("policies", "mechanisms")
+        for path in (here / folder).rglob("*.py")
+        if ".duration_s" in (text := path.read_text(encoding="utf-8")) or ".time_limit_s" in text
+    ]
+    assert set(readers) == allowed
+
+
+def test_without_knowledge_whoever_had_least_goes_first_and_the_truth_costs_less() -> None:
+    long = Job("long", 0, 1, 20_000.0)
+    short = [Job(f"s{number}", 100.0 + number, 1, 500.0) for number in range(3)]
+    exact = simulate("srtf", racks([[1]]), [long, *short])
+    none = simulate("srtf", racks([[1]]), [long, *short], knows=Known(Knowledge.NONE))
+    assert exact.by_job["s2"].end_s < none.by_job["s2"].end_s < 20_000.0  # type: ignore[operator]
+    assert none.by_job["long"].preemptions > 0
+
+
+def test_an_error_changes_the_order() -> None:
+    workload = [replace(job, submit_s=0.0, model="") for job in jobs([1000.0 + 50 * n for n in range(16)])]
+    exact = simulate("sjf", racks([[4]]), workload)
+    wrong = simulate("sjf", racks([[4]]), workload, knows=Known(error=1.0, seed=1))
+    assert exact.log != wrong.log

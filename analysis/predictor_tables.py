@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 
-from analysis.author_slowdowns import AUTHOR_SLOWDOWNS, PER_GPU, SHARED, slowdowns
+from analysis.dally_slowdowns import DALLY_SLOWDOWNS, PER_GPU, SHARED, slowdowns
 from analysis.deepshare_validation import Explanation, Noise
 from analysis.gavel_validation import PairErrors
 from analysis.pollux_validation import Found, Validation
@@ -11,13 +11,13 @@ from dally.markdown import table
 from dally.profiles.schema import Profile
 
 
-def author_table() -> str:
+def dally_table() -> str:
     """The author's slowdowns, ours with the uplinks per GPU, and ours with the uplinks shared."""
     per_gpu, shared = slowdowns(PER_GPU), slowdowns(SHARED)
     header = ("model", "8 in a machine", "16, two machines", "16, two racks", "16, 16 racks")
     rows = [
         (model, *(_cell(values) for values in zip(theirs, per_gpu[model], shared[model], strict=True)))
-        for model, theirs in AUTHOR_SLOWDOWNS.items()
+        for model, theirs in DALLY_SLOWDOWNS.items()
     ]
     return table(header, rows)
 

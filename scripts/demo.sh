@@ -12,7 +12,7 @@ gangs=1:40/2:10/4:15/8:22/16:10/32:3  # GPUs:share of jobs
     --trace "venus-like:jobs=1000,gpus=$gangs,mu=7.5,sigma=1.6,max_s=172800,load=0.9,cluster_gpus=64" \
     --cluster demo --profiles realistic --seed 1 \
     --model-mix resnet50=0.2,bert-large=0.3,vgg11=0.2,alexnet=0.2,resnet18=0.05,mobilenetv3=0.05 \
-    --policy dally --policy dally-paper --policy dally-paper:timers=no-wait \
+    --policy srsf-delay --policy dally --policy dally:timers=no-wait \
     --policy tiresias --policy gandiva --policy srtf --policy slurm --policy fifo \
     --out "$out"
 .venv/bin/dally report "$out"

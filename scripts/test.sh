@@ -18,9 +18,9 @@ wheel_works() (
         python3 -m venv "$folder/venv" &&
         "$folder/venv/bin/pip" install --quiet --disable-pip-version-check "$folder"/*.whl 2>"$folder/log" &&
         cd "$folder" &&
-        venv/bin/dally simulate --trace author-batch --cluster author-256 --profiles author \
-            --policy dally-paper --out run &&
-        venv/bin/dally why author-batch-000000 --run run/dally-paper >why.txt && head -n 3 why.txt &&
+        venv/bin/dally simulate --trace dally-batch --cluster dally-256 --profiles dally \
+            --policy dally --out run &&
+        venv/bin/dally why dally-batch-000000 --run run/dally >why.txt && head -n 3 why.txt &&
         venv/bin/profile-models models >models.txt && head -n 3 models.txt ||
         { cat "$folder/log" >&2; exit 1; }
 )

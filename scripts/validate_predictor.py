@@ -8,7 +8,7 @@ from analysis.deepshare_validation import explain, noise, read_jobs, read_kept
 from analysis.gavel_validation import validate_pairs
 from analysis.pollux_validation import validate
 from analysis.predictor_tables import (
-    author_table,
+    dally_table,
     errors_table,
     fits_table,
     order_table,
@@ -45,7 +45,7 @@ def sections(throughputs: Path) -> dict[str, str]:
     kept = read_kept(throughputs / "deepshare", jobs)
     pollux = validate(throughputs / "pollux" / "traces")
     return {
-        "author": author_table(),
+        "dally": dally_table(),
         "imported": fits_table(imported),
         "pollux-near": errors_table(pollux, lambda found: found.near),
         "pollux-far": errors_table(pollux, lambda found: found.far),

@@ -38,10 +38,10 @@ Shipped profiles: {", ".join(shipped_sets())}
 
 \b
 Examples:
-  dally simulate --trace author-batch --cluster author-256 --profiles author \\
-      --policy dally-paper --policy tiresias --policy dally-paper:timers=no-wait --out runs/batch
+  dally simulate --trace dally-batch --cluster dally-256 --profiles dally \\
+      --policy dally --policy tiresias --policy dally:timers=no-wait --out runs/batch
   dally simulate --trace jobs.csv.gz --cluster /etc/slurm --model-mix resnet50=0.6,bert-large=0.4 \\
-      --profiles realistic --policy dally-paper --policy slurm --out runs/site
+      --profiles realistic --policy dally --policy slurm --out runs/site
 `dally policies` lists the policies and their knobs, `dally trace --help` the generated workloads.
 """
 

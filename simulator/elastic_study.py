@@ -42,8 +42,8 @@ POLICIES = (
     TIRESIAS_OF_POLLUX,
     "a-srpt",
     "a-srpt:release=ended",
+    "srsf-delay",
     "dally",
-    "dally-paper",
     "fifo",
 )
 PUBLISHED_POLLUX: Mapping[str, float] = {"pollux": 2446.0, "optimus": 5302.0, "tiresias": 3470.0}

@@ -36,8 +36,8 @@ POLICIES = (
     "fifo:backfill=easy",
     "slurm",
     "tiresias",
-    "dally-paper",
     "dally",
+    "srsf-delay",
 )
 BOUND = 2
 MACHINES, GPUS, UPLINK_BPS = 8, 8, 10e9
@@ -57,7 +57,7 @@ WORKLOADS: Mapping[str, Workload] = {
         "poisson:jobs=800,load=0.9,cluster_gpus=1024,gpus=4:10/8:25/16:25/24:5/32:15/48:5/64:8/96:3/128:4",
         "realistic",
     ),
-    "author": Workload("author-batch", "realistic"),
+    "dally": Workload("dally-batch", "realistic"),
 }
 
 

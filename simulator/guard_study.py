@@ -54,8 +54,8 @@ WHOLE_64 = "1:60/2:12/4:14/8:13/64:1"
 """One job in a hundred takes all of 64 GPUs."""
 
 TUNING: Mapping[str, Setting] = {
-    "author-batch, 128": Setting("author-batch", "author-128"),
-    "author-poisson, 128": Setting("author-poisson", "author-128"),
+    "dally-batch, 128": Setting("dally-batch", "dally-128"),
+    "dally-poisson, 128": Setting("dally-poisson", "dally-128"),
     "64 GPUs, load 0.7": _small(64, 0.7),
     "64 GPUs, load 0.9": _small(64, 0.9),
     "64 GPUs, load 1.1": _small(64, 1.1),
@@ -109,9 +109,9 @@ def run(policy: str, setting: Setting, seed: int) -> list[JobRecord]:
     spec, topology = parse_policy(policy), cluster(setting.cluster)
     if setting.congestion != 1:
         topology = scaled_links(topology, setting.congestion)
-    author = setting.trace.startswith("author")
+    author = setting.trace.startswith("dally")
     costs = CostModel(
-        topology, load_profiles("author" if author else "realistic"), restart_s=setting.restart_s
+        topology, load_profiles("dally" if author else "realistic"), restart_s=setting.restart_s
     )
     state = ClusterState(topology, costs)
     jobs = load_trace(setting.trace, seed=seed).jobs
@@ -165,7 +165,7 @@ def _told(values: Sequence[float], first: Sequence[float]) -> list[str]:
 
 @click.command()
 @click.argument("settings", type=click.Choice([*SETS]))
-@click.option("--policy", "policies", multiple=True, default=("dally:guard_share=0", "dally"))
+@click.option("--policy", "policies", multiple=True, default=("srsf-delay:guard_share=0", "srsf-delay"))
 @click.option("--seed", "seeds", type=int, multiple=True, default=(1, 2, 3), show_default=True)
 @click.option("--only", multiple=True, type=click.Choice([*SETTINGS]), help="Of them.")
 @click.option("--section", help="Of the document; by default guard-SETTINGS.")

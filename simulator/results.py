@@ -20,10 +20,10 @@ from simulator.inputs import Inputs, load_scenario
 from simulator.scenario import simulate
 
 POLICIES = (
-    "dally-paper",
-    "dally-paper:timers=manual",
-    "dally-paper:timers=no-wait",
-    "dally-paper:timers=consolidated",
+    "dally",
+    "dally:timers=manual",
+    "dally:timers=no-wait",
+    "dally:timers=consolidated",
     "tiresias",
     "gandiva",
     "srtf",
@@ -51,13 +51,13 @@ class Setting:
     inputs: tuple[Inputs, ...]
 
 
-def author_settings(workload: str, congestion: float) -> list[Setting]:
+def dally_settings(workload: str, congestion: float) -> list[Setting]:
     """The author's workload on 128, 256 and 512 GPUs, three seeds each."""
     return [
         Setting(
             f"{gpus} GPUs",
             tuple(
-                Inputs(workload, f"author-{gpus}", profiles="author", seed=seed, congestion=congestion)
+                Inputs(workload, f"dally-{gpus}", profiles="dally", seed=seed, congestion=congestion)
                 for seed in SEEDS
             ),
         )
@@ -127,7 +127,7 @@ def compare(
     return table(header, rows)
 
 
-def author_cells(summaries: Sequence[Summary]) -> list[str]:
+def dally_cells(summaries: Sequence[Summary]) -> list[str]:
     """Makespan, mean JCT and mean communication of multi-GPU jobs in ks, mean over the seeds."""
     values = ((summary.makespan_s, summary.jct_s.mean, summary.comm_mean_multi_s) for summary in summaries)
     return [" / ".join(_kiloseconds(mean(column)) for column in zip(*values, strict=True))]
@@ -152,10 +152,10 @@ def trace_cells(summaries: Sequence[Summary]) -> list[str]:
 def sections(traces: Path) -> dict[str, Callable[[], str]]:
     """The generated sections of the document."""
     made: dict[str, Callable[[], str]] = {}
-    for workload in ("author-batch", "author-poisson"):
+    for workload in ("dally-batch", "dally-poisson"):
         for name, congestion in (("", 1.0), ("-congested", 0.1)):
-            settings = author_settings(workload, congestion)
-            made[workload + name] = partial(compare, settings, author_cells, ["makespan / JCT / comm."])
+            settings = dally_settings(workload, congestion)
+            made[workload + name] = partial(compare, settings, dally_cells, ["makespan / JCT / comm."])
     heads = ["JCT mean / p99", "waiting mean / p99", "network", "preemptions"]
     for name, scales in (("traces", AS_RECORDED), ("traces-pressed", PRESSED)):
         made[name] = partial(compare, trace_settings(traces, scales), trace_cells, heads)

@@ -52,7 +52,7 @@ class Config:
     cluster: str = "/etc/slurm"
     profiles: str = ""
     assumed_slowdown: float = 1.25
-    policy: str = "dally"
+    policy: str = "srsf-delay"
     batch_split: str = "even"
     state_dir: str = "/var/lib/dally"
     backend: str = "command-line"

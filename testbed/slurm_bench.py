@@ -81,7 +81,7 @@ def cpu_s(lab: LocalSlurm) -> float:
 
 def controller(slurm: Slurm, conf_dir: Path, journal: Path) -> Controller:
     """A controller over a cluster, with a new journal."""
-    config = Config(("gpu",), policy="dally-paper", start_timeout_s=300.0)
+    config = Config(("gpu",), policy="dally", start_timeout_s=300.0)
     return Controller(slurm, config, load_cluster(conf_dir), None, Journal(journal))
 
 

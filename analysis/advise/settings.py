@@ -27,12 +27,18 @@ class Setting:
 
 SETTINGS = (
     Setting(
-        "dally:estimates=attained,preempt=no,moves=0",
+        "srsf-delay:estimates=attained,preempt=no,moves=0",
         "nothing of users: no time limits, no checkpoints; no job is stopped",
     ),
-    Setting("dally:estimates=attained", "checkpoints: jobs are stopped for others and moved; no time limits"),
-    Setting("dally:estimates=attained,fair=user", "checkpoints; users have equal shares before all else"),
-    Setting("dally", "checkpoints, and time limits as exact as no site has them: a bound", reachable=False),
+    Setting(
+        "srsf-delay:estimates=attained", "checkpoints: jobs are stopped for others and moved; no time limits"
+    ),
+    Setting(
+        "srsf-delay:estimates=attained,fair=user", "checkpoints; users have equal shares before all else"
+    ),
+    Setting(
+        "srsf-delay", "checkpoints, and time limits as exact as no site has them: a bound", reachable=False
+    ),
 )
 """Those that ask for least come first."""
 

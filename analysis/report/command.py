@@ -15,7 +15,7 @@ _REPORT = "report.html"
 _EPILOG = """\b
 Examples:
   dally report runs/demo                      all policies of a comparison
-  dally report runs/site/slurm runs/site/dally-paper -o slurm-or-dally.html
+  dally report runs/site/slurm runs/site/dally -o slurm-or-dally.html
 The first run is the one that the others are compared with.
 """
 

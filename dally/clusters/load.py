@@ -11,6 +11,7 @@ from dally.clusters.slurm_cluster import read_slurm, read_topology_file
 from dally.clusters.source import read_text
 from dally.clusters.toml_file import read_toml
 from dally.errors import InputError
+from dally.renamed import now_called
 from dally.topology import Topology
 
 MACHINES_PER_RACK = 8
@@ -63,7 +64,8 @@ def _load(
     place, shipped = Path(path), str(path) in shipped_clusters()
     if not shipped and not (str(path) and place.exists()):
         raise InputError(
-            f"cluster {str(path)!r} is neither a file, a folder nor a shipped cluster; "
+            f"cluster {str(path)!r} is neither a file, a folder nor a shipped cluster"
+            f"{now_called(str(path))}; "
             f"shipped: {', '.join(shipped_clusters())}"
         )
     text = "" if shipped or place.is_dir() else read_text(place)

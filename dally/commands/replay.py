@@ -15,8 +15,8 @@ from dally.recording.replay import Replay, replay
 
 _EPILOG = """\b
 Examples:
-  dally replay runs/site/dally-paper
-  dally replay /var/lib/dally/facts.jsonl --policy dally-paper:timers=no-wait
+  dally replay runs/site/dally
+  dally replay /var/lib/dally/facts.jsonl --policy dally:timers=no-wait
 Record with `record` in dally.toml, or with `dally simulate --record`.
 """
 

@@ -37,7 +37,7 @@ _EPILOG = "\b\n" + "\n".join(
         "",
         "\b",
         "Examples:",
-        "  dally trace author-batch",
+        "  dally trace dally-batch",
         "  dally trace philly-like:jobs=2000,load=0.8,cluster_gpus=256 --seed 3 --to csv -o week.csv.gz",
         "  dally trace philly.csv.gz --min-duration-s 1 --from-s 4062780 --to-s 10542780",
     ]

@@ -1,206 +1,286 @@
-"""Dally: GPUs go first to the jobs that need fewest GPU-seconds, waste included; far placements must pay."""
+"""Dally as published: delay scheduling with tuned timers and network-sensitive preemption at lease ends."""
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field
 from math import inf
 from typing import Any, ClassVar
 
-from dally.mechanisms.claims.backlog import Backlog
-from dally.mechanisms.claims.guard import LONG, Guard
-from dally.mechanisms.claims.history import History
-from dally.mechanisms.claims.holders import Holders
-from dally.mechanisms.claims.knobs import Knobs
-from dally.mechanisms.claims.owners import Owners
-from dally.mechanisms.claims.round import HOUR_S, SLOW, ClaimRound
-from dally.mechanisms.claims.service import Attained, Given, Service
-from dally.mechanisms.claims.stops import Books
-from dally.mechanisms.claims.waiting import Claims, Kind
-from dally.mechanisms.estimates import restart_s
-from dally.mechanisms.ranking import Ranking
-from dally.plan import Plan, Wait
+from dally.errors import InputError
+from dally.mechanisms.delay_queue import DelayQueue, Entry, Offers, Rank
+from dally.mechanisms.leases import LeaseBook, ScatteredLeases
+from dally.mechanisms.timers import FixedTimers, Timers, TunedTimers, consolidated, no_wait
+from dally.plan import Decision, Migrate, Plan, Preempt, Start, Wait
 from dally.policies.base import Policy
 from dally.state import ClusterState, JobState
-from dally.words import are, plural
+from dally.topology import Allocation
+from dally.words import plural, span
+
+NEVER_ASSIGNED = -inf
+
+
+@dataclass(frozen=True, slots=True)
+class Knobs:
+    """Settings of `dally`."""
+
+    timers: str = field(
+        default="auto",
+        metadata={"help": "delay timers", "choices": ("auto", "manual", "no-wait", "consolidated")},
+    )
+    machine: float = field(default=12.0, metadata={"help": "manual timer of the machine level, in leases"})
+    rack: float = field(default=24.0, metadata={"help": "manual timer of the levels above, in leases"})
+    lease_s: float = field(default=3600.0, metadata={"help": "length of a lease, seconds"})
+    horizon: int = field(default=24, metadata={"help": "how long the auto-tuner remembers a wait, in leases"})
+
+    def __post_init__(self) -> None:
+        if self.lease_s <= 0 or self.horizon < 1:
+            raise InputError(f"lease_s {self.lease_s:g} and horizon {self.horizon} must be positive")
+        if self.machine < 0 or self.rack < 0:
+            raise InputError(f"timers machine {self.machine:g} and rack {self.rack:g} must be 0 or more")
+
+
+def build_timers(knobs: Knobs, levels: int) -> Timers:
+    """The timers that the knobs ask for, over `levels` levels below the top."""
+    if knobs.timers == "manual":
+        leases = (knobs.machine, *(knobs.rack,) * (levels - 1))
+        return FixedTimers(tuple(delay * knobs.lease_s for delay in leases))
+    if knobs.timers == "auto":
+        return TunedTimers(levels, knobs.lease_s, knobs.horizon)
+    return no_wait(levels) if knobs.timers == "no-wait" else consolidated(levels)
 
 
 class Dally(Policy):
-    """The least claim goes first; see `docs/policies.md`."""
+    """Delay scheduling by network sensitivity; see `docs/policies.md` and arXiv 2401.16492.
+
+    The delay is charged to a job that really lost its GPUs, not to one whose lease was renewed.
+    """
 
     name: ClassVar[str] = "dally"
     summary: ClassVar[str] = (
-        "Whoever needs fewest GPU-seconds goes first, those lost to the network included; jobs wait for "
-        "closeness as long as that pays, give way, and move closer."
+        "Jobs decline far placements until a timer runs out; those the network slowed most choose first; "
+        "GPUs change hands at lease ends."
     )
-    source: ClassVar[str] = "this project; delay scheduling by network sensitivity after arXiv 2401.16492"
+    source: ClassVar[str] = (
+        "Sharma et al., GPU Cluster Scheduling for Network-Sensitive Deep Learning, arXiv 2401.16492"
+    )
     knobs_type: ClassVar[type] = Knobs
-    learns_limits: ClassVar[bool] = True
 
     def __init__(self, knobs: Knobs, state: ClusterState) -> None:
-        self._state = state
-        given = knobs.estimates == "given"
-        tells_ends = given and state.knows.tells_ends
-        # Where it is not told, nobody knows who would end last.
-        self.knobs = knobs if tells_ends else replace(knobs, last_share=0.0)
-        self.history = History(knobs.newcomer_s) if knobs.estimates == "history" else None
-        newcomer_s = self.history.expected_s if self.history else lambda job: knobs.newcomer_s
-        service: Service = Given() if given else Attained(newcomer_s)
-        owners = Owners(state.topology.gpus, knobs.fair)
-        self.books = Books(
-            service=service,
-            waiting=Claims(self._claim, self._kind),
-            holders=Holders(service, self.knobs.weight),
-            scattered=Ranking(),
-            backlog=Backlog(state.topology.gpus),
-            owners=owners,
-            declining={},
-            guard=Guard(state.topology.gpus, knobs.guard_share, self._overdue_s, self._sure_s),
-        )
-        self._free_before = state.free.total()
+        self.knobs = knobs
+        self.timers = build_timers(knobs, state.topology.top)
+        self.queue = DelayQueue(self.timers, state.best_level, state.topology.top)
+        self.leases = LeaseBook(knobs.lease_s)
+        self.scattered = ScatteredLeases(knobs.lease_s, state.best_level)
+        self._jobs: dict[str, JobState] = {}
+        self._assigned: dict[str, float] = {}
 
     def submitted(self, job: JobState, now: float) -> None:
-        """A new job claims what it needs."""
-        if self.history:
-            self.history.arrived(job)
-        self.books.owners.arrived(job)
-        self.books.backlog.add(job)
-        self.books.waiting.add(job)
-        self.books.guard.add(job)
+        """A new job scores 0 and has never been assigned GPUs; one that ran before has its score."""
+        self._jobs[job.job_id] = job
+        self.queue.add(job, self._rank(job, now), now)
 
     def started(self, job: JobState, now: float) -> None:
-        """It holds GPUs, for good until its lease is over."""
-        self.books.guard.started(job, now)
+        """Its wait, if it counts, teaches the timers; its lease begins."""
+        self.timers.record(job.level, job.job.gpus, now - job.origin_s, now)
         self.resumed(job, now)
 
     def resumed(self, job: JobState, now: float) -> None:
-        """It holds GPUs; if that was its turn, it was when it started."""
-        self.books.guard.remove(job)
-        self.books.waiting.remove(job)
-        self.books.declining.pop(job.job_id, None)
-        self.books.owners.held(job, job.job.gpus)
-        self.books.backlog.remove(job)
-        self.books.backlog.add(job)
-        self._hold(job)
-
-    def repaced(self, job: JobState, now: float) -> None:
-        """It holds its GPUs for another time."""
-        self._release(job)
-        self.books.backlog.remove(job)
-        self.books.backlog.add(job)
-        self._hold(job)
-
-    def revised(self, job: JobState, now: float) -> None:
-        """It claims or holds more, or less."""
-        super().revised(job, now)
-        if not job.allocation:
-            self.books.backlog.remove(job)
-            self.books.backlog.add(job)
-            self.books.waiting.move(job)
+        """Its lease began when it became ready."""
+        self.queue.remove(job)
+        self.leases.started(job)
+        self.scattered.started(job)
 
     def stopped(self, job: JobState, now: float) -> None:
-        """It claims what it needs still."""
+        """It competes again, with the score that its work and run time give."""
+        self._assigned[job.job_id] = self.leases.began_s(job, now)
         self._release(job)
-        self.books.owners.held(job, -job.job.gpus)
-        self.books.backlog.remove(job)
-        self.books.backlog.add(job)
-        self.books.waiting.add(job)
-        self.books.guard.add(job)
+        self.queue.add(job, self._rank(job, now), now)
 
     def finished(self, job: JobState, now: float) -> None:
         """Forget it."""
         self._release(job)
-        if self.history:
-            self.history.ended(job)
-        self.books.owners.held(job, -job.job.gpus)
-        self._forget(job)
+        self._assigned.pop(job.job_id, None)
+        del self._jobs[job.job_id]
 
     def withdrawn(self, job: JobState, now: float) -> None:
-        """It claims nothing any more."""
-        self.books.guard.remove(job)
-        self.books.waiting.remove(job)
-        self.books.declining.pop(job.job_id, None)
-        if self.history:
-            self.history.left(job)
-        self._forget(job)
+        """It leaves the queue."""
+        self.queue.remove(job)
+        self._assigned.pop(job.job_id, None)
+        del self._jobs[job.job_id]
 
     def waits(self, decision: Wait) -> None:
-        """Its wait is on record, and until when it declines far placements."""
-        self.books.waiting.said(decision.job_id)
-        if decision.level < self._state.topology.top:
-            self.books.declining[decision.job_id] = decision.until_s
+        """Its wait is on record until its tier changes."""
+        self.queue.said(self._jobs[decision.job_id])
 
     def settle(self, state: ClusterState, now: float) -> None:
-        """Remember what is free, to see when more comes free."""
-        self._free_before = state.free.total()
+        """Leases that nobody took are renewed."""
+        self.leases.settle(now, wanted=len(self.queue) > 0)
+        self.scattered.settle(now)
 
     def snapshot(self) -> dict[str, Any]:
-        """What was free when it last decided, who declines far placements until when, and what jobs took."""
-        learnt = {
-            "free_before": self._free_before,
-            "declining": dict(sorted(self.books.declining.items())),
-            "guard_spent_s": self.books.guard.spent_s,
+        """The auto-tuner's histories, when each job last got GPUs, and how far leases are settled."""
+        return {
+            "histories": self.timers.snapshot() if isinstance(self.timers, TunedTimers) else {},
+            "assigned_s": dict(sorted(self._assigned.items())),
+            "leases": self.leases.snapshot(),
+            "scattered": self.scattered.snapshot(),
         }
-        return learnt | ({"history": self.history.snapshot()} if self.history else {})
 
     def restore(self, learnt: Mapping[str, Any]) -> None:
         """Take back what `snapshot` gave."""
-        self._free_before = learnt["free_before"]
-        self.books.declining.update(learnt["declining"])
-        self.books.guard.spent_s = learnt.get("guard_spent_s", 0.0)
-        if self.history:
-            self.history.restore(learnt["history"])
-
-    def decide(self, state: ClusterState, now: float) -> Plan:
-        """Offer GPUs to claims, the least first."""
-        freed = state.free.total() > self._free_before
-        waiting = self.books.waiting
-        if not waiting and not (freed and self.books.scattered):
-            return Plan()
-        with state.free.trial():
-            plan = ClaimRound(self.knobs, self.books, state, now)
-            plan.run(self._free_before)
-            waits = [self._wait(job, state, now) for job in plan.waiting()]
-        return Plan((*plan.decisions(), *waits), plan.due_s)
-
-    def _claim(self, job: JobState) -> float:
-        """What a waiting job claims at its best placement, as long as it waits."""
-        return self.knobs.weight(job) * (
-            restart_s(job, self._state.costs) + self.books.service.left_s(job, job.origin_s)
-        )
-
-    def _kind(self, job: JobState) -> Kind:
-        return job.job.model, self.books.owners.of(job)
-
-    def _overdue_s(self, job: JobState) -> float:
-        """When a job will have waited so many times as long as it still needs."""
-        needs_s = self.books.service.left_s(job, job.origin_s)
-        return job.job.submit_s + job.run_before_s + LONG * needs_s
-
-    def _sure_s(self, job: JobState) -> float:
-        """How long a job that waits would hold its GPUs for sure."""
-        needs_s = self.books.service.left_s(job, job.origin_s)
-        if job.job.preemptible:
-            needs_s = min(needs_s, self.knobs.sure_s(self._state.costs.restart_s(job.job)))
-        return restart_s(job, self._state.costs) + needs_s
-
-    def _hold(self, job: JobState) -> None:
-        self.books.holders.add(job)
-        if job.speed * SLOW < 1 and job.job.preemptible:
-            self.books.scattered.add(job, (job.speed - 1) * self.books.service.left_s(job, job.since_s))
+        self._assigned = dict(learnt["assigned_s"])
+        self.leases.restore(learnt["leases"])
+        self.scattered.restore(learnt["scattered"])
+        if isinstance(self.timers, TunedTimers):
+            self.timers.restore(learnt["histories"])
 
     def _release(self, job: JobState) -> None:
-        self.books.holders.remove(job)
-        if job in self.books.scattered:
-            self.books.scattered.remove(job)
+        self.leases.stopped(job)
+        self.scattered.stopped(job)
 
-    def _forget(self, job: JobState) -> None:
-        self.books.backlog.remove(job)
-        self.books.owners.left(job)
+    def _rank(self, job: JobState, now: float) -> Rank:
+        return job.network_sensitivity(now), self._assigned.get(job.job_id, NEVER_ASSIGNED), job.order
 
-    def _wait(self, job: JobState, state: ClusterState, now: float) -> Wait:
-        free = state.free.total(job.job.gpu_type)
-        needs = job.job.gpus * self.books.service.left_s(job, now) / HOUR_S
-        reason = (
-            f"asks for {plural(job.job.gpus, 'GPU')}, {are(free)} left; needs {needs:.3g} GPU-hours, "
-            f"and nobody who needs that much more can be stopped now"
+    def lease_rank(self, job: JobState, now: float) -> Rank:
+        """The claim of a running job on its own GPUs when its lease ends."""
+        return job.network_sensitivity(now), self.leases.began_s(job, now), job.order
+
+    def decide(self, state: ClusterState, now: float) -> Plan:
+        """Offer what is free, and what leases give back, by claim."""
+        expired = (self.leases if self.queue else self.scattered).expired(now)
+        if not (self.queue or expired):
+            return Plan(wakeup_s=self.scattered.next_end_s(now))
+        self.queue.refresh(state.free, now)
+        with state.free.trial():
+            for job in expired:
+                state.free.give(job.allocation)
+            if expired:
+                self.queue.refresh(state.free, now)
+            auction = Round(self, state, now, expired)
+            auction.run()
+        # A job started now has no lease in the book yet; one lease ahead is never too late for it.
+        ends_s = (self.leases if self.queue else self.scattered).next_end_s(now)
+        wakeup_s = min(self.queue.next_due_s(), auction.next_due_s, ends_s, now + self.knobs.lease_s)
+        return Plan(auction.decisions(), wakeup_s)
+
+
+class Round:
+    """One round of offers on trial: who gets what is free, and which expired leases are renewed.
+
+    Attributes:
+        next_due_s: When the next delay of the jobs that give way runs out; they are not in the queue yet.
+    """
+
+    def __init__(self, policy: Dally, state: ClusterState, now: float, expired: list[JobState]) -> None:
+        self._policy, self._state, self._free, self._now = policy, state, state.free, now
+        self._holders = sorted(((policy.lease_rank(job, now), job) for job in expired), reverse=True)
+        self._takers: dict[int, list[str]] = {}
+        self._started: set[int] = set()
+        self._stops: list[Decision] = []
+        self._starts: list[Decision] = []
+        self.next_due_s = inf
+
+    def run(self) -> None:
+        """Serve claims, best first, until nobody accepts what is left."""
+        offers = Offers(self._policy.queue, self._free)
+        while True:
+            best = offers.best()
+            if self._holders and (best is None or self._holders[-1][0] < best[0].rank):
+                self._renew(self._holders.pop()[1])
+            elif best is not None:
+                offers.take()
+                self._start(*best)
+            else:
+                return
+
+    def decisions(self) -> tuple[Decision, ...]:
+        """Stops first, so that what starts finds its GPUs free; then waits that are not on record."""
+        return (*self._stops, *self._starts, *self._waits())
+
+    def _start(self, entry: Entry, level: int) -> None:
+        job = entry.job
+        allocation = self._place(job, level)
+        self._started.add(job.order)
+        have = f"{self._state.topology.levels[level]} has {plural(job.job.gpus, 'free GPU')}"
+        reason = f"{have}; waited {span(self._now - job.origin_s)}"
+        if level > self._state.best_level(job.job.gang):
+            reason += f", timer for {self._state.topology.levels[level - 1]} is over"
+        self._starts.append(Start(job.job_id, allocation, level, f"{reason}; score {entry.rank[0]:.3f}"))
+
+    def _place(self, job: JobState, level: int) -> Allocation:
+        allocation = self._free.find(job.job.gang, level)
+        assert allocation is not None
+        self._free.take(allocation)
+        for machine, _ in allocation:
+            self._takers.setdefault(machine, []).append(job.job_id)
+        return allocation
+
+    def _renew(self, job: JobState) -> None:
+        """A job whose lease ended keeps its GPUs, moves closer together, or gives way."""
+        request, levels = job.job, self._state.topology.levels
+        best = self._state.best_level(request.gang)
+        level = self._free.lowest_level(request.gang, best)
+        if level is not None and level < job.level:
+            have = f"{levels[level]} has {plural(request.gpus, 'free GPU')}"
+            reason = f"lease over; {have}, it held a {levels[job.level]}'s"
+            self._starts.append(Migrate(job.job_id, self._place(job, level), level, reason))
+        elif self._free.holds(job.allocation):
+            self._free.take(job.allocation)
+        elif level is not None and level <= self._accepted_at_once(job):
+            reason = f"lease over and GPUs given away; another {levels[level]} is free"
+            self._starts.append(Migrate(job.job_id, self._place(job, level), level, reason))
+        else:
+            self._give_way(job)
+
+    def _accepted_at_once(self, job: JobState) -> int:
+        """The highest level that a job takes when its wait begins."""
+        best, delays_s = self._state.best_level(job.job.gang), self._delays_s(job)
+        return max((level + 1 for level, delay_s in enumerate(delays_s, best) if delay_s <= 0), default=best)
+
+    def _delays_s(self, job: JobState) -> tuple[float, ...]:
+        """The delays of a wait that begins now, of the levels from the best up."""
+        best = self._state.best_level(job.job.gang)
+        return self._policy.timers.delays_s(job.job.gpus, self._now)[best:]
+
+    def _give_way(self, job: JobState) -> None:
+        takers = tuple(
+            dict.fromkeys(t for machine, _ in job.allocation for t in self._takers.get(machine, ()))
         )
-        return Wait(job.job_id, state.topology.top, inf, reason)
+        score = job.network_sensitivity(self._now)
+        reason = f"lease over; {', '.join(takers)} had a better claim than its score {score:.3f}"
+        self._stops.append(Preempt(job.job_id, takers, reason))
+        tier = self._state.best_level(job.job.gang)
+        wait = self._wait(job, tier, self._now, self._delays_s(job))
+        if wait.until_s > self._now:
+            self.next_due_s = min(self.next_due_s, wait.until_s)
+        self._starts.append(wait)
+
+    def _waits(self) -> list[Decision]:
+        waits: list[Decision] = []
+        for size in self._policy.queue.classes():
+            for order in sorted(size.unsaid - self._started):
+                entry = size.entries[order]
+                delays_s = size.delays_s[entry.tier :]
+                waits.append(self._wait(entry.job, entry.tier, entry.origin_s, delays_s))
+        return waits
+
+    def _wait(self, job: JobState, tier: int, origin_s: float, delays_s: tuple[float, ...]) -> Wait:
+        """The wait of a job that takes `tier` or closer, with the delays of the levels from there up."""
+        level = self._state.topology.levels[tier]
+        delay_s = min(delays_s, default=inf)
+        reason = f"no {level} has {plural(job.job.gpus, 'free GPU')}"
+        if tier == self._state.topology.top:
+            reason = f"{plural(job.job.gpus, 'GPU')} asked for, {self._free.total(job.job.gpu_type)} free"
+        if delay_s < inf:
+            leases = delay_s / self._policy.knobs.lease_s
+            lasting = f"{leases:g} lease{'s' * (leases != 1)}"
+            reason += f"; declines farther ones for {lasting}{self._learnt(job, tier)}"
+        elif not delays_s:
+            reason += "; takes any"
+        return Wait(job.job_id, tier, origin_s + delay_s, reason)
+
+    def _learnt(self, job: JobState, tier: int) -> str:
+        if not isinstance(self._policy.timers, TunedTimers):
+            return ""
+        return (
+            f", tuned from {plural(self._policy.timers.observations(tier, job.job.gpus, self._now), 'wait')}"
+        )

@@ -9,16 +9,18 @@ from typing import Any
 
 from dally.errors import DallyError, InputError
 from dally.policies.base import Policy
+from dally.renamed import now_called
 from dally.spec import spec_knobs, spec_name
 from dally.state import ClusterState
 
 ENTRY_POINTS = "dally.policies"
 """Entry-point group in which other packages register `NAME = "package.module:PolicyClass"`."""
 
+DEFAULT = "srsf-delay"
+
 _OURS = {
     "a-srpt": "dally.policies.a_srpt:AdaptiveSrpt",
     "dally": "dally.policies.dally:Dally",
-    "dally-paper": "dally.policies.dally_paper:DallyPaper",
     "elastic-scaling": "dally.policies.elastic_scaling:ElasticScaling",
     "fifo": "dally.policies.fifo:Fifo",
     "gandiva": "dally.policies.gandiva:Gandiva",
@@ -32,6 +34,7 @@ _OURS = {
     "pollux": "dally.policies.pollux:Pollux",
     "sjf": "dally.policies.sjf:ShortestJobFirst",
     "slurm": "dally.policies.slurm:Slurm",
+    "srsf-delay": "dally.policies.srsf_delay:SrsfDelay",
     "srtf": "dally.policies.srtf:ShortestRemainingTimeFirst",
     "tiresias": "dally.policies.tiresias:Tiresias",
 }
@@ -109,7 +112,7 @@ def policy_type(name: str) -> type[Policy]:
     elif name in (others := _others()):
         found = _load(others[name])
     else:
-        raise InputError(f"unknown policy {name!r}; valid: {', '.join(policy_names())}")
+        raise InputError(f"unknown policy {name!r}{now_called(name)}; valid: {', '.join(policy_names())}")
     if not (isinstance(found, type) and issubclass(found, Policy)):
         raise InputError(
             f"policy {name!r} is registered as {found!r}, which is no dally.policies.base.Policy"
@@ -130,11 +133,19 @@ def parse_policy(spec: str) -> PolicySpec:
     for name, text in spec_knobs(spec).items():
         if name not in known:
             raise InputError(
-                f"policy {policy.name} has no knob {name!r}; valid: {', '.join(known) or 'none'}"
+                f"policy {policy.name} has no knob {name!r}{_of_default(policy.name, name)}; "
+                f"valid: {', '.join(known) or 'none'}"
             )
         values[name] = _value(f"knob {name} of policy {policy.name}", known[name], text)
     with blaming(policy):
         return PolicySpec(spec, policy, policy.knobs_type(**values))
+
+
+def _of_default(policy: str, knob: str) -> str:
+    """For who still calls the default policy `dally`, as it was once called."""
+    if policy != "dally" or knob not in {each.name for each in fields(policy_type(DEFAULT).knobs_type)}:
+        return ""
+    return f"; {DEFAULT}, which was called dally before, has"
 
 
 def knobs(policy: type[Policy]) -> list[Knob]:

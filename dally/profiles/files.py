@@ -17,6 +17,7 @@ from dally.profiles.decoding import decode, shown
 from dally.profiles.gpu_types import same_type
 from dally.profiles.schema import SCHEMA, Mode, Profile, Restart
 from dally.profiles.stand_ins import StandIn, at_speed, choose_stand_in, stand_in_lines
+from dally.renamed import now_called
 
 _RESTART = Restart()
 _UNSAFE = re.compile(r"[^\w.]+")
@@ -251,7 +252,8 @@ def _profile_files(name: str) -> list[tuple[str, str]]:
         return [(f"{name}/{file}", item.read_text(encoding="utf-8")) for file, item in named]
     path = Path(name)
     if not path.exists():
-        raise InputError(f"no profile set or path {name}; shipped sets: {', '.join(shipped_sets())}")
+        valid = ", ".join(shipped_sets())
+        raise InputError(f"no profile set or path {name}{now_called(str(name))}; shipped sets: {valid}")
     paths = [path] if path.is_file() else sorted(path.glob("*.json"))
     if not paths:
         raise InputError(f"profile directory {name} has no .json files")

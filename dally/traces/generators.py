@@ -7,10 +7,10 @@ from typing import Any
 from dally.errors import InputError
 from dally.job import Job
 from dally.spec import spec_knobs, spec_name
-from dally.traces.author import BATCH, POISSON, author_workload
 from dally.traces.fits import LINGJUN, PHILLY, PLAIN, VENUS
 from dally.traces.gavel import SIZES, gavel_workload
 from dally.traces.knobs import knob_mix, knob_number, knob_whole
+from dally.traces.published_dally import BATCH, POISSON, published_workload
 from dally.traces.synthetic import Shape, synthesize
 
 _MOST_JOBS = 10_000_000
@@ -61,15 +61,15 @@ def _synthetic(summary: str, shape: Shape, *knobs: Mapping[str, Callable[[str], 
 
 
 GENERATORS: Mapping[str, Generator] = {
-    "author-batch": Generator(
-        "the author's 500 SenseTime jobs, all at once",
+    "dally-batch": Generator(
+        "the published Dally's 500 SenseTime jobs, all at once",
         {},
-        lambda name, _, seed: author_workload(name, BATCH, seed),
+        lambda name, _, seed: published_workload(name, BATCH, seed),
     ),
-    "author-poisson": Generator(
-        "the author's 411 multi-GPU SenseTime jobs over a week",
+    "dally-poisson": Generator(
+        "the published Dally's 411 multi-GPU SenseTime jobs over a week",
         {},
-        lambda name, _, seed: author_workload(name, POISSON, seed),
+        lambda name, _, seed: published_workload(name, POISSON, seed),
     ),
     "batch": _synthetic("all jobs at once", PLAIN),
     "poisson": _synthetic("Poisson arrivals", replace(PLAIN, gap_s=600.0), _ARRIVAL_KNOBS),

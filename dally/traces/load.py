@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from dally.errors import InputError
+from dally.renamed import now_called
 from dally.traces import common_csv
 from dally.traces.formats import pick_format
 from dally.traces.generators import GENERATORS, generate, is_generator
@@ -87,7 +88,8 @@ def _read(
     """The workload of a file."""
     if not os.path.exists(path):  # unlike Path.exists, quiet about impossible names
         raise InputError(
-            f"no trace file {str(path)!r}, and no generator of that name; generators: {', '.join(GENERATORS)}"
+            f"no trace file {str(path)!r}, and no generator of that name{now_called(str(path))}; "
+            f"generators: {', '.join(GENERATORS)}"
         )
     file = read_source(path)
     picked = pick_format(intake.source, file.text, trace_format)

@@ -26,11 +26,11 @@ _FILE_WIDTH = 180
 
 _EPILOG = """\b
 A file (docs/sweeps.md):
-  policies = ["dally-paper", "dally-paper:horizon=12|48", "tiresias"]
+  policies = ["dally", "dally:horizon=12|48", "tiresias"]
   seeds = [1, 2, 3, 4, 5]
-  trace = ["author-batch", "author-poisson"]
-  cluster = ["author-128", "author-256"]
-  profiles = "author"
+  trace = ["dally-batch", "dally-poisson"]
+  cluster = ["dally-128", "dally-256"]
+  profiles = "dally"
 """
 
 

@@ -20,7 +20,7 @@ _SAME_ROOM = 14
 
 @click.command(
     epilog="\b\nExamples:\n  dally why 17\n  dally why 17_3                  a task of an array\n"
-    "  dally why job-17 --run runs/batch/dally-paper"
+    "  dally why job-17 --run runs/batch/dally"
 )
 @click.argument("job")
 @click.option("--run", "folder", type=click.Path(path_type=Path), help="Run folder of one policy.")

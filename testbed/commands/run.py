@@ -28,7 +28,7 @@ Workloads that come with Dally: {", ".join(named_workloads())}
 
 \b
 Examples:
-  dally testbed run --workload demo --policy dally-paper:lease_s=90 --policy slurm --out runs/demo
+  dally testbed run --workload demo --policy dally:lease_s=90 --policy slurm --out runs/demo
   dally testbed up --racks 2,2,2,2 --gpus 2 --rate 1Gb --uplink 200Mb
   dally testbed run --workload forty --policy fifo --policy tiresias --out runs/forty
   dally testbed run --racks 2,2 --gpus 1 --gpu-types v100,k80 --emulate v100=2,k80=0.5 --workload jobs.csv \

@@ -27,7 +27,7 @@ from testbed.running.work import plan_work
 from testbed.standing.shape import LabShape
 
 SHAPE = LabShape((2, 2), 2, 1e9, 500e6)
-POLICY = "dally-paper:lease_s=12"
+POLICY = "dally:lease_s=12"
 """Leases far below the jobs' lengths, so that jobs are stopped and put back all the time."""
 
 EMULATED_TFLOPS = 0.02

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from analysis.author_slowdowns import AUTHOR_SLOWDOWNS, PER_GPU, author_shapes, slowdowns
+from analysis.dally_slowdowns import DALLY_SLOWDOWNS, PER_GPU, dally_shapes, slowdowns
 from analysis.pollux_validation import (
     KNOWLEDGE,
     Validation,
@@ -12,30 +12,30 @@ from analysis.pollux_validation import (
     pollux_formula,
     validate,
 )
-from dally.profiles.imports.author import author_profiles
+from dally.profiles.imports.dally import dally_profiles
 from dally.profiles.imports.pollux import Measurement
 from dally.profiles.iteration import predict
 
 TABLES = Path(__file__).parents[3] / "shared" / "throughputs"
 
 
-@pytest.mark.parametrize("model", sorted(AUTHOR_SLOWDOWNS))
+@pytest.mark.parametrize("model", sorted(DALLY_SLOWDOWNS))
 def test_the_authors_latency_dominated_slowdowns_are_met_within_a_tenth(model: str) -> None:
-    *_, two_racks, scattered = zip(AUTHOR_SLOWDOWNS[model], slowdowns(PER_GPU)[model], strict=True)
+    *_, two_racks, scattered = zip(DALLY_SLOWDOWNS[model], slowdowns(PER_GPU)[model], strict=True)
     for theirs, ours in (two_racks, scattered):
         assert ours == pytest.approx(theirs, rel=0.1)
 
 
-@pytest.mark.parametrize("model", sorted(AUTHOR_SLOWDOWNS))
+@pytest.mark.parametrize("model", sorted(DALLY_SLOWDOWNS))
 def test_the_authors_slowdowns_near_1_are_met_roughly(model: str) -> None:
-    packed, two_machines, *_ = zip(AUTHOR_SLOWDOWNS[model], slowdowns(PER_GPU)[model], strict=True)
+    packed, two_machines, *_ = zip(DALLY_SLOWDOWNS[model], slowdowns(PER_GPU)[model], strict=True)
     for theirs, ours in (packed, two_machines):
         assert ours == pytest.approx(theirs, rel=0.15)
 
 
 def test_scattered_mobilenet_waits_for_52_layers_of_30_steps_of_100_us() -> None:
-    profile = next(each for each in author_profiles() if each.model.name == "mobilenetv3")
-    exposed_s = predict(profile, author_shapes(PER_GPU)[3]).exposed_s
+    profile = next(each for each in dally_profiles() if each.model.name == "mobilenetv3")
+    exposed_s = predict(profile, dally_shapes(PER_GPU)[3]).exposed_s
     assert exposed_s == pytest.approx(52 * 30 * 100e-6, rel=1e-3)
 
 

@@ -32,7 +32,7 @@ def profile(name: str, compute_s: float, reduced_bytes: int) -> Profile:
     """A model that hides no communication."""
     model = Model(name, None, None, reduced_bytes, None, None, (), None)
     compute = Compute(None, compute_s, None, None, None)
-    return replace(load_profiles("author").profiles[0], model=model, compute=compute, tiers={})
+    return replace(load_profiles("dally").profiles[0], model=model, compute=compute, tiers={})
 
 
 TALKER = profile("talker", 1e-9, 10_000_000)

@@ -34,7 +34,7 @@ def site(lab_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RealSite
     except DallyError as error:
         pytest.fail(str(error), pytrace=False)
     write_programs(lab.work)
-    real = RealSite(lab, "dally-paper:timers=no-wait,lease_s=8")
+    real = RealSite(lab, "dally:timers=no-wait,lease_s=8")
     yield real
     real.journal.close()
     lab.stop()

@@ -30,7 +30,7 @@ from tests.slurm_plugin.worlds import Site
 from tests.worlds import World, racks
 
 Read = Callable[[Path], object]
-PROFILE = Path(__file__).parents[2] / "dally" / "profiles" / "sets" / "author" / "resnet50.json"
+PROFILE = Path(__file__).parents[2] / "dally" / "profiles" / "sets" / "dally" / "resnet50.json"
 RECORDED = Path(__file__).parents[1] / "slurm_plugin" / "recorded"
 
 
@@ -218,7 +218,7 @@ PHILLY_JOBS = json.dumps(
     indent=0,
 ).encode()
 SWEEP = b"""\
-policies = ["fifo", "dally-paper:timers=manual|no-wait"]
+policies = ["fifo", "dally:timers=manual|no-wait"]
 seeds = [0, 1]
 trace = "batch:jobs=20|30"
 cluster = ["demo"]
@@ -235,7 +235,7 @@ restart_s = 5
 DALLY_TOML = b"""\
 partitions = ["gpu", "long"]
 cluster = "/etc/slurm"
-policy = "dally"
+policy = "srsf-delay"
 poll_s = 2.5
 backoff_s = 60
 max_requeues = 20

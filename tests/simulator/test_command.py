@@ -42,13 +42,13 @@ def simulate(trace: Path, out: Path, *more: str) -> Result:
 
 def test_two_policies_side_by_side(trace: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    result = simulate(trace, out, "--policy", "dally-paper", "--policy", "fifo", "--profiles", "realistic")
+    result = simulate(trace, out, "--policy", "dally", "--policy", "fifo", "--profiles", "realistic")
     assert result.exit_code == 0, result.output
-    assert "dally-paper" in result.output
+    assert "dally" in result.output
     assert "JCT mean" in result.output
     assert sorted(path.name for path in out.iterdir()) == [
         "comparison.json",
-        "dally-paper",
+        "dally",
         "fifo",
         "jct.png",
     ]
@@ -67,7 +67,7 @@ def test_json_prints_the_summaries_and_nothing_else(trace: Path, tmp_path: Path)
 
 
 def test_the_same_inputs_give_the_same_bytes(trace: Path, tmp_path: Path) -> None:
-    options = ("--policy", "dally-paper:lease_s=600", "--profiles", "author", "--seed", "3", "--mtbf-h", "20")
+    options = ("--policy", "dally:lease_s=600", "--profiles", "dally", "--seed", "3", "--mtbf-h", "20")
     for name in ("one", "two"):
         assert simulate(trace, tmp_path / name, *options).exit_code == 0
     for path in (tmp_path / "one").rglob("*"):
@@ -78,18 +78,18 @@ def test_the_same_inputs_give_the_same_bytes(trace: Path, tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        (["--policy", "magic"], "unknown policy 'magic'; valid: a-srpt, dally, dally-paper"),
-        (["--policy", "dally-paper:speed=9"], "policy dally-paper has no knob 'speed'; valid: timers"),
+        (["--policy", "magic"], "unknown policy 'magic'; valid: a-srpt, dally, elastic-scaling"),
+        (["--policy", "dally:speed=9"], "policy dally has no knob 'speed'; valid: timers"),
         (
-            ["--policy", "dally-paper:timers=fast"],
-            "knob timers of policy dally-paper is 'fast', must be: auto",
+            ["--policy", "dally:timers=fast"],
+            "knob timers of policy dally is 'fast', must be: auto",
         ),
-        (["--policy", "dally-paper:lease_s=-1"], "lease_s -1 and horizon 24 must be positive"),
+        (["--policy", "dally:lease_s=-1"], "lease_s -1 and horizon 24 must be positive"),
         (
-            ["--policy", "dally-paper:lease_s=nan"],
-            "knob lease_s of policy dally-paper is 'nan', must be: number",
+            ["--policy", "dally:lease_s=nan"],
+            "knob lease_s of policy dally is 'nan', must be: number",
         ),
-        (["--policy", "dally-paper:timers"], "'timers' is no knob"),
+        (["--policy", "dally:timers"], "'timers' is no knob"),
         (["--policy", "fifo", "--profiles", "nowhere"], "nowhere"),
         (["--policy", "fifo", "--model-mix", "resnet50"], "model mix: 'resnet50' must be like"),
         (["--policy", "fifo", "--congestion", "-1"], "congestion is -1, must be a positive number"),
@@ -160,7 +160,7 @@ def test_an_existing_folder_is_never_written_into(trace: Path, tmp_path: Path) -
 def test_interrupted_it_keeps_a_valid_partial_result(tmp_path: Path) -> None:
     out = tmp_path / "out"
     spec = "philly-like:jobs=50000,gpus=1:90/8:10,load=0.9,cluster_gpus=64"
-    arguments = ["--trace", spec, "--cluster", "demo", "--policy", "fifo", "--policy", "dally-paper"]
+    arguments = ["--trace", spec, "--cluster", "demo", "--policy", "fifo", "--policy", "dally"]
     process = subprocess.Popen(
         [sys.executable, "-m", "dally", "simulate", *arguments, "--out", str(out)],
         stderr=subprocess.PIPE,
@@ -175,12 +175,12 @@ def test_interrupted_it_keeps_a_valid_partial_result(tmp_path: Path) -> None:
     assert "fifo is incomplete: interrupted" in stderr
     assert read_run(out / "fifo")["complete"] is False
     assert {record.status for record in read_jobs(out / "fifo")} <= {"COMPLETED", "RUNNING", "WAITING"}
-    assert not (out / "dally-paper").exists()
+    assert not (out / "dally").exists()
 
 
 def test_why_tells_the_life_of_a_job(trace: Path, tmp_path: Path) -> None:
-    simulate(trace, tmp_path / "out", "--policy", "dally-paper:lease_s=600")
-    run = tmp_path / "out" / "dally-paper_lease_s=600"
+    simulate(trace, tmp_path / "out", "--policy", "dally:lease_s=600")
+    run = tmp_path / "out" / "dally_lease_s=600"
     preempted = next(record for record in read_jobs(run) if record.preemptions)
     result = dally("why", preempted.job_id, "--run", str(run))
     assert result.exit_code == 0
@@ -211,7 +211,7 @@ def test_policies_lists_every_policy_with_its_knobs() -> None:
         assert policy["source"]
         for knob in policy["knobs"]:
             assert f"{knob['name']}={knob['default']}" in listed
-    assert "dally-paper" in [policy["name"] for policy in data]
+    assert "dally" in [policy["name"] for policy in data]
 
 
 def test_help_shows_an_example_of_every_command() -> None:
@@ -353,6 +353,6 @@ def test_an_error_of_what_is_not_exact_is_one_line(trace: Path, tmp_path: Path) 
 def test_a_recording_of_what_was_known_is_decided_again(trace: Path, tmp_path: Path) -> None:
     for knowledge in ("limits", "history", "none"):
         out = tmp_path / knowledge
-        simulate(trace, out, "--policy", "dally", "--knowledge", knowledge, "--record")
+        simulate(trace, out, "--policy", "srsf-delay", "--knowledge", knowledge, "--record")
         replayed = dally("replay", str(next(out.glob("*/facts.jsonl"))))
         assert replayed.exit_code == 0, replayed.output

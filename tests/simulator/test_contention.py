@@ -32,7 +32,7 @@ FILLERS = (
 def talkers(restart: Restart | None = None) -> ProfileSet:
     """A model that only communicates: twice as long over racks as in one."""
     model = Model("talker", None, None, 100_000_000, None, None, (), None)
-    first = load_profiles("author").profiles[0]
+    first = load_profiles("dally").profiles[0]
     compute = Compute(None, 1e-6, None, None, None)
     talker = replace(first, model=model, compute=compute, tiers={}, restart=restart or Restart())
     return ProfileSet("test", (talker,))

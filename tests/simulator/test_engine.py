@@ -11,7 +11,7 @@ from dally.errors import DallyError
 from dally.job import Job
 from dally.plan import Plan
 from dally.policies.base import Policy
-from dally.policies.dally_paper import Knobs
+from dally.policies.dally import Knobs
 from dally.policies.registry import parse_policy
 from dally.profiles.files import load_profiles
 from dally.records import EventLog
@@ -56,7 +56,7 @@ def test_a_job_that_fails_again_and_again_before_its_first_checkpoint_is_given_u
 
 
 def test_communication_counts_the_time_that_the_network_exposes() -> None:
-    profiles = load_profiles("author")
+    profiles = load_profiles("dally")
     topology = racks([[4], [4]])
     request = job("a", 8, 10_000, model="mobilenetv3")
     result = simulate("fifo", topology, [request], profiles=profiles)
@@ -68,7 +68,7 @@ def test_communication_counts_the_time_that_the_network_exposes() -> None:
 
 
 def test_a_far_placement_runs_longer_by_its_slowdown() -> None:
-    profiles = load_profiles("author")
+    profiles = load_profiles("dally")
     jobs = [job("x", 3, 1e6), job("y", 3, 1e6), job("a", 2, 1000, model="mobilenetv3")]
     result = simulate("fifo", racks([[4], [4]]), jobs, profiles=profiles)
     start = next(e for e in result.events if e["event"] == "start" and e["job"] == "a")

@@ -32,14 +32,14 @@ def test_fragments_are_counted_until_the_last_start() -> None:
 
 def test_the_command_writes_its_sections(tmp_path: Path) -> None:
     document = tmp_path / "results.md"
-    document.write_text("<!-- monkeytree-author -->\n<!-- end monkeytree-author -->\n", encoding="utf-8")
-    arguments = ["author", "--policy", "fifo", "--seed", "1", "--racks", "4", "--write", str(document)]
+    document.write_text("<!-- monkeytree-dally -->\n<!-- end monkeytree-dally -->\n", encoding="utf-8")
+    arguments = ["dally", "--policy", "fifo", "--seed", "1", "--racks", "4", "--write", str(document)]
     assert CliRunner().invoke(main, arguments).exit_code == 0
     assert "| `fifo` |" in document.read_text(encoding="utf-8")
 
 
 def test_alone_nobody_is_slowed_by_others() -> None:
-    arguments = ["author", "--policy", "fifo", "--seed", "1", "--racks", "4", "--oversubscription", "8"]
+    arguments = ["dally", "--policy", "fifo", "--seed", "1", "--racks", "4", "--oversubscription", "8"]
     shared, alone = (CliRunner().invoke(main, [*arguments, *more]).output for more in ((), ("--alone",)))
     network_ks = [float(output.split("| `fifo` |")[1].split("|")[5]) for output in (shared, alone)]
     assert network_ks[0] > network_ks[1]

@@ -14,7 +14,7 @@ from dally.policies.registry import policy_names
 from dally.profiles.files import load_profiles
 from tests.worlds import racks, simulate
 
-AUTHOR = load_profiles("author")
+AUTHOR = load_profiles("dally")
 MODELS = ("resnet50", "bert-large", "")
 FIRST_END_S = 20_000.0
 """No job ends before, whatever its duration."""
@@ -54,7 +54,7 @@ def test_durations_change_nothing_before_the_first_job_ends(policy: str, knowled
     assert before_first_end(policy, Known(knowledge), other) == events
 
 
-@pytest.mark.parametrize("policy", ["srtf", "sjf", "dally"])
+@pytest.mark.parametrize("policy", ["srtf", "sjf", "srsf-delay"])
 def test_that_test_can_fail_for_policies_that_go_by_running_times(policy: str) -> None:
     durations_s = [FIRST_END_S * (2 + number % 7) for number in range(16)]
     one, other = jobs(durations_s), jobs([*reversed(durations_s[1:]), 77_777.0])

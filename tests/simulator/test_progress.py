@@ -11,7 +11,7 @@ from dally.cycle import Scheduler
 from dally.job import Job
 from dally.plan import Plan, Preempt, Start
 from dally.policies.base import Policy
-from dally.policies.dally_paper import Knobs
+from dally.policies.dally import Knobs
 from dally.policies.registry import parse_policy
 from dally.records import EventLog
 from dally.state import ClusterState
@@ -104,7 +104,7 @@ def test_a_machine_that_stays_down_is_not() -> None:
     assert "nothing gets done" in run(Turns(lambda now: 30.0), [Outage(0.0, 0, inf)]).note
 
 
-@pytest.mark.parametrize("policy", ["fifo", "tiresias", "gandiva", "dally-paper", "gavel"])
+@pytest.mark.parametrize("policy", ["fifo", "tiresias", "gandiva", "dally", "gavel"])
 def test_restarts_of_ten_minutes_and_failures_each_hour_are_healthy(policy: str) -> None:
     topology = racks([[4, 4]])
     state = ClusterState(topology, CostModel(topology, restart_s=600.0))

@@ -17,10 +17,10 @@ from dally.topology import Topology
 from tests.worlds import SEARCHING, Result, World, racks, simulate, worlds
 
 VARIANTS = (
-    "dally-paper:lease_s=600",
-    "dally-paper:timers=manual,machine=1,rack=2,lease_s=900",
-    "dally-paper:timers=no-wait,lease_s=700",
-    "dally-paper:timers=consolidated",
+    "dally:lease_s=600",
+    "dally:timers=manual,machine=1,rack=2,lease_s=900",
+    "dally:timers=no-wait,lease_s=700",
+    "dally:timers=consolidated",
     "fifo:placement=consolidated,backfill=easy",
     "sjf:backfill=easy,depth=2",
     "srtf:placement=consolidated,backfill=easy",
@@ -31,7 +31,7 @@ VARIANTS = (
 )
 POLICIES = [*policy_names(), *VARIANTS]
 PROFILES = ProfileSet(
-    "all", tuple(each for name in ("author", "gavel", "pollux") for each in load_profiles(name).profiles)
+    "all", tuple(each for name in ("dally", "gavel", "pollux") for each in load_profiles(name).profiles)
 )
 """Models whose speed depends on the network, on the GPU type, and on how much of the training is done."""
 MODELS = ("", "resnet50", "bert-large", "mobilenetv3", "unheard-of", "resnet-50", "transformer", "cifar10")

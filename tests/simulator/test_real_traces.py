@@ -34,7 +34,7 @@ def test_lingjun_on_its_own_topology(policy: str, tmp_path: Path) -> None:
 
 def test_venus_at_a_higher_load(tmp_path: Path) -> None:
     inputs = real(str(TRACES / "helios_venus.csv.gz"), "venus", arrival_scale=0.73)
-    result = run("dally-paper", inputs, tmp_path)
+    result = run("dally", inputs, tmp_path)
     assert result.complete
     assert result.summary.completed == 10_796
     assert result.summary.preemptions > 0
@@ -43,6 +43,6 @@ def test_venus_at_a_higher_load(tmp_path: Path) -> None:
 def test_a_week_of_philly_on_its_own_machines(tmp_path: Path) -> None:
     trace, machines = TRACES / "philly.csv.gz", TRACES / "philly_cluster_machine_list.csv"
     inputs = real(str(trace), str(machines), start_s=4_062_780, end_s=4_667_580)
-    result = run("dally-paper", inputs, tmp_path)
+    result = run("dally", inputs, tmp_path)
     assert result.complete
     assert result.summary.completed > 5000

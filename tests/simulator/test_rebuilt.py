@@ -16,13 +16,13 @@ from dally.state import ClusterState, JobState, Past, Phase
 from simulator.engine import Engine
 from tests.worlds import World, worlds
 
-AUTHOR = load_profiles("author")
+AUTHOR = load_profiles("dally")
 POLICIES = (
-    "dally:lease_s=300,guard_share=0.2",
-    "dally:estimates=attained,fair=user",
-    "dally:estimates=history,newcomer_s=600,lease_s=60",
-    "dally-paper:lease_s=600",
-    "dally-paper:timers=manual,machine=1,rack=2,lease_s=900",
+    "srsf-delay:lease_s=300,guard_share=0.2",
+    "srsf-delay:estimates=attained,fair=user",
+    "srsf-delay:estimates=history,newcomer_s=600,lease_s=60",
+    "dally:lease_s=600",
+    "dally:timers=manual,machine=1,rack=2,lease_s=900",
     "fifo:backfill=easy",
     "srtf",
     "slurm:switch_wait_s=900",

@@ -67,7 +67,7 @@ def test_a_long_queue_does_not_make_an_event_dearer(policy: str) -> None:
     """
     topology = racks([[8] * 4] * 4)
     few, many = (cost(policy, topology, jobs, load=50) for jobs in (250, 1000))
-    assert many.per_event < (2.5 if policy == "dally" else 2) * few.per_event
+    assert many.per_event < (2.5 if policy == "srsf-delay" else 2) * few.per_event
 
 
 @every_policy

@@ -37,7 +37,7 @@ class Site:
         self,
         folder: Path,
         topology: Topology = RACKS,
-        policy: str = "dally-paper:lease_s=100",
+        policy: str = "dally:lease_s=100",
         profiles: ProfileSet | None = None,
         mode: Mode | None = None,
         partitions: Mapping[str, tuple[str, ...]] | None = None,

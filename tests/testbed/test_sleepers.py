@@ -22,7 +22,7 @@ def test_advice_is_calibrated_on_what_sacct_has_of_real_jobs(lab: LocalSlurm) ->
     jobs = read_history(path).jobs
     assert {past.job.user for past in jobs} == {"dally-alice", "dally-bob"}
     assert {past.job.group for past in jobs} == {*ACCOUNTS}
-    inputs = ["--cluster", str(lab.spec.conf.parent), "--policy", "dally", "--processes", "1"]
+    inputs = ["--cluster", str(lab.spec.conf.parent), "--policy", "srsf-delay", "--processes", "1"]
     result = CliRunner().invoke(main, ["advise", str(path), *inputs, "-o", str(page), "--json"])
     assert result.exit_code == 0, result.output
     said = json.loads(result.output)

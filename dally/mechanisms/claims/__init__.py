@@ -1,1 +1,1 @@
-"""The mechanism of `dally`: claims on the cluster, who gives way to them, and one round of offers."""
+"""The mechanism of `srsf-delay`: claims on the cluster, who gives way to them, and one round of offers."""

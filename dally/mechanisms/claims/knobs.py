@@ -1,4 +1,4 @@
-"""By what the policy `dally` decides."""
+"""By what the policy `srsf-delay` decides."""
 
 from dataclasses import dataclass, field
 
@@ -8,7 +8,7 @@ from dally.state import JobState
 
 @dataclass(frozen=True, slots=True)
 class Knobs:
-    """Settings of `dally`; each part can be switched off."""
+    """Settings of `srsf-delay`; each part can be switched off."""
 
     estimates: str = field(
         default="given",

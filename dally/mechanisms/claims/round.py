@@ -1,4 +1,4 @@
-"""One round of the policy `dally`, on trial: who moves closer, who starts where, who gives way."""
+"""One round of the policy `srsf-delay`, on trial: who moves closer, who starts where, who gives way."""
 
 from collections.abc import Iterator
 from itertools import islice

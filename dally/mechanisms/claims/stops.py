@@ -1,4 +1,4 @@
-"""Whom a job may stop under the policy `dally`: those who hold enough more and do not go first."""
+"""Whom a job may stop under the policy `srsf-delay`: those who hold enough more and do not go first."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass

@@ -6,7 +6,7 @@ import click
 
 from dally.errors import DallyError
 from dally.profiles.files import write_profiles
-from dally.profiles.imports.author import author_profiles
+from dally.profiles.imports.dally import dally_profiles
 from dally.profiles.imports.realistic import realistic_profiles
 from dally.profiles.imports.tables import PUBLISHED, import_published
 
@@ -17,7 +17,7 @@ from dally.profiles.imports.tables import PUBLISHED, import_published
 def main(throughputs: Path, profiles: Path) -> None:
     """Read published tables from THROUGHPUTS and write one folder for each set under PROFILES."""
     try:
-        write_profiles(author_profiles(), profiles / "author")
+        write_profiles(dally_profiles(), profiles / "dally")
         write_profiles(realistic_profiles(), profiles / "realistic")
         for name in PUBLISHED:
             write_profiles(import_published(name, throughputs / name), profiles / name)

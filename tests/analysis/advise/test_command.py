@@ -45,7 +45,7 @@ def test_models_come_from_rules_and_a_mix_with_a_range(folder: Path) -> None:
     rules.write_text('[models]\n"train-resnet*" = "resnet50"\n"bert*" = "bert-large"\n')
     options = (
         "--profiles",
-        "author",
+        "dally",
         "--models",
         str(rules),
         "--model-mix",
@@ -53,10 +53,10 @@ def test_models_come_from_rules_and_a_mix_with_a_range(folder: Path) -> None:
         "--seeds",
         "1",
     )
-    result = advise(folder, *options, "--policy", "dally", "--today", "slurm", "--json")
+    result = advise(folder, *options, "--policy", "srsf-delay", "--today", "slurm", "--json")
     assert result.exit_code == 0, result.output
     said = json.loads(result.output)
-    assert (said["today"], said["start_with"]) == ("slurm", "dally")
+    assert (said["today"], said["start_with"]) == ("slurm", "srsf-delay")
     assert (
         said["effects"]["all"]["least"] <= said["effects"]["all"]["change"] <= said["effects"]["all"]["most"]
     )
@@ -68,7 +68,7 @@ def test_models_come_from_rules_and_a_mix_with_a_range(folder: Path) -> None:
 def test_without_starts_it_says_what_cannot_be_calibrated(folder: Path) -> None:
     path = folder / "jobs.csv"
     path.write_text(CSV)
-    result = advise(folder, "--policy", "dally", history=path)
+    result = advise(folder, "--policy", "srsf-delay", history=path)
     assert result.exit_code == 0, result.output
     assert result.output.startswith("Not calibrated: the history tells no starts")
     assert "What cannot be checked: how long jobs really waited" in (folder / "advice.html").read_text(
@@ -97,7 +97,9 @@ def test_what_is_concluded_is_said_in_the_data(folder: Path) -> None:
 def test_advice_starts_on_a_sites_own_files(folder: Path, name: str) -> None:
     options = ["--cluster", str(FOLDER / name), "--processes", "1", "-o", str(folder / "advice.html")]
     path = str(written(folder, [Row(0, 0, 100, 1), Row(10, 10, 100, 2)]))
-    result = CliRunner().invoke(main, ["advise", path, *options, "--policy", "dally", "--today", "slurm"])
+    result = CliRunner().invoke(
+        main, ["advise", path, *options, "--policy", "srsf-delay", "--today", "slurm"]
+    )
     assert result.exit_code == 0, result.output
     assert ("cluster: left out" in result.stderr) == bool(load_cluster(FOLDER / name).left_out)
 
@@ -105,7 +107,7 @@ def test_advice_starts_on_a_sites_own_files(folder: Path, name: str) -> None:
 def test_names_in_a_history_are_no_html(folder: Path) -> None:
     path = folder / "odd.csv"
     path.write_text(CSV.replace("u1", "<script>alert(1)</script>"))
-    assert advise(folder, "--policy", "dally", history=path).exit_code == 0
+    assert advise(folder, "--policy", "srsf-delay", history=path).exit_code == 0
     assert "<script>alert" not in (folder / "advice.html").read_text("utf-8")
 
 
@@ -123,8 +125,8 @@ def test_anonymising_needs_no_cluster(folder: Path) -> None:
         (("--policy", "nobody"), "unknown policy 'nobody'"),
         (("--arrival-scale", "0"), "arrival_scale is 0"),
         (("-o", "nowhere/advice.html"), "there is no folder nowhere"),
-        (("--profiles", "author", "--model-mix", "gpt=1"), "no profile of gpt"),
-        (("--profiles", "author", "--models", "missing.toml"), "missing.toml: No such file"),
+        (("--profiles", "dally", "--model-mix", "gpt=1"), "no profile of gpt"),
+        (("--profiles", "dally", "--models", "missing.toml"), "missing.toml: No such file"),
         (("--from-s", "9e9"), "no job was submitted"),
     ],
 )

@@ -18,7 +18,10 @@ def advice(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     history = written(folder, BUSY if request.param else held_back())
     inputs = [str(history), "--cluster", str(cluster_file(folder)), "--processes", "1"]
     page = folder / "advice.html"
-    main(["advise", *inputs, "--policy", "dally", "--today", "slurm", "-o", str(page)], standalone_mode=False)
+    main(
+        ["advise", *inputs, "--policy", "srsf-delay", "--today", "slurm", "-o", str(page)],
+        standalone_mode=False,
+    )
     return page, 5 if request.param else 2
 
 

@@ -12,7 +12,7 @@ from dally.errors import CapacityError, InputError
 from dally.profiles.files import load_profiles
 from tests.analysis.advise.histories import Row, read, site, small_cluster
 
-PROFILES = load_profiles("author")
+PROFILES = load_profiles("dally")
 VGG = Case(TOLD, "vgg11=1")
 
 

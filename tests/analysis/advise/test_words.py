@@ -23,7 +23,7 @@ def advice(tmp_path: Path) -> Advice:
     """Three jobs, of which each needs the whole cluster; simulated waits are 10 s too short on average."""
     here = site(tmp_path, ROWS)
     with runner(here, 1, lambda task: None) as simulate:
-        return advise(here, plan(here, "slurm", "dally", [Case("as told")]), simulate)
+        return advise(here, plan(here, "slurm", "srsf-delay", [Case("as told")]), simulate)
 
 
 def compared(advice: Advice) -> Comparison:
@@ -91,10 +91,10 @@ def test_few_starts_are_told(advice: Advice) -> None:
 def test_where_to_start_tells_what_the_setting_asks_for(advice: Advice) -> None:
     gains = with_change(advice, -0.5, -0.5, -0.5)
     found = compared(gains)
-    assert next(verdicts.settings_lines(gains, found)).startswith("Only dally was tried")
+    assert next(verdicts.settings_lines(gains, found)).startswith("Only srsf-delay was tried")
     lines = list(verdicts.settings_lines(gains, replace(found, chosen=SETTINGS[1])))
     assert lines[0].startswith(
-        'Start with policy = "dally:estimates=attained" in dally.toml; it asks for checkp'
+        'Start with policy = "srsf-delay:estimates=attained" in dally.toml; it asks for checkp'
     )
     assert "100 % of the jobs had a time limit and ran for 1 % of it in the median" in lines[-1]
 
@@ -103,7 +103,7 @@ def asked(folder: Path, rows: Iterable[Row], case: Case, profiles: str | None = 
     """Advice on a history of the small cluster, under one case."""
     here = site(folder, rows, load_profiles(profiles) if profiles else None)
     with runner(here, 1, lambda task: None) as simulate:
-        return advise(here, plan(here, None, "dally:estimates=attained", [case]), simulate)
+        return advise(here, plan(here, None, "srsf-delay:estimates=attained", [case]), simulate)
 
 
 def test_waits_that_come_from_outside_end_in_no_conclusion(tmp_path: Path) -> None:
@@ -120,7 +120,7 @@ def test_waits_that_come_from_outside_end_in_no_conclusion(tmp_path: Path) -> No
 
 def test_models_that_the_real_waits_refute_end_in_no_conclusion(tmp_path: Path) -> None:
     rows = scheduled(Row(30 * n, 0, 100 + 50 * (n % 3), (2, 1, 3)[n % 3]) for n in range(90))
-    advice = asked(tmp_path, rows, Case("middle", "vgg11=1"), "author")
+    advice = asked(tmp_path, rows, Case("middle", "vgg11=1"), "dally")
     assert advice.calibration is not None
     assert advice.calibration.resembles
     assert advice.comparison is None
@@ -137,10 +137,10 @@ def test_models_that_the_real_waits_refute_end_in_no_conclusion(tmp_path: Path) 
         (Case("as told"), None, "; no profiles were given, so distance costs nothing"),
         (
             Case("as told"),
-            "author",
+            "dally",
             "; of 8 jobs with several GPUs, the models of 7 are unknown, so distance",
         ),
-        (Case("middle", "resnet50=1"), "author", "; of 8 jobs with several GPUs, the models of 7 are drawn"),
+        (Case("middle", "resnet50=1"), "dally", "; of 8 jobs with several GPUs, the models of 7 are drawn"),
     ],
 )
 def test_the_headline_says_what_is_known_of_the_models(

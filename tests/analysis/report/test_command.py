@@ -15,7 +15,7 @@ from tests.analysis.report.folders import cut, simple_run
 @pytest.fixture
 def comparison(tmp_path: Path) -> Path:
     simple_run(tmp_path / "runs/slurm", "slurm", [100, 300])
-    simple_run(tmp_path / "runs/dally", "dally", [0, 200])
+    simple_run(tmp_path / "runs/srsf-delay", "srsf-delay", [0, 200])
     return tmp_path / "runs"
 
 

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.xdist_group("browser")
 
 JOBS = 120
 GANGS = "1:40/4:30/8:20/16:10"
-POLICIES = ("slurm", "dally-paper")
+POLICIES = ("slurm", "dally")
 SECONDS = 1000.0
 
 Report = tuple[Page, list[str]]

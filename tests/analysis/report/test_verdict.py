@@ -49,7 +49,7 @@ def test_what_is_worse_under_the_best_run_is_said(tmp_path: Path) -> None:
 def test_what_the_best_policy_comes_to_with_other_knobs_is_told_as_a_share_of_the_difference(
     tmp_path: Path,
 ) -> None:
-    waited_s = {"slurm": [500, 500], "dally": [100, 100], "dally:moves=0,waste=0": [200, 200]}
+    waited_s = {"slurm": [500, 500], "srsf-delay": [100, 100], "srsf-delay:moves=0,waste=0": [200, 200]}
     runs = []
     for place, (spec, waited) in enumerate(waited_s.items()):
         runs.append(simple_run(tmp_path / str(place), spec, waited))
@@ -145,9 +145,9 @@ def test_what_timers_came_to() -> None:
         history.see(waits(0, job, "machine", 60, reason))
     history.see(started(30, "a", {"m": 2}))
     history.see(started(60, "b", {"m": 1, "n": 1}, "rack"))
-    (row,) = timer_table({"dally": history, "fifo": History(["machine"], {})}).rows
+    (row,) = timer_table({"srsf-delay": history, "fifo": History(["machine"], {})}).rows
     assert (row[0], [cell.text for cell in row[1]]) == (
-        "dally",
+        "srsf-delay",
         ["one machine", "3", "60 s", "33 %", "33 %", "30 s", "33 %"],
     )
 
@@ -167,7 +167,7 @@ def test_runs_that_knew_as_much_are_compared_by_name(tmp_path: Path) -> None:
 def test_a_comparison_across_classes_of_knowledge_says_so_in_its_headline(tmp_path: Path) -> None:
     folders = [
         simple_run(tmp_path / "slurm", "slurm", [100, 300]),
-        simple_run(tmp_path / "d", "dally", [0, 200]),
+        simple_run(tmp_path / "d", "srsf-delay", [0, 200]),
     ]
     change_run(folders[0], knowledge="limits")
     change_run(folders[1], knowledge="exact", estimate_error=0.5)

@@ -15,9 +15,9 @@ def dally_cluster(*arguments: str) -> Result:
 
 
 def test_the_tables_tell_levels_machines_and_links() -> None:
-    result = dally_cluster("author-256")
+    result = dally_cluster("dally-256")
     assert result.exit_code == 0
-    assert "author-256: 32 machines, 256 GPUs" in result.stdout
+    assert "dally-256: 32 machines, 256 GPUs" in result.stdout
     for text in ("102.4 Tb/s, 50 us", "12.8 Tb/s, 2.5 us", "2 slots: in one 4.8 Tb/s, 0 us"):
         assert text in result.stdout
 
@@ -49,14 +49,14 @@ def test_json_has_the_figures() -> None:
 
 def test_printed_toml_loads_as_the_same_cluster(tmp_path: Path) -> None:
     path = tmp_path / "copy.toml"
-    path.write_text(dally_cluster("author-128", "--to", "toml").stdout)
-    assert load_cluster(path) == load_cluster("author-128")
+    path.write_text(dally_cluster("dally-128", "--to", "toml").stdout)
+    assert load_cluster(path) == load_cluster("dally-128")
 
 
 def test_the_help_shows_examples_and_shipped_names() -> None:
     text = dally_cluster("--help").stdout
     assert "dally cluster /etc/slurm --to toml > cluster.toml" in text
-    assert "author-1024" in text
+    assert "dally-1024" in text
 
 
 @pytest.mark.parametrize(

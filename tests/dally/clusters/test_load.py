@@ -12,10 +12,10 @@ from dally.topology import Link, Ring
 
 def test_the_shipped_clusters_are_listed_smallest_first() -> None:
     assert shipped_clusters() == (
-        "author-128",
-        "author-256",
-        "author-512",
-        "author-1024",
+        "dally-128",
+        "dally-256",
+        "dally-512",
+        "dally-1024",
         "demo",
         "hadar-5",
         "hadar-60",
@@ -24,8 +24,8 @@ def test_the_shipped_clusters_are_listed_smallest_first() -> None:
     )
 
 
-@pytest.mark.parametrize(("name", "gpus", "racks"), [("author-128", 128, 4), ("author-1024", 1024, 32)])
-def test_an_author_cluster_has_the_gpus_in_its_name(name: str, gpus: int, racks: int) -> None:
+@pytest.mark.parametrize(("name", "gpus", "racks"), [("dally-128", 128, 4), ("dally-1024", 1024, 32)])
+def test_a_dally_cluster_has_the_gpus_in_its_name(name: str, gpus: int, racks: int) -> None:
     cluster = load_cluster(name)
     assert (cluster.name, cluster.gpus, len(cluster.level_domains[1])) == (name, gpus, racks)
 
@@ -37,7 +37,7 @@ def test_every_shipped_cluster_survives_writing_and_reading(name: str) -> None:
 
 
 def test_the_authors_links_are_those_of_the_paper() -> None:
-    scattered = load_cluster("author-256").shape(((0, 8), (1, 8), (4, 8)))
+    scattered = load_cluster("dally-256").shape(((0, 8), (1, 8), (4, 8)))
     assert scattered.rings == (
         Ring(4, Link(4.8e12), 1),
         Ring(2, Link(4.8e12, 500e-9), 1),
@@ -47,8 +47,8 @@ def test_the_authors_links_are_those_of_the_paper() -> None:
 
 
 def test_an_unknown_name_is_refused_with_the_valid_ones() -> None:
-    with pytest.raises(InputError, match=r"'author-64' is neither .*shipped: author-128, .*demo"):
-        load_cluster("author-64")
+    with pytest.raises(InputError, match=r"'dally-64' is neither .*shipped: dally-128, .*demo"):
+        load_cluster("dally-64")
 
 
 def test_a_shipped_name_wins_over_a_file_but_not_over_its_path(

@@ -12,7 +12,7 @@ from simulator.failures import Outage
 from tests.dally.policies.events import job, levels, times, waits
 from tests.worlds import racks, simulate
 
-AUTHORS = load_profiles("author")
+AUTHORS = load_profiles("dally")
 MODEL = "mobilenetv3"
 PAIR = racks([[3, 3]])
 

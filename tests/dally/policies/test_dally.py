@@ -1,331 +1,184 @@
-"""The default policy on cases small enough to compute by hand; a restart of a job of n GPUs costs 6 + n s."""
+"""Dally as published, on cases small enough to compute by hand."""
+
+import json
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from dally.costs import CostModel
-from dally.errors import InputError
+from dally.cycle import Scheduler
 from dally.job import Job
-from dally.mechanisms.claims.holders import LEAST_S
-from dally.plan import Plan, Wait
-from dally.policies.dally import Dally
+from dally.plan import Preempt, Start
 from dally.policies.registry import parse_policy
-from dally.profiles.files import load_profiles
 from dally.state import ClusterState
-from tests.dally.policies.events import job, levels, times, waits
-from tests.worlds import Result, World, racks, simulate, worlds
+from dally.topology import Topology
+from tests.worlds import Result, racks, simulate
 
-AUTHORS = load_profiles("author")
-MODEL = "mobilenetv3"
-TWO_MACHINES = racks([[2, 2]])
-ONE_FREE_ON_EACH = racks([[3, 3]])
-"""With two jobs of 2 GPUs."""
+LEASE_S = 3600.0
 
 
-def of(user: str, name: str, duration_s: float, submit_s: float) -> Job:
-    return Job(name, submit_s, 1, duration_s, user=user)
+def job(name: str, gpus: int, duration_s: float, submit_s: float = 0.0) -> Job:
+    return Job(name, submit_s, gpus, duration_s)
 
 
-def fixed(name: str, gpus: int, duration_s: float) -> Job:
-    """A job that must not be preempted."""
-    return Job(name, 0.0, gpus, duration_s, preemptible=False)
+def starts(result: Result, name: str) -> list[tuple[float, str]]:
+    kinds = ("start", "migrate")
+    return [(e["t"], e["level"]) for e in result.events if e["event"] in kinds and e["job"] == name]
 
 
-def apart() -> float:
-    """The slowdown of a pair on two machines."""
-    return CostModel(TWO_MACHINES, AUTHORS).cost(job("a", 2, 1.0, model=MODEL), ((0, 1), (1, 1))).slowdown
+def in_turn(result: Result) -> list[str]:
+    return [event["job"] for event in result.events if event["event"] == "start"]
 
 
-def reason(result: Result, name: str, event: str) -> str:
-    found = (each for each in result.events if each["event"] == event and each["job"] == name)
-    return str(next(found)["reason"])
-
-
-def test_fewest_gpu_seconds_go_first() -> None:
-    """200 GPU-seconds on two GPUs go before 300 on one, though they take fewer GPUs to start."""
-    jobs = [job("runs", 2, 100), job("long", 1, 300, 1), job("wide", 2, 100, 2)]
-    result = simulate("dally", racks([[2]]), jobs)
-    assert (times(result, "wide"), times(result, "long")) == ([100.0], [200.0])
-
-
-def test_by_time_alone_the_shortest_goes_first() -> None:
-    jobs = [job("runs", 2, 100), job("wide", 2, 150, 1), job("short", 1, 149, 2)]
-    result = simulate("dally:order=time", racks([[2]]), jobs)
-    assert (times(result, "short"), times(result, "wide")) == ([100.0], [249.0])
-
-
-def test_a_small_claim_behind_one_that_does_not_fit_starts() -> None:
-    jobs = [fixed("runs", 1, 1000), job("pair", 2, 10, 1), job("single", 1, 900, 2)]
-    assert times(simulate("dally", racks([[2]]), jobs), "single") == [2.0]
-
-
-def test_a_job_keeps_its_gpus_for_a_lease_then_gives_way_to_a_lesser_claim() -> None:
-    jobs = [job("long", 1, 10_000), job("short", 1, 100, 10)]
-    result = simulate("dally", racks([[1]]), jobs)
-    assert times(result, "short") == [600.0]
-    assert times(result, "long", "end") == [700.0 + 7.0 + 9400.0]
-    assert reason(result, "long", "preempt") == (
-        "would hold 2.61 GPU-hours more; short needs only 0.0278 GPU-hours"
-    )
-
-
-@pytest.mark.parametrize(("left_s", "start_s"), [(156.0, 856.0), (157.0, 700.0)])
-def test_it_must_hold_half_as_much_again_and_its_restart(left_s: float, start_s: float) -> None:
-    jobs = [job("long", 1, 700 + left_s), job("short", 1, 100, 700)]
-    assert times(simulate("dally", racks([[1]]), jobs), "short") == [start_s]
-
-
-def test_without_preemption_nobody_is_stopped() -> None:
-    jobs = [job("long", 1, 10_000), job("short", 1, 100, 10)]
-    assert times(simulate("dally:preempt=no", racks([[1]]), jobs), "short") == [10_000.0]
-
-
-def test_who_would_hold_most_is_stopped() -> None:
-    jobs = [job("a", 1, 5000), job("b", 1, 9000), job("short", 1, 100, 700)]
-    result = simulate("dally", racks([[2]]), jobs)
-    assert (times(result, "a", "preempt"), times(result, "b", "preempt")) == ([], [700.0])
-
-
-def test_a_pair_takes_a_machine_from_others_rather_than_be_apart() -> None:
-    jobs = [job("a", 2, 50_000), job("b", 2, 60_000), job("pair", 2, 100, 700, model=MODEL)]
-    result = simulate("dally", ONE_FREE_ON_EACH, jobs, profiles=AUTHORS)
-    assert (times(result, "pair"), levels(result, "pair")) == ([700.0], ["machine"])
-    assert times(result, "b", "migrate") == [700.0]
-
-
-def test_it_declines_to_be_apart_as_long_as_sixteen_leases_apart_and_moving_then_would_cost() -> None:
-    """It trains 160 s in vain but for one part in its slowdown; a restart takes 8 s."""
-    jobs = [fixed("a", 2, 5000), fixed("b", 2, 6000), job("pair", 2, 1000, 1, model=MODEL)]
-    for patience in (1, 4):
-        policy = f"dally:lease_s=10,lease_restarts=0,patience={patience}"
-        result = simulate(policy, ONE_FREE_ON_EACH, jobs, profiles=AUTHORS)
-        until_s = round(1 + patience * (160 * (1 - 1 / apart()) + 8), 3)
-        assert waits(result, "pair")[0] == (1.0, until_s)
-        assert (times(result, "pair"), levels(result, "pair")) == ([until_s], ["rack"])
-
-
-def test_it_declines_no_longer_than_being_apart_to_its_end_would_cost() -> None:
-    cost_s = (apart() - 1) * 5
-    jobs = [fixed("a", 2, 5000), fixed("b", 2, 6000), job("pair", 2, 5, 1, model=MODEL)]
-    result = simulate("dally:patience=1", ONE_FREE_ON_EACH, jobs, profiles=AUTHORS)
-    assert waits(result, "pair")[0] == (1.0, round(1 + cost_s, 3))
-    assert times(simulate("dally:patience=0", ONE_FREE_ON_EACH, jobs, profiles=AUTHORS), "pair") == [1.0]
-
-
-def test_who_cannot_move_later_declines_as_long_as_being_apart_would_cost() -> None:
-    """A machine comes free when waiting has cost nearly as much, and just after."""
-    cost_s = (apart() - 1) * 100
-    pair = Job("pair", 1.0, 2, 100.0, model=MODEL, preemptible=False)
-    for ends_s, level in ((cost_s, "machine"), (cost_s + 2, "rack")):
-        jobs = [fixed("a", 2, ends_s), fixed("b", 2, 10 * cost_s), pair]
-        result = simulate("dally:patience=1", ONE_FREE_ON_EACH, jobs, profiles=AUTHORS)
-        assert levels(result, "pair") == [level]
-        assert waits(result, "pair")[0] == (1.0, round(1 + cost_s, 3))
-
-
-def test_a_scattered_job_moves_closer_when_that_saves_more_than_it_costs() -> None:
-    jobs = [fixed("a", 2, 5000), fixed("b", 2, 900_000), job("pair", 2, 10_000, 1, model=MODEL)]
-    result = simulate("dally:patience=0", ONE_FREE_ON_EACH, jobs, profiles=AUTHORS)
-    assert times(result, "pair", "migrate") == [5000.0]
-    assert "moving saves" in reason(result, "pair", "migrate")
-    stays = simulate("dally:moves=0,patience=0", ONE_FREE_ON_EACH, jobs, profiles=AUTHORS)
-    assert (times(stays, "pair"), times(stays, "pair", "migrate")) == ([1.0], [])
-
-
-def test_a_scattered_job_moves_closer_before_who_waits_takes_what_it_leaves() -> None:
-    late = Job("late", 4000.0, 2, 200.0)
-    jobs = [fixed("a", 2, 5000), fixed("b", 2, 900_000), job("pair", 2, 100_000, 1, model=MODEL), late]
-    result = simulate("dally:patience=0,preempt=no", ONE_FREE_ON_EACH, jobs, profiles=AUTHORS)
-    assert times(result, "pair", "migrate") == times(result, "late") == [5000.0]
-
-
-def test_who_gains_nothing_by_moving_does_not_keep_others_from_it() -> None:
-    """The first pair loses more by being apart, but is nearly done when a machine comes free."""
-    freed_s = round(6000 * apart()) - 10
-    stay = [fixed(name, 2, 900_000) for name in "bcd"]
-    pairs = [job("first", 2, 6000, 1, model=MODEL), job("second", 2, 5500, 20_000, model=MODEL)]
-    one_free_on_each = racks([[3, 3, 3, 3]])
-    jobs = [fixed("a", 2, freed_s), *stay, *pairs]
-    result = simulate("dally:patience=0,moves=1", one_free_on_each, jobs, profiles=AUTHORS)
-    assert times(result, "second", "migrate") == [freed_s]
-    assert times(result, "first", "migrate") == []
-
-
-def test_what_a_stopped_job_leaves_over_goes_to_who_waits_by_claim() -> None:
-    """The pair claims more than who runs, so it could not stop it; it starts when another stops it."""
-    pair = Job("pair", 1.0, 2, 30_000.0, preemptible=False)
-    jobs = [job("runs", 4, 10_000), pair, job("single", 1, 100, 5000)]
-    result = simulate("dally:last_share=0", racks([[4]]), jobs)
-    assert times(result, "runs", "preempt") == [5000.0]
-    assert times(result, "single") == times(result, "pair") == [5000.0]
-
-
-def test_who_is_stopped_may_stop_others_at_once() -> None:
-    """The pair makes room for four on the larger machine, then takes the other from who needs more."""
-    jobs = [job("three", 3, 3000), job("pair", 2, 1400, 1), job("four", 4, 100, 1000)]
-    result = simulate("dally:last_share=0,lease_s=600", racks([[3, 4]]), jobs)
-    assert times(result, "four") == [1000.0]
-    assert times(result, "pair") == [1.0, 1000.001]
-
-
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(world=worlds(models=("", "resnet50", "bert-large"), varying=True))
-def test_whoever_could_act_at_once_is_asked_at_once(world: World) -> None:
-    """Else the controller, which is asked at other times than the simulator, would decide otherwise."""
-    decide, settle = Dally.decide, Dally.settle
-    wakeups: list[float] = []
-
-    def noted(self: Dally, state: ClusterState, now: float) -> Plan:
-        plan = decide(self, state, now)
-        wakeups.append(plan.wakeup_s)
-        return plan
-
-    def asked_again(self: Dally, state: ClusterState, now: float) -> None:
-        settle(self, state, now)
-        acts = [each for each in decide(self, state, now).decisions if not isinstance(each, Wait)]
-        assert not acts or wakeups[-1] == now + LEAST_S
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Dally, "decide", noted)
-        patch.setattr(Dally, "settle", asked_again)
-        simulate("dally:last_share=0", world.topology, world.jobs, world.outages, AUTHORS)
-
-
-def test_who_would_end_last_starts_first_on_a_tenth_of_the_gpus() -> None:
-    """All work is 3,000 GPU-seconds, 300 s of the cluster; one job takes 1,000 s."""
-    jobs = [*(job(f"s{number}", 1, 100) for number in range(20)), job("longest", 1, 1000)]
-    machines = racks([[10]])
-    assert times(simulate("dally", machines, jobs), "longest") == [0.0]
-    assert times(simulate("dally:last_share=0", machines, jobs), "longest") == [200.0]
-
-
-def sustained(machines: int, gang_s: float, gangs: int = 1) -> list[Job]:
-    """Small jobs that keep nine tenths of machines of 4 GPUs busy for long; gangs that need all of them."""
-    gpus = 4 * machines
-    small = [job(f"s{number:04}", 1, 900, round(1000 * number / gpus)) for number in range(100 * gpus)]
-    wide = [job(f"gang{number}", gpus, gang_s, 500 + number) for number in range(gangs)]
-    return sorted([*small, *wide], key=lambda each: each.submit_s)
-
-
-@pytest.mark.parametrize("estimates", ["given", "attained", "history"])
-def test_a_gang_as_large_as_the_cluster_starts_while_small_jobs_go_on_for_ever(estimates: str) -> None:
-    jobs, machines = sustained(2, 1000), racks([[4, 4]])
-    guarded = simulate(f"dally:guard_share=0.05,estimates={estimates}", machines, jobs)
-    assert times(guarded, "gang0")[0] < jobs[-1].submit_s / 2
-    alone = simulate(f"dally:guard_share=0,estimates={estimates}", machines, jobs)
-    assert times(alone, "gang0")[0] > jobs[-1].submit_s
-
-
-def test_however_many_have_waited_long_the_others_lose_only_a_share() -> None:
-    """Twenty gangs need the whole cluster for twenty times 2,000 s; one after another they would stop all."""
-    jobs, machines = sustained(2, 2000, gangs=20), racks([[4, 4]])
-    waits_s = {}
-    for share in (0.02, 1):
-        records = simulate(f"dally:guard_share={share},last_share=0", machines, jobs).by_job
-        waits_s[share] = sorted(each.queue_s for name, each in records.items() if name[0] == "s")
-    assert waits_s[0.02][-1] < 5000 < waits_s[1][-1]
-    assert sum(waits_s[0.02]) < sum(waits_s[1]) / 5
-
-
-def test_turns_are_the_same_whatever_the_time_scale() -> None:
-    """A day in place of a second changes nothing but the unit."""
-    starts = []
-    for scale in (1, 50):
-        jobs = [
-            Job(each.job_id, scale * each.submit_s, each.gpus, scale * each.duration_s)
-            for each in sustained(1, 1000)
-        ]
-        policy = f"dally:guard_share=0.05,lease_s={100 * scale},lease_restarts=0,last_share=0"
-        result = simulate(policy, racks([[4]]), jobs)
-        starts.append(times(result, "gang0")[0] / scale)
-    assert starts[0] == pytest.approx(starts[1], rel=0.2)
-
-
-def test_gpus_are_kept_for_the_one_whose_turn_it_is_but_not_from_who_is_gone_by_then() -> None:
-    """The pair waits for two jobs that cannot be stopped; in the meantime small ones use what is free."""
-    jobs = [fixed("a", 1, 1000), fixed("b", 1, 3000), job("pair", 2, 50, 1)]
-    jobs += [Job("brief", 1500.0, 1, 100.0, preemptible=False)]
-    jobs += [Job("endless", 1500.0, 1, 9000.0, preemptible=False)]
-    machines = racks([[2]])
-    result = simulate("dally:guard_share=1,last_share=0", machines, jobs)
-    assert (times(result, "pair"), times(result, "brief")) == ([3000.0], [1500.0])
-    result = simulate("dally:guard_share=0,last_share=0", machines, jobs)
-    assert times(result, "pair")[0] > 9000
-
-
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(world=worlds(varying=True), share=st.sampled_from([0.01, 0.3, 1.0]))
-def test_turns_leave_no_job_behind(world: World, share: float) -> None:
-    records = simulate(f"dally:guard_share={share}", world.topology, world.jobs, world.outages).by_job
-    assert all(each.status == "COMPLETED" for each in records.values())
-
-
-@pytest.mark.parametrize(("restarts", "stopped_s"), [(0, 10.0), (3, 21.0), (10, 70.0)])
-def test_a_lease_is_as_many_restarts_long(restarts: int, stopped_s: float) -> None:
-    """A restart takes 7 s; the lease is ten seconds at least."""
-    jobs = [job("long", 1, 10_000), job("short", 1, 50, 1)]
-    policy = f"dally:lease_s=10,lease_restarts={restarts},last_share=0,guard_share=0"
-    assert times(simulate(policy, racks([[1]]), jobs), "long", "preempt") == [stopped_s]
-
-
-def test_who_is_stopped_is_as_patient_as_others() -> None:
-    """The pair makes room for a whole machine; one GPU is left on each of two others, far too slow for it."""
-    jobs = [fixed("a", 2, 90_000), fixed("b", 2, 90_000), job("pair", 2, 50_000, model=MODEL)]
-    jobs += [Job("short", 5000.0, 2, 100.0, gpus_per_machine=2)]
-    machines = racks([[3, 3, 2]])
-    for patience, placed in ((0, ["rack"]), (4, ["machine"])):
-        policy = f"dally:patience={patience},moves=0,last_share=0"
-        result = simulate(policy, machines, jobs, profiles=AUTHORS)
-        placings = [each for each in result.events if each["event"] in ("start", "migrate")]
-        again = [each["level"] for each in placings if each["job"] == "pair" and each["t"] >= 5000]
-        assert again == placed
-
-
-def test_without_estimates_who_has_run_least_goes_first() -> None:
-    """Of the long job 3,600 s more are expected than it ran, of the new one 3,600 s."""
-    jobs = [job("long", 1, 50_000), job("new", 1, 40_000, 1)]
-    result = simulate("dally:estimates=attained,margin=1", racks([[1]]), jobs)
-    assert times(result, "new")[0] == 600.0
-    result = simulate("dally:estimates=attained,margin=2", racks([[1]]), jobs)
-    assert times(result, "new")[0] == 3607.0
-
-
-@pytest.mark.parametrize(("estimates", "first"), [("history", "quick1"), ("attained", "slow1")])
-def test_by_history_goes_first_whose_jobs_were_short(estimates: str, first: str) -> None:
-    """Two users' jobs ran for 10 s and 90 s before; their next ones take as long as each other."""
-    jobs = [of("quick", "quick0", 10, 0), of("slow", "slow0", 90, 0), fixed("a", 1, 200), fixed("b", 1, 200)]
-    jobs += [of("slow", "slow1", 100, 150), of("quick", "quick1", 100, 151)]
-    result = simulate(f"dally:estimates={estimates}", racks([[2]]), jobs)
-    assert min(("slow1", "quick1"), key=lambda name: times(result, name)[0]) == first
-
-
-def test_equal_shares_of_users_count_before_claims() -> None:
-    jobs = [of("a", "a0", 5000, 0), of("a", "a1", 5000, 0), of("a", "a2", 100, 1), of("b", "b0", 9000, 2)]
-    fair = simulate("dally:fair=user,last_share=0", racks([[2]]), jobs)
-    assert times(fair, "b0")[0] == 600.0
-    assert times(simulate("dally:last_share=0", racks([[2]]), jobs), "b0")[0] > 4000.0
-
-
-def test_who_is_over_an_equal_share_still_uses_what_nobody_else_wants() -> None:
-    jobs = [of("a", f"a{number}", 1000, 0) for number in range(4)]
-    result = simulate("dally:fair=user", racks([[4]]), [*jobs, of("b", "b0", 500, 1)])
-    assert [times(result, f"a{number}")[0] for number in range(4)] == [0.0] * 4
+# One GPU is left on each of two machines: two GPUs are free, but not on one machine.
+FRAGMENTED = [job("long0", 3, 3000), job("long1", 3, 3000), job("pair", 2, 500)]
 
 
 @pytest.mark.parametrize(
-    "knob",
+    ("timers", "start_s", "level"),
     [
-        "lease_s=0",
-        "margin=0.5",
-        "waste=-1",
-        "patience=-1",
-        "moves=-1",
-        "last_share=2",
-        "guard_share=2",
-        "lease_restarts=-1",
+        ("timers=no-wait", 0.0, "rack"),
+        ("timers=manual,machine=0.5,rack=0.75", 1800.0, "rack"),
+        ("timers=manual,machine=0.25,rack=0.5", 900.0, "rack"),
+        ("timers=consolidated", 3000.0, "machine"),
+        ("timers=auto", 3000.0, "machine"),
     ],
 )
-def test_wrong_knobs_are_refused(knob: str) -> None:
-    with pytest.raises(InputError, match=knob.split("=")[0]):
-        parse_policy(f"dally:{knob}")
+def test_a_job_declines_a_rack_until_its_machine_timer_runs_out(
+    timers: str, start_s: float, level: str
+) -> None:
+    result = simulate(f"dally:{timers}", racks([[4, 4]]), FRAGMENTED)
+    assert starts(result, "pair") == [(start_s, level)]
+
+
+@pytest.mark.parametrize(
+    ("timers", "start_s", "level"),
+    [
+        ("timers=manual,machine=0.5,rack=0.75", 2700.0, "network"),
+        ("timers=manual,machine=0.5,rack=1.5", 3000.0, "machine"),
+    ],
+)
+def test_both_timers_count_from_the_beginning_of_the_wait(timers: str, start_s: float, level: str) -> None:
+    result = simulate(f"dally:{timers}", racks([[4], [4]]), FRAGMENTED)
+    assert starts(result, "pair") == [(start_s, level)]
+
+
+def test_a_gang_larger_than_a_machine_takes_a_rack_at_once_and_waits_for_it_only() -> None:
+    jobs = [job("wide", 6, 100), job("blocked", 6, 100)]
+    result = simulate("dally:timers=manual,machine=9,rack=0.01", racks([[4, 4], [4]]), jobs)
+    assert starts(result, "wide") == [(0.0, "rack")]
+    assert starts(result, "blocked") == [(36.0, "network")]
+
+
+def test_a_gang_larger_than_a_rack_takes_any_gpus_at_once() -> None:
+    result = simulate("dally:timers=manual,machine=9,rack=9", racks([[4], [4]]), [job("wide", 6, 100)])
+    assert starts(result, "wide") == [(0.0, "network")]
+
+
+def test_a_new_job_takes_the_gpus_at_the_lease_end_and_the_loser_pays_its_restart() -> None:
+    jobs = [job("first", 4, 10_000), job("second", 4, 1000, submit_s=100)]
+    result = simulate("dally", racks([[4]]), jobs)
+    assert starts(result, "first") == [(0.0, "machine"), (4600.0, "machine")]
+    assert starts(result, "second") == [(3600.0, "machine")]
+    first = result.by_job["first"]
+    assert first.end_s == pytest.approx(4600 + 6 + 4 + (10_000 - 3600))
+    assert (first.preemptions, first.restart_s, first.queue_s) == (1, 10, 1000)
+
+
+def test_a_lease_that_nobody_wanted_was_renewed_without_an_event() -> None:
+    jobs = [job("first", 4, 10_000), job("second", 4, 1000, submit_s=4000)]
+    result = simulate("dally", racks([[4]]), jobs)
+    assert starts(result, "second") == [(7200.0, "machine")]
+
+
+def test_equal_claims_take_turns_lease_by_lease() -> None:
+    jobs = [job(name, 4, 2 * LEASE_S - 50) for name in ("a", "b", "c")]
+    result = simulate("dally", racks([[4]]), jobs)
+    assert in_turn(result) == ["a", "b", "c", "a", "b", "c"]
+
+
+def test_who_lost_its_gpus_waits_for_its_timer_anew() -> None:
+    jobs = [job("first", 4, 10_000), job("second", 4, 1000, submit_s=100)]
+    events = simulate("dally", racks([[4]]), jobs).events
+    waits = [(e["job"], e["until"]) for e in events if e["event"] == "wait"]
+    assert waits == [("second", 100 + 6 * LEASE_S), ("first", 3600 + 6 * LEASE_S)]
+
+
+def test_who_keeps_its_gpus_waits_for_nothing() -> None:
+    """A lease end with a smaller claim waiting elsewhere costs the holder nothing."""
+    jobs = [job("holder", 3, 10_000), job("other", 3, 10_000), job("pair", 4, 100, submit_s=50)]
+    result = simulate("dally:timers=consolidated", racks([[3], [3]]), jobs)
+    assert result.by_job["holder"].preemptions + result.by_job["other"].preemptions == 2
+    one = simulate("dally:timers=consolidated", racks([[3], [4]]), [*jobs[:2], job("pair", 4, 100, 50)])
+    assert sorted(record.preemptions for record in one.outcome.records) == [0, 0, 1]
+
+
+def test_a_scattered_job_moves_together_when_its_lease_ends() -> None:
+    """Somebody waits for a type it does not hold: its lease ends, and it is free to move."""
+    jobs = [
+        *(Job(name, 0, gpus, for_s, gpu_type="a") for name, gpus, for_s in [("x", 3, 1000), ("y", 3, 9999)]),
+        Job("pair", 0, 2, 5000, gpu_type="a"),
+        *(Job(name, at, 8, 9999, gpu_type="b") for name, at in [("filler", 10), ("waiting", 1200)]),
+    ]
+    result = simulate("dally:timers=no-wait", racks([[4, 8, 4]], ("a", "b")), jobs)
+    assert starts(result, "pair") == [(0.0, "rack"), (3600.0, "machine")]
+    assert result.by_job["pair"].end_s == pytest.approx(3600 + 8 + 1400)
+
+
+def scheduler(topology: Topology, spec: str = "dally") -> Scheduler:
+    state = ClusterState(topology, CostModel(topology))
+    return Scheduler(state, parse_policy(spec).build(state))
+
+
+def test_the_job_that_the_network_slowed_most_chooses_first() -> None:
+    world = scheduler(racks([[4]]))
+    for name, speed in (("fast", 1.0), ("slow", 0.5)):
+        world.submit(job(name, 4, 10_000), 0)
+        world.start(name, ((0, 4),), 0 if name == "fast" else 100, speed)
+        world.preempt(name, 100 if name == "fast" else 200)
+    state = world.state.jobs["slow"]
+    assert state.network_sensitivity(200) == pytest.approx(0.5)
+    decisions = world.decide(300).decisions
+    assert [each.job_id for each in decisions if isinstance(each, Start)] == ["slow"]
+
+
+def test_network_sensitivity_is_ideal_work_per_second_run() -> None:
+    world = scheduler(racks([[4]]))
+    world.submit(job("a", 4, 10_000), 0)
+    state = world.start("a", ((0, 4),), 0, speed=0.25)
+    assert state.network_sensitivity(0) == 0
+    # work_done / (T_run / T_ideal) = (1000 / 10000) / (4000 / 10000)
+    assert state.network_sensitivity(4000) == pytest.approx(0.25)
+
+
+def test_a_restart_is_no_slowness_of_the_network() -> None:
+    world = scheduler(racks([[4]]))
+    world.submit(job("a", 4, 10_000), 0)
+    world.start("a", ((0, 4),), 0, speed=1.0)
+    world.preempt("a", 1000)
+    state = world.start("a", ((0, 4),), 2000, speed=1.0)
+    assert (state.run_s(2500), state.work_s(2500)) == (1500, 1490)
+    assert state.network_sensitivity(2500) == 1
+
+
+def test_every_preemption_names_who_took_the_gpus() -> None:
+    world = scheduler(racks([[4]]))
+    world.submit(job("old", 4, 90_000), 0)
+    world.start("old", ((0, 4),), 0, speed=1.0)
+    world.submit(job("new", 4, 90_000), 10)
+    world.settle(10)
+    decisions = world.decide(LEASE_S).decisions
+    preempted = [each for each in decisions if isinstance(each, Preempt)]
+    assert [(each.job_id, each.by) for each in preempted] == [("old", ("new",))]
+    assert "new had a better claim" in preempted[0].reason
+
+
+def test_what_it_learnt_survives_a_restart() -> None:
+    world, restarted = scheduler(racks([[4]])), scheduler(racks([[4]]))
+    world.submit(job("a", 4, 10_000), 0)
+    world.start("a", ((0, 4),), 9 * LEASE_S, speed=1.0)
+    world.preempt("a", 9.5 * LEASE_S)
+    learnt = json.loads(json.dumps(world.policy.snapshot()))
+    assert learnt["histories"] == {"0/4": [[9 * LEASE_S, 9.0]]}
+    assert learnt["assigned_s"] == {"a": 9 * LEASE_S}
+    restarted.policy.restore(learnt)
+    assert restarted.policy.snapshot() == learnt

@@ -116,7 +116,7 @@ def test_who_must_not_be_preempted_never_moves() -> None:
 
 def test_a_scattered_gang_moves_together_when_it_can() -> None:
     """Two of its GPUs are on another machine until the first two jobs end at once."""
-    authors = load_profiles("author")
+    authors = load_profiles("dally")
     jobs = [job("a", 3, 1000), job("b", 3, 1000), job("wide", 2, 9000, 1, "mobilenetv3")]
     result = simulate("jps", racks([[4, 4]]), jobs, profiles=authors)
     assert [len(place) for place in held(result, "wide")] == [2, 1]

@@ -34,7 +34,7 @@ def test_every_policy_says_what_it_is_and_where_it_comes_from() -> None:
 
 
 def test_knobs_are_read_by_their_type() -> None:
-    knobs = parse_policy("dally-paper:timers=manual,machine=2.5,horizon=12").knobs
+    knobs = parse_policy("dally:timers=manual,machine=2.5,horizon=12").knobs
     assert (knobs.timers, knobs.machine, knobs.horizon, knobs.rack) == ("manual", 2.5, 12, 24.0)
 
 
@@ -110,7 +110,7 @@ def test_a_broken_policy_of_others_is_one_line_that_names_it(
     (tmp_path / f"{module}.py").write_text(BROKEN.format(**{**SOUND, place: code}))
     monkeypatch.syspath_prepend(tmp_path)
     register(monkeypatch, "mine", f"{module}:Mine")
-    arguments = ["simulate", "--trace", "author-batch", "--cluster", "author-256", "--policy", "mine"]
+    arguments = ["simulate", "--trace", "dally-batch", "--cluster", "dally-256", "--policy", "mine"]
     done = CliRunner().invoke(main, [*arguments, "--out", str(tmp_path / "run")])
     assert done.exit_code == 1
     assert done.stderr.startswith(f"dally: {message.format(module)}")

@@ -136,7 +136,7 @@ def test_skew_counts_what_a_bucket_holds_beyond_the_size_at_which_it_is_closed()
 def test_well_known_models_are_skewed_though_their_profile_has_equal_buckets(
     model: str, share: float
 ) -> None:
-    assert skew(job("j", 1, 1, model=model), load_profiles("author")) == pytest.approx(share, abs=0.001)
+    assert skew(job("j", 1, 1, model=model), load_profiles("dally")) == pytest.approx(share, abs=0.001)
 
 
 def test_a_restored_job_is_in_the_queue_that_its_service_gives() -> None:

@@ -255,12 +255,12 @@ def test_two_profiles_for_one_model_and_type_are_refused(tmp_path: Path) -> None
 def test_an_empty_directory_and_an_unknown_name_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"has no \.json files"):
         load_profiles(tmp_path)
-    with pytest.raises(InputError, match="no profile set or path nowhere; shipped sets: author, gavel"):
+    with pytest.raises(InputError, match="no profile set or path nowhere; shipped sets: dally, gavel"):
         load_profiles("nowhere")
 
 
 def test_the_shipped_sets_load() -> None:
-    assert shipped_sets() == ("author", "gavel", "pollux", "realistic", "testbed")
+    assert shipped_sets() == ("dally", "gavel", "pollux", "realistic", "testbed")
     for name in shipped_sets():
         assert load_profiles(name).modes == (Mode.EMULATED if name == "testbed" else Mode.IMPORTED,)
 

@@ -8,7 +8,7 @@ from dally.errors import InputError
 from dally.markdown import replace_section
 from dally.profiles.files import load_profiles, write_profiles
 from dally.profiles.imports.__main__ import main
-from dally.profiles.imports.author import author_profiles
+from dally.profiles.imports.dally import dally_profiles
 from dally.profiles.imports.gavel import GPU_TYPES, check_far, gavel_profiles
 from dally.profiles.imports.layers import LAYERS
 from dally.profiles.imports.origin import Origin
@@ -79,7 +79,7 @@ def test_resnet50_trains_367_images_a_second_on_one_v100() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "profiles"), [("author", author_profiles()), ("realistic", realistic_profiles())]
+    ("name", "profiles"), [("dally", dally_profiles()), ("realistic", realistic_profiles())]
 )
 def test_the_shipped_files_are_what_their_importer_makes(name: str, profiles: tuple[Profile, ...]) -> None:
     assert by_model(load_profiles(name).profiles) == by_model(profiles)
@@ -247,7 +247,7 @@ class TestCommand:
     def test_the_command_writes_the_four_sets(self, tmp_path: Path) -> None:
         result = CliRunner().invoke(main, [str(TABLES), str(tmp_path)])
         assert result.exit_code == 0, result.output
-        for name in ("author", "gavel", "pollux", "realistic"):
+        for name in ("dally", "gavel", "pollux", "realistic"):
             assert load_profiles(tmp_path / name).profiles == load_profiles(name).profiles
 
 

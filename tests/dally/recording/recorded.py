@@ -15,7 +15,7 @@ from dally.state import ClusterState
 from simulator.engine import Engine
 from tests.worlds import World
 
-AUTHOR = load_profiles("author")
+AUTHOR = load_profiles("dally")
 
 Lines = list[dict[str, Any]]
 

@@ -22,11 +22,11 @@ def run(tmp_path: Path) -> Path:
     trace = tmp_path / "trace.csv"
     rows = [f"j{n},{n * 60},{1 + n % 8},{900 + 37 * n},u{n % 3},,resnet50,\n" for n in range(40)]
     trace.write_text(JOBS + "".join(rows))
-    inputs = ("--trace", trace, "--cluster", "demo", "--profiles", "author", "--mtbf-h", "3")
+    inputs = ("--trace", trace, "--cluster", "demo", "--profiles", "dally", "--mtbf-h", "3")
     out = tmp_path / "out"
-    made = dally("simulate", *inputs, "--policy", "dally-paper:lease_s=600", "--record", "--out", out)
+    made = dally("simulate", *inputs, "--policy", "dally:lease_s=600", "--record", "--out", out)
     assert made.exit_code == 0, made.output
-    return out / "dally-paper_lease_s=600"
+    return out / "dally_lease_s=600"
 
 
 def test_a_recorded_simulation_is_decided_again(run: Path) -> None:
@@ -34,7 +34,7 @@ def test_a_recorded_simulation_is_decided_again(run: Path) -> None:
     assert said.exit_code == 0
     head, verdict = said.stdout.splitlines()
     assert head.startswith(f"{run / 'facts.jsonl'}: ")
-    assert " decisions of dally-paper:lease_s=600 asked again, with " in head
+    assert " decisions of dally:lease_s=600 asked again, with " in head
     assert verdict == "all the same"
 
 
@@ -49,15 +49,15 @@ def test_a_simulation_is_not_recorded_unasked(run: Path, tmp_path: Path) -> None
 
 
 def test_a_recording_does_not_change_the_run(run: Path, tmp_path: Path) -> None:
-    inputs = ("--trace", tmp_path / "trace.csv", "--cluster", "demo", "--profiles", "author", "--mtbf-h", "3")
+    inputs = ("--trace", tmp_path / "trace.csv", "--cluster", "demo", "--profiles", "dally", "--mtbf-h", "3")
     plain = tmp_path / "plain"
-    assert dally("simulate", *inputs, "--policy", "dally-paper:lease_s=600", "--out", plain).exit_code == 0
+    assert dally("simulate", *inputs, "--policy", "dally:lease_s=600", "--out", plain).exit_code == 0
     for name in ("jobs.csv", "events.jsonl", "run.json"):
         assert (plain / run.name / name).read_bytes() == (run / name).read_bytes()
 
 
 def test_what_differs_is_told_and_the_exit_code_is_1(run: Path) -> None:
-    tamper(run / "facts.jsonl", lambda lines: lines[0].update(policy="dally-paper:lease_s=700"))
+    tamper(run / "facts.jsonl", lambda lines: lines[0].update(policy="dally:lease_s=700"))
     said = dally("replay", run)
     assert said.exit_code == 1
     assert " are not the same\nwhat differs first:\n  at " in said.stdout
@@ -73,12 +73,12 @@ def test_another_policy_is_compared_and_that_is_no_error(run: Path) -> None:
 
 
 def test_the_policy_of_the_recording_named_is_held_to_it(run: Path) -> None:
-    assert "all the same" in dally("replay", run, "--policy", "dally-paper:lease_s=600").stdout
+    assert "all the same" in dally("replay", run, "--policy", "dally:lease_s=600").stdout
 
 
 def test_programs_get_json(run: Path) -> None:
     data = json.loads(dally("replay", run, "--policy", "fifo", "--json").stdout)
-    assert data["policies"] == ["dally-paper:lease_s=600"]
+    assert data["policies"] == ["dally:lease_s=600"]
     assert 0 < data["differing"] <= data["decisions"]
     assert data["acts"]["then"] + data["acts"]["now"] > 0
     assert data["differences"][0].keys() == {"line", "t", "what", "then", "now"}
@@ -120,7 +120,7 @@ def test_jobs_that_slow_each_other_are_decided_again(tmp_path: Path) -> None:
     trace = tmp_path / "trace.csv"
     rows = [f"j{n},{n * 60},{9 + n % 8},{900 + 37 * n},u,,bert-large,\n" for n in range(20)]
     trace.write_text(JOBS + "".join(rows))
-    inputs = ("--trace", trace, "--cluster", "demo", "--profiles", "author", "--contention")
+    inputs = ("--trace", trace, "--cluster", "demo", "--profiles", "dally", "--contention")
     out = tmp_path / "out"
     assert dally("simulate", *inputs, "--policy", "srtf", "--record", "--out", out).exit_code == 0
     assert '"fact":"repace"' in (out / "srtf" / "facts.jsonl").read_text()

@@ -20,13 +20,13 @@ from dally.recording.replay import FACTS_TOLD, replay
 from tests.dally.recording.recorded import Lines, read, record, tamper
 from tests.worlds import SEARCHING, World, racks, worlds
 
-POLICIES = (*policy_names(), "dally-paper:lease_s=600", "gandiva:slice_s=400", "tiresias:regroup_s=500")
+POLICIES = (*policy_names(), "dally:lease_s=600", "gandiva:slice_s=400", "tiresias:regroup_s=500")
 BUSY = World(
     racks([[4, 4], [4, 4]]),
     tuple(Job(f"j{n}", n * 300.0, 1 + n % 7, 4000.0 + 100 * n, model="resnet50") for n in range(20)),
     (),
 )
-POLICY = "dally-paper:lease_s=600"
+POLICY = "dally:lease_s=600"
 
 
 @pytest.fixture
@@ -136,7 +136,7 @@ def test_a_changed_fact_is_found(busy: Path) -> None:
 
 def test_a_policy_with_other_knobs_is_found(busy: Path) -> None:
     """As a policy is whose code has changed."""
-    tamper(busy, lambda lines: lines[0].update(policy="dally-paper:lease_s=700"))
+    tamper(busy, lambda lines: lines[0].update(policy="dally:lease_s=700"))
     assert replay(busy).differing > 0
 
 
@@ -150,7 +150,7 @@ def test_other_profiles_are_found(busy: Path) -> None:
 
 
 def test_another_policy_is_asked_on_the_same_facts(busy: Path) -> None:
-    found = replay(busy, "dally-paper:lease_s=700")
+    found = replay(busy, "dally:lease_s=700")
     assert found.policies == [POLICY]
     assert 0 < found.differing < found.decisions
     assert found.acts["both"] > 0

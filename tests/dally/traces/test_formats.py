@@ -295,7 +295,7 @@ def test_a_name_in_latin_1_is_one_skipped_row_of_sacct(tmp_path: Path) -> None:
 
 
 def test_a_missing_file_and_a_folder_are_errors(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="no generator of that name; generators: author-batch"):
+    with pytest.raises(InputError, match="no generator of that name; generators: dally-batch"):
         load_trace(tmp_path / "absent.csv")
     with pytest.raises(InputError, match="Is a directory"):
         load_trace(tmp_path)

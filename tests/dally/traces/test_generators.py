@@ -33,8 +33,8 @@ def test_seeded_output_does_not_change_between_versions() -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_author_batch_has_the_published_counts_and_gpu_hours(seed: int) -> None:
-    jobs = load_trace("author-batch", seed=seed).jobs
+def test_dally_batch_has_the_published_counts_and_gpu_hours(seed: int) -> None:
+    jobs = load_trace("dally-batch", seed=seed).jobs
     assert {job.submit_s for job in jobs} == {0}
     assert Counter(job.gpus for job in jobs) == {
         1: 270, 2: 13, 4: 52, 8: 109, 16: 42, 32: 11, 40: 1, 48: 1, 56: 1
@@ -46,16 +46,16 @@ def test_author_batch_has_the_published_counts_and_gpu_hours(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_author_batch_durations_have_the_published_percentiles(seed: int) -> None:
-    durations_s = sorted(job.duration_s for job in load_trace("author-batch", seed=seed).jobs)
+def test_dally_batch_durations_have_the_published_percentiles(seed: int) -> None:
+    durations_s = sorted(job.duration_s for job in load_trace("dally-batch", seed=seed).jobs)
     assert percentile(durations_s, 50) == pytest.approx(14_400, rel=0.15)
     assert percentile(durations_s, 95) == pytest.approx(203_000, rel=0.2)
     assert durations_s[-1] <= 762_000
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_author_poisson_has_the_published_counts_gap_and_gpu_hours(seed: int) -> None:
-    workload = load_trace("author-poisson", seed=seed)
+def test_dally_poisson_has_the_published_counts_gap_and_gpu_hours(seed: int) -> None:
+    workload = load_trace("dally-poisson", seed=seed)
     assert Counter(job.gpus for job in workload.jobs) == {
         2: 41, 4: 96, 8: 191, 16: 56, 32: 23, 40: 2, 48: 1, 56: 1
     }  # fmt: skip
@@ -119,9 +119,9 @@ def test_knobs_replace_the_defaults() -> None:
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        ("philly-lik", "no trace file 'philly-lik', and no generator of that name; generators: author-batch"),
+        ("philly-lik", "no trace file 'philly-lik', and no generator of that name; generators: dally-batch"),
         ("batch:size=3", "unknown knob 'size'; knobs: jobs, gpus, mu, sigma, max_s"),
-        ("author-batch:jobs=3", "unknown knob 'jobs'; knobs: none"),
+        ("dally-batch:jobs=3", "unknown knob 'jobs'; knobs: none"),
         ("batch:jobs", "'jobs' is no knob, must be like name=value"),
         ("batch:", "'' is no knob"),
         ("batch:jobs=1,jobs=2", "knob jobs is given twice"),

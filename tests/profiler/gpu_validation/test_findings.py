@@ -28,7 +28,7 @@ TELEMETRY = Telemetry(0.9, 1 << 30, 1e9, None, 8, {"nvlink_bps": "Not Supported"
 ALONE = Point(PointShape(1, 1, "blocked", 1), None, (), Timing(0.1, None, None, 9), None, 1.0, 0, TELEMETRY)
 PROFILE = Profile(
     schema=1,
-    provenance=Provenance(Mode.NCCL, "here", "own", "dally", "2026-11-23T00:00:00Z"),
+    provenance=Provenance(Mode.NCCL, "here", "own", "srsf-delay", "2026-11-23T00:00:00Z"),
     env=Env(gpu_type="local", device_name="NVIDIA H200", driver="580", cuda="13.0", nccl="2.28.9"),
     model=Model("resnet18", 10, "float32", 40, 8, "sgd", (Bucket(40, 0.1),), 1 << 30, "bf16"),
     compute=Compute(0.03, 0.06, 0.01, 0.05, None, 0.004),

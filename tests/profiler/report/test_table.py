@@ -71,7 +71,7 @@ def test_the_data_are_json_and_hold_the_rows() -> None:
     assert data["model"] == "vgg"
 
 
-@pytest.mark.parametrize("name", ["author", "gavel", "pollux", "realistic"])
+@pytest.mark.parametrize("name", ["dally", "gavel", "pollux", "realistic"])
 def test_imported_profiles_have_tables_too(name: str) -> None:
     profiles = load_profiles(name).profiles
     text = printed(profiles)

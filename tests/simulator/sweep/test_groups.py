@@ -24,7 +24,7 @@ def result(jct_s: float, placements: Mapping[str, int]) -> Mapping[str, Any]:
 def found(tmp_path: Path) -> list[tuple[Task, Mapping[str, Any]]]:
     path = tmp_path / "study.toml"
     path.write_text(
-        'policies = ["fifo", "sjf:backfill=easy"]\nseeds = [1, 2]\ntrace = "author-batch"\ncluster = "demo"\n'
+        'policies = ["fifo", "sjf:backfill=easy"]\nseeds = [1, 2]\ntrace = "dally-batch"\ncluster = "demo"\n'
     )
     values = [(10.0, {}), (20.0, {"rack": 1}), (30.0, {}), (30.0, {"rack": 3})]
     return [(task, result(*each)) for task, each in zip(read_plan(path).tasks, values, strict=True)]
@@ -68,17 +68,17 @@ def test_what_tells_runs_apart_stands_before_their_figures(
         "setting,policy,trace,cluster,seed,policy.backfill,complete,cpu_s,jobs,jct_mean_s,jct_p99_s,"
         "slowdown_mean,starts_rack"
     )
-    assert first == ",fifo,author-batch,demo,1,,yes,1.5,3,10,20,1,"
-    assert second == ",sjf:backfill=easy,author-batch,demo,1,easy,yes,1.5,3,20,40,1,1"
+    assert first == ",fifo,dally-batch,demo,1,,yes,1.5,3,10,20,1,"
+    assert second == ",sjf:backfill=easy,dally-batch,demo,1,easy,yes,1.5,3,20,40,1,1"
     means = to_csv(summary_rows(grouped(found)), "figure").splitlines()
     assert means[0].endswith("policy.backfill,figure,runs,mean,ci95,ratio,ratio_ci95")
-    assert ",fifo,author-batch,demo,,jct_mean_s,2,20,127.062047,1,0" in means
+    assert ",fifo,dally-batch,demo,,jct_mean_s,2,20,127.062047,1,0" in means
 
 
 def test_the_overview_shows_paired_differences_with_their_interval(tmp_path: Path) -> None:
     """The second policy takes 9 and 17 s where the first takes 10 and 20: ratios of .9 and .85."""
     path = tmp_path / "study.toml"
-    path.write_text('policies = ["fifo", "sjf"]\nseeds = [1, 2]\ntrace = "author-batch"\ncluster = "demo"\n')
+    path.write_text('policies = ["fifo", "sjf"]\nseeds = [1, 2]\ntrace = "dally-batch"\ncluster = "demo"\n')
     values = [10.0, 9.0, 20.0, 17.0]
     found = [(task, result(jct_s, {})) for task, jct_s in zip(read_plan(path).tasks, values, strict=True)]
     (table,) = overview(grouped(found))

@@ -8,7 +8,7 @@ from dally.costs import Split
 from dally.errors import InputError
 from simulator.sweep.plan import Task, alternatives, read_plan
 
-SMALL = 'policies = ["fifo"]\ntrace = "author-batch"\ncluster = "demo"\n'
+SMALL = 'policies = ["fifo"]\ntrace = "dally-batch"\ncluster = "demo"\n'
 
 
 def plan(tmp_path: Path, text: str, **chosen: list[str]) -> list[Task]:
@@ -21,8 +21,8 @@ def test_lists_multiply_by_setting_value_seed_and_policy(tmp_path: Path) -> None
     tasks = plan(
         tmp_path,
         'policies = ["fifo", "srtf"]\nseeds = [1, 2]\ncluster = "demo"\n'
-        '[[settings]]\nname = "a"\ntrace = "author-batch"\ncongestion = [1.0, 0.1]\n'
-        '[[settings]]\nname = "b"\ntrace = "author-poisson"\nfrom_s = 5\nbatch_split = "proportional"\n',
+        '[[settings]]\nname = "a"\ntrace = "dally-batch"\ncongestion = [1.0, 0.1]\n'
+        '[[settings]]\nname = "b"\ntrace = "dally-poisson"\nfrom_s = 5\nbatch_split = "proportional"\n',
     )
     assert len(tasks) == 2 * 2 * 2 + 2 * 2
     assert [str(task) for task in tasks[:3]] == ["a fifo seed 1", "a srtf seed 1", "a fifo seed 2"]
@@ -33,8 +33,8 @@ def test_lists_multiply_by_setting_value_seed_and_policy(tmp_path: Path) -> None
 
 def test_knobs_of_policies_and_of_generated_workloads_have_alternatives(tmp_path: Path) -> None:
     assert alternatives("p:a=1|2,b=x|y") == ["p:a=1,b=x", "p:a=1,b=y", "p:a=2,b=x", "p:a=2,b=y"]
-    text = SMALL.replace('"author-batch"', '"philly-like:cluster_gpus=64,load=0.5|0.9"')
-    tasks = plan(tmp_path, text.replace('"fifo"', '"dally-paper:horizon=12|24"'))
+    text = SMALL.replace('"dally-batch"', '"philly-like:cluster_gpus=64,load=0.5|0.9"')
+    tasks = plan(tmp_path, text.replace('"fifo"', '"dally:horizon=12|24"'))
     columns = [(task.columns["trace.load"], task.columns["policy.horizon"]) for task in tasks]
     assert columns == [("0.5", "12"), ("0.5", "24"), ("0.9", "12"), ("0.9", "24")]
 
@@ -59,7 +59,7 @@ def test_the_command_line_chooses_policies_and_settings(tmp_path: Path) -> None:
         (SMALL + "contention = 1", "contention is 1, must be true or false"),
         (SMALL + 'batch_split = "odd"', "batch_split is 'odd'"),
         (SMALL + "failures = []", "failures is an empty list"),
-        ('policies = ["fifo"]\ntrace = "author-batch"', "cluster is missing"),
+        ('policies = ["fifo"]\ntrace = "dally-batch"', "cluster is missing"),
         (SMALL.replace("demo", "nowhere"), "cluster 'nowhere' is neither a file"),
         (SMALL.replace("fifo", "pollux") + "contention = true", "--contention knows no jobs"),
     ],

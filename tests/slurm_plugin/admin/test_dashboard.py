@@ -36,7 +36,7 @@ class Told:
 @pytest.fixture(scope="module")
 def endpoint(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Told]:
     """All metrics of a controller that is at work, by the names of their samples."""
-    policy = "dally-paper:timers=manual,machine=1,rack=2,lease_s=100"
+    policy = "dally:timers=manual,machine=1,rack=2,lease_s=100"
     site = DaemonSite(tmp_path_factory.mktemp("site"), listen="127.0.0.1:0", policy=policy)
     site.submit(nodes=4, gpus_per_node=8)
     site.submit(gpus_per_node=8)

@@ -33,7 +33,7 @@ def test_two_nodes_of_one_rack_are_taken_before_two_racks(tmp_path: Path) -> Non
 
 
 def test_a_job_declines_a_far_placement_until_its_timer_is_over(tmp_path: Path) -> None:
-    site = Site(tmp_path, policy="dally-paper:timers=manual,machine=1,rack=2,lease_s=100")
+    site = Site(tmp_path, policy="dally:timers=manual,machine=1,rack=2,lease_s=100")
     for _ in range(2):
         site.submit(gpus_per_node=8, run_time_s=1e6)
     blocker = site.submit(gpus_per_node=8, nodes=1, run_time_s=1e6)
@@ -388,7 +388,7 @@ def test_a_start_that_slurm_calls_hopeless_gives_its_gpus_back_at_once(tmp_path:
 def test_a_gang_without_a_profile_waits_for_close_gpus_unless_the_site_says_otherwise(
     tmp_path: Path, assumed: float, nodes: dict[str, int]
 ) -> None:
-    site = Site(tmp_path, policy="dally", assumed_slowdown=assumed)
+    site = Site(tmp_path, policy="srsf-delay", assumed_slowdown=assumed)
     for moment, run_time_s in enumerate((100.0, 30.0, 30.0, 9000.0), start=1):
         site.submit(gpus_per_node=8, run_time_s=run_time_s, time_limit_s=run_time_s)
         site.run_to(5 * moment)

@@ -82,7 +82,7 @@ STORIES = {
             (50.0, job(2, 300.0, signal="USR1", grace_s=20)),
             (100.0, lambda site: site.slurm.cancel("1")),
         ),
-        {"policy": "dally-paper:timers=no-wait,lease_s=200"},
+        {"policy": "dally:timers=no-wait,lease_s=200"},
         3000.0,
     ),
     "node fails": Story(

@@ -124,7 +124,7 @@ def test_facts_that_cannot_be_read_are_left_out(journal: Journal, facts: str) ->
     assert (memory.now_s, memory.learnt) == (0.0, {})
 
 
-@pytest.mark.parametrize(("policy", "learnt"), [("fifo", {}), ("dally-paper:lease_s=100", {"leases": 3})])
+@pytest.mark.parametrize(("policy", "learnt"), [("fifo", {}), ("dally:lease_s=100", {"leases": 3})])
 def test_a_policy_that_cannot_take_up_what_was_learnt_starts_fresh(
     tmp_path: Path, policy: str, learnt: dict[str, object]
 ) -> None:

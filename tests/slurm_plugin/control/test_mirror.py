@@ -167,7 +167,7 @@ def check(site: Site) -> None:
 
 
 @pytest.mark.parametrize(
-    "policy", ["dally-paper:lease_s=400", "tiresias:regroup_s=0,quantum_s=0", "fifo", "hadar-e:round_s=200"]
+    "policy", ["dally:lease_s=400", "tiresias:regroup_s=0,quantum_s=0", "fifo", "hadar-e:round_s=200"]
 )
 @settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(

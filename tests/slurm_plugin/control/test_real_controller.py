@@ -42,7 +42,7 @@ class RealSite:
         self.lab = lab
         self.longest_s = LONGEST_S
         config_file = lab.work / "dally.toml"
-        state = lab.spec.folder / "dally"
+        state = lab.spec.folder / "srsf-delay"
         config_file.write_text(
             f'partitions = ["gpu"]\ncluster = "{lab.spec.conf.parent}"\nurl = ""\npolicy = "{policy}"\n'
         )
@@ -117,7 +117,7 @@ class RealSite:
 @pytest.fixture
 def site(lab: LocalSlurm) -> Iterator[RealSite]:
     """A lab whose jobs wait for a near placement for ten seconds."""
-    real = RealSite(lab, "dally-paper:timers=manual,machine=1,rack=2,lease_s=5")
+    real = RealSite(lab, "dally:timers=manual,machine=1,rack=2,lease_s=5")
     yield real
     real.decide_again()
     real.journal.close()
@@ -176,7 +176,7 @@ def test_a_far_placement_is_declined_until_the_timer_is_over(site: RealSite) -> 
 
 
 def test_a_checkpointing_job_gives_way_and_goes_on_from_its_step(lab: LocalSlurm) -> None:
-    site = RealSite(lab, "dally-paper:timers=no-wait,lease_s=8")
+    site = RealSite(lab, "dally:timers=no-wait,lease_s=8")
     options = ("--checkpoint-signal=USR1", "--checkpoint-grace=20", "--output=/dev/null")
     long = site.submit(*options, "-N8", "--gres=gpu:8", "train.sh", str(lab.work / "long"))
     site.until(lambda: site.state(long) == "RUNNING")
@@ -301,7 +301,7 @@ def test_a_plain_sbatch_is_caught_by_the_plugin_and_placed(lab_folder: Path, use
     lab = LocalSlurm(LabSpec(lab_folder, lua_files=files))
     lab.start()
     try:
-        site = RealSite(lab, "dally-paper")
+        site = RealSite(lab, "dally")
         said = lab.run(
             "sbatch", "--parsable", "--gres=gpu:2", "-o/dev/null", "--wrap=sleep 60", user=users[0]
         )

@@ -31,7 +31,7 @@ LONGEST_S = 90.0
 FROZEN_S = 30.0
 MANY_S = 300.0
 ALICE = "dally-alice"
-QUICK = "dally-paper:lease_s=2,timers=no-wait"
+QUICK = "dally:lease_s=2,timers=no-wait"
 
 
 class Site:
@@ -39,7 +39,7 @@ class Site:
 
     def __init__(self, lab: LocalSlurm, policy: str = QUICK):
         self.lab, self.slurm = lab, CommandLine(lab.environment)
-        self.state_dir = lab.spec.folder / "dally"
+        self.state_dir = lab.spec.folder / "srsf-delay"
         self.config = lab.spec.folder / "dally.toml"
         self.jobs: list[str] = []
         self.controller: ControllerProcess | None = None

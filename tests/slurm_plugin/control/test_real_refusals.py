@@ -68,7 +68,7 @@ def test_a_job_that_slurm_would_not_start_stops_nobody(small_lab: LocalSlurm, as
 
 
 def test_a_job_refused_by_a_node_whose_cpus_are_used_up_starts_on_another(small_lab: LocalSlurm) -> None:
-    site = site_of(small_lab, "dally", 60.0)
+    site = site_of(small_lab, "srsf-delay", 60.0)
     small_lab.run("sbatch", "--parsable", "-w", "n1", "-c", "16", "-o", "/dev/null", "--wrap=sleep 600")
     job = site.submit("--gres=gpu:1", "-t", "1", "sleep.sh", "30")
     site.until(lambda: site.state(job) == "RUNNING")

@@ -78,7 +78,7 @@ class Cell:
         self.lab = lab
         self.slurm = CommandLine(lab.environment, prefix)
         conf_dir = str(lab.spec.conf.parent)
-        self.folder = lab.spec.folder / "dally"
+        self.folder = lab.spec.folder / "srsf-delay"
         self.journal = Journal(self.folder)
         config = Config(("gpu",), cluster=conf_dir)
         self.controller = Controller(self.slurm, config, load_cluster(conf_dir), None, self.journal)

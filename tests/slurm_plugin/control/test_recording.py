@@ -25,7 +25,7 @@ from tests.slurm_plugin.daemons import DaemonSite
 from tests.slurm_plugin.worlds import Action, Killed, Site
 from tests.worlds import World, worlds
 
-AUTHOR = load_profiles("author")
+AUTHOR = load_profiles("dally")
 MORE_STORIES = {
     "not to be stopped again": Story(
         ((0.0, job(4, 300.0)), (100.0, lambda site: site.slurm.requeue("1")), (200.0, job(1))),

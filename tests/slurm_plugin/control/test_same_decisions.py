@@ -28,14 +28,14 @@ from slurm_plugin.request import Request, encode
 from tests.slurm_plugin.worlds import Site
 from tests.worlds import World, worlds
 
-PROFILES = ProfileSet("both", (*load_profiles("author").profiles, *load_profiles("gavel").profiles))
+PROFILES = ProfileSet("both", (*load_profiles("dally").profiles, *load_profiles("gavel").profiles))
 POLICIES = (
     "a-srpt",
-    "dally",
-    "dally:estimates=attained",
-    "dally-paper:lease_s=600",
-    "dally-paper:timers=manual,machine=1,rack=2,lease_s=900",
-    "dally-paper:timers=no-wait,lease_s=700",
+    "srsf-delay",
+    "srsf-delay:estimates=attained",
+    "dally:lease_s=600",
+    "dally:timers=manual,machine=1,rack=2,lease_s=900",
+    "dally:timers=no-wait,lease_s=700",
     "fifo",
     "hadar:round_s=500",
     "hadar-e:round_s=500",

@@ -44,7 +44,7 @@ def picture(waiting: int, running: int = 0, aside: int = 0, **status: Any) -> Pi
         "age_s": 0.5,
         "problems": [],
         "now_s": time.time() - 0.5,
-        "policy": "dally-paper",
+        "policy": "dally",
         "partitions": ["gpu"],
         "nodes": 8,
         "jobs": counts,

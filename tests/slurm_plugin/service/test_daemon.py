@@ -139,7 +139,7 @@ def test_it_rests_at_least_three_times_as_long_as_it_looked(
 
 
 def test_it_wakes_up_when_the_policy_wants_to_be_asked(tmp_path: Path) -> None:
-    site = DaemonSite(tmp_path, poll_s=30.0, policy="dally-paper:timers=manual,machine=1,rack=9,lease_s=5")
+    site = DaemonSite(tmp_path, poll_s=30.0, policy="dally:timers=manual,machine=1,rack=9,lease_s=5")
     for _ in range(4):
         site.submit(gpus_per_node=7)
     site.run()

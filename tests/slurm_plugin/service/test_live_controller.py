@@ -31,7 +31,7 @@ class Site:
         self.config.write_text(
             f'partitions = ["gpu"]\ncluster = "{lab.spec.conf.parent}"\nstate_dir = "{self.folder}/state"\n'
             f'listen = "{self.url.removeprefix("http://")}"\nurl = "{self.url}"\npoll_s = 0.5\n'
-            'policy = "dally-paper:timers=manual,machine=1,rack=600,lease_s=1"\n'
+            'policy = "dally:timers=manual,machine=1,rack=600,lease_s=1"\n'
         )
         (self.folder / "job.sh").write_text("#!/bin/sh\nsleep 600\n")
         self.environment = {**lab.environment, "DALLY_CONFIG": str(self.config)}

@@ -23,7 +23,7 @@ def read(metrics: Metrics) -> dict[str, float]:
 @pytest.fixture
 def samples(tmp_path: Path) -> dict[str, float]:
     """Of a controller with two jobs, one running, after two cycles and two without Slurm."""
-    site = DaemonSite(tmp_path, policy="dally-paper:timers=manual,machine=1,rack=2,lease_s=100")
+    site = DaemonSite(tmp_path, policy="dally:timers=manual,machine=1,rack=2,lease_s=100")
     for _ in range(2):
         site.submit(nodes=4, gpus_per_node=8)
     site.run(
@@ -73,7 +73,7 @@ def test_refused_orders_are_counted_apart() -> None:
 
 
 def test_timers_that_never_end_are_infinite(tmp_path: Path) -> None:
-    site = DaemonSite(tmp_path, policy="dally-paper:timers=consolidated")
+    site = DaemonSite(tmp_path, policy="dally:timers=consolidated")
     site.submit(gpus_per_node=8)
     site.run()
     assert site.daemon is not None

@@ -13,7 +13,7 @@ from tests.slurm_plugin.daemons import DaemonSite
 
 def busy(folder: Path) -> DaemonSite:
     """A site in which job 1 runs on all nodes, 2 waits and 3 is held by its user."""
-    policy = "dally-paper:timers=manual,machine=1,rack=2,lease_s=100"
+    policy = "dally:timers=manual,machine=1,rack=2,lease_s=100"
     site = DaemonSite(folder, listen="127.0.0.1:0", policy=policy)
     site.submit(nodes=4, gpus_per_node=8, model="vgg16")
     site.submit(nodes=2, gpus_per_node=8, user="bob")

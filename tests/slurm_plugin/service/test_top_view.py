@@ -31,7 +31,7 @@ def problem(text: str, age_s: float = 60.0) -> dict[str, object]:
 def test_an_idle_cluster_is_a_few_lines() -> None:
     found = lines(picture(0))
     assert found[0].startswith("dally 0.1.0, normal mode, well ")
-    assert found[1] == "cycle   2s ago, took 0.05 s; dally-paper"
+    assert found[1] == "cycle   2s ago, took 0.05 s; dally"
     assert found[2] == f"GPUs    0 of 64 used, 64 free, 0 withheld, 8 nodes [{'.' * 27}]"
     assert found[3] == "free    at most 8 in one machine, 16 in one rack"
     assert found[4] == "jobs    none"

@@ -30,7 +30,7 @@ def slowdowns(
 
 
 def test_every_model_of_the_profiles_has_a_slowdown() -> None:
-    profiles = load_profiles("author")
+    profiles = load_profiles("dally")
     found = leaf_slowdowns(profiles, load_cluster("demo"))
     assert tuple(found) == profiles.models
     assert min(found.values()) >= 1

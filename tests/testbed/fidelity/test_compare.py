@@ -106,13 +106,13 @@ def test_a_folder_that_is_no_run_is_refused_in_one_line(tmp_path: Path) -> None:
 
 
 def test_policies_of_one_workload_are_ranked(live: Path) -> None:
-    for policy in ("dally-paper", "tiresias"):
+    for policy in ("dally", "tiresias"):
         live_folder(live.parent / policy, JOBS, Change(step_factor=1.02), policy=policy)
     result = compare(live.parent, "--no-contention")
     assert result.exit_code == 0, result.output
     assert "JCT mean:" in result.output
     data = json.loads((live.parent / "compare.json").read_text())
-    assert {run["policy"] for run in data["runs"]} == {"dally-paper", "fifo", "tiresias"}
+    assert {run["policy"] for run in data["runs"]} == {"dally", "fifo", "tiresias"}
     assert set(data["rankings"]) == {"JCT mean", "makespan"}
     assert "| tiresias | 4/4 |" in (live.parent / "compare.md").read_text()
 

@@ -202,11 +202,11 @@ def test_a_run_whose_cluster_is_gone_is_not_gone_on_with(cluster: FakeCluster) -
 
 
 def test_the_controllers_configuration_is_one_that_it_reads(tmp_path: Path) -> None:
-    from_text = configuration(Desk(tmp_path), "dally-paper:lease_s=10", "gpu", 4711)
+    from_text = configuration(Desk(tmp_path), "dally:lease_s=10", "gpu", 4711)
     (tmp_path / "dally.toml").write_text(from_text)
     config = load_config(tmp_path / "dally.toml")
     assert (config.policy, config.listen, config.fallback) == (
-        "dally-paper:lease_s=10",
+        "dally:lease_s=10",
         "127.0.0.1:4711",
         "refuse",
     )

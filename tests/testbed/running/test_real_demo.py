@@ -10,7 +10,7 @@ import pytest
 
 from dally.records import read_jobs
 
-POLICY = "dally-paper:lease_s=90"
+POLICY = "dally:lease_s=90"
 CLUSTER = ("--racks", "2,2", "--rate", "1Gb", "--uplink", "200Mb")
 
 
@@ -25,7 +25,7 @@ def dally(*arguments: str) -> str:
 def test_a_run_brings_its_cluster_up_trains_all_jobs_and_is_compared_and_replayed(
     lab_folder: Path, tmp_path: Path
 ) -> None:
-    out, run = tmp_path / "runs", tmp_path / "runs" / "dally-paper_lease_s=90"
+    out, run = tmp_path / "runs", tmp_path / "runs" / "dally_lease_s=90"
     shorter = ("--duration-scale", "0.5", "--scale", "0.5", "--folder", str(lab_folder))
     dally("testbed", "run", "--workload", "demo", "--policy", POLICY, *CLUSTER, *shorter, "--out", str(out))
     assert [record.status for record in read_jobs(run)] == ["COMPLETED"] * 12

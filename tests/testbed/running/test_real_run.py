@@ -1,4 +1,4 @@
-"""Three tiny jobs on a real Slurm under dally-paper: one is stopped, goes on, and the run folder tells it."""
+"""Three tiny jobs on a real Slurm under dally: one is stopped, goes on, and the run folder tells it."""
 
 import subprocess
 import sys
@@ -45,8 +45,8 @@ def test_a_run_leaves_a_complete_folder_that_why_reads(small_lab: LocalSlurm, tm
     cluster, stopped = small_lab.cluster, False
     inputs = RunInputs(works(small_lab), topology_of(cluster, None), profiles())
     campaign = Campaign(tmp_path, inputs, {"seed": 0}, TINY, "gloo", TIMEOUT_S)
-    (policy,) = check_policies(["dally-paper:lease_s=600"])
-    out: Path = tmp_path / "dally-paper_lease_s=600"
+    (policy,) = check_policies(["dally:lease_s=600"])
+    out: Path = tmp_path / "dally_lease_s=600"
 
     def stop_the_first(spec: str, counts: Counts) -> None:
         """Take the GPUs of the first job away, once it trains; as an administrator would."""

@@ -15,7 +15,7 @@ from dally.state import ClusterState
 from dally.topology import Allocation
 from tests.worlds import racks
 
-AUTHOR = load_profiles("author")
+AUTHOR = load_profiles("dally")
 SLOW = "resnet50"
 """A model that the network slows."""
 

@@ -1,4 +1,4 @@
-"""The set `author`: the six models of Dally's first author's simulator, with its own constants.
+"""The set `dally`: the six models of Dally's first author's simulator, with its own constants.
 
 Its compute times are scaled by undocumented constants, so its slowdowns are dominated by latency and the
 extreme ones are not physical: use it to compare with the author's results, not to predict a real cluster.
@@ -38,7 +38,7 @@ _ROWS = (
 steps of 0.05, is the one that brings the four slowdowns of a model nearest to the author's."""
 
 
-def author_profiles() -> tuple[Profile, ...]:
+def dally_profiles() -> tuple[Profile, ...]:
     """The profiles of the set."""
     return tuple(_profile(row) for row in _ROWS)
 

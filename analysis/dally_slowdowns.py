@@ -1,13 +1,13 @@
-"""Compares the set `author` with the slowdowns that the author's simulator computes for a job alone."""
+"""Compares the set `dally` with the slowdowns that the author's simulator computes for a job alone."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from dally.profiles.imports.author import author_profiles
+from dally.profiles.imports.dally import dally_profiles
 from dally.profiles.iteration import predict
 from dally.topology import Link, Ring, Shape
 
-AUTHOR_SLOWDOWNS: Mapping[str, tuple[float, float, float, float]] = {
+DALLY_SLOWDOWNS: Mapping[str, tuple[float, float, float, float]] = {
     "vgg11": (1.00, 1.10, 1.33, 9.5),
     "alexnet": (1.00, 1.19, 2.29, 23.7),
     "resnet18": (1.04, 2.16, 28.8, 422),
@@ -15,7 +15,7 @@ AUTHOR_SLOWDOWNS: Mapping[str, tuple[float, float, float, float]] = {
     "mobilenetv3": (1.36, 10.4, 197, 2950),
     "bert-large": (1.09, 1.14, 8.4, 117),
 }
-"""The author's slowdowns, by model, on the placements of `author_shapes`."""
+"""The author's slowdowns, by model, on the placements of `dally_shapes`."""
 
 _BITS_PER_GB = 8e9
 
@@ -35,7 +35,7 @@ SHARED = Uplinks(200, 400)
 """The same figures taken as one link that all GPUs below it share."""
 
 
-def author_shapes(uplinks: Uplinks) -> tuple[Shape, ...]:
+def dally_shapes(uplinks: Uplinks) -> tuple[Shape, ...]:
     """8 GPUs in a machine; 16 on two machines of a rack, on two racks, and scattered over 16 racks.
 
     A machine has two slots of four GPUs: 600 GB/s without latency in a slot, 600 GB/s and 500 ns between.
@@ -54,13 +54,13 @@ def author_shapes(uplinks: Uplinks) -> tuple[Shape, ...]:
 
 
 def slowdowns(uplinks: Uplinks) -> dict[str, tuple[float, ...]]:
-    """Our slowdowns by model: predicted iteration time over compute alone, on each of `author_shapes`."""
-    shapes = author_shapes(uplinks)
+    """Our slowdowns by model: predicted iteration time over compute alone, on each of `dally_shapes`."""
+    shapes = dally_shapes(uplinks)
     return {
         profile.model.name: tuple(
             predict(profile, shape).iteration_s / profile.compute.total_s for shape in shapes
         )
-        for profile in author_profiles()
+        for profile in dally_profiles()
     }
 
 

@@ -1,4 +1,4 @@
-"""The two workloads of Dally's author, rebuilt from their published figures.
+"""The two workloads of Dally's publication, rebuilt from their published figures.
 
 The published durations are times on the jobs' own GPUs: median 14.4 ks, 95th percentile 203 ks, longest
 762 ks. Durations independent of the GPU count would need 2.6 times the published GPU-hours, and work
@@ -24,23 +24,26 @@ Item = TypeVar("Item")
 
 
 @dataclass(frozen=True, slots=True)
-class AuthorMix:
+class PublishedMix:
     """The published figures of one workload.
 
     Attributes:
+        stream: Names the random streams.
         sizes: Jobs by GPU count.
         models: Jobs by model.
         gpu_hours: Sum over the jobs of GPUs x hours.
         gap_s: Mean time between submissions, seconds; 0 submits all jobs at once.
     """
 
+    stream: str
     sizes: Mapping[int, int]
     models: Mapping[str, int]
     gpu_hours: float
     gap_s: float
 
 
-BATCH = AuthorMix(
+BATCH = PublishedMix(
+    stream="author-batch",
     sizes={1: 270, 2: 13, 4: 52, 8: 109, 16: 42, 32: 11, 40: 1, 48: 1, 56: 1},
     models={
         "mobilenetv3": 125,
@@ -56,7 +59,8 @@ BATCH = AuthorMix(
 
 # The models add up to 411, and 411 gaps of 1453 s are the week: the workload is the 411 multi-GPU jobs alone.
 # The published sizes add up to 410 (8: 190): the missing job gets the commonest size.
-POISSON = AuthorMix(
+POISSON = PublishedMix(
+    stream="author-poisson",
     sizes={2: 41, 4: 96, 8: 191, 16: 56, 32: 23, 40: 2, 48: 1, 56: 1},
     models={"mobilenetv3": 125, "bert-large": 125, "resnet50": 125, "alexnet": 29, "vgg11": 4, "resnet18": 3},
     gpu_hours=13_413,
@@ -64,21 +68,21 @@ POISSON = AuthorMix(
 )
 
 
-def author_workload(name: str, mix: AuthorMix, seed: int) -> list[Job]:
+def published_workload(name: str, mix: PublishedMix, seed: int) -> list[Job]:
     """Build a workload: counts exact, their pairing by the seed, GPU-hours scaled to the published sum.
 
     Args:
-        name: Prefix of the job ids and of the random streams.
+        name: Prefix of the job ids.
         mix: The published figures.
         seed: Decides which size, model, duration and moment meet in a job.
     """
-    sizes = _shuffled(_spread(mix.sizes), Random(f"{seed}:{name}:gpus"))
-    models = _shuffled(_spread(mix.models), Random(f"{seed}:{name}:models"))
-    works = _shuffled(_work_quantiles(len(sizes)), Random(f"{seed}:{name}:durations"))
+    sizes = _shuffled(_spread(mix.sizes), Random(f"{seed}:{mix.stream}:gpus"))
+    models = _shuffled(_spread(mix.models), Random(f"{seed}:{mix.stream}:models"))
+    works = _shuffled(_work_quantiles(len(sizes)), Random(f"{seed}:{mix.stream}:durations"))
     durations_s = _scaled(
         [work / size**_SHRINK for work, size in zip(works, sizes, strict=True)], sizes, mix.gpu_hours * 3600.0
     )
-    submits_s = _submissions(len(sizes), mix.gap_s, Random(f"{seed}:{name}:gaps"))
+    submits_s = _submissions(len(sizes), mix.gap_s, Random(f"{seed}:{mix.stream}:gaps"))
     return [
         Job(job_id(name, at), submit_s, size, duration_s, model=model)
         for at, (submit_s, size, duration_s, model) in enumerate(

@@ -15,11 +15,11 @@ from simulator.engine import Engine
 from simulator.inputs import Inputs, load_scenario
 from tests.worlds import QUICK
 
-VARIANTS = ("dally-paper:timers=manual", "dally-paper:timers=no-wait", "dally-paper:timers=consolidated")
+VARIANTS = ("dally:timers=manual", "dally:timers=no-wait", "dally:timers=consolidated")
 
 
 def summary_of(policy: str, workload: str, gpus: int) -> Summary:
-    scenario = load_scenario(Inputs(workload, f"author-{gpus}", profiles="author", seed=1))
+    scenario = load_scenario(Inputs(workload, f"dally-{gpus}", profiles="dally", seed=1))
     state = ClusterState(scenario.topology, CostModel(scenario.topology, scenario.profiles))
     scheduler = Scheduler(state, parse_policy(policy).build(state))
     outcome = Engine(scheduler, scenario.jobs, EventLog(io.StringIO())).run()
@@ -28,7 +28,7 @@ def summary_of(policy: str, workload: str, gpus: int) -> Summary:
     return summary
 
 
-@pytest.mark.parametrize("workload", ["author-batch", "author-poisson"])
+@pytest.mark.parametrize("workload", ["dally-batch", "dally-poisson"])
 @pytest.mark.parametrize("policy", [*QUICK, "gavel", "jps", *VARIANTS])
 def test_more_gpus_finish_the_published_workloads_sooner(policy: str, workload: str) -> None:
     """Where jobs wait at most for their round, more GPUs may not help: then times are equal."""

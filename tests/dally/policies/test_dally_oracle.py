@@ -1,4 +1,4 @@
-"""The indexed offers of `dally-paper` against the published loop, written out plainly."""
+"""The indexed offers of `dally` against the published loop, written out plainly."""
 
 from dataclasses import dataclass
 
@@ -16,7 +16,7 @@ from tests.worlds import racks
 
 NOW = 10_000.0
 T_MACHINE, T_RACK = 3000.0, 6000.0
-POLICY = "dally-paper:timers=manual,machine=3,rack=6,lease_s=1000"
+POLICY = "dally:timers=manual,machine=3,rack=6,lease_s=1000"
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ _PRICES: Sequence[tuple[str, Callable[[Summary], float]]] = (
     ("the median completion time", lambda summary: summary.jct_s.median),
     ("the 99th percentile of completion times", lambda summary: summary.jct_s.p99),
     ("the mean wait", lambda summary: summary.queue_s.mean),
+    ("the longest wait", lambda summary: summary.longest_wait_s),
     ("the makespan", lambda summary: summary.makespan_s),
 )
 

@@ -42,6 +42,7 @@ def test_what_is_worse_under_the_best_run_is_said(tmp_path: Path) -> None:
     verdict = judge(runs_of(tmp_path, slurm=[400, 400, 400], dally=[0, 0, 500]))
     assert verdict.lines[1] == (
         "But the 99th percentile of completion times is 9.83 min, 8.33 min under slurm (+18 %); "
+        "the longest wait is 8.33 min, 6.67 min under slurm (+25 %); "
         "the makespan is 12 min, 10.3 min under slurm (+16 %)."
     )
 

@@ -22,7 +22,7 @@ def test_rows_say_how_much_a_policy_differs_from_the_first(monkeypatch: pytest.M
     setting = Setting("poisson:jobs=40,load=0.9,cluster_gpus=16,gpus=1:9/16:1,max_s=5000", "16")
     monkeypatch.setattr("simulator.guard_study.SETTINGS", {"tiny": setting})
     first, second = rows("tiny", ["srsf-delay", "srsf-delay"], [1])
-    assert (first[:2], "(" in first[2]) == (["tiny", "`dally`"], False)
+    assert (first[:2], "(" in first[2]) == (["tiny", "`srsf-delay`"], False)
     assert second[2] == f"{first[2]} (+0.0%)"
 
 

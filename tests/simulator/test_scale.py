@@ -63,8 +63,8 @@ def test_four_times_the_jobs_cost_about_four_times_as_much(policy: str) -> None:
 def test_a_long_queue_does_not_make_an_event_dearer(policy: str) -> None:
     """All jobs wait at once: looking at the whole queue each time would cost four times as much an event.
 
-    Under `srsf-delay` whom to stop is asked of a larger part of those who run, of whom there are no more. Slurm's
-    backfill looks at up to 500 jobs a pass, more than the shorter of these queues has; here it is told 100.
+    Under `srsf-delay` whom to stop is asked of a larger part of those who run, of whom there are no more.
+    Slurm's backfill looks at up to 500 jobs a pass, more than the shorter queue has; here it is told 100.
     """
     topology = racks([[8] * 4] * 4)
     asked = "slurm:depth=100" if policy == "slurm" else policy

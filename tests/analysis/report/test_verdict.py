@@ -56,7 +56,7 @@ def test_what_the_best_policy_comes_to_with_other_knobs_is_told_as_a_share_of_th
         runs.append(simple_run(tmp_path / str(place), spec, waited))
         change_run(runs[-1], policy={"name": spec.partition(":")[0], "spec": spec, "knobs": {}})
     assert judge(load_runs(runs)).lines[1] == (
-        "With moves=0,waste=0, dally took 5 min (+50 %), 25 % of the difference to slurm."
+        "With moves=0,waste=0, srsf-delay took 5 min (+50 %), 25 % of the difference to slurm."
     )
 
 
@@ -174,7 +174,7 @@ def test_a_comparison_across_classes_of_knowledge_says_so_in_its_headline(tmp_pa
     change_run(folders[1], knowledge="exact", estimate_error=0.5)
     runs = load_runs(folders)
     assert judge(runs).title == (
-        "dally (knew: exact ± 0.5) was best: jobs took 3.33 min on average, "
+        "srsf-delay (knew: exact ± 0.5) was best: jobs took 3.33 min on average, "
         "33 % less than under slurm (knew: limits)"
     )
     assert "running times known" not in setting(runs)
@@ -182,4 +182,4 @@ def test_a_comparison_across_classes_of_knowledge_says_so_in_its_headline(tmp_pa
     assert table.headings[0][0] == "knew"
     assert [cells[0].text for _, cells in table.rows] == ["limits", "exact ± 0.5"]
     assert table.groups[0] == ("", 1)
-    assert "knowledge of running times (slurm: limits, dally: exact)" in next(warnings(runs))
+    assert "knowledge of running times (slurm: limits, srsf-delay: exact)" in next(warnings(runs))

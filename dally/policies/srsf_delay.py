@@ -95,6 +95,8 @@ class SrsfDelay(Policy):
             self.books.backlog.remove(job)
             self.books.backlog.add(job)
             self.books.waiting.move(job)
+            self.books.guard.remove(job)
+            self.books.guard.add(job)
 
     def stopped(self, job: JobState, now: float) -> None:
         """It claims what it needs still."""

@@ -5,8 +5,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dally.costs import CostModel
+from dally.cycle import Scheduler
 from dally.errors import InputError
 from dally.job import Job
+from dally.knowledge import Knowledge, Known
 from dally.mechanisms.claims.holders import LEAST_S
 from dally.plan import Plan, Wait
 from dally.policies.registry import parse_policy
@@ -329,3 +331,15 @@ def test_who_is_over_an_equal_share_still_uses_what_nobody_else_wants() -> None:
 def test_wrong_knobs_are_refused(knob: str) -> None:
     with pytest.raises(InputError, match=knob.split("=")[0]):
         parse_policy(f"srsf-delay:{knob}")
+
+
+def test_who_is_believed_to_need_more_has_its_turn_later() -> None:
+    topology = racks([[2]])
+    state = ClusterState(topology, CostModel(topology, None), Known(Knowledge.HISTORY))
+    policy = parse_policy("srsf-delay").build(state)
+    assert isinstance(policy, SrsfDelay)
+    waiting = Scheduler(state, policy).submit(job("waits", 2, 100), 0.0)
+    before_s = policy.books.guard.turn_s(idle=2)
+    waiting.expected_s *= 3
+    policy.revised(waiting, 0.0)
+    assert policy.books.guard.turn_s(idle=2) == pytest.approx(3 * before_s)

@@ -1,6 +1,6 @@
 """The guard against starvation: a share of the cluster's time is for those who have waited long."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from math import inf
 
 from dally.mechanisms.ranking import Ranking
@@ -58,15 +58,22 @@ class Guard:
         """Whose turn is next; None if nobody waits."""
         return self._waiting.at(0) if self._waiting else None
 
-    def turn_s(self, idle: int) -> float:
-        """When the turn of that one comes; inf if nobody waits.
+    def next_turn_s(self, idle: int, now: float, started: Container[int] = ()) -> float:
+        """When the next turn comes; inf if nobody waits.
 
         Args:
             idle: GPUs that nobody wants.
+            now: Seconds on the clock.
+            started: Orders of arrival of waiting jobs that are about to start, now.
         """
-        job = self.first()
-        if job is None:
-            return inf
+        for job in self._waiting:
+            if job.order not in started:
+                return self._turn_s(job, idle)
+            if self._waiting.rank(job)[0] <= now:
+                return now  # it spends what was saved up: whose turn is next, shows then
+        return inf
+
+    def _turn_s(self, job: JobState, idle: int) -> float:
         takes = max(0, job.job.gpus - idle)
         saved_up_s = max(self.spent_s, job.origin_s) + takes * self._sure_s(job) / self._rate
         return max(self._waiting.rank(job)[0], saved_up_s)

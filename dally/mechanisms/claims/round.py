@@ -54,7 +54,8 @@ class ClaimRound:
         if self._stops.evictions or (self._books.service.grows and self.decisions()):
             self.due_s = self._now + LEAST_S  # what stopped and new jobs may do then, shows then
         if self._reserved is None:
-            self.due_s = min(self.due_s, max(self._next_turn_s(), self._now + LEAST_S))
+            turn_s = self._books.guard.next_turn_s(self._free.total(), self._now, self.started)
+            self.due_s = min(self.due_s, max(turn_s, self._now + LEAST_S))
         self.due_s = min(self.due_s, self._stops.due_s)
 
     def decisions(self) -> tuple[Decision, ...]:
@@ -72,7 +73,7 @@ class ClaimRound:
         """Start whoever has waited too long, if its turn has come, or keep GPUs for it."""
         guard = self._books.guard
         job = guard.first()
-        if job is None or guard.turn_s(min(idle, self._free.total())) > self._now:
+        if job is None or guard.next_turn_s(min(idle, self._free.total()), self._now) > self._now:
             return
         best = self._best_level(job)
         placement = self._before_all(job, best)
@@ -82,13 +83,6 @@ class ClaimRound:
         self._reserved = reserve(self._free, job.job, best, self._releases())
         if self._reserved.shadow_s > self._now:
             self.due_s = min(self.due_s, self._reserved.shadow_s)
-
-    def _next_turn_s(self) -> float:
-        """When the next turn comes, if nothing happens after this plan."""
-        job = self._books.guard.first()
-        if job is not None and job.order in self.started:
-            return self._now  # whose is next, shows then
-        return self._books.guard.turn_s(self._free.total())
 
     def _releases(self) -> list[Release]:
         """When running jobs will have ended or may be stopped, soonest first."""

@@ -1,5 +1,7 @@
 """The default policy on cases small enough to compute by hand; a restart of a job of n GPUs costs 6 + n s."""
 
+from math import inf
+
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -10,7 +12,7 @@ from dally.errors import InputError
 from dally.job import Job
 from dally.knowledge import Knowledge, Known
 from dally.mechanisms.claims.holders import LEAST_S
-from dally.plan import Plan, Wait
+from dally.plan import Plan, Start, Wait
 from dally.policies.registry import parse_policy
 from dally.policies.srsf_delay import SrsfDelay
 from dally.profiles.files import load_profiles
@@ -339,7 +341,17 @@ def test_who_is_believed_to_need_more_has_its_turn_later() -> None:
     policy = parse_policy("srsf-delay").build(state)
     assert isinstance(policy, SrsfDelay)
     waiting = Scheduler(state, policy).submit(job("waits", 2, 100), 0.0)
-    before_s = policy.books.guard.turn_s(idle=2)
+    before_s = policy.books.guard.next_turn_s(idle=2, now=0.0)
     waiting.expected_s *= 3
     policy.revised(waiting, 0.0)
-    assert policy.books.guard.turn_s(idle=2) == pytest.approx(3 * before_s)
+    assert policy.books.guard.next_turn_s(idle=2, now=0.0) == pytest.approx(3 * before_s)
+
+
+def test_nobody_is_woken_for_the_turn_of_a_job_that_starts_at_once() -> None:
+    topology = racks([[2]])
+    state = ClusterState(topology, CostModel(topology, None))
+    scheduler = Scheduler(state, parse_policy("srsf-delay").build(state))
+    scheduler.submit(job("starts", 2, 100), 0.0)
+    plan = scheduler.decide(0.0)
+    assert [type(decision) for decision in plan.decisions] == [Start]
+    assert plan.wakeup_s == inf

@@ -26,7 +26,7 @@ FIRST_S = 30.0
 EDGES_S = (0.0, *(FIRST_S * 2 ** (number / 2) for number in range(36)), inf)
 """Ages between which the rate of ending is taken to be even; two an octave, up to 64 days."""
 BINS = len(EDGES_S) - 1
-PARENT_JOBS = 1.0
+PARENT_JOBS = 3.0
 """Jobs that the guess from a wider group counts for in a narrower one."""
 REFIT, REFIT_JOBS = 1.1, 2
 """A group is looked at again when so many times as many have ended, or so many more where counts fade."""
@@ -203,7 +203,7 @@ class Learnt(Beliefs):
 
     def snapshot(self) -> dict[str, Any]:
         """The counts of each group, and what is believed of each job, as plain data."""
-        believed = {
+        believed = dict(self._restored) | {
             each.job.job_id: [each.job.expected_s, each.job.held_s, *each.believed_s.values()]
             for each in self._present.values()
         }

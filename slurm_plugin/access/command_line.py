@@ -158,8 +158,8 @@ def read_ended(text: str) -> tuple[Job, ...]:
     """
     found = Intake("sacct", skip_bad=True, min_duration_s=1.0)
     try:
-        sacct.read(text, found)
-    except (InputError, StopIteration) as error:
+        sacct.read(text.strip() or "nothing", found)
+    except InputError as error:
         raise SlurmUnavailableError(f"sacct printed no jobs but {text[:80]!r}") from error
     return tuple(sorted(found.jobs, key=lambda job: job.submit_s + job.duration_s))
 

@@ -179,6 +179,8 @@ class Controller:
                 beliefs.teach(job, job.duration_s, now)
             if jobs:
                 self._journal.write(now, "history_read", jobs=len(jobs), days=TAUGHT_DAYS)
+            taught, beliefs = beliefs, new()
+            beliefs.restore(taught.snapshot())  # as one that is rebuilt would be: a recording begins here
         return beliefs
 
     def _new_recording(self) -> Recording | None:

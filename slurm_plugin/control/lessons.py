@@ -29,7 +29,9 @@ def told(said: Mapping[str, Any]) -> str:
     if said["ended"] < FEWEST_JOBS:
         return f"{used}, until {FEWEST_JOBS} jobs have ended; {said['ended']} so far"
     began_s = said["since_s"]
-    since = time.strftime("since %b %d %H:%M", time.localtime(began_s)) if began_s else "from the beginning"
+    since = "from the beginning"
+    if began_s is not None:
+        since = time.strftime("since %b %d %H:%M", time.localtime(began_s))
     right = {side: share(part) for side, part in said["right"].items()}
     return (
         f"{used} {since}, on {ended}: of two jobs, limits told the longer one in {right[Knowledge.LIMITS]} "

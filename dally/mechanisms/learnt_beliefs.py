@@ -28,8 +28,8 @@ EDGES_S = (0.0, *(FIRST_S * 2 ** (number / 2) for number in range(36)), inf)
 BINS = len(EDGES_S) - 1
 PARENT_JOBS = 3.0
 """Jobs that the guess from a wider group counts for in a narrower one."""
-REFIT, REFIT_JOBS = 1.1, 2
-"""A group is looked at again when so many times as many have ended, or so many more where counts fade."""
+REFIT = 1.1
+"""A group is looked at again when so many times as many of its jobs have ended."""
 WORTH_TELLING = 0.1
 """What is believed to be left must change by such a part for others to be told."""
 
@@ -85,8 +85,7 @@ class Group:
         if self.is_due or self._parent is not parent:
             counts = zip(self.ends, self.exposed, parent, strict=True)
             self._rates = [(end + PARENT_JOBS * rate) / (seen + PARENT_JOBS) for end, seen, rate in counts]
-            more = max(1, ceil(REFIT * self.ended) - self.ended)
-            self._next_fit = self.ended + (min(more, REFIT_JOBS) if self.fades else more)
+            self._next_fit = max(self.ended + 1, ceil(REFIT * self.ended))
             self._parent = parent
             self.fits += 1
         return self._rates

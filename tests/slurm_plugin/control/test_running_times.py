@@ -68,7 +68,8 @@ def test_at_its_first_start_it_learns_from_accounting(tmp_path: Path) -> None:
     found = re.search(
         r"on 80 ended jobs: of two jobs, limits told the longer one in 4\d % of the pairs", said(site)
     )
-    assert found and said(site).endswith("history in 98 %")
+    assert found
+    assert said(site).endswith("history in 98 %")
     assert first(site) == "quick"
     (event,) = [each for each in read_events(tmp_path) if each["event"] == "history_read"]
     assert (event["jobs"], event["days"]) == (80, TAUGHT_DAYS)

@@ -94,8 +94,8 @@ def synthesize(name: str, shape: Shape, seed: int) -> Sequence[Job]:
     submits_s = array("q", map(round, accumulate(gaps_s)))
 
     def job(at: int) -> Job:
-        told = {"user": people.user(at), "job_name": people.name(at)} if shape.users else {}
-        return Job(job_id(name, at), submits_s[at], sizes[at], durations_s[at], **told)
+        user, job_name = people.user(at), people.name(at)
+        return Job(job_id(name, at), submits_s[at], sizes[at], durations_s[at], user, job_name=job_name)
 
     return LazyJobs(shape.jobs, job)
 

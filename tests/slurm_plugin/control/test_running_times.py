@@ -2,6 +2,7 @@
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -39,7 +40,7 @@ def said(site: Site) -> str:
     return told(as_data(site.controller.scheduler.beliefs.lessons(), site.config.knowledge))
 
 
-def taught(folder: Path, **settings: str) -> Site:
+def taught(folder: Path, **settings: Any) -> Site:
     """A controller at its first start on a site whose accounting has a past."""
     site = Site(folder, ONE_GPU, "srsf-delay")
     site.controller._journal.close()

@@ -270,7 +270,10 @@ class Learnt(Beliefs):
         return {side: self._table(chain)[0] for side, chain in chains.items()}
 
     def _group(self, like: Likeness) -> Group:
-        return self._groups.setdefault(like, Group(is_of_user(like)))
+        group = self._groups.get(like)
+        if group is None:  # `setdefault` would build one each time: that took half of a simulation
+            group = self._groups[like] = Group(is_of_user(like))
+        return group
 
     def _table(self, chain: Sequence[Likeness]) -> Sequence[float]:
         """(bins,) what the whole work of such a job is taken to be that has reached each bin."""

@@ -46,7 +46,7 @@ def beliefs_of(known: Known, learns_limits: bool = False) -> Beliefs:
     match known.knowledge:
         case Knowledge.NONE:
             return Unknown()
-        case Knowledge.HISTORY:
+        case Knowledge.HISTORY | Knowledge.AUTO:
             return Learnt(known)
         case Knowledge.LIMITS if learns_limits:
             return Learnt(known)
@@ -59,12 +59,17 @@ class Scheduler:
     The simulator and the controller call the same methods: facts go in, `decide` gives a plan, and each
     decision that was really carried out goes back in as a fact. Nothing else changes state or policy, so
     that what was told and decided can be recorded and asked again (`dally.recording`).
+
+    Args:
+        state: Nothing has happened in it yet.
+        policy: Over this state; it may have been restored.
+        beliefs: What was learnt before; None: nothing.
     """
 
-    def __init__(self, state: ClusterState, policy: Policy) -> None:
+    def __init__(self, state: ClusterState, policy: Policy, beliefs: Beliefs | None = None) -> None:
         self.state = state
         self.policy = policy
-        self.beliefs = beliefs_of(state.knows, policy.learns_limits)
+        self.beliefs = beliefs or beliefs_of(state.knows, policy.learns_limits)
 
     def submit(self, job: Job, now: float, past: Past | None = None) -> JobState:
         """A job arrived, or one with a past waits again."""
@@ -130,7 +135,7 @@ class Scheduler:
         work_s = self.state.jobs[job_id].work_s(now)
         job = self.state.finish(job_id, now)
         self.policy.finished(job, now)
-        for other in self.beliefs.ended(job, work_s):
+        for other in self.beliefs.ended(job, work_s, now):
             self.policy.revised(other, now)
         return job
 

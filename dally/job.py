@@ -70,6 +70,7 @@ class Job:
         max_gpus: Most GPUs an elastic job can use; None means `gpus`.
         max_copies: Most copies a forked job may train side by side, each on a machine of its own.
         time_limit_s: The user's own bound on the running time, seconds; None if not given.
+        job_name: What its user calls it, like `train-17`; empty if unknown. Unlike `job_id` it may repeat.
 
     Raises:
         InputError: A number is out of range; the message names the job and the field.
@@ -92,6 +93,7 @@ class Job:
     gpus_per_machine: int | None = None
     preemptible: bool = True
     batch: int | None = None
+    job_name: str = ""
     gang: Gang = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:

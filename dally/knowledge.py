@@ -13,12 +13,14 @@ class Knowledge(StrEnum):
     EXACT: the durations that jobs come with: true in a simulation, time limits on a live cluster.
     LIMITS: what users ask for.
     HISTORY: how long jobs took that have ended, and how long each has run.
+    AUTO: limits or history, whichever told truer so far of the jobs that ended.
     NONE: only how long each has run.
     """
 
     EXACT = "exact"
     LIMITS = "limits"
     HISTORY = "history"
+    AUTO = "auto"
     NONE = "none"
 
 

@@ -8,13 +8,18 @@ from typing import Any, get_type_hints
 
 from dally.config_text import parse_toml
 from dally.errors import InputError
+from dally.knowledge import Knowledge
 
 VARIABLE = "DALLY_CONFIG"
 PLACE = Path("/etc/dally/dally.toml")
 
 _URL = re.compile(r"http://[\w.:\[\]-]+/?", re.ASCII)
 _MOST_ASSUMED = 10
-_CHOICES = {
+LIVE = (Knowledge.AUTO, Knowledge.LIMITS, Knowledge.HISTORY, Knowledge.NONE)
+"""What can be known of running times on a live cluster."""
+
+_CHOICES: dict[str, tuple[str, ...]] = {
+    "knowledge": LIVE,
     "batch_split": ("even", "proportional"),
     "backend": ("command-line", "pyslurm", "auto"),
     "fallback": ("plain", "refuse"),
@@ -32,6 +37,8 @@ class Config:
         assumed_slowdown: How many times slower a gang without a profile is taken to get with each level at
             which its placement is farther apart than it need be; 1: distance costs it nothing.
         policy: Policy and knobs, as `dally policies` lists them.
+        knowledge: What policies go by of running times: `limits`, `history`, `none`, or `auto` for limits or
+            history, whichever told truer so far of the jobs that ended.
         batch_split: How gangs over several GPU types split their batch: `even`, or `proportional` to speed.
         state_dir: Folder of the journal; the controller's alone, kept over restarts.
         backend: How Slurm is reached: `command-line`, `pyslurm`, or `auto` for pyslurm where it works.
@@ -53,6 +60,7 @@ class Config:
     profiles: str = ""
     assumed_slowdown: float = 1.25
     policy: str = "srsf-delay"
+    knowledge: str = "auto"
     batch_split: str = "even"
     state_dir: str = "/var/lib/dally"
     backend: str = "command-line"

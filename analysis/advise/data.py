@@ -35,7 +35,7 @@ def _compared(found: Comparison) -> dict[str, object]:
     return {
         "start_with": found.chosen.policy,
         "settings": {
-            setting.policy: {"jct_s": float(outcome.jct_s.mean()), "wait_s": float(outcome.wait_s.mean())}
+            setting.name: {"jct_s": float(outcome.jct_s.mean()), "wait_s": float(outcome.wait_s.mean())}
             for setting, outcome in found.settings
         },
         "effects": {

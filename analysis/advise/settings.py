@@ -8,36 +8,43 @@ import numpy as np
 from analysis.advise.effects import EVEN
 from analysis.advise.history import History
 from analysis.advise.simulated import Outcome
+from dally.knowledge import Knowledge
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """A policy with knobs.
+    """A policy with knobs, and what it knows of running times.
 
     Attributes:
         policy: As `dally policies` has it.
         asks: What it needs of a site; empty if the user chose it.
         reachable: Whether a site can have it as simulated.
+        knowledge: What it knows of running times.
     """
 
     policy: str
     asks: str
     reachable: bool = True
+    knowledge: Knowledge = Knowledge.AUTO
+
+    @property
+    def name(self) -> str:
+        """The policy, and that it knows running times if no site can."""
+        return self.policy if self.reachable else f"{self.policy} (exact run times)"
 
 
 SETTINGS = (
     Setting(
-        "srsf-delay:estimates=attained,preempt=no,moves=0",
-        "nothing of users: no time limits, no checkpoints; no job is stopped",
+        "srsf-delay:preempt=no,moves=0",
+        "nothing of users: no checkpoints, no time limits that are true; no job is stopped",
     ),
+    Setting("srsf-delay", "checkpoints: jobs are stopped for others and moved"),
+    Setting("srsf-delay:fair=user", "checkpoints; users have equal shares before all else"),
     Setting(
-        "srsf-delay:estimates=attained", "checkpoints: jobs are stopped for others and moved; no time limits"
-    ),
-    Setting(
-        "srsf-delay:estimates=attained,fair=user", "checkpoints; users have equal shares before all else"
-    ),
-    Setting(
-        "srsf-delay", "checkpoints, and time limits as exact as no site has them: a bound", reachable=False
+        "srsf-delay",
+        "checkpoints, and run times known as exactly as no site knows them: a bound",
+        reachable=False,
+        knowledge=Knowledge.EXACT,
     ),
 )
 """Those that ask for least come first."""

@@ -93,7 +93,7 @@ def settings_lines(advice: Advice, found: Comparison) -> Iterator[str]:
     else:
         yield f'Start with policy = "{found.chosen.policy}" in dally.toml; it asks for {found.chosen.asks}.'
     yield "Let it run beside Slurm first: dally controller --shadow decides and orders nothing."
-    if all("estimates=attained" in setting.policy for setting, _ in found.settings):
+    if all(setting.reachable for setting, _ in found.settings):
         return
     limited, used = limits_used(advice.site.history)
     if limited:

@@ -8,6 +8,7 @@ then. So the order among running jobs changes at few moments only, and no policy
 from abc import ABC, abstractmethod
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from math import exp, inf
 from random import Random
 from typing import Any
@@ -34,10 +35,34 @@ AGES_S = (*(NEWCOMER_S * (1.25**number - 1) for number in range(64)), inf)
 """Ages at which beliefs change where only the age of a job is known: after a quarter of what it had left."""
 
 
+@dataclass(frozen=True, slots=True)
+class Lessons:
+    """What beliefs rest on.
+
+    Attributes:
+        knowledge: What is gone by: of auto, limits or history.
+        ended: How many jobs have ended of which was learnt.
+        since_s: Since when auto goes by that; None: from the beginning, or it is no choice.
+        right: In which share of the pairs of ended jobs limits and history told which is the longer; of auto.
+        limit_used: What part of their limits the last jobs took in the median; None if nobody knows.
+    """
+
+    knowledge: Knowledge
+    ended: int = 0
+    since_s: float | None = None
+    right: Mapping[Knowledge, float] = field(default_factory=dict)
+    limit_used: float | None = None
+
+
 class Beliefs(ABC):
-    """What is believed of the jobs of a cluster, kept up to date as they come, run and end."""
+    """What is believed of the jobs of a cluster, kept up to date as they come, run and end.
+
+    Attributes:
+        is_saved: Whether nothing has happened since somebody who keeps snapshots set this.
+    """
 
     def __init__(self) -> None:
+        self.is_saved = False
         self._revisions = Ranking()
 
     @abstractmethod
@@ -62,13 +87,21 @@ class Beliefs(ABC):
         if job in self._revisions:
             self._revisions.remove(job)
 
-    def ended(self, job: JobState, work_s: float) -> Iterable[JobState]:
+    def ended(self, job: JobState, work_s: float, now: float) -> Iterable[JobState]:
         """A job has ended with so much done; those of whom something else is believed now."""
         self.left(job)
         return ()
 
+    def teach(self, job: Job, work_s: float, now: float) -> None:  # noqa: B027  most learn nothing
+        """A job did so much work before anybody watched."""
+
+    @abstractmethod
+    def lessons(self) -> Lessons:
+        """What all this rests on."""
+
     def left(self, job: JobState) -> None:
         """A job is gone."""
+        self.is_saved = False
         self.rests(job)
 
     def due(self, now: float) -> Iterator[JobState]:
@@ -91,6 +124,7 @@ class Beliefs(ABC):
         """Take back what `snapshot` gave, before jobs are submitted again."""
 
     def _revise(self, job: JobState, done_s: float) -> None:
+        self.is_saved = False
         job.expected_s, job.held_s = self.believe(job, done_s)
 
 
@@ -114,6 +148,10 @@ class Told(Beliefs):
             whole_s *= 2
         return whole_s, whole_s
 
+    def lessons(self) -> Lessons:
+        """Nothing is learnt."""
+        return Lessons(self._known.knowledge)
+
     def _whole_s(self, job: Job) -> float:
         if self._known.knowledge is Knowledge.LIMITS:
             return limit_s(job, self._known.seed)
@@ -135,6 +173,10 @@ class Unknown(Beliefs):
         """As long again as it had run at the last of the ages, until the next."""
         place = bisect_right(AGES_S, done_s)
         return 2 * AGES_S[place - 1] + NEWCOMER_S, AGES_S[place]
+
+    def lessons(self) -> Lessons:
+        """Nothing is learnt."""
+        return Lessons(Knowledge.NONE)
 
 
 def limit_s(job: Job, seed: int) -> float:

@@ -9,7 +9,7 @@ from typing import Any
 
 from dally.errors import DallyError, InputError
 from dally.policies.base import Policy
-from dally.renamed import now_called
+from dally.renamed import given_up, now_called
 from dally.spec import spec_knobs, spec_name
 from dally.state import ClusterState
 
@@ -133,7 +133,7 @@ def parse_policy(spec: str) -> PolicySpec:
     for name, text in spec_knobs(spec).items():
         if name not in known:
             raise InputError(
-                f"policy {policy.name} has no knob {name!r}{_of_default(policy.name, name)}; "
+                f"policy {policy.name} has no knob {name!r}{_of_default(policy.name, name)}{given_up(name)}; "
                 f"valid: {', '.join(known) or 'none'}"
             )
         values[name] = _value(f"knob {name} of policy {policy.name}", known[name], text)

@@ -7,15 +7,13 @@ from typing import Any, ClassVar
 
 from dally.mechanisms.claims.backlog import Backlog
 from dally.mechanisms.claims.guard import LONG, Guard
-from dally.mechanisms.claims.history import History
 from dally.mechanisms.claims.holders import Holders
 from dally.mechanisms.claims.knobs import Knobs
 from dally.mechanisms.claims.owners import Owners
 from dally.mechanisms.claims.round import HOUR_S, SLOW, ClaimRound
-from dally.mechanisms.claims.service import Attained, Given, Service
 from dally.mechanisms.claims.stops import Books
 from dally.mechanisms.claims.waiting import Claims, Kind
-from dally.mechanisms.estimates import restart_s
+from dally.mechanisms.estimates import remaining_s, restart_s
 from dally.mechanisms.ranking import Ranking
 from dally.plan import Plan, Wait
 from dally.policies.base import Policy
@@ -37,18 +35,12 @@ class SrsfDelay(Policy):
 
     def __init__(self, knobs: Knobs, state: ClusterState) -> None:
         self._state = state
-        given = knobs.estimates == "given"
-        tells_ends = given and state.knows.tells_ends
         # Where it is not told, nobody knows who would end last.
-        self.knobs = knobs if tells_ends else replace(knobs, last_share=0.0)
-        self.history = History(knobs.newcomer_s) if knobs.estimates == "history" else None
-        newcomer_s = self.history.expected_s if self.history else lambda job: knobs.newcomer_s
-        service: Service = Given() if given else Attained(newcomer_s)
+        self.knobs = knobs if state.knows.tells_ends else replace(knobs, last_share=0.0)
         owners = Owners(state.topology.gpus, knobs.fair)
         self.books = Books(
-            service=service,
             waiting=Claims(self._claim, self._kind),
-            holders=Holders(service, self.knobs.weight),
+            holders=Holders(self.knobs.weight),
             scattered=Ranking(),
             backlog=Backlog(state.topology.gpus),
             owners=owners,
@@ -59,8 +51,6 @@ class SrsfDelay(Policy):
 
     def submitted(self, job: JobState, now: float) -> None:
         """A new job claims what it needs."""
-        if self.history:
-            self.history.arrived(job)
         self.books.owners.arrived(job)
         self.books.backlog.add(job)
         self.books.waiting.add(job)
@@ -110,8 +100,6 @@ class SrsfDelay(Policy):
     def finished(self, job: JobState, now: float) -> None:
         """Forget it."""
         self._release(job)
-        if self.history:
-            self.history.ended(job)
         self.books.owners.held(job, -job.job.gpus)
         self._forget(job)
 
@@ -120,8 +108,6 @@ class SrsfDelay(Policy):
         self.books.guard.remove(job)
         self.books.waiting.remove(job)
         self.books.declining.pop(job.job_id, None)
-        if self.history:
-            self.history.left(job)
         self._forget(job)
 
     def waits(self, decision: Wait) -> None:
@@ -135,21 +121,18 @@ class SrsfDelay(Policy):
         self._free_before = state.free.total()
 
     def snapshot(self) -> dict[str, Any]:
-        """What was free when it last decided, who declines far placements until when, and what jobs took."""
-        learnt = {
+        """What was free when it last decided, who declines far placements until when, and turns so far."""
+        return {
             "free_before": self._free_before,
             "declining": dict(sorted(self.books.declining.items())),
             "guard_spent_s": self.books.guard.spent_s,
         }
-        return learnt | ({"history": self.history.snapshot()} if self.history else {})
 
     def restore(self, learnt: Mapping[str, Any]) -> None:
         """Take back what `snapshot` gave."""
         self._free_before = learnt["free_before"]
         self.books.declining.update(learnt["declining"])
         self.books.guard.spent_s = learnt.get("guard_spent_s", 0.0)
-        if self.history:
-            self.history.restore(learnt["history"])
 
     def decide(self, state: ClusterState, now: float) -> Plan:
         """Offer GPUs to claims, the least first."""
@@ -165,21 +148,19 @@ class SrsfDelay(Policy):
 
     def _claim(self, job: JobState) -> float:
         """What a waiting job claims at its best placement, as long as it waits."""
-        return self.knobs.weight(job) * (
-            restart_s(job, self._state.costs) + self.books.service.left_s(job, job.origin_s)
-        )
+        return self.knobs.weight(job) * (restart_s(job, self._state.costs) + remaining_s(job))
 
     def _kind(self, job: JobState) -> Kind:
         return job.job.model, self.books.owners.of(job)
 
     def _overdue_s(self, job: JobState) -> float:
         """When a job will have waited so many times as long as it still needs."""
-        needs_s = self.books.service.left_s(job, job.origin_s)
+        needs_s = remaining_s(job)
         return job.job.submit_s + job.run_before_s + LONG * needs_s
 
     def _sure_s(self, job: JobState) -> float:
         """How long a job that waits would hold its GPUs for sure."""
-        needs_s = self.books.service.left_s(job, job.origin_s)
+        needs_s = remaining_s(job)
         if job.job.preemptible:
             needs_s = min(needs_s, self.knobs.sure_s(self._state.costs.restart_s(job.job)))
         return restart_s(job, self._state.costs) + needs_s
@@ -187,7 +168,7 @@ class SrsfDelay(Policy):
     def _hold(self, job: JobState) -> None:
         self.books.holders.add(job)
         if job.speed * SLOW < 1 and job.job.preemptible:
-            self.books.scattered.add(job, (job.speed - 1) * self.books.service.left_s(job, job.since_s))
+            self.books.scattered.add(job, (job.speed - 1) * job.remaining_s(job.since_s))
 
     def _release(self, job: JobState) -> None:
         self.books.holders.remove(job)
@@ -200,7 +181,7 @@ class SrsfDelay(Policy):
 
     def _wait(self, job: JobState, state: ClusterState, now: float) -> Wait:
         free = state.free.total(job.job.gpu_type)
-        needs = job.job.gpus * self.books.service.left_s(job, now) / HOUR_S
+        needs = job.job.gpus * job.remaining_s(now) / HOUR_S
         reason = (
             f"asks for {plural(job.job.gpus, 'GPU')}, {are(free)} left; needs {needs:.3g} GPU-hours, "
             f"and nobody who needs that much more can be stopped now"

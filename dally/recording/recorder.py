@@ -14,6 +14,7 @@ from dally.costs import Split
 from dally.cycle import Scheduler
 from dally.job import Job
 from dally.knowledge import EXACTLY
+from dally.mechanisms.beliefs import Beliefs
 from dally.plan import Plan, Wait
 from dally.policies.base import Policy
 from dally.profiles.files import ProfileSet, format_profile
@@ -122,13 +123,21 @@ class RecordedScheduler(Scheduler):
         policy: Over this state; it may have been restored.
         spec: What the policy was built from.
         recording: Where the segment goes.
+        beliefs: What was learnt before; None: nothing.
     """
 
-    def __init__(self, state: ClusterState, policy: Policy, spec: str, recording: Recording) -> None:
-        super().__init__(state, policy)
+    def __init__(
+        self,
+        state: ClusterState,
+        policy: Policy,
+        spec: str,
+        recording: Recording,
+        beliefs: Beliefs | None = None,
+    ) -> None:
+        super().__init__(state, policy, beliefs)
         self._recording = recording
         self._last: Plan | None = None
-        recording.add(segment_data(state, policy, spec))
+        recording.add(segment_data(state, policy, spec, self.beliefs.snapshot()))
 
     def submit(self, job: Job, now: float, past: Past | None = None) -> JobState:
         """A job arrived, or one with a past waits again."""
@@ -216,7 +225,9 @@ class RecordedScheduler(Scheduler):
         self._recording.add({"fact": fact, **said})
 
 
-def segment_data(state: ClusterState, policy: Policy, spec: str) -> dict[str, Any]:
+def segment_data(
+    state: ClusterState, policy: Policy, spec: str, believed: Mapping[str, Any]
+) -> dict[str, Any]:
     """The first line of a segment: all that it takes to build such a scheduler again."""
     profiles = state.costs.profiles
     return {
@@ -230,6 +241,7 @@ def segment_data(state: ClusterState, policy: Policy, spec: str) -> dict[str, An
         **({} if state.costs.every_restart_s is None else {"restart_s": state.costs.every_restart_s}),
         "assumed_slowdown": state.costs.assumed_slowdown,
         **({} if state.knows == EXACTLY else {"knows": asdict(state.knows)}),
+        **({"believed": believed} if believed else {}),
     }
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from dally.costs import CostModel, Split
-from dally.cycle import Scheduler
+from dally.cycle import Scheduler, beliefs_of
 from dally.errors import DallyError, InputError
 from dally.knowledge import EXACTLY, Knowledge, Known
 from dally.plan import Decision, Plan, Wait
@@ -204,7 +204,10 @@ def _scheduler(first: Line, spec: str, restored: bool) -> Scheduler:
     policy = found.build(state)
     if restored:
         policy.restore(first["learnt"])
-    return Scheduler(state, policy)
+    beliefs = beliefs_of(state.knows, policy.learns_limits)
+    if "believed" in first:
+        beliefs.restore(first["believed"])
+    return Scheduler(state, policy, beliefs)
 
 
 def _known(data: Line | None) -> Known:

@@ -10,6 +10,9 @@ from dally.traces.intake import Intake
 from dally.traces.rows import Draft, RowError, check_fields, number, time_limit, whole
 from dally.traces.tables import check_header, csv_rows
 
+NAME = "name"
+"""The column of what users call their jobs."""
+
 BASE_COLUMNS = ("job_id", "submit_s", "gpus", "duration_s", "user", "group", "model", "status")
 REQUIRED_COLUMNS = BASE_COLUMNS[:4]
 
@@ -41,14 +44,15 @@ def write(jobs: Sequence[Job], stream: TextIO) -> None:
         jobs: The jobs, in the order to write.
         stream: Text stream opened with `newline=""`.
     """
-    usual = [(name, Draft._field_defaults[name]) for name in _EXTRA_COLUMNS]
-    used = {name for job in jobs for name, value in usual if getattr(job, name) != value}
+    usual = [(name, _field(name), Draft._field_defaults[_field(name)]) for name in _EXTRA_COLUMNS]
+    used = {name for job in jobs for name, field, value in usual if getattr(job, field) != value}
     columns = BASE_COLUMNS + tuple(name for name in _EXTRA_COLUMNS if name in used)
     table = csv.writer(stream, lineterminator="\n")
     quoted = csv.writer(stream, lineterminator="\n", quoting=csv.QUOTE_ALL)
     table.writerow(columns)
+    shown = [_field(name) for name in columns]
     for job in jobs:
-        row = [_text(getattr(job, name)) for name in columns]
+        row = [_text(getattr(job, name)) for name in shown]
         # Python before 3.13 leaves a lone carriage return unquoted, and would read it as the row's end.
         (quoted if any("\r" in text for text in row) else table).writerow(row)
 
@@ -82,9 +86,15 @@ def _builder(header: list[str]) -> Callable[[list[str]], Draft]:
             model,
             status,
         )
-        return draft._replace(**{name: parse(fields[at]) for name, at, parse in extras}) if extras else draft
+        more = {_field(name): parse(fields[at]) for name, at, parse in extras}
+        return draft._replace(**more) if more else draft
 
     return build
+
+
+def _field(column: str) -> str:
+    """The field of a job that a column holds."""
+    return "job_name" if column == NAME else column
 
 
 def _kind(text: str) -> JobKind:
@@ -113,4 +123,5 @@ _EXTRA_COLUMNS: Mapping[str, Callable[[str], Any]] = {
     "gpus_per_machine": lambda text: whole(text, "gpus_per_machine") if text else None,
     "preemptible": _preemptible,
     "batch": lambda text: whole(text, "batch") if text else None,
+    NAME: str,
 }

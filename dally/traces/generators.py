@@ -27,6 +27,10 @@ _ARRIVAL_KNOBS: Mapping[str, Callable[[str], Any]] = {
     "load": lambda text: knob_number("load", text, low=0.001),
     "cluster_gpus": lambda text: knob_whole("cluster_gpus", text, low=1, high=10_000_000),
 }
+_PEOPLE_KNOBS: Mapping[str, Callable[[str], Any]] = {
+    "users": lambda text: knob_whole("users", text, low=0, high=1_000_000),
+    "names": lambda text: knob_whole("names", text, low=0, high=1_000_000),
+}
 _BURST_KNOBS: Mapping[str, Callable[[str], Any]] = {
     "cv": lambda text: knob_number("cv", text, low=1, high=100)
 }
@@ -56,7 +60,7 @@ def _synthetic(summary: str, shape: Shape, *knobs: Mapping[str, Callable[[str], 
         own: dict[str, Any] = {"fits": {}} if {"mu", "sigma"} & set(values) else {}
         return synthesize(name, replace(shape, **values, **own), seed)
 
-    merged = {name: parse for group in (_SIZE_KNOBS, *knobs) for name, parse in group.items()}
+    merged = {name: parse for group in (_SIZE_KNOBS, *knobs, _PEOPLE_KNOBS) for name, parse in group.items()}
     return Generator(summary, merged, draw)
 
 

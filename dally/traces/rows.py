@@ -28,6 +28,7 @@ class Draft(NamedTuple):
     gpus_per_machine: int | None = None
     preemptible: bool = True
     batch: int | None = None
+    job_name: str = ""
 
 
 class Omission(StrEnum):

@@ -95,6 +95,7 @@ def _draft(job_id: str, gpus: int, row: dict[str, str]) -> Draft:
         status=row["State"].partition(" ")[0],
         gpu_type=_requested_type(row.get("ReqTRES", "")),
         time_limit_s=None if limit in _NO_LIMIT else time_limit(limit, 60.0),
+        job_name=row.get("JobName", ""),
     )
 
 

@@ -2,15 +2,20 @@
 
 import math
 from array import array
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from itertools import accumulate
 from random import Random
 from statistics import NormalDist
+from string import ascii_lowercase
 
 from dally.errors import InputError
 from dally.job import Job
 from dally.traces.lazy_jobs import LazyJobs
+
+USER_SHARE, NAME_SHARE = 0.3, 0.5
+"""Shares of the variance of the logarithm of durations that users and names explain."""
 
 _NORMAL = NormalDist()
 
@@ -30,6 +35,8 @@ class Shape:
         load: GPU time asked for / GPU time the cluster has until the last submission; None leaves `gap_s`.
         cluster_gpus: The cluster's GPUs, for `load`.
         fits: (mu, sigma) of jobs with this many GPUs, instead of the general ones.
+        users: Users, the first of whom submits most (Zipf); 0: nobody is told. Their jobs are alike.
+        names: Names that each of them gives to jobs, in the same way; 0: none. Jobs of one are more alike.
     """
 
     gpus: tuple[tuple[int, float], ...]
@@ -42,6 +49,24 @@ class Shape:
     load: float | None = None
     cluster_gpus: int | None = None
     fits: Mapping[int, tuple[float, float]] = field(default_factory=dict)
+    users: int = 0
+    names: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class People:
+    """Whose each job is and which name it has, as numbers from 0; empty where nobody is told."""
+
+    users: Sequence[int]
+    names: Sequence[int]
+
+    def user(self, at: int) -> str:
+        """The user of a job."""
+        return f"user-{self.users[at]}" if self.users else ""
+
+    def name(self, at: int) -> str:
+        """The name of a job: letters that its likes share, and its own number, like `train-ab-17`."""
+        return f"train-{_letters(self.names[at])}-{at}" if self.names else ""
 
 
 def synthesize(name: str, shape: Shape, seed: int) -> Sequence[Job]:
@@ -50,21 +75,29 @@ def synthesize(name: str, shape: Shape, seed: int) -> Sequence[Job]:
     Args:
         name: Prefix of the job ids and of the random streams.
         shape: The distributions.
-        seed: Seed; each of sizes, durations and gaps has its own stream.
+        seed: Seed; each of sizes, people, durations and gaps has its own stream.
 
     Raises:
-        InputError: `load` is given without `cluster_gpus` or for jobs submitted at once, or the reverse.
+        InputError: `load` is given without `cluster_gpus` or for jobs submitted at once, or the reverse; or
+            names without users.
     """
     _check_load(shape)
     sizes = _draw_sizes(shape, Random(f"{seed}:{name}:gpus"))
-    durations_s = _draw_durations(shape, sizes, Random(f"{seed}:{name}:durations"))
+    people = _draw_people(shape, f"{seed}:{name}")
+    spread = _draw_spread(shape, people, f"{seed}:{name}")
+    durations_s = _draw_durations(shape, sizes, spread, Random(f"{seed}:{name}:durations"))
     gaps_s = _draw_gaps(shape, Random(f"{seed}:{name}:gaps"))
     if shape.load is not None and shape.cluster_gpus is not None:
         work = sum(size * duration_s for size, duration_s in zip(sizes, durations_s, strict=True))
         scale = work / (shape.load * shape.cluster_gpus * sum(gaps_s))
         gaps_s = array("d", (gap_s * scale for gap_s in gaps_s))
     submits_s = array("q", map(round, accumulate(gaps_s)))
-    return LazyJobs(shape.jobs, lambda at: Job(job_id(name, at), submits_s[at], sizes[at], durations_s[at]))
+
+    def job(at: int) -> Job:
+        user, job_name = people.user(at), people.name(at)
+        return Job(job_id(name, at), submits_s[at], sizes[at], durations_s[at], user, job_name=job_name)
+
+    return LazyJobs(shape.jobs, job)
 
 
 def job_id(name: str, at: int) -> str:
@@ -81,6 +114,8 @@ def _check_load(shape: Shape) -> None:
     """Raise InputError unless load and cluster_gpus are both given, with gaps to scale, or neither."""
     if (shape.load is None) != (shape.cluster_gpus is None):
         raise InputError("load and cluster_gpus go together: the load is a share of the cluster's GPU time")
+    if shape.names and not shape.users:
+        raise InputError("names needs users: each of them has so many")
     if shape.load is not None and (shape.gap_s == 0 or shape.jobs < 2):
         raise InputError("load needs at least 2 jobs and gaps between submissions")
 
@@ -91,12 +126,59 @@ def _draw_sizes(shape: Shape, rng: Random) -> "array[int]":
     return array("q", rng.choices(counts, [weight for _, weight in shape.gpus], k=shape.jobs))
 
 
-def _draw_durations(shape: Shape, sizes: Iterable[int], rng: Random) -> "array[int]":
+def _draw_people(shape: Shape, stream: str) -> People:
+    """Whose each job is, and which of this user's names it has."""
+    if not shape.users:
+        return People((), ())
+    users = _draw_zipf(shape.users, shape.jobs, Random(f"{stream}:users"))
+    return People(users, _draw_zipf(shape.names, shape.jobs, Random(f"{stream}:names")))
+
+
+def _draw_zipf(count: int, draws: int, rng: Random) -> Sequence[int]:
+    """Numbers below a count, each as often as one over its place; none if there is none to draw."""
+    weights = [1.0 / place for place in range(1, count + 1)]
+    return rng.choices(range(count), weights, k=draws) if count else ()
+
+
+def _draw_spread(shape: Shape, people: People, stream: str) -> Callable[[int, float], float]:
+    """How a job's own draw from the standard normal distribution becomes its place among all durations.
+
+    The user's and the name's draws take their shares of the variance, so that all durations together keep
+    the distribution.
+    """
+    if not shape.users:
+        return lambda at, own: own
+    by_name = NAME_SHARE if shape.names else 0.0
+    own_part = math.sqrt(1.0 - USER_SHARE - by_name)
+
+    @cache
+    def drawn(*whose: int) -> float:
+        return _NORMAL.inv_cdf(max(Random(f"{stream}:people:{whose}").random(), 2.0**-53))
+
+    def place(at: int, own: float) -> float:
+        user = people.users[at]
+        together = math.sqrt(USER_SHARE) * drawn(user)
+        if by_name:
+            together += math.sqrt(by_name) * drawn(user, people.names[at])
+        return together + own_part * own
+
+    return place
+
+
+def _letters(number: int) -> str:
+    """A number in letters: 0 is a, 25 z, 26 ba."""
+    head, last = divmod(number, len(ascii_lowercase))
+    return (_letters(head) if head else "") + ascii_lowercase[last]
+
+
+def _draw_durations(
+    shape: Shape, sizes: Iterable[int], spread: Callable[[int, float], float], rng: Random
+) -> "array[int]":
     """Log-normal durations, whole seconds of at least 1."""
     durations_s = array("q")
-    for size in sizes:
+    for at, size in enumerate(sizes):
         mu, sigma = shape.fits.get(size, (shape.mu, shape.sigma))
-        exponent = mu + sigma * _NORMAL.inv_cdf(max(rng.random(), 2.0**-53))
+        exponent = mu + sigma * spread(at, _NORMAL.inv_cdf(max(rng.random(), 2.0**-53)))
         durations_s.append(max(1, round(min(shape.max_s, math.exp(min(exponent, 700.0))))))
     return durations_s
 

@@ -5,6 +5,10 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 
+from dally.errors import InputError
+from dally.job import Job
+from dally.traces import sacct
+from dally.traces.intake import Intake
 from slurm_plugin.access.job_json import read_jobs
 from slurm_plugin.access.node_text import read_nodes, read_partitions, read_reservations
 from slurm_plugin.access.processes import Output, TimedOutError, run_program
@@ -23,6 +27,7 @@ _AT_ONCE = 100
 """Orders for one process, so that each time-out is for a bounded amount of work."""
 
 _OUR_FORMAT = {"LC_ALL": "C.UTF-8", "SLURM_BITSTR_LEN": "0", "SLURM_TIME_FORMAT": "%s"}
+_ENDED = "JobIDRaw,User,Account,Submit,Start,ElapsedRaw,State,AllocTRES,ReqTRES,TimelimitRaw,JobName"
 _JSON, _JSON_OF_25_11 = "--json", "--json=v0.0.44"
 _HIDES_EXCLUSIVE = (26, 5)
 """From this version on, JSON as it comes tells no `--exclusive`; that of 25.11, which it prints too, does."""
@@ -67,6 +72,19 @@ class CommandLine:
     def partitions(self) -> tuple[Partition, ...]:
         """All partitions."""
         return read_partitions(self._read("scontrol", "--oneliner", "--all", "show", "partition"))
+
+    def ended_jobs(self, partitions: Sequence[str], days: int) -> tuple[Job, ...]:
+        """The jobs that ended in the last days, as sacct has them; rows that make no sense are left out."""
+        text = self._read(
+            "sacct",
+            "--allusers",
+            "--allocations",
+            "--parsable2",
+            f"--partition={','.join(partitions)}",
+            f"--starttime=now-{days}days",
+            f"--format={_ENDED}",
+        )
+        return read_ended(text)
 
     def run(self, orders: Sequence[Order]) -> tuple[str | None, ...]:
         """Carry out orders; one that holds something that is no number and no name is refused unsent."""
@@ -130,6 +148,20 @@ class CommandLine:
         if unavailable(output.err):
             raise SlurmUnavailableError(f"{argv[0]}: {_reason(output.err)}")
         return output
+
+
+def read_ended(text: str) -> tuple[Job, ...]:
+    """The GPU jobs that ran and have ended in what sacct printed, as they would have ended without waits.
+
+    Raises:
+        SlurmUnavailableError: It is not sacct's output.
+    """
+    found = Intake("sacct", skip_bad=True, min_duration_s=1.0)
+    try:
+        sacct.read(text.strip() or "nothing", found)
+    except InputError as error:
+        raise SlurmUnavailableError(f"sacct printed no jobs but {text[:80]!r}") from error
+    return tuple(sorted(found.jobs, key=lambda job: job.submit_s + job.duration_s))
 
 
 def json_option(version: str) -> str:

@@ -13,6 +13,7 @@ from itertools import count
 from math import inf
 from typing import Any
 
+from dally.job import Job
 from slurm_plugin.access.fake_job import FakeJob, FakeNode, SubmitSpec, split_gpus
 from slurm_plugin.access.fake_reservations import FENCE_S, FakeReservations, RefusedError
 from slurm_plugin.access.slurm import (
@@ -66,6 +67,7 @@ class FakeSlurm:
         longest_s: The longest time limit in a partition, by partition; those not named have none.
         breaks_after: `run` raises once it has carried out this many orders; None for never.
         refuse: What Slurm says against every order for a job, by job.
+        accounting: The ended jobs that accounting has; None: there is no accounting.
         signals: The signals that running jobs got: time, job and signal.
     """
 
@@ -88,6 +90,7 @@ class FakeSlurm:
         self.longest_s: dict[str, float] = {}
         self.breaks_after: int | None = None
         self.refuse: dict[str, str] = {}
+        self.accounting: tuple[Job, ...] | None = ()
         self.signals: list[tuple[float, str, str]] = []
         self._clock = clock
         self._nodes = {node.name: node for node in nodes}
@@ -126,6 +129,13 @@ class FakeSlurm:
         self._answer()
         names = dict.fromkeys(name for node in self._nodes.values() for name in node.partitions)
         return tuple(Partition(name, self.longest_s.get(name, inf)) for name in names)
+
+    def ended_jobs(self, partitions: Sequence[str], days: int) -> tuple[Job, ...]:
+        """What accounting has."""
+        self._answer()
+        if self.accounting is None:
+            raise SlurmUnavailableError("sacct: Slurm accounting storage is disabled")
+        return self.accounting
 
     def run(self, orders: Sequence[Order]) -> tuple[str | None, ...]:
         """Carry out orders."""

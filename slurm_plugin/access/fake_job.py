@@ -51,6 +51,7 @@ class SubmitSpec:
         checkpoint_code: What it ends with then; None: it requeues itself instead.
         user: Its user.
         account: Its account.
+        job_name: What its user calls it.
         qos: Its QOS.
         partition: Partition.
         comment: The user's comment.
@@ -80,6 +81,7 @@ class SubmitSpec:
     checkpoint_code: int | None = CHECKPOINTED
     user: str = "alice"
     account: str = ""
+    job_name: str = ""
     qos: str = ""
     partition: str = "gpu"
     comment: str = ""
@@ -172,6 +174,7 @@ class FakeJob:
             hold=self.hold if waits else Hold.NONE,
             user=spec.user,
             account=spec.account,
+            job_name=spec.job_name,
             qos=spec.qos,
             licenses=spec.licenses,
             memory_per_node_mb=spec.memory_mb,

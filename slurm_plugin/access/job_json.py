@@ -144,6 +144,7 @@ def _job(record: Record, job_id: str) -> SlurmJob:
         hold=HOLDS.get(reason, Hold.NONE) if waits else Hold.NONE,
         user=_text(get("user_name")),
         account=_text(get("account")),
+        job_name=_text(get("name")),
         qos=_text(get("qos")),
         licenses=_text(get("licenses")),
         memory_per_node_mb=_whole(get("memory_per_node")),

@@ -19,6 +19,7 @@ from dataclasses import replace
 from itertools import groupby
 from typing import Any
 
+from dally.job import Job
 from slurm_plugin.access.job_json import HOLDS, job_state, node_names, read_tasks
 from slurm_plugin.access.node_text import is_available
 from slurm_plugin.access.scontrol import run_checked
@@ -119,6 +120,10 @@ class PyslurmSlurm:
     def partitions(self) -> tuple[Partition, ...]:
         """All partitions, by commands: they are asked for rarely."""
         return self._commands.partitions()
+
+    def ended_jobs(self, partitions: Sequence[str], days: int) -> tuple[Job, ...]:
+        """The jobs that ended in the last days, by commands: they are asked for once."""
+        return self._commands.ended_jobs(partitions, days)
 
     def run(self, orders: Sequence[Order]) -> tuple[str | None, ...]:
         """Carry out orders, in this order: by pyslurm what it can, else with its neighbours by commands.

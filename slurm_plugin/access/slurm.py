@@ -6,6 +6,7 @@ from enum import StrEnum
 from typing import Protocol
 
 from dally.errors import DallyError
+from dally.job import Job
 
 
 class SlurmUnavailableError(DallyError):
@@ -58,6 +59,7 @@ class SlurmJob:
         hold: Who holds it, while it is pending.
         user: Name of its user.
         account: Account it is charged to; empty if none.
+        job_name: What its user calls it; empty if nothing.
         qos: Its QOS; empty if none.
         licenses: Licences it asks for, like `matlab:2,ansys`; empty if none.
         memory_per_node_mb: Memory it asks for on each node; 0 if not so asked.
@@ -101,6 +103,7 @@ class SlurmJob:
     hold: Hold = Hold.NONE
     user: str = ""
     account: str = ""
+    job_name: str = ""
     qos: str = ""
     licenses: str = ""
     memory_per_node_mb: int = 0
@@ -307,6 +310,13 @@ class Slurm(Protocol):
 
     def partitions(self) -> tuple[Partition, ...]:
         """All partitions."""
+
+    def ended_jobs(self, partitions: Sequence[str], days: int) -> tuple[Job, ...]:
+        """The GPU jobs of some partitions that ended in the last days, with the time that they ran.
+
+        They come in the order in which they would have ended without waits. Where there is no accounting,
+        that is `SlurmUnavailableError`, too.
+        """
 
     def run(self, orders: Sequence[Order]) -> tuple[str | None, ...]:
         """Carry out orders, in this order; for each None, or what Slurm said against it in one line.

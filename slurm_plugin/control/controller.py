@@ -8,15 +8,18 @@ from pathlib import Path
 from typing import Any
 
 from dally.costs import CostModel, Split
-from dally.cycle import Scheduler
+from dally.cycle import Scheduler, beliefs_of
+from dally.knowledge import Knowledge, Known
+from dally.mechanisms.beliefs import Beliefs
+from dally.mechanisms.learnt_beliefs import Learnt
 from dally.plan import Migrate, Plan, Preempt, Start
 from dally.policies.base import Policy
-from dally.policies.registry import parse_policy
+from dally.policies.registry import PolicySpec, parse_policy
 from dally.profiles.files import ProfileSet
 from dally.recording.recorder import MOST_BYTES, RecordedScheduler, Recording
 from dally.state import ClusterState
 from dally.topology import Topology
-from slurm_plugin.access.slurm import Slurm, SlurmNode
+from slurm_plugin.access.slurm import Slurm, SlurmNode, SlurmUnavailableError
 from slurm_plugin.config import Config
 from slurm_plugin.control.hands import Hands, next_due_s
 from slurm_plugin.control.journal import Journal, Memory
@@ -27,6 +30,15 @@ from slurm_plugin.control.vetting import Vetting
 
 CONFIRM_S = (0.0, 0.3, 0.5, 0.8, 1.2)
 """Pauses before each look at jobs just released or put back, seconds; later looks belong to later cycles."""
+
+TAUGHT_DAYS = 30
+"""At its first start a controller learns from the jobs that ended in so many days."""
+
+MOST_TAUGHT = 20_000
+"""And from so many of them, the last ones: that takes some seconds."""
+
+_MEMORY_ERRORS = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
+"""What a memory of another version, or one that makes no sense, raises as it is taken back."""
 
 JOURNAL_LOST = "journal_lost"
 """The event of a journal that was deleted or damaged, and begun anew."""
@@ -128,24 +140,48 @@ class Controller:
         spec = parse_policy(self._config.policy)
         known, assumed = profiles and _with_requeues(profiles), self._config.assumed_slowdown
         costs = CostModel(topology, known, split, spec.policy.batching, assumed_slowdown=assumed)
-        state = ClusterState(topology, costs)
+        state = ClusterState(topology, costs, Known(Knowledge(self._config.knowledge)))
+        policy = self._policy(spec, state, memory, now)
+        beliefs = self._beliefs(lambda: beliefs_of(state.knows, policy.learns_limits), memory, now)
+        if self._recording is None:
+            return Scheduler(state, policy, beliefs)
+        return RecordedScheduler(state, policy, self._config.policy, self._recording, beliefs)
+
+    def _policy(self, spec: PolicySpec, state: ClusterState, memory: Memory, now: float) -> Policy:
+        policy = spec.build(state)
         if not memory.policy:
-            return self._recorded(state, spec.build(state))
+            return policy
         try:
             if memory.policy != self._config.policy:
                 raise ValueError(f"it was {memory.policy}")
-            policy = spec.build(state)
             policy.restore(memory.learnt)
-        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        except _MEMORY_ERRORS as error:
             self._journal.write(now, "policy_fresh", policy=self._config.policy, reason=repr(error))
-            policy = spec.build(state)
-        return self._recorded(state, policy)
+            return spec.build(state)
+        return policy
 
-    def _recorded(self, state: ClusterState, policy: Policy) -> Scheduler:
-        """A scheduler whose facts and plans are recorded, if the site wants that."""
-        if self._recording is None:
-            return Scheduler(state, policy)
-        return RecordedScheduler(state, policy, self._config.policy, self._recording)
+    def _beliefs(self, new: Callable[[], Beliefs], memory: Memory, now: float) -> Beliefs:
+        """What was learnt of running times; of a new site, what its accounting can teach."""
+        beliefs = new()
+        if memory.believed:
+            try:
+                beliefs.restore(memory.believed)
+            except _MEMORY_ERRORS as error:
+                self._journal.write(now, "history_fresh", reason=repr(error))
+                return new()
+        elif isinstance(beliefs, Learnt):
+            try:
+                jobs = self._slurm.ended_jobs(self._config.partitions, TAUGHT_DAYS)[-MOST_TAUGHT:]
+            except SlurmUnavailableError as error:
+                self._journal.write(now, "history_unread", reason=str(error))
+                return beliefs
+            for job in jobs:
+                beliefs.teach(job, job.duration_s, now)
+            if jobs:
+                self._journal.write(now, "history_read", jobs=len(jobs), days=TAUGHT_DAYS)
+            taught, beliefs = beliefs, new()
+            beliefs.restore(taught.snapshot())  # as one that is rebuilt would be: a recording begins here
+        return beliefs
 
     def _new_recording(self) -> Recording | None:
         """Where facts and plans go; what a shadow decides must not be taken for the real one's."""
@@ -158,6 +194,11 @@ class Controller:
 
     def _recording_ended(self, reason: str) -> None:
         self._journal.write(self._clock(), "recording_ended", reason=reason)
+
+    @property
+    def knowledge(self) -> str:
+        """What the configuration says of what is known of running times."""
+        return self._config.knowledge
 
     def cycle(self) -> float:
         """Observe, decide and apply once.
@@ -272,9 +313,12 @@ class Controller:
             self._journal.write(now, JOURNAL_LOST, reason=lost)
         changed = [mirror.tickets[job_id] for job_id in sorted(mirror.changed) if job_id in mirror.tickets]
         gone = mirror.gone - mirror.tickets.keys()
-        self._journal.commit(now, changed, gone, self._config.policy, self.scheduler.policy.snapshot())
+        policy, beliefs = self.scheduler.policy, self.scheduler.beliefs
+        believed = None if beliefs.is_saved and not lost else beliefs.snapshot()
+        self._journal.commit(now, changed, gone, self._config.policy, policy.snapshot(), believed)
         mirror.changed.clear()
         mirror.gone.clear()
+        beliefs.is_saved = True
 
 
 def _with_requeues(profiles: ProfileSet) -> ProfileSet:

@@ -44,6 +44,7 @@ def demand(job: SlurmJob, request: Request) -> Job:
         time_limit_s=job.time_limit_s,
         gpus_per_machine=each,
         preemptible=bool(request.signal) and job.requeue,
+        job_name=job.job_name,
     )
     if request.max_copies > 1:
         if not job.tres_per_node or job.tres_per_job:

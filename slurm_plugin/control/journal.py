@@ -73,6 +73,7 @@ class Memory:
         tickets: By number of the job.
         policy: Specification of the policy that learnt; empty if there was none.
         learnt: What it learnt.
+        believed: What was learnt of how long jobs take; empty if nothing was.
         now_s: The last time the controller acted at.
         lost: Why an earlier journal could not be read; empty if it could, or there was none.
     """
@@ -80,6 +81,7 @@ class Memory:
     tickets: dict[str, Ticket]
     policy: str
     learnt: Mapping[str, Any]
+    believed: Mapping[str, Any]
     now_s: float
     lost: str
 
@@ -200,11 +202,12 @@ class Journal:
 
     def _load(self) -> Memory:
         tickets, lost = tickets_in(self._database)
-        now_s, learnt = self._plain("now_s"), self._learnt()
+        now_s = self._plain("now_s")
         return Memory(
             tickets=tickets,
             policy=self._fact("policy") or "",
-            learnt=learnt if isinstance(learnt, dict) else {},
+            learnt=self._sound("learnt"),
+            believed=self._sound("believed"),
             now_s=now_s if isinstance(now_s, int | float) and isfinite(now_s) else 0.0,
             lost=lost or self._lost,
         )
@@ -216,10 +219,16 @@ class Journal:
         except (ValueError, RecursionError):
             return None
 
-    def _learnt(self) -> Any:
-        """What the policy has learnt; None if not a byte of it may be trusted."""
-        text, written = self._fact("learnt"), self._fact("learnt_crc")
-        return self._plain("learnt") if text and written in (None, _crc(text)) else None
+    def _sound(self, name: str) -> Mapping[str, Any]:
+        """A fact that is a table; empty if not a byte of it may be trusted."""
+        text, written = self._fact(name), self._fact(f"{name}_crc")
+        found = self._plain(name) if text and written in (None, _crc(text)) else None
+        return found if isinstance(found, dict) else {}
+
+    def _set_checked(self, name: str, said: Mapping[str, Any] | None) -> None:
+        text = json.dumps(said)
+        self._set(name, text)
+        self._set(f"{name}_crc", _crc(text))
 
     def write(self, now: float, event: str, **said: object) -> None:
         """Add an event, as in the run folder's events.jsonl; it is on disk after the next commit."""
@@ -233,8 +242,9 @@ class Journal:
         gone: Iterable[str] = (),
         policy: str | None = None,
         learnt: Mapping[str, Any] | None = None,
+        believed: Mapping[str, Any] | None = None,
     ) -> None:
-        """Put on disk, all or nothing, what has changed.
+        """Put on disk, all or nothing, what has changed; None: it has not.
 
         Raises:
             FencedError: Another controller has opened the journal.
@@ -254,9 +264,9 @@ class Journal:
                 self._set("heartbeat_s", time.time())
                 if policy is not None:
                     self._set("policy", policy)
-                    text = json.dumps(learnt)
-                    self._set("learnt", text)
-                    self._set("learnt_crc", _crc(text))
+                    self._set_checked("learnt", learnt)
+                if believed:
+                    self._set_checked("believed", believed)
                 if self._commits % _TRIM_EVERY == 0:
                     self._trim(now)
             self._left = look_of(self._path)

@@ -12,6 +12,7 @@ from typing import Any, TextIO
 from dally.clusters import load_cluster
 from dally.clusters.left_out import left_out_line
 from dally.errors import DallyError, InputError
+from dally.job import Job
 from slurm_plugin.access.backends import open_slurm
 from slurm_plugin.access.slurm import (
     Order,
@@ -103,6 +104,10 @@ class WatchedSlurm:
     def partitions(self) -> tuple[Partition, ...]:
         """All partitions."""
         return self.slurm.partitions()
+
+    def ended_jobs(self, partitions: Sequence[str], days: int) -> tuple[Job, ...]:
+        """The jobs that ended in the last days."""
+        return self.slurm.ended_jobs(partitions, days)
 
     def run(self, orders: Sequence[Order]) -> tuple[str | None, ...]:
         """Carry out orders."""

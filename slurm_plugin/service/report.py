@@ -12,6 +12,7 @@ from dally import __version__
 from dally.mechanisms.timers import FixedTimers, TunedTimers
 from dally.state import ClusterState
 from slurm_plugin.access.slurm import arrival
+from slurm_plugin.control import lessons
 from slurm_plugin.control.controller import Controller
 from slurm_plugin.control.tickets import WITH_POLICY, Standing, Ticket
 
@@ -79,6 +80,7 @@ class Report:
     Attributes:
         now_s: The moment.
         policy: Policy and knobs.
+        running_times: What it goes by of running times, and how true that was, as plain data.
         partitions: Slurm partitions.
         nodes: Number of nodes.
         jobs: All jobs.
@@ -92,6 +94,7 @@ class Report:
 
     now_s: float
     policy: str
+    running_times: Mapping[str, Any]
     partitions: tuple[str, ...]
     nodes: int
     jobs: tuple[JobReport, ...]
@@ -132,6 +135,7 @@ def report(controller: Controller, policy: str, partitions: tuple[str, ...]) -> 
     return Report(
         now_s=seen.now_s,
         policy=policy,
+        running_times=lessons.as_data(controller.scheduler.beliefs.lessons(), controller.knowledge),
         partitions=partitions,
         nodes=len(state.topology.machines),
         jobs=tuple(_job(ticket, state) for ticket in controller.mirror.tickets.values()),
@@ -296,6 +300,7 @@ class Board:
             said |= {
                 "now_s": latest.now_s,
                 "policy": latest.policy,
+                "running_times": dict(latest.running_times),
                 "partitions": list(latest.partitions),
                 "nodes": latest.nodes,
                 "jobs": latest.standings(),

@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from slurm_plugin.control.lessons import told
 from slurm_plugin.service.live import ask, clean, clock, config_option, json_option, lasting
 
 _MOST_PROBLEMS = 3
@@ -46,6 +47,7 @@ def lines(said: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 def _cycle_lines(said: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     yield "policy", f"{said['policy']}, partitions {', '.join(said['partitions'])}"
+    yield "run times", told(said["running_times"])
     yield (
         "last cycle",
         f"{lasting(said['age_s'])} ago, took {said['cycle_s']:.2f} s, "

@@ -47,5 +47,11 @@ def test_the_old_profile_set_is_refused_with_the_new_one() -> None:
     assert "dally" in shipped_sets()
 
 
+@pytest.mark.parametrize("knob", ["estimates=attained", "newcomer_s=600"])
+def test_old_knobs_about_running_times_are_refused_with_what_says_it_now(knob: str) -> None:
+    with pytest.raises(InputError, match=r"no knob '\w+'; what is known of running times is --knowledge"):
+        parse_policy(f"srsf-delay:{knob}")
+
+
 def test_any_other_name_is_only_unknown() -> None:
     assert now_called("tiresias-paper") == ""

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from dally.job import Job, JobKind
 from dally.knowledge import Knowledge, Known
 from dally.policies.registry import policy_names
 from dally.profiles.files import load_profiles
+from dally.traces import load_trace
 from tests.worlds import racks, simulate
 
 AUTHOR = load_profiles("dally")
@@ -44,7 +46,7 @@ def before_first_end(policy: str, knows: Known, workload: Sequence[Job]) -> list
     return [event for event in result.events if event["t"] < FIRST_END_S]
 
 
-@pytest.mark.parametrize("knowledge", [Knowledge.NONE, Knowledge.HISTORY, Knowledge.LIMITS])
+@pytest.mark.parametrize("knowledge", [Knowledge.NONE, Knowledge.HISTORY, Knowledge.LIMITS, Knowledge.AUTO])
 @pytest.mark.parametrize("policy", policy_names())
 def test_durations_change_nothing_before_the_first_job_ends(policy: str, knowledge: Knowledge) -> None:
     durations_s = [FIRST_END_S * (2 + number % 7) for number in range(16)]
@@ -87,3 +89,18 @@ def test_an_error_changes_the_order() -> None:
     exact = simulate("sjf", racks([[4]]), workload)
     wrong = simulate("sjf", racks([[4]]), workload, knows=Known(error=1.0, seed=1))
     assert exact.log != wrong.log
+
+
+def test_limits_that_are_all_alike_cost_nothing_against_knowing_nothing() -> None:
+    """Jobs of a tail as long as Venus's on a crowded machine, all with the same limit."""
+    drawn = load_trace(
+        "venus-like:jobs=600,gpus=1:3/2:1/4:1,load=1.2,cluster_gpus=16,max_s=400000", seed=1
+    ).jobs
+    alike = [replace(job, time_limit_s=1e6) for job in drawn]
+
+    def mean_jct_s(knowledge: Knowledge) -> float:
+        result = simulate("srsf-delay", racks([[4] * 4]), alike, knows=Known(knowledge))
+        return fmean(record.jct_s for record in result.outcome.records)
+
+    assert mean_jct_s(Knowledge.LIMITS) < 1.005 * mean_jct_s(Knowledge.NONE)
+    assert mean_jct_s(Knowledge.AUTO) < 1.005 * mean_jct_s(Knowledge.NONE)

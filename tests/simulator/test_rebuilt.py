@@ -8,6 +8,7 @@ from hypothesis import HealthCheck, given, settings
 
 from dally.costs import CostModel
 from dally.cycle import Scheduler
+from dally.knowledge import Knowledge, Known
 from dally.plan import Plan, Wait
 from dally.policies.registry import PolicySpec, parse_policy
 from dally.profiles.files import load_profiles
@@ -19,8 +20,7 @@ from tests.worlds import World, worlds
 AUTHOR = load_profiles("dally")
 POLICIES = (
     "srsf-delay:lease_s=300,guard_share=0.2",
-    "srsf-delay:estimates=attained,fair=user",
-    "srsf-delay:estimates=history,newcomer_s=600,lease_s=60",
+    "srsf-delay:fair=user,lease_s=60",
     "dally:lease_s=600",
     "dally:timers=manual,machine=1,rack=2,lease_s=900",
     "fifo:backfill=easy",
@@ -44,9 +44,10 @@ class Rebuilding(Scheduler):
         return plan
 
     def _rebuilt(self, now: float) -> Scheduler:
-        state = ClusterState(self.state.topology, self.state.costs)
+        state = ClusterState(self.state.topology, self.state.costs, self.state.knows)
         twin = Scheduler(state, self._spec.build(state))
         twin.policy.restore(json.loads(json.dumps(self.policy.snapshot())))
+        twin.beliefs.restore(json.loads(json.dumps(self.beliefs.snapshot())))
         for job in sorted(self.state.jobs.values(), key=lambda job: job.order):
             twin.submit(job.job, now, past(job))
         for job_id in self.state.running:
@@ -77,10 +78,16 @@ def acts(plan: Plan) -> list[object]:
     return [decision for decision in plan.decisions if not isinstance(decision, Wait)]
 
 
-@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize(
+    ("policy", "knowledge"),
+    [
+        *((policy, Knowledge.EXACT) for policy in POLICIES),
+        *(("srsf-delay:lease_s=60", each) for each in ("limits", "history", "auto")),
+    ],
+)
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(world=worlds(models=("", "resnet50", "bert-large"), varying=True))
-def test_a_rebuilt_scheduler_decides_the_same(policy: str, world: World) -> None:
-    state = ClusterState(world.topology, CostModel(world.topology, AUTHOR))
+def test_a_rebuilt_scheduler_decides_the_same(policy: str, knowledge: str, world: World) -> None:
+    state = ClusterState(world.topology, CostModel(world.topology, AUTHOR), Known(Knowledge(knowledge)))
     scheduler = Rebuilding(state, parse_policy(policy))
     Engine(scheduler, world.jobs, EventLog(io.StringIO()), world.outages).run()

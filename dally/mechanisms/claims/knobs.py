@@ -10,16 +10,6 @@ from dally.state import JobState
 class Knobs:
     """Settings of `srsf-delay`; each part can be switched off."""
 
-    estimates: str = field(
-        default="given",
-        metadata={
-            "help": "time left: as jobs say, as long as they ran, or that and what others like them took",
-            "choices": ("given", "attained", "history"),
-        },
-    )
-    newcomer_s: float = field(
-        default=3600.0, metadata={"help": "running time of new jobs of which nothing is known, seconds"}
-    )
     order: str = field(
         default="service",
         metadata={"help": "claims are of GPU-seconds, or of seconds", "choices": ("service", "time")},
@@ -54,8 +44,8 @@ class Knobs:
     )
 
     def __post_init__(self) -> None:
-        if self.lease_s <= 0 or self.newcomer_s <= 0:
-            raise InputError(f"lease_s {self.lease_s:g} and newcomer_s {self.newcomer_s:g} must be positive")
+        if self.lease_s <= 0:
+            raise InputError(f"lease_s {self.lease_s:g} must be positive")
         if min(self.waste, self.patience, self.moves, self.lease_restarts) < 0 or self.margin < 1:
             raise InputError(
                 f"margin {self.margin:g} must be 1 or more; waste {self.waste:g}, "

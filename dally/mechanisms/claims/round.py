@@ -51,8 +51,8 @@ class ClaimRound:
         self._serve_last()
         self._serve_claims()
         self._stops.evictions.move_stopped(self._elsewhere)
-        if self._stops.evictions or (self._books.service.grows and self.decisions()):
-            self.due_s = self._now + LEAST_S  # what stopped and new jobs may do then, shows then
+        if self._stops.evictions:
+            self.due_s = self._now + LEAST_S  # what stopped jobs may do then, shows then
         if self._reserved is None:
             turn_s = self._books.guard.next_turn_s(self._free.total(), self._now, self.started)
             self.due_s = min(self.due_s, max(turn_s, self._now + LEAST_S))
@@ -98,7 +98,7 @@ class ClaimRound:
     def _keeps(self, job: JobState, placement: Placement) -> Reservation | None:
         """What stays of the reserved GPUs if a job takes some; None if it would keep them too long."""
         assert self._reserved is not None
-        left_s = self._books.service.left_s(job, self._now) * self._slowdown(job, placement)
+        left_s = job.remaining_s(self._now) * self._slowdown(job, placement)
         if self._knobs.preempt and job.job.preemptible:
             left_s = min(left_s, self._sure_s(job))
         end_s = self._now + self._state.costs.restart_s(job.job) + left_s
@@ -151,18 +151,17 @@ class ClaimRound:
         """Who claims that much or more cannot take GPUs from anybody."""
         if not self._knobs.preempt:
             return 0.0
-        anybody = self._books.service.grows or self._books.owners.any_over()
-        return inf if anybody else self._books.holders.most(self._now)
+        return inf if self._books.owners.any_over() else self._books.holders.most(self._now)
 
     def _claim(self, job: JobState, slowdown: float = 1.0) -> Claim:
         """What a waiting job claims where it runs so slowly."""
         seconds = restart_s(job, self._state.costs)
-        seconds += self._books.service.left_s(job, self._now) * slowdown**self._knobs.waste
+        seconds += job.remaining_s(self._now) * slowdown**self._knobs.waste
         return self._books.owners.over(job, job.job.gpus), self._knobs.weight(job) * seconds
 
     def _needs(self, job: JobState) -> str:
         """The service that a job needs, in words."""
-        return f"{job.job.gpus * self._books.service.left_s(job, self._now) / HOUR_S:.3g} GPU-hours"
+        return f"{job.job.gpus * job.remaining_s(self._now) / HOUR_S:.3g} GPU-hours"
 
     def _sure_s(self, job: JobState) -> float:
         """How long a start of a job works for sure."""
@@ -189,7 +188,7 @@ class ClaimRound:
         """
         if slowdown <= SLOW or placement.level <= self._best_level(job):
             return False
-        costs_s = (slowdown - 1) * self._books.service.left_s(job, self._now)
+        costs_s = (slowdown - 1) * job.remaining_s(self._now)
         if job.job.preemptible and self._knobs.moves:
             until_move_s = (1 - 1 / slowdown) * LEASES_FAR * self._sure_s(job)
             costs_s = min(costs_s, until_move_s + self._state.costs.restart_s(job.job))
@@ -253,10 +252,8 @@ class ClaimRound:
         if not self._knobs.preempt or gang.gpus >= self._hopeless.get(level, inf):
             return None
         placement = self._take(job, level)
-        if placement is None:
-            self._stops.look_again(self._claim(job))
-            if gang.gpu_type is None and gang.per_machine is None:
-                self._hopeless[level] = gang.gpus  # who comes later claims more: fewer can be stopped for it
+        if placement is None and gang.gpu_type is None and gang.per_machine is None:
+            self._hopeless[level] = gang.gpus  # who comes later claims more: fewer can be stopped for it
         return placement
 
     def _take(self, job: JobState, level: int, first: bool = False) -> Placement | None:
@@ -303,7 +300,7 @@ class ClaimRound:
 
     def _left_s(self, job: JobState) -> float:
         """Time left of a running job, where it is."""
-        return self._books.service.running_s(self._books.service.key(job), self._now)
+        return job.end_s() - self._now
 
     def _try_move(self, job: JobState) -> None:
         self._free.give(job.allocation)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from math import inf
 
 from dally.mechanisms.claims.backlog import STAYS, Backlog
@@ -10,7 +10,6 @@ from dally.mechanisms.claims.guard import Guard
 from dally.mechanisms.claims.holders import Holders
 from dally.mechanisms.claims.knobs import Knobs
 from dally.mechanisms.claims.owners import Owners
-from dally.mechanisms.claims.service import Service
 from dally.mechanisms.claims.waiting import Claim, Claims
 from dally.mechanisms.evictions import Evictions
 from dally.mechanisms.ranking import Ranking
@@ -21,7 +20,6 @@ from dally.state import ClusterState, JobState
 class Books:
     """What the policy keeps from round to round."""
 
-    service: Service
     waiting: Claims
     holders: Holders
     scattered: Ranking
@@ -77,17 +75,14 @@ class Stops:
     def _give_way(self, victim: JobState, holds: float, claim: Claim) -> bool:
         """Whether a job holds so much more than another claims, its restart counted, that it is stopped."""
         over, claimed = claim
-        return (self._books.owners.over(victim) and not over) or holds >= self._enough(victim, claimed)
-
-    def _enough(self, victim: JobState, claimed: float) -> float:
-        """What a job must hold to be stopped for another that claims so much."""
+        if self._books.owners.over(victim) and not over:
+            return True
         restart = self._knobs.weight(victim) * self._state.costs.restart_s(victim.job)
-        return self._knobs.margin * claimed + restart
+        return holds >= self._knobs.margin * claimed + restart
 
     def holds(self, job: JobState) -> float:
         """What a running job will hold, as claims count."""
-        service = self._books.service
-        return self._knobs.weight(job) * service.running_s(service.key(job), self._now)
+        return self._knobs.weight(job) * (job.end_s() - self._now)
 
     def _goes_first(self, job: JobState) -> bool:
         """Whether a running job may not be stopped, as it would end last."""
@@ -96,9 +91,3 @@ class Stops:
     def all_give_way(self, victims: Iterable[JobState], claim: Claim) -> bool:
         """Whether all of these hold enough to be stopped for such a claim."""
         return all(self._give_way(victim, self.holds(victim), claim) for victim in victims)
-
-    def look_again(self, claim: Claim) -> None:
-        """A claim finds too few to stop: look again when more hold enough, if what they hold grows."""
-        if self._books.service.grows:
-            enough = partial(self._enough, claimed=claim[1])
-            self.due_s = min(self.due_s, self._books.holders.next_to_hold_s(enough, self._now))

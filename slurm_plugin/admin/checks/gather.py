@@ -1,15 +1,19 @@
 """Gathers the facts about a site: asks Slurm, and reads the files of this machine."""
 
+import http.client
+import json
 import os
 import pwd
 import re
 import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from importlib import resources
 from itertools import product
 from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
 
 from dally.clusters import load_cluster
 from dally.clusters.slurm_conf import configured_gres
@@ -223,9 +227,26 @@ def _with_own(site: Site) -> Site:
             site = replace(site, profiles=len(known.models), stand_ins=known.stand_ins(wanted))
     except InputError as error:
         site = replace(site, profiles_error=str(error))
-    return replace(
+    site = replace(
         site, state_dir=_state_folder(Path(config.state_dir)), health_error=unreachable(config.url)
     )
+    return replace(site, running_times=_running_times(config.url)) if not site.health_error else site
+
+
+def _running_times(url: str) -> Mapping[str, Any]:
+    """What a controller says of running times on its page of status; nothing if it does not answer."""
+    if not url:
+        return {}
+    place = urlsplit(url)
+    connection = http.client.HTTPConnection(place.hostname or "", place.port or 80, timeout=_TIMEOUT_S)
+    try:
+        connection.request("GET", "/status")
+        said = json.loads(connection.getresponse().read())
+    except (OSError, http.client.HTTPException, ValueError):
+        return {}
+    finally:
+        connection.close()
+    return said.get("running_times", {}) if isinstance(said, dict) else {}
 
 
 def _state_folder(path: Path) -> StateFolder | None:

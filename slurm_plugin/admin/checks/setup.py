@@ -1,6 +1,7 @@
 """Checks of what Dally itself needs: its configuration, Slurm's commands, rights, files and folders."""
 
 from slurm_plugin.admin.checks.site import Finding, Site, ok, problem, warning
+from slurm_plugin.control.lessons import told
 
 OLDEST = (22, 5)
 """The oldest Slurm that Dally knows how to speak to."""
@@ -156,3 +157,12 @@ def health(site: Site) -> Finding:
     if site.health_error:
         return warning(f"{url}: {site.health_error}", "systemctl start dally-controller, and see its log")
     return ok(f"{url} answers")
+
+
+def running_times(site: Site) -> Finding:
+    """What policies go by of running times."""
+    if site.hint_mode:
+        return ok("hint mode needs to know no running times")
+    if not site.running_times:
+        return ok(f"knowledge = {site.settled.knowledge}; no controller says more")
+    return ok(told(site.running_times))

@@ -5,6 +5,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
+from typing import Any
 
 from dally.clusters.slurm_lines import ConfLine
 from dally.clusters.wiring import Wiring
@@ -108,6 +109,7 @@ class Site:
         profiles_error: Why the profiles cannot be read.
         state_dir: The controller's folder; None if it is missing.
         health_error: Why the controller did not answer; empty if it did, or is not asked.
+        running_times: What the controller says it goes by of running times; empty if it says nothing.
     """
 
     config_path: Path
@@ -139,6 +141,7 @@ class Site:
     profiles_error: str = ""
     state_dir: StateFolder | None = None
     health_error: str = ""
+    running_times: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def settled(self) -> Config:

@@ -92,10 +92,9 @@ def test_where_to_start_tells_what_the_setting_asks_for(advice: Advice) -> None:
     gains = with_change(advice, -0.5, -0.5, -0.5)
     found = compared(gains)
     assert next(verdicts.settings_lines(gains, found)).startswith("Only srsf-delay was tried")
-    lines = list(verdicts.settings_lines(gains, replace(found, chosen=SETTINGS[1])))
-    assert lines[0].startswith(
-        'Start with policy = "srsf-delay:estimates=attained" in dally.toml; it asks for checkp'
-    )
+    tried = [*found.settings, (SETTINGS[3], found.settings[0][1])]
+    lines = list(verdicts.settings_lines(gains, replace(found, chosen=SETTINGS[1], settings=tried)))
+    assert lines[0].startswith('Start with policy = "srsf-delay" in dally.toml; it asks for checkp')
     assert "100 % of the jobs had a time limit and ran for 1 % of it in the median" in lines[-1]
 
 
@@ -103,7 +102,7 @@ def asked(folder: Path, rows: Iterable[Row], case: Case, profiles: str | None = 
     """Advice on a history of the small cluster, under one case."""
     here = site(folder, rows, load_profiles(profiles) if profiles else None)
     with runner(here, 1, lambda task: None) as simulate:
-        return advise(here, plan(here, None, "srsf-delay:estimates=attained", [case]), simulate)
+        return advise(here, plan(here, None, "srsf-delay", [case]), simulate)
 
 
 def test_waits_that_come_from_outside_end_in_no_conclusion(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from dally.cycle import Scheduler
 from dally.errors import InputError
 from dally.job import Job
 from dally.knowledge import Knowledge, Known
+from dally.mechanisms.beliefs import AGES_S
 from dally.mechanisms.claims.holders import LEAST_S
 from dally.plan import Plan, Start, Wait
 from dally.policies.registry import parse_policy
@@ -212,12 +213,12 @@ def sustained(machines: int, gang_s: float, gangs: int = 1) -> list[Job]:
     return sorted([*small, *wide], key=lambda each: each.submit_s)
 
 
-@pytest.mark.parametrize("estimates", ["given", "attained", "history"])
-def test_a_gang_as_large_as_the_cluster_starts_while_small_jobs_go_on_for_ever(estimates: str) -> None:
+@pytest.mark.parametrize("knowledge", [Knowledge.EXACT, Knowledge.NONE, Knowledge.HISTORY])
+def test_a_gang_as_large_as_the_cluster_starts_while_small_jobs_go_on_for_ever(knowledge: Knowledge) -> None:
     jobs, machines = sustained(2, 1000), racks([[4, 4]])
-    guarded = simulate(f"srsf-delay:guard_share=0.05,estimates={estimates}", machines, jobs)
+    guarded = simulate("srsf-delay:guard_share=0.05", machines, jobs, knows=Known(knowledge))
     assert times(guarded, "gang0")[0] < jobs[-1].submit_s / 2
-    alone = simulate(f"srsf-delay:guard_share=0,estimates={estimates}", machines, jobs)
+    alone = simulate("srsf-delay:guard_share=0", machines, jobs, knows=Known(knowledge))
     assert times(alone, "gang0")[0] > jobs[-1].submit_s
 
 
@@ -286,21 +287,22 @@ def test_who_is_stopped_is_as_patient_as_others() -> None:
         assert again == placed
 
 
-def test_without_estimates_who_has_run_least_goes_first() -> None:
-    """Of the long job 3,600 s more are expected than it ran, of the new one 3,600 s."""
+def test_where_nothing_is_known_who_has_run_least_goes_first() -> None:
+    """Of a job 3,600 s more are expected than it had run at the last of the ages."""
     jobs = [job("long", 1, 50_000), job("new", 1, 40_000, 1)]
-    result = simulate("srsf-delay:estimates=attained,margin=1", racks([[1]]), jobs)
-    assert times(result, "new")[0] == 600.0
-    result = simulate("srsf-delay:estimates=attained,margin=2", racks([[1]]), jobs)
-    assert times(result, "new")[0] == 3607.0
+    none, margin = Known(Knowledge.NONE), "srsf-delay:guard_share=0,margin="
+    assert times(simulate(f"{margin}1", racks([[1]]), jobs, knows=none), "new")[0] == 900.0
+    assert times(simulate(f"{margin}2", racks([[1]]), jobs, knows=none), "new")[0] == pytest.approx(
+        AGES_S[4], abs=0.1
+    )
 
 
-@pytest.mark.parametrize(("estimates", "first"), [("history", "quick1"), ("attained", "slow1")])
-def test_by_history_goes_first_whose_jobs_were_short(estimates: str, first: str) -> None:
+@pytest.mark.parametrize(("knowledge", "first"), [(Knowledge.HISTORY, "quick1"), (Knowledge.NONE, "slow1")])
+def test_by_history_goes_first_whose_jobs_were_short(knowledge: Knowledge, first: str) -> None:
     """Two users' jobs ran for 10 s and 90 s before; their next ones take as long as each other."""
     jobs = [of("quick", "quick0", 10, 0), of("slow", "slow0", 90, 0), fixed("a", 1, 200), fixed("b", 1, 200)]
     jobs += [of("slow", "slow1", 100, 150), of("quick", "quick1", 100, 151)]
-    result = simulate(f"srsf-delay:estimates={estimates}", racks([[2]]), jobs)
+    result = simulate("srsf-delay", racks([[2]]), jobs, knows=Known(knowledge))
     assert min(("slow1", "quick1"), key=lambda name: times(result, name)[0]) == first
 
 

@@ -1,11 +1,15 @@
 import math
-from collections import Counter
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable
 from itertools import pairwise
+from math import log
 from statistics import fmean, pstdev
 
 import pytest
 
 from dally.errors import InputError
+from dally.job import Job
+from dally.mechanisms.likeness import stem
 from dally.traces import GENERATORS, Workload, load_trace, summarize
 from dally.traces.generators import generate
 from dally.traces.summary import percentile
@@ -160,3 +164,36 @@ def test_gavels_jobs_have_its_sizes_and_lengths() -> None:
 def test_gavels_jobs_may_come_all_at_once_and_on_one_gpu_each() -> None:
     jobs = load_trace("gavel:jobs=50,gap_s=0,gpus=1", seed=4).jobs
     assert {(job.submit_s, job.gpus) for job in jobs} == {(0, 1)}
+
+
+def test_jobs_of_a_user_and_of_a_name_are_alike_and_all_together_as_without() -> None:
+    told = load_trace("venus-like:jobs=4000,users=40,names=5", seed=3).jobs
+    untold = load_trace("venus-like:jobs=4000", seed=3).jobs
+
+    def logs(jobs: Iterable[Job]) -> list[float]:
+        return [log(job.duration_s) for job in jobs]
+
+    def spread_within(key: Callable[[Job], object]) -> float:
+        groups = defaultdict(list)
+        for job in told:
+            groups[key(job)].append(log(job.duration_s))
+        return fmean(pstdev(group) for group in groups.values() if len(group) > 20)
+
+    whole = pstdev(logs(told))
+    assert [job.gpus for job in told] == [job.gpus for job in untold]
+    assert whole == pytest.approx(pstdev(logs(untold)), rel=0.2)
+    by_user = spread_within(lambda job: job.user)
+    by_name = spread_within(lambda job: (job.user, stem(job.job_name)))
+    assert by_name < 0.7 * by_user < 0.9 * whole
+    assert len({job.user for job in told}) == 40
+    assert len({job.job_name for job in told}) == 4000 > len({stem(job.job_name) for job in told}) == 5
+
+
+def test_a_longer_workload_with_people_begins_with_the_shorter_one() -> None:
+    knobs = "users=9,names=3"
+    assert generate(f"poisson:jobs=30,{knobs}", 1)[:10] == list(generate(f"poisson:jobs=10,{knobs}", 1))
+
+
+def test_names_need_users() -> None:
+    with pytest.raises(InputError, match="names needs users"):
+        generate("poisson:names=3", 1)

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from dally.job import Job
 from slurm_plugin.access.fake import FakeSlurm
 from slurm_plugin.access.fake_job import FakeNode, SubmitSpec
 from slurm_plugin.access.pyslurm_backend import REREAD_S, PyslurmSlurm
@@ -76,6 +77,10 @@ class Cluster:
         return self.all_reservations
 
     def partitions(self) -> tuple[Partition, ...]:
+        self._answer()
+        return ()
+
+    def ended_jobs(self, partitions: Sequence[str], days: int) -> tuple[Job, ...]:
         self._answer()
         return ()
 

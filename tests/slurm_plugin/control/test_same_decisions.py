@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from dally.costs import CostModel
 from dally.cycle import Scheduler
 from dally.job import Job, JobKind
+from dally.knowledge import Knowledge, Known
 from dally.mechanisms.estimates import restart_s
 from dally.plan import Wait
 from dally.policies.in_rounds import InRounds
@@ -32,7 +33,6 @@ PROFILES = ProfileSet("both", (*load_profiles("dally").profiles, *load_profiles(
 POLICIES = (
     "a-srpt",
     "srsf-delay",
-    "srsf-delay:estimates=attained",
     "dally:lease_s=600",
     "dally:timers=manual,machine=1,rack=2,lease_s=900",
     "dally:timers=no-wait,lease_s=700",
@@ -90,16 +90,17 @@ def in_order(acts: Sequence[Act]) -> tuple[list[Act], list[Act]]:
     return [act for _, group in groups for act in sorted(group, key=repr)], waits
 
 
-def simulate(policy: str, topology: Topology, jobs: Sequence[Job]) -> None:
-    state = ClusterState(topology, CostModel(topology, PROFILES, assumed_slowdown=1.25))
+def simulate(policy: str, knowledge: str, topology: Topology, jobs: Sequence[Job]) -> None:
+    costs = CostModel(topology, PROFILES, assumed_slowdown=1.25)
+    state = ClusterState(topology, costs, Known(Knowledge(knowledge)))
     scheduler = Scheduler(state, parse_policy(policy).build(state))
     assert Engine(scheduler, jobs, EventLog(io.StringIO())).run().complete
 
 
-def control(policy: str, topology: Topology, jobs: Sequence[Job]) -> None:
+def control(policy: str, knowledge: str, topology: Topology, jobs: Sequence[Job]) -> None:
     """The jobs go to the fake Slurm when the simulator would let them arrive, and run as long as there."""
     with TemporaryDirectory() as folder:
-        site = Site(Path(folder), topology, policy, PROFILES)
+        site = Site(Path(folder), topology, policy, PROFILES, knowledge=knowledge)
         site.slurm.enforces_limits = False
         site.slurm.remember_s = inf  # else the policy is asked more often than in the simulator: it says more
         coming = list(jobs)
@@ -132,6 +133,8 @@ def submit(site: Site, job: Job) -> None:
             gpu_type=job.gpu_type or "",
             run_time_s=run_time(site, job),
             time_limit_s=job.duration_s,
+            user=job.user,
+            job_name=job.job_name,
             comment=encode(request),
         )
     )
@@ -169,7 +172,10 @@ def as_slurm_numbers(world: World) -> list[Job]:
             job,
             job_id=str(place),
             submit_s=job.submit_s + place * 0.0712,
-            duration_s=job.duration_s + place * 0.1234567,
+            duration_s=(duration_s := job.duration_s + place * 0.1234567),
+            time_limit_s=duration_s,
+            user=f"user{place % 2}",
+            job_name=f"train-{place}" if place % 3 else "",
         )
         for place, job in enumerate(shaped, 1)
     ]
@@ -180,15 +186,21 @@ def largest_machine(topology: Topology, gpu_type: str | None) -> int:
     return max(machine.gpus for machine in topology.machines if gpu_type in (None, machine.gpu_type))
 
 
-@pytest.mark.parametrize("policy", POLICIES)
+KNOWN = (
+    *((policy, "auto") for policy in POLICIES),
+    *(("srsf-delay", each) for each in ("limits", "history", "none")),
+)
+
+
+@pytest.mark.parametrize(("policy", "knowledge"), KNOWN)
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(world=worlds(models=("", "resnet50", "bert-large", "resnet-50", "a3c"), failing=False, varying=True))
-def test_simulator_and_controller_decide_the_same(policy: str, world: World) -> None:
+def test_simulator_and_controller_decide_the_same(policy: str, knowledge: str, world: World) -> None:
     jobs = as_slurm_numbers(world)
     with pytest.MonkeyPatch.context() as patch:
         acts = written_down(patch)
-        simulate(policy, world.topology, jobs)
+        simulate(policy, knowledge, world.topology, jobs)
         simulated = in_order(acts)
         acts.clear()
-        control(policy, world.topology, jobs)
+        control(policy, knowledge, world.topology, jobs)
         assert in_order(acts) == simulated

@@ -15,6 +15,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from dally.errors import InputError
+from dally.job import Job
 from slurm_plugin.access.fake import FakeSlurm
 from slurm_plugin.access.job_json import read_jobs
 from slurm_plugin.access.scontrol import check, run_checked, steps
@@ -113,6 +114,9 @@ class Crowded:
 
     def partitions(self) -> tuple[Partition, ...]:
         return self.slurm.partitions()
+
+    def ended_jobs(self, partitions: Sequence[str], days: int) -> tuple[Job, ...]:
+        return self.slurm.ended_jobs(partitions, days)
 
     def run(self, orders: Sequence[Order]) -> tuple[str | None, ...]:
         self.orders += orders

@@ -26,6 +26,7 @@ def test_it_shows_mode_cycle_jobs_gpus_and_timers(tmp_path: Path) -> None:
     lines = result.stdout.splitlines()
     assert (result.exit_code, lines[0]) == (0, "controller normal mode, well; Dally 0.1.0")
     assert lines[1] == ("policy     dally:timers=manual,machine=1,rack=2,lease_s=100, partitions gpu")
+    assert lines.pop(2) == "run times  limits, until 50 jobs have ended; 0 so far"
     assert lines[2].startswith("last cycle ")
     assert lines[3] == "jobs       1 running, 1 waiting, 1 aside"
     assert lines[4] == "GPUs       32 on 4 nodes: 32 used by Dally's jobs, 0 free, 0 withheld"

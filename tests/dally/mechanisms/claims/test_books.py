@@ -7,7 +7,6 @@ from dally.costs import CostModel
 from dally.job import Job
 from dally.mechanisms.claims.backlog import STAYS, Backlog
 from dally.mechanisms.claims.holders import Holders
-from dally.mechanisms.claims.service import Attained, Given, Service
 from dally.mechanisms.claims.waiting import ClaimOffers
 from dally.mechanisms.ranking import Ranking
 from dally.state import ClusterState, JobState
@@ -34,13 +33,13 @@ def world(drawn: Drawn) -> list[JobState]:
 
 
 @settings(max_examples=40)
-@given(DRAWN, st.sampled_from([Given(), Attained(lambda job: 500.0 * job.job.gpus)]))
-def test_holders_come_by_what_they_will_hold(drawn: Drawn, service: Service) -> None:
+@given(DRAWN)
+def test_holders_come_by_what_they_will_hold(drawn: Drawn) -> None:
     running = [job for job in world(drawn) if job.allocation]
-    holders = Holders(service, lambda job: float(job.job.gpus))
+    holders = Holders(lambda job: float(job.job.gpus))
     for job in running:
         holders.add(job)
-    held = {job: job.job.gpus * service.running_s(service.key(job), NOW) for job in running}
+    held = {job: job.job.gpus * (job.end_s() - NOW) for job in running}
     expected = sorted(running, key=lambda job: (-held[job], job.order))
     assert [(holds, job) for holds, job in holders.largest(NOW)] == [(held[job], job) for job in expected]
     assert holders.most(NOW) == max(held.values(), default=0.0)

@@ -343,6 +343,21 @@ def test_what_policies_know_is_said_everywhere(trace: Path, tmp_path: Path) -> N
     assert json.loads((tmp_path / "unknown" / "fifo" / "run.json").read_text())["knowledge"] == "none"
 
 
+def test_how_wrong_the_profiles_are_that_policies_see_is_said_everywhere(trace: Path, tmp_path: Path) -> None:
+    asked = ("--policy", "fifo", "--profiles", "dally", "--knowledge", "limits", "--profile-error", "0.3")
+    result = simulate(trace, tmp_path / "wrong", *asked)
+    assert "running times known: limits, profiles ± 0.3" in result.stdout
+    facts = json.loads((tmp_path / "wrong" / "fifo" / "run.json").read_text())
+    assert facts["profile_error"] == 0.3
+    compared = json.loads((tmp_path / "wrong" / "comparison.json").read_text())
+    assert compared["fifo"]["knowledge"] == "limits, profiles ± 0.3"
+
+
+def test_a_profile_error_without_profiles_is_one_line(trace: Path, tmp_path: Path) -> None:
+    result = simulate(trace, tmp_path / "out", "--policy", "fifo", "--profile-error", "0.3")
+    refused(result, "profile_error is 0.3, but there are no profiles")
+
+
 def test_an_error_of_what_is_not_exact_is_one_line(trace: Path, tmp_path: Path) -> None:
     result = simulate(
         trace, tmp_path / "out", "--policy", "fifo", "--knowledge", "limits", "--estimate-error", "0.5"

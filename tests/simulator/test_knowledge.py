@@ -82,6 +82,20 @@ def test_without_knowledge_whoever_had_least_goes_first_and_the_truth_costs_less
     assert none.by_job["long"].preemptions > 0
 
 
+@pytest.mark.parametrize("policy", ["dally-oracle", "srsf-delay", "srtf"])
+def test_wrong_profiles_change_what_policies_do(policy: str) -> None:
+    workload = [
+        replace(job, kind=JobKind.RIGID, max_gpus=None) for job in jobs([9000.0 + 50 * n for n in range(40)])
+    ]
+    logs = {
+        simulate(
+            policy, racks([[2, 2], [2, 2]]), workload, profiles=AUTHOR, knows=Known(profile_error=error)
+        ).log
+        for error in (0.0, 2.0)
+    }
+    assert len(logs) == 2
+
+
 def test_an_error_changes_the_order() -> None:
     workload = [replace(job, submit_s=0.0, model="") for job in jobs([1000.0 + 50 * n for n in range(16)])]
     exact = simulate("sjf", racks([[4]]), workload)

@@ -23,6 +23,7 @@ def as_data(advice: Advice) -> dict[str, object]:
             "unexplained": found.unexplained,
             "tried": [asdict(each) for each in found.tried],
         },
+        "knowledge": str(advice.site.knows),
         "title": words.title(advice),
         "lines": [*words.calibration_lines(advice), *words.finding_lines(advice)],
         "today": advice.today,

@@ -50,7 +50,7 @@ class Task:
 
     @property
     def columns(self) -> dict[str, object]:
-        """What tells it from other tasks, the seed left out: setting, policy, options, knowledge, and knobs."""
+        """What tells it from other tasks, the seed left out: setting, policy, options, knowledge, knobs."""
         knobs = {f"policy.{name}": value for name, value in spec_knobs(self.policy).items()}
         if _is_generated(self.inputs.trace):
             knobs |= {f"trace.{name}": value for name, value in spec_knobs(self.inputs.trace).items()}

@@ -52,7 +52,7 @@ PUBLISHED_POLLUX: Mapping[str, float] = {"pollux": 2446.0, "optimus": 5302.0, "t
 """Mean completion time of all 160 jobs of workload 6, seconds: petuum/adaptdl, branch osdi21-artifact,
 simulator/README.md. Optimus there knows the iterations left (Optimus+Oracle)."""
 
-POLLUX_KNEW = "So did Optimus as published (Optimus+Oracle); Pollux and Tiresias go by none."
+POLLUX_KNEW = "Optimus goes by them, as published (Optimus+Oracle); Pollux and Tiresias go by none."
 ONES_KNEW = (
     "Optimus is told them here and fitted them as published; ONES predicts its own, Tiresias goes by none."
 )

@@ -9,12 +9,14 @@ from math import fsum
 from dally.errors import CapacityError
 from dally.free import FreeGpus
 from dally.job import Gang, Job, JobKind
+from dally.knowledge import Known
 from dally.learning import Batching, batches, efficiency, mean_efficiency, phase
 from dally.profiles.batch_split import split_by_speed, split_evenly
 from dally.profiles.files import ProfileSet
 from dally.profiles.iteration import Prediction, predict
 from dally.profiles.local_batch import batch_factor, compute_pass
 from dally.profiles.schema import Learning, Profile, Restart
+from dally.profiles.wrong import ProfileError
 from dally.topology import Allocation, Shape, Topology
 
 REMEMBERED = 64
@@ -87,6 +89,7 @@ class CostModel:
             there is none, the usual cost.
         assumed_slowdown: How many times slower a gang without a profile gets with each level at which its
             placement is farther apart than it need be; 1: distance costs it nothing.
+        error: How wrong what it predicts by profiles is; None: as the profiles have it.
     """
 
     def __init__(
@@ -97,6 +100,7 @@ class CostModel:
         batching: Batching = Batching.FIXED,
         restart_s: float | None = None,
         assumed_slowdown: float = 1.0,
+        error: ProfileError | None = None,
     ) -> None:
         self.topology = topology
         self.assumed_slowdown = assumed_slowdown
@@ -104,6 +108,7 @@ class CostModel:
         self.split = split
         self.batching = batching
         self.every_restart_s = restart_s
+        self.error = error
         self._idle = FreeGpus(topology)
         kinds = {replace(machine, name=""): number for number, machine in enumerate(topology.machines)}
         self._kinds = [kinds[replace(machine, name="")] for machine in topology.machines]
@@ -118,6 +123,23 @@ class CostModel:
         self._predictions: dict[tuple[str, Spread, float, int | None], Prediction | None] = {}
         self._type_speeds: dict[tuple[str, Gang, int | None], Mapping[str, float]] = {}
         self._worker_speeds: dict[tuple[str, str | None], Mapping[str, float]] = {}
+
+    def believed(self, known: Known) -> "CostModel":
+        """What schedulers take costs to be who know so much: these, or wrong ones if their profiles are.
+
+        Restarts cost what they cost: each one shows its price.
+        """
+        if not known.profile_error:
+            return self
+        return CostModel(
+            self.topology,
+            self.profiles,
+            self.split,
+            self.batching,
+            self.every_restart_s,
+            self.assumed_slowdown,
+            ProfileError(known.profile_error, known.seed),
+        )
 
     def best_level(self, gang: Gang) -> int:
         """The lowest level at which one domain of the idle cluster holds such a gang.
@@ -234,6 +256,7 @@ class CostModel:
             }
             compute_s = {
                 gpu_type: compute_pass(profile, batch_factor(profile, 1.0, reference)).total_s
+                * (1.0 if self.error is None else self.error.pace(job.model, gpu_type))
                 for gpu_type, profile in profiles.items()
                 if profile is not None
             }
@@ -439,6 +462,9 @@ class CostModel:
         parts = [
             predict(profile, shape, stretch, batch_factor(profile, batch, reference)) for profile in known
         ]
+        if self.error is not None:
+            believed = zip(parts, shape.gpu_types, strict=True)
+            parts = [self.error.believed(part, model, gpu_type) for part, gpu_type in believed]
         return split_by_speed(parts, gpus) if gpus else split_evenly(parts)
 
 

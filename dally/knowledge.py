@@ -1,4 +1,4 @@
-"""What schedulers know of how long jobs take: the same for all policies of a comparison."""
+"""What schedulers know of how long jobs take and of their profiles: the same for all of a comparison."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -32,24 +32,28 @@ class Known:
         knowledge: The class.
         error: Of exact durations: standard deviation of the logarithm of what is believed over what is true.
         seed: Of errors, and of limits that jobs do not come with.
+        profile_error: How wrong the profiles are that they go by; see `dally.profiles.wrong.ProfileError`.
 
     Raises:
-        InputError: The error is no number of 0 or more, or of another class.
+        InputError: An error is no number of 0 or more, or that of durations is of another class.
     """
 
     knowledge: Knowledge = Knowledge.EXACT
     error: float = 0.0
     seed: int = 0
+    profile_error: float = 0.0
 
     def __post_init__(self) -> None:
-        if not 0 <= self.error < inf:
-            raise InputError(f"estimate_error is {self.error:g}, must be 0 or more")
+        for name, value in (("estimate_error", self.error), ("profile_error", self.profile_error)):
+            if not 0 <= value < inf:
+                raise InputError(f"{name} is {value:g}, must be 0 or more")
         if self.error and self.knowledge is not Knowledge.EXACT:
             raise InputError(f"estimate_error goes with knowledge exact, not with {self.knowledge}")
 
     def __str__(self) -> str:
-        """As tables say it."""
-        return f"{self.knowledge} ± {self.error:g}" if self.error else str(self.knowledge)
+        """As tables say it: `limits`, `exact ± 0.5`, `none, profiles ± 0.3`."""
+        times = f"{self.knowledge} ± {self.error:g}" if self.error else str(self.knowledge)
+        return f"{times}, profiles ± {self.profile_error:g}" if self.profile_error else times
 
     @property
     def tells_ends(self) -> bool:

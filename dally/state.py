@@ -158,8 +158,8 @@ class ClusterState:
 
     Attributes:
         topology: The cluster.
-        costs: Predicts speed and restart cost.
-        knows: What schedulers know of how long jobs take.
+        costs: Predicts speed and restart cost, as schedulers believe; running jobs have their true speed.
+        knows: What schedulers know of how long jobs take, and how wrong their profiles are.
         free: Free GPUs; those of machines that are down are not free.
         jobs: Every job not yet done, by name.
         waiting: Names of the waiting jobs, in order of arrival in the queue (a dict as an ordered set).

@@ -92,6 +92,12 @@ Examples:
     default=0.0,
     help="Of --knowledge exact: sigma of a log-normal error, drawn by the seed.",
 )
+@click.option(
+    "--profile-error",
+    type=float,
+    default=0.0,
+    help="Sigma of a log-normal error of the profiles that policies see, drawn by the seed; jobs run true.",
+)
 @click.option("--failures", type=click.Path(path_type=Path), help="CSV of machine,down_s,up_s.")
 @click.option("--mtbf-h", type=float, help="Mean hours between failures of a machine, instead of a file.")
 @click.option(

@@ -14,6 +14,7 @@ from dally.costs import CostModel
 from dally.cycle import Scheduler
 from dally.errors import DallyError
 from dally.job import Job
+from dally.knowledge import EXACTLY, Known
 from dally.markdown import replace_section, table
 from dally.policies.registry import PolicySpec, parse_policy
 from dally.profiles.files import ProfileSet, load_profiles
@@ -23,6 +24,7 @@ from dally.state import ClusterState
 from dally.summary import summarise
 from dally.topology import Topology
 from simulator.engine import Engine
+from simulator.known_option import known_option, told
 from simulator.ones_steps import steps_table
 from simulator.pollux_workloads import Workload, draw_jobs, pollux_profiles, read_workload
 
@@ -49,6 +51,11 @@ POLICIES = (
 PUBLISHED_POLLUX: Mapping[str, float] = {"pollux": 2446.0, "optimus": 5302.0, "tiresias": 3470.0}
 """Mean completion time of all 160 jobs of workload 6, seconds: petuum/adaptdl, branch osdi21-artifact,
 simulator/README.md. Optimus there knows the iterations left (Optimus+Oracle)."""
+
+POLLUX_KNEW = "Optimus goes by them, as published (Optimus+Oracle); Pollux and Tiresias go by none."
+ONES_KNEW = (
+    "Optimus is told them here and fitted them as published; ONES predicts its own, Tiresias goes by none."
+)
 
 VARIANTS = (
     "ones:first_size=asked",
@@ -93,14 +100,20 @@ class Counted(EventLog):
         self.counts[event] += 1
 
 
-def run(policy: PolicySpec, jobs: Sequence[Job], topology: Topology, profiles: ProfileSet) -> Outcome:
+def run(
+    policy: PolicySpec,
+    jobs: Sequence[Job],
+    topology: Topology,
+    profiles: ProfileSet,
+    known: Known = EXACTLY,
+) -> Outcome:
     """Simulate one policy in memory.
 
     Raises:
         DallyError: The policy leaves jobs waiting for ever, or gets nothing done.
     """
     costs = CostModel(topology, profiles, batching=policy.policy.batching)
-    state = ClusterState(topology, costs)
+    state = ClusterState(topology, costs, known)
     log = Counted()
     ended = Engine(Scheduler(state, policy.build(state)), jobs, log).run()
     if not ended.complete:
@@ -115,12 +128,13 @@ def run_all(
     workloads: Mapping[str, Sequence[Job]],
     topology: Topology,
     profiles: ProfileSet,
+    known: Known,
 ) -> dict[str, dict[str, Outcome]]:
     """Every policy on every workload, one after the other: by policy and name of the workload."""
     found: dict[str, dict[str, Outcome]] = {}
     for policy in policies:
         for name, jobs in workloads.items():
-            outcome = run(policy, jobs, topology, profiles)
+            outcome = run(policy, jobs, topology, profiles, known)
             found.setdefault(policy.spec, {})[name] = outcome
             click.echo(f"{policy.spec}  {name}  {outcome.jct_s:.0f} s  {outcome.makespan_s:.0f} s", err=True)
     return found
@@ -225,17 +239,20 @@ def main() -> None:
 )
 @click.option("--folder", type=click.Path(path_type=Path), default=FOLDER, show_default=True)
 @_policies
+@known_option
 @_write
-def pollux(numbers: Sequence[int], folder: Path, policies: Sequence[str], write: Path | None) -> None:
+def pollux(
+    numbers: Sequence[int], folder: Path, policies: Sequence[str], known: Known, write: Path | None
+) -> None:
     """Pollux's workloads."""
     try:
         topology, profiles = load_cluster(CLUSTER), pollux_profiles()
         costs = CostModel(topology, profiles)
         read = {str(each): read_workload(folder / f"workload-{each}.csv", costs) for each in numbers}
         specs = [parse_policy(policy) for policy in policies]
-        found = run_all(specs, {name: each.jobs for name, each in read.items()}, topology, profiles)
-        told = f"Workloads {', '.join(read)}; left out: {left_out(read.values())}."
-        _put(f"{told}\n\n{pollux_table(found)}", "pollux-workloads", write)
+        found = run_all(specs, {name: each.jobs for name, each in read.items()}, topology, profiles, known)
+        said = f"Workloads {', '.join(read)}; left out: {left_out(read.values())}. {told(known, POLLUX_KNEW)}"
+        _put(f"{said}\n\n{pollux_table(found)}", "pollux-workloads", write)
     except DallyError as error:
         raise click.ClickException(str(error)) from error
 
@@ -246,17 +263,24 @@ def pollux(numbers: Sequence[int], folder: Path, policies: Sequence[str], write:
 @click.option("--seed", "seeds", type=int, multiple=True, default=(1, 2, 3), show_default=True)
 @click.option("--variants", is_flag=True, help="ONES with each of its other settings, too.")
 @_policies
+@known_option
 @_write
 def ones(
-    jobs: int, gap_s: float, seeds: Sequence[int], variants: bool, policies: Sequence[str], write: Path | None
+    jobs: int,
+    gap_s: float,
+    seeds: Sequence[int],
+    variants: bool,
+    policies: Sequence[str],
+    known: Known,
+    write: Path | None,
 ) -> None:
     """Random jobs in the number of ONES's experiments."""
     try:
         topology, profiles = load_cluster(CLUSTER), ones_profiles()
         workloads = {f"seed {seed}": draw_jobs(jobs, gap_s, seed, profiles) for seed in seeds}
         specs = [parse_policy(policy) for policy in (*policies, *(VARIANTS if variants else ()))]
-        found = run_all(specs, workloads, topology, profiles)
-        _put(ones_table(found, jobs), f"ones-{jobs}", write)
+        found = run_all(specs, workloads, topology, profiles, known)
+        _put(f"{told(known, ONES_KNEW)}\n\n{ones_table(found, jobs)}", f"ones-{jobs}", write)
     except DallyError as error:
         raise click.ClickException(str(error)) from error
 

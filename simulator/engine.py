@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from math import floor, inf
 
 from dally.contention import SharedLinks
-from dally.costs import Cost
+from dally.costs import Cost, CostModel
 from dally.cycle import Scheduler, start_facts, told_slowdown, wait_facts
 from dally.errors import DallyError
 from dally.job import Job
@@ -74,6 +74,7 @@ class Engine:
         stop: Asked before each moment; True ends the run early, with valid records.
         progress: Told of each moment: seconds on the clock and jobs that ended.
         keep: Given each record with its job's place in `jobs`, when it ends; the outcome then has none.
+        costs: What placements really cost; None: what schedulers believe.
     """
 
     def __init__(
@@ -87,9 +88,11 @@ class Engine:
         stop: Callable[[], bool] = lambda: False,
         progress: Callable[[float, int], None] = lambda now, ended: None,
         keep: Callable[[int, JobRecord], None] | None = None,
+        costs: CostModel | None = None,
     ) -> None:
         self._scheduler = scheduler
         self._state = scheduler.state
+        self._costs = costs or scheduler.state.costs
         self._levels = scheduler.state.topology.levels
         self._log = log
         self._checkpoint_s = checkpoint_s
@@ -173,7 +176,7 @@ class Engine:
             case Phase(job_id, done):
                 self._tallies[job_id].foretold = None
                 job = self._state.jobs[job_id]
-                cost = self._state.costs.cost(job.job, job.allocation, done)
+                cost = self._costs.cost(job.job, job.allocation, done)
                 self._go_on(job, cost, now, done, _BY_LEARNING)
             case Repair(machine):
                 self._scheduler.withhold(machine, 0)
@@ -209,7 +212,7 @@ class Engine:
     def _start(self, decision: Start | Migrate, event: str, now: float) -> None:
         job = self._state.jobs[decision.job_id]
         done = job.done(now)
-        cost = self._state.costs.cost(job.job, decision.allocation, done)
+        cost = self._costs.cost(job.job, decision.allocation, done)
         self._scheduler.start(decision.job_id, decision.allocation, now, 1 / cost.slowdown)
         tally = self._tallies[decision.job_id]
         tally.begin(cost, self._levels[job.level])
@@ -221,7 +224,7 @@ class Engine:
         )
 
     def _foretell(self, job: JobState, now: float, done: float) -> None:
-        change = self._state.costs.changes_at(job.job, done)
+        change = self._costs.changes_at(job.job, done)
         if change < 1:
             moment = max(now, job.done_s(change))
             number = self._queue.push(moment, Priority.PHASE, Phase(job.job_id, change))

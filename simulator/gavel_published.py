@@ -14,6 +14,7 @@ from dally.costs import CostModel
 from dally.cycle import Scheduler
 from dally.errors import DallyError
 from dally.job import Job
+from dally.knowledge import EXACTLY, Known
 from dally.markdown import table
 from dally.policies.registry import parse_policy
 from dally.profiles.files import ProfileSet
@@ -24,12 +25,15 @@ from dally.state import ClusterState
 from dally.topology import Link, Machine, Topology
 from dally.topology_build import Attached, Switch, build_topology
 from simulator.engine import Engine
+from simulator.known_option import known_option, told
 
 GPUS = 36
 """Of each type. The authors' simulator knows no placement: every gang is as fast as on one server."""
 
 WINDOW = range(4000, 5001)
 """Jobs whose completion times count: those numbered 4000 to 5000, as the authors' notebook reads the logs."""
+
+KNEW = "The authors' simulator knows how many steps each job takes, which `ftf` goes by and `las` does not."
 
 _FAMILIES = (
     ("ResNet-18 (batch size {})", (16, 32, 64, 128, 256), True),
@@ -132,7 +136,9 @@ def draw_jobs(setting: Setting, seed: int, per_hour: float) -> Iterator[Job]:
         number += 1
 
 
-def mean_jct_h(setting: Setting, policy: str, seed: int, per_hour: float, first: int = 0) -> float:
+def mean_jct_h(
+    setting: Setting, policy: str, seed: int, per_hour: float, first: int = 0, known: Known = EXACTLY
+) -> float:
     """Mean completion time of the window's jobs, hours, in a run that begins with job number `first`.
 
     Raises:
@@ -148,7 +154,7 @@ def mean_jct_h(setting: Setting, policy: str, seed: int, per_hour: float, first:
                 yield job
 
     ends = Ends(frozenset(f"{number:06d}" for number in WINDOW))
-    state = ClusterState(setting.topology, CostModel(setting.topology, setting.profiles))
+    state = ClusterState(setting.topology, CostModel(setting.topology, setting.profiles), known)
     scheduler = Scheduler(state, parse_policy(policy).build(state))
     ended = Engine(scheduler, arriving(), ends, stop=ends.complete).run()
     if not ends.complete():
@@ -162,6 +168,7 @@ def mean_jct_h(setting: Setting, policy: str, seed: int, per_hour: float, first:
 @click.option("--knobs", default="", help="Further knobs of gavel.")
 @click.option("--rate", "rates", type=float, multiple=True, default=[0.8, 1.6, 2.4], help="Jobs an hour.")
 @click.option("--seed", "seeds", type=int, multiple=True, default=[0, 1, 2], show_default=True)
+@known_option
 @click.option("--first", type=int, default=0, help="Begin with this job; the authors' runs begin with 0.")
 def main(
     throughputs: Path,
@@ -169,6 +176,7 @@ def main(
     knobs: str,
     rates: tuple[float, ...],
     seeds: tuple[int, ...],
+    known: Known,
     first: int,
 ) -> None:
     """Print mean completion times, hours: ours by seed, their mean, and what was published."""
@@ -179,7 +187,7 @@ def main(
             objective, _, aware = policy.partition(":")
             spec = f"gavel:objective={objective},{aware},{knobs}".rstrip(",")
             for rate in rates:
-                ours = [mean_jct_h(setting, spec, seed, rate, first) for seed in seeds]
+                ours = [mean_jct_h(setting, spec, seed, rate, first, known) for seed in seeds]
                 published = PUBLISHED[policy].get(rate)
                 beside = (
                     ("", "") if published is None else (f"{published:.2f}", f"{fmean(ours) / published:.2f}")
@@ -187,6 +195,7 @@ def main(
                 by_seed = " ".join(f"{each:.2f}" for each in ours)
                 rows.append([f"`{spec}`", f"{rate:g}", by_seed, f"{fmean(ours):.2f}", *beside])
                 click.echo(" ".join(rows[-1]), err=True)
+        click.echo(told(known, KNEW) + "\n")
         click.echo(table(["policy", "jobs/h", "ours by seed, h", "ours, h", "published, h", "ratio"], rows))
     except DallyError as error:
         raise click.ClickException(str(error)) from error

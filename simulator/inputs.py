@@ -31,6 +31,7 @@ class Inputs:
         seed: Of generators, model mix, failures, and what is drawn for schedulers to know.
         knowledge: What schedulers know of how long jobs take.
         estimate_error: Of exact knowledge: sigma of its log-normal error; 0 for none.
+        profile_error: Sigma of the log-normal error of the profiles that schedulers see; 0 for none.
         congestion: Factor on the bandwidth of all links outside the machines.
         contention: Jobs that share links slow each other.
         batch_split: How gangs over several GPU types split their batch.
@@ -56,6 +57,7 @@ class Inputs:
     seed: int = 0
     knowledge: Knowledge = Knowledge.EXACT
     estimate_error: float = 0.0
+    profile_error: float = 0.0
     congestion: float = 1.0
     contention: bool = False
     batch_split: Split = Split.EVEN
@@ -77,9 +79,9 @@ class Inputs:
         """What schedulers know.
 
         Raises:
-            InputError: The error is out of range, or of another class than exact.
+            InputError: An error is out of range, or that of running times of another class than exact.
         """
-        return Known(self.knowledge, self.estimate_error, self.seed)
+        return Known(self.knowledge, self.estimate_error, self.seed, self.profile_error)
 
 
 def load_scenario(inputs: Inputs) -> Scenario:
@@ -98,6 +100,8 @@ def load_scenario(inputs: Inputs) -> Scenario:
             f"assumed_slowdown is {inputs.assumed_slowdown:g}, must be 1 (none) or more, like 1.25"
         )
     knows = inputs.knows
+    if knows.profile_error and not inputs.profiles:
+        raise InputError(f"profile_error is {knows.profile_error:g}, but there are no profiles to be wrong")
     topology = _congested(load_cluster(inputs.cluster), inputs.congestion)
     profiles = load_profiles(inputs.profiles, inputs.mixed_profiles) if inputs.profiles else None
     outages = _outages(inputs, topology)
@@ -201,6 +205,7 @@ def _facts(inputs: Inputs, workload: Workload) -> dict[str, Any]:
         **({} if inputs.batch_split is Split.EVEN else {"batch_split": inputs.batch_split}),
         **({} if inputs.assumed_slowdown == 1.0 else {"assumed_slowdown": inputs.assumed_slowdown}),
         **({"estimate_error": inputs.estimate_error} if inputs.estimate_error else {}),
+        **({"profile_error": inputs.profile_error} if inputs.profile_error else {}),
         **({} if inputs.restart_s is None else {"restart_s": inputs.restart_s}),
         "profiles": inputs.profiles,
         "model_mix": inputs.model_mix,

@@ -128,7 +128,7 @@ def simulate(
         scenario.restart_s,
         scenario.assumed_slowdown,
     )
-    state = ClusterState(scenario.topology, costs, scenario.knows)
+    state = ClusterState(scenario.topology, costs.believed(scenario.knows), scenario.knows)
     recording = Recording(folder / FACTS, _refuse) if record and folder is not None else None
     scheduler = _scheduler(state, policy, recording)
     records = _Records(folder, scenario)
@@ -143,6 +143,7 @@ def simulate(
             stop=stop,
             progress=progress,
             keep=records.add,
+            costs=costs,
         )
         with blaming(policy.policy):
             outcome = engine.run()

@@ -106,11 +106,12 @@ def simulate(
 ) -> Result:
     """Simulate in memory, checking at each moment that the policy is pure."""
     spec = parse_policy(policy) if isinstance(policy, str) else policy
-    state = ClusterState(topology, CostModel(topology, profiles, split, spec.policy.batching), knows)
-    links = SharedLinks(state.costs) if contention else None
+    costs = CostModel(topology, profiles, split, spec.policy.batching)
+    state = ClusterState(topology, costs.believed(knows), knows)
+    links = SharedLinks(costs) if contention else None
     log = io.StringIO()
     scheduler = CheckedScheduler(state, spec.build(state))
-    engine = Engine(scheduler, jobs, EventLog(log), outages, checkpoint_s, links)
+    engine = Engine(scheduler, jobs, EventLog(log), outages, checkpoint_s, links, costs=costs)
     return Result(engine.run(), log.getvalue())
 
 

@@ -122,10 +122,10 @@ def advise(site: Site, todo: Plan, simulate: Runner) -> Advice:
 def _compare(site: Site, todo: Plan, base: Outcome, simulate: Runner) -> Comparison:
     """Try the settings under the first case, and the best of them under all."""
     first, *others = todo.cases
-    tried = simulate([Task(each.policy, first, each.knowledge) for each in todo.settings])
+    tried = simulate([Task(each.policy, first) for each in todo.settings])
     chosen = choose(todo.settings, tried)
     best = tried[todo.settings.index(chosen)]
-    rest = simulate([replace(task, case=case) for case in others for task in (base.task, best.task)])
+    rest = simulate([Task(policy, case) for case in others for policy in (base.task.policy, chosen.policy)])
     pairs = [Pair(base, best), *(Pair(*rest[at : at + 2]) for at in range(0, len(rest), 2))]
     settings = list(zip(todo.settings, tried, strict=True))
     return Comparison(settings, chosen, pairs, effects(site.history, pairs))

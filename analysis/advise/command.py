@@ -23,6 +23,7 @@ from dally.atomic_file import write_atomically
 from dally.clusters import load_cluster
 from dally.clusters.left_out import left_out_line
 from dally.errors import InputError
+from dally.knowledge import Knowledge, Known
 from dally.optional import import_optional
 from dally.policies.registry import parse_policy
 from dally.profiles.files import load_profiles
@@ -57,6 +58,12 @@ Examples:
 @click.option("--seeds", type=click.IntRange(1), default=3, show_default=True, help="Draws of that mix.")
 @click.option("--today", help="Policy that stands for today's scheduler, instead of the closest of three.")
 @click.option("--policy", help="The only setting of Dally to try, instead of several.")
+@click.option(
+    "--knowledge",
+    type=click.Choice([each.value for each in Knowledge]),
+    help="Of running times, the same for all, today's scheduler too: true ones, limits of users, what ended, "
+    "or none.  [default: limits if most jobs have one, else history]",
+)
 @click.option("--from-s", "start_s", type=float, help="Keep jobs submitted at this second or later.")
 @click.option("--to-s", "end_s", type=float, help="Keep jobs submitted before this second.")
 @click.option(
@@ -91,6 +98,7 @@ def command(
     mixed_profiles: bool,
     rules: Path | None,
     anonymous: Path | None,
+    knowledge: str | None,
     **options: Any,
 ) -> None:
     """Tell what would have changed under Dally, for whom, and how sure that is.
@@ -115,7 +123,8 @@ def command(
     spans = {name: options.pop(name) for name in ("start_s", "end_s", "min_duration_s")}
     read = read_history(history, skip_bad=options["skip_bad"], **spans)
     kept = fitting(read, topology, options["skip_bad"])
-    _advise(Site(topology, known, kept, named, options["arrival_scale"]), **options)
+    knows = Known(Knowledge(knowledge) if knowledge else kept.knowledge)
+    _advise(Site(topology, known, kept, named, knows, options["arrival_scale"]), **options)
 
 
 def _advise(

@@ -23,6 +23,7 @@ def as_data(advice: Advice) -> dict[str, object]:
             "unexplained": found.unexplained,
             "tried": [asdict(each) for each in found.tried],
         },
+        "knowledge": str(advice.site.knows),
         "title": words.title(advice),
         "lines": [*words.calibration_lines(advice), *words.finding_lines(advice)],
         "today": advice.today,
@@ -35,7 +36,7 @@ def _compared(found: Comparison) -> dict[str, object]:
     return {
         "start_with": found.chosen.policy,
         "settings": {
-            setting.name: {"jct_s": float(outcome.jct_s.mean()), "wait_s": float(outcome.wait_s.mean())}
+            setting.policy: {"jct_s": float(outcome.jct_s.mean()), "wait_s": float(outcome.wait_s.mean())}
             for setting, outcome in found.settings
         },
         "effects": {

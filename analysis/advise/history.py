@@ -5,9 +5,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
+from statistics import median
 
 from dally.errors import InputError
 from dally.job import Job
+from dally.knowledge import Knowledge
 from dally.traces import RowError, Workload, load_trace
 from dally.traces.rows import timestamp_s
 from dally.traces.sacct import split_rows
@@ -59,6 +61,22 @@ class History:
     def started(self) -> Sequence[Past]:
         """Those of which the real start is known."""
         return [past for past in self.jobs if past.start_s is not None]
+
+    @property
+    def knowledge(self) -> Knowledge:
+        """What a scheduler of this site can know of running times: limits where most jobs have one."""
+        limited, _ = self.limits_used
+        return Knowledge.LIMITS if 2 * limited > len(self.jobs) else Knowledge.HISTORY
+
+    @property
+    def limits_used(self) -> tuple[int, float]:
+        """How many jobs have a time limit, and the median share of it that they ran; 0 if none has."""
+        shares = [
+            past.job.duration_s / past.job.time_limit_s
+            for past in self.jobs
+            if past.job.time_limit_s is not None
+        ]
+        return len(shares), median(shares) if shares else 0.0
 
 
 def read_history(

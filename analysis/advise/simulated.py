@@ -4,7 +4,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from analysis.advise.site import Case, Site
 from dally.errors import DallyError
-from dally.knowledge import Knowledge, Known
 from dally.policies.registry import parse_policy
 from simulator.scenario import simulate_jobs
 
@@ -21,11 +20,10 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A policy to simulate, what it knows, and the case; None: with the times as they really were."""
+    """A policy to simulate, under a case; None: with the times as they really were."""
 
     policy: str
     case: Case | None = None
-    knowledge: Knowledge = Knowledge.EXACT
 
 
 @dataclass(frozen=True)
@@ -56,7 +54,6 @@ def run(site: Site, task: Task) -> Outcome:
         DallyError: Not all jobs ended.
     """
     scenario = site.as_it_was() if task.case is None else site.under(task.case)
-    scenario = replace(scenario, knows=Known(task.knowledge))
     finished, found = simulate_jobs(scenario, parse_policy(task.policy))
     records = {record.job_id: record for record in found}
     if not finished.complete:

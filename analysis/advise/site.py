@@ -10,6 +10,7 @@ from dally.clusters.hostlist import expand
 from dally.costs import CostModel
 from dally.errors import InputError
 from dally.job import Job
+from dally.knowledge import Known
 from dally.profiles.files import ProfileSet
 from dally.topology import Allocation, Topology
 from dally.traces import assign_models, parse_mix
@@ -44,6 +45,7 @@ class Site:
         profiles: Profiles of the models; None: no job is sensitive to the network.
         history: What really ran on it.
         rules: Which models the jobs' names tell.
+        knows: What all schedulers know of how long jobs take, today's too.
         arrival_scale: Factor on submission times in what is compared; 0.5 doubles the load.
     """
 
@@ -51,6 +53,7 @@ class Site:
     profiles: ProfileSet | None
     history: History
     rules: Rules
+    knows: Known
     arrival_scale: float = 1.0
 
     @property
@@ -128,6 +131,7 @@ class Site:
             outages=_no_outages,
             checkpoint_s=CHECKPOINT_S,
             facts={},
+            knows=self.knows,
         )
 
 

@@ -103,7 +103,7 @@ def settings_table(found: Comparison) -> Table:
             Cell(share(float(np.mean(ratio > 1 + EVEN)))),
             Cell(f"{outcome.preemptions:,}"),
         ]
-        rows.append((setting.policy + ("" if setting.reachable else " (a bound)"), cells))
+        rows.append((setting.policy, cells))
     return Table(headings, rows)
 
 

@@ -4,7 +4,6 @@ from collections.abc import Iterator
 
 from analysis.advise.advice import Advice, Comparison
 from analysis.advise.effects import EVEN, OTHER, Effect, changes_by_case
-from analysis.advise.settings import limits_used
 from analysis.advise.site import Case
 from dally.words import duration, plural, share
 
@@ -93,16 +92,6 @@ def settings_lines(advice: Advice, found: Comparison) -> Iterator[str]:
     else:
         yield f'Start with policy = "{found.chosen.policy}" in dally.toml; it asks for {found.chosen.asks}.'
     yield "Let it run beside Slurm first: dally controller --shadow decides and orders nothing."
-    if all(setting.reachable for setting, _ in found.settings):
-        return
-    limited, used = limits_used(advice.site.history)
-    if limited:
-        yield (
-            f"{share(limited / len(advice.site.history.jobs))} of the jobs had a time limit and ran for "
-            f"{share(used)} of it in the median; the closer limits are, the nearer is the bound of dally."
-        )
-    else:
-        yield "The history tells no time limits, so nothing says how near one can come to the bound of dally."
 
 
 def case_lines(advice: Advice, found: Comparison) -> Iterator[str]:

@@ -16,6 +16,7 @@ from analysis.advise.verdicts import (
     verdict_lines,
 )
 from dally.clusters.left_out import left_out_line
+from dally.knowledge import Knowledge
 from dally.traces import told_changes
 from dally.words import duration, plural, share
 
@@ -55,8 +56,9 @@ def title(advice: Advice) -> str:
         return "No conclusion: the simulation of today's scheduler does not resemble what really happened"
     if advice.concluded is None:
         return "No conclusion: Dally would change less than the simulation of today's scheduler is off"
-    told = models_told(advice)
-    return f"{claim(advice.concluded)}; {told}" if told else claim(advice.concluded)
+    exact = advice.site.knows.knowledge is Knowledge.EXACT
+    bound = "a bound, as running times were known exactly" if exact else ""
+    return "; ".join(filter(None, (claim(advice.concluded), models_told(advice), bound)))
 
 
 def finding_lines(advice: Advice) -> list[str]:
@@ -113,8 +115,29 @@ def _held_back(advice: Advice) -> str:
     )
 
 
+def knowledge_line(advice: Advice) -> str:
+    """What all schedulers know of running times."""
+    history, all_know = advice.site.history, "All schedulers, today's too, know "
+    match advice.site.knows.knowledge:
+        case Knowledge.EXACT:
+            return f"{all_know}how long each job takes, as no site does: what follows is a bound, not advice."
+        case Knowledge.LIMITS:
+            limited, used = history.limits_used
+            drawn = len(history.jobs) - limited
+            more = f"; {plural(drawn, 'job')} without one got one as users give them" if drawn else ""
+            ran = f", of which jobs ran for {share(used)} in the median" if limited else ""
+            return f"{all_know}of running times the time limits{ran}{more}."
+        case Knowledge.HISTORY:
+            return f"{all_know}of running times what jobs took that have ended, and how long each has run."
+        case Knowledge.AUTO:
+            return f"{all_know}of running times limits, or what jobs took, whichever told truer so far."
+        case Knowledge.NONE:
+            return f"{all_know}of running times only how long each job has run."
+
+
 def assumption_lines(advice: Advice) -> Iterator[str]:
     """What was assumed of the jobs' models, and what each case came to."""
+    yield knowledge_line(advice)
     site = advice.site
     if site.profiles is None:
         yield "No profiles were given: no job is taken as sensitive to the network."
@@ -137,7 +160,7 @@ def limit_lines(advice: Advice) -> Iterator[str]:
     )
     yield (
         "Not simulated: partitions, priorities, fair share, limits of users, reservations, nodes that were "
-        "down, jobs without GPUs. Backfill knows run times exactly, where Slurm has time limits."
+        "down, jobs without GPUs."
     )
     if left_out := told_changes(history.workload.dropped, history.workload.clamped):
         yield f"Of the history: {left_out}."
@@ -164,6 +187,7 @@ def setting_line(advice: Advice) -> str:
         f"in {plural(len(site.topology.machines), 'machine')}",
         f"profiles {Path(site.profiles.name).name}" if site.profiles else "no profiles: distance is free",
     ]
+    parts.append(f"running times known: {site.knows}")
     if site.arrival_scale != 1:
         parts.append(f"submission times x {site.arrival_scale:g}")
     return " · ".join(parts)
@@ -172,4 +196,5 @@ def setting_line(advice: Advice) -> str:
 def summary_lines(advice: Advice) -> Sequence[str]:
     """The few lines for a terminal."""
     lines = [next(calibration_lines(advice)), f"{title(advice)}.", *finding_lines(advice)]
+    lines.append(knowledge_line(advice))
     return lines if advice.concluded is None else [*lines, next(settings_lines(advice, advice.concluded))]

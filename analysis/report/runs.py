@@ -10,7 +10,7 @@ from typing import Any
 
 from dally.clusters import load_cluster
 from dally.errors import InputError
-from dally.knowledge import Knowledge
+from dally.knowledge import Knowledge, Known
 from dally.records import CLUSTER, EVENTS, JOBS, RUN, JobRecord, read_events, read_jobs, read_run
 from dally.summary import Summary, summarise
 from dally.topology import Topology
@@ -72,11 +72,11 @@ class Run:
 
     @property
     def knew(self) -> str:
-        """What its schedulers knew of running times, as `dally.knowledge` has it; limits if it was real."""
+        """What its schedulers knew, as `dally.knowledge` has it; limits if it was real."""
         real = self.facts.get("kind") == "testbed"
         known = self.facts.get("knowledge", Knowledge.LIMITS if real else Knowledge.EXACT)
-        error = self.facts.get("estimate_error")
-        return f"{known} ± {error}" if error else str(known)
+        errors = (float(self.facts.get(name, 0)) for name in ("estimate_error", "profile_error"))
+        return str(Known(Knowledge(known), error=next(errors), profile_error=next(errors)))
 
     @cached_property
     def summary(self) -> Summary:

@@ -203,6 +203,7 @@ _INPUTS: Sequence[tuple[str, Callable[[Mapping[str, Any]], object]]] = (
     ("seed", lambda facts: facts.get("seed")),
     ("knowledge of running times", lambda facts: facts.get("knowledge", "exact")),
     ("error of running times", lambda facts: facts.get("estimate_error", 0)),
+    ("error of the profiles that policies saw", lambda facts: facts.get("profile_error", 0)),
     ("failures", lambda facts: _failures(facts.get("failures") or {})),
     ("version", lambda facts: facts.get("version")),
 )

@@ -14,7 +14,7 @@ from random import Random
 from typing import Any
 
 from dally.job import Job
-from dally.knowledge import EXACTLY, Knowledge, Known
+from dally.knowledge import Knowledge, Known
 from dally.mechanisms.ranking import Ranking
 from dally.state import JobState
 
@@ -142,7 +142,7 @@ class Told(Beliefs):
     def believe(self, job: JobState, done_s: float) -> tuple[float, float]:
         """The number, doubled as often as the job has outlived it."""
         whole_s = self._whole_s(job.job)
-        if self._known == EXACTLY:
+        if self._known.knowledge is Knowledge.EXACT and not self._known.error:
             return whole_s, inf
         while whole_s <= done_s:
             whole_s *= 2

@@ -200,7 +200,8 @@ def _scheduler(first: Line, spec: str, restored: bool) -> Scheduler:
         restart_s=first.get("restart_s"),
         assumed_slowdown=first.get("assumed_slowdown", 1.0),
     )
-    state = ClusterState(topology, costs, _known(first.get("knows")))
+    knows = _known(first.get("knows"))
+    state = ClusterState(topology, costs.believed(knows), knows)
     policy = found.build(state)
     if restored:
         policy.restore(first["learnt"])
@@ -213,7 +214,7 @@ def _scheduler(first: Line, spec: str, restored: bool) -> Scheduler:
 def _known(data: Line | None) -> Known:
     if data is None:
         return EXACTLY
-    return Known(Knowledge(data["knowledge"]), data["error"], data["seed"])
+    return Known(**{**data, "knowledge": Knowledge(data["knowledge"])})
 
 
 def _profiles(data: Line | None) -> ProfileSet | None:

@@ -112,6 +112,13 @@ def _line(task: Task, ended: Result | Failure) -> str:
     return f"{task}: mean JCT {duration(ended['summary']['jct_s']['mean'])}, took {duration(ended['cpu_s'])}"
 
 
+def _known(tasks: Sequence[Task]) -> str:
+    """What policies know, and that runs which knew different things are not compared."""
+    classes = list(dict.fromkeys(str(task.inputs.knows) for task in tasks))
+    apart = "; each table compares runs that knew the same" if len(classes) > 1 else ""
+    return f"running times known: {' / '.join(classes)}{apart}"
+
+
 def _report(tasks: Sequence[Task], store: Store) -> None:
     """Write and show what is there so far."""
     found = [(task, result) for task in tasks if (result := store.find(task)) is not None]
@@ -126,9 +133,7 @@ def _report(tasks: Sequence[Task], store: Store) -> None:
         "means over seeds, and differences from the first policy by pairs of runs with the same jobs; "
         "both ± half a 95 % interval"
     )
-    click.echo(
-        f"running times known: {', '.join(dict.fromkeys(str(task.inputs.knows) for task, _ in found))}"
-    )
+    click.echo(_known([task for task, _ in found]))
     for table in overview(places):
         console.print(table)
     incomplete = sum(not result["complete"] for _, result in found)

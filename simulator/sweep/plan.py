@@ -50,11 +50,12 @@ class Task:
 
     @property
     def columns(self) -> dict[str, object]:
-        """What tells it from other tasks, the seed left out: setting, policy, options, and their knobs."""
+        """What tells it from other tasks, the seed left out: setting, policy, options, knowledge, knobs."""
         knobs = {f"policy.{name}": value for name, value in spec_knobs(self.policy).items()}
         if _is_generated(self.inputs.trace):
             knobs |= {f"trace.{name}": value for name, value in spec_knobs(self.inputs.trace).items()}
-        return {"setting": self.setting, "policy": self.policy, **self.values, **knobs}
+        told = {"setting": self.setting, "policy": self.policy, **self.values}
+        return {**told, "knowledge": str(self.inputs.knows), **knobs}
 
     def __str__(self) -> str:
         """The task in a line of progress."""

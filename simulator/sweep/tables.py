@@ -115,12 +115,22 @@ def _with_interval(found: Mean) -> str:
     return f"{duration(found.value)} ±{found.half / found.value:.1%}"
 
 
+_KNOWN = ("knowledge", "estimate_error", "profile_error")
+"""Options that `Known` says together."""
+
+
 def _title(place: Group, others: Iterable[Group]) -> str:
-    """The setting of a place, and the options whose values differ between the places of this setting."""
+    """The setting of a place, and the options whose values differ between the places of this setting.
+
+    What policies know is said where it differs between any two places.
+    """
+    others = list(others)
+    classes = {str(other.task.inputs.knows) for other in others}
+    knows = f"(knew: {place.task.inputs.knows})" if len(classes) > 1 else ""
     alike = [other.task.values for other in others if other.task.setting == place.task.setting]
     varied = [
         f"{key}={value}"
         for key, value in place.task.values.items()
-        if any(values.get(key) != value for values in alike)
+        if key not in _KNOWN and any(values.get(key) != value for values in alike)
     ]
-    return " ".join([place.task.setting, *varied]).strip() or "all runs"
+    return " ".join(filter(None, [place.task.setting, *varied, knows])) or "all runs"

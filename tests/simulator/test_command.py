@@ -343,6 +343,32 @@ def test_what_policies_know_is_said_everywhere(trace: Path, tmp_path: Path) -> N
     assert json.loads((tmp_path / "unknown" / "fifo" / "run.json").read_text())["knowledge"] == "none"
 
 
+def test_how_wrong_the_profiles_are_that_policies_see_is_said_everywhere(trace: Path, tmp_path: Path) -> None:
+    asked = ("--policy", "fifo", "--profiles", "dally", "--knowledge", "limits", "--profile-error", "0.3")
+    result = simulate(trace, tmp_path / "wrong", *asked)
+    assert "running times known: limits, profiles ± 0.3" in result.stdout
+    facts = json.loads((tmp_path / "wrong" / "fifo" / "run.json").read_text())
+    assert facts["profile_error"] == 0.3
+    compared = json.loads((tmp_path / "wrong" / "comparison.json").read_text())
+    assert compared["fifo"]["knowledge"] == "limits, profiles ± 0.3"
+
+
+def test_a_run_with_wrong_profiles_is_replayed_as_it_was(tmp_path: Path) -> None:
+    asked = ("--profiles", "dally", "--policy", "srsf-delay", "--seed", "2", "--record")
+    for name, error in (("right", "0"), ("wrong", "2")):
+        trace = Path("poisson:jobs=60,load=1.2,cluster_gpus=32,gpus=2:1/8:1/12:1")
+        options = ("--profile-error", error, "--model-mix", "vgg11=1,resnet50=1")
+        assert simulate(trace, tmp_path / name, *asked, *options).exit_code == 0
+        assert dally("replay", str(tmp_path / name / "srsf-delay")).exit_code == 0
+    events = [(tmp_path / name / "srsf-delay" / "events.jsonl").read_text() for name in ("right", "wrong")]
+    assert events[0] != events[1]
+
+
+def test_a_profile_error_without_profiles_is_one_line(trace: Path, tmp_path: Path) -> None:
+    result = simulate(trace, tmp_path / "out", "--policy", "fifo", "--profile-error", "0.3")
+    refused(result, "profile_error is 0.3, but there are no profiles")
+
+
 def test_an_error_of_what_is_not_exact_is_one_line(trace: Path, tmp_path: Path) -> None:
     result = simulate(
         trace, tmp_path / "out", "--policy", "fifo", "--knowledge", "limits", "--estimate-error", "0.5"

@@ -92,6 +92,17 @@ def test_the_table_has_a_row_for_each_policy_and_names_what_is_left_out(folder: 
     assert float(ratio) == pytest.approx(float(ours) / 3470, abs=1e-3)
 
 
+def test_what_policies_know_is_asked_for_and_stands_above_the_table(folder: Path) -> None:
+    said = study("pollux", "--folder", folder, "--workload", 6, "--policy", "fifo").output
+    assert "Running times known: exact. Optimus goes by them, as published" in said
+    asked = ("ones", "--jobs", 120, "--gap", 1, "--seed", 1, "--policy", "srtf", "--policy", "fifo")
+    exact, none = study(*asked).output, study(*asked, "--knowledge", "none").output
+    assert "Running times known: none instead of exact" in none
+    rows = [[line for line in said.splitlines() if "| `" in line] for said in (exact, none)]
+    assert rows[0][0] != rows[1][0], "srtf goes by running times"
+    assert rows[0][1] == rows[1][1], "fifo does not"
+
+
 def test_jobs_like_those_of_ones_pass_over_their_data_as_often_as_its_artifact_says() -> None:
     passes = {
         profile.model.name: profile.learning.epochs

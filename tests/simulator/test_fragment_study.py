@@ -38,6 +38,16 @@ def test_the_command_writes_its_sections(tmp_path: Path) -> None:
     assert "| `fifo` |" in document.read_text(encoding="utf-8")
 
 
+def test_what_policies_know_is_asked_for_and_stands_above_the_table() -> None:
+    arguments = ["dally", "--policy", "srsf-delay", "--seed", "1", "--racks", "4"]
+    exact, none = (
+        CliRunner().invoke(main, [*arguments, *more]).output for more in ((), ("--knowledge", "none"))
+    )
+    assert "Running times known: exact. `slurm`" in exact
+    assert "Running times known: none instead of exact" in none
+    assert exact.splitlines()[-2] != none.splitlines()[-2]
+
+
 def test_alone_nobody_is_slowed_by_others() -> None:
     arguments = ["dally", "--policy", "fifo", "--seed", "1", "--racks", "4", "--oversubscription", "8"]
     shared, alone = (CliRunner().invoke(main, [*arguments, *more]).output for more in ((), ("--alone",)))

@@ -84,6 +84,18 @@ def test_without_knowledge_whoever_had_least_goes_first_and_the_truth_costs_less
     assert none.by_job["long"].preemptions > 0
 
 
+def test_wrong_profiles_change_what_a_policy_does() -> None:
+    asked = jobs([9000.0 + 50 * number for number in range(40)])
+    workload = [replace(job, kind=JobKind.RIGID, max_gpus=None) for job in asked]
+    right, wrong = (
+        simulate(
+            "srsf-delay", racks([[2, 2], [2, 2]]), workload, profiles=AUTHOR, knows=Known(profile_error=error)
+        )
+        for error in (0.0, 2.0)
+    )
+    assert right.log != wrong.log
+
+
 def test_an_error_changes_the_order() -> None:
     workload = [replace(job, submit_s=0.0, model="") for job in jobs([1000.0 + 50 * n for n in range(16)])]
     exact = simulate("sjf", racks([[4]]), workload)

@@ -9,8 +9,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dally.clusters import scaled_links
-from dally.costs import Split
-from dally.job import Job
+from dally.costs import CostModel, Split
+from dally.cycle import told_slowdown
+from dally.job import Job, JobKind
+from dally.knowledge import Known
 from dally.policies.registry import PolicySpec, policy_names
 from dally.profiles.files import ProfileSet, load_profiles
 from dally.topology import Topology
@@ -152,6 +154,24 @@ def test_every_job_ends_once_and_no_gpu_is_held_twice(policy: str) -> None:
 @every_policy
 def test_every_job_ends_once_and_keeps_its_work_where_jobs_share_links(policy: str) -> None:
     on_worlds(policy, 10, lambda world: holds_throughout(run_on_slow_links(policy, world), world))
+
+
+@every_policy
+def test_every_job_ends_and_runs_at_its_true_pace_where_profiles_are_wrong(policy: str) -> None:
+    on_worlds(policy, 10, lambda world: runs_true(policy, world))
+
+
+def runs_true(policy: str, world: World) -> None:
+    """Run with profiles that are far off; each rigid job goes as fast as the right ones say."""
+    wrong = Known(seed=1, profile_error=1.0)
+    result = simulate(policy, world.topology, world.jobs, world.outages, PROFILES, knows=wrong)
+    holds_throughout(result, world)
+    costs, asked = CostModel(world.topology, PROFILES), {job.job_id: job for job in world.jobs}
+    index = world.topology.machine_index
+    for event in result.events:
+        if event["event"] in ("start", *MOVES) and asked[event["job"]].kind is JobKind.RIGID:
+            place = tuple((index[machine], gpus) for machine, gpus in event["gpus"].items())
+            assert event["slowdown"] == told_slowdown(costs.cost(asked[event["job"]], place))
 
 
 def holds_throughout(result: Result, world: World) -> None:

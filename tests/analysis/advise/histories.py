@@ -11,6 +11,7 @@ from analysis.advise.naming import Rules
 from analysis.advise.site import Site
 from dally.clusters import write_toml
 from dally.job import Job
+from dally.knowledge import EXACTLY, Known
 from dally.profiles.files import ProfileSet
 from dally.topology import Topology
 from tests.worlds import racks, simulate
@@ -88,10 +89,14 @@ def cluster_file(folder: Path) -> Path:
 
 
 def site(
-    folder: Path, rows: Iterable[Row], profiles: ProfileSet | None = None, rules: Rules | None = None
+    folder: Path,
+    rows: Iterable[Row],
+    profiles: ProfileSet | None = None,
+    rules: Rules | None = None,
+    knows: Known = EXACTLY,
 ) -> Site:
     """A site with such a history."""
-    return Site(small_cluster(), profiles, read(folder, rows), rules or Rules())
+    return Site(small_cluster(), profiles, read(folder, rows), rules or Rules(), knows)
 
 
 def read(folder: Path, rows: Iterable[Row]) -> History:

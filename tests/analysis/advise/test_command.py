@@ -160,3 +160,20 @@ def test_a_cluster_is_needed(folder: Path) -> None:
     result = CliRunner().invoke(main, ["advise", str(written(folder, BUSY))])
     assert result.exit_code == 2
     assert "--cluster is missing" in result.output
+
+
+@pytest.mark.parametrize(("options", "known"), [((), "limits"), (("--knowledge", "none"), "none")])
+def test_all_schedulers_know_limits_where_there_are_any_or_what_is_asked_for(
+    folder: Path, options: tuple[str, ...], known: str
+) -> None:
+    result = advise(folder, *options, "--policy", "srsf-delay", "--today", "slurm", "--json")
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.output)["knowledge"] == known
+    assert f"running times known: {known}" in (folder / "advice.html").read_text("utf-8")
+
+
+def test_without_limits_schedulers_know_what_ended(folder: Path) -> None:
+    path = folder / "unlimited.csv"
+    path.write_text(CSV)
+    result = advise(folder, "--policy", "srsf-delay", "--json", history=path)
+    assert json.loads(result.output)["knowledge"] == "history"

@@ -12,6 +12,7 @@ from analysis.advise.advice import Advice, Comparison, advise, plan
 from analysis.advise.settings import SETTINGS
 from analysis.advise.simulated import runner
 from analysis.advise.site import Case
+from dally.knowledge import Knowledge, Known
 from dally.profiles.files import load_profiles
 from tests.analysis.advise.histories import Row, held_back, scheduled, site
 
@@ -92,10 +93,33 @@ def test_where_to_start_tells_what_the_setting_asks_for(advice: Advice) -> None:
     gains = with_change(advice, -0.5, -0.5, -0.5)
     found = compared(gains)
     assert next(verdicts.settings_lines(gains, found)).startswith("Only srsf-delay was tried")
-    tried = [*found.settings, (SETTINGS[3], found.settings[0][1])]
-    lines = list(verdicts.settings_lines(gains, replace(found, chosen=SETTINGS[1], settings=tried)))
+    lines = list(verdicts.settings_lines(gains, replace(found, chosen=SETTINGS[1])))
     assert lines[0].startswith('Start with policy = "srsf-delay" in dally.toml; it asks for checkp')
-    assert "100 % of the jobs had a time limit and ran for 1 % of it in the median" in lines[-1]
+
+
+@pytest.mark.parametrize(
+    ("knowledge", "said"),
+    [
+        (Knowledge.EXACT, "know how long each job takes, as no site does"),
+        (Knowledge.LIMITS, "the time limits, of which jobs ran for 1 % in the median."),
+        (Knowledge.HISTORY, "what jobs took that have ended"),
+        (Knowledge.AUTO, "whichever told truer"),
+        (Knowledge.NONE, "only how long each job has run"),
+    ],
+)
+def test_what_all_schedulers_know_is_told(advice: Advice, knowledge: Knowledge, said: str) -> None:
+    knowing = replace(advice, site=replace(advice.site, knows=Known(knowledge)))
+    assert said in words.knowledge_line(knowing)
+    assert words.knowledge_line(knowing) in words.summary_lines(knowing)
+    assert words.knowledge_line(knowing) in list(words.assumption_lines(knowing))
+    assert f"running times known: {knowledge}" in words.setting_line(knowing)
+
+
+def test_advice_that_rests_on_true_running_times_is_called_a_bound_in_its_title(advice: Advice) -> None:
+    gains = with_change(advice, -0.5, -0.5, -0.5)
+    assert words.title(gains).endswith("; a bound, as running times were known exactly")
+    limits = replace(gains, site=replace(gains.site, knows=Known(Knowledge.LIMITS)))
+    assert "bound" not in words.title(limits)
 
 
 def asked(folder: Path, rows: Iterable[Row], case: Case, profiles: str | None = None) -> Advice:

@@ -165,6 +165,18 @@ def test_runs_that_knew_as_much_are_compared_by_name(tmp_path: Path) -> None:
     assert "knew" not in judge(runs).title
 
 
+def test_runs_whose_policies_saw_profiles_of_another_error_are_not_compared_silently(tmp_path: Path) -> None:
+    folders = [
+        simple_run(tmp_path / "a", "slurm", [100, 300]),
+        simple_run(tmp_path / "b", "srsf-delay", [0, 200]),
+    ]
+    change_run(folders[1], profile_error=0.3)
+    runs = load_runs(folders)
+    assert "srsf-delay (knew: exact, profiles ± 0.3) was best" in judge(runs).title
+    told = "error of the profiles that policies saw (slurm: 0, srsf-delay: 0.3)"
+    assert told in next(warnings(runs))
+
+
 def test_a_comparison_across_classes_of_knowledge_says_so_in_its_headline(tmp_path: Path) -> None:
     folders = [
         simple_run(tmp_path / "slurm", "slurm", [100, 300]),

@@ -26,8 +26,9 @@ def jobs(count: int, duration_s: float = HOUR_S) -> list[Job]:
     return [Job(f"j{number}", 0.0, 1, duration_s) for number in range(count)]
 
 
-def test_exact_is_the_duration_for_good() -> None:
-    assert believed(Known(), Job("j", 0, 1, 100.0), 250.0) == (100.0, float("inf"))
+@pytest.mark.parametrize("known", [Known(), Known(seed=7), Known(profile_error=0.3)])
+def test_exact_is_the_duration_for_good(known: Known) -> None:
+    assert believed(known, Job("j", 0, 1, 100.0), 250.0) == (100.0, float("inf"))
 
 
 def test_an_error_is_log_normal_and_each_jobs_own() -> None:

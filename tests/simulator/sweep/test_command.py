@@ -121,3 +121,13 @@ def test_without_dask_it_says_what_to_install(folder: Path, monkeypatch: pytest.
     monkeypatch.setitem(sys.modules, "distributed", None)
     said = "the Python package distributed is not installed; in Dally's folder: pip install '.[dask]'"
     assert said in sweep(folder, "--on", "slurm").output
+
+
+def test_a_sweep_over_classes_of_knowledge_says_so_in_its_headline(folder: Path) -> None:
+    study = folder / "study.toml"
+    study.write_text(STUDY.replace("seeds", 'knowledge = ["exact", "none"]\nseeds', 1))
+    said = sweep(folder, "--policy", "fifo", "--workers", "1").stdout
+    assert "running times known: exact / none; each table compares runs that knew the same" in said
+    assert said.count("(knew: exact)") == said.count("(knew: none)") == 1
+    study.write_text(STUDY)
+    assert "running times known: exact\n" in sweep(folder, "--policy", "fifo", "--workers", "1").stdout

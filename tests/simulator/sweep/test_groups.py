@@ -65,14 +65,14 @@ def test_what_tells_runs_apart_stands_before_their_figures(
 ) -> None:
     header, first, second, *_ = to_csv(result_rows(found), "complete").splitlines()
     assert header == (
-        "setting,policy,trace,cluster,seed,policy.backfill,complete,cpu_s,jobs,jct_mean_s,jct_p99_s,"
+        "setting,policy,trace,cluster,knowledge,seed,policy.backfill,complete,cpu_s,jobs,jct_mean_s,jct_p99_s,"
         "slowdown_mean,starts_rack"
     )
-    assert first == ",fifo,dally-batch,demo,1,,yes,1.5,3,10,20,1,"
-    assert second == ",sjf:backfill=easy,dally-batch,demo,1,easy,yes,1.5,3,20,40,1,1"
+    assert first == ",fifo,dally-batch,demo,exact,1,,yes,1.5,3,10,20,1,"
+    assert second == ",sjf:backfill=easy,dally-batch,demo,exact,1,easy,yes,1.5,3,20,40,1,1"
     means = to_csv(summary_rows(grouped(found)), "figure").splitlines()
     assert means[0].endswith("policy.backfill,figure,runs,mean,ci95,ratio,ratio_ci95")
-    assert ",fifo,dally-batch,demo,,jct_mean_s,2,20,127.062047,1,0" in means
+    assert ",fifo,dally-batch,demo,exact,,jct_mean_s,2,20,127.062047,1,0" in means
 
 
 def test_the_overview_shows_paired_differences_with_their_interval(tmp_path: Path) -> None:
@@ -86,3 +86,39 @@ def test_the_overview_shows_paired_differences_with_their_interval(tmp_path: Pat
     assert list(columns)[:2] == ["policy", "JCT mean"]
     half = 12.7062 * 0.05 / 2
     assert table.columns[2]._cells == ["", f"-12.5 ±{100 * half:.1f} %"]
+
+
+SETTINGS = """
+policies = ["fifo", "sjf"]
+trace = "dally-batch"
+cluster = "demo"
+profiles = "dally"
+[[settings]]
+name = "told"
+knowledge = ["exact", "limits"]
+profile_error = 0.3
+[[settings]]
+name = "untold"
+knowledge = "none"
+"""
+
+
+def test_runs_that_knew_different_things_stand_in_tables_that_say_so(tmp_path: Path) -> None:
+    """Four seconds under the first policy of a class and its double under the second; no other ratio."""
+    path = tmp_path / "study.toml"
+    path.write_text(SETTINGS)
+    values = [4.0, 8.0, 40.0, 80.0, 400.0, 800.0]
+    found = [(task, result(jct_s, {})) for task, jct_s in zip(read_plan(path).tasks, values, strict=True)]
+    places = grouped(found)
+    assert [table.title for table in overview(places)] == [
+        "told (knew: exact, profiles ± 0.3)",
+        "told (knew: limits, profiles ± 0.3)",
+        "untold (knew: none)",
+    ]
+    means = [row for row in summary_rows(places) if row["figure"] == "jct_mean_s"]
+    assert [row["ratio"] for row in means] == [1, 2, 1, 2, 1, 2]
+    assert [row["knowledge"] for row in means[::2]] == [
+        "exact, profiles ± 0.3",
+        "limits, profiles ± 0.3",
+        "none",
+    ]

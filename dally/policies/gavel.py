@@ -47,10 +47,6 @@ class Knobs:
             "choices": ("in-order", "last"),
         },
     )
-    most_work: bool = field(
-        default=False,
-        metadata={"help": "a second program, not Gavel's: of shares equally fair, those that do most work"},
-    )
 
     def __post_init__(self) -> None:
         if not 0 <= self.hold_s < inf:
@@ -227,15 +223,15 @@ class Gavel(InRounds):
 
     def _objective(self, demand: Demand, jobs: Sequence[JobState], now: float) -> Shares:
         if self.knobs.objective == "las":
-            return least_served(demand, self.knobs.most_work)
+            return least_served(demand)
         # Whole seconds: then what is left does not depend on where a stretch of running was cut.
         remaining_s = np.array([max(1.0, round(job.remaining_s(now))) for job in jobs])
         if self.knobs.objective == "makespan":
-            return least_makespan(demand, remaining_s, self.knobs.most_work)
+            return least_makespan(demand, remaining_s)
         ages_s = np.array([max(0.0, now - job.job.submit_s) for job in jobs])
         part = np.minimum(1.0, demand.capacity.sum() / (len(jobs) * demand.gangs))
         alone_s = np.array([job.expected_s for job in jobs]) / (demand.fair_speeds * part)
-        return finish_time_fairness(demand, ages_s, remaining_s, alone_s, self.knobs.most_work)
+        return finish_time_fairness(demand, ages_s, remaining_s, alone_s)
 
     def _in_order(self, table: RoundTable, now: float) -> list[int]:
         """The types, fastest first by the sum over the jobs, or each first in turn if speeds do not count."""

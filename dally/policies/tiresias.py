@@ -48,7 +48,12 @@ class Knobs:
     )
     quantum_s: float = field(
         default=600.0,
-        metadata={"help": "seconds of training that a job is sure of before others may take its GPUs"},
+        metadata={
+            "help": "seconds of training that a job is sure of before others may take its GPUs; 0 is none"
+        },
+    )
+    quantum_restarts: float = field(
+        default=10.0, metadata={"help": "and so many times what the job's restart costs, if that is longer"}
     )
     order: str = field(
         default="start",
@@ -78,8 +83,11 @@ class Knobs:
         for name in ("quantum_s", "interval_s", "regroup_s"):
             if not 0 <= getattr(self, name) < inf:
                 raise InputError(f"knob {name} is {getattr(self, name):g}, must be 0 or more")
-        if self.promote < 0 or self.skew_limit < 0:
-            raise InputError(f"promote {self.promote:g} and skew_limit {self.skew_limit:g} must be 0 or more")
+        if min(self.promote, self.skew_limit, self.quantum_restarts) < 0:
+            raise InputError(
+                f"promote {self.promote:g}, skew_limit {self.skew_limit:g} and "
+                f"quantum_restarts {self.quantum_restarts:g} must be 0 or more"
+            )
 
 
 def queue_limits(said: str) -> tuple[float, ...]:
@@ -110,8 +118,9 @@ class Tiresias(Policy):
     of its authors. As there, a job that does not fit is passed by others.
 
     Three things the authors' simulator has no need of, for it knows neither restarts nor the network: a job
-    is sure of a quantum of training per start, restarts are no service, and scattered jobs may move closer
-    each `regroup_s`. A baseline must not fare worse for being denied them.
+    is sure of a quantum of training per start, a longer one if its restart is long; restarts are no
+    service; and scattered jobs may move closer each `regroup_s`. A baseline must not fare worse for being
+    denied them.
     """
 
     name: ClassVar[str] = "tiresias"
@@ -156,7 +165,7 @@ class Tiresias(Policy):
             self._service[job.job_id].start(job.since_s, 0.0, job.training_before_s)
         self.running.add(job, *self._key(job))
         if self.knobs.quantum_s and job.job.preemptible:
-            self.sure.add(job, job.ready_s + self.knobs.quantum_s)
+            self.sure.add(job, job.ready_s + self._quantum_s(job))
         self._set_due(job, self._demotion_s(job, now))
         self.scattered.started(job)
 
@@ -272,6 +281,10 @@ class Tiresias(Policy):
         self._set_due(job, inf)
         self._enqueue(job)
 
+    def _quantum_s(self, job: JobState) -> float:
+        """How long a job trains once it has started, for sure, seconds."""
+        return max(self.knobs.quantum_s, self.knobs.quantum_restarts * self._state.costs.restart_s(job.job))
+
     def _demotion_s(self, job: JobState, since_s: float) -> float:
         """When a job that runs since `since_s` reaches the limit of its queue; inf in the last.
 
@@ -330,8 +343,8 @@ class Tiresias(Policy):
             dues.append(self._changes.first_key())
         if self.sure:
             dues.append(self.sure.first_key())
-        if plan.starts and self.knobs.quantum_s:
-            dues.append(now + self.knobs.quantum_s)
+        if self.knobs.quantum_s:
+            dues += [now + self._quantum_s(job) for job in plan.started.values()]
         return min([look_s, *(due for due in dues if due > now)])
 
 

@@ -5,7 +5,7 @@ throughput of its own, the greatest there is. Source: Narayanan et al., OSDI 202
 """
 
 from dataclasses import dataclass
-from math import inf
+from math import inf, isfinite
 
 import numpy as np
 from numpy.typing import NDArray
@@ -161,17 +161,21 @@ class _Program:
         z = float(((self._speeds * parts).sum(axis=1) / self._targets).min()) / 2
         slacks = self._changes(parts, z) + self._bounds
         prices = np.where(self._binds, z / slacks, 0.0)
+        taken = 0.0
         for _ in range(MOST_STEPS):
             gap, end = float(slacks @ prices), GAP * z
-            aim = max(STEP * gap, end) / int(self._binds.sum())
+            # After a short step the next one goes for the middle, rather than on.
+            aim = max(STEP * gap, (1 - taken) ** 2 * gap, end) / int(self._binds.sum())
             step, step_z, forces = self._newton(slacks, prices, aim)
-            towards = self._changes(step, step_z)
+            towards = forces * slacks / np.where(self._binds, prices, 1.0)
             prices_towards = np.where(self._binds, aim / slacks - prices - forces, 0.0)
             part, prices_part = _within(slacks, towards), _within(prices, prices_towards)
+            taken = min(part, prices_part)
             parts, z = parts + part * step, z + part * step_z
-            slacks, prices = self._changes(parts, z) + self._bounds, prices + prices_part * prices_towards
+            slacks, prices = slacks + part * towards, prices + prices_part * prices_towards
             if gap <= 2 * end and part == 1.0 and np.abs(step).max() < SETTLED:
                 break
+        assert isfinite(z), f"no time shares for {self._shape[0]} jobs"
         return Shares(z, parts.round(6))
 
     def _changes(self, parts: Floats, z: float) -> Floats:

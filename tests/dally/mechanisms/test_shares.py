@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.optimize import linprog
 
 from dally.mechanisms.shares import Demand, finish_time_fairness, least_makespan, least_served
 
@@ -75,6 +76,22 @@ def test_new_equals_finish_as_if_each_had_its_half() -> None:
     shares = finish_time_fairness(half, np.zeros(2), np.full(2, 100.0), np.full(2, 200.0))
     assert shares.value == pytest.approx(1, rel=0.02)
     assert shares.parts.ravel() == pytest.approx([0.5, 0.5], abs=0.01)
+
+
+def test_the_middle_is_found_for_many_jobs_of_very_different_lengths() -> None:
+    """A simplex method finds the same makespan; a step less careful near the end of the path finds none."""
+    random = np.random.default_rng(1)
+    speeds = np.column_stack([random.uniform(0.1, 0.3, 300), random.uniform(0.5, 1.0, 300), np.ones(300)])
+    case = demand([1.0] * 300, speeds.tolist(), [20, 20, 20])
+    left_s = 10 ** random.uniform(0, 5, 300)
+    shares = least_makespan(case, left_s)
+    held = case.speeds > 0
+    jobs, pools = np.nonzero(held)
+    rows = np.zeros((603, 901))
+    rows[jobs, np.arange(900)], rows[:300, 900] = -case.speeds[held], left_s / left_s.max()
+    rows[300 + jobs, np.arange(900)], rows[600 + pools, np.arange(900)] = 1.0, 1.0
+    most = linprog(np.eye(901)[900] * -1, rows, [0.0] * 300 + [1.0] * 300 + [20.0] * 3)
+    assert shares.value == pytest.approx(left_s.max() / -most.fun, rel=1e-5)
 
 
 @st.composite

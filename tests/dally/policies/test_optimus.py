@@ -35,7 +35,9 @@ def test_a_lone_job_gets_all_that_it_can_use() -> None:
 
 def test_gpus_go_where_they_shorten_the_remaining_time_most() -> None:
     """On one GPU 4000 s and 900 s: further ones save 2000, 667, 333 and 450 s; of 5, a gets 3 and b 2."""
-    result = simulate("optimus:interval_s=60", racks([[5]]), [elastic("a", 1, 4000.0), elastic("b", 1, 900.0)])
+    result = simulate(
+        "optimus:interval_s=60", racks([[5]]), [elastic("a", 1, 4000.0), elastic("b", 1, 900.0)]
+    )
     assert held(result, "a")[0] == (0.0, 3)
     assert held(result, "b")[0] == (0.0, 2)
 
@@ -108,5 +110,7 @@ def test_what_is_due_survives_a_restart_of_the_controller() -> None:
 
 def test_a_cluster_of_rigid_jobs_is_left_in_peace() -> None:
     """Nobody could be resized: nothing is decided between arrivals and ends but at the interval after."""
-    result = simulate("optimus:interval_s=60", racks([[4]]), [job("a", 2, 90_000), job("b", 2, 50_000, 100.0)])
+    result = simulate(
+        "optimus:interval_s=60", racks([[4]]), [job("a", 2, 90_000), job("b", 2, 50_000, 100.0)]
+    )
     assert result.outcome.moments <= 8

@@ -80,17 +80,21 @@ def test_new_equals_finish_as_if_each_had_its_half() -> None:
 
 def test_the_middle_is_found_for_many_jobs_of_very_different_lengths() -> None:
     """A simplex method finds the same makespan; a step less careful near the end of the path finds none."""
-    random = np.random.default_rng(1)
-    speeds = np.column_stack([random.uniform(0.1, 0.3, 300), random.uniform(0.5, 1.0, 300), np.ones(300)])
-    case = demand([1.0] * 300, speeds.tolist(), [20, 20, 20])
-    left_s = 10 ** random.uniform(0, 5, 300)
-    shares = least_makespan(case, left_s)
-    held = case.speeds > 0
-    jobs, pools = np.nonzero(held)
-    rows = np.zeros((603, 901))
-    rows[jobs, np.arange(900)], rows[:300, 900] = -case.speeds[held], left_s / left_s.max()
-    rows[300 + jobs, np.arange(900)], rows[600 + pools, np.arange(900)] = 1.0, 1.0
-    most = linprog(np.eye(901)[900] * -1, rows, [0.0] * 300 + [1.0] * 300 + [20.0] * 3)
+    random, jobs = np.random.default_rng(4), 400
+    levels = np.array(
+        [[0.29269966, 0.92577633, 1], [0.2033274, 0.59085325, 1], [0.15879372, 0.62773307, 1], [0.3, 0.6, 1]]
+    )
+    speeds = levels[random.integers(0, 4, jobs)]
+    gangs = random.choice([1.0, 2.0, 4.0, 8.0], jobs, p=[0.7, 0.1, 0.15, 0.05])
+    left_s = 10 ** random.uniform(0, 5, jobs)
+    shares = least_makespan(demand(gangs.tolist(), speeds.tolist(), [20.0] * 3), left_s)
+    job, pool = np.nonzero(speeds)
+    parts = np.arange(3 * jobs)
+    rows = np.zeros((2 * jobs + 3, 3 * jobs + 1))
+    rows[job, parts], rows[:jobs, -1] = -speeds.ravel(), left_s / left_s.max()
+    rows[jobs + job, parts], rows[2 * jobs + pool, parts] = 1.0, gangs[job]
+    bounds = [0.0] * jobs + [1.0] * jobs + [20.0] * 3
+    most = linprog([0.0] * 3 * jobs + [-1.0], rows, bounds)
     assert shares.value == pytest.approx(left_s.max() / -most.fun, rel=1e-5)
 
 

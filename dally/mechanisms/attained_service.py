@@ -1,7 +1,41 @@
 """The service that a job has attained in Tiresias's queues, and its place in their order."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from math import inf
+
+from dally.errors import InputError
+
+LIMITS: Mapping[str, tuple[float, ...]] = {
+    "published": (3250.0, 7200.0),
+    "pollux": (57_600.0,),
+    "none": (),
+}
+"""Attained service at which a job leaves each queue but the last, GPU-seconds, by name.
+
+Source: SymbioticLab/Tiresias, simulator/jobs.py, three queues; petuum/adaptdl, branch osdi21-artifact,
+simulator/tiresias.py, two queues of which the first ends at 16 GPU-hours.
+"""
+
+
+def queue_limits(said: str) -> tuple[float, ...]:
+    """The limits that a name or a list like 3600+36000 stands for, GPU-seconds.
+
+    Raises:
+        InputError: It is neither, or the numbers do not rise.
+    """
+    if said in LIMITS:
+        return LIMITS[said]
+    try:
+        limits = tuple(map(float, said.split("+")))
+    except ValueError:
+        limits = ()
+    if not limits or not all(low < high for low, high in pairwise((0.0, *limits, inf))):
+        raise InputError(
+            f"knob limits is {said!r}, must be {', '.join(LIMITS)}, or rising GPU-seconds like 3600+36000"
+        )
+    return limits
 
 
 @dataclass(slots=True)

@@ -115,10 +115,10 @@ class Deal:
         self._pool: dict[int, int] = {}
         self.targets: dict[str, Target] = {}
 
-    def stay(self, until_s: float) -> None:
-        """Running jobs that are not ready before a moment keep their GPUs."""
+    def stay(self, sure: Callable[[JobState], bool]) -> None:
+        """Running jobs that are sure of their GPUs keep them."""
         for place, job in enumerate(self._table.jobs):
-            if job.allocation and job.ready_s > until_s:
+            if job.allocation and sure(job):
                 self._take(place, job.allocation, self._pools.of(job.allocation))
 
     def mix(self, due: bool) -> None:

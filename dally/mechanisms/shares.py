@@ -5,25 +5,33 @@ throughput of its own, the greatest there is. Source: Narayanan et al., OSDI 202
 """
 
 from dataclasses import dataclass
+from math import inf, isfinite
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import linprog
-from scipy.sparse import coo_array
 
 Floats = NDArray[np.float64]
 
-SLACK = 1e-7
-"""Part of the greatest multiple that the second program may give away, for the solver's tolerance."""
+GAP = 1e-6
+"""Part of the greatest multiple that shares in the middle give away at most."""
 
-_INFEASIBLE = 2
-"""Of scipy's `linprog`."""
+STEP = 0.1
+"""What a step makes of the gap to the greatest multiple, if it can be taken in full."""
+
+CLOSE = 0.9
+"""A step goes this part of the way to where the first slack or price would be nothing."""
+
+SETTLED = 1e-6
+"""The middle is found once a step changes no part by more."""
+
+MOST_STEPS = 200
+"""Steps at most; 10 to 45 do."""
 
 NARROW = 1e-2
 """The search for the least finish-time ratio ends with a step shorter than this part of it."""
 
-MOST_STEPS = 20
-"""Steps of that search at most; a few do."""
+MOST_RATIOS = 20
+"""Ratios tried in that search at most; a few do."""
 
 
 @dataclass(frozen=True)
@@ -63,32 +71,24 @@ class Shares:
     parts: Floats
 
 
-def least_served(demand: Demand, most_work: bool = False) -> Shares:
-    """Max-min fairness of attained service: the least of gang x throughput / fair speed is greatest.
-
-    Args:
-        demand: The jobs.
-        most_work: Of the shares that reach that, those that do most work.
-    """
-    return _equal_multiples(demand, demand.fair_speeds / demand.gangs, most_work)
+def least_served(demand: Demand) -> Shares:
+    """Max-min fairness of attained service: the least of gang x throughput / fair speed is greatest."""
+    return _equal_multiples(demand, demand.fair_speeds / demand.gangs)
 
 
-def least_makespan(demand: Demand, remaining_s: Floats, most_work: bool = False) -> Shares:
+def least_makespan(demand: Demand, remaining_s: Floats) -> Shares:
     """All work done soonest, if nobody else comes; the value is that time, seconds.
 
     Args:
         demand: The jobs.
         remaining_s: (jobs,) ideal seconds of work left, positive.
-        most_work: Of the shares that reach that, those that do most work.
     """
     # Everybody done by T is throughput >= remaining / T: one program finds the greatest 1 / T.
-    shares = _equal_multiples(demand, remaining_s, most_work)
+    shares = _equal_multiples(demand, remaining_s)
     return Shares(1 / shares.value, shares.parts)
 
 
-def finish_time_fairness(
-    demand: Demand, ages_s: Floats, remaining_s: Floats, alone_s: Floats, most_work: bool = False
-) -> Shares:
+def finish_time_fairness(demand: Demand, ages_s: Floats, remaining_s: Floats, alone_s: Floats) -> Shares:
     """The greatest ratio of a job's time to finish to that on its own part of the cluster is least.
 
     Found by Dinkelbach's steps: shares for one ratio reach another, for which the next shares are sought.
@@ -98,7 +98,6 @@ def finish_time_fairness(
         ages_s: (jobs,) seconds since each was submitted.
         remaining_s: (jobs,) ideal seconds of work left, positive.
         alone_s: (jobs,) seconds that each takes from start to end on its own part of the cluster.
-        most_work: Of the shares that reach that, those that do most work.
     """
 
     def targets(ratio: float) -> Floats:
@@ -106,76 +105,113 @@ def finish_time_fairness(
 
     # However fast it is from now on, somebody is as late as its age alone makes it.
     ratio = float((ages_s / alone_s).max()) + 1.0
-    for _ in range(MOST_STEPS):
-        found = _Program(demand, targets(ratio)).solve(work=False)
-        assert found, "no time at all for anybody fits"
+    for _ in range(MOST_RATIOS):
+        found = _Program(demand, targets(ratio)).solve()
         speeds = np.maximum((demand.speeds * found.parts).sum(axis=1), 1e-9)
         reached = float(((ages_s + remaining_s / speeds) / alone_s).max())
         if ratio * (1 - NARROW) <= reached <= ratio:
             break
         ratio = reached
-    return Shares(ratio, _equal_multiples(demand, targets(ratio), most_work).parts)
+    return Shares(ratio, _equal_multiples(demand, targets(ratio)).parts)
 
 
-def _equal_multiples(demand: Demand, targets: Floats, most_work: bool) -> Shares:
-    """Shares with that greatest multiple and, if asked for, among these the most GPUs x throughput.
-
-    Where the solver finds no second solution so near to its first one, that stands.
-    """
-    program = _Program(demand, targets)
-    first = program.solve(work=False)
-    assert first, "no time at all for anybody fits"
-    most = program.solve(work=True, least=-first.value) if most_work else None
-    return Shares(-first.value / float(targets.max()), (most or first).parts)
+def _equal_multiples(demand: Demand, targets: Floats) -> Shares:
+    """Of the shares with the greatest multiple of their targets those in the middle, and that multiple."""
+    found = _Program(demand, targets).solve()
+    return Shares(found.value / float(targets.max()), found.parts)
 
 
 class _Program:
     """max z: throughput >= z target for each job, time <= 1 for each job, GPUs <= capacity for each type.
 
-    Its variables are a job's parts on the pools open to it, then z. Targets are divided by the largest, so
-    that seconds and speeds are of one size for the solver.
+    Often many shares reach the greatest z, and the others' slack says which are found: a simplex method ends
+    in a corner, where most have the least that is fair. Gavel's authors solve it by an interior-point method,
+    ECOS, which ends in the middle. So does this one, a primal-dual method that follows the central path:
+    with slack s_i and price p_i of each constraint all s_i p_i are made alike and smaller, and at last
+    the shares are those of the greatest product of slacks. Source: Wright, Primal-Dual Interior-Point
+    Methods, SIAM 1997, chapters 2 and 5.
+
+    Constraints are in one array: a job's part of each pool >= 0, throughputs, times, GPUs. Targets are
+    divided by the largest, so that seconds and speeds are of one size.
     """
 
     def __init__(self, demand: Demand, targets: Floats) -> None:
-        self._demand = demand
-        self._jobs, self._pools = np.nonzero(demand.speeds > 0)
-        self._speeds = demand.speeds[self._jobs, self._pools]
-        count, parts = len(demand.gangs), len(self._jobs)
-        variables = np.arange(parts)
-        held = demand.gangs[self._jobs, None] * demand.pools[self._pools]
-        part, gpu_type = np.nonzero(held)
-        rows = (self._jobs, np.arange(count), count + self._jobs, 2 * count + gpu_type)
-        columns = (variables, np.full(count, parts), variables, part)
-        values = (-self._speeds, targets / targets.max(), np.ones(parts), held[part, gpu_type])
-        shape = 2 * count + len(demand.capacity), parts + 1
-        self._matrix = coo_array(
-            (np.concatenate(values), (np.concatenate(rows), np.concatenate(columns))), shape
-        )
-        self._bounds = np.concatenate([np.zeros(count), np.ones(count), demand.capacity])
+        self._shape = jobs, pools = demand.speeds.shape
+        self._open = demand.speeds > 0
+        self._speeds, self._targets = demand.speeds, targets / targets.max()
+        self._held = np.where(self._open, demand.gangs[:, None], 0.0)[:, :, None] * demand.pools
+        self._asked = self._held.sum(axis=(0, 1))
+        self._capacity = np.where(self._asked > 0, demand.capacity, 1.0)
+        closed = 1.0 * ~self._open.ravel()
+        self._bounds = np.concatenate([closed, np.zeros(jobs), np.ones(jobs), self._capacity])
+        self._binds = np.concatenate([self._open.ravel(), np.ones(2 * jobs + len(demand.capacity), bool)])
+        # For each job a system in its parts, and in the forces of its throughput and its time; what all jobs
+        # share, z and the forces of the types, is the border.
+        self._system = np.zeros((jobs, pools + 2, pools + 2))
+        self._system[:, :pools, pools] = self._system[:, pools, :pools] = self._speeds
+        self._system[:, :pools, -1] = self._system[:, -1, :pools] = -1.0 * self._open
+        self._border = np.zeros((jobs, pools + 2, 1 + len(demand.capacity)))
+        self._border[:, pools, 0] = -self._targets
+        self._border[:, :pools, 1:] = -self._held
 
-    def solve(self, work: bool, least: float = 0.0) -> Shares | None:
-        """The greatest z, or the most work while z is at least `least`; the value is what is minimised.
+    def solve(self) -> Shares:
+        """The greatest z, and the parts."""
+        room = float((self._capacity / np.maximum(self._asked, self._capacity)).min())
+        parts = np.where(self._open, room / (2 * self._shape[1]), 0.0)
+        z = float(((self._speeds * parts).sum(axis=1) / self._targets).min()) / 2
+        slacks = self._changes(parts, z) + self._bounds
+        prices = np.where(self._binds, z / slacks, 0.0)
+        taken = 0.0
+        for _ in range(MOST_STEPS):
+            gap, end = float(slacks @ prices), GAP * z
+            # After a short step the next one goes for the middle, rather than on.
+            aim = max(STEP * gap, (1 - taken) ** 2 * gap, end) / int(self._binds.sum())
+            step, step_z, forces = self._newton(slacks, prices, aim)
+            towards = forces * slacks / np.where(self._binds, prices, 1.0)
+            prices_towards = np.where(self._binds, aim / slacks - prices - forces, 0.0)
+            part, prices_part = _within(slacks, towards), _within(prices, prices_towards)
+            taken = min(part, prices_part)
+            parts, z = parts + part * step, z + part * step_z
+            slacks, prices = slacks + part * towards, prices + prices_part * prices_towards
+            if gap <= 2 * end and part == 1.0 and np.abs(step).max() < SETTLED:
+                break
+        assert isfinite(z), f"no time shares for {self._shape[0]} jobs"
+        return Shares(z, parts.round(6))
 
-        None if that cannot be.
+    def _changes(self, parts: Floats, z: float) -> Floats:
+        """How the slacks change with the parts and z."""
+        spent = (self._speeds * parts).sum(axis=1) - z * self._targets, -parts.sum(axis=1)
+        return np.concatenate([parts.ravel(), *spent, -np.einsum("jpt,jp->t", self._held, parts)])
+
+    def _newton(self, slacks: Floats, prices: Floats, aim: float) -> tuple[Floats, float, Floats]:
+        """The step to where each slack times its price is `aim`: parts, z, and its force on each constraint.
+
+        The force on a constraint is price / slack x change of the slack.
         """
-        costs = np.zeros(self._matrix.shape[1])
-        if work:
-            costs[:-1] = -self._demand.gangs[self._jobs] * self._speeds
-        else:
-            costs[-1] = -1.0
-        lower = np.zeros_like(costs)
-        lower[-1] = least * (1 - SLACK)
-        found = linprog(
-            costs,
-            A_ub=self._matrix.tocsr(),
-            b_ub=self._bounds,
-            bounds=np.column_stack([lower, np.full_like(lower, np.inf)]),
-            method="highs",
+        jobs, pools = self._shape
+        cuts = np.cumsum([jobs * pools, jobs, jobs])
+        stay, speed, time, gpus = np.split(aim / slacks, cuts)
+        soft = np.split(slacks / np.where(self._binds, prices, 1.0), cuts)
+        places = np.arange(pools + 2)
+        self._system[:, places, places] = np.column_stack(
+            [1 / soft[0].reshape(self._shape), -soft[1], -soft[2]]
         )
-        if found.status == _INFEASIBLE:
-            return None
-        if found.status:
-            raise AssertionError(f"no time shares for {len(self._demand.gangs)} jobs: {found.message}")
-        parts = np.zeros(self._demand.speeds.shape)
-        parts[self._jobs, self._pools] = np.clip(found.x[:-1], 0.0, 1.0)
-        return Shares(float(found.fun), np.round(parts, 6))
+        pull = stay.reshape(self._shape) + speed[:, None] * self._speeds - time[:, None] - self._held @ gpus
+        right = np.zeros((jobs, pools + 2, 1))
+        right[:, :pools, 0] = np.where(self._open, pull, 0.0)
+        solved = np.linalg.solve(self._system, np.concatenate([self._border, right], axis=2))
+        shared = np.einsum("jpi,jpk->ik", self._border, solved)
+        matrix = -shared[:, :-1] - np.diag(np.concatenate([[0.0], soft[3]]))
+        wanted = -shared[:, -1]
+        wanted[0] += 1.0 - speed @ self._targets
+        common = np.linalg.solve(matrix, wanted)
+        own = solved[:, :, -1] - solved[:, :, :-1] @ common
+        step = own[:, :pools]
+        forces = np.concatenate([step.ravel() / soft[0], own[:, pools], own[:, -1], common[1:]])
+        return step, float(common[0]), forces
+
+
+def _within(values: Floats, change: Floats) -> float:
+    """Which part of a change, at most 1, leaves all values positive."""
+    falls = change < 0
+    return min(1.0, float((CLOSE * values[falls] / -change[falls]).min(initial=inf)))

@@ -39,6 +39,12 @@ class Knobs:
         default=1920.0,
         metadata={"help": "seconds that shares stay at least though jobs come and go; 0 is a round"},
     )
+    turn_restarts: float = field(
+        default=10.0,
+        metadata={
+            "help": "a turn is half a round of work, or so many times what the job's restart costs, at least"
+        },
+    )
     spare: str = field(
         default="in-order",
         metadata={
@@ -47,14 +53,12 @@ class Knobs:
             "choices": ("in-order", "last"),
         },
     )
-    most_work: bool = field(
-        default=False,
-        metadata={"help": "a second program, not Gavel's: of shares equally fair, those that do most work"},
-    )
 
     def __post_init__(self) -> None:
         if not 0 <= self.hold_s < inf:
             raise InputError(f"knob hold_s is {self.hold_s:g}, must be 0 or more")
+        if self.turn_restarts < 0:
+            raise InputError(f"knob turn_restarts is {self.turn_restarts:g}, must be 0 or more")
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +87,8 @@ class Gavel(InRounds):
 
     A job runs on one type at a time; a gang that no type alone can hold runs on all types mixed. Who is to
     run on the type where it runs already stays where it is; others get the closest GPUs of the type, the
-    largest gangs first. A turn ends only after half a round of work, so that restarts cannot eat up all of
-    it. GPUs left over go to whoever waits.
+    largest gangs first. A turn ends only after half a round of work, or more after a long restart, so that
+    restarts cannot eat up all of it. GPUs left over go to whoever waits.
     """
 
     name: ClassVar[str] = "gavel"
@@ -141,11 +145,16 @@ class Gavel(InRounds):
                 return self._reason(standing, table.ids[place], pool)
 
             deal = Deal(free, self.pools, table, standing.turns, reason)
-            deal.stay(now - self.knobs.round_s / 2)
+            deal.stay(lambda job: job.ready_s > now - self._turn_s(job))
             deal.mix(due=True)
             deal.deal(self._in_order(table, now), shares_first=self.knobs.spare == "last")
             deal.mix(due=False)
             return deal.targets
+
+    def _turn_s(self, job: JobState) -> float:
+        """How long a job that has started works for sure, seconds."""
+        restarts_s = self.knobs.turn_restarts * self._state.costs.restart_s(job.job)
+        return max(self.knobs.round_s / 2, restarts_s)
 
     def lacks(self, state: ClusterState, job: JobState, now: float) -> str:
         """Its shares, and how many rounds it had."""
@@ -227,15 +236,15 @@ class Gavel(InRounds):
 
     def _objective(self, demand: Demand, jobs: Sequence[JobState], now: float) -> Shares:
         if self.knobs.objective == "las":
-            return least_served(demand, self.knobs.most_work)
+            return least_served(demand)
         # Whole seconds: then what is left does not depend on where a stretch of running was cut.
         remaining_s = np.array([max(1.0, round(job.remaining_s(now))) for job in jobs])
         if self.knobs.objective == "makespan":
-            return least_makespan(demand, remaining_s, self.knobs.most_work)
+            return least_makespan(demand, remaining_s)
         ages_s = np.array([max(0.0, now - job.job.submit_s) for job in jobs])
         part = np.minimum(1.0, demand.capacity.sum() / (len(jobs) * demand.gangs))
         alone_s = np.array([job.expected_s for job in jobs]) / (demand.fair_speeds * part)
-        return finish_time_fairness(demand, ages_s, remaining_s, alone_s, self.knobs.most_work)
+        return finish_time_fairness(demand, ages_s, remaining_s, alone_s)
 
     def _in_order(self, table: RoundTable, now: float) -> list[int]:
         """The types, fastest first by the sum over the jobs, or each first in turn if speeds do not count."""

@@ -17,8 +17,8 @@ class Knobs:
     """Settings of `optimus`."""
 
     interval_s: float = field(
-        default=60.0,
-        metadata={"help": "how often all jobs are sized anew, s; published: 600, in Pollux's simulator 60"},
+        default=600.0,
+        metadata={"help": "how often all jobs are sized anew, s; 60 in Pollux's simulator"},
     )
 
 

@@ -2,12 +2,12 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import pairwise, takewhile
+from itertools import takewhile
 from math import inf
 from typing import Any, ClassVar
 
 from dally.errors import InputError
-from dally.mechanisms.attained_service import Service
+from dally.mechanisms.attained_service import Service, queue_limits
 from dally.mechanisms.evictions import Evictions
 from dally.mechanisms.job_queue import DemandQueue, DemandRound
 from dally.mechanisms.leases import ScatteredLeases
@@ -19,20 +19,6 @@ from dally.plan import Decision, Migrate, Plan, Start, Wait
 from dally.policies.base import Policy
 from dally.state import ClusterState, JobState
 from dally.words import are, gpu_time, plural, span
-
-LIMITS: Mapping[str, tuple[float, ...]] = {
-    "published": (3250.0, 7200.0),
-    "pollux": (57_600.0,),
-    "none": (),
-}
-"""Attained service at which a job leaves each queue but the last, GPU-seconds, by name.
-
-Source: SymbioticLab/Tiresias, simulator/jobs.py, three queues; petuum/adaptdl, branch osdi21-artifact,
-simulator/tiresias.py, two queues of which the first ends at 16 GPU-hours.
-"""
-
-
-_ROUNDING_S = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +34,10 @@ class Knobs:
     )
     quantum_s: float = field(
         default=600.0,
-        metadata={"help": "seconds of training that a job is sure of before others may take its GPUs"},
+        metadata={"help": "seconds of training that a job is sure of at each start; 0 is none"},
+    )
+    quantum_restarts: float = field(
+        default=10.0, metadata={"help": "and so many times what the job's restart costs, if that is longer"}
     )
     order: str = field(
         default="start",
@@ -78,27 +67,11 @@ class Knobs:
         for name in ("quantum_s", "interval_s", "regroup_s"):
             if not 0 <= getattr(self, name) < inf:
                 raise InputError(f"knob {name} is {getattr(self, name):g}, must be 0 or more")
-        if self.promote < 0 or self.skew_limit < 0:
-            raise InputError(f"promote {self.promote:g} and skew_limit {self.skew_limit:g} must be 0 or more")
-
-
-def queue_limits(said: str) -> tuple[float, ...]:
-    """The limits that a name or a list like 3600+36000 stands for, GPU-seconds.
-
-    Raises:
-        InputError: It is neither, or the numbers do not rise.
-    """
-    if said in LIMITS:
-        return LIMITS[said]
-    try:
-        limits = tuple(map(float, said.split("+")))
-    except ValueError:
-        limits = ()
-    if not limits or not all(low < high for low, high in pairwise((0.0, *limits, inf))):
-        raise InputError(
-            f"knob limits is {said!r}, must be {', '.join(LIMITS)}, or rising GPU-seconds like 3600+36000"
-        )
-    return limits
+        if min(self.promote, self.skew_limit, self.quantum_restarts) < 0:
+            raise InputError(
+                f"promote {self.promote:g}, skew_limit {self.skew_limit:g} and "
+                f"quantum_restarts {self.quantum_restarts:g} must be 0 or more"
+            )
 
 
 class Tiresias(Policy):
@@ -110,8 +83,8 @@ class Tiresias(Policy):
     of its authors. As there, a job that does not fit is passed by others.
 
     Three things the authors' simulator has no need of, for it knows neither restarts nor the network: a job
-    is sure of a quantum of training per start, restarts are no service, and scattered jobs may move closer
-    each `regroup_s`. A baseline must not fare worse for being denied them.
+    is sure of a quantum of training per start, a longer one if its restart is long; restarts are no
+    service; and scattered jobs may move closer each `regroup_s`. It must not fare worse for lack of them.
     """
 
     name: ClassVar[str] = "tiresias"
@@ -156,7 +129,7 @@ class Tiresias(Policy):
             self._service[job.job_id].start(job.since_s, 0.0, job.training_before_s)
         self.running.add(job, *self._key(job))
         if self.knobs.quantum_s and job.job.preemptible:
-            self.sure.add(job, job.ready_s + self.knobs.quantum_s)
+            self.sure.add(job, job.ready_s + self._quantum_s(job))
         self._set_due(job, self._demotion_s(job, now))
         self.scattered.started(job)
 
@@ -198,11 +171,9 @@ class Tiresias(Policy):
     def restore(self, learnt: Mapping[str, Any]) -> None:
         """Take back what `snapshot` gave, before the jobs are submitted again."""
         self.scattered.restore(learnt["scattered"])
-        for job_id, (entered_s, start_s, trained_before_s, pending_s) in learnt["services"].items():
-            start = inf if start_s is None else start_s
-            self._service[job_id] = Service(
-                self._state.topology.top, entered_s, start, trained_before_s, pending_s
-            )
+        top = self._state.topology.top
+        for job_id, (entered_s, start_s, *rest) in learnt["services"].items():
+            self._service[job_id] = Service(top, entered_s, inf if start_s is None else start_s, *rest)
 
     def decide(self, state: ClusterState, now: float) -> Plan:
         """Start waiting jobs by queue, on free GPUs or on those of jobs with a lesser claim."""
@@ -221,7 +192,7 @@ class Tiresias(Policy):
 
     def _due(self, now: float) -> bool:
         interval_s = self.knobs.interval_s
-        return not interval_s or abs(now - round(now / interval_s) * interval_s) < _ROUNDING_S
+        return not interval_s or abs(now - round(now / interval_s) * interval_s) < 1e-6  # of rounding
 
     def highest(self, job: JobState) -> int:
         """The highest level that a job accepts."""
@@ -271,6 +242,10 @@ class Tiresias(Policy):
         service.promoted_s = service.due_s
         self._set_due(job, inf)
         self._enqueue(job)
+
+    def _quantum_s(self, job: JobState) -> float:
+        """How long a job trains once it has started, for sure, seconds."""
+        return max(self.knobs.quantum_s, self.knobs.quantum_restarts * self._state.costs.restart_s(job.job))
 
     def _demotion_s(self, job: JobState, since_s: float) -> float:
         """When a job that runs since `since_s` reaches the limit of its queue; inf in the last.
@@ -330,8 +305,8 @@ class Tiresias(Policy):
             dues.append(self._changes.first_key())
         if self.sure:
             dues.append(self.sure.first_key())
-        if plan.starts and self.knobs.quantum_s:
-            dues.append(now + self.knobs.quantum_s)
+        if self.knobs.quantum_s:
+            dues += [now + self._quantum_s(job) for job in plan.started.values()]
         return min([look_s, *(due for due in dues if due > now)])
 
 
@@ -413,9 +388,8 @@ class TiresiasRound:
         self.starts.append(Start(job.job_id, placement.allocation, placement.level, reason))
 
     def _wait(self, job: JobState) -> Wait:
-        level, request = self._policy.highest(job), job.job
-        free = self._state.free.total(request.gpu_type)
-        asked = plural(request.gpus, "GPU")
+        level, asked = self._policy.highest(job), plural(job.job.gpus, "GPU")
+        free = self._state.free.total(job.job.gpu_type)
         lacks = f"no {self._state.topology.levels[level]} has {asked}"
         if level == self._state.topology.top:
             lacks = f"{asked} asked for"

@@ -12,7 +12,7 @@ from dally.job import Job
 from dally.plan import Plan, Preempt, Start
 from dally.policies.base import Policy
 from dally.policies.dally import Knobs
-from dally.policies.registry import parse_policy
+from dally.policies.registry import parse_policy, policy_names
 from dally.records import EventLog
 from dally.state import ClusterState
 from simulator.engine import Engine, Outcome
@@ -113,3 +113,37 @@ def test_restarts_of_ten_minutes_and_failures_each_hour_are_healthy(policy: str)
     jobs = [Job(f"j{number}", 60.0 * number, 1 + 3 * number % 8, 30_000) for number in range(12)]
     outcome = Engine(scheduler, jobs, EventLog(StringIO()), outages, checkpoint_s=600.0).run()
     assert outcome.note == ""
+
+
+EIGHTS = racks([[8] * 4] * 2)
+"""64 GPUs."""
+
+
+def run_on_eights(policy: str, jobs: list[Job], outages: list[Outage] | None = None) -> Outcome:
+    state = ClusterState(EIGHTS, CostModel(EIGHTS, restart_s=600.0))
+    scheduler = Scheduler(state, parse_policy(policy).build(state))
+    return Engine(scheduler, jobs, EventLog(StringIO()), outages or ()).run()
+
+
+@pytest.mark.parametrize("policy", policy_names())
+def test_gangs_of_all_gpus_mostly_train_though_a_restart_takes_ten_minutes(policy: str) -> None:
+    outcome = run_on_eights(policy, [Job(f"j{number}", number, 64, 5_000) for number in range(12)])
+    assert outcome.note == ""
+    restarts_s = sum(record.restart_s for record in outcome.records)
+    assert restarts_s < 0.3 * sum(record.run_s for record in outcome.records)
+
+
+@pytest.mark.parametrize(
+    "policy", ["dally:lease_s=600", "gandiva:slice_s=600", "tiresias:quantum_restarts=0"]
+)
+def test_turns_as_long_as_a_restart_of_ten_minutes_end(policy: str) -> None:
+    outcome = run_on_eights(policy, [Job(f"j{number}", number, 64, 5_000) for number in range(12)])
+    assert outcome.note == ""
+
+
+@pytest.mark.parametrize("policy", policy_names())
+def test_a_gang_that_never_fits_again_ends_the_run_with_a_line(policy: str) -> None:
+    jobs = [Job(f"j{number}", 60.0 * number, 64 if number % 4 else 8, 2_000) for number in range(8)]
+    outcome = run_on_eights(policy, jobs, [Outage(100.0, 0, inf)])
+    assert not outcome.complete
+    assert "wait for machines that stay down" in outcome.note or "nothing gets done" in outcome.note

@@ -78,9 +78,18 @@ def test_shares_stay_for_a_while_though_jobs_come() -> None:
 def test_a_turn_in_which_less_than_half_a_round_was_work_goes_on() -> None:
     """A restart takes 7 s: with rounds of 10 s, who took turns each round would hardly get anywhere."""
     jobs = [job("a", 1, 100), job("b", 1, 100)]
-    result = simulate("gavel:round_s=10", racks([[1]]), jobs)
+    result = simulate("gavel:round_s=10,turn_restarts=0", racks([[1]]), jobs)
     assert times(result, "a")[:3] == [0.0, 20.0, 60.0]  # ready at 27 s, it runs on until 40 s
     assert result.outcome.end_s < 400
+
+
+def test_a_turn_is_ten_times_a_long_restart() -> None:
+    jobs = [job("a", 1, 100), job("b", 1, 100)]
+    result = simulate("gavel:round_s=10", racks([[1]]), jobs)
+    assert times(result, "b") == [70.0, 177.0]  # a first start costs nothing
+    assert times(result, "a") == [0.0, 140.0]
+    with pytest.raises(InputError, match="turn_restarts is -1"):
+        parse_policy("gavel:turn_restarts=-1")
 
 
 def test_a_job_that_must_keep_its_gpus_is_no_part_of_the_shares() -> None:

@@ -56,11 +56,22 @@ def test_limits_that_are_none_are_refused(said: str) -> None:
 
 def test_a_job_is_sure_of_a_quantum_of_training_after_each_start() -> None:
     jobs = [job("old", 64, 2000), job("new", 64, 500, 100)]
-    result = simulate("tiresias:quantum_s=600,promote=0", racks([[64]]), jobs)
-    assert times(result, "old", "preempt") == [600.0], "it left the top queue after 51 s"
-    assert times(result, "old") == [0.0, 1100.0]
+    result = simulate("tiresias:quantum_s=800,promote=0", racks([[64]]), jobs)
+    assert times(result, "old", "preempt") == [800.0], "it left the top queue after 51 s"
+    assert times(result, "old") == [0.0, 1300.0]
     soon = simulate("tiresias:quantum_s=0,promote=0", racks([[64]]), jobs)
     assert times(soon, "old", "preempt")[0] == 100.0
+
+
+def test_a_start_is_sure_of_ten_times_its_restart() -> None:
+    """A gang of 64 restarts for 70 s."""
+    jobs = [job("old", 64, 5000), job("new", 64, 500, 100)]
+    result = simulate("tiresias:promote=0", racks([[64]]), jobs)
+    assert times(result, "old", "preempt") == [700.0]
+    less = simulate("tiresias:promote=0,quantum_restarts=0", racks([[64]]), jobs)
+    assert times(less, "old", "preempt") == [600.0]
+    none = simulate("tiresias:promote=0,quantum_s=0", racks([[64]]), jobs)
+    assert times(none, "old", "preempt")[0] == 100.0, "whatever restarts cost"
 
 
 def test_gangs_as_large_as_the_cluster_all_get_done() -> None:

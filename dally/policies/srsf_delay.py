@@ -58,11 +58,10 @@ class SrsfDelay(Policy):
 
     def started(self, job: JobState, now: float) -> None:
         """It holds GPUs, for good until its lease is over."""
-        self.books.guard.started(job, now)
         self.resumed(job, now)
 
     def resumed(self, job: JobState, now: float) -> None:
-        """It holds GPUs; if that was its turn, it was when it started."""
+        """It holds GPUs."""
         self.books.guard.remove(job)
         self.books.waiting.remove(job)
         self.books.declining.pop(job.job_id, None)
@@ -119,20 +118,19 @@ class SrsfDelay(Policy):
     def settle(self, state: ClusterState, now: float) -> None:
         """Remember what is free, to see when more comes free."""
         self._free_before = state.free.total()
+        self.books.guard.settle(now)
 
     def snapshot(self) -> dict[str, Any]:
-        """What was free when it last decided, who declines far placements until when, and turns so far."""
+        """What was free when it last decided, and who declines far placements until when."""
         return {
             "free_before": self._free_before,
             "declining": dict(sorted(self.books.declining.items())),
-            "guard_spent_s": self.books.guard.spent_s,
         }
 
     def restore(self, learnt: Mapping[str, Any]) -> None:
         """Take back what `snapshot` gave."""
         self._free_before = learnt["free_before"]
         self.books.declining.update(learnt["declining"])
-        self.books.guard.spent_s = learnt.get("guard_spent_s", 0.0)
 
     def decide(self, state: ClusterState, now: float) -> Plan:
         """Offer GPUs to claims, the least first."""

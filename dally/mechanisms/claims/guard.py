@@ -1,7 +1,7 @@
-"""The guard against starvation: a share of the cluster's time is for those who have waited long."""
+"""The guard against starvation: whoever has waited long gets a part of what equal shares would give it."""
 
-from collections.abc import Callable, Container
-from math import inf
+from collections.abc import Callable, Container, Iterator
+from math import ceil, inf, log2
 
 from dally.mechanisms.ranking import Ranking
 from dally.state import JobState
@@ -13,19 +13,19 @@ LONG = 10
 class Guard:
     """Who goes next before all others, and when.
 
-    A share of the cluster's time is saved up until the guard starts somebody. Whoever is first in the order
-    of `overdue_s` starts when what it is sure of then, idle GPUs left out, has been saved up since the last
-    such start and since it began to wait. So however many wait however long, they take no more than that
-    share of the GPU time from others; and every job starts that those before it leave time for.
+    If all jobs that wait or run shared the GPUs equally, each would have an n-th of their time. Whoever has
+    waited long is sure of a part of that: its turn comes when that part, since its wait began, makes up for
+    what a start takes, its GPUs as long as it is sure of them. So nobody is starved, and the more jobs there
+    are that a start would delay, the longer they are spared it. Each wait counts by itself.
+
+    Jobs that have waited long are kept by what they take, in powers of two, each sorted by the begin of its
+    wait: then nothing has to be sorted anew when the number of jobs changes.
 
     Args:
         gpus: GPUs of the cluster.
-        share: Share of their time for jobs that have waited long, 0 to 1; 0: nobody goes before others.
+        share: The part of an equal share, 0 to 1; 0: nobody goes before others.
         overdue_s: From when on a job has waited long, as seconds on the clock; the same as long as it waits.
         sure_s: How long a job that starts holds its GPUs for sure, seconds.
-
-    Attributes:
-        spent_s: When it last started a job, seconds on the clock.
     """
 
     def __init__(
@@ -36,44 +36,65 @@ class Guard:
         sure_s: Callable[[JobState], float],
     ) -> None:
         self._rate, self._overdue_s, self._sure_s = gpus * share, overdue_s, sure_s
-        self._waiting = Ranking()
-        self.spent_s = 0.0
+        self._soon = Ranking()
+        self._long: dict[float, Ranking] = {}
 
     def add(self, job: JobState) -> None:
         """A job waits."""
         if self._rate:
-            self._waiting.add(job, self._overdue_s(job))
+            self._soon.add(job, self._overdue_s(job))
 
     def remove(self, job: JobState) -> None:
         """It does not any more."""
-        if self._rate:
-            self._waiting.remove(job)
+        if job in self._soon:
+            self._soon.remove(job)
+        for takes, ranking in self._long.items():
+            if job in ranking:
+                ranking.remove(job)
+                if not ranking:
+                    del self._long[takes]
+                return
 
-    def started(self, job: JobState, now: float) -> None:
-        """A job that waited takes its GPUs: if it was its turn, what was saved up is spent."""
-        if self.first() is job and self._waiting.rank(job)[0] <= now:
-            self.spent_s = now
+    def settle(self, now: float) -> None:
+        """Sort those who have waited long by now; what is told of turns stays the same."""
+        while self._soon and self._soon.first_key() <= now:
+            job = self._soon.at(0)
+            self._soon.remove(job)
+            self._long.setdefault(self._takes(job), Ranking()).add(job, job.origin_s)
 
-    def first(self) -> JobState | None:
-        """Whose turn is next; None if nobody waits."""
-        return self._waiting.at(0) if self._waiting else None
+    def due(self, jobs: int, now: float) -> JobState | None:
+        """Whose turn it is at `now`, with so many jobs that wait or run; None if nobody's."""
+        turns = ((self._turn_s(takes, job, jobs), job.order, job) for takes, job in self._first(now, ()))
+        turn_s, _, job = min(turns, key=lambda turn: turn[:2], default=(inf, 0, None))
+        return job if turn_s <= now else None
 
-    def next_turn_s(self, idle: int, now: float, started: Container[int] = ()) -> float:
-        """When the next turn comes; inf if nobody waits.
+    def next_turn_s(self, jobs: int, now: float, started: Container[int] = ()) -> float:
+        """When somebody's turn comes, or is to be asked for again; inf if nobody waits.
 
         Args:
-            idle: GPUs that nobody wants.
+            jobs: How many wait or run.
             now: Seconds on the clock.
             started: Orders of arrival of waiting jobs that are about to start, now.
         """
-        for job in self._waiting:
-            if job.order not in started:
-                return self._turn_s(job, idle)
-            if self._waiting.rank(job)[0] <= now:
-                return now  # it spends what was saved up: whose turn is next, shows then
-        return inf
+        turn_s = min((self._turn_s(*each, jobs) for each in self._first(now, started)), default=inf)
+        soon_s = (self._soon.rank(job)[0] for job in self._soon if job.order not in started)
+        return min(turn_s, next((each_s for each_s in soon_s if each_s > now), inf))
 
-    def _turn_s(self, job: JobState, idle: int) -> float:
-        takes = max(0, job.job.gpus - idle)
-        saved_up_s = max(self.spent_s, job.origin_s) + takes * self._sure_s(job) / self._rate
-        return max(self._waiting.rank(job)[0], saved_up_s)
+    def _first(self, now: float, started: Container[int]) -> Iterator[tuple[float, JobState]]:
+        """Of those who have waited long, the first of all who take as much; with what they take."""
+        for takes, ranking in self._long.items():
+            job = next((job for job in ranking if job.order not in started), None)
+            if job is not None:
+                yield takes, job
+        for job in self._soon:
+            if self._soon.rank(job)[0] > now:
+                return
+            if job.order not in started:
+                yield self._takes(job), job
+
+    def _turn_s(self, takes: float, job: JobState, jobs: int) -> float:
+        return job.origin_s + takes * jobs / self._rate
+
+    def _takes(self, job: JobState) -> float:
+        """What a turn of a job takes, in GPU-seconds, up to the next power of two."""
+        return 2.0 ** ceil(log2(job.job.gpus * self._sure_s(job)))

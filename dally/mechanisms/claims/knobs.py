@@ -33,7 +33,7 @@ class Knobs:
         default=0.1, metadata={"help": "share of the GPUs for jobs that would end last, 0 to 1"}
     )
     guard_share: float = field(
-        default=0.01, metadata={"help": "share of the GPU time for those who have waited long, 0 to 1"}
+        default=0.25, metadata={"help": "of an equal share, what who has waited long is sure of, 0 to 1"}
     )
     fair: str = field(
         default="none",

@@ -39,13 +39,14 @@ class ClaimRound:
         self._declines: dict[str, Decision] = {}
         self._hopeless: dict[int, int] = {}
         self.started: set[int] = set()
+        self._turn: JobState | None = None
         self._reserved: Reservation | None = None
         self.due_s = inf
 
     def run(self, idle: int) -> None:
         """Serve who goes first; mend placements if GPUs came free; then serve everybody by claim."""
         freed = self._free.total() > idle
-        self._serve_longest_waiting(idle)
+        self._serve_longest_waiting()
         if freed:
             self._mend()
         self._serve_last()
@@ -54,7 +55,7 @@ class ClaimRound:
         if self._stops.evictions:
             self.due_s = self._now + LEAST_S  # what stopped jobs may do then, shows then
         if self._reserved is None:
-            turn_s = self._books.guard.next_turn_s(self._free.total(), self._now, self.started)
+            turn_s = self._books.guard.next_turn_s(len(self._state.jobs), self._now, self.started)
             self.due_s = min(self.due_s, max(turn_s, self._now + LEAST_S))
         self.due_s = min(self.due_s, self._stops.due_s)
 
@@ -69,11 +70,10 @@ class ClaimRound:
                 yield job
         yield from self._stops.evictions.stopped()
 
-    def _serve_longest_waiting(self, idle: int) -> None:
+    def _serve_longest_waiting(self) -> None:
         """Start whoever has waited too long, if its turn has come, or keep GPUs for it."""
-        guard = self._books.guard
-        job = guard.first()
-        if job is None or guard.next_turn_s(min(idle, self._free.total()), self._now) > self._now:
+        self._turn = job = self._books.guard.due(len(self._state.jobs), self._now)
+        if job is None:
             return
         best = self._best_level(job)
         placement = self._before_all(job, best)
@@ -106,7 +106,7 @@ class ClaimRound:
 
     def _delays_turn(self, job: JobState, placement: Placement) -> bool:
         """Whether a job would be in the way of the one whose turn it is."""
-        if self._reserved is None or job is self._books.guard.first():
+        if self._reserved is None or job is self._turn:
             return False
         return self._keeps(job, placement) is None
 
@@ -258,7 +258,7 @@ class ClaimRound:
 
     def _take(self, job: JobState, level: int, first: bool = False) -> Placement | None:
         """Stop jobs so that another fits in a domain of a level; None, and nothing done, if no use."""
-        candidates = self._stops.candidates(None if first else self._claim(job))
+        candidates = self._stops.candidates(job, None if first else self._claim(job))
         victims = find_victims(self._free, candidates, job.job, level)
         if not victims:
             return None
@@ -266,7 +266,7 @@ class ClaimRound:
         placement = closest(self._free, job.job, self._best_level(job), level)
         assert placement is not None, "the victims' GPUs are enough"
         claim = self._claim(job, self._slowdown(job, placement))
-        gives_way = first or self._stops.all_give_way(victims, claim)
+        gives_way = first or self._stops.give_way(victims, job, claim)
         if not gives_way or self._delays_turn(job, placement):
             self._stops.evictions.take_back(victims)
             return None

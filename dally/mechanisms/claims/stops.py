@@ -1,9 +1,9 @@
 """Whom a job may stop under the policy `srsf-delay`: those who hold enough more and do not go first."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from math import inf
+from math import fsum, inf
 
 from dally.mechanisms.claims.backlog import STAYS, Backlog
 from dally.mechanisms.claims.guard import Guard
@@ -49,13 +49,16 @@ class Stops:
         gpus = self._knobs.last_share * self._state.topology.gpus
         return {job.order: job for job in self._books.backlog.last(self._now, gpus)}
 
-    def candidates(self, claim: Claim | None) -> Iterator[JobState]:
-        """Whom to stop for a claim, or for a job that goes before all if None; who would hold most first."""
+    def candidates(self, job: JobState, claim: Claim | None) -> Iterator[JobState]:
+        """Whom to stop for a job that claims so much, or goes before all if None; who holds most first."""
+        gpus = job.job.gpus
         for holds, victim in self._books.holders.largest(self._now):
-            if claim is not None and not self._give_way(victim, holds, claim):
-                if not self._books.owners.any_over():
-                    return
-                continue
+            if claim is not None:
+                loss = self._loss(victim, holds, claim)
+                if loss > gpus and not self._books.owners.any_over():
+                    return  # all others hold less: even one GPU of theirs is too dear
+                if loss * min(1.0, victim.job.gpus / gpus) > 1:
+                    continue
             if victim in self.evictions or not self.may_stop(victim):
                 continue
             lease_end_s = self.lease_end_s(victim)
@@ -72,13 +75,24 @@ class Stops:
         """Until when a running job is sure of its GPUs."""
         return job.ready_s + self._knobs.sure_s(self._state.costs.restart_s(job.job))
 
-    def _give_way(self, victim: JobState, holds: float, claim: Claim) -> bool:
-        """Whether a job holds so much more than another claims, its restart counted, that it is stopped."""
+    def give_way(self, victims: Sequence[JobState], job: JobState, claim: Claim) -> bool:
+        """Whether a job is worth more on the GPUs that these hold than they are.
+
+        While it holds a GPU, a job brings one completion in its claim, in GPU-seconds; a victim brings one in
+        what it would hold, its restart left out. So the claim is held against the harmonic mean of what the
+        victims hold, by GPUs; GPUs that are idle bring nothing.
+        """
+        gpus = max(job.job.gpus, sum(victim.job.gpus for victim in victims))
+        losses = (victim.job.gpus * self._loss(victim, self.holds(victim), claim) for victim in victims)
+        return fsum(losses) <= gpus
+
+    def _loss(self, victim: JobState, holds: float, claim: Claim) -> float:
+        """What a GPU brings with a running job over what it brings with one that claims so much."""
         over, claimed = claim
         if self._books.owners.over(victim) and not over:
-            return True
-        restart = self._knobs.weight(victim) * self._state.costs.restart_s(victim.job)
-        return holds >= self._knobs.margin * claimed + restart
+            return 0.0
+        holds -= self._knobs.weight(victim) * self._state.costs.restart_s(victim.job)
+        return self._knobs.margin * claimed / holds if holds > 0 else inf
 
     def holds(self, job: JobState) -> float:
         """What a running job will hold, as claims count."""
@@ -87,7 +101,3 @@ class Stops:
     def _goes_first(self, job: JobState) -> bool:
         """Whether a running job may not be stopped, as it would end last."""
         return STAYS * (job.end_s() - self._now) >= self.drained_s and job.order in self.last
-
-    def all_give_way(self, victims: Iterable[JobState], claim: Claim) -> bool:
-        """Whether all of these hold enough to be stopped for such a claim."""
-        return all(self._give_way(victim, self.holds(victim), claim) for victim in victims)

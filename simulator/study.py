@@ -8,8 +8,8 @@ import click
 
 from dally.atomic_file import write_atomically
 from dally.errors import DallyError, InputError
-from dally.markdown import replace_section
-from simulator.study_tables import Case, Effects, cases, sections
+from dally.markdown import opening, replace_section
+from simulator.study_tables import SECTIONS, Case, Effects, cases, sections
 from simulator.sweep.command import carry_out
 from simulator.sweep.groups import grouped
 from simulator.sweep.plan import Plan, read_plan
@@ -57,11 +57,14 @@ def main(file: Path, workers: int, out: Path | None, page: Path | None) -> None:
         plan = read_plan(file)
         effects = read_effects(plan.study)
         text = page.read_text(encoding="utf-8")
+        if not any(opening(name) in text for name in SECTIONS):
+            raise InputError(f"{page} has no section for a table, like {opening(SECTIONS[0])}")
         store = Store(out or RUNS / file.stem, make=True)
         if status := carry_out(plan, store, LOCAL, workers):
             sys.exit(status)
         for section, body in sections(results(plan, store), effects):
-            text = replace_section(text, section, body)
+            if opening(section) in text:
+                text = replace_section(text, section, body)
         write_atomically(page, text)
         click.echo(f"written: {page}")
     except (DallyError, OSError) as error:

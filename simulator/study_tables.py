@@ -209,8 +209,11 @@ def _gap_closed(groups: Mapping[str, Group], figure: str) -> str:
     return f"{100 * (none - history) / (none - exact):.0f} %" if none > exact else ""
 
 
+SECTIONS = ("overview", "effects", "classes", "behind", "details")
+
+
 def sections(found: Mapping[str, Sequence[Case]], effects: Effects) -> Iterator[tuple[str, str]]:
-    """The sections of the page, each with a table a class of knowledge."""
+    """The tables for sections of a page, by class of knowledge; it may lack some."""
     yield "overview", _by_class(found, overview)
     if effects:
         yield "effects", _by_class(found, lambda own: effect_table(own, effects))

@@ -84,7 +84,17 @@ def test_wrong_effects_are_refused_before_anything_runs(page: Path, study: str, 
     assert not (page.parent / "runs").exists()
 
 
-def test_a_page_without_its_sections_is_named(page: Path) -> None:
+def test_a_page_without_a_section_is_named_before_anything_runs(page: Path) -> None:
     page.write_text("nothing here")
     result = run(page.parent)
-    assert (result.exit_code, "has no section <!-- overview -->" in result.output) == (1, True)
+    assert (result.exit_code, "has no section for a table, like <!-- overview -->" in result.output) == (
+        1,
+        True,
+    )
+    assert not (page.parent / "runs").exists()
+
+
+def test_a_page_may_do_without_some_tables(page: Path) -> None:
+    page.write_text("<!-- classes -->\n<!-- end classes -->\n")
+    assert run(page.parent).exit_code == 0
+    assert page.read_text().count("\n| load") == 2

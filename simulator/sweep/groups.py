@@ -101,7 +101,7 @@ class Group:
         Seeds draw other jobs where the workload is generated: pairs are blocks of each seed then. Of a trace
         they only draw models, so that the seeds' runs are alike: pairs are blocks, means over the seeds.
         """
-        seeds = [seed for seed in self.blocks if seed in first.blocks]
+        seeds = [seed for seed, blocks in self.blocks.items() if blocks and first.blocks.get(seed)]
         if not seeds or self.unfinished or first.unfinished:
             return None
         own, other = [self.blocks[seed] for seed in seeds], [first.blocks[seed] for seed in seeds]

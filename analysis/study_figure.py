@@ -14,7 +14,7 @@ from simulator.study_tables import Case, geometric, ratios
 from simulator.sweep.plan import read_plan
 from simulator.sweep.work import Store
 
-_TICKS = (0.5, 0.8, 1, 1.25, 2, 3, 5, 10, 20, 50)
+_TICKS = (0.5, 0.8, 1, 1.25, 2, 5, 10, 20, 50)
 Bar = tuple[float, float, float]
 """Geometric mean over the settings, and the ends of its 95 % interval; all the same for one setting."""
 

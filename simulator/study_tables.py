@@ -189,16 +189,22 @@ def details(own: Sequence[Case]) -> str:
 
 def class_table(found: Mapping[str, Sequence[Case]]) -> str:
     """The first policy by class of knowledge, and how much of the way from none to exact history goes."""
-    names = dict.fromkeys(case.name for own in found.values() for case in own)
     firsts = {(knows, case.name): case.first for knows, own in found.items() for case in own}
     rows = []
-    for name in names:
-        there = [firsts.get((knows, name)) for knows in found]
-        cells = [f"{_time(group, JCT)} / {_time(group, WAIT_P99)}" if group else "" for group in there]
-        by_class = {knows: group for knows, group in zip(found, there, strict=True) if group}
-        rows.append([name, *cells, *(_gap_closed(by_class, figure) for figure in (JCT, WAIT_P99))])
-    heads = [f"{knows}: mean JCT / p99 wait" for knows in found]
+    for name in dict.fromkeys(name for _, name in firsts):
+        there = {knows: firsts[knows, name] for knows in found if (knows, name) in firsts}
+        cells = [_class_cell(there.get(knows), there.get("exact")) for knows in found]
+        rows.append([name, *cells, *(_gap_closed(there, figure) for figure in (JCT, WAIT_P99))])
+    heads = [f"{knows}: mean JCT (over exact) / p99 wait" for knows in found]
     return table(["setting", *heads, "history closes, of mean JCT", "of p99 wait"], rows)
+
+
+def _class_cell(group: Group | None, exact: Group | None) -> str:
+    if group is None:
+        return ""
+    ratio = group.against(exact) if exact and group is not exact else None
+    over = f" ({_change(ratio)})" if ratio else ""
+    return f"{_time(group, JCT)}{over} / {_time(group, WAIT_P99)}"
 
 
 def _gap_closed(groups: Mapping[str, Group], figure: str) -> str:

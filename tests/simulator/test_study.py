@@ -51,7 +51,8 @@ def test_one_command_runs_a_study_and_fills_its_page_class_by_class(page: Path) 
     assert written["overview"][4].startswith("| load 0.5 | ")
     assert "±" in written["overview"][5], "eight blocks of one run give an interval"
     assert written["overview"][6].startswith("| all settings |")
-    assert written["classes"][0].startswith("| setting | exact: mean JCT / p99 wait | none: mean JCT")
+    assert written["classes"][0].startswith("| setting | exact: mean JCT (over exact) / p99 wait | none: ")
+    assert "±" in written["classes"][3]
     assert "`srtf`" in written["behind"][5], "first come, first served is behind at twice the load"
     again = run(page.parent)
     assert "12 runs, 0 of them to do" in again.output

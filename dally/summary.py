@@ -21,6 +21,7 @@ class Spread:
 
     mean: float
     median: float
+    p90: float
     p95: float
     p99: float
 
@@ -46,6 +47,7 @@ class Summary:
         preemptions: GPUs taken from running jobs, migrations included.
         failures: Jobs hit by a machine failure.
         restart_gpu_s: GPU-seconds spent on restarts.
+        restart_share: Their share of the GPU time that was held.
         lost_gpu_s: GPU-seconds of work lost to failures.
     """
 
@@ -65,6 +67,7 @@ class Summary:
     preemptions: int
     failures: int
     restart_gpu_s: float
+    restart_share: float
     lost_gpu_s: float
 
 
@@ -78,10 +81,10 @@ def quantile(ordered: Sequence[float], share: float) -> float:
 
 
 def spread(values: Iterable[float]) -> Spread:
-    """Mean, median, 95th and 99th percentile; zeros if there are no values."""
+    """Mean, median, 90th, 95th and 99th percentile; zeros if there are no values."""
     ordered = sorted(values)
     mean = fsum(ordered) / len(ordered) if ordered else 0.0
-    return Spread(mean, quantile(ordered, 0.5), quantile(ordered, 0.95), quantile(ordered, 0.99))
+    return Spread(mean, *(quantile(ordered, share) for share in (0.5, 0.9, 0.95, 0.99)))
 
 
 class Figures:
@@ -128,6 +131,7 @@ class Figures:
         jobs, multi = len(self._held_gpu_s), len(self._comm_multi_s)
         makespan_s = max(end_s - self._begin_s, 0.0) if jobs else max(end_s, 0.0)
         capacity = gpus * makespan_s or 1.0
+        held_gpu_s, restart_gpu_s = fsum(self._held_gpu_s), fsum(self._restart_gpu_s)
         return Summary(
             jobs=jobs,
             completed=len(self.jct_s),
@@ -139,12 +143,13 @@ class Figures:
             slowdown=spread(self._slowdown),
             comm_s=spread(self._comm_s),
             comm_mean_multi_s=fsum(self._comm_multi_s) / multi if multi else 0.0,
-            utilization=fsum(self._held_gpu_s) / capacity,
+            utilization=held_gpu_s / capacity,
             goodput=fsum(self._done_gpu_s) / capacity,
             placements=_starts(self._placements),
             preemptions=self._preemptions,
             failures=self._failures,
-            restart_gpu_s=fsum(self._restart_gpu_s),
+            restart_gpu_s=restart_gpu_s,
+            restart_share=restart_gpu_s / (held_gpu_s or 1.0),
             lost_gpu_s=fsum(self._lost_gpu_s),
         )
 

@@ -113,6 +113,12 @@ Examples:
 @click.option(
     "--arrival-scale", type=float, default=1.0, help="Factor on submission times; 0.5 doubles the load."
 )
+@click.option(
+    "--load",
+    type=float,
+    help="Scale submission times so that jobs ask for this share of the GPU time until the last of them.",
+)
+@click.option("--group", help="Keep jobs of this group (account, virtual cluster) of the trace.")
 @click.option("--min-duration-s", type=float, default=0.0, help="Raise shorter durations to this.")
 @click.option(
     "--skip-bad", is_flag=True, help="Leave out and count wrong rows and jobs larger than the cluster."

@@ -45,7 +45,10 @@ class Inputs:
         start_s: Keep jobs submitted at this second or later.
         end_s: Keep jobs submitted before this second.
         min_duration_s: Raise shorter durations to this, seconds.
+        group: Keep jobs of this group; None for all.
         arrival_scale: Factor on submission times; 0.5 puts twice the load on the cluster.
+        load: Scale submission times so that jobs ask for this share of the cluster's GPU time until the last
+            submission; None leaves them.
         skip_bad: Leave out and count wrong rows and jobs larger than the cluster.
     """
 
@@ -71,7 +74,9 @@ class Inputs:
     start_s: float | None = None
     end_s: float | None = None
     min_duration_s: float = 0.0
+    group: str | None = None
     arrival_scale: float = 1.0
+    load: float | None = None
     skip_bad: bool = False
 
     @property
@@ -113,19 +118,21 @@ def load_scenario(inputs: Inputs) -> Scenario:
         min_duration_s=inputs.min_duration_s,
         start_s=inputs.start_s,
         end_s=inputs.end_s,
+        group=inputs.group,
     )
-    jobs = _rescaled(workload.jobs, inputs.arrival_scale)
+    jobs = workload.jobs
     if inputs.model_mix is not None:
         jobs = assign_models(jobs, inputs.model_mix, inputs.seed)
     fitting, too_large = split_by_fit(jobs, topology, inputs.skip_bad)
+    scale = _arrival_scale(inputs, fitting, topology)
     return Scenario(
         topology=topology,
         profiles=profiles,
-        jobs=fitting,
-        too_large=too_large,
+        jobs=_rescaled(fitting, scale),
+        too_large=_rescaled(too_large, scale),
         outages=outages,
         checkpoint_s=inputs.checkpoint_s,
-        facts=_facts(inputs, workload),
+        facts=_facts(inputs, workload, scale),
         knows=knows,
         contention=inputs.contention,
         batch_split=inputs.batch_split,
@@ -157,9 +164,28 @@ def split_by_fit(jobs: Sequence[Job], topology: Topology, skip: bool) -> tuple[S
     return (jobs if not too_large else [job for job in jobs if fits(job)]), too_large
 
 
+def _arrival_scale(inputs: Inputs, jobs: Sequence[Job], topology: Topology) -> float:
+    """The factor on submission times: as given, or what makes the load of the jobs that fit.
+
+    Raises:
+        InputError: It or the load is out of range, both are given, or all jobs come at once.
+    """
+    if inputs.load is None:
+        if not 0 <= inputs.arrival_scale < float("inf"):
+            raise InputError(f"arrival_scale is {inputs.arrival_scale:g}, must be 0 or more")
+        return inputs.arrival_scale
+    if inputs.arrival_scale != 1:
+        raise InputError("load and arrival_scale exclude each other: a load sets the scale")
+    if not 0 < inputs.load < float("inf"):
+        raise InputError(f"load is {inputs.load:g}, must be a positive number")
+    span_s = jobs[-1].submit_s - jobs[0].submit_s if jobs else 0.0
+    if not span_s:
+        raise InputError("load needs jobs that are submitted at different times")
+    asked_gpu_s = sum(job.gpus * job.duration_s for job in jobs)
+    return asked_gpu_s / (inputs.load * topology.gpus * span_s)
+
+
 def _rescaled(jobs: Sequence[Job], factor: float) -> Sequence[Job]:
-    if not 0 <= factor < float("inf"):
-        raise InputError(f"arrival_scale is {factor:g}, must be 0 or more")
     return jobs if factor == 1 else changed(jobs, lambda job: replace(job, submit_s=job.submit_s * factor))
 
 
@@ -184,7 +210,7 @@ def _outages(inputs: Inputs, topology: Topology) -> Callable[[], Iterable[Outage
     return lambda: outages
 
 
-def _facts(inputs: Inputs, workload: Workload) -> dict[str, Any]:
+def _facts(inputs: Inputs, workload: Workload, scale: float) -> dict[str, Any]:
     """Where everything came from, for run.json."""
     return {
         "seed": inputs.seed,
@@ -197,8 +223,10 @@ def _facts(inputs: Inputs, workload: Workload) -> dict[str, Any]:
             "dropped": dict(workload.dropped),
             "clamped": workload.clamped,
             "outside": workload.outside,
+            **({} if inputs.group is None else {"group": inputs.group}),
         },
-        "arrival_scale": inputs.arrival_scale,
+        "arrival_scale": scale,
+        **({} if inputs.load is None else {"load": inputs.load}),
         "cluster_source": inputs.cluster,
         "congestion": inputs.congestion,
         **({"contention": True} if inputs.contention else {}),

@@ -34,6 +34,7 @@ from dally.records import (
 from dally.state import ClusterState
 from dally.summary import Figures, Summary
 from dally.topology import Topology
+from simulator.blocks import Block, Blocks
 from simulator.engine import Engine, Outcome
 from simulator.failures import Outage
 from simulator.tally import rejected
@@ -79,6 +80,7 @@ class Run:
     Attributes:
         figures: Of a simulation, the times of its jobs.
         knows: What its schedulers knew of how long jobs take.
+        blocks: Of a simulation, the means of jobs by submission.
     """
 
     spec: str
@@ -89,6 +91,7 @@ class Run:
     note: str
     figures: Figures = field(default_factory=Figures)
     knows: str = str(EXACTLY)
+    blocks: tuple[Block, ...] = ()
 
 
 def folder_name(spec: str) -> str:
@@ -163,6 +166,7 @@ def simulate(
         outcome.note,
         records.figures,
         str(scenario.knows),
+        records.blocks.means(),
     )
 
 
@@ -201,7 +205,9 @@ class _Records:
     """
 
     def __init__(self, folder: Path | None, scenario: Scenario) -> None:
+        jobs = scenario.jobs
         self.figures = Figures()
+        self.blocks = Blocks(len(jobs), not jobs or jobs[0].submit_s == jobs[-1].submit_s)
         self._file = None if folder is None else JobsFile(folder / JOBS)
         self._too_large_s = [job.submit_s for job in scenario.too_large]
         for number, job in enumerate(scenario.too_large):
@@ -210,6 +216,7 @@ class _Records:
 
     def add(self, number: int, record: JobRecord) -> None:
         """The record of the job of this number; it stands by submission, before those too large."""
+        self.blocks.add(number, record)
         self._take(number + bisect_left(self._too_large_s, record.submit_s), record)
 
     def _take(self, place: int, record: JobRecord) -> None:

@@ -1,85 +1,73 @@
-"""Tables of documents from the results of sweeps: policies by clusters, a table for each other difference."""
+"""A study: one sweep file, one command, and the tables of its page, by class of knowledge."""
 
-from collections.abc import Iterator
+import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import click
-import pandas as pd
 
+from dally.atomic_file import write_atomically
 from dally.errors import DallyError, InputError
-from dally.markdown import replace_section, table
+from dally.markdown import opening, replace_section
+from simulator.study_tables import SECTIONS, Case, Effects, cases, sections
+from simulator.sweep.command import carry_out
+from simulator.sweep.groups import grouped
+from simulator.sweep.plan import Plan, read_plan
+from simulator.sweep.work import Store
+from simulator.sweep.workers import LOCAL
 
-_FIGURES = ("jct_mean_s", "jct_p99_s", "makespan_s")
-_KILO = 1000.0
+RUNS = Path("runs/studies")
 
 
-def read_summary(folder: Path) -> pd.DataFrame:
-    """The summary.csv of a sweep, all cells as text.
+def read_effects(study: Mapping[str, object]) -> Effects:
+    """The named steps of a study file.
 
     Raises:
-        InputError: There is none, or no run of the sweep is in it.
+        InputError: They are not pairs of policies.
     """
-    file = folder / "summary.csv"
-    try:
-        summary = pd.read_csv(file, dtype=str, keep_default_na=False)
-    except OSError as error:
-        raise InputError(f"{file}: {error.strerror}; run `dally sweep ... --out {folder}` first") from error
-    except pd.errors.EmptyDataError as error:
-        raise InputError(f"{file} has no results") from error
-    return summary
+    for key in study:
+        if key != "effects":
+            raise InputError(f"study.{key} is not a known key; valid: effects")
+    effects = study.get("effects", {})
+    if not isinstance(effects, dict):
+        raise InputError(f"study.effects is {effects!r}, must be a table")
+    for name, pair in effects.items():
+        if not (isinstance(pair, list) and len(pair) == 2 and all(isinstance(each, str) for each in pair)):
+            raise InputError(f"study.effects.{name} is {pair!r}, must be a list of two policies")
+    return {name: (before, after) for name, (before, after) in effects.items()}
 
 
-def tables(summary: pd.DataFrame) -> Iterator[str]:
-    """A table for each setting and value of its options, with a column for each cluster.
-
-    Cells are mean JCT with half its 95 % interval, p99 JCT and makespan, all in thousands of seconds.
-    """
-    columns = list(summary.columns)
-    options = filter(_is_option, columns[: columns.index("figure")])
-    varied = [name for name in options if summary[name].replace("", None).nunique() > 1]
-    if not varied:
-        yield _table(summary)
-        return
-    for place, own in summary.groupby(varied, sort=False):
-        values = zip(varied, place, strict=True)
-        said = [f"{value}" if name == "setting" else f"{name} {value}" for name, value in values if value]
-        yield f"{', '.join(said)}:\n\n{_table(own)}"
-
-
-def _is_option(name: str) -> bool:
-    """Whether a column tells places apart; trace and profiles go with the setting."""
-    return name not in ("policy", "cluster", "trace", "seed") and not name.startswith("policy.")
-
-
-def _table(rows: pd.DataFrame) -> str:
-    own = pd.concat([rows[rows["figure"] == figure] for figure in _FIGURES])
-    own["cell"] = [_cell(*each) for each in zip(own["figure"], own["mean"], own["ci95"], strict=True)]
-    cells = own.groupby(["policy", "cluster"])["cell"].agg(" / ".join).unstack(fill_value="")
-    cells = cells.reindex(index=rows["policy"].unique(), columns=rows["cluster"].unique())
-    lines = [[f"`{policy}`", *found] for policy, *found in cells.itertuples()]
-    return table(["policy", *(Path(cluster).stem for cluster in cells.columns)], lines)
-
-
-def _cell(figure: str, mean: str, half: str) -> str:
-    value = float(mean) / _KILO
-    digits = f"{value:,.0f}" if value >= _KILO else f"{value:.4g}"
-    return f"{digits} ±{float(half) / _KILO:.2g}" if figure == _FIGURES[0] and half else digits
+def results(plan: Plan, store: Store) -> dict[str, list[Case]]:
+    """What there is of a study's results, by class of knowledge."""
+    return cases(list(grouped(store.found(plan.tasks)).values()))
 
 
 @click.command()
-@click.argument("folder", type=click.Path(path_type=Path))
-@click.option("--write", "document", type=click.Path(path_type=Path), help="Put them into this document.")
-@click.option("--section", help="Between the comments of this section of it.")
-def main(folder: Path, document: Path | None, section: str | None) -> None:
-    """Print the tables of the sweep in FOLDER, or write them into a document."""
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--workers", type=click.IntRange(min=1), default=2, show_default=True, help="Runs at a time.")
+@click.option("--out", type=click.Path(path_type=Path), help=f"Folder of results, {RUNS}/NAME by default.")
+@click.option("--page", type=click.Path(path_type=Path), help="By default docs/results/NAME.md.")
+def main(file: Path, workers: int, out: Path | None, page: Path | None) -> None:
+    """Run what is missing of the study in FILE, NAME.toml, and write the tables of its page.
+
+    FILE is one of `dally sweep` (docs/sweeps.md), which may run parts of it before with the same --out.
+    """
+    page = page or Path("docs/results") / f"{file.stem}.md"
     try:
-        text = "\n\n".join(tables(read_summary(folder)))
-        if document is None or section is None:
-            click.echo(text)
-            return
-        old = document.read_text(encoding="utf-8")
-        document.write_text(replace_section(old, section, text), encoding="utf-8")
-    except DallyError as error:
+        plan = read_plan(file)
+        effects = read_effects(plan.study)
+        text = page.read_text(encoding="utf-8")
+        if not any(opening(name) in text for name in SECTIONS):
+            raise InputError(f"{page} has no section for a table, like {opening(SECTIONS[0])}")
+        store = Store(out or RUNS / file.stem, make=True)
+        if status := carry_out(plan, store, LOCAL, workers):
+            sys.exit(status)
+        for section, body in sections(results(plan, store), effects):
+            if opening(section) in text:
+                text = replace_section(text, section, body)
+        write_atomically(page, text)
+        click.echo(f"written: {page}")
+    except (DallyError, OSError) as error:
         raise click.ClickException(str(error)) from error
 
 

@@ -13,7 +13,7 @@ from dally.traces.formats import pick_format
 from dally.traces.generators import GENERATORS, generate, is_generator
 from dally.traces.intake import Intake
 from dally.traces.source_file import read_source
-from dally.traces.workload import Workload, rebase, window
+from dally.traces.workload import Workload, in_group, rebase, window
 
 
 def load_trace(
@@ -25,6 +25,7 @@ def load_trace(
     min_duration_s: float = 0.0,
     start_s: float | None = None,
     end_s: float | None = None,
+    group: str | None = None,
 ) -> Workload:
     """Load a trace file, or generate a workload.
 
@@ -40,6 +41,7 @@ def load_trace(
         min_duration_s: Raise shorter durations, 0 included, to this and count them, seconds; files only.
         start_s: Keep jobs submitted at this time or later, seconds; None for no bound.
         end_s: Keep jobs submitted before this time, seconds; None for no bound.
+        group: Keep jobs of this group; None for all.
 
     Raises:
         InputError: The file, a row, the specification or an option is wrong, or no job is left.
@@ -47,15 +49,17 @@ def load_trace(
     if not 0 <= min_duration_s < float("inf"):
         raise InputError(f"the least duration is {min_duration_s:g} s, must be 0 or more")
     if trace_format is None and isinstance(source, str) and is_generator(source):
-        return _generated(source, seed, start_s, end_s)
+        return _generated(source, seed, start_s, end_s, group)
     intake = Intake(str(source), skip_bad=skip_bad, min_duration_s=min_duration_s)
-    return _read(Path(source), intake, trace_format, start_s, end_s)
+    return _read(Path(source), intake, trace_format, start_s, end_s, group)
 
 
-def _generated(spec: str, seed: int, start_s: float | None, end_s: float | None) -> Workload:
+def _generated(
+    spec: str, seed: int, start_s: float | None, end_s: float | None, group: str | None
+) -> Workload:
     """The workload of a generator's specification."""
     everything = generate(spec, seed)
-    jobs = window(everything, start_s, end_s)
+    jobs = window(in_group(everything, group), start_s, end_s)
     kept = rebase(jobs)
     csv = _Digest()
     common_csv.write(kept, csv)
@@ -83,7 +87,12 @@ class _Digest(io.StringIO):
 
 
 def _read(
-    path: Path, intake: Intake, trace_format: str | None, start_s: float | None, end_s: float | None
+    path: Path,
+    intake: Intake,
+    trace_format: str | None,
+    start_s: float | None,
+    end_s: float | None,
+    group: str | None,
 ) -> Workload:
     """The workload of a file."""
     if not os.path.exists(path):  # unlike Path.exists, quiet about impossible names
@@ -97,7 +106,7 @@ def _read(
     if not intake.jobs:
         raise InputError(f"{path}: no jobs in it{_dropped_note(intake)}")
     zero_s = min(job.submit_s for job in intake.jobs) if picked.dated else 0.0
-    jobs = window(intake.jobs, start_s, end_s, zero_s)
+    jobs = window(in_group(intake.jobs, group), start_s, end_s, zero_s)
     return Workload(
         jobs=rebase(jobs),
         source=intake.source,

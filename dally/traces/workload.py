@@ -22,7 +22,7 @@ class Workload:
             source's own clock like `4062780 s`.
         dropped: Rows left out of the whole file, by reason.
         clamped: Jobs of the whole file whose duration was raised to the least one allowed.
-        outside: Jobs left out because they were submitted outside the slice asked for.
+        outside: Jobs left out because they were submitted outside the slice, or of another group.
         seed: Seed of the generator; None for a file.
     """
 
@@ -63,6 +63,21 @@ def window(
         span = f"from {start_s:.15g} s to {end_s:.15g} s"
         raise InputError(f"no job was submitted {span}; the last one is at {last_s:.15g} s")
     inside.sort(key=lambda job: job.submit_s)
+    return inside
+
+
+def in_group(jobs: Sequence[Job], group: str | None) -> Sequence[Job]:
+    """The jobs of a group, in their order; all if it is None.
+
+    Raises:
+        InputError: No job is of that group; the message names those that there are.
+    """
+    if group is None:
+        return jobs
+    inside = [job for job in jobs if job.group == group]
+    if not inside:
+        groups = ", ".join(sorted({job.group for job in jobs} - {""})) or "none"
+        raise InputError(f"no job is of group {group!r}; groups: {groups}")
     return inside
 
 

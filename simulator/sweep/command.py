@@ -15,7 +15,7 @@ from dally.interruption import INTERRUPTED, interruptible
 from dally.words import duration
 from simulator.sweep.groups import grouped
 from simulator.sweep.identity import task_key
-from simulator.sweep.plan import Task, read_plan
+from simulator.sweep.plan import Plan, Task, read_plan
 from simulator.sweep.tables import overview, result_rows, summary_rows, to_csv
 from simulator.sweep.work import Failure, Result, Store, collect, hand_out
 from simulator.sweep.workers import LOCAL
@@ -67,24 +67,34 @@ def command(
     again: call it again after a kill, or with more policies or seeds. Exits with 1 if runs failed.
     """
     plan = read_plan(file, policies, settings)
-    tasks = plan.tasks
     store = Store(out or file.with_suffix(""), make=not dry_run)
-    left = list({task_key(task): task for task in tasks if store.find(task) is None}.values())
-    for line in plan.left_out:
-        click.echo(line, err=True)
-    click.echo(f"{len(tasks):,} runs, {len(left):,} of them to do", err=True)
     if dry_run:
-        for task in left:
+        for task in _left(plan, store):
             click.echo(str(task))
         return
+    status = carry_out(plan, store, on, workers)
+    _report(plan.tasks, store)
+    sys.exit(status)
+
+
+def carry_out(plan: Plan, store: Store, on: str, workers: int) -> int:
+    """Run what has no result yet; 0, or the status to exit with: 1 if runs failed, 130 if interrupted."""
+    left = _left(plan, store)
     with interruptible() as stop:
         failures = _carry_out(left, start_workers(on, workers, plan.slurm), store, stop) if left else []
         interrupted = stop()
-    _report(tasks, store)
     for failure in failures:
         click.echo(f"failed: {failure.task}: {failure.reason} ({failure.path})", err=True)
-    if interrupted or failures:
-        sys.exit(INTERRUPTED if interrupted else 1)
+    return INTERRUPTED if interrupted else 1 if failures else 0
+
+
+def _left(plan: Plan, store: Store) -> list[Task]:
+    """The runs without a result, told."""
+    left = {task_key(task): task for task in plan.tasks if store.find(task) is None}
+    for line in plan.left_out:
+        click.echo(line, err=True)
+    click.echo(f"{len(plan.tasks):,} runs, {len(left):,} of them to do", err=True)
+    return list(left.values())
 
 
 def _carry_out(
@@ -121,7 +131,7 @@ def _known(tasks: Sequence[Task]) -> str:
 
 def _report(tasks: Sequence[Task], store: Store) -> None:
     """Write and show what is there so far."""
-    found = [(task, result) for task in tasks if (result := store.find(task)) is not None]
+    found = store.found(tasks)
     if not found:
         click.echo("no run has finished", err=True)
         return

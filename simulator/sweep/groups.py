@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from math import sqrt
 from statistics import fmean, stdev
 
@@ -30,6 +31,19 @@ def mean(values: Sequence[float]) -> Mean:
     return Mean(fmean(values), quantile * stdev(values) / sqrt(count))
 
 
+def ratio_of_means(pairs: Sequence[tuple[float, float]]) -> Mean:
+    """The mean of the first over the mean of the second, and half its 95 % interval.
+
+    The pairs are independent of each other. The error of a ratio R is that of the mean of what it leaves
+    over, first - R * second (Cochran, Sampling Techniques, 1977, section 6.3), here by Student's t.
+    """
+    firsts, seconds = zip(*pairs, strict=True)
+    base = fmean(seconds)
+    ratio = fmean(firsts) / base
+    left = mean([first - ratio * second for first, second in pairs]).half
+    return Mean(ratio, None if left is None else left / base)
+
+
 def figures(result: Result) -> dict[str, float]:
     """The figures of a run, flat: the mean in `jct_s` becomes `jct_mean_s`, placements `starts_rack`, ..."""
     flat: dict[str, float] = {}
@@ -55,10 +69,14 @@ class Group:
     Attributes:
         task: One of them.
         by_seed: The figures of each.
+        blocks: Mean JCT of each, by blocks of jobs in order of submission, seconds.
+        unfinished: Runs with jobs that could not end.
     """
 
     task: Task
     by_seed: dict[int, dict[str, float]] = field(default_factory=dict)
+    blocks: dict[int, list[float]] = field(default_factory=dict)
+    unfinished: list[int] = field(default_factory=list)
 
     def names(self) -> Iterator[str]:
         """The figures that any run has."""
@@ -77,6 +95,21 @@ class Group:
         ]
         return mean(ratios) if ratios else None
 
+    def against(self, first: "Group") -> Mean | None:
+        """Mean JCT over another group's, by pairs of the same jobs; None if a run of either did not end.
+
+        Seeds draw other jobs where the workload is generated: pairs are blocks of each seed then. Of a trace
+        they only draw models, so that the seeds' runs are alike: pairs are blocks, means over the seeds.
+        """
+        seeds = [seed for seed, blocks in self.blocks.items() if blocks and first.blocks.get(seed)]
+        if not seeds or self.unfinished or first.unfinished:
+            return None
+        own, other = [self.blocks[seed] for seed in seeds], [first.blocks[seed] for seed in seeds]
+        if not self.task.generated:
+            own = [[fmean(values) for values in zip(*own, strict=True)]]
+            other = [[fmean(values) for values in zip(*other, strict=True)]]
+        return ratio_of_means(list(zip(chain(*own), chain(*other), strict=True)))
+
 
 def grouped(found: Iterable[tuple[Task, Result]]) -> dict[Place, list[Group]]:
     """The groups by place, in the order of the policies."""
@@ -85,6 +118,9 @@ def grouped(found: Iterable[tuple[Task, Result]]) -> dict[Place, list[Group]]:
         place: Place = (task.setting, *task.values.items())
         group = groups.setdefault((place, task.policy), Group(task))
         group.by_seed[task.inputs.seed] = figures(result)
+        group.blocks[task.inputs.seed] = [block["jct_mean_s"] for block in result.get("blocks", [])]
+        if not result["complete"]:
+            group.unfinished.append(task.inputs.seed)
     places: dict[Place, list[Group]] = {}
     for (place, _), group in groups.items():
         places.setdefault(place, []).append(group)

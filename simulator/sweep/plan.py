@@ -29,7 +29,8 @@ OPTIONS: Mapping[str, click.Option] = {
 }
 """What a sweep may set: the options of `dally simulate`, each by its name with underscores."""
 
-_OWN_KEYS = ("policies", "seeds", "settings", "slurm")
+_PER_RUN = ("policies", "seeds")
+_OWN_KEYS = ("policies", "seeds", "settings", "slurm", "study")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +53,15 @@ class Task:
     def columns(self) -> dict[str, object]:
         """What tells it from other tasks, the seed left out: setting, policy, options, knowledge, knobs."""
         knobs = {f"policy.{name}": value for name, value in spec_knobs(self.policy).items()}
-        if _is_generated(self.inputs.trace):
+        if self.generated:
             knobs |= {f"trace.{name}": value for name, value in spec_knobs(self.inputs.trace).items()}
         told = {"setting": self.setting, "policy": self.policy, **self.values}
         return {**told, "knowledge": str(self.inputs.knows), **knobs}
+
+    @property
+    def generated(self) -> bool:
+        """Whether the seed draws the jobs."""
+        return _is_generated(self.inputs.trace)
 
     def __str__(self) -> str:
         """The task in a line of progress."""
@@ -69,11 +75,13 @@ class Plan:
     Attributes:
         tasks: By setting, set of values, seed, policy.
         slurm: How to ask Slurm for its workers.
+        study: What `python -m simulator.study` makes of the results.
         left_out: What was left out of a cluster, a line for each where something was.
     """
 
     tasks: list[Task]
     slurm: Mapping[str, Any]
+    study: Mapping[str, Any]
     left_out: tuple[str, ...]
 
 
@@ -96,22 +104,28 @@ def read_plan(path: Path, policies: Sequence[str] = (), settings: Sequence[str] 
         raise InputError(f"{path}: not UTF-8 text") from error
     try:
         table = parse_toml(text)
-        slurm = table.get("slurm", {})
-        if not isinstance(slurm, dict):
-            raise InputError(f"slurm is {slurm!r}, must be a table")
+        slurm, study = _table(table, "slurm"), _table(table, "study")
         tasks = list(_tasks(table, policies, settings))
         named = dict.fromkeys(task.inputs.cluster for task in tasks)
         left_out = {cluster: left_out_line(load_cluster(cluster)) for cluster in named}
         lines = tuple(f"cluster {cluster}: {line}" for cluster, line in left_out.items() if line)
-        return Plan(tasks, slurm, lines)
+        return Plan(tasks, slurm, study, lines)
     except InputError as error:
         raise InputError(f"{path}: {error}") from error
 
 
+def _table(table: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    found = table.get(key, {})
+    if not isinstance(found, dict):
+        raise InputError(f"{key} is {found!r}, must be a table")
+    return found
+
+
 def _tasks(table: Mapping[str, Any], policies: Sequence[str], names: Sequence[str]) -> Iterator[Task]:
-    specs = [spec for each in policies or _texts(table, "policies") for spec in alternatives(each)]
-    seeds = _seeds(table)
-    for name, values in _settings(table, names):
+    for name, setting in _settings(table, names):
+        specs = [spec for each in policies or _texts(setting, "policies") for spec in alternatives(each)]
+        seeds = _seeds(setting)
+        values = {key: value for key, value in setting.items() if key not in _PER_RUN}
         for chosen in _combinations(values):
             for seed, spec in product(seeds, dict.fromkeys(specs)):
                 inputs = _inputs(chosen, seed)
@@ -136,14 +150,14 @@ def _seeds(table: Mapping[str, Any]) -> list[int]:
 
 def _settings(table: Mapping[str, Any], names: Sequence[str]) -> list[tuple[str, dict[str, Any]]]:
     """Each setting's name and values: its own, else those of the whole file."""
-    common = {key: value for key, value in table.items() if key not in _OWN_KEYS}
-    _check_keys(common, "", (*_OWN_KEYS, *OPTIONS))
+    _check_keys(table, "", (*_OWN_KEYS, *OPTIONS))
+    common = {key: value for key, value in table.items() if key in (*_PER_RUN, *OPTIONS)}
     own = table.get("settings", [{}])
     if not (isinstance(own, list) and own and all(isinstance(each, dict) for each in own)):
         raise InputError("settings must be an array of tables, [[settings]]")
     found: dict[str, dict[str, Any]] = {}
     for number, each in enumerate(own):
-        _check_keys(each, f"settings[{number}].", ("name", *OPTIONS))
+        _check_keys(each, f"settings[{number}].", ("name", *_PER_RUN, *OPTIONS))
         name = str(each.get("name", number if len(own) > 1 else ""))
         if name in found:
             raise InputError(f"settings[{number}].name is {name!r}, like that of another setting")

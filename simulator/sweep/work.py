@@ -21,7 +21,7 @@ from simulator.sweep.plan import Task
 
 _POLL_S = 0.2
 Result = Mapping[str, Any]
-"""What a task came to: whether it is complete, a note, CPU seconds, and the run's summary."""
+"""What a task came to: whether it is complete, a note, CPU seconds, the run's summary and blocks of jobs."""
 
 
 def run_task(policy: str, inputs: Inputs) -> Result:
@@ -33,6 +33,7 @@ def run_task(policy: str, inputs: Inputs) -> Result:
         "note": run.note,
         "cpu_s": round(time.process_time() - began_s, 3),
         "summary": asdict(run.summary),
+        "blocks": [asdict(block) for block in run.blocks],
     }
 
 
@@ -69,6 +70,10 @@ class Store:
             raise InputError(f"{path}: damaged, remove it: {error}") from error
         assert isinstance(found, dict)
         return found
+
+    def found(self, tasks: Iterable[Task]) -> list[tuple[Task, Result]]:
+        """The tasks whose results are there, with them."""
+        return [(task, result) for task in tasks if (result := self.find(task)) is not None]
 
     def keep(self, task: Task, result: Result) -> None:
         """Put a result on disk; whole or not at all."""

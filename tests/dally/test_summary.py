@@ -51,6 +51,7 @@ def test_a_run_in_numbers() -> None:
     assert summary.goodput == pytest.approx((4 * 500 + 4) / 8000)
     assert summary.placements == {"machine": 3, "rack": 1}
     assert (summary.preemptions, summary.restart_gpu_s) == (2, 80)
+    assert summary.restart_share == pytest.approx(80 / 4004)
 
 
 def test_who_waits_over_ten_times_its_own_length_is_starved() -> None:
@@ -72,6 +73,7 @@ def test_gpus_that_vary_count_as_they_were_held() -> None:
 
 def test_percentiles_are_linear_between_neighbours() -> None:
     assert quantile([0, 10, 20, 30, 40], 0.95) == pytest.approx(38)
+    assert spread(range(0, 101)).p90 == pytest.approx(90)
     assert spread([]) == spread([0.0])
 
 

@@ -1,5 +1,7 @@
 """What a simulation is told to use instead of what its inputs say."""
 
+from pathlib import Path
+
 import pytest
 
 from dally.costs import CostModel
@@ -30,3 +32,38 @@ def test_restarts_of_jobs_without_a_profile_take_as_long_as_is_asked_for() -> No
 def test_a_restart_cannot_take_less_than_no_time() -> None:
     with pytest.raises(InputError, match="restart_s is -1, must be 0 or more"):
         load_scenario(Inputs("gavel:jobs=5", "hadar-60", profiles="gavel", restart_s=-1))
+
+
+def test_a_load_scales_arrivals_until_jobs_ask_for_that_share_of_the_gpu_time(tmp_path: Path) -> None:
+    """5 + 8 GPUs for 100 s, the last submitted after 50 s, are 1,300 GPU-seconds on 64 GPUs x 50 s."""
+    trace = tmp_path / "jobs.csv"
+    trace.write_text("job_id,submit_s,gpus,duration_s\na,10,5,100\nb,60,8,100\n")
+    scenario = load_scenario(Inputs(str(trace), "demo", load=0.5))
+    assert scenario.jobs[1].submit_s == pytest.approx(1300 / (0.5 * 64))
+    assert scenario.facts["arrival_scale"] == pytest.approx(1300 / (0.5 * 64) / 50)
+    assert scenario.facts["load"] == 0.5
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (Inputs("dally-poisson", "demo", load=0.9, arrival_scale=0.5), "exclude each other"),
+        (Inputs("dally-poisson", "demo", load=0.0), "load is 0, must be a positive number"),
+        (Inputs("dally-batch", "demo", load=0.9), "submitted at different times"),
+    ],
+)
+def test_a_load_that_cannot_be_is_refused(given: Inputs, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        load_scenario(given)
+
+
+def test_a_group_of_a_trace_is_a_workload_of_its_own(tmp_path: Path) -> None:
+    trace = tmp_path / "jobs.csv"
+    trace.write_text(
+        "job_id,submit_s,gpus,duration_s,group\na,10,1,5,x\nb,60,1,5,y\nc,70,1,5,y\nd,95,1,5,y\n"
+    )
+    scenario = load_scenario(Inputs(str(trace), "demo", group="y", end_s=90))
+    assert [(job.job_id, job.submit_s) for job in scenario.jobs] == [("b", 0), ("c", 10)]
+    assert scenario.facts["trace"]["group"] == "y"
+    with pytest.raises(InputError, match="no job is of group 'z'; groups: x, y"):
+        load_scenario(Inputs(str(trace), "demo", group="z"))

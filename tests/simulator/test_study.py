@@ -1,56 +1,101 @@
-"""Tables of a document from the summary of a sweep."""
+"""A study: a sweep file in, the tables of a page out."""
 
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 
 from simulator.study import main
 
-SUMMARY = """setting,policy,congestion,cluster,figure,runs,mean,ci95,ratio,ratio_ci95
-batch,dally,1.0,small,jct_mean_s,2,90000,1234,1,0
-batch,dally,1.0,small,jct_p99_s,2,552000,9,1,0
-batch,dally,1.0,small,makespan_s,2,1200000,9,1,0
-batch,fifo,1.0,small,jct_mean_s,2,180000,1000,2,0
-batch,fifo,1.0,small,jct_p99_s,2,552000,9,1,0
-batch,fifo,1.0,small,makespan_s,2,762000,9,1,0
-batch,dally,0.1,small,jct_mean_s,1,91000,,1,
+STUDY = """policies = ["fifo:backfill=easy", "fifo", "srtf"]
+knowledge = ["exact", "none"]
+cluster = "demo"
+trace = "venus-like:jobs=80,gpus=1:50/4:30/16:20,max_s=20000"
+load = [0.5, 2.0]
+
+[study.effects]
+backfill = ["fifo", "fifo:backfill=easy"]
 """
+SECTIONS = ("overview", "effects", "classes", "behind", "details")
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    (tmp_path / "summary.csv").write_text(SUMMARY)
-    return tmp_path
+def page(tmp_path: Path) -> Path:
+    (tmp_path / "small.toml").write_text(STUDY)
+    page = tmp_path / "small.md"
+    page.write_text("\n".join(f"## {name}\n<!-- {name} -->\nold\n<!-- end {name} -->" for name in SECTIONS))
+    return page
 
 
-def test_a_table_for_each_value_of_an_option_in_thousands_of_seconds(folder: Path) -> None:
-    shown = CliRunner().invoke(main, [str(folder)]).output
-    assert shown.splitlines() == [
-        "congestion 1.0:",
-        "",
-        "| policy | small |",
-        "| --- | --- |",
-        "| `dally` | 90 ±1.2 / 552 / 1,200 |",
-        "| `fifo` | 180 ±1 / 552 / 762 |",
-        "",
-        "congestion 0.1:",
-        "",
-        "| policy | small |",
-        "| --- | --- |",
-        "| `dally` | 91 |",
-    ]
+def run(folder: Path) -> Result:
+    arguments = [str(folder / "small.toml"), "--workers", "1", "--out", str(folder / "runs")]
+    return CliRunner().invoke(main, [*arguments, "--page", str(folder / "small.md")])
 
 
-def test_they_go_between_the_comments_of_a_section(folder: Path) -> None:
-    document = folder / "results.md"
-    document.write_text("before\n<!-- best -->\nold\n<!-- end best -->\nafter\n")
-    CliRunner().invoke(main, [str(folder), "--write", str(document), "--section", "best"])
-    text = document.read_text()
-    assert "old" not in text
-    assert "| `fifo` | 180" in text
+def sections(page: Path) -> dict[str, list[str]]:
+    text = page.read_text()
+    return {
+        name: text.split(f"<!-- {name} -->\n")[1].split(f"\n<!-- end {name} -->")[0].splitlines()
+        for name in SECTIONS
+    }
 
 
-def test_a_folder_without_results_is_named(tmp_path: Path) -> None:
-    result = CliRunner().invoke(main, [str(tmp_path)])
-    assert (result.exit_code, "summary.csv" in result.output) == (1, True)
+def test_one_command_runs_a_study_and_fills_its_page_class_by_class(page: Path) -> None:
+    result = run(page.parent)
+    assert (result.exit_code, "12 runs, 12 of them to do" in result.output) == (0, True), result.output
+    written = sections(page)
+    classes = [line.split("**")[1] for line in written["details"] if line.startswith("**")]
+    assert classes == ["exact", "none"]
+    assert sum(line.startswith("| load") for line in written["details"]) == 2 * 2 * 3
+    assert written["overview"][2] == "| setting | `fifo:backfill=easy` | `fifo` | `srtf` |"
+    assert written["overview"][4].startswith("| load 0.5 | ")
+    assert "±" in written["overview"][5], "eight blocks of one run give an interval"
+    assert written["overview"][6].startswith("| all settings |")
+    assert written["classes"][0].startswith("| setting | exact: mean JCT (over exact) / p99 wait | none: ")
+    assert "±" in written["classes"][3]
+    assert "`srtf`" in written["behind"][5], "first come, first served is behind at twice the load"
+    again = run(page.parent)
+    assert "12 runs, 0 of them to do" in again.output
+    assert sections(page) == written
+
+
+def test_an_effect_is_the_opposite_way_of_a_difference(page: Path) -> None:
+    run(page.parent)
+    written = sections(page)
+    heads = "| setting | backfill: `fifo` to `fifo:backfill=easy` |"
+    assert written["effects"][2] == heads
+    taken = float(written["effects"][5].split("| ")[2].split(" ")[0])
+    given = float(written["overview"][5].split("| ")[3].split(" ")[0])
+    assert taken < 0 < given
+    assert (1 + taken / 100) * (1 + given / 100) == pytest.approx(1, abs=2e-3)
+
+
+@pytest.mark.parametrize(
+    ("study", "message"),
+    [
+        ("[study]\neffect = 1", "study.effect is not a known key; valid: effects"),
+        ('[study.effects]\na = ["fifo"]', "study.effects.a is ['fifo'], must be a list of two policies"),
+        ("[study]\neffects = 1", "study.effects is 1, must be a table"),
+    ],
+)
+def test_wrong_effects_are_refused_before_anything_runs(page: Path, study: str, message: str) -> None:
+    (page.parent / "small.toml").write_text(STUDY.split("[study")[0] + study)
+    result = run(page.parent)
+    assert (result.exit_code, message in result.output) == (1, True), result.output
+    assert not (page.parent / "runs").exists()
+
+
+def test_a_page_without_a_section_is_named_before_anything_runs(page: Path) -> None:
+    page.write_text("nothing here")
+    result = run(page.parent)
+    assert (result.exit_code, "has no section for a table, like <!-- overview -->" in result.output) == (
+        1,
+        True,
+    )
+    assert not (page.parent / "runs").exists()
+
+
+def test_a_page_may_do_without_some_tables(page: Path) -> None:
+    page.write_text("<!-- classes -->\n<!-- end classes -->\n")
+    assert run(page.parent).exit_code == 0
+    assert page.read_text().count("\n| load") == 2

@@ -1,4 +1,4 @@
-"""Writes "Forked training" in docs/results.md: `python -m workloads.forked.quality quality|time`.
+"""Writes docs/results/forked-training.md: `python -m workloads.forked.quality quality|time`.
 
 Both train the small net on scikit-learn's digits with three seeds, as one copy and as five on nodes of speeds
 1, 1, 0.5, 0.5 and 0.25, and judge it on the samples held out. `quality` counts time in steps, so that only
@@ -34,7 +34,7 @@ from workloads.settings import Backend, Settings
 from workloads.task import make_task
 from workloads.training import Score, Trainer
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "results.md"
+DOCUMENT = Path(__file__).parents[2] / "docs" / "results" / "forked-training.md"
 SEEDS = (1, 2, 3)
 RATES = (1.0, 1.0, 0.5, 0.5, 0.25)
 BATCH = 32
@@ -226,7 +226,7 @@ def _places(ranks: int) -> Iterator[dict[str, str]]:
 @click.command()
 @click.argument("what", type=click.Choice(["quality", "time"]))
 def main(what: str) -> None:
-    """Measure and rewrite the table of docs/results.md."""
+    """Measure and rewrite its table in docs/results/forked-training.md."""
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as folder:
         data = Path(folder) / "digits.npz"

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from simulator.sweep.groups import figures, grouped, mean
+from simulator.sweep.groups import Mean, figures, grouped, mean, ratio_of_means
 from simulator.sweep.plan import Task, read_plan
 from simulator.sweep.tables import overview, result_rows, summary_rows, to_csv
 
@@ -36,6 +36,55 @@ def test_the_interval_is_student_s() -> None:
     assert three.half == pytest.approx(4.302653 / 3**0.5, rel=1e-6)
     assert mean([5.0]).half is None
     assert mean([5.0, 5.0]).half == 0
+
+
+def test_a_ratio_of_means_has_the_error_of_what_it_leaves_over() -> None:
+    """12 over 10 is 1.2; it leaves 3, 0 and -3 over, whose deviation is 3."""
+    ratio = ratio_of_means([(15.0, 10.0), (12.0, 10.0), (9.0, 10.0)])
+    assert ratio.value == pytest.approx(1.2)
+    assert ratio.half == pytest.approx(4.302653 * 3 / 3**0.5 / 10, rel=1e-6)
+    same = ratio_of_means([(2.0, 1.0), (20.0, 10.0)])
+    assert (same.value, same.half) == (2, 0)
+    assert ratio_of_means([(2.0, 4.0)]).half is None
+
+
+BLOCKS = {"fifo": {1: [10.0, 20.0], 2: [30.0, 40.0]}, "sjf": {1: [12.0, 26.0], 2: [30.0, 52.0]}}
+
+
+def in_blocks(tmp_path: Path, trace: str, unfinished: bool = False) -> Mean | None:
+    """The second policy against the first, of two seeds with two blocks each."""
+    path = tmp_path / "study.toml"
+    path.write_text(f'policies = ["fifo", "sjf"]\nseeds = [1, 2]\ntrace = "{trace}"\ncluster = "demo"\n')
+    found = []
+    for task in read_plan(path).tasks:
+        blocks = [{"jct_mean_s": each} for each in BLOCKS[task.policy][task.inputs.seed]]
+        ended = dict(result(1.0, {})) | {
+            "blocks": blocks,
+            "complete": not (unfinished and task.policy == "sjf"),
+        }
+        found.append((task, ended))
+    ((first, second),) = grouped(found).values()
+    return second.against(first)
+
+
+def test_generated_jobs_are_paired_by_seed_and_block(tmp_path: Path) -> None:
+    """120 over 100 is 1.2; (12, 26, 30, 52) - 1.2 * (10, 20, 30, 40) is (0, 2, -6, 4): variance 56 / 3."""
+    found = in_blocks(tmp_path, "dally-poisson")
+    assert found is not None
+    assert found.value == pytest.approx(1.2)
+    assert found.half == pytest.approx(3.182446 * (56 / 3) ** 0.5 / 4**0.5 / 25, rel=1e-6)
+
+
+def test_seeds_of_a_trace_are_no_other_jobs_and_count_once(tmp_path: Path) -> None:
+    """Means over the seeds are (21, 39) and (20, 30), which leaves -3 and 3 over."""
+    found = in_blocks(tmp_path, "week.csv")
+    assert found is not None
+    assert found.value == pytest.approx(1.2)
+    assert found.half == pytest.approx(12.7062 * 18**0.5 / 2**0.5 / 25, rel=1e-5)
+
+
+def test_a_run_that_did_not_end_is_compared_with_nothing(tmp_path: Path) -> None:
+    assert in_blocks(tmp_path, "dally-poisson", unfinished=True) is None
 
 
 def test_figures_are_flat() -> None:

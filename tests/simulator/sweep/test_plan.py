@@ -39,6 +39,18 @@ def test_knobs_of_policies_and_of_generated_workloads_have_alternatives(tmp_path
     assert columns == [("0.5", "12"), ("0.5", "24"), ("0.9", "12"), ("0.9", "24")]
 
 
+def test_a_setting_may_have_its_own_policies_and_seeds(tmp_path: Path) -> None:
+    text = SMALL + 'seeds = [1, 2]\n[[settings]]\nname = "a"\n'
+    tasks = plan(tmp_path, text + '[[settings]]\nname = "b"\npolicies = ["srtf", "sjf"]\nseeds = [7]\n')
+    assert [str(task) for task in tasks] == [
+        "a fifo seed 1",
+        "a fifo seed 2",
+        "b srtf seed 7",
+        "b sjf seed 7",
+    ]
+    assert "policies" not in tasks[-1].columns
+
+
 def test_the_command_line_chooses_policies_and_settings(tmp_path: Path) -> None:
     text = SMALL + '[[settings]]\nname = "a"\n[[settings]]\nname = "b"\n'
     chosen = plan(tmp_path, text, policies=["srtf", "sjf"], settings=["b"])

@@ -1,0 +1,240 @@
+"""Tables of a study: policies beside the first one, setting by setting, each class of knowledge by itself."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import exp, log
+
+from dally.markdown import table
+from dally.words import duration
+from simulator.sweep.groups import Group, Mean, mean
+
+JCT, WAIT_P99 = "jct_mean_s", "queue_p99_s"
+JCT_MARGIN, WAIT_MARGIN = 1.01, 1.1
+"""The first policy is behind where its mean JCT, or its p99 wait, is more than so many times the best one."""
+
+_KNOWLEDGE = ("knowledge", "estimate_error")
+_HEADINGS = {
+    "exact": "knows running times exactly",
+    "limits": "knows what users ask for",
+    "history": "knows how long jobs took that have ended",
+    "none": "knows nothing of running times",
+}
+_NOT_ENDED = "did not end"
+Effects = Mapping[str, tuple[str, str]]
+"""Named pairs of policies, of which the second is compared with the first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """Policies beside each other on the same jobs and cluster.
+
+    Attributes:
+        name: The setting, and those of its values that tell it from others.
+        knows: What all of them know of running times.
+        groups: The runs of each policy; differences are from the first.
+    """
+
+    name: str
+    knows: str
+    groups: Mapping[str, Group]
+
+    @property
+    def first(self) -> Group:
+        """What others are compared with."""
+        return next(iter(self.groups.values()))
+
+
+def cases(groups: Sequence[Sequence[Group]]) -> dict[str, list[Case]]:
+    """The cases by class of knowledge."""
+    firsts = [each[0].task for each in groups]
+    found: dict[str, list[Case]] = {}
+    for each in groups:
+        task = each[0].task
+        alike = [other.values for other in firsts if other.setting == task.setting]
+        varied = [
+            f"{key} {value}"
+            for key, value in task.values.items()
+            if key not in _KNOWLEDGE and any(other.get(key) != value for other in alike)
+        ]
+        name = ", ".join(filter(None, [task.setting, *varied])) or task.inputs.trace
+        case = Case(name, str(task.inputs.knows), {group.task.policy: group for group in each})
+        found.setdefault(case.knows, []).append(case)
+    return found
+
+
+def ratios(own: Sequence[Case]) -> dict[str, list[Mean | None]]:
+    """By policy but the first, its mean JCT over the first one's in each case; None where there is none."""
+    policies = dict.fromkeys(policy for case in own for policy in case.groups)
+    return {
+        policy: [case.groups[policy].against(case.first) if policy in case.groups else None for case in own]
+        for policy in policies
+        if any(policy in case.groups and case.groups[policy] is not case.first for case in own)
+    }
+
+
+def geometric(found: Sequence[Mean | None]) -> tuple[float, float | None, float | None]:
+    """Geometric mean of ratios, and the 95 % interval over the cases; without one where there is one case."""
+    over = mean([log(ratio.value) for ratio in found if ratio is not None])
+    if over.half is None:
+        return exp(over.value), None, None
+    return exp(over.value), exp(over.value - over.half), exp(over.value + over.half)
+
+
+def overview(own: Sequence[Case]) -> str:
+    """Mean JCT of the first policy in each case, and how far the others' are from it."""
+    columns = [["setting", *(case.name for case in own), "all settings"]]
+    columns.append([f"`{own[0].first.task.policy}`", *(_time(case.first, JCT) for case in own), ""])
+    for policy, found in ratios(own).items():
+        cells = [_cell(case, policy, ratio) for case, ratio in zip(own, found, strict=True)]
+        columns.append([f"`{policy}`", *cells, _over_all(found)])
+    wide = len(columns) > len(own) + 2
+    header, *rows = columns if wide else zip(*columns, strict=True)
+    return table(header, rows)
+
+
+def _cell(case: Case, policy: str, ratio: Mean | None) -> str:
+    if policy not in case.groups:
+        return ""
+    return _NOT_ENDED if ratio is None else _change(ratio)
+
+
+def _over_all(found: Sequence[Mean | None]) -> str:
+    count = sum(ratio is not None for ratio in found)
+    if not count:
+        return ""
+    value, low, high = geometric(found)
+    if low is None or high is None:
+        return f"{100 * (value - 1):+.1f} %"
+    missing = "" if count == len(found) else f", {count} settings"
+    return f"{100 * (value - 1):+.1f} % ({100 * (low - 1):+.1f} to {100 * (high - 1):+.1f}{missing})"
+
+
+def _change(ratio: Mean) -> str:
+    """More or less than the first, with half the interval; marked where there is none."""
+    change = f"{100 * (ratio.value - 1):+.1f}"
+    return f"{change} % (one run)" if ratio.half is None else f"{change} ±{100 * ratio.half:.1f} %"
+
+
+def _time(group: Group, name: str) -> str:
+    """A figure of time in words, mean over the seeds."""
+    return duration(group.mean(name).value)
+
+
+def behind(own: Sequence[Case]) -> str:
+    """Where the first policy's mean JCT or p99 wait is not the best, or nearly so."""
+    rows = []
+    for case in own:
+        found = [_beaten(case, JCT, JCT_MARGIN), _beaten(case, WAIT_P99, WAIT_MARGIN)]
+        if any(found):
+            rows.append([case.name, *found])
+    if not rows:
+        return "In no setting."
+    return table(["setting", "mean JCT, the best", "p99 wait, the best"], rows)
+
+
+def _beaten(case: Case, name: str, margin: float) -> str:
+    ended = [group for group in case.groups.values() if not group.unfinished]
+    best = min(ended, key=lambda group: group.mean(name).value, default=case.first)
+    ours, theirs = case.first.mean(name).value, best.mean(name).value
+    if ours <= margin * theirs:
+        return ""
+    more = f" ({100 * (ours / theirs - 1):+.1f} %)" if theirs else ""
+    return f"{duration(ours)}{more}, {duration(theirs)} `{best.task.policy}`"
+
+
+def effect_table(own: Sequence[Case], effects: Effects) -> str:
+    """What each named step from a policy to another changes the mean JCT by."""
+    rows = []
+    for case in own:
+        cells = []
+        for before, after in effects.values():
+            there = before in case.groups and after in case.groups
+            ratio = case.groups[after].against(case.groups[before]) if there else None
+            cells.append(("" if not there else _NOT_ENDED) if ratio is None else _change(ratio))
+        rows.append([case.name, *cells])
+    heads = [f"{name}: `{before}` to `{after}`" for name, (before, after) in effects.items()]
+    return table(["setting", *heads], rows)
+
+
+_DETAILS = (
+    "setting", "policy", "mean JCT", "against the first", "wait: mean", "p50", "p90", "p95", "p99", "longest",
+    "waited over ten times its length", "makespan", "preemptions", "restarts of GPU time", "runs",
+)  # fmt: skip
+_WAITS = ("queue_mean_s", "queue_median_s", "queue_p90_s", "queue_p95_s", WAIT_P99, "longest_wait_s")
+
+
+def details(own: Sequence[Case]) -> str:
+    """A row for each policy in each case: completion times, waits, and what was stopped."""
+    rows = []
+    for case in own:
+        for policy, group in case.groups.items():
+            ratio = group.against(case.first)
+            runs = "one run" if len(group.by_seed) == 1 else f"{len(group.by_seed)} seeds"
+            rows.append(
+                [
+                    case.name,
+                    f"`{policy}`",
+                    _time(group, JCT),
+                    "" if group is case.first or ratio is None else _change(ratio),
+                    *(duration(group.mean(name).value) for name in _WAITS),
+                    f"{100 * group.mean('starved').value:.1f} %",
+                    duration(group.mean("makespan_s").value),
+                    f"{group.mean('preemptions').value:,.0f}",
+                    f"{100 * group.mean('restart_share').value:.2f} %",
+                    f"{runs}, {_NOT_ENDED}" if group.unfinished else runs,
+                ]
+            )
+    return table(_DETAILS, rows)
+
+
+def class_table(found: Mapping[str, Sequence[Case]]) -> str:
+    """The first policy by class of knowledge, and how much of the way from none to exact history goes."""
+    firsts = {(knows, case.name): case.first for knows, own in found.items() for case in own}
+    rows = []
+    for name in dict.fromkeys(name for _, name in firsts):
+        there = {knows: firsts[knows, name] for knows in found if (knows, name) in firsts}
+        cells = [_class_cell(there.get(knows), there.get("exact")) for knows in found]
+        rows.append([name, *cells, *(_gap_closed(there, figure) for figure in (JCT, WAIT_P99))])
+    heads = [f"{knows}: mean JCT (over exact) / p99 wait" for knows in found]
+    return table(["setting", *heads, "history closes, of mean JCT", "of p99 wait"], rows)
+
+
+def _class_cell(group: Group | None, exact: Group | None) -> str:
+    if group is None:
+        return ""
+    ratio = group.against(exact) if exact and group is not exact else None
+    over = f" ({_change(ratio)})" if ratio else ""
+    return f"{_time(group, JCT)}{over} / {_time(group, WAIT_P99)}"
+
+
+def _gap_closed(groups: Mapping[str, Group], figure: str) -> str:
+    """What share of the way from none to exact history is."""
+    if not {"none", "history", "exact"} <= groups.keys():
+        return ""
+    none, history, exact = (groups[knows].mean(figure).value for knows in ("none", "history", "exact"))
+    return f"{100 * (none - history) / (none - exact):.0f} %" if none > exact else ""
+
+
+SECTIONS = ("overview", "effects", "classes", "behind", "details")
+
+
+def sections(found: Mapping[str, Sequence[Case]], effects: Effects) -> Iterator[tuple[str, str]]:
+    """The tables for sections of a page, by class of knowledge; it may lack some."""
+    yield "overview", _by_class(found, overview)
+    if effects:
+        yield "effects", _by_class(found, lambda own: effect_table(own, effects))
+    if len(found) > 1:
+        yield "classes", class_table(found)
+    yield "behind", _by_class(found, behind)
+    yield "details", _by_class(found, details)
+
+
+def _by_class(found: Mapping[str, Sequence[Case]], make: Callable[[Sequence[Case]], str]) -> str:
+    return "\n\n".join(
+        f"**{knows}**: everybody {_told(knows)}.\n\n{make(own)}" for knows, own in found.items()
+    )
+
+
+def _told(knows: str) -> str:
+    name, _, error = knows.partition(" ± ")
+    return _HEADINGS[name] + (f", with a log-normal error of sigma {error}" if error else "")

@@ -2,6 +2,7 @@
 
 from functools import partial
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -15,10 +16,8 @@ TWO = racks([[2, 2]])
 DAY_S = 86_400.0
 
 
-def planner(
-    left: list[int], releases: list[Release], now: float = 0.0, clock: Clock | None = None
-) -> Planner:
-    return Planner(TWO, left, releases, now, clock or Clock(DAY_S, 60.0))
+def planner(left: list[int], releases: list[Release], offset_s: float = 0.0) -> Planner:
+    return Planner(TWO, left, releases, 0.0, Clock(DAY_S, 60.0, offset_s))
 
 
 def ask(gpus: int, limit_s: float) -> Ask:
@@ -51,14 +50,15 @@ def test_a_job_whose_limit_ends_before_the_promise_starts_now() -> None:
     assert plan.test(ask(1, 599)) == Planned(0.0, ((1, 1),))
 
 
-def test_a_promise_begins_with_the_minute_on_the_clock() -> None:
-    def starts(limit_s: float, offset_s: float) -> bool:
-        plan = planner([0, 1], [(630.0, ((1, 1),))], clock=Clock(DAY_S, 60.0, offset_s))
-        plan.test(ask(2, 600))
-        return plan.test(ask(1, limit_s)) == Planned(0.0, ((1, 1),))
-
-    assert starts(599, 0) and not starts(601, 0), "the promise is for 600 s on"
-    assert starts(589, 10) and not starts(591, 10), "630 s is 640 s on this clock, so it is for 590 s on"
+@pytest.mark.parametrize(
+    ("offset_s", "limit_s", "starts"),
+    [(0.0, 599.0, True), (0.0, 601.0, False), (10.0, 589.0, True), (10.0, 591.0, False)],
+)
+def test_a_promise_begins_with_the_minute_on_the_clock(offset_s: float, limit_s: float, starts: bool) -> None:
+    """That for 630 s begins at 600 s, and at 590 s where the clock showed 10 s past the minute at time 0."""
+    plan = planner([0, 1], [(630.0, ((1, 1),))], offset_s)
+    plan.test(ask(2, 600))
+    assert (plan.test(ask(1, limit_s)) == Planned(0.0, ((1, 1),))) is starts
 
 
 def test_every_job_that_waits_is_promised_something_not_only_the_first() -> None:
@@ -72,7 +72,8 @@ def test_a_job_that_would_overlap_a_promise_is_planned_behind_it() -> None:
     plan = planner([0, 0], [(600.0, ((0, 2), (1, 2)))])
     assert plan.test(ask(4, 600)) == Planned(600.0, ((0, 2), (1, 2)))
     second = plan.test(ask(4, 600))
-    assert second is not None and second.start_s == 1200.0
+    assert second is not None
+    assert second.start_s == 1200.0
 
 
 def test_without_promises_only_a_start_now_counts() -> None:

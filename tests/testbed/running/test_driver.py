@@ -184,7 +184,7 @@ def test_a_policy_that_is_done_is_not_run_again(cluster: FakeCluster) -> None:
     assert run.complete
     assert len(cluster.submitted) == 1
     settings = {"SchedulerParameters": "bf_interval=1,x=2", "SchedulerType": "sched/backfill"}
-    assert read_run(cluster.folder / "slurm")["scheduler"] == settings
+    assert read_run(cluster.folder / "out" / "slurm")["scheduler"] == settings
 
 
 def test_a_folder_with_another_workload_is_refused(cluster: FakeCluster) -> None:

@@ -41,25 +41,6 @@ class Planned:
     allocation: Allocation
 
 
-@dataclass(frozen=True, slots=True)
-class Clock:
-    """The times that promises are made in, seconds.
-
-    Attributes:
-        window_s: How far ahead, Slurm's `bf_window`.
-        resolution_s: They begin and end at multiples of this, rounded down, Slurm's `bf_resolution`.
-        offset_s: The time of day at time 0.
-    """
-
-    window_s: float
-    resolution_s: float
-    offset_s: float = 0.0
-
-    def floor(self, moment_s: float, multiple_s: float) -> float:
-        """The last moment, up to one, at which the time of day was a multiple."""
-        return floor((moment_s + self.offset_s) / multiple_s) * multiple_s - self.offset_s
-
-
 class NodeSpace:
     """Which machines are promised, from when to when: slots of time, each with a bit set of machines.
 
@@ -116,7 +97,8 @@ class Planner:
         left: Free GPUs of each machine; kept up to date here.
         releases: When running jobs end at the latest, soonest first, and what they hold.
         now: The moment of the pass.
-        clock: The times of promises.
+        window_s: How far ahead promises are made, Slurm's `bf_window`.
+        resolution_s: They begin and end at multiples of this, rounded down, Slurm's `bf_resolution`.
     """
 
     def __init__(
@@ -125,12 +107,13 @@ class Planner:
         left: Sequence[int],
         releases: Iterable[Release],
         now: float,
-        clock: Clock,
+        window_s: float,
+        resolution_s: float,
     ) -> None:
         self._topology, self._left, self._now = topology, list(left), now
         self._releases = list(releases)
-        self._clock = clock
-        self._space = NodeSpace(now, now + clock.window_s)
+        self._resolution_s = resolution_s
+        self._space = NodeSpace(now, now + window_s)
         self._of_type: dict[str, int] = {}
         self.promises = 0
 
@@ -167,9 +150,9 @@ class Planner:
         """Promise machines to a job; when to try again if somebody else has a promise of them."""
         if planned.start_s > self._space.end_s:
             return None
-        step_s = self._clock.resolution_s
-        begin_s = self._clock.floor(planned.start_s, step_s)
-        end_s = self._clock.floor(min(planned.start_s + ask.limit_s, self._space.end_s + step_s), step_s)
+        step_s = self._resolution_s
+        begin_s = _floor(planned.start_s, step_s)
+        end_s = _floor(min(planned.start_s + ask.limit_s, self._space.end_s + step_s), step_s)
         machines = _bits(machine for machine, _ in planned.allocation)
         if self._space.overlaps(machines, begin_s, end_s):
             return planned.start_s
@@ -208,7 +191,7 @@ class Planner:
                 continue
             gains += gained
             if barrier_s is None:
-                barrier_s = self._clock.floor(end_s, _FIRST_WINDOW_S) + _FIRST_WINDOW_S
+                barrier_s = _floor(end_s, _FIRST_WINDOW_S) + _FIRST_WINDOW_S
             if next_s > barrier_s + window_s:
                 yield end_s, gains
                 window_s, gains = 2 * window_s, []
@@ -231,6 +214,10 @@ class Planner:
             machines = enumerate(self._topology.machines)
             self._of_type[gpu_type] = _bits(index for index, each in machines if each.gpu_type != gpu_type)
         return self._of_type[gpu_type]
+
+
+def _floor(moment_s: float, step_s: float) -> float:
+    return floor(moment_s / step_s) * step_s
 
 
 def _bits(machines: Iterable[int]) -> int:

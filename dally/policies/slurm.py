@@ -11,7 +11,7 @@ from dally.knowledge import Knowledge
 from dally.mechanisms.estimates import remaining_s, restart_s, stretch_s
 from dally.mechanisms.node_choice import LEAF, as_topology_tree, best_fit, leaves_of
 from dally.mechanisms.placements import Placement, closest
-from dally.mechanisms.planned_backfill import Ask, Clock, Planner
+from dally.mechanisms.planned_backfill import Ask, Planner
 from dally.mechanisms.rounds import next_multiple
 from dally.plan import Decision, Wait
 from dally.policies.in_order import InOrder, OrderKnobs, OrderRound
@@ -52,10 +52,6 @@ class Knobs:
     bf_window_s: float = field(
         default=86_400.0, metadata={"help": "how far ahead promises are made, seconds"}
     )
-    clock_s: float = field(
-        default=0.0,
-        metadata={"help": "the time of day at time 0, of which bf_resolution counts its multiples, seconds"},
-    )
     placement: str = field(
         default="fit",
         metadata={
@@ -65,7 +61,7 @@ class Knobs:
     )
 
     def __post_init__(self) -> None:
-        for name in ("switch_wait_s", "bf_interval_s", "clock_s"):
+        for name in ("switch_wait_s", "bf_interval_s"):
             if not 0 <= getattr(self, name) < inf:
                 raise InputError(f"knob {name} is {getattr(self, name):g}, must be 0 or more")
         for name in ("bf_resolution_s", "bf_window_s"):
@@ -261,8 +257,8 @@ class Slurm(InOrder):
     def _planner(self, plan: OrderRound) -> Planner:
         free, topology, knobs = plan.state.free, plan.state.topology, self._knobs
         left = [free.on(machine) for machine in range(len(topology.machines))]
-        clock = Clock(knobs.bf_window_s, knobs.bf_resolution_s, knobs.clock_s)
-        return Planner(topology, left, plan.releases(), plan.now, clock)
+        times_s = plan.now, knobs.bf_window_s, knobs.bf_resolution_s
+        return Planner(topology, left, plan.releases(), *times_s)
 
     def _ask(self, job: JobState, plan: OrderRound) -> Ask:
         highest = self.accepts(plan.state, job, plan.now)

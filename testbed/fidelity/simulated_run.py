@@ -71,8 +71,7 @@ def load_again(run: LiveRun, contention: bool) -> Scenario:
 
 def policy_again(run: LiveRun) -> PolicySpec:
     """The policy of a live run; Slurm's own set as it was set there."""
-    settings, origin_s = run.facts.get(FACT, {}), run.facts.get("origin_s") or 0.0
-    return set_alike(parse_policy(run.policy), settings, origin_s)
+    return set_alike(parse_policy(run.policy), run.facts.get(FACT, {}))
 
 
 def simulate_again(run: LiveRun, scenario: Scenario) -> SimulatedRun:

@@ -33,13 +33,12 @@ def read_scheduler(cluster: Cluster) -> dict[str, str]:
     return dict(_LINE.findall(cluster.ask("scontrol", "show", "config")))
 
 
-def set_alike(policy: PolicySpec, settings: Mapping[str, str], origin_s: float) -> PolicySpec:
+def set_alike(policy: PolicySpec, settings: Mapping[str, str]) -> PolicySpec:
     """Simulated Slurm as a real one was in a run; other policies as they are.
 
     Args:
         policy: What the run was asked for.
         settings: As `read_scheduler` gives them; what they do not name has Slurm's default.
-        origin_s: When the run's time began, seconds since 1970: promises begin with full minutes.
     """
     if not isinstance(policy.knobs, Knobs):
         return policy
@@ -53,7 +52,6 @@ def set_alike(policy: PolicySpec, settings: Mapping[str, str], origin_s: float) 
     knobs = Knobs(
         switch_wait_s=min(policy.knobs.switch_wait_s, most_s),
         scheduler=settings.get("SchedulerType", "sched/backfill").removeprefix("sched/"),
-        clock_s=origin_s % 86_400.0,
         placement="tree",
         **numbers,
     )

@@ -9,15 +9,15 @@ from hypothesis import strategies as st
 from dally.job import Gang
 from dally.mechanisms.backfill import Release
 from dally.mechanisms.node_choice import best_fit
-from dally.mechanisms.planned_backfill import Ask, Clock, NodeSpace, Planned, Planner
+from dally.mechanisms.planned_backfill import Ask, NodeSpace, Planned, Planner
 from tests.worlds import racks
 
 TWO = racks([[2, 2]])
 DAY_S = 86_400.0
 
 
-def planner(left: list[int], releases: list[Release], offset_s: float = 0.0) -> Planner:
-    return Planner(TWO, left, releases, 0.0, Clock(DAY_S, 60.0, offset_s))
+def planner(left: list[int], releases: list[Release], resolution_s: float = 60.0) -> Planner:
+    return Planner(TWO, left, releases, 0.0, DAY_S, resolution_s)
 
 
 def ask(gpus: int, limit_s: float) -> Ask:
@@ -51,12 +51,13 @@ def test_a_job_whose_limit_ends_before_the_promise_starts_now() -> None:
 
 
 @pytest.mark.parametrize(
-    ("offset_s", "limit_s", "starts"),
-    [(0.0, 599.0, True), (0.0, 601.0, False), (10.0, 589.0, True), (10.0, 591.0, False)],
+    ("resolution_s", "limit_s", "starts"),
+    [(60.0, 599.0, True), (60.0, 600.0, False), (10.0, 629.0, True), (10.0, 630.0, False)],
 )
-def test_a_promise_begins_with_the_minute_on_the_clock(offset_s: float, limit_s: float, starts: bool) -> None:
-    """That for 630 s begins at 600 s, and at 590 s where the clock showed 10 s past the minute at time 0."""
-    plan = planner([0, 1], [(630.0, ((1, 1),))], offset_s)
+def test_a_promise_begins_at_a_multiple_of_the_resolution(
+    resolution_s: float, limit_s: float, starts: bool
+) -> None:
+    plan = planner([0, 1], [(630.0, ((1, 1),))], resolution_s)
     plan.test(ask(2, 600))
     assert (plan.test(ask(1, limit_s)) == Planned(0.0, ((1, 1),))) is starts
 

@@ -90,10 +90,13 @@ def test_a_start_may_let_another_job_start_in_the_next_pass_under_placement_tree
     assert levels(result, "gang") == ["rack"]
 
 
-def test_promises_begin_with_the_minute_of_the_clock_of_a_real_run() -> None:
-    jobs = [job("long", 3, 630), job("wide", 4, 100, 1), job("small", 1, 560, 2)]
+def test_promises_begin_at_a_multiple_of_bf_resolution() -> None:
+    """Wide is promised the machine for 630 s, so from 600 on, and small would be done at 595 or 605."""
+    jobs = [job("long", 3, 630), job("wide", 4, 100, 1), job("small", 1, 565, 2)]
     assert times(simulate("slurm", racks([[4]]), jobs), "small") == [30.0]
-    assert times(simulate("slurm:clock_s=29", racks([[4]]), jobs), "small") == [730.0]
+    jobs[-1] = job("small", 1, 575, 2)
+    assert times(simulate("slurm", racks([[4]]), jobs), "small") == [730.0]
+    assert times(simulate("slurm:bf_resolution_s=10", racks([[4]]), jobs), "small") == [30.0]
 
 
 SMALL = [job("long", 3, 3000), job("wide", 4, 100, 1), job("small", 1, 500, 31), job("later", 1, 500, 65)]

@@ -28,8 +28,8 @@ def test_schedulers_know_the_limits_that_slurm_knew_if_the_run_tells_them(
 def test_slurms_own_scheduler_is_set_as_in_the_run(tmp_path: Path) -> None:
     folder = live_folder(tmp_path / "run", JOBS, Change(), "slurm")
     facts = json.loads((folder / "run.json").read_text())
-    facts |= {"scheduler": {"SchedulerParameters": "bf_interval=1"}, "origin_s": 86_417.5}
+    facts |= {"scheduler": {"SchedulerParameters": "bf_interval=1"}}
     (folder / "run.json").write_text(json.dumps(facts))
     knobs = policy_again(read_live_run(folder)).knobs
     assert isinstance(knobs, Knobs)
-    assert (knobs.bf_interval_s, knobs.clock_s, knobs.placement) == (1.0, 17.5, "tree")
+    assert (knobs.bf_interval_s, knobs.placement) == (1.0, "tree")

@@ -19,7 +19,7 @@ def best_fit(topology: Topology, left: Sequence[int], gang: Gang, highest: int) 
         gang: Who wants them.
         highest: The highest level of one domain.
     """
-    units = {machine: gang.held(gpus) for machine, gpus in enumerate(left) if gang.held(gpus)}
+    units = _units(left, gang)
     if sum(units.values()) < gang.units:
         return None
     for level in range(min(highest, topology.widest) + 1):
@@ -45,8 +45,7 @@ def as_topology_tree(topology: Topology, left: Sequence[int], gang: Gang) -> All
         left: GPUs that each machine could give, in order of the machines.
         gang: Who wants them; it names a number of machines if it has so many GPUs on each.
     """
-    able = {machine: gang.held(gpus) for machine, gpus in enumerate(left) if gang.held(gpus)}
-    for units in _by_island(topology, able):
+    for units in _by_island(topology, _units(left, gang)):
         classes = _classes(units, left, gang)
         if classes is not None:
             return _allocation(_take(topology, units, gang, *classes), gang)
@@ -56,6 +55,16 @@ def as_topology_tree(topology: Topology, left: Sequence[int], gang: Gang) -> All
 def leaves_of(topology: Topology, allocation: Allocation) -> int:
     """How many leaf switches an allocation is under."""
     return len({topology.ancestors[machine][LEAF] for machine, _ in allocation})
+
+
+def _units(left: Sequence[int], gang: Gang) -> dict[int, int]:
+    """What each machine that has any could give, in the gang's units."""
+    share = gang.per_machine
+    return {
+        machine: gpus if share is None else 1
+        for machine, gpus in enumerate(left)
+        if gpus and (share is None or gpus >= share)
+    }
 
 
 def _by_island(topology: Topology, units: Mapping[int, int]) -> list[dict[int, int]]:

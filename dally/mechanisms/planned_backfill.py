@@ -163,7 +163,7 @@ class Planner:
     def _soonest(self, ask: Ask, closed: int, ahead: bool) -> Planned | None:
         """The first moment, now or as running jobs end, at which machines that are not closed hold a job."""
         left, held = self._open(ask.gang, closed), ask.gang.held
-        units = sum(map(held, left))
+        units = sum(left) if ask.gang.per_machine is None else sum(map(held, left))
         if units >= ask.gang.units:
             allocation = ask.choose(left)
             if allocation is not None:

@@ -203,13 +203,16 @@ class Slurm(InOrder):
 
     def wakeup_s(self, plan: OrderRound) -> float:
         """When the first timer of a job that was looked at runs out, or backfill is due."""
-        due_s = (self._due_s(job, plan.now) for job in self._timed(plan))
-        timer_s = min((due for due in due_s if due > plan.now), default=inf)
         if not self._knobs.bf_interval_s:
-            return timer_s
+            return self._timer_s(plan)
         if plan.head is None or (plan.now >= self._due_backfill_s and not self._restless):
-            return self._pass_at(timer_s)
+            return self._pass_at(self._timer_s(plan))
         return min(self._next_due_s(plan.now), next_multiple(plan.now, self._knobs.bf_interval_s))
+
+    def _timer_s(self, plan: OrderRound) -> float:
+        """When the first timer runs out of a job that was looked at."""
+        due_s = (self._due_s(job, plan.now) for job in self._timed(plan))
+        return min((due for due in due_s if due > plan.now), default=inf)
 
     def _next_due_s(self, now: float) -> float:
         """When the next pass is due that was already; inf if none was."""

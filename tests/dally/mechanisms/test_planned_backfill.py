@@ -1,5 +1,6 @@
 """Slurm's backfill: promises of whole machines to every job tested, in slots of time."""
 
+from collections.abc import Sequence
 from functools import partial
 
 import pytest
@@ -16,7 +17,7 @@ TWO = racks([[2, 2]])
 DAY_S = 86_400.0
 
 
-def planner(left: list[int], releases: list[Release], resolution_s: float = 60.0) -> Planner:
+def planner(left: list[int], releases: Sequence[Release], resolution_s: float = 60.0) -> Planner:
     return Planner(TWO, left, releases, 0.0, DAY_S, resolution_s)
 
 

@@ -26,11 +26,13 @@ class Ask:
         gang: The GPUs that it wants.
         limit_s: How long it may hold them.
         choose: Which it gets, of the GPUs left on each machine; None if it does not take any of these.
+        first: GPUs that are free now, and that it takes unless they are promised; None if it is to choose.
     """
 
     gang: Gang
     limit_s: float
     choose: Callable[[Sequence[int]], Allocation | None]
+    first: Allocation | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +127,10 @@ class Planner:
             promises: Whether it is promised anything; if not, only a start right now counts.
         """
         begin_s: float = self._now
+        if ask.first is not None:
+            promised, _ = self._space.window(begin_s, begin_s + ask.limit_s)
+            if not promised & _bits(machine for machine, _ in ask.first):
+                return Planned(begin_s, ask.first)
         while True:
             closed, later_s = self._space.window(begin_s, begin_s + ask.limit_s)
             found = self._soonest(ask, closed, promises)
@@ -186,10 +192,12 @@ class Planner:
         for (end_s, released), (next_s, _) in pairwise([*self._releases, (inf, ())]):
             if end_s == inf:
                 return
-            gained = [part for part in released if not barred >> part[0] & 1]
-            if not gained:
+            before = len(gains)
+            for part in released:
+                if not barred >> part[0] & 1:
+                    gains.append(part)
+            if len(gains) == before:
                 continue
-            gains += gained
             if barrier_s is None:
                 barrier_s = _floor(end_s, _FIRST_WINDOW_S) + _FIRST_WINDOW_S
             if next_s > barrier_s + window_s:

@@ -1,6 +1,6 @@
 """What Slurm itself does: order of arrival, topology/tree, `--switches=1@T`, backfill with promises."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from math import inf
@@ -137,7 +137,8 @@ class Slurm(InOrder):
         planner: Planner | None = None
         unplanned, first = [plan.head], len(plan.started) + 1
         for job in islice(self.queue, first, first + self.depth):
-            if not self._might_start(job, plan):
+            now = self._now(job, plan)
+            if now is None:
                 unplanned.append(job)
                 continue
             planner = planner or self._planner(plan)
@@ -146,7 +147,7 @@ class Slurm(InOrder):
                     break
                 planner.test(self._ask(earlier, plan))
             unplanned.clear()
-            planned = planner.test(self._ask(job, plan), self._promises(planner))
+            planned = planner.test(self._ask(job, plan, now), self._promises(planner))
             if planned is not None and planned.start_s <= plan.now:
                 self._fill_in(job, planned.allocation, planner, plan)
 
@@ -194,7 +195,7 @@ class Slurm(InOrder):
 
     def new_waits(self, plan: OrderRound) -> list[Decision]:
         """Waits of jobs that are new, and of those looked at for the first time, whose timer starts now."""
-        untimed = {job.order: job for job in self._timed(plan) if job.job_id not in self._until_s}
+        untimed = {job.order: job for job in self._timed(plan, self._until_s)}
         fresh = {job.order: job for job in self.queue.unsaid() if job.order not in plan.started}
         return [
             self._timed_wait(job, plan) if order in untimed else self.wait(job, plan)
@@ -234,23 +235,26 @@ class Slurm(InOrder):
         reason = f"{plan.lacks(job, LEAF)}; takes any after {span(self._knobs.switch_wait_s)}"
         return Wait(job.job_id, LEAF, self._due_s(job, plan.now), reason)
 
-    def _timed(self, plan: OrderRound) -> Iterator[JobState]:
-        """The jobs looked at that do not start and want one switch."""
+    def _timed(self, plan: OrderRound, known: Container[str] = ()) -> Iterator[JobState]:
+        """The jobs looked at that do not start and want one switch, but for those known."""
         if self._knobs.switch_wait_s == 0 or plan.state.topology.top <= LEAF:
             return
         for job in islice(self.queue, len(plan.started) + self.depth + 1):
-            if job.order not in plan.started and self.best_level(job) <= LEAF:
+            if job.job.job_id in known or job.order in plan.started:
+                continue
+            if self.best_level(job) <= LEAF:
                 yield job
 
     def _due_s(self, job: JobState, now: float) -> float:
         """When the job stops waiting for one switch; counted from now if it was never looked at."""
         return self._until_s.get(job.job_id, now + self._knobs.switch_wait_s)
 
-    def _might_start(self, job: JobState, plan: OrderRound) -> bool:
-        """Whether a job could start if nobody else was promised anything; False is certain."""
+    def _now(self, job: JobState, plan: OrderRound) -> Allocation | None:
+        """GPUs that a job could have but for promises; () if that is to be tested; None if it has to wait."""
         if self._knobs.placement == "fit":
-            return plan.fit(job) is not None
-        return job.job.gpus <= plan.state.free.total(job.job.gpu_type)
+            placement = plan.fit(job)
+            return None if placement is None else placement.allocation
+        return () if job.job.gpus <= plan.state.free.total(job.job.gpu_type) else None
 
     def _promises(self, planner: Planner) -> bool:
         """Whether the next job that cannot start is promised something."""
@@ -263,12 +267,12 @@ class Slurm(InOrder):
         times_s = plan.now, knobs.bf_window_s, knobs.bf_resolution_s
         return Planner(topology, left, plan.releases(), *times_s)
 
-    def _ask(self, job: JobState, plan: OrderRound) -> Ask:
+    def _ask(self, job: JobState, plan: OrderRound, first: Allocation = ()) -> Ask:
         highest = self.accepts(plan.state, job, plan.now)
         limit_s = remaining_s(job)
         if self._state.knows.knowledge is not Knowledge.LIMITS:
             limit_s += restart_s(job, plan.state.costs)
-        return Ask(job.job.gang, limit_s, lambda left: self._choose(job, highest, left))
+        return Ask(job.job.gang, limit_s, lambda left: self._choose(job, highest, left), first or None)
 
     def _choose(self, job: JobState, highest: int, left: Sequence[int]) -> Allocation | None:
         if self._knobs.placement == "fit":

@@ -26,12 +26,14 @@ class Ask:
         gang: The GPUs that it wants.
         limit_s: How long it may hold them.
         choose: Which it gets, of the GPUs left on each machine; None if it does not take any of these.
+        level: The highest level that it accepts: jobs of one gang and level are given the same.
         first: GPUs that are free now, and that it takes unless they are promised; None if it is to choose.
     """
 
     gang: Gang
     limit_s: float
     choose: Callable[[Sequence[int]], Allocation | None]
+    level: int = 0
     first: Allocation | None = None
 
 
@@ -117,6 +119,7 @@ class Planner:
         self._resolution_s = resolution_s
         self._space = NodeSpace(now, now + window_s)
         self._of_type: dict[str, int] = {}
+        self._not_now: set[tuple[Gang, int, int]] = set()
         self.promises = 0
 
     def test(self, ask: Ask, promises: bool = True) -> Planned | None:
@@ -150,6 +153,7 @@ class Planner:
         """A job has been started now, which ends then at the latest."""
         for machine, gpus in allocation:
             self._left[machine] -= gpus
+        self._not_now.clear()
         insort(self._releases, (end_s, allocation), key=lambda release: release[0])
 
     def _promise(self, ask: Ask, planned: Planned) -> float | None:
@@ -168,12 +172,16 @@ class Planner:
 
     def _soonest(self, ask: Ask, closed: int, ahead: bool) -> Planned | None:
         """The first moment, now or as running jobs end, at which machines that are not closed hold a job."""
+        asked = ask.gang, ask.level, closed
+        if not ahead and asked in self._not_now:
+            return None
         left, held = self._open(ask.gang, closed), ask.gang.held
         units = sum(left) if ask.gang.per_machine is None else sum(map(held, left))
         if units >= ask.gang.units:
             allocation = ask.choose(left)
             if allocation is not None:
                 return Planned(self._now, allocation)
+        self._not_now.add(asked)
         if not ahead:
             return None
         barred = closed | self._other_types(ask.gang.gpu_type)

@@ -2,11 +2,13 @@
 
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice
 from math import inf
 from typing import Any, ClassVar
 
 from dally.errors import InputError
+from dally.job import Gang
 from dally.knowledge import Knowledge
 from dally.mechanisms.estimates import remaining_s, restart_s, stretch_s
 from dally.mechanisms.node_choice import LEAF, as_topology_tree, best_fit, leaves_of
@@ -43,7 +45,7 @@ class Knobs:
     )
     bf_max_job_test: int = field(default=500, metadata={"help": "jobs that a pass of backfill looks at"})
     bf_job_part_count_reserve: int = field(
-        default=10,
+        default=3,
         metadata={"help": "of these, the first so many that cannot start get promises; 0: all, Slurm's own"},
     )
     bf_resolution_s: float = field(
@@ -135,9 +137,9 @@ class Slurm(InOrder):
         """Start jobs that break no promise to jobs before them; promises are made once somebody might."""
         assert plan.head is not None, "backfill has a head"
         planner: Planner | None = None
-        unplanned, first = [plan.head], len(plan.started) + 1
+        unplanned, first, too_large = [plan.head], len(plan.started) + 1, set[tuple[Gang, int]]()
         for job in islice(self.queue, first, first + self.depth):
-            now = self._now(job, plan)
+            now = self._now(job, plan, too_large)
             if now is None:
                 unplanned.append(job)
                 continue
@@ -211,9 +213,11 @@ class Slurm(InOrder):
         return min(self._next_due_s(plan.now), next_multiple(plan.now, self._knobs.bf_interval_s))
 
     def _timer_s(self, plan: OrderRound) -> float:
-        """When the first timer runs out of a job that was looked at."""
-        due_s = (self._due_s(job, plan.now) for job in self._timed(plan))
-        return min((due for due in due_s if due > plan.now), default=inf)
+        """When the first timer runs out, one that begins now included: too soon at times, never too late."""
+        if plan.head is None or not self._times(plan.state):
+            return inf
+        begun_s = (until_s for until_s in self._until_s.values() if until_s > plan.now)
+        return min([*begun_s, plan.now + self._knobs.switch_wait_s])
 
     def _next_due_s(self, now: float) -> float:
         """When the next pass is due that was already; inf if none was."""
@@ -235,9 +239,13 @@ class Slurm(InOrder):
         reason = f"{plan.lacks(job, LEAF)}; takes any after {span(self._knobs.switch_wait_s)}"
         return Wait(job.job_id, LEAF, self._due_s(job, plan.now), reason)
 
+    def _times(self, state: ClusterState) -> bool:
+        """Whether jobs wait for one switch at all."""
+        return self._knobs.switch_wait_s > 0 and state.topology.top > LEAF
+
     def _timed(self, plan: OrderRound, known: Container[str] = ()) -> Iterator[JobState]:
         """The jobs looked at that do not start and want one switch, but for those known."""
-        if self._knobs.switch_wait_s == 0 or plan.state.topology.top <= LEAF:
+        if not self._times(plan.state):
             return
         for job in islice(self.queue, len(plan.started) + self.depth + 1):
             if job.job.job_id in known or job.order in plan.started:
@@ -249,12 +257,22 @@ class Slurm(InOrder):
         """When the job stops waiting for one switch; counted from now if it was never looked at."""
         return self._until_s.get(job.job_id, now + self._knobs.switch_wait_s)
 
-    def _now(self, job: JobState, plan: OrderRound) -> Allocation | None:
-        """GPUs that a job could have but for promises; () if that is to be tested; None if it has to wait."""
-        if self._knobs.placement == "fit":
-            placement = plan.fit(job)
-            return None if placement is None else placement.allocation
-        return () if job.job.gpus <= plan.state.free.total(job.job.gpu_type) else None
+    def _now(self, job: JobState, plan: OrderRound, too_large: set[tuple[Gang, int]]) -> Allocation | None:
+        """GPUs that a job could have but for promises; () if that is to be tested; None if it has to wait.
+
+        Remembers in `too_large` which gangs do not fit up to which level: none will in this pass.
+        """
+        gang, free = job.job.gang, plan.state.free
+        if gang.gpus > free.total(gang.gpu_type):
+            return None
+        if self._knobs.placement == "tree":
+            return ()
+        asked = gang, self.accepts(plan.state, job, plan.now)
+        placement = None if asked in too_large else self.place(job, asked[1], plan)
+        if placement is None:
+            too_large.add(asked)
+            return None
+        return placement.allocation
 
     def _promises(self, planner: Planner) -> bool:
         """Whether the next job that cannot start is promised something."""
@@ -272,7 +290,8 @@ class Slurm(InOrder):
         limit_s = remaining_s(job)
         if self._state.knows.knowledge is not Knowledge.LIMITS:
             limit_s += restart_s(job, plan.state.costs)
-        return Ask(job.job.gang, limit_s, lambda left: self._choose(job, highest, left), first or None)
+        choose = partial(self._choose, job, highest)
+        return Ask(job.job.gang, limit_s, choose, highest, first or None)
 
     def _choose(self, job: JobState, highest: int, left: Sequence[int]) -> Allocation | None:
         if self._knobs.placement == "fit":

@@ -21,6 +21,8 @@ from dally.state import ClusterState, JobState
 from dally.topology import Allocation
 from dally.words import plural, span
 
+_Known = dict[tuple[Gang, int], Allocation | None]
+
 
 @dataclass(frozen=True, slots=True)
 class Knobs:
@@ -137,9 +139,9 @@ class Slurm(InOrder):
         """Start jobs that break no promise to jobs before them; promises are made once somebody might."""
         assert plan.head is not None, "backfill has a head"
         planner: Planner | None = None
-        unplanned, first, too_large = [plan.head], len(plan.started) + 1, set[tuple[Gang, int]]()
+        unplanned, first, known = [plan.head], len(plan.started) + 1, _Known()
         for job in islice(self.queue, first, first + self.depth):
-            now = self._now(job, plan, too_large)
+            now = self._now(job, plan, known)
             if now is None:
                 unplanned.append(job)
                 continue
@@ -152,6 +154,7 @@ class Slurm(InOrder):
             planned = planner.test(self._ask(job, plan, now), self._promises(planner))
             if planned is not None and planned.start_s <= plan.now:
                 self._fill_in(job, planned.allocation, planner, plan)
+                known.clear()
 
     def started(self, job: JobState, now: float) -> None:
         """Its timer is no longer needed."""
@@ -257,10 +260,10 @@ class Slurm(InOrder):
         """When the job stops waiting for one switch; counted from now if it was never looked at."""
         return self._until_s.get(job.job_id, now + self._knobs.switch_wait_s)
 
-    def _now(self, job: JobState, plan: OrderRound, too_large: set[tuple[Gang, int]]) -> Allocation | None:
+    def _now(self, job: JobState, plan: OrderRound, known: _Known) -> Allocation | None:
         """GPUs that a job could have but for promises; () if that is to be tested; None if it has to wait.
 
-        Remembers in `too_large` which gangs do not fit up to which level: none will in this pass.
+        Keeps in `known` what each gang gets up to each level, as long as nobody starts.
         """
         gang, free = job.job.gang, plan.state.free
         if gang.gpus > free.total(gang.gpu_type):
@@ -268,11 +271,10 @@ class Slurm(InOrder):
         if self._knobs.placement == "tree":
             return ()
         asked = gang, self.accepts(plan.state, job, plan.now)
-        placement = None if asked in too_large else self.place(job, asked[1], plan)
-        if placement is None:
-            too_large.add(asked)
-            return None
-        return placement.allocation
+        if asked not in known:
+            placement = self.place(job, asked[1], plan)
+            known[asked] = None if placement is None else placement.allocation
+        return known[asked]
 
     def _promises(self, planner: Planner) -> bool:
         """Whether the next job that cannot start is promised something."""

@@ -8,7 +8,7 @@ import numpy as np
 from analysis.advise.history import History
 from analysis.advise.simulated import Floats, Outcome
 
-TODAYS = ("slurm:switch_wait_s=0", "slurm", "slurm:switch_wait_s=0,backfill=none")
+TODAYS = ("slurm:switch_wait_s=0", "slurm", "slurm:switch_wait_s=0,scheduler=builtin")
 """What today's scheduler may be, unless the user says; the first if nothing tells."""
 
 TIED = 0.1

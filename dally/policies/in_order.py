@@ -83,6 +83,14 @@ class InOrder(Policy):
         level = self.accepts(plan.state, job, plan.now)
         return reserve(plan.state.free, job.job, level, plan.releases())
 
+    def place(self, job: JobState, highest: int, plan: "OrderRound") -> Placement | None:
+        """Free GPUs for a waiting job within one domain of a level up to `highest`."""
+        return closest(plan.state.free, job.job, self.best_level(job), highest)
+
+    def end_s(self, job: JobState) -> float:
+        """When a running job is taken to end."""
+        return job.end_s()
+
     def make_room(self, job: JobState, plan: "OrderRound") -> Placement | None:
         """Stop running jobs for the head of the queue, if the policy preempts; None if that is no use."""
         return None
@@ -90,6 +98,10 @@ class InOrder(Policy):
     def backfills(self, now: float) -> bool:
         """Whether the jobs behind the head are looked at now."""
         return self.backfill
+
+    def fill(self, plan: "OrderRound") -> None:
+        """Look at the jobs behind the head."""
+        plan.fill_behind_reservation()
 
     def submitted(self, job: JobState, now: float) -> None:
         """A new job joins the queue."""
@@ -99,12 +111,12 @@ class InOrder(Policy):
     def started(self, job: JobState, now: float) -> None:
         """It runs until its predicted end."""
         self.queue.remove(job)
-        self.ends.add(job, job.end_s())
+        self.ends.add(job, self.end_s(job))
 
     def repaced(self, job: JobState, now: float) -> None:
         """It runs until another end."""
         self.ends.remove(job)
-        self.ends.add(job, job.end_s())
+        self.ends.add(job, self.end_s(job))
 
     def revised(self, job: JobState, now: float) -> None:
         """It ends at another time, or has another place in the queue."""
@@ -180,11 +192,11 @@ class OrderRound:
             if placement is None:
                 self.head = job
                 break
-            self._start(job, placement, f"first of {len(self.policy.queue) - len(self.started)} in the queue")
+            self.start(job, placement, f"first of {len(self.policy.queue) - len(self.started)} in the queue")
         if self.head is None:
             self.evictions.move_stopped(self.fit)
         elif self.policy.backfills(self.now):
-            self._backfill()
+            self.policy.fill(self)
 
     def decisions(self) -> tuple[Decision, ...]:
         """Stops, then starts."""
@@ -201,7 +213,7 @@ class OrderRound:
         if job.job.gpus > self.state.free.total(job.job.gpu_type):
             return None
         highest = self.policy.accepts(self.state, job, self.now)
-        return closest(self.state.free, job.job, self.policy.best_level(job), highest)
+        return self.policy.place(job, highest, self)
 
     def lacks(self, job: JobState, level: int) -> str:
         """Why a job cannot start, in words."""
@@ -218,7 +230,8 @@ class OrderRound:
         )
         return f"{plural(request.gpus, f'{of_type} GPU'.strip())} could be had but must wait{ahead}"
 
-    def _start(self, job: JobState, placement: Placement, why: str) -> None:
+    def start(self, job: JobState, placement: Placement, why: str) -> None:
+        """Start a job on free GPUs; the reason goes on with `why`."""
         self.state.free.take(placement.allocation)
         self.started.add(job.order)
         end_s = self.now + stretch_s(job, self.state.costs, placement.allocation)
@@ -229,7 +242,7 @@ class OrderRound:
         )
         self._starts.append(Start(job.job_id, placement.allocation, placement.level, reason))
 
-    def _backfill(self) -> None:
+    def fill_behind_reservation(self) -> None:
         """Start jobs behind the head that leave its reservation as it is."""
         free, topology = self.state.free, self.state.topology
         behind = len(self.started) + 1
@@ -265,4 +278,4 @@ class OrderRound:
         else:
             why = f"{ends}, before {head_id} can start in {span(shadow_s)}"
         self._reservation = left
-        self._start(job, placement, f"backfilled: {why}")
+        self.start(job, placement, f"backfilled: {why}")

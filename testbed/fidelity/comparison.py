@@ -7,7 +7,6 @@ from math import fsum
 from dally.costs import CostModel
 from dally.errors import InputError
 from dally.job import Job
-from dally.policies.registry import parse_policy
 from dally.records import JobRecord
 from dally.summary import Summary, summarise
 from dally.topology import Allocation
@@ -24,7 +23,7 @@ from testbed.fidelity.attribution import (
 from testbed.fidelity.chance import Chance, chance
 from testbed.fidelity.live_run import LiveRun, Stretch
 from testbed.fidelity.pace import Pace, Span, paces, spans_by_job
-from testbed.fidelity.simulated_run import SimulatedRun, load_again, simulate_again
+from testbed.fidelity.simulated_run import SimulatedRun, load_again, policy_again, simulate_again
 from testbed.running.life import allocation_of
 
 JOB_TARGET, MAKESPAN_TARGET = 0.10, 0.05
@@ -156,7 +155,7 @@ def compare(run: LiveRun, contention: bool) -> Comparison:
         gpus=gpus,
         real=_summary([job.real for job in jobs], gpus),
         simulated=_summary([job.simulated for job in jobs], gpus),
-        chance=chance(scenario, parse_policy(run.policy), _run_error(jobs)),
+        chance=chance(scenario, policy_again(run), _run_error(jobs)),
         real_spans=real_spans,
         simulated_spans=simulated.spans,
     )

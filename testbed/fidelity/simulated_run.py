@@ -8,14 +8,17 @@ from pathlib import Path
 
 from dally.costs import CostModel
 from dally.job import Job
-from dally.policies.registry import parse_policy
+from dally.knowledge import Knowledge
+from dally.policies.registry import PolicySpec, parse_policy
 from dally.records import CLUSTER, JobRecord, read_events, read_jobs
 from dally.topology import Allocation
+from dally.traces import load_trace
 from simulator.inputs import Inputs, load_scenario
 from simulator.scenario import Scenario, simulate
 from testbed.fidelity.live_run import LiveRun
 from testbed.fidelity.pace import Span
 from testbed.running.folder import PROFILES, WORKLOAD
+from testbed.running.scheduler import FACT, set_alike
 
 FOLDER = "simulated"
 """Where in the live run's folder the simulated one lies."""
@@ -44,7 +47,7 @@ class SimulatedRun:
 
 
 def load_again(run: LiveRun, contention: bool) -> Scenario:
-    """What a live run was given.
+    """What a live run was given; schedulers know the limits of its jobs, as Slurm does, if it says them.
 
     Args:
         run: The live run.
@@ -53,21 +56,29 @@ def load_again(run: LiveRun, contention: bool) -> Scenario:
     Raises:
         InputError: One of the run's inputs is wrong.
     """
+    trace = str(run.folder / WORKLOAD)
+    limited = all(job.time_limit_s is not None for job in load_trace(trace).jobs)
     inputs = Inputs(
-        trace=str(run.folder / WORKLOAD),
+        trace=trace,
         cluster=str(run.folder / CLUSTER),
         profiles=str(run.folder / PROFILES),
         mixed_profiles=True,
         contention=contention,
+        knowledge=Knowledge.LIMITS if limited else Knowledge.EXACT,
     )
     return load_scenario(inputs)
+
+
+def policy_again(run: LiveRun) -> PolicySpec:
+    """The policy of a live run; Slurm's own set as it was set there."""
+    return set_alike(parse_policy(run.policy), run.facts.get(FACT, {}))
 
 
 def simulate_again(run: LiveRun, scenario: Scenario) -> SimulatedRun:
     """Simulate what a live run did; the folder of the simulation lies in that of the run."""
     partial = run.folder / f".{FOLDER}.{os.getpid()}.partial"
     try:
-        simulate(scenario, parse_policy(run.policy), partial)
+        simulate(scenario, policy_again(run), partial)
         _replace(partial, run.folder / FOLDER)
     finally:
         shutil.rmtree(partial, ignore_errors=True)

@@ -25,6 +25,8 @@ from testbed.running.folder import (
     read_state,
     write_state,
 )
+from testbed.running.scheduler import FACT, read_scheduler
+from testbed.running.submission import is_slurms_own
 
 _CLUSTER_FILE = "cluster.toml"
 _SLURM_FILES = ("slurm.conf", "gres.conf", "topology.conf", "topology.yaml")
@@ -179,13 +181,14 @@ def _begin(cluster: Cluster, campaign: Campaign, policy: PolicySpec, folder: Pat
     if folder.exists() and any(folder.iterdir()):
         raise InputError(f"{folder} holds something else than a run; name another --out")
     run = new_name(campaign.out, policy.spec)
+    settings = {FACT: read_scheduler(cluster)} if is_slurms_own(policy) else {}
     state = RunState(
         run=run,
         policy=policy.spec,
         base=str(cluster.work / run),
         emulate_tflops=campaign.emulate_tflops,
         backend=campaign.backend,
-        facts=campaign.facts,
+        facts={**campaign.facts, **settings},
     )
     begin_run(folder, state, campaign.inputs)
     return state

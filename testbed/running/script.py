@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from dally.job import CHECKPOINTED, JobKind
-from dally.policies.slurm import SWITCH, Knobs
+from dally.mechanisms.node_choice import LEAF
+from dally.policies.slurm import Knobs
 from testbed.running.work import Work
 from workloads.handover import PRELOADED
 
@@ -24,10 +25,6 @@ GRACE_S = 30
 SLOT_S = 360.0
 """How often the copies of a forked job are averaged, under a policy without rounds."""
 
-_LIMIT_FACTOR = 10.0
-"""A job's time limit, over its duration at the best placement, where the trace gives none."""
-
-_LEAST_LIMIT_S = 300.0
 _MINUTE_S = 60.0
 
 
@@ -90,7 +87,7 @@ def switch_options(work: Work, best_level: int, knobs: Knobs) -> tuple[str, ...]
         best_level: The lowest level of the cluster that holds it.
         knobs: Of the policy `slurm`.
     """
-    if best_level > SWITCH or not knobs.switch_wait_s or work.job.gpus == 1:
+    if best_level > LEAF or not knobs.switch_wait_s or work.job.gpus == 1:
         return ()
     seconds = math.ceil(min(knobs.switch_wait_s, 86_400.0))
     clock = f"{seconds // 3600}:{seconds // 60 % 60:02}:{seconds % 60:02}"
@@ -100,7 +97,9 @@ def switch_options(work: Work, best_level: int, knobs: Knobs) -> tuple[str, ...]
 def _options(work: Work, name: str, folder: str, place: Place) -> Iterator[str]:
     job = work.job
     gpu_type = f"{job.gpu_type}:" if job.gpu_type else ""
-    yield f"--job-name={name} --partition={place.partition} --time={_limit_min(work)} --cpus-per-task=1"
+    assert job.time_limit_s is not None, "it was planned"
+    limit_min = round(job.time_limit_s / _MINUTE_S)
+    yield f"--job-name={name} --partition={place.partition} --time={limit_min} --cpus-per-task=1"
     if job.kind is JobKind.FORKED:  # Dally changes the number of nodes, and all that is said by node holds
         yield f"--nodes=1 --ntasks-per-node={job.gpus} --gpus-per-node={gpu_type}{job.gpus}"
     else:
@@ -192,8 +191,3 @@ def _training(work: Work, place: Place) -> Iterator[str]:
     yield from ("--backend", place.backend, "--checkpoint", CHECKPOINT, "--log-file", STEPS)
     if work.job.kind is JobKind.FORKED:
         yield from ("--forked", "--slot", f"{place.slot_s:g}", "--ranks-per-copy", str(work.job.gpus))
-
-
-def _limit_min(work: Work) -> int:
-    limit_s = work.job.time_limit_s or max(_LEAST_LIMIT_S, _LIMIT_FACTOR * work.job.duration_s)
-    return math.ceil(limit_s / _MINUTE_S)

@@ -1,5 +1,6 @@
 """The jobs of a run: each job of a trace becomes so many steps of training, as long as the trace says."""
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
@@ -12,13 +13,20 @@ from dally.profiles.schema import Profile
 from dally.topology import Topology
 from workloads.registry import WORKLOADS
 
+_LIMIT_FACTOR = 10.0
+"""A job's time limit, over its duration at the best placement, where the trace gives none."""
+
+_LEAST_LIMIT_S = 300.0
+_MINUTE_S = 60.0
+
 
 @dataclass(frozen=True, slots=True)
 class Work:
     """What one job trains.
 
     Attributes:
-        job: The job; its `duration_s` is just what its steps take at the best placement.
+        job: The job; its `duration_s` is just what its steps take at the best placement, its time limit what
+            Slurm is told, full minutes.
         steps: Iterations.
         iteration_s: Predicted for one iteration at the best placement.
         compute_s: Of it, what does not wait for the network; on the fastest GPU type that it accepts.
@@ -62,7 +70,10 @@ def _work(job: Job, costs: CostModel, profile: Profile, scale: float) -> Work:
     iteration_s = _best_iteration_s(job, costs)
     steps = max(1, round(job.duration_s * scale / iteration_s))
     batch = profile.model.local_batch or WORKLOADS[job.model].local_batch
-    done = replace(job, duration_s=steps * iteration_s)
+    duration_s = steps * iteration_s
+    limit_s = job.time_limit_s or max(_LEAST_LIMIT_S, _LIMIT_FACTOR * duration_s)
+    limit_s = math.ceil(limit_s / _MINUTE_S) * _MINUTE_S
+    done = replace(job, duration_s=duration_s, time_limit_s=limit_s)
     return Work(done, steps, iteration_s, profile.compute.total_s, batch)
 
 

@@ -26,7 +26,7 @@ VARIANTS = (
     "fifo:placement=consolidated,backfill=easy",
     "sjf:backfill=easy,depth=2",
     "srtf:placement=consolidated,backfill=easy",
-    "slurm:switch_wait_s=900,depth=1",
+    "slurm:switch_wait_s=900,bf_max_job_test=1",
     "tiresias:promote=1,limits=1000+5000+9000,quantum_s=90,regroup_s=500",
     "tiresias:order=arrival,interval_s=50,limits=pollux,quantum_s=0",
     "gandiva:slice_s=400",

@@ -64,10 +64,10 @@ def test_a_long_queue_does_not_make_an_event_dearer(policy: str) -> None:
     """All jobs wait at once: looking at the whole queue each time would cost four times as much an event.
 
     Under `srsf-delay` whom to stop is asked of a larger part of those who run, of whom there are no more.
-    Slurm's backfill looks at up to 500 jobs a pass, more than the shorter queue has; here it is told 100.
+    Slurm's backfill looks at up to 500 jobs a pass, more than the shorter queue has; here it is told 50.
     """
     topology = racks([[8] * 4] * 4)
-    asked = "slurm:depth=100" if policy == "slurm" else policy
+    asked = "slurm:bf_max_job_test=50" if policy == "slurm" else policy
     few, many = (cost(asked, topology, jobs, load=50) for jobs in (250, 1000))
     assert many.per_event < (2.5 if policy == "srsf-delay" else 2) * few.per_event
 

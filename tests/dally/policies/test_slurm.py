@@ -44,19 +44,59 @@ def test_a_gang_that_no_switch_can_hold_does_not_wait_for_one() -> None:
 
 def test_the_timer_starts_when_the_job_is_first_looked_at() -> None:
     jobs = [*FRAGMENTED, job("wide", 8, 100), job("a", 2, 500), job("b", 2, 500)]
-    result = simulate("slurm:depth=1", racks([[4], [4]]), jobs)
+    result = simulate("slurm:bf_max_job_test=1", racks([[4], [4]]), jobs)
     assert waits(result, "a") == [(0.0, 300.0)]
     # a takes the two free GPUs at 300 s, so that b is the one behind the head from then on.
     assert times(result, "a") == [300.0]
     assert waits(result, "b") == [(0.0, None), (300.0, 600.0)]
 
 
-@pytest.mark.parametrize(("duration_s", "start_s"), [(300.0, 0.0), (301.0, 800.0)])
-def test_backfill_reserves_for_the_moment_when_the_timer_runs_out(duration_s: float, start_s: float) -> None:
-    jobs = [*FRAGMENTED, job("pair", 2, 500), job("one", 1, duration_s)]
+def test_backfill_plans_for_one_switch_not_for_the_end_of_the_timer() -> None:
+    """As in Slurm: one takes a GPU that pair could have had when its timer ran out, and pair waits for it."""
+    jobs = [*FRAGMENTED, job("pair", 2, 500), job("one", 1, 301)]
     result = simulate("slurm:bf_interval_s=0", racks([[4], [4]]), jobs)
-    assert times(result, "pair") == [300.0]
-    assert times(result, "one") == [start_s]
+    assert (times(result, "one"), times(result, "pair")) == ([0.0], [301.0])
+
+
+@pytest.mark.parametrize(("limit_s", "start_s"), [(900.0, 30.0), (1000.0, 1950.0)])
+def test_backfill_keeps_what_was_promised_to_those_behind_the_first(limit_s: float, start_s: float) -> None:
+    jobs = [job("long", 3, 3000), job("other", 4, 1000), job("wide", 8, 100, 1), job("small", 1, limit_s, 2)]
+    assert times(simulate("slurm", racks([[4], [4]]), jobs), "small") == [30.0], "it is over before 3000"
+    jobs = [job("long", 3, 1000), job("other", 4, 3000), job("wide", 8, 900, 1), job("second", 4, 900, 2)]
+    jobs.append(job("small", 1, limit_s, 3))
+    first_only = simulate("slurm:bf_job_part_count_reserve=1", racks([[4], [4]]), jobs)
+    assert times(first_only, "small") == [30.0], "wide can start at 3000 only"
+    assert times(simulate("slurm", racks([[4], [4]]), jobs), "small") == [start_s], "second could at 1000"
+
+
+def test_builtin_scheduling_looks_at_nobody_behind_the_first() -> None:
+    assert times(simulate("slurm:scheduler=builtin", racks([[4]]), SMALL), "small") == [3100.0]
+
+
+def test_placement_tree_leaves_a_gang_waiting_that_placement_fit_would_start() -> None:
+    """As seen on Slurm 22.05: a rack with one idle node is looked at before racks with two."""
+    jobs = [job("one", 2, 3000), job("gang", 4, 100, 1)]
+    topology = racks([[2, 2], [2, 2]])
+    assert times(simulate("slurm", topology, jobs), "gang") == [1.0]
+    tree = simulate("slurm:placement=tree", topology, jobs)
+    assert (times(tree, "gang"), levels(tree, "gang")) == ([330.0], ["network"])
+
+
+def test_a_start_may_let_another_job_start_in_the_next_pass_under_placement_tree() -> None:
+    """As seen on Slurm 22.05: with one GPU less on the idle node, the idle rack comes first."""
+    jobs = [job("one", 2, 3000), job("gang", 4, 100, 1), job("single", 1, 2000, 2)]
+    result = simulate("slurm:placement=tree,bf_interval_s=5", racks([[2, 2], [2, 2]]), jobs)
+    assert (times(result, "single"), times(result, "gang")) == ([5.0], [10.0])
+    assert levels(result, "gang") == ["rack"]
+
+
+def test_promises_begin_at_a_multiple_of_bf_resolution() -> None:
+    """Wide is promised the machine for 630 s, so from 600 on, and small would be done at 595 or 605."""
+    jobs = [job("long", 3, 630), job("wide", 4, 100, 1), job("small", 1, 565, 2)]
+    assert times(simulate("slurm", racks([[4]]), jobs), "small") == [30.0]
+    jobs[-1] = job("small", 1, 575, 2)
+    assert times(simulate("slurm", racks([[4]]), jobs), "small") == [730.0]
+    assert times(simulate("slurm:bf_resolution_s=10", racks([[4]]), jobs), "small") == [30.0]
 
 
 SMALL = [job("long", 3, 3000), job("wide", 4, 100, 1), job("small", 1, 500, 31), job("later", 1, 500, 65)]

@@ -100,6 +100,8 @@ class FakeCluster:
             return subprocess.run(
                 argv, input=stdin, capture_output=True, text=True, timeout=timeout_s, check=True
             ).stdout
+        if argv == ("scontrol", "show", "config"):
+            return "SchedulerParameters     = bf_interval=1,x=2\nSchedulerType = sched/backfill\n"
         raise ClusterError(f"{argv[0]}: not here")
 
     def _squeue(self) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from dally.errors import InputError
+from dally.records import read_run
 from slurm_plugin.config import load_config
 from testbed.running import driver as driving
 from testbed.running.campaign import Campaign, check_policies, run_policy
@@ -182,6 +183,8 @@ def test_a_policy_that_is_done_is_not_run_again(cluster: FakeCluster) -> None:
         run = run_policy(cluster, campaign(cluster, job("a")), policy, lambda: False, lambda *_: None)
     assert run.complete
     assert len(cluster.submitted) == 1
+    settings = {"SchedulerParameters": "bf_interval=1,x=2", "SchedulerType": "sched/backfill"}
+    assert read_run(cluster.folder / "out" / "slurm")["scheduler"] == settings
 
 
 def test_a_folder_with_another_workload_is_refused(cluster: FakeCluster) -> None:

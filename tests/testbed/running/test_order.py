@@ -74,7 +74,7 @@ def test_a_wrong_order_is_refused(
 
 def test_the_workloads_that_come_with_dally_can_be_run_on_their_clusters() -> None:
     sizes = {"demo": (8, 12), "burst": (16, 16), "steady": (16, 16), "waves": (16, 18), "forty": (16, 40)}
-    sizes |= {"calm": (16, 18), "elastic": (8, 6), "mixed": (16, 30)}
+    sizes |= {"calm": (16, 18), "elastic": (8, 6), "mixed": (16, 30), "limits": (16, 20)}
     assert set(named_workloads()) == set(sizes)
     for name, (gpus, jobs) in sizes.items():
         path = Path(orders.__file__).parent / "workloads" / f"{name}.csv"

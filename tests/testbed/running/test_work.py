@@ -32,6 +32,16 @@ def test_what_was_planned_once_is_planned_the_same_again() -> None:
     assert plan_work([work.job for work in works], topology(), profiles()) == works
 
 
+@pytest.mark.parametrize(("limit_s", "told_s"), [(None, 300.0), (90.0, 120.0), (3600.0, 3600.0)])
+def test_the_limit_of_a_job_is_what_slurm_is_told_in_full_minutes(
+    limit_s: float | None, told_s: float
+) -> None:
+    (work,) = plan_work([job(duration_s=20.0, time_limit_s=limit_s)], topology(), profiles())
+    assert work.job.time_limit_s == told_s
+    (long,) = plan_work([job(duration_s=50.0)], topology(), profiles())
+    assert long.job.time_limit_s == 540.0, "ten times what its steps take"
+
+
 @pytest.mark.parametrize(
     ("model", "message"),
     [

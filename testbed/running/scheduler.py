@@ -1,0 +1,58 @@
+"""How the scheduler of a real Slurm is set, and simulated Slurm set the same."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from dally.policies.registry import PolicySpec
+from dally.policies.slurm import Knobs
+from testbed.cluster import Cluster
+
+FACT = "scheduler"
+"""Where run.json has the settings."""
+
+_PARAMETERS = "SchedulerParameters"
+_LINE = re.compile(rf"^({_PARAMETERS}|SchedulerType)\s*=\s*(\S+)", re.MULTILINE)
+_SECONDS = {
+    "bf_interval": ("bf_interval_s", 1.0),
+    "bf_resolution": ("bf_resolution_s", 1.0),
+    "bf_window": ("bf_window_s", 60.0),
+}
+_COUNTS = ("bf_max_job_test", "bf_job_part_count_reserve")
+_MOST_SWITCH_WAIT_S = 300.0
+"""Slurm's own `max_switch_wait`."""
+
+
+def read_scheduler(cluster: Cluster) -> dict[str, str]:
+    """The settings of a cluster's scheduler, as `scontrol show config` has them.
+
+    Raises:
+        ClusterError: It does not say.
+    """
+    return dict(_LINE.findall(cluster.ask("scontrol", "show", "config")))
+
+
+def set_alike(policy: PolicySpec, settings: Mapping[str, str]) -> PolicySpec:
+    """Simulated Slurm as a real one was in a run; other policies as they are.
+
+    Args:
+        policy: What the run was asked for.
+        settings: As `read_scheduler` gives them; what they do not name has Slurm's default.
+    """
+    if not isinstance(policy.knobs, Knobs):
+        return policy
+    said = dict(part.partition("=")[::2] for part in settings.get(_PARAMETERS, "").split(","))
+    numbers: dict[str, Any] = {
+        **{knob: float(said[name]) * unit_s for name, (knob, unit_s) in _SECONDS.items() if name in said},
+        "bf_job_part_count_reserve": 0,
+        **{name: int(said[name]) for name in _COUNTS if name in said},
+    }
+    most_s = float(said.get("max_switch_wait", _MOST_SWITCH_WAIT_S))
+    knobs = Knobs(
+        switch_wait_s=min(policy.knobs.switch_wait_s, most_s),
+        scheduler=settings.get("SchedulerType", "sched/backfill").removeprefix("sched/"),
+        placement="tree",
+        **numbers,
+    )
+    return replace(policy, knobs=knobs)

@@ -31,8 +31,8 @@ LEAST_ACCURATE = 0.05
 """The least part of its limit that a job takes."""
 NEWCOMER_S = 3600.0
 """What a job is expected to take of which nothing is known."""
-AGES_S = (*(NEWCOMER_S * (1.25**number - 1) for number in range(64)), inf)
-"""Ages at which beliefs change where only the age of a job is known: after a quarter of what it had left."""
+AGES_S = tuple(NEWCOMER_S * (4**number - 1) / 3 for number in range(32))
+"""What jobs are taken to last of which only the age is known: an hour, 5, 21, 85 and so on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,18 +161,18 @@ class Told(Beliefs):
 
 
 class Unknown(Beliefs):
-    """Whoever has run for t is taken to run for t more, and what a newcomer takes besides.
+    """A job is taken to end at the next of a few ages, each four times as far from the last as that was.
 
-    That is the mean time left under a Lomax distribution of shape 2, whose mean is what a newcomer takes.
-    With the same for all newcomers the least attained service goes first, as is best where running times
-    spread widely (Nuyens and Wierman, The Foreground-Background queue, Performance Evaluation 65, 2008).
-    The ages are fixed, so that schedulers that began to watch at different times believe the same.
+    Those that have run least go first, as is best where running times spread widely (Nuyens and Wierman, The
+    Foreground-Background queue, Performance Evaluation 65, 2008). Where they do not spread so widely that
+    makes long jobs of like age take turns, and all of them end late. With few ages jobs of like age go one
+    after another, as in a multi-level feedback queue.
     """
 
     def believe(self, job: JobState, done_s: float) -> tuple[float, float]:
-        """As long again as it had run at the last of the ages, until the next."""
-        place = bisect_right(AGES_S, done_s)
-        return 2 * AGES_S[place - 1] + NEWCOMER_S, AGES_S[place]
+        """The next of the ages, until then."""
+        age_s = AGES_S[bisect_right(AGES_S, done_s)]
+        return age_s, age_s
 
     def lessons(self) -> Lessons:
         """Nothing is learnt."""

@@ -103,16 +103,20 @@ def test_an_error_changes_the_order() -> None:
     assert exact.log != wrong.log
 
 
-def test_limits_that_are_all_alike_cost_nothing_against_knowing_nothing() -> None:
-    """Jobs of a tail as long as Venus's on a crowded machine, all with the same limit."""
-    drawn = load_trace(
-        "venus-like:jobs=600,gpus=1:3/2:1/4:1,load=1.2,cluster_gpus=16,max_s=400000", seed=1
-    ).jobs
-    alike = [replace(job, time_limit_s=1e6) for job in drawn]
+@pytest.mark.parametrize("knowledge", [Knowledge.LIMITS, Knowledge.AUTO])
+def test_limits_that_are_all_alike_cost_nothing_against_knowing_nothing(knowledge: Knowledge) -> None:
+    """Jobs of a tail as long as Venus's on a crowded machine, all with the same limit; eight draws of them.
 
-    def mean_jct_s(knowledge: Knowledge) -> float:
-        result = simulate("srsf-delay", racks([[4] * 4]), alike, knows=Known(knowledge))
+    A single draw says little: they differ by up to 8 % either way.
+    """
+
+    def mean_jct_s(jobs: list[Job], known: Knowledge) -> float:
+        result = simulate("srsf-delay", racks([[4] * 4]), jobs, knows=Known(known))
         return fmean(record.jct_s for record in result.outcome.records)
 
-    assert mean_jct_s(Knowledge.LIMITS) < 1.005 * mean_jct_s(Knowledge.NONE)
-    assert mean_jct_s(Knowledge.AUTO) < 1.005 * mean_jct_s(Knowledge.NONE)
+    ratios = []
+    for seed in range(1, 9):
+        workload = "venus-like:jobs=600,gpus=1:3/2:1/4:1,load=1.2,cluster_gpus=16,max_s=400000"
+        alike = [replace(job, time_limit_s=1e6) for job in load_trace(workload, seed=seed).jobs]
+        ratios.append(mean_jct_s(alike, knowledge) / mean_jct_s(alike, Knowledge.NONE))
+    assert fmean(ratios) < 1.005

@@ -65,11 +65,11 @@ def test_a_job_longer_than_all_limits_has_its_own() -> None:
     assert limit_s(Job("j", 0, 1, 90 * DAY_S), seed=0) == 90 * DAY_S
 
 
-def test_without_knowledge_a_job_takes_as_long_again_as_it_ran_and_what_a_newcomer_takes() -> None:
+def test_without_knowledge_a_job_is_taken_to_end_at_the_next_of_few_ages_whatever_it_takes() -> None:
     short, long = Job("short", 0, 1, 1.0), Job("long", 0, 1, 1e6)
     known = Known(Knowledge.NONE)
     for age_s, next_s in pairwise(AGES_S):
-        assert believed(known, short, age_s) == (2 * age_s + NEWCOMER_S, next_s)
+        assert believed(known, short, age_s) == (next_s, next_s)
         assert believed(known, long, age_s) == believed(known, short, age_s)
     assert believed(known, short, 1.0) == believed(known, short, 0.0)
 
@@ -107,7 +107,7 @@ def test_a_belief_that_a_job_outlives_is_revised_when_it_has_done_so_much() -> N
     watched.scheduler.decide(plan.wakeup_s - 1)
     assert job.expected_s == NEWCOMER_S
     watched.scheduler.decide(plan.wakeup_s)
-    assert job.expected_s == 2 * AGES_S[1] + NEWCOMER_S
+    assert job.expected_s == AGES_S[2] == 5 * NEWCOMER_S
 
 
 def test_nobody_is_woken_for_a_belief_while_nobody_waits() -> None:

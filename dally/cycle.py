@@ -14,6 +14,12 @@ from dally.policies.base import Policy
 from dally.state import ClusterState, JobState, Past
 from dally.topology import Allocation
 
+REVISED_S = 60.0
+"""Where nothing else happens, beliefs that are over are revised at the next multiple of so many seconds.
+
+There are many of them, and most change nothing: one by one they were most of the moments of a busy cluster.
+"""
+
 
 def told_slowdown(cost: Cost) -> float:
     """A slowdown as run folders show it: to four places, or to four digits where more GPUs make it small."""
@@ -99,9 +105,10 @@ class Scheduler:
         for job in self.beliefs.due(now):
             self.policy.revised(job, now)
         plan = self.policy.decide(self.state, now)
-        if self.state.waiting and self.beliefs.next_due_s() < plan.wakeup_s:
-            return replace(plan, wakeup_s=self.beliefs.next_due_s())
-        return plan
+        due_s = self.beliefs.next_due_s()
+        if not self.state.waiting or due_s == inf:
+            return plan
+        return replace(plan, wakeup_s=min(plan.wakeup_s, REVISED_S * (due_s // REVISED_S + 1)))
 
     def start(self, job_id: str, allocation: Allocation, now: float, speed: float) -> JobState:
         """A waiting job was started; it first pays its restart if it ran before."""

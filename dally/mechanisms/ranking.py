@@ -35,6 +35,11 @@ class Ranking:
         jobs = self._jobs
         return (jobs[rank[-1]] for rank in reversed(self._ranks))
 
+    def items(self) -> Iterator[tuple[float, JobState]]:
+        """The first number of each rank, with its job."""
+        jobs = self._jobs
+        return ((rank[0], jobs[rank[-1]]) for rank in self._ranks)
+
     def add(self, job: JobState, *key: float) -> None:
         """Insert a job that is not in it; ties of the key go by arrival."""
         rank = (*key, job.order)

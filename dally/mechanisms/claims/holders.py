@@ -40,12 +40,21 @@ class Holders:
         first = (weight * (-ranking.first_key() - now) for weight, ranking in self._by_weight.items())
         return max(first, default=0.0)
 
-    def largest(self, now: float) -> Iterator[tuple[float, JobState]]:
-        """Running jobs with what they will hold, the largest first."""
-        sizes = (self._of_weight(weight, now) for weight in self._by_weight)
-        return ((-held, job) for held, _, job in merge(*sizes, key=lambda entry: entry[:2]))
+    def largest(
+        self, now: float, least: Callable[[float], float] = lambda weight: 0.0
+    ) -> Iterator[tuple[float, JobState]]:
+        """Running jobs with what they will hold, the largest first.
 
-    def _of_weight(self, weight: float, now: float) -> Iterator[tuple[float, int, JobState]]:
-        ranking = self._by_weight[weight]
-        for job in ranking:
-            yield -weight * (-ranking.rank(job)[0] - now), job.order, job
+        Args:
+            now: Seconds on the clock.
+            least: Of a weight, what its jobs must hold to be among them.
+        """
+        sizes = (self._of_weight(weight, now, least(weight)) for weight in self._by_weight)
+        return ((-held, job) for held, _, job in merge(*sizes))
+
+    def _of_weight(self, weight: float, now: float, least: float) -> Iterator[tuple[float, int, JobState]]:
+        for end_s, job in self._by_weight[weight].items():
+            held = weight * (end_s + now)
+            if -held < least:
+                return
+            yield held, job.order, job

@@ -51,16 +51,18 @@ class Stops:
 
     def candidates(self, job: JobState, claim: Claim | None) -> Iterator[JobState]:
         """Whom to stop for a job that claims so much, or goes before all if None; who holds most first."""
-        gpus = job.job.gpus
-        for holds, victim in self._books.holders.largest(self._now):
-            if claim is not None:
-                loss = self._loss(victim, holds, claim)
-                if loss > gpus and not self._books.owners.any_over():
-                    return  # all others hold less: even one GPU of theirs is too dear
-                if loss * min(1.0, victim.job.gpus / gpus) > 1:
-                    continue
+        gpus, dear = job.job.gpus, 0.0
+        if claim is not None and not self._books.owners.any_over():
+            dear = self._knobs.margin * claim[1]
+        for holds, victim in self._books.holders.largest(
+            self._now, lambda size: dear * min(1.0, size / gpus)
+        ):
             if victim in self.evictions or not self.may_stop(victim):
                 continue
+            if claim is not None:
+                part = min(1.0, victim.job.gpus / gpus)
+                if part * self._loss(victim, holds, claim) > 1:
+                    continue  # by itself it is worth more than the job on all its GPUs
             lease_end_s = self.lease_end_s(victim)
             if lease_end_s > self._now:
                 self.due_s = min(self.due_s, lease_end_s)

@@ -16,6 +16,8 @@ from dally.topology import Allocation, Topology
 
 _FIRST_WINDOW_S = 30.0
 """Ends of running jobs so close together are taken as one; each time that this is no use, twice as close."""
+_OVERDUE_S = 1.0
+"""A running job that is past its limit is taken to end so soon: its GPUs are not free yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +193,7 @@ class Planner:
                 left[machine] += gpus
             allocation = ask.choose(left) if units >= ask.gang.units else None
             if allocation is not None:
-                return Planned(max(end_s, self._now), allocation)
+                return Planned(max(end_s, self._now + _OVERDUE_S), allocation)
         return None
 
     def _ends_together(self, barred: int) -> Iterator[tuple[float, list[tuple[int, int]]]]:

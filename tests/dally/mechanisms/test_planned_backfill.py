@@ -126,3 +126,10 @@ def test_the_slots_of_time_say_who_is_promised_when(
     closed, later_s = space.window(float(begin), float(end) - 0.5)
     assert {machine for machine in range(4) if closed >> machine & 1} == taken
     assert later_s is None or later_s > begin
+
+
+def test_gpus_of_a_job_that_is_past_its_limit_are_not_free_yet() -> None:
+    plan = Planner(TWO, [0, 1], [(40.0, ((0, 2),))], 100.0, DAY_S, 60.0)
+    planned = plan.test(ask(2, 600))
+    assert planned is not None
+    assert planned.start_s > 100.0

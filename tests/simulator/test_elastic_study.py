@@ -128,8 +128,9 @@ def test_tables_go_between_their_markers(tmp_path: Path) -> None:
     result = study("ones", "--jobs", 5, "--seed", 1, "--policy", "fifo", "--write", document)
     assert result.exit_code == 0, result.output
     text = document.read_text()
-    assert text.startswith("before\n<!-- ones-5 -->\n| policy |")
-    assert "old" not in text
+    assert text.startswith("before\n<!-- ones-5 -->\nRunning times known: exact.")
+    assert "\n\n| policy |" in text
+    assert "\nold\n" not in text
     assert text.endswith("<!-- end ones-5 -->\nafter\n")
 
 

@@ -31,7 +31,7 @@ def test_the_error_of_the_calibration_comes_first(folder: Path) -> None:
     assert result.exit_code == 0, result.output
     lines = result.output.splitlines()
     assert re.match(
-        r"Calibration: slurm\S* simulated has 32 jobs wait .*; really they waited 11\.8 min\.", lines[0]
+        r"Calibration: slurm\S* simulated has 32 jobs wait .*; really they waited 13\.6 min\.", lines[0]
     )
     assert "on average" in lines[1]
     page = (folder / "advice.html").read_text("utf-8")

@@ -97,8 +97,8 @@ def test_gzip_is_recognised_by_content_and_hashed_as_stored(tmp_path: Path) -> N
 def test_sacct_takes_gpu_jobs_that_ran_and_counts_the_rest(tmp_path: Path) -> None:
     workload = load(tmp_path, SACCT)
     assert workload.jobs == (
-        Job("9", 0, 2, 60, "bob", "lab", status="CANCELLED", gpu_type="a100"),
-        Job("10", 3600, 4, 3600, "ann", "lab", status="COMPLETED", time_limit_s=3600),
+        Job("9", 0, 2, 60, "bob", "lab", status="CANCELLED", gpu_type="a100", job_name="a|b"),
+        Job("10", 3600, 4, 3600, "ann", "lab", status="COMPLETED", time_limit_s=3600, job_name="train"),
     )
     assert workload.dropped == {"a job step": 1, "uses no GPU": 1, "not finished": 1, "never started": 1}
     assert workload.origin == "2024-05-01T09:00:00+00:00"

@@ -33,7 +33,7 @@ def summary_of(policy: str, workload: str, gpus: int) -> Summary:
 def test_more_gpus_finish_the_published_workloads_sooner(policy: str, workload: str) -> None:
     """Where jobs wait at most for their round, more GPUs may not help: then times are equal.
 
-    Under Slurm one gang that starts on the wrong racks stays there and decides the mean: so its median counts.
+    Under Slurm a gang that starts on the wrong racks stays there and decides the mean: its median counts.
     """
     round_s = getattr(parse_policy(policy).knobs, "round_s", 0.0)
     summaries = [summary_of(policy, workload, gpus) for gpus in (256, 512, 1024)]

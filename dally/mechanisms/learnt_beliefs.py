@@ -19,7 +19,7 @@ from dally.job import Job
 from dally.knowledge import Knowledge, Known
 from dally.mechanisms.beliefs import NEWCOMER_S, Beliefs, Lessons, limit_s
 from dally.mechanisms.choice import Choice, Ended
-from dally.mechanisms.likeness import Likeness, by_history, by_limit, is_of_user
+from dally.mechanisms.likeness import Likeness, by_history, by_limit, is_of_user, limit_of
 from dally.state import JobState
 
 FIRST_S = 30.0
@@ -115,8 +115,9 @@ class Learnt(Beliefs):
     """What is left of a job is its index, by jobs like it, or by those with its limit.
 
     Each group is smoothed towards the wider one, all jobs towards those of which nothing is known. Running
-    jobs count as far as they came, those that ended till there. Limits that say nothing, all alike, make one
-    group of all jobs, and do no harm.
+    jobs count as far as they came, those that ended till there. By limits, a job is sure to end at its limit:
+    so they tell short jobs apart before any has ended. Limits that say nothing, all alike, make one group of
+    all jobs, and do no harm.
 
     Args:
         known: History, limits, or auto: both are learnt, and the one is believed that told truer so far.
@@ -285,7 +286,8 @@ class Learnt(Beliefs):
             fits += group.fits
         known, table = self._tables.get(chain[-1], (-1, ()))
         if known != fits:
-            table = whole_work_s(rates)
+            limit_s = limit_of(chain[-1])
+            table = whole_work_s(rates if limit_s is None else _within(limit_s, rates))
             self._tables[chain[-1]] = fits, table
         return table
 
@@ -306,6 +308,12 @@ def _cut(counts: Sequence[float]) -> Sequence[float]:
     return counts[: last + 1]
 
 
+def _within(limit_s: float, rates: Sequence[float]) -> Sequence[float]:
+    """(bins,) chances to end of jobs that are ended at their limit, whatever others did."""
+    last = max(bisect_left(EDGES_S, limit_s), 1) - 1
+    return [*rates[:last], 1.0, *rates[last + 1 :]]
+
+
 def whole_work_s(rates: Sequence[float]) -> Sequence[float]:
     """(bins,) begin of each bin and the Gittins index there, seconds; at least the end of the bin.
 
@@ -313,7 +321,7 @@ def whole_work_s(rates: Sequence[float]) -> Sequence[float]:
     bin is the best.
 
     Args:
-        rates: (bins,) the chance to end in each bin if reached, from 0 to less than 1.
+        rates: (bins,) the chance to end in each bin if reached, more than 0 and at most 1.
     """
     spans: list[tuple[float, float, float]] = []
     whole_s: list[float] = []

@@ -8,6 +8,7 @@ from dally.job import Job
 Likeness = tuple[str, ...]
 """What the jobs of a group have in common; nothing: all jobs."""
 
+_LIMIT = "limit"
 _NUMBER = re.compile(r"\d+(?:\.\d+)*")
 
 
@@ -25,7 +26,12 @@ def by_history(job: Job) -> Sequence[Likeness]:
 
 def by_limit(limit_s: float) -> Sequence[Likeness]:
     """All, those with its time limit."""
-    return (), ("limit", f"{limit_s:g} s")
+    return (), (_LIMIT, f"{limit_s:g} s")
+
+
+def limit_of(like: Likeness) -> float | None:
+    """The time limit that the jobs of a group share, seconds; None if it is another group."""
+    return float(like[1].removesuffix(" s")) if like[:1] == (_LIMIT,) else None
 
 
 def is_of_user(like: Likeness) -> bool:

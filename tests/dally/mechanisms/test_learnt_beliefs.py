@@ -161,6 +161,18 @@ def test_limits_are_taken_for_what_jobs_with_such_limits_took() -> None:
     assert short < 300 < 1_500 < long
 
 
+@pytest.mark.parametrize("knowledge", [Knowledge.AUTO, Knowledge.LIMITS])
+def test_limits_tell_jobs_apart_before_any_has_ended(knowledge: Knowledge) -> None:
+    beliefs = Learnt(Known(knowledge))
+    jobs = [
+        JobState(Job(f"j{number}", 0.0, 1, 1.0, time_limit_s=limit_s), number, 0.0)
+        for number, limit_s in enumerate((60.0, 600.0, 3600.0))
+    ]
+    minute_s, ten_s, hour_s = (beliefs.believe(job, 0.0)[0] for job in jobs)
+    assert 30 < minute_s < 60 < ten_s < 600 < hour_s < 3600
+    assert beliefs.believe(jobs[0], 100.0)[0] > 100.0, "what was done before a restart may exceed the limit"
+
+
 AUTO = Known(Knowledge.AUTO)
 
 

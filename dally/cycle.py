@@ -126,14 +126,14 @@ class Scheduler:
         self.state.stop(job_id, now, job.work_s(now))
         job.preemptions += not resized
         job.resizing = resized
-        self.beliefs.rests(job)
+        self.beliefs.stopped(job)
         self.policy.stopped(job, now)
         return job
 
     def fail(self, job_id: str, now: float, kept_work_s: float) -> JobState:
         """A running job lost its GPUs to a failure, and its work since the last checkpoint."""
         job = self.state.stop(job_id, now, kept_work_s)
-        self.beliefs.rests(job)
+        self.beliefs.stopped(job)
         self.policy.stopped(job, now)
         return job
 

@@ -87,6 +87,12 @@ class Beliefs(ABC):
         if job in self._revisions:
             self._revisions.remove(job)
 
+    def stopped(self, job: JobState) -> None:
+        """It does not run any more; it may have outlived a belief while it wrote its checkpoint."""
+        self.rests(job)
+        while job.held_s <= job.work_before_s:
+            self._outlived(job, job.work_before_s)
+
     def ended(self, job: JobState, work_s: float, now: float) -> Iterable[JobState]:
         """A job has ended with so much done; those of whom something else is believed now."""
         self.left(job)
@@ -108,7 +114,7 @@ class Beliefs(ABC):
         """Revise the beliefs that running jobs have outlived by `now`; those jobs."""
         while self._revisions and self._revisions.first_key() <= now:
             job = self._revisions.at(0)
-            self._revise(job, max(job.held_s, job.work_s(now)))
+            self._outlived(job, job.work_s(now))
             self.runs(job)
             yield job
 
@@ -122,6 +128,10 @@ class Beliefs(ABC):
 
     def restore(self, learnt: Mapping[str, Any]) -> None:  # noqa: B027  most have learnt nothing
         """Take back what `snapshot` gave, before jobs are submitted again."""
+
+    def _outlived(self, job: JobState, work_s: float) -> None:
+        """A belief of a job is over."""
+        self._revise(job, max(job.held_s, work_s))
 
     def _revise(self, job: JobState, done_s: float) -> None:
         self.is_saved = False

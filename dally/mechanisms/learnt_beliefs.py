@@ -156,17 +156,6 @@ class Learnt(Beliefs):
         if self._choice is not None and not present.believed_s:
             present.believed_s = self._at_start(present.chains)
 
-    def due(self, now: float) -> Iterator[JobState]:
-        """Running jobs that come to the end of a bin teach that they did."""
-        while self._revisions and self._revisions.first_key() <= now:
-            job = self._revisions.at(0)
-            reached = bisect_left(EDGES_S, job.held_s)
-            for like in _all(self._present[job.order].chains):
-                self._group(like).exposed[reached - 1] += 1
-            self._revise(job, job.held_s)
-            self.runs(job)
-            yield job
-
     def ended(self, job: JobState, work_s: float, now: float) -> Iterable[JobState]:
         """Its likes may do as it did; those of the widest group of which that says something new.
 
@@ -219,6 +208,13 @@ class Learnt(Beliefs):
             self._restored = dict(learnt["believed"])
             if self._choice is not None:
                 self._choice.restore(learnt["choice"])
+
+    def _outlived(self, job: JobState, work_s: float) -> None:
+        """A job that comes to the end of a bin teaches that it did."""
+        reached = bisect_left(EDGES_S, job.held_s)
+        for like in _all(self._present[job.order].chains):
+            self._group(like).exposed[reached - 1] += 1
+        self._revise(job, job.held_s)
 
     def _take_in(self, job: Job, ended: Present, reached: int, work_s: float, now: float) -> bool:
         """Learn from a job that has ended; whether the other side is believed from now on."""

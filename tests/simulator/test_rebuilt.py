@@ -82,7 +82,7 @@ def acts(plan: Plan) -> list[object]:
     ("policy", "knowledge"),
     [
         *((policy, Knowledge.EXACT) for policy in POLICIES),
-        *(("srsf-delay:lease_s=60", each) for each in ("limits", "history", "auto")),
+        *(("srsf-delay:lease_s=60", each) for each in ("limits", "history", "auto", "none")),
     ],
 )
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])

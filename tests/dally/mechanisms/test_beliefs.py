@@ -131,3 +131,10 @@ def test_who_does_not_run_has_no_revision_to_come() -> None:
     watched.scheduler.preempt("j", 1000.0)
     assert watched.beliefs.next_due_s() == float("inf")
     watched.scheduler.withdraw("j", 1001.0)
+
+
+def test_a_belief_that_a_job_outlives_while_it_writes_its_checkpoint_is_revised_as_it_stops() -> None:
+    watched = Watched(Known(Knowledge.NONE))
+    job = watched.state.jobs["j"]
+    watched.scheduler.preempt("j", job.worked_s(job.held_s) + 1.0)
+    assert job.expected_s == job.held_s == AGES_S[2]

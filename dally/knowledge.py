@@ -55,11 +55,6 @@ class Known:
         times = f"{self.knowledge} ± {self.error:g}" if self.error else str(self.knowledge)
         return f"{times}, profiles ± {self.profile_error:g}" if self.profile_error else times
 
-    @property
-    def tells_ends(self) -> bool:
-        """Whether each job has a duration of its own, so that it is known who would end last."""
-        return self.knowledge in (Knowledge.EXACT, Knowledge.LIMITS)
-
 
 EXACTLY = Known()
 """The durations that jobs come with, as they are."""

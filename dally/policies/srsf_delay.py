@@ -1,11 +1,9 @@
 """Shortest remaining service first, with delay scheduling: far placements must pay for what they waste."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from math import inf
 from typing import Any, ClassVar
 
-from dally.mechanisms.claims.backlog import Backlog
 from dally.mechanisms.claims.guard import LONG, Guard
 from dally.mechanisms.claims.holders import Holders
 from dally.mechanisms.claims.knobs import Knobs
@@ -35,14 +33,12 @@ class SrsfDelay(Policy):
 
     def __init__(self, knobs: Knobs, state: ClusterState) -> None:
         self._state = state
-        # Where it is not told, nobody knows who would end last.
-        self.knobs = knobs if state.knows.tells_ends else replace(knobs, last_share=0.0)
+        self.knobs = knobs
         owners = Owners(state.topology.gpus, knobs.fair)
         self.books = Books(
             waiting=Claims(self._claim, self._kind),
             holders=Holders(self.knobs.weight),
             scattered=Ranking(),
-            backlog=Backlog(state.topology.gpus),
             owners=owners,
             declining={},
             guard=Guard(state.topology.gpus, knobs.guard_share, self._overdue_s, self._sure_s),
@@ -52,7 +48,6 @@ class SrsfDelay(Policy):
     def submitted(self, job: JobState, now: float) -> None:
         """A new job claims what it needs."""
         self.books.owners.arrived(job)
-        self.books.backlog.add(job)
         self.books.waiting.add(job)
         self.books.guard.add(job)
 
@@ -66,23 +61,17 @@ class SrsfDelay(Policy):
         self.books.waiting.remove(job)
         self.books.declining.pop(job.job_id, None)
         self.books.owners.held(job, job.job.gpus)
-        self.books.backlog.remove(job)
-        self.books.backlog.add(job)
         self._hold(job)
 
     def repaced(self, job: JobState, now: float) -> None:
         """It holds its GPUs for another time."""
         self._release(job)
-        self.books.backlog.remove(job)
-        self.books.backlog.add(job)
         self._hold(job)
 
     def revised(self, job: JobState, now: float) -> None:
         """It claims or holds more, or less."""
         super().revised(job, now)
         if not job.allocation:
-            self.books.backlog.remove(job)
-            self.books.backlog.add(job)
             self.books.waiting.move(job)
             self.books.guard.remove(job)
             self.books.guard.add(job)
@@ -91,8 +80,6 @@ class SrsfDelay(Policy):
         """It claims what it needs still."""
         self._release(job)
         self.books.owners.held(job, -job.job.gpus)
-        self.books.backlog.remove(job)
-        self.books.backlog.add(job)
         self.books.waiting.add(job)
         self.books.guard.add(job)
 
@@ -100,14 +87,14 @@ class SrsfDelay(Policy):
         """Forget it."""
         self._release(job)
         self.books.owners.held(job, -job.job.gpus)
-        self._forget(job)
+        self.books.owners.left(job)
 
     def withdrawn(self, job: JobState, now: float) -> None:
         """It claims nothing any more."""
         self.books.guard.remove(job)
         self.books.waiting.remove(job)
         self.books.declining.pop(job.job_id, None)
-        self._forget(job)
+        self.books.owners.left(job)
 
     def waits(self, decision: Wait) -> None:
         """Its wait is on record, and until when it declines far placements."""
@@ -172,10 +159,6 @@ class SrsfDelay(Policy):
         self.books.holders.remove(job)
         if job in self.books.scattered:
             self.books.scattered.remove(job)
-
-    def _forget(self, job: JobState) -> None:
-        self.books.backlog.remove(job)
-        self.books.owners.left(job)
 
     def _wait(self, job: JobState, state: ClusterState, now: float) -> Wait:
         free = state.free.total(job.job.gpu_type)

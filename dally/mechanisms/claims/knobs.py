@@ -24,14 +24,14 @@ class Knobs:
     margin: float = field(
         default=1.5, metadata={"help": "times that a job must hold what another claims to be stopped for it"}
     )
-    waste: float = field(default=2.0, metadata={"help": "power of a placement's slowdown in a claim"})
+    waste: float = field(
+        default=1.0,
+        metadata={"help": "power of a placement's slowdown in a claim; 0: distance costs nothing"},
+    )
     patience: float = field(
         default=4.0, metadata={"help": "wait for closeness, over what a far placement would cost"}
     )
     moves: int = field(default=8, metadata={"help": "scattered jobs tried when GPUs come free; 0: none"})
-    last_share: float = field(
-        default=0.1, metadata={"help": "share of the GPUs for jobs that would end last, 0 to 1"}
-    )
     guard_share: float = field(
         default=0.25, metadata={"help": "of an equal share, what who has waited long is sure of, 0 to 1"}
     )
@@ -52,10 +52,8 @@ class Knobs:
                 f"patience {self.patience:g}, moves {self.moves} and "
                 f"lease_restarts {self.lease_restarts:g} 0 or more"
             )
-        if not (0 <= self.last_share <= 1 and 0 <= self.guard_share <= 1):
-            raise InputError(
-                f"last_share {self.last_share:g} and guard_share {self.guard_share:g} must be from 0 to 1"
-            )
+        if not 0 <= self.guard_share <= 1:
+            raise InputError(f"guard_share {self.guard_share:g} must be from 0 to 1")
 
     def weight(self, job: JobState) -> float:
         """What a second of a job counts in a claim."""

@@ -49,7 +49,6 @@ class ClaimRound:
         self._serve_longest_waiting()
         if freed:
             self._mend()
-        self._serve_last()
         self._serve_claims()
         self._stops.evictions.move_stopped(self._elsewhere)
         if self._stops.evictions:
@@ -91,7 +90,7 @@ class ClaimRound:
 
     def _gone_s(self, job: JobState) -> float:
         end_s = self._now + self._left_s(job)
-        if self._knobs.preempt and self._stops.may_stop(job):
+        if self._knobs.preempt and job.job.preemptible:
             return min(end_s, max(self._now, self._stops.lease_end_s(job)))
         return end_s
 
@@ -109,17 +108,6 @@ class ClaimRound:
         if self._reserved is None or job is self._turn:
             return False
         return self._keeps(job, placement) is None
-
-    def _serve_last(self) -> None:
-        """Start those who would end last, if they can run well."""
-        if self._books.backlog.longest_waiting_s() < self._stops.drained_s:
-            return
-        for job in self._stops.last.values():
-            if job.allocation or job.order in self.started:
-                continue
-            placement = self._before_all(job, self._best_level(job))
-            if placement is not None:
-                self._start(job, placement, "takes longer than the cluster needs for all other work")
 
     def _serve_claims(self) -> None:
         """Offer GPUs, then those that stopped jobs leave over, until nobody else is stopped."""

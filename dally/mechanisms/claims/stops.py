@@ -1,11 +1,9 @@
-"""Whom a job may stop under the policy `srsf-delay`: those who hold enough more and do not go first."""
+"""Whom a job may stop under the policy `srsf-delay`: those who hold enough more."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from math import fsum, inf
 
-from dally.mechanisms.claims.backlog import STAYS, Backlog
 from dally.mechanisms.claims.guard import Guard
 from dally.mechanisms.claims.holders import Holders
 from dally.mechanisms.claims.knobs import Knobs
@@ -23,7 +21,6 @@ class Books:
     waiting: Claims
     holders: Holders
     scattered: Ranking
-    backlog: Backlog
     owners: Owners
     declining: dict[str, float]
     guard: Guard
@@ -39,15 +36,8 @@ class Stops:
 
     def __init__(self, knobs: Knobs, books: Books, state: ClusterState, now: float) -> None:
         self._knobs, self._books, self._state, self._now = knobs, books, state, now
-        self.drained_s = books.backlog.drained_s(now) if knobs.last_share else inf
         self.evictions = Evictions(state.free)
         self.due_s = inf
-
-    @cached_property
-    def last(self) -> dict[int, JobState]:
-        """The jobs that would end last, by order of arrival."""
-        gpus = self._knobs.last_share * self._state.topology.gpus
-        return {job.order: job for job in self._books.backlog.last(self._now, gpus)}
 
     def candidates(self, job: JobState, claim: Claim | None) -> Iterator[JobState]:
         """Whom to stop for a job that claims so much, or goes before all if None; who holds most first."""
@@ -57,7 +47,7 @@ class Stops:
         for holds, victim in self._books.holders.largest(
             self._now, lambda size: dear * min(1.0, size / gpus)
         ):
-            if victim in self.evictions or not self.may_stop(victim):
+            if victim in self.evictions or not victim.job.preemptible:
                 continue
             if claim is not None:
                 part = min(1.0, victim.job.gpus / gpus)
@@ -68,10 +58,6 @@ class Stops:
                 self.due_s = min(self.due_s, lease_end_s)
             else:
                 yield victim
-
-    def may_stop(self, job: JobState) -> bool:
-        """Whether a running job may be stopped at all, once its lease is over."""
-        return job.job.preemptible and not self._goes_first(job)
 
     def lease_end_s(self, job: JobState) -> float:
         """Until when a running job is sure of its GPUs."""
@@ -99,7 +85,3 @@ class Stops:
     def holds(self, job: JobState) -> float:
         """What a running job will hold, as claims count."""
         return self._knobs.weight(job) * (job.end_s() - self._now)
-
-    def _goes_first(self, job: JobState) -> bool:
-        """Whether a running job may not be stopped, as it would end last."""
-        return STAYS * (job.end_s() - self._now) >= self.drained_s and job.order in self.last

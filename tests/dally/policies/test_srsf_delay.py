@@ -161,7 +161,7 @@ def test_what_a_stopped_job_leaves_over_goes_to_who_waits_by_claim() -> None:
     """The pair claims more than who runs, so it could not stop it; it starts when another stops it."""
     pair = Job("pair", 1.0, 2, 30_000.0, preemptible=False)
     jobs = [job("runs", 4, 10_000), pair, job("single", 1, 100, 5000)]
-    result = simulate("srsf-delay:last_share=0", racks([[4]]), jobs)
+    result = simulate("srsf-delay", racks([[4]]), jobs)
     assert times(result, "runs", "preempt") == [5000.0]
     assert times(result, "single") == times(result, "pair") == [5000.0]
 
@@ -169,7 +169,7 @@ def test_what_a_stopped_job_leaves_over_goes_to_who_waits_by_claim() -> None:
 def test_who_is_stopped_may_stop_others_at_once() -> None:
     """The pair makes room for four on the larger machine, then takes the other from who needs more."""
     jobs = [job("three", 3, 3000), job("pair", 2, 1400, 1), job("four", 4, 100, 1000)]
-    result = simulate("srsf-delay:last_share=0,lease_s=600", racks([[3, 4]]), jobs)
+    result = simulate("srsf-delay:lease_s=600", racks([[3, 4]]), jobs)
     assert times(result, "four") == [1000.0]
     assert times(result, "pair") == [1.0, 1000.001]
 
@@ -194,15 +194,7 @@ def test_whoever_could_act_at_once_is_asked_at_once(world: World) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(SrsfDelay, "decide", noted)
         patch.setattr(SrsfDelay, "settle", asked_again)
-        simulate("srsf-delay:last_share=0", world.topology, world.jobs, world.outages, AUTHORS)
-
-
-def test_who_would_end_last_starts_first_on_a_tenth_of_the_gpus() -> None:
-    """All work is 3,000 GPU-seconds, 300 s of the cluster; one job takes 1,000 s."""
-    jobs = [*(job(f"s{number}", 1, 100) for number in range(20)), job("longest", 1, 1000)]
-    machines = racks([[10]])
-    assert times(simulate("srsf-delay", machines, jobs), "longest") == [0.0]
-    assert times(simulate("srsf-delay:last_share=0", machines, jobs), "longest") == [200.0]
+        simulate("srsf-delay", world.topology, world.jobs, world.outages, AUTHORS)
 
 
 def sustained(machines: int, gang_s: float, gangs: int = 1) -> list[Job]:
@@ -227,7 +219,7 @@ def test_the_less_of_an_equal_share_gangs_are_sure_of_the_less_others_wait() -> 
     jobs, machines = sustained(2, 2000, gangs=20), racks([[4, 4]])
     waits_s = {}
     for share in (0.05, 1):
-        records = simulate(f"srsf-delay:guard_share={share},last_share=0", machines, jobs).by_job
+        records = simulate(f"srsf-delay:guard_share={share}", machines, jobs).by_job
         waits_s[share] = sorted(each.queue_s for name, each in records.items() if name[0] == "s")
     assert waits_s[0.05][-1] < 5000 < waits_s[1][-1]
     assert sum(waits_s[0.05]) < sum(waits_s[1]) / 5
@@ -241,7 +233,7 @@ def test_turns_are_the_same_whatever_the_time_scale() -> None:
             Job(each.job_id, scale * each.submit_s, each.gpus, scale * each.duration_s)
             for each in sustained(1, 1000)
         ]
-        policy = f"srsf-delay:lease_s={100 * scale},lease_restarts=0,last_share=0"
+        policy = f"srsf-delay:lease_s={100 * scale},lease_restarts=0"
         result = simulate(policy, racks([[4]]), jobs)
         starts.append(times(result, "gang0")[0] / scale)
     assert starts[0] == pytest.approx(starts[1], rel=0.2)
@@ -253,9 +245,9 @@ def test_gpus_are_kept_for_the_one_whose_turn_it_is_but_not_from_who_is_gone_by_
     jobs += [Job("brief", 1500.0, 1, 100.0, preemptible=False)]
     jobs += [Job("endless", 1500.0, 1, 9000.0, preemptible=False)]
     machines = racks([[2]])
-    result = simulate("srsf-delay:guard_share=1,last_share=0", machines, jobs)
+    result = simulate("srsf-delay:guard_share=1", machines, jobs)
     assert (times(result, "pair"), times(result, "brief")) == ([3000.0], [1500.0])
-    result = simulate("srsf-delay:guard_share=0,last_share=0", machines, jobs)
+    result = simulate("srsf-delay:guard_share=0", machines, jobs)
     assert times(result, "pair")[0] > 9000
 
 
@@ -270,7 +262,7 @@ def test_turns_leave_no_job_behind(world: World, share: float) -> None:
 def test_a_lease_is_as_many_restarts_long(restarts: int, stopped_s: float) -> None:
     """A restart takes 7 s; the lease is ten seconds at least."""
     jobs = [job("long", 1, 10_000), job("short", 1, 50, 1)]
-    policy = f"srsf-delay:lease_s=10,lease_restarts={restarts},last_share=0,guard_share=0"
+    policy = f"srsf-delay:lease_s=10,lease_restarts={restarts},guard_share=0"
     assert times(simulate(policy, racks([[1]]), jobs), "long", "preempt") == [stopped_s]
 
 
@@ -280,7 +272,7 @@ def test_who_is_stopped_is_as_patient_as_others() -> None:
     jobs += [Job("short", 5000.0, 2, 100.0, gpus_per_machine=2)]
     machines = racks([[3, 3, 2]])
     for patience, placed in ((0, ["rack"]), (4, ["machine"])):
-        policy = f"srsf-delay:patience={patience},moves=0,last_share=0"
+        policy = f"srsf-delay:patience={patience},moves=0"
         result = simulate(policy, machines, jobs, profiles=AUTHORS)
         placings = [each for each in result.events if each["event"] in ("start", "migrate")]
         again = [each["level"] for each in placings if each["job"] == "pair" and each["t"] >= 5000]
@@ -306,9 +298,9 @@ def test_by_history_goes_first_whose_jobs_were_short(knowledge: Knowledge, first
 
 def test_equal_shares_of_users_count_before_claims() -> None:
     jobs = [of("a", "a0", 5000, 0), of("a", "a1", 5000, 0), of("a", "a2", 100, 1), of("b", "b0", 9000, 2)]
-    fair = simulate("srsf-delay:fair=user,last_share=0", racks([[2]]), jobs)
+    fair = simulate("srsf-delay:fair=user", racks([[2]]), jobs)
     assert times(fair, "b0")[0] == 600.0
-    assert times(simulate("srsf-delay:last_share=0", racks([[2]]), jobs), "b0")[0] > 4000.0
+    assert times(simulate("srsf-delay", racks([[2]]), jobs), "b0")[0] > 4000.0
 
 
 def test_who_is_over_an_equal_share_still_uses_what_nobody_else_wants() -> None:
@@ -325,7 +317,6 @@ def test_who_is_over_an_equal_share_still_uses_what_nobody_else_wants() -> None:
         "waste=-1",
         "patience=-1",
         "moves=-1",
-        "last_share=2",
         "guard_share=2",
         "lease_restarts=-1",
     ],
@@ -363,5 +354,5 @@ def test_a_gang_stops_those_who_hold_more_than_it_claims_in_the_harmonic_mean(
 ) -> None:
     """Less a restart, two GPUs are held for 83 and 1,983 s more: 159 GPU-seconds in the harmonic mean."""
     jobs = [job("short", 1, 100), job("long", 1, 2000), job("gang", 2, gang_s, 10)]
-    policy = "srsf-delay:margin=1,lease_s=1,lease_restarts=0,last_share=0,guard_share=0"
+    policy = "srsf-delay:margin=1,lease_s=1,lease_restarts=0,guard_share=0"
     assert times(simulate(policy, racks([[2]]), jobs), "gang")[0] == starts_s

@@ -1,11 +1,10 @@
-"""What `dally` keeps of waiting and running jobs, against what plain loops over all jobs say."""
+"""What `srsf-delay` keeps of waiting and running jobs, against what plain loops over all jobs say."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dally.costs import CostModel
 from dally.job import Job
-from dally.mechanisms.claims.backlog import STAYS, Backlog
 from dally.mechanisms.claims.holders import Holders
 from dally.mechanisms.claims.waiting import ClaimOffers
 from dally.mechanisms.ranking import Ranking
@@ -43,35 +42,6 @@ def test_holders_come_by_what_they_will_hold(drawn: Drawn) -> None:
     expected = sorted(running, key=lambda job: (-held[job], job.order))
     assert [(holds, job) for holds, job in holders.largest(NOW)] == [(held[job], job) for job in expected]
     assert holders.most(NOW) == max(held.values(), default=0.0)
-
-
-@settings(max_examples=40)
-@given(DRAWN)
-def test_the_backlog_is_all_work_left_over_all_gpus(drawn: Drawn) -> None:
-    jobs, backlog = world(drawn), Backlog(32)
-    for job in jobs:
-        backlog.add(job)
-    left = sum(job.job.gpus * job.remaining_s(NOW) for job in jobs)
-    assert abs(backlog.drained_s(NOW) - left / 32) < 0.01
-    for job in jobs:
-        backlog.remove(job)
-    assert backlog.drained_s(NOW) == 0
-
-
-@settings(max_examples=40)
-@given(DRAWN, st.integers(0, 12))
-def test_last_are_the_longest_of_those_longer_than_all_work(drawn: Drawn, gpus: int) -> None:
-    jobs, backlog = world(drawn), Backlog(32)
-    for job in jobs:
-        backlog.add(job)
-    left_s = {job: STAYS * (job.end_s() - NOW) if job.allocation else job.remaining_s(NOW) for job in jobs}
-    expected, used = [], 0
-    for job in sorted(jobs, key=lambda job: (-left_s[job], job.order)):
-        used += job.job.gpus
-        if left_s[job] < backlog.drained_s(NOW) or used > gpus:
-            break
-        expected.append(job)
-    assert list(backlog.last(NOW, gpus)) == expected
 
 
 def test_offers_go_to_the_least_claim_and_a_postponed_one_comes_again() -> None:

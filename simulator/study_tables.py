@@ -20,6 +20,8 @@ _HEADINGS = {
     "none": "knows nothing of running times",
 }
 _NOT_ENDED = "did not end"
+_LEAST_S = 1.0
+"""Waits of less are none."""
 Effects = Mapping[str, tuple[str, str]]
 """Named pairs of policies, of which the second is compared with the first."""
 
@@ -136,7 +138,7 @@ def _beaten(case: Case, name: str, margin: float) -> str:
     ended = [group for group in case.groups.values() if not group.unfinished]
     best = min(ended, key=lambda group: group.mean(name).value, default=case.first)
     ours, theirs = case.first.mean(name).value, best.mean(name).value
-    if ours <= margin * theirs:
+    if ours <= margin * max(theirs, _LEAST_S):
         return ""
     more = f" ({100 * (ours / theirs - 1):+.1f} %)" if theirs else ""
     return f"{duration(ours)}{more}, {duration(theirs)} `{best.task.policy}`"

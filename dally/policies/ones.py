@@ -100,6 +100,7 @@ class Evolution(Policy):
     knobs_type: ClassVar[type] = Knobs
     islands: ClassVar[bool] = False
     batching: ClassVar[Batching] = Batching.LINEAR
+    plans_by: ClassVar[str] = "epochs, and speeds on each number of GPUs"
 
     def __init__(self, knobs: Knobs, state: ClusterState) -> None:
         self.knobs = knobs
@@ -125,6 +126,11 @@ class Evolution(Policy):
         self.register.start(job, now)
         if job.job.kind is JobKind.ELASTIC and job.job.preemptible:
             self._elastic[job.job_id] = job
+
+    def reported(self, job: JobState, now: float) -> None:
+        """Its epochs are those that it reports."""
+        super().reported(job, now)
+        self.register.renew(job, now)
 
     def stopped(self, job: JobState, now: float) -> None:
         """It waits again, with its limit halved unless it goes on on other GPUs at once."""

@@ -46,6 +46,12 @@ class Register:
             self._known[job.job_id] = Known(self._arrived, size, size)
             self._arrived += 1
 
+    def renew(self, job: JobState, now: float) -> None:
+        """It has reported what its training consists of; it may have done less than was believed."""
+        self._traits[job.job_id] = self.sizes(job), Training.of(job, self._costs)
+        known = self._known[job.job_id]
+        known.scheduled = min(known.scheduled, job.done(now))
+
     def leave(self, job: JobState) -> None:
         """It is gone."""
         del self._known[job.job_id], self._traits[job.job_id]

@@ -10,6 +10,7 @@ import numpy as np
 
 from dally.errors import InputError
 from dally.job import Gang, JobKind
+from dally.knowledge import Knowledge
 from dally.learning import Batching
 from dally.mechanisms.ones.evolution import Rates, evolve, first
 from dally.mechanisms.ones.register import Register
@@ -106,7 +107,8 @@ class Evolution(Policy):
         self.knobs = knobs
         self.rates = Rates(knobs.candidates, knobs.exchange, knobs.remove)
         self.genes = first(self.rates, state.topology.gpus)
-        self.register = Register(state.costs, knobs.seed, knobs.predictor_input == "log")
+        guesses = state.knows.knowledge is not Knowledge.EXACT
+        self.register = Register(state.costs, knobs.seed, knobs.predictor_input == "log", guesses)
         self.new, self.stopped_jobs = Ranking(), Ranking()
         self._state = state
         self._steps = 0

@@ -14,6 +14,7 @@ from dally.cycle import Scheduler
 from dally.errors import InputError
 from dally.job import Job, JobKind
 from dally.job_progress import Report, parse_report, to_progress
+from dally.knowledge import Knowledge, Known
 from dally.learning import Batching
 from dally.plan import Resize
 from dally.policies.registry import parse_policy
@@ -27,7 +28,7 @@ TOTAL = 100_000.0
 
 def scheduler(policy: str = "fifo", batching: Batching = Batching.FIXED, gpus: int = 8) -> Scheduler:
     topology = racks([[gpus]])
-    state = ClusterState(topology, CostModel(topology, batching=batching))
+    state = ClusterState(topology, CostModel(topology, batching=batching), Known(Knowledge.LIMITS))
     return Scheduler(state, parse_policy(policy).build(state))
 
 

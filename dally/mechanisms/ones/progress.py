@@ -2,16 +2,16 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import floor, log
+from math import floor, inf, log
 
 from dally.costs import CostModel
 from dally.state import JobState
 
 EPOCHS = 10
 """Epochs of a job of whose model no learning is known, and that reports none."""
-LONGEST_EPOCH_S = 120.0
-"""Such an epoch takes so many ideal seconds at most: believed lengths are time limits, often of days, and a
-job that begins on one GPU of eight would not be looked at again for eight tenths of its limit.
+GUESSED_EPOCH_S = 120.0
+"""Such an epoch takes so many ideal seconds at most where lengths are guessed: guesses are time limits, often
+of days, and a job that begins on one GPU of eight would not be looked at again for eight tenths of its limit.
 """
 MOST_ROWS = 10
 """Rows that a finished job leaves to learn from at most."""
@@ -37,7 +37,7 @@ class Training:
     metric: Sequence[float]
 
     @classmethod
-    def of(cls, job: JobState, costs: CostModel) -> "Training":
+    def of(cls, job: JobState, costs: CostModel, longest_epoch_s: float = inf) -> "Training":
         """As it reports, else as its model's profile has it, else by what it is believed to take."""
         told = job.progress
         if told is not None and told.rate and told.last.epoch:
@@ -45,7 +45,7 @@ class Training:
             return cls(whole / told.last.epoch, told.last.epoch, (), ())
         learning = costs.curve(job.job)
         if learning is None:
-            epoch_s = min(job.expected_s / EPOCHS, LONGEST_EPOCH_S)
+            epoch_s = min(job.expected_s / EPOCHS, longest_epoch_s)
             return cls(job.whole_s / epoch_s, epoch_s, (), ())
         return cls(learning.epochs, learning.samples / learning.epochs, learning.done, learning.metric)
 

@@ -22,6 +22,12 @@ from typing import SupportsFloat
 FILE = "DALLY_PROGRESS"
 """The variable with the file's name, in which %j stands for the job's number; `dally-sbatch` sets it."""
 
+BATCHING = "DALLY_BATCHING"
+"""The variable that tells an elastic job what the policy plans for its batch on other numbers of GPUs.
+
+`fixed`: it stays; `linear`: it grows with the GPUs; `goodput`: whatever makes most progress.
+"""
+
 EVERY_S = 5.0
 """Seconds between two writings at least."""
 

@@ -133,6 +133,7 @@ class Job:
         fork: How copies of it train side by side; None for one, of all ranks.
         elastic: How ranks join and leave it; None if they are the same from its start to its end.
         judge_every: Steps between evaluations on the samples held out; None for one at the end.
+        progress: A file that tells Dally how far it is, see `dally.progress`; None for none.
     """
 
     model: str
@@ -150,6 +151,7 @@ class Job:
     fork: Fork | None = None
     elastic: Elastic | None = None
     judge_every: int | None = None
+    progress: Path | None = None
 
     def __post_init__(self) -> None:
         for name in ("steps", "checkpoint_every", "judge_every", "join_timeout_s"):

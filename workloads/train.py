@@ -6,6 +6,7 @@ command line is checked and signals are heard.
 """
 
 import importlib
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,6 +16,7 @@ import click
 
 from dally.errors import DallyError
 from dally.job import CHECKPOINTED
+from dally.progress import told_file
 from workloads.ending import end_at_once
 from workloads.handover import hand_over
 from workloads.registry import WORKLOADS
@@ -47,6 +49,7 @@ def _numbers(text: str) -> tuple[float, ...]:
 @click.option("--checkpoint", type=_FILE, help="Go on from this file if it exists, and write it.")
 @click.option("--checkpoint-every", type=int, metavar="STEPS", help="Write it that often, too.")
 @click.option("--log-file", type=_FILE, help="Append a JSON line for each step.")
+@click.option("--progress", type=_FILE, help="Tell Dally how far it is.  [default: that of dally-sbatch]")
 @click.option("--seed", type=int, default=0, show_default=True)
 @click.option(
     "--emulate",
@@ -98,6 +101,7 @@ def main(
     checkpoint: Path | None,
     checkpoint_every: int | None,
     log_file: Path | None,
+    progress: Path | None,
     seed: int,
     emulate: tuple[float, ...] | None,
     pace: tuple[float, ...] | None,
@@ -139,6 +143,7 @@ def main(
             if elastic
             else None,
             judge_every=judge_every,
+            progress=progress or told_file(os.environ),
         )
         done = _run(job)
     except DallyError as error:

@@ -167,6 +167,18 @@ def test_ranks_of_unequal_speed_share_batches_by_it_and_take_the_same_samples(tm
     assert [line["loss"] for line in log_of(more)] == pytest.approx([line["loss"] for line in log_of(one)])
 
 
+def test_a_job_reports_its_progress_where_it_is_told_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DALLY_PROGRESS", str(tmp_path / "report-%j.json"))
+    monkeypatch.setenv("SLURM_JOB_ID", "17")
+    run(1, TRAIN, *BASE, "--steps", "3")
+    said = json.loads((tmp_path / "report-17.json").read_text())
+    assert said["samples"] in (6, 12, 18)
+    assert (said["total"], said["batch"], said["epoch"]) == (18, 6, 65_536)
+    assert said["loss"] > 0
+
+
 def test_a_job_that_is_done_stays_done(tmp_path: Path) -> None:
     assert invoke(*EMULATED, *files(tmp_path))[0] == 0
     before = (tmp_path / "job.pt").stat().st_ino

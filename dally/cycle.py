@@ -7,6 +7,7 @@ from dally.costs import Cost
 from dally.job import Job
 from dally.job_progress import Report, heard
 from dally.knowledge import Knowledge, Known
+from dally.learning import Batching
 from dally.mechanisms.beliefs import Beliefs, Told, Unknown
 from dally.mechanisms.estimates import restart_s
 from dally.mechanisms.learnt_beliefs import Learnt
@@ -175,7 +176,8 @@ class Scheduler:
         job, costs = self.state.jobs[job_id], self.state.costs
         gpus, types = sum(count for _, count in job.allocation), self.state.topology.by_type(job.allocation)
         kind = "+".join(sorted(types))
-        progress = heard(job.progress, report, now, job.since_s, kind, gpus)
+        asked = job.job.gpus / gpus if costs.batching is Batching.LINEAR else 1.0
+        progress = heard(job.progress, report, now, job.since_s, kind, gpus, asked)
         costs.hear(job.job, progress)
         slowdown = costs.cost(job.job, job.allocation, job.done(now)).slowdown
         if progress.since_s == job.since_s and (pace := progress.pace(kind, gpus)) is not None:

@@ -85,7 +85,7 @@ class Progress:
         since_s: Start of the stretch of running in which it was.
         paces: By GPUs and batch; the last is the present one, if it ran long enough to have one.
         rate: Samples in an ideal second; 0 until that is known.
-        batch: With which it began; 0 if it does not say.
+        batch: On the GPUs that it asked for; 0 if it does not say.
     """
 
     last: Report
@@ -112,7 +112,13 @@ class Progress:
 
 
 def heard(
-    before: Progress | None, report: Report, now: float, since_s: float, gpu_types: str, gpus: int
+    before: Progress | None,
+    report: Report,
+    now: float,
+    since_s: float,
+    gpu_types: str,
+    gpus: int,
+    asked: float = 1.0,
 ) -> Progress:
     """What is known with one more report; the rate is still that of before.
 
@@ -123,9 +129,12 @@ def heard(
         since_s: Start of the stretch of running in which it was.
         gpu_types: Types of the GPUs that the job has there, joined by `+`.
         gpus: How many.
+        asked: Times as large as there its batch would be on the GPUs that it asked for, but for its limit.
     """
     if before is None:
-        return Progress(report, now, since_s, batch=report.batch)
+        grows = report.most_batch > report.batch
+        batch = min(report.batch * asked, report.most_batch) if grows else report.batch
+        return Progress(report, now, since_s, batch=batch)
     paces, last = before.paces, before.last
     samples, seconds = report.samples - last.samples, report.t - last.t
     if before.since_s == since_s and samples > 0 < seconds and report.batch == last.batch:
@@ -208,7 +217,7 @@ class Told:
 
     Attributes:
         curves: By kind of GPUs; empty as long as nothing was measured.
-        batch: With which it began; 1 if it does not say, and then it stays.
+        batch: On the GPUs that it asked for; 1 if it does not say, and then it stays.
         learning: How its training gets on with other batches; None if it does not say, or has only one.
     """
 

@@ -85,4 +85,7 @@ class Steps:
 
 def _rule(job: Job) -> str | None:
     """The rule by which batches change; None if they do not, as in all jobs that are not elastic."""
-    return str(job.elastic.rule) if job.elastic and job.elastic.rule is not BatchRule.KEEP else None
+    if not job.elastic or job.elastic.rule is BatchRule.KEEP:
+        return None
+    asked = job.elastic.asked_ranks
+    return f"{job.elastic.rule} from {asked} ranks" if asked > 1 else str(job.elastic.rule)

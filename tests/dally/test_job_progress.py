@@ -121,6 +121,15 @@ def test_a_largest_batch_and_noise_make_a_larger_batch_worth_while() -> None:
     assert costs.cost(job, ((0, 8),)).slowdown < 0.9, "a batch of its own size would be 1"
 
 
+def test_a_batch_that_grows_with_the_gpus_is_known_for_those_asked_for() -> None:
+    told = scheduler(batching=Batching.LINEAR)
+    told.submit(elastic(), 0.0)
+    run(told, 2, 0.0, [at(10, 0, batch=32.0, most_batch=512.0)])
+    progress = told.state.jobs["job"].progress
+    assert progress is not None
+    assert progress.batch == 128
+
+
 @pytest.mark.parametrize("policy", ["ones", "pollux", "optimus", "gavel", "elastic-scaling", "srsf-delay"])
 def test_every_policy_that_plans_by_reports_can_be_told_of_them(policy: str) -> None:
     told = scheduler(policy, parse_policy(policy).policy.batching)
@@ -145,6 +154,13 @@ def test_a_job_on_one_of_eight_idle_gpus_that_reports_nothing_grows_within_half_
     run(told, 1, 0.0, [])
     assert grown(told, 60.0) == 1
     assert grown(told, 1800.0) > 1
+
+
+def test_an_epoch_that_is_longer_than_the_training_is_not_waited_for() -> None:
+    told = scheduler("ones", Batching.LINEAR)
+    told.submit(elastic(), 0.0)
+    run(told, 1, 0.0, [at(10 * n, 50 * n, epoch=2 * TOTAL) for n in range(300)])
+    assert grown(told, 3000.0) > 1
 
 
 def grown(told: Scheduler, now: float) -> int:

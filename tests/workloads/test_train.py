@@ -17,7 +17,7 @@ from torch import distributed
 from dally.job import CHECKPOINTED
 from tests.workloads.ranks import Ended, finish, run, started
 from workloads.group import leave
-from workloads.settings import Job
+from workloads.settings import BatchRule, Job
 from workloads.signals import STOP_SIGNALS, StopRequest
 from workloads.train import main
 from workloads.training import Trainer
@@ -203,6 +203,37 @@ def test_wrong_options_are_one_line(tmp_path: Path) -> None:
     assert "'1,one' must be numbers with commas between, such as 2,1,1" in output
     code, output = invoke(*EMULATED, "--shares", "1,1")
     assert (code, output) == (1, "dally-train: shares are 2 and ranks 1, must be as many\n")
+
+
+@pytest.mark.parametrize(
+    ("planned", "rule"),
+    [
+        ("linear", (BatchRule.LINEAR, 256, 4)),
+        ("fixed", (BatchRule.KEEP, None, 1)),
+        ("goodput", (BatchRule.KEEP, None, 1)),
+        ("", (BatchRule.KEEP, None, 1)),
+    ],
+)
+def test_the_batch_rule_is_that_by_which_the_policy_plans(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, planned: str, rule: tuple[BatchRule, int | None, int]
+) -> None:
+    jobs: list[Job] = []
+
+    def keep(job: Job, stop: StopRequest) -> bool:
+        jobs.append(job)
+        return True
+
+    monkeypatch.setattr("workloads.loop.run_job", keep)
+    monkeypatch.setenv("DALLY_BATCHING", planned)
+    options = ("digits", "--steps", "9", "--global-batch", "128", "--backend", "gloo")
+    elastic = ("--elastic", str(tmp_path / "ranks"), "--batch-rule", "policy", "--asked-ranks", "4")
+    assert invoke(*options, *elastic, "--max-batch", "256")[0] == 0
+    found = jobs[0].elastic
+    assert found
+    assert (found.rule, found.max_batch, found.asked_ranks) == rule
+    code, output = invoke(*options, *elastic)
+    assert code == 2
+    assert "--batch-rule policy needs --max-batch" in output
 
 
 def test_ranks_that_do_not_share_the_checkpoint_are_told(tmp_path: Path) -> None:

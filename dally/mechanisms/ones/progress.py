@@ -9,9 +9,11 @@ from dally.state import JobState
 
 EPOCHS = 10
 """Epochs of a job of whose model no learning is known, and that reports none."""
-GUESSED_EPOCH_S = 120.0
-"""Such an epoch takes so many ideal seconds at most where lengths are guessed: guesses are time limits, often
-of days, and a job that begins on one GPU of eight would not be looked at again for eight tenths of its limit.
+LONGEST_EPOCH_S = 120.0
+"""Where lengths are guessed an epoch counts as done after so many ideal seconds at the latest.
+
+Guesses are time limits, often of days, and a job that begins on one GPU of eight would not be looked at again
+for eight tenths of its limit. Nor would one that reports an epoch which is longer than all of its training.
 """
 MOST_ROWS = 10
 """Rows that a finished job leaves to learn from at most."""
@@ -42,7 +44,8 @@ class Training:
         told = job.progress
         if told is not None and told.rate and told.last.epoch:
             whole = told.last.total or told.rate * job.whole_s
-            return cls(whole / told.last.epoch, told.last.epoch, (), ())
+            epoch = min(told.last.epoch, told.rate * longest_epoch_s)
+            return cls(whole / epoch, epoch, (), ())
         learning = costs.curve(job.job)
         if learning is None:
             epoch_s = min(job.expected_s / EPOCHS, longest_epoch_s)

@@ -14,7 +14,7 @@ from dally.mechanisms.ones.limits import Known, Sizes
 from dally.mechanisms.ones.progress import (
     EPOCHS_DONE,
     FEATURES,
-    GUESSED_EPOCH_S,
+    LONGEST_EPOCH_S,
     Training,
     finished_epoch,
 )
@@ -38,7 +38,7 @@ class Register:
 
     def __init__(self, costs: CostModel, seed: int, log_size: bool = True, guesses: bool = False) -> None:
         self._costs, self._log_size = costs, log_size
-        self._longest_epoch_s = GUESSED_EPOCH_S if guesses else inf
+        self._longest_epoch_s = LONGEST_EPOCH_S if guesses else inf
         self._speeds = Speeds(costs)
         self._predictor = Predictor(FEATURES, EPOCHS_DONE, seed)
         self._known: dict[str, Known] = {}

@@ -9,6 +9,7 @@ from math import fsum
 from dally.errors import CapacityError
 from dally.free import FreeGpus
 from dally.job import Gang, Job, JobKind
+from dally.job_progress import Progress, Told, told
 from dally.knowledge import Known
 from dally.learning import Batching, batches, efficiency, mean_efficiency, phase
 from dally.profiles.batch_split import split_by_speed, split_evenly
@@ -78,7 +79,7 @@ class CostModel:
     """Predicts what placements cost; remembers what it predicted.
 
     A job without a profile is taken as insensitive to GPU types, and to the network but for what is assumed;
-    its costs are marked extrapolated.
+    its costs are marked extrapolated. If it reports how fast it is, its costs go by that.
 
     Args:
         topology: The cluster.
@@ -90,6 +91,9 @@ class CostModel:
         assumed_slowdown: How many times slower a gang without a profile gets with each level at which its
             placement is farther apart than it need be; 1: distance costs it nothing.
         error: How wrong what it predicts by profiles is; None: as the profiles have it.
+
+    Attributes:
+        told: What jobs report of their speeds and batches, by name, of those that do.
     """
 
     def __init__(
@@ -109,6 +113,7 @@ class CostModel:
         self.batching = batching
         self.every_restart_s = restart_s
         self.error = error
+        self.told: dict[str, Told] = {}
         self._idle = FreeGpus(topology)
         kinds = {replace(machine, name=""): number for number, machine in enumerate(topology.machines)}
         self._kinds = [kinds[replace(machine, name="")] for machine in topology.machines]
@@ -140,6 +145,14 @@ class CostModel:
             self.assumed_slowdown,
             ProfileError(known.profile_error, known.seed),
         )
+
+    def hear(self, job: Job, progress: Progress | None) -> None:
+        """What a job has reported so far; None: nothing, or it is gone."""
+        said = None if progress is None else told(progress)
+        if said is None:
+            self.told.pop(job.job_id, None)
+        else:
+            self.told[job.job_id] = said
 
     def best_level(self, gang: Gang) -> int:
         """The lowest level at which one domain of the idle cluster holds such a gang.
@@ -185,9 +198,11 @@ class CostModel:
         return self.curve(job)
 
     def curve(self, job: Job) -> Learning | None:
-        """How the training of a job's model gets on; None if its profile does not say."""
+        """How a job's training gets on; None if neither its model's profile nor the job itself says."""
         profile = self._profile(job.model, job.gpu_type or "")
-        return None if profile is None else profile.learning
+        if profile is not None and profile.learning is not None:
+            return profile.learning
+        return self.told[job.job_id].learning if job.job_id in self.told else None
 
     def changes_at(self, job: Job, done: float) -> float:
         """How much of a job's work is done when its cost on the same GPUs changes; 1 if it never does."""
@@ -198,6 +213,8 @@ class CostModel:
         gpus = _gpus_of(job, allocation)
         if gpus == job.gpus == len(self.topology.gpu_types) == 1:
             return _ALONE
+        if (measured := self._measured(job)) is not None:
+            return self._told_cost(job, measured, allocation)
         if not job.model or self.profiles is None:
             return self._assumed(job, gpus, self.topology.level_of(allocation), job.gpus / gpus)
         batch = self._local_batch(job, gpus)
@@ -210,22 +227,50 @@ class CostModel:
 
     def _learning_cost(self, job: Job, allocation: Allocation, learning: Learning, number: int) -> Cost:
         """The cost with the best of the batches that the job may have there, in a phase of its training."""
+        if (measured := self._measured(job)) is not None:
+            return self._told_cost(job, measured, allocation, learning)
         own, spread = self._own_batch(job), self.spread(allocation)
+        if (said := self.told.get(job.job_id)) is not None and said.learning is learning:
+            return self._best_batch(job, spread, learning, number, own)
         key = job.model, job.gang, own, spread, number
         if key not in self._learning_costs:
-            gpus = sum(gpus for _, gpus in allocation)
-            worth = own * mean_efficiency(learning, own)
-            options = [
-                self._compare(
-                    job,
-                    spread,
-                    batch / own * self._local_batch(job, gpus),
-                    worth / batch / efficiency(learning, batch, number),
-                )
-                for batch in batches(learning, self.batching, own, job.gpus, gpus)
-            ]
-            self._learning_costs[key] = min(options, key=lambda cost: cost.slowdown)
+            self._learning_costs[key] = self._best_batch(job, spread, learning, number, own)
         return self._learning_costs[key]
+
+    def _best_batch(self, job: Job, spread: Spread, learning: Learning, number: int, own: float) -> Cost:
+        gpus = spread[0].gpus
+        worth = own * mean_efficiency(learning, own)
+        options = [
+            self._compare(
+                job,
+                spread,
+                batch / own * self._local_batch(job, gpus),
+                worth / batch / efficiency(learning, batch, number),
+            )
+            for batch in batches(learning, self.batching, own, job.gpus, gpus)
+        ]
+        return min(options, key=lambda cost: cost.slowdown)
+
+    def _measured(self, job: Job) -> Told | None:
+        """What a job without a profile says of its speed; None if it has a profile, or says nothing."""
+        said = self.told.get(job.job_id)
+        return None if said is None or not said.curves or self.knows(job) else said
+
+    def _told_cost(
+        self, job: Job, said: Told, allocation: Allocation, learning: Learning | None = None
+    ) -> Cost:
+        """The cost as a job's own reports have it; what distance costs it is still assumed."""
+        gpus, types = _gpus_of(job, allocation), self.topology.shape(allocation).gpu_types
+        best_s = min(said.step_s((each,), job.gpus, said.batch) for each in self._accepted(job))
+        if learning is None:
+            slowdown = said.step_s(types, gpus, said.batch) / best_s
+        else:
+            worth = said.batch * mean_efficiency(learning, said.batch)
+            slowdown = min(
+                said.step_s(types, gpus, batch) / best_s * worth / batch / efficiency(learning, batch, 0)
+                for batch in batches(learning, self.batching, said.batch, job.gpus, gpus)
+            )
+        return self._assumed(job, gpus, self.topology.level_of(allocation), slowdown)
 
     def type_speeds(self, job: Job) -> Mapping[str, float]:
         """The speed of a job's gang on each GPU type that alone can hold it and that it accepts.
@@ -233,15 +278,20 @@ class CostModel:
         Relative to its best placement, at the closest one of that type on the idle cluster, so the fastest
         type has 1; 1 for all without a profile. Empty if no type alone holds the gang.
         """
+        if self._measured(job) is not None:
+            return self._speeds_by_type(job)
         key = job.model, job.gang, job.batch
         if key not in self._type_speeds:
-            closest = {gpu_type: self._closest(job.gang, gpu_type) for gpu_type in self._accepted(job)}
-            self._type_speeds[key] = {
-                gpu_type: 1 / self._gang_cost(job, allocation).slowdown
-                for gpu_type, allocation in closest.items()
-                if allocation is not None
-            }
+            self._type_speeds[key] = self._speeds_by_type(job)
         return self._type_speeds[key]
+
+    def _speeds_by_type(self, job: Job) -> Mapping[str, float]:
+        closest = {gpu_type: self._closest(job.gang, gpu_type) for gpu_type in self._accepted(job)}
+        return {
+            gpu_type: 1 / self._gang_cost(job, allocation).slowdown
+            for gpu_type, allocation in closest.items()
+            if allocation is not None
+        }
 
     def worker_speeds(self, job: Job) -> Mapping[str, float]:
         """The speed of one GPU of each type that a job accepts, relative to the fastest; compute alone.
@@ -392,7 +442,15 @@ class CostModel:
         return self._relative(job, prediction, worth)
 
     def _assumed(self, job: Job, gpus: int, level: int, batch: float) -> Cost:
-        """The cost where nothing is known: compute goes with the local batch, each level costs the same."""
+        """The cost where nothing is known of distance: each level farther apart than need be costs the same.
+
+        Args:
+            job: The job.
+            gpus: That it has.
+            level: Of its placement.
+            batch: How many times as long as asked for it takes where it is close together; as far as nothing
+                is known of that, either, as many times as its local batch is larger.
+        """
         farther = 0 if self.assumed_slowdown == 1.0 else level - self.best_level(job.gang._replace(gpus=gpus))
         if farther <= 0:
             return _UNKNOWN if batch == 1.0 else replace(_UNKNOWN, slowdown=batch)

@@ -1,12 +1,14 @@
 """The state of a cluster and its jobs, kept up to date event by event in both worlds."""
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from math import inf
+from typing import Any
 
 from dally.costs import CostModel
 from dally.free import FreeGpus
 from dally.job import Gang, Job, JobKind
+from dally.job_progress import Progress
 from dally.knowledge import EXACTLY, Known
 from dally.topology import Allocation, Topology
 
@@ -30,6 +32,7 @@ class Past:
     training_before_s: float = 0.0
     preemptions: int = 0
     more_before_s: float = 0.0
+    progress: Progress | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -56,9 +59,12 @@ class JobState:
         more_before_s: Seconds of holding GPUs in earlier stretches beyond those asked for, in gangs: of
             copies beyond the first, summed; less than 0 where an elastic job had fewer.
         resizing: It waits only until it goes on on other GPUs, without a checkpoint.
-        expected_s: What its whole work is believed to be, ideal seconds: all that policies see of its length
-            (`dally.mechanisms.beliefs`). The truth, unless somebody believes otherwise.
+        progress: What it has reported; None if it reports nothing.
+        whole_s: Its whole work, ideal seconds: as it reports, else that with which it came.
+        believed_s: What its whole work is believed to be, ideal seconds (`dally.mechanisms.beliefs`). The
+            truth, unless somebody believes otherwise.
         held_s: Up to how much work done that belief holds, ideal seconds.
+        expected_s: All that policies see of its length: as it reports, else what is believed.
     """
 
     job: Job
@@ -79,11 +85,30 @@ class JobState:
     preemptions: int = 0
     more_before_s: float = 0.0
     resizing: bool = False
-    expected_s: float = field(init=False)
+    progress: Progress | None = None
+    whole_s: float = field(init=False)
+    believed_s: float = field(init=False)
     held_s: float = inf
+    expected_s: float = field(init=False)
 
     def __post_init__(self) -> None:
-        self.expected_s = self.job.duration_s
+        self.whole_s = self.believed_s = self.expected_s = self.job.duration_s
+        self._see()
+
+    def believe(self, whole_s: float, held_s: float) -> None:
+        """Its whole work is believed to be so much, until it has done `held_s` of it; ideal seconds."""
+        self.believed_s = self.expected_s = whole_s
+        self.held_s = held_s
+        self._see()
+
+    def tell(self, progress: Progress) -> None:
+        """It has reported; what it has done, `ClusterState.count_reported` puts right."""
+        self.progress = progress
+        self._see()
+
+    def _see(self) -> None:
+        if self.progress is not None and (told_s := self.progress.whole_s) is not None:
+            self.whole_s = self.expected_s = told_s
 
     @property
     def job_id(self) -> str:
@@ -119,7 +144,7 @@ class JobState:
 
     def done(self, now: float) -> float:
         """How much of its work is really done by `now`, 0 to 1: the phase that its training is in."""
-        return min(1.0, self.work_s(now) / self.job.duration_s)
+        return min(1.0, self.work_s(now) / self.whole_s)
 
     def remaining_s(self, now: float) -> float:
         """Ideal seconds of work left at `now`, as is believed."""
@@ -131,7 +156,7 @@ class JobState:
 
     def done_s(self, part: float) -> float:
         """When a running job will really have done such a part, 0 to 1, of its work, if its speed stays."""
-        return self.worked_s(part * self.job.duration_s)
+        return self.worked_s(part * self.whole_s)
 
     def worked_s(self, work_s: float) -> float:
         """When a running job will have done so many ideal seconds of work, if its speed stays."""
@@ -185,7 +210,7 @@ class ClusterState:
         """A job arrives and waits, or waits on if it has a past."""
         if job.job_id in self.jobs:
             raise AssertionError(f"job {job.job_id} is here already")
-        before = {"origin_s": now} if past is None else asdict(past)
+        before = {"origin_s": now} if past is None else _as_fields(past)
         state = JobState(job, self.arrivals, **before)
         self.arrivals += 1
         self.jobs[job.job_id] = state
@@ -222,6 +247,15 @@ class ClusterState:
         state.speed = speed
         return state
 
+    def count_reported(self, job_id: str) -> None:
+        """What a running job has done is what it reported in this stretch, and what it did since then."""
+        state = self.jobs[job_id]
+        told = state.progress
+        if told is None or told.since_s != state.since_s or (work_s := told.work_s) is None:
+            return
+        state.work_before_s, state.work_paced_s = work_s, 0.0
+        state.ready_s, state.paced_s = min(told.heard_s, state.ready_s), told.heard_s
+
     def stop(self, job_id: str, now: float, kept_work_s: float) -> JobState:
         """A running job loses its GPUs and waits again with `kept_work_s` of its work done."""
         state = self._release(job_id, now)
@@ -233,7 +267,7 @@ class ClusterState:
     def finish(self, job_id: str, now: float) -> JobState:
         """A running job ends and leaves."""
         state = self._release(job_id, now)
-        state.phase, state.work_before_s = Phase.DONE, state.job.duration_s
+        state.phase, state.work_before_s = Phase.DONE, state.whole_s
         del self.jobs[job_id]
         return state
 
@@ -269,3 +303,8 @@ class ClusterState:
     def best_level(self, gang: Gang) -> int:
         """The lowest level at which one domain of the idle cluster holds such a gang."""
         return self.costs.best_level(gang)
+
+
+def _as_fields(past: Past) -> dict[str, Any]:
+    """A past as fields of `JobState`."""
+    return {each.name: getattr(past, each.name) for each in fields(past)}

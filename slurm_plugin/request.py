@@ -23,6 +23,7 @@ job_submit.lua has the same list.
 _MODEL = re.compile(r"[\w.:+-]{1,64}", re.ASCII)
 _SIGNAL = re.compile("|".join(SIGNALS))
 _TAG = re.compile(r"[0-9a-f]{1,32}")
+_FILE = re.compile(r"/[^\x00-\x1f\x7f]{1,511}")
 _MOST_GPUS = 1_000_000
 _MOST_COPIES = 1_000
 _LONGEST_GRACE_S = 86_400
@@ -41,6 +42,7 @@ class Request:
         max_copies: Most copies of it that may train side by side, each on a node with what it asks for.
         tag: Drawn at submission; with the number and the time it tells jobs apart that got the same number.
         held: Its user holds it; Dally leaves it alone until he releases it.
+        progress: File in which it reports how far it is, %j for its number (`dally.progress`); empty: none.
 
     Raises:
         InputError: A value is out of range; the message names the field and what is valid.
@@ -54,11 +56,13 @@ class Request:
     max_copies: int = 1
     tag: str = ""
     held: bool = False
+    progress: str = ""
 
     def __post_init__(self) -> None:
         _check("model", self.model, _MODEL, "letters, digits and . : _ + - (at most 64)")
         _check("checkpoint signal", self.signal, _SIGNAL, f"one of {', '.join(SIGNALS)}")
         _check("tag", self.tag, _TAG, "hexadecimal digits")
+        _check("progress file", self.progress, _FILE, "a path that begins with / (at most 512 bytes)")
         if not 0 <= self.grace_s <= _LONGEST_GRACE_S:
             raise InputError(f"checkpoint grace is {self.grace_s} s, must be 0 to {_LONGEST_GRACE_S}")
         for name, gpus in (("min_gpus", self.min_gpus), ("max_gpus", self.max_gpus)):

@@ -42,7 +42,7 @@ class _Run:
         self._job, self._group, self._stop = job, group, stop
         self._steps = Steps(job, group, group.rank, group.size)
         self._pulse = Pulse(group)
-        self._progress = Progress(job, group) if group.rank == 0 else None
+        self._progress = Progress(job, group, trainer=self._steps.trainer) if group.rank == 0 else None
         self._saver = Saver(job, group, self._progress)
 
     def run(self) -> bool:

@@ -6,12 +6,13 @@ from collections.abc import Sequence
 
 import click
 
+from dally.progress import Reporter
 from workloads.forked.ranges import size
 from workloads.forked.slot import Result, Slot
 from workloads.group import Group
 from workloads.pulse import Report
 from workloads.settings import Job
-from workloads.training import Score
+from workloads.training import Score, Trainer
 
 _EVERY_S = 5.0
 
@@ -23,10 +24,14 @@ class Progress:
         job: The job.
         group: The ranks that train together.
         copies: How many copies train side by side; None if the job is not forked.
+        trainer: Of this rank, for what the job reports to Dally; None if it is not known.
     """
 
-    def __init__(self, job: Job, group: Group, copies: int | None = None) -> None:
-        self._job, self._group, self._copies = job, group, copies
+    def __init__(
+        self, job: Job, group: Group, copies: int | None = None, trainer: Trainer | None = None
+    ) -> None:
+        self._job, self._group, self._copies, self._trainer = job, group, copies, trainer
+        self._reporter = Reporter(job.progress) if job.progress else None
         self._log = job.log_file.open("a", encoding="utf-8") if job.log_file else None
         self._told_s = float("-inf")
 
@@ -48,10 +53,12 @@ class Progress:
         """
         of = f" of {self._job.steps}" if samples is None else f", {samples:,} samples"
         batch = batch or self._job.settings.global_batch
+        done = report.step * batch if samples is None else samples
+        self._report(done, report.loss, batch)
         self._write(
             {
                 "step": report.step,
-                "samples": report.step * batch if samples is None else samples,
+                "samples": done,
                 "loss": report.loss,
                 "seconds": report.seconds,
                 "time": round(report.end_s, 6),
@@ -77,6 +84,7 @@ class Progress:
         if not any(steps.values()):
             return
         loss = sum(result.loss * result.steps for result in results) / sum(steps.values())
+        self._report(step * self._job.settings.global_batch, loss)
         self._write(
             {
                 "step": step,
@@ -103,6 +111,21 @@ class Progress:
             return
         right = "" if score.accuracy is None else f", accuracy {score.accuracy:.2%}"
         self.tell(f"on {score.samples} samples held out: loss {score.loss:.4f}{right}")
+
+    def _report(self, samples: int, loss: float, batch: int | None = None) -> None:
+        """Tell Dally, if it is time."""
+        if self._reporter is None or not self._reporter.is_due:
+            return
+        trainer, elastic = self._trainer, self._job.elastic
+        self._reporter.report(
+            samples,
+            self._job.steps * self._job.settings.global_batch,
+            batch=batch,
+            epoch=trainer.source.count if trainer else None,
+            most_batch=elastic.max_batch if elastic else None,
+            loss=loss,
+            noise=trainer.noise.samples if trainer and trainer.noise else None,
+        )
 
     def tell(self, text: str) -> None:
         """One line for people."""

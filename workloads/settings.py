@@ -93,6 +93,7 @@ class Elastic:
         max_batch: With LINEAR, the largest global batch; None for no limit.
         max_lr: With LINEAR, the highest learning rate; None for no limit.
         ramp_steps: With LINEAR, over so many steps the learning rate goes to its new value.
+        asked_ranks: With LINEAR, the global batch and the learning rate are those of so many ranks.
     """
 
     folder: Path
@@ -101,9 +102,10 @@ class Elastic:
     max_batch: int | None = None
     max_lr: float | None = None
     ramp_steps: int = 1
+    asked_ranks: int = 1
 
     def __post_init__(self) -> None:
-        for name in ("max_batch", "max_lr", "ramp_steps"):
+        for name in ("max_batch", "max_lr", "ramp_steps", "asked_ranks"):
             value = getattr(self, name)
             if value is not None and not 0 < value < float("inf"):
                 raise InputError(f"{name} is {value:g}, must be positive")
@@ -133,6 +135,7 @@ class Job:
         fork: How copies of it train side by side; None for one, of all ranks.
         elastic: How ranks join and leave it; None if they are the same from its start to its end.
         judge_every: Steps between evaluations on the samples held out; None for one at the end.
+        progress: A file that tells Dally how far it is, see `dally.progress`; None for none.
     """
 
     model: str
@@ -150,6 +153,7 @@ class Job:
     fork: Fork | None = None
     elastic: Elastic | None = None
     judge_every: int | None = None
+    progress: Path | None = None
 
     def __post_init__(self) -> None:
         for name in ("steps", "checkpoint_every", "judge_every", "join_timeout_s"):
@@ -185,8 +189,13 @@ class Job:
             raise InputError("ranks of an elastic job change: give no shares, and one speed or pace for all")
         if elastic.max_batch is not None and elastic.max_batch < self.settings.global_batch:
             raise InputError(
-                f"max_batch is {elastic.max_batch}, must be the global batch of one rank, "
+                f"max_batch is {elastic.max_batch}, must be the global batch, "
                 f"{self.settings.global_batch}, or more"
+            )
+        if elastic.asked_ranks > self.settings.global_batch:
+            raise InputError(
+                f"asked_ranks is {elastic.asked_ranks}, must be {self.settings.global_batch} or fewer: "
+                f"each has a sample of the global batch"
             )
 
     def settings_of(self, rank: int, ranks: int) -> Settings:

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from workloads.group import Group
 from workloads.local_data import LocalData, find_held_out
+from workloads.noise import NoiseScale
 from workloads.registry import find_workload
 from workloads.samples import share, take
 from workloads.settings import BatchRule, Job
@@ -40,6 +41,8 @@ class Steps:
         source = LocalData(job.data, task) if job.data else None
         self._held_out = find_held_out(job.data, task) if job.data else None
         self.trainer = Trainer(workload, settings, group, source=source)
+        if job.progress:
+            self.trainer.noise = NoiseScale()
         self._job, self._rank = job, group.rank
         self._batch = settings.global_batch
         self._parts = local_batches(self._batch, group.size, job.shares)
@@ -82,4 +85,7 @@ class Steps:
 
 def _rule(job: Job) -> str | None:
     """The rule by which batches change; None if they do not, as in all jobs that are not elastic."""
-    return str(job.elastic.rule) if job.elastic and job.elastic.rule is not BatchRule.KEEP else None
+    if not job.elastic or job.elastic.rule is BatchRule.KEEP:
+        return None
+    asked = job.elastic.asked_ranks
+    return f"{job.elastic.rule} from {asked} ranks" if asked > 1 else str(job.elastic.rule)

@@ -6,6 +6,7 @@ command line is checked and signals are heard.
 """
 
 import importlib
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,6 +16,7 @@ import click
 
 from dally.errors import DallyError
 from dally.job import CHECKPOINTED
+from dally.progress import BATCHING, told_file
 from workloads.ending import end_at_once
 from workloads.handover import hand_over
 from workloads.registry import WORKLOADS
@@ -22,6 +24,7 @@ from workloads.settings import Backend, BatchRule, Elastic, Fork, Job, Precision
 from workloads.signals import StopRequest
 
 _TERA = 1e12
+_POLICYS = "policy"
 _FILE = click.Path(dir_okay=False, path_type=Path)
 
 
@@ -47,6 +50,7 @@ def _numbers(text: str) -> tuple[float, ...]:
 @click.option("--checkpoint", type=_FILE, help="Go on from this file if it exists, and write it.")
 @click.option("--checkpoint-every", type=int, metavar="STEPS", help="Write it that often, too.")
 @click.option("--log-file", type=_FILE, help="Append a JSON line for each step.")
+@click.option("--progress", type=_FILE, help="Tell Dally how far it is.  [default: that of dally-sbatch]")
 @click.option("--seed", type=int, default=0, show_default=True)
 @click.option(
     "--emulate",
@@ -74,10 +78,14 @@ def _numbers(text: str) -> tuple[float, ...]:
 @click.option("--join", is_flag=True, help="Join the job that meets in --elastic's folder.")
 @click.option(
     "--batch-rule",
-    type=click.Choice([*map(str, BatchRule)]),
+    type=click.Choice([*map(str, BatchRule), _POLICYS]),
     default="keep",
     show_default=True,
-    help="With --elastic: hold the global batch, or grow it and the learning rate with the ranks.",
+    help="With --elastic: hold the global batch, grow it and the learning rate with the ranks, or as the "
+    "policy plans for the job that dally-sbatch submitted.",
+)
+@click.option(
+    "--asked-ranks", type=int, default=1, show_default=True, help="Of which --global-batch is, if it grows."
 )
 @click.option("--max-batch", type=int, help="Largest global batch, with --batch-rule linear.")
 @click.option("--max-lr", type=float, help="Highest learning rate, with --batch-rule linear.")
@@ -98,6 +106,7 @@ def main(
     checkpoint: Path | None,
     checkpoint_every: int | None,
     log_file: Path | None,
+    progress: Path | None,
     seed: int,
     emulate: tuple[float, ...] | None,
     pace: tuple[float, ...] | None,
@@ -107,6 +116,7 @@ def main(
     elastic: Path | None,
     join: bool,
     batch_rule: str,
+    asked_ranks: int,
     max_batch: int | None,
     max_lr: float | None,
     lr_ramp: int,
@@ -120,6 +130,8 @@ def main(
     """
     if join and not elastic:
         raise click.UsageError("--join needs --elastic FOLDER: where the job's ranks meet")
+    if batch_rule == _POLICYS:
+        batch_rule, max_batch, asked_ranks = _planned(max_batch, asked_ranks)
     try:
         job = Job(
             model,
@@ -135,10 +147,11 @@ def main(
             emulated_flops=emulate and tuple(speed * _TERA for speed in emulate),
             pace_s=pace,
             fork=Fork(slot, ranks_per_copy) if forked else None,
-            elastic=Elastic(elastic, join, BatchRule(batch_rule), max_batch, max_lr, lr_ramp)
+            elastic=Elastic(elastic, join, BatchRule(batch_rule), max_batch, max_lr, lr_ramp, asked_ranks)
             if elastic
             else None,
             judge_every=judge_every,
+            progress=progress or told_file(os.environ),
         )
         done = _run(job)
     except DallyError as error:
@@ -148,6 +161,19 @@ def main(
     except OSError as error:
         _fail(f"{error.filename or 'cannot write'}: {error.strerror}" if error.errno else str(error))
     sys.exit(0 if done else CHECKPOINTED)
+
+
+def _planned(max_batch: int | None, asked_ranks: int) -> tuple[BatchRule, int | None, int]:
+    """The batch rule by which the policy plans, with its largest batch and the ranks of the given one.
+
+    Raises:
+        UsageError: No largest batch is given: neither the policy nor this job would know how far to go.
+    """
+    if max_batch is None:
+        raise click.UsageError("--batch-rule policy needs --max-batch: how far the policy may let it grow")
+    if os.environ.get(BATCHING) == BatchRule.LINEAR:
+        return BatchRule.LINEAR, max_batch, asked_ranks
+    return BatchRule.KEEP, None, 1
 
 
 def _run(job: Job) -> bool:

@@ -20,6 +20,7 @@ from torch.optim import SGD, Adam, AdamW, Optimizer
 from dally.errors import InputError
 from workloads.emulated import emulate
 from workloads.group import Group
+from workloads.noise import EVERY, NoiseScale, squared_norm
 from workloads.registry import Workload
 from workloads.samples import Source, Synthetic
 from workloads.settings import Precision, Settings
@@ -64,6 +65,7 @@ class Trainer:
         task: What is trained.
         module: The module; wrapped in DDP if there are several ranks, or a hook.
         source: Where samples come from.
+        noise: Its gradient noise scale, measured now and then; None: it is not.
     """
 
     def __init__(
@@ -92,6 +94,7 @@ class Trainer:
             )
         self.task = find_task(workload, settings)
         self.source: Source = source or Synthetic(self.task, settings.seed)
+        self.noise: NoiseScale | None = None
         self._settings, self._group, self._hook = settings, group, hook
         self._workload = workload
         torch.manual_seed(settings.seed)
@@ -149,10 +152,36 @@ class Trainer:
             The loss, as `forward` gives it, without its history.
         """
         torch.manual_seed(_mix(self._settings.seed, step, self._group.rank))
-        loss = self.forward(self.draw(samples))
+        batch = self.draw(samples)
+        loss = self.forward(batch)
         self.backward(loss)
+        if self.noise and self._optimizer and step % EVERY == 0:
+            self._measure(self.noise, batch)
         self.update()
         return loss.detach()
+
+    def _measure(self, noise: NoiseScale, batch: Batch) -> None:
+        """Compare the step's gradient with that of half of this rank's samples; nothing else changes."""
+        part = len(batch.inputs) // 2
+        if not part:
+            return
+        before = [buffer.clone() for buffer in self._model.buffers()]  # statistics of batch norms
+        parameters = [each for each in self._model.parameters() if each.requires_grad]
+        try:
+            with torch.autocast(self._group.device.type, torch.bfloat16, enabled=self._is_bf16):
+                loss = self.task.loss(self._model(batch.inputs[:part]), batch.targets[:part])
+            small = torch.autograd.grad(loss, parameters, allow_unused=True)
+        except torch.OutOfMemoryError:  # the training itself fits
+            self.noise = None
+            return
+        for buffer, kept in zip(self._model.buffers(), before, strict=True):
+            buffer.copy_(kept)
+        large = squared_norm(each.grad for each in parameters)
+        noise.add(large, self._settings.global_batch, squared_norm(small), part)
+
+    @property
+    def _is_bf16(self) -> bool:
+        return self._settings.precision is Precision.BF16
 
     def draw(self, samples: Sequence[int], source: Source | None = None) -> Batch:
         """The samples of these indices, on the device; of this source, or the trainer's own."""
@@ -184,8 +213,7 @@ class Trainer:
 
     def forward(self, batch: Batch) -> Tensor:
         """The loss of this rank's samples, weighted so that the mean over the ranks is the global batch's."""
-        device, bf16 = self._group.device.type, self._settings.precision is Precision.BF16
-        with torch.autocast(device, torch.bfloat16, enabled=bf16):
+        with torch.autocast(self._group.device.type, torch.bfloat16, enabled=self._is_bf16):
             loss = self.task.loss(self.module(batch.inputs), batch.targets)
         return loss * (len(batch.inputs) * self._group.size / self._settings.global_batch)
 

@@ -156,6 +156,15 @@ def _conflict(event: Event, when: When) -> str:
     return f"runs on GPUs that another job seems to hold: {_machines(event['gpus'])}"
 
 
+def _reports(event: Event, when: When) -> str:
+    total = f" of {event['total']:,.0f}" if event["total"] else ""
+    return f"reports its progress: {event['samples']:,.0f}{total} samples"
+
+
+def _no_report(event: Event, when: When) -> str:
+    return f"is to report its progress, and does not: {event['reason']}"
+
+
 def _would_start(event: Event, when: When) -> str:
     return f"would start on {_machines(event['gpus'])}: {event['reason']}"
 
@@ -188,6 +197,8 @@ _WORDS: Mapping[str, Callable[[Event, When], str]] = {
     "refused": _refused,
     "leave": _leave,
     "conflict": _conflict,
+    "reports": _reports,
+    "no_report": _no_report,
     "would_start": _would_start,
     "would_migrate": _would_migrate,
     "would_resize": _would_resize,

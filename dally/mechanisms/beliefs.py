@@ -1,8 +1,9 @@
 """What schedulers take jobs to last, by what they know: the one place where policies get it from.
 
-Each job carries what is believed of its whole work (`JobState.expected_s`). A belief holds until the job has
+Each job carries what is believed of its whole work (`JobState.believed_s`). A belief holds until the job has
 done so much work that it must be revised, or until others have ended that it rests on; policies are told
-then. So the order among running jobs changes at few moments only, and no policy ever sees the truth.
+then. So the order among running jobs changes at few moments only, and no policy ever sees the truth, but of
+jobs that report how far they are.
 """
 
 from abc import ABC, abstractmethod
@@ -135,7 +136,7 @@ class Beliefs(ABC):
 
     def _revise(self, job: JobState, done_s: float) -> None:
         self.is_saved = False
-        job.expected_s, job.held_s = self.believe(job, done_s)
+        job.believe(*self.believe(job, done_s))
 
 
 class Told(Beliefs):

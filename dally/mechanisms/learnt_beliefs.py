@@ -146,7 +146,8 @@ class Learnt(Beliefs):
         if (known := self._restored.pop(job.job_id, None)) is None:
             super().came(job)
             return
-        job.expected_s, job.held_s, *believed_s = known
+        expected_s, held_s, *believed_s = known
+        job.believe(expected_s, held_s)
         present.believed_s = dict(zip(present.chains, believed_s, strict=False)) if believed_s else {}
 
     def runs(self, job: JobState) -> None:
@@ -193,7 +194,7 @@ class Learnt(Beliefs):
     def snapshot(self) -> dict[str, Any]:
         """The counts of each group, and what is believed of each job, as plain data."""
         believed = dict(self._restored) | {
-            each.job.job_id: [each.job.expected_s, each.job.held_s, *each.believed_s.values()]
+            each.job.job_id: [each.job.believed_s, each.job.held_s, *each.believed_s.values()]
             for each in self._present.values()
         }
         groups = [[like, *group.as_data()] for like, group in self._groups.items()]
@@ -240,8 +241,8 @@ class Learnt(Beliefs):
         for job in jobs:
             reached_s = EDGES_S[bisect_left(EDGES_S, job.held_s) - 1]
             expected_s, held_s = self.believe(job, reached_s)
-            if abs(expected_s - job.expected_s) > WORTH_TELLING * (job.expected_s - reached_s):
-                job.expected_s, job.held_s = expected_s, held_s
+            if abs(expected_s - job.believed_s) > WORTH_TELLING * (job.believed_s - reached_s):
+                job.believe(expected_s, held_s)
                 yield job
 
     def _chains_of(self, job: JobState) -> Chains:

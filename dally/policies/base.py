@@ -24,6 +24,8 @@ class Policy(ABC):
         batching: What becomes of an elastic job's batch when this policy changes its GPUs.
         learns_limits: Where limits are known it goes by what jobs with such a limit took, not by the limits.
         islands: Whether it keeps gangs within one island where a cluster has several (see `Topology`).
+        plans_by: What it plans by that jobs without a profile must report (`dally.progress`), in words; empty
+            if it needs nothing of that.
     """
 
     name: ClassVar[str]
@@ -33,6 +35,7 @@ class Policy(ABC):
     batching: ClassVar[Batching] = Batching.FIXED
     islands: ClassVar[bool] = True
     learns_limits: ClassVar[bool] = False
+    plans_by: ClassVar[str] = ""
 
     @abstractmethod
     def __init__(self, knobs: Any, state: ClusterState) -> None: ...
@@ -57,6 +60,10 @@ class Policy(ABC):
         """What is believed of a job's length has changed, and with it `remaining_s` and `end_s()`."""
         if job.allocation:
             self.repaced(job, now)
+
+    def reported(self, job: JobState, now: float) -> None:
+        """A running job reported how far it is: its length, its speeds and its `end_s()` may be others."""
+        self.revised(job, now)
 
     def finished(self, job: JobState, now: float) -> None:
         """A running job has ended."""

@@ -38,6 +38,7 @@ class ElasticScaling(InSizes):
     )
     knobs_type: ClassVar[type] = Knobs
     batching: ClassVar[Batching] = Batching.LINEAR
+    plans_by: ClassVar[str] = "samples left, and speeds on each number of GPUs"
     eager: ClassVar[bool] = True
     in_turn: ClassVar[bool] = True
 

@@ -99,6 +99,7 @@ class Gavel(InRounds):
         "Narayanan et al., Heterogeneity-Aware Cluster Scheduling Policies for Deep Learning, OSDI 2020"
     )
     knobs_type: ClassVar[type] = Knobs
+    plans_by: ClassVar[str] = "speeds on each type of GPU"
 
     def __init__(self, knobs: Knobs, state: ClusterState) -> None:
         super().__init__(knobs.round_s)
@@ -114,9 +115,19 @@ class Gavel(InRounds):
         """The shares are out of date."""
         super().submitted(job, now)
         self._state.best_level(job.job.gang)
+        self._look_up(job)
+        self._changed = True
+
+    def reported(self, job: JobState, now: float) -> None:
+        """The shares are out of date if it is not as fast on some type as it was taken to be."""
+        super().reported(job, now)
+        before = self._speeds[job.job_id]
+        self._look_up(job)
+        self._changed |= self._speeds[job.job_id] != before
+
+    def _look_up(self, job: JobState) -> None:
         speeds = self._state.costs.type_speeds(job.job)
         self._speeds[job.job_id] = [speeds.get(gpu_type, 0.0) for gpu_type in self.pools.types]
-        self._changed = True
 
     def finished(self, job: JobState, now: float) -> None:
         """The shares are out of date."""

@@ -10,6 +10,7 @@ import numpy as np
 
 from dally.errors import InputError
 from dally.job import Gang, JobKind
+from dally.knowledge import Knowledge
 from dally.learning import Batching
 from dally.mechanisms.ones.evolution import Rates, evolve, first
 from dally.mechanisms.ones.register import Register
@@ -100,12 +101,14 @@ class Evolution(Policy):
     knobs_type: ClassVar[type] = Knobs
     islands: ClassVar[bool] = False
     batching: ClassVar[Batching] = Batching.LINEAR
+    plans_by: ClassVar[str] = "epochs, and speeds on each number of GPUs"
 
     def __init__(self, knobs: Knobs, state: ClusterState) -> None:
         self.knobs = knobs
         self.rates = Rates(knobs.candidates, knobs.exchange, knobs.remove)
         self.genes = first(self.rates, state.topology.gpus)
-        self.register = Register(state.costs, knobs.seed, knobs.predictor_input == "log")
+        guesses = state.knows.knowledge is not Knowledge.EXACT
+        self.register = Register(state.costs, knobs.seed, knobs.predictor_input == "log", guesses)
         self.new, self.stopped_jobs = Ranking(), Ranking()
         self._state = state
         self._steps = 0
@@ -125,6 +128,11 @@ class Evolution(Policy):
         self.register.start(job, now)
         if job.job.kind is JobKind.ELASTIC and job.job.preemptible:
             self._elastic[job.job_id] = job
+
+    def reported(self, job: JobState, now: float) -> None:
+        """Its epochs are those that it reports."""
+        super().reported(job, now)
+        self.register.renew(job, now)
 
     def stopped(self, job: JobState, now: float) -> None:
         """It waits again, with its limit halved unless it goes on on other GPUs at once."""

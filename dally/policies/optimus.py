@@ -38,6 +38,7 @@ class Optimus(InSizes):
     )
     knobs_type: ClassVar[type] = Knobs
     batching: ClassVar[Batching] = Batching.FIXED
+    plans_by: ClassVar[str] = "samples left, and speeds on each number of GPUs"
     eager: ClassVar[bool] = False
     in_turn: ClassVar[bool] = False
 

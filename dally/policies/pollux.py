@@ -105,6 +105,7 @@ class Pollux(InRounds):
     )
     knobs_type: ClassVar[type] = Knobs
     batching: ClassVar[Batching] = Batching.GOODPUT
+    plans_by: ClassVar[str] = "gradient noise, the largest batch, and speeds on each number of GPUs"
     islands: ClassVar[bool] = False
 
     def __init__(self, knobs: Knobs, state: ClusterState) -> None:

@@ -6,6 +6,7 @@ from math import inf
 from typing import Any
 
 from dally.job import Job, JobKind
+from dally.job_progress import to_progress
 from dally.plan import Decision, Migrate, Plan, Preempt, Resize, Start, Wait
 from dally.state import Past
 from dally.topology import Allocation
@@ -28,8 +29,14 @@ def to_job(data: Mapping[str, Any]) -> Job:
 
 
 def past_data(past: Past) -> dict[str, Any]:
-    """What happened to a job before; a first start that never was is left out."""
-    return {name: value for name, value in asdict(past).items() if value != inf}
+    """What happened to a job before; a first start, and reports, that never were are left out."""
+    return {name: value for name, value in asdict(past).items() if value not in (inf, None)}
+
+
+def to_past(data: Mapping[str, Any]) -> Past:
+    """Take back what `past_data` gave."""
+    told = data.get("progress")
+    return Past(**{**data, "progress": None if told is None else to_progress(told)})
 
 
 def to_allocation(data: Sequence[Sequence[int]]) -> Allocation:

@@ -13,6 +13,7 @@ from dally import __version__
 from dally.costs import Split
 from dally.cycle import Scheduler
 from dally.job import Job
+from dally.job_progress import Report
 from dally.knowledge import EXACTLY
 from dally.mechanisms.beliefs import Beliefs
 from dally.plan import Plan, Wait
@@ -209,6 +210,12 @@ class RecordedScheduler(Scheduler):
         """A running job goes on faster or slower, because fewer or more others share its links."""
         life = super().repace(job_id, now, speed)
         self._told("repace", t=now, job_id=job_id, speed=speed)
+        return life
+
+    def hear(self, job_id: str, report: Report, now: float) -> JobState:
+        """A running job reported how far it is."""
+        life = super().hear(job_id, report, now)
+        self._told("hear", t=now, job_id=job_id, report=asdict(report))
         return life
 
     def waits(self, decision: Wait) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 from dally.costs import CostModel, Split
 from dally.cycle import Scheduler, beliefs_of
 from dally.errors import DallyError, InputError
+from dally.job_progress import Report
 from dally.knowledge import EXACTLY, Knowledge, Known
 from dally.plan import Decision, Plan, Wait
 from dally.policies.registry import parse_policy
@@ -17,9 +18,9 @@ from dally.profiles.decoding import decode, shown
 from dally.profiles.files import ProfileSet
 from dally.profiles.schema import Profile
 from dally.recording.compare import Difference, count_acts, differences
-from dally.recording.plain import to_allocation, to_decision, to_job, to_plan
+from dally.recording.plain import to_allocation, to_decision, to_job, to_past, to_plan
 from dally.recording.recorder import SCHEMA
-from dally.state import ClusterState, Past
+from dally.state import ClusterState
 from dally.topology import Topology
 
 Line = Mapping[str, Any]
@@ -224,7 +225,7 @@ def _profiles(data: Line | None) -> ProfileSet | None:
 
 
 def _submit(scheduler: Scheduler, line: Line) -> object:
-    past = Past(**line["past"]) if "past" in line else None
+    past = to_past(line["past"]) if "past" in line else None
     return scheduler.submit(to_job(line["job"]), line["t"], past)
 
 
@@ -263,6 +264,7 @@ FACTS_TOLD: Mapping[str, Callable[[Scheduler, Line], object]] = {
     "withhold": lambda scheduler, line: scheduler.withhold(line["machine"], line["gpus"]),
     "protect": lambda scheduler, line: scheduler.protect(line["job_id"]),
     "repace": lambda scheduler, line: scheduler.repace(line["job_id"], line["t"], line["speed"]),
+    "hear": lambda scheduler, line: scheduler.hear(line["job_id"], Report(**line["report"]), line["t"]),
     "waits": _waits,
     "settle": lambda scheduler, line: scheduler.settle(line["t"]),
 }

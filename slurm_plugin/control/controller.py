@@ -25,6 +25,8 @@ from slurm_plugin.control.hands import Hands, next_due_s
 from slurm_plugin.control.journal import Journal, Memory
 from slurm_plugin.control.limits import Limits
 from slurm_plugin.control.mirror import Mirror
+from slurm_plugin.control.report_files import ReportFiles
+from slurm_plugin.control.reports import JobReports
 from slurm_plugin.control.tickets import Standing
 from slurm_plugin.control.vetting import Vetting
 
@@ -99,6 +101,7 @@ class Controller:
         clock: Gives the time, seconds; None: the machine's, never going back.
         sleep: Waits some seconds.
         at: Told of each step, by name; for tests that stop there.
+        report_files: Reads what jobs report; None: on a thread.
     """
 
     def __init__(
@@ -112,6 +115,7 @@ class Controller:
         clock: Callable[[], float] | None = None,
         sleep: Callable[[float], None] = time.sleep,
         at: Callable[[str], None] = lambda step: None,
+        report_files: ReportFiles | None = None,
     ) -> None:
         memory = journal.load()
         self._slurm, self._config, self._journal = slurm, config, journal
@@ -127,6 +131,7 @@ class Controller:
         self.mirror = Mirror(self.scheduler, config, journal.write, self._mode.shadow)
         self._limits = Limits(slurm.partitions, self.scheduler.state)
         self._vetting = Vetting(self.mirror, self._limits)
+        self._reports = JobReports(self.mirror, journal.write, report_files)
         self._hands = Hands(slurm, self.mirror, config, self._limits, journal.write, self._commit, at)
         if memory.lost:
             journal.write(now, JOURNAL_LOST, reason=memory.lost)
@@ -222,6 +227,7 @@ class Controller:
         now = self._clock()
         self._at("cycle")
         self._observe(now)
+        self._reports.hear(now)
         if self._mode.shadow:
             self.mirror.orders.clear()
             wakeup_s = self._shadow(now)

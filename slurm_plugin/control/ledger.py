@@ -7,6 +7,7 @@ from math import inf
 from dally.cycle import Scheduler
 from dally.errors import CapacityError, DallyError
 from dally.job import Job, JobKind
+from dally.job_progress import Report
 from dally.state import JobState, Past, Phase
 from dally.topology import Allocation
 from slurm_plugin.control.tickets import NEW, ON_GPUS, WITH_POLICY, Standing, Stretch, Ticket
@@ -97,6 +98,14 @@ class Ledger:
             life = self.scheduler.fail(ticket.job_id, now, self._state.jobs[ticket.job_id].work_s(now))
         ticket.past = past(life)
         self.move(ticket, Standing.WAITING, now, ticket.why)
+
+    def hear(self, ticket: Ticket, report: Report, now: float) -> None:
+        """It runs, and reported how far it is."""
+        life = self.scheduler.hear(ticket.job_id, report, now)
+        assert ticket.stretch is not None, "it runs"
+        ticket.stretch.speed, ticket.stretch.ready_s = life.speed, life.ready_s
+        ticket.past = replace(ticket.past, progress=life.progress)
+        self.changed.add(ticket.job_id)
 
     def keep_from_stopping(self, ticket: Ticket) -> None:
         """A waiting job is not to be stopped again, once it runs."""
@@ -194,4 +203,5 @@ def past(life: JobState) -> Past:
         life.training_before_s,
         life.preemptions,
         life.more_before_s,
+        life.progress,
     )

@@ -81,7 +81,7 @@ def save_at_s(ticket: Ticket, job: SlurmJob, life: JobState) -> float:
     if job.time_limit_s is None or ticket.stretch is None or not can_be_saved(ticket, job):
         return inf
     end_s = ticket.stretch.since_s + job.time_limit_s
-    if life.work_s(end_s) >= ENOUGH * life.job.duration_s:
+    if life.work_s(end_s) >= min(ENOUGH * life.job.duration_s, life.whole_s):
         return inf
     return end_s - min(ticket.request.grace_s + SPARE_S, job.time_limit_s / 2)
 

@@ -10,6 +10,7 @@ from types import UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
 from dally.job import CHECKPOINTED, Job, JobKind
+from dally.job_progress import to_progress
 from dally.state import Past
 from slurm_plugin.access.slurm import SlurmJob, State
 from slurm_plugin.request import Request
@@ -184,6 +185,8 @@ def from_data(data: Mapping[str, Any]) -> Ticket:
         KeyError, TypeError, ValueError: It is something else.
     """
     past = {name: value for name, value in data["past"].items() if value is not None}
+    if "progress" in past:
+        past["progress"] = to_progress(past["progress"])
     ticket = Ticket(
         **{
             **data,

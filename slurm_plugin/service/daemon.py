@@ -13,6 +13,7 @@ from dally.clusters import load_cluster
 from dally.clusters.left_out import left_out_line
 from dally.errors import DallyError, InputError
 from dally.job import Job
+from dally.policies.registry import parse_policy
 from slurm_plugin.access.backends import open_slurm
 from slurm_plugin.access.slurm import (
     Order,
@@ -150,6 +151,7 @@ class Daemon:
         self.metrics = Metrics(self.board)
         self._log = EventLog(out or sys.stdout)
         self._site = load_site(path)
+        self._tell_jobs()
         self._slurm = WatchedSlurm(open_backend(self._site.config.backend), self.metrics)
         self._folder = _folder(self._site, mode)
         self._journal = TellingJournal(self._folder, self._said)
@@ -162,6 +164,11 @@ class Daemon:
         self._listen = self._site.config.listen if serve else ""
         self.server: Server | None = None
         self._serve()
+
+    def _tell_jobs(self) -> None:
+        """What `dally-sbatch` may know of the policy."""
+        policy = parse_policy(self._site.config.policy).policy
+        self.board.plans_by, self.board.batching = policy.plans_by, policy.batching.value
 
     def _serve(self) -> None:
         """Serve the pages; if somebody else has the port, schedule without them and try again."""
@@ -180,7 +187,8 @@ class Daemon:
             OccupiedError: Another controller is at work on one of the partitions.
             SlurmUnavailableError, JournalError: With `once`: the cycle did not end well.
         """
-        self._tell("controller_starts", mode=self.board.mode, policy=self._site.config.policy)
+        said = {"plans_by": self.board.plans_by} if self.board.plans_by else {}
+        self._tell("controller_starts", mode=self.board.mode, policy=self._site.config.policy, **said)
         try:
             while not self._signals.end:
                 pause_s = self._round(once)
@@ -289,6 +297,7 @@ class Daemon:
         if self._controller is not None:
             self._build(site)
         self._site = site
+        self._tell_jobs()
 
     def _nodes_differ(self) -> bool:
         """Whether Slurm's nodes have not been those the controller was built for, for some time now."""

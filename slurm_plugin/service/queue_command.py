@@ -88,8 +88,11 @@ def _cells(job: Mapping[str, Any], now_s: float, ages: bool) -> tuple[str, ...]:
 
 
 def timer(job: Mapping[str, Any], now_s: float) -> str:
-    """What comes next for a job by itself, and in how long; `-` if nothing does."""
+    """What comes next for a job by itself, and in how long, or how far it is; `-` if there is nothing."""
     until_s = job["until_s"]
+    done = (job.get("progress") or {}).get("done")
+    if job["standing"] == Standing.RUNNING and done is not None:
+        return f"{done:.0%} done"
     what = {
         Standing.WAITING: "any GPUs" if job["next_level"] == NETWORK else job["next_level"],
         Standing.ASIDE: "again",

@@ -10,6 +10,7 @@ from typing import Any
 
 from dally import __version__
 from dally.mechanisms.timers import FixedTimers, TunedTimers
+from dally.progress import of_job
 from dally.state import ClusterState
 from slurm_plugin.access.slurm import arrival
 from slurm_plugin.control import lessons
@@ -44,6 +45,7 @@ class JobReport:
         preemptions: How often it has lost its GPUs.
         assumed_slowdown: What each level farther apart is assumed to cost it, as its model has no profile, or
             it names none; None: it has a profile.
+        progress: What it has reported, and what follows from it; None if it is not known to report.
     """
 
     job: str
@@ -61,6 +63,7 @@ class JobReport:
     refusals: int
     preemptions: int
     assumed_slowdown: float | None = None
+    progress: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +199,26 @@ def _job(ticket: Ticket, state: ClusterState) -> JobReport:
         refusals=ticket.refusals,
         preemptions=ticket.past.preemptions,
         assumed_slowdown=None if costs.knows(ticket.job) else costs.assumed_slowdown,
+        progress=_progress(ticket),
     )
+
+
+def _progress(ticket: Ticket) -> Mapping[str, Any] | None:
+    """As plain data: the last report, and samples a second by the GPUs and the batch that it had."""
+    known = ticket.past.progress
+    if known is None:
+        file = ticket.request.progress
+        return {"file": of_job(file, ticket.job_id)} if file else None
+    last = known.last
+    return {
+        **asdict(last),
+        "heard_s": known.heard_s,
+        "done": min(1.0, last.samples / last.total) if last.total else None,
+        "paces": [
+            {"gpu_types": pace.gpu_types, "gpus": pace.gpus, "batch": pace.batch, "rate": pace.rate}
+            for pace in known.paces
+        ],
+    }
 
 
 def _gpus(ticket: Ticket) -> int:
@@ -258,11 +280,15 @@ class Board:
         last: The last report, when it was made on the machine's monotonic clock, and the seconds planned
             from there to the next; None before the first good cycle.
         problems: The last problems, oldest first.
+        plans_by: What the policy plans by that jobs without a profile must report, in words.
+        batching: What the policy plans for an elastic job's batch; see `dally.learning.Batching`.
     """
 
     mode: str
     last: tuple[Report, float, float] | None = None
     problems: tuple[Problem, ...] = ()
+    plans_by: str = ""
+    batching: str = "fixed"
 
     def pin(self, latest: Report, period_s: float) -> None:
         """A cycle went well; the next is due in some seconds."""

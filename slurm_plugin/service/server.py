@@ -76,7 +76,8 @@ class Pages:
     def _health(self) -> Page:
         health = self._board.health()
         status = HTTPStatus.OK if health.ok else HTTPStatus.SERVICE_UNAVAILABLE
-        return _page(asdict(health), status, health.reason or None)
+        told = {"plans_by": self._board.plans_by, "batching": self._board.batching}
+        return _page(asdict(health) | told, status, health.reason or None)
 
     def _jobs(self) -> Page:
         """All jobs; the text is made once for each report, however often it is asked for."""

@@ -72,6 +72,35 @@ def headline(job: Mapping[str, Any], now_s: float) -> Iterator[str]:
         yield f"  {plural(job['refusals'], 'start')} in a row came to nothing"
     if assumed := job.get("assumed_slowdown"):
         yield f"  {_without_profile(job, assumed)}"
+    if progress := job.get("progress"):
+        yield from (f"  {line}" for line in _reported(progress))
+
+
+def _reported(progress: Mapping[str, Any]) -> Iterator[str]:
+    """What a job has reported, and how fast it was on each size."""
+    if "samples" not in progress:
+        yield f"reports in {progress['file']}, and has not yet"
+        return
+    parts = [f"{progress['samples']:,.0f} samples"]
+    if progress["total"]:
+        parts = [f"{progress['samples']:,.0f} of {progress['total']:,.0f} samples ({progress['done']:.0%})"]
+    if progress["epoch"]:
+        parts.append(f"{progress['samples'] / progress['epoch']:.1f} epochs")
+    if progress["batch"]:
+        parts.append(f"batches of {progress['batch']:,.0f}")
+    if progress["loss"] is not None:
+        parts.append(f"loss {progress['loss']:.4g}")
+    if progress["noise"]:
+        parts.append(f"gradient noise {progress['noise']:,.0f}")
+    yield f"reported at {clock(progress['heard_s'])}: {', '.join(parts)}"
+    if progress["paces"]:
+        yield f"samples a second: {', '.join(map(_pace, progress['paces']))}"
+
+
+def _pace(pace: Mapping[str, Any]) -> str:
+    kind = f" {pace['gpu_types']}" if pace["gpu_types"] else ""
+    batch = f" in batches of {pace['batch']:,.0f}" if pace["batch"] else ""
+    return f"{pace['rate']:,.0f} on {pace['gpus']}{kind}{batch}"
 
 
 def _without_profile(job: Mapping[str, Any], assumed: float) -> str:

@@ -15,13 +15,14 @@ _HANDLED_ELSEWHERE = r"\bSIG{name}\b|^\s*exec\s+srun\b"
 """In a script of another language; srun, in the shell's place, passes the signal on to its tasks."""
 
 
-def advice(request: Request, script: str, config: Config) -> Iterator[str]:
+def advice(request: Request, script: str, config: Config, plans_by: str = "") -> Iterator[str]:
     """The lines for one job.
 
     Args:
         request: What Dally is told.
         script: The batch script; empty where it could not be read.
         config: The site's.
+        plans_by: What the site's policy plans by that a job without a profile must report; empty: nothing.
     """
     if request.grace_s > config.longest_grace_s:
         yield (
@@ -34,6 +35,8 @@ def advice(request: Request, script: str, config: Config) -> Iterator[str]:
         )
     if note := _profile_note(request.model, config):
         yield note
+        if plans_by and not request.progress:
+            yield f"note: the policy plans by {plans_by}; report them with --progress=FILE, or it guesses"
 
 
 def handles(script: str, name: str) -> bool:

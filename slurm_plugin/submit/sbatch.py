@@ -1,5 +1,6 @@
 """`dally-sbatch`: sbatch, with what Dally wants to know about the job; everything else is sbatch's own."""
 
+import json
 import os
 import re
 import shlex
@@ -7,13 +8,14 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import NoReturn
 from urllib.parse import urlsplit
 
 from dally import __version__
 from dally.errors import DallyError, InputError
+from dally.progress import BATCHING, FILE
 from slurm_plugin.config import load_config
 from slurm_plugin.request import PLAIN, Request, encode
 from slurm_plugin.submit.advice import advice
@@ -22,6 +24,7 @@ from slurm_plugin.submit.submission import Submission, build_request, fixed_reas
 
 _HEALTH_TIMEOUT_S = 1.0
 _HELP_TIMEOUT_S = 10.0
+_LONGEST_ANSWER = 65_536
 _HELP_OPTION = re.compile(r"^\s+(?:-\w,?\s+)?--([\w-]+)(\[?=)?", re.MULTILINE)
 
 _USAGE = """\
@@ -37,6 +40,7 @@ Submits a batch job whose nodes and start Dally decides. Prints what sbatch prin
   --max-gpus=N              most GPUs it can use (default: what it asks sbatch for)
   --copies=N                most copies that may train side by side, each on a node of its own; what it asks
                             sbatch for is one copy: --nodes=1 --gpus-per-node=N
+  --progress=FILE           the job reports in this file how far it is; %j stands for its number
   --dry-run                 show the command and what Dally understood, submit nothing
   --help, --version         this text, the version of Dally
 
@@ -53,11 +57,13 @@ class Outcome:
         command: The sbatch command.
         request: What Dally is told; None for a job that Slurm schedules.
         notes: Lines for the user.
+        variables: What is added to the job's environment.
     """
 
     command: tuple[str, ...]
     request: Request | None
     notes: tuple[str, ...] = ()
+    variables: Mapping[str, str] = field(default_factory=dict)
 
 
 def main() -> None:
@@ -86,33 +92,54 @@ def decide(submission: Submission, tag: str) -> Outcome:
         return _plain(plain, "warning", str(error))
     if reason := fixed_reason(submission.settings, config.partitions):
         return _plain(plain, "note", reason)
-    if reason := unreachable(config.url):
+    reason, told = _ask(config.url)
+    if reason:
         if config.fallback == "refuse":
             raise InputError(f"{reason}; this site takes no jobs without it, try again later")
         return _plain(_with(submission, [_comment(submission, PLAIN)]), "warning", reason)
     added = ["--hold", *_requeue(submission, request), _comment(submission, encode(request))]
-    return Outcome(_with(submission, added), request, tuple(advice(request, submission.script, config)))
+    notes = tuple(advice(request, submission.script, config, str(told.get("plans_by") or "")))
+    return Outcome(_with(submission, added), request, notes, _variables(request, told))
+
+
+def _variables(request: Request, told: Mapping[str, object]) -> Mapping[str, str]:
+    """What the job is to find in its environment."""
+    found = {FILE: request.progress} if request.progress else {}
+    if (request.min_gpus or request.max_gpus) and isinstance(told.get("batching"), str):
+        found[BATCHING] = str(told["batching"])
+    return found
 
 
 def unreachable(url: str) -> str:
-    """Why no controller answers at its address; empty if one is well there, or the address is empty.
+    """Why no controller answers at its address; empty if one is well there, or the address is empty."""
+    return _ask(url)[0]
+
+
+def _ask(url: str) -> tuple[str, Mapping[str, object]]:
+    """What `unreachable` says, and what a controller tells of itself that is well.
 
     Asked over a bare socket: it is quick to load, and a proxy in the environment does not matter.
     """
     if not url:
-        return ""
+        return "", {}
     try:
         place = urlsplit(url)
         address = place.hostname or "", place.port or 80
         with socket.create_connection(address, timeout=_HEALTH_TIMEOUT_S) as connection:
             connection.sendall(f"GET /health HTTP/1.0\r\nHost: {place.netloc}\r\n\r\n".encode())
-            answer = connection.recv(64).split(b"\r\n")[0].decode("ascii", "replace")
+            with connection.makefile("rb") as said:
+                answer = said.read(_LONGEST_ANSWER)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-        return f"no controller answers at {url}: {reason}"
-    if answer.split(" ")[1:2] == ["200"]:
-        return ""
-    return f"the controller at {url} is not well: {answer or 'empty answer'}"
+        return f"no controller answers at {url}: {reason}", {}
+    status = answer.split(b"\r\n")[0].decode("ascii", "replace")
+    if status.split(" ")[1:2] != ["200"]:
+        return f"the controller at {url} is not well: {status[:64] or 'empty answer'}", {}
+    try:
+        told = json.loads(answer.partition(b"\r\n\r\n")[2])
+    except ValueError:
+        told = None
+    return "", told if isinstance(told, dict) else {}
 
 
 def _run(arguments: Sequence[str]) -> None:
@@ -130,6 +157,7 @@ def _run(arguments: Sequence[str]) -> None:
         print(shlex.join(outcome.command))
         print(_understood(outcome.request))
         return
+    os.environ.update(outcome.variables)
     _become(outcome.command, submission.stdin)
 
 
@@ -165,6 +193,8 @@ def _understood(request: Request | None) -> str:
         parts.append(f"{request.min_gpus or 'as asked'} to {request.max_gpus or 'as asked'} GPUs")
     if request.max_copies > 1:
         parts.append(f"up to {request.max_copies} copies")
+    if request.progress:
+        parts.append(f"reports its progress in {request.progress}")
     if request.held:
         parts.append("held by you")
     return f"Dally: {', '.join(parts)}"

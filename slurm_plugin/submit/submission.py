@@ -19,6 +19,7 @@ _REQUEST = {
     "min-gpus": Takes.VALUE,
     "max-gpus": Takes.VALUE,
     "copies": Takes.VALUE,
+    "progress": Takes.VALUE,
 }
 _OWN = {**_REQUEST, "dry-run": Takes.NOTHING, "help": Takes.NOTHING, "version": Takes.NOTHING}
 
@@ -158,6 +159,7 @@ def build_request(submission: Submission, tag: str) -> Request:
         max_copies=copies,
         tag=tag,
         held="hold" in submission.settings,
+        progress=_file(asked.get("progress", ""), submission.settings.get("chdir") or ""),
     )
 
 
@@ -242,6 +244,11 @@ def _seconds(text: str) -> int:
     for field in fields:
         seconds = seconds * 60 + field
     return seconds
+
+
+def _file(name: str, chdir: str) -> str:
+    """A file of the job's, as it finds it in its own folder."""
+    return os.path.normpath(Path.cwd() / chdir / name) if name else ""
 
 
 def _count(name: str, text: str) -> int:

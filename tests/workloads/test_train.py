@@ -17,7 +17,7 @@ from torch import distributed
 from dally.job import CHECKPOINTED
 from tests.workloads.ranks import Ended, finish, run, started
 from workloads.group import leave
-from workloads.settings import Job
+from workloads.settings import BatchRule, Job
 from workloads.signals import STOP_SIGNALS, StopRequest
 from workloads.train import main
 from workloads.training import Trainer
@@ -167,6 +167,18 @@ def test_ranks_of_unequal_speed_share_batches_by_it_and_take_the_same_samples(tm
     assert [line["loss"] for line in log_of(more)] == pytest.approx([line["loss"] for line in log_of(one)])
 
 
+def test_a_job_reports_its_progress_where_it_is_told_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DALLY_PROGRESS", str(tmp_path / "report-%j.json"))
+    monkeypatch.setenv("SLURM_JOB_ID", "17")
+    run(1, TRAIN, *BASE, "--steps", "3")
+    said = json.loads((tmp_path / "report-17.json").read_text())
+    assert said["samples"] in (6, 12, 18)
+    assert (said["total"], said["batch"], said["epoch"]) == (18, 6, 65_536)
+    assert said["loss"] > 0
+
+
 def test_a_job_that_is_done_stays_done(tmp_path: Path) -> None:
     assert invoke(*EMULATED, *files(tmp_path))[0] == 0
     before = (tmp_path / "job.pt").stat().st_ino
@@ -191,6 +203,37 @@ def test_wrong_options_are_one_line(tmp_path: Path) -> None:
     assert "'1,one' must be numbers with commas between, such as 2,1,1" in output
     code, output = invoke(*EMULATED, "--shares", "1,1")
     assert (code, output) == (1, "dally-train: shares are 2 and ranks 1, must be as many\n")
+
+
+@pytest.mark.parametrize(
+    ("planned", "rule"),
+    [
+        ("linear", (BatchRule.LINEAR, 256, 4)),
+        ("fixed", (BatchRule.KEEP, None, 1)),
+        ("goodput", (BatchRule.KEEP, None, 1)),
+        ("", (BatchRule.KEEP, None, 1)),
+    ],
+)
+def test_the_batch_rule_is_that_by_which_the_policy_plans(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, planned: str, rule: tuple[BatchRule, int | None, int]
+) -> None:
+    jobs: list[Job] = []
+
+    def keep(job: Job, stop: StopRequest) -> bool:
+        jobs.append(job)
+        return True
+
+    monkeypatch.setattr("workloads.loop.run_job", keep)
+    monkeypatch.setenv("DALLY_BATCHING", planned)
+    options = ("digits", "--steps", "9", "--global-batch", "128", "--backend", "gloo")
+    elastic = ("--elastic", str(tmp_path / "ranks"), "--batch-rule", "policy", "--asked-ranks", "4")
+    assert invoke(*options, *elastic, "--max-batch", "256")[0] == 0
+    found = jobs[0].elastic
+    assert found
+    assert (found.rule, found.max_batch, found.asked_ranks) == rule
+    code, output = invoke(*options, *elastic)
+    assert code == 2
+    assert "--batch-rule policy needs --max-batch" in output
 
 
 def test_ranks_that_do_not_share_the_checkpoint_are_told(tmp_path: Path) -> None:

@@ -29,13 +29,13 @@ def size_on(elastic: Elastic, batch: int, lr: float, ranks: int) -> Size:
 
     Args:
         elastic: The rule and its limits.
-        batch: The job's global batch; with LINEAR that of one rank.
-        lr: The workload's learning rate; with LINEAR that of one rank.
+        batch: The job's global batch; with LINEAR that of the ranks that were asked for, one by default.
+        lr: The workload's learning rate; with LINEAR of these ranks, too.
         ranks: How many.
     """
     if elastic.rule is BatchRule.KEEP:
         return Size(batch)
-    scale = min(ranks, _limit(elastic, batch, lr))
+    scale = min(ranks / elastic.asked_ranks, _limit(elastic, batch, lr))
     return Size(_whole(batch * scale) // ranks * ranks, lr * scale)
 
 
@@ -48,7 +48,7 @@ def most_ranks(elastic: Elastic, batch: int, lr: float) -> float:
 
 
 def _limit(elastic: Elastic, batch: int, lr: float) -> float:
-    """How many times the batch and the learning rate of one rank are allowed."""
+    """How many times the batch and the learning rate are allowed."""
     by_batch = elastic.max_batch / batch if elastic.max_batch else float("inf")
     by_lr = elastic.max_lr / lr if elastic.max_lr else float("inf")
     return min(by_batch, by_lr)

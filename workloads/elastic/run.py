@@ -220,7 +220,8 @@ class _Member:
         self._done, self._samples = tell(group, 0, (self._done, self._samples))
         self._ramp = self._make_ramp()
         self._members = self._gather_members()
-        self._progress = Progress(self._job, group) if group.rank == 0 else None
+        trainer = self._steps.trainer
+        self._progress = Progress(self._job, group, trainer=trainer) if group.rank == 0 else None
         self._saver = Saver(self._job, group, self._progress, saver.owner)
         self._host = self._receive(*(opened or open_store())) if group.rank == 0 else None
         self._pulse = Pulse(group)

@@ -15,6 +15,9 @@ from dally.topology import Allocation
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
+MOST_REMEMBERED = 20_000
+"""Tables that are remembered at most."""
+
 CLOSE, APART = 0, 1
 """On as few machines as can hold the GPUs, or on more."""
 
@@ -62,8 +65,11 @@ class PlacedSpeeds:
             asked.most_gpus,
             number,
             most,
+            self._costs.told.get(asked.job_id),
         )
         if key not in self._tables:
+            if len(self._tables) > MOST_REMEMBERED:  # jobs that report get new tables now and then
+                self._tables.clear()
             self._tables[key] = self._speeds(asked, job.done(now), most)
         return self._tables[key]
 

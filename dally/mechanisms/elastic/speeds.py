@@ -10,6 +10,9 @@ from dally.state import JobState
 
 Floats = NDArray[np.float64]
 
+MOST_REMEMBERED = 20_000
+"""Rows that are remembered at most."""
+
 
 class Speeds:
     """Tables of speeds, remembered by what they depend on.
@@ -31,8 +34,12 @@ class Speeds:
         asked = job.job
         learning = self._costs.learning(asked)
         number = -1 if learning is None else phase(learning, job.done(now))
-        key = asked.model, asked.gang, asked.batch, asked.kind, asked.least_gpus, asked.most_gpus, number
+        own = self._costs.told.get(asked.job_id)
+        sizes = asked.least_gpus, asked.most_gpus
+        key = asked.model, asked.gang, asked.batch, asked.kind, *sizes, number, own
         if key not in self._rows:
+            if len(self._rows) > MOST_REMEMBERED:  # jobs that report get new rows now and then
+                self._rows.clear()
             self._rows[key] = self._speeds(asked, job.done(now))
         return self._rows[key]
 

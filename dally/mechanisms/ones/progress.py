@@ -2,13 +2,19 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import floor, log
+from math import floor, inf, log
 
 from dally.costs import CostModel
 from dally.state import JobState
 
 EPOCHS = 10
-"""Epochs of a job of whose model no learning is known."""
+"""Epochs of a job of whose model no learning is known, and that reports none."""
+LONGEST_EPOCH_S = 120.0
+"""Where lengths are guessed an epoch counts as done after so many ideal seconds at the latest.
+
+Guesses are time limits, often of days, and a job that begins on one GPU of eight would not be looked at again
+for eight tenths of its limit. Nor would one that reports an epoch which is longer than all of its training.
+"""
 MOST_ROWS = 10
 """Rows that a finished job leaves to learn from at most."""
 FEATURES = 5
@@ -33,12 +39,17 @@ class Training:
     metric: Sequence[float]
 
     @classmethod
-    def of(cls, job: JobState, costs: CostModel) -> "Training":
-        """That of a new job, from its model's profile, else ten epochs of what it is believed to take."""
+    def of(cls, job: JobState, costs: CostModel, longest_epoch_s: float = inf) -> "Training":
+        """As it reports, else as its model's profile has it, else by what it is believed to take."""
+        told = job.progress
+        if told is not None and told.rate and told.last.epoch:
+            whole = told.last.total or told.rate * job.whole_s
+            epoch = min(told.last.epoch, told.rate * longest_epoch_s)
+            return cls(whole / epoch, epoch, (), ())
         learning = costs.curve(job.job)
         if learning is None:
-            epochs = EPOCHS * (job.job.duration_s / job.expected_s)
-            return cls(epochs, job.expected_s / EPOCHS, (), ())
+            epoch_s = min(job.expected_s / EPOCHS, longest_epoch_s)
+            return cls(job.whole_s / epoch_s, epoch_s, (), ())
         return cls(learning.epochs, learning.samples / learning.epochs, learning.done, learning.metric)
 
     def epochs_done(self, done: float) -> float:

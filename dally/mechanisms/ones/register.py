@@ -11,7 +11,13 @@ from dally.costs import CostModel
 from dally.mechanisms.elastic.speeds import Speeds
 from dally.mechanisms.ones.beta import Predictor
 from dally.mechanisms.ones.limits import Known, Sizes
-from dally.mechanisms.ones.progress import EPOCHS_DONE, FEATURES, Training, finished_epoch
+from dally.mechanisms.ones.progress import (
+    EPOCHS_DONE,
+    FEATURES,
+    LONGEST_EPOCH_S,
+    Training,
+    finished_epoch,
+)
 from dally.mechanisms.ones.roll import Bools, Floats, Roll
 from dally.mechanisms.ones.seats import held_gpus
 from dally.state import JobState
@@ -27,10 +33,12 @@ class Register:
         costs: Predicts speeds, and says how models learn.
         seed: Of the predictor's first weights.
         log_size: False: the predictor is asked with the raw size of an epoch.
+        guesses: Whether lengths of jobs are guessed.
     """
 
-    def __init__(self, costs: CostModel, seed: int, log_size: bool = True) -> None:
+    def __init__(self, costs: CostModel, seed: int, log_size: bool = True, guesses: bool = False) -> None:
         self._costs, self._log_size = costs, log_size
+        self._longest_epoch_s = LONGEST_EPOCH_S if guesses else inf
         self._speeds = Speeds(costs)
         self._predictor = Predictor(FEATURES, EPOCHS_DONE, seed)
         self._known: dict[str, Known] = {}
@@ -40,11 +48,17 @@ class Register:
     def enter(self, job: JobState, asked: bool) -> None:
         """A job arrives; it may begin with up to the GPUs asked for, or else with its fewest."""
         sizes = Sizes.of(job.job, self._costs)
-        self._traits[job.job_id] = sizes, Training.of(job, self._costs)
+        self._traits[job.job_id] = sizes, Training.of(job, self._costs, self._longest_epoch_s)
         if job.job_id not in self._known:
             size = min(job.job.gpus, sizes.most) if asked else sizes.least
             self._known[job.job_id] = Known(self._arrived, size, size)
             self._arrived += 1
+
+    def renew(self, job: JobState, now: float) -> None:
+        """It has reported what its training consists of; it may have done less than was believed."""
+        self._traits[job.job_id] = self.sizes(job), Training.of(job, self._costs, self._longest_epoch_s)
+        known = self._known[job.job_id]
+        known.scheduled = min(known.scheduled, job.done(now))
 
     def leave(self, job: JobState) -> None:
         """It is gone."""

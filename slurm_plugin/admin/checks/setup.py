@@ -1,5 +1,7 @@
 """Checks of what Dally itself needs: its configuration, Slurm's commands, rights, files and folders."""
 
+from dally.errors import InputError
+from dally.policies.registry import parse_policy
 from slurm_plugin.admin.checks.site import Finding, Site, ok, problem, warning
 from slurm_plugin.control.lessons import told
 
@@ -157,6 +159,24 @@ def health(site: Site) -> Finding:
     if site.health_error:
         return warning(f"{url}: {site.health_error}", "systemctl start dally-controller, and see its log")
     return ok(f"{url} answers")
+
+
+def reports(site: Site) -> Finding:
+    """What the policy plans by that jobs must report, where they have no profile."""
+    if site.hint_mode:
+        return ok("hint mode needs no reports")
+    try:
+        needs = parse_policy(site.settled.policy).policy.plans_by
+    except InputError as error:
+        return problem(str(error), "correct policy in dally.toml; `dally policies` lists them")
+    if not needs:
+        return ok("the policy plans by nothing that jobs must report")
+    if site.settled.profiles:
+        return ok(f"the policy plans by {needs}: by profiles, and by what jobs with --progress report")
+    return warning(
+        f"the policy plans by {needs}, and no model has a profile",
+        "have users submit with --progress (docs/elastic-training.md); it guesses for the others",
+    )
 
 
 def running_times(site: Site) -> Finding:

@@ -266,6 +266,27 @@ def test_what_is_fine_is_told_as_it_is(
     assert found in finding.found
 
 
+@pytest.mark.parametrize(
+    ("chosen", "level", "words"),
+    [
+        ({"policy": "fifo"}, Level.OK, "plans by nothing that jobs must report"),
+        (
+            {"policy": "ones"},
+            Level.WARNING,
+            "plans by epochs, and speeds on each number of GPUs, and no model",
+        ),
+        ({"policy": "ones", "profiles": "pollux"}, Level.OK, "by profiles, and by what jobs with --progress"),
+        ({"policy": "nonsense"}, Level.PROBLEM, "nonsense"),
+    ],
+)
+def test_a_policy_that_plans_by_what_jobs_must_report_is_told(
+    site: Site, chosen: dict[str, str], level: Level, words: str
+) -> None:
+    found = judge(configured(**chosen)(site), "reports")
+    assert found.level is level
+    assert words in found.found
+
+
 def test_without_a_configuration_the_checks_of_slurm_still_run(site: Site) -> None:
     results = examine(replace(site, config=None, config_error="cannot read it"))
     found = {result.name: result.finding for result in results}

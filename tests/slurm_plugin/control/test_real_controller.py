@@ -38,7 +38,7 @@ SLEEP = "#!/bin/sh\nsleep $1\n"
 class RealSite:
     """A lab with a controller that runs in this process, cycle by cycle."""
 
-    def __init__(self, lab: LocalSlurm, policy: str):
+    def __init__(self, lab: LocalSlurm, policy: str, max_requeues: int = 3):
         self.lab = lab
         self.longest_s = LONGEST_S
         config_file = lab.work / "dally.toml"
@@ -53,7 +53,7 @@ class RealSite:
             state_dir=str(state),
             start_timeout_s=15.0,
             backoff_s=3.0,
-            max_requeues=3,
+            max_requeues=max_requeues,
             record=str(self.record),
         )
         self.environment = {**lab.environment, "DALLY_CONFIG": str(config_file)}

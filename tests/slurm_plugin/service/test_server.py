@@ -61,6 +61,7 @@ def served(folder: Path, *paths: str, shadow: bool = False, **settings: Any) -> 
 def test_a_controller_that_cycles_is_healthy(tmp_path: Path) -> None:
     ((status, said),) = served(tmp_path, "/health")
     assert (status, said["ok"], said["mode"]) == (200, True, "normal")
+    assert (said["plans_by"], said["batching"]) == ("", "fixed")
     assert said["age_s"] < 60
 
 

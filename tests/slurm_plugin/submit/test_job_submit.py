@@ -185,11 +185,12 @@ def test_a_job_that_found_no_controller_goes_to_slurm(site: Site, hold: bool) ->
 def test_the_wrappers_mark_moves_to_where_users_cannot_write(site: Site, user: str) -> None:
     job = site.submit_wrapped(
         "--gpus=2", "--model=vgg11", "--checkpoint-signal=USR1", "--comment=my words",
+        "--progress=/data/a b/%j.json",
         user="root" if user == "root" else None,
     )  # fmt: skip
     request = site.request(job)
     assert request is not None
-    assert request == Request("vgg11", "USR1", tag=request.tag)
+    assert request == Request("vgg11", "USR1", tag=request.tag, progress="/data/a b/%j.json")
     assert len(request.tag) == 16
     assert site.facts(job)["Comment"] == "my words"
     assert site.reason(job) == "JobHeldUser"

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from slurm_plugin.request import decode
 from tests.slurm_plugin.answering import answering
 
 STUB = """#!{python}
@@ -17,7 +18,8 @@ import json, os, sys
 if sys.argv[1:] == ["--help"]:
     sys.exit(print("      --container-image=IMAGE  from a plugin"))
 script = None if sys.stdin.isatty() else sys.stdin.buffer.read().decode("latin-1")
-call = dict(argv=sys.argv[1:], stdin=script)
+told = {{name: value for name, value in os.environ.items() if name in ("DALLY_PROGRESS", "DALLY_BATCHING")}}
+call = dict(argv=sys.argv[1:], stdin=script, told=told)
 open({record!r}, "w").write(json.dumps(call))
 print("Submitted batch job 17")
 print("a warning of sbatch", file=sys.stderr)
@@ -76,6 +78,12 @@ class Site:
     def argv(self) -> list[str]:
         """How the stub was called."""
         found: list[str] = json.loads(self.record.read_text())["argv"]
+        return found
+
+    @property
+    def told(self) -> dict[str, str]:
+        """What the job finds in its environment."""
+        found: dict[str, str] = json.loads(self.record.read_text())["told"]
         return found
 
 
@@ -196,6 +204,37 @@ def test_a_healthy_controller_gets_the_job(site: Site) -> None:
         site.configure(f'url = "{url}"')
         site.submit("job.sh", http_proxy="http://127.0.0.1:9")
     assert "--hold" in site.argv
+
+
+@pytest.mark.parametrize("where", [["--progress=%j.json"], ["--progress=../r.json", "--chdir=/data/me"]])
+def test_the_file_of_its_reports_is_told_to_controller_and_job(site: Site, where: list[str]) -> None:
+    site.submit("--gpus=4", *where, "job.sh")
+    file = str(site.folder / "%j.json") if len(where) == 1 else "/data/r.json"
+    (comment,) = [word for word in site.argv if word.startswith("--comment=")]
+    request = decode(comment.removeprefix("--comment="))
+    assert request is not None
+    assert (request.progress, site.told) == (file, {"DALLY_PROGRESS": file})
+
+
+def test_an_elastic_job_is_told_what_the_policy_plans_for_its_batch(site: Site) -> None:
+    body = b'{"ok": true, "plans_by": "epochs", "batching": "linear"}'
+    with answering(200, body, "/health") as url:
+        site.configure(f'url = "{url}"')
+        elastic = site.submit("--min-gpus=1", "job.sh").stderr
+        told = site.told
+        site.submit("--progress=a", "job.sh")
+    assert told == {"DALLY_BATCHING": "linear"}
+    assert "the policy plans by epochs; report them with --progress=FILE, or it guesses" in elastic
+    assert "DALLY_BATCHING" not in site.told
+
+
+@pytest.mark.parametrize("body", [b"", b"[1]", b"{", b'{"plans_by": 3, "batching": 7}'])
+def test_an_answer_that_tells_nothing_of_the_policy_is_as_good(site: Site, body: bytes) -> None:
+    with answering(200, body, "/health") as url:
+        site.configure(f'url = "{url}"')
+        site.submit("--min-gpus=1", "job.sh")
+    assert "--hold" in site.argv
+    assert site.told == {}
 
 
 def test_without_a_controller_the_job_goes_to_slurm_with_a_warning(site: Site) -> None:

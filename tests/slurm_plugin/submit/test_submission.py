@@ -168,6 +168,7 @@ def test_script_and_environment_fix_the_placement_too() -> None:
         ("--copies=4 --nodes=1 --gpus-per-node=2", Request(max_copies=4, tag="f")),
         ("--copies=4 --gres=gpu:v100:2", Request(max_copies=4, tag="f")),
         ("--copies=1 -N2 -G4", Request(tag="f")),
+        ("--progress=/data/%j.json", Request(tag="f", progress="/data/%j.json")),
     ],
 )
 def test_the_request_says_what_the_user_said(line: str, request_: Request) -> None:

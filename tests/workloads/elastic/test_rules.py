@@ -2,6 +2,8 @@
 
 import pytest
 
+from dally.learning import Batching, batches
+from dally.profiles.schema import Learning
 from workloads.elastic.rules import Ramp, Size, most_ranks, size_on
 from workloads.settings import BatchRule, Elastic
 
@@ -38,3 +40,16 @@ def test_the_largest_batch_holds_the_learning_rate_too(tmp_path_factory: pytest.
 def test_a_ramp_is_straight_and_ends() -> None:
     ramp = Ramp(0.1, 0.3, since=10, steps=4)
     assert [ramp.at(done) for done in (10, 11, 13, 14, 99)] == pytest.approx([0.15, 0.2, 0.3, 0.3, 0.3])
+
+
+def test_a_batch_of_four_ranks_is_a_quarter_on_one_and_twice_as_large_on_eight(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    ranks = tmp_path_factory.mktemp("job") / "ranks"
+    rule = Elastic(ranks, rule=BatchRule.LINEAR, max_batch=192, asked_ranks=4)
+    sizes = [size_on(rule, 128, 0.4, ranks) for ranks in (1, 4, 8)]
+    assert [size.lr for size in sizes] == pytest.approx([0.1, 0.4, 0.6])
+    learning = Learning(128, 192, 192, 1, 1e6, (1.0,), (100.0,), (0.0,))
+    assert [size.batch for size in sizes] == [32, 128, 192]
+    planned = [batches(learning, Batching.LINEAR, 128, 4, gpus)[0] for gpus in (1, 4, 8)]
+    assert planned == [size.batch for size in sizes], "as the policy plans it"

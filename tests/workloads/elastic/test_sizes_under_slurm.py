@@ -1,0 +1,74 @@
+"""A real training on a real Slurm: ones chooses its size by what it reports, and its batch follows."""
+
+import subprocess
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from dally.errors import DallyError
+from testbed.cluster import PRELOADED
+from testbed.local_slurm import LocalSlurm
+from testbed.local_slurm_conf import LabSpec
+from tests.slurm_plugin.control.test_real_controller import RealSite
+from tests.workloads.elastic.test_run import steps
+from tests.workloads.ranks import ROOT
+
+LONGEST_S = 300.0
+SCRIPT = """\
+#!/bin/bash
+#SBATCH --ntasks=4 --gpus-per-task=1 --time=60 --chdir={root} --output={work}/output --open-mode=append
+#DALLY --min-gpus=1 --max-gpus=4 --checkpoint-signal=USR2 --checkpoint-grace=60 --progress={work}/%j.json
+trap : USR2
+ranks=0
+for part in ${{SLURM_TASKS_PER_NODE//,/ }}; do   # like 2(x3),1
+    [[ $part =~ ^([0-9]+)(\\(x([0-9]+)\\))?$ ]]
+    ranks=$((ranks + BASH_REMATCH[1] * ${{BASH_REMATCH[3]:-1}}))
+done
+export MASTER_ADDR=127.0.0.1 MASTER_PORT=$((20000 + SLURM_JOB_ID * 16 + SLURM_RESTART_COUNT % 16))
+export OMP_NUM_THREADS=1 DALLY_PRELOADED={preloaded}
+srun --ntasks=$ranks --kill-on-bad-exit=0 --wait=60 {python} -m workloads.train digits --steps 1500 \\
+    --global-batch 32 --backend gloo --data {work}/digits.npz --pace 0.05 \\
+    --checkpoint {work}/job.pt --log-file {work}/log.jsonl \\
+    --elastic {work}/ranks --batch-rule policy --asked-ranks 4 --max-batch 64
+exit $?
+"""
+
+
+@pytest.fixture
+def site(lab_folder: Path) -> Iterator[RealSite]:
+    """Four nodes of a GPU under ones, as its controller would tell jobs that it plans."""
+    lab = LocalSlurm(LabSpec(lab_folder, nodes=4, racks=1, gpus=1, preload=True))
+    try:
+        lab.start()
+    except DallyError as error:
+        pytest.fail(str(error), pytrace=False)
+    real = RealSite(lab, "ones:interval_s=2", max_requeues=100)
+    real.longest_s = LONGEST_S
+    real.environment["DALLY_BATCHING"] = "linear"
+    yield real
+    real.journal.close()
+    lab.stop()
+
+
+def test_a_training_grows_by_its_epochs_and_its_batch_with_it(site: RealSite) -> None:
+    work = site.lab.work
+    values = {"root": ROOT, "work": work, "python": site.lab.cluster.python, "preloaded": work / PRELOADED}
+    (work / "job.sh").write_text(SCRIPT.format(**values))
+    make = [site.lab.cluster.python, "-m", "workloads.digits", str(work / "digits.npz")]
+    subprocess.run(make, cwd=ROOT, check=True)
+    job = site.submit(str(work / "job.sh"))
+    site.until(lambda: 4 in {line["ranks"] for line in steps(work)}, "for all four ranks")
+    done = steps(work)
+    sizes = {
+        line["ranks"]: line["samples"] - before["samples"]
+        for before, line in pairwise(done)
+        if before["ranks"] == line["ranks"]
+    }
+    assert sizes == {ranks: 8 * ranks for ranks in sizes}
+    assert {1, 4} <= sizes.keys()
+    progress = site.tickets[job].past.progress
+    assert progress is not None
+    assert (progress.batch, progress.last.most_batch) == (32, 64)
+    site.decide_again()

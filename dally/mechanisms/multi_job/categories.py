@@ -36,6 +36,19 @@ def count_categories(instance: Instance) -> int:
 
 
 def sample_categories(instance: Instance, rng: np.random.Generator, count: int) -> Ints:
+    """(count, jobs) different categories drawn uniformly; all of them if there are no more."""
+    total = count_categories(instance)
+    if total <= 2 * count:
+        listed = np.array([*list_categories(instance)])
+        return np.asarray(listed[rng.permutation(total)[:count]])
+    drawn: dict[tuple[int, ...], None] = {}
+    while len(drawn) < count:
+        rows = _draw(instance, rng, count - len(drawn)).tolist()
+        drawn.update(dict.fromkeys(map(tuple, rows)))
+    return np.array([*drawn])
+
+
+def _draw(instance: Instance, rng: np.random.Generator, count: int) -> Ints:
     """(count, jobs) categories drawn uniformly, independently."""
     spans, extra = (instance.most - instance.least).tolist(), _extra(instance)
     ways = _ways(spans, extra)

@@ -9,7 +9,7 @@ import click
 import numpy as np
 
 from dally.clusters.load import load_cluster
-from dally.costs import CostModel
+from dally.costs import CostModel, Split
 from dally.errors import DallyError
 from dally.job import Job
 from dally.markdown import replace_section, table
@@ -76,10 +76,10 @@ class Setting:
         return Demand(gangs, np.array(speeds), np.eye(len(types)), np.array(counts, dtype=np.float64))
 
 
-def read_setting() -> Setting:
-    """`hadar-60` with Gavel's table."""
+def read_setting(split: Split = Split.EVEN) -> Setting:
+    """`hadar-60` with Gavel's table; gangs over several GPU types split their batch so."""
     topology, profiles = load_cluster("hadar-60"), load_profiles("gavel")
-    return Setting(topology, profiles, CostModel(topology, profiles))
+    return Setting(topology, profiles, CostModel(topology, profiles, split))
 
 
 def least_makespan_s(setting: Setting, jobs: Sequence[Job]) -> float:

@@ -7,6 +7,7 @@ from statistics import fmean
 
 import click
 
+from dally.costs import Split
 from dally.cycle import Scheduler
 from dally.errors import DallyError
 from dally.job import Job, JobKind
@@ -110,11 +111,18 @@ def policy_table(setting: Setting, workloads: Sequence[Sequence[Job]], policies:
 @click.option("--jobs", type=click.IntRange(1), default=120, show_default=True, help="Of each workload.")
 @click.option("--seed", "seeds", type=int, multiple=True, default=(1, 2, 3), show_default=True)
 @click.option("--policy", "policies", multiple=True, default=POLICIES, help="NAME[:knob=value,...].")
+@click.option(
+    "--split",
+    type=click.Choice([each.value for each in Split]),
+    default="proportional",
+    show_default=True,
+    help="Of a batch over several GPU types.",
+)
 @click.option("--write", type=click.Path(path_type=Path), help="Put the tables into this document.")
-def main(jobs: int, seeds: Sequence[int], policies: Sequence[str], write: Path | None) -> None:
+def main(jobs: int, seeds: Sequence[int], policies: Sequence[str], split: str, write: Path | None) -> None:
     """Elastic jobs on three types of GPUs, cluster `hadar-60`, under JPS and others."""
     try:
-        setting, parts = read_setting(), []
+        setting, parts = read_setting(Split(split)), []
         for name, spec in WORKLOADS.items():
             drawn = [[elastic(job) for job in generate(spec.format(jobs=jobs), seed)] for seed in seeds]
             click.echo(name, err=True)

@@ -27,16 +27,12 @@ MOST_GPUS = 8
 
 POLICIES = (
     "jps",
-    "jps:markets=30",
     "jps:search=sampled,markets=30",
-    "jps:search=sampled,markets=300",
-    "jps:search=sampled,markets=300,alpha=0.5,beta=0.5",
-    "jps:beta=0.5",
+    "jps:search=sampled,markets=30,beta=0.5",
     "optimus",
     "elastic-scaling",
     "gavel",
     "hadar:utility=completion",
-    "srtf",
 )
 WORKLOADS = {
     "Hadar's classes, all at once": "hadar:jobs={jobs}",
@@ -108,7 +104,7 @@ def policy_table(setting: Setting, workloads: Sequence[Sequence[Job]], policies:
 
 
 @click.command()
-@click.option("--jobs", type=click.IntRange(1), default=120, show_default=True, help="Of each workload.")
+@click.option("--jobs", type=click.IntRange(1), default=40, show_default=True, help="Of each workload.")
 @click.option("--seed", "seeds", type=int, multiple=True, default=(1, 2, 3), show_default=True)
 @click.option("--policy", "policies", multiple=True, default=POLICIES, help="NAME[:knob=value,...].")
 @click.option(

@@ -30,6 +30,13 @@ def test_all_categories_are_listed_once(instance: Instance) -> None:
     assert len(set(listed)) == len(listed) == count_categories(instance)
 
 
+def test_listing_looks_at_no_sizes_that_leave_too_much_for_the_jobs_behind() -> None:
+    """Forty jobs that can use just what there is: looking at all of their sizes would never end."""
+    instance = sized([1] * 40, [4] * 40, 160)
+    assert [sizes.tolist() for sizes in list_categories(instance)] == [[4] * 40]
+    assert sample_categories(instance, np.random.default_rng(0), 30).tolist() == [[4] * 40]
+
+
 @settings(deadline=None)
 @given(instance=bounded(), seed=st.integers(0, 100))
 def test_drawn_and_guided_categories_are_among_them(instance: Instance, seed: int) -> None:

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from dally.clusters.load import load_cluster
 from dally.costs import CostModel
 from dally.job import Job, JobKind
 from dally.policies.registry import parse_policy
@@ -31,6 +32,14 @@ def test_a_lone_elastic_job_gets_all_it_can_use() -> None:
     assert held(result, "a") == [{"r0m0": 4}]
     assert result.by_job["a"].run_s == pytest.approx(400)
     assert result.by_job["a"].held_gpu_s == pytest.approx(1600)
+
+
+def test_a_job_gets_at_most_the_size_at_which_it_is_fastest() -> None:
+    """Four GPUs of one machine train it four times as fast as one; eight reduce over the slow network."""
+    lone = replace(elastic("a", 1, 4000.0), model="resnet-18")
+    result = simulate("jps", load_cluster("hadar-60"), [lone], profiles=GAVEL)
+    [place] = held(result, "a")
+    assert [*place.values()] == [4]
 
 
 def test_sizes_go_by_the_square_root_of_the_work() -> None:

@@ -18,13 +18,13 @@ from dally.mechanisms.multi_job.search import Found, Search
 from dally.profiles.files import ProfileSet, load_profiles
 
 KINDS = ("k80", "p100", "v100")
-SIZES = ((3, 9), (4, 12), (5, 30), (8, 60), (10, 100), (20, 200))
+SIZES = ((3, 9), (4, 12), (4, 18), (5, 20), (5, 30), (8, 60), (10, 100), (20, 200))
 BATCHES = 8
 """The global batch of a job, in batches of one GPU."""
 LINK_BPS = 25e9
 SHORTEST_S, LONGEST_S = 600.0, 36_000.0
 """Compute left on eight V100, drawn log-uniformly."""
-MOST_ENUMERATED = 2_000
+MOST_ENUMERATED = 4_000
 """Categories up to which all are matched."""
 MOST_EXACT = 100
 """Workers up to which the optimum is calculated; beyond, the Lagrange dual bounds it."""

@@ -6,6 +6,7 @@ from enum import StrEnum
 from functools import lru_cache
 from math import fsum
 
+from dally.averaging import ASSUMED_BYTES, Averaging
 from dally.errors import CapacityError
 from dally.free import FreeGpus
 from dally.job import Gang, Job, JobKind
@@ -91,6 +92,7 @@ class CostModel:
         assumed_slowdown: How many times slower a gang without a profile gets with each level at which its
             placement is farther apart than it need be; 1: distance costs it nothing.
         error: How wrong what it predicts by profiles is; None: as the profiles have it.
+        averaging: What averaging the copies of a forked job costs; None: nothing.
 
     Attributes:
         told: What jobs report of their speeds and batches, by name, of those that do.
@@ -105,6 +107,7 @@ class CostModel:
         restart_s: float | None = None,
         assumed_slowdown: float = 1.0,
         error: ProfileError | None = None,
+        averaging: Averaging | None = None,
     ) -> None:
         self.topology = topology
         self.assumed_slowdown = assumed_slowdown
@@ -114,6 +117,7 @@ class CostModel:
         self.every_restart_s = restart_s
         self.error = error
         self.told: dict[str, Told] = {}
+        self.averaging = averaging
         self._idle = FreeGpus(topology)
         kinds = {replace(machine, name=""): number for number, machine in enumerate(topology.machines)}
         self._kinds = [kinds[replace(machine, name="")] for machine in topology.machines]
@@ -144,6 +148,7 @@ class CostModel:
             self.every_restart_s,
             self.assumed_slowdown,
             ProfileError(known.profile_error, known.seed),
+            self.averaging,
         )
 
     def hear(self, job: Job, progress: Progress | None) -> None:
@@ -185,11 +190,22 @@ class CostModel:
             done: How much of its work is done, 0 to 1; matters only where its batch varies.
         """
         if job.kind is JobKind.FORKED and len(allocation) > 1:
-            return _side_by_side([self._gang_cost(job, (copy,)) for copy in allocation])
+            together = _side_by_side([self._gang_cost(job, (copy,)) for copy in allocation])
+            return replace(together, slowdown=together.slowdown / self._training(job, allocation))
         learning = self.learning(job)
         if learning is not None:
             return self._learning_cost(job, allocation, learning, phase(learning, done))
         return self._gang_cost(job, allocation)
+
+    def _training(self, job: Job, copies: Allocation) -> float:
+        """The part of a slot that copies train, which averaging leaves."""
+        if self.averaging is None:
+            return 1.0
+        profile = self._profile(job.model, job.gpu_type or "")
+        model_bytes = (profile and profile.model.grad_bytes) or ASSUMED_BYTES
+        uplinks = [self.topology.level_domains[0][machine].uplink for machine, _ in copies]
+        slowest_bps = min((link.bandwidth_bps for link in uplinks if link is not None), default=float("inf"))
+        return self.averaging.left(len(copies), model_bytes, slowest_bps)
 
     def learning(self, job: Job) -> Learning | None:
         """How a job's training gets on, if its batch varies with its GPUs; None if it stays or is unknown."""

@@ -117,15 +117,22 @@ def read_setting(path: Path) -> Setting:
     return Setting(topology, ProfileSet("gavel", tuple(profiles)), tables)
 
 
-def draw_jobs(setting: Setting, seed: int, per_hour: float) -> Iterator[Job]:
-    """The jobs of a published run, without end: the same streams, drawn from in the same order."""
+def draw_jobs(setting: Setting, seed: int, per_hour: float, stretch: float = 1.0) -> Iterator[Job]:
+    """The jobs of a published run, without end: the same streams, drawn from in the same order.
+
+    Args:
+        setting: Tables of the speeds.
+        seed: Of the streams.
+        per_hour: Arrivals an hour.
+        stretch: Every job is so many times as long.
+    """
     kinds, gaps = random.Random(seed + 2), random.Random(seed + 3)
     number, submit_s = 0, 0.0
     while True:
         draw = kinds.uniform(0, 1)
         gpus = 8 if draw >= 0.95 else 4 if draw >= 0.8 else 2 if draw >= 0.7 else 1
         decades = (3, 4) if kinds.random() >= 0.8 else (1.5, 3)
-        length_s = 60 * 10 ** kinds.uniform(*decades)
+        length_s = stretch * 60 * 10 ** kinds.uniform(*decades)
         entry, gangs = kinds.choice(CONFIGURATIONS)
         while gpus > 1 and not gangs:
             entry, gangs = kinds.choice(CONFIGURATIONS)
@@ -137,7 +144,13 @@ def draw_jobs(setting: Setting, seed: int, per_hour: float) -> Iterator[Job]:
 
 
 def mean_jct_h(
-    setting: Setting, policy: str, seed: int, per_hour: float, first: int = 0, known: Known = EXACTLY
+    setting: Setting,
+    policy: str,
+    seed: int,
+    per_hour: float,
+    first: int = 0,
+    known: Known = EXACTLY,
+    stretch: float = 1.0,
 ) -> float:
     """Mean completion time of the window's jobs, hours, in a run that begins with job number `first`.
 
@@ -147,7 +160,7 @@ def mean_jct_h(
     submits_s: dict[str, float] = {}
 
     def arriving() -> Iterator[Job]:
-        for number, job in enumerate(draw_jobs(setting, seed, per_hour)):
+        for number, job in enumerate(draw_jobs(setting, seed, per_hour, stretch)):
             if number in WINDOW:
                 submits_s[job.job_id] = job.submit_s
             if number >= first:
@@ -170,6 +183,7 @@ def mean_jct_h(
 @click.option("--seed", "seeds", type=int, multiple=True, default=[0, 1, 2], show_default=True)
 @known_option
 @click.option("--first", type=int, default=0, help="Begin with this job; the authors' runs begin with 0.")
+@click.option("--stretch", type=click.FloatRange(0, min_open=True), default=1.0, help="Times jobs' lengths.")
 def main(
     throughputs: Path,
     policies: tuple[str, ...],
@@ -178,6 +192,7 @@ def main(
     seeds: tuple[int, ...],
     known: Known,
     first: int,
+    stretch: float,
 ) -> None:
     """Print mean completion times, hours: ours by seed, their mean, and what was published."""
     try:
@@ -187,7 +202,7 @@ def main(
             objective, _, aware = policy.partition(":")
             spec = f"gavel:objective={objective},{aware},{knobs}".rstrip(",")
             for rate in rates:
-                ours = [mean_jct_h(setting, spec, seed, rate, first, known) for seed in seeds]
+                ours = [mean_jct_h(setting, spec, seed, rate, first, known, stretch) for seed in seeds]
                 published = PUBLISHED[policy].get(rate)
                 beside = (
                     ("", "") if published is None else (f"{published:.2f}", f"{fmean(ours) / published:.2f}")

@@ -130,6 +130,7 @@ def simulate(
         policy.policy.batching,
         scenario.restart_s,
         scenario.assumed_slowdown,
+        averaging=policy.policy.averaging(policy.knobs),
     )
     state = ClusterState(scenario.topology, costs.believed(scenario.knows), scenario.knows)
     recording = Recording(folder / FACTS, _refuse) if record and folder is not None else None

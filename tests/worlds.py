@@ -106,7 +106,9 @@ def simulate(
 ) -> Result:
     """Simulate in memory, checking at each moment that the policy is pure."""
     spec = parse_policy(policy) if isinstance(policy, str) else policy
-    costs = CostModel(topology, profiles, split, spec.policy.batching)
+    costs = CostModel(
+        topology, profiles, split, spec.policy.batching, averaging=spec.policy.averaging(spec.knobs)
+    )
     state = ClusterState(topology, costs.believed(knows), knows)
     links = SharedLinks(costs) if contention else None
     log = io.StringIO()

@@ -4,7 +4,7 @@ Few jobs are decided exactly, each taken with what FIND_ALLOC finds it or skippe
 payoff a GPU first. Source: arXiv 2503.10918, reconstructed; the bound that prunes the exact choice is ours.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -30,6 +30,10 @@ class Queue:
     def __len__(self) -> int:
         return len(self._gpus)
 
+    def leave_out(self, places: Iterable[int]) -> None:
+        """These have what they want."""
+        self._open[[*places]] = False
+
     def next(self, left: int) -> int | None:
         """The place of the first job not given yet that asks for no more than is left; None if none does."""
         able = self._open & (self._gpus <= left)
@@ -48,16 +52,26 @@ class Queue:
         self._open &= self._ceilings > self._gpus * cheapest
 
 
-def decide_greedily(market: Market, queue: Queue, bidder: Callable[[int], Bidder]) -> dict[int, Bid]:
-    """Accept the best bid of one job after another while it pays; the bids by place in the queue."""
+def decide_greedily(
+    market: Market, queue: Queue, bidder: Callable[[int], Bidder], refuses: bool = True
+) -> dict[int, Bid]:
+    """Accept the best bid of one job after another; the bids by place in the queue.
+
+    Args:
+        market: The GPUs; those of accepted bids are taken from it.
+        queue: Who bids.
+        bidder: The job of a place.
+        refuses: A bid that does not pay is refused. If none is, nobody may have a claim any more.
+    """
     accepted: dict[int, Bid] = {}
     while (place := queue.next(market.total)) is not None:
         bids = bidder(place)
-        market.claim(bids.held, -1)
+        if refuses:
+            market.claim(bids.held, -1)
         bid = find_alloc(market, bids)
         if bid is None:
             queue.no_room(place)
-        elif bid.payoff <= 0:
+        elif refuses and bid.payoff <= 0:
             queue.too_dear(market.cheapest)
         else:
             market.take(bid.allocation)

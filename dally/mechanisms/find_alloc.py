@@ -90,13 +90,12 @@ def _stay(market: Market, bidder: Bidder) -> Bid | None:
 def _best_among(market: Market, bidder: Bidder, offered: Ints) -> Bid | None:
     """The bid with the highest payoff for some of the offered GPUs; on ties the closest, on the fastest."""
     best: Bid | None = None
-    before = 0
+    before = np.zeros_like(offered)
     for tier in bidder.tiers:
         offer = bidder.could_have(offered, tier)
-        total = int(offer.sum())
-        if total < bidder.gpus or total == before:
+        if int(offer.sum()) < bidder.gpus or np.array_equal(offer, before):
             continue  # not enough, or none of the slower machines has any
-        before = total
+        before = offer
         for allocation in _candidates(market, offer, bidder.gpus):
             bid = Bid(allocation, bidder.utility(allocation), market.cost(allocation))
             if best is None or bid.payoff > best.payoff:

@@ -36,6 +36,19 @@ class Servers:
         found = [by_type >= speed for speed in sorted({*speeds.values()}, reverse=True) if speed > 0]
         return tuple(enough[self.gpu_types] for enough in found)
 
+    def alone(self, speeds: Mapping[str, float], gpus: int) -> tuple[Flags, ...]:
+        """The machines of each type that by itself holds a gang of so many GPUs, the fastest type first.
+
+        Args:
+            speeds: Speed of one GPU of each type that is accepted.
+            gpus: GPUs of the gang.
+        """
+        names = self.topology.gpu_types
+        found = [
+            self.gpu_types == names.index(name) for name in sorted(speeds, key=lambda each: -speeds[each])
+        ]
+        return tuple(each for each in found if self.gpus[each].sum() >= gpus)
+
 
 class Market:
     """One round's GPUs: bidders take them one after another, and their prices rise.
@@ -73,6 +86,10 @@ class Market:
         """A running job has yet to bid for what it holds; with sign -1 it does so now."""
         for machine, gpus in allocation:
             self.claimed[machine] += sign * gpus
+
+    def release(self) -> None:
+        """Nobody has any claim."""
+        self.claimed[:] = 0
 
     def holds(self, allocation: Allocation) -> bool:
         """Whether all of it is on offer still."""

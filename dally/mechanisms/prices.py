@@ -47,7 +47,7 @@ class PriceRange:
         return max(1.0, float(np.log(self.highest / self.lowest).max()))
 
 
-def price_range(wants: Wants, gpus: int) -> PriceRange:
+def price_range(wants: Wants, gpus: int, floor: float = 0.0) -> PriceRange:
     """Prices between the least that any job would pay for a GPU and round and the most that one would.
 
     Umax^r = max U / W of those who accept r; Umin^r = min U(horizon) / (4 eta t_max W), with eta the longest
@@ -56,6 +56,7 @@ def price_range(wants: Wants, gpus: int) -> PriceRange:
     Args:
         wants: The jobs; at least one.
         gpus: GPUs of the cluster.
+        floor: The least price is at least this part of the greatest; ours, 0 is the formula's.
     """
     eta = max(1.0, float((wants.rounds * wants.gpus).max()) / gpus)
     least = wants.worst / (4 * eta * wants.rounds * wants.gpus)
@@ -63,4 +64,5 @@ def price_range(wants: Wants, gpus: int) -> PriceRange:
     wanted = wants.types.any(axis=0)
     lowest = np.where(wants.types, least[:, None], np.inf).min(axis=0)
     highest = np.where(wants.types, most[:, None], 0.0).max(axis=0)
+    lowest = np.minimum(np.maximum(lowest, floor * highest), highest)
     return PriceRange(np.where(wanted, lowest, 1.0), np.where(wanted, highest, 1.0))

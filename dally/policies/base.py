@@ -4,6 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+from dally.averaging import Averaging
 from dally.learning import Batching
 from dally.plan import Plan, Wait
 from dally.state import ClusterState, JobState
@@ -39,6 +40,11 @@ class Policy(ABC):
 
     @abstractmethod
     def __init__(self, knobs: Any, state: ClusterState) -> None: ...
+
+    @classmethod
+    def averaging(cls, knobs: Any) -> Averaging | None:
+        """What averaging the copies of forked jobs costs under these settings; None if it makes none."""
+        return None
 
     @abstractmethod
     def decide(self, state: ClusterState, now: float) -> Plan:

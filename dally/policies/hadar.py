@@ -1,6 +1,6 @@
 """Hadar: prices for the GPUs of each server, and jobs that run where their payoff is greatest."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import ClassVar, TypeVar
@@ -40,8 +40,29 @@ class Knobs:
     )
     round_s: float = field(default=360.0, metadata={"help": "seconds between two rounds"})
     exact: int = field(default=12, metadata={"help": "with so many jobs or fewer a round is decided exactly"})
+    horizon: float = field(
+        default=1.0,
+        metadata={
+            "help": "the horizon of the prices, in times of the end of all jobs one by one at their slowest"
+        },
+    )
+    floor: float = field(
+        default=0.0,
+        metadata={
+            "help": "the lowest price is this part of the highest, at least; what nobody pays is then free"
+        },
+    )
+    mixed: bool = field(
+        default=True,
+        metadata={"help": "a gang may have GPUs of several types; no: only if none alone holds it"},
+    )
 
     def __post_init__(self) -> None:
+        if self.horizon <= 0 or not 0 <= self.floor <= 1:
+            raise InputError(
+                f"knob horizon is {self.horizon:g}, must be more than 0; floor is {self.floor:g}, must be "
+                "between 0 and 1"
+            )
         if self.exact < 0:
             raise InputError(f"knob exact is {self.exact}, must be 0 or more")
 
@@ -69,7 +90,7 @@ class Hadar(InRounds):
         self._costs = state.costs
         self._servers = Servers(state.topology)
         self._table = JobTable(state.topology)
-        self._tiers: dict[tuple[str, str | None], tuple[Flags, ...]] = {}
+        self._tiers: dict[tuple[str, str | None, int], tuple[Flags, ...]] = {}
 
     def submitted(self, job: JobState, now: float) -> None:
         """It bids from now on."""
@@ -137,10 +158,12 @@ class Hadar(InRounds):
         return work_s / span_s if self.knobs.utility == "throughput" else 1.0 / span_s
 
     def tiers(self, job: JobState) -> tuple[Flags, ...]:
-        """The machines that are fast enough for a job, for each speed as the bottleneck."""
-        key = job.job.model, job.job.gpu_type
+        """The machines that a job may have, for each speed as the bottleneck."""
+        key = job.job.model, job.job.gpu_type, job.job.gpus
         if key not in self._tiers:
-            self._tiers[key] = self._servers.tiers(self._costs.worker_speeds(job.job))
+            speeds = self._costs.worker_speeds(job.job)
+            alone = () if self.knobs.mixed else self._servers.alone(speeds, job.job.gpus)
+            self._tiers[key] = alone or self._servers.tiers(speeds)
         return self._tiers[key]
 
     def market(self, state: ClusterState, prices: PriceRange) -> Market:
@@ -178,9 +201,9 @@ class HadarRound:
         self.market = policy.market(state, self.prices())
 
     def prices(self) -> PriceRange:
-        """The prices of this round, whose horizon is the end of all jobs one by one at their slowest."""
+        """The prices of this round; the horizon counts from now, so that all jobs end before it or at it."""
         policy, view = self._policy, self._view
-        horizon_s = self.now + float(view.longest_s.sum())
+        horizon_s = self.now + policy.knobs.horizon * float(view.longest_s.sum())
         wants = Wants(
             best=policy.utility(view.work_s, view.work_s),
             worst=policy.utility(view.work_s, horizon_s - view.arrival_s),
@@ -188,7 +211,7 @@ class HadarRound:
             rounds=np.maximum(1.0, view.longest_s / policy.knobs.round_s),
             types=view.types,
         )
-        return price_range(wants, self._state.topology.gpus)
+        return price_range(wants, self._state.topology.gpus, policy.knobs.floor)
 
     def targets(self) -> Mapping[str, Target]:
         """What each job is to have whose bid is accepted."""
@@ -199,10 +222,22 @@ class HadarRound:
         if len(self._view) <= self._policy.knobs.exact:
             bids = decide_exactly(self.market, [self._bidder(place) for place in range(len(self._view))])
         else:
-            order, view = self._order, self._view
-            queue = Queue(view.gpus[order], self._ceilings[order], view.gang[order])
-            bids = decide_greedily(self.market, queue, self._bidder)
+            bids = decide_greedily(self.market, self._queue(), self._bidder)
+        if self._policy.knobs.floor and len(bids) < len(self._view):
+            bids |= self._leftovers(bids)
         return [(self._job(place), bid) for place, bid in sorted(bids.items())]
+
+    def _leftovers(self, bids: Iterable[int]) -> dict[int, Bid]:
+        """Who gets the GPUs that nobody pays for; else who has waited long would wait for ever."""
+        rest = self._queue()
+        rest.leave_out(bids)
+        self.market.release()
+        return decide_greedily(self.market, rest, self._bidder, refuses=False)
+
+    def _queue(self) -> Queue:
+        """All jobs, the greatest payoff a GPU that one could have first."""
+        order, view = self._order, self._view
+        return Queue(view.gpus[order], self._ceilings[order], view.gang[order])
 
     def _job(self, place: int) -> JobState:
         return self._view.job(int(self._order[place]))

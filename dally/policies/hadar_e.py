@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import ClassVar
 
+from dally.averaging import Averaging
 from dally.errors import InputError
 from dally.job import JobKind
 from dally.mechanisms.find_alloc import Bid
@@ -24,7 +25,7 @@ class Knobs(HadarKnobs):
     overhead_s: float = field(
         default=10.0,
         metadata={
-            "help": "seconds of a slot that consolidating several copies takes, as the decision sees it"
+            "help": "seconds of a slot that averaging several copies takes beside the transfer of the model"
         },
     )
 
@@ -53,6 +54,11 @@ class HadarE(Hadar):
     knobs_type: ClassVar[type] = Knobs
     knobs: Knobs
 
+    @classmethod
+    def averaging(cls, knobs: Knobs) -> Averaging:
+        """Once each slot."""
+        return Averaging(knobs.round_s, knobs.overhead_s)
+
     def round(self, state: ClusterState, now: float) -> HadarRound:
         """A slot, in which forked jobs get copies."""
         return Slot(self, self.knobs, state, self._table.view(now), now)
@@ -63,7 +69,9 @@ class Slot(HadarRound):
 
     def __init__(self, policy: HadarE, knobs: Knobs, state: ClusterState, view: JobView, now: float) -> None:
         super().__init__(policy, state, view, now)
-        self._stretch = knobs.round_s / (knobs.round_s - knobs.overhead_s)
+        # Where copies cost what they cost, the decision has nothing to add.
+        told = self._costs.averaging is not None
+        self._stretch = 1.0 if told else knobs.round_s / (knobs.round_s - knobs.overhead_s)
 
     def held(self, job: JobState) -> Allocation:
         """What a running job bids to keep; of several copies the fastest."""

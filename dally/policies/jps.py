@@ -9,6 +9,7 @@ import numpy as np
 
 from dally.errors import InputError
 from dally.job import JobKind
+from dally.mechanisms.elastic.sizing import change_s, goes_on
 from dally.mechanisms.job_queue import JobQueue
 from dally.mechanisms.multi_job.claims import Claims, workload_s
 from dally.mechanisms.multi_job.hands import Hands
@@ -17,7 +18,7 @@ from dally.mechanisms.multi_job.market import Assign, hungarian, price_ascent
 from dally.mechanisms.multi_job.rerun import Rerun
 from dally.mechanisms.multi_job.search import Search
 from dally.mechanisms.ranking import Ranking
-from dally.plan import Migrate, Plan, Start, Wait
+from dally.plan import Migrate, Plan, Resize, Start, Wait
 from dally.policies.base import Policy
 from dally.state import ClusterState, JobState
 from dally.words import plural, span
@@ -57,16 +58,17 @@ class Knobs:
 
 
 class JointPlacement(Policy):
-    """Places all jobs again when one arrives or ends, as far as that is worth the restarts.
+    """Places all jobs again when one arrives or ends, as far as that is worth what it costs.
 
     Those with the least T * Pi, what is left of them in GPU-seconds, are admitted first, as long as the GPUs
     suffice for their least sizes; who runs is not sent away again. How many GPUs each elastic job gets, and
     of which types each job's are, is searched by categories and matching markets; a rigid job's number is
     fixed.
 
-    The running jobs that may move join the market: those whose change is not worth their own restart stay
-    out of it, and the rest is only done if all concerned end sooner for it, restarts counted, than if just
-    the waiting jobs were placed on the free GPUs.
+    The running jobs that may move join the market: those whose change is not worth what it costs stay out
+    of it, and the rest is only done if all concerned end sooner for it, changes counted, than if just the
+    waiting jobs were placed on the free GPUs. An elastic job that keeps a machine pays a resize, and grows
+    beside what it has unless it ends sooner elsewhere; all others pay a restart.
     """
 
     name: ClassVar[str] = "jps"
@@ -184,11 +186,12 @@ class JointPlacement(Policy):
                 job.job_id, place, level, f"{there}; {work_h:.1f} GPU-hours left, waited {span(waited_s)}"
             )
         held = costs.cost(job.job, job.allocation).slowdown
+        kind, word = (Resize, "resize") if goes_on(job, place) else (Migrate, "restart")
         reason = (
-            f"{there}, {span(costs.restart_s(job.job))} of restart counted, instead of "
+            f"{there}, {span(change_s(self._state, job, place))} of {word} counted, instead of "
             f"{span(held * job.remaining_s(hands.now))}; all concerned end {span(gain_s)} sooner in sum"
         )
-        return Migrate(job.job_id, place, level, reason)
+        return kind(job.job_id, place, level, reason)
 
     def _wait(self, job: JobState, now: float) -> Wait:
         request = job.job

@@ -9,6 +9,7 @@ from dally.job import Job
 from dally.spec import spec_knobs, spec_name
 from dally.traces.fits import LINGJUN, PHILLY, PLAIN, VENUS
 from dally.traces.gavel import SIZES, gavel_workload
+from dally.traces.hadar import hadar_workload
 from dally.traces.knobs import knob_mix, knob_number, knob_whole
 from dally.traces.published_dally import BATCH, POISSON, published_workload
 from dally.traces.synthetic import Shape, synthesize
@@ -30,6 +31,11 @@ _ARRIVAL_KNOBS: Mapping[str, Callable[[str], Any]] = {
 _PEOPLE_KNOBS: Mapping[str, Callable[[str], Any]] = {
     "users": lambda text: knob_whole("users", text, low=0, high=1_000_000),
     "names": lambda text: knob_whole("names", text, low=0, high=1_000_000),
+}
+_MADE_KNOBS: Mapping[str, Callable[[str], Any]] = {
+    "jobs": _SIZE_KNOBS["jobs"],
+    "gpus": _SIZE_KNOBS["gpus"],
+    "gap_s": lambda text: knob_number("gap_s", text, low=0),
 }
 _BURST_KNOBS: Mapping[str, Callable[[str], Any]] = {
     "cv": lambda text: knob_number("cv", text, low=1, high=100)
@@ -85,13 +91,16 @@ GENERATORS: Mapping[str, Generator] = {
     "lingjun-like": _synthetic("fitted to Alibaba Lingjun", LINGJUN, _ARRIVAL_KNOBS, _BURST_KNOBS),
     "gavel": Generator(
         "Gavel's, with models of profile set gavel",
-        {
-            "jobs": _SIZE_KNOBS["jobs"],
-            "gpus": _SIZE_KNOBS["gpus"],
-            "gap_s": lambda text: knob_number("gap_s", text, low=0),
-        },
+        _MADE_KNOBS,
         lambda name, values, seed: gavel_workload(
             name, values.get("jobs", 1000), values.get("gap_s", 1800.0), values.get("gpus", SIZES), seed
+        ),
+    ),
+    "hadar": Generator(
+        "Hadar's four classes of GPU time, with models of profile set gavel",
+        _MADE_KNOBS,
+        lambda name, values, seed: hadar_workload(
+            name, values.get("jobs", 480), values.get("gap_s", 0.0), values.get("gpus", SIZES), seed
         ),
     ),
 }

@@ -53,10 +53,10 @@ def change_s(state: ClusterState, job: JobState, place: Allocation) -> float:
         return 0.0
     if not job.allocation:
         return restart_s(job, state.costs)
-    return state.costs.resize_s(job.job) if _goes_on(job, place) else state.costs.restart_s(job.job)
+    return state.costs.resize_s(job.job) if goes_on(job, place) else state.costs.restart_s(job.job)
 
 
-def _goes_on(job: JobState, place: Allocation) -> bool:
+def goes_on(job: JobState, place: Allocation) -> bool:
     """Whether a running job needs no checkpoint to go on there: it is elastic and keeps a machine."""
     machines = {machine for machine, _ in job.allocation}
     return job.job.kind is JobKind.ELASTIC and any(machine in machines for machine, _ in place)
@@ -215,7 +215,7 @@ class _Sizing:
         if not job.allocation:
             return Start(name, place, level, f"{there}, waited {span(self._now - job.origin_s)}; {why}")
         before = f"instead of {span(self._left_s(job, job.allocation))} on {_held(job)}"
-        kind, word = (Resize, "resize") if _goes_on(job, place) else (Migrate, "restart")
+        kind, word = (Resize, "resize") if goes_on(job, place) else (Migrate, "restart")
         return kind(name, place, level, f"{there}, {span(cost_s)} of {word} counted, {before}; {why}")
 
     def _stop(self, job: JobState) -> Preempt:

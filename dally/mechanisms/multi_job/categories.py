@@ -11,13 +11,15 @@ def list_categories(instance: Instance) -> Iterator[Ints]:
     """All categories, the last jobs' sizes varying fastest; C(K - 1, S - 1) where sizes are unbounded."""
     least, most = instance.least.tolist(), instance.most.tolist()
     sizes = list(least)
+    spans = [high - low for low, high in zip(least, most, strict=True)]
+    behind = [sum(spans[job + 1 :]) for job in range(len(spans))]
 
     def fill(job: int, left: int) -> Iterator[Ints]:
         if job == len(least) - 1:
-            if left <= most[job] - least[job]:
-                yield np.array([*sizes[:job], least[job] + left])
+            yield np.array([*sizes[:job], least[job] + left])
             return
-        for extra in range(min(left, most[job] - least[job]) + 1):
+        # What the jobs behind cannot use this one must.
+        for extra in range(max(0, left - behind[job]), min(left, spans[job]) + 1):
             sizes[job] = least[job] + extra
             yield from fill(job + 1, left - extra)
 
@@ -36,6 +38,19 @@ def count_categories(instance: Instance) -> int:
 
 
 def sample_categories(instance: Instance, rng: np.random.Generator, count: int) -> Ints:
+    """(count, jobs) different categories drawn uniformly; all of them if there are no more."""
+    total = count_categories(instance)
+    if total <= 2 * count:
+        listed = np.array([*list_categories(instance)])
+        return np.asarray(listed[rng.permutation(total)[:count]])
+    drawn: dict[tuple[int, ...], None] = {}
+    while len(drawn) < count:
+        rows = _draw(instance, rng, count - len(drawn)).tolist()
+        drawn.update(dict.fromkeys(map(tuple, rows)))
+    return np.array([*drawn])
+
+
+def _draw(instance: Instance, rng: np.random.Generator, count: int) -> Ints:
     """(count, jobs) categories drawn uniformly, independently."""
     spans, extra = (instance.most - instance.least).tolist(), _extra(instance)
     ways = _ways(spans, extra)

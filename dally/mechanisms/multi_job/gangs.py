@@ -38,6 +38,30 @@ def keep_part(topology: Topology, job: Job, held: Allocation, counts: Counts) ->
     return tuple(sorted(kept))
 
 
+def grow_part(free: FreeGpus, job: Job, held: Allocation, counts: Counts) -> Allocation | None:
+    """What an elastic job holds and more beside it, first on the same machines; None if it cannot grow so."""
+    missing = {**counts}
+    for gpu_type, gpus in free.topology.by_type(held).items():
+        missing[gpu_type] = missing.get(gpu_type, 0) - gpus
+    if job.kind is not JobKind.ELASTIC or job.gang.per_machine or min(missing.values()) < 0:
+        return None
+    grown = dict(held)
+    for machine, gpus in held:
+        gpu_type = free.topology.machines[machine].gpu_type
+        more = min(free.on(machine), missing[gpu_type])
+        grown[machine] = gpus + more
+        missing[gpu_type] -= more
+    beside = tuple((machine, grown[machine] - gpus) for machine, gpus in held if grown[machine] > gpus)
+    free.take(beside)
+    rest = _find(free, job, {gpu_type: gpus for gpu_type, gpus in missing.items() if gpus})
+    free.give(beside)
+    if rest is None:
+        return None
+    for machine, gpus in rest:
+        grown[machine] = grown.get(machine, 0) + gpus
+    return tuple(sorted(grown.items()))
+
+
 def _candidates(job: Job, counts: Counts) -> Iterator[Counts]:
     """What a job could have for its share: each type of it alone, then the mix.
 

@@ -5,8 +5,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Self
 
+from dally.mechanisms.elastic.sizing import change_s
 from dally.mechanisms.estimates import stretch_s
-from dally.mechanisms.multi_job.gangs import find_gang, keep_part
+from dally.mechanisms.multi_job.gangs import find_gang, grow_part, keep_part
 from dally.state import ClusterState, JobState
 from dally.topology import Allocation
 
@@ -28,7 +29,7 @@ class Hands:
         state: The cluster, its free GPUs on trial.
         now: The moment, seconds.
         places: Allocations by job, in the order of the decisions.
-        left_s: Seconds until the end of each of these jobs, its start or restart counted.
+        left_s: Seconds until the end of each of these jobs, its start, resize or restart counted.
     """
 
     state: ClusterState
@@ -74,11 +75,14 @@ class Hands:
             self._take(share, place, self._moved_s(job, place))
 
     def _move(self, share: Share, left: bool) -> bool:
-        """Move a job if that pays for its restart; whether it has GPUs then, new ones or its own."""
+        """Change a job's GPUs if that pays for itself; whether it has GPUs then, new ones or its own."""
         job, free = share.job, self.state.free
+        grown = None if left else grow_part(free, job.job, job.allocation, share.counts)
         if not left:
             free.give(job.allocation)
         place = self._find(share)
+        if grown is not None and (place is None or self._moved_s(job, grown) <= self._moved_s(job, place)):
+            place = grown
         if free.holds(job.allocation) and (place is None or not self._pays(job, place)):
             free.take(job.allocation)
             return True
@@ -92,9 +96,9 @@ class Hands:
         return self._moved_s(job, place) < held_s
 
     def _moved_s(self, job: JobState, place: Allocation) -> float:
-        """Seconds until the end of a running job that goes on elsewhere."""
-        costs = self.state.costs
-        return costs.restart_s(job.job) + job.remaining_s(self.now) * costs.cost(job.job, place).slowdown
+        """Seconds until the end of a running job that goes on elsewhere, after a resize or restart."""
+        slowdown = self.state.costs.cost(job.job, place).slowdown
+        return change_s(self.state, job, place) + job.remaining_s(self.now) * slowdown
 
     def _find(self, share: Share) -> Allocation | None:
         return find_gang(self.state.free, self.state.costs, share.job.job, share.counts)

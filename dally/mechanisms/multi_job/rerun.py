@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dally.job import JobKind
 from dally.mechanisms.multi_job.claims import Claims, Room, free_by_kind, held_by_kind
 from dally.mechanisms.multi_job.hands import Hands, Share
 from dally.mechanisms.multi_job.instance import Floats, Instance, Ints
@@ -68,11 +69,13 @@ class Rerun:
     def _whole(self, waiting: Iterable[JobState], movers: Sequence[JobState]) -> Hands | None:
         """The waiting jobs and those that may move; None if nobody who runs changes, or one finds no GPUs.
 
-        Who would change by less than its restart costs keeps its GPUs, and the market is held without it;
-        unless it could have as many of the same type closer together.
+        Who would change by less than that costs keeps its GPUs, and the market is held without it; unless it
+        could have as many of the same type closer together.
         """
         market = self._market(waiting, movers)
-        stay = {share.job.order for share in market.moving if abs(share.saved_s) <= self._restart_s(share)}
+        stay = {
+            share.job.order for share in market.moving if abs(share.saved_s) <= self._least_change_s(share)
+        }
         if stay:
             market = self._market(waiting, [job for job in movers if job.order not in stay])
         changes = [share for share in market.moving if self._is_change(share)]
@@ -160,8 +163,10 @@ class Rerun:
             return job.remaining_s(self._now) * self._state.costs.cost(job.job, job.allocation).slowdown
         return self._next_end_s + other.left_s[job.job_id]
 
-    def _restart_s(self, share: Share) -> float:
-        return self._state.costs.restart_s(share.job.job)
+    def _least_change_s(self, share: Share) -> float:
+        """What a change costs a running job at least: a resize if it is elastic, else a restart."""
+        job, costs = share.job.job, self._state.costs
+        return costs.resize_s(job) if job.kind is JobKind.ELASTIC else costs.restart_s(job)
 
 
 def _saved_s(instance: Instance, given: Ints, held: Sequence[Ints]) -> Floats:

@@ -60,9 +60,9 @@ class Search:
         self._equal_s = self.instance.equal_share_s()
 
     def sampled(self, rng: np.random.Generator, count: int, alpha: float) -> Found:
-        """The best of `count` drawn categories, of which the leading `alpha` least even ones are skipped."""
+        """The best of `count` different drawn categories; the leading `alpha` least even ones are skipped."""
         drawn = least_even_first(sample_categories(self.instance, rng, count))
-        for sizes in drawn[min(int(alpha * count), count - 1) :]:
+        for sizes in drawn[min(int(alpha * len(drawn)), len(drawn) - 1) :]:
             self.hold(sizes)
         return self._found()
 

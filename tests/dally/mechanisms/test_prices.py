@@ -44,3 +44,9 @@ def test_a_price_rises_by_equal_factors_from_the_first_gpu_to_the_last() -> None
 
 def test_alpha_is_at_least_one() -> None:
     assert PriceRange(np.array([1.0]), np.array([1.5])).alpha == 1.0
+
+
+def test_a_floor_raises_the_lowest_price_and_never_above_the_highest() -> None:
+    prices = price_range(WANTS, gpus=20, floor=0.1)
+    assert prices.lowest.tolist() == pytest.approx([0.05, 0.08, 1.0])
+    assert price_range(WANTS, gpus=20, floor=1.0).lowest.tolist() == prices.highest.tolist()

@@ -64,6 +64,26 @@ def test_a_gang_mixes_types_where_no_type_has_enough(policy: str) -> None:
     assert placed(result, "gang") == ["r0m0+r0m1"]
 
 
+@pytest.mark.parametrize("policy", ["hadar:mixed=no", "hadar:mixed=no,exact=0"])
+def test_without_mixing_a_gang_takes_one_type_unless_none_holds_it(policy: str) -> None:
+    four, five = job("four", 4, 1000, model=MODEL), job("five", 5, 1000, model=MODEL)
+    assert placed(run(policy, cluster(2, 2, 4), [four]), "four") == ["r0m2"]
+    assert placed(run("hadar", cluster(2, 2, 4), [four]), "four") == ["r0m0+r0m1"]
+    assert placed(run(policy, cluster(2, 2, 4), [five]), "five") == ["r0m0+r0m1+r0m2"]
+
+
+@pytest.mark.parametrize("policy", ["hadar:floor=0.9", "hadar:floor=0.9,exact=0"])
+def test_who_cannot_pay_runs_all_the_same_on_what_nobody_pays_for(policy: str) -> None:
+    """They wait so long for the first to end that none is worth nine tenths of the price."""
+    jobs = [job("first", 1, 40_000), job("second", 1, 1000), job("third", 1, 1000)]
+    result = run(policy, racks([[1]]), jobs)
+    assert {event["job"] for event in result.events if event["event"] == "end"} == {
+        "first",
+        "second",
+        "third",
+    }
+
+
 @both
 def test_jobs_arrive_between_rounds_and_start_at_the_next(policy: str) -> None:
     jobs = [job("a", 1, 5000), job("b", 1, 5000, 100)]

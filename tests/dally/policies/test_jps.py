@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from dally.clusters.load import load_cluster
 from dally.costs import CostModel
 from dally.job import Job, JobKind
 from dally.policies.registry import parse_policy
@@ -22,7 +23,7 @@ def elastic(name: str, gpus: int, duration_s: float, submit_s: float = 0.0, most
 
 def held(result: Result, name: str) -> list[dict[str, int]]:
     """The GPUs of each start and move of a job, by machine."""
-    changes = ("start", "migrate")
+    changes = ("start", "migrate", "resize")
     return [each["gpus"] for each in result.events if each["event"] in changes and each["job"] == name]
 
 
@@ -33,6 +34,14 @@ def test_a_lone_elastic_job_gets_all_it_can_use() -> None:
     assert result.by_job["a"].held_gpu_s == pytest.approx(1600)
 
 
+def test_a_job_gets_at_most_the_size_at_which_it_is_fastest() -> None:
+    """Four GPUs of one machine train it four times as fast as one; eight reduce over the slow network."""
+    lone = replace(elastic("a", 1, 4000.0), model="resnet-18")
+    result = simulate("jps", load_cluster("hadar-60"), [lone], profiles=GAVEL)
+    [place] = held(result, "a")
+    assert [*place.values()] == [4]
+
+
 def test_sizes_go_by_the_square_root_of_the_work() -> None:
     """Work 1 and 4: of 6 GPUs the sum 1/k + 4/(6 - k) is least for k = 2."""
     result = simulate("jps", racks([[6]]), [elastic("a", 1, 1000.0), elastic("b", 1, 4000.0)])
@@ -41,12 +50,20 @@ def test_sizes_go_by_the_square_root_of_the_work() -> None:
 
 
 def test_who_runs_gives_up_gpus_to_a_newcomer_and_takes_them_back_when_it_ends() -> None:
-    """At 100 s a has 3600 GPU-seconds left, b 400: they get 3 and 1. At 500 s b ends, a has 2421 left."""
+    """At 100 s a has 3600 GPU-seconds left, b 400: they get 3 and 1. At 500 s b ends, a has 2409 left."""
     result = simulate("jps", racks([[4]]), [elastic("a", 1, 4000.0), elastic("b", 1, 400.0, 100.0)])
     assert held(result, "a") == [{"r0m0": 4}, {"r0m0": 3}, {"r0m0": 4}]
     assert held(result, "b") == [{"r0m0": 1}]
-    assert times(result, "a", "migrate") == [100.0, 500.0]
-    assert result.by_job["a"].end_s == pytest.approx(500 + 7 + 2421 / 4)
+    assert times(result, "a", "resize") == [100.0, 500.0]
+    assert result.by_job["a"].end_s == pytest.approx(500 + 3 + 2409 / 4)
+
+
+def test_an_elastic_job_grows_beside_what_it_has() -> None:
+    """The machine of 8 comes free at 1000 s. On it alone a would need a checkpoint."""
+    jobs = [job("wide", 8, 1000.0), elastic("a", 2, 40_000.0, 1.0, most=4)]
+    result = simulate("jps", racks([[8, 2]]), jobs)
+    assert held(result, "a") == [{"r0m1": 2}, {"r0m0": 2, "r0m1": 2}]
+    assert times(result, "a", "resize") == [1000.0]
 
 
 def test_who_is_nearly_done_keeps_its_gpus() -> None:
@@ -124,12 +141,12 @@ def test_a_scattered_gang_moves_together_when_it_can() -> None:
 
 
 def test_reasons_name_what_is_saved() -> None:
-    """Waiting, b would have begun after 900 s, so it gains those; a takes 307 s longer."""
+    """Waiting, b would have begun after 900 s, so it gains those; a takes 303 s longer."""
     result = simulate("jps", racks([[4]]), [elastic("a", 1, 4000.0), elastic("b", 1, 400.0, 100.0)])
-    [shrinks, _] = [event["reason"] for event in result.events if event["event"] == "migrate"]
+    [shrinks, _] = [event["reason"] for event in result.events if event["event"] == "resize"]
     assert shrinks == (
-        "3 a GPUs at slowdown 0.333: 20 min 7 s to its end, 7 s of restart counted, instead of 15 min; "
-        "all concerned end 9 min 53 s sooner in sum"
+        "3 a GPUs at slowdown 0.333: 20 min 3 s to its end, 3 s of resize counted, instead of 15 min; "
+        "all concerned end 9 min 57 s sooner in sum"
     )
 
 

@@ -166,6 +166,22 @@ def test_gavels_jobs_may_come_all_at_once_and_on_one_gpu_each() -> None:
     assert {(job.submit_s, job.gpus) for job in jobs} == {(0, 1)}
 
 
+def test_hadars_jobs_are_of_its_four_classes() -> None:
+    jobs = load_trace("hadar:jobs=8000", seed=4).jobs
+    assert {job.submit_s for job in jobs} == {0}
+    counts = Counter(job.model for job in jobs)
+    of = {"resnet-18": "S", "cyclegan": "M", "lm": "L", "transformer": "L", "resnet-50": "XL"}
+    by_class: Counter[str] = Counter()
+    for model, count in counts.items():
+        by_class[of[str(model)]] += count
+    assert all(count / len(jobs) == pytest.approx(0.25, abs=0.02) for count in by_class.values())
+    bounds_h = {"S": (0, 1), "M": (1, 10), "L": (10, 50), "XL": (60, 100)}
+    for job in jobs:
+        least, most = bounds_h[of[str(job.model)]]
+        assert least - 0.01 <= job.gpus * job.duration_s / 3600 <= most + 0.2  # 60 s at least on 8 GPUs
+    assert {job.gpus for job in jobs if job.model == "cyclegan"} == {1}
+
+
 def test_jobs_of_a_user_and_of_a_name_are_alike_and_all_together_as_without() -> None:
     told = load_trace("venus-like:jobs=4000,users=40,names=5", seed=3).jobs
     untold = load_trace("venus-like:jobs=4000", seed=3).jobs

@@ -30,6 +30,13 @@ def test_all_categories_are_listed_once(instance: Instance) -> None:
     assert len(set(listed)) == len(listed) == count_categories(instance)
 
 
+def test_listing_looks_at_no_sizes_that_leave_too_much_for_the_jobs_behind() -> None:
+    """Forty jobs that can use just what there is: looking at all of their sizes would never end."""
+    instance = sized([1] * 40, [4] * 40, 160)
+    assert [sizes.tolist() for sizes in list_categories(instance)] == [[4] * 40]
+    assert sample_categories(instance, np.random.default_rng(0), 30).tolist() == [[4] * 40]
+
+
 @settings(deadline=None)
 @given(instance=bounded(), seed=st.integers(0, 100))
 def test_drawn_and_guided_categories_are_among_them(instance: Instance, seed: int) -> None:
@@ -51,14 +58,21 @@ def sized(least: list[int], most: list[int], workers: int) -> Instance:
     )
 
 
-def test_categories_are_drawn_uniformly() -> None:
-    """Six of them, 6,000 draws: each count is within five standard deviations of 1,000."""
-    instance = sized([1, 1, 2], [4, 2, 4], 7)
+@pytest.mark.parametrize("each", [1, 2, 4])
+def test_categories_are_drawn_uniformly(each: int) -> None:
+    """Six of them, 6,000 draws, `each` at a time: each count is within five standard deviations of 1,000."""
+    instance, rng = sized([1, 1, 2], [4, 2, 4], 7), np.random.default_rng(7)
     assert count_categories(instance) == 6
-    drawn = sample_categories(instance, np.random.default_rng(7), 6000)
+    drawn = np.vstack([sample_categories(instance, rng, each) for _ in range(6000 // each)])
     _, counts = np.unique(drawn, axis=0, return_counts=True)
     assert len(counts) == 6
     assert abs(counts - 1000).max() < 5 * np.sqrt(6000 * 1 / 6 * 5 / 6)
+
+
+@given(instance=bounded(), seed=st.integers(0, 100), count=st.integers(1, 40))
+def test_no_category_is_drawn_twice(instance: Instance, seed: int, count: int) -> None:
+    drawn = sample_categories(instance, np.random.default_rng(seed), count)
+    assert len({tuple(sizes) for sizes in drawn}) == len(drawn) == min(count, count_categories(instance))
 
 
 def test_drawing_for_many_jobs_stays_within_floating_point() -> None:

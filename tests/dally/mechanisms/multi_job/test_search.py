@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dally.mechanisms.multi_job.categories import count_categories
 from dally.mechanisms.multi_job.descent import descend, exchange
 from dally.mechanisms.multi_job.instance import Instance
 from dally.mechanisms.multi_job.market import price_ascent
@@ -63,9 +64,10 @@ def _some(instance: Instance) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
 def test_skipping_the_least_even_categories_holds_fewer_markets() -> None:
     instance = BY_HAND
     rng = np.random.default_rng(0)
-    assert Search(instance).sampled(rng, 8, 0.0).markets == 8
-    assert Search(instance).sampled(rng, 8, 0.75).markets == 2
-    assert Search(instance).sampled(rng, 8, 1.0).markets == 1
+    number = count_categories(instance)
+    assert Search(instance).sampled(rng, 4 * number, 0.0).markets == number
+    assert Search(instance).sampled(rng, 4 * number, 0.75).markets == number - int(0.75 * number)
+    assert Search(instance).sampled(rng, number, 1.0).markets == 1
 
 
 @settings(max_examples=30, deadline=None)

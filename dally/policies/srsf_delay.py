@@ -133,7 +133,7 @@ class SrsfDelay(Policy):
 
     def _claim(self, job: JobState) -> float:
         """What a waiting job claims at its best placement, as long as it waits."""
-        return self.knobs.weight(job) * (restart_s(job, self._state.costs) + remaining_s(job))
+        return self.knobs.weight(job.job.gpus) * (restart_s(job, self._state.costs) + remaining_s(job))
 
     def _kind(self, job: JobState) -> Kind:
         return job.job.model, self.books.owners.of(job)

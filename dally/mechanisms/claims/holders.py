@@ -17,27 +17,30 @@ class Holders:
     and that of different sizes changes: jobs are kept by size, and sizes merged when somebody looks.
 
     Args:
-        weight: What a second of a job counts.
+        weight: What a second of a job on so many GPUs counts.
     """
 
-    def __init__(self, weight: Callable[[JobState], float]) -> None:
+    def __init__(self, weight: Callable[[int], float]) -> None:
         self._weight = weight
         self._by_weight: dict[float, Ranking] = {}
 
     def add(self, job: JobState) -> None:
         """A job runs, or goes on at another pace after `remove`."""
-        self._by_weight.setdefault(self._weight(job), Ranking()).add(job, -job.end_s())
+        self._by_weight.setdefault(self._weight(job.job.gpus), Ranking()).add(job, -job.end_s())
 
     def remove(self, job: JobState) -> None:
         """A job does not run any more."""
-        weight = self._weight(job)
+        weight = self._weight(job.job.gpus)
         self._by_weight[weight].remove(job)
         if not self._by_weight[weight]:
             del self._by_weight[weight]
 
-    def most(self, now: float) -> float:
-        """The most that any running job will hold; 0 if none runs."""
-        first = (weight * (-ranking.first_key() - now) for weight, ranking in self._by_weight.items())
+    def most(self, now: float, weight: float = 0.0) -> float:
+        """The most that any running job will hold, or would if its seconds counted `weight`; 0 if none runs.
+
+        A gang with idle GPUs may be worth more than a job in its way that holds less than it claims.
+        """
+        first = (max(own, weight) * (-jobs.first_key() - now) for own, jobs in self._by_weight.items())
         return max(first, default=0.0)
 
     def largest(

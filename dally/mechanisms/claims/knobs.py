@@ -3,7 +3,6 @@
 from dataclasses import dataclass, field
 
 from dally.errors import InputError
-from dally.state import JobState
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +54,9 @@ class Knobs:
         if not 0 <= self.guard_share <= 1:
             raise InputError(f"guard_share {self.guard_share:g} must be from 0 to 1")
 
-    def weight(self, job: JobState) -> float:
-        """What a second of a job counts in a claim."""
-        return float(job.job.gpus) if self.order == "service" else 1.0
+    def weight(self, gpus: int) -> float:
+        """What a second of a job on so many GPUs counts in a claim."""
+        return float(gpus) if self.order == "service" else 1.0
 
     def sure_s(self, restart_s: float) -> float:
         """How long a job whose restart costs so much works for sure once it has started, seconds."""

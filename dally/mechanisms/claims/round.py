@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from itertools import islice
 from math import inf
 
+from dally.job import Gang
 from dally.mechanisms.backfill import Release, Reservation, reserve
 from dally.mechanisms.claims.guard import LONG
 from dally.mechanisms.claims.holders import LEAST_S
@@ -135,17 +136,19 @@ class ClaimRound:
             offers.served()
         return len(self._stops.evictions) > stopped
 
-    def _most(self) -> float:
-        """Who claims that much or more cannot take GPUs from anybody."""
+    def _most(self, gang: Gang) -> float:
+        """Who asks for so many GPUs and claims that much or more cannot take them from anybody."""
         if not self._knobs.preempt:
             return 0.0
-        return inf if self._books.owners.any_over() else self._books.holders.most(self._now)
+        if self._books.owners.any_over():
+            return inf
+        return self._books.holders.most(self._now, self._knobs.weight(gang.gpus))
 
     def _claim(self, job: JobState, slowdown: float = 1.0) -> Claim:
         """What a waiting job claims where it runs so slowly."""
         seconds = restart_s(job, self._state.costs)
         seconds += job.remaining_s(self._now) * slowdown**self._knobs.waste
-        return self._books.owners.over(job, job.job.gpus), self._knobs.weight(job) * seconds
+        return self._books.owners.over(job, job.job.gpus), self._knobs.weight(job.job.gpus) * seconds
 
     def _needs(self, job: JobState) -> str:
         """The service that a job needs, in words."""

@@ -79,9 +79,9 @@ class Stops:
         over, claimed = claim
         if self._books.owners.over(victim) and not over:
             return 0.0
-        holds -= self._knobs.weight(victim) * self._state.costs.restart_s(victim.job)
+        holds -= self._knobs.weight(victim.job.gpus) * self._state.costs.restart_s(victim.job)
         return self._knobs.margin * claimed / holds if holds > 0 else inf
 
     def holds(self, job: JobState) -> float:
         """What a running job will hold, as claims count."""
-        return self._knobs.weight(job) * (job.end_s() - self._now)
+        return self._knobs.weight(job.job.gpus) * (job.end_s() - self._now)

@@ -64,14 +64,13 @@ class Claims:
         """Jobs whose wait is not on record, in the order in which they began to wait."""
         return list(self._unsaid.values())
 
-    def candidates(self, free: FreeGpus, most: Callable[[], float]) -> Iterator[Ranking]:
-        """The kinds whose first job may start: it fits, or claims less than `most()`, what somebody holds."""
-        held: float | None = None  # asked for only if somebody does not fit
+    def candidates(self, free: FreeGpus, most: Callable[[Gang], float]) -> Iterator[Ranking]:
+        """The kinds whose first job may start: it fits, or claims less than it might take from others."""
         for gang, kinds in self._gangs.items():
             if free.lowest_level(gang) is not None:
                 yield from kinds.values()
                 continue
-            held = most() if held is None else held
+            held = most(gang)
             for ranking in kinds.values():
                 if ranking.first_key() < held:
                     yield ranking

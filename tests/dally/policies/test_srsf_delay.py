@@ -166,6 +166,12 @@ def test_what_a_stopped_job_leaves_over_goes_to_who_waits_by_claim() -> None:
     assert times(result, "single") == times(result, "pair") == [5000.0]
 
 
+def test_a_gang_that_claims_more_than_anybody_holds_may_be_worth_more_with_the_idle_gpus() -> None:
+    jobs = [job("runs", 1, 1500), job("gang", 4, 300, 700)]
+    result = simulate("srsf-delay", racks([[4]]), jobs)
+    assert times(result, "gang") == times(result, "runs", "preempt") == [700.0]
+
+
 def test_who_is_stopped_may_stop_others_at_once() -> None:
     """The pair makes room for four on the larger machine, then takes the other from who needs more."""
     jobs = [job("three", 3, 3000), job("pair", 2, 1400, 1), job("four", 4, 100, 1000)]

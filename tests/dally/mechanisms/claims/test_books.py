@@ -35,7 +35,7 @@ def world(drawn: Drawn) -> list[JobState]:
 @given(DRAWN)
 def test_holders_come_by_what_they_will_hold(drawn: Drawn) -> None:
     running = [job for job in world(drawn) if job.allocation]
-    holders = Holders(lambda job: float(job.job.gpus))
+    holders = Holders(float)
     for job in running:
         holders.add(job)
     held = {job: job.job.gpus * (job.end_s() - NOW) for job in running}

@@ -23,23 +23,28 @@ class Training:
     Attributes:
         epochs: Passes over the data until it ends.
         epoch_size: Samples of one, D; ideal seconds where no learning is known.
-        done: How much of it is done when each metric is told, 0 to 1, ascending.
+        told_at: After how many epochs each metric is told, ascending.
         metric: What is told then; empty where no learning is known.
     """
 
     epochs: float
     epoch_size: float
-    done: Sequence[float]
+    told_at: Sequence[float]
     metric: Sequence[float]
 
     @classmethod
     def of(cls, job: JobState, costs: CostModel) -> "Training":
-        """That of a new job, from its model's profile, else ten epochs of what it is believed to take."""
-        learning = costs.curve(job.job)
+        """That of a new job, from its model's profile, else ten epochs of what it is believed to take.
+
+        A job with epochs of its own learns in each as its model does, and ends sooner or later.
+        """
+        asked, learning = job.job, costs.curve(job.job)
         if learning is None:
-            epochs = EPOCHS * (job.job.duration_s / job.expected_s)
-            return cls(epochs, job.expected_s / EPOCHS, (), ())
-        return cls(learning.epochs, learning.samples / learning.epochs, learning.done, learning.metric)
+            epochs = asked.epochs or EPOCHS * (asked.duration_s / job.expected_s)
+            return cls(epochs, asked.epoch_samples or job.expected_s / EPOCHS, (), ())
+        told_at = [done * learning.epochs for done in learning.done]
+        size = asked.epoch_samples or learning.samples / learning.epochs
+        return cls(asked.epochs or learning.epochs, size, told_at, learning.metric)
 
     def epochs_done(self, done: float) -> float:
         """Y / D when so much, 0 to 1, of it is done; a hair more, so that rounding does not hide one."""
@@ -55,7 +60,7 @@ class Training:
             log_size: False: D itself in place of its logarithm.
         """
         size = log(self.epoch_size) if log_size else self.epoch_size
-        told = _told(self.done, done)
+        told = sum(epochs <= self.epochs_done(done) for epochs in self.told_at)
         if told == 0:
             return [size, 0.0, self.epochs_done(done), 0.0, 0.0]
         start, last = self.metric[0], self.metric[told - 1]
@@ -71,8 +76,3 @@ class Training:
 def finished_epoch(training: Training, before: float, done: float) -> bool:
     """Whether an epoch ended between two parts done, 0 to 1."""
     return floor(training.epochs_done(done)) > floor(training.epochs_done(before))
-
-
-def _told(ends: Sequence[float], done: float) -> int:
-    """How many phases have ended, and so told their metric, when so much is done."""
-    return sum(end <= done for end in ends)

@@ -18,9 +18,9 @@ from dally.profiles.files import ProfileSet, load_profiles
 from dally.profiles.schema import Profile
 from simulator.elastic_runs import Outcome, run_all
 from simulator.known_option import known_option, told
-from simulator.ones_artifact import ABLATION, RIVALS, artifact_table
+from simulator.ones_artifact import ABLATION, LINEAR, RIVALS, artifact_table
 from simulator.ones_steps import larger, steps_table
-from simulator.ones_workload import LOAD, draw_artifact_jobs
+from simulator.ones_workload import LOAD, draw_artifact_jobs, linear
 from simulator.pollux_workloads import Workload, draw_jobs, pollux_profiles, read_workload
 
 CLUSTER = "pollux-64"
@@ -251,6 +251,7 @@ def ones(
 @click.option(
     "--policy", "policies", multiple=True, help="NAME[:knob=value,...]; default: ONES and its rivals."
 )
+@click.option("--linear", "in_proportion", is_flag=True, help="Jobs run in proportion to their GPUs.")
 @click.option("--ablation", is_flag=True, help="ONES with one of its settings changed in each row instead.")
 @known_option
 @_write
@@ -260,6 +261,7 @@ def artifact(
     load: float,
     seeds: Sequence[int],
     policies: Sequence[str],
+    in_proportion: bool,
     ablation: bool,
     known: Known,
     write: Path | None,
@@ -268,10 +270,14 @@ def artifact(
     try:
         topology, profiles = larger(load_cluster(CLUSTER), gpus), artifact_profiles()
         workloads = {f"seed {seed}": draw_artifact_jobs(jobs, gpus, load, seed, profiles) for seed in seeds}
-        specs = [parse_policy(policy) for policy in policies or (ABLATION if ablation else RIVALS)]
+        if in_proportion:
+            workloads = {name: linear(jobs) for name, jobs in workloads.items()}
+        usual = ABLATION if ablation else LINEAR if in_proportion else RIVALS
+        specs = [parse_policy(policy) for policy in policies or usual]
         found = run_all(specs, workloads, topology, profiles, known)
         said = f"Seeds {', '.join(map(str, seeds))}; load {load:g}. {told(known, ONES_KNEW)}"
-        section = f"artifact-{'ablation' if ablation else jobs}-{gpus}"
+        kind = "linear-" if in_proportion else "ablation-" if ablation else ""
+        section = f"artifact-{kind}{jobs}-{gpus}"
         _put(f"{said}\n\n{artifact_table(found)}", section, write)
     except DallyError as error:
         raise click.ClickException(str(error)) from error

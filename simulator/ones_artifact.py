@@ -12,16 +12,13 @@ TIRESIAS, OPTIMUS = "tiresias", "optimus:interval_s=60"
 RIVALS = (
     TIRESIAS,
     OPTIMUS,
-    "optimus",
     "elastic-scaling",
     "srtf",
     "ones",
     "ones:search=padding",
-    "ones:first_size=most",
-    "ones:first_size=least",
-    "ones:first_size=least,padding=limit,counted=running",
+    "ones:first_size=least,padding=limit,counted=running,shrink=all",
 )
-"""The last is ONES as its artifact has it; `search=padding` has no evolution."""
+"""`search=padding` has no evolution; the last is as it was built here before."""
 
 ABLATION = (
     TIRESIAS,
@@ -29,8 +26,8 @@ ABLATION = (
     "ones",
     "ones:search=padding",
     *(f"ones:candidates={number}" for number in (4, 8, 32)),
-    *(f"ones:exchange={part}" for part in (0, 0.25, 1)),
-    *(f"ones:remove={part}" for part in (0, 0.1, 0.6, 1)),
+    *(f"ones:exchange={part}" for part in (0, 1)),
+    *(f"ones:remove={part}" for part in (0, 0.1, 0.6)),
     "ones:padding=limit",
     "ones:counted=running",
     "ones:shrink=all",
@@ -38,10 +35,22 @@ ABLATION = (
     "ones:first_size=least",
     "ones:first_size=most",
     "ones:gate=all",
-    "ones:two_epochs=life",
     "ones:two_epochs=stretch",
-    "ones:predictor_input=raw",
 )
+"""ONES with one setting changed in each row: without evolution, K, xi, theta, and the rules one by one."""
+LINEAR = (
+    TIRESIAS,
+    OPTIMUS,
+    "elastic-scaling",
+    "ones",
+    "ones:first_size=most",
+    "ones:padding=limit",
+    "ones:first_size=most,padding=limit",
+    "ones:first_size=most,padding=limit,search=padding",
+    "ones:first_size=least,padding=limit",
+)
+"""For jobs that run in proportion to their GPUs."""
+
 _PARTS = (0.1, 0.5, 0.9, 0.99)
 
 

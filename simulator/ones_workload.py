@@ -5,7 +5,7 @@ gaps uniform from 0 to 60 s), `traces/job_history.csv` (20 jobs that ended: pass
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, repeat
 from random import Random
 from statistics import fmean
@@ -96,6 +96,11 @@ def draw_artifact_jobs(
         duration_s = epochs * kind.epoch_samples / rng.choice(kind.rates) / faster
         jobs.append(_job(f"{kind.model}-{number}", submit_s, kind, epochs, duration_s, gpus, profiles))
     return tuple(jobs)
+
+
+def linear(jobs: Sequence[Job]) -> tuple[Job, ...]:
+    """The same jobs of unknown models, so that they run in proportion to their GPUs, however many and where."""
+    return tuple(replace(job, model="", batch=None) for job in jobs)
 
 
 def _job(

@@ -131,11 +131,13 @@ def score(counts: Ints, roll: Roll, of_all: bool = True) -> Floats:
     Args:
         counts: (candidates, jobs) the GPUs of each job.
         roll: The jobs.
-        of_all: Jobs without GPUs count as if they had their fewest: their work is not gone. False: they
+        of_all: Jobs of several sizes without GPUs count as if they had their fewest, as their work is not
+            gone, and these for as long as the last of those that run now takes, as they wait. False: they
             count nothing, as in the artifact, so that to leave out large jobs is always better.
     """
     speeds = roll.speed(counts)
-    waiting = roll.left_s * roll.least / roll.speed(roll.least) if of_all else np.zeros(len(roll))
+    waits_s = roll.lasts_s() + roll.left_s / roll.speed(roll.least)
+    waiting = np.where(roll.shrinks & of_all, waits_s * roll.least, 0.0)
     absent = np.broadcast_to(waiting, speeds.shape).copy()
     use = np.divide(roll.left_s * counts, speeds, out=absent, where=counts > 0)
     totals: Floats = (use + roll.change(counts)).sum(1)

@@ -134,6 +134,7 @@ class Register:
             resize_s=np.array([self._costs.resize_s(job.job) for job in jobs]),
             restart_s=np.array([self._costs.restart_s(job.job) for job in jobs]),
             new=np.array([job.first_start_s == inf for job in jobs]),
+            shrinks=np.array([each.least < each.most for each in sizes]),
             old=old,
             left_s=self._left_s(jobs, old, now, rng),
             speeds=np.concatenate(rows),

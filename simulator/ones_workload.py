@@ -99,7 +99,7 @@ def draw_artifact_jobs(
 
 
 def linear(jobs: Sequence[Job]) -> tuple[Job, ...]:
-    """The same jobs of unknown models, so that they run in proportion to their GPUs, however many and where."""
+    """The same jobs of unknown models, so that they run in proportion to their GPUs, wherever these are."""
     return tuple(replace(job, model="", batch=None) for job in jobs)
 
 

@@ -83,15 +83,20 @@ def test_without_evolution_nobody_shrinks_for_newcomers() -> None:
     assert starts["padding"] == pytest.approx(4000, rel=0.01)
 
 
-def test_only_the_widest_job_shrinks_unless_all_do() -> None:
-    """Of two jobs of one age none ran longer than the median; a third came later, so that they did."""
-    jobs = [elastic(name, 2, 40_000.0, most=2) for name in ("a", "b")] + [elastic("c", 2, 4000.0, 9000.0)]
-    shrunk = {}
-    for who in ("widest", "all"):
-        result = simulate(f"ones:scale_down=4,shrink={who}", racks([[8]]), jobs)
-        found = [gpus for name in ("a", "b") for at_s, gpus in sizes(result, name)]
-        shrunk[who] = min(found)
-    assert shrunk["widest"] == 2
+@pytest.mark.parametrize(("shrink", "limits"), [("widest", [4, 8]), ("all", [2, 8])])
+def test_who_ran_longest_may_have_less_only_if_it_is_widest_unless_all_are_asked(
+    shrink: str, limits: list[int]
+) -> None:
+    """The first ran 1000 s on 4 GPUs, the second 100 s on 8, half of the machine; the median is 550 s."""
+    topology = racks([[16]])
+    state = ClusterState(topology, CostModel(topology))
+    policy = Evolution(Knobs(shrink=shrink, scale_down=2.0), state)
+    for name, gpus, start_s in (("a", 4, 0.0), ("b", 8, 900.0)):
+        policy.submitted(state.submit(elastic(name, gpus, 9000.0, start_s, most=gpus), start_s), start_s)
+        policy.started(state.start(name, ((0, gpus),), start_s, start_s, 1.0), start_s)
+    policy._scale(1000.0)
+    known = policy.snapshot()["register"]["jobs"]
+    assert [known[name]["limit"] for name in ("a", "b")] == limits
 
 
 def test_who_must_not_be_preempted_keeps_its_gpus() -> None:

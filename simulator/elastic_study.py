@@ -277,7 +277,7 @@ def artifact(
         found = run_all(specs, workloads, topology, profiles, known)
         said = f"Seeds {', '.join(map(str, seeds))}; load {load:g}. {told(known, ONES_KNEW)}"
         kind = "linear-" if in_proportion else "ablation-" if ablation else ""
-        section = f"artifact-{kind}{jobs}-{gpus}"
+        section = f"artifact-{kind}{jobs}-{gpus}" + ("" if load == LOAD else f"-{load:g}")
         _put(f"{said}\n\n{artifact_table(found)}", section, write)
     except DallyError as error:
         raise click.ClickException(str(error)) from error

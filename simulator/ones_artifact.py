@@ -15,6 +15,7 @@ RIVALS = (
     "elastic-scaling",
     "srtf",
     "ones",
+    "ones:first_size=most",
     "ones:search=padding",
     "ones:first_size=least,padding=limit,counted=running,shrink=all",
 )

@@ -71,6 +71,8 @@ class Job:
         max_copies: Most copies a forked job may train side by side, each on a machine of its own.
         time_limit_s: The user's own bound on the running time, seconds; None if not given.
         job_name: What its user calls it, like `train-17`; empty if unknown. Unlike `job_id` it may repeat.
+        epochs: Passes over its data until it ends, with `batch`; None: as many as its model's profile says.
+        epoch_samples: Samples of one pass; None: as many as the profile says.
 
     Raises:
         InputError: A number is out of range; the message names the job and the field.
@@ -94,6 +96,8 @@ class Job:
     preemptible: bool = True
     batch: int | None = None
     job_name: str = ""
+    epochs: float | None = None
+    epoch_samples: int | None = None
     gang: Gang = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -114,6 +118,9 @@ class Job:
             )
         if self.batch is not None and self.batch < 1:
             raise InputError(f"job {self.job_id}: batch is {self.batch}, must be at least 1")
+        for name, number in (("epochs", self.epochs), ("epoch_samples", self.epoch_samples)):
+            if number is not None and not 0 < number < float("inf"):
+                raise InputError(f"job {self.job_id}: {name} is {number:g}, must be a positive number")
         self._check_copies()
         each = self.gpus if self.kind is JobKind.FORKED else self.gpus_per_machine
         if each is not None and (each < 1 or self.gpus % each):

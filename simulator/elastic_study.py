@@ -1,9 +1,8 @@
 """Elastic training under several policies, beside what was published: `python -m simulator.elastic_study`."""
 
-import io
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 
@@ -11,21 +10,17 @@ import click
 
 from dally.clusters.load import load_cluster
 from dally.costs import CostModel
-from dally.cycle import Scheduler
 from dally.errors import DallyError
-from dally.job import Job
-from dally.knowledge import EXACTLY, Known
+from dally.knowledge import Known
 from dally.markdown import replace_section, table
-from dally.policies.registry import PolicySpec, parse_policy
+from dally.policies.registry import parse_policy
 from dally.profiles.files import ProfileSet, load_profiles
 from dally.profiles.schema import Profile
-from dally.records import EventLog
-from dally.state import ClusterState
-from dally.summary import summarise
-from dally.topology import Topology
-from simulator.engine import Engine
+from simulator.elastic_runs import Outcome, run_all
 from simulator.known_option import known_option, told
-from simulator.ones_steps import steps_table
+from simulator.ones_artifact import ABLATION, LINEAR, RIVALS, artifact_table
+from simulator.ones_steps import larger, steps_table
+from simulator.ones_workload import LOAD, draw_artifact_jobs, linear
 from simulator.pollux_workloads import Workload, draw_jobs, pollux_profiles, read_workload
 
 CLUSTER = "pollux-64"
@@ -66,7 +61,7 @@ ONES_KNEW = (
 )
 
 VARIANTS = (
-    "ones:first_size=asked",
+    "ones:first_size=least",
     "ones:two_epochs=life",
     "ones:two_epochs=stretch",
     "ones:predictor_input=raw",
@@ -79,6 +74,9 @@ VARIANTS = (
 EPOCHS: Mapping[str, int] = {"cifar10": 36, "imagenet": 47, "bert": 5}
 """Passes over its data until a job of ONES's ends: medians by task in the job history of its artifact."""
 
+COMPANIONS_S = 0.4
+"""What a resize through companions stands still for: docs/elastic-training.md has 0.1 to 0.4 s."""
+
 ONES_JOBS: Mapping[int, Mapping[str, str]] = {
     400: {"ones": "-45.6 % of Tiresias, -41.7 % of Optimus"},
     50: {"ones": "214 s", OPTIMUS_OF_POLLUX: "453 s", "tiresias": "502 s"},
@@ -87,68 +85,6 @@ ONES_JOBS: Mapping[int, Mapping[str, str]] = {
 
 An Optimus that decides every 600 s could not have ended such jobs after 453 s.
 """
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """One simulation: mean completion time and makespan, seconds; how often GPUs were changed or lost."""
-
-    jct_s: float
-    makespan_s: float
-    resizes: int
-    stops: int
-
-
-class Counted(EventLog):
-    """A log that keeps nothing but how many events of each kind there were."""
-
-    def __init__(self) -> None:
-        super().__init__(io.StringIO())
-        self.counts: Counter[str] = Counter()
-
-    def write(self, now: float, event: str, **said: object) -> None:
-        """Count it."""
-        self.counts[event] += 1
-
-
-def run(
-    policy: PolicySpec,
-    jobs: Sequence[Job],
-    topology: Topology,
-    profiles: ProfileSet,
-    known: Known = EXACTLY,
-) -> Outcome:
-    """Simulate one policy in memory.
-
-    Raises:
-        DallyError: The policy leaves jobs waiting for ever, or gets nothing done.
-    """
-    costs = CostModel(topology, profiles, batching=policy.policy.batching)
-    state = ClusterState(topology, costs, known)
-    log = Counted()
-    ended = Engine(Scheduler(state, policy.build(state)), jobs, log).run()
-    if not ended.complete:
-        raise DallyError(f"{policy.spec}: {ended.note}")
-    summary = summarise(ended.records, topology.gpus, ended.end_s)
-    stops = log.counts["migrate"] + log.counts["preempt"]
-    return Outcome(summary.jct_s.mean, summary.makespan_s, log.counts["resize"], stops)
-
-
-def run_all(
-    policies: Iterable[PolicySpec],
-    workloads: Mapping[str, Sequence[Job]],
-    topology: Topology,
-    profiles: ProfileSet,
-    known: Known,
-) -> dict[str, dict[str, Outcome]]:
-    """Every policy on every workload, one after the other: by policy and name of the workload."""
-    found: dict[str, dict[str, Outcome]] = {}
-    for policy in policies:
-        for name, jobs in workloads.items():
-            outcome = run(policy, jobs, topology, profiles, known)
-            found.setdefault(policy.spec, {})[name] = outcome
-            click.echo(f"{policy.spec}  {name}  {outcome.jct_s:.0f} s  {outcome.makespan_s:.0f} s", err=True)
-    return found
 
 
 def pollux_table(found: Mapping[str, Mapping[str, Outcome]]) -> str:
@@ -204,6 +140,17 @@ def ones_profiles() -> ProfileSet:
     """The set `pollux`, in which a training is as many epochs as ONES's jobs on subsets of the data."""
     shipped = load_profiles("pollux")
     return replace(shipped, profiles=tuple(_with_epochs(profile) for profile in shipped.profiles))
+
+
+def artifact_profiles() -> ProfileSet:
+    """Those of `ones_profiles`, in which a resize costs what it does with companions (measured)."""
+    given = ones_profiles()
+    return replace(
+        given,
+        profiles=tuple(
+            replace(each, restart=replace(each.restart, resize_s=COMPANIONS_S)) for each in given.profiles
+        ),
+    )
 
 
 def _with_epochs(profile: Profile) -> Profile:
@@ -292,6 +239,46 @@ def ones(
         specs = [parse_policy(policy) for policy in (*policies, *(VARIANTS if variants else ()))]
         found = run_all(specs, workloads, topology, profiles, known)
         _put(f"{told(known, ONES_KNEW)}\n\n{ones_table(found, jobs)}", f"ones-{jobs}", write)
+    except DallyError as error:
+        raise click.ClickException(str(error)) from error
+
+
+@main.command()
+@click.option("--jobs", type=click.IntRange(1), default=50, show_default=True, help="Of each seed.")
+@click.option("--gpus", type=click.IntRange(16), default=64, show_default=True, help="In machines of four.")
+@click.option("--load", type=click.FloatRange(0, min_open=True), default=LOAD, show_default=True)
+@click.option("--seed", "seeds", type=int, multiple=True, default=(1, 2, 3), show_default=True)
+@click.option(
+    "--policy", "policies", multiple=True, help="NAME[:knob=value,...]; default: ONES and its rivals."
+)
+@click.option("--linear", "in_proportion", is_flag=True, help="Jobs run in proportion to their GPUs.")
+@click.option("--ablation", is_flag=True, help="ONES with one of its settings changed in each row instead.")
+@known_option
+@_write
+def artifact(
+    jobs: int,
+    gpus: int,
+    load: float,
+    seeds: Sequence[int],
+    policies: Sequence[str],
+    in_proportion: bool,
+    ablation: bool,
+    known: Known,
+    write: Path | None,
+) -> None:
+    """Jobs as in the artifact of ONES: its mix, its passes drawn for each job, its throughputs."""
+    try:
+        topology, profiles = larger(load_cluster(CLUSTER), gpus), artifact_profiles()
+        workloads = {f"seed {seed}": draw_artifact_jobs(jobs, gpus, load, seed, profiles) for seed in seeds}
+        if in_proportion:
+            workloads = {name: linear(jobs) for name, jobs in workloads.items()}
+        usual = ABLATION if ablation else LINEAR if in_proportion else RIVALS
+        specs = [parse_policy(policy) for policy in policies or usual]
+        found = run_all(specs, workloads, topology, profiles, known)
+        said = f"Seeds {', '.join(map(str, seeds))}; load {load:g}. {told(known, ONES_KNEW)}"
+        kind = "linear-" if in_proportion else "ablation-" if ablation else ""
+        section = f"artifact-{kind}{jobs}-{gpus}" + ("" if load == LOAD else f"-{load:g}")
+        _put(f"{said}\n\n{artifact_table(found)}", section, write)
     except DallyError as error:
         raise click.ClickException(str(error)) from error
 

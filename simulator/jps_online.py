@@ -18,7 +18,7 @@ from dally.state import ClusterState
 from dally.summary import Summary, summarise
 from dally.traces.gavel import SINGLE
 from dally.traces.generators import generate
-from simulator.elastic_study import Counted
+from simulator.elastic_runs import Counted
 from simulator.engine import Engine
 from simulator.hadar_study import Setting, finish_time_fairness, read_setting
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from math import inf
+from statistics import median
 from typing import Any, ClassVar
 
 import numpy as np
@@ -47,10 +48,38 @@ class Knobs:
         },
     )
     first_size: str = field(
-        default="least",
+        default="asked",
         metadata={
-            "help": "elastic jobs begin with their fewest GPUs, or up to those asked for",
-            "choices": ("least", "asked"),
+            "help": "elastic jobs begin with up to those asked for; their fewest, as published; or the most",
+            "choices": ("least", "asked", "most"),
+        },
+    )
+    search: str = field(
+        default="evolution",
+        metadata={
+            "help": "candidates evolve; or evolution is off and only what is gets padded",
+            "choices": ("evolution", "padding"),
+        },
+    )
+    padding: str = field(
+        default="turns",
+        metadata={
+            "help": "idle GPUs go to all in turns that double, or to each at once up to its limit (artifact)",
+            "choices": ("turns", "limit"),
+        },
+    )
+    counted: str = field(
+        default="all",
+        metadata={
+            "help": "whose work left a schedule's score counts: all jobs', or of those it runs (artifact)",
+            "choices": ("all", "running"),
+        },
+    )
+    shrink: str = field(
+        default="widest",
+        metadata={
+            "help": "whom scale_down concerns: the widest job if it has half of the GPUs (artifact), or all",
+            "choices": ("widest", "all"),
         },
     )
     predictor_input: str = field(
@@ -105,7 +134,14 @@ class Evolution(Policy):
 
     def __init__(self, knobs: Knobs, state: ClusterState) -> None:
         self.knobs = knobs
-        self.rates = Rates(knobs.candidates, knobs.exchange, knobs.remove)
+        self.rates = Rates(
+            knobs.candidates,
+            knobs.exchange,
+            knobs.remove,
+            evolves=knobs.search == "evolution",
+            in_turns=knobs.padding == "turns",
+            of_all=knobs.counted == "all",
+        )
         self.genes = first(self.rates, state.topology.gpus)
         guesses = state.knows.knowledge is not Knowledge.EXACT
         self.register = Register(state.costs, knobs.seed, knobs.predictor_input == "log", guesses)
@@ -119,7 +155,7 @@ class Evolution(Policy):
     def submitted(self, job: JobState, now: float) -> None:
         """It waits and is in no candidate yet."""
         self._state.costs.best_level(job.job.gang)
-        self.register.enter(job, self.knobs.first_size == "asked")
+        self.register.enter(job, self.knobs.first_size)
         self._enqueue(job)
 
     def started(self, job: JobState, now: float) -> None:
@@ -161,7 +197,17 @@ class Evolution(Policy):
             return
         self.genes, self._last = self._last.generation.genes, None
         self._steps += 1
-        self.register.scale(self._elastic.values(), now, self.knobs.scale_down, self.knobs.two_epochs)
+        self._scale(now)
+
+    def _scale(self, now: float) -> None:
+        """Work out the limits of the running elastic jobs anew."""
+        running = self._elastic.values()
+        scaled = self.register.scale(running, now, self.knobs.two_epochs)
+        median_s = median([job.run_s(now) for job in running] or [0.0])
+        if self.knobs.shrink == "widest":
+            half = self._state.topology.gpus / 2
+            scaled = [job for job in sorted(scaled, key=held_gpus)[-1:] if held_gpus(job) >= half]
+        self.register.shrink(scaled, median_s, now, self.knobs.scale_down)
 
     def snapshot(self) -> dict[str, Any]:
         """Candidates as runs of equal genes, what is known of jobs, and what ended ones have taught."""

@@ -122,6 +122,17 @@ def test_variants_of_ones_have_rows_of_their_own() -> None:
     assert len(rows) == 1 + len(VARIANTS)
 
 
+def test_the_artifact_s_jobs_have_a_table_with_differences_and_percentiles() -> None:
+    asked = ("artifact", "--jobs", 3, "--gpus", 16, "--seed", 1, "--seed", 2)
+    result = study(*asked, "--policy", "tiresias", "--policy", "ones", "--policy", "optimus:interval_s=60")
+    assert result.exit_code == 0, result.output
+    rows = [[*map(str.strip, line.split("|"))] for line in result.output.splitlines() if "| `" in line]
+    assert [row[1] for row in rows] == ["`tiresias`", "`ones`", "`optimus:interval_s=60`"]
+    assert [bool(row[3]) for row in rows] == [False, True, True]
+    assert " ± " in rows[0][2]
+    assert all(float(row[6]) <= float(row[9]) for row in rows)
+
+
 def test_tables_go_between_their_markers(tmp_path: Path) -> None:
     document = tmp_path / "results.md"
     document.write_text("before\n<!-- ones-5 -->\nold\n<!-- end ones-5 -->\nafter\n")

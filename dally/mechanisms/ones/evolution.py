@@ -19,11 +19,17 @@ class Rates:
         candidates: Kept from step to step: K.
         exchanged: Probability that a GPU's genes are exchanged in a crossover: xi.
         removed: Probability that a mutation removes a job: theta.
+        evolves: False: nothing varies, what is gets padded.
+        in_turns: As in `pad`.
+        of_all: As in `score`.
     """
 
     candidates: int
     exchanged: float
     removed: float
+    evolves: bool = True
+    in_turns: bool = True
+    of_all: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +37,7 @@ class Generation:
     """The candidates that survive a step, best first.
 
     Attributes:
-        genes: (candidates, GPUs) the number of each GPU's job, or `IDLE`.
+        genes: (candidates, GPUs), one row if nothing varies: the number of each GPU's job, or `IDLE`.
         counts: (candidates, jobs) the GPUs of each job of the roll.
         scores: (candidates,) GPU-seconds left.
     """
@@ -51,17 +57,22 @@ def evolve(genes: Ints, roll: Roll, rates: Rates, rng: np.random.Generator) -> G
         rng: Of its draws.
     """
     gpus, jobs = genes.shape[1], len(roll)
-    refreshed = _refresh(_rows(genes, roll.numbers), roll)
-    children = crossover(refreshed, rates.exchanged, rng)
-    mutants = mutate(refreshed, roll, rates.removed, rng)
-    pool = np.vstack((_present(roll, gpus), refreshed, children, mutants))
+    pool = _varied(genes, roll, rates, rng) if rates.evolves else _present(roll, gpus)
     counts = counted(pool, jobs)
     middle = middles(pool, counts)
-    counts = pad(trim(counts, middle, roll), roll)
-    scores = score(counts, roll)
+    counts = pad(trim(counts, middle, roll), roll, rates.in_turns)
+    scores = score(counts, roll, rates.of_all)
     best = np.argsort(scores, kind="stable")[: rates.candidates]
     survivors = lay_out(counts[best], middle[best], gpus)
     return Generation(np.append(roll.numbers, IDLE)[survivors], counts[best], scores[best])
+
+
+def _varied(genes: Ints, roll: Roll, rates: Rates, rng: np.random.Generator) -> Ints:
+    """(1 + 3 candidates, GPUs) what is, the last candidates refreshed, their children and their mutants."""
+    refreshed = _refresh(_rows(genes, roll.numbers), roll)
+    children = crossover(refreshed, rates.exchanged, rng)
+    mutants = mutate(refreshed, roll, rates.removed, rng)
+    return np.vstack((_present(roll, genes.shape[1]), refreshed, children, mutants))
 
 
 def first(rates: Rates, gpus: int) -> Ints:

@@ -47,8 +47,14 @@ class Known:
     largest: int
     scheduled: float = 0.0
 
-    def scale(self, sizes: Sizes, held: int, run_s: float, median_s: float, strength: float) -> None:
-        """It runs: double what it reached; give it less if it has run for longer than the median job.
+    def grow(self, sizes: Sizes, held: int) -> None:
+        """It runs on so many GPUs: double what it reached."""
+        if held >= self.largest:
+            self.largest = min(2 * self.largest, sizes.most)
+        self.limit = self.largest
+
+    def shrink(self, sizes: Sizes, held: int, run_s: float, median_s: float, strength: float) -> None:
+        """Give it less if it has run for longer than the median job.
 
         Args:
             sizes: What it can run on.
@@ -57,9 +63,6 @@ class Known:
             median_s: How long jobs like it have, seconds.
             strength: sigma.
         """
-        if held >= self.largest:
-            self.largest = min(2 * self.largest, sizes.most)
-        self.limit = self.largest
         if run_s > median_s > 0:
             less = max(1, int(2 * held / (strength * run_s / median_s + 1)))
             self.limit = max(sizes.least, min(self.limit, less + less % 2))

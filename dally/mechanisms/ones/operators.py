@@ -45,16 +45,27 @@ def trim(counts: Ints, middle: Floats, roll: Roll) -> Ints:
     return kept
 
 
-def pad(counts: Ints, roll: Roll) -> Ints:
+def pad(counts: Ints, roll: Roll, in_turns: bool = True) -> Ints:
     """Counts with the idle GPUs given away.
 
     First new jobs in their order get their fewest GPUs; then all with the least work left first get as many
     as their limits allow, and again as many as they can have at most.
+
+    Args:
+        counts: (candidates, jobs) the GPUs of each job.
+        roll: The jobs.
+        in_turns: All get their fewest GPUs before anybody grows, and then twice as many in each turn, so that
+            the first few do not take all. False: each at once up to its limit, as in the artifact.
     """
     counts = counts.copy()
     idle = roll.capacity - counts.sum(1)
     order = roll.by_work_left()
     _give(counts, idle, np.flatnonzero(roll.new), roll.least, roll)
+    if in_turns:
+        upto, widest = roll.least, roll.limit.max(initial=0)
+        while (upto < roll.limit).any():
+            _give(counts, idle, order, np.minimum(upto, roll.limit), roll)
+            upto = np.minimum(2 * upto, widest)
     _give(counts, idle, order, roll.limit, roll)
     _give(counts, idle, order, roll.most, roll)
     return counts
@@ -111,13 +122,23 @@ def mutate(genes: Ints, roll: Roll, removed: float, rng: np.random.Generator) ->
     return np.where(np.take_along_axis(gone, genes, 1), len(roll), genes)
 
 
-def score(counts: Ints, roll: Roll) -> Floats:
-    """(candidates,) SRUF, the shortest remaining use first: GPU-seconds left of all that run; less is better.
+def score(counts: Ints, roll: Roll, of_all: bool = True) -> Floats:
+    """(candidates,) SRUF, the shortest remaining use first: GPU-seconds left; less is better.
 
     Sum over jobs of Y (1 / rho - 1) c / X(c), with c its GPUs and X(c) its speed there, and what the changes
     of those who run cost (ours).
+
+    Args:
+        counts: (candidates, jobs) the GPUs of each job.
+        roll: The jobs.
+        of_all: Jobs of several sizes without GPUs count as if they had their fewest, as their work is not
+            gone, and these for as long as the last of those that run now takes, as they wait. False: they
+            count nothing, as in the artifact, so that to leave out large jobs is always better.
     """
     speeds = roll.speed(counts)
-    use = np.divide(roll.left_s * counts, speeds, out=np.zeros_like(speeds), where=counts > 0)
+    waits_s = roll.lasts_s() + roll.left_s / roll.speed(roll.least)
+    waiting = np.where(roll.shrinks & of_all, waits_s * roll.least, 0.0)
+    absent = np.broadcast_to(waiting, speeds.shape).copy()
+    use = np.divide(roll.left_s * counts, speeds, out=absent, where=counts > 0)
     totals: Floats = (use + roll.change(counts)).sum(1)
     return totals

@@ -29,28 +29,32 @@ class Training:
     Attributes:
         epochs: Passes over the data until it ends.
         epoch_size: Samples of one, D; ideal seconds where no learning is known.
-        done: How much of it is done when each metric is told, 0 to 1, ascending.
+        told_at: After how many epochs each metric is told, ascending.
         metric: What is told then; empty where no learning is known.
     """
 
     epochs: float
     epoch_size: float
-    done: Sequence[float]
+    told_at: Sequence[float]
     metric: Sequence[float]
 
     @classmethod
     def of(cls, job: JobState, costs: CostModel, longest_epoch_s: float = inf) -> "Training":
-        """As it reports, else as its model's profile has it, else by what it is believed to take."""
-        told = job.progress
+        """As it reports, else as its model's profile has it, else by what it is believed to take.
+
+        A job with epochs of its own learns in each as its model does, and ends sooner or later.
+        """
+        told, asked, learning = job.progress, job.job, costs.curve(job.job)
         if told is not None and told.rate and told.last.epoch:
             whole = told.last.total or told.rate * job.whole_s
-            epoch = min(told.last.epoch, told.rate * longest_epoch_s)
-            return cls(whole / epoch, epoch, (), ())
-        learning = costs.curve(job.job)
+            size = min(told.last.epoch, told.rate * longest_epoch_s)
+            return cls(whole / size, size, (), ())
         if learning is None:
             epoch_s = min(job.expected_s / EPOCHS, longest_epoch_s)
-            return cls(job.whole_s / epoch_s, epoch_s, (), ())
-        return cls(learning.epochs, learning.samples / learning.epochs, learning.done, learning.metric)
+            return cls(asked.epochs or job.whole_s / epoch_s, asked.epoch_samples or epoch_s, (), ())
+        told_at = [done * learning.epochs for done in learning.done]
+        size = asked.epoch_samples or learning.samples / learning.epochs
+        return cls(asked.epochs or learning.epochs, size, told_at, learning.metric)
 
     def epochs_done(self, done: float) -> float:
         """Y / D when so much, 0 to 1, of it is done; a hair more, so that rounding does not hide one."""
@@ -66,7 +70,7 @@ class Training:
             log_size: False: D itself in place of its logarithm.
         """
         size = log(self.epoch_size) if log_size else self.epoch_size
-        told = _told(self.done, done)
+        told = sum(epochs <= self.epochs_done(done) for epochs in self.told_at)
         if told == 0:
             return [size, 0.0, self.epochs_done(done), 0.0, 0.0]
         start, last = self.metric[0], self.metric[told - 1]
@@ -82,8 +86,3 @@ class Training:
 def finished_epoch(training: Training, before: float, done: float) -> bool:
     """Whether an epoch ended between two parts done, 0 to 1."""
     return floor(training.epochs_done(done)) > floor(training.epochs_done(before))
-
-
-def _told(ends: Sequence[float], done: float) -> int:
-    """How many phases have ended, and so told their metric, when so much is done."""
-    return sum(end <= done for end in ends)

@@ -1,8 +1,7 @@
 """What ONES knows of each job, and the roll of those among whom a step shares out GPUs."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from math import floor, inf
-from statistics import median
 from typing import Any
 
 import numpy as np
@@ -45,12 +44,14 @@ class Register:
         self._traits: dict[str, tuple[Sizes, Training]] = {}
         self._arrived = 0
 
-    def enter(self, job: JobState, asked: bool) -> None:
-        """A job arrives; it may begin with up to the GPUs asked for, or else with its fewest."""
+    def enter(self, job: JobState, first_size: str) -> None:
+        """A job arrives; it may begin with up to its fewest GPUs, those asked for, or its most."""
         sizes = Sizes.of(job.job, self._costs)
         self._traits[job.job_id] = sizes, Training.of(job, self._costs, self._longest_epoch_s)
         if job.job_id not in self._known:
-            size = min(job.job.gpus, sizes.most) if asked else sizes.least
+            size = {"least": sizes.least, "asked": min(job.job.gpus, sizes.most), "most": sizes.most}[
+                first_size
+            ]
             self._known[job.job_id] = Known(self._arrived, size, size)
             self._arrived += 1
 
@@ -97,22 +98,32 @@ class Register:
         ]
         return max(now, min(ends, default=inf))
 
-    def scale(self, running: Collection[JobState], now: float, strength: float, two_epochs: str) -> None:
-        """Work out the limits of running jobs anew: double what they reached, less for long runners.
+    def scale(self, running: Collection[JobState], now: float, two_epochs: str) -> list[JobState]:
+        """Work out the limits of running jobs anew: double what they reached.
 
         Args:
             running: The elastic ones.
             now: The moment, seconds.
-            strength: sigma.
             two_epochs: Whose limits wait for two epochs: "none", "life" for two in all, "stretch" for two
                 since the job was last started or changed.
+
+        Returns:
+            Those whose limits did not wait.
         """
-        middle_s = median([job.run_s(now) for job in running] or [0.0])
+        scaled = []
         for job in running:
             known = self._known[job.job_id]
             since = known.scheduled if two_epochs == "stretch" else 0.0
             if two_epochs == "none" or self._epochs_done(job, now, since) >= EPOCHS_TO_GUESS:
-                known.scale(self.sizes(job), held_gpus(job), job.run_s(now), middle_s, strength)
+                known.grow(self.sizes(job), held_gpus(job))
+                scaled.append(job)
+        return scaled
+
+    def shrink(self, jobs: Iterable[JobState], median_s: float, now: float, strength: float) -> None:
+        """Lessen the limits of those of some running jobs that ran longer than the median, by sigma."""
+        for job in jobs:
+            known = self._known[job.job_id]
+            known.shrink(self.sizes(job), held_gpus(job), job.run_s(now), median_s, strength)
 
     def roll(self, jobs: Sequence[JobState], capacity: int, now: float, rng: np.random.Generator) -> Roll:
         """These jobs as arrays, with a draw of the progress of each that is guessed of.
@@ -137,6 +148,7 @@ class Register:
             resize_s=np.array([self._costs.resize_s(job.job) for job in jobs]),
             restart_s=np.array([self._costs.restart_s(job.job) for job in jobs]),
             new=np.array([job.first_start_s == inf for job in jobs]),
+            shrinks=np.array([each.least < each.most for each in sizes]),
             old=old,
             left_s=self._left_s(jobs, old, now, rng),
             speeds=np.concatenate(rows),

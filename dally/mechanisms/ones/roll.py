@@ -25,6 +25,7 @@ class Roll:
         resize_s: (jobs,) what it costs to go on on more or fewer, seconds.
         restart_s: (jobs,) what it costs to be stopped and go on later, seconds.
         new: (jobs,) whether it never ran.
+        shrinks: (jobs,) whether it has smaller sizes than its most, so that others need not stop it.
         old: (jobs,) whether two epochs of it are done, so that it may be stopped.
         left_s: (jobs,) Y (1 / rho - 1), the work that is guessed to be left, ideal seconds; 0 unless old.
         speeds: The jobs' rows of speeds on 0, 1, ... GPUs, one behind the other, as `Speeds.row`.
@@ -41,6 +42,7 @@ class Roll:
     resize_s: Floats
     restart_s: Floats
     new: Bools
+    shrinks: Bools
     old: Bools
     left_s: Floats
     speeds: Floats
@@ -53,6 +55,12 @@ class Roll:
         """(..., jobs) the speed of each job on so many GPUs, ideal seconds a second."""
         speeds: Floats = self.speeds[self.offsets + counts]
         return speeds
+
+    def lasts_s(self) -> float:
+        """How long the last of those that run takes on what it has, seconds; 0 if none is guessed of."""
+        speeds = self.speed(self.held)
+        runs = self.held > 0
+        return float(np.max(self.left_s[runs] / speeds[runs], initial=0.0))
 
     def change(self, counts: Ints) -> Floats:
         """(..., jobs) what it costs each job that runs to have so many GPUs instead, GPU-seconds."""

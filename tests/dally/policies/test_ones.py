@@ -31,7 +31,7 @@ def sizes(result: Result, name: str) -> list[tuple[float, int]]:
 
 def test_a_lone_elastic_job_doubles_its_gpus_after_each_epoch() -> None:
     """Epochs of 800 GPU-seconds, on one GPU, two, four; steps are every 10 s, a resize takes 3 s."""
-    result = simulate("ones", racks([[8]]), [elastic("a", 2, 4000.0)])
+    result = simulate("ones:first_size=least", racks([[8]]), [elastic("a", 2, 4000.0)])
     found = sizes(result, "a")
     assert [gpus for _, gpus in found] == [1, 2, 4, 8]
     assert [at_s for at_s, _ in found] == [0.0, 810.0, 1210.0, 1420.0]
@@ -40,24 +40,27 @@ def test_a_lone_elastic_job_doubles_its_gpus_after_each_epoch() -> None:
 
 def test_limits_that_wait_for_two_epochs_double_later() -> None:
     """An epoch of 800 s on one GPU: the limit doubles after the second, for the step after that."""
-    result = simulate("ones:two_epochs=life", racks([[8]]), [elastic("a", 2, 4000.0)])
+    result = simulate("ones:two_epochs=life,first_size=least", racks([[8]]), [elastic("a", 2, 4000.0)])
     assert [gpus for _, gpus in sizes(result, "a")][:2] == [1, 2]
     assert sizes(result, "a")[1][0] > 1600
 
 
-def test_an_elastic_job_can_begin_with_what_it_asked_for() -> None:
-    result = simulate("ones:first_size=asked", racks([[8]]), [elastic("a", 2, 4000.0)])
-    assert sizes(result, "a")[0] == (0.0, 2)
+@pytest.mark.parametrize(
+    ("spec", "gpus"), [("ones", 2), ("ones:first_size=least", 1), ("ones:first_size=most", 8)]
+)
+def test_an_elastic_job_begins_with_what_it_asked_for_or_its_fewest_or_its_most(spec: str, gpus: int) -> None:
+    result = simulate(spec, racks([[8]]), [elastic("a", 2, 4000.0)])
+    assert sizes(result, "a")[0] == (0.0, gpus)
 
 
 def test_a_job_has_at_most_four_times_what_it_asked_for() -> None:
-    result = simulate("ones", racks([[16]]), [elastic("a", 1, 9000.0, most=16)])
+    result = simulate("ones:first_size=least", racks([[16]]), [elastic("a", 1, 9000.0, most=16)])
     assert [gpus for _, gpus in sizes(result, "a")] == [1, 2, 4]
 
 
 def test_new_jobs_start_at_once_on_free_gpus_though_nobody_may_move() -> None:
     jobs = [elastic("a", 2, 4000.0), elastic("b", 2, 4000.0, 100.0)]
-    assert sizes(simulate("ones", racks([[8]]), jobs), "b")[0] == (100.0, 1)
+    assert sizes(simulate("ones:first_size=least", racks([[8]]), jobs), "b")[0] == (100.0, 1)
 
 
 def test_a_long_job_gives_way_to_a_short_one_after_an_epoch() -> None:
@@ -69,10 +72,37 @@ def test_a_long_job_gives_way_to_a_short_one_after_an_epoch() -> None:
     assert times(result, "long", "preempt")[0] >= 2000
 
 
+def test_without_evolution_nobody_shrinks_for_newcomers() -> None:
+    """The first has all eight GPUs when others come; with evolution it makes room after two epochs."""
+    jobs = [elastic("a", 8, 4000.0), *(elastic(f"b{number}", 8, 400.0, 10.0) for number in range(3))]
+    starts = {}
+    for search in ("evolution", "padding"):
+        result = simulate(f"ones:search={search}", racks([[8]]), jobs)
+        starts[search] = min(times(result, f"b{number}")[0] for number in range(3))
+    assert starts["evolution"] < 1000
+    assert starts["padding"] == pytest.approx(4000, rel=0.01)
+
+
+@pytest.mark.parametrize(("shrink", "limits"), [("widest", [4, 8]), ("all", [2, 8])])
+def test_who_ran_longest_may_have_less_only_if_it_is_widest_unless_all_are_asked(
+    shrink: str, limits: list[int]
+) -> None:
+    """The first ran 1000 s on 4 GPUs, the second 100 s on 8, half of the machine; the median is 550 s."""
+    topology = racks([[16]])
+    state = ClusterState(topology, CostModel(topology))
+    policy = Evolution(Knobs(shrink=shrink, scale_down=2.0), state)
+    for name, gpus, start_s in (("a", 4, 0.0), ("b", 8, 900.0)):
+        policy.submitted(state.submit(elastic(name, gpus, 9000.0, start_s, most=gpus), start_s), start_s)
+        policy.started(state.start(name, ((0, gpus),), start_s, start_s, 1.0), start_s)
+    policy._scale(1000.0)
+    known = policy.snapshot()["register"]["jobs"]
+    assert [known[name]["limit"] for name in ("a", "b")] == limits
+
+
 def test_who_must_not_be_preempted_keeps_its_gpus() -> None:
     lasting = replace(elastic("a", 2, 4000.0), preemptible=False)
     result = simulate("ones", racks([[2]]), [lasting, elastic("b", 2, 400.0, 10.0), job("c", 2, 400.0, 10.0)])
-    assert sizes(result, "a") == [(0.0, 1)]
+    assert sizes(result, "a") == [(0.0, 2)]
     assert times(result, "c") >= times(result, "a", "end")
 
 
@@ -81,14 +111,14 @@ def test_each_job_takes_only_gpus_that_it_accepts() -> None:
     jobs = [replace(elastic("a", 2, 2000.0), gpu_type="a"), replace(job("b", 2, 500.0), gpu_type="b")]
     result = simulate("ones", racks([[4, 4]], ("a", "b")), jobs)
     starts = {each["job"]: each["gpus"] for each in result.events if each["event"] == "start"}
-    assert starts == {"a": {"r0m0": 1}, "b": {"r0m1": 2}}
+    assert starts == {"a": {"r0m0": 2}, "b": {"r0m1": 2}}
 
 
 def test_shares_on_each_machine_stay_whole() -> None:
     wide = replace(elastic("a", 4, 4000.0), gpus_per_machine=2)
     result = simulate("ones", racks([[3, 3, 3]]), [wide])
     shares = [each["gpus"] for each in result.events if each["event"] in ("start", "resize", "migrate")]
-    assert shares[0] == {"r0m0": 2}
+    assert shares[0] == {"r0m0": 2, "r0m1": 2}
     assert all(set(share.values()) == {2} for share in shares)
 
 
@@ -99,7 +129,14 @@ def test_a_forked_job_starts_one_copy() -> None:
 
 @pytest.mark.parametrize(
     "knobs",
-    ["gate=all", "predictor_input=raw", "two_epochs=stretch", "two_epochs=life", "first_size=asked"],
+    [
+        "gate=all",
+        "predictor_input=raw",
+        "two_epochs=stretch",
+        "two_epochs=life",
+        "first_size=least",
+        "search=padding",
+    ],
 )
 def test_each_variant_ends_all_jobs(knobs: str) -> None:
     jobs = [

@@ -36,6 +36,7 @@ def roll(
         resize_s=np.full(jobs, resize_s),
         restart_s=np.full(jobs, restart_s),
         new=fresh,
+        shrinks=np.array(least) < np.array(most),
         old=~fresh,
         left_s=np.array(left_s if left_s is not None else [1.0] * jobs),
         speeds=np.concatenate(rows),

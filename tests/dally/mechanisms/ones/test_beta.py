@@ -8,8 +8,8 @@ from scipy.stats import beta as beta_distribution
 from dally.mechanisms.ones.beta import Net, Predictor, fit, loss
 from dally.mechanisms.ones.progress import EPOCHS_DONE, FEATURES, Training
 
-TEN = Training(epochs=10, epoch_size=360.0, done=(), metric=())
-TWENTY = Training(epochs=20, epoch_size=50_000.0, done=(0.5, 1.0), metric=(0.4, 0.8))
+TEN = Training(epochs=10, epoch_size=360.0, told_at=(), metric=())
+TWENTY = Training(epochs=20, epoch_size=50_000.0, told_at=(10.0, 20.0), metric=(0.4, 0.8))
 
 
 def table(*trainings: Training) -> tuple[np.ndarray, np.ndarray]:

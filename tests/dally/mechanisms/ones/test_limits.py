@@ -32,7 +32,7 @@ def test_what_was_reached_is_doubled_up_to_the_most() -> None:
     known = Known(0, 1, 1)
     seen = []
     for held in (1, 1, 4, 8, 8):
-        known.scale(Sizes(1, 12, 1), held, 10.0, 10.0, 1.0)
+        known.grow(Sizes(1, 12, 1), held)
         seen.append((known.largest, known.limit))
     assert seen == [(2, 2), (2, 2), (4, 4), (8, 8), (12, 12)]
 
@@ -41,7 +41,7 @@ def test_what_was_reached_is_doubled_up_to_the_most() -> None:
 def test_who_ran_three_times_the_median_gets_half_as_many_rounded_up_to_even(held: int, limit: int) -> None:
     """2 * size / (3 + 1): 4, 3 and 0."""
     known = Known(0, 8, 8)
-    known.scale(Sizes(1, 16, 1), held, 30.0, 10.0, 1.0)
+    known.shrink(Sizes(1, 16, 1), held, 30.0, 10.0, 1.0)
     assert known.limit == limit
 
 

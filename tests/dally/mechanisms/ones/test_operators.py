@@ -1,5 +1,7 @@
 """The operators of the evolution on candidates small enough to write down."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -38,6 +40,14 @@ def test_padding_gives_to_new_jobs_in_order_then_up_to_limits_by_work_left_then_
     assert pad(np.zeros((1, 3), np.int64), jobs).tolist() == [[2, 4, 1]]
 
 
+def test_padding_in_turns_gives_all_their_fewest_first_and_doubles_from_there() -> None:
+    """Of 8 GPUs both get 1 and then 2; the short one 4, and what is left."""
+    jobs = roll(8, [1, 1], [8, 8], left_s=[900.0, 100.0])
+    assert pad(np.zeros((1, 2), np.int64), jobs).tolist() == [[4, 4]]
+    assert pad(np.zeros((1, 2), np.int64), replace(jobs, capacity=7)).tolist() == [[3, 4]]
+    assert pad(np.zeros((1, 2), np.int64), jobs, in_turns=False).tolist() == [[0, 8]]
+
+
 def test_padding_gives_whole_gangs_or_nothing() -> None:
     jobs = roll(capacity=5, least=[4, 4, 1], most=[4, 4, 1], new=[True, True, True])
     assert pad(np.zeros((2, 3), np.int64), jobs).tolist() == [[4, 0, 1]] * 2
@@ -64,10 +74,12 @@ def test_a_mutation_removes_old_jobs_only() -> None:
     assert mutate(GENES, jobs, 0.0, np.random.default_rng(0)).tolist() == GENES.tolist()
 
 
-def test_the_score_is_gpu_seconds_left_of_those_that_run() -> None:
-    """A job whose speed is its GPUs has its work left in GPU-seconds, on however many; 0 where it waits."""
-    jobs = roll(capacity=4, least=[1, 1], most=[4, 4], left_s=[100.0, 40.0])
-    assert score(np.array([[3, 1], [0, 2], [0, 0]]), jobs).tolist() == [140.0, 40.0, 0.0]
+def test_the_score_is_gpu_seconds_left_of_all_or_of_those_that_run() -> None:
+    """A job whose speed is its GPUs has its work left in GPU-seconds, on however many; the last is rigid."""
+    jobs = roll(capacity=4, least=[1, 1, 2], most=[4, 4, 2], left_s=[100.0, 40.0, 10.0])
+    counts = np.array([[3, 1, 0], [0, 2, 0], [0, 0, 2]])
+    assert score(counts, jobs).tolist() == [140.0, 140.0, 150.0]
+    assert score(counts, jobs, of_all=False).tolist() == [140.0, 40.0, 10.0]
 
 
 def test_the_score_counts_what_changes_of_running_jobs_cost() -> None:

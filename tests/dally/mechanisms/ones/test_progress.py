@@ -37,3 +37,13 @@ def test_the_raw_size_of_an_epoch_can_be_asked_for() -> None:
 )
 def test_an_epoch_is_finished_when_its_end_lies_between(before: float, done: float, finished: bool) -> None:
     assert finished_epoch(Training(10, 1.0, (), ()), before, done) is finished
+
+
+def test_a_job_with_epochs_of_its_own_learns_in_each_as_its_model_does() -> None:
+    """The model tells its metric after one epoch of two; a job of eight has told both by its second."""
+    costs = CostModel(racks([[1]]), load_profiles("pollux"))
+    job = Job("a", 0.0, 1, 800.0, model="bert", epochs=8, epoch_samples=3600)
+    training = Training.of(JobState(job, 0, 0.0), costs)
+    assert (training.epochs, training.epoch_size, list(training.told_at)) == (8, 3600, [1.0, 2.0])
+    assert training.features(0.125)[-1] == pytest.approx(86.709, rel=1e-3)
+    assert training.features(0.25)[-1] == training.features(0.9)[-1], "how far it is stays to be guessed"

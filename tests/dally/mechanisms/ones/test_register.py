@@ -21,7 +21,7 @@ def running(register: Register, job: Job = ELASTIC) -> tuple[ClusterState, JobSt
     topology = racks([[8]])
     state = ClusterState(topology, CostModel(topology))
     waiting = state.submit(job, 0.0)
-    register.enter(waiting, asked=True)
+    register.enter(waiting, "asked")
     started = state.start("a", ((0, 4),), 0.0, 0.0, 1.0)
     register.start(started, 0.0)
     return state, started
@@ -49,7 +49,7 @@ def test_a_limit_doubles_at_once_or_after_two_epochs_in_all_or_since_the_last_ch
         _, job = running(known)
         if changed:
             known.start(job, 200.0)
-        known.scale([job], now, 1.0, rule)
+        known.scale([job], now, rule)
         seen.append(roll_of(known, job, now).most.tolist() == [8])
     assert seen == doubled
 

@@ -11,7 +11,7 @@ from dally.learning import Batching
 from dally.mechanisms.beliefs import Beliefs, Told, Unknown
 from dally.mechanisms.estimates import restart_s
 from dally.mechanisms.learnt_beliefs import Learnt
-from dally.plan import Plan, Wait
+from dally.plan import Migrate, Plan, Start, Wait
 from dally.policies.base import Policy
 from dally.state import ClusterState, JobState, Past
 from dally.topology import Allocation
@@ -110,10 +110,16 @@ class Scheduler:
         for job in self.beliefs.due(now):
             self.policy.revised(job, now)
         plan = self.policy.decide(self.state, now)
-        due_s = self.beliefs.next_due_s()
+        due_s = min(self.beliefs.next_due_s(), self._next_due_s(plan, now))
         if not self.state.waiting or due_s == inf:
             return plan
         return replace(plan, wakeup_s=min(plan.wakeup_s, REVISED_S * (due_s // REVISED_S + 1)))
+
+    def _next_due_s(self, plan: Plan, now: float) -> float:
+        """When a belief of a job that the plan starts is over, at the soonest; inf if it starts none."""
+        begun = (self.state.jobs[each.job_id] for each in plan.decisions if isinstance(each, Start | Migrate))
+        left_s = (job.held_s - (job.work_s(now) if job.allocation else job.work_before_s) for job in begun)
+        return now + min(left_s, default=inf)
 
     def start(self, job_id: str, allocation: Allocation, now: float, speed: float) -> JobState:
         """A waiting job was started; it first pays its restart if it ran before."""

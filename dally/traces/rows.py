@@ -29,6 +29,8 @@ class Draft(NamedTuple):
     preemptible: bool = True
     batch: int | None = None
     job_name: str = ""
+    epochs: float | None = None
+    epoch_samples: int | None = None
 
 
 class Omission(StrEnum):

@@ -39,7 +39,10 @@ def keep_part(topology: Topology, job: Job, held: Allocation, counts: Counts) ->
 
 
 def grow_part(free: FreeGpus, job: Job, held: Allocation, counts: Counts) -> Allocation | None:
-    """What an elastic job holds and more beside it, first on the same machines; None if it cannot grow so."""
+    """What an elastic job holds and more beside it, first on the same machines; None if it cannot grow so.
+
+    Never over two islands: then it cannot.
+    """
     missing = {**counts}
     for gpu_type, gpus in free.topology.by_type(held).items():
         missing[gpu_type] = missing.get(gpu_type, 0) - gpus
@@ -59,7 +62,8 @@ def grow_part(free: FreeGpus, job: Job, held: Allocation, counts: Counts) -> All
         return None
     for machine, gpus in rest:
         grown[machine] = grown.get(machine, 0) + gpus
-    return tuple(sorted(grown.items()))
+    allocation = tuple(sorted(grown.items()))
+    return allocation if free.topology.level_of(allocation) <= free.topology.widest else None
 
 
 def _candidates(job: Job, counts: Counts) -> Iterator[Counts]:

@@ -138,3 +138,12 @@ def test_a_belief_that_a_job_outlives_while_it_writes_its_checkpoint_is_revised_
     job = watched.state.jobs["j"]
     watched.scheduler.preempt("j", job.worked_s(job.held_s) + 1.0)
     assert job.expected_s == job.held_s == AGES_S[2]
+
+
+def test_a_job_that_a_plan_starts_is_looked_at_again_when_what_is_believed_of_it_is_over() -> None:
+    topology = racks([[1]])
+    state = ClusterState(topology, CostModel(topology), Known(Knowledge.NONE))
+    scheduler = Scheduler(state, parse_policy("fifo").build(state))
+    for name in ("starts", "waits"):
+        scheduler.submit(Job(name, 0, 1, 1e6), 0.0)
+    assert scheduler.decide(0.0).wakeup_s == 60 * (AGES_S[1] // 60 + 1)

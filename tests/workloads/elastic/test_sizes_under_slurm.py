@@ -44,7 +44,7 @@ def site(lab_folder: Path) -> Iterator[RealSite]:
         lab.start()
     except DallyError as error:
         pytest.fail(str(error), pytrace=False)
-    real = RealSite(lab, "ones:interval_s=2", max_requeues=100)
+    real = RealSite(lab, "ones:first_size=least,interval_s=2", max_requeues=100)
     real.longest_s = LONGEST_S
     real.environment["DALLY_BATCHING"] = "linear"
     yield real

@@ -17,7 +17,7 @@ from dally.state import ClusterState, JobState, Past
 from dally.topology import Allocation
 
 REVISED_S = 60.0
-"""Where nothing else happens, beliefs that are over are revised at the next multiple of so many seconds.
+"""Beliefs that are over are revised at the next multiple of so many seconds, whenever somebody asks.
 
 There are many of them, and most change nothing: one by one they were most of the moments of a busy cluster.
 """
@@ -107,7 +107,7 @@ class Scheduler:
 
     def decide(self, now: float) -> Plan:
         """What to do at `now`; changes nothing but beliefs that are over."""
-        for job in self.beliefs.due(now):
+        for job in self.beliefs.due(REVISED_S * (now // REVISED_S)):
             self.policy.revised(job, now)
         plan = self.policy.decide(self.state, now)
         due_s = min(self.beliefs.next_due_s(), self._next_due_s(plan, now))

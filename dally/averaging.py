@@ -21,15 +21,15 @@ class Averaging:
     slot_s: float
     fixed_s: float
 
-    def takes_s(self, copies: int, model_bytes: float, link_bps: float) -> float:
+    def takes_s(self, copies: int, model_bytes: float | None, link_bps: float) -> float:
         """Seconds of a slot: all copies' parameters are reduced around a ring over the slowest link.
 
         2 (n - 1) / n of the model crosses each link, and once more as much for the optimizer's state, which
-        is averaged with the same weights.
+        is averaged with the same weights. None is a model of unknown size.
         """
-        transfer_s = 2 * 2 * (copies - 1) / copies * 8 * model_bytes / link_bps
+        transfer_s = 2 * 2 * (copies - 1) / copies * 8 * (model_bytes or ASSUMED_BYTES) / link_bps
         return self.fixed_s + transfer_s
 
-    def left(self, copies: int, model_bytes: float, link_bps: float) -> float:
+    def left(self, copies: int, model_bytes: float | None, link_bps: float) -> float:
         """The part of a slot in which copies train."""
         return max(LEAST_LEFT, 1 - self.takes_s(copies, model_bytes, link_bps) / self.slot_s)

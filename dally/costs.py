@@ -2,34 +2,26 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from functools import lru_cache
 from math import fsum
 
-from dally.averaging import ASSUMED_BYTES, Averaging
-from dally.errors import CapacityError
-from dally.free import FreeGpus
+from dally.averaging import Averaging
+from dally.idle_cluster import IdleCluster
 from dally.job import Gang, Job, JobKind
-from dally.job_progress import Progress, Told, told
+from dally.job_progress import ReportedProgress
 from dally.knowledge import Known
 from dally.learning import Batching, batches, efficiency, mean_efficiency, phase
-from dally.profiles.batch_split import split_by_speed, split_evenly
+from dally.profiles.batch_split import Split, split_by_speed, split_evenly
 from dally.profiles.files import ProfileSet
 from dally.profiles.iteration import Prediction, predict
 from dally.profiles.local_batch import batch_factor, compute_pass
 from dally.profiles.schema import Learning, Profile, Restart
 from dally.profiles.wrong import ProfileError
+from dally.reported_speeds import ReportedSpeeds, reported_speeds
 from dally.topology import Allocation, Shape, Topology
 
 REMEMBERED = 64
 """Allocations whose spread is remembered: policies ask about few of them, again and again."""
-
-
-class Split(StrEnum):
-    """How a gang over several GPU types splits its batch: evenly, or in proportion to each GPU's speed."""
-
-    EVEN = "even"
-    PROPORTIONAL = "proportional"
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +87,7 @@ class CostModel:
         averaging: What averaging the copies of a forked job costs; None: nothing.
 
     Attributes:
-        told: What jobs report of their speeds and batches, by name, of those that do.
+        reported: What jobs report of their speeds and batches, by name, of those that do.
     """
 
     def __init__(
@@ -116,15 +108,13 @@ class CostModel:
         self.batching = batching
         self.every_restart_s = restart_s
         self.error = error
-        self.told: dict[str, Told] = {}
+        self.reported: dict[str, ReportedSpeeds] = {}
         self.averaging = averaging
-        self._idle = FreeGpus(topology)
+        self._idle = IdleCluster(topology)
         kinds = {replace(machine, name=""): number for number, machine in enumerate(topology.machines)}
         self._kinds = [kinds[replace(machine, name="")] for machine in topology.machines]
         self._on_machines = lru_cache(REMEMBERED)(self._spread)
         self._on_one_machine: dict[tuple[int, int], Spread] = {}
-        self._best_levels: dict[Gang, int] = {}
-        self._capacities: dict[Gang, int] = {}
         self._costs: dict[tuple[str, Gang, Spread, float], Cost] = {}
         self._learning_costs: dict[tuple[str, Gang, float, Spread, int], Cost] = {}
         self._best_s: dict[tuple[str, Gang, float], float] = {}
@@ -151,13 +141,13 @@ class CostModel:
             self.averaging,
         )
 
-    def hear(self, job: Job, progress: Progress | None) -> None:
+    def report_progress(self, job: Job, progress: ReportedProgress | None) -> None:
         """What a job has reported so far; None: nothing, or it is gone."""
-        said = None if progress is None else told(progress)
+        said = None if progress is None else reported_speeds(progress)
         if said is None:
-            self.told.pop(job.job_id, None)
+            self.reported.pop(job.job_id, None)
         else:
-            self.told[job.job_id] = said
+            self.reported[job.job_id] = said
 
     def best_level(self, gang: Gang) -> int:
         """The lowest level at which one domain of the idle cluster holds such a gang.
@@ -165,21 +155,7 @@ class CostModel:
         Raises:
             CapacityError: The whole cluster has too few such GPUs, or too few machines with so many each.
         """
-        if gang not in self._best_levels:
-            level = self._idle.lowest_level(gang)
-            if level is None:
-                raise CapacityError(self._too_large(gang))
-            self._best_levels[gang] = level
-        return self._best_levels[gang]
-
-    def _too_large(self, gang: Gang) -> str:
-        kind = f" of type {gang.gpu_type}" if gang.gpu_type else ""
-        each = f", {gang.per_machine} on each machine," if gang.per_machine else ""
-        has = str(self._idle.total(gang.gpu_type))
-        if self.topology.islands:
-            most = self._idle.held(self.topology.root.index, Gang(gang.gpus, gang.gpu_type))
-            has += f", {most} of them in one network"
-        return f"a gang of {gang.gpus} GPUs{kind}{each} does not fit: cluster {self.topology.name} has {has}"
+        return self._idle.best_level(gang)
 
     def cost(self, job: Job, allocation: Allocation, done: float = 0.0) -> Cost:
         """The cost of running a job on an allocation; each machine of a forked job's is a copy.
@@ -202,7 +178,7 @@ class CostModel:
         if self.averaging is None:
             return 1.0
         profile = self._profile(job.model, job.gpu_type or "")
-        model_bytes = (profile and profile.model.grad_bytes) or ASSUMED_BYTES
+        model_bytes = profile.model.grad_bytes if profile else None
         uplinks = [self.topology.level_domains[0][machine].uplink for machine, _ in copies]
         slowest_bps = min((link.bandwidth_bps for link in uplinks if link is not None), default=float("inf"))
         return self.averaging.left(len(copies), model_bytes, slowest_bps)
@@ -218,7 +194,7 @@ class CostModel:
         profile = self._profile(job.model, job.gpu_type or "")
         if profile is not None and profile.learning is not None:
             return profile.learning
-        return self.told[job.job_id].learning if job.job_id in self.told else None
+        return self.reported[job.job_id].learning if job.job_id in self.reported else None
 
     def changes_at(self, job: Job, done: float) -> float:
         """How much of a job's work is done when its cost on the same GPUs changes; 1 if it never does."""
@@ -229,8 +205,8 @@ class CostModel:
         gpus = _gpus_of(job, allocation)
         if gpus == job.gpus == len(self.topology.gpu_types) == 1:
             return _ALONE
-        if (measured := self._measured(job)) is not None:
-            return self._told_cost(job, measured, allocation)
+        if (measured := self._reported_speeds(job)) is not None:
+            return self._reported_cost(job, measured, allocation)
         if not job.model or self.profiles is None:
             return self._assumed(job, gpus, self.topology.level_of(allocation), job.gpus / gpus)
         batch = self._local_batch(job, gpus)
@@ -243,10 +219,10 @@ class CostModel:
 
     def _learning_cost(self, job: Job, allocation: Allocation, learning: Learning, number: int) -> Cost:
         """The cost with the best of the batches that the job may have there, in a phase of its training."""
-        if (measured := self._measured(job)) is not None:
-            return self._told_cost(job, measured, allocation, learning)
+        if (measured := self._reported_speeds(job)) is not None:
+            return self._reported_cost(job, measured, allocation, learning)
         own, spread = self._own_batch(job), self.spread(allocation)
-        if (said := self.told.get(job.job_id)) is not None and said.learning is learning:
+        if (said := self.reported.get(job.job_id)) is not None and said.learning is learning:
             return self._best_batch(job, spread, learning, number, own)
         key = job.model, job.gang, own, spread, number
         if key not in self._learning_costs:
@@ -267,25 +243,20 @@ class CostModel:
         ]
         return min(options, key=lambda cost: cost.slowdown)
 
-    def _measured(self, job: Job) -> Told | None:
+    def _reported_speeds(self, job: Job) -> ReportedSpeeds | None:
         """What a job without a profile says of its speed; None if it has a profile, or says nothing."""
-        said = self.told.get(job.job_id)
+        said = self.reported.get(job.job_id)
         return None if said is None or not said.curves or self.knows(job) else said
 
-    def _told_cost(
-        self, job: Job, said: Told, allocation: Allocation, learning: Learning | None = None
+    def _reported_cost(
+        self, job: Job, said: ReportedSpeeds, allocation: Allocation, learning: Learning | None = None
     ) -> Cost:
         """The cost as a job's own reports have it; what distance costs it is still assumed."""
         gpus, types = _gpus_of(job, allocation), self.topology.shape(allocation).gpu_types
-        best_s = min(said.step_s((each,), job.gpus, said.batch) for each in self._accepted(job))
-        if learning is None:
-            slowdown = said.step_s(types, gpus, said.batch) / best_s
-        else:
-            worth = said.batch * mean_efficiency(learning, said.batch)
-            slowdown = min(
-                said.step_s(types, gpus, batch) / best_s * worth / batch / efficiency(learning, batch, 0)
-                for batch in batches(learning, self.batching, said.batch, job.gpus, gpus)
-            )
+        on = job, self._idle.accepted(job), types, gpus
+        slowdown = (
+            said.slowdown(*on) if learning is None else said.learning_slowdown(*on, learning, self.batching)
+        )
         return self._assumed(job, gpus, self.topology.level_of(allocation), slowdown)
 
     def type_speeds(self, job: Job) -> Mapping[str, float]:
@@ -294,7 +265,7 @@ class CostModel:
         Relative to its best placement, at the closest one of that type on the idle cluster, so the fastest
         type has 1; 1 for all without a profile. Empty if no type alone holds the gang.
         """
-        if self._measured(job) is not None:
+        if self._reported_speeds(job) is not None:
             return self._speeds_by_type(job)
         key = job.model, job.gang, job.batch
         if key not in self._type_speeds:
@@ -302,7 +273,7 @@ class CostModel:
         return self._type_speeds[key]
 
     def _speeds_by_type(self, job: Job) -> Mapping[str, float]:
-        closest = {gpu_type: self._closest(job.gang, gpu_type) for gpu_type in self._accepted(job)}
+        closest = {gpu_type: self._idle.closest(job.gang, gpu_type) for gpu_type in self._idle.accepted(job)}
         return {
             gpu_type: 1 / self._gang_cost(job, allocation).slowdown
             for gpu_type, allocation in closest.items()
@@ -318,7 +289,8 @@ class CostModel:
         if key not in self._worker_speeds:
             reference = self._profile_batch(job)
             profiles = {
-                gpu_type: self._profile(job.model, gpu_type, reference) for gpu_type in self._accepted(job)
+                gpu_type: self._profile(job.model, gpu_type, reference)
+                for gpu_type in self._idle.accepted(job)
             }
             compute_s = {
                 gpu_type: compute_pass(profile, batch_factor(profile, 1.0, reference)).total_s
@@ -334,11 +306,7 @@ class CostModel:
 
     def most_gpus(self, job: Job) -> int:
         """The most GPUs that a job can use and the idle cluster can give it, shared out as it asks."""
-        key = job.gang._replace(gpus=0)
-        if key not in self._capacities:
-            held = self._idle.held(self.topology.root.index, job.gang)
-            self._capacities[key] = held * (job.gang.per_machine or 1)
-        return min(job.most_gpus, self._capacities[key])
+        return min(job.most_gpus, self._idle.most_gpus(job.gang))
 
     def ideal(self, job: Job, gpus: int, done: float = 0.0) -> Cost:
         """The cost of a job's gang on so many GPUs at their best placement on the idle cluster.
@@ -351,7 +319,7 @@ class CostModel:
         Raises:
             CapacityError: The cluster has too few such GPUs.
         """
-        placements = self._best_placements(job.gang._replace(gpus=gpus))
+        placements = self._idle.best_placements(job.gang._replace(gpus=gpus))
         return min((self.cost(job, place, done) for place in placements), key=lambda cost: cost.slowdown)
 
     def report(self) -> Predictions:
@@ -483,7 +451,8 @@ class CostModel:
         key = job.model, job.gang, batch
         if key not in self._best_s:
             best = [
-                self._predict(job, self.spread(place), batch) for place in self._best_placements(job.gang)
+                self._predict(job, self.spread(place), batch)
+                for place in self._idle.best_placements(job.gang)
             ]
             self._best_s[key] = min(other.iteration_s for other in best if other is not None)
         return Cost(
@@ -491,25 +460,6 @@ class CostModel:
             exposed=prediction.exposed_s / prediction.iteration_s,
             extrapolated=prediction.extrapolated,
         )
-
-    def _best_placements(self, gang: Gang) -> list[Allocation]:
-        """The closest placement of a gang on each GPU type it may use, else on all types mixed."""
-        closest = [self._closest(gang, gpu_type) for gpu_type in self._accepted(gang)]
-        found = [allocation for allocation in closest if allocation is not None]
-        if not found:
-            mixed = self._idle.find(gang, self.best_level(gang))
-            found = [] if mixed is None else [mixed]
-        return found
-
-    def _accepted(self, asking: Job | Gang) -> Sequence[str]:
-        """The GPU types that a job or gang accepts."""
-        return (asking.gpu_type,) if asking.gpu_type else self.topology.gpu_types
-
-    def _closest(self, gang: Gang, gpu_type: str) -> Allocation | None:
-        """The closest placement of a gang on one type of the idle cluster; None if that has too few."""
-        typed = gang._replace(gpu_type=gpu_type)
-        level = self._idle.lowest_level(typed)
-        return None if level is None else self._idle.find(typed, level)
 
     def _predict(
         self, job: Job, spread: Spread, batch: float = 1.0, stretch: float = 1.0

@@ -5,7 +5,7 @@ from math import inf
 
 from dally.costs import Cost
 from dally.job import Job
-from dally.job_progress import Report, heard
+from dally.job_progress import ProgressReport, heard
 from dally.knowledge import Knowledge, Known
 from dally.learning import Batching
 from dally.mechanisms.beliefs import Beliefs, Told, Unknown
@@ -82,7 +82,7 @@ class Scheduler:
     def submit(self, job: Job, now: float, past: Past | None = None) -> JobState:
         """A job arrived, or one with a past waits again."""
         state = self.state.submit(job, now, past)
-        self.state.costs.hear(job, state.progress)
+        self.state.costs.report_progress(job, state.progress)
         self.beliefs.came(state)
         self.policy.submitted(state, now)
         return state
@@ -90,7 +90,7 @@ class Scheduler:
     def withdraw(self, job_id: str, now: float) -> JobState:
         """A waiting job left."""
         job = self.state.withdraw(job_id)
-        self.state.costs.hear(job.job, None)
+        self.state.costs.report_progress(job.job, None)
         self.beliefs.left(job)
         self.policy.withdrawn(job, now)
         return job
@@ -153,7 +153,7 @@ class Scheduler:
         work_s = self.state.jobs[job_id].work_s(now)
         job = self.state.finish(job_id, now)
         self.policy.finished(job, now)
-        self.state.costs.hear(job.job, None)
+        self.state.costs.report_progress(job.job, None)
         for other in self.beliefs.ended(job, work_s, now):
             self.policy.revised(other, now)
         return job
@@ -177,19 +177,19 @@ class Scheduler:
         self.policy.repaced(job, now)
         return job
 
-    def hear(self, job_id: str, report: Report, now: float) -> JobState:
+    def report_progress(self, job_id: str, report: ProgressReport, now: float) -> JobState:
         """A running job reported how far it is: its speed and the work that it has done are as it says."""
         job, costs = self.state.jobs[job_id], self.state.costs
         gpus, types = sum(count for _, count in job.allocation), self.state.topology.by_type(job.allocation)
         kind = "+".join(sorted(types))
         asked = job.job.gpus / gpus if costs.batching is Batching.LINEAR else 1.0
         progress = heard(job.progress, report, now, job.since_s, kind, gpus, asked)
-        costs.hear(job.job, progress)
+        costs.report_progress(job.job, progress)
         slowdown = costs.cost(job.job, job.allocation, job.done(now)).slowdown
-        if progress.since_s == job.since_s and (pace := progress.pace(kind, gpus)) is not None:
-            progress = replace(progress, rate=pace.rate * slowdown)
+        if progress.since_s == job.since_s and (measured := progress.throughput(kind, gpus)) is not None:
+            progress = replace(progress, rate=measured.rate * slowdown)
         self.state.repace(job_id, now, 1 / slowdown)
-        job.tell(progress)
+        job.set_progress(progress)
         self.state.count_reported(job_id)
         self.beliefs.runs(job)
         self.policy.reported(job, now)

@@ -1,27 +1,25 @@
-"""What jobs report of their trainings, and what follows from it: how far they are, how fast on each size."""
+"""What jobs report of their trainings, and what follows from it: how far they are, how fast on which GPUs."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from math import fsum, isfinite
+from math import isfinite
 from typing import Any
 
 from dally.errors import InputError
-from dally.profiles.schema import Learning
 
 MOST_BYTES = 16_384
 """A report is no longer."""
 
 KEPT_S = 600.0
-"""Seconds of training on which a pace rests at most: what was long ago counts less."""
+"""Seconds of training on which a throughput rests at most: what was long ago counts less."""
 
-MOST_PACES = 16
+MOST_THROUGHPUTS = 16
 _MOST = 1e18
-_DIGITS = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class ProgressReport:
     """What a job says of its training; 0 for what it does not say.
 
     Attributes:
@@ -46,7 +44,7 @@ class Report:
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class Throughput:
     """How fast it went on some GPUs.
 
     Attributes:
@@ -68,7 +66,7 @@ class Pace:
         """Samples a second."""
         return self.samples / self.seconds
 
-    def with_more(self, samples: float, seconds: float) -> "Pace":
+    def with_more(self, samples: float, seconds: float) -> "Throughput":
         """After some more training."""
         samples, seconds = self.samples + samples, self.seconds + seconds
         part = min(1.0, KEPT_S / seconds)
@@ -76,22 +74,22 @@ class Pace:
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class ReportedProgress:
     """What a job has reported so far.
 
     Attributes:
         last: Its last report.
         heard_s: When that was heard, on the scheduler's clock.
         since_s: Start of the stretch of running in which it was.
-        paces: By GPUs and batch; the last is the present one, if it ran long enough to have one.
+        throughputs: By GPUs and batch; the last is the present one, if it ran long enough to have one.
         rate: Samples in an ideal second; 0 until that is known.
         batch: On the GPUs that it asked for; 0 if it does not say.
     """
 
-    last: Report
+    last: ProgressReport
     heard_s: float
     since_s: float
-    paces: tuple[Pace, ...] = ()
+    throughputs: tuple[Throughput, ...] = ()
     rate: float = 0.0
     batch: float = 0.0
 
@@ -105,21 +103,23 @@ class Progress:
         """Ideal seconds of its whole work; None if it does not say how much that is."""
         return self.last.total / self.rate if self.rate and self.last.total else None
 
-    def pace(self, gpu_types: str, gpus: int) -> Pace | None:
-        """The last pace on so many such GPUs; None if it has none there."""
-        found = (each for each in reversed(self.paces) if (each.gpu_types, each.gpus) == (gpu_types, gpus))
+    def throughput(self, gpu_types: str, gpus: int) -> Throughput | None:
+        """The last throughput on so many such GPUs; None if it has none there."""
+        found = (
+            each for each in reversed(self.throughputs) if (each.gpu_types, each.gpus) == (gpu_types, gpus)
+        )
         return next(found, None)
 
 
 def heard(
-    before: Progress | None,
-    report: Report,
+    before: ReportedProgress | None,
+    report: ProgressReport,
     now: float,
     since_s: float,
     gpu_types: str,
     gpus: int,
     asked: float = 1.0,
-) -> Progress:
+) -> ReportedProgress:
     """What is known with one more report; the rate is still that of before.
 
     Args:
@@ -134,32 +134,36 @@ def heard(
     if before is None:
         grows = report.most_batch > report.batch
         batch = min(report.batch * asked, report.most_batch) if grows else report.batch
-        return Progress(report, now, since_s, batch=batch)
-    paces, last = before.paces, before.last
+        return ReportedProgress(report, now, since_s, batch=batch)
+    throughputs, last = before.throughputs, before.last
     samples, seconds = report.samples - last.samples, report.t - last.t
     if before.since_s == since_s and samples > 0 < seconds and report.batch == last.batch:
         own = (gpu_types, gpus, report.batch)
-        others = [each for each in paces if (each.gpu_types, each.gpus, each.batch) != own]
-        known = next((each for each in paces if each not in others), None)
-        pace = known.with_more(samples, seconds) if known else Pace(*own, samples, seconds)
-        paces = (*others, pace)[-MOST_PACES:]
-    return replace(before, last=report, heard_s=now, since_s=since_s, paces=paces)
+        others = [each for each in throughputs if (each.gpu_types, each.gpus, each.batch) != own]
+        known = next((each for each in throughputs if each not in others), None)
+        throughput = known.with_more(samples, seconds) if known else Throughput(*own, samples, seconds)
+        throughputs = (*others, throughput)[-MOST_THROUGHPUTS:]
+    return replace(before, last=report, heard_s=now, since_s=since_s, throughputs=throughputs)
 
 
-def to_progress(data: Mapping[str, Any]) -> Progress:
+def to_progress(data: Mapping[str, Any]) -> ReportedProgress:
     """Take it back out of plain data, as `dataclasses.asdict` gives it.
 
     Raises:
         KeyError, TypeError, ValueError: It is something else.
     """
-    paces = tuple(Pace(**each) for each in data["paces"])
-    for pace in paces:
-        if not (isinstance(pace.gpu_types, str) and pace.gpus >= 1 and pace.samples > 0 < pace.seconds):
-            raise ValueError(f"{pace} is no pace")
-    return Progress(**{**data, "last": Report(**data["last"]), "paces": paces})
+    throughputs = tuple(Throughput(**each) for each in data["throughputs"])
+    for throughput in throughputs:
+        if not (
+            isinstance(throughput.gpu_types, str)
+            and throughput.gpus >= 1
+            and throughput.samples > 0 < throughput.seconds
+        ):
+            raise ValueError(f"{throughput} is no throughput")
+    return ReportedProgress(**{**data, "last": ProgressReport(**data["last"]), "throughputs": throughputs})
 
 
-def parse_report(data: bytes, written_s: float) -> Report:
+def parse_report(data: bytes, written_s: float) -> ProgressReport:
     """Understand the file that a job writes.
 
     Args:
@@ -183,7 +187,7 @@ def parse_report(data: bytes, written_s: float) -> Report:
     found["t"] = found.pop("time", found["t"])
     if "samples" not in found:
         raise InputError("it has no samples")
-    return Report(**found)
+    return ProgressReport(**found)
 
 
 def _number(name: str, value: object) -> float:
@@ -193,96 +197,4 @@ def _number(name: str, value: object) -> float:
     return number
 
 
-_NAMES = ("time", *(each.name for each in fields(Report) if each.name != "t"))
-
-
-@dataclass(frozen=True, slots=True)
-class Curve:
-    """Seconds of a step on GPUs of a kind: `per_sample_s` for each sample of one GPU, and `per_step_s`."""
-
-    gpu_types: str
-    per_sample_s: float
-    per_step_s: float
-
-    def step_s(self, gpus: int, batch: float) -> float:
-        """Of a batch on so many GPUs."""
-        return self.per_sample_s * batch / gpus + self.per_step_s
-
-
-@dataclass(frozen=True, slots=True)
-class Told:
-    """What a job's reports say of its speed and of what batches are worth to it.
-
-    All numbers have three digits, so that it is the same as long as hardly anything changes.
-
-    Attributes:
-        curves: By kind of GPUs; empty as long as nothing was measured.
-        batch: On the GPUs that it asked for; 1 if it does not say, and then it stays.
-        learning: How its training gets on with other batches; None if it does not say, or has only one.
-    """
-
-    curves: tuple[Curve, ...]
-    batch: float
-    learning: Learning | None
-
-    def step_s(self, gpu_types: Sequence[str], gpus: int, batch: float) -> float:
-        """Seconds of a step; on kinds of GPUs that it never had, as long as on those that it had."""
-        name = "+".join(gpu_types)
-        exact = [curve for curve in self.curves if curve.gpu_types == name]
-        parts = [curve for curve in self.curves if curve.gpu_types in gpu_types]
-        if exact or len(parts) == len(gpu_types):
-            return max(curve.step_s(gpus, batch) for curve in exact or parts)
-        return fsum(curve.step_s(gpus, batch) for curve in self.curves) / len(self.curves)
-
-
-def told(progress: Progress) -> Told | None:
-    """What can be said by so many reports; None if nothing."""
-    kinds = sorted({each.gpu_types for each in progress.paces})
-    curves = tuple(_curve(kind, progress.paces) for kind in kinds)
-    learning = _learning(progress.last, progress.batch)
-    return Told(curves, progress.batch or 1.0, learning) if curves or learning else None
-
-
-def _curve(gpu_types: str, paces: Iterable[Pace]) -> Curve:
-    """A line through the seconds of a step by samples of one GPU: least relative error, nothing below 0."""
-    own = [each for each in paces if each.gpu_types == gpu_types]
-    points = []
-    for pace in own:
-        batch = pace.batch or 1.0
-        step_s = batch / pace.rate
-        points.append((batch / pace.gpus, step_s, pace.seconds / step_s**2))
-    weight = fsum(w for _, _, w in points)
-    mean_x = fsum(w * x for x, _, w in points) / weight
-    mean_y = fsum(w * y for _, y, w in points) / weight
-    spread = fsum(w * (x - mean_x) ** 2 for x, _, w in points)
-    through_0 = fsum(w * x * y for x, y, w in points) / fsum(w * x * x for x, _, w in points)
-    if spread <= (1e-6 * mean_x) ** 2 * weight:
-        return Curve(gpu_types, _rounded(through_0), 0.0)
-    slope = fsum(w * (x - mean_x) * (y - mean_y) for x, y, w in points) / spread
-    start = mean_y - slope * mean_x
-    if start < 0:
-        return Curve(gpu_types, _rounded(through_0), 0.0)
-    if slope < 0:
-        return Curve(gpu_types, 0.0, _rounded(mean_y))
-    return Curve(gpu_types, _rounded(slope), _rounded(start))
-
-
-def _learning(last: Report, batch: float) -> Learning | None:
-    """As a model's profile would say it, with one phase: the noise as it was last."""
-    most = last.most_batch
-    if not (last.total and last.noise and 1 <= batch < most):
-        return None
-    return Learning(
-        batch=int(batch),
-        most_batch=int(most),
-        most_local_batch=int(most),
-        epochs=max(1, round(last.total / last.epoch)) if last.epoch else 1,
-        samples=last.total,
-        done=(1.0,),
-        noise=(_rounded(last.noise),),
-        metric=(0.0,),
-    )
-
-
-def _rounded(number: float) -> float:
-    return float(f"{number:.{_DIGITS}g}")
+_NAMES = ("time", *(each.name for each in fields(ProgressReport) if each.name != "t"))

@@ -98,24 +98,13 @@ class Reporter:
 _reporter: Reporter | None = None
 
 
-def report(
-    samples: SupportsFloat,
-    total: SupportsFloat | None = None,
-    *,
-    batch: SupportsFloat | None = None,
-    epoch: SupportsFloat | None = None,
-    most_batch: SupportsFloat | None = None,
-    loss: SupportsFloat | None = None,
-    noise: SupportsFloat | None = None,
-) -> None:
+def report(samples: SupportsFloat, total: SupportsFloat | None = None, **more: SupportsFloat | None) -> None:
     """What `Reporter.report` does, to the file of this job and on its first rank alone."""
     global _reporter
     if _reporter is None:
         _reporter = Reporter()
     if os.environ.get("RANK", os.environ.get("SLURM_PROCID", "0")) == "0":
-        _reporter.report(
-            samples, total, batch=batch, epoch=epoch, most_batch=most_batch, loss=loss, noise=noise
-        )
+        _reporter.report(samples, total, **more)
 
 
 def told_file(variables: Mapping[str, str]) -> Path | None:

@@ -8,7 +8,7 @@ from typing import Any
 from dally.costs import CostModel
 from dally.free import FreeGpus
 from dally.job import Gang, Job, JobKind
-from dally.job_progress import Progress
+from dally.job_progress import ReportedProgress
 from dally.knowledge import EXACTLY, Known
 from dally.topology import Allocation, Topology
 
@@ -32,7 +32,7 @@ class Past:
     training_before_s: float = 0.0
     preemptions: int = 0
     more_before_s: float = 0.0
-    progress: Progress | None = None
+    progress: ReportedProgress | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -85,7 +85,7 @@ class JobState:
     preemptions: int = 0
     more_before_s: float = 0.0
     resizing: bool = False
-    progress: Progress | None = None
+    progress: ReportedProgress | None = None
     whole_s: float = field(init=False)
     believed_s: float = field(init=False)
     held_s: float = inf
@@ -101,7 +101,7 @@ class JobState:
         self.held_s = held_s
         self._see()
 
-    def tell(self, progress: Progress) -> None:
+    def set_progress(self, progress: ReportedProgress) -> None:
         """It has reported; what it has done, `ClusterState.count_reported` puts right."""
         self.progress = progress
         self._see()

@@ -15,13 +15,13 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from dally.clusters import shipped_clusters
 from dally.clusters.left_out import left_out_line
-from dally.costs import Split
 from dally.errors import InputError
 from dally.interruption import INTERRUPTED, interruptible
 from dally.knowledge import Knowledge
 from dally.learning import Batching
 from dally.optional import MissingModuleError, import_optional
 from dally.policies.registry import PolicySpec, parse_policy
+from dally.profiles.batch_split import Split
 from dally.profiles.files import shipped_sets
 from dally.traces import FORMAT_NAMES, told_changes
 from simulator.comparison import as_data, table

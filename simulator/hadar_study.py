@@ -9,12 +9,13 @@ import click
 import numpy as np
 
 from dally.clusters.load import load_cluster
-from dally.costs import CostModel, Split
+from dally.costs import CostModel
 from dally.errors import DallyError
 from dally.job import Job
 from dally.markdown import replace_section, table
 from dally.mechanisms.shares import Demand, Floats, least_makespan
 from dally.policies.registry import parse_policy
+from dally.profiles.batch_split import Split
 from dally.profiles.files import ProfileSet, load_profiles
 from dally.records import JobRecord
 from dally.summary import Summary

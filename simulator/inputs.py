@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from dally.clusters import load_cluster, scaled_links
-from dally.costs import CostModel, Split
+from dally.costs import CostModel
 from dally.errors import CapacityError, InputError
 from dally.job import Job
 from dally.knowledge import Knowledge, Known
+from dally.profiles.batch_split import Split
 from dally.profiles.files import load_profiles
 from dally.topology import Topology
 from dally.traces import Workload, assign_models, load_trace

@@ -7,13 +7,13 @@ from statistics import fmean
 
 import click
 
-from dally.costs import Split
 from dally.cycle import Scheduler
 from dally.errors import DallyError
 from dally.job import Job, JobKind
 from dally.markdown import replace_section, table
 from dally.mechanisms.multi_job.instance import jain
 from dally.policies.registry import parse_policy
+from dally.profiles.batch_split import Split
 from dally.state import ClusterState
 from dally.summary import Summary, summarise
 from dally.traces.gavel import SINGLE

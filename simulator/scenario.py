@@ -11,12 +11,13 @@ from typing import Any
 from dally import __version__
 from dally.clusters.toml_writer import write_toml
 from dally.contention import SharedLinks
-from dally.costs import CostModel, Predictions, Split
+from dally.costs import CostModel, Predictions
 from dally.cycle import Scheduler
 from dally.errors import DallyError
 from dally.job import Job
 from dally.knowledge import EXACTLY, Known
 from dally.policies.registry import PolicySpec, blaming
+from dally.profiles.batch_split import Split
 from dally.profiles.files import ProfileSet
 from dally.recording.recorder import FACTS, RecordedScheduler, Recording
 from dally.records import (

@@ -9,12 +9,13 @@ from typing import Any
 from hypothesis import strategies as st
 
 from dally.contention import SharedLinks
-from dally.costs import CostModel, Split
+from dally.costs import CostModel
 from dally.cycle import Scheduler
 from dally.job import Job, JobKind
 from dally.knowledge import EXACTLY, Known
 from dally.plan import Plan
 from dally.policies.registry import PolicySpec, parse_policy, policy_names
+from dally.profiles.batch_split import Split
 from dally.profiles.files import ProfileSet
 from dally.records import EventLog, JobRecord
 from dally.state import ClusterState

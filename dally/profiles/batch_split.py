@@ -2,9 +2,17 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from enum import StrEnum
 from math import fsum
 
 from dally.profiles.iteration import Prediction
+
+
+class Split(StrEnum):
+    """How a gang over several GPU types splits its batch: evenly, or in proportion to each GPU's speed."""
+
+    EVEN = "even"
+    PROPORTIONAL = "proportional"
 
 
 def split_evenly(parts: Sequence[Prediction]) -> Prediction:

@@ -10,14 +10,14 @@ from stat import S_ISREG
 from typing import Any, BinaryIO
 
 from dally import __version__
-from dally.costs import Split
 from dally.cycle import Scheduler
 from dally.job import Job
-from dally.job_progress import Report
+from dally.job_progress import ProgressReport
 from dally.knowledge import EXACTLY
 from dally.mechanisms.beliefs import Beliefs
 from dally.plan import Plan, Wait
 from dally.policies.base import Policy
+from dally.profiles.batch_split import Split
 from dally.profiles.files import ProfileSet, format_profile
 from dally.recording.plain import decision_data, job_data, past_data, plan_data
 from dally.state import ClusterState, JobState, Past
@@ -212,10 +212,10 @@ class RecordedScheduler(Scheduler):
         self._told("repace", t=now, job_id=job_id, speed=speed)
         return life
 
-    def hear(self, job_id: str, report: Report, now: float) -> JobState:
+    def report_progress(self, job_id: str, report: ProgressReport, now: float) -> JobState:
         """A running job reported how far it is."""
-        life = super().hear(job_id, report, now)
-        self._told("hear", t=now, job_id=job_id, report=asdict(report))
+        life = super().report_progress(job_id, report, now)
+        self._told("report_progress", t=now, job_id=job_id, report=asdict(report))
         return life
 
     def waits(self, decision: Wait) -> None:

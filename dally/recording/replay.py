@@ -7,13 +7,14 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from dally.costs import CostModel, Split
+from dally.costs import CostModel
 from dally.cycle import Scheduler, beliefs_of
 from dally.errors import DallyError, InputError
-from dally.job_progress import Report
+from dally.job_progress import ProgressReport
 from dally.knowledge import EXACTLY, Knowledge, Known
 from dally.plan import Decision, Plan, Wait
 from dally.policies.registry import parse_policy
+from dally.profiles.batch_split import Split
 from dally.profiles.decoding import decode, shown
 from dally.profiles.files import ProfileSet
 from dally.profiles.schema import Profile
@@ -264,7 +265,9 @@ FACTS_TOLD: Mapping[str, Callable[[Scheduler, Line], object]] = {
     "withhold": lambda scheduler, line: scheduler.withhold(line["machine"], line["gpus"]),
     "protect": lambda scheduler, line: scheduler.protect(line["job_id"]),
     "repace": lambda scheduler, line: scheduler.repace(line["job_id"], line["t"], line["speed"]),
-    "hear": lambda scheduler, line: scheduler.hear(line["job_id"], Report(**line["report"]), line["t"]),
+    "report_progress": lambda scheduler, line: scheduler.report_progress(
+        line["job_id"], ProgressReport(**line["report"]), line["t"]
+    ),
     "waits": _waits,
     "settle": lambda scheduler, line: scheduler.settle(line["t"]),
 }

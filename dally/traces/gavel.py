@@ -7,12 +7,11 @@ Source: the generator of stanford-futuredata/gavel, c4fa40097339.
 """
 
 from collections.abc import Mapping
-from itertools import accumulate
 from random import Random
 from typing import TypeVar
 
 from dally.job import Job
-from dally.traces.synthetic import exponential, job_id
+from dally.traces.synthetic import job_id, poisson_arrivals_s
 
 Item = TypeVar("Item")
 
@@ -39,10 +38,9 @@ def gavel_workload(
         seed: Seed of all streams.
     """
     size, length, model, gap = (Random(f"{seed}:{name}:{what}") for what in ("gpus", "s", "models", "gaps"))
-    submits_s = accumulate(exponential(gap, gap_s) if at else 0.0 for at in range(jobs))
     return [
-        _job(job_id(name, at), round(submit_s), _draw(dict(sizes), size), length, model)
-        for at, submit_s in enumerate(submits_s)
+        _job(job_id(name, at), submit_s, _draw(dict(sizes), size), length, model)
+        for at, submit_s in enumerate(poisson_arrivals_s(jobs, gap_s, gap))
     ]
 
 

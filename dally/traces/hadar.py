@@ -9,11 +9,10 @@ reconstruction.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import accumulate
 from random import Random
 
 from dally.job import Job
-from dally.traces.synthetic import exponential, job_id
+from dally.traces.synthetic import job_id, poisson_arrivals_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +49,9 @@ def hadar_workload(
         seed: Seed of all streams.
     """
     size, kind, gap = (Random(f"{seed}:{name}:{what}") for what in ("gpus", "classes", "gaps"))
-    submits_s = accumulate(exponential(gap, gap_s) if at else 0.0 for at in range(jobs))
     return [
-        _job(job_id(name, at), round(submit_s), sizes, size, kind) for at, submit_s in enumerate(submits_s)
+        _job(job_id(name, at), submit_s, sizes, size, kind)
+        for at, submit_s in enumerate(poisson_arrivals_s(jobs, gap_s, gap))
     ]
 
 

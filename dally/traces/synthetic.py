@@ -2,7 +2,7 @@
 
 import math
 from array import array
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import accumulate
@@ -108,6 +108,11 @@ def job_id(name: str, at: int) -> str:
 def exponential(rng: Random, mean: float) -> float:
     """A draw from the exponential distribution, by `random()` alone, which Python keeps stable."""
     return -mean * math.log(1.0 - rng.random())
+
+
+def poisson_arrivals_s(jobs: int, gap_s: float, rng: Random) -> Iterator[int]:
+    """Submissions in whole seconds, the first at 0; with a mean gap of 0 all of them."""
+    return map(round, accumulate(exponential(rng, gap_s) if at else 0.0 for at in range(jobs)))
 
 
 def _check_load(shape: Shape) -> None:

@@ -11,10 +11,10 @@ import click
 from dally.clusters import load_cluster
 from dally.clusters.left_out import left_out_line
 from dally.config_text import parse_toml
-from dally.costs import Split
 from dally.errors import InputError
 from dally.knowledge import Knowledge
 from dally.policies.registry import parse_policy
+from dally.profiles.batch_split import Split
 from dally.spec import spec_knobs
 from dally.traces import GENERATORS
 from simulator.command import command as simulate_command

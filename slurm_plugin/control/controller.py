@@ -7,7 +7,7 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
-from dally.costs import CostModel, Split
+from dally.costs import CostModel
 from dally.cycle import Scheduler, beliefs_of
 from dally.knowledge import Knowledge, Known
 from dally.mechanisms.beliefs import Beliefs
@@ -15,6 +15,7 @@ from dally.mechanisms.learnt_beliefs import Learnt
 from dally.plan import Migrate, Plan, Preempt, Start
 from dally.policies.base import Policy
 from dally.policies.registry import PolicySpec, parse_policy
+from dally.profiles.batch_split import Split
 from dally.profiles.files import ProfileSet
 from dally.recording.recorder import MOST_BYTES, RecordedScheduler, Recording
 from dally.state import ClusterState
@@ -25,8 +26,8 @@ from slurm_plugin.control.hands import Hands, next_due_s
 from slurm_plugin.control.journal import Journal, Memory
 from slurm_plugin.control.limits import Limits
 from slurm_plugin.control.mirror import Mirror
-from slurm_plugin.control.report_files import ReportFiles
-from slurm_plugin.control.reports import JobReports
+from slurm_plugin.control.progress_files import ProgressFiles
+from slurm_plugin.control.progress_reports import ProgressReports
 from slurm_plugin.control.tickets import Standing
 from slurm_plugin.control.vetting import Vetting
 
@@ -101,7 +102,7 @@ class Controller:
         clock: Gives the time, seconds; None: the machine's, never going back.
         sleep: Waits some seconds.
         at: Told of each step, by name; for tests that stop there.
-        report_files: Reads what jobs report; None: on a thread.
+        progress_files: Reads what jobs report; None: on a thread.
     """
 
     def __init__(
@@ -115,7 +116,7 @@ class Controller:
         clock: Callable[[], float] | None = None,
         sleep: Callable[[float], None] = time.sleep,
         at: Callable[[str], None] = lambda step: None,
-        report_files: ReportFiles | None = None,
+        progress_files: ProgressFiles | None = None,
     ) -> None:
         memory = journal.load()
         self._slurm, self._config, self._journal = slurm, config, journal
@@ -131,7 +132,7 @@ class Controller:
         self.mirror = Mirror(self.scheduler, config, journal.write, self._mode.shadow)
         self._limits = Limits(slurm.partitions, self.scheduler.state)
         self._vetting = Vetting(self.mirror, self._limits)
-        self._reports = JobReports(self.mirror, journal.write, report_files)
+        self._reports = ProgressReports(self.mirror, journal.write, progress_files)
         self._hands = Hands(slurm, self.mirror, config, self._limits, journal.write, self._commit, at)
         if memory.lost:
             journal.write(now, JOURNAL_LOST, reason=memory.lost)

@@ -7,7 +7,7 @@ from math import inf
 from dally.cycle import Scheduler
 from dally.errors import CapacityError, DallyError
 from dally.job import Job, JobKind
-from dally.job_progress import Report
+from dally.job_progress import ProgressReport
 from dally.state import JobState, Past, Phase
 from dally.topology import Allocation
 from slurm_plugin.control.tickets import NEW, ON_GPUS, WITH_POLICY, Standing, Stretch, Ticket
@@ -99,9 +99,9 @@ class Ledger:
         ticket.past = past(life)
         self.move(ticket, Standing.WAITING, now, ticket.why)
 
-    def hear(self, ticket: Ticket, report: Report, now: float) -> None:
+    def report_progress(self, ticket: Ticket, report: ProgressReport, now: float) -> None:
         """It runs, and reported how far it is."""
-        life = self.scheduler.hear(ticket.job_id, report, now)
+        life = self.scheduler.report_progress(ticket.job_id, report, now)
         assert ticket.stretch is not None, "it runs"
         ticket.stretch.speed, ticket.stretch.ready_s = life.speed, life.ready_s
         ticket.past = replace(ticket.past, progress=life.progress)

@@ -7,7 +7,7 @@ from math import inf
 from dally.cycle import Scheduler, start_facts
 from dally.errors import DallyError
 from dally.job import Job
-from dally.job_progress import Report
+from dally.job_progress import ProgressReport
 from dally.state import Past
 from slurm_plugin.access.slurm import (
     HOLDS_GPUS,
@@ -125,9 +125,9 @@ class Mirror:
         """A job as Slurm last showed it."""
         return self._seen[job_id]
 
-    def hear(self, ticket: Ticket, report: Report, now: float) -> None:
+    def report_progress(self, ticket: Ticket, report: ProgressReport, now: float) -> None:
         """A running job reported how far it is."""
-        self._ledger.hear(ticket, report, now)
+        self._ledger.report_progress(ticket, report, now)
 
     def _follow(self, ticket: Ticket, now: float) -> None:
         """A job that we know: has it gone, ended, or come back?"""

@@ -214,9 +214,9 @@ def _progress(ticket: Ticket) -> Mapping[str, Any] | None:
         **asdict(last),
         "heard_s": known.heard_s,
         "done": min(1.0, last.samples / last.total) if last.total else None,
-        "paces": [
-            {"gpu_types": pace.gpu_types, "gpus": pace.gpus, "batch": pace.batch, "rate": pace.rate}
-            for pace in known.paces
+        "throughputs": [
+            {"gpu_types": each.gpu_types, "gpus": each.gpus, "batch": each.batch, "rate": each.rate}
+            for each in known.throughputs
         ],
     }
 

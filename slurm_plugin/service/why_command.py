@@ -93,14 +93,14 @@ def _reported(progress: Mapping[str, Any]) -> Iterator[str]:
     if progress["noise"]:
         parts.append(f"gradient noise {progress['noise']:,.0f}")
     yield f"reported at {clock(progress['heard_s'])}: {', '.join(parts)}"
-    if progress["paces"]:
-        yield f"samples a second: {', '.join(map(_pace, progress['paces']))}"
+    if progress["throughputs"]:
+        yield f"samples a second: {', '.join(map(_throughput, progress['throughputs']))}"
 
 
-def _pace(pace: Mapping[str, Any]) -> str:
-    kind = f" {pace['gpu_types']}" if pace["gpu_types"] else ""
-    batch = f" in batches of {pace['batch']:,.0f}" if pace["batch"] else ""
-    return f"{pace['rate']:,.0f} on {pace['gpus']}{kind}{batch}"
+def _throughput(measured: Mapping[str, Any]) -> str:
+    kind = f" {measured['gpu_types']}" if measured["gpu_types"] else ""
+    batch = f" in batches of {measured['batch']:,.0f}" if measured["batch"] else ""
+    return f"{measured['rate']:,.0f} on {measured['gpus']}{kind}{batch}"
 
 
 def _without_profile(job: Mapping[str, Any], assumed: float) -> str:

@@ -4,8 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from dally.costs import CostModel, Split
+from dally.costs import CostModel
 from dally.job import Job, JobKind
+from dally.profiles.batch_split import Split
 from dally.profiles.files import ProfileSet, load_profiles
 from dally.topology import Allocation
 from tests.worlds import racks

@@ -13,7 +13,7 @@ from dally.costs import CostModel
 from dally.cycle import Scheduler
 from dally.errors import InputError
 from dally.job import Job, JobKind
-from dally.job_progress import Report, parse_report, to_progress
+from dally.job_progress import ProgressReport, parse_report, to_progress
 from dally.knowledge import Knowledge, Known
 from dally.learning import Batching
 from dally.plan import Resize
@@ -37,17 +37,17 @@ def elastic(gpus: int = 8) -> Job:
     return Job("job", 0.0, gpus, LIMIT_S, kind=JobKind.ELASTIC, min_gpus=1, max_gpus=8, time_limit_s=LIMIT_S)
 
 
-def run(told: Scheduler, gpus: int, now: float, reports: Sequence[Report]) -> None:
+def run(told: Scheduler, gpus: int, now: float, reports: Sequence[ProgressReport]) -> None:
     """The job runs on so many GPUs and reports."""
     allocation = ((0, gpus),)
     cost = told.state.costs.cost(told.state.jobs["job"].job, allocation)
     told.start("job", allocation, now, 1 / cost.slowdown)
     for report in reports:
-        told.hear("job", report, report.t)
+        told.report_progress("job", report, report.t)
 
 
-def at(t: float, samples: float, **more: float) -> Report:
-    return Report(t, samples, **{"total": TOTAL, "batch": 100.0, **more})
+def at(t: float, samples: float, **more: float) -> ProgressReport:
+    return ProgressReport(t, samples, **{"total": TOTAL, "batch": 100.0, **more})
 
 
 def test_the_whole_work_follows_from_samples_and_pace() -> None:
@@ -80,7 +80,7 @@ def test_speeds_are_learnt_from_two_sizes_and_sizes_between_are_guessed_from_the
     assert slowdowns == pytest.approx([1.5 / 0.625, 1.0 / 0.625, 0.75 / 0.625, 1.0], rel=5e-3)
     assert job.whole_s == pytest.approx(TOTAL / 160, rel=5e-3)
     told.finish("job", 400)
-    assert not costs.told
+    assert not costs.reported
 
 
 def test_a_job_that_is_no_faster_on_more_gpus_is_not_taken_to_be() -> None:
@@ -100,8 +100,8 @@ def test_two_types_of_gpus_are_told_apart() -> None:
     told.submit(elastic(), 0.0)
     for machine, (begin, rate) in enumerate([(0.0, 100), (1000.0, 25)]):
         told.start("job", ((machine, 8),), begin, 1.0)
-        told.hear("job", at(begin + 10, 0), begin + 10)
-        told.hear("job", at(begin + 20, 10 * rate), begin + 20)
+        told.report_progress("job", at(begin + 10, 0), begin + 10)
+        told.report_progress("job", at(begin + 20, 10 * rate), begin + 20)
         if not machine:
             told.preempt("job", 500)
     assert state.costs.type_speeds(state.jobs["job"].job) == pytest.approx({"a": 1.0, "b": 0.25})
@@ -190,7 +190,7 @@ def test_what_was_reported_survives_a_restart_to_the_last_bit() -> None:
             job.done(now),
             job.end_s(),
         )
-    assert again.state.costs.told == told.state.costs.told
+    assert again.state.costs.reported == told.state.costs.reported
     past = Past(0.0, 0.0, progress=job.progress)
     assert to_past(json.loads(json.dumps(past_data(past)))) == past
 
@@ -227,8 +227,8 @@ def test_no_bytes_raise_anything_else(data: bytes) -> None:
 
 
 def test_a_report_needs_no_more_than_samples() -> None:
-    assert parse_report(b'{"samples": 5, "anything": "else"}', 7.0) == Report(7.0, 5.0)
-    assert parse_report(b'{"samples": 5, "time": 9, "loss": -2}', 7.0) == Report(9.0, 5.0, loss=-2.0)
+    assert parse_report(b'{"samples": 5, "anything": "else"}', 7.0) == ProgressReport(7.0, 5.0)
+    assert parse_report(b'{"samples": 5, "time": 9, "loss": -2}', 7.0) == ProgressReport(9.0, 5.0, loss=-2.0)
 
 
 def test_samples_that_go_back_after_a_lost_checkpoint_are_no_pace() -> None:
@@ -237,6 +237,6 @@ def test_samples_that_go_back_after_a_lost_checkpoint_are_no_pace() -> None:
     run(told, 8, 0.0, [at(10, 0), at(20, 1000), at(30, 100), at(40, 1100)])
     job = told.state.jobs["job"]
     assert job.progress is not None
-    assert [pace.rate for pace in job.progress.paces] == pytest.approx([100.0])
+    assert [each.rate for each in job.progress.throughputs] == pytest.approx([100.0])
     assert job.done(40) == pytest.approx(0.011)
     assert replace(job.progress, rate=0.0).whole_s is None

@@ -52,7 +52,7 @@ def test_what_cannot_be_written_ends_nothing_and_is_told_once(
 
 def test_the_file_is_that_of_the_job_or_of_the_task_of_an_array() -> None:
     assert told_file({}) is None
-    assert told_file({FILE: "/work/%j.json", "SLURM_JOB_ID": "17"}) == Path("/work/17.json")
+    assert told_file({FILE: "/scratch/%j.json", "SLURM_JOB_ID": "17"}) == Path("/scratch/17.json")
     array = {"SLURM_JOB_ID": "19", "SLURM_ARRAY_JOB_ID": "17", "SLURM_ARRAY_TASK_ID": "3"}
     assert job_number(array) == "17_3"
 

@@ -13,7 +13,7 @@ from slurm_plugin.access.slurm import SlurmUnavailableError
 from slurm_plugin.config import Config
 from slurm_plugin.control.controller import Controller, Mode
 from slurm_plugin.control.journal import Journal, read_events
-from slurm_plugin.control.report_files import ReportFiles
+from slurm_plugin.control.progress_files import ProgressFiles
 from slurm_plugin.control.tickets import Ticket
 from slurm_plugin.request import Request, encode
 from tests.worlds import racks
@@ -79,7 +79,7 @@ class Site:
             clock=lambda: self.now_s,
             sleep=self.sleep,
             at=at,
-            report_files=ReportFiles(lambda read: read()),
+            progress_files=ProgressFiles(lambda read: read()),
         )
 
     def sleep(self, seconds: float) -> None:

@@ -65,7 +65,7 @@ class PlacedSpeeds:
             asked.most_gpus,
             number,
             most,
-            self._costs.told.get(asked.job_id),
+            self._costs.reported.get(asked.job_id),
         )
         if key not in self._tables:
             if len(self._tables) > MOST_REMEMBERED:  # jobs that report get new tables now and then

@@ -34,7 +34,7 @@ class Speeds:
         asked = job.job
         learning = self._costs.learning(asked)
         number = -1 if learning is None else phase(learning, job.done(now))
-        own = self._costs.told.get(asked.job_id)
+        own = self._costs.reported.get(asked.job_id)
         sizes = asked.least_gpus, asked.most_gpus
         key = asked.model, asked.gang, asked.batch, asked.kind, *sizes, number, own
         if key not in self._rows:

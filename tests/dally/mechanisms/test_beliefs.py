@@ -112,6 +112,20 @@ def test_a_belief_that_a_job_outlives_is_revised_at_the_next_minute_at_the_lates
     assert job.expected_s == AGES_S[2] == 5 * NEWCOMER_S
 
 
+def test_beliefs_are_revised_at_whole_minutes_whoever_asks_in_between() -> None:
+    """A controller asks at other moments than a simulation does."""
+    topology = racks([[1]])
+    state = ClusterState(topology, CostModel(topology), Known(Knowledge.NONE))
+    scheduler = Scheduler(state, parse_policy("fifo").build(state))
+    scheduler.submit(Job("j", 0, 1, 1e6), 10.0)
+    job = scheduler.start("j", ((0, 1),), 10.0, 1.0)
+    over_s = job.worked_s(AGES_S[1])
+    scheduler.decide(over_s + 1.0)
+    assert job.expected_s == AGES_S[1]
+    scheduler.decide(60 * (over_s // 60 + 1))
+    assert job.expected_s == AGES_S[2]
+
+
 def test_nobody_is_woken_for_a_belief_while_nobody_waits() -> None:
     watched = Watched(Known(Knowledge.NONE))
     assert watched.scheduler.decide(0.0).wakeup_s == float("inf")

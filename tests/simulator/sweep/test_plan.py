@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from dally.costs import Split
 from dally.errors import InputError
+from dally.profiles.batch_split import Split
 from simulator.sweep.plan import Task, alternatives, read_plan
 
 SMALL = 'policies = ["fifo"]\ntrace = "dally-batch"\ncluster = "demo"\n'

@@ -95,11 +95,11 @@ def all_end(site: RealSite, jobs: list[str]) -> None:
 
 
 def heard(site: RealSite, job: str) -> Callable[[], bool]:
-    """Whether the pace of a job is known."""
+    """Whether the throughput of a job is known."""
 
     def holds() -> bool:
         ticket = site.tickets.get(job)
-        return ticket is not None and bool(ticket.past.progress and ticket.past.progress.paces)
+        return ticket is not None and bool(ticket.past.progress and ticket.past.progress.throughputs)
 
     return holds
 
@@ -111,7 +111,7 @@ def test_jobs_that_report_get_their_sizes_by_that_and_all_end(lab: LocalSlurm, p
     """The first asks for all eight GPUs, which are idle: ones once let it keep one for most of its limit."""
     site = start(lab, policy)
     first = submit(site, 1, 6000, *ELASTIC)
-    site.until(heard(site, first), "for a first pace")
+    site.until(heard(site, first), "for a first throughput")
     site.until(lambda: gpus(site, first) == 8 and site.state(first) == "RUNNING", "for all GPUs")
     others = [submit(site, number, 2000, *ELASTIC) for number in (2, 3)]
     site.until(lambda: all(site.state(job) == "RUNNING" for job in others), "for the others to run")

@@ -9,24 +9,24 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from dally.errors import InputError
-from dally.job_progress import MOST_BYTES, Report, parse_report
+from dally.job_progress import MOST_BYTES, ProgressReport, parse_report
 
 SLOW_S = 60.0
 """Reading takes so long only where a file system hangs."""
 
-Reports = Mapping[str, Report | InputError]
+ReadReports = Mapping[str, ProgressReport | InputError]
 """What jobs report, by number, or why their files cannot be read."""
 
 
 @dataclass(frozen=True, slots=True)
-class ReportFile:
+class ProgressFile:
     """One job's file, and the user to whom it must belong."""
 
     path: str
     user: str
 
 
-class ReportFiles:
+class ProgressFiles:
     """Reads files on a thread of its own; what it has read is there at the next look.
 
     Args:
@@ -35,11 +35,11 @@ class ReportFiles:
 
     def __init__(self, start: Callable[[Callable[[], None]], object] | None = None) -> None:
         self._start = start or _on_a_thread
-        self._read: Reports = {}
+        self._read: ReadReports = {}
         self._since_s: float | None = None
         self._reading = ""
 
-    def look(self, files: Mapping[str, ReportFile]) -> Reports:
+    def look(self, files: Mapping[str, ProgressFile]) -> ReadReports:
         """What was read since the last look; the next reading begins, of these files.
 
         Args:
@@ -59,8 +59,8 @@ class ReportFiles:
         began_s = self._since_s
         return self._reading if began_s is not None and time.monotonic() - began_s > SLOW_S else ""
 
-    def _read_all(self, files: Mapping[str, ReportFile]) -> None:
-        found: dict[str, Report | InputError] = {}
+    def _read_all(self, files: Mapping[str, ProgressFile]) -> None:
+        found: dict[str, ProgressReport | InputError] = {}
         try:
             for job_id, file in files.items():
                 self._reading = file.path
@@ -76,7 +76,7 @@ def _on_a_thread(work: Callable[[], None]) -> None:
     threading.Thread(target=work, name="reports", daemon=True).start()
 
 
-def read_report(file: ReportFile) -> Report:
+def read_report(file: ProgressFile) -> ProgressReport:
     """Read one file, which anybody may have named: only a plain one of the job's own user.
 
     It is looked at before it is opened to be read: to open a device, or a pipe, can do harm.

@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 
 from dally.errors import InputError
-from dally.job_progress import MOST_BYTES, Report
+from dally.job_progress import MOST_BYTES, ProgressReport
 from dally.recording.replay import replay
 from slurm_plugin.access.fake_job import SubmitSpec
-from slurm_plugin.control import report_files
+from slurm_plugin.control import progress_files
 from slurm_plugin.control.journal import read_events
-from slurm_plugin.control.report_files import ReportFile, ReportFiles, read_report
-from slurm_plugin.control.reports import EVERY_S, MISSED_S
+from slurm_plugin.control.progress_files import ProgressFile, ProgressFiles, read_report
+from slurm_plugin.control.progress_reports import EVERY_S, MISSED_S
 from slurm_plugin.request import Request, encode
 from slurm_plugin.service.report import as_data, report
 from slurm_plugin.service.why_command import headline
@@ -134,12 +134,12 @@ def test_a_controller_that_is_killed_at_any_step_knows_the_same_afterwards(world
     world.decided_again()
 
 
-def test_each_job_is_heard_twice_a_minute_at_most_once_its_pace_is_known(world: Reporting) -> None:
+def test_each_job_is_heard_twice_a_minute_at_most_once_its_throughput_is_known(world: Reporting) -> None:
     world.submit()
     world.train(600, step_s=5.0)
     world.site.controller._recording.flush()  # type: ignore[union-attr]
     lines = [json.loads(line) for line in world.record.read_text().splitlines()]
-    heard = [line["t"] for line in lines if line.get("fact") == "hear"]
+    heard = [line["t"] for line in lines if line.get("fact") == "report_progress"]
     assert 10 < len(heard) <= 2 + 600 / EVERY_S
 
 
@@ -193,7 +193,7 @@ def test_a_file_of_an_earlier_job_by_that_name_is_not_heard(world: Reporting) ->
 
 def refuses(path: Path, user: str = ME) -> str:
     with pytest.raises(InputError) as caught:
-        read_report(ReportFile(str(path), user))
+        read_report(ProgressFile(str(path), user))
     return str(caught.value)
 
 
@@ -203,7 +203,7 @@ def test_only_a_plain_file_of_the_jobs_user_is_read(tmp_path: Path) -> None:
     link, pipe = tmp_path / "link", tmp_path / "pipe"
     link.symlink_to(good)
     os.mkfifo(pipe)
-    assert read_report(ReportFile(str(link), ME)) == Report(7.0, 5.0)
+    assert read_report(ProgressFile(str(link), ME)) == ProgressReport(7.0, 5.0)
     assert refuses(good, "nobody") == "it is not nobody's"
     assert refuses(good, "no such user") == "it is not no such user's"
     for other in (pipe, tmp_path, Path("/dev/zero")):
@@ -216,24 +216,24 @@ def test_a_file_system_that_hangs_holds_up_nobody_and_is_named(
 ) -> None:
     free = threading.Event()
 
-    def hang(file: ReportFile) -> Report:
+    def hang(file: ProgressFile) -> ProgressReport:
         free.wait(30)
-        return Report(0.0, 1.0)
+        return ProgressReport(0.0, 1.0)
 
-    monkeypatch.setattr(report_files, "read_report", hang)
-    monkeypatch.setattr(report_files, "SLOW_S", 0.0)
+    monkeypatch.setattr(progress_files, "read_report", hang)
+    monkeypatch.setattr(progress_files, "SLOW_S", 0.0)
     threads: list[threading.Thread] = []
 
     def start(work: Callable[[], None]) -> None:
         threads.append(threading.Thread(target=work, daemon=True))
         threads[-1].start()
 
-    files = ReportFiles(start)
-    wanted = {"1": ReportFile("/hangs", ME)}
+    files = ProgressFiles(start)
+    wanted = {"1": ProgressFile("/hangs", ME)}
     assert (files.look(wanted), files.look(wanted)) == ({}, {})
     while not files.stuck:
         pass
     assert (files.stuck, len(threads)) == ("/hangs", 1)
     free.set()
     threads[0].join()
-    assert files.look(wanted) == {"1": Report(0.0, 1.0)}
+    assert files.look(wanted) == {"1": ProgressReport(0.0, 1.0)}

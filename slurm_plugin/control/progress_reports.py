@@ -3,15 +3,15 @@
 from collections.abc import Iterator
 
 from dally.errors import InputError
-from dally.job_progress import Report
+from dally.job_progress import ProgressReport
 from dally.progress import of_job
 from slurm_plugin.control.ledger import Log
 from slurm_plugin.control.mirror import Mirror
-from slurm_plugin.control.report_files import ReportFile, ReportFiles
+from slurm_plugin.control.progress_files import ProgressFile, ProgressFiles
 from slurm_plugin.control.tickets import ON_GPUS, Ticket
 
 EVERY_S = 30.0
-"""A job is heard so often, once its pace is known: each report is a line in the journal."""
+"""A job is heard so often, once its throughput is known: each report is a line in the journal."""
 
 MISSED_S = 300.0
 """A job that runs for so long without a report should have made one."""
@@ -20,7 +20,7 @@ _SKEW_S = 60.0
 """A file may seem to be so much older than its job: clocks differ."""
 
 
-class JobReports:
+class ProgressReports:
     """Hears the running jobs that report.
 
     Args:
@@ -29,8 +29,8 @@ class JobReports:
         files: Reads their files; None: on a thread.
     """
 
-    def __init__(self, mirror: Mirror, log: Log, files: ReportFiles | None = None) -> None:
-        self._mirror, self._log, self._files = mirror, log, files or ReportFiles()
+    def __init__(self, mirror: Mirror, log: Log, files: ProgressFiles | None = None) -> None:
+        self._mirror, self._log, self._files = mirror, log, files or ProgressFiles()
         self._missed: dict[str, str] = {}
         self._stuck = ""
 
@@ -39,13 +39,13 @@ class JobReports:
         running = {ticket.job_id: ticket for ticket in self._reporting()}
         self._missed = {job_id: why for job_id, why in self._missed.items() if job_id in running}
         wanted = {
-            job_id: ReportFile(of_job(ticket.request.progress, job_id), ticket.job.user)
+            job_id: ProgressFile(of_job(ticket.request.progress, job_id), ticket.job.user)
             for job_id, ticket in running.items()
         }
         for job_id, found in self._files.look(wanted).items():
             if (ticket := running.get(job_id)) is None:
                 continue
-            if isinstance(found, Report):
+            if isinstance(found, ProgressReport):
                 self._take(ticket, found, now)
             elif now - ticket.since_s > MISSED_S:
                 self._miss(ticket, found, now)
@@ -59,7 +59,7 @@ class JobReports:
             if ticket.request.progress and ticket.standing in ON_GPUS:
                 yield ticket
 
-    def _take(self, ticket: Ticket, report: Report, now: float) -> None:
+    def _take(self, ticket: Ticket, report: ProgressReport, now: float) -> None:
         """Hear it, unless it was heard, is of an earlier job, or came too soon after another."""
         stretch, before = ticket.stretch, ticket.past.progress
         assert stretch is not None, "it runs"
@@ -69,10 +69,10 @@ class JobReports:
         if before is None:
             self._log(now, "reports", job=ticket.job_id, samples=report.samples, total=report.total)
         else:
-            paced = before.since_s == stretch.since_s and bool(before.paces)
-            if report.t <= before.last.t or (paced and now - before.heard_s < EVERY_S):
+            measured = before.since_s == stretch.since_s and bool(before.throughputs)
+            if report.t <= before.last.t or (measured and now - before.heard_s < EVERY_S):
                 return
-        self._mirror.hear(ticket, report, now)
+        self._mirror.report_progress(ticket, report, now)
 
     def _miss(self, ticket: Ticket, why: InputError, now: float) -> None:
         """Say once why there is no report."""

@@ -1,7 +1,7 @@
 """One scheduler for both worlds: folds what happened into state and policy, asks it, carries out its plan."""
 
 from dataclasses import replace
-from math import inf
+from math import ceil, inf
 
 from dally.costs import Cost
 from dally.job import Job
@@ -113,7 +113,8 @@ class Scheduler:
         due_s = min(self.beliefs.next_due_s(), self._next_due_s(plan, now))
         if not self.state.waiting or due_s == inf:
             return plan
-        return replace(plan, wakeup_s=min(plan.wakeup_s, REVISED_S * (due_s // REVISED_S + 1)))
+        minute = max(ceil(due_s / REVISED_S), now // REVISED_S + 1)
+        return replace(plan, wakeup_s=min(plan.wakeup_s, REVISED_S * minute))
 
     def _next_due_s(self, plan: Plan, now: float) -> float:
         """When a belief of a job that the plan starts is over, at the soonest; inf if it starts none."""

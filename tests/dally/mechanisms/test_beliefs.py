@@ -1,6 +1,6 @@
 from dataclasses import replace
 from itertools import pairwise
-from math import exp, log
+from math import ceil, exp, log
 from statistics import fmean, pstdev
 
 import pytest
@@ -105,7 +105,7 @@ def test_a_belief_that_a_job_outlives_is_revised_at_the_next_minute_at_the_lates
     plan = watched.scheduler.decide(ready_s)
     due_s = watched.beliefs.next_due_s()
     assert due_s == pytest.approx(ready_s + AGES_S[1] / 0.5)
-    assert plan.wakeup_s == 60 * (due_s // 60 + 1)
+    assert plan.wakeup_s == 60 * ceil(due_s / 60)
     watched.scheduler.decide(due_s - 1)
     assert job.expected_s == NEWCOMER_S
     watched.scheduler.decide(plan.wakeup_s)
@@ -122,7 +122,7 @@ def test_beliefs_are_revised_at_whole_minutes_whoever_asks_in_between() -> None:
     over_s = job.worked_s(AGES_S[1])
     scheduler.decide(over_s + 1.0)
     assert job.expected_s == AGES_S[1]
-    scheduler.decide(60 * (over_s // 60 + 1))
+    scheduler.decide(60 * ceil(over_s / 60))
     assert job.expected_s == AGES_S[2]
 
 
@@ -160,4 +160,4 @@ def test_a_job_that_a_plan_starts_is_looked_at_again_when_what_is_believed_of_it
     scheduler = Scheduler(state, parse_policy("fifo").build(state))
     for name in ("starts", "waits"):
         scheduler.submit(Job(name, 0, 1, 1e6), 0.0)
-    assert scheduler.decide(0.0).wakeup_s == 60 * (AGES_S[1] // 60 + 1)
+    assert scheduler.decide(0.0).wakeup_s == AGES_S[1] == 60 * 60, "a whole minute, and no later"

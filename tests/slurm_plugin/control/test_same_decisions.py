@@ -4,7 +4,7 @@ import io
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
-from math import inf
+from math import ceil, inf
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -43,8 +43,8 @@ POLICIES = (
     "sjf",
     "slurm",
 )
-"""Time limits are just the durations here. Policies that preempt in order are left out: they say that a job
-which they stopped waits when they are asked next, which the controller does sooner.
+"""Policies that preempt in order are left out: they say that a job which they stopped waits when they are asked
+next, which the controller does sooner.
 
 Policies of rounds say a wait again then, with another reason: when the next round is, not why the last one
 left a job waiting.
@@ -132,7 +132,7 @@ def submit(site: Site, job: Job) -> None:
             gpus_per_node=each,
             gpu_type=job.gpu_type or "",
             run_time_s=run_time(site, job),
-            time_limit_s=job.duration_s,
+            time_limit_s=job.time_limit_s,
             user=job.user,
             job_name=job.job_name,
             comment=encode(request),
@@ -156,7 +156,8 @@ def run_time(site: Site, job: Job) -> Callable[[Mapping[str, int]], float]:
 def as_slurm_numbers(world: World) -> list[Job]:
     """The jobs that one `--gres` describes, numbered as Slurm will; those with one copy are plain jobs there.
 
-    Their times are moved apart: ends that coincide to the last bit in one world may not in the other.
+    Their times are moved apart: ends that coincide to the last bit in one world may not in the other. Limits
+    are whole minutes, as Slurm has them.
     """
     shaped = [
         replace(
@@ -173,7 +174,7 @@ def as_slurm_numbers(world: World) -> list[Job]:
             job_id=str(place),
             submit_s=job.submit_s + place * 0.0712,
             duration_s=(duration_s := job.duration_s + place * 0.1234567),
-            time_limit_s=duration_s,
+            time_limit_s=60.0 * ceil(duration_s / 60),
             user=f"user{place % 2}",
             job_name=f"train-{place}" if place % 3 else "",
         )

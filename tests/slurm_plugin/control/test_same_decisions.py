@@ -43,8 +43,8 @@ POLICIES = (
     "sjf",
     "slurm",
 )
-"""Policies that preempt in order are left out: they say that a job which they stopped waits when they are asked
-next, which the controller does sooner.
+"""Policies that preempt in order are left out: they say that a job which they stopped waits when they are
+asked next, which the controller does sooner.
 
 Policies of rounds say a wait again then, with another reason: when the next round is, not why the last one
 left a job waiting.

@@ -4,6 +4,7 @@ import io
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from math import inf
 from typing import Any
 
 from hypothesis import strategies as st
@@ -104,8 +105,9 @@ def simulate(
     contention: bool = False,
     split: Split = Split.EVEN,
     knows: Known = EXACTLY,
+    until_s: float = inf,
 ) -> Result:
-    """Simulate in memory, checking at each moment that the policy is pure."""
+    """Simulate in memory, checking at each moment that the policy is pure; no further than `until_s`."""
     spec = parse_policy(policy) if isinstance(policy, str) else policy
     costs = CostModel(
         topology, profiles, split, spec.policy.batching, averaging=spec.policy.averaging(spec.knobs)
@@ -114,7 +116,18 @@ def simulate(
     links = SharedLinks(costs) if contention else None
     log = io.StringIO()
     scheduler = CheckedScheduler(state, spec.build(state))
-    engine = Engine(scheduler, jobs, EventLog(log), outages, checkpoint_s, links, costs=costs)
+    clock = [0.0]
+    engine = Engine(
+        scheduler,
+        jobs,
+        EventLog(log),
+        outages,
+        checkpoint_s,
+        links,
+        stop=lambda: clock[-1] >= until_s,
+        progress=lambda now, _: clock.append(now),
+        costs=costs,
+    )
     return Result(engine.run(), log.getvalue())
 
 

@@ -42,7 +42,8 @@ def jobs(durations_s: Sequence[float]) -> list[Job]:
 
 
 def before_first_end(policy: str, knows: Known, workload: Sequence[Job]) -> list[dict[str, Any]]:
-    result = simulate(policy, racks([[4], [2, 2]]), workload, profiles=AUTHOR, knows=knows)
+    cluster = racks([[4], [2, 2]])
+    result = simulate(policy, cluster, workload, profiles=AUTHOR, knows=knows, until_s=FIRST_END_S)
     return [event for event in result.events if event["t"] < FIRST_END_S]
 
 

@@ -38,6 +38,8 @@ JOBS = 50
 """Of each workload."""
 IMITATED, LEARNT, CHECKED = 1000, 2000, 3000
 """First seeds of the workloads to imitate on, to learn from and to pick the best network by."""
+REPORTED = (1, 2, 3)
+"""Seeds of the tables, on which it only says how good a network is: nothing is chosen by that."""
 IMITATIONS, CHECKS, EVERY = 8, 6, 5
 """Workloads to imitate on, and to pick by after so many rounds of learning."""
 ROUNDS_A_STEP = 16
@@ -324,17 +326,30 @@ def _explored(net: Net, jobs: Sequence[Job], rng: np.random.Generator) -> Iterat
 
 
 def train(passes: int, rounds: int) -> Net:
-    """The network that is best on the workloads to check by, of those after each few rounds of learning."""
+    """The network that is best on the workloads to check by, of those after each few rounds of learning.
+
+    Args:
+        passes: Of imitation over its choices.
+        rounds: Of learning.
+    """
     checks = [workload(CHECKED + number) for number in range(CHECKS)]
     drawn = Net.drawn(WIDTHS, np.random.default_rng(0))
+    _report("drawn at random", drawn)
     best = imitate(drawn, (workload(IMITATED + number) for number in range(IMITATIONS)), passes)
+    _report("after imitation", best)
     least_s = mean_jct_s(best, checks)
     for number, net in enumerate(learn(best, rounds), 1):
         if number % EVERY == 0:
             jct_s = mean_jct_s(net, checks)
             click.echo(f"learning: after {number} rounds a mean JCT of {jct_s:.0f} s", err=True)
             best, least_s = (net, jct_s) if jct_s < least_s else (best, least_s)
+    _report("after learning", best)
     return best
+
+
+def _report(what: str, net: Net) -> None:
+    jct_s = mean_jct_s(net, map(workload, REPORTED))
+    click.echo(f"{what}: a mean JCT of {jct_s:.0f} s on seeds {', '.join(map(str, REPORTED))}")
 
 
 @click.command()

@@ -21,10 +21,9 @@ from dally.cycle import Scheduler
 from dally.errors import DallyError
 from dally.job import Job
 from dally.mechanisms.elastic.growth import Floats, Ints, Pool
-from dally.mechanisms.elastic.sizing import Target
-from dally.policies.drl import FEATURES, WEIGHTS, Allotment, Drl, Knobs, Net
-from dally.policies.optimus import Knobs as OptimusKnobs
-from dally.policies.optimus import Optimus
+from dally.mechanisms.elastic.sizing import SizeTarget
+from dally.policies.drl import FEATURES, WEIGHTS, Allotment, Drl, DrlKnobs, Net
+from dally.policies.optimus import Optimus, OptimusKnobs
 from dally.records import JobRecord, NoEvents
 from dally.state import ClusterState, JobState
 from simulator.elastic_study import CLUSTER, artifact_profiles
@@ -81,11 +80,11 @@ class Recording(Drl):
     """
 
     def __init__(self, state: ClusterState, net: Net) -> None:
-        super().__init__(Knobs(), state, net)
+        super().__init__(DrlKnobs(), state, net)
         self.rounds: list[Round] = []
         self._now = 0.0
 
-    def targets(self, jobs: Sequence[JobState], pool: Pool, now: float) -> Mapping[str, Target]:
+    def targets(self, jobs: Sequence[JobState], pool: Pool, now: float) -> Mapping[str, SizeTarget]:
         """As the policy has it."""
         self._now = now
         return super().targets(jobs, pool, now)
@@ -107,7 +106,7 @@ class Imitating(Recording):
         self._teacher = Optimus(OptimusKnobs(), state)
         self._goals: list[int] = []
 
-    def targets(self, jobs: Sequence[JobState], pool: Pool, now: float) -> Mapping[str, Target]:
+    def targets(self, jobs: Sequence[JobState], pool: Pool, now: float) -> Mapping[str, SizeTarget]:
         """Those of Optimus, as far as steps lead there."""
         wanted = self._teacher.targets(jobs, pool, now)
         self._goals = [wanted[job.job_id].gpus for job in jobs]
@@ -268,7 +267,7 @@ def simulate(policy: Drl, state: ClusterState, jobs: Sequence[Job]) -> list[JobR
 def mean_jct_s(net: Net, workloads: Iterable[Sequence[Job]]) -> float:
     """Mean completion time of the jobs of some workloads under a network, seconds."""
     states = ((new_state(), jobs) for jobs in workloads)
-    found = [simulate(Drl(Knobs(), state, net), state, jobs) for state, jobs in states]
+    found = [simulate(Drl(DrlKnobs(), state, net), state, jobs) for state, jobs in states]
     return fmean(record.jct_s for records in found for record in records)
 
 

@@ -5,7 +5,7 @@ from statistics import fmean
 
 from dally.markdown import table
 from dally.summary import quantile
-from simulator.elastic_runs import Outcome
+from simulator.elastic_runs import ElasticRun
 from simulator.sweep.groups import Mean, mean, ratio_of_means
 
 TIRESIAS, OPTIMUS, DRL = "tiresias", "optimus:interval_s=60", "drl"
@@ -57,7 +57,7 @@ _BESIDE = {"Tiresias": TIRESIAS, "Optimus": OPTIMUS, "DRL": DRL}
 _PARTS = (0.1, 0.5, 0.9, 0.99)
 
 
-def artifact_table(found: Mapping[str, Mapping[str, Outcome]]) -> str:
+def artifact_table(found: Mapping[str, Mapping[str, ElasticRun]]) -> str:
     """Markdown: a row for each policy, means over seeds ± half a 95 % interval, percentiles of all jobs."""
     against = [f"against {name}" for name, other in _BESIDE.items() if other in found]
     heads = ["policy", "mean JCT, s", *against, "waiting, s"]
@@ -65,7 +65,7 @@ def artifact_table(found: Mapping[str, Mapping[str, Outcome]]) -> str:
     return table([*heads, "resizes", "stops"], [_row(spec, found) for spec in found])
 
 
-def _row(spec: str, found: Mapping[str, Mapping[str, Outcome]]) -> list[str]:
+def _row(spec: str, found: Mapping[str, Mapping[str, ElasticRun]]) -> list[str]:
     runs = found[spec].values()
     jcts = sorted(jct_s for each in runs for jct_s in each.jcts_s)
     return [
@@ -79,7 +79,7 @@ def _row(spec: str, found: Mapping[str, Mapping[str, Outcome]]) -> list[str]:
     ]
 
 
-def _against(found: Mapping[str, Mapping[str, Outcome]], spec: str, other: str) -> str:
+def _against(found: Mapping[str, Mapping[str, ElasticRun]], spec: str, other: str) -> str:
     """How much more or less the mean is than another's, paired by seed."""
     if spec == other:
         return ""

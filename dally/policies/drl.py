@@ -13,7 +13,7 @@ import numpy as np
 
 from dally.learning import Batching
 from dally.mechanisms.elastic.growth import Floats, Ints, Pool
-from dally.mechanisms.elastic.sizing import Target
+from dally.mechanisms.elastic.sizing import SizeTarget
 from dally.policies.in_sizes import InSizes, remaining_s
 from dally.state import ClusterState, JobState
 from dally.words import plural
@@ -29,7 +29,7 @@ WEIGHTS = "drl.json"
 
 
 @dataclass(frozen=True, slots=True)
-class Knobs:
+class DrlKnobs:
     """Settings of `drl`."""
 
     interval_s: float = field(default=10.0, metadata={"help": "how often all jobs are sized anew, s"})
@@ -194,13 +194,13 @@ class Drl(InSizes):
         "Peng et al., DL2: a deep learning-driven scheduler for deep learning clusters, TPDS 2021; as a "
         "stand-in for the DRL that Bian et al., ONES, SC 2021, compare with"
     )
-    knobs_type: ClassVar[type] = Knobs
+    knobs_type: ClassVar[type] = DrlKnobs
     batching: ClassVar[Batching] = Batching.FIXED
     plans_by: ClassVar[str] = "samples left, and speeds on each number of GPUs"
     eager: ClassVar[bool] = False
     in_turn: ClassVar[bool] = True
 
-    def __init__(self, knobs: Knobs, state: ClusterState, net: Net | None = None) -> None:
+    def __init__(self, knobs: DrlKnobs, state: ClusterState, net: Net | None = None) -> None:
         super().__init__(knobs.interval_s, state)
         self.knobs = knobs
         self.net = net or trained()
@@ -213,7 +213,7 @@ class Drl(InSizes):
         """Who goes first."""
         return "jobs start in order of arrival"
 
-    def targets(self, jobs: Sequence[JobState], pool: Pool, now: float) -> Mapping[str, Target]:
+    def targets(self, jobs: Sequence[JobState], pool: Pool, now: float) -> Mapping[str, SizeTarget]:
         """Sizes by one choice of the network after the other."""
         allotment = Allotment(jobs, [self.speeds.row(job, now) for job in jobs], pool, now)
         scores = self.net.scores(allotment.rows)
@@ -222,7 +222,7 @@ class Drl(InSizes):
                 break
         among = f"{plural(len(jobs), 'job')} on {plural(pool.total, 'GPU')}"
         why = f"the network's choice, among {among}"
-        return {job.job_id: Target(size, why) for job, size in zip(jobs, allotment.sizes, strict=True)}
+        return {job.job_id: SizeTarget(size, why) for job, size in zip(jobs, allotment.sizes, strict=True)}
 
     def choose(self, allotment: Allotment, choices: Ints, scores: Floats) -> int:
         """The choice that the network prefers, a row of the allotment; the first on ties.

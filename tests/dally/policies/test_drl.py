@@ -9,7 +9,7 @@ import pytest
 from dally.costs import CostModel
 from dally.job import Job, JobKind
 from dally.mechanisms.elastic.growth import Pool
-from dally.policies.drl import FEATURES, WEIGHTS, Allotment, Drl, Knobs, Net, trained
+from dally.policies.drl import FEATURES, WEIGHTS, Allotment, Drl, DrlKnobs, Net, trained
 from dally.policies.registry import parse_policy
 from dally.state import ClusterState, JobState
 from simulator.drl_training import WIDTHS, mean_jct_s, workload
@@ -40,7 +40,7 @@ def sizes(net: Net, jobs: list[Job], gpus: int) -> list[int]:
     """What the jobs get when all arrive at once."""
     topology = racks([[gpus]])
     state = ClusterState(topology, CostModel(topology))
-    policy = Drl(Knobs(), state, net)
+    policy = Drl(DrlKnobs(), state, net)
     states = [state.submit(each, 0.0) for each in jobs]
     found = policy.targets(states, Pool(gpus, {"a": gpus}), 0.0)
     return [found[each.job_id].gpus for each in jobs]
@@ -129,4 +129,4 @@ def test_what_it_has_learnt_helps_on_jobs_that_it_has_not_seen() -> None:
 
 def test_it_is_asked_for_by_name() -> None:
     spec = parse_policy("drl:interval_s=30")
-    assert (spec.policy, spec.knobs) == (Drl, Knobs(30.0))
+    assert (spec.policy, spec.knobs) == (Drl, DrlKnobs(30.0))

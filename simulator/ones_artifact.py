@@ -8,10 +8,11 @@ from dally.summary import quantile
 from simulator.elastic_runs import ElasticRun
 from simulator.sweep.groups import Mean, mean, ratio_of_means
 
-TIRESIAS, OPTIMUS = "tiresias", "optimus:interval_s=60"
+TIRESIAS, OPTIMUS, DRL = "tiresias", "optimus:interval_s=60", "drl"
 RIVALS = (
     TIRESIAS,
     OPTIMUS,
+    DRL,
     "elastic-scaling",
     "srtf",
     "ones",
@@ -52,12 +53,14 @@ LINEAR = (
 )
 """For jobs that run in proportion to their GPUs."""
 
+_BESIDE = {"Tiresias": TIRESIAS, "Optimus": OPTIMUS, "DRL": DRL}
 _PARTS = (0.1, 0.5, 0.9, 0.99)
 
 
 def artifact_table(found: Mapping[str, Mapping[str, ElasticRun]]) -> str:
     """Markdown: a row for each policy, means over seeds ± half a 95 % interval, percentiles of all jobs."""
-    heads = ["policy", "mean JCT, s", "against Tiresias", "against Optimus", "waiting, s"]
+    against = [f"against {name}" for name, other in _BESIDE.items() if other in found]
+    heads = ["policy", "mean JCT, s", *against, "waiting, s"]
     heads += [f"p{100 * part:.0f}, s" for part in _PARTS]
     return table([*heads, "resizes", "stops"], [_row(spec, found) for spec in found])
 
@@ -68,8 +71,7 @@ def _row(spec: str, found: Mapping[str, Mapping[str, ElasticRun]]) -> list[str]:
     return [
         f"`{spec}`",
         _shown(mean([each.jct_s for each in runs]), 1, "{:.0f}"),
-        _against(found, spec, TIRESIAS),
-        _against(found, spec, OPTIMUS),
+        *(_against(found, spec, other) for other in _BESIDE.values() if other in found),
         f"{fmean(each.wait_s for each in runs):.0f}",
         *(f"{quantile(jcts, part):.0f}" for part in _PARTS),
         f"{fmean(each.resizes for each in runs):.0f}",
@@ -79,7 +81,7 @@ def _row(spec: str, found: Mapping[str, Mapping[str, ElasticRun]]) -> list[str]:
 
 def _against(found: Mapping[str, Mapping[str, ElasticRun]], spec: str, other: str) -> str:
     """How much more or less the mean is than another's, paired by seed."""
-    if other not in found or spec == other:
+    if spec == other:
         return ""
     pairs = [(each.jct_s, found[other][seed].jct_s) for seed, each in found[spec].items()]
     ratio = ratio_of_means(pairs)

@@ -1,4 +1,4 @@
-"""What Optimus and elastic scaling share: search how many GPUs each job is to have, now and then."""
+"""What Optimus, DRL and elastic scaling share: search how many GPUs each job is to have, now and then."""
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence

@@ -21,6 +21,7 @@ DEFAULT = "srsf-delay"
 _OURS = {
     "a-srpt": "dally.policies.a_srpt:AdaptiveSrpt",
     "dally": "dally.policies.dally:Dally",
+    "drl": "dally.policies.drl:Drl",
     "elastic-scaling": "dally.policies.elastic_scaling:ElasticScaling",
     "fifo": "dally.policies.fifo:Fifo",
     "gandiva": "dally.policies.gandiva:Gandiva",

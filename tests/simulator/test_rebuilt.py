@@ -26,6 +26,7 @@ POLICIES = (
     "fifo:backfill=easy",
     "srtf",
     "slurm:switch_wait_s=900",
+    "drl",
 )
 """Tiresias is not among them: it works out anew when a job changes queue, and the last bit may differ."""
 

@@ -22,7 +22,7 @@ from dally.errors import DallyError
 from dally.job import Job
 from dally.mechanisms.elastic.growth import Floats, Ints, Pool
 from dally.mechanisms.elastic.sizing import SizeTarget
-from dally.policies.drl import FEATURES, WEIGHTS, Allotment, Drl, DrlKnobs, Net
+from dally.policies.drl import FEATURES, WEIGHTS, Allotment, Drl, DrlKnobs, PolicyNetwork
 from dally.policies.optimus import Optimus, OptimusKnobs
 from dally.records import JobRecord, NoEvents
 from dally.state import ClusterState, JobState
@@ -56,7 +56,7 @@ STEPS = 6
 
 
 @dataclass(slots=True)
-class Round:
+class ObservedRound:
     """What the network saw at one moment and what was chosen, step by step.
 
     Attributes:
@@ -72,16 +72,16 @@ class Round:
     taken: list[int] = field(default_factory=list)
 
 
-class Recording(Drl):
+class RecordingPolicy(Drl):
     """Keeps all its choices, of which there are more than one.
 
     Attributes:
         rounds: In order of time.
     """
 
-    def __init__(self, state: ClusterState, net: Net) -> None:
+    def __init__(self, state: ClusterState, net: PolicyNetwork) -> None:
         super().__init__(DrlKnobs(), state, net)
-        self.rounds: list[Round] = []
+        self.rounds: list[ObservedRound] = []
         self._now = 0.0
 
     def targets(self, jobs: Sequence[JobState], pool: Pool, now: float) -> Mapping[str, SizeTarget]:
@@ -92,17 +92,17 @@ class Recording(Drl):
     def record(self, allotment: Allotment, choices: Ints, taken: int) -> int:
         """Keep that one of the choices was taken; which row that is."""
         if not self.rounds or self.rounds[-1].rows is not allotment.rows:
-            self.rounds.append(Round(self._now, allotment.rows))
+            self.rounds.append(ObservedRound(self._now, allotment.rows))
         self.rounds[-1].choices.append(choices)
         self.rounds[-1].taken.append(taken)
         return int(choices[taken])
 
 
-class Imitating(Recording):
+class Imitating(RecordingPolicy):
     """Chooses so that all get what Optimus gives them: next is who has the least part of that."""
 
     def __init__(self, state: ClusterState) -> None:
-        super().__init__(state, Net.drawn(WIDTHS, np.random.default_rng(0)))
+        super().__init__(state, PolicyNetwork.drawn(WIDTHS, np.random.default_rng(0)))
         self._teacher = Optimus(OptimusKnobs(), state)
         self._goals: list[int] = []
 
@@ -123,10 +123,10 @@ class Imitating(Recording):
         return self.record(allotment, choices, best if parts[best] < inf else len(choices) - 1)
 
 
-class Exploring(Recording):
+class Exploring(RecordingPolicy):
     """Draws its choices by what the network thinks of them."""
 
-    def __init__(self, state: ClusterState, net: Net, rng: np.random.Generator) -> None:
+    def __init__(self, state: ClusterState, net: PolicyNetwork, rng: np.random.Generator) -> None:
         super().__init__(state, net)
         self._rng = rng
 
@@ -137,7 +137,7 @@ class Exploring(Recording):
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class ChoiceBatch:
     """Choices of many rounds, flat.
 
     Attributes:
@@ -155,7 +155,7 @@ class Batch:
     weights: Floats
 
     @classmethod
-    def of(cls, rounds: Sequence[Round], weights: Floats) -> "Batch":
+    def of(cls, rounds: Sequence[ObservedRound], weights: Floats) -> "ChoiceBatch":
         """Those of some rounds, each with its weight (rounds,)."""
         offsets = np.cumsum([0, *(len(each.rows) for each in rounds)])
         every = [row + offset for each, offset in zip(rounds, offsets, strict=False) for row in each.choices]
@@ -171,7 +171,9 @@ class Batch:
         )
 
 
-def gradient(net: Net, batch: Batch, temperature: float) -> tuple[float, list[tuple[Floats, Floats]]]:
+def gradient(
+    net: PolicyNetwork, batch: ChoiceBatch, temperature: float
+) -> tuple[float, list[tuple[Floats, Floats]]]:
     """Mean over choices of weight * -log of the probability of what was taken, and its gradient by layer."""
     seen = [batch.rows]
     for weights, biases in net.layers[:-1]:
@@ -204,7 +206,7 @@ class Adam:
         net: What it has become.
     """
 
-    def __init__(self, net: Net, rate: float, rows: Floats) -> None:
+    def __init__(self, net: PolicyNetwork, rate: float, rows: Floats) -> None:
         self._mean, self._deviation = rows.mean(axis=0), rows.std(axis=0) + 1e-6
         weights, biases = net.layers[0]
         first = weights * self._deviation[:, None], biases + self._mean @ weights
@@ -214,16 +216,16 @@ class Adam:
         self._rate, self._steps = rate, 0
 
     @property
-    def net(self) -> Net:
+    def net(self) -> PolicyNetwork:
         """For inputs as they are."""
         (weights, biases), *rest = self._layers()
         weights = weights / self._deviation[:, None]
-        return Net([(weights, biases - self._mean @ weights), *rest])
+        return PolicyNetwork([(weights, biases - self._mean @ weights), *rest])
 
-    def step(self, batch: Batch, temperature: float = 1.0) -> float:
+    def step(self, batch: ChoiceBatch, temperature: float = 1.0) -> float:
         """A step down the gradient; the loss before."""
         scaled = replace(batch, rows=(batch.rows - self._mean) / self._deviation)
-        loss, found = gradient(Net(self._layers()), scaled, temperature)
+        loss, found = gradient(PolicyNetwork(self._layers()), scaled, temperature)
         self._steps += 1
         for number, part in enumerate(chain.from_iterable(found)):
             self._means[number] += 0.1 * (part - self._means[number])
@@ -264,16 +266,16 @@ def simulate(policy: Drl, state: ClusterState, jobs: Sequence[Job]) -> list[JobR
     return ended.records
 
 
-def mean_jct_s(net: Net, workloads: Iterable[Sequence[Job]]) -> float:
+def mean_jct_s(net: PolicyNetwork, workloads: Iterable[Sequence[Job]]) -> float:
     """Mean completion time of the jobs of some workloads under a network, seconds."""
     states = ((new_state(), jobs) for jobs in workloads)
     found = [simulate(Drl(DrlKnobs(), state, net), state, jobs) for state, jobs in states]
     return fmean(record.jct_s for records in found for record in records)
 
 
-def imitate(net: Net, workloads: Iterable[Sequence[Job]], passes: int) -> Net:
+def imitate(net: PolicyNetwork, workloads: Iterable[Sequence[Job]], passes: int) -> PolicyNetwork:
     """The network after it has learnt to choose as Optimus would on these workloads."""
-    rng, rounds = np.random.default_rng(0), list[Round]()
+    rng, rounds = np.random.default_rng(0), list[ObservedRound]()
     for jobs in workloads:
         policy = Imitating(state := new_state())
         simulate(policy, state, jobs)
@@ -281,7 +283,9 @@ def imitate(net: Net, workloads: Iterable[Sequence[Job]], passes: int) -> Net:
     adam = Adam(net, 3e-3, np.concatenate([each.rows for each in rounds]))
     for _ in range(passes):
         parts = np.array_split(rng.permutation(len(rounds)), -(-len(rounds) // ROUNDS_A_STEP))
-        losses = [adam.step(Batch.of([rounds[row] for row in part], np.ones(len(part)))) for part in parts]
+        losses = [
+            adam.step(ChoiceBatch.of([rounds[row] for row in part], np.ones(len(part)))) for part in parts
+        ]
         click.echo(f"imitation: loss {fmean(losses):.3f}", err=True)
     return adam.net
 
@@ -293,7 +297,7 @@ def burden_s(records: Iterable[JobRecord], times: Floats) -> Floats:
     return np.asarray(HORIZON_S * (np.exp(-begins / HORIZON_S) - np.exp(-ends / HORIZON_S)).sum(axis=0))
 
 
-def learn(net: Net, rounds: int) -> Iterator[Net]:
+def learn(net: PolicyNetwork, rounds: int) -> Iterator[PolicyNetwork]:
     """REINFORCE: the network after each round of learning.
 
     A choice is worth how many job-seconds fewer follow than in the other runs of the same workload, from the
@@ -307,11 +311,13 @@ def learn(net: Net, rounds: int) -> Iterator[Net]:
         seen, worths = [each for each, _ in found], np.array([worth for _, worth in found])
         adam = adam or Adam(net, 2e-3, np.concatenate([each.rows for each in seen]))
         for part in np.array_split(rng.permutation(len(seen)), STEPS):
-            adam.step(Batch.of([seen[row] for row in part], worths[part] / worths.std()), TEMPERATURE)
+            adam.step(ChoiceBatch.of([seen[row] for row in part], worths[part] / worths.std()), TEMPERATURE)
         yield (net := adam.net)
 
 
-def _explored(net: Net, jobs: Sequence[Job], rng: np.random.Generator) -> Iterator[tuple[Round, float]]:
+def _explored(
+    net: PolicyNetwork, jobs: Sequence[Job], rng: np.random.Generator
+) -> Iterator[tuple[ObservedRound, float]]:
     """The rounds of some runs, each with what its choices are worth, seconds."""
     runs = []
     for _ in range(RUNS):
@@ -324,7 +330,7 @@ def _explored(net: Net, jobs: Sequence[Job], rng: np.random.Generator) -> Iterat
         yield from zip(own.rounds, (others - burdens[own]).tolist(), strict=True)
 
 
-def train(passes: int, rounds: int) -> Net:
+def train(passes: int, rounds: int) -> PolicyNetwork:
     """The network that is best on the workloads to check by, of those after each few rounds of learning.
 
     Args:
@@ -332,7 +338,7 @@ def train(passes: int, rounds: int) -> Net:
         rounds: Of learning.
     """
     checks = [workload(CHECKED + number) for number in range(CHECKS)]
-    drawn = Net.drawn(WIDTHS, np.random.default_rng(0))
+    drawn = PolicyNetwork.drawn(WIDTHS, np.random.default_rng(0))
     _report("drawn at random", drawn)
     best = imitate(drawn, (workload(IMITATED + number) for number in range(IMITATIONS)), passes)
     _report("after imitation", best)
@@ -346,7 +352,7 @@ def train(passes: int, rounds: int) -> Net:
     return best
 
 
-def _report(what: str, net: Net) -> None:
+def _report(what: str, net: PolicyNetwork) -> None:
     jct_s = mean_jct_s(net, map(workload, REPORTED))
     click.echo(f"{what}: a mean JCT of {jct_s:.0f} s on seeds {', '.join(map(str, REPORTED))}")
 

@@ -36,7 +36,7 @@ class DrlKnobs:
 
 
 @dataclass(frozen=True, slots=True)
-class Net:
+class PolicyNetwork:
     """Layers that each end in tanh, but for the last: one number for each row, the same net for all rows.
 
     Attributes:
@@ -46,7 +46,7 @@ class Net:
     layers: Sequence[tuple[Floats, Floats]]
 
     @classmethod
-    def drawn(cls, sizes: Sequence[int], rng: np.random.Generator) -> "Net":
+    def drawn(cls, sizes: Sequence[int], rng: np.random.Generator) -> "PolicyNetwork":
         """One that has learnt nothing, with so many numbers from layer to layer."""
         return cls(
             [
@@ -56,7 +56,7 @@ class Net:
         )
 
     @classmethod
-    def loaded(cls, text: str) -> "Net":
+    def loaded(cls, text: str) -> "PolicyNetwork":
         """One from JSON: pairs of weights and biases."""
         return cls([(np.array(weights), np.array(biases)) for weights, biases in json.loads(text)])
 
@@ -79,9 +79,9 @@ def _rounded(array: Floats) -> object:
 
 
 @cache
-def trained() -> Net:
+def trained() -> PolicyNetwork:
     """The network of the package."""
-    return Net.loaded((resources.files("dally.policies") / WEIGHTS).read_text(encoding="utf-8"))
+    return PolicyNetwork.loaded((resources.files("dally.policies") / WEIGHTS).read_text(encoding="utf-8"))
 
 
 class Allotment:
@@ -200,7 +200,7 @@ class Drl(InSizes):
     eager: ClassVar[bool] = False
     in_turn: ClassVar[bool] = True
 
-    def __init__(self, knobs: DrlKnobs, state: ClusterState, net: Net | None = None) -> None:
+    def __init__(self, knobs: DrlKnobs, state: ClusterState, net: PolicyNetwork | None = None) -> None:
         super().__init__(knobs.interval_s, state)
         self.knobs = knobs
         self.net = net or trained()

@@ -9,17 +9,17 @@ import pytest
 from click.testing import CliRunner
 
 from dally.job import Job
-from dally.policies.drl import FEATURES, Net
+from dally.policies.drl import FEATURES, PolicyNetwork
 from dally.policies.optimus import Optimus
 from simulator import drl_training
 from simulator.drl_training import (
     HORIZON_S,
     WIDTHS,
     Adam,
-    Batch,
+    ChoiceBatch,
     Exploring,
     Imitating,
-    Round,
+    ObservedRound,
     burden_s,
     gradient,
     imitate,
@@ -33,19 +33,19 @@ from simulator.drl_training import (
 RNG = np.random.default_rng
 
 
-def drawn(seed: int = 0) -> Net:
-    return Net.drawn(WIDTHS, RNG(seed))
+def drawn(seed: int = 0) -> PolicyNetwork:
+    return PolicyNetwork.drawn(WIDTHS, RNG(seed))
 
 
-def some_rounds() -> list[Round]:
+def some_rounds() -> list[ObservedRound]:
     """Two moments with two choices and one."""
     rows = RNG(3).normal(size=(9, FEATURES))
-    first = Round(0.0, rows[:5], [np.array([0, 2, 4]), np.array([1, 4])], [1, 0])
-    return [first, Round(10.0, rows[5:], [np.array([0, 1, 2, 3])], [3])]
+    first = ObservedRound(0.0, rows[:5], [np.array([0, 2, 4]), np.array([1, 4])], [1, 0])
+    return [first, ObservedRound(10.0, rows[5:], [np.array([0, 1, 2, 3])], [3])]
 
 
 def test_the_gradient_is_that_of_the_loss() -> None:
-    batch = Batch.of(some_rounds(), np.array([0.7, -1.3]))
+    batch = ChoiceBatch.of(some_rounds(), np.array([0.7, -1.3]))
     net = drawn()
     _, found = gradient(net, batch, 0.5)
     for layer, at in ((0, (2, 5)), (1, (7, 3)), (2, (4, 0))):
@@ -53,7 +53,7 @@ def test_the_gradient_is_that_of_the_loss() -> None:
         for change in (1e-5, -1e-5):
             layers = [(weights.copy(), biases) for weights, biases in net.layers]
             layers[layer][0][at] += change
-            losses.append(gradient(Net(layers), batch, 0.5)[0])
+            losses.append(gradient(PolicyNetwork(layers), batch, 0.5)[0])
         assert found[layer][0][at] == pytest.approx((losses[0] - losses[1]) / 2e-5, rel=1e-3, abs=1e-8)
 
 
@@ -65,11 +65,13 @@ def test_the_loss_is_that_of_the_choices() -> None:
         for choices, taken in zip(each.choices, each.taken, strict=True):
             chances = np.exp(net.scores(each.rows[choices]))
             expected.append(-weight * np.log(chances[taken] / chances.sum()))
-    assert gradient(net, Batch.of(rounds, np.array([0.7, -1.3])), 1.0)[0] == pytest.approx(np.mean(expected))
+    assert gradient(net, ChoiceBatch.of(rounds, np.array([0.7, -1.3])), 1.0)[0] == pytest.approx(
+        np.mean(expected)
+    )
 
 
 def test_steps_lessen_the_loss_and_the_net_is_for_inputs_as_they_are() -> None:
-    batch, net = Batch.of(some_rounds(), np.ones(2)), drawn()
+    batch, net = ChoiceBatch.of(some_rounds(), np.ones(2)), drawn()
     adam = Adam(net, 1e-2, batch.rows)
     assert adam.net.scores(batch.rows) == pytest.approx(net.scores(batch.rows))
     losses = [adam.step(batch) for _ in range(30)]
@@ -119,7 +121,7 @@ def test_after_a_little_imitation_it_chooses_as_optimus_on_other_jobs_too() -> N
     net = imitate(drawn(), [workload(44, 20)], 2)
     policy = Imitating(state := new_state())
     simulate(policy, state, workload(45, 20))
-    batch = Batch.of(policy.rounds, np.ones(len(policy.rounds)))
+    batch = ChoiceBatch.of(policy.rounds, np.ones(len(policy.rounds)))
     assert gradient(net, batch, 1.0)[0] < 0.8 * gradient(drawn(), batch, 1.0)[0]
 
 
@@ -132,7 +134,7 @@ def test_learning_makes_good_choices_likelier(monkeypatch: pytest.MonkeyPatch) -
     assert drawn_jct_s(last, jobs) < 0.9 * drawn_jct_s(first, jobs)
 
 
-def drawn_jct_s(net: Net, jobs: Sequence[Job]) -> float:
+def drawn_jct_s(net: PolicyNetwork, jobs: Sequence[Job]) -> float:
     """Mean completion time in a run whose choices are drawn, seconds."""
     policy = Exploring(state := new_state(), net, RNG(5))
     return fmean(record.jct_s for record in simulate(policy, state, jobs))

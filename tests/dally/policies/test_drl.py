@@ -9,7 +9,7 @@ import pytest
 from dally.costs import CostModel
 from dally.job import Job, JobKind
 from dally.mechanisms.elastic.growth import Pool
-from dally.policies.drl import FEATURES, WEIGHTS, Allotment, Drl, DrlKnobs, Net, trained
+from dally.policies.drl import FEATURES, WEIGHTS, Allotment, Drl, DrlKnobs, PolicyNetwork, trained
 from dally.policies.registry import parse_policy
 from dally.state import ClusterState, JobState
 from simulator.drl_training import WIDTHS, mean_jct_s, workload
@@ -24,19 +24,19 @@ def elastic(name: str, gpus: int, duration_s: float, submit_s: float = 0.0, most
     return replace(job(name, gpus, duration_s, submit_s), kind=JobKind.ELASTIC, min_gpus=1, max_gpus=most)
 
 
-def preferring(*weights: tuple[int, float]) -> Net:
+def preferring(*weights: tuple[int, float]) -> PolicyNetwork:
     """A network of one layer that goes by some of the features."""
     column = np.zeros((FEATURES, 1))
     for feature, weight in weights:
         column[feature] = weight
-    return Net([(column, np.zeros(1))])
+    return PolicyNetwork([(column, np.zeros(1))])
 
 
 NOBODY, GPUS, LEFT_S = 0, 3, 7
 """Features: whether it is nobody's step; log2 of a job's GPUs; log of its seconds left."""
 
 
-def sizes(net: Net, jobs: list[Job], gpus: int) -> list[int]:
+def sizes(net: PolicyNetwork, jobs: list[Job], gpus: int) -> list[int]:
     """What the jobs get when all arrive at once."""
     topology = racks([[gpus]])
     state = ClusterState(topology, CostModel(topology))
@@ -108,9 +108,11 @@ def test_a_start_says_that_the_network_chose() -> None:
 
 
 def test_a_network_survives_being_written() -> None:
-    drawn = Net.drawn(WIDTHS, np.random.default_rng(1))
+    drawn = PolicyNetwork.drawn(WIDTHS, np.random.default_rng(1))
     rows = np.random.default_rng(2).normal(size=(5, FEATURES))
-    assert Net.loaded(drawn.dumped()).scores(rows) == pytest.approx(drawn.scores(rows), rel=1e-3, abs=1e-3)
+    assert PolicyNetwork.loaded(drawn.dumped()).scores(rows) == pytest.approx(
+        drawn.scores(rows), rel=1e-3, abs=1e-3
+    )
 
 
 def test_the_weights_are_small_and_fit() -> None:
@@ -123,7 +125,7 @@ def test_what_it_has_learnt_helps_on_jobs_that_it_has_not_seen() -> None:
     """Beside two networks that have learnt nothing; jobs are those of the artifact of ONES."""
     unseen = [workload(seed) for seed in HELD_OUT]
     learnt_s = mean_jct_s(trained(), unseen)
-    drawn = (Net.drawn(WIDTHS, np.random.default_rng(seed)) for seed in (0, 1))
+    drawn = (PolicyNetwork.drawn(WIDTHS, np.random.default_rng(seed)) for seed in (0, 1))
     assert all(learnt_s < 0.9 * mean_jct_s(net, unseen) for net in drawn)
 
 

@@ -48,6 +48,8 @@ _ALL = (
     Workload("bert-base", "BERT-base", "workloads.models.bert", 109_483_778, 32, "adamw", 5e-5, 128),
     Workload("gpt2", "GPT-2 small", "workloads.models.gpt2", 124_439_808, 8, "adamw", 2.5e-4, 1024),
     Workload("digits", "Small CNN for digits", "workloads.models.digits", 24_058, 32, "sgd", 0.05, 8),
+    Workload("resnet8", "ResNet-8 for grey images", "workloads.models.resnet8", 77_754, 32, "sgd", 0.05, 16),
+    Workload("chargpt", "GPT of characters", "workloads.models.gpt2", 124_672, 16, "adamw", 3e-3, 64),
     Workload("ncf", "NCF on MovieLens-20M", "workloads.models.ncf", 31_832_577, 65_536, "adam", 1e-3, None),
 )
 

@@ -39,8 +39,8 @@ EQUAL = (1.0, 1.0, 1.0, 1.0)
 
 _ALL = (
     Net("digits", write_digits, 32, (150, 300, 900), UNEQUAL, 900, 0.05, (1.0, 2.0, 8.0)),
-    Net("resnet8", partial(write_digits, moved=True), 32, (300, 900), EQUAL, 200, 0.3, (3.0, 12.0)),
-    Net("chargpt", write_topics, 16, (300, 900), EQUAL, 200, 0.3, (3.0, 12.0)),
+    Net("resnet8", partial(write_digits, moved=True), 32, (300, 900), EQUAL, 200, 0.3, (6.0,)),
+    Net("chargpt", write_topics, 16, (200, 600), EQUAL, 200, 0.3, (6.0,)),
 )
 NETS: Mapping[str, Net] = {net.name: net for net in _ALL}
 

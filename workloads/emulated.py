@@ -14,14 +14,14 @@ from torch import Tensor, nn
 from torch.autograd import Function
 
 from workloads.layers import Layer, find_layers
-from workloads.registry import Workload
+from workloads.registry import ModelRecipe
 from workloads.task import Numbers, Task
 
 _INPUTS = Numbers((), (1 << 20,))
 """One number for each sample; the loss is their mean, so that it tells which samples were taken."""
 
 
-def emulate(workload: Workload, size: int | None, flops: float) -> Task:
+def emulate(workload: ModelRecipe, size: int | None, flops: float) -> Task:
     """A workload's task on a pretended GPU.
 
     Args:

@@ -4,7 +4,7 @@ import pytest
 
 from tests.workloads.clock import Clock
 from workloads.group import Group
-from workloads.settings import Backend, Job, Settings
+from workloads.settings import Backend, Settings, TrainingJob
 from workloads.steps import Steps
 
 PACES_S = (1.0, 2.0)
@@ -22,7 +22,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 def lasts_s(clock: Clock, group: Group, rank: int, flops: float, paces_s: tuple[float, ...] | None) -> float:
     """How long a step of one of two ranks lasts on a pretended GPU of this speed."""
-    job = Job("ncf", 1, Settings(6), Backend.GLOO, emulated_flops=(flops,), pace_s=paces_s)
+    job = TrainingJob("ncf", 1, Settings(6), Backend.GLOO, emulated_flops=(flops,), pace_s=paces_s)
     steps = Steps(job, group, rank, 2)
     began_s = clock.now_s
     steps.train(0)

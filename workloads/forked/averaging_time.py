@@ -10,7 +10,7 @@ import click
 
 from dally.markdown import table
 from workloads.forked.exchange import Exchange, prepare
-from workloads.forked.slot import Result, Slot
+from workloads.forked.slot import CopyResult, SlotStart
 from workloads.forked.tracker import consolidate
 from workloads.group import Group
 from workloads.registry import find_workload
@@ -54,15 +54,15 @@ def _average_once(trainer: Trainer) -> tuple[float, ...]:
         prepare(file, 0)
         copies = [Exchange(file, 0, copy, {}, _BATCH) for copy in range(COPIES)]
         first, *_ = copies
-        first.publish(Slot(0, (), {}, {}), trainer.state())
-        results = [Result(copy, ((copy, copy + 1),), 1.0, 0.0, False) for copy in range(COPIES)]
+        first.publish(SlotStart(0, (), {}, {}), trainer.state())
+        results = [CopyResult(copy, ((copy, copy + 1),), 1.0, 0.0, False) for copy in range(COPIES)]
         for result, exchange in zip(results[1:], copies[1:], strict=True):
             exchange.hand_in(0, result, trainer.state())
         handed_in_s, _ = _timed(lambda: first.hand_in(0, results[0], trainer.state()))
         averaged_s, state = _timed(
             lambda: consolidate([first.result(0, copy) for copy in range(COPIES)], first.slot(0)[1])
         )
-        published_s, _ = _timed(lambda: first.publish(Slot(1, ((0, COPIES),), {}, {}), state))
+        published_s, _ = _timed(lambda: first.publish(SlotStart(1, ((0, COPIES),), {}, {}), state))
         taken_s, _ = _timed(lambda: trainer.restore(first.slot(1)[1]))
     return handed_in_s, averaged_s, published_s, taken_s
 

@@ -23,7 +23,7 @@ from workloads.forked.average import average
 from workloads.forked.averaging_time import averaging
 from workloads.forked.nets import EQUAL, NETS, SEEDS, UNEQUAL, Net
 from workloads.forked.ranges import Ranges, gaps, numbers, size
-from workloads.forked.slot import Result, Slot, follow, plan
+from workloads.forked.slot import CopyResult, SlotStart, follow, plan
 from workloads.forked.timing import timing
 from workloads.group import Group, join, leave
 from workloads.local_data import LocalData, find_held_out
@@ -119,7 +119,7 @@ class Study:
         state: Mapping[str, Any] = deepcopy(trainer.state())
         moments: dict[int, Mapping[str, Any]] = {}
         rates = variant.rates
-        slot = plan(Slot(0, (), {}, dict(enumerate(rates))), range(len(rates)), steps, slot_s)
+        slot = plan(SlotStart(0, (), {}, dict(enumerate(rates))), range(len(rates)), steps, slot_s)
         while gaps(slot.trained, steps):
             results, states = [], []
             for copy, share in slot.shares.items():
@@ -127,7 +127,7 @@ class Study:
                 self._train(trainer, share, seed)
                 states.append(deepcopy(trainer.state()))
                 moments[copy] = states[-1]["optimizer"]
-                results.append(Result(copy, share, size(share) / rates[copy], 0.0, False))
+                results.append(CopyResult(copy, share, size(share) / rates[copy], 0.0, False))
             state = _merge(variant, [result.steps for result in results], states, state)
             slot = follow(slot, results, steps, slot_s, 0.0)
         return state

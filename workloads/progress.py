@@ -91,6 +91,7 @@ class Progress:
                 "samples": step * self._job.settings.global_batch,
                 "loss": loss,
                 "seconds": seconds,
+                "trained": max(result.seconds for result in results),
                 "time": round(time.time(), 6),
                 "ranks": len(results) * self._group.size,
                 "copies": steps,

@@ -49,6 +49,10 @@ _ALL = (
     ModelRecipe("gpt2", "GPT-2 small", "workloads.models.gpt2", 124_439_808, 8, "adamw", 2.5e-4, 1024),
     ModelRecipe("digits", "Small CNN for digits", "workloads.models.digits", 24_058, 32, "sgd", 0.05, 8),
     ModelRecipe(
+        "resnet8", "ResNet-8 for grey images", "workloads.models.resnet8", 77_754, 32, "sgd", 0.05, 16
+    ),
+    ModelRecipe("chargpt", "GPT of characters", "workloads.models.gpt2", 124_672, 16, "adamw", 3e-3, 64),
+    ModelRecipe(
         "ncf", "NCF on MovieLens-20M", "workloads.models.ncf", 31_832_577, 65_536, "adam", 1e-3, None
     ),
 )

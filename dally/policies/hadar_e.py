@@ -10,7 +10,6 @@ from dally.errors import InputError
 from dally.job import JobKind
 from dally.mechanisms.find_alloc import Bid
 from dally.mechanisms.forks import Forker, Machines, spread_copies
-from dally.mechanisms.job_table import JobView
 from dally.mechanisms.rounds import RoundTarget
 from dally.policies.hadar import Hadar, HadarKnobs, HadarRound
 from dally.state import ClusterState, JobState
@@ -60,19 +59,11 @@ class HadarE(Hadar):
 
     def round(self, state: ClusterState, now: float) -> HadarRound:
         """A slot, in which forked jobs get copies."""
-        return SlotPlan(self, self.knobs, state, self._table.view(now), now)
+        return SlotPlan(self, state, self._table.view(now), now)
 
 
 class SlotPlan(HadarRound):
     """One slot in the making: a round in which each job bids for one copy, then copies are spread."""
-
-    def __init__(
-        self, policy: HadarE, knobs: HadarEKnobs, state: ClusterState, view: JobView, now: float
-    ) -> None:
-        super().__init__(policy, state, view, now)
-        # Where copies cost what they cost, the decision has nothing to add.
-        told = self._costs.averaging is not None
-        self._stretch = 1.0 if told else knobs.round_s / (knobs.round_s - knobs.overhead_s)
 
     def held(self, job: JobState) -> Allocation:
         """What a running job bids to keep; of several copies the fastest."""
@@ -103,11 +94,9 @@ class SlotPlan(HadarRound):
         )
 
     def _worth(self, job: JobState, machines: Machines) -> float:
-        """What copies on these machines are worth to a job; several lose part of each slot."""
+        """What copies on these machines are worth to a job; several lose part of each slot, as costs say."""
         allocation = _copies(job, machines)
         slowdown = self._costs.cost(job.job, allocation).slowdown
-        if len(machines) > 1:
-            slowdown *= self._stretch
         return self.worth(job, slowdown, stays=allocation == job.allocation)
 
     def _more(self, job: JobState, bid: Bid, machines: Machines) -> str:

@@ -201,6 +201,7 @@ def _scheduler(first: Line, spec: str, restored: bool) -> Scheduler:
         found.policy.batching,
         restart_s=first.get("restart_s"),
         assumed_slowdown=first.get("assumed_slowdown", 1.0),
+        averaging=found.policy.averaging(found.knobs),
     )
     knows = _known(first.get("knows"))
     state = ClusterState(topology, costs.believed(knows), knows)

@@ -18,7 +18,7 @@ LIMIT_S = 465.0
 
 MODELS = (
     *("resnet18", "resnet50", "vgg11", "vgg16", "alexnet", "mobilenetv3"),
-    *("bert-base", "gpt2", "digits", "ncf"),
+    *("bert-base", "gpt2", "digits", "resnet8", "chargpt", "ncf"),
 )
 
 _ANSWER_S = 20.0

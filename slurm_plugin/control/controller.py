@@ -145,7 +145,14 @@ class Controller:
         split = Split(self._config.batch_split)
         spec = parse_policy(self._config.policy)
         known, assumed = profiles and _with_requeues(profiles), self._config.assumed_slowdown
-        costs = CostModel(topology, known, split, spec.policy.batching, assumed_slowdown=assumed)
+        costs = CostModel(
+            topology,
+            known,
+            split,
+            spec.policy.batching,
+            assumed_slowdown=assumed,
+            averaging=spec.policy.averaging(spec.knobs),
+        )
         state = ClusterState(topology, costs, Known(Knowledge(self._config.knowledge)))
         policy = self._policy(spec, state, memory, now)
         beliefs = self._beliefs(lambda: beliefs_of(state.knows, policy.learns_limits), memory, now)

@@ -82,16 +82,17 @@ def simulate_again(run: LiveRun, scenario: Scenario) -> SimulatedRun:
         _replace(partial, run.folder / FOLDER)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
-    return read_simulated(run.folder / FOLDER, scenario)
+    return read_simulated(run.folder / FOLDER, scenario, policy_again(run))
 
 
-def read_simulated(folder: Path, scenario: Scenario) -> SimulatedRun:
+def read_simulated(folder: Path, scenario: Scenario, spec: PolicySpec) -> SimulatedRun:
     """Read a simulation back.
 
     Raises:
         InputError: It is not a run folder.
     """
-    costs = CostModel(scenario.topology, scenario.profiles)
+    averaging = spec.policy.averaging(spec.knobs)
+    costs = CostModel(scenario.topology, scenario.profiles, averaging=averaging)
     jobs = {job.job_id: job for job in scenario.jobs}
     records = {record.job_id: record for record in read_jobs(folder)}
     return SimulatedRun(costs, jobs, records, _spans(folder, jobs, costs))

@@ -69,7 +69,9 @@ def write_run_folder(folder: Path) -> Run:
     sights = read_sights(folder / OBSERVED)
     minutes = _minutes(folder, sights, state.origin_s)
     origin_s = state.origin_s
-    costs = CostModel(inputs.topology, inputs.profiles)
+    spec = parse_policy(state.policy)
+    averaging = spec.policy.averaging(spec.knobs)
+    costs = CostModel(inputs.topology, inputs.profiles, averaging=averaging)
     lives = [_life(folder, work, sights, minutes, origin_s, costs) for work in inputs.works]
     end_s, note = _end(state, lives, sights)
     records = [record(life, inputs.topology, origin_s, end_s) for life in lives]

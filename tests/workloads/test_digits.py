@@ -28,6 +28,17 @@ def test_every_image_is_there_once_and_a_fifth_held_out(path: Path) -> None:
     assert set(arrays["test_targets"]) == set(range(10))
 
 
+def test_moved_images_lie_whole_on_a_noisy_ground(path: Path, tmp_path: Path) -> None:
+    write_digits(tmp_path / "moved.npz", moved=True)
+    plain, moved = np.load(path), np.load(tmp_path / "moved.npz")
+    assert moved["inputs"].shape == (1437, 1, 16, 16)
+    assert (moved["targets"] == plain["targets"]).all()
+    for image, ground in zip(plain["test_inputs"][:20, 0], moved["test_inputs"][:20, 0], strict=True):
+        windows = np.lib.stride_tricks.sliding_window_view(ground, (8, 8)).reshape(-1, 8, 8)
+        assert any((window[image >= 96] == image[image >= 96]).all() for window in windows)
+    assert np.median(moved["inputs"]) > 30, "there is noise on it"
+
+
 def test_the_small_net_learns_them_and_is_judged_on_those_held_out(path: Path, tmp_path: Path) -> None:
     job = ("digits", "--global-batch", "32", "--backend", "gloo", "--steps", "120", "--data", str(path))
     code, output = invoke(*job, *files(tmp_path))

@@ -14,10 +14,10 @@ from workloads.registry import WORKLOADS
 from workloads.settings import Backend, Precision, Settings
 from workloads.training import Trainer
 
-SMALL = {"bert-base": 8, "gpt2": 8, "ncf": None}
+SMALL = {"bert-base": 8, "gpt2": 8, "chargpt": 8, "ncf": None}
 
 
-@pytest.mark.parametrize("name", ["resnet18", "alexnet", "mobilenetv3", "gpt2", "ncf"])
+@pytest.mark.parametrize("name", ["resnet18", "alexnet", "mobilenetv3", "gpt2", "resnet8", "chargpt", "ncf"])
 def test_a_step_gives_every_parameter_a_gradient(name: str, alone: Group) -> None:
     trainer = Trainer(WORKLOADS[name], Settings(2, size=SMALL.get(name, 64)), alone)
     trainer.backward(trainer.forward(trainer.draw([0, 1])))

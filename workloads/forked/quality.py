@@ -1,16 +1,13 @@
-"""Writes docs/results/forked-training.md: `python -m workloads.forked.quality quality|time`.
+"""Writes docs/results/forked-training.md: `python -m workloads.forked.quality WHAT [NET...]`.
 
-Both train the small net on scikit-learn's digits with three seeds, as one copy and as five on nodes of speeds
-1, 1, 0.5, 0.5 and 0.25, and judge it on the samples held out. `quality` counts time in steps, so that only
-the seeds matter; `time` starts real processes, whose speed is emulated by a pace that their steps keep.
+WHAT is `quality` or `time`, which train nets with three seeds, as one copy and as several, and judge them on
+the samples held out: `quality` counts time in steps, so that only the seeds matter, `time` starts real
+processes. Or it is `averaging`: what copies do between two slots, with models of several sizes.
 """
 
-import json
 import os
-import subprocess
-import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,11 +19,13 @@ import torch
 
 from dally.markdown import replace_section, table
 from dally.mechanisms.job_tracker import consolidation_weights
-from workloads.digits import write_digits
 from workloads.forked.average import average
+from workloads.forked.averaging_time import averaging
+from workloads.forked.nets import EQUAL, NETS, SEEDS, UNEQUAL, NetWithSamples
 from workloads.forked.ranges import Ranges, gaps, numbers, size
 from workloads.forked.slot import CopyResult, SlotStart, follow, plan
-from workloads.group import Group, free_port, join
+from workloads.forked.timing import timing
+from workloads.group import Group, join, leave
 from workloads.local_data import LocalData, find_held_out
 from workloads.registry import find_workload
 from workloads.samples import take
@@ -35,9 +34,6 @@ from workloads.task import make_task
 from workloads.training import Score, Trainer
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "results" / "forked-training.md"
-SEEDS = (1, 2, 3)
-RATES = (1.0, 1.0, 0.5, 0.5, 0.25)
-BATCH = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,21 +45,23 @@ class Variant:
         slot_s: Length of a slot, in steps of the fastest copy; None for one copy alone.
         weights: Of the copies in the average: by "steps", or "uniform".
         moments: What becomes of the optimizer's state after a slot: "average", "own" or "fresh".
-        optimizer: "sgd" with momentum, or "adam".
+        optimizer: "sgd" with momentum, or "adam"; None for the net's own.
         part: Of the steps that are done at all.
+        rates: Speeds of the copies' nodes.
     """
 
     name: str
     slot_s: float | None = 20.0
     weights: str = "steps"
     moments: str = "average"
-    optimizer: str = "sgd"
+    optimizer: str | None = None
     part: float = 1.0
+    rates: tuple[float, ...] = UNEQUAL
 
 
-VARIANTS = (
+_ON_UNEQUAL = (
     Variant("one copy", slot_s=None),
-    Variant("one copy, for as long as five take", slot_s=None, part=1 / sum(RATES)),
+    Variant("one copy, for as long as five take", slot_s=None, part=1 / sum(UNEQUAL)),
     Variant("five copies, slots of 8", slot_s=8.0),
     Variant("five copies, slots of 20"),
     Variant("five copies, slots of 80", slot_s=80.0),
@@ -75,27 +73,34 @@ VARIANTS = (
     Variant("Adam, slots of 20, each copy keeps its moments", moments="own", optimizer="adam"),
     Variant("Adam, slots of 20, moments begin anew", moments="fresh", optimizer="adam"),
 )
-LENGTHS = (150, 300, 900)
-"""Steps of a job, all copies together: 45 are an epoch."""
+_ON_EQUAL = (
+    Variant("one copy", slot_s=None),
+    Variant("one copy, for as long as four take", slot_s=None, part=1 / sum(EQUAL)),
+    Variant("two copies, slots of 20", rates=EQUAL[:2]),
+    Variant("four copies, slots of 20", rates=EQUAL),
+    Variant("four copies, slots of 80", slot_s=80.0, rates=EQUAL),
+)
+VARIANTS = {"digits": _ON_UNEQUAL, "resnet8": _ON_EQUAL, "chargpt": _ON_EQUAL}
+"""Of each net."""
 
 LEARNING_RATES = {"sgd": 0.05, "adam": 1e-3}
 
 
 class Study:
-    """Trains in this process, one copy after the other."""
+    """Trains a net in this process, one copy after the other."""
 
-    def __init__(self, data: Path, group: Group) -> None:
-        task = make_task(find_workload("digits"))
+    def __init__(self, net: NetWithSamples, data: Path, group: Group) -> None:
+        self._workload, self._batch = find_workload(net.name), net.batch
+        task = make_task(self._workload)
         self._source, self._held_out, self._group = LocalData(data, task), find_held_out(data, task), group
 
     def score(self, variant: Variant, steps: int, seed: int) -> Score:
         """How a model does that was trained so."""
-        workload = replace(
-            find_workload("digits"),
-            optimizer=variant.optimizer,
-            learning_rate=LEARNING_RATES[variant.optimizer],
-        )
-        trainer = Trainer(workload, Settings(BATCH, seed=seed), self._group, source=self._source)
+        workload = self._workload
+        if variant.optimizer:
+            rate = LEARNING_RATES[variant.optimizer]
+            workload = replace(workload, optimizer=variant.optimizer, learning_rate=rate)
+        trainer = Trainer(workload, Settings(self._batch, seed=seed), self._group, source=self._source)
         if variant.slot_s is None:
             self._train(trainer, ((0, round(steps * variant.part)),), seed)
         else:
@@ -105,7 +110,7 @@ class Study:
 
     def _train(self, trainer: Trainer, share: Ranges, seed: int) -> None:
         for number in numbers(share):
-            trainer.train(number, take(number * BATCH, BATCH, self._source.count, seed))
+            trainer.train(number, take(number * self._batch, self._batch, self._source.count, seed))
 
     def _fork(
         self, trainer: Trainer, variant: Variant, slot_s: float, steps: int, seed: int
@@ -113,7 +118,8 @@ class Study:
         """The state after all slots."""
         state: Mapping[str, Any] = deepcopy(trainer.state())
         moments: dict[int, Mapping[str, Any]] = {}
-        slot = plan(SlotStart(0, (), {}, dict(enumerate(RATES))), range(len(RATES)), steps, slot_s)
+        rates = variant.rates
+        slot = plan(SlotStart(0, (), {}, dict(enumerate(rates))), range(len(rates)), steps, slot_s)
         while gaps(slot.trained, steps):
             results, states = [], []
             for copy, share in slot.shares.items():
@@ -121,7 +127,7 @@ class Study:
                 self._train(trainer, share, seed)
                 states.append(deepcopy(trainer.state()))
                 moments[copy] = states[-1]["optimizer"]
-                results.append(CopyResult(copy, share, size(share) / RATES[copy], 0.0, False))
+                results.append(CopyResult(copy, share, size(share) / rates[copy], 0.0, False))
             state = _merge(variant, [result.steps for result in results], states, state)
             slot = follow(slot, results, steps, slot_s, 0.0)
         return state
@@ -146,94 +152,54 @@ def _merge(
     return merged
 
 
-def quality(data: Path) -> str:
-    """The table of all variants."""
-    os.environ.pop("RANK", None)
-    study = Study(data, join(Backend.GLOO, 30.0))
+def quality(net: NetWithSamples, data: Path) -> str:
+    """Markdown: a row for each of the net's variants."""
+    study = Study(net, data, _alone())
     rows = []
-    for variant in VARIANTS:
-        cells = [_cell([study.score(variant, steps, seed) for seed in SEEDS]) for steps in LENGTHS]
+    for variant in VARIANTS[net.name]:
+        cells = [_cell([study.score(variant, steps, seed) for seed in SEEDS]) for steps in net.lengths]
         rows.append([variant.name, *cells])
         click.echo("; ".join(rows[-1]))
-    return table(["training", *(f"{steps} steps" for steps in LENGTHS)], rows)
+    leave()
+    return table(["training", *(f"{steps} steps" for steps in net.lengths)], rows)
+
+
+def _alone() -> Group:
+    """A group of this process, whatever started it."""
+    os.environ.pop("RANK", None)
+    return join(Backend.GLOO, 30.0)
 
 
 def _cell(scores: Sequence[Score]) -> str:
-    accuracies = [score.accuracy or 0.0 for score in scores]
+    losses = [score.loss for score in scores]
+    accuracies = [score.accuracy for score in scores if score.accuracy is not None]
+    if not accuracies:
+        return f"{fmean(losses):.3f} ({min(losses):.3f} to {max(losses):.3f})"
     low, high = min(accuracies), max(accuracies)
-    return f"{fmean(accuracies):.1%} ({low:.1%} to {high:.1%}), {fmean(score.loss for score in scores):.4f}"
-
-
-STEPS, PACE_S, SLOTS_S = 900, 0.05, (1.0, 2.0, 8.0)
-
-
-def timing(data: Path) -> str:
-    """The table of real runs."""
-    one = [_run(data, seed, [1.0], None) for seed in SEEDS]
-    rows = [_row("one copy", one, one)]
-    for slot_s in SLOTS_S:
-        runs = [_run(data, seed, RATES, slot_s) for seed in SEEDS]
-        rows.append(_row(f"five copies, slots of {slot_s:g} s", runs, one))
-    return table(["training", "seconds, by seed", "faster than one copy", "accuracy, by seed"], rows)
-
-
-def _row(name: str, runs: Sequence[tuple[float, float]], one: Sequence[tuple[float, float]]) -> list[str]:
-    seconds = ", ".join(f"{lasted_s:.1f}" for lasted_s, _ in runs)
-    factor = fmean(base for base, _ in one) / fmean(lasted_s for lasted_s, _ in runs)
-    accuracies = ", ".join(f"{accuracy:.1%}" for _, accuracy in runs)
-    return [name, seconds, f"{factor:.2f}", accuracies]
-
-
-def _run(data: Path, seed: int, rates: Sequence[float], slot_s: float | None) -> tuple[float, float]:
-    """Seconds from the first step's begin to the last average, and the accuracy."""
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        command = [
-            sys.executable,
-            "-m",
-            "workloads.train",
-            "digits",
-            "--backend",
-            "gloo",
-            "--data",
-            str(data),
-        ]
-        command += ["--steps", str(STEPS), "--global-batch", str(BATCH), "--seed", str(seed)]
-        command += ["--pace", ",".join(f"{PACE_S / rate:g}" for rate in rates)]
-        command += ["--checkpoint", str(folder / "job.pt"), "--log-file", str(folder / "log")]
-        if slot_s is not None:
-            command += ["--forked", "--slot", f"{slot_s:g}"]
-        processes = [subprocess.Popen(command, env=env) for env in _places(len(rates))]
-        codes = [process.wait() for process in processes]
-        if any(codes):
-            raise click.ClickException(f"a copy failed: {' '.join(command)}")
-        *steps, score = [json.loads(line) for line in (folder / "log").read_text().splitlines()]
-    return steps[-1]["time"] - steps[0]["time"] + steps[0]["seconds"], score["accuracy"]
-
-
-def _places(ranks: int) -> Iterator[dict[str, str]]:
-    place = {"WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
-    for rank in range(ranks):
-        yield {
-            **os.environ,
-            **place,
-            "OMP_NUM_THREADS": "1",
-            "RANK": str(rank),
-            "LOCAL_RANK": str(rank),
-        }
+    return f"{fmean(accuracies):.1%} ({low:.1%} to {high:.1%}), {fmean(losses):.4f}"
 
 
 @click.command()
-@click.argument("what", type=click.Choice(["quality", "time"]))
-def main(what: str) -> None:
-    """Measure and rewrite its table in docs/results/forked-training.md."""
+@click.argument("what", type=click.Choice(["quality", "time", "averaging"]))
+@click.argument("names", type=click.Choice(list(NETS)), metavar="[NET]...", nargs=-1)
+def main(what: str, names: Sequence[str]) -> None:
+    """Measure and rewrite its tables in docs/results/forked-training.md; all nets if none is named."""
     torch.set_num_threads(1)
-    with tempfile.TemporaryDirectory() as folder:
-        data = Path(folder) / "digits.npz"
-        write_digits(data)
-        body = quality(data) if what == "quality" else timing(data)
+    if what == "averaging":
+        _write(what, averaging(_alone()))
+        leave()
+        return
+    measure = quality if what == "quality" else timing
+    for name in names or NETS:
+        with tempfile.TemporaryDirectory() as folder:
+            data = Path(folder) / "samples.npz"
+            NETS[name].write(data)
+            _write(f"{what}-{name}", measure(NETS[name], data))
+
+
+def _write(section: str, body: str) -> None:
     text = DOCUMENT.read_text(encoding="utf-8")
-    DOCUMENT.write_text(replace_section(text, f"forked-{what}", body), encoding="utf-8")
+    DOCUMENT.write_text(replace_section(text, f"forked-{section}", body), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,10 @@
-"""GPT-2, the small one (Radford et al. 2019).
+"""GPT-2, the small one (Radford et al. 2019), and a far smaller one of the same build for characters.
 
 Not that of `transformers`, which reads numbers back from the device in each forward pass (packed texts).
 """
+
+from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -10,30 +13,48 @@ from torch.nn import functional
 from workloads.models.texts import texts
 from workloads.task import Task
 
-_VOCABULARY, _LONGEST, _WIDTH, _HEADS, _BLOCKS, _DROPOUT = 50_257, 1024, 768, 12, 12, 0.1
+
+@dataclass(frozen=True, slots=True)
+class _Shape:
+    """Numbers of tokens that there are, of places, channels, heads and blocks, and the part dropped out."""
+
+    vocabulary: int
+    longest: int
+    width: int
+    heads: int
+    blocks: int
+    dropout: float
+
+
+_SHAPES = {
+    "gpt2": _Shape(50_257, 1024, 768, 12, 12, 0.1),
+    "chargpt": _Shape(128, 256, 64, 4, 2, 0.0),  # ASCII
+}
 
 
 def make_task(name: str, size: int | None) -> Task:
     """Tell the next token at each of `size` places; the targets are the inputs, one token on."""
-    tokens = texts(size, _LONGEST, _VOCABULARY)
-    return Task(build=_Gpt2, inputs=tokens, targets=tokens, loss=_loss)
+    shape = _SHAPES[name]
+    tokens = texts(size, shape.longest, shape.vocabulary)
+    return Task(build=partial(_Gpt2, shape), inputs=tokens, targets=tokens, loss=_loss)
 
 
 class _Gpt2(nn.Module):
     """Logits of the next token; the table of embeddings gives them, too."""
 
-    def __init__(self) -> None:
+    def __init__(self, shape: _Shape) -> None:
         super().__init__()
-        self.tokens, self.places = nn.Embedding(_VOCABULARY, _WIDTH), nn.Embedding(_LONGEST, _WIDTH)
-        self.drop = nn.Dropout(_DROPOUT)
-        self.blocks = nn.Sequential(*(_Block() for _ in range(_BLOCKS)))
-        self.norm = nn.LayerNorm(_WIDTH)
+        self.tokens = nn.Embedding(shape.vocabulary, shape.width)
+        self.places = nn.Embedding(shape.longest, shape.width)
+        self.drop = nn.Dropout(shape.dropout)
+        self.blocks = nn.Sequential(*(_Block(shape) for _ in range(shape.blocks)))
+        self.norm = nn.LayerNorm(shape.width)
         self.apply(_initialise)
         for name, parameter in self.named_parameters():
             if name.endswith(
                 ("merge.weight", "narrow.weight")
             ):  # the last of what is added up along the blocks
-                nn.init.normal_(parameter, std=0.02 / (2 * _BLOCKS) ** 0.5)
+                nn.init.normal_(parameter, std=0.02 / (2 * shape.blocks) ** 0.5)
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Logits (samples, places, vocabulary) for tokens (samples, places)."""
@@ -45,13 +66,14 @@ class _Gpt2(nn.Module):
 class _Block(nn.Module):
     """Attention to all earlier places, then two dense layers."""
 
-    def __init__(self) -> None:
+    def __init__(self, shape: _Shape) -> None:
         super().__init__()
-        self.first_norm = nn.LayerNorm(_WIDTH)
-        self.attention = _Attention()
-        self.second_norm = nn.LayerNorm(_WIDTH)
-        self.widen, self.narrow = nn.Linear(_WIDTH, 4 * _WIDTH), nn.Linear(4 * _WIDTH, _WIDTH)
-        self.drop = nn.Dropout(_DROPOUT)
+        width = shape.width
+        self.first_norm = nn.LayerNorm(width)
+        self.attention = _Attention(shape)
+        self.second_norm = nn.LayerNorm(width)
+        self.widen, self.narrow = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+        self.drop = nn.Dropout(shape.dropout)
 
     def forward(self, hidden: Tensor) -> Tensor:
         hidden = hidden + self.drop(self.attention(self.first_norm(hidden)))
@@ -62,14 +84,15 @@ class _Block(nn.Module):
 
 
 class _Attention(nn.Module):
-    def __init__(self) -> None:
+    def __init__(self, shape: _Shape) -> None:
         super().__init__()
-        self.split, self.merge = nn.Linear(_WIDTH, 3 * _WIDTH), nn.Linear(_WIDTH, _WIDTH)
+        self.heads, self.dropout = shape.heads, shape.dropout
+        self.split, self.merge = nn.Linear(shape.width, 3 * shape.width), nn.Linear(shape.width, shape.width)
 
     def forward(self, hidden: Tensor) -> Tensor:
-        heads = self.split(hidden).unflatten(2, (3, _HEADS, -1)).transpose(1, 3)
+        heads = self.split(hidden).unflatten(2, (3, self.heads, -1)).transpose(1, 3)
         query, key, value = heads.unbind(2)
-        dropout = _DROPOUT if self.training else 0.0
+        dropout = self.dropout if self.training else 0.0
         seen = functional.scaled_dot_product_attention(query, key, value, dropout_p=dropout, is_causal=True)
         merged = self.merge(seen.transpose(1, 2).flatten(2))
         assert isinstance(merged, Tensor)

@@ -29,7 +29,8 @@ def record(policy: str, world: World, path: Path, profiles: ProfileSet | None = 
     """Simulate under a policy; the recording is one more segment of the file."""
     recording = Recording(path, refuse)
     spec = parse_policy(policy)
-    costs = CostModel(world.topology, profiles, batching=spec.policy.batching)
+    averaging = spec.policy.averaging(spec.knobs)
+    costs = CostModel(world.topology, profiles, batching=spec.policy.batching, averaging=averaging)
     state = ClusterState(world.topology, costs)
     scheduler = RecordedScheduler(state, spec.build(state), policy, recording)
     Engine(scheduler, world.jobs, EventLog(io.StringIO()), world.outages, 600.0).run()

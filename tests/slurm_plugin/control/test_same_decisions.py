@@ -91,9 +91,11 @@ def in_order(acts: Sequence[Act]) -> tuple[list[Act], list[Act]]:
 
 
 def simulate(policy: str, knowledge: str, topology: Topology, jobs: Sequence[Job]) -> None:
-    costs = CostModel(topology, PROFILES, assumed_slowdown=1.25)
+    spec = parse_policy(policy)
+    averaging = spec.policy.averaging(spec.knobs)
+    costs = CostModel(topology, PROFILES, assumed_slowdown=1.25, averaging=averaging)
     state = ClusterState(topology, costs, Known(Knowledge(knowledge)))
-    scheduler = Scheduler(state, parse_policy(policy).build(state))
+    scheduler = Scheduler(state, spec.build(state))
     assert Engine(scheduler, jobs, EventLog(io.StringIO())).run().complete
 
 

@@ -127,6 +127,8 @@ class Driver:
             self._speeds(),
             preloaded=str(cluster.work / PRELOADED),
             slot_s=getattr(self._policy.knobs, "round_s", SLOT_S),
+            data=self._state.data,
+            seed=self._state.facts.get("seed") or 0,
         )
         profiles = sorted((self._folder / PROFILES).glob("*.json"))
         files = {

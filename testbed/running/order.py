@@ -35,6 +35,7 @@ class Order:
         seed: Of generators and model mix.
         trace_format: Format of the trace file; None to recognise it.
         timeout_s: Longest time for one policy; None for far longer than the jobs should take.
+        data: File of samples on which jobs train for real, the same path on all nodes; None: made up.
     """
 
     workload: str
@@ -46,6 +47,7 @@ class Order:
     seed: int = 0
     trace_format: str | None = None
     timeout_s: float | None = None
+    data: Path | None = None
 
 
 def named_workloads() -> tuple[str, ...]:
@@ -82,8 +84,11 @@ def plan_campaign(order: Order, topology: Topology, out: Path) -> Campaign:
         "duration_scale": order.duration_scale,
         "profiles": order.profiles,
         "model_mix": order.model_mix,
+        **({"data": order.data.name} if order.data else {}),
     }
-    return Campaign(out, RunInputs(works, topology, profiles), facts, tflops, backend, order.timeout_s)
+    data = str(order.data.absolute()) if order.data else ""
+    inputs = RunInputs(works, topology, profiles)
+    return Campaign(out, inputs, facts, tflops, backend, order.timeout_s, data)
 
 
 def _workload(order: Order) -> Workload:

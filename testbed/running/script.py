@@ -12,7 +12,8 @@ from testbed.running.work import Work
 from workloads.handover import PRELOADED
 
 STEPS, DIARY, OUTPUT, CHECKPOINT, SCRIPT = "steps.jsonl", "diary", "output.txt", "checkpoint.pt", "job.sh"
-"""Files of a job, in its folder."""
+PROGRESS, RANKS = "progress.json", "ranks"
+"""Files of a job, in its folder; the last is a folder, where ranks of an elastic job meet."""
 
 FAILURES = "failures"
 TRIES_AGAIN = 3
@@ -40,6 +41,8 @@ class Place:
         emulate_tflops: Speed of the pretended GPUs of each node; None to compute for real.
         preloaded: Folder where nodes may have a preloaded process for training to start from.
         slot_s: How often the copies of a forked job are averaged, seconds.
+        data: File of samples on the nodes, on which jobs train for real; empty: they are made up.
+        seed: Of the trainings on it.
     """
 
     python: str
@@ -49,6 +52,8 @@ class Place:
     emulate_tflops: Mapping[str, float] | None = None
     preloaded: str = ""
     slot_s: float = SLOT_S
+    data: str = ""
+    seed: int = 0
 
 
 def job_script(work: Work, name: str, folder: str, place: Place) -> str:
@@ -63,7 +68,7 @@ def job_script(work: Work, name: str, folder: str, place: Place) -> str:
     lines = [
         "#!/bin/bash",
         *(f"#SBATCH {option}" for option in _options(work, name, folder, place)),
-        *_dally_line(work),
+        *_dally_line(work, folder, place),
         f"trap : {CHECKPOINT_SIGNAL}",
         "restart=${SLURM_RESTART_COUNT:-0}",
         f'echo "start $EPOCHREALTIME $SLURM_JOB_NODELIST $SLURM_TASKS_PER_NODE $restart" >> {DIARY}',
@@ -109,8 +114,9 @@ def _options(work: Work, name: str, folder: str, place: Place) -> Iterator[str]:
     yield f"--requeue --open-mode=append --chdir={folder} --output={OUTPUT}"
 
 
-def _dally_line(work: Work) -> Iterator[str]:
-    line = f"#DALLY --model={work.job.model}"
+def _dally_line(work: Work, folder: str, place: Place) -> Iterator[str]:
+    """What Dally is told; a job that trains for real names no model: how fast it is, its reports say."""
+    line = f"#DALLY --progress={folder}/{PROGRESS}" if place.data else f"#DALLY --model={work.job.model}"
     if work.job.preemptible:
         line += f" --checkpoint-signal={CHECKPOINT_SIGNAL} --checkpoint-grace={GRACE_S}"
     if work.job.kind is JobKind.FORKED:
@@ -189,5 +195,17 @@ def _training(work: Work, place: Place) -> Iterator[str]:
     yield from (place.python, "-P", "-m", "workloads.train", work.job.model)
     yield from ("--steps", str(work.steps), "--global-batch", str(work.global_batch))
     yield from ("--backend", place.backend, "--checkpoint", CHECKPOINT, "--log-file", STEPS)
+    if place.data:
+        yield from ("--data", place.data, "--seed", str(place.seed), "--progress", PROGRESS)
+        yield from ("--pace", f"{work.compute_s:.4f}")  # a GPU is full with its profile's batch
+        yield from _sizes(work)
     if work.job.kind is JobKind.FORKED:
         yield from ("--forked", "--slot", f"{place.slot_s:g}", "--ranks-per-copy", str(work.job.gpus))
+
+
+def _sizes(work: Work) -> Iterator[str]:
+    """How its batch follows its size: at most as large as on the most GPUs with as much for each."""
+    if work.job.kind is JobKind.ELASTIC:
+        most = work.local_batch * work.job.most_gpus
+        yield from ("--elastic", RANKS, "--batch-rule", "policy", "--asked-ranks", str(work.job.gpus))
+        yield from ("--max-batch", str(most))

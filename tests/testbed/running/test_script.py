@@ -173,3 +173,17 @@ def test_a_script_whose_job_was_started_anew_elsewhere_leaves_it_alone(tmp_path:
     anew = "echo start 3.5 n4 2 1 >> diary; exit 1"
     assert played(script(work()), tmp_path, srun=anew, scontrol=notes, sleep="exit 0").returncode == 1
     assert not (tmp_path / "asked").exists()
+
+
+def test_a_job_that_trains_for_real_reports_and_follows_the_policys_sizes(tmp_path: Path) -> None:
+    place = replace(PLACE, data="/shared/digits.npz", seed=3)
+    of = work(2, kind=JobKind.ELASTIC, min_gpus=1, max_gpus=4)
+    text = script(of, place)
+    _, request = submitted(text, tmp_path)
+    assert getattr(request, "progress", "") == "/scratch/run/jobs/a/progress.json"
+    assert getattr(request, "model", None) == "", "the policy goes by what it reports"
+    assert "--data /shared/digits.npz --seed 3 --progress progress.json" in text
+    most = 2 * of.global_batch
+    assert f"--elastic ranks --batch-rule policy --asked-ranks 2 --max-batch {most} --emulate 60" in text
+    assert "--elastic" not in script(work(2), place)
+    assert f"--pace {of.compute_s:.4f}" in script(work(2), place)

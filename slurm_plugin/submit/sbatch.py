@@ -106,7 +106,7 @@ def decide(submission: Submission, tag: str) -> Outcome:
 def _variables(request: Request, told: Mapping[str, object]) -> Mapping[str, str]:
     """What the job is to find in its environment."""
     found = {FILE: request.progress} if request.progress else {}
-    if (request.min_gpus or request.max_gpus) and isinstance(told.get("batching"), str):
+    if (request.min_gpus or request.max_gpus or request.of) and isinstance(told.get("batching"), str):
         found[BATCHING] = str(told["batching"])
     return found
 

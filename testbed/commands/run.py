@@ -55,6 +55,13 @@ The same command again goes on where a killed one was. Policy slurm is Slurm's o
     type=click.Path(dir_okay=False, path_type=Path),
     help="Train for real on the samples of this file, seen by all nodes; policies go by what jobs report.",
 )
+@click.option(
+    "--companions",
+    type=click.IntRange(min=0),
+    default=0,
+    show_default=True,
+    help="With --data: by so many each elastic job is resized while it trains; 0: by checkpoints.",
+)
 @click.option("--cluster", "cluster_file", help="Cluster file with the true links, if the cluster has none.")
 @click.option("--scale", type=float, default=1.0, help="Factor on submission times; 0.5 doubles the load.")
 @click.option("--duration-scale", type=float, default=1.0, help="Factor on durations.")

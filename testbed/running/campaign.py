@@ -49,6 +49,7 @@ class Campaign:
         backend: What carries the collectives.
         timeout_s: Longest time for one policy; None for far longer than the jobs should take.
         data: File of samples on which jobs train for real; empty: they are made up.
+        companions: Each elastic job that trains for real has so many.
     """
 
     out: Path
@@ -58,6 +59,7 @@ class Campaign:
     backend: str
     timeout_s: float | None = None
     data: str = ""
+    companions: int = 0
 
     @property
     def longest_s(self) -> float:
@@ -192,6 +194,7 @@ def _begin(cluster: Cluster, campaign: Campaign, policy: PolicySpec, folder: Pat
         backend=campaign.backend,
         facts={**campaign.facts, **settings},
         data=campaign.data,
+        companions=campaign.companions,
     )
     begin_run(folder, state, campaign.inputs)
     return state

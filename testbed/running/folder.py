@@ -40,6 +40,7 @@ class RunState:
         end_s: When it was over, seconds since 1970; None before.
         note: Why it is not complete; empty if it is, or still runs.
         data: File of samples on which jobs train for real; empty: they are made up.
+        companions: Each elastic job that trains for real has so many.
     """
 
     run: str
@@ -52,6 +53,7 @@ class RunState:
     end_s: float | None = None
     note: str = ""
     data: str = ""
+    companions: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,8 +46,13 @@ POLICIES = (
     "ones:interval_s=20",
     "pollux:round_s=15,restart_s=5",
 )
-GPUS = (1, 1, 2, 2, 2, 4, 4, 4)
-MOST_GPUS, LEAST_S, MOST_S, GAP_S = 8, 35, 60, 6.0
+RESIZED = POLICIES[-2:]
+COMPANIONS = 3
+"""With as many, `RESIZED` run once more."""
+
+WITH_COMPANIONS = " by companions"
+GPUS = (1, 1, 1, 2, 2, 2, 2, 4)
+MOST_GPUS, LEAST_S, MOST_S, GAP_S = 8, 50, 80, 10.0
 TIMEOUT_S = 400.0
 HALF_A_POINT = 0.005
 
@@ -136,7 +141,12 @@ def overview(runs: Runs) -> str:
         jobs = [job for trainings in seeds for job in trainings.values()]
         gaps = list(_gaps(seeds, fixed))
         means = [fmean(job.jct_s for job in trainings.values()) for trainings in seeds]
-        row = [f"`{policy}`", ", ".join(f"{mean_s:.0f}" for mean_s in means), f"{fmean(means):.0f}"]
+        spec, by, companions = policy.partition(WITH_COMPANIONS)
+        row = [
+            f"`{spec}`{by}{companions}",
+            ", ".join(f"{mean_s:.0f}" for mean_s in means),
+            f"{fmean(means):.0f}",
+        ]
         row += [str(sum(job.sizes for job in jobs)), str(sum(len(job.batches) > 1 for job in jobs))]
         row += [str(sum(job.record.preemptions + job.record.failures for job in jobs))]
         row += [f"{fmean(job.accuracy for job in jobs if job.accuracy is not None):.2%}"]
@@ -170,7 +180,11 @@ def by_job(runs: Runs, seeds: Iterable[int]) -> str:
                 batches = "/".join(map(str, sorted(other.batches)))
                 row.append(f"{_points(other.accuracy, job.accuracy)} ({other.sizes}; {batches})")
             rows.append(row)
-    names = [f"`{policy.partition(':')[0]}`" for policy in policies]
+    short = [policy.partition(":")[0] for policy in policies]
+    names = [
+        f"`{name}`{WITH_COMPANIONS if policy.endswith(WITH_COMPANIONS) else ''}"
+        for name, policy in zip(short, policies, strict=True)
+    ]
     return table(["seed", "job", "GPUs asked for", "fixed size", *names], rows)
 
 
@@ -182,18 +196,25 @@ def _points(accuracy: float | None, fixed: float | None) -> str:
     return "-" if accuracy is None or fixed is None else f"{100 * (accuracy - fixed):+.2f}"
 
 
-def run_seed(folder: Path, seed: int, policies: Sequence[str]) -> None:
+def out_folder(folder: Path, seed: int, companions: int = 0) -> Path:
+    """Where the run folders of a seed are."""
+    return folder / (f"seed-{seed}-companions-{companions}" if companions else f"seed-{seed}")
+
+
+def run_seed(folder: Path, seed: int, policies: Sequence[str], companions: int = 0) -> None:
     """Run the jobs of a seed under each policy that has not had them, on a cluster of its own."""
-    out = folder / f"seed-{seed}"
+    out = out_folder(folder, seed, companions)
     out.mkdir(exist_ok=True)
-    write_workload(out / "jobs.csv", seed)
+    workload = out_folder(folder, seed) / "jobs.csv"
+    write_workload(workload, seed)
     order = Order(
-        str(out / "jobs.csv"),
+        str(workload),
         str(folder / "profiles"),
         emulate=TFLOPS,
         seed=seed,
         timeout_s=TIMEOUT_S,
         data=folder / "digits.npz",
+        companions=companions,
     )
     turn = seed % len(policies)
     with interruptible() as stop, _cluster() as cluster:
@@ -232,20 +253,21 @@ def _prepare(folder: Path) -> None:
 @click.command()
 @click.argument("folder", type=click.Path(file_okay=False, path_type=Path))
 @click.option("--seeds", default="1,2,3", show_default=True, help="With commas between.")
-@click.option("--policy", "policies", multiple=True, help="Those to run.  [default: those of the page]")
-def main(folder: Path, seeds: str, policies: tuple[str, ...]) -> None:
+def main(folder: Path, seeds: str) -> None:
     """Run what has not been run yet, and write the tables."""
     _prepare(folder)
     numbers = [int(word) for word in seeds.split(",")]
     for seed in numbers:
-        run_seed(folder, seed, policies or POLICIES)
+        run_seed(folder, seed, POLICIES)
+        run_seed(folder, seed, RESIZED, COMPANIONS)
     runs = {
-        policy: [read_trainings(folder / f"seed-{seed}" / folder_name(policy)) for seed in numbers]
-        for policy in policies or POLICIES
+        policy: [read_trainings(out_folder(folder, seed) / folder_name(policy)) for seed in numbers]
+        for policy in POLICIES
     }
-    if policies:
-        click.echo(overview(runs) if FIXED in runs else "")
-        return
+    for policy in RESIZED:
+        runs[f"{policy}{WITH_COMPANIONS}"] = [
+            read_trainings(out_folder(folder, seed, COMPANIONS) / folder_name(policy)) for seed in numbers
+        ]
     text = PAGE.read_text(encoding="utf-8")
     text = replace_section(text, "overview", overview(runs))
     PAGE.write_text(replace_section(text, "jobs", by_job(runs, numbers)), encoding="utf-8")

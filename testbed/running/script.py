@@ -12,6 +12,7 @@ from testbed.running.work import Work
 from workloads.handover import PRELOADED
 
 STEPS, DIARY, OUTPUT, CHECKPOINT, SCRIPT = "steps.jsonl", "diary", "output.txt", "checkpoint.pt", "job.sh"
+COMPANION = "companion.sh"
 PROGRESS, RANKS = "progress.json", "ranks"
 """Files of a job, in its folder; the last is a folder, where ranks of an elastic job meet."""
 
@@ -43,6 +44,7 @@ class Place:
         slot_s: How often the copies of a forked job are averaged, seconds.
         data: File of samples on the nodes, on which jobs train for real; empty: they are made up.
         seed: Of the trainings on it.
+        companions: Each elastic job that trains for real has so many.
     """
 
     python: str
@@ -54,6 +56,7 @@ class Place:
     slot_s: float = SLOT_S
     data: str = ""
     seed: int = 0
+    companions: int = 0
 
 
 def job_script(work: Work, name: str, folder: str, place: Place) -> str:
@@ -80,6 +83,25 @@ def job_script(work: Work, name: str, folder: str, place: Place) -> str:
         f'echo "end $EPOCHREALTIME $code $restart" >> {DIARY}',
         *_again(),
         "exit $code",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def companion_script(work: Work, name: str, folder: str, place: Place) -> str:
+    """The text of the script of a companion, whose ranks join those of the job.
+
+    Args: as of `job_script`.
+    """
+    lines = [
+        "#!/bin/bash",
+        *(f"#SBATCH {option}" for option in _options(work, f"{name}-companion", folder, place)),
+        "#SBATCH --ntasks=1 --output=companion-%j.txt",
+        f"#DALLY --checkpoint-signal={CHECKPOINT_SIGNAL} --checkpoint-grace={GRACE_S}",
+        f"trap : {CHECKPOINT_SIGNAL}",
+        *_environment(place),
+        *_count_tasks(work),
+        f"srun {' '.join(_launch(work))} {shlex.join(_rank(work, place, '--join'))}",
+        "exit $?",
     ]
     return "\n".join(lines) + "\n"
 
@@ -173,12 +195,12 @@ def _code_of_copies(work: Work) -> Iterator[str]:
         yield f"[ -e {CHECKPOINT}.code ] && code=$(cat {CHECKPOINT}.code)"
 
 
-def _rank(work: Work, place: Place) -> tuple[str, ...]:
+def _rank(work: Work, place: Place, *more: str) -> tuple[str, ...]:
     """What each rank runs; where nodes pretend GPUs of several speeds, it adds that of its own."""
     nodes_of: dict[float, list[str]] = {}
     for node, tflops in (place.emulate_tflops or {}).items():
         nodes_of.setdefault(tflops, []).append(node)
-    training = tuple(_training(work, place))
+    training = (*_training(work, place), *more)
     if len(nodes_of) <= 1:
         return (*training, *(word for tflops in nodes_of for word in ("--emulate", f"{tflops:g}")))
     cases = " ".join(f"{'|'.join(nodes)}) tflops={tflops:g};;" for tflops, nodes in nodes_of.items())

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from random import Random
-from statistics import fmean
+from statistics import fmean, median
 
 import click
 
@@ -64,14 +64,21 @@ class Training:
     Attributes:
         record: Its line of jobs.csv.
         accuracy: On the samples held out; None if it did not end.
-        sizes: How often its number of ranks changed.
+        pauses_s: From the last step before each change of its number of ranks to the first after it.
+        pair_s: Of its steps on two ranks.
         batches: The batches that it had, samples.
     """
 
     record: JobRecord
     accuracy: float | None
-    sizes: int
+    pauses_s: tuple[float, ...]
+    pair_s: tuple[float, ...]
     batches: frozenset[int]
+
+    @property
+    def sizes(self) -> int:
+        """How often its number of ranks changed."""
+        return len(self.pauses_s)
 
     @property
     def jct_s(self) -> float:
@@ -120,7 +127,12 @@ def _read_training(folder: Path, record: JobRecord) -> Training:
     return Training(
         record,
         scores[-1] if scores and record.end_s is not None else None,
-        len(steps) - 1 - len(same),
+        tuple(
+            after["time"] - before["time"]
+            for before, after in pairwise(steps)
+            if before["ranks"] != after["ranks"]
+        ),
+        tuple(line["seconds"] for line in steps if line["ranks"] == 2),
         frozenset(
             line["samples"] - before["samples"] for before, line in same if line["step"] > before["step"]
         ),
@@ -133,8 +145,16 @@ Runs = Mapping[str, Sequence[Trainings]]
 
 def overview(runs: Runs) -> str:
     """A row for each policy."""
-    header = ["policy", "mean JCT, s, by seed", "mean JCT, s", "changes of size", "jobs with several batches"]
+    header = [
+        "policy",
+        "mean JCT, s, by seed",
+        "mean JCT, s",
+        "changes of size",
+        "pause, s",
+        "jobs with several batches",
+    ]
     header += ["restarts", "mean accuracy", "against the fixed size, points", "within half a point", "lowest"]
+    header += ["step on two ranks, s"]
     fixed = runs[FIXED]
     rows = []
     for policy, seeds in runs.items():
@@ -147,7 +167,9 @@ def overview(runs: Runs) -> str:
             ", ".join(f"{mean_s:.0f}" for mean_s in means),
             f"{fmean(means):.0f}",
         ]
-        row += [str(sum(job.sizes for job in jobs)), str(sum(len(job.batches) > 1 for job in jobs))]
+        pauses_s = [pause_s for job in jobs for pause_s in job.pauses_s]
+        row += [str(len(pauses_s)), f"{median(pauses_s):.2f}" if pauses_s else ""]
+        row += [str(sum(len(job.batches) > 1 for job in jobs))]
         row += [str(sum(job.record.preemptions + job.record.failures for job in jobs))]
         row += [f"{fmean(job.accuracy for job in jobs if job.accuracy is not None):.2%}"]
         if policy == FIXED:
@@ -155,7 +177,7 @@ def overview(runs: Runs) -> str:
         else:
             inside = sum(gap >= -HALF_A_POINT for gap in gaps)
             row += [f"{100 * fmean(gaps):+.2f}", f"{inside} of {len(jobs)}", f"{100 * min(gaps):+.2f}"]
-        rows.append(row)
+        rows.append([*row, f"{median(pair_s for job in jobs for pair_s in job.pair_s):.3f}"])
     return table(header, rows)
 
 
@@ -252,7 +274,7 @@ def _prepare(folder: Path) -> None:
 
 @click.command()
 @click.argument("folder", type=click.Path(file_okay=False, path_type=Path))
-@click.option("--seeds", default="1,2,3", show_default=True, help="With commas between.")
+@click.option("--seeds", default="1,2", show_default=True, help="With commas between.")
 def main(folder: Path, seeds: str) -> None:
     """Run what has not been run yet, and write the tables."""
     _prepare(folder)

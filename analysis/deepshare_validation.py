@@ -31,7 +31,7 @@ _ROUNDS = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class MeasuredJob:
     """A job measured: its model, GPUs and nodes, and its throughput alone."""
 
     model: str
@@ -83,7 +83,7 @@ class Noise:
     asymmetry: float
 
 
-def read_jobs(folder: Path) -> tuple[Job, ...]:
+def read_jobs(folder: Path) -> tuple[MeasuredJob, ...]:
     """The jobs of `isolated_thp.csv`.
 
     Raises:
@@ -96,7 +96,7 @@ def read_jobs(folder: Path) -> tuple[Job, ...]:
         raise InputError(f"table {path} must have rows of MODEL,GPUS,NODES and a throughput") from error
 
 
-def read_kept(folder: Path, jobs: Sequence[Job]) -> Table:
+def read_kept(folder: Path, jobs: Sequence[MeasuredJob]) -> Table:
     """The table of kept shares, `shared_thp_ratio.csv`, in the order of the jobs.
 
     Raises:
@@ -139,7 +139,7 @@ def share_as_met(traffic: Table) -> Table:
     return kept
 
 
-def isolated_traffic(jobs: Sequence[Job]) -> Table:
+def isolated_traffic(jobs: Sequence[MeasuredJob]) -> Table:
     """Traffic shares from the jobs' throughputs alone.
 
     The iteration time of as many GPUs on n nodes is taken as constant + slope x 2(n-1)/n, the share as the
@@ -158,7 +158,7 @@ def fit_traffic(kept: Table, known: Mask, sharing: Callable[[Table], Table] = sh
     return _logistic(least_squares(misses, np.zeros(size)).x)
 
 
-def explain(jobs: Sequence[Job], kept: Table) -> tuple[Explanation, ...]:
+def explain(jobs: Sequence[MeasuredJob], kept: Table) -> tuple[Explanation, ...]:
     """Hold ways to predict the table against it: two without constants, then fitted ones."""
     size, traffic, families = len(jobs), isolated_traffic(jobs), [job.model for job in jobs]
     blocks = len(set(families)) ** 2
@@ -184,7 +184,7 @@ def explain(jobs: Sequence[Job], kept: Table) -> tuple[Explanation, ...]:
     return tuple(_explanation(name, constants, way, kept) for name, constants, way in ways)
 
 
-def noise(jobs: Sequence[Job], kept: Table) -> Noise:
+def noise(jobs: Sequence[MeasuredJob], kept: Table) -> Noise:
     """What the table says of its own noise."""
     everything = np.ones_like(kept, dtype=bool)
     distance = kept - _block_means([job.model for job in jobs], kept, everything)
@@ -213,12 +213,12 @@ def _explanation(name: str, constants: int, way: Way, kept: Table) -> Explanatio
     )
 
 
-def _job(name: str, throughput: float) -> Job:
+def _job(name: str, throughput: float) -> MeasuredJob:
     model, gpus, nodes = name.split(",")
-    return Job(model, int(gpus), int(nodes), throughput)
+    return MeasuredJob(model, int(gpus), int(nodes), throughput)
 
 
-def _traffic_share(job: Job, jobs: Sequence[Job]) -> float:
+def _traffic_share(job: MeasuredJob, jobs: Sequence[MeasuredJob]) -> float:
     alike = [each for each in jobs if each.model == job.model and each.gpus == max(job.gpus, 4)]
     factors = np.array([ring_factor(each.nodes) for each in alike])
     times = np.array([each.gpus / each.throughput for each in alike])

@@ -6,7 +6,7 @@ from itertools import groupby
 from pathlib import Path
 
 from analysis.relative_errors import Errors, summarise
-from dally.profiles.checks import Check
+from dally.profiles.checks import PredictionCheck
 from dally.profiles.imports.gavel import check_far, gavel_profile, gpu_types, list_entries, read_tables
 from dally.profiles.schema import Point, Profile
 
@@ -66,7 +66,7 @@ def _pair_errors(family: str, gpu_type: str, profiles: Sequence[Profile]) -> Pai
     )
 
 
-def _unchanged(two: Point, check: Check) -> float:
+def _unchanged(two: Point, check: PredictionCheck) -> float:
     assert two.iteration
     assert check.point.iteration
     return two.iteration.median_s / check.point.iteration.median_s - 1

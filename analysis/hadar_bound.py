@@ -54,7 +54,7 @@ class SlotJob:
 
 
 @dataclass(frozen=True, slots=True)
-class Instance:
+class BoundInstance:
     """Servers as (GPUs, type), and jobs by arrival."""
 
     servers: tuple[tuple[int, str], ...]
@@ -68,7 +68,7 @@ class Instance:
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class BoundResult:
     """Total utility under Hadar, the greatest alpha of its rounds, and the best total utility."""
 
     hadar: float
@@ -86,7 +86,7 @@ class Result:
         return self.ratio >= 1 / (2 * self.alpha)
 
 
-def draw(seed: int, jobs: int = 5) -> Instance:
+def draw(seed: int, jobs: int = 5) -> BoundInstance:
     """A random instance: three servers, each with one or two GPUs of its own type; jobs in four slots."""
     rng = Random(f"{seed}:hadar-bound")
     servers = tuple((rng.randint(1, 2), gpu_type) for gpu_type in ("fast", "mid", "slow"))
@@ -100,18 +100,18 @@ def draw(seed: int, jobs: int = 5) -> Instance:
         )
         for _ in range(jobs)
     ]
-    return Instance(servers, tuple(sorted(drawn, key=lambda job: job.arrival)))
+    return BoundInstance(servers, tuple(sorted(drawn, key=lambda job: job.arrival)))
 
 
-def compare(instance: Instance, policy: str = "hadar") -> Result:
+def compare(instance: BoundInstance, policy: str = "hadar") -> BoundResult:
     """Hadar and the optimum on one instance."""
-    return Result(*run_hadar(instance, policy), optimum(instance))
+    return BoundResult(*run_hadar(instance, policy), optimum(instance))
 
 
 # The optimum
 
 
-class _Program:
+class _MixedProgram:
     """A mixed-integer program in the making: variables with a gain each, and constraints `sum <= limit`."""
 
     def __init__(self) -> None:
@@ -147,9 +147,9 @@ class _Program:
         return -float(solution.fun)
 
 
-def optimum(instance: Instance) -> float:
+def optimum(instance: BoundInstance) -> float:
     """The greatest total utility of any schedule, by MILP."""
-    program, slots = _Program(), instance.slots
+    program, slots = _MixedProgram(), instance.slots
     used: dict[tuple[int, int], list[tuple[int, float]]] = {}
     for job in instance.jobs:
         progress: list[tuple[int, float]] = []
@@ -167,8 +167,8 @@ def optimum(instance: Instance) -> float:
 
 
 def _slot(
-    program: _Program,
-    instance: Instance,
+    program: _MixedProgram,
+    instance: BoundInstance,
     job: SlotJob,
     used: dict[tuple[int, int], list[tuple[int, float]]],
     slot: int,
@@ -216,7 +216,7 @@ class _GivenSpeeds(CostModel):
         return 0.0
 
 
-def run_hadar(instance: Instance, policy: str = "hadar") -> tuple[float, float]:
+def run_hadar(instance: BoundInstance, policy: str = "hadar") -> tuple[float, float]:
     """The total utility under Hadar, and the greatest alpha of its rounds."""
     jobs = {f"j{number}": job for number, job in enumerate(instance.jobs)}
     costs = _GivenSpeeds(_topology(instance), {name: job.speeds for name, job in jobs.items()})
@@ -240,7 +240,7 @@ def run_hadar(instance: Instance, policy: str = "hadar") -> tuple[float, float]:
     return total, alpha
 
 
-def _topology(instance: Instance) -> Topology:
+def _topology(instance: BoundInstance) -> Topology:
     fast = Link(1e12)
     machines = [
         Attached(Machine(f"m{number}", gpus, gpu_type, fast), "core", fast)
@@ -270,7 +270,7 @@ def _ended(state: ClusterState, now: float) -> list[str]:
 # The table
 
 
-def summary(results: Sequence[Result]) -> dict[str, float]:
+def summary(results: Sequence[BoundResult]) -> dict[str, float]:
     """What the table says of some instances."""
     ratios: npt.NDArray[np.float64] = np.array([result.ratio for result in results])
     return {

@@ -14,7 +14,7 @@ from dally.markdown import replace_section, table
 from dally.mechanisms.multi_job.categories import count_categories
 from dally.mechanisms.multi_job.instance import Floats, Instance
 from dally.mechanisms.multi_job.market import price_ascent
-from dally.mechanisms.multi_job.search import Found, Search
+from dally.mechanisms.multi_job.search import FoundPlacement, Search
 from dally.profiles.files import ProfileSet, load_profiles
 
 KINDS = ("k80", "p100", "v100")
@@ -32,7 +32,7 @@ BOUND_STEPS = 100
 LARGE = 4
 """Of so many instances one is drawn beyond that size: bounds and many draws take minutes."""
 
-Method = Callable[[Instance, np.random.Generator], Found]
+Method = Callable[[Instance, np.random.Generator], FoundPlacement]
 
 METHODS: dict[str, Method] = {
     "all categories": lambda instance, rng: Search(instance).enumerated(),
@@ -101,7 +101,7 @@ def run_trials(jobs: int, workers: int, seeds: Sequence[int], instances: int) ->
 
 
 def _try_all(instance: Instance, rng: np.random.Generator) -> dict[str, Trial]:
-    found: dict[str, tuple[Found, float]] = {}
+    found: dict[str, tuple[FoundPlacement, float]] = {}
     for name, method in METHODS.items():
         if name == "all categories" and count_categories(instance) > MOST_ENUMERATED:
             continue

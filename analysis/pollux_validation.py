@@ -9,7 +9,7 @@ from pathlib import Path
 
 from scipy.optimize import minimize
 
-from analysis.relative_errors import Errors, Order, summarise
+from analysis.relative_errors import Errors, PairOrder, summarise
 from dally.profiles.imports.pollux import (
     MODELS,
     Measurement,
@@ -36,7 +36,7 @@ Formula = Callable[[Measurement], float]
 
 
 @dataclass(frozen=True, slots=True)
-class Knowledge:
+class MeasuredPoints:
     """What somebody has measured: placements at the middle local batch, and one GPU with more of them.
 
     Attributes:
@@ -62,15 +62,15 @@ class Knowledge:
 
 
 KNOWLEDGE = (
-    Knowledge("default run", DEFAULT_RUN, "two"),
-    Knowledge("run of 12 shapes", TWELVE, "two"),
-    Knowledge("import", TWELVE, "all"),
+    MeasuredPoints("default run", DEFAULT_RUN, "two"),
+    MeasuredPoints("run of 12 shapes", TWELVE, "two"),
+    MeasuredPoints("import", TWELVE, "all"),
 )
 """One profiling run, another with more shapes, and one import of the table: one profile for all batches."""
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class ModelAccuracy:
     """How well a way to predict did on one model.
 
     Attributes:
@@ -83,8 +83,8 @@ class Found:
 
     near: Errors
     far: Errors
-    near_order: Mapping[float, Order]
-    far_order: Mapping[float, Order]
+    near_order: Mapping[float, PairOrder]
+    far_order: Mapping[float, PairOrder]
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,9 +102,9 @@ class Validation:
     """
 
     model: str
-    ours: Mapping[str, Found]
-    pollux: Mapping[str, Found]
-    pollux_all: Found
+    ours: Mapping[str, ModelAccuracy]
+    pollux: Mapping[str, ModelAccuracy]
+    pollux_all: ModelAccuracy
     noise: Errors
     again: Mapping[float, float]
 
@@ -197,12 +197,12 @@ def _validate_model(model: str, folder: Path) -> Validation:
     batches = _batches_alone(table)
     far = [row for row in read_scalability(folder / "scalability.csv") if row.local_batch in batches]
 
-    def found(formula: Formula) -> Found:
+    def found(formula: Formula) -> ModelAccuracy:
         held_out = [row for row in table if row.placement not in TWELVE]
         near_order, far_order = (
             {least: _order(formula, rows, least) for least in DIFFERENCES} for rows in (table, far)
         )
-        return Found(_errors(formula, held_out), _errors(formula, far), near_order, far_order)
+        return ModelAccuracy(_errors(formula, held_out), _errors(formula, far), near_order, far_order)
 
     known = {each.name: each.rows(table) for each in KNOWLEDGE}
     everything = [row for row in table if row.placement in TWELVE]
@@ -239,7 +239,7 @@ Alike = list[Measurement]
 """Measurements of placements that are permutations of each other, with one local batch."""
 
 
-def _order(formula: Formula, rows: Iterable[Measurement], least: float) -> Order:
+def _order(formula: Formula, rows: Iterable[Measurement], least: float) -> PairOrder:
     """How many pairs differ by a factor of `least`, and how many of them the formula puts in order.
 
     The mean of permutations counts. A tie is a wrong order.
@@ -250,7 +250,7 @@ def _order(formula: Formula, rows: Iterable[Measurement], least: float) -> Order
         if slow >= fast * least:
             pairs += 1
             right += first < second
-    return Order(pairs, right)
+    return PairOrder(pairs, right)
 
 
 def _again(rows: Sequence[Measurement], least: float) -> float:

@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterable, Sequence
 from analysis.dally_slowdowns import DALLY_SLOWDOWNS, PER_GPU, SHARED, slowdowns
 from analysis.deepshare_validation import Explanation, Noise
 from analysis.gavel_validation import PairErrors
-from analysis.pollux_validation import Found, Validation
-from analysis.relative_errors import Errors, Order
+from analysis.pollux_validation import ModelAccuracy, Validation
+from analysis.relative_errors import Errors, PairOrder
 from dally.markdown import table
 from dally.profiles.schema import Profile
 
@@ -22,7 +22,7 @@ def dally_table() -> str:
     return table(header, rows)
 
 
-def errors_table(validations: Sequence[Validation], part: Callable[[Found], Errors]) -> str:
+def errors_table(validations: Sequence[Validation], part: Callable[[ModelAccuracy], Errors]) -> str:
     """Mean errors and biases, ours beside Pollux's form on the same rows, by what is known."""
     header = ["model", "rows"]
     for name in validations[0].ours:
@@ -54,11 +54,11 @@ def order_table(validations: Sequence[Validation]) -> str:
     return table(header, rows)
 
 
-def _shares(orders: Sequence[Order]) -> tuple[str, ...]:
+def _shares(orders: Sequence[PairOrder]) -> tuple[str, ...]:
     return (str(orders[0].pairs), *map(_share, orders))
 
 
-def _share(order: Order) -> str:
+def _share(order: PairOrder) -> str:
     return f"{order.right / order.pairs:.0%}" if order.pairs else "-"
 
 

@@ -17,7 +17,7 @@ class Errors:
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class PairOrder:
     """Pairs of measurements that differ notably, and how many of them are predicted in the right order."""
 
     pairs: int

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from dally.errors import InputError
 from dally.profiles.decoding import decode
 from dally.profiles.schema import Compute, Env, Model, Quality, Reduced, Telemetry, Timing
-from profiler.orders import Run
+from profiler.orders import MeasurementRun
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +56,10 @@ class Finished:
 
 
 Finding = Started | Reduced | Trained | Failed | Finished
-Line = Run | Finding
+Line = MeasurementRun | Finding
 
 _KINDS: dict[str, type[Line]] = {
-    "run": Run,
+    "run": MeasurementRun,
     "started": Started,
     "allreduce": Reduced,
     "trained": Trained,

@@ -13,7 +13,7 @@ RANK_HOSTS = "DALLY_RANK_HOSTS"
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class MeasurementSpec:
     """What every rank of a launch measures; passed to it as one argument of JSON.
 
     Attributes:
@@ -56,7 +56,7 @@ class Order:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class MeasurementRun:
     """One launch: ranks on hosts, at one tier and shape.
 
     Attributes:
@@ -73,21 +73,21 @@ class Run:
     shape: PointShape
     hosts: tuple[str, ...]
     link: PointLink | None
-    order: Order
+    order: MeasurementSpec
 
 
-def format_order(order: Order) -> str:
+def format_order(order: MeasurementSpec) -> str:
     """An order as the one argument of JSON that ranks take."""
     return json.dumps(asdict(order), separators=(",", ":"))
 
 
-def parse_order(text: str) -> Order:
+def parse_order(text: str) -> MeasurementSpec:
     """Read what `format_order` wrote.
 
     Raises:
         InputError: It is not a valid order.
     """
     try:
-        return decode(Order, json.loads(text))
+        return decode(MeasurementSpec, json.loads(text))
     except ValueError as error:
         raise InputError(f"the order is not JSON: {error}") from error

@@ -7,7 +7,7 @@ from pathlib import Path
 from dally.job import Job
 from dally.traces.model_mix import assign_models
 from dally.traces.output_file import write_workload
-from dally.traces.synthetic import Shape, synthesize
+from dally.traces.synthetic import WorkloadShape, synthesize
 
 FOLDER = Path(__file__).parents[1] / "testbed" / "running" / "workloads"
 MIX = "mobilenetv3=3,resnet18=3,resnet50=4,alexnet=1,bert-base=1"
@@ -19,9 +19,11 @@ MOST_GPUS = {"bert-base": 1, "mobilenetv3": 2}
 LEAST_S, MOST_S = 20.0, 150.0
 
 
-def shape(jobs: int, gpus: tuple[tuple[int, float], ...], median_s: float, gap_s: float, cv: float) -> Shape:
+def shape(
+    jobs: int, gpus: tuple[tuple[int, float], ...], median_s: float, gap_s: float, cv: float
+) -> WorkloadShape:
     """Jobs of a median duration, submitted with gaps between them."""
-    return Shape(gpus, log(median_s), 0.5, MOST_S, gap_s, cv, jobs)
+    return WorkloadShape(gpus, log(median_s), 0.5, MOST_S, gap_s, cv, jobs)
 
 
 WORKLOADS = {

@@ -22,7 +22,7 @@ from simulator.engine import Engine
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class ElasticRun:
     """One simulation.
 
     Attributes:
@@ -60,7 +60,7 @@ def run(
     topology: Topology,
     profiles: ProfileSet,
     known: Known = EXACTLY,
-) -> Outcome:
+) -> ElasticRun:
     """Simulate one policy in memory.
 
     Raises:
@@ -76,7 +76,7 @@ def run(
     stops = log.counts["migrate"] + log.counts["preempt"]
     jcts_s = sorted(record.jct_s for record in ended.records)
     resizes = log.counts["resize"]
-    return Outcome(summary.jct_s.mean, summary.makespan_s, resizes, stops, jcts_s, summary.queue_s.mean)
+    return ElasticRun(summary.jct_s.mean, summary.makespan_s, resizes, stops, jcts_s, summary.queue_s.mean)
 
 
 def run_all(
@@ -85,9 +85,9 @@ def run_all(
     topology: Topology,
     profiles: ProfileSet,
     known: Known,
-) -> dict[str, dict[str, Outcome]]:
+) -> dict[str, dict[str, ElasticRun]]:
     """Every policy on every workload, one after the other: by policy and name of the workload."""
-    found: dict[str, dict[str, Outcome]] = {}
+    found: dict[str, dict[str, ElasticRun]] = {}
     for policy in policies:
         for name, jobs in workloads.items():
             outcome = run(policy, jobs, topology, profiles, known)

@@ -16,12 +16,12 @@ from dally.markdown import replace_section, table
 from dally.policies.registry import parse_policy
 from dally.profiles.files import ProfileSet, load_profiles
 from dally.profiles.schema import Profile
-from simulator.elastic_runs import Outcome, run_all
+from simulator.elastic_runs import ElasticRun, run_all
 from simulator.known_option import known_option, told
 from simulator.ones_artifact import ABLATION, LINEAR, RIVALS, artifact_table
 from simulator.ones_steps import larger, steps_table
 from simulator.ones_workload import LOAD, draw_artifact_jobs, linear
-from simulator.pollux_workloads import Workload, draw_jobs, pollux_profiles, read_workload
+from simulator.pollux_workloads import PolluxWorkload, draw_jobs, pollux_profiles, read_workload
 
 CLUSTER = "pollux-64"
 FOLDER = Path("../shared/throughputs/pollux/workloads")
@@ -87,7 +87,7 @@ An Optimus that decides every 600 s could not have ended such jobs after 453 s.
 """
 
 
-def pollux_table(found: Mapping[str, Mapping[str, Outcome]]) -> str:
+def pollux_table(found: Mapping[str, Mapping[str, ElasticRun]]) -> str:
     """Markdown: a row for each policy, means over the workloads, and workload 6 beside what was published."""
     rows = []
     for spec, outcomes in found.items():
@@ -102,7 +102,7 @@ def pollux_table(found: Mapping[str, Mapping[str, Outcome]]) -> str:
     return table([*_HEADER, "mean JCT of workload 6, s", "published for all its jobs, s", "ratio"], rows)
 
 
-def ones_table(found: Mapping[str, Mapping[str, Outcome]], jobs: int) -> str:
+def ones_table(found: Mapping[str, Mapping[str, ElasticRun]], jobs: int) -> str:
     """Markdown: a row for each policy, means over the seeds, beside what was published for so many jobs."""
     tiresias = [outcome for spec, outcome in found.items() if _name(spec) == "tiresias"]
     rows = []
@@ -116,7 +116,7 @@ def ones_table(found: Mapping[str, Mapping[str, Outcome]], jobs: int) -> str:
 _HEADER = ("policy", "mean JCT, s", "makespan, h", "resizes", "migrations and preemptions")
 
 
-def _means(outcomes: Mapping[str, Outcome]) -> list[str]:
+def _means(outcomes: Mapping[str, ElasticRun]) -> list[str]:
     """Cells under `_HEADER`, less the first: means over the workloads."""
     runs = outcomes.values()
     return [
@@ -127,7 +127,7 @@ def _means(outcomes: Mapping[str, Outcome]) -> list[str]:
     ]
 
 
-def _jct_s(outcomes: Mapping[str, Outcome]) -> float:
+def _jct_s(outcomes: Mapping[str, ElasticRun]) -> float:
     return fmean(each.jct_s for each in outcomes.values())
 
 
@@ -160,7 +160,7 @@ def _with_epochs(profile: Profile) -> Profile:
     return replace(profile, learning=replace(learning, epochs=epochs))
 
 
-def left_out(workloads: Iterable[Workload]) -> str:
+def left_out(workloads: Iterable[PolluxWorkload]) -> str:
     """How many jobs have no table, in words."""
     counts: Counter[str] = Counter()
     for workload in workloads:

@@ -29,7 +29,7 @@ class End:
 
 
 @dataclass(frozen=True, slots=True)
-class Phase:
+class BatchPhase:
     """So much of a job's work is done that its batch is worth more or less from here on."""
 
     job_id: str
@@ -43,7 +43,7 @@ class Repair:
     machine: int
 
 
-Event = End | Phase | Repair | Outage
+Event = End | BatchPhase | Repair | Outage
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +173,7 @@ class Engine:
             case End(job_id):
                 self._tallies[job_id].foretold = None
                 self._end(job_id, now)
-            case Phase(job_id, done):
+            case BatchPhase(job_id, done):
                 self._tallies[job_id].foretold = None
                 job = self._state.jobs[job_id]
                 cost = self._costs.cost(job.job, job.allocation, done)
@@ -227,7 +227,7 @@ class Engine:
         change = self._costs.changes_at(job.job, done)
         if change < 1:
             moment = max(now, job.done_s(change))
-            number = self._queue.push(moment, Priority.PHASE, Phase(job.job_id, change))
+            number = self._queue.push(moment, Priority.PHASE, BatchPhase(job.job_id, change))
         else:
             number = self._queue.push(max(now, job.done_s(1.0)), Priority.END, End(job.job_id))
         self._tallies[job.job_id].foretold = number

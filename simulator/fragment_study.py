@@ -48,24 +48,24 @@ MACHINES, GPUS, UPLINK_BPS = 8, 8, 10e9
 
 
 @dataclass(frozen=True, slots=True)
-class Workload:
+class FragmentWorkload:
     """What is run: a generated workload and the profiles of its models."""
 
     trace: str
     profiles: str
 
 
-WORKLOADS: Mapping[str, Workload] = {
-    "wide": Workload(
+WORKLOADS: Mapping[str, FragmentWorkload] = {
+    "wide": FragmentWorkload(
         "poisson:jobs=800,load=0.9,cluster_gpus=1024,gpus=4:10/8:25/16:25/24:5/32:15/48:5/64:8/96:3/128:4",
         "realistic",
     ),
-    "dally": Workload("dally-batch", "realistic"),
+    "dally": FragmentWorkload("dally-batch", "realistic"),
 }
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class FragmentRun:
     """One simulation.
 
     Attributes:
@@ -146,12 +146,12 @@ def oversubscribed(racks: int, factor: float) -> Topology:
 
 def run(
     policy: str,
-    workload: Workload,
+    workload: FragmentWorkload,
     seed: int,
     topology: Topology,
     alone: bool = False,
     known: Known = EXACTLY,
-) -> Outcome:
+) -> FragmentRun:
     """Simulate one policy in memory, jobs slowing each other where they share links, or each on its own.
 
     Raises:
@@ -165,7 +165,7 @@ def run(
     links = None if alone else SharedLinks(costs)
     ended = Engine(Scheduler(state, spec.build(state)), jobs, log, links=links).run()
     rack_s = sum(log.rack_s.values()) or 1.0
-    return Outcome(
+    return FragmentRun(
         summary=summarise(ended.records, topology.gpus, ended.end_s),
         migrations=log.counts["migrate"],
         preemptions=log.counts["preempt"],
@@ -175,7 +175,7 @@ def run(
     )
 
 
-def outcome_table(found: Mapping[str, Sequence[Outcome]]) -> str:
+def outcome_table(found: Mapping[str, Sequence[FragmentRun]]) -> str:
     """Markdown: a row for each policy, means over the seeds, mean JCT against the first."""
     first = _jct_s(next(iter(found.values())))
     rows = []
@@ -216,19 +216,19 @@ _HEADER = (
 )
 
 
-def _jct_s(outcomes: Sequence[Outcome]) -> float:
+def _jct_s(outcomes: Sequence[FragmentRun]) -> float:
     return fmean(outcome.summary.jct_s.mean for outcome in outcomes)
 
 
 def run_all(
     policies: Sequence[str],
-    workload: Workload,
+    workload: FragmentWorkload,
     seeds: Sequence[int],
     topology: Topology,
     processes: int,
     alone: bool = False,
     known: Known = EXACTLY,
-) -> dict[str, list[Outcome]]:
+) -> dict[str, list[FragmentRun]]:
     """Every policy with every seed, so many at a time.
 
     Raises:

@@ -18,7 +18,14 @@ from dally.knowledge import EXACTLY, Known
 from dally.markdown import table
 from dally.policies.registry import parse_policy
 from dally.profiles.files import ProfileSet
-from dally.profiles.imports.gavel import GPU_TYPES, Entry, Table, gavel_profile, list_entries, read_tables
+from dally.profiles.imports.gavel import (
+    GPU_TYPES,
+    Table,
+    TableEntry,
+    gavel_profile,
+    list_entries,
+    read_tables,
+)
 from dally.profiles.schema import Restart
 from dally.records import EventLog
 from dally.state import ClusterState
@@ -91,7 +98,7 @@ class Ends(EventLog):
 
 
 @dataclass(frozen=True)
-class Setting:
+class GavelSetting:
     """What Gavel's table makes of its cluster: profiles of all configurations, without restarts."""
 
     topology: Topology
@@ -99,7 +106,7 @@ class Setting:
     tables: Mapping[str, Table]
 
 
-def read_setting(path: Path) -> Setting:
+def read_setting(path: Path) -> GavelSetting:
     """The setting from Gavel's `simulation_throughputs.json`.
 
     Raises:
@@ -107,17 +114,17 @@ def read_setting(path: Path) -> Setting:
     """
     tables = read_tables(path)
     profiles = [
-        replace(gavel_profile(Entry(name, name, None), gpu_type, tables), restart=Restart(0.0, 0.0))
+        replace(gavel_profile(TableEntry(name, name, None), gpu_type, tables), restart=Restart(0.0, 0.0))
         for name in (entry.name for entry in list_entries(tables))
         for gpu_type in GPU_TYPES
     ]
     link = Link(1e12)
     machines = [Attached(Machine(name, GPUS, name, link), "switch", link) for name in GPU_TYPES]
     topology = build_topology("gavel-108", machines, [Switch("switch", None)])
-    return Setting(topology, ProfileSet("gavel", tuple(profiles)), tables)
+    return GavelSetting(topology, ProfileSet("gavel", tuple(profiles)), tables)
 
 
-def draw_jobs(setting: Setting, seed: int, per_hour: float, stretch: float = 1.0) -> Iterator[Job]:
+def draw_jobs(setting: GavelSetting, seed: int, per_hour: float, stretch: float = 1.0) -> Iterator[Job]:
     """The jobs of a published run, without end: the same streams, drawn from in the same order.
 
     Args:
@@ -144,7 +151,7 @@ def draw_jobs(setting: Setting, seed: int, per_hour: float, stretch: float = 1.0
 
 
 def mean_jct_h(
-    setting: Setting,
+    setting: GavelSetting,
     policy: str,
     seed: int,
     per_hour: float,

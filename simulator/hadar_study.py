@@ -52,7 +52,7 @@ PHILLY_MIX = "resnet-18=0.25,resnet-50=0.25,transformer=0.25,lm=0.25"
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class HadarRun:
     """One run: its summary, and the finish-time fairness of its jobs, mean and worst."""
 
     summary: Summary
@@ -61,7 +61,7 @@ class Outcome:
 
 
 @dataclass(frozen=True)
-class Setting:
+class HadarSetting:
     """The cluster and the profiles of all tables."""
 
     topology: Topology
@@ -77,19 +77,19 @@ class Setting:
         return Demand(gangs, np.array(speeds), np.eye(len(types)), np.array(counts, dtype=np.float64))
 
 
-def read_setting(split: Split = Split.EVEN) -> Setting:
+def read_setting(split: Split = Split.EVEN) -> HadarSetting:
     """`hadar-60` with Gavel's table; gangs over several GPU types split their batch so."""
     topology, profiles = load_cluster("hadar-60"), load_profiles("gavel")
-    return Setting(topology, profiles, CostModel(topology, profiles, split))
+    return HadarSetting(topology, profiles, CostModel(topology, profiles, split))
 
 
-def least_makespan_s(setting: Setting, jobs: Sequence[Job]) -> float:
+def least_makespan_s(setting: HadarSetting, jobs: Sequence[Job]) -> float:
     """No schedule ends jobs that are there from the beginning sooner: shares without gangs or restarts."""
     ideal_s = np.array([float(job.duration_s) for job in jobs])
     return max(float(ideal_s.max()), least_makespan(setting.demand(jobs), ideal_s).value)
 
 
-def finish_time_fairness(setting: Setting, jobs: Sequence[Job], records: Iterable[JobRecord]) -> Floats:
+def finish_time_fairness(setting: HadarSetting, jobs: Sequence[Job], records: Iterable[JobRecord]) -> Floats:
     """Of each job, its completion time over that on its own part of the cluster.
 
     Its part is 1 / n of each type, n the mean number of jobs present from its arrival to its end (Gavel and
@@ -107,7 +107,7 @@ def finish_time_fairness(setting: Setting, jobs: Sequence[Job], records: Iterabl
     return np.asarray(taken / alone_s)
 
 
-def run(setting: Setting, spec: str, jobs: Sequence[Job]) -> Outcome:
+def run(setting: HadarSetting, spec: str, jobs: Sequence[Job]) -> HadarRun:
     """Simulate a policy.
 
     Raises:
@@ -118,14 +118,14 @@ def run(setting: Setting, spec: str, jobs: Sequence[Job]) -> Outcome:
     if not ended.complete:
         raise DallyError(f"{spec}: {ended.note}")
     fairness = finish_time_fairness(setting, jobs, records)
-    return Outcome(ended.summary, float(fairness.mean()), float(fairness.max()))
+    return HadarRun(ended.summary, float(fairness.mean()), float(fairness.max()))
 
 
 def run_all(
-    setting: Setting, specs: Iterable[str], workloads: Sequence[Sequence[Job]]
-) -> dict[str, list[Outcome]]:
+    setting: HadarSetting, specs: Iterable[str], workloads: Sequence[Sequence[Job]]
+) -> dict[str, list[HadarRun]]:
     """Every policy on every workload."""
-    found: dict[str, list[Outcome]] = {}
+    found: dict[str, list[HadarRun]] = {}
     for spec in specs:
         found[spec] = [run(setting, spec, jobs) for jobs in workloads]
         click.echo("  ".join(_row(spec, found[spec], found[GAVEL])), err=True)
@@ -146,7 +146,7 @@ HEADER = (
 )
 
 
-def _row(spec: str, outcomes: Sequence[Outcome], gavel: Sequence[Outcome]) -> list[str]:
+def _row(spec: str, outcomes: Sequence[HadarRun], gavel: Sequence[HadarRun]) -> list[str]:
     runs = [outcome.summary for outcome in outcomes]
     makespans_s, jcts_s = [each.makespan_s for each in runs], [each.jct_s.mean for each in runs]
     return [
@@ -168,7 +168,7 @@ def _times(gavel: Sequence[float], ours: Sequence[float]) -> str:
     return f"{ratio.value:.2f}" if ratio.half is None else f"{ratio.value:.2f} ±{ratio.half:.2f}"
 
 
-def policy_table(found: Mapping[str, Sequence[Outcome]], bounds_s: Sequence[float] = ()) -> str:
+def policy_table(found: Mapping[str, Sequence[HadarRun]], bounds_s: Sequence[float] = ()) -> str:
     """Markdown: a row for each policy, and how far any policy could be ahead of Gavel's total duration."""
     rows = [_row(spec, outcomes, found[GAVEL]) for spec, outcomes in found.items()]
     if bounds_s:
@@ -178,20 +178,20 @@ def policy_table(found: Mapping[str, Sequence[Outcome]], bounds_s: Sequence[floa
     return table(HEADER, rows)
 
 
-def _batch(setting: Setting, seeds: Sequence[int], jobs: int) -> str:
+def _batch(setting: HadarSetting, seeds: Sequence[int], jobs: int) -> str:
     workloads = [generate(f"hadar:jobs={jobs}", seed) for seed in seeds]
     found = run_all(setting, BATCH, workloads)
     return policy_table(found, [least_makespan_s(setting, each) for each in workloads])
 
 
-def _philly(setting: Setting, seeds: Sequence[int], jobs: int) -> str:
+def _philly(setting: HadarSetting, seeds: Sequence[int], jobs: int) -> str:
     trace = PHILLY.replace("480", str(jobs))
     workloads = [assign_models(generate(trace, seed), PHILLY_MIX, seed) for seed in seeds]
     found = run_all(setting, BATCH, workloads)
     return policy_table(found, [least_makespan_s(setting, each) for each in workloads])
 
 
-def _loads(setting: Setting, seeds: Sequence[int], jobs: int) -> str:
+def _loads(setting: HadarSetting, seeds: Sequence[int], jobs: int) -> str:
     parts = []
     for name, gap_s in GAPS.items():
         workloads = [generate(f"hadar:jobs={jobs // 2},gap_s={gap_s:g}", seed) for seed in seeds]
@@ -200,13 +200,13 @@ def _loads(setting: Setting, seeds: Sequence[int], jobs: int) -> str:
     return "".join(parts).rstrip()
 
 
-def _prices(setting: Setting, seeds: Sequence[int], jobs: int) -> str:
+def _prices(setting: HadarSetting, seeds: Sequence[int], jobs: int) -> str:
     return policy_table(
         run_all(setting, PRICES, [generate(f"hadar:jobs={jobs // 3}", seed) for seed in seeds])
     )
 
 
-def _wide(setting: Setting, seeds: Sequence[int], jobs: int) -> str:
+def _wide(setting: HadarSetting, seeds: Sequence[int], jobs: int) -> str:
     trace = f"hadar:jobs={jobs // 3},gpus=1:25/4:25/8:25/16:25"
     workloads = [generate(trace, seed) for seed in seeds]
     found = run_all(setting, (GAVEL, *HADARS), workloads)

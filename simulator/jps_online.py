@@ -20,7 +20,7 @@ from dally.traces.gavel import SINGLE
 from dally.traces.generators import generate
 from simulator.elastic_runs import Counted
 from simulator.engine import Engine
-from simulator.hadar_study import Setting, finish_time_fairness, read_setting
+from simulator.hadar_study import HadarSetting, finish_time_fairness, read_setting
 
 MOST_GPUS = 8
 """Gavel's table knows no more GPUs of a job."""
@@ -42,7 +42,7 @@ WORKLOADS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class OnlineRun:
     """One run: its summary, Jain's index of how much faster jobs end than on their own part, and changes."""
 
     summary: Summary
@@ -58,7 +58,7 @@ def elastic(job: Job) -> Job:
     return replace(job, kind=JobKind.ELASTIC, min_gpus=1, max_gpus=max(job.gpus, MOST_GPUS))
 
 
-def run(setting: Setting, spec: str, jobs: Sequence[Job]) -> Outcome:
+def run(setting: HadarSetting, spec: str, jobs: Sequence[Job]) -> OnlineRun:
     """Simulate a policy.
 
     Raises:
@@ -71,10 +71,10 @@ def run(setting: Setting, spec: str, jobs: Sequence[Job]) -> Outcome:
     summary = summarise(ended.records, setting.topology.gpus, ended.end_s)
     speeds = 1 / finish_time_fairness(setting, jobs, ended.records)
     stops = log.counts["migrate"] + log.counts["preempt"]
-    return Outcome(summary, jain(speeds), log.counts["resize"], stops)
+    return OnlineRun(summary, jain(speeds), log.counts["resize"], stops)
 
 
-def policy_table(setting: Setting, workloads: Sequence[Sequence[Job]], policies: Sequence[str]) -> str:
+def policy_table(setting: HadarSetting, workloads: Sequence[Sequence[Job]], policies: Sequence[str]) -> str:
     """Markdown: a row for each policy, means over the workloads."""
     rows = []
     for spec in policies:

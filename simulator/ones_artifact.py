@@ -5,7 +5,7 @@ from statistics import fmean
 
 from dally.markdown import table
 from dally.summary import quantile
-from simulator.elastic_runs import Outcome
+from simulator.elastic_runs import ElasticRun
 from simulator.sweep.groups import Mean, mean, ratio_of_means
 
 TIRESIAS, OPTIMUS = "tiresias", "optimus:interval_s=60"
@@ -55,14 +55,14 @@ LINEAR = (
 _PARTS = (0.1, 0.5, 0.9, 0.99)
 
 
-def artifact_table(found: Mapping[str, Mapping[str, Outcome]]) -> str:
+def artifact_table(found: Mapping[str, Mapping[str, ElasticRun]]) -> str:
     """Markdown: a row for each policy, means over seeds ± half a 95 % interval, percentiles of all jobs."""
     heads = ["policy", "mean JCT, s", "against Tiresias", "against Optimus", "waiting, s"]
     heads += [f"p{100 * part:.0f}, s" for part in _PARTS]
     return table([*heads, "resizes", "stops"], [_row(spec, found) for spec in found])
 
 
-def _row(spec: str, found: Mapping[str, Mapping[str, Outcome]]) -> list[str]:
+def _row(spec: str, found: Mapping[str, Mapping[str, ElasticRun]]) -> list[str]:
     runs = found[spec].values()
     jcts = sorted(jct_s for each in runs for jct_s in each.jcts_s)
     return [
@@ -77,7 +77,7 @@ def _row(spec: str, found: Mapping[str, Mapping[str, Outcome]]) -> list[str]:
     ]
 
 
-def _against(found: Mapping[str, Mapping[str, Outcome]], spec: str, other: str) -> str:
+def _against(found: Mapping[str, Mapping[str, ElasticRun]], spec: str, other: str) -> str:
     """How much more or less the mean is than another's, paired by seed."""
     if other not in found or spec == other:
         return ""

@@ -24,7 +24,7 @@ _DECISIONS = 40
 """That are timed, after the first, which works out speeds that all others remember."""
 
 
-class TimedScheduler(Scheduler):
+class TimedOnes(Scheduler):
     """ONES, with the time of each decision, in seconds of this process."""
 
     def __init__(self, state: ClusterState) -> None:
@@ -57,7 +57,7 @@ def decision_times_s(jobs: int, topology: Topology) -> list[float]:
     state = ClusterState(
         topology, CostModel(topology, profiles, batching=parse_policy("ones").policy.batching)
     )
-    scheduler = TimedScheduler(state)
+    scheduler = TimedOnes(state)
     crowd = [replace(job, submit_s=0.0) for job in draw_jobs(jobs, 1.0, 1, profiles)]
     Engine(scheduler, crowd, EventLog(io.StringIO()), stop=scheduler.enough).run()
     return scheduler.decided_s[1:]

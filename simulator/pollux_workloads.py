@@ -30,7 +30,7 @@ SHORTEST_S, LONGEST_S = 60.0, 1200.0
 
 
 @dataclass(frozen=True, slots=True)
-class Workload:
+class PolluxWorkload:
     """Jobs by submission, and how many of which applications were left out as no table of theirs is known."""
 
     jobs: tuple[Job, ...]
@@ -44,7 +44,7 @@ def pollux_profiles(reallocation_s: float = REALLOCATION_S) -> ProfileSet:
     return replace(shipped, profiles=tuple(replace(profile, restart=each) for profile in shipped.profiles))
 
 
-def read_workload(path: Path, costs: CostModel) -> Workload:
+def read_workload(path: Path, costs: CostModel) -> PolluxWorkload:
     """Read a workload file of Pollux's simulator.
 
     Elastic jobs of 1 to 64 GPUs that ask for `num_replicas` of them and a global batch of `batch_size`.
@@ -67,7 +67,7 @@ def read_workload(path: Path, costs: CostModel) -> Workload:
             left_out[row["application"]] += 1
         else:
             jobs.append(job)
-    return Workload(tuple(sorted(jobs, key=lambda job: job.submit_s)), left_out)
+    return PolluxWorkload(tuple(sorted(jobs, key=lambda job: job.submit_s)), left_out)
 
 
 def _read_rows(path: Path) -> list[tuple[int, dict[str, str]]]:

@@ -12,7 +12,7 @@ from dally.markdown import opening, replace_section
 from simulator.study_tables import SECTIONS, Case, Effects, cases, sections
 from simulator.sweep.command import carry_out
 from simulator.sweep.groups import grouped
-from simulator.sweep.plan import Plan, read_plan
+from simulator.sweep.plan import SweepPlan, read_plan
 from simulator.sweep.work import Store
 from simulator.sweep.workers import LOCAL
 
@@ -37,7 +37,7 @@ def read_effects(study: Mapping[str, object]) -> Effects:
     return {name: (before, after) for name, (before, after) in effects.items()}
 
 
-def results(plan: Plan, store: Store) -> dict[str, list[Case]]:
+def results(plan: SweepPlan, store: Store) -> dict[str, list[Case]]:
     """What there is of a study's results, by class of knowledge."""
     return cases(list(grouped(store.found(plan.tasks)).values()))
 

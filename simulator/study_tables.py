@@ -6,7 +6,7 @@ from math import exp, log
 
 from dally.markdown import table
 from dally.words import duration
-from simulator.sweep.groups import Group, Mean, mean
+from simulator.sweep.groups import Mean, RunGroup, mean
 
 JCT, WAIT_P99 = "jct_mean_s", "queue_p99_s"
 JCT_MARGIN, WAIT_MARGIN = 1.01, 1.1
@@ -38,15 +38,15 @@ class Case:
 
     name: str
     knows: str
-    groups: Mapping[str, Group]
+    groups: Mapping[str, RunGroup]
 
     @property
-    def first(self) -> Group:
+    def first(self) -> RunGroup:
         """What others are compared with."""
         return next(iter(self.groups.values()))
 
 
-def cases(groups: Sequence[Sequence[Group]]) -> dict[str, list[Case]]:
+def cases(groups: Sequence[Sequence[RunGroup]]) -> dict[str, list[Case]]:
     """The cases by class of knowledge."""
     firsts = [each[0].task for each in groups]
     found: dict[str, list[Case]] = {}
@@ -117,7 +117,7 @@ def _change(ratio: Mean) -> str:
     return f"{change} % (one run)" if ratio.half is None else f"{change} ±{100 * ratio.half:.1f} %"
 
 
-def _time(group: Group, name: str) -> str:
+def _time(group: RunGroup, name: str) -> str:
     """A figure of time in words, mean over the seeds."""
     return duration(group.mean(name).value)
 
@@ -201,7 +201,7 @@ def class_table(found: Mapping[str, Sequence[Case]]) -> str:
     return table(["setting", *heads, "history closes, of mean JCT", "of p99 wait"], rows)
 
 
-def _class_cell(group: Group | None, exact: Group | None) -> str:
+def _class_cell(group: RunGroup | None, exact: RunGroup | None) -> str:
     if group is None:
         return ""
     ratio = group.against(exact) if exact and group is not exact else None
@@ -209,7 +209,7 @@ def _class_cell(group: Group | None, exact: Group | None) -> str:
     return f"{_time(group, JCT)}{over} / {_time(group, WAIT_P99)}"
 
 
-def _gap_closed(groups: Mapping[str, Group], figure: str) -> str:
+def _gap_closed(groups: Mapping[str, RunGroup], figure: str) -> str:
     """What share of the way from none to exact history is."""
     if not {"none", "history", "exact"} <= groups.keys():
         return ""

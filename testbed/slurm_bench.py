@@ -38,7 +38,7 @@ LARGE = (
 
 
 @dataclass(frozen=True, slots=True)
-class Size:
+class BenchSize:
     """How much is measured: nodes of 8 GPUs, held jobs waiting, and jobs placed."""
 
     nodes: int
@@ -135,7 +135,7 @@ def lab_cycles(lab: LocalSlurm) -> Iterator[Figure]:
     yield "slurmctld_share", (cpu_s(lab) - used_s) / (time.monotonic() - began_s), "of one core"
 
 
-def imagined_cycles(size: Size) -> Iterator[Figure]:
+def imagined_cycles(size: BenchSize) -> Iterator[Figure]:
     """The same over a Slurm in memory: what is left is the controller's own work."""
     with tempfile.TemporaryDirectory() as name:
         spec = large_spec(Path(name), size.nodes)
@@ -149,7 +149,7 @@ def imagined_cycles(size: Size) -> Iterator[Figure]:
         yield from ((f"imagined_{figure}", value, unit) for figure, value, unit in cycles(one))
 
 
-def measure(size: Size) -> Iterator[Figure]:
+def measure(size: BenchSize) -> Iterator[Figure]:
     """All figures, the lab brought up once."""
     yield from imagined_cycles(size)
     began_s = time.monotonic()
@@ -174,7 +174,7 @@ def measure(size: Size) -> Iterator[Figure]:
 @click.option("--imagined", is_flag=True, help="Only the figures that need no Slurm and no root.")
 def main(nodes: int, jobs: int, placed: int, imagined: bool) -> None:
     """Measure the controller on a private cluster of this machine; needs Slurm's packages and root."""
-    size = Size(nodes, jobs, min(placed, nodes))
+    size = BenchSize(nodes, jobs, min(placed, nodes))
     for name, value, unit in imagined_cycles(size) if imagined else measure(size):
         said = {"name": f"slurm.{nodes}.{jobs}.{name}", "value": round(value, 4), "unit": unit}
         click.echo(json.dumps(said))

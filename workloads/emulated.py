@@ -14,14 +14,14 @@ from torch import Tensor, nn
 from torch.autograd import Function
 
 from workloads.layers import Layer, find_layers
-from workloads.registry import Workload
+from workloads.registry import ModelRecipe
 from workloads.task import Numbers, Task
 
 _INPUTS = Numbers((), (1 << 20,))
 """One number for each sample; the loss is their mean, so that it tells which samples were taken."""
 
 
-def emulate(workload: Workload, size: int | None, flops: float) -> Task:
+def emulate(workload: ModelRecipe, size: int | None, flops: float) -> Task:
     """A workload's task on a pretended GPU.
 
     Args:
@@ -40,7 +40,7 @@ def emulate(workload: Workload, size: int | None, flops: float) -> Task:
     return Task(build=build, inputs=_INPUTS, targets=_INPUTS, loss=_take_mean)
 
 
-def computing_s(workload: Workload, size: int | None, flops: float) -> float:
+def computing_s(workload: ModelRecipe, size: int | None, flops: float) -> float:
     """What a sample takes on such a GPU, seconds, for a job that computes for real at its pace.
 
     Args: as of `emulate`.

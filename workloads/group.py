@@ -49,7 +49,7 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class RankEnvironment:
     """Where a process stands, as its environment says, and where all meet: rank 0's host and a free port."""
 
     rank: int
@@ -59,7 +59,9 @@ class Place:
     port: int
 
 
-def join(backend: Backend, timeout_s: float, place: Place | None = None, store: Store | None = None) -> Group:
+def join(
+    backend: Backend, timeout_s: float, place: RankEnvironment | None = None, store: Store | None = None
+) -> Group:
     """Meet the other ranks; blocks until all are there and a first sum went around.
 
     Args:
@@ -116,7 +118,7 @@ def free_port() -> int:
     return port
 
 
-def find_place(env: Mapping[str, str]) -> Place:
+def find_place(env: Mapping[str, str]) -> RankEnvironment:
     """Where this process stands, by torchrun's variables, else by Slurm's, else alone.
 
     Under Slurm, MASTER_ADDR and MASTER_PORT may say where to meet; if they do not, it is at the step's first
@@ -127,11 +129,11 @@ def find_place(env: Mapping[str, str]) -> Place:
     """
     if "RANK" in env:
         rank, size, local = (_number(env, name) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK"))
-        return Place(rank, size, local, _text(env, "MASTER_ADDR"), _number(env, "MASTER_PORT"))
+        return RankEnvironment(rank, size, local, _text(env, "MASTER_ADDR"), _number(env, "MASTER_PORT"))
     if "SLURM_PROCID" in env and "SLURM_NTASKS" in env:  # a script of sbatch may have the first without
         rank, size, local = (_number(env, name) for name in ("SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID"))
-        return Place(rank, size, local, _slurm_host(env), _slurm_port(env))
-    return Place(0, 1, 0, "localhost", 0)
+        return RankEnvironment(rank, size, local, _slurm_host(env), _slurm_port(env))
+    return RankEnvironment(0, 1, 0, "localhost", 0)
 
 
 def _slurm_host(env: Mapping[str, str]) -> str:
@@ -156,7 +158,7 @@ def first_line(error: Exception) -> str:
     return f"{line}: {cause[1]}" if cause else line
 
 
-def _meet(backend: Backend, place: Place, timeout_s: float, store: Store | None) -> None:
+def _meet(backend: Backend, place: RankEnvironment, timeout_s: float, store: Store | None) -> None:
     if place.size == 1:
         store = HashStore()
     if store is not None:
@@ -177,7 +179,7 @@ def _meet(backend: Backend, place: Place, timeout_s: float, store: Store | None)
     )
 
 
-def _wait_until_open(place: Place, timeout_s: float) -> float:
+def _wait_until_open(place: RankEnvironment, timeout_s: float) -> float:
     """Wait for rank 0 to listen; torch would, too, but print pages of stacks. Gives the seconds it took."""
     start_s = time.monotonic()
     while True:

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from workloads.registry import WORKLOADS, Workload
+from workloads.registry import WORKLOADS, ModelRecipe
 from workloads.task import Task, as_input, make_task
 
 Counted = tuple[tuple[tuple[int, ...], ...], tuple["Layer", ...]]
@@ -33,7 +33,7 @@ class Layer:
     flops: int
 
 
-def find_layers(workload: Workload, size: int | None = None) -> Counted:
+def find_layers(workload: ModelRecipe, size: int | None = None) -> Counted:
     """Parameters and layers of a workload: from its table, or counted where the samples have another size.
 
     Raises:

@@ -6,14 +6,14 @@ from workloads.elastic.run import run_elastic
 from workloads.forked.run import run_forked
 from workloads.group import Group, first_line, gather, join, leave
 from workloads.progress import Progress
-from workloads.pulse import Pulse, Report, TrainingError
+from workloads.pulse import Pulse, StepReport, TrainingError
 from workloads.saving import Saver
-from workloads.settings import Job
+from workloads.settings import TrainingJob
 from workloads.signals import StopRequest
 from workloads.steps import Steps
 
 
-def run_job(job: Job, stop: StopRequest) -> bool:
+def run_job(job: TrainingJob, stop: StopRequest) -> bool:
     """Train, from the checkpoint if there is one, until all is done or a rank is asked to stop.
 
     Returns:
@@ -38,7 +38,7 @@ def run_job(job: Job, stop: StopRequest) -> bool:
 class _Run:
     """One start of a job, on one rank."""
 
-    def __init__(self, job: Job, group: Group, stop: StopRequest) -> None:
+    def __init__(self, job: TrainingJob, group: Group, stop: StopRequest) -> None:
         self._job, self._group, self._stop = job, group, stop
         self._steps = Steps(job, group, group.rank, group.size)
         self._pulse = Pulse(group)
@@ -69,7 +69,7 @@ class _Run:
         """Whether this rank was asked to, or the job has been started anew elsewhere."""
         return self._stop.asked or self._saver.is_lost()
 
-    def _hear(self, report: Report | None) -> bool:
+    def _hear(self, report: StepReport | None) -> bool:
         """Note how a step went; whether to stop after it."""
         if report is None:
             return False

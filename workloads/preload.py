@@ -30,7 +30,7 @@ _MOST_OPEN = 4096
 _USAGE = "usage: python -m workloads.preload SOCKET"
 
 
-class Server:
+class CommandServer:
     """Starts commands, passes signals on to them, and tells how they ended.
 
     Args:
@@ -134,7 +134,7 @@ def main() -> None:
         listener.bind(str(path))
         os.umask(before)
         listener.listen(64)
-        Server(listener).serve()
+        CommandServer(listener).serve()
 
 
 if __name__ == "__main__":

@@ -8,10 +8,10 @@ import click
 
 from dally.progress import Reporter
 from workloads.forked.ranges import size
-from workloads.forked.slot import Result, Slot
+from workloads.forked.slot import CopyResult, SlotStart
 from workloads.group import Group
-from workloads.pulse import Report
-from workloads.settings import Job
+from workloads.pulse import StepReport
+from workloads.settings import TrainingJob
 from workloads.training import Score, Trainer
 
 _EVERY_S = 5.0
@@ -28,7 +28,7 @@ class Progress:
     """
 
     def __init__(
-        self, job: Job, group: Group, copies: int | None = None, trainer: Trainer | None = None
+        self, job: TrainingJob, group: Group, copies: int | None = None, trainer: Trainer | None = None
     ) -> None:
         self._job, self._group, self._copies, self._trainer = job, group, copies, trainer
         self._reporter = Reporter(job.progress) if job.progress else None
@@ -43,7 +43,7 @@ class Progress:
             who = f"{_count(self._copies, 'copy', 'copies')} of {who}"
         self.tell(f"{begins}; {self._job.steps} steps, {who}, {self._group.backend}")
 
-    def note(self, report: Report, batch: int | None = None, samples: int | None = None) -> None:
+    def note(self, report: StepReport, batch: int | None = None, samples: int | None = None) -> None:
         """A step is done: a line in the log, and one for people every few seconds.
 
         Args:
@@ -71,7 +71,7 @@ class Progress:
                 f"{report.seconds:.3f} s a step, {batch / report.seconds:.0f} samples/s"
             )
 
-    def note_slot(self, after: Slot, results: Sequence[Result], seconds: float) -> None:
+    def note_slot(self, after: SlotStart, results: Sequence[CopyResult], seconds: float) -> None:
         """The results of a slot are averaged: a line in the log, and one for people every few seconds.
 
         Args:

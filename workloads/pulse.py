@@ -20,7 +20,7 @@ class TrainingError(DallyError):
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class StepReport:
     """One step, as all ranks know it.
 
     Attributes:
@@ -52,7 +52,7 @@ class Pulse:
         """What comes next is timed from now on."""
         self._since_s = time.perf_counter()
 
-    def send(self, step: int, loss: Tensor, stop: bool, pause: bool = False) -> Report | None:
+    def send(self, step: int, loss: Tensor, stop: bool, pause: bool = False) -> StepReport | None:
         """Send this step's report; gives that of the step before, None if there is none.
 
         Args:
@@ -74,7 +74,7 @@ class Pulse:
         self._under_way = step, seconds, end_s, sums, work
         return before
 
-    def settle(self) -> Report | None:
+    def settle(self) -> StepReport | None:
         """The report that is under way, once it has come; None if there is none.
 
         Raises:
@@ -89,4 +89,4 @@ class Pulse:
         loss, stop, pause = sums.tolist()
         if not math.isfinite(loss):
             raise TrainingError(f"the loss of step {step} is {loss}")
-        return Report(step, loss, stop > 0, seconds, end_s, pause > 0)
+        return StepReport(step, loss, stop > 0, seconds, end_s, pause > 0)

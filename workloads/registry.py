@@ -7,7 +7,7 @@ from dally.errors import InputError
 
 
 @dataclass(frozen=True, slots=True)
-class Workload:
+class ModelRecipe:
     """A model and how it is usually trained.
 
     Attributes:
@@ -37,25 +37,27 @@ class Workload:
 
 
 _ALL = (
-    Workload("resnet18", "ResNet-18", "workloads.models.resnet", 11_689_512, 128, "sgd", 0.05, 224),
-    Workload("resnet50", "ResNet-50", "workloads.models.resnet", 25_557_032, 128, "sgd", 0.05, 224),
-    Workload("vgg11", "VGG-11", "workloads.models.vgg", 132_863_336, 64, "sgd", 0.01, 224),
-    Workload("vgg16", "VGG-16", "workloads.models.vgg", 138_357_544, 64, "sgd", 0.01, 224),
-    Workload("alexnet", "AlexNet", "workloads.models.alexnet", 61_100_840, 256, "sgd", 0.01, 224),
-    Workload(
+    ModelRecipe("resnet18", "ResNet-18", "workloads.models.resnet", 11_689_512, 128, "sgd", 0.05, 224),
+    ModelRecipe("resnet50", "ResNet-50", "workloads.models.resnet", 25_557_032, 128, "sgd", 0.05, 224),
+    ModelRecipe("vgg11", "VGG-11", "workloads.models.vgg", 132_863_336, 64, "sgd", 0.01, 224),
+    ModelRecipe("vgg16", "VGG-16", "workloads.models.vgg", 138_357_544, 64, "sgd", 0.01, 224),
+    ModelRecipe("alexnet", "AlexNet", "workloads.models.alexnet", 61_100_840, 256, "sgd", 0.01, 224),
+    ModelRecipe(
         "mobilenetv3", "MobileNetV3-Small", "workloads.models.mobilenetv3", 2_542_856, 256, "sgd", 0.05, 224
     ),
-    Workload("bert-base", "BERT-base", "workloads.models.bert", 109_483_778, 32, "adamw", 5e-5, 128),
-    Workload("gpt2", "GPT-2 small", "workloads.models.gpt2", 124_439_808, 8, "adamw", 2.5e-4, 1024),
-    Workload("digits", "Small CNN for digits", "workloads.models.digits", 24_058, 32, "sgd", 0.05, 8),
-    Workload("ncf", "NCF on MovieLens-20M", "workloads.models.ncf", 31_832_577, 65_536, "adam", 1e-3, None),
+    ModelRecipe("bert-base", "BERT-base", "workloads.models.bert", 109_483_778, 32, "adamw", 5e-5, 128),
+    ModelRecipe("gpt2", "GPT-2 small", "workloads.models.gpt2", 124_439_808, 8, "adamw", 2.5e-4, 1024),
+    ModelRecipe("digits", "Small CNN for digits", "workloads.models.digits", 24_058, 32, "sgd", 0.05, 8),
+    ModelRecipe(
+        "ncf", "NCF on MovieLens-20M", "workloads.models.ncf", 31_832_577, 65_536, "adam", 1e-3, None
+    ),
 )
 
-WORKLOADS: Mapping[str, Workload] = {workload.name: workload for workload in _ALL}
+WORKLOADS: Mapping[str, ModelRecipe] = {workload.name: workload for workload in _ALL}
 """All workloads, by name."""
 
 
-def find_workload(name: str) -> Workload:
+def find_workload(name: str) -> ModelRecipe:
     """The workload of this name.
 
     Raises:

@@ -6,7 +6,7 @@ from workloads.checkpoint import Checkpoint, CheckpointError, save_checkpoint
 from workloads.group import Group, gather
 from workloads.owner import Owner
 from workloads.progress import Progress
-from workloads.settings import Job
+from workloads.settings import TrainingJob
 from workloads.training import Trainer
 
 
@@ -24,7 +24,7 @@ class Saver:
     """
 
     def __init__(
-        self, job: Job, group: Group, progress: Progress | None = None, owner: Owner | None = None
+        self, job: TrainingJob, group: Group, progress: Progress | None = None, owner: Owner | None = None
     ) -> None:
         self._job, self._group, self._progress = job, group, progress
         self.owner = owner or (Owner(job.checkpoint) if group.rank == 0 and job.checkpoint else None)

@@ -120,7 +120,7 @@ class Elastic:
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class TrainingJob:
     """One training job, as its command line says.
 
     Attributes:
@@ -229,7 +229,7 @@ def _check_positive(name: str, values: Iterable[float]) -> None:
             raise InputError(f"{name} has {value:g}, must be positive numbers")
 
 
-def _of_rank(name: str, job: Job, rank: int, ranks: int) -> float | None:
+def _of_rank(name: str, job: TrainingJob, rank: int, ranks: int) -> float | None:
     values: tuple[float, ...] | None = getattr(job, name)
     if values is None:
         return None

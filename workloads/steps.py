@@ -13,7 +13,7 @@ from workloads.local_data import LocalData, find_held_out
 from workloads.noise import NoiseScale
 from workloads.registry import find_workload
 from workloads.samples import share, take
-from workloads.settings import BatchRule, Job
+from workloads.settings import BatchRule, TrainingJob
 from workloads.shares import local_batches
 from workloads.training import Score, Trainer, find_task
 
@@ -26,7 +26,7 @@ class Steps:
         identity: What must be the same in a job that goes on from a checkpoint.
     """
 
-    def __init__(self, job: Job, group: Group, rank: int, ranks: int) -> None:
+    def __init__(self, job: TrainingJob, group: Group, rank: int, ranks: int) -> None:
         """Build the model and open its samples.
 
         Args:
@@ -89,7 +89,7 @@ class Steps:
         return self.trainer.evaluate(self._held_out) if self._held_out else None
 
 
-def _rule(job: Job) -> str | None:
+def _rule(job: TrainingJob) -> str | None:
     """The rule by which batches change; None if they do not, as in all jobs that are not elastic."""
     if not job.elastic or job.elastic.rule is BatchRule.KEEP:
         return None

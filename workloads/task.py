@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from dally.errors import InputError
-from workloads.registry import Workload
+from workloads.registry import ModelRecipe
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class Task:
     loss: Callable[[Tensor, Tensor], Tensor]
 
 
-def make_task(workload: Workload, size: int | None = None) -> Task:
+def make_task(workload: ModelRecipe, size: int | None = None) -> Task:
     """The task of a workload.
 
     Args:

@@ -20,7 +20,7 @@ from dally.progress import BATCHING, told_file
 from workloads.ending import end_at_once
 from workloads.handover import hand_over
 from workloads.registry import WORKLOADS
-from workloads.settings import Backend, BatchRule, Elastic, Fork, Job, Precision, Settings
+from workloads.settings import Backend, BatchRule, Elastic, Fork, Precision, Settings, TrainingJob
 from workloads.signals import StopRequest
 
 _TERA = 1e12
@@ -134,7 +134,7 @@ def main(
     if batch_rule == _POLICYS:
         batch_rule, max_batch, asked_ranks = _planned(max_batch, asked_ranks)
     try:
-        job = Job(
+        job = TrainingJob(
             model,
             steps,
             Settings(global_batch, Precision(precision), seed, size),
@@ -177,7 +177,7 @@ def _planned(max_batch: int | None, asked_ranks: int) -> tuple[BatchRule, int | 
     return BatchRule.KEEP, None, 1
 
 
-def _run(job: Job) -> bool:
+def _run(job: TrainingJob) -> bool:
     stop = StopRequest()
     if job.checkpoint or (job.elastic and job.elastic.joins):
         stop.listen()

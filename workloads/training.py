@@ -23,7 +23,7 @@ from workloads.elastic.tuning import Tuning
 from workloads.emulated import emulate
 from workloads.group import Group
 from workloads.noise import EVERY, NoiseScale, squared_norm
-from workloads.registry import Workload
+from workloads.registry import ModelRecipe
 from workloads.samples import Source, Synthetic
 from workloads.settings import Precision, Settings
 from workloads.task import Task, as_input, make_task
@@ -74,7 +74,7 @@ class Trainer:
 
     def __init__(
         self,
-        workload: Workload,
+        workload: ModelRecipe,
         settings: Settings,
         group: Group,
         hook: CommHook | None = None,
@@ -266,7 +266,7 @@ class Trainer:
         return nullcontext()
 
 
-def find_task(workload: Workload, settings: Settings) -> Task:
+def find_task(workload: ModelRecipe, settings: Settings) -> Task:
     """What the settings make of a workload.
 
     Raises:
@@ -288,7 +288,7 @@ def _mix(*numbers: int) -> int:
     return int(np.random.SeedSequence(numbers).generate_state(1)[0])
 
 
-def _make_optimizer(workload: Workload, parameters: Iterable[nn.Parameter]) -> Optimizer:
+def _make_optimizer(workload: ModelRecipe, parameters: Iterable[nn.Parameter]) -> Optimizer:
     if workload.optimizer == "sgd":
         return SGD(parameters, workload.learning_rate, momentum=0.9, weight_decay=1e-4)
     if workload.optimizer == "adam":

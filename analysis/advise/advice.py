@@ -6,12 +6,12 @@ from dataclasses import dataclass, replace
 from analysis.advise.calibration import TODAYS, Calibration, calibrate
 from analysis.advise.effects import EVEN, Effects, Pair, effects
 from analysis.advise.settings import SETTINGS, Setting, choose
-from analysis.advise.simulated import Outcome, Runner, Task
-from analysis.advise.site import Case, Site
+from analysis.advise.simulated import Runner, SimulatedTimes, SimulationTask
+from analysis.advise.site import ModelAssumption, Site
 
 
 @dataclass(frozen=True)
-class Comparison:
+class PolicyComparison:
     """Dally against today's scheduler.
 
     Attributes:
@@ -21,7 +21,7 @@ class Comparison:
         effects: Who would have gained and who lost.
     """
 
-    settings: Sequence[tuple[Setting, Outcome]]
+    settings: Sequence[tuple[Setting, SimulatedTimes]]
     chosen: Setting
     pairs: Sequence[Pair]
     effects: Effects
@@ -41,11 +41,11 @@ class Advice:
     """
 
     site: Site
-    cases: Sequence[Case]
+    cases: Sequence[ModelAssumption]
     today: str
     calibration: Calibration | None
     assumed: Calibration | None = None
-    comparison: Comparison | None = None
+    comparison: PolicyComparison | None = None
 
     @property
     def bias_s(self) -> float:
@@ -54,7 +54,7 @@ class Advice:
         return max((abs(found.bias_s) for found in known), default=0.0)
 
     @property
-    def concluded(self) -> Comparison | None:
+    def concluded(self) -> PolicyComparison | None:
         """The comparison, if it says more than the simulation is off; None: nothing may be concluded."""
         if self.comparison is None:
             return None
@@ -64,7 +64,7 @@ class Advice:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class AdvicePlan:
     """What to simulate.
 
     Attributes:
@@ -77,7 +77,7 @@ class Plan:
     calibrated: bool
     todays: Sequence[str]
     settings: Sequence[Setting]
-    cases: Sequence[Case]
+    cases: Sequence[ModelAssumption]
 
     @property
     def simulations(self) -> int:
@@ -85,7 +85,7 @@ class Plan:
         return len(self.todays) * self.calibrated + 1 + len(self.settings) + 2 * (len(self.cases) - 1)
 
 
-def plan(site: Site, today: str | None, policy: str | None, cases: Sequence[Case]) -> Plan:
+def plan(site: Site, today: str | None, policy: str | None, cases: Sequence[ModelAssumption]) -> AdvicePlan:
     """What to simulate.
 
     Args:
@@ -95,10 +95,10 @@ def plan(site: Site, today: str | None, policy: str | None, cases: Sequence[Case
         cases: What is assumed of the jobs' models.
     """
     settings = [Setting(policy, "")] if policy else SETTINGS
-    return Plan(bool(site.history.started), [today] if today else TODAYS, settings, cases)
+    return AdvicePlan(bool(site.history.started), [today] if today else TODAYS, settings, cases)
 
 
-def advise(site: Site, todo: Plan, simulate: Runner) -> Advice:
+def advise(site: Site, todo: AdvicePlan, simulate: Runner) -> Advice:
     """Carry a plan out, until the simulation proves to be unlike what really happened.
 
     Raises:
@@ -106,12 +106,12 @@ def advise(site: Site, todo: Plan, simulate: Runner) -> Advice:
     """
     calibration = None
     if todo.calibrated:
-        calibration = calibrate(site.history, simulate([Task(policy) for policy in todo.todays]))
+        calibration = calibrate(site.history, simulate([SimulationTask(policy) for policy in todo.todays]))
     today = calibration.policy if calibration else todo.todays[0]
     advice = Advice(site, todo.cases, today, calibration)
     if calibration is not None and not calibration.resembles:
         return advice
-    (base,) = simulate([Task(today, todo.cases[0])])
+    (base,) = simulate([SimulationTask(today, todo.cases[0])])
     if calibration is not None and site.arrival_scale == 1:
         advice = replace(advice, assumed=calibrate(site.history, [base]))
     if advice.assumed is not None and not advice.assumed.resembles:
@@ -119,13 +119,15 @@ def advise(site: Site, todo: Plan, simulate: Runner) -> Advice:
     return replace(advice, comparison=_compare(site, todo, base, simulate))
 
 
-def _compare(site: Site, todo: Plan, base: Outcome, simulate: Runner) -> Comparison:
+def _compare(site: Site, todo: AdvicePlan, base: SimulatedTimes, simulate: Runner) -> PolicyComparison:
     """Try the settings under the first case, and the best of them under all."""
     first, *others = todo.cases
-    tried = simulate([Task(each.policy, first) for each in todo.settings])
+    tried = simulate([SimulationTask(each.policy, first) for each in todo.settings])
     chosen = choose(todo.settings, tried)
     best = tried[todo.settings.index(chosen)]
-    rest = simulate([Task(policy, case) for case in others for policy in (base.task.policy, chosen.policy)])
+    rest = simulate(
+        [SimulationTask(policy, case) for case in others for policy in (base.task.policy, chosen.policy)]
+    )
     pairs = [Pair(base, best), *(Pair(*rest[at : at + 2]) for at in range(0, len(rest), 2))]
     settings = list(zip(todo.settings, tried, strict=True))
-    return Comparison(settings, chosen, pairs, effects(site.history, pairs))
+    return PolicyComparison(settings, chosen, pairs, effects(site.history, pairs))

@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
 from analysis.advise.history import read_whole, sacct_rows
-from analysis.advise.naming import Rules
+from analysis.advise.naming import NamingRules
 from dally.atomic_file import write_atomically
 from dally.errors import InputError
 from dally.traces.formats import pick_format
@@ -39,7 +39,7 @@ class _Labels:
         return self._known.setdefault(name, f"{self._kind}{len(self._known) + 1}") if name else ""
 
 
-def anonymise(path: Path, target: Path, rules: Rules, models: Collection[str] = ()) -> int:
+def anonymise(path: Path, target: Path, rules: NamingRules, models: Collection[str] = ()) -> int:
     """Write the GPU jobs of sacct's output with users, accounts and job names replaced.
 
     Names that the rules know become their model, so that the models are still known afterwards.
@@ -60,7 +60,7 @@ def anonymise(path: Path, target: Path, rules: Rules, models: Collection[str] = 
     return len(lines) - 1
 
 
-def _lines(text: str, rules: Rules, models: Collection[str]) -> Iterator[str]:
+def _lines(text: str, rules: NamingRules, models: Collection[str]) -> Iterator[str]:
     rows = [row for _, row in sacct_rows(text) if _is_gpu_job(row)]
     columns = [name for name in _KEPT if rows and name in {"JobIDRaw": "", **rows[0]}]
     labels = {name: _Labels(kind) for name, kind in _KINDS.items()}

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from analysis.advise.history import History
-from analysis.advise.simulated import Floats, Outcome
+from analysis.advise.history import SiteHistory
+from analysis.advise.simulated import Floats, SimulatedTimes
 
 TODAYS = ("slurm:switch_wait_s=0", "slurm", "slurm:switch_wait_s=0,scheduler=builtin")
 """What today's scheduler may be, unless the user says; the first if nothing tells."""
@@ -99,7 +99,7 @@ class Calibration:
         return float(np.mean(np.abs(self.wait_s - self.real_wait_s) <= np.maximum(CLOSE * real_s, CLOSE_S)))
 
 
-def calibrate(history: History, outcomes: Sequence[Outcome]) -> Calibration:
+def calibrate(history: SiteHistory, outcomes: Sequence[SimulatedTimes]) -> Calibration:
     """Hold simulations of today's scheduler against what really happened.
 
     Args:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
-from analysis.advise.site import Case, Site
+from analysis.advise.site import ModelAssumption, Site
 from dally.costs import CostModel
 from dally.errors import InputError
 from dally.job import Job
@@ -14,7 +14,7 @@ ALL = "all"
 """The mix of all models that have a profile, alike."""
 
 
-def cases(site: Site, mix: str | None, seeds: int) -> list[Case]:
+def cases(site: Site, mix: str | None, seeds: int) -> list[ModelAssumption]:
     """The cases to simulate, the middle one with the first seed first.
 
     Low has the half of the mix that distance costs least, high the half that it costs most. There is only one
@@ -30,7 +30,7 @@ def cases(site: Site, mix: str | None, seeds: int) -> list[Case]:
         InputError: The mix is wrong, or has a model without a profile.
     """
     if mix is None or site.profiles is None or site.named() == len(site.history.jobs):
-        return [Case(TOLD)]
+        return [ModelAssumption(TOLD)]
     weights = _weights(",".join(f"{model}=1" for model in site.models) if mix == ALL else mix, site.models)
     slowdowns = sensitivities(site, list(weights))
     order = sorted(weights, key=lambda model: (slowdowns[model], model))
@@ -38,7 +38,7 @@ def cases(site: Site, mix: str | None, seeds: int) -> list[Case]:
     if len(set(slowdowns.values())) > 1:
         mixes |= {LOW: _half(weights, order), HIGH: _half(weights, order[::-1])}
     return [
-        Case(name, ",".join(f"{model}={weight:.6g}" for model, weight in parts.items()), seed)
+        ModelAssumption(name, ",".join(f"{model}={weight:.6g}" for model, weight in parts.items()), seed)
         for name, parts in mixes.items()
         for seed in range(1, seeds + 1)
     ]

@@ -15,8 +15,8 @@ from analysis.advise.anonymise import anonymise
 from analysis.advise.cases import cases
 from analysis.advise.data import as_data
 from analysis.advise.history import read_history
-from analysis.advise.naming import Rules, check_models, read_rules
-from analysis.advise.simulated import Task, processes_here, runner
+from analysis.advise.naming import NamingRules, check_models, read_rules
+from analysis.advise.simulated import SimulationTask, processes_here, runner
 from analysis.advise.site import Site, fitting
 from analysis.advise.words import summary_lines
 from dally.atomic_file import write_atomically
@@ -105,7 +105,7 @@ def command(
 
     HISTORY is what sacct wrote, or any other trace. Writes one HTML page that needs no network.
     """
-    named = read_rules(rules) if rules else Rules()
+    named = read_rules(rules) if rules else NamingRules()
     known = load_profiles(profiles, mixed_profiles) if profiles else None
     if known is not None and rules is not None:
         check_models(named, known.models, rules)
@@ -173,7 +173,7 @@ def _tell(advice: Advice, output: Path) -> None:
 
 
 @contextmanager
-def _progress(simulations: int) -> Iterator[Callable[[Task], None]]:
+def _progress(simulations: int) -> Iterator[Callable[[SimulationTask], None]]:
     """What is told of each simulation that ended, and shows that on a terminal."""
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())

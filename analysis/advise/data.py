@@ -3,7 +3,7 @@
 from dataclasses import asdict
 
 from analysis.advise import words
-from analysis.advise.advice import Advice, Comparison
+from analysis.advise.advice import Advice, PolicyComparison
 
 
 def as_data(advice: Advice) -> dict[str, object]:
@@ -32,7 +32,7 @@ def as_data(advice: Advice) -> dict[str, object]:
     }
 
 
-def _compared(found: Comparison) -> dict[str, object]:
+def _compared(found: PolicyComparison) -> dict[str, object]:
     return {
         "start_with": found.chosen.policy,
         "settings": {

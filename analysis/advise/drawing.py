@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from analysis.advise.advice import Advice, Comparison
+from analysis.advise.advice import Advice, PolicyComparison
 from analysis.advise.calibration import Calibration
 from analysis.advise.verdicts import changes
 from analysis.report.bins import over
@@ -23,7 +23,7 @@ def pack_drawing(advice: Advice) -> str:
     return pack.text()
 
 
-def _compared(found: Comparison) -> dict[str, object]:
+def _compared(found: PolicyComparison) -> dict[str, object]:
     """Completion and waiting times under today's scheduler and Dally, and whose change by how much."""
     pair = found.pairs[0]
     return {

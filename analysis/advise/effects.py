@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from analysis.advise.history import History
-from analysis.advise.simulated import Floats, Outcome
+from analysis.advise.history import SiteHistory
+from analysis.advise.simulated import Floats, SimulatedTimes
 
 EVEN = 0.01
 """Times that differ by no more than this share count as the same."""
@@ -24,8 +24,8 @@ Members = NDArray[np.bool_]
 class Pair:
     """Today's scheduler and Dally under one case, with one seed."""
 
-    today: Outcome
-    dally: Outcome
+    today: SimulatedTimes
+    dally: SimulatedTimes
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ class Effects:
     losers: Sequence[Effect]
 
 
-def effects(history: History, pairs: Sequence[Pair]) -> Effects:
+def effects(history: SiteHistory, pairs: Sequence[Pair]) -> Effects:
     """Compare Dally with today's scheduler.
 
     Args:

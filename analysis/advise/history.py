@@ -21,7 +21,7 @@ _NO_DATE = frozenset({"", "None", "Unknown"})
 
 
 @dataclass(frozen=True, slots=True)
-class Past:
+class PastJob:
     """A job as it really was.
 
     Attributes:
@@ -44,7 +44,7 @@ class Past:
 
 
 @dataclass(frozen=True, slots=True)
-class History:
+class SiteHistory:
     """Jobs of a site, by submission.
 
     Attributes:
@@ -53,12 +53,12 @@ class History:
         too_large: How many jobs were left out because the cluster cannot hold them.
     """
 
-    jobs: Sequence[Past]
+    jobs: Sequence[PastJob]
     workload: Workload
     too_large: int = 0
 
     @property
-    def started(self) -> Sequence[Past]:
+    def started(self) -> Sequence[PastJob]:
         """Those of which the real start is known."""
         return [past for past in self.jobs if past.start_s is not None]
 
@@ -86,7 +86,7 @@ def read_history(
     min_duration_s: float = 0.0,
     start_s: float | None = None,
     end_s: float | None = None,
-) -> History:
+) -> SiteHistory:
     """Read a history, in any of the trace formats; only sacct's tells starts, names and nodes.
 
     Args:
@@ -103,10 +103,10 @@ def read_history(
     workload = load_trace(
         path, skip_bad=skip_bad, min_duration_s=min_duration_s, start_s=start_s, end_s=end_s
     )
-    pasts = [Past(job) for job in workload.jobs]
+    pasts = [PastJob(job) for job in workload.jobs]
     if workload.format == SACCT:
         pasts = _told_more(pasts, workload, text)
-    return History(pasts, workload)
+    return SiteHistory(pasts, workload)
 
 
 def read_whole(path: Path) -> str:
@@ -123,7 +123,7 @@ def read_whole(path: Path) -> str:
     return text
 
 
-def _told_more(pasts: Sequence[Past], workload: Workload, text: str) -> list[Past]:
+def _told_more(pasts: Sequence[PastJob], workload: Workload, text: str) -> list[PastJob]:
     """The jobs with what else sacct says of them, by submission."""
     origin_s = datetime.fromisoformat(workload.origin).timestamp()
     known = {past.job.job_id: past for past in pasts}
@@ -143,7 +143,7 @@ def sacct_rows(text: str) -> Iterator[tuple[int, Mapping[str, str]]]:
             yield line, dict(zip(header, fields, strict=True))
 
 
-def _from_row(past: Past, row: Mapping[str, str], where: str, origin_s: float) -> Past:
+def _from_row(past: PastJob, row: Mapping[str, str], where: str, origin_s: float) -> PastJob:
     """A job with its start, name and nodes, its GPUs shared out over as many machines as it really had.
 
     One that was held back counts from when it was eligible.
@@ -152,7 +152,7 @@ def _from_row(past: Past, row: Mapping[str, str], where: str, origin_s: float) -
     submit_s = past.job.submit_s
     if eligible_s is not None and (start_s is None or eligible_s <= start_s):
         submit_s = max(submit_s, eligible_s)
-    return Past(
+    return PastJob(
         replace(past.job, submit_s=submit_s, gpus_per_machine=_per_machine(past.job.gpus, row)),
         start_s if start_s is not None and start_s >= submit_s else None,
         row.get("JobName", ""),

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from analysis.advise.history import History, Past
+from analysis.advise.history import PastJob, SiteHistory
 from analysis.advise.simulated import Floats
 
 
-def idle_share(history: History, gpus: int) -> float:
+def idle_share(history: SiteHistory, gpus: int) -> float:
     """The share of the real waiting during which as many GPUs as the job asked for were idle.
 
     Idle is what the jobs of the history left of the cluster; others, and nodes that were down, do not count.
@@ -30,7 +30,7 @@ def idle_share(history: History, gpus: int) -> float:
     return idle_s / waited_s if waited_s else 0.0
 
 
-def _usage(started: Sequence[Past]) -> tuple[Floats, Floats]:
+def _usage(started: Sequence[PastJob]) -> tuple[Floats, Floats]:
     """When the number of used GPUs changes, and how many are used before, between and after these moments."""
     starts_s = np.array([past.start_s for past in started], dtype=float)
     ends_s = starts_s + np.array([past.job.duration_s for past in started])

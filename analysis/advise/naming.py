@@ -10,7 +10,7 @@ from dally.errors import InputError
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class NamingRules:
     """Patterns of job names, as a shell has them, each with a model; the first that fits counts."""
 
     models: Mapping[str, str] = field(default_factory=dict)
@@ -24,7 +24,7 @@ class Rules:
         return next((model for model in known if model.lower() == lower), "")
 
 
-def read_rules(path: Path) -> Rules:
+def read_rules(path: Path) -> NamingRules:
     """Read rules from a TOML file with one table, `[models]`, of `"pattern" = "model"`.
 
     Raises:
@@ -42,10 +42,10 @@ def read_rules(path: Path) -> Rules:
     for pattern, model in models.items():
         if not isinstance(model, str) or not model:
             raise InputError(f"{path}: the model of {pattern!r} is {model!r}, must be a name")
-    return Rules(models)
+    return NamingRules(models)
 
 
-def check_models(rules: Rules, known: Collection[str], where: Path) -> None:
+def check_models(rules: NamingRules, known: Collection[str], where: Path) -> None:
     """Refuse rules that name models without a profile.
 
     Raises:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from analysis.advise.effects import EVEN
-from analysis.advise.simulated import Outcome
+from analysis.advise.simulated import SimulatedTimes
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ SETTINGS = (
 """Those that ask for least come first."""
 
 
-def choose(settings: Sequence[Setting], outcomes: Sequence[Outcome]) -> Setting:
+def choose(settings: Sequence[Setting], outcomes: Sequence[SimulatedTimes]) -> Setting:
     """The setting with the least mean completion time; of those within 1 %, the one that asks for least.
 
     Args:

@@ -10,7 +10,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from analysis.advise.site import Case, Site
+from analysis.advise.site import ModelAssumption, Site
 from dally.errors import DallyError
 from dally.policies.registry import parse_policy
 from simulator.scenario import simulate_jobs
@@ -19,15 +19,15 @@ Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class SimulationTask:
     """A policy to simulate, under a case; None: with the times as they really were."""
 
     policy: str
-    case: Case | None = None
+    case: ModelAssumption | None = None
 
 
 @dataclass(frozen=True)
-class Outcome:
+class SimulatedTimes:
     """What became of the jobs, in the history's order; seconds.
 
     Attributes:
@@ -39,7 +39,7 @@ class Outcome:
         makespan_s: Until the last end.
     """
 
-    task: Task
+    task: SimulationTask
     start_s: Floats
     wait_s: Floats
     jct_s: Floats
@@ -47,7 +47,7 @@ class Outcome:
     makespan_s: float
 
 
-def run(site: Site, task: Task) -> Outcome:
+def run(site: Site, task: SimulationTask) -> SimulatedTimes:
     """Simulate a task.
 
     Raises:
@@ -59,7 +59,7 @@ def run(site: Site, task: Task) -> Outcome:
     if not finished.complete:
         raise DallyError(f"the simulation of {task.policy} did not end: {finished.note}")
     ordered = [records[past.job.job_id] for past in site.history.jobs]
-    return Outcome(
+    return SimulatedTimes(
         task,
         np.array([record.start_s for record in ordered], dtype=float),
         np.array([record.queue_s for record in ordered]),
@@ -69,14 +69,14 @@ def run(site: Site, task: Task) -> Outcome:
     )
 
 
-Runner = Callable[[Sequence[Task]], list[Outcome]]
+Runner = Callable[[Sequence[SimulationTask]], list[SimulatedTimes]]
 
 
 @contextmanager
-def runner(site: Site, processes: int, tell: Callable[[Task], None]) -> Iterator[Runner]:
+def runner(site: Site, processes: int, tell: Callable[[SimulationTask], None]) -> Iterator[Runner]:
     """What simulates tasks of a site in so many processes; each task is told of when it is done."""
 
-    def told(outcomes: Iterator[Outcome]) -> list[Outcome]:
+    def told(outcomes: Iterator[SimulatedTimes]) -> list[SimulatedTimes]:
         found = []
         for outcome in outcomes:
             tell(outcome.task)

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 
-from analysis.advise.history import History, Past
-from analysis.advise.naming import Rules
+from analysis.advise.history import PastJob, SiteHistory
+from analysis.advise.naming import NamingRules
 from dally.clusters.hostlist import expand
 from dally.costs import CostModel
 from dally.errors import InputError
@@ -22,7 +22,7 @@ CHECKPOINT_S = 1800.0
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class ModelAssumption:
     """One assumption about which models the jobs train whose names tell none.
 
     Attributes:
@@ -51,8 +51,8 @@ class Site:
 
     topology: Topology
     profiles: ProfileSet | None
-    history: History
-    rules: Rules
+    history: SiteHistory
+    rules: NamingRules
     knows: Known
     arrival_scale: float = 1.0
 
@@ -70,7 +70,7 @@ class Site:
         """The jobs with the times they really ran, distance costing nothing: it is in these times already."""
         return self._scenario([past.job for past in self.history.jobs], None)
 
-    def under(self, case: Case) -> Scenario:
+    def under(self, case: ModelAssumption) -> Scenario:
         """The jobs with their models under a case, at the pace that they would have had placed best."""
         costs = CostModel(self.topology, self.profiles)
         jobs = [self._placed_best(past, job, costs) for past, job in self._with_models(case)]
@@ -79,9 +79,9 @@ class Site:
 
     def named(self) -> int:
         """How many jobs' models are told by their names, or by the history itself."""
-        return sum(bool(job.model) for _, job in self._with_models(Case("named")))
+        return sum(bool(job.model) for _, job in self._with_models(ModelAssumption("named")))
 
-    def unknown(self, case: Case) -> int:
+    def unknown(self, case: ModelAssumption) -> int:
         """How many jobs with several GPUs have no model under a case, so that distance costs them nothing."""
         return sum(job.gpus > 1 and not job.model for _, job in self._with_models(case))
 
@@ -89,7 +89,7 @@ class Site:
         """How many jobs' nodes are known, of those with more than one GPU."""
         return sum(self.place(past) is not None for past in self.history.jobs if past.job.gpus > 1)
 
-    def _with_models(self, case: Case) -> list[tuple[Past, Job]]:
+    def _with_models(self, case: ModelAssumption) -> list[tuple[PastJob, Job]]:
         jobs = [
             past.job if past.job.model else replace(past.job, model=self._model(past))
             for past in self.history.jobs
@@ -97,10 +97,10 @@ class Site:
         drawn: Sequence[Job] = assign_models(jobs, parse_mix(case.mix), case.seed) if case.mix else jobs
         return list(zip(self.history.jobs, drawn, strict=True))
 
-    def _model(self, past: Past) -> str:
+    def _model(self, past: PastJob) -> str:
         return self.rules.model_of(past.name, self.models) if past.name else ""
 
-    def _placed_best(self, past: Past, job: Job, costs: CostModel) -> Job:
+    def _placed_best(self, past: PastJob, job: Job, costs: CostModel) -> Job:
         """The job with what the network cost it, where it really ran, taken out of its time."""
         place = self.place(past)
         if place is None or not job.model:
@@ -108,7 +108,7 @@ class Site:
         slowdown = max(1.0, costs.cost(job, place).slowdown)
         return replace(job, duration_s=job.duration_s / slowdown)
 
-    def place(self, past: Past) -> Allocation | None:
+    def place(self, past: PastJob) -> Allocation | None:
         """The GPUs that a job really had, shared out evenly over its nodes; None if that is not known."""
         try:
             names = expand(past.nodes) if past.nodes else ()
@@ -139,7 +139,7 @@ def _no_outages() -> Sequence[Outage]:
     return ()
 
 
-def fitting(history: History, topology: Topology, skip: bool) -> History:
+def fitting(history: SiteHistory, topology: Topology, skip: bool) -> SiteHistory:
     """The history without jobs that the cluster cannot hold.
 
     Raises:

@@ -4,17 +4,17 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from analysis.advise.advice import Comparison
+from analysis.advise.advice import PolicyComparison
 from analysis.advise.calibration import Calibration
 from analysis.advise.effects import EVEN, Effect, sizes_of
-from analysis.advise.simulated import Outcome
-from analysis.report.tables import Cell, Table
+from analysis.advise.simulated import SimulatedTimes
+from analysis.report.tables import Cell, ReportTable
 from dally.words import change, duration, share
 
 _VERDICTS = {"gain": "better", "lose": "worse", "even": "", "depends": ""}
 
 
-def calibration_table(found: Calibration) -> Table:
+def calibration_table(found: Calibration) -> ReportTable:
     """Real and simulated waits by the GPUs that jobs ask for."""
     headings = [
         ("jobs", "those whose start the history tells"),
@@ -38,10 +38,10 @@ def calibration_table(found: Calibration) -> Table:
             duration(float(np.abs(wait_s - real_s).mean())),
         ]
         rows.append((name, [Cell(text) for text in texts]))
-    return Table(headings, rows)
+    return ReportTable(headings, rows)
 
 
-def headline_table(today: str, found: Comparison) -> Table:
+def headline_table(today: str, found: PolicyComparison) -> ReportTable:
     """Today's scheduler and Dally in numbers, under the first case."""
     pair = found.pairs[0]
     headings = [
@@ -57,10 +57,10 @@ def headline_table(today: str, found: Comparison) -> Table:
         (f"today: {today}", _headline(pair.today, None)),
         (found.chosen.policy, _headline(pair.dally, pair.today)),
     ]
-    return Table(headings, rows, [("completion time", 3), ("waiting", 2), ("", 2)])
+    return ReportTable(headings, rows, [("completion time", 3), ("waiting", 2), ("", 2)])
 
 
-def _headline(outcome: Outcome, base: Outcome | None) -> list[Cell]:
+def _headline(outcome: SimulatedTimes, base: SimulatedTimes | None) -> list[Cell]:
     times_s, base_s = _times_s(outcome), _times_s(base) if base else [0.0] * 6
     cells = [
         _compared(time_s, other_s) if base else Cell(duration(time_s))
@@ -69,7 +69,7 @@ def _headline(outcome: Outcome, base: Outcome | None) -> list[Cell]:
     return [*cells, Cell(f"{outcome.preemptions:,}")]
 
 
-def _times_s(outcome: Outcome) -> list[float]:
+def _times_s(outcome: SimulatedTimes) -> list[float]:
     jct_s, wait_s = outcome.jct_s, outcome.wait_s
     return [
         float(jct_s.mean()),
@@ -81,7 +81,7 @@ def _times_s(outcome: Outcome) -> list[float]:
     ]
 
 
-def settings_table(found: Comparison) -> Table:
+def settings_table(found: PolicyComparison) -> ReportTable:
     """The settings tried, against today's scheduler, under the first case."""
     headings = [
         ("completion", "mean completion time"),
@@ -104,10 +104,10 @@ def settings_table(found: Comparison) -> Table:
             Cell(f"{outcome.preemptions:,}"),
         ]
         rows.append((setting.policy, cells))
-    return Table(headings, rows)
+    return ReportTable(headings, rows)
 
 
-def effect_table(effects: Sequence[Effect]) -> Table:
+def effect_table(effects: Sequence[Effect]) -> ReportTable:
     """Whose jobs would end sooner or later."""
     headings = [
         ("jobs", "how many"),
@@ -121,7 +121,7 @@ def effect_table(effects: Sequence[Effect]) -> Table:
         ("later", "share of the jobs that end later by more than 1 %"),
     ]
     groups = [("", 2), ("completion time", 3), ("waiting", 2), ("jobs that end", 2)]
-    return Table(headings, [(each.name, _effect(each)) for each in effects], groups)
+    return ReportTable(headings, [(each.name, _effect(each)) for each in effects], groups)
 
 
 def _effect(each: Effect) -> list[Cell]:

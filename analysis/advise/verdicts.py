@@ -2,15 +2,15 @@
 
 from collections.abc import Iterator
 
-from analysis.advise.advice import Advice, Comparison
+from analysis.advise.advice import Advice, PolicyComparison
 from analysis.advise.effects import EVEN, OTHER, Effect, changes_by_case
-from analysis.advise.site import Case
+from analysis.advise.site import ModelAssumption
 from dally.words import duration, plural, share
 
 _MOST_LOSERS = 5
 
 
-def trust(advice: Advice, found: Comparison) -> str:
+def trust(advice: Advice, found: PolicyComparison) -> str:
     """The difference that Dally makes against the error of the simulation; empty if that is not known."""
     whole = found.effects.whole
     gain_s = abs(whole.today_s - whole.dally_s)
@@ -23,7 +23,7 @@ def trust(advice: Advice, found: Comparison) -> str:
     )
 
 
-def claim(found: Comparison) -> str:
+def claim(found: PolicyComparison) -> str:
     """In a sentence, what would have changed."""
     whole = found.effects.whole
     if whole.verdict == "even":
@@ -44,13 +44,13 @@ def models_told(advice: Advice) -> str:
     wide = sum(past.job.gpus > 1 for past in advice.site.history.jobs)
     of = f"of {plural(wide, 'job')} with several GPUs"
     if advice.cases[0].mix:
-        drawn = advice.site.unknown(Case("named"))
+        drawn = advice.site.unknown(ModelAssumption("named"))
         return f"{of}, the models of {drawn:,} are drawn from a mix"
     unknown = advice.site.unknown(advice.cases[0])
     return f"{of}, the models of {unknown:,} are unknown, so distance costs them nothing" if unknown else ""
 
 
-def verdict_lines(advice: Advice, found: Comparison) -> Iterator[str]:
+def verdict_lines(advice: Advice, found: PolicyComparison) -> Iterator[str]:
     """The means behind the title, how many jobs gain and lose, and what the network did."""
     whole = found.effects.whole
     yield (
@@ -71,7 +71,7 @@ def verdict_lines(advice: Advice, found: Comparison) -> Iterator[str]:
         yield line
 
 
-def losers_line(found: Comparison) -> str:
+def losers_line(found: PolicyComparison) -> str:
     """Who would lose."""
     sizes = [each for each in found.effects.sizes if each.change > EVEN]
     named = [f"jobs of {each.name} ({percent(each.change)})" for each in sizes]
@@ -83,7 +83,7 @@ def losers_line(found: Comparison) -> str:
     return f"Who would lose: {', '.join(named)}{more}."
 
 
-def settings_lines(advice: Advice, found: Comparison) -> Iterator[str]:
+def settings_lines(advice: Advice, found: PolicyComparison) -> Iterator[str]:
     """With which settings to start."""
     if found.effects.whole.verdict == "even" and len(found.settings) > 1:
         yield f"No setting matters here; the one that asks least of a site is {found.chosen.policy}."
@@ -94,7 +94,7 @@ def settings_lines(advice: Advice, found: Comparison) -> Iterator[str]:
     yield "Let it run beside Slurm first: dally controller --shadow decides and orders nothing."
 
 
-def case_lines(advice: Advice, found: Comparison) -> Iterator[str]:
+def case_lines(advice: Advice, found: PolicyComparison) -> Iterator[str]:
     """What each case of the jobs' models came to."""
     if advice.site.profiles is None:
         return
@@ -107,7 +107,7 @@ def case_lines(advice: Advice, found: Comparison) -> Iterator[str]:
         yield f"{name.capitalize()}{mix}: completion times {percent(changes[0])}{seeds}."
 
 
-def changes(compared: Comparison) -> list[tuple[str, Effect]]:
+def changes(compared: PolicyComparison) -> list[tuple[str, Effect]]:
     """Whose completion times a figure compares: all jobs, sizes, groups and users, each with its name."""
     found = compared.effects
     return [

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from analysis.advise import tables, words
-from analysis.advise.advice import Advice, Comparison
+from analysis.advise.advice import Advice, PolicyComparison
 from analysis.advise.drawing import pack_drawing
 from analysis.advise.effects import Effects
 from analysis.advise.verdicts import settings_lines
-from analysis.report.tables import Table
+from analysis.report.tables import ReportTable
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,15 +23,15 @@ class Compared:
         start: With which settings to start.
     """
 
-    headline: Table
-    effects: Sequence[tuple[str, Table]]
-    settings: Table
+    headline: ReportTable
+    effects: Sequence[tuple[str, ReportTable]]
+    settings: ReportTable
     asks: Sequence[tuple[str, str]]
     start: Sequence[str]
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class AdviceView:
     """What the page's template and script are given.
 
     Attributes:
@@ -55,7 +55,7 @@ class View:
     title: str
     lines: Sequence[str]
     tried: Sequence[str]
-    waits: Table | None
+    waits: ReportTable | None
     compared: Compared | None
     assumptions: Sequence[str]
     limits: Sequence[str]
@@ -63,10 +63,10 @@ class View:
     data: str
 
 
-def look_at(advice: Advice) -> View:
+def look_at(advice: Advice) -> AdviceView:
     """What a page shows of advice."""
     found, workload = advice.calibration, advice.site.history.workload
-    return View(
+    return AdviceView(
         setting=words.setting_line(advice),
         calibration=list(words.calibration_lines(advice)),
         calibrated=found is not None,
@@ -82,7 +82,7 @@ def look_at(advice: Advice) -> View:
     )
 
 
-def _compared(advice: Advice, found: Comparison) -> Compared:
+def _compared(advice: Advice, found: PolicyComparison) -> Compared:
     return Compared(
         headline=tables.headline_table(advice.today, found),
         effects=_effects(found.effects),
@@ -92,7 +92,7 @@ def _compared(advice: Advice, found: Comparison) -> Compared:
     )
 
 
-def _effects(found: Effects) -> list[tuple[str, Table]]:
+def _effects(found: Effects) -> list[tuple[str, ReportTable]]:
     parts = (
         ("By size", found.sizes),
         ("By group", found.groups),

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from analysis.report.runs import Run, load_runs
+from analysis.report.runs import WholeRun, load_runs
 from dally.atomic_file import write_atomically
 from dally.optional import import_optional
 
@@ -44,7 +44,7 @@ def command(paths: tuple[Path, ...], output: Path | None, as_json: bool) -> None
     click.echo(f"report: {target} ({target.stat().st_size / 1e6:.1f} MB)")
 
 
-def _write(runs: list[Run], target: Path) -> str:
+def _write(runs: list[WholeRun], target: Path) -> str:
     """Write the report; its title."""
     page, view = (import_optional(f"analysis.report.{name}", "analysis") for name in ("page", "view"))
     seen = view.look_at(runs)
@@ -52,7 +52,7 @@ def _write(runs: list[Run], target: Path) -> str:
     return str(seen.verdict.title)
 
 
-def _data(runs: list[Run]) -> dict[str, object]:
+def _data(runs: list[WholeRun]) -> dict[str, object]:
     return {
         run.name: {"folder": str(run.folder), "complete": run.facts["complete"], **asdict(run.summary)}
         for run in runs

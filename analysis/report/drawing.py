@@ -6,7 +6,7 @@ from analysis.report import figures
 from analysis.report.bins import Bins, over
 from analysis.report.heatmap import draw_heatmap
 from analysis.report.packing import Pack
-from analysis.report.seen import Seen
+from analysis.report.seen import SeenRun
 from analysis.report.stories import BLOCK
 from analysis.report.verdict import Verdict
 from dally.records import JobRecord
@@ -15,7 +15,7 @@ MAP_TIMES, USAGE_TIMES, TIMER_TIMES = 300, 120, 60
 """Bins of the map, of usage over time, of the timers."""
 
 
-def pack_drawing(seen: Sequence[Seen], jobs: Sequence[JobRecord], verdict: Verdict) -> str:
+def pack_drawing(seen: Sequence[SeenRun], jobs: Sequence[JobRecord], verdict: Verdict) -> str:
     """Everything that the script draws, but for the stories; arrays of a run begin with its place."""
     pack = Pack()
     pack.value("runs", [each.run.name for each in seen])
@@ -48,7 +48,7 @@ def _pack_records(pack: Pack, place: int, records: Sequence[JobRecord | None]) -
         pack.chosen(f"{place}.{name}", [getattr(each, name) if each else "" for each in records])
 
 
-def _pack_distributions(pack: Pack, seen: Sequence[Seen]) -> None:
+def _pack_distributions(pack: Pack, seen: Sequence[SeenRun]) -> None:
     done = [[record for record in each.run.records if record.status == "COMPLETED"] for each in seen]
     pack.value("completion", [figures.distribution(record.jct_s for record in each) for each in done])
     pack.value("waiting", [figures.distribution(record.queue_s for record in each) for each in done])
@@ -56,7 +56,7 @@ def _pack_distributions(pack: Pack, seen: Sequence[Seen]) -> None:
     pack.value("preempted_jobs", [figures.preempted_jobs(each.run.records) for each in seen])
 
 
-def _pack_times(pack: Pack, seen: Sequence[Seen], begin_s: float) -> None:
+def _pack_times(pack: Pack, seen: Sequence[SeenRun], begin_s: float) -> None:
     """What has an axis of time: the same for all runs, from the first submission to the last end."""
     end_s = max(each.run.end_s for each in seen)
     levels = seen[0].history.levels
@@ -70,7 +70,7 @@ def _pack_times(pack: Pack, seen: Sequence[Seen], begin_s: float) -> None:
     _pack_maps(pack, seen, over(begin_s, end_s, MAP_TIMES))
 
 
-def _pack_maps(pack: Pack, seen: Sequence[Seen], bins: Bins) -> None:
+def _pack_maps(pack: Pack, seen: Sequence[SeenRun], bins: Bins) -> None:
     pack.value("bins", {"begin_s": bins.begin_s, "width_s": bins.width_s, "count": bins.count})
     maps = []
     for place, each in enumerate(seen):

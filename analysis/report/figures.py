@@ -7,7 +7,7 @@ from itertools import pairwise
 import numpy as np
 
 from analysis.report.bins import Bins
-from analysis.report.history import DOWN, History, Timer
+from analysis.report.history import DOWN, RunHistory, Timer
 from dally.records import JobRecord
 from dally.summary import quantile
 
@@ -32,7 +32,7 @@ def distribution(values: Iterable[float]) -> dict[str, list[float]]:
     }
 
 
-def usage(history: History, gpus: int, bins: Bins) -> dict[str, list[float]]:
+def usage(history: RunHistory, gpus: int, bins: Bins) -> dict[str, list[float]]:
     """Over time: share of GPUs held, percent, and jobs that waited."""
     held = [each for each in history.held if each.job != DOWN]
     busy = bins.mean([(each.begin_s, each.end_s) for each in held], [len(each.slots) for each in held])

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from analysis.report.bins import Bins, Floats, Numbers
-from analysis.report.history import Held, History
+from analysis.report.history import Held, RunHistory
 from analysis.report.rows import Rows, lay_rows
 from dally.topology import Topology
 
@@ -42,7 +42,7 @@ class _Pieces:
     job: Numbers
 
 
-def draw_heatmap(history: History, topology: Topology | None, bins: Bins) -> Heatmap:
+def draw_heatmap(history: RunHistory, topology: Topology | None, bins: Bins) -> Heatmap:
     """Lay a run's history over rows and bins."""
     rows = lay_rows(history.machines(), topology)
     pieces = _pieces(history.held, rows, bins)

@@ -21,7 +21,7 @@ class Held:
         end_s: Until when, seconds.
         machine: The machine's name.
         slots: Which of its GPUs, numbered from 0. Run folders tell how many: the lowest free ones are taken.
-        level: Place in `History.levels` of the level that holds the whole gang; DOWN if the machine was down.
+        level: Place in `RunHistory.levels` of the level that holds the whole gang; DOWN if it was down.
         job: Number of the job; DOWN if the machine was down.
     """
 
@@ -80,7 +80,7 @@ class _Slots:
             heappush(self.free, slot)
 
 
-class History:
+class RunHistory:
     """What became of jobs and GPUs, event by event.
 
     Attributes:

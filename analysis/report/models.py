@@ -4,7 +4,7 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from analysis.report.history import DOWN, History
+from analysis.report.history import DOWN, RunHistory
 from dally.records import JobRecord
 
 MOST_MODELS = 12
@@ -23,7 +23,7 @@ class ModelPlacements:
     runs: Mapping[str, Sequence[float]]
 
 
-def gpu_time_by_model(history: History, records: Sequence[JobRecord | None]) -> GpuTime:
+def gpu_time_by_model(history: RunHistory, records: Sequence[JobRecord | None]) -> GpuTime:
     """The GPU time of the jobs with more than one GPU."""
     found: defaultdict[str, list[float]] = defaultdict(lambda: [0.0] * len(history.levels))
     for each in history.held:

@@ -9,7 +9,7 @@ from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
 from analysis.report.packing import deflated
-from analysis.report.view import View
+from analysis.report.view import ReportView
 from dally import __version__
 
 _PAGE = resources.files("analysis.report") / "page"
@@ -18,7 +18,7 @@ SHARED_SCRIPTS = ("unpack.js", "opening.js", "words.js", "figures.js")
 _SCRIPTS = (*SHARED_SCRIPTS, "heatmap.js", "jobs.js", "story.js", "main.js")
 
 
-def render(view: View) -> str:
+def render(view: ReportView) -> str:
     """The report as HTML that fetches nothing."""
     return assemble(asset("report.html"), map(asset, _SCRIPTS), view=view)
 

@@ -42,7 +42,7 @@ _SAYS: Mapping[str, Sequence[str]] = {
 
 
 @dataclass(frozen=True)
-class Run:
+class WholeRun:
     """One run that is whole.
 
     Attributes:
@@ -112,7 +112,7 @@ def _wrong(event: Mapping[str, Any], levels: Sequence[str]) -> str:
     return ""
 
 
-def load_runs(paths: Sequence[Path]) -> list[Run]:
+def load_runs(paths: Sequence[Path]) -> list[WholeRun]:
     """Read the runs that some paths name, each a run folder or a folder of such.
 
     Raises:
@@ -150,7 +150,7 @@ def _order(comparison: Path) -> dict[str, int]:
         return {}
 
 
-def _read(folder: Path) -> Run:
+def _read(folder: Path) -> WholeRun:
     facts = read_run(folder)
     _check_endings(folder)
     records = read_jobs(folder)
@@ -169,7 +169,7 @@ def _read(folder: Path) -> Run:
         raise InputError(
             f"{folder / JOBS} has {len(records)} jobs and {RUN} says {said}; the file is truncated"
         )
-    return Run(folder, spec, facts, records, _cluster(folder, facts["cluster"]))
+    return WholeRun(folder, spec, facts, records, _cluster(folder, facts["cluster"]))
 
 
 def _is_number(value: object) -> bool:
@@ -197,7 +197,7 @@ def _cluster(folder: Path, said: Mapping[str, Any]) -> Topology | None:
     return found if (found.gpus, list(found.levels)) == (said["gpus"], said["levels"]) else None
 
 
-def _named(runs: Sequence[Run]) -> list[Run]:
+def _named(runs: Sequence[WholeRun]) -> list[WholeRun]:
     """The runs, those of the same policy told apart by the names of their folders, or else their paths."""
     often = Counter(run.name for run in runs)
     short = [f"{run.name} ({run.folder.name})" for run in runs]
@@ -209,7 +209,7 @@ def _named(runs: Sequence[Run]) -> list[Run]:
     ]
 
 
-def _check_same_jobs(runs: Sequence[Run]) -> None:
+def _check_same_jobs(runs: Sequence[WholeRun]) -> None:
     first = {record.job_id: record for record in runs[0].records}
     for run in runs[1:]:
         other = {record.job_id: record for record in run.records}
@@ -220,7 +220,7 @@ def _check_same_jobs(runs: Sequence[Run]) -> None:
                 )
 
 
-def _difference(one: JobRecord | None, two: JobRecord | None, first: Run, other: Run) -> str:
+def _difference(one: JobRecord | None, two: JobRecord | None, first: WholeRun, other: WholeRun) -> str:
     """How a job of two runs differs; a run that is not complete may lack it."""
     if one is None or two is None:
         lacking = first if one is None else other

@@ -3,14 +3,14 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from analysis.report.history import History
-from analysis.report.runs import Run
+from analysis.report.history import RunHistory
+from analysis.report.runs import WholeRun
 from analysis.report.stories import Stories
 from dally.records import JobRecord
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class SeenRun:
     """A run and what its events came to.
 
     Attributes:
@@ -20,19 +20,19 @@ class Seen:
         stories: The stories by the jobs' numbers.
     """
 
-    run: Run
-    history: History
+    run: WholeRun
+    history: RunHistory
     records: Sequence[JobRecord | None]
     stories: Sequence[str]
 
 
-def number_jobs(runs: Sequence[Run]) -> list[JobRecord]:
+def number_jobs(runs: Sequence[WholeRun]) -> list[JobRecord]:
     """All jobs by submission, as the first run that has them tells; their places are their numbers."""
     jobs = {record.job_id: record for run in reversed(runs) for record in run.records}
     return sorted(jobs.values(), key=lambda record: record.submit_s)
 
 
-def see(runs: Sequence[Run], jobs: Sequence[JobRecord]) -> list[Seen]:
+def see(runs: Sequence[WholeRun], jobs: Sequence[JobRecord]) -> list[SeenRun]:
     """Fold the events of runs.
 
     Raises:
@@ -43,12 +43,12 @@ def see(runs: Sequence[Run], jobs: Sequence[JobRecord]) -> list[Seen]:
     return [_fold(run, numbers, levels) for run in runs]
 
 
-def _fold(run: Run, numbers: dict[str, int], levels: list[str]) -> Seen:
+def _fold(run: WholeRun, numbers: dict[str, int], levels: list[str]) -> SeenRun:
     machines = {machine.name: machine.gpus for machine in run.topology.machines} if run.topology else None
-    history, stories = History(levels, numbers, machines), Stories(numbers)
+    history, stories = RunHistory(levels, numbers, machines), Stories(numbers)
     for event in run.events():
         history.see(event)
         stories.see(event)
     history.close(run.end_s)
     records = {record.job_id: record for record in run.records}
-    return Seen(run, history, [records.get(job_id) for job_id in numbers], stories.texts())
+    return SeenRun(run, history, [records.get(job_id) for job_id in numbers], stories.texts())

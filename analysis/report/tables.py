@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from itertools import groupby
 from statistics import median
 
-from analysis.report.history import History, Timer
-from analysis.report.runs import Run
+from analysis.report.history import RunHistory, Timer
+from analysis.report.runs import WholeRun
 from dally.summary import Summary
 from dally.words import change, duration, share
 
@@ -26,7 +26,7 @@ class Cell:
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class ReportTable:
     """Headings, each with what it means; rows of cells, each with the name of its run.
 
     Groups stand above the headings: what so many of them, from the left, are about.
@@ -38,7 +38,7 @@ class Table:
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class ReportColumn:
     """A headline number: heading, meaning, value, how it is shown; and whether more is better or worse."""
 
     heading: str
@@ -61,39 +61,45 @@ def _count(value: float) -> str:
 COMPLETION, WAITING = "completion time", "waiting"
 
 HEADLINE = (
-    Column("jobs", "jobs that completed", lambda run: run.completed, _count, "", left_out_if_same=True),
-    Column("mean", "from submission to end", lambda run: run.jct_s.mean, group=COMPLETION),
-    Column("median", "half of the jobs completed within", lambda run: run.jct_s.median, group=COMPLETION),
-    Column("99th pct", "99 % of the jobs completed within", lambda run: run.jct_s.p99, group=COMPLETION),
-    Column("mean", "without GPUs, over a job's whole life", lambda run: run.queue_s.mean, group=WAITING),
-    Column("99th pct", "99 % of the jobs waited less", lambda run: run.queue_s.p99, group=WAITING),
-    Column("longest", "of the job that waited longest", lambda run: run.longest_wait_s, group=WAITING),
-    Column(
+    ReportColumn("jobs", "jobs that completed", lambda run: run.completed, _count, "", left_out_if_same=True),
+    ReportColumn("mean", "from submission to end", lambda run: run.jct_s.mean, group=COMPLETION),
+    ReportColumn(
+        "median", "half of the jobs completed within", lambda run: run.jct_s.median, group=COMPLETION
+    ),
+    ReportColumn(
+        "99th pct", "99 % of the jobs completed within", lambda run: run.jct_s.p99, group=COMPLETION
+    ),
+    ReportColumn(
+        "mean", "without GPUs, over a job's whole life", lambda run: run.queue_s.mean, group=WAITING
+    ),
+    ReportColumn("99th pct", "99 % of the jobs waited less", lambda run: run.queue_s.p99, group=WAITING),
+    ReportColumn("longest", "of the job that waited longest", lambda run: run.longest_wait_s, group=WAITING),
+    ReportColumn(
         "over 10 x",
         "share of the jobs that waited over ten times their ideal running time (10 s at least)",
         lambda run: run.starved,
         lambda value: f"{value:.1%}",
         group=WAITING,
     ),
-    Column(
+    ReportColumn(
         "slowdown",
         "mean completion time over the running time at the best placement, which counts as 10 s at least",
         lambda run: run.slowdown.mean,
         _times,
     ),
-    Column("network", "of running, what waited for the network; mean", lambda run: run.comm_s.mean),
-    Column("makespan", "from the first submission to the last end", lambda run: run.makespan_s),
-    Column("GPU use", "share of GPU time that jobs held", lambda run: run.utilization, share, ""),
-    Column(
+    ReportColumn("network", "of running, what waited for the network; mean", lambda run: run.comm_s.mean),
+    ReportColumn("makespan", "from the first submission to the last end", lambda run: run.makespan_s),
+    ReportColumn("GPU use", "share of GPU time that jobs held", lambda run: run.utilization, share, ""),
+    ReportColumn(
         "goodput", "share of GPU time that did work that counted", lambda run: run.goodput, share, "better"
     ),
-    Column(
+    ReportColumn(
         "preempted", "how often GPUs were taken from running jobs", lambda run: run.preemptions, _count, ""
     ),
 )
 
 
-def headline_table(runs: Sequence[Run]) -> Table:
+def headline_table(runs: Sequence[WholeRun]) -> ReportTable:
     """The runs in numbers, with differences from the first."""
     columns = [
         column
@@ -112,10 +118,10 @@ def headline_table(runs: Sequence[Run]) -> Table:
         headings.insert(0, ("knew", "what schedulers knew of running times"))
         rows = [(name, [Cell(run.knew), *cells]) for run, (name, cells) in zip(runs, rows, strict=True)]
         groups.insert(0, ("", 1))
-    return Table(headings, rows, groups)
+    return ReportTable(headings, rows, groups)
 
 
-def _compared(column: Column, summary: Summary, first: Summary | None) -> Cell:
+def _compared(column: ReportColumn, summary: Summary, first: Summary | None) -> Cell:
     value = column.value(summary)
     if first is None:
         return Cell(column.show(value))
@@ -126,7 +132,7 @@ def _compared(column: Column, summary: Summary, first: Summary | None) -> Cell:
     return Cell(column.show(value), change(value, other), verdict)
 
 
-def timer_table(histories: Mapping[str, History]) -> Table:
+def timer_table(histories: Mapping[str, RunHistory]) -> ReportTable:
     """What the timers of each run came to, level by level; without runs that set none."""
     headings = [
         ("insisted on", "the level at which, or closer, jobs held out for GPUs"),
@@ -143,7 +149,7 @@ def timer_table(histories: Mapping[str, History]) -> Table:
         for place, level in enumerate(history.levels)
         if (timers := [timer for timer in history.timers if timer.level == place])
     ]
-    return Table(headings, rows)
+    return ReportTable(headings, rows)
 
 
 def _timer_row(level: str, timers: Sequence[Timer]) -> list[Cell]:
@@ -165,7 +171,7 @@ def _timer_row(level: str, timers: Sequence[Timer]) -> list[Cell]:
     return [Cell(text) for text in texts]
 
 
-def preemption_table(runs: Sequence[Run], histories: Mapping[str, History]) -> Table:
+def preemption_table(runs: Sequence[WholeRun], histories: Mapping[str, RunHistory]) -> ReportTable:
     """What preemption did to the jobs of each run, and what it cost."""
     headings = [
         ("jobs preempted", "at least once, moves included"),
@@ -176,10 +182,10 @@ def preemption_table(runs: Sequence[Run], histories: Mapping[str, History]) -> T
         ("GPU time for restarts", "and its share of all GPU time held"),
         ("GPU time lost", "work done again after failures"),
     ]
-    return Table(headings, [(run.name, _preemption_row(run, histories[run.name])) for run in runs])
+    return ReportTable(headings, [(run.name, _preemption_row(run, histories[run.name])) for run in runs])
 
 
-def _preemption_row(run: Run, history: History) -> list[Cell]:
+def _preemption_row(run: WholeRun, history: RunHistory) -> list[Cell]:
     often = [record.preemptions for record in run.records if record.preemptions]
     held_s = sum(record.held_gpu_s for record in run.records)
     restart_s = run.summary.restart_gpu_s

@@ -6,7 +6,7 @@ from math import fsum
 from pathlib import Path
 from typing import Any
 
-from analysis.report.runs import Run
+from analysis.report.runs import WholeRun
 from dally.records import JobRecord
 from dally.summary import Summary
 from dally.words import change, duration, plural, share
@@ -42,7 +42,7 @@ class Verdict:
     rival: int = 0
 
 
-def judge(runs: Sequence[Run]) -> Verdict:
+def judge(runs: Sequence[WholeRun]) -> Verdict:
     """Compare the mean completion time of the jobs that completed in all runs."""
     if len(runs) == 1:
         return _single(runs[0])
@@ -69,11 +69,11 @@ def judge(runs: Sequence[Run]) -> Verdict:
     return Verdict(title, [line for line in lines if line], best, rival)
 
 
-def _completed(run: Run) -> dict[str, JobRecord]:
+def _completed(run: WholeRun) -> dict[str, JobRecord]:
     return {record.job_id: record for record in run.records if record.status == "COMPLETED"}
 
 
-def _single(run: Run) -> Verdict:
+def _single(run: WholeRun) -> Verdict:
     summary = run.summary
     if not summary.completed:
         return Verdict(f"Under {run.name} no job completed", [])
@@ -107,7 +107,7 @@ def _paired(pairs: Sequence[tuple[float, float]], rival: str) -> str:
     )
 
 
-def _variants(runs: Sequence[Run], means_s: Sequence[float], best: int, rival: int) -> Iterator[str]:
+def _variants(runs: Sequence[WholeRun], means_s: Sequence[float], best: int, rival: int) -> Iterator[str]:
     """What the best policy comes to with other knobs, and how much of the difference to the rival that is."""
     for run, mean_s in zip(runs, means_s, strict=True):
         name, spec = run.facts["policy"]["name"], run.facts["policy"]["spec"]
@@ -119,7 +119,7 @@ def _variants(runs: Sequence[Run], means_s: Sequence[float], best: int, rival: i
         yield f"With {with_}, {name} took {duration(mean_s)} ({change(mean_s, means_s[best])}){told}."
 
 
-def _price(runs: Sequence[Run], best: int) -> str:
+def _price(runs: Sequence[WholeRun], best: int) -> str:
     """What is worse under the best run than under the one that is best at that."""
     worse = []
     for name, value in _PRICES:
@@ -146,7 +146,7 @@ def losers(pairs: Sequence[tuple[JobRecord, JobRecord]], rival: str) -> str:
     return f"On average it took longer than {rival} for some: {'; '.join(worse)}." if worse else ""
 
 
-def _ranking(runs: Sequence[Run], order: Sequence[int], means_s: Sequence[float]) -> str:
+def _ranking(runs: Sequence[WholeRun], order: Sequence[int], means_s: Sequence[float]) -> str:
     if len(runs) < 3:
         return ""
     least_s = means_s[order[0]]
@@ -155,7 +155,7 @@ def _ranking(runs: Sequence[Run], order: Sequence[int], means_s: Sequence[float]
     return f"Mean completion times, best first: {', '.join([best, *others])}."
 
 
-def setting(runs: Sequence[Run]) -> str:
+def setting(runs: Sequence[WholeRun]) -> str:
     """What was run, in a line."""
     run = runs[0]
     cluster, trace, profiles = run.cluster, run.facts.get("trace", {}), run.facts.get("profiles")
@@ -174,13 +174,13 @@ def setting(runs: Sequence[Run]) -> str:
     return " · ".join(parts)
 
 
-def origin(runs: Sequence[Run]) -> str:
+def origin(runs: Sequence[WholeRun]) -> str:
     """Where the jobs came from, to the last knob."""
     trace = runs[0].facts.get("trace", {})
     return f"{trace.get('source', 'unknown')} (SHA-256 {str(trace.get('sha256', 'unknown'))[:12]})"
 
 
-def warnings(runs: Sequence[Run]) -> Iterator[str]:
+def warnings(runs: Sequence[WholeRun]) -> Iterator[str]:
     """What a reader must know before believing the comparison."""
     for run in runs:
         if not run.facts["complete"]:
@@ -213,7 +213,7 @@ def _failures(said: Mapping[str, object]) -> str:
     return ", ".join(f"{key} {value}" for key, value in said.items() if value is not None) or "none"
 
 
-def _differences(runs: Sequence[Run]) -> Iterator[str]:
+def _differences(runs: Sequence[WholeRun]) -> Iterator[str]:
     found = []
     for name, value in _INPUTS:
         values = [value(run.facts) for run in runs]
@@ -224,6 +224,6 @@ def _differences(runs: Sequence[Run]) -> Iterator[str]:
         yield f"Not only the policy differs, but also {'; '.join(found)}."
 
 
-def _unknown_models(run: Run) -> Sequence[str]:
+def _unknown_models(run: WholeRun) -> Sequence[str]:
     unknown: Sequence[str] = run.facts.get("predictions", {}).get("models_without_profile", ())
     return unknown

@@ -5,15 +5,15 @@ from dataclasses import dataclass
 
 from analysis.report.drawing import pack_drawing
 from analysis.report.models import ModelPlacements, gpu_time_by_model, levels_by_model
-from analysis.report.runs import Run
+from analysis.report.runs import WholeRun
 from analysis.report.seen import number_jobs, see
 from analysis.report.stories import pack_stories
-from analysis.report.tables import Table, headline_table, preemption_table, timer_table
+from analysis.report.tables import ReportTable, headline_table, preemption_table, timer_table
 from analysis.report.verdict import Verdict, judge, origin, setting, warnings
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class ReportView:
     """What the page's template and script are given.
 
     Attributes:
@@ -35,11 +35,11 @@ class View:
     verdict: Verdict
     setting: str
     warnings: Sequence[str]
-    headline: Table
+    headline: ReportTable
     levels: Sequence[str]
     placements: Sequence[ModelPlacements]
-    timers: Table
-    preemptions: Table
+    timers: ReportTable
+    preemptions: ReportTable
     origin: str
     folders: Sequence[str]
     data: str
@@ -47,7 +47,7 @@ class View:
     left_out: int
 
 
-def look_at(runs: Sequence[Run]) -> View:
+def look_at(runs: Sequence[WholeRun]) -> ReportView:
     """Fold the runs' events and work out all that the report shows.
 
     Raises:
@@ -64,7 +64,7 @@ def look_at(runs: Sequence[Run]) -> View:
     ]
     stories, left_out = pack_stories([each.stories for each in seen], waited_s)
     verdict = judge(runs)
-    return View(
+    return ReportView(
         verdict=verdict,
         setting=setting(runs),
         warnings=list(warnings(runs)),

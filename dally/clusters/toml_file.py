@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from dally.clusters.hostlist import expand
 from dally.clusters.source import naming
-from dally.clusters.toml_table import Table
+from dally.clusters.toml_table import TomlTable
 from dally.clusters.wiring import SwitchEntry, Wiring, refuse_strays, wire
 from dally.config_text import parse_toml
 from dally.errors import InputError
@@ -31,10 +31,10 @@ def read_toml(text: str, source: str, name: str) -> Topology:
         InputError: The file is not valid; the message names file, key and value.
     """
     with naming(source):
-        return _read(Table("", parse_toml(text)), name)
+        return _read(TomlTable("", parse_toml(text)), name)
 
 
-def _read(top: Table, default_name: str) -> Topology:
+def _read(top: TomlTable, default_name: str) -> Topology:
     top.check_keys(_TOP_KEYS)
     name, root_level = top.text("name", default_name), top.text("top_level", "network")
     levels = top.tables("levels")
@@ -53,14 +53,14 @@ def _read(top: Table, default_name: str) -> Topology:
     return _explicit(name, top, levels, [*level_names, root_level] if levels else None, islands)
 
 
-def _check_level(level: Table, keys: Sequence[str], regular: bool) -> None:
+def _check_level(level: TomlTable, keys: Sequence[str], regular: bool) -> None:
     given = [level.key_path(key) for key in _REGULAR_KEYS if key in level]
     if given and not regular:
         raise InputError(f"{given[0]} belongs to a regular tree, but this file has machines or switches")
     level.check_keys([*keys, *_REGULAR_KEYS] if regular else keys)
 
 
-def _machine(name: str, table: Table) -> Machine:
+def _machine(name: str, table: TomlTable) -> Machine:
     return Machine(
         name=name,
         gpus=table.count("gpus"),
@@ -71,7 +71,7 @@ def _machine(name: str, table: Table) -> Machine:
     )
 
 
-def _regular(name: str, levels: Sequence[Table], level_names: Sequence[str], islands: bool) -> Topology:
+def _regular(name: str, levels: Sequence[TomlTable], level_names: Sequence[str], islands: bool) -> Topology:
     """A tree whose domains of one level are all alike."""
     names = _numbered_names(levels, level_names[-1])
     bottom, bottom_link = _machine(levels[0].path, levels[0]), levels[0].link("uplink")
@@ -88,7 +88,7 @@ def _regular(name: str, levels: Sequence[Table], level_names: Sequence[str], isl
     return build_topology(name, attached, switches, level_names, islands=islands)
 
 
-def _numbered_names(levels: Sequence[Table], root: str) -> list[list[str]]:
+def _numbered_names(levels: Sequence[TomlTable], root: str) -> list[list[str]]:
     """The names of all domains by level, machines first, the root last."""
     names = [[root]]
     for level in reversed(levels):
@@ -108,7 +108,7 @@ def _with_parents(children: Sequence[str], parents: Sequence[str]) -> list[tuple
 
 
 def _explicit(
-    name: str, top: Table, levels: Sequence[Table], level_names: Sequence[str] | None, islands: bool
+    name: str, top: TomlTable, levels: Sequence[TomlTable], level_names: Sequence[str] | None, islands: bool
 ) -> Topology:
     """A tree given by machines and switches, with what `levels` gives as defaults."""
     machines = _machines(top.tables("machines"), levels[0] if levels else None)
@@ -123,7 +123,7 @@ def _explicit(
     return build_topology(name, attached, _switches(tables, levels, wiring), level_names, islands=islands)
 
 
-def _machines(tables: Sequence[Table], defaults: Table | None) -> dict[str, tuple[Machine, Link]]:
+def _machines(tables: Sequence[TomlTable], defaults: TomlTable | None) -> dict[str, tuple[Machine, Link]]:
     """The machines of all entries and their uplinks, by name."""
     found: dict[str, tuple[Machine, Link]] = {}
     for table in tables:
@@ -137,13 +137,13 @@ def _machines(tables: Sequence[Table], defaults: Table | None) -> dict[str, tupl
     return found
 
 
-def _hosts(table: Table, key: str) -> tuple[str, ...]:
+def _hosts(table: TomlTable, key: str) -> tuple[str, ...]:
     text = table.text(key)
     with naming(table.key_path(key)):
         return expand(text)
 
 
-def _switch_entry(table: Table) -> SwitchEntry:
+def _switch_entry(table: TomlTable) -> SwitchEntry:
     table.check_keys(("name", "machines", "switches", "uplink"))
     return SwitchEntry(
         table.text("name"),
@@ -152,7 +152,7 @@ def _switch_entry(table: Table) -> SwitchEntry:
     )
 
 
-def _switches(tables: Mapping[str, Table], levels: Sequence[Table], wiring: Wiring) -> list[Switch]:
+def _switches(tables: Mapping[str, TomlTable], levels: Sequence[TomlTable], wiring: Wiring) -> list[Switch]:
     """All switches, each with its own uplink or that of its level."""
     heights = switch_heights(wiring.switch_of.values(), wiring.parents)
     refuse_islands(wiring.parents, heights)

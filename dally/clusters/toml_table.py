@@ -9,7 +9,7 @@ from dally.topology import Link
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class TomlTable:
     """One table of a TOML file.
 
     Attributes:
@@ -20,7 +20,7 @@ class Table:
 
     path: str
     values: Mapping[str, object]
-    fallback: "Table | None" = None
+    fallback: "TomlTable | None" = None
 
     def key_path(self, key: str) -> str:
         """Where a key stands in the file."""
@@ -81,19 +81,19 @@ class Table:
             )
         return float(value)
 
-    def table(self, key: str) -> "Table":
+    def table(self, key: str) -> "TomlTable":
         """A table inside this one."""
         path, value = self._find(key)
         if not isinstance(value, dict):
             raise InputError(f"{path} is {value!r}, must be a table")
-        return Table(path, value)
+        return TomlTable(path, value)
 
-    def tables(self, key: str) -> tuple["Table", ...]:
+    def tables(self, key: str) -> tuple["TomlTable", ...]:
         """An array of tables, `[[key]]`; empty if missing."""
         path, value = self._find(key) if key in self else (key, [])
         if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
             raise InputError(f"{path} must be an array of tables, [[{path}]]")
-        return tuple(Table(f"{path}[{number}]", item) for number, item in enumerate(value))
+        return tuple(TomlTable(f"{path}[{number}]", item) for number, item in enumerate(value))
 
     def link(self, key: str) -> Link:
         """A link, `{ bandwidth_bps = 200e9, latency_s = 1e-6 }`."""

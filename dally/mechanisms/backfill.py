@@ -17,7 +17,7 @@ Release = tuple[float, Allocation]
 
 
 @dataclass(frozen=True, slots=True)
-class Reservation:
+class PromisedGpus:
     """GPUs promised to the head job.
 
     Attributes:
@@ -40,14 +40,14 @@ class Reservation:
         anywhere = self.level == topology.top and self.gpu_type is None
         return anywhere and end_s > self.shadow_s and gpus > self.extra
 
-    def after(self, topology: Topology, allocation: Allocation, end_s: float) -> "Reservation | None":
+    def after(self, topology: Topology, allocation: Allocation, end_s: float) -> "PromisedGpus | None":
         """What is left of it if a job takes GPUs until `end_s`; None if that would delay the head."""
         if end_s <= self.shadow_s:
             return self
         used = sum(gpus for machine, gpus in allocation if self._touches(topology, machine))
         if used > self.extra:
             return None
-        return Reservation(self.shadow_s, self.domain, self.level, self.gpu_type, self.extra - used)
+        return PromisedGpus(self.shadow_s, self.domain, self.level, self.gpu_type, self.extra - used)
 
     def _touches(self, topology: Topology, machine: int) -> bool:
         wanted = self.gpu_type in (None, topology.machines[machine].gpu_type)
@@ -56,7 +56,7 @@ class Reservation:
 
 def reserve(
     free: FreeGpus, job: Job, level: int, released: Iterable[Release], earliest_s: float = -inf
-) -> Reservation:
+) -> PromisedGpus:
     """The reservation of a head job: the first domain of `level` that will have enough GPUs.
 
     Args:
@@ -77,9 +77,9 @@ def reserve(
         if found is None and domain is not None:
             found, shadow_s = domain, max(end_s, earliest_s)
     if found is None:
-        return Reservation(inf, free.topology.root.index, free.topology.top, job.gpu_type, 0)
+        return PromisedGpus(inf, free.topology.root.index, free.topology.top, job.gpu_type, 0)
     extra = gains.spare(found) if job.gang.per_machine is None else 0
-    return Reservation(shadow_s, found, level, job.gpu_type, extra)
+    return PromisedGpus(shadow_s, found, level, job.gpu_type, extra)
 
 
 def _fitting_now(free: FreeGpus, job: Job, level: int) -> int | None:

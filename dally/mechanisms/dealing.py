@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dally.free import FreeGpus
-from dally.mechanisms.rounds import Target
+from dally.mechanisms.rounds import RoundTarget
 from dally.mechanisms.shares import Demand, Floats
 from dally.mechanisms.turns import Turns
 from dally.state import JobState
@@ -113,7 +113,7 @@ class Deal:
         self._gangs: list[float] = table.gangs.tolist()
         self._opens: list[list[bool]] = table.opens.tolist()
         self._pool: dict[int, int] = {}
-        self.targets: dict[str, Target] = {}
+        self.targets: dict[str, RoundTarget] = {}
 
     def stay(self, sure: Callable[[JobState], bool]) -> None:
         """Running jobs that are sure of their GPUs keep them."""
@@ -203,4 +203,4 @@ class Deal:
     def _take(self, place: int, allocation: Allocation, pool: int) -> None:
         self._free.take(allocation)
         self._pool[place] = pool
-        self.targets[self._table.ids[place]] = Target(allocation, self._reason(place, pool))
+        self.targets[self._table.ids[place]] = RoundTarget(allocation, self._reason(place, pool))

@@ -16,7 +16,7 @@ Rank = tuple[float, float, int]
 
 
 @dataclass(slots=True)
-class Entry:
+class QueueEntry:
     """A waiting job, its claim, and the highest level it accepts by now (its tier)."""
 
     job: JobState
@@ -42,7 +42,7 @@ class SizeClass:
     delays_s: tuple[float, ...] = ()
     by_rank: list[SortedList[tuple[Rank, int]]] = field(init=False)
     by_origin: list[SortedList[tuple[float, int]]] = field(init=False)
-    entries: dict[int, Entry] = field(default_factory=dict)
+    entries: dict[int, QueueEntry] = field(default_factory=dict)
     unsaid: set[int] = field(default_factory=set)
 
     def __post_init__(self) -> None:
@@ -54,14 +54,14 @@ class SizeClass:
         over = [level + 1 for level in range(self.base, self.top) if origin_s + self.delays_s[level] <= now]
         return max(over, default=self.base)
 
-    def add(self, entry: Entry) -> None:
+    def add(self, entry: QueueEntry) -> None:
         """Insert a job in the tier it states."""
         order = entry.job.order
         self.entries[order] = entry
         self.by_rank[entry.tier].add((entry.rank, order))
         self.by_origin[entry.tier].add((entry.origin_s, order))
 
-    def remove(self, order: int) -> Entry:
+    def remove(self, order: int) -> QueueEntry:
         """Take a job out."""
         entry = self.entries.pop(order)
         self.by_rank[entry.tier].remove((entry.rank, order))
@@ -128,7 +128,7 @@ class DelayQueue:
         size = self._classes[gang]
         if not size.delays_s:
             size.delays_s = self.timers.delays_s(gang.gpus, now)
-        size.add(Entry(job, rank, job.origin_s, size.tier(job.origin_s, now)))
+        size.add(QueueEntry(job, rank, job.origin_s, size.tier(job.origin_s, now)))
         size.unsaid.add(job.order)
         self._waiting += 1
 
@@ -166,9 +166,9 @@ class Offers:
     def __init__(self, queue: DelayQueue, free: FreeGpus) -> None:
         self._free = free
         self._cursors = [(size, [0] * (size.top + 1)) for size in queue.classes()]
-        self._found: tuple[Entry, int, list[int]]
+        self._found: tuple[QueueEntry, int, list[int]]
 
-    def best(self) -> tuple[Entry, int] | None:
+    def best(self) -> tuple[QueueEntry, int] | None:
         """The best claim among jobs that accept what is free, with the lowest level that holds its gang."""
         best: Rank | None = None
         for size, cursor in self._cursors:

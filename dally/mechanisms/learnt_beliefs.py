@@ -40,7 +40,7 @@ MOST_GROUPS = 10_000
 """Groups that are remembered; those of which no job has come for longest are forgotten."""
 
 
-class Group:
+class JobGroup:
     """How jobs that have something in common ended: of those that came to each age, how many ended there.
 
     Attributes:
@@ -127,7 +127,7 @@ class Learnt(Beliefs):
         super().__init__()
         self._known = known
         self._choice = Choice() if known.knowledge is Knowledge.AUTO else None
-        self._groups: dict[Likeness, Group] = {}
+        self._groups: dict[Likeness, JobGroup] = {}
         self._present: dict[int, Present] = {}
         self._members: dict[Likeness, dict[int, JobState]] = {}
         self._tables: dict[Likeness, tuple[int, Sequence[float]]] = {}
@@ -204,7 +204,7 @@ class Learnt(Beliefs):
     def restore(self, learnt: Mapping[str, Any]) -> None:
         """Take back what `snapshot` gave; of those who knew something else, only how jobs ended."""
         groups = ((tuple(like), counts) for like, *counts in learnt["groups"])
-        self._groups = {like: Group(is_of_user(like), *counts) for like, counts in groups}
+        self._groups = {like: JobGroup(is_of_user(like), *counts) for like, counts in groups}
         if learnt["knowledge"] == self._known.knowledge:
             self._restored = dict(learnt["believed"])
             if self._choice is not None:
@@ -222,7 +222,7 @@ class Learnt(Beliefs):
         believed_s = ended.believed_s or self._at_start(ended.chains)
         place = min(bisect_right(EDGES_S, work_s), BINS) - 1
         for like in _all(ended.chains):
-            group = self._groups.pop(like, None) or Group(is_of_user(like))
+            group = self._groups.pop(like, None) or JobGroup(is_of_user(like))
             self._groups[like] = group  # now the last to be forgotten
             group.add(min(reached, place), place)
         while len(self._groups) > MOST_GROUPS:
@@ -267,10 +267,10 @@ class Learnt(Beliefs):
             return {}
         return {side: self._table(chain)[0] for side, chain in chains.items()}
 
-    def _group(self, like: Likeness) -> Group:
+    def _group(self, like: Likeness) -> JobGroup:
         group = self._groups.get(like)
         if group is None:  # `setdefault` would build one each time: that took half of a simulation
-            group = self._groups[like] = Group(is_of_user(like))
+            group = self._groups[like] = JobGroup(is_of_user(like))
         return group
 
     def _table(self, chain: Sequence[Likeness]) -> Sequence[float]:

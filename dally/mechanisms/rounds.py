@@ -18,7 +18,7 @@ from dally.topology import Allocation
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class RoundTarget:
     """What a job is to have in a round, and why."""
 
     allocation: Allocation
@@ -125,7 +125,7 @@ def movable(state: ClusterState) -> Iterator[JobState]:
     return (job for job in running if job.job.preemptible)
 
 
-def plan_round(state: ClusterState, targets: Mapping[str, Target], why_not: str) -> tuple[Decision, ...]:
+def plan_round(state: ClusterState, targets: Mapping[str, RoundTarget], why_not: str) -> tuple[Decision, ...]:
     """The stops, moves and starts that give each job its target.
 
     Who runs on just the GPUs of its target keeps them at no cost, and so does who has no target but holds
@@ -155,7 +155,7 @@ class _Left:
         changes: The targets of jobs that start or move, by name.
     """
 
-    def __init__(self, state: ClusterState, targets: Mapping[str, Target]) -> None:
+    def __init__(self, state: ClusterState, targets: Mapping[str, RoundTarget]) -> None:
         self.changes = {
             job_id: target
             for job_id, target in targets.items()

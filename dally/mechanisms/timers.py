@@ -38,7 +38,7 @@ MILLION = 1_000_000
 
 
 @dataclass(slots=True)
-class History:
+class WaitHistory:
     """Waits of one gang size at one level, with their sums kept up to date.
 
     Waits are whole millionths of a lease, so that sums are exact whatever was added and taken away. Entries
@@ -96,13 +96,13 @@ class TunedTimers:
         self.levels = levels
         self.lease_s = lease_s
         self.horizon = horizon
-        self._histories: dict[tuple[int, int], History] = {}
+        self._histories: dict[tuple[int, int], WaitHistory] = {}
 
     def record(self, level: int, gpus: int, waited_s: float, now: float) -> None:
         """A gang of `gpus` was placed at `level` after `waited_s` seconds."""
         if waited_s >= self.lease_s and level < self.levels:
             wait = round(MILLION * waited_s / self.lease_s)
-            self._histories.setdefault((level, gpus), History()).add(now, wait, self._oldest_s(now))
+            self._histories.setdefault((level, gpus), WaitHistory()).add(now, wait, self._oldest_s(now))
 
     def delays_s(self, gpus: int, now: float) -> tuple[float, ...]:
         """One delay per level below the top, seconds."""
@@ -137,7 +137,7 @@ class TunedTimers:
         self._histories = {}
         for key, entries in histories.items():
             level, gpus = map(int, key.split("/"))
-            history = self._histories[level, gpus] = History()
+            history = self._histories[level, gpus] = WaitHistory()
             for time, wait in entries:
                 history.add(time, round(wait * MILLION), -inf)
 

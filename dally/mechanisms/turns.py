@@ -8,7 +8,7 @@ import numpy as np
 
 
 @dataclass(frozen=True, slots=True)
-class Account:
+class RoundCredit:
     """What one job is promised and has had, by pool.
 
     Attributes:
@@ -35,21 +35,23 @@ class Turns:
     def __init__(self, pools: int) -> None:
         self.pools = pools
         self.rounds = 0
-        self._accounts: dict[str, Account] = {}
+        self._accounts: dict[str, RoundCredit] = {}
 
     def __contains__(self, job_id: str) -> bool:
         return job_id in self._accounts
 
-    def of(self, job_id: str) -> Account:
+    def of(self, job_id: str) -> RoundCredit:
         """The account of a job; an empty one if it is not promised anything yet."""
-        return self._accounts.get(job_id) or Account([0.0] * self.pools, [0] * self.pools, [0.0] * self.pools)
+        return self._accounts.get(job_id) or RoundCredit(
+            [0.0] * self.pools, [0] * self.pools, [0.0] * self.pools
+        )
 
     def renewed(self, shares: Mapping[str, Sequence[float]]) -> "Turns":
         """New accounts with other shares and no turns yet; what each job is owed goes on."""
         turns = Turns(self.pools)
         for job_id, parts in shares.items():
             owed = [self.owed(job_id, pool) for pool in range(self.pools)]
-            turns._accounts[job_id] = Account([*parts], [0] * self.pools, owed)
+            turns._accounts[job_id] = RoundCredit([*parts], [0] * self.pools, owed)
         return turns
 
     def owed(self, job_id: str, pool: int) -> float:
@@ -95,4 +97,4 @@ class Turns:
     def restore(self, learnt: Mapping[str, Any]) -> None:
         """Take back what `snapshot` gave."""
         self.rounds = learnt["rounds"]
-        self._accounts = {job_id: Account(*parts) for job_id, parts in learnt["accounts"].items()}
+        self._accounts = {job_id: RoundCredit(*parts) for job_id, parts in learnt["accounts"].items()}

@@ -18,7 +18,7 @@ from dally.words import plural, span
 
 
 @dataclass(frozen=True, slots=True)
-class Knobs:
+class ASrptKnobs:
     """Settings of `a-srpt`."""
 
     release: str = field(
@@ -61,9 +61,9 @@ class AdaptiveSrpt(Policy):
         "Luo et al., Prediction-Assisted Online Distributed Deep Learning Workload Scheduling in GPU "
         "Clusters, INFOCOM 2025, arXiv 2501.05563; a reconstruction"
     )
-    knobs_type: ClassVar[type] = Knobs
+    knobs_type: ClassVar[type] = ASrptKnobs
 
-    def __init__(self, knobs: Knobs, state: ClusterState) -> None:
+    def __init__(self, knobs: ASrptKnobs, state: ClusterState) -> None:
         self.knobs = knobs
         self.virtual = VirtualSrpt()
         self.queue = Ranking()

@@ -6,7 +6,7 @@ from math import inf
 from typing import Any, ClassVar
 
 from dally.errors import InputError
-from dally.mechanisms.delay_queue import DelayQueue, Entry, Offers, Rank
+from dally.mechanisms.delay_queue import DelayQueue, Offers, QueueEntry, Rank
 from dally.mechanisms.leases import LeaseBook, ScatteredLeases
 from dally.mechanisms.timers import FixedTimers, Timers, TunedTimers, consolidated, no_wait
 from dally.plan import Decision, Migrate, Plan, Preempt, Start, Wait
@@ -19,7 +19,7 @@ NEVER_ASSIGNED = -inf
 
 
 @dataclass(frozen=True, slots=True)
-class Knobs:
+class DallyKnobs:
     """Settings of `dally`."""
 
     timers: str = field(
@@ -38,7 +38,7 @@ class Knobs:
             raise InputError(f"timers machine {self.machine:g} and rack {self.rack:g} must be 0 or more")
 
 
-def build_timers(knobs: Knobs, levels: int) -> Timers:
+def build_timers(knobs: DallyKnobs, levels: int) -> Timers:
     """The timers that the knobs ask for, over `levels` levels below the top."""
     if knobs.timers == "manual":
         leases = (knobs.machine, *(knobs.rack,) * (levels - 1))
@@ -62,9 +62,9 @@ class Dally(Policy):
     source: ClassVar[str] = (
         "Sharma et al., GPU Cluster Scheduling for Network-Sensitive Deep Learning, arXiv 2401.16492"
     )
-    knobs_type: ClassVar[type] = Knobs
+    knobs_type: ClassVar[type] = DallyKnobs
 
-    def __init__(self, knobs: Knobs, state: ClusterState) -> None:
+    def __init__(self, knobs: DallyKnobs, state: ClusterState) -> None:
         self.knobs = knobs
         self.timers = build_timers(knobs, state.topology.top)
         self.queue = DelayQueue(self.timers, state.best_level, state.topology.top)
@@ -196,7 +196,7 @@ class Round:
         """Stops first, so that what starts finds its GPUs free; then waits that are not on record."""
         return (*self._stops, *self._starts, *self._waits())
 
-    def _start(self, entry: Entry, level: int) -> None:
+    def _start(self, entry: QueueEntry, level: int) -> None:
         job = entry.job
         allocation = self._place(job, level)
         self._started.add(job.order)

@@ -9,14 +9,14 @@ import numpy as np
 
 from dally.learning import Batching
 from dally.mechanisms.elastic.growth import Pool, Want, share_out
-from dally.mechanisms.elastic.sizing import Target
+from dally.mechanisms.elastic.sizing import SizeTarget
 from dally.policies.in_sizes import InSizes, remaining_s
 from dally.state import ClusterState, JobState
 from dally.words import plural
 
 
 @dataclass(frozen=True, slots=True)
-class Knobs:
+class ElasticScalingKnobs:
     """Settings of `elastic-scaling`."""
 
     interval_s: float = field(
@@ -36,13 +36,13 @@ class ElasticScaling(InSizes):
     source: ClassVar[str] = (
         "Saxena et al., Effective elastic scaling of deep learning workloads, arXiv 2006.13878, 2020"
     )
-    knobs_type: ClassVar[type] = Knobs
+    knobs_type: ClassVar[type] = ElasticScalingKnobs
     batching: ClassVar[Batching] = Batching.LINEAR
     plans_by: ClassVar[str] = "samples left, and speeds on each number of GPUs"
     eager: ClassVar[bool] = True
     in_turn: ClassVar[bool] = True
 
-    def __init__(self, knobs: Knobs, state: ClusterState) -> None:
+    def __init__(self, knobs: ElasticScalingKnobs, state: ClusterState) -> None:
         super().__init__(knobs.interval_s, state)
         self.knobs = knobs
 
@@ -54,14 +54,14 @@ class ElasticScaling(InSizes):
         """Who goes first."""
         return "jobs start in order of arrival"
 
-    def targets(self, jobs: Sequence[JobState], pool: Pool, now: float) -> Mapping[str, Target]:
+    def targets(self, jobs: Sequence[JobState], pool: Pool, now: float) -> Mapping[str, SizeTarget]:
         """Sizes by dynamic programming over jobs and GPUs."""
         wants = [self._want(job, now, pool.total) for job in jobs]
         sizes = share_out(wants, pool)
         total = sum(float(want.worth[size]) for want, size in zip(wants, sizes, strict=True))
         among = f"{plural(len(jobs), 'job')} on {plural(pool.total, 'GPU')}"
         why = f"greatest sum of speed-ups, {total:.4g} of {among}"
-        return {job.job_id: Target(size, why) for job, size in zip(jobs, sizes, strict=True)}
+        return {job.job_id: SizeTarget(size, why) for job, size in zip(jobs, sizes, strict=True)}
 
     def _want(self, job: JobState, now: float, most: int) -> Want:
         """Speed-ups over one GPU; the least size, if it is more, counts as if it scaled perfectly up to it.

@@ -21,7 +21,7 @@ from dally.words import plural, span
 
 
 @dataclass(frozen=True, slots=True)
-class Knobs:
+class GandivaKnobs:
     """Settings of `gandiva`.
 
     Gandiva slices time by the minute, at 100 ms a switch, because its jobs stay in memory. Here whoever loses
@@ -66,9 +66,9 @@ class Gandiva(Policy):
     source: ClassVar[str] = (
         "Xiao et al., Gandiva: Introspective Cluster Scheduling for Deep Learning, OSDI 2018"
     )
-    knobs_type: ClassVar[type] = Knobs
+    knobs_type: ClassVar[type] = GandivaKnobs
 
-    def __init__(self, knobs: Knobs, state: ClusterState) -> None:
+    def __init__(self, knobs: GandivaKnobs, state: ClusterState) -> None:
         self.knobs = knobs
         self.waiting = DemandQueue()
         self.slices = Ranking()

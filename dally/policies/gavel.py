@@ -9,7 +9,7 @@ import numpy as np
 
 from dally.errors import InputError
 from dally.mechanisms.dealing import Deal, Pools, RoundTable
-from dally.mechanisms.rounds import Target, handed_out, movable
+from dally.mechanisms.rounds import RoundTarget, handed_out, movable
 from dally.mechanisms.shares import Demand, Shares, finish_time_fairness, least_makespan, least_served
 from dally.mechanisms.turns import Turns
 from dally.policies.in_rounds import InRounds
@@ -21,7 +21,7 @@ SETTLED = 0.01
 
 
 @dataclass(frozen=True, slots=True)
-class Knobs:
+class GavelKnobs:
     """Settings of `gavel`."""
 
     objective: str = field(
@@ -62,7 +62,7 @@ class Knobs:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class RoundShares:
     """What rounds go by: the shares of one moment and the turns had since.
 
     Attributes:
@@ -98,17 +98,17 @@ class Gavel(InRounds):
     source: ClassVar[str] = (
         "Narayanan et al., Heterogeneity-Aware Cluster Scheduling Policies for Deep Learning, OSDI 2020"
     )
-    knobs_type: ClassVar[type] = Knobs
+    knobs_type: ClassVar[type] = GavelKnobs
     plans_by: ClassVar[str] = "speeds on each type of GPU"
 
-    def __init__(self, knobs: Knobs, state: ClusterState) -> None:
+    def __init__(self, knobs: GavelKnobs, state: ClusterState) -> None:
         super().__init__(knobs.round_s)
         self.knobs = knobs
         self.pools = Pools(state.topology)
         self._state = state
         self._speeds: dict[str, list[float]] = {}
         self._changed = True
-        self._standing = Standing(-inf, Turns(len(self.pools.names)), (), 0.0, -inf, stale=True)
+        self._standing = RoundShares(-inf, Turns(len(self.pools.names)), (), 0.0, -inf, stale=True)
         self._next = self._standing
 
     def submitted(self, job: JobState, now: float) -> None:
@@ -144,7 +144,7 @@ class Gavel(InRounds):
         del self._speeds[job.job_id]
         self._changed = True
 
-    def targets(self, state: ClusterState, now: float) -> Mapping[str, Target]:
+    def targets(self, state: ClusterState, now: float) -> Mapping[str, RoundTarget]:
         """New shares if they are out of date and old enough, then a turn for whoever is next."""
         with handed_out(state) as free:
             jobs = [job for name, job in state.jobs.items() if job.job.preemptible or name in state.waiting]
@@ -218,11 +218,11 @@ class Gavel(InRounds):
         turns = Turns(len(self.pools.names))
         turns.restore(learnt["turns"])
         since_s = -inf if learnt["since_s"] is None else learnt["since_s"]
-        self._standing = Standing(
+        self._standing = RoundShares(
             -inf, turns, tuple(learnt["capacity"]), learnt["value"], since_s, stale=True
         )
 
-    def _at(self, table: RoundTable, now: float) -> Standing:
+    def _at(self, table: RoundTable, now: float) -> RoundShares:
         """What a round at `now` goes by: the standing shares, or new ones."""
         if self._next.round_s == now and self._next is not self._standing:
             return self._next
@@ -230,10 +230,10 @@ class Gavel(InRounds):
         stale = self._changed or old.stale or table.capacity != old.capacity
         young = now < old.since_s + self.knobs.hold_s and any(name in old.turns for name in table.ids)
         if young or not stale:
-            return Standing(now, old.turns, old.capacity, old.value, old.since_s, stale)
+            return RoundShares(now, old.turns, old.capacity, old.value, old.since_s, stale)
         shares = self._shares(table, now)
         rows = dict(zip(table.ids, shares.parts.tolist(), strict=True))
-        return Standing(now, old.turns.renewed(rows), table.capacity, shares.value, now, stale=False)
+        return RoundShares(now, old.turns.renewed(rows), table.capacity, shares.value, now, stale=False)
 
     def _shares(self, table: RoundTable, now: float) -> Shares:
         """What the objective gives each job of the table; nothing to those that fit nowhere now."""
@@ -266,7 +266,7 @@ class Gavel(InRounds):
         first = int(now // self.knobs.round_s) % len(types)
         return types[first:] + types[:first]
 
-    def _reason(self, standing: Standing, job_id: str, pool: int) -> str:
+    def _reason(self, standing: RoundShares, job_id: str, pool: int) -> str:
         account, rounds = standing.turns.of(job_id), standing.turns.rounds
         share, name = account.shares[pool], self.pools.names[pool]
         return (

@@ -14,7 +14,7 @@ from dally.mechanisms.find_alloc import Bid, Bidder
 from dally.mechanisms.job_table import JobTable, JobView
 from dally.mechanisms.market import Market, Servers
 from dally.mechanisms.prices import Flags, Floats, Ints, PriceRange, Wants, price_range
-from dally.mechanisms.rounds import Target, movable
+from dally.mechanisms.rounds import RoundTarget, movable
 from dally.policies.in_rounds import InRounds
 from dally.state import ClusterState, JobState
 from dally.topology import Allocation
@@ -28,7 +28,7 @@ _LEAST_S = 1e-3
 
 
 @dataclass(frozen=True, slots=True)
-class Knobs:
+class HadarKnobs:
     """Settings of `hadar`."""
 
     utility: str = field(
@@ -81,10 +81,10 @@ class Hadar(InRounds):
         "Sultana et al., Hadar: Heterogeneity-Aware Optimization-Based Online Scheduling for Deep Learning "
         "Clusters, IPDPS 2024, arXiv 2503.10918 (reconstructed)"
     )
-    knobs_type: ClassVar[type] = Knobs
+    knobs_type: ClassVar[type] = HadarKnobs
     islands: ClassVar[bool] = False
 
-    def __init__(self, knobs: Knobs, state: ClusterState) -> None:
+    def __init__(self, knobs: HadarKnobs, state: ClusterState) -> None:
         super().__init__(knobs.round_s)
         self.knobs = knobs
         self._costs = state.costs
@@ -132,7 +132,7 @@ class Hadar(InRounds):
         slowest = min(self._costs.worker_speeds(job.job).values())
         self._table.put(job, job.expected_s / slowest, restart_s(job, self._costs))
 
-    def targets(self, state: ClusterState, now: float) -> Mapping[str, Target]:
+    def targets(self, state: ClusterState, now: float) -> Mapping[str, RoundTarget]:
         """The dual subroutine: prices for this round's GPUs, and the bids that pay."""
         return self.round(state, now).targets() if len(self._table) else {}
 
@@ -213,9 +213,11 @@ class HadarRound:
         )
         return price_range(wants, self._state.topology.gpus, policy.knobs.floor)
 
-    def targets(self) -> Mapping[str, Target]:
+    def targets(self) -> Mapping[str, RoundTarget]:
         """What each job is to have whose bid is accepted."""
-        return {job.job_id: Target(bid.allocation, self.reason(job, bid)) for job, bid in self.accepted()}
+        return {
+            job.job_id: RoundTarget(bid.allocation, self.reason(job, bid)) for job, bid in self.accepted()
+        }
 
     def accepted(self) -> list[tuple[JobState, Bid]]:
         """Who runs in this round, with what, by the payoff that each could have for a GPU."""

@@ -11,15 +11,14 @@ from dally.job import JobKind
 from dally.mechanisms.find_alloc import Bid
 from dally.mechanisms.forks import Forker, Machines, spread_copies
 from dally.mechanisms.job_table import JobView
-from dally.mechanisms.rounds import Target
-from dally.policies.hadar import Hadar, HadarRound
-from dally.policies.hadar import Knobs as HadarKnobs
+from dally.mechanisms.rounds import RoundTarget
+from dally.policies.hadar import Hadar, HadarKnobs, HadarRound
 from dally.state import ClusterState, JobState
 from dally.topology import Allocation
 
 
 @dataclass(frozen=True, slots=True)
-class Knobs(HadarKnobs):
+class HadarEKnobs(HadarKnobs):
     """Settings of `hadar-e`; a round is a slot."""
 
     overhead_s: float = field(
@@ -51,23 +50,25 @@ class HadarE(Hadar):
         "Hadar, and forked jobs train copies side by side on machines that nobody else wants."
     )
     source: ClassVar[str] = "Sultana et al., HadarE, arXiv 2503.10918 (reconstructed)"
-    knobs_type: ClassVar[type] = Knobs
-    knobs: Knobs
+    knobs_type: ClassVar[type] = HadarEKnobs
+    knobs: HadarEKnobs
 
     @classmethod
-    def averaging(cls, knobs: Knobs) -> Averaging:
+    def averaging(cls, knobs: HadarEKnobs) -> Averaging:
         """Once each slot."""
         return Averaging(knobs.round_s, knobs.overhead_s)
 
     def round(self, state: ClusterState, now: float) -> HadarRound:
         """A slot, in which forked jobs get copies."""
-        return Slot(self, self.knobs, state, self._table.view(now), now)
+        return SlotPlan(self, self.knobs, state, self._table.view(now), now)
 
 
-class Slot(HadarRound):
+class SlotPlan(HadarRound):
     """One slot in the making: a round in which each job bids for one copy, then copies are spread."""
 
-    def __init__(self, policy: HadarE, knobs: Knobs, state: ClusterState, view: JobView, now: float) -> None:
+    def __init__(
+        self, policy: HadarE, knobs: HadarEKnobs, state: ClusterState, view: JobView, now: float
+    ) -> None:
         super().__init__(policy, state, view, now)
         # Where copies cost what they cost, the decision has nothing to add.
         told = self._costs.averaging is not None
@@ -79,16 +80,16 @@ class Slot(HadarRound):
             return job.allocation
         return (min(job.allocation, key=lambda copy: self._costs.cost(job.job, (copy,)).slowdown),)
 
-    def targets(self) -> Mapping[str, Target]:
+    def targets(self) -> Mapping[str, RoundTarget]:
         """What each job is to have: one copy of those whose bid is accepted, and more of those that fork."""
         accepted = self.accepted()
-        targets = {job.job_id: Target(bid.allocation, self.reason(job, bid)) for job, bid in accepted}
+        targets = {job.job_id: RoundTarget(bid.allocation, self.reason(job, bid)) for job, bid in accepted}
         forking = [(job, bid) for job, bid in accepted if job.job.kind is JobKind.FORKED]
         first = [bid.allocation[0][0] for _, bid in forking]
         spread = spread_copies(self.market, [self._forker(job) for job, _ in forking], first)
         for (job, bid), machines in zip(forking, spread, strict=True):
             if len(machines) > 1:
-                targets[job.job_id] = Target(_copies(job, machines), self._more(job, bid, machines))
+                targets[job.job_id] = RoundTarget(_copies(job, machines), self._more(job, bid, machines))
         return targets
 
     def _forker(self, job: JobState) -> Forker:

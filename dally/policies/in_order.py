@@ -8,7 +8,7 @@ from itertools import islice
 from math import inf
 
 from dally.errors import InputError
-from dally.mechanisms.backfill import Release, Reservation, reserve
+from dally.mechanisms.backfill import PromisedGpus, Release, reserve
 from dally.mechanisms.estimates import remaining_s, stretch_s
 from dally.mechanisms.evictions import Evictions
 from dally.mechanisms.job_queue import JobQueue
@@ -78,7 +78,7 @@ class InOrder(Policy):
         """The lowest level of the idle cluster that could hold the job's gang."""
         return self._best[job.order]
 
-    def reservation(self, job: JobState, plan: "OrderRound") -> Reservation:
+    def reservation(self, job: JobState, plan: "OrderRound") -> PromisedGpus:
         """What the head of the queue is promised."""
         level = self.accepts(plan.state, job, plan.now)
         return reserve(plan.state.free, job.job, level, plan.releases())
@@ -183,7 +183,7 @@ class OrderRound:
         self.evictions = Evictions(state.free)
         self._starts: list[Decision] = []
         self._ends: list[Release] = []
-        self._reservation: Reservation | None = None
+        self._reservation: PromisedGpus | None = None
 
     def run(self) -> None:
         """Serve the queue."""
@@ -256,7 +256,7 @@ class OrderRound:
             if placement is not None:
                 self._try_behind(job, placement)
 
-    def _promised(self) -> Reservation:
+    def _promised(self) -> PromisedGpus:
         """The reservation, made when somebody could break it."""
         if self._reservation is None:
             assert self.head is not None, "backfill has a head"

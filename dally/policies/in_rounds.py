@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from math import inf
 from typing import Any
 
-from dally.mechanisms.rounds import Rounds, Target, plan_round
+from dally.mechanisms.rounds import Rounds, RoundTarget, plan_round
 from dally.plan import Decision, Plan, Start, Wait
 from dally.policies.base import Policy
 from dally.state import ClusterState, JobState
@@ -27,7 +27,7 @@ class InRounds(Policy):
         self._unsaid: dict[str, None] = {}
 
     @abstractmethod
-    def targets(self, state: ClusterState, now: float) -> Mapping[str, Target]:
+    def targets(self, state: ClusterState, now: float) -> Mapping[str, RoundTarget]:
         """What jobs are to have from `now` on, by name; it must change nothing.
 
         Together they must fit the GPUs that `dally.mechanisms.rounds.handed_out` shows as free. Jobs that

@@ -10,7 +10,7 @@ import numpy as np
 from dally.errors import InputError
 from dally.job import JobKind
 from dally.mechanisms.elastic.growth import Floats, Pool
-from dally.mechanisms.elastic.sizing import Target, resized
+from dally.mechanisms.elastic.sizing import SizeTarget, resized
 from dally.mechanisms.elastic.speeds import Speeds
 from dally.mechanisms.job_queue import JobQueue
 from dally.mechanisms.multi_job.claims import Room, free_by_kind, held_by_kind
@@ -60,7 +60,7 @@ class InSizes(Policy):
         """The claim of a waiting job, lower first; ties go by arrival."""
 
     @abstractmethod
-    def targets(self, jobs: Sequence[JobState], pool: Pool, now: float) -> Mapping[str, Target]:
+    def targets(self, jobs: Sequence[JobState], pool: Pool, now: float) -> Mapping[str, SizeTarget]:
         """The sizes of jobs that run or are admitted; it must change nothing.
 
         Args:

@@ -11,8 +11,8 @@ from dally.errors import InputError
 from dally.job import JobKind
 from dally.mechanisms.elastic.sizing import change_s, goes_on
 from dally.mechanisms.job_queue import JobQueue
-from dally.mechanisms.multi_job.claims import Claims, workload_s
-from dally.mechanisms.multi_job.hands import Hands
+from dally.mechanisms.multi_job.claims import WorkerDemands, workload_s
+from dally.mechanisms.multi_job.hands import PlacementTrial
 from dally.mechanisms.multi_job.instance import Instance, Ints
 from dally.mechanisms.multi_job.market import Assign, hungarian, price_ascent
 from dally.mechanisms.multi_job.rerun import Rerun
@@ -27,7 +27,7 @@ _MARKETS: Mapping[str, Assign] = {"hungarian": hungarian, "price-ascent": price_
 
 
 @dataclass(frozen=True, slots=True)
-class Knobs:
+class JpsKnobs:
     """Settings of `jps`."""
 
     search: str = field(
@@ -79,14 +79,14 @@ class JointPlacement(Policy):
         "Liu et al., Sampling-based multi-job placement for heterogeneous deep learning clusters, "
         "IEEE TPDS 35(6), 2024; its online use is a reconstruction"
     )
-    knobs_type: ClassVar[type] = Knobs
+    knobs_type: ClassVar[type] = JpsKnobs
 
-    def __init__(self, knobs: Knobs, state: ClusterState) -> None:
+    def __init__(self, knobs: JpsKnobs, state: ClusterState) -> None:
         self.knobs = knobs
         self.queue = JobQueue()
         self.ends = Ranking()
         self.movers: dict[int, JobState] = {}
-        self.claims = Claims(state.costs)
+        self.claims = WorkerDemands(state.costs)
         self._state = state
         self._reruns = 0
         self._changed = False
@@ -170,7 +170,7 @@ class JointPlacement(Policy):
         self.movers.pop(job.order, None)
         self._changed = True
 
-    def _change(self, job: JobState, hands: Hands, gain_s: float) -> Start | Migrate:
+    def _change(self, job: JobState, hands: PlacementTrial, gain_s: float) -> Start | Migrate:
         """A start, move or resize, and why."""
         place, left_s = hands.places[job.job_id], hands.left_s[job.job_id]
         topology, costs = self._state.topology, self._state.costs

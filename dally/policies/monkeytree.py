@@ -14,7 +14,7 @@ from dally.words import span
 
 
 @dataclass(frozen=True, slots=True)
-class Knobs(BackfillKnobs):
+class MonkeyTreeKnobs(BackfillKnobs):
     """Settings of `monkeytree`."""
 
     bound: int = field(
@@ -48,9 +48,9 @@ class MonkeyTree(InOrder):
         "Zabreyko et al., MonkeyTree: Near-Minimal Congestion for Multi-tenant Training via Migration, "
         "arXiv 2602.08296; all but its objective and bound is a reconstruction"
     )
-    knobs_type: ClassVar[type] = Knobs
+    knobs_type: ClassVar[type] = MonkeyTreeKnobs
 
-    def __init__(self, knobs: Knobs, state: ClusterState) -> None:
+    def __init__(self, knobs: MonkeyTreeKnobs, state: ClusterState) -> None:
         super().__init__(OrderKnobs(backfill=knobs.backfill, depth=knobs.depth), state)
         self.census = Census(state.topology)
         self._bound, self._migrate = knobs.bound, knobs.migrate

@@ -16,7 +16,7 @@ from dally.learning import Batching
 from dally.mechanisms.ones.evolution import Rates, evolve, first
 from dally.mechanisms.ones.register import Register
 from dally.mechanisms.ones.seats import Seats, held_gpus, held_of, stays_near
-from dally.mechanisms.ones.step import Step, gpus_told, runs, unrolled
+from dally.mechanisms.ones.step import EvolutionStep, gpus_told, runs, unrolled
 from dally.mechanisms.ranking import Ranking
 from dally.mechanisms.rounds import next_multiple
 from dally.plan import Decision, Migrate, Plan, Preempt, Resize, Start, Wait
@@ -26,7 +26,7 @@ from dally.topology import Allocation
 
 
 @dataclass(frozen=True, slots=True)
-class Knobs:
+class OnesKnobs:
     """Settings of `ones`."""
 
     candidates: int = field(default=16, metadata={"help": "schedules kept from step to step (K)"})
@@ -127,12 +127,12 @@ class Evolution(Policy):
         "Bian et al., Online evolutionary batch size orchestration for scheduling deep learning workloads "
         "in GPU clusters, SC 2021"
     )
-    knobs_type: ClassVar[type] = Knobs
+    knobs_type: ClassVar[type] = OnesKnobs
     islands: ClassVar[bool] = False
     batching: ClassVar[Batching] = Batching.LINEAR
     plans_by: ClassVar[str] = "epochs, and speeds on each number of GPUs"
 
-    def __init__(self, knobs: Knobs, state: ClusterState) -> None:
+    def __init__(self, knobs: OnesKnobs, state: ClusterState) -> None:
         self.knobs = knobs
         self.rates = Rates(
             knobs.candidates,
@@ -150,7 +150,7 @@ class Evolution(Policy):
         self._steps = 0
         self._elastic: dict[str, JobState] = {}
         self._unsaid: dict[str, JobState] = {}
-        self._last: Step | None = None
+        self._last: EvolutionStep | None = None
 
     def submitted(self, job: JobState, now: float) -> None:
         """It waits and is in no candidate yet."""
@@ -230,7 +230,7 @@ class Evolution(Policy):
         waits = [self._wait(job) for job in self._unsaid.values() if job.job_id not in starting]
         return Plan((*changes, *waits), self._wakeup_s(state, now, bool(changes)))
 
-    def _step(self, state: ClusterState, now: float) -> Step | None:
+    def _step(self, state: ClusterState, now: float) -> EvolutionStep | None:
         """Let the candidates evolve once; None if nothing could change."""
         waiting = self._view(state)
         if not waiting and not self._could_grow():
@@ -244,7 +244,7 @@ class Evolution(Policy):
         rng = np.random.default_rng([self.knobs.seed, self._steps])
         capacity = state.free.total() + sum(map(held_gpus, running))
         generation = evolve(self.genes, self.register.roll(jobs, capacity, now, rng), self.rates, rng)
-        return Step(now, running, waiting, generation)
+        return EvolutionStep(now, running, waiting, generation)
 
     def _view(self, state: ClusterState) -> list[JobState]:
         """The waiting jobs that are looked at: new ones first, in order; then those least trained."""
@@ -273,7 +273,7 @@ class Evolution(Policy):
     def _gangs(self, waiting: Sequence[JobState]) -> set[Gang]:
         return {job.job.gang._replace(gpus=self.register.sizes(job).least) for job in waiting}
 
-    def _apply(self, state: ClusterState, step: Step) -> list[Decision]:
+    def _apply(self, state: ClusterState, step: EvolutionStep) -> list[Decision]:
         """The best candidate, or only its starts if it moves somebody who has not finished an epoch."""
         seats = self._seats(state, step, step.sizes(step.running))
         moved = [job for job in step.running if job.job_id in seats.places or job.job_id in seats.stopped]
@@ -282,7 +282,9 @@ class Evolution(Policy):
         stops = [self._stop(job, seats) for job in seats.stopped.values()]
         return [*stops, *(self._begin(state.jobs[name], place, step) for name, place in seats.places.items())]
 
-    def _seats(self, state: ClusterState, step: Step, running: Sequence[tuple[JobState, int]]) -> Seats:
+    def _seats(
+        self, state: ClusterState, step: EvolutionStep, running: Sequence[tuple[JobState, int]]
+    ) -> Seats:
         """Real GPUs: moves, then starts; what is left over goes to those who wait, their fewest each."""
         sizes = step.sizes(step.waiting, len(step.running))
         with state.free.trial():
@@ -294,7 +296,7 @@ class Evolution(Policy):
             seats.start([(job, self.register.sizes(job).least) for job in left])
         return seats
 
-    def _begin(self, job: JobState, place: Allocation, step: Step) -> Start | Migrate:
+    def _begin(self, job: JobState, place: Allocation, step: EvolutionStep) -> Start | Migrate:
         """A start, resize or move, and why."""
         epochs = self.register.training(job).epochs_done(job.done(step.now))
         score = step.generation.scores[0]

@@ -6,14 +6,14 @@ from typing import ClassVar
 
 from dally.learning import Batching
 from dally.mechanisms.elastic.growth import Pool, Want, climb
-from dally.mechanisms.elastic.sizing import Target
+from dally.mechanisms.elastic.sizing import SizeTarget
 from dally.policies.in_sizes import InSizes, held_gpus
 from dally.state import ClusterState, JobState
 from dally.words import plural
 
 
 @dataclass(frozen=True, slots=True)
-class Knobs:
+class OptimusKnobs:
     """Settings of `optimus`."""
 
     interval_s: float = field(
@@ -36,13 +36,13 @@ class Optimus(InSizes):
         "Peng et al., Optimus: an efficient dynamic resource scheduler for deep learning clusters, EuroSys "
         "2018; with an oracle for the work left, as compared with in Qiao et al., Pollux, OSDI 2021"
     )
-    knobs_type: ClassVar[type] = Knobs
+    knobs_type: ClassVar[type] = OptimusKnobs
     batching: ClassVar[Batching] = Batching.FIXED
     plans_by: ClassVar[str] = "samples left, and speeds on each number of GPUs"
     eager: ClassVar[bool] = False
     in_turn: ClassVar[bool] = False
 
-    def __init__(self, knobs: Knobs, state: ClusterState) -> None:
+    def __init__(self, knobs: OptimusKnobs, state: ClusterState) -> None:
         super().__init__(knobs.interval_s, state)
         self.knobs = knobs
 
@@ -54,7 +54,7 @@ class Optimus(InSizes):
         """Who goes first."""
         return "smaller jobs go first, then those who came before"
 
-    def targets(self, jobs: Sequence[JobState], pool: Pool, now: float) -> Mapping[str, Target]:
+    def targets(self, jobs: Sequence[JobState], pool: Pool, now: float) -> Mapping[str, SizeTarget]:
         """Sizes by marginal gain; none if nobody waits and the changes would cost more than they gain."""
         left_s = [self.left_s(job, now, pool.total) for job in jobs]
         wants = [Want(-row, job.job.gpu_type) for row, job in zip(left_s, jobs, strict=True)]
@@ -67,4 +67,4 @@ class Optimus(InSizes):
             sizes = sizes if after < before else held
         among = f"{plural(len(jobs), 'job')} on {plural(pool.total, 'GPU')}"
         why = f"greatest gain in remaining time per GPU, among {among}"
-        return {job.job_id: Target(size, why) for job, size in zip(jobs, sizes, strict=True)}
+        return {job.job_id: SizeTarget(size, why) for job, size in zip(jobs, sizes, strict=True)}

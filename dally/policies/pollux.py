@@ -11,10 +11,15 @@ import numpy as np
 from dally.errors import InputError
 from dally.job import JobKind
 from dally.learning import Batching
-from dally.mechanisms.elastic.allocation_problem import Past, Problem, ProblemBuilder, Rules
+from dally.mechanisms.elastic.allocation_problem import (
+    AllocationProblem,
+    ProblemBuilder,
+    ServiceHad,
+    SizingRules,
+)
 from dally.mechanisms.elastic.allocation_search import AllocationSearch, States
 from dally.mechanisms.ranking import Ranking
-from dally.mechanisms.rounds import Target, handed_out, movable
+from dally.mechanisms.rounds import RoundTarget, handed_out, movable
 from dally.plan import Decision, Migrate, Plan, Resize
 from dally.policies.in_rounds import InRounds
 from dally.state import ClusterState, JobState
@@ -25,7 +30,7 @@ _KEPT = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Knobs:
+class PolluxKnobs:
     """Settings of `pollux`."""
 
     round_s: float = field(default=60.0, metadata={"help": "seconds from one search to the next"})
@@ -70,7 +75,7 @@ class Knobs:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class FoundSizes:
     """What a search found.
 
     Attributes:
@@ -82,7 +87,7 @@ class Answer:
     """
 
     now: float
-    targets: Mapping[str, Target]
+    targets: Mapping[str, RoundTarget]
     acts: bool
     population: dict[str, Any]
     withheld: Mapping[int, int]
@@ -103,26 +108,26 @@ class Pollux(InRounds):
     source: ClassVar[str] = (
         "Qiao et al., Pollux: Co-adaptive Cluster Scheduling for Goodput-Optimized Deep Learning, OSDI 2021"
     )
-    knobs_type: ClassVar[type] = Knobs
+    knobs_type: ClassVar[type] = PolluxKnobs
     batching: ClassVar[Batching] = Batching.GOODPUT
     plans_by: ClassVar[str] = "gradient noise, the largest batch, and speeds on each number of GPUs"
     islands: ClassVar[bool] = False
 
-    def __init__(self, knobs: Knobs, state: ClusterState) -> None:
+    def __init__(self, knobs: PolluxKnobs, state: ClusterState) -> None:
         super().__init__(knobs.round_s)
         self.knobs = knobs
-        rules = Rules(knobs.power, knobs.decay, knobs.growth, knobs.restart_s, knobs.avoid)
+        rules = SizingRules(knobs.power, knobs.decay, knobs.growth, knobs.restart_s, knobs.avoid)
         self._builder = ProblemBuilder(state, rules)
         self._state = state
         self._queue = Ranking()
         self._movers: dict[str, None] = {}
-        self._pasts: dict[str, Past] = {}
+        self._pasts: dict[str, ServiceHad] = {}
         self._population: dict[str, Any] = {"jobs": [], "states": []}
         self._withheld: Mapping[int, int] = {}
         self._searches = self._quiet = 0
         self._again_s = -inf
         self._changed = True
-        self._answer: Answer | None = None
+        self._answer: FoundSizes | None = None
         self._fresh = False
 
     def submitted(self, job: JobState, now: float) -> None:
@@ -133,12 +138,12 @@ class Pollux(InRounds):
 
     def started(self, job: JobState, now: float) -> None:
         """It has had so many GPUs now, and once more others than before."""
-        past = self._pasts.get(job.job_id, Past())
+        past = self._pasts.get(job.job_id, ServiceHad())
         self._run(job, replace(past, starts=past.starts + 1))
 
     def resumed(self, job: JobState, now: float) -> None:
         """It ran before this policy was built, perhaps under its predecessor."""
-        past = self._pasts.get(job.job_id, Past())
+        past = self._pasts.get(job.job_id, ServiceHad())
         self._run(job, replace(past, starts=max(1, past.starts)))
 
     def stopped(self, job: JobState, now: float) -> None:
@@ -162,7 +167,7 @@ class Pollux(InRounds):
         self._queue.add(job, job.attained_s(now))
         self._stir()
 
-    def _run(self, job: JobState, past: Past) -> None:
+    def _run(self, job: JobState, past: ServiceHad) -> None:
         self._unsaid.pop(job.job_id, None)
         self._queue.remove(job)
         held = sum(gpus for _, gpus in job.allocation)
@@ -184,7 +189,7 @@ class Pollux(InRounds):
         plan = super().decide(state, now)
         return replace(plan, decisions=tuple(self._eased(each) for each in plan.decisions))
 
-    def targets(self, state: ClusterState, now: float) -> Mapping[str, Target]:
+    def targets(self, state: ClusterState, now: float) -> Mapping[str, RoundTarget]:
         """What a search finds, if one is due; nothing, so that all keep what they have, if not."""
         due = self._changed or now >= self._again_s or dict(state.withheld) != self._withheld
         if state.running and not due:
@@ -240,15 +245,15 @@ class Pollux(InRounds):
         self._quiet, self._changed = learnt["quiet"], learnt["changed"]
         self._again_s = -inf if learnt["again_s"] is None else learnt["again_s"]
         self._withheld = dict(learnt["withheld"])
-        self._pasts = {job_id: Past(most, starts) for job_id, (most, starts) in learnt["pasts"].items()}
+        self._pasts = {job_id: ServiceHad(most, starts) for job_id, (most, starts) in learnt["pasts"].items()}
 
-    def _search(self, state: ClusterState, now: float) -> Answer:
+    def _search(self, state: ClusterState, now: float) -> FoundSizes:
         """A search over the running jobs that may move and the first of those that wait."""
         with handed_out(state):
             jobs = [*movable(state), *islice(self._queue, self.knobs.depth)]
             jobs.sort(key=lambda job: (job.attained_s(now), job.order))
             if not jobs or not state.free.total():
-                return Answer(now, {}, False, self._population, dict(state.withheld))
+                return FoundSizes(now, {}, False, self._population, dict(state.withheld))
             problem = self._builder.build(state, jobs, self._pasts, now)
         knobs, allocations = self.knobs, problem.allocations
         seeds = [allocations.held, allocations.filled(allocations.held), *problem.states(self._population)]
@@ -256,7 +261,7 @@ class Pollux(InRounds):
         search = AllocationSearch(allocations, rng, knobs.population)
         found = search.run(np.array(seeds), knobs.generations, knobs.patience, _KEPT)
         best = allocations.filled(found.states[0])
-        return Answer(
+        return FoundSizes(
             now,
             self._targets(problem, best),
             bool((best != allocations.held).any()),
@@ -264,18 +269,18 @@ class Pollux(InRounds):
             dict(state.withheld),
         )
 
-    def _targets(self, problem: Problem, best: States) -> dict[str, Target]:
+    def _targets(self, problem: AllocationProblem, best: States) -> dict[str, RoundTarget]:
         """The rows of a state, with the reason why."""
         allocations = problem.allocations
         before, after = allocations.values(allocations.owners(np.array([allocations.held, best])))
         means = allocations.fitness(np.array([before, after]))
         mean = f"mean of {plural(len(problem.jobs), 'job')} {means[1]:.3g}, {means[0]:.3g} before"
-        found: dict[str, Target] = {}
+        found: dict[str, RoundTarget] = {}
         for row in np.flatnonzero(best.any(axis=1)).tolist():
             job, place = problem.jobs[row], problem.allocation(best[row])
             fair = f"a fair share of {problem.fair[row]}"
             gain = f"speed-up {after[row]:.3g} over {fair}, {before[row]:.3g} before"
-            found[job.job_id] = Target(place, f"{_counted(place)}: {gain}; {mean}")
+            found[job.job_id] = RoundTarget(place, f"{_counted(place)}: {gain}; {mean}")
         return found
 
     def _eased(self, decision: Decision) -> Decision:

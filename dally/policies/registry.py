@@ -33,7 +33,7 @@ _OURS = {
     "optimus": "dally.policies.optimus:Optimus",
     "pollux": "dally.policies.pollux:Pollux",
     "sjf": "dally.policies.sjf:ShortestJobFirst",
-    "slurm": "dally.policies.slurm:Slurm",
+    "slurm": "dally.policies.slurm:SlurmBackfill",
     "srsf-delay": "dally.policies.srsf_delay:SrsfDelay",
     "srtf": "dally.policies.srtf:ShortestRemainingTimeFirst",
     "tiresias": "dally.policies.tiresias:Tiresias",

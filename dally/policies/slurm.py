@@ -25,7 +25,7 @@ _Known = dict[tuple[Gang, int], Allocation | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Knobs:
+class SlurmKnobs:
     """Settings of `slurm`; those with names of slurm.conf(5) are its SchedulerParameters."""
 
     switch_wait_s: float = field(
@@ -78,7 +78,7 @@ class Knobs:
             raise InputError(f"knob bf_job_part_count_reserve is {given}, must be 0 or more")
 
 
-class Slurm(InOrder):
+class SlurmBackfill(InOrder):
     """Slurm's topology/tree and backfill scheduling with one fixed timer.
 
     A job is put under the lowest switch that can hold it, on the fewest nodes (`placement=fit`, as jobs get
@@ -100,9 +100,9 @@ class Slurm(InOrder):
         "Slurm's own: order of arrival, best fit in the tree, --switches=1@T as the only timer, backfill."
     )
     source: ClassVar[str] = "SchedMD: slurm.conf(5), sbatch(1), Topology Guide; plugin topology/tree"
-    knobs_type: ClassVar[type] = Knobs
+    knobs_type: ClassVar[type] = SlurmKnobs
 
-    def __init__(self, knobs: Knobs, state: ClusterState) -> None:
+    def __init__(self, knobs: SlurmKnobs, state: ClusterState) -> None:
         depth = knobs.bf_max_job_test
         backfill = "easy" if knobs.scheduler == "backfill" else "none"
         super().__init__(OrderKnobs(backfill=backfill, depth=depth), state)

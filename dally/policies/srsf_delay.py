@@ -6,11 +6,11 @@ from typing import Any, ClassVar
 
 from dally.mechanisms.claims.guard import LONG, Guard
 from dally.mechanisms.claims.holders import Holders
-from dally.mechanisms.claims.knobs import Knobs
+from dally.mechanisms.claims.knobs import SrsfDelayKnobs
 from dally.mechanisms.claims.owners import Owners
 from dally.mechanisms.claims.round import HOUR_S, SLOW, ClaimRound
 from dally.mechanisms.claims.stops import Books
-from dally.mechanisms.claims.waiting import Claims, Kind
+from dally.mechanisms.claims.waiting import Kind, WaitingByClaim
 from dally.mechanisms.estimates import remaining_s, restart_s
 from dally.mechanisms.ranking import Ranking
 from dally.plan import Plan, Wait
@@ -28,15 +28,15 @@ class SrsfDelay(Policy):
         "closeness as long as that pays, give way, and move closer."
     )
     source: ClassVar[str] = "this project; delay scheduling by network sensitivity after arXiv 2401.16492"
-    knobs_type: ClassVar[type] = Knobs
+    knobs_type: ClassVar[type] = SrsfDelayKnobs
     learns_limits: ClassVar[bool] = True
 
-    def __init__(self, knobs: Knobs, state: ClusterState) -> None:
+    def __init__(self, knobs: SrsfDelayKnobs, state: ClusterState) -> None:
         self._state = state
         self.knobs = knobs
         owners = Owners(state.topology.gpus, knobs.fair)
         self.books = Books(
-            waiting=Claims(self._claim, self._kind),
+            waiting=WaitingByClaim(self._claim, self._kind),
             holders=Holders(self.knobs.weight),
             scattered=Ranking(),
             owners=owners,

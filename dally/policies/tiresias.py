@@ -22,7 +22,7 @@ from dally.words import are, gpu_time, plural, span
 
 
 @dataclass(frozen=True, slots=True)
-class Knobs:
+class TiresiasKnobs:
     """Settings of `tiresias`."""
 
     limits: str = field(
@@ -92,9 +92,9 @@ class Tiresias(Policy):
         "Jobs that used few GPU-seconds so far go first and preempt others; only skewed models consolidate."
     )
     source: ClassVar[str] = "Gu et al., Tiresias: A GPU Cluster Manager for Distributed DL, NSDI 2019"
-    knobs_type: ClassVar[type] = Knobs
+    knobs_type: ClassVar[type] = TiresiasKnobs
 
-    def __init__(self, knobs: Knobs, state: ClusterState) -> None:
+    def __init__(self, knobs: TiresiasKnobs, state: ClusterState) -> None:
         self.knobs = knobs
         self.limits = queue_limits(knobs.limits)
         self.waiting = DemandQueue()

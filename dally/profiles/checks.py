@@ -17,7 +17,7 @@ _Without = Callable[[Profile, str, Point], _Tiers]
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class PredictionCheck:
     """One measured iteration and its prediction.
 
     Attributes:
@@ -39,7 +39,7 @@ class Check:
         return self.prediction.iteration_s / self.point.iteration.median_s - 1
 
 
-def check_points(profile: Profile) -> tuple[Check, ...]:
+def check_points(profile: Profile) -> tuple[PredictionCheck, ...]:
     """Predict each iteration measured on two or more GPUs from the profile without that iteration.
 
     All-reduce curves stay, the point's own too: nothing here is held out. Of other points only those in the
@@ -49,7 +49,7 @@ def check_points(profile: Profile) -> tuple[Check, ...]:
     return _check(profile, _without_iteration, held_out=False)
 
 
-def check_held_out(profile: Profile) -> tuple[Check, ...]:
+def check_held_out(profile: Profile) -> tuple[PredictionCheck, ...]:
     """Predict each iteration measured on two or more GPUs from the profile without anything of its place.
 
     A place is a spread of GPUs in a tier: its curves and iterations go, under whatever link, rank order or
@@ -98,7 +98,7 @@ def shape_of(tier: str, point: Point, gpu_type: str | None) -> Shape:
     )
 
 
-def _check(profile: Profile, without: _Without, held_out: bool) -> tuple[Check, ...]:
+def _check(profile: Profile, without: _Without, held_out: bool) -> tuple[PredictionCheck, ...]:
     """Predict each iteration on several GPUs, without flows, from what is left of the profile."""
     predicted = (
         (tier, point, _predict(profile, without(profile, tier, point), tier, point))
@@ -106,7 +106,9 @@ def _check(profile: Profile, without: _Without, held_out: bool) -> tuple[Check, 
         if not point.background_flows
     )
     return tuple(
-        Check(tier, point, prediction, held_out) for tier, point, prediction in predicted if prediction
+        PredictionCheck(tier, point, prediction, held_out)
+        for tier, point, prediction in predicted
+        if prediction
     )
 
 

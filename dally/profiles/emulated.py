@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from dally.errors import InputError
 from dally.profiles.files import ProfileSet
-from dally.profiles.schema import Bucket, Compute, Mode, Point, Profile
+from dally.profiles.schema import Bucket, Compute, Point, Profile, ProfileMode
 
 
 def of_types(profiles: ProfileSet, speeds: Mapping[str, float]) -> ProfileSet:
@@ -19,7 +19,7 @@ def of_types(profiles: ProfileSet, speeds: Mapping[str, float]) -> ProfileSet:
         InputError: They are not emulated, or of GPU types already.
     """
     for profile in profiles.profiles:
-        if profile.provenance.mode is not Mode.EMULATED or profile.env.gpu_type:
+        if profile.provenance.mode is not ProfileMode.EMULATED or profile.env.gpu_type:
             kind = f"{profile.provenance.mode}, of GPU type {profile.env.gpu_type or 'unknown'}"
             raise InputError(
                 f"the profile of {profile.model.name} in {profiles.name} is {kind}; "

@@ -15,7 +15,7 @@ from dally.atomic_file import write_atomically
 from dally.errors import InputError
 from dally.profiles.decoding import decode, shown
 from dally.profiles.gpu_types import same_type
-from dally.profiles.schema import SCHEMA, Mode, Profile, Restart
+from dally.profiles.schema import SCHEMA, Profile, ProfileMode, Restart
 from dally.profiles.stand_ins import StandIn, at_speed, choose_stand_in, stand_in_lines
 from dally.renamed import now_called
 
@@ -37,7 +37,7 @@ class ProfileSet:
     profiles: tuple[Profile, ...]
 
     @property
-    def modes(self) -> tuple[Mode, ...]:
+    def modes(self) -> tuple[ProfileMode, ...]:
         """How these profiles came about, sorted, each once."""
         return tuple(sorted({profile.provenance.mode for profile in self.profiles}))
 

@@ -17,7 +17,7 @@ TIERS = ("machine", "rack", "network")
 """Tiers of measured points: a gang inside one machine; on machines behind one switch; on several racks."""
 
 
-class Mode(StrEnum):
+class ProfileMode(StrEnum):
     """How the numbers of a profile came about."""
 
     NCCL = "nccl"
@@ -28,14 +28,14 @@ class Mode(StrEnum):
     @property
     def on_cpu(self) -> bool:
         """Whether it ran on CPUs, so that its compute times say nothing about GPUs."""
-        return self in (Mode.GLOO, Mode.EMULATED)
+        return self in (ProfileMode.GLOO, ProfileMode.EMULATED)
 
 
 @dataclass(frozen=True, slots=True)
 class Provenance:
     """Where a profile comes from: its mode, source, licence, tool version and time (ISO 8601, UTC)."""
 
-    mode: Mode
+    mode: ProfileMode
     source: str
     licence: str
     tool_version: str

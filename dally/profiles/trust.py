@@ -5,7 +5,7 @@ from dataclasses import replace
 from math import inf
 from statistics import mean
 
-from dally.profiles.checks import Check, check_held_out, check_points, is_ordinary, measured_points
+from dally.profiles.checks import PredictionCheck, check_held_out, check_points, is_ordinary, measured_points
 from dally.profiles.schema import TIERS, Fit, Profile, Quality
 
 LARGE_ERROR = 0.10
@@ -56,7 +56,7 @@ def _valid_bytes(profile: Profile) -> tuple[float, float] | None:
     return float(max(curve[0].bytes for curve in curves)), float(min(curve[-1].bytes for curve in curves))
 
 
-def _flag_known(checks: Sequence[Check]) -> tuple[str, ...]:
+def _flag_known(checks: Sequence[PredictionCheck]) -> tuple[str, ...]:
     """Where the prediction is wrong although the all-reduces of just that place are known."""
     errors = [abs(check.error) for check in checks if check.point.allreduce_curve]
     if max(errors, default=0.0) <= LARGE_ERROR:

@@ -6,7 +6,7 @@ from operator import itemgetter
 from typing import Any, TextIO
 
 from dally.job import Job, JobKind
-from dally.traces.intake import Intake
+from dally.traces.intake import TraceIntake
 from dally.traces.rows import Draft, RowError, check_fields, number, time_limit, whole
 from dally.traces.tables import check_header, csv_rows
 
@@ -22,7 +22,7 @@ def matches(first_line: str) -> bool:
     return not set(REQUIRED_COLUMNS).isdisjoint(first_line.split(","))
 
 
-def read(text: str, intake: Intake) -> None:
+def read(text: str, intake: TraceIntake) -> None:
     """Read the common CSV; columns may come in any order, and all but the first four may be absent.
 
     Raises:

@@ -6,14 +6,14 @@ the traces.
 """
 
 from dally.traces.knobs import knob_mix
-from dally.traces.synthetic import Shape
+from dally.traces.synthetic import WorkloadShape
 
-PLAIN = Shape(gpus=knob_mix("gpus", "1:50/2:10/4:15/8:20/16:5"), mu=8.2, sigma=1.5, max_s=864_000.0)
+PLAIN = WorkloadShape(gpus=knob_mix("gpus", "1:50/2:10/4:15/8:20/16:5"), mu=8.2, sigma=1.5, max_s=864_000.0)
 """Round numbers for small studies (median 1 h), no fit to anything."""
 
 # Philly's 8-GPU jobs have a fit of their own. mu and sigma of the others are such that all jobs together have
 # the published 7.15 and 2.44: with w = 4.97 %, mu = (7.15 - w * 9.01) / (1 - w), and likewise the variance.
-PHILLY = Shape(
+PHILLY = WorkloadShape(
     gpus=knob_mix("gpus", "1:86.8/2:2.26/4:4.96/8:4.97/12:.01/16:.73/24:.04/32:.2/64:.02/128:.01"),
     mu=7.053,
     sigma=2.365,
@@ -23,7 +23,7 @@ PHILLY = Shape(
     cv=2.7,
 )
 
-VENUS = Shape(
+VENUS = WorkloadShape(
     gpus=knob_mix(
         "gpus",
         "1:55.01/2:5.04/3:.13/4:5.99/5:.02/6:.08/7:.18/8:22.06/16:5.36/24:1.04/32:2.28/40:.55/48:.96/56:.22"
@@ -36,7 +36,7 @@ VENUS = Shape(
     cv=3.9,
 )
 
-LINGJUN = Shape(
+LINGJUN = WorkloadShape(
     gpus=knob_mix(
         "gpus",
         "1:9.33/2:4.76/3:.52/4:7.05/6:.96/8:33.03/9:.16/12:.48/16:7.29/24:1.12/32:16.17/40:.12/48:3.12/56:.08"

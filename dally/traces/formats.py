@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from dally.errors import InputError
 from dally.traces import common_csv, helios, philly, sacct, swf
-from dally.traces.intake import Intake
+from dally.traces.intake import TraceIntake
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +21,7 @@ class TraceFormat:
 
     name: str
     matches: Callable[[str], bool]
-    read: Callable[[str, Intake], None]
+    read: Callable[[str, TraceIntake], None]
     dated: bool
 
 

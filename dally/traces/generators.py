@@ -12,7 +12,7 @@ from dally.traces.gavel import SIZES, gavel_workload
 from dally.traces.hadar import hadar_workload
 from dally.traces.knobs import knob_mix, knob_number, knob_whole
 from dally.traces.published_dally import BATCH, POISSON, published_workload
-from dally.traces.synthetic import Shape, synthesize
+from dally.traces.synthetic import WorkloadShape, synthesize
 
 _MOST_JOBS = 10_000_000
 
@@ -57,7 +57,7 @@ class Generator:
     draw: Callable[[str, Mapping[str, Any], int], Sequence[Job]]
 
 
-def _synthetic(summary: str, shape: Shape, *knobs: Mapping[str, Callable[[str], Any]]) -> Generator:
+def _synthetic(summary: str, shape: WorkloadShape, *knobs: Mapping[str, Callable[[str], Any]]) -> Generator:
     """A generator that draws from a shape; setting mu or sigma replaces the fits by GPU count as well."""
 
     def draw(name: str, values: Mapping[str, Any], seed: int) -> Sequence[Job]:

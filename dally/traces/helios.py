@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from dally.traces.intake import Intake
+from dally.traces.intake import TraceIntake
 from dally.traces.rows import Draft, Omission, check_fields, number, timestamp_s, whole
 from dally.traces.tables import check_header, csv_rows
 
@@ -14,7 +14,7 @@ def matches(first_line: str) -> bool:
     return {"gpu_num", "submit_time"} <= set(first_line.split(","))
 
 
-def read(text: str, intake: Intake) -> None:
+def read(text: str, intake: TraceIntake) -> None:
     """Read Helios's job log; `vc` becomes the group, jobs without GPUs are left out.
 
     Raises:

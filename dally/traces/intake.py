@@ -11,7 +11,7 @@ from dally.traces.rows import Draft, Omission, RowError
 Row = TypeVar("Row")
 
 
-class Intake:
+class TraceIntake:
     """Collects the jobs of one file in the file's order.
 
     Attributes:

@@ -11,7 +11,7 @@ from dally.renamed import now_called
 from dally.traces import common_csv
 from dally.traces.formats import pick_format
 from dally.traces.generators import GENERATORS, generate, is_generator
-from dally.traces.intake import Intake
+from dally.traces.intake import TraceIntake
 from dally.traces.source_file import read_source
 from dally.traces.workload import Workload, in_group, rebase, window
 
@@ -50,7 +50,7 @@ def load_trace(
         raise InputError(f"the least duration is {min_duration_s:g} s, must be 0 or more")
     if trace_format is None and isinstance(source, str) and is_generator(source):
         return _generated(source, seed, start_s, end_s, group)
-    intake = Intake(str(source), skip_bad=skip_bad, min_duration_s=min_duration_s)
+    intake = TraceIntake(str(source), skip_bad=skip_bad, min_duration_s=min_duration_s)
     return _read(Path(source), intake, trace_format, start_s, end_s, group)
 
 
@@ -88,7 +88,7 @@ class _Digest(io.StringIO):
 
 def _read(
     path: Path,
-    intake: Intake,
+    intake: TraceIntake,
     trace_format: str | None,
     start_s: float | None,
     end_s: float | None,
@@ -119,7 +119,7 @@ def _read(
     )
 
 
-def _dropped_note(intake: Intake) -> str:
+def _dropped_note(intake: TraceIntake) -> str:
     """Why nothing is left, if rows were left out."""
     counts = ", ".join(f"{count} {reason}" for reason, count in sorted(intake.dropped.items()))
     return f"; left out: {counts}" if counts else ""

@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 from dally.errors import InputError
-from dally.traces.intake import Intake
+from dally.traces.intake import TraceIntake
 from dally.traces.rows import Draft, Omission, RowError, timestamp_s
 
 _STATUS = {"Pass": "COMPLETED", "Failed": "FAILED", "Killed": "CANCELLED"}
@@ -15,7 +15,7 @@ def matches(first_line: str) -> bool:
     return first_line.startswith("[")
 
 
-def read(text: str, intake: Intake) -> None:
+def read(text: str, intake: TraceIntake) -> None:
     """Read Philly's job log.
 
     A job's duration is the sum of its attempts' running times, its GPUs are those of its last attempt, its

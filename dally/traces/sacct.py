@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Iterator
 
 from dally.errors import InputError
-from dally.traces.intake import Intake
+from dally.traces.intake import TraceIntake
 from dally.traces.rows import Draft, Omission, RowError, check_fields, number, time_limit, timestamp_s, whole
 from dally.traces.tables import check_header
 
@@ -20,7 +20,7 @@ def matches(first_line: str) -> bool:
     return "|" in first_line and not {"JobIDRaw", "JobID"}.isdisjoint(first_line.split("|"))
 
 
-def read(text: str, intake: Intake) -> None:
+def read(text: str, intake: TraceIntake) -> None:
     """Read sacct's output; columns in any order, those not needed are ignored.
 
     Steps, jobs without GPUs, jobs that wait or run still and jobs cancelled before they started are left out.

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from dally.traces.intake import Intake
+from dally.traces.intake import TraceIntake
 from dally.traces.rows import Draft, Omission, RowError, number, time_limit, whole
 
 _FIELDS = 18
@@ -16,7 +16,7 @@ def matches(first_line: str) -> bool:
     return first_line.startswith(";") or (len(fields) == _FIELDS and fields[0].isdecimal())
 
 
-def read(text: str, intake: Intake) -> None:
+def read(text: str, intake: TraceIntake) -> None:
     """Read an SWF file; -1 means missing.
 
     Raises:

@@ -21,7 +21,7 @@ _NORMAL = NormalDist()
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class WorkloadShape:
     """The distributions of a synthetic workload.
 
     Attributes:
@@ -69,7 +69,7 @@ class People:
         return f"train-{_letters(self.names[at])}-{at}" if self.names else ""
 
 
-def synthesize(name: str, shape: Shape, seed: int) -> Sequence[Job]:
+def synthesize(name: str, shape: WorkloadShape, seed: int) -> Sequence[Job]:
     """Draw a workload; job i is the same however many jobs follow it, unless `load` sets the pace.
 
     Args:
@@ -115,7 +115,7 @@ def poisson_arrivals_s(jobs: int, gap_s: float, rng: Random) -> Iterator[int]:
     return map(round, accumulate(exponential(rng, gap_s) if at else 0.0 for at in range(jobs)))
 
 
-def _check_load(shape: Shape) -> None:
+def _check_load(shape: WorkloadShape) -> None:
     """Raise InputError unless load and cluster_gpus are both given, with gaps to scale, or neither."""
     if (shape.load is None) != (shape.cluster_gpus is None):
         raise InputError("load and cluster_gpus go together: the load is a share of the cluster's GPU time")
@@ -125,13 +125,13 @@ def _check_load(shape: Shape) -> None:
         raise InputError("load needs at least 2 jobs and gaps between submissions")
 
 
-def _draw_sizes(shape: Shape, rng: Random) -> "array[int]":
+def _draw_sizes(shape: WorkloadShape, rng: Random) -> "array[int]":
     """GPU counts of the jobs."""
     counts = [count for count, _ in shape.gpus]
     return array("q", rng.choices(counts, [weight for _, weight in shape.gpus], k=shape.jobs))
 
 
-def _draw_people(shape: Shape, stream: str) -> People:
+def _draw_people(shape: WorkloadShape, stream: str) -> People:
     """Whose each job is, and which of this user's names it has."""
     if not shape.users:
         return People((), ())
@@ -145,7 +145,7 @@ def _draw_zipf(count: int, draws: int, rng: Random) -> Sequence[int]:
     return rng.choices(range(count), weights, k=draws) if count else ()
 
 
-def _draw_spread(shape: Shape, people: People, stream: str) -> Callable[[int, float], float]:
+def _draw_spread(shape: WorkloadShape, people: People, stream: str) -> Callable[[int, float], float]:
     """How a job's own draw from the standard normal distribution becomes its place among all durations.
 
     The user's and the name's draws take their shares of the variance, so that all durations together keep
@@ -177,7 +177,7 @@ def _letters(number: int) -> str:
 
 
 def _draw_durations(
-    shape: Shape, sizes: Iterable[int], spread: Callable[[int, float], float], rng: Random
+    shape: WorkloadShape, sizes: Iterable[int], spread: Callable[[int, float], float], rng: Random
 ) -> "array[int]":
     """Log-normal durations, whole seconds of at least 1."""
     durations_s = array("q")
@@ -188,7 +188,7 @@ def _draw_durations(
     return durations_s
 
 
-def _draw_gaps(shape: Shape, rng: Random) -> "array[float]":
+def _draw_gaps(shape: WorkloadShape, rng: Random) -> "array[float]":
     """Times since the previous submission, seconds; the first is 0.
 
     Hyper-exponential with two balanced phases, which meets mean and CV at usable sample sizes, where a

@@ -13,19 +13,24 @@ import click
 
 from dally import __version__
 from dally.errors import InputError
-from profiler.commands.options import Settings
+from profiler.commands.options import MeasurementSettings
 from profiler.drive.measure import Hold, InterruptedRunError, Launcher, MeasureError, measure
 from profiler.drive.publish import publish, show
-from profiler.drive.store import Store
+from profiler.drive.store import MeasurementStore
 from profiler.drive.tasks import plan_tasks
 from profiler.findings import format_line
-from profiler.orders import Run
+from profiler.orders import MeasurementRun
 
 _INTERRUPTED = 130
 """Exit status after a signal, as shells have it for SIGINT."""
 
 
-def carry_out(runs: Sequence[Run], launcher: Launcher, settings: Settings, hold: Hold | None = None) -> None:
+def carry_out(
+    runs: Sequence[MeasurementRun],
+    launcher: Launcher,
+    settings: MeasurementSettings,
+    hold: Hold | None = None,
+) -> None:
     """Measure the runs and show the profiles, or print the commands; exits with 130 when interrupted.
 
     Args:
@@ -38,7 +43,7 @@ def carry_out(runs: Sequence[Run], launcher: Launcher, settings: Settings, hold:
         DallyError: The folder cannot be written or holds something else; or a run failed or got no hosts,
             or a model did not fit, after what could be measured is shown.
     """
-    store = Store(settings.out)
+    store = MeasurementStore(settings.out)
     if settings.dry_run:
         _print_commands(runs, launcher, store)
         return
@@ -61,7 +66,7 @@ def carry_out(runs: Sequence[Run], launcher: Launcher, settings: Settings, hold:
             raise left
 
 
-def _print_commands(runs: Sequence[Run], launcher: Launcher, store: Store) -> None:
+def _print_commands(runs: Sequence[MeasurementRun], launcher: Launcher, store: MeasurementStore) -> None:
     """Print what would be run, as lines for a shell that leave the same raw files."""
     click.echo(f"mkdir -p {shlex.quote(str(store.raw))}")
     for run in runs:
@@ -74,7 +79,7 @@ def _print_commands(runs: Sequence[Run], launcher: Launcher, store: Store) -> No
         click.echo(f"{launcher.shown(first)} >> {raw}")
 
 
-def _note(runs: Sequence[Run], settings: Settings, store: Store) -> None:
+def _note(runs: Sequence[MeasurementRun], settings: MeasurementSettings, store: MeasurementStore) -> None:
     """Write what was asked for beside the raw files."""
     facts = {
         "command": sys.argv,

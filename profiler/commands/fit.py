@@ -6,7 +6,7 @@ import click
 
 from dally.errors import InputError
 from profiler.drive.publish import publish, show
-from profiler.drive.store import Store
+from profiler.drive.store import MeasurementStore
 
 
 @click.command()
@@ -16,7 +16,7 @@ def command(out: Path) -> None:
 
     Partial files count too, and the profiles say so.
     """
-    store = Store(out)
+    store = MeasurementStore(out)
     if not store.raw.is_dir():
         raise InputError(f"folder {out} has no folder raw with raw files (*.jsonl)")
     with store.locked():

@@ -6,8 +6,8 @@ import click
 
 from dally.errors import InputError
 from profiler.commands.carrying_out import carry_out
-from profiler.commands.options import Settings, measuring, naming_gpus
-from profiler.drive.plan import Host, Rack, Spread, plan_runs
+from profiler.commands.options import MeasurementSettings, measuring, naming_gpus
+from profiler.drive.plan import PlannedHost, PlannedRack, RankSpread, plan_runs
 from profiler.hosts.here import Here, count_gpus
 from workloads.settings import Backend
 
@@ -26,7 +26,7 @@ Examples:
 @click.option(
     "--ranks", type=click.IntRange(min=1), help="Most ranks; default: one for each GPU, 2 without GPUs."
 )
-def command(settings: Settings, gpu_type: str | None, ranks: int | None) -> None:
+def command(settings: MeasurementSettings, gpu_type: str | None, ranks: int | None) -> None:
     """Measure on this machine: one rank, then 2, 4 and so on up to all GPUs.
 
     Measures all MODELs if none is named; `profile-models models` lists them.
@@ -38,8 +38,8 @@ def command(settings: Settings, gpu_type: str | None, ranks: int | None) -> None
         raise InputError(
             f"{max(most, 1)} ranks need as many GPUs, this machine has {gpus}; use --backend gloo"
         )
-    racks = (Rack((Host(socket.gethostname(), most),)),)
-    spreads = [Spread("machine", 1, count) for count in doubled_up_to(most)]
+    racks = (PlannedRack((PlannedHost(socket.gethostname(), most),)),)
+    spreads = [RankSpread("machine", 1, count) for count in doubled_up_to(most)]
     carry_out(plan_runs(spreads, racks, order), Here(most), settings)
 
 

@@ -7,7 +7,7 @@ import click
 from dally.errors import InputError
 from dally.profiles.files import write_profiles
 from dally.profiles.imports.origin import Origin
-from dally.profiles.imports.pollux import Site
+from dally.profiles.imports.pollux import MeasuredHardware
 from dally.profiles.imports.tables import FORMS, import_profiles
 from profiler.drive.publish import show
 
@@ -51,7 +51,7 @@ def command(
         raise click.UsageError("--gpu-type and --link-gbps are for pollux's form only")
     if link_gbps is not None and not 0 < link_gbps < float("inf"):
         raise InputError(f"--link-gbps is {link_gbps:g}, must be a positive number")
-    site = Site(gpu_type, None if link_gbps is None else link_gbps * 1e9)
+    site = MeasuredHardware(gpu_type, None if link_gbps is None else link_gbps * 1e9)
     profiles = import_profiles(form, tables, Origin(source, licence), site, every_batch)
     write_profiles(profiles, out)
     show(profiles, out)

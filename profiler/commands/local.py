@@ -6,9 +6,9 @@ import click
 
 from profiler.commands import values
 from profiler.commands.carrying_out import carry_out
-from profiler.commands.options import Settings, apart, measuring, naming_gpus
+from profiler.commands.options import MeasurementSettings, apart, measuring, naming_gpus
 from profiler.drive.local_hosts import LocalHosts, racks_of
-from profiler.drive.plan import Spread, plan_runs, spreads_for
+from profiler.drive.plan import RankSpread, plan_runs, spreads_for
 from profiler.hosts.here import count_gpus
 from profiler.hosts.network import LocalNetwork
 from profiler.hosts.network_spec import NetworkSpec, Rack
@@ -43,9 +43,9 @@ Examples:
     "--ranks", type=click.IntRange(min=1), default=1, show_default=True, help="Most ranks on each host."
 )
 def command(
-    settings: Settings,
+    settings: MeasurementSettings,
     gpu_type: str | None,
-    shapes: tuple[tuple[Spread, ...], ...],
+    shapes: tuple[tuple[RankSpread, ...], ...],
     background: int,
     hosts: tuple[int, ...],
     rate: float,

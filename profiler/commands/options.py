@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from profiler.commands import values
-from profiler.orders import Order
+from profiler.orders import MeasurementSpec
 from workloads.registry import WORKLOADS, find_workload
 from workloads.settings import Backend, Precision
 
@@ -17,7 +17,7 @@ _TERA = 1e12
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class MeasurementSettings:
     """What the user asked for, alike for all places.
 
     Attributes:
@@ -55,9 +55,9 @@ class Settings:
     stall_s: float
     timeout_s: float
 
-    def order(self, backend: Backend, gpu_type: str | None = None) -> Order:
+    def order(self, backend: Backend, gpu_type: str | None = None) -> MeasurementSpec:
         """What ranks are asked; the place knows the backend if the user does not say, and the type of GPU."""
-        return Order(
+        return MeasurementSpec(
             models=self.models,
             backend=self.backend or backend,
             precision=self.precision,
@@ -207,8 +207,10 @@ def measuring(command: Callable[..., None]) -> Callable[..., None]:
         emulate_tflops: float | None,
         **options: Any,
     ) -> None:
-        own = {name: options.pop(name) for name in tuple(options) if name not in Settings.__slots__}
-        settings = Settings(
+        own = {
+            name: options.pop(name) for name in tuple(options) if name not in MeasurementSettings.__slots__
+        }
+        settings = MeasurementSettings(
             models=tuple(find_workload(name).name for name in dict.fromkeys(models)) or tuple(WORKLOADS),
             backend=Backend(backend) if backend else None,
             precision=Precision(precision) if precision else None,

@@ -9,11 +9,11 @@ import click
 from dally.clusters import load_cluster
 from profiler.commands import values
 from profiler.commands.carrying_out import carry_out
-from profiler.commands.options import Settings, apart, measuring
+from profiler.commands.options import MeasurementSettings, apart, measuring
 from profiler.drive.cluster_racks import only_gpu_type, racks_of
-from profiler.drive.plan import NoRoomError, Spread, only_hosts, plan_runs, spreads_for
+from profiler.drive.plan import NoRoomError, RankSpread, only_hosts, plan_runs, spreads_for
 from profiler.drive.slurm_queue import SlurmQueue
-from profiler.hosts.slurm import Slurm
+from profiler.hosts.slurm import SlurmClient
 from profiler.hosts.slurm_nodes import configuration_folder, read_nodes, slurm_version
 from workloads.settings import Backend
 
@@ -47,8 +47,8 @@ Account, QOS and reservation: set SLURM_ACCOUNT, SLURM_QOS, SLURM_RESERVATION, a
     help="Longest that one run may queue for its nodes; the others then go on.",
 )
 def command(
-    settings: Settings,
-    shapes: tuple[tuple[Spread, ...], ...],
+    settings: MeasurementSettings,
+    shapes: tuple[tuple[RankSpread, ...], ...],
     background: int,
     partition: str | None,
     cluster: Path | None,
@@ -76,7 +76,7 @@ def command(
             "--shapes; --resume adds the rest"
         )
         raise
-    slurm = Slurm(nodes, partition, settings.timeout_s, slurm_version())
+    slurm = SlurmClient(nodes, partition, settings.timeout_s, slurm_version())
     carry_out(runs, slurm, settings, SlurmQueue(slurm, racks, read, wait_s).hold)
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import click
 
 from profiler.commands.carrying_out import carry_out
-from profiler.commands.options import Settings, apart, measuring, naming_gpus
-from profiler.drive.plan import Spread, plan_runs, spreads_for
+from profiler.commands.options import MeasurementSettings, apart, measuring, naming_gpus
+from profiler.drive.plan import RankSpread, plan_runs, spreads_for
 from profiler.drive.remote_hosts import RemoteHosts, racks_of
 from profiler.hosts.hosts_file import read_hosts_file
 from profiler.hosts.ssh import SshHosts
@@ -32,9 +32,9 @@ Variables NCCL_* and GLOO_* that are set here are set on the hosts too."""
     help="TOML file of the hosts, their racks and how to log in.",
 )
 def command(
-    settings: Settings,
+    settings: MeasurementSettings,
     gpu_type: str | None,
-    shapes: tuple[tuple[Spread, ...], ...],
+    shapes: tuple[tuple[RankSpread, ...], ...],
     background: int,
     hosts_file: Path,
 ) -> None:

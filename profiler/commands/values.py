@@ -6,7 +6,7 @@ from collections.abc import Mapping
 import click
 
 from dally.errors import InputError
-from profiler.drive.plan import Spread, parse_shape
+from profiler.drive.plan import RankSpread, parse_shape
 
 _SIZE_UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}
 _RATE_UNITS = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9}
@@ -35,7 +35,7 @@ def rate(text: str) -> float:
     return rate_bps
 
 
-def shapes(text: str) -> tuple[tuple[Spread, ...], ...]:
+def shapes(text: str) -> tuple[tuple[RankSpread, ...], ...]:
     """`2x1,rack-4x1`: hosts and ranks on each; none for an empty text."""
     try:
         return tuple(parse_shape(part.strip()) for part in text.split(",")) if text else ()

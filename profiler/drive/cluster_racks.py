@@ -4,7 +4,7 @@ from dally.clusters import DefaultLinks
 from dally.errors import InputError
 from dally.profiles.schema import PointLink
 from dally.topology import Domain, Topology
-from profiler.drive.plan import Host, Rack
+from profiler.drive.plan import PlannedHost, PlannedRack
 
 _ASSUMED = DefaultLinks()
 _RACK_LEVEL = 1
@@ -25,17 +25,19 @@ def only_gpu_type(topology: Topology, gpu_type: str | None) -> str:
     raise InputError(f"{topology.name} has {asked}; --gpu-type can be {', '.join(filter(None, types))}")
 
 
-def racks_of(topology: Topology, gpu_type: str) -> tuple[Rack, ...]:
+def racks_of(topology: Topology, gpu_type: str) -> tuple[PlannedRack, ...]:
     """The machines with one type of GPU, rack by rack, a rank for each GPU; racks without are left out."""
     racks = []
     for domain in topology.level_domains[_RACK_LEVEL]:
         machines = [index for index in domain.children if topology.machines[index].gpu_type == gpu_type]
         hosts = tuple(
-            Host(topology.machines[index].name, topology.machines[index].gpus, _link(topology.domains[index]))
+            PlannedHost(
+                topology.machines[index].name, topology.machines[index].gpus, _link(topology.domains[index])
+            )
             for index in machines
         )
         if hosts:
-            racks.append(Rack(hosts, _link(domain)))
+            racks.append(PlannedRack(hosts, _link(domain)))
     return tuple(racks)
 
 

@@ -4,14 +4,14 @@ import shlex
 from dataclasses import replace
 
 from dally.profiles.schema import PointLink
-from profiler.drive.plan import Host, Rack
+from profiler.drive.plan import PlannedHost, PlannedRack
 from profiler.hosts.here import count_gpus
 from profiler.hosts.local_process import LocalProcess
 from profiler.hosts.network import LocalNetwork
 from profiler.hosts.network_spec import INTERFACE, NetworkSpec
 from profiler.hosts.processes import Command, Running
 from profiler.hosts.rank_commands import rank_commands, thread_variables
-from profiler.orders import Run
+from profiler.orders import MeasurementRun
 from workloads.settings import Backend
 
 
@@ -24,7 +24,7 @@ class LocalHosts:
         self._variables = thread_variables(most_ranks)
         self._gpus = count_gpus()
 
-    def commands(self, run: Run) -> tuple[Command, ...]:
+    def commands(self, run: MeasurementRun) -> tuple[Command, ...]:
         """One for each rank."""
         commands = rank_commands(run, self._network.address(run.hosts[0]))
         return tuple(
@@ -42,11 +42,12 @@ class LocalHosts:
         return shlex.join(("ip", "netns", "exec", command.host, "env", *variables, *command.argv))
 
 
-def racks_of(spec: NetworkSpec, ranks: int) -> tuple[Rack, ...]:
+def racks_of(spec: NetworkSpec, ranks: int) -> tuple[PlannedRack, ...]:
     """The racks of a local network, with so many ranks on each host."""
     return tuple(
-        Rack(
-            tuple(Host(name, ranks, _link(rack.host_rate_bps)) for name in hosts), _link(rack.uplink_rate_bps)
+        PlannedRack(
+            tuple(PlannedHost(name, ranks, _link(rack.host_rate_bps)) for name in hosts),
+            _link(rack.uplink_rate_bps),
         )
         for rack, hosts in zip(spec.racks, spec.hosts_of.values(), strict=True)
     )
@@ -56,7 +57,7 @@ def _link(rate_bps: float | None) -> PointLink | None:
     return None if rate_bps is None else PointLink(rate_bps, None)
 
 
-def _variables(run: Run, command: Command, gpus: int) -> dict[str, str]:
+def _variables(run: MeasurementRun, command: Command, gpus: int) -> dict[str, str]:
     """What makes the collectives take the emulated links, and not what ranks of one machine share."""
     if run.order.backend is Backend.GLOO:
         return {"DALLY_HOST": command.host, "GLOO_SOCKET_IFNAME": INTERFACE}

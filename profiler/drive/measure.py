@@ -9,12 +9,12 @@ from typing import Protocol
 from dally.errors import DallyError, InputError
 from dally.profiles.schema import Env, Reduced
 from profiler.drive.plan import NoRoomError
-from profiler.drive.progress import Display, displayed
-from profiler.drive.store import Store, StoreError
-from profiler.drive.tasks import Task
+from profiler.drive.progress import MeasurementDisplay, displayed
+from profiler.drive.store import MeasurementStore, StoreError
+from profiler.drive.tasks import MeasurementTask
 from profiler.findings import Failed, Finding, Finished, Started, parse_line
 from profiler.hosts.processes import Command, ProcessError, Running, run_together
-from profiler.orders import Run
+from profiler.orders import MeasurementRun
 from profiler.report.raw import read_raw
 
 
@@ -29,7 +29,7 @@ class InterruptedRunError(MeasureError):
 class Launcher(Protocol):
     """A place where runs can be launched."""
 
-    def commands(self, run: Run) -> Sequence[Command]:
+    def commands(self, run: MeasurementRun) -> Sequence[Command]:
         """What makes up a run; the first one's standard output has the findings."""
         ...
 
@@ -42,7 +42,9 @@ class Launcher(Protocol):
         ...
 
 
-Hold = Callable[[Run, Callable[[str], None]], AbstractContextManager[tuple[Run, Launcher]]]
+Hold = Callable[
+    [MeasurementRun, Callable[[str], None]], AbstractContextManager[tuple[MeasurementRun, Launcher]]
+]
 """Gets the hosts of a run and holds them while it runs, and tells what it waits for.
 
 It gives the run on the hosts that it got, and what launches it there; NoRoomError if it gets none.
@@ -50,7 +52,11 @@ It gives the run on the hosts that it got, and what launches it there; NoRoomErr
 
 
 def measure(
-    tasks: Sequence[Task], launcher: Launcher, store: Store, timeout_s: float, hold: Hold | None = None
+    tasks: Sequence[MeasurementTask],
+    launcher: Launcher,
+    store: MeasurementStore,
+    timeout_s: float,
+    hold: Hold | None = None,
 ) -> tuple[str, ...]:
     """Carry out tasks one after another; whatever happens, the findings so far stay and no rank runs on.
 
@@ -97,7 +103,9 @@ def measure(
     return tuple(problems)
 
 
-def _carry_out(task: Task, hold: Hold, intake: "_Intake", display: Display, timeout_s: float) -> None:
+def _carry_out(
+    task: MeasurementTask, hold: Hold, intake: "_Intake", display: MeasurementDisplay, timeout_s: float
+) -> None:
     """Get the hosts of a run and launch it there; if models are left to measure."""
     if not task.missing:
         return
@@ -105,7 +113,7 @@ def _carry_out(task: Task, hold: Hold, intake: "_Intake", display: Display, time
         _launch(replace(task, run=run), launcher, intake, timeout_s)
 
 
-def _launch(task: Task, launcher: Launcher, intake: "_Intake", timeout_s: float) -> None:
+def _launch(task: MeasurementTask, launcher: Launcher, intake: "_Intake", timeout_s: float) -> None:
     """Launch a run, and again without each model that turned out not to fit into memory."""
     while task.missing:
         intake.begin(task)
@@ -135,7 +143,7 @@ class _Intake:
         finished: Rank 0 said that all is measured, and the raw file is complete.
     """
 
-    def __init__(self, task: Task, store: Store, display: Display) -> None:
+    def __init__(self, task: MeasurementTask, store: MeasurementStore, display: MeasurementDisplay) -> None:
         self.met = self.finished = False
         self.failed: list[Failed] = []
         self._run = task.run
@@ -147,7 +155,7 @@ class _Intake:
         """Where the findings lie until the run has finished."""
         return self._store.partial(self._run.name)
 
-    def begin(self, task: Task) -> None:
+    def begin(self, task: MeasurementTask) -> None:
         """Store what is kept."""
         self._env = next((finding.env for finding in task.kept if isinstance(finding, Started)), None)
         self._sizes = {finding.bytes for finding in task.kept if isinstance(finding, Reduced)}
@@ -164,7 +172,7 @@ class _Intake:
             self.say(line)
             return
         finding = parse_line(line)
-        if isinstance(finding, Run):
+        if isinstance(finding, MeasurementRun):
             raise DallyError("a rank printed what was ordered instead of what it found")
         if not self._is_kept(finding):
             self._store.add(self._run.name, finding)
@@ -199,14 +207,14 @@ def _require_alike_env(was: Env, now: Env) -> None:
             )
 
 
-def _keep_log(error: DallyError, task: Task, store: Store) -> None:
+def _keep_log(error: DallyError, task: MeasurementTask, store: MeasurementStore) -> None:
     """Leave what the ranks last wrote for who wants to know more than the message."""
     if isinstance(error, ProcessError) and error.last_lines:
         with suppress(StoreError):
             store.write(store.log(task.run.name), "".join(f"{line}\n" for line in error.last_lines))
 
 
-def _told(error: MeasureError, task: Task, store: Store) -> MeasureError:
+def _told(error: MeasureError, task: MeasurementTask, store: MeasurementStore) -> MeasureError:
     """An error whose hint tells what was kept."""
     path = store.partial(task.run.name)
     if path.exists():

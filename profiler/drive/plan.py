@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from dally.errors import DallyError, InputError
 from dally.profiles.schema import TIERS, PointLink, PointShape
-from profiler.orders import Order, Run
+from profiler.orders import MeasurementRun, MeasurementSpec
 
 _SHAPE = re.compile(rf"(?:({'|'.join(TIERS)})-)?([1-9]\d{{0,3}})x([1-9]\d{{0,2}})")
 
@@ -16,7 +16,7 @@ class NoRoomError(DallyError):
 
 
 @dataclass(frozen=True, slots=True)
-class Host:
+class PlannedHost:
     """A machine with room for so many ranks, and its link to the switch of its rack, where known."""
 
     name: str
@@ -25,15 +25,15 @@ class Host:
 
 
 @dataclass(frozen=True, slots=True)
-class Rack:
+class PlannedRack:
     """Hosts behind one switch, and the link of that switch to the others, where known."""
 
-    hosts: tuple[Host, ...]
+    hosts: tuple[PlannedHost, ...]
     uplink: PointLink | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Spread:
+class RankSpread:
     """Equally many ranks on so many hosts of one machine, of one rack, or of several racks of the network."""
 
     tier: str
@@ -46,11 +46,11 @@ class Spread:
         return f"{self.tier}-{self.hosts}x{self.ranks}"
 
 
-SOLO = Spread("machine", 1, 1)
+SOLO = RankSpread("machine", 1, 1)
 """One rank alone: what compute costs; every plan begins with it."""
 
 
-def parse_shape(text: str) -> tuple[Spread, ...]:
+def parse_shape(text: str) -> tuple[RankSpread, ...]:
     """What is meant by `4x1`, in every tier that has so many hosts, or by `rack-4x1`, in that one.
 
     Raises:
@@ -63,10 +63,12 @@ def parse_shape(text: str) -> tuple[Spread, ...]:
     tiers = TIERS[:1] if hosts == 1 else TIERS[1:]
     if match[1] and match[1] not in tiers:
         raise InputError(f"shape {text!r} cannot be: {hosts} hosts are in tier {' or '.join(tiers)}")
-    return tuple(Spread(tier, hosts, ranks) for tier in tiers if match[1] in (None, tier))
+    return tuple(RankSpread(tier, hosts, ranks) for tier in tiers if match[1] in (None, tier))
 
 
-def spreads_for(shapes: Sequence[tuple[Spread, ...]], racks: Sequence[Rack]) -> tuple[Spread, ...]:
+def spreads_for(
+    shapes: Sequence[tuple[RankSpread, ...]], racks: Sequence[PlannedRack]
+) -> tuple[RankSpread, ...]:
     """The shapes asked for, or the usual ones if none are.
 
     Raises:
@@ -75,7 +77,7 @@ def spreads_for(shapes: Sequence[tuple[Spread, ...]], racks: Sequence[Rack]) -> 
     return chosen_spreads(shapes, racks) if shapes else usual_spreads(racks)
 
 
-def usual_spreads(racks: Sequence[Rack]) -> tuple[Spread, ...]:
+def usual_spreads(racks: Sequence[PlannedRack]) -> tuple[RankSpread, ...]:
     """What is measured unless told otherwise, of that which fits.
 
     One rank, a whole machine, two and four machines of a rack, and two of two racks, with one rank each and
@@ -85,15 +87,17 @@ def usual_spreads(racks: Sequence[Rack]) -> tuple[Spread, ...]:
     most = max(host.ranks for rack in racks for host in rack.hosts)
     wanted = (
         SOLO,
-        Spread("machine", 1, most),
-        *(Spread("rack", hosts, ranks) for hosts in (2, 4) for ranks in (1, most)),
-        *(Spread("network", 2, ranks) for ranks in (1, most)),
-        Spread("network", 4, 1),
+        RankSpread("machine", 1, most),
+        *(RankSpread("rack", hosts, ranks) for hosts in (2, 4) for ranks in (1, most)),
+        *(RankSpread("network", 2, ranks) for ranks in (1, most)),
+        RankSpread("network", 4, 1),
     )
     return tuple(spread for spread in dict.fromkeys(wanted) if _find(spread, racks))
 
 
-def chosen_spreads(shapes: Sequence[tuple[Spread, ...]], racks: Sequence[Rack]) -> tuple[Spread, ...]:
+def chosen_spreads(
+    shapes: Sequence[tuple[RankSpread, ...]], racks: Sequence[PlannedRack]
+) -> tuple[RankSpread, ...]:
     """One rank, and the shapes asked for, each in every tier in which it fits.
 
     Raises:
@@ -111,8 +115,8 @@ def chosen_spreads(shapes: Sequence[tuple[Spread, ...]], racks: Sequence[Rack]) 
 
 
 def plan_runs(
-    spreads: Sequence[Spread], racks: Sequence[Rack], order: Order, background: int = 0
-) -> tuple[Run, ...]:
+    spreads: Sequence[RankSpread], racks: Sequence[PlannedRack], order: MeasurementSpec, background: int = 0
+) -> tuple[MeasurementRun, ...]:
     """Choose hosts for every spread.
 
     Args:
@@ -137,7 +141,7 @@ def plan_runs(
     return (*quiet, *loud)
 
 
-def describe(racks: Sequence[Rack]) -> str:
+def describe(racks: Sequence[PlannedRack]) -> str:
     """How many hosts there are, in words."""
     if not racks:
         return "there are none"
@@ -149,26 +153,26 @@ def describe(racks: Sequence[Rack]) -> str:
     )
 
 
-def place(run: Run, racks: Sequence[Rack]) -> Run | None:
+def place(run: MeasurementRun, racks: Sequence[PlannedRack]) -> MeasurementRun | None:
     """A planned run on the first of these hosts that lie as it needs them; None if there are none."""
-    spread = Spread(run.tier, run.shape.nodes, run.shape.gpus_per_node)
+    spread = RankSpread(run.tier, run.shape.nodes, run.shape.gpus_per_node)
     used = _take(_fitting(spread, racks), list(_shares(spread.hosts, run.shape.racks or 1)))
     return replace(run, hosts=_names(used), link=_crossed(used)) if used else None
 
 
-def _plan(spread: Spread, racks: Sequence[Rack], order: Order) -> Run:
+def _plan(spread: RankSpread, racks: Sequence[PlannedRack], order: MeasurementSpec) -> MeasurementRun:
     used = _find(spread, racks)
     if not used:
         raise NoRoomError(f"no free hosts for {spread.name}; {describe(racks)}")
     shape = PointShape(spread.hosts, spread.ranks, "blocked", len(used))
-    return Run(spread.name, spread.tier, shape, _names(used), _crossed(used), order)
+    return MeasurementRun(spread.name, spread.tier, shape, _names(used), _crossed(used), order)
 
 
-def _names(used: Sequence[Rack]) -> tuple[str, ...]:
+def _names(used: Sequence[PlannedRack]) -> tuple[str, ...]:
     return tuple(host.name for rack in used for host in rack.hosts)
 
 
-def _find(spread: Spread, racks: Sequence[Rack]) -> tuple[Rack, ...]:
+def _find(spread: RankSpread, racks: Sequence[PlannedRack]) -> tuple[PlannedRack, ...]:
     """Racks cut down to the hosts that a spread takes; none if it does not fit.
 
     As few racks as possible, and of these equally many hosts, the first ones more if that does not come out.
@@ -178,7 +182,7 @@ def _find(spread: Spread, racks: Sequence[Rack]) -> tuple[Rack, ...]:
     return next(filter(None, (_take(fitting, list(_shares(spread.hosts, count))) for count in counts)), ())
 
 
-def _fitting(spread: Spread, racks: Sequence[Rack]) -> list[Rack]:
+def _fitting(spread: RankSpread, racks: Sequence[PlannedRack]) -> list[PlannedRack]:
     """The racks with those of their hosts that have room for the ranks."""
     return [
         replace(rack, hosts=tuple(host for host in rack.hosts if host.ranks >= spread.ranks))
@@ -191,7 +195,7 @@ def _shares(hosts: int, racks: int) -> Iterator[int]:
         yield hosts // racks + (rack < hosts % racks)
 
 
-def _take(racks: Sequence[Rack], shares: list[int]) -> tuple[Rack, ...]:
+def _take(racks: Sequence[PlannedRack], shares: list[int]) -> tuple[PlannedRack, ...]:
     """The first racks that have the shares, each share at least as large as the next; none if they do not."""
     taken = []
     left = list(racks)
@@ -204,7 +208,7 @@ def _take(racks: Sequence[Rack], shares: list[int]) -> tuple[Rack, ...]:
     return tuple(taken)
 
 
-def _crossed(used: Sequence[Rack]) -> PointLink | None:
+def _crossed(used: Sequence[PlannedRack]) -> PointLink | None:
     """The slowest link between the hosts; None inside one host, and where a link is not known."""
     links = [host.link for rack in used for host in rack.hosts]
     if len(links) == 1:
@@ -220,7 +224,7 @@ def _crossed(used: Sequence[Rack]) -> PointLink | None:
     )
 
 
-def only_hosts(racks: Sequence[Rack], names: Container[str]) -> tuple[Rack, ...]:
+def only_hosts(racks: Sequence[PlannedRack], names: Container[str]) -> tuple[PlannedRack, ...]:
     """The racks with those of their hosts that have one of the names; racks without any are left out."""
     left = (replace(rack, hosts=tuple(host for host in rack.hosts if host.name in names)) for rack in racks)
     return tuple(rack for rack in left if rack.hosts)

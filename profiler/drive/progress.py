@@ -7,10 +7,10 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 from profiler.findings import Failed, Finding, Finished, Started, Trained
-from profiler.orders import Run
+from profiler.orders import MeasurementRun
 
 
-class Display:
+class MeasurementDisplay:
     """Lines on standard error; the bar counts models measured over all runs."""
 
     def __init__(self, progress: Progress, task: TaskID) -> None:
@@ -21,14 +21,14 @@ class Display:
         """Print a line above the bar."""
         self._progress.console.print(text, markup=False, highlight=False, soft_wrap=True)
 
-    def begin(self, run: Run) -> None:
+    def begin(self, run: MeasurementRun) -> None:
         """A run is launched."""
         self._progress.update(self._task, description=run.name)
         ranks = "1 rank" if run.shape.gpus == 1 else f"{run.shape.gpus} ranks"
         flows = f", {run.order.background_flows} foreign flows" if run.order.background_flows else ""
         self.say(f"{run.name}: {ranks} on {', '.join(run.hosts)}{flows}")
 
-    def found(self, run: Run, finding: Finding) -> None:
+    def found(self, run: MeasurementRun, finding: Finding) -> None:
         """A rank reported; all-reduces are too many to tell."""
         if isinstance(finding, Trained):
             self._progress.advance(self._task)
@@ -45,12 +45,12 @@ class Display:
 
 
 @contextmanager
-def displayed(models: int) -> Iterator[Display]:
+def displayed(models: int) -> Iterator[MeasurementDisplay]:
     """A display for so many models over all runs; the bar only where a person looks at it."""
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
-        yield Display(progress, progress.add_task("", total=models))
+        yield MeasurementDisplay(progress, progress.add_task("", total=models))
 
 
 def _milliseconds(seconds: float) -> str:

@@ -9,7 +9,7 @@ from rich.console import Console
 from dally.optional import MissingModuleError, import_optional
 from dally.profiles.files import write_profiles
 from dally.profiles.schema import Profile
-from profiler.drive.store import Store
+from profiler.drive.store import MeasurementStore
 from profiler.report.assemble import assemble
 from profiler.report.raw import read_folder
 from profiler.report.table import print_profiles
@@ -19,7 +19,7 @@ _FILE_WIDTH = 120
 """Columns of a table that goes to a file."""
 
 
-def publish(store: Store) -> tuple[Profile, ...]:
+def publish(store: MeasurementStore) -> tuple[Profile, ...]:
     """Write a profile for each model and GPU type found in the raw files.
 
     Raises:

@@ -4,12 +4,12 @@ import os
 from collections.abc import Sequence
 from dataclasses import replace
 
-from profiler.drive.plan import Host, Rack
+from profiler.drive.plan import PlannedHost, PlannedRack
 from profiler.hosts.hosts_file import HostsFile, SshHost
 from profiler.hosts.processes import Command, Running
 from profiler.hosts.rank_commands import rank_commands
 from profiler.hosts.ssh import SshHosts
-from profiler.orders import Run
+from profiler.orders import MeasurementRun
 
 _PASSED_ON = ("NCCL_", "GLOO_")
 """How variables begin that the hosts get too, as sshd takes none from here."""
@@ -23,7 +23,7 @@ class RemoteHosts:
         self._hosts = {host.name: host for host in file.hosts}
         self._ssh = ssh
 
-    def commands(self, run: Run) -> tuple[Command, ...]:
+    def commands(self, run: MeasurementRun) -> tuple[Command, ...]:
         """One for each rank."""
         commands = rank_commands(run, self._hosts[run.hosts[0]].login.address)
         passed = {name: value for name, value in os.environ.items() if name.startswith(_PASSED_ON)}
@@ -45,9 +45,10 @@ class RemoteHosts:
         return self._ssh.shown(command)
 
 
-def racks_of(hosts: Sequence[SshHost]) -> tuple[Rack, ...]:
+def racks_of(hosts: Sequence[SshHost]) -> tuple[PlannedRack, ...]:
     """The racks of a hosts file, in the order in which it names them; nothing is known of their links."""
     names = dict.fromkeys(host.rack for host in hosts)
     return tuple(
-        Rack(tuple(Host(host.name, host.gpus) for host in hosts if host.rack == name)) for name in names
+        PlannedRack(tuple(PlannedHost(host.name, host.gpus) for host in hosts if host.rack == name))
+        for name in names
     )

@@ -8,10 +8,10 @@ from math import ceil
 from time import monotonic
 
 from dally.clusters.hostlist import fold
-from profiler.drive.plan import NoRoomError, Rack, only_hosts, place
-from profiler.hosts.slurm import Allocation, Slurm
-from profiler.hosts.slurm_nodes import Node, SlurmError, ask, job_reason
-from profiler.orders import Run
+from profiler.drive.plan import NoRoomError, PlannedRack, only_hosts, place
+from profiler.hosts.slurm import Allocation, SlurmClient
+from profiler.hosts.slurm_nodes import PartitionNode, SlurmError, ask, job_reason
+from profiler.orders import MeasurementRun
 
 _FIRST_LOOK_S = 2.0
 _TELL_AGAIN_S = 300.0
@@ -34,14 +34,16 @@ class SlurmQueue:
         look_s: How often it looks whether others would do sooner.
     """
 
-    slurm: Slurm
-    racks: Sequence[Rack]
-    read: Callable[[], Sequence[Node]]
+    slurm: SlurmClient
+    racks: Sequence[PlannedRack]
+    read: Callable[[], Sequence[PartitionNode]]
     wait_s: float
     look_s: float = 30.0
 
     @contextmanager
-    def hold(self, run: Run, say: Callable[[str], None]) -> Iterator[tuple[Run, Slurm]]:
+    def hold(
+        self, run: MeasurementRun, say: Callable[[str], None]
+    ) -> Iterator[tuple[MeasurementRun, SlurmClient]]:
         """Wait for nodes and hold them until the end, however it comes.
 
         Args:
@@ -64,7 +66,9 @@ class SlurmQueue:
             allocation.stop()
 
 
-def soonest(run: Run, racks: Sequence[Rack], nodes: Mapping[str, Node]) -> Run:
+def soonest(
+    run: MeasurementRun, racks: Sequence[PlannedRack], nodes: Mapping[str, PartitionNode]
+) -> MeasurementRun:
     """A run on nodes that are free the soonest, across a link like that between its planned hosts.
 
     Raises:
@@ -72,7 +76,7 @@ def soonest(run: Run, racks: Sequence[Rack], nodes: Mapping[str, Node]) -> Run:
     """
     alike = _linked_alike(racks, only_hosts(racks, run.hosts))
 
-    def placed(free_s: float) -> Run | None:
+    def placed(free_s: float) -> MeasurementRun | None:
         there = {node.name for node in nodes.values() if node.free_s is not None and node.free_s <= free_s}
         return place(run, only_hosts(alike, there))
 
@@ -85,7 +89,7 @@ def soonest(run: Run, racks: Sequence[Rack], nodes: Mapping[str, Node]) -> Run:
     raise NoRoomError("the nodes that lie as it needs them are drained, down or reserved for others")
 
 
-def _linked_alike(racks: Sequence[Rack], planned: Sequence[Rack]) -> tuple[Rack, ...]:
+def _linked_alike(racks: Sequence[PlannedRack], planned: Sequence[PlannedRack]) -> tuple[PlannedRack, ...]:
     """The racks and hosts with links like some of those that are planned."""
     uplinks = {rack.uplink for rack in planned}
     links = {host.link for rack in planned for host in rack.hosts}
@@ -99,14 +103,19 @@ class _Wait:
     """One wait for the nodes of a run, whose job is aimed anew when others are free sooner."""
 
     def __init__(
-        self, queue: SlurmQueue, run: Run, placed: Run, allocation: Allocation, say: Callable[[str], None]
+        self,
+        queue: SlurmQueue,
+        run: MeasurementRun,
+        placed: MeasurementRun,
+        allocation: Allocation,
+        say: Callable[[str], None],
     ) -> None:
         self._queue, self._run, self._placed = queue, run, placed
         self._allocation, self._say = allocation, say
         self._start_s = monotonic()
         self._told, self._told_s = "", 0.0
 
-    def for_nodes(self) -> tuple[Run, str]:
+    def for_nodes(self) -> tuple[MeasurementRun, str]:
         """The run on the nodes that it got, and the job that has them."""
         pause_s = min(_FIRST_LOOK_S, self._queue.wait_s)
         while (got := self._allocation.wait(pause_s)) is None:
@@ -142,7 +151,7 @@ class _Wait:
             self._say(f"{what}, {_minutes(self._waited_s)} so far")
             self._told, self._told_s = what, monotonic()
 
-    def _aim(self, nodes: Mapping[str, Node]) -> None:
+    def _aim(self, nodes: Mapping[str, PartitionNode]) -> None:
         """Let the job take other nodes where these are idle or its own cannot be used; it keeps its place."""
         better, job = soonest(self._run, self._queue.racks, nodes), self._allocation.job
         sooner = _idle(better, nodes) == len(better.hosts) > _idle(self._placed, nodes)
@@ -153,20 +162,20 @@ class _Wait:
                 self._placed = better
 
 
-def _by_name(nodes: Sequence[Node]) -> dict[str, Node]:
+def _by_name(nodes: Sequence[PartitionNode]) -> dict[str, PartitionNode]:
     return {node.name: node for node in nodes}
 
 
-def _idle(run: Run, nodes: Mapping[str, Node]) -> int:
+def _idle(run: MeasurementRun, nodes: Mapping[str, PartitionNode]) -> int:
     """How many of a run's hosts are idle."""
     return sum(host in nodes and nodes[host].idle for host in run.hosts)
 
 
-def _usable(run: Run, nodes: Mapping[str, Node]) -> bool:
+def _usable(run: MeasurementRun, nodes: Mapping[str, PartitionNode]) -> bool:
     return all(host in nodes and nodes[host].free_s is not None for host in run.hosts)
 
 
-def _described(run: Run) -> str:
+def _described(run: MeasurementRun) -> str:
     hosts, racks = fold(sorted(run.hosts)), run.shape.racks
     if len(run.hosts) == 1:
         return f"node {hosts}"

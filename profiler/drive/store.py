@@ -8,7 +8,7 @@ from pathlib import Path
 from dally.atomic_file import write_atomically
 from dally.errors import DallyError
 from profiler.findings import Finding, format_line
-from profiler.orders import Run
+from profiler.orders import MeasurementRun
 from profiler.report.raw import RawRun, read_raw
 
 
@@ -16,7 +16,7 @@ class StoreError(DallyError):
     """The folder cannot be written, or another process writes to it."""
 
 
-class Store:
+class MeasurementStore:
     """The folder OUT of a measurement; one process writes to it at a time.
 
     Attributes:
@@ -66,7 +66,7 @@ class Store:
         paths = (self.partial(name), self.complete(name))
         return next(((path, read_raw(path)) for path in paths if path.exists()), None)
 
-    def begin(self, run: Run, kept: Sequence[Finding] = ()) -> None:
+    def begin(self, run: MeasurementRun, kept: Sequence[Finding] = ()) -> None:
         """Make a run's partial file, with what is kept of an earlier one.
 
         Raises:

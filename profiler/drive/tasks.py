@@ -6,9 +6,9 @@ from pathlib import Path
 
 from dally.errors import InputError
 from dally.profiles.schema import Reduced
-from profiler.drive.store import Store
+from profiler.drive.store import MeasurementStore
 from profiler.findings import Finding, Started, Trained
-from profiler.orders import Order, Run
+from profiler.orders import MeasurementRun, MeasurementSpec
 from profiler.report.raw import RawRun
 
 _FREE = ("models", "join_timeout_s", "stall_s", "allow_busy")
@@ -16,7 +16,7 @@ _FREE = ("models", "join_timeout_s", "stall_s", "allow_busy")
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class MeasurementTask:
     """A run to do, and what an earlier attempt left of it.
 
     Attributes:
@@ -25,12 +25,12 @@ class Task:
         kept: Findings on the others.
     """
 
-    run: Run
+    run: MeasurementRun
     missing: tuple[str, ...]
     kept: tuple[Finding, ...] = ()
 
     @property
-    def whole(self) -> Run:
+    def whole(self) -> MeasurementRun:
         """The run with all models that its raw file will hold."""
         models = tuple(dict.fromkeys((*self.measured, *self.run.order.models)))
         return replace(self.run, order=replace(self.run.order, models=models))
@@ -41,18 +41,18 @@ class Task:
         return tuple(finding.model.name for finding in self.kept if isinstance(finding, Trained))
 
     @property
-    def remaining(self) -> Run:
+    def remaining(self) -> MeasurementRun:
         """The run with the models and sizes that are still to measure."""
         known = {finding.bytes for finding in self.kept if isinstance(finding, Reduced)}
         sizes = tuple(size for size in self.run.order.sweep_bytes if size not in known)
         return replace(self.run, order=replace(self.run.order, models=self.missing, sweep_bytes=sizes))
 
-    def without(self, models: Collection[str]) -> "Task":
+    def without(self, models: Collection[str]) -> "MeasurementTask":
         """The task without measuring these models."""
         left = tuple(model for model in self.missing if model not in models)
         return replace(self, missing=left)
 
-    def going_on(self, raw: RawRun) -> "Task":
+    def going_on(self, raw: RawRun) -> "MeasurementTask":
         """What is left after an attempt that ended as models did not fit into memory.
 
         Args:
@@ -64,7 +64,9 @@ class Task:
         return replace(self, kept=kept).without(done | {item.model for item in raw.failed})
 
 
-def plan_tasks(runs: Sequence[Run], store: Store, resume: bool) -> tuple[Task, ...]:
+def plan_tasks(
+    runs: Sequence[MeasurementRun], store: MeasurementStore, resume: bool
+) -> tuple[MeasurementTask, ...]:
     """What is left to do of runs, given what is stored already.
 
     Raises:
@@ -74,9 +76,9 @@ def plan_tasks(runs: Sequence[Run], store: Store, resume: bool) -> tuple[Task, .
     return tuple(task for task in tasks if task.missing)
 
 
-def _task(run: Run, stored: tuple[Path, RawRun] | None, resume: bool) -> Task:
+def _task(run: MeasurementRun, stored: tuple[Path, RawRun] | None, resume: bool) -> MeasurementTask:
     if stored is None:
-        return Task(run, run.order.models)
+        return MeasurementTask(run, run.order.models)
     path, raw = stored
     if not resume:
         raise InputError(f"{path} exists; go on from it with --resume, or name another --out")
@@ -87,16 +89,16 @@ def _task(run: Run, stored: tuple[Path, RawRun] | None, resume: bool) -> Task:
         missing = run.order.models[-1:]  # what was to come after the last model is not there
     started = (Started(raw.env),) if raw.env else ()
     done = (item for item in raw.trained if item.model.name not in missing)
-    return Task(run, missing, (*started, *raw.reduced, *done))
+    return MeasurementTask(run, missing, (*started, *raw.reduced, *done))
 
 
-def _require_alike(run: Run, stored: Run, path: Path) -> None:
+def _require_alike(run: MeasurementRun, stored: MeasurementRun, path: Path) -> None:
     """Models and hosts may be others when a run is resumed, nothing else."""
     pairs = [("tier", stored.tier, run.tier), ("shape", stored.shape, run.shape)]
     pairs += [("link", stored.link, run.link)]
     pairs += [
         (field.name, getattr(stored.order, field.name), getattr(run.order, field.name))
-        for field in fields(Order)
+        for field in fields(MeasurementSpec)
         if field.name not in _FREE
     ]
     for name, was, now in pairs:

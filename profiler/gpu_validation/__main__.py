@@ -10,8 +10,8 @@ from pathlib import Path
 from profiler.gpu_validation.commands import StepError, last_line, run_command
 from profiler.gpu_validation.drill import checkpoint_and_resume, controller_preempts
 from profiler.gpu_validation.findings import judge_compute, judge_counters, judge_link, read_profiles
-from profiler.gpu_validation.outcome import Outcome, all_well, describe, write_summary
-from profiler.gpu_validation.steps import Step, Work, carry_out
+from profiler.gpu_validation.outcome import GpuCheckResult, all_well, describe, write_summary
+from profiler.gpu_validation.steps import CheckFolder, GpuCheck, carry_out
 
 LIMIT_S = 465.0
 """Of all checks together: under eight minutes, with the start and the summary."""
@@ -59,7 +59,7 @@ def main() -> None:
         print(f"validate_gpu: {folder} exists; name another folder", file=sys.stderr)
         sys.exit(2)
     print(machine)
-    outcomes: list[Outcome] = []
+    outcomes: list[GpuCheckResult] = []
     for outcome in carry_out(STEPS, folder, LIMIT_S):
         outcomes.append(outcome)
         write_summary(outcomes, machine, folder)
@@ -79,7 +79,7 @@ def list_gpus() -> str:
     return "; ".join(done.stdout.split("\n")).strip("; ") if done.returncode == 0 else ""
 
 
-def _see_gpu(work: Work) -> str:
+def _see_gpu(work: CheckFolder) -> str:
     told = (
         "import torch; assert torch.cuda.is_available(), 'torch sees no GPU'; "
         "print(torch.__version__, torch.version.cuda, torch.cuda.get_device_name(), "
@@ -90,7 +90,7 @@ def _see_gpu(work: Work) -> str:
     return last_line(work.log("torch"))
 
 
-def _measure_compute(work: Work) -> str:
+def _measure_compute(work: CheckFolder) -> str:
     out = work.folder / "profiles"
     argv = (*_PROFILE_MODELS, "here", *MODELS, "--ranks=1", *_SHORT, f"--gpu-type={_GPU_TYPE}")
     try:
@@ -103,11 +103,11 @@ def _measure_compute(work: Work) -> str:
     return judge_compute(read_profiles(out), MODELS)
 
 
-def _read_counters(work: Work) -> str:
+def _read_counters(work: CheckFolder) -> str:
     return judge_counters(read_profiles(work.folder / "profiles"))
 
 
-def _reduce_over_link(work: Work) -> str:
+def _reduce_over_link(work: CheckFolder) -> str:
     out = work.folder / "profiles-socket"
     link = ("--racks=1,1", "--rate=1Gb", "--uplink=1Gb", "--shapes=network-2x1", "--sweep=64K:16M")
     small = ("resnet18", "--backend=nccl", "--local-batch=16", f"--gpu-type={_GPU_TYPE}")
@@ -116,7 +116,7 @@ def _reduce_over_link(work: Work) -> str:
     return judge_link(read_profiles(out)["resnet18"], _RATE_BPS)
 
 
-def _preempt(work: Work) -> str:
+def _preempt(work: CheckFolder) -> str:
     return controller_preempts(work, _GPU_TYPE)
 
 
@@ -124,14 +124,16 @@ _GPU_TYPE = "local"
 """What Slurm calls the GPU here: any name will do, as nothing but this machine is meant."""
 
 STEPS = (
-    Step("torch sees the GPU", 40.0, _see_gpu, {"torch": "torch"}, {}),
-    Step("compute in bf16", 210.0, _measure_compute, _PYTHON, _PROCESSES, ("torch sees the GPU",)),
-    Step("NVML counters", 10.0, _read_counters, _NVML, {}, ("compute in bf16",)),
-    Step(
+    GpuCheck("torch sees the GPU", 40.0, _see_gpu, {"torch": "torch"}, {}),
+    GpuCheck("compute in bf16", 210.0, _measure_compute, _PYTHON, _PROCESSES, ("torch sees the GPU",)),
+    GpuCheck("NVML counters", 10.0, _read_counters, _NVML, {}, ("compute in bf16",)),
+    GpuCheck(
         "NCCL over a link", 75.0, _reduce_over_link, _PYTHON, _PROCESSES | _NETWORK, ("torch sees the GPU",)
     ),
-    Step("checkpoint and resume", 75.0, checkpoint_and_resume, _PYTHON, {}, ("torch sees the GPU",)),
-    Step("the controller", 100.0, _preempt, _PYTHON, _PROCESSES | _NETWORK | _SLURM, ("compute in bf16",)),
+    GpuCheck("checkpoint and resume", 75.0, checkpoint_and_resume, _PYTHON, {}, ("torch sees the GPU",)),
+    GpuCheck(
+        "the controller", 100.0, _preempt, _PYTHON, _PROCESSES | _NETWORK | _SLURM, ("compute in bf16",)
+    ),
 )
 
 if __name__ == "__main__":

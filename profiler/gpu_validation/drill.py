@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from profiler.gpu_validation.commands import StepError, last_line, run_command, start_command, wait_for
-from profiler.gpu_validation.steps import Work
+from profiler.gpu_validation.steps import CheckFolder
 
 _CHECKPOINTED = 85
 """Exit status of a training that wrote its checkpoint at a signal."""
@@ -25,7 +25,7 @@ _SAME = 0.01
 _LOOK_S = 0.05
 
 
-def checkpoint_and_resume(work: Work, model: str = "resnet18", backend: str = "nccl") -> str:
+def checkpoint_and_resume(work: CheckFolder, model: str = "resnet18", backend: str = "nccl") -> str:
     """Train to the end; then again, with a signal on the way, and go on: the steps and losses are the same.
 
     Raises:
@@ -75,7 +75,7 @@ def compare_losses(whole: Sequence[float], parts: Sequence[float], stopped: int)
     return f"stopped after step {stopped} of {len(whole)}, went on with a loss {apart:.2g} apart"
 
 
-def controller_preempts(work: Work, gpu_type: str) -> str:
+def controller_preempts(work: CheckFolder, gpu_type: str) -> str:
     """The controller takes the GPU of a long job for a short one, on a real Slurm, and gives it back.
 
     Both train on the GPU; the profiles are those measured before.

@@ -19,7 +19,7 @@ class Status(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class GpuCheckResult:
     """One check.
 
     Attributes:
@@ -35,13 +35,13 @@ class Outcome:
     said: str
 
 
-def all_well(outcomes: Iterable[Outcome]) -> bool:
+def all_well(outcomes: Iterable[GpuCheckResult]) -> bool:
     """Whether something passed and nothing is wrong; what lacks a package is not wrong."""
     found = {outcome.status for outcome in outcomes}
     return Status.PASSED in found and found <= {Status.PASSED, Status.LACKING}
 
 
-def describe(outcomes: Sequence[Outcome]) -> str:
+def describe(outcomes: Sequence[GpuCheckResult]) -> str:
     """A line for each check, and one on all."""
     lines = [
         f"{outcome.status.upper():8} {outcome.check:21} {outcome.wall_s:6.1f} s  {outcome.said}"
@@ -59,7 +59,7 @@ def describe(outcomes: Sequence[Outcome]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def write_summary(outcomes: Sequence[Outcome], machine: str, folder: Path) -> None:
+def write_summary(outcomes: Sequence[GpuCheckResult], machine: str, folder: Path) -> None:
     """Write `summary.txt` and `summary.json`."""
     (folder / "summary.txt").write_text(f"{machine}\n{describe(outcomes)}")
     data = {

@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from profiler.gpu_validation.commands import StepError
-from profiler.gpu_validation.outcome import Outcome, Status
+from profiler.gpu_validation.outcome import GpuCheckResult, Status
 
 _LEAST_S = 10.0
 """With less time left than this, a check is not begun."""
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class CheckFolder:
     """Where a check works, and for how long.
 
     Attributes:
@@ -32,7 +32,7 @@ class Work:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class GpuCheck:
     """One check.
 
     Attributes:
@@ -46,13 +46,13 @@ class Step:
 
     name: str
     limit_s: float
-    carry_out: Callable[[Work], str]
+    carry_out: Callable[[CheckFolder], str]
     modules: Mapping[str, str]
     programs: Mapping[str, str]
     after: Sequence[str] = ()
 
 
-def carry_out(steps: Sequence[Step], folder: Path, limit_s: float) -> Iterator[Outcome]:
+def carry_out(steps: Sequence[GpuCheck], folder: Path, limit_s: float) -> Iterator[GpuCheckResult]:
     """Carry checks out in their order; each outcome comes as soon as it is known.
 
     Args:
@@ -61,35 +61,35 @@ def carry_out(steps: Sequence[Step], folder: Path, limit_s: float) -> Iterator[O
         limit_s: Of all together: no check gets more than what is left.
     """
     until_s = time.monotonic() + limit_s
-    outcomes: dict[str, Outcome] = {}
+    outcomes: dict[str, GpuCheckResult] = {}
     for step in steps:
         outcomes[step.name] = _try(step, outcomes, folder, until_s - time.monotonic())
         yield outcomes[step.name]
 
 
-def missing_packages(step: Step) -> tuple[str, ...]:
+def missing_packages(step: GpuCheck) -> tuple[str, ...]:
     """The packages that a check needs and this machine lacks."""
     modules = [package for name, package in step.modules.items() if not importlib.util.find_spec(name)]
     programs = [package for name, package in step.programs.items() if not shutil.which(name)]
     return tuple(dict.fromkeys((*modules, *programs)))
 
 
-def _try(step: Step, before: Mapping[str, Outcome], folder: Path, left_s: float) -> Outcome:
+def _try(step: GpuCheck, before: Mapping[str, GpuCheckResult], folder: Path, left_s: float) -> GpuCheckResult:
     missing = missing_packages(step)
     if missing:
-        return Outcome(step.name, Status.LACKING, 0.0, f"missing: {', '.join(missing)}")
+        return GpuCheckResult(step.name, Status.LACKING, 0.0, f"missing: {', '.join(missing)}")
     for name in step.after:
         if before[name].status is Status.LACKING:
-            return Outcome(step.name, Status.LACKING, 0.0, f"needs {name}; {before[name].said}")
+            return GpuCheckResult(step.name, Status.LACKING, 0.0, f"needs {name}; {before[name].said}")
         if before[name].status is not Status.PASSED:
-            return Outcome(step.name, Status.SKIPPED, 0.0, f"needs {name}, which has not passed")
+            return GpuCheckResult(step.name, Status.SKIPPED, 0.0, f"needs {name}, which has not passed")
     if left_s < _LEAST_S:
-        return Outcome(step.name, Status.SKIPPED, 0.0, "no time is left")
+        return GpuCheckResult(step.name, Status.SKIPPED, 0.0, "no time is left")
     start_s = time.monotonic()
     try:
-        said, status = step.carry_out(Work(folder, min(step.limit_s, left_s))), Status.PASSED
+        said, status = step.carry_out(CheckFolder(folder, min(step.limit_s, left_s))), Status.PASSED
     except StepError as error:
         said, status = str(error), Status.FAILED
     except Exception as error:  # a check that breaks has failed, and the next ones are still to come
         said, status = f"{type(error).__name__}: {error}".splitlines()[0], Status.FAILED
-    return Outcome(step.name, status, time.monotonic() - start_s, said)
+    return GpuCheckResult(step.name, status, time.monotonic() - start_s, said)

@@ -13,7 +13,7 @@ from dally.errors import DallyError
 from profiler.hosts.local_process import LocalProcess
 from profiler.hosts.processes import Command, Running
 from profiler.hosts.rank_commands import rank_argv, thread_variables
-from profiler.orders import Run
+from profiler.orders import MeasurementRun
 
 _ANSWER_S = 60.0
 
@@ -29,7 +29,7 @@ class Here:
         """Divide its cores among so many ranks, so that one alone computes as fast as one of many."""
         self._variables = thread_variables(most_ranks)
 
-    def commands(self, run: Run) -> tuple[Command, ...]:
+    def commands(self, run: MeasurementRun) -> tuple[Command, ...]:
         """The torchrun of a run."""
         python, safe_path, *arguments = rank_argv(run)
         ranks = f"--nproc-per-node={run.shape.gpus_per_node}"

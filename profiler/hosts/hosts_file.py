@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dally.clusters.source import naming, read_text
-from dally.clusters.toml_table import Table
+from dally.clusters.toml_table import TomlTable
 from dally.config_text import parse_toml
 from dally.errors import InputError
 
@@ -77,10 +77,10 @@ def read_hosts_file(path: Path) -> HostsFile:
     """
     text = read_text(path)
     with naming(path):
-        return _read(Table("", parse_toml(text)), path.parent)
+        return _read(TomlTable("", parse_toml(text)), path.parent)
 
 
-def _read(top: Table, folder: Path) -> HostsFile:
+def _read(top: TomlTable, folder: Path) -> HostsFile:
     top.check_keys(("known_hosts", "jumps", "hosts"))
     jumps: dict[str, Login] = {}
     for table in top.tables("jumps"):
@@ -98,7 +98,7 @@ def _read(top: Table, folder: Path) -> HostsFile:
     return HostsFile(tuple(hosts.values()), _path(top, "known_hosts", folder))
 
 
-def _host(table: Table, folder: Path, jumps: Mapping[str, Login]) -> SshHost:
+def _host(table: TomlTable, folder: Path, jumps: Mapping[str, Login]) -> SshHost:
     table.check_keys(_HOST_KEYS)
     jump = table.text("jump", "")
     if jump and jump not in jumps:
@@ -113,7 +113,7 @@ def _host(table: Table, folder: Path, jumps: Mapping[str, Login]) -> SshHost:
     )
 
 
-def _login(table: Table, folder: Path) -> Login:
+def _login(table: TomlTable, folder: Path) -> Login:
     name, port = table.text("name"), table.count("port", SSH_PORT)
     if not _NAME.fullmatch(name):
         raise InputError(f"{table.key_path('name')} is {name!r}, must be letters, digits, '.', '_' and '-'")
@@ -123,11 +123,11 @@ def _login(table: Table, folder: Path) -> Login:
     return Login(name, table.text("address", name), user, port, _path(table, "key", folder))
 
 
-def _path(table: Table, key: str, folder: Path) -> Path | None:
+def _path(table: TomlTable, key: str, folder: Path) -> Path | None:
     text = table.text(key, "")
     return folder / os.path.expanduser(text) if text else None
 
 
-def _refuse_twice(table: Table, name: str, known: Mapping[str, object]) -> None:
+def _refuse_twice(table: TomlTable, name: str, known: Mapping[str, object]) -> None:
     if name in known:
         raise InputError(f"{table.key_path('name')} is {name!r}, as for another one above")

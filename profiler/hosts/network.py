@@ -17,7 +17,7 @@ from types import TracebackType
 
 from dally.errors import DallyError
 from profiler.hosts.network_spec import NetworkSpec
-from profiler.hosts.network_wiring import Step, hosts_text, overlays, uplink_port, wiring
+from profiler.hosts.network_wiring import WiringCommand, hosts_text, overlays, uplink_port, wiring
 
 _NAMES = Path("/run/netns")
 """Where `ip` keeps the names of namespaces."""
@@ -112,7 +112,7 @@ class JoinedNetwork:
         Raises:
             NetworkError: The network is not up.
         """
-        links = json.loads(self._take(Step(("ip", "-json", "-stats", "link"))))
+        links = json.loads(self._take(WiringCommand(("ip", "-json", "-stats", "link"))))
         stats = {link["ifname"]: link["stats64"] for link in links}
         seen = {host: _from_below(stats[host]) for host in self.hosts}
         for rack in self.spec.hosts_of:
@@ -127,7 +127,7 @@ class JoinedNetwork:
             InputError: There is no such link.
             NetworkError: The network is not up.
         """
-        self._take(Step(("ip", "link", "set", self._port(link), "down")))
+        self._take(WiringCommand(("ip", "link", "set", self._port(link), "down")))
 
     def mend(self, link: str) -> None:
         """Make a link that was cut carry again, at its rate as before.
@@ -136,7 +136,7 @@ class JoinedNetwork:
             InputError: There is no such link.
             NetworkError: The network is not up.
         """
-        self._take(Step(("ip", "link", "set", self._port(link), "up")))
+        self._take(WiringCommand(("ip", "link", "set", self._port(link), "up")))
 
     def limit_folder(self, folder: Path, size_bytes: int) -> None:
         """Put an empty file system of this size on a folder, seen only inside the network.
@@ -144,7 +144,7 @@ class JoinedNetwork:
         Raises:
             NetworkError: The network is not up, or there is no such folder.
         """
-        self._take(Step(("mount", "-t", "tmpfs", "-o", f"size={size_bytes}", "none", str(folder))))
+        self._take(WiringCommand(("mount", "-t", "tmpfs", "-o", f"size={size_bytes}", "none", str(folder))))
 
     def _port(self, link: str) -> str:
         """The interface of a link on the switch below it."""
@@ -159,7 +159,7 @@ class JoinedNetwork:
         children = f"--pid=/proc/{target}/ns/pid_for_children"  # unshare itself stays outside the new one
         return (_program("nsenter"), f"--target={target}", *user, "--mount", "--net", children)
 
-    def _take(self, step: Step) -> str:
+    def _take(self, step: WiringCommand) -> str:
         argv = [*self._enter(), _program(step.argv[0]), *step.argv[1:]]
         what = f"in the local network: {' '.join(step.argv)}"
         try:

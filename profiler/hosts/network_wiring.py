@@ -20,7 +20,7 @@ _CONGESTION_CONTROL_FILE = "/proc/sys/net/ipv4/tcp_congestion_control"
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class WiringCommand:
     """One command and what it reads from standard input."""
 
     argv: tuple[str, ...]
@@ -36,7 +36,7 @@ def _core_port(rack: str) -> str:
     return f"{rack}-{CORE}"
 
 
-def wiring(spec: NetworkSpec, mount_point: str) -> Iterator[Step]:
+def wiring(spec: NetworkSpec, mount_point: str) -> Iterator[WiringCommand]:
     """The steps in order, to be run as root of the holder's namespaces.
 
     Every rack is a bridge in the holder, every host a namespace; each end of a link shapes what it sends, so
@@ -46,15 +46,19 @@ def wiring(spec: NetworkSpec, mount_point: str) -> Iterator[Step]:
         spec: The network.
         mount_point: What to hide under a file system of its own, so that the names of namespaces are too.
     """
-    yield Step(("mount", "-t", "tmpfs", "none", mount_point))
-    yield Step(("ip", "-batch", "-"), "\n".join(_switch_lines(spec)))
-    yield Step(("tc", "-batch", "-"), _shaping_lines(_switch_rates(spec)))
+    yield WiringCommand(("mount", "-t", "tmpfs", "none", mount_point))
+    yield WiringCommand(("ip", "-batch", "-"), "\n".join(_switch_lines(spec)))
+    yield WiringCommand(("tc", "-batch", "-"), _shaping_lines(_switch_rates(spec)))
     for host in spec.hosts:
-        yield Step(("ip", "-n", host, "-batch", "-"), "\n".join(_host_lines(spec.address(host))))
-        yield Step(("ip", "netns", "exec", host, "tee", _CONGESTION_CONTROL_FILE), CONGESTION_CONTROL)
+        yield WiringCommand(("ip", "-n", host, "-batch", "-"), "\n".join(_host_lines(spec.address(host))))
+        yield WiringCommand(
+            ("ip", "netns", "exec", host, "tee", _CONGESTION_CONTROL_FILE), CONGESTION_CONTROL
+        )
     for rack, entry in zip(spec.hosts_of.values(), spec.racks, strict=True):
         for host in rack:
-            yield Step(("tc", "-n", host, "-batch", "-"), _shaping_lines({INTERFACE: entry.host_rate_bps}))
+            yield WiringCommand(
+                ("tc", "-n", host, "-batch", "-"), _shaping_lines({INTERFACE: entry.host_rate_bps})
+            )
 
 
 def hosts_text(spec: NetworkSpec, machine_hosts: str) -> str:
@@ -64,7 +68,7 @@ def hosts_text(spec: NetworkSpec, machine_hosts: str) -> str:
     return "\n".join([machine_hosts.rstrip("\n"), *lines]) + "\n"
 
 
-def overlays(texts: Mapping[str, str], mount_point: str) -> Iterator[Step]:
+def overlays(texts: Mapping[str, str], mount_point: str) -> Iterator[WiringCommand]:
     """The steps that put other texts on files, seen inside only, once the network is wired.
 
     Args:
@@ -73,9 +77,9 @@ def overlays(texts: Mapping[str, str], mount_point: str) -> Iterator[Step]:
     """
     file = f"{mount_point}/overlay"
     for path, text in texts.items():
-        yield Step(("tee", file), text)
-        yield Step(("mount", "--bind", file, path))
-        yield Step(("rm", file))  # `ip` would take it for a namespace
+        yield WiringCommand(("tee", file), text)
+        yield WiringCommand(("mount", "--bind", file, path))
+        yield WiringCommand(("rm", file))  # `ip` would take it for a namespace
 
 
 def _switch_lines(spec: NetworkSpec) -> Iterator[str]:

@@ -5,13 +5,13 @@ import random
 import sys
 
 from profiler.hosts.processes import Command
-from profiler.orders import Run, format_order
+from profiler.orders import MeasurementRun, format_order
 
 _PORTS = range(20_000, 30_000)
 """Below those that Linux gives out of itself."""
 
 
-def rank_argv(run: Run) -> tuple[str, ...]:
+def rank_argv(run: MeasurementRun) -> tuple[str, ...]:
     """What every rank executes; with -P, as a folder of the user's may be called like a package of ours."""
     return (sys.executable, "-P", "-m", "profiler.rank", format_order(run.order))
 
@@ -34,7 +34,7 @@ def draw_port() -> int:
     return random.choice(_PORTS)
 
 
-def rank_commands(run: Run, address: str) -> tuple[Command, ...]:
+def rank_commands(run: MeasurementRun, address: str) -> tuple[Command, ...]:
     """One command for each rank, rank 0 first, with the variables that torchrun would set.
 
     Args:

@@ -12,8 +12,8 @@ from dally.clusters.hostlist import expand, fold
 from profiler.hosts.local_process import LocalProcess
 from profiler.hosts.processes import Command, Running
 from profiler.hosts.rank_commands import draw_port, rank_argv
-from profiler.hosts.slurm_nodes import Node, SlurmError
-from profiler.orders import RANK_HOSTS, Run
+from profiler.hosts.slurm_nodes import PartitionNode, SlurmError
+from profiler.orders import RANK_HOSTS, MeasurementRun
 
 _SEGMENTS_SINCE = (24, 5)
 _JOB = re.compile(r"Pending job allocation (\d+)")
@@ -25,7 +25,7 @@ _TELL_AND_HOLD = 'echo "$SLURM_JOB_ID $SLURM_JOB_NODELIST"; exec cat'
 
 
 @dataclass(frozen=True, slots=True)
-class Slurm:
+class SlurmClient:
     """The Slurm cluster that the client commands reach.
 
     Attributes:
@@ -36,13 +36,13 @@ class Slurm:
         job: The job that holds the nodes of the run; None where srun is to get them itself.
     """
 
-    nodes: Mapping[str, Node]
+    nodes: Mapping[str, PartitionNode]
     partition: str | None
     timeout_s: float
     version: tuple[int, int]
     job: str | None = None
 
-    def commands(self, run: Run) -> tuple[Command, ...]:
+    def commands(self, run: MeasurementRun) -> tuple[Command, ...]:
         """The srun of a run, whose ranks find their numbers by the node they are on, whatever its order."""
         job = self.job_options(run) if self.job is None else (f"--jobid={self.job}",)
         argv = ("srun", *dict.fromkeys((*job, *_step_options(run))), *rank_argv(run))
@@ -61,7 +61,7 @@ class Slurm:
         """The line that does the same in a shell."""
         return command.shown()
 
-    def job_options(self, run: Run) -> tuple[str, ...]:
+    def job_options(self, run: MeasurementRun) -> tuple[str, ...]:
         """The options that get a run's hosts, whole, from Slurm."""
         others = self.others(run.hosts)
         return (
@@ -83,7 +83,7 @@ class Slurm:
         """The host list of all other nodes of the partition; empty if there are none."""
         return fold([name for name in self.nodes if name not in hosts])
 
-    def with_job(self, job: str) -> "Slurm":
+    def with_job(self, job: str) -> "SlurmClient":
         """The same, its runs being steps of a job that has the nodes."""
         return replace(self, job=job)
 
@@ -142,7 +142,7 @@ class Allocation:
         self._salloc.stop()
 
 
-def _step_options(run: Run) -> tuple[str, ...]:
+def _step_options(run: MeasurementRun) -> tuple[str, ...]:
     """The options that put a run's ranks on the hosts of its job."""
     per_host = run.shape.gpus_per_node
     return (

@@ -24,7 +24,7 @@ class SlurmError(DallyError):
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class PartitionNode:
     """A node of the partition.
 
     Attributes:
@@ -44,7 +44,7 @@ class Node:
         return self.free_s == 0.0
 
 
-def read_nodes(partition: str | None, reservations: Collection[str]) -> tuple[Node, ...]:
+def read_nodes(partition: str | None, reservations: Collection[str]) -> tuple[PartitionNode, ...]:
     """The nodes of a partition, of the default one for None, as they are now.
 
     Args:
@@ -65,7 +65,7 @@ def read_nodes(partition: str | None, reservations: Collection[str]) -> tuple[No
 
 def parse_nodes(
     sinfo: str, squeue: str, reserved: str, partition: str | None, reservations: Collection[str]
-) -> tuple[Node, ...]:
+) -> tuple[PartitionNode, ...]:
     """The nodes of a partition in what the commands of `read_nodes` printed, each once.
 
     Raises:
@@ -83,7 +83,7 @@ def parse_nodes(
     ends_s = _ends_s(squeue)
     closed = _closed(reserved, {row[0] for row in rows}, reservations)
     nodes = (
-        Node(name, address, None if name in closed else _free_s(state, ends_s.get(name, inf)))
+        PartitionNode(name, address, None if name in closed else _free_s(state, ends_s.get(name, inf)))
         for name, address, state, of in rows
         if of in chosen
     )

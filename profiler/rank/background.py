@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from dally.errors import DallyError
-from profiler.rank.exchange import Exchange
+from profiler.rank.exchange import RankExchange
 from profiler.rank.peers import Peer, address_among, first_of_each
 
 
@@ -15,7 +15,7 @@ class FlowError(DallyError):
 
 
 @contextmanager
-def background_flows(count: int, peers: Sequence[Peer], exchange: Exchange) -> Iterator[tuple[int, ...]]:
+def background_flows(count: int, peers: Sequence[Peer], exchange: RankExchange) -> Iterator[tuple[int, ...]]:
     """Keep so many flows going from every host to the next, the last one's to the first.
 
     So each host's link carries `count` flows out and `count` in, whatever the number of hosts. Runs on one

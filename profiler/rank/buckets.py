@@ -9,7 +9,7 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import GradBucket
 
 from dally.profiles.schema import Bucket
-from profiler.rank.clocks import Clock, Mark
+from profiler.rank.clocks import Mark, Stopwatch
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class Recorder:
         dtype: Type of the gradients that go over the wire; None before the first.
     """
 
-    def __init__(self, clock: Clock, size: int) -> None:
+    def __init__(self, clock: Stopwatch, size: int) -> None:
         self.silent = False
         self.dtype: torch.dtype | None = None
         self._clock = clock

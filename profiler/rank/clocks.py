@@ -24,7 +24,7 @@ class Mark:
         return float(start.event.elapsed_time(self.event)) / 1e3
 
 
-class Clock(Protocol):
+class Stopwatch(Protocol):
     """Marks moments between pieces of work."""
 
     def mark(self) -> Mark:
@@ -59,6 +59,6 @@ class CudaClock:
         torch.cuda.synchronize()
 
 
-def clock_of(device: torch.device) -> Clock:
+def clock_of(device: torch.device) -> Stopwatch:
     """The clock for work on a device."""
     return CudaClock() if device.type == "cuda" else HostClock()

@@ -8,7 +8,7 @@ import torch.distributed as dist
 _Value = TypeVar("_Value")
 
 
-class Exchange:
+class RankExchange:
     """Every call is made by all ranks at the same place; values are any that can be pickled.
 
     The group of the training is used and no second one: what reaches the peers there reaches them here.

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from dally.errors import DallyError
 from dally.profiles.schema import Quality
-from profiler.rank.exchange import Exchange
+from profiler.rank.exchange import RankExchange
 
 BUSY_FRACTION = 0.25
 """Share of the CPUs from which a machine counts as busy and is not measured."""
@@ -100,7 +100,7 @@ def loads_of(ranks: Sequence[Spent]) -> list[Load]:
     return [_load(group) for group in machines.values()]
 
 
-def refuse_busy_hosts(meter: LoadMeter, exchange: Exchange) -> None:
+def refuse_busy_hosts(meter: LoadMeter, exchange: RankExchange) -> None:
     """Look at the machines for a moment before anything is measured.
 
     Args:

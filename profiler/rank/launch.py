@@ -10,9 +10,9 @@ import torch
 
 from dally.profiles.schema import Reduced
 from profiler.findings import Failed, Finding, Finished, Started, Trained
-from profiler.orders import Order
+from profiler.orders import MeasurementSpec
 from profiler.rank.background import background_flows
-from profiler.rank.exchange import Exchange
+from profiler.rank.exchange import RankExchange
 from profiler.rank.facts import gather_facts
 from profiler.rank.failures import explain, is_out_of_memory
 from profiler.rank.gpus import let_nccl_choose
@@ -21,10 +21,10 @@ from profiler.rank.nvml import CounterError, Nvml, open_nvml
 from profiler.rank.peers import Peer, check_peers, meet_peers
 from profiler.rank.stall import StallWatch
 from profiler.rank.sweep import check_sizes, sweep
-from profiler.rank.telemetry import Sampler
+from profiler.rank.telemetry import GpuSampler
 from profiler.rank.training import Bench, measure_model
 from workloads.group import find_place, join, leave
-from workloads.registry import Workload, find_workload
+from workloads.registry import ModelRecipe, find_workload
 
 
 class Launch:
@@ -35,7 +35,7 @@ class Launch:
         model: The name of the model that is measured now; empty if none is.
     """
 
-    def __init__(self, order: Order, report: Callable[[Finding], None], watch: StallWatch) -> None:
+    def __init__(self, order: MeasurementSpec, report: Callable[[Finding], None], watch: StallWatch) -> None:
         """Check the order.
 
         Args:
@@ -64,7 +64,7 @@ class Launch:
         """
         start_s = time.perf_counter()
         self._group = join(self._order.backend, self._order.join_timeout_s)
-        self._exchange = Exchange(self._group.rank, self._group.size, self._watch.go_on)
+        self._exchange = RankExchange(self._group.rank, self._group.size, self._watch.go_on)
         self.peers = meet_peers(self._group, self._exchange, find_place(os.environ).host)
         check_peers(self.peers)
         if not self._order.allow_busy:
@@ -102,7 +102,7 @@ class Launch:
                 torch.cuda.empty_cache()
         self.model, self._watch.doing = "", "the end"
 
-    def _measure_model(self, workload: Workload, bench: Bench) -> Trained | Failed:
+    def _measure_model(self, workload: ModelRecipe, bench: Bench) -> Trained | Failed:
         """One model; alone, a rank goes on after one that does not fit into memory.
 
         With others, it cannot: they wait for it in a collective. All end then, and whoever launched them
@@ -129,8 +129,8 @@ class Launch:
         own = self.peers[self._group.rank]
         return LoadMeter(own.machine, own.host, children)
 
-    def _make_sampler(self) -> Sampler | None:
+    def _make_sampler(self) -> GpuSampler | None:
         """What reads the GPUs that ranks use on rank 0's machine; None on other ranks and without GPUs."""
         machine = self.peers[self._group.rank].machine
         uuids = {peer.gpu_uuid for peer in self.peers if peer.machine == machine and peer.gpu_uuid}
-        return Sampler(open_nvml, sorted(uuids)) if uuids and self._group.rank == 0 else None
+        return GpuSampler(open_nvml, sorted(uuids)) if uuids and self._group.rank == 0 else None

@@ -11,7 +11,7 @@ import torch
 
 import dally
 from dally.errors import DallyError
-from profiler.rank.exchange import Exchange
+from profiler.rank.exchange import RankExchange
 from workloads.group import Group
 
 CLOCK_LIMIT_S = 1.0
@@ -56,7 +56,7 @@ class Peer:
     clock_s: float
 
 
-def meet_peers(group: Group, exchange: Exchange, master: str) -> list[Peer]:
+def meet_peers(group: Group, exchange: RankExchange, master: str) -> list[Peer]:
     """All ranks, by rank, with their clocks read at the same moment.
 
     Args:

@@ -6,15 +6,15 @@ from dataclasses import dataclass
 from enum import Enum, auto
 
 from dally.profiles.schema import Bucket
-from profiler.orders import Order
+from profiler.orders import MeasurementSpec
 from profiler.rank.buckets import BucketMarks, Recorder
-from profiler.rank.clocks import Clock, Mark
-from profiler.rank.exchange import Exchange
+from profiler.rank.clocks import Mark, Stopwatch
+from profiler.rank.exchange import RankExchange
 from profiler.rank.timings import Warmth, keep_typical, warm_up
 from workloads.training import Batch, Trainer
 
 
-class Traffic(Enum):
+class GradientTraffic(Enum):
     """What becomes of the gradients of an iteration."""
 
     FULL = auto()
@@ -80,7 +80,7 @@ class Stepper:
     """
 
     def __init__(
-        self, trainer: Trainer, recorder: Recorder, batch: Batch, clock: Clock, exchange: Exchange
+        self, trainer: Trainer, recorder: Recorder, batch: Batch, clock: Stopwatch, exchange: RankExchange
     ) -> None:
         self._trainer = trainer
         self._recorder = recorder
@@ -92,11 +92,11 @@ class Stepper:
         """The same on other samples."""
         return Stepper(self._trainer, self._recorder, batch, self._clock, self._exchange)
 
-    def warm_up(self, traffic: Traffic, order: Order, least: int = 1) -> Warmth:
+    def warm_up(self, traffic: GradientTraffic, order: MeasurementSpec, least: int = 1) -> Warmth:
         """Run iterations until they are warm; how often all ranks repeat them then, see `timings.warm_up`."""
         return warm_up(lambda: self._run(traffic), self._clock, self._exchange, order, least)
 
-    def time(self, traffic: Traffic, warmth: Warmth) -> Iterations:
+    def time(self, traffic: GradientTraffic, warmth: Warmth) -> Iterations:
         """Repeat an iteration on all ranks, and combine what they saw.
 
         Iterations follow each other as in training: nothing is awaited or exchanged in between.
@@ -109,12 +109,12 @@ class Stepper:
         kept = tuple(keep_typical(combined, lambda iteration: iteration.end_s))
         return Iterations(kept, warmth.repetitions, warmth.settled)
 
-    def _run(self, traffic: Traffic) -> _Marks:
+    def _run(self, traffic: GradientTraffic) -> _Marks:
         """One iteration; a GPU may still be at it."""
         self._exchange.go_on()
-        self._recorder.silent = traffic is Traffic.SILENT
+        self._recorder.silent = traffic is GradientTraffic.SILENT
         mark = self._clock.mark
-        with self._trainer.unsynchronised() if traffic is Traffic.NONE else nullcontext():
+        with self._trainer.unsynchronised() if traffic is GradientTraffic.NONE else nullcontext():
             start = mark()
             loss = self._trainer.forward(self._batch)
             forward = mark()

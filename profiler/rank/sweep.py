@@ -9,9 +9,9 @@ import torch.distributed as dist
 
 from dally.errors import InputError
 from dally.profiles.schema import Reduced
-from profiler.orders import Order
+from profiler.orders import MeasurementSpec
 from profiler.rank.clocks import clock_of
-from profiler.rank.exchange import Exchange
+from profiler.rank.exchange import RankExchange
 from profiler.rank.timings import keep_typical, summarise, warm_up, warmth_flag
 
 _ELEMENT_BYTES = 4
@@ -33,8 +33,8 @@ def check_sizes(sizes: Iterable[int]) -> None:
 def sweep(
     sizes: Iterable[int],
     device: torch.device,
-    exchange: Exchange,
-    order: Order,
+    exchange: RankExchange,
+    order: MeasurementSpec,
     report: Callable[[Reduced], None],
 ) -> tuple[str, ...]:
     """Time one all-reduce of each size, ascending, and report each when it is known.
@@ -57,7 +57,7 @@ def sweep(
     return tuple(flags)
 
 
-def _time_one(data: torch.Tensor, exchange: Exchange, order: Order) -> tuple[Reduced, bool]:
+def _time_one(data: torch.Tensor, exchange: RankExchange, order: MeasurementSpec) -> tuple[Reduced, bool]:
     """An all-reduce, and whether its times had settled.
 
     Every rank times each all-reduce; their mean counts, the default of nccl-tests (`--average 1`).

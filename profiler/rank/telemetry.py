@@ -19,7 +19,7 @@ _COUNTERS = ("gpu_utilisation", "memory_used_bytes", "pcie_bps", "nvlink_bps")
 _Value = TypeVar("_Value")
 
 
-class Sampler:
+class GpuSampler:
     """Reads the counters of some GPUs from `start` to `stop`.
 
     Utilisation, memory and PCIe traffic are sampled; NVLink counts all traffic, so its difference is taken. A

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from dally.profiles.schema import Timing
-from profiler.orders import Order
-from profiler.rank.clocks import Clock
-from profiler.rank.exchange import Exchange
+from profiler.orders import MeasurementSpec
+from profiler.rank.clocks import Stopwatch
+from profiler.rank.exchange import RankExchange
 
 LEAST = 3
 """Fewest repetitions of any timing."""
@@ -40,9 +40,9 @@ class Warmth:
 
 def warm_up(
     once: Callable[[], object],
-    clock: Clock,
-    exchange: Exchange,
-    order: Order,
+    clock: Stopwatch,
+    exchange: RankExchange,
+    order: MeasurementSpec,
     least: int = 1,
     window_s: float = WINDOW_S,
 ) -> Warmth:
@@ -92,7 +92,7 @@ def _run_window(timed_s: Callable[[], float], window_s: float, left_s: float) ->
     return window
 
 
-def affordable_repetitions(once_s: float, order: Order) -> int:
+def affordable_repetitions(once_s: float, order: MeasurementSpec) -> int:
     """How often an order has something repeated that takes so many seconds."""
     affordable = order.budget_s / once_s if once_s > 0 else order.repetitions
     return max(LEAST, int(min(order.repetitions, affordable)))
@@ -131,6 +131,6 @@ def outlier_flag(what: str, kept: int, made: int) -> tuple[str, ...]:
     return () if few else (f"{dropped} of {made} repetitions of {what} were outliers",)
 
 
-def warmth_flag(what: str, settled: bool, order: Order) -> tuple[str, ...]:
+def warmth_flag(what: str, settled: bool, order: MeasurementSpec) -> tuple[str, ...]:
     """What to say of a timing that began before its times had settled."""
     return () if settled else (f"{what} had not settled after {order.warmup_s:g} s of warm-up",)

@@ -8,17 +8,17 @@ import torch
 
 from dally.profiles.schema import BatchTime, Compute, Model, Telemetry
 from profiler.findings import Trained
-from profiler.orders import Order
+from profiler.orders import MeasurementSpec
 from profiler.rank.buckets import Recorder, layout
 from profiler.rank.clocks import clock_of
-from profiler.rank.exchange import Exchange
+from profiler.rank.exchange import RankExchange
 from profiler.rank.gpus import usual_precision
 from profiler.rank.host_load import LoadMeter, judge, loads_of
-from profiler.rank.steps import Iteration, Iterations, Stepper, Traffic
-from profiler.rank.telemetry import Sampler
+from profiler.rank.steps import GradientTraffic, Iteration, Iterations, Stepper
+from profiler.rank.telemetry import GpuSampler
 from profiler.rank.timings import Warmth, outlier_flag, summarise, warmth_flag
 from workloads.group import Group
-from workloads.registry import Workload
+from workloads.registry import ModelRecipe
 from workloads.settings import Precision, Settings
 from workloads.training import Trainer
 
@@ -42,15 +42,15 @@ class Bench:
         make_sampler: Makes what reads the counters of GPUs; gives None on ranks that read none.
     """
 
-    order: Order
+    order: MeasurementSpec
     group: Group
-    exchange: Exchange
+    exchange: RankExchange
     sweep: Callable[[Sequence[int]], tuple[str, ...]]
     make_meter: Callable[[], LoadMeter]
-    make_sampler: Callable[[], Sampler | None]
+    make_sampler: Callable[[], GpuSampler | None]
 
 
-def measure_model(workload: Workload, bench: Bench) -> Trained:
+def measure_model(workload: ModelRecipe, bench: Bench) -> Trained:
     """Measure one model; every rank takes part and learns the result, but for telemetry, which rank 0 reads.
 
     In this order: iterations as in training until they are warm; without communication, for the compute, on
@@ -63,10 +63,10 @@ def measure_model(workload: Workload, bench: Bench) -> Trained:
     precision = order.precision or usual_precision(bench.group.device)
     trainer, recorder = _make_trainer(workload, local_batch, precision, bench)
     stepper = _make_stepper(trainer, recorder, local_batch, bench)
-    warmth = stepper.warm_up(Traffic.FULL, order, _UNTIL_REARRANGED)
-    alone = stepper.time(Traffic.NONE, stepper.warm_up(Traffic.NONE, order))
+    warmth = stepper.warm_up(GradientTraffic.FULL, order, _UNTIL_REARRANGED)
+    alone = stepper.time(GradientTraffic.NONE, stepper.warm_up(GradientTraffic.NONE, order))
     batches = _time_other_batches(trainer, stepper, local_batch, bench)
-    silent = stepper.time(Traffic.SILENT, stepper.warm_up(Traffic.SILENT, order))
+    silent = stepper.time(GradientTraffic.SILENT, stepper.warm_up(GradientTraffic.SILENT, order))
     peak_memory_bytes = _peak_memory_bytes(bench)
     buckets = layout([iteration.buckets for iteration in silent.kept])
     reduced_flags = bench.sweep([bucket.bytes for bucket in buckets])
@@ -99,7 +99,7 @@ def measure_model(workload: Workload, bench: Bench) -> Trained:
     )
 
 
-def other_batches(order: Order, local_batch: int) -> tuple[int, ...]:
+def other_batches(order: MeasurementSpec, local_batch: int) -> tuple[int, ...]:
     """The local batches whose compute is timed besides: those ordered, or half of the model's."""
     asked = order.more_local_batches or (local_batch // 2,)
     return tuple(batch for batch in asked if 0 < batch != local_batch)
@@ -177,13 +177,13 @@ def _time_other_batches(
     times = []
     for batch in sorted(other_batches(bench.order, local_batch)):
         other = stepper.with_batch(trainer.draw(range(batch)))
-        alone = other.time(Traffic.NONE, other.warm_up(Traffic.NONE, bench.order))
+        alone = other.time(GradientTraffic.NONE, other.warm_up(GradientTraffic.NONE, bench.order))
         times.append(BatchTime(batch, compute_alone(alone.kept).total_s))
     return tuple(times)
 
 
 def _make_trainer(
-    workload: Workload, local_batch: int, precision: Precision, bench: Bench
+    workload: ModelRecipe, local_batch: int, precision: Precision, bench: Bench
 ) -> tuple[Trainer, Recorder]:
     order, group = bench.order, bench.group
     if group.device.type == "cuda":
@@ -205,14 +205,14 @@ def _make_stepper(trainer: Trainer, recorder: Recorder, local_batch: int, bench:
 
 
 def _time_watched(
-    stepper: Stepper, warmth: Warmth, sampler: Sampler | None
+    stepper: Stepper, warmth: Warmth, sampler: GpuSampler | None
 ) -> tuple[Iterations, Telemetry | None]:
     """Iterations as in training, while GPUs are watched where there are any."""
     if sampler is None:
-        return stepper.time(Traffic.FULL, warmth), None
+        return stepper.time(GradientTraffic.FULL, warmth), None
     sampler.start()
     try:
-        full = stepper.time(Traffic.FULL, warmth)
+        full = stepper.time(GradientTraffic.FULL, warmth)
     finally:
         telemetry = sampler.stop()
     return full, telemetry
@@ -225,7 +225,7 @@ def _peak_memory_bytes(bench: Bench) -> int | None:
     return max(bench.exchange.gather(torch.cuda.max_memory_allocated(bench.group.device)))
 
 
-def _flags(what: str, iterations: Iterations, order: Order) -> tuple[str, ...]:
+def _flags(what: str, iterations: Iterations, order: MeasurementSpec) -> tuple[str, ...]:
     return (
         *warmth_flag(what, iterations.settled, order),
         *outlier_flag(what, len(iterations.kept), iterations.made),

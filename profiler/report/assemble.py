@@ -13,16 +13,16 @@ from dally.profiles.schema import (
     TIERS,
     Compute,
     Env,
-    Mode,
     Point,
     Profile,
+    ProfileMode,
     Provenance,
     Quality,
     Reduced,
 )
 from dally.profiles.trust import add_trust
 from profiler.findings import Trained
-from profiler.orders import Order, Run
+from profiler.orders import MeasurementRun, MeasurementSpec
 from profiler.report.contention import contention_parameters
 from profiler.report.raw import RawRun
 from workloads.settings import Backend
@@ -44,7 +44,7 @@ class _Place:
         trained: The fastest of the model's measurements; None if it was not trained here.
     """
 
-    run: Run
+    run: MeasurementRun
     curve: tuple[Reduced, ...]
     trained: Trained | None
 
@@ -148,10 +148,10 @@ def _point(place: _Place, compute: Compute, fastest_s: float) -> Point:
     )
 
 
-def _provenance(order: Order, raws: Iterable[RawRun], utc_time: str) -> Provenance:
-    mode = Mode.NCCL if order.backend is Backend.NCCL else Mode.GLOO
+def _provenance(order: MeasurementSpec, raws: Iterable[RawRun], utc_time: str) -> Provenance:
+    mode = ProfileMode.NCCL if order.backend is Backend.NCCL else ProfileMode.GLOO
     if order.emulated_flops is not None:
-        mode = Mode.EMULATED
+        mode = ProfileMode.EMULATED
     source = f"profile-models, runs {', '.join(sorted({raw.run.name for raw in raws}))}"
     return Provenance(mode, source, "own measurement", f"dally {__version__}", utc_time)
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from statistics import mean
 
 from dally.profiles.allreduce import curve_time_s
-from dally.profiles.checks import Check, shape_of
+from dally.profiles.checks import PredictionCheck, shape_of
 from dally.profiles.iteration import Prediction, predict
 from dally.profiles.schema import TIERS, Point, Profile
 
@@ -31,7 +31,7 @@ class Contention:
 
     weight: float
     curve_errors: tuple[float, ...]
-    checks: tuple[Check, ...]
+    checks: tuple[PredictionCheck, ...]
 
 
 def fit_contention(profile: Profile) -> Contention | None:
@@ -52,7 +52,7 @@ def fit_contention(profile: Profile) -> Contention | None:
         weight=weight,
         curve_errors=tuple((1 + weight * flows) / stretch - 1 for flows, stretch in stretches),
         checks=tuple(
-            Check(pair.tier, pair.jammed, _predict(profile, pair, weight), held_out=False)
+            PredictionCheck(pair.tier, pair.jammed, _predict(profile, pair, weight), held_out=False)
             for pair in pairs
             if pair.jammed.iteration
         ),

@@ -16,7 +16,7 @@ from dally.atomic_file import write_atomically
 from dally.errors import InputError
 from dally.profiles.allreduce import bus_bandwidth_bps
 from dally.profiles.schema import TIERS, Profile
-from profiler.report.table import Row, format_rate, format_shape, list_rows
+from profiler.report.table import MeasuredRow, format_rate, format_shape, list_rows
 
 _GROUP_WIDTH = 0.8
 """Of the bars at one place, where places are 1 apart."""
@@ -87,7 +87,7 @@ def list_bandwidths(profiles: Sequence[Profile]) -> dict[str, list[tuple[int, fl
     }
 
 
-def _bar(row: Row) -> Bar:
+def _bar(row: MeasuredRow) -> Bar:
     if row.predicted_s is None:
         return Bar(row.slowdown, None)
     return Bar(row.slowdown, row.slowdown * row.predicted_s / row.measured_s)

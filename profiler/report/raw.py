@@ -7,7 +7,7 @@ from pathlib import Path
 from dally.errors import InputError
 from dally.profiles.schema import Env, Reduced
 from profiler.findings import Failed, Finished, Line, Started, Trained, parse_line
-from profiler.orders import Run
+from profiler.orders import MeasurementRun
 
 _ORDER = "lines must be one run, one started, then what was found, and finished last if at all"
 
@@ -25,7 +25,7 @@ class RawRun:
         finished: Whether all that was ordered is there.
     """
 
-    run: Run
+    run: MeasurementRun
     env: Env | None
     reduced: tuple[Reduced, ...]
     trained: tuple[Trained, ...]
@@ -52,11 +52,11 @@ def read_raw(path: Path) -> RawRun:
         InputError: It cannot be read or a line is wrong; the message names the file and the line.
     """
     lines = _read_lines(path)
-    if not lines or not isinstance(lines[0], Run):
+    if not lines or not isinstance(lines[0], MeasurementRun):
         raise InputError(f"{path}:1: must be what was ordered, a whole line of kind run")
     for number, (before, line) in enumerate(pairwise(lines), 2):
-        begins = isinstance(before, Run) == isinstance(line, Started)
-        if not begins or isinstance(before, Finished) or isinstance(line, Run):
+        begins = isinstance(before, MeasurementRun) == isinstance(line, Started)
+        if not begins or isinstance(before, Finished) or isinstance(line, MeasurementRun):
             raise InputError(f"{path}:{number}: {_ORDER}")
     return RawRun(
         run=lines[0],

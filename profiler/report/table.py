@@ -8,15 +8,15 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from dally.profiles.checks import Check, check_held_out, check_points
-from dally.profiles.schema import TIERS, Mode, Point, Profile
+from dally.profiles.checks import PredictionCheck, check_held_out, check_points
+from dally.profiles.schema import TIERS, Point, Profile, ProfileMode
 from profiler.report.contention import fit_contention
 
 _COLUMNS = ("tier", "shape", "link", "slowdown", "measured", "predicted", "error", "held out")
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class MeasuredRow:
     """One measured iteration.
 
     Attributes:
@@ -46,7 +46,7 @@ class Row:
     held_out_error: float | None
 
 
-def list_rows(profile: Profile) -> tuple[Row, ...]:
+def list_rows(profile: Profile) -> tuple[MeasuredRow, ...]:
     """The measured iterations of a profile, nearer tiers first."""
     contention = fit_contention(profile)
     checks = [*check_points(profile), *(contention.checks if contention else ())]
@@ -111,10 +111,12 @@ def _place(tier: str, point: Point) -> tuple[object, ...]:
     return tier, point.shape, point.link, point.background_flows
 
 
-def _row(profile: Profile, tier: str, point: Point, check: Check | None, held_out: Check | None) -> Row:
+def _row(
+    profile: Profile, tier: str, point: Point, check: PredictionCheck | None, held_out: PredictionCheck | None
+) -> MeasuredRow:
     assert point.iteration is not None
     measured_s = point.iteration.median_s
-    return Row(
+    return MeasuredRow(
         tier=tier,
         gpus=point.shape.gpus,
         shape=format_shape(point),
@@ -130,7 +132,7 @@ def _row(profile: Profile, tier: str, point: Point, check: Check | None, held_ou
 
 def _holds_out(profile: Profile) -> bool:
     """Whether its held-out errors are of its own places; imported profiles hold others out."""
-    return profile.provenance.mode is not Mode.IMPORTED
+    return profile.provenance.mode is not ProfileMode.IMPORTED
 
 
 def _title(profile: Profile) -> str:
@@ -151,7 +153,7 @@ def _compute(profile: Profile) -> str:
     return ", ".join(parts)
 
 
-def _table(rows: Iterable[Row]) -> Table:
+def _table(rows: Iterable[MeasuredRow]) -> Table:
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     for number, name in enumerate(_COLUMNS):
         table.add_column(name, justify="left" if number < 2 else "right", no_wrap=number != 1)

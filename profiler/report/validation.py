@@ -7,11 +7,11 @@ from statistics import mean
 from dally.markdown import table
 from dally.profiles.allreduce import ring_factor
 from dally.profiles.schema import Point, Profile
-from profiler.report.table import Row, format_rate, list_rows
+from profiler.report.table import MeasuredRow, format_rate, list_rows
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class ValidationCell:
     """One iteration, measured and predicted; the place is its tier and shape."""
 
     model: str
@@ -27,13 +27,13 @@ class Cell:
         return self.predicted_s / self.measured_s - 1
 
 
-def list_cells(profiles: Iterable[Profile]) -> tuple[Cell, ...]:
+def list_cells(profiles: Iterable[Profile]) -> tuple[ValidationCell, ...]:
     """The predicted iterations over a network, by model and place."""
     cells = [cell for profile in profiles for row in list_rows(profile) for cell in _cell(profile, row)]
     return tuple(sorted(cells, key=lambda cell: (cell.model, cell.ranks, cell.place, cell.bandwidth_bps)))
 
 
-def iterations_table(cells: Sequence[Cell]) -> str:
+def iterations_table(cells: Sequence[ValidationCell]) -> str:
     """Measured and predicted seconds by rate, one line for each model and place."""
     rates = sorted({cell.bandwidth_bps for cell in cells})
     found = {(cell.model, cell.place, cell.bandwidth_bps): cell for cell in cells}
@@ -44,7 +44,7 @@ def iterations_table(cells: Sequence[Cell]) -> str:
     return table(("model", "place", *map(format_rate, rates)), lines)
 
 
-def errors_table(cells: Sequence[Cell]) -> str:
+def errors_table(cells: Sequence[ValidationCell]) -> str:
     """Mean and greatest absolute error for each number of ranks, and of all."""
     counts = sorted({cell.ranks for cell in cells})
     groups = {str(ranks): [cell for cell in cells if cell.ranks == ranks] for ranks in counts}
@@ -69,13 +69,15 @@ def rings_table(profiles: Iterable[Profile]) -> str:
     return table(("bytes", *map(format_rate, sorted(points))), lines)
 
 
-def _cell(profile: Profile, row: Row) -> Iterator[Cell]:
+def _cell(profile: Profile, row: MeasuredRow) -> Iterator[ValidationCell]:
     if row.predicted_s is not None and row.bandwidth_bps is not None:
         place = f"{row.tier} {row.shape}"
-        yield Cell(profile.model.name, row.gpus, place, row.bandwidth_bps, row.measured_s, row.predicted_s)
+        yield ValidationCell(
+            profile.model.name, row.gpus, place, row.bandwidth_bps, row.measured_s, row.predicted_s
+        )
 
 
-def _times(cell: Cell | None) -> str:
+def _times(cell: ValidationCell | None) -> str:
     return f"{cell.measured_s:.3f} / {cell.predicted_s:.3f} ({cell.error:+.1%})" if cell else ""
 
 

@@ -15,7 +15,7 @@ from dally.interruption import INTERRUPTED, interruptible
 from dally.words import duration
 from simulator.sweep.groups import grouped
 from simulator.sweep.identity import task_key
-from simulator.sweep.plan import Plan, Task, read_plan
+from simulator.sweep.plan import SweepPlan, SweepTask, read_plan
 from simulator.sweep.tables import overview, result_rows, summary_rows, to_csv
 from simulator.sweep.work import Failure, Result, Store, collect, hand_out
 from simulator.sweep.workers import LOCAL
@@ -77,7 +77,7 @@ def command(
     sys.exit(status)
 
 
-def carry_out(plan: Plan, store: Store, on: str, workers: int) -> int:
+def carry_out(plan: SweepPlan, store: Store, on: str, workers: int) -> int:
     """Run what has no result yet; 0, or the status to exit with: 1 if runs failed, 130 if interrupted."""
     left = _left(plan, store)
     with interruptible() as stop:
@@ -88,7 +88,7 @@ def carry_out(plan: Plan, store: Store, on: str, workers: int) -> int:
     return INTERRUPTED if interrupted else 1 if failures else 0
 
 
-def _left(plan: Plan, store: Store) -> list[Task]:
+def _left(plan: SweepPlan, store: Store) -> list[SweepTask]:
     """The runs without a result, told."""
     left = {task_key(task): task for task in plan.tasks if store.find(task) is None}
     for line in plan.left_out:
@@ -98,7 +98,10 @@ def _left(plan: Plan, store: Store) -> list[Task]:
 
 
 def _carry_out(
-    left: Sequence[Task], workers: AbstractContextManager[Executor], store: Store, stop: Callable[[], bool]
+    left: Sequence[SweepTask],
+    workers: AbstractContextManager[Executor],
+    store: Store,
+    stop: Callable[[], bool],
 ) -> list[Failure]:
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     console = Console(stderr=True)
@@ -108,7 +111,7 @@ def _carry_out(
         with bars as progress:
             bar = progress.add_task("runs", total=len(left))
 
-            def tell(task: Task, ended: Result | Failure) -> None:
+            def tell(task: SweepTask, ended: Result | Failure) -> None:
                 progress.advance(bar)
                 if not console.is_terminal:
                     click.echo(_line(task, ended), err=True)
@@ -116,20 +119,20 @@ def _carry_out(
             return collect(pending, store, stop, tell)
 
 
-def _line(task: Task, ended: Result | Failure) -> str:
+def _line(task: SweepTask, ended: Result | Failure) -> str:
     if isinstance(ended, Failure):
         return f"{task}: failed: {ended.reason}"
     return f"{task}: mean JCT {duration(ended['summary']['jct_s']['mean'])}, took {duration(ended['cpu_s'])}"
 
 
-def _known(tasks: Sequence[Task]) -> str:
+def _known(tasks: Sequence[SweepTask]) -> str:
     """What policies know, and that runs which knew different things are not compared."""
     classes = list(dict.fromkeys(str(task.inputs.knows) for task in tasks))
     apart = "; each table compares runs that knew the same" if len(classes) > 1 else ""
     return f"running times known: {' / '.join(classes)}{apart}"
 
 
-def _report(tasks: Sequence[Task], store: Store) -> None:
+def _report(tasks: Sequence[SweepTask], store: Store) -> None:
     """Write and show what is there so far."""
     found = store.found(tasks)
     if not found:

@@ -8,7 +8,7 @@ from statistics import fmean, stdev
 
 from scipy.special import stdtrit
 
-from simulator.sweep.plan import Task
+from simulator.sweep.plan import SweepTask
 from simulator.sweep.work import Result
 
 _CONFIDENCE = 0.95
@@ -63,7 +63,7 @@ Place = tuple[object, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class RunGroup:
     """The runs of one policy in one place.
 
     Attributes:
@@ -73,7 +73,7 @@ class Group:
         unfinished: Runs with jobs that could not end.
     """
 
-    task: Task
+    task: SweepTask
     by_seed: dict[int, dict[str, float]] = field(default_factory=dict)
     blocks: dict[int, list[float]] = field(default_factory=dict)
     unfinished: list[int] = field(default_factory=list)
@@ -86,7 +86,7 @@ class Group:
         """A figure over the seeds; only starts at a level can be missing, and then there were none."""
         return mean([run.get(name, 0) for run in self.by_seed.values()])
 
-    def ratio(self, first: "Group", name: str) -> Mean | None:
+    def ratio(self, first: "RunGroup", name: str) -> Mean | None:
         """The mean over seeds of a figure over another group's of the same seed; None if undefined."""
         ratios = [
             run.get(name, 0) / base
@@ -95,7 +95,7 @@ class Group:
         ]
         return mean(ratios) if ratios else None
 
-    def against(self, first: "Group") -> Mean | None:
+    def against(self, first: "RunGroup") -> Mean | None:
         """Mean JCT over another group's, by pairs of the same jobs; None if a run of either did not end.
 
         Seeds draw other jobs where the workload is generated: pairs are blocks of each seed then. Of a trace
@@ -111,17 +111,17 @@ class Group:
         return ratio_of_means(list(zip(chain(*own), chain(*other), strict=True)))
 
 
-def grouped(found: Iterable[tuple[Task, Result]]) -> dict[Place, list[Group]]:
+def grouped(found: Iterable[tuple[SweepTask, Result]]) -> dict[Place, list[RunGroup]]:
     """The groups by place, in the order of the policies."""
-    groups: dict[tuple[Place, str], Group] = {}
+    groups: dict[tuple[Place, str], RunGroup] = {}
     for task, result in found:
         place: Place = (task.setting, *task.values.items())
-        group = groups.setdefault((place, task.policy), Group(task))
+        group = groups.setdefault((place, task.policy), RunGroup(task))
         group.by_seed[task.inputs.seed] = figures(result)
         group.blocks[task.inputs.seed] = [block["jct_mean_s"] for block in result.get("blocks", [])]
         if not result["complete"]:
             group.unfinished.append(task.inputs.seed)
-    places: dict[Place, list[Group]] = {}
+    places: dict[Place, list[RunGroup]] = {}
     for (place, _), group in groups.items():
         places.setdefault(place, []).append(group)
     return places

@@ -10,12 +10,12 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from dally.policies.registry import parse_policy
-from simulator.sweep.plan import Task
+from simulator.sweep.plan import SweepTask
 
 _COMMON = ("simulator.scenario", "simulator.inputs")
 
 
-def task_key(task: Task) -> str:
+def task_key(task: SweepTask) -> str:
     """The same for two tasks if they cannot but give the same result: 16 hex digits."""
     known = {
         "policy": task.policy,

@@ -34,7 +34,7 @@ _OWN_KEYS = ("policies", "seeds", "settings", "slurm", "study")
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class SweepTask:
     """One simulation of a sweep.
 
     Attributes:
@@ -69,7 +69,7 @@ class Task:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class SweepPlan:
     """A sweep.
 
     Attributes:
@@ -79,13 +79,13 @@ class Plan:
         left_out: What was left out of a cluster, a line for each where something was.
     """
 
-    tasks: list[Task]
+    tasks: list[SweepTask]
     slurm: Mapping[str, Any]
     study: Mapping[str, Any]
     left_out: tuple[str, ...]
 
 
-def read_plan(path: Path, policies: Sequence[str] = (), settings: Sequence[str] = ()) -> Plan:
+def read_plan(path: Path, policies: Sequence[str] = (), settings: Sequence[str] = ()) -> SweepPlan:
     """Read a sweep file; docs/sweeps.md describes it.
 
     Args:
@@ -109,7 +109,7 @@ def read_plan(path: Path, policies: Sequence[str] = (), settings: Sequence[str] 
         named = dict.fromkeys(task.inputs.cluster for task in tasks)
         left_out = {cluster: left_out_line(load_cluster(cluster)) for cluster in named}
         lines = tuple(f"cluster {cluster}: {line}" for cluster, line in left_out.items() if line)
-        return Plan(tasks, slurm, study, lines)
+        return SweepPlan(tasks, slurm, study, lines)
     except InputError as error:
         raise InputError(f"{path}: {error}") from error
 
@@ -121,7 +121,7 @@ def _table(table: Mapping[str, Any], key: str) -> Mapping[str, Any]:
     return found
 
 
-def _tasks(table: Mapping[str, Any], policies: Sequence[str], names: Sequence[str]) -> Iterator[Task]:
+def _tasks(table: Mapping[str, Any], policies: Sequence[str], names: Sequence[str]) -> Iterator[SweepTask]:
     for name, setting in _settings(table, names):
         specs = [spec for each in policies or _texts(setting, "policies") for spec in alternatives(each)]
         seeds = _seeds(setting)
@@ -131,7 +131,7 @@ def _tasks(table: Mapping[str, Any], policies: Sequence[str], names: Sequence[st
                 inputs = _inputs(chosen, seed)
                 refuse_unmodelled([parse_policy(spec)], inputs.contention)
                 _ = inputs.knows  # what is wrong with it is told before anything runs
-                yield Task(name, chosen, spec, inputs)
+                yield SweepTask(name, chosen, spec, inputs)
 
 
 def _texts(table: Mapping[str, Any], key: str) -> list[str]:

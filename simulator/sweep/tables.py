@@ -10,21 +10,21 @@ from rich.table import Table
 
 from dally.records import shown
 from dally.words import change, duration
-from simulator.sweep.groups import Group, Mean, Place, figures
-from simulator.sweep.plan import Task
+from simulator.sweep.groups import Mean, Place, RunGroup, figures
+from simulator.sweep.plan import SweepTask
 from simulator.sweep.work import Result
 
 Row = dict[str, Any]
 
 
-def result_rows(found: Iterable[tuple[Task, Result]]) -> Iterator[Row]:
+def result_rows(found: Iterable[tuple[SweepTask, Result]]) -> Iterator[Row]:
     """A row a run: what it was, its seed, whether it is complete, the CPU seconds it took, its figures."""
     for task, result in found:
         said = {**task.columns, "seed": task.inputs.seed}
         yield {**said, "complete": result["complete"], "cpu_s": result["cpu_s"], **figures(result)}
 
 
-def summary_rows(places: Mapping[Place, Sequence[Group]]) -> Iterator[Row]:
+def summary_rows(places: Mapping[Place, Sequence[RunGroup]]) -> Iterator[Row]:
     """A row a group and figure: mean over seeds, half a confidence interval, ratio to the first policy."""
     for groups in places.values():
         for group in groups:
@@ -77,7 +77,7 @@ _COLUMNS = {
 _COMPARED = ("JCT mean", "JCT p99", "makespan")
 
 
-def overview(places: Mapping[Place, Sequence[Group]]) -> Iterator[Table]:
+def overview(places: Mapping[Place, Sequence[RunGroup]]) -> Iterator[Table]:
     """A table a place: means and differences from the first policy, each ± half a 95 % interval."""
     firsts = [groups[0] for groups in places.values()]
     for groups in places.values():
@@ -94,7 +94,7 @@ def overview(places: Mapping[Place, Sequence[Group]]) -> Iterator[Table]:
         yield result
 
 
-def _cells(group: Group, first: Group) -> Iterator[str]:
+def _cells(group: RunGroup, first: RunGroup) -> Iterator[str]:
     for heading, name in _COLUMNS.items():
         yield _with_interval(group.mean(name))
         if heading in _COMPARED:
@@ -119,7 +119,7 @@ _KNOWN = ("knowledge", "estimate_error", "profile_error")
 """Options that `Known` says together."""
 
 
-def _title(place: Group, others: Iterable[Group]) -> str:
+def _title(place: RunGroup, others: Iterable[RunGroup]) -> str:
     """The setting of a place, and the options whose values differ between the places of this setting.
 
     What policies know is said where it differs between any two places.

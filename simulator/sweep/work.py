@@ -17,7 +17,7 @@ from dally.policies.registry import parse_policy
 from simulator.inputs import Inputs, load_scenario
 from simulator.scenario import Scenario, folder_name, simulate
 from simulator.sweep.identity import task_key
-from simulator.sweep.plan import Task
+from simulator.sweep.plan import SweepTask
 
 _POLL_S = 0.2
 Result = Mapping[str, Any]
@@ -55,11 +55,11 @@ class Store:
         except OSError as error:
             raise InputError(f"cannot write --out {folder}: {error.strerror}") from error
 
-    def _path(self, task: Task, suffix: str) -> Path:
+    def _path(self, task: SweepTask, suffix: str) -> Path:
         name = f"{folder_name(task.policy)[:80]}.seed{task.inputs.seed}.{task_key(task)}{suffix}"
         return self._runs / name
 
-    def find(self, task: Task) -> Result | None:
+    def find(self, task: SweepTask) -> Result | None:
         """The result of a task if it is there."""
         path = self._path(task, ".json")
         try:
@@ -71,18 +71,18 @@ class Store:
         assert isinstance(found, dict)
         return found
 
-    def found(self, tasks: Iterable[Task]) -> list[tuple[Task, Result]]:
+    def found(self, tasks: Iterable[SweepTask]) -> list[tuple[SweepTask, Result]]:
         """The tasks whose results are there, with them."""
         return [(task, result) for task in tasks if (result := self.find(task)) is not None]
 
-    def keep(self, task: Task, result: Result) -> None:
+    def keep(self, task: SweepTask, result: Result) -> None:
         """Put a result on disk; whole or not at all."""
         said = {"version": __version__, **task.columns, "seed": task.inputs.seed}
         text = json.dumps({"task": said, **result}, indent=2, default=str)
         write_atomically(self._path(task, ".json"), text + "\n")
         self._path(task, ".error.txt").unlink(missing_ok=True)
 
-    def fail(self, task: Task, error: BaseException) -> Path:
+    def fail(self, task: SweepTask, error: BaseException) -> Path:
         """Put on disk why a task failed; where."""
         path = self._path(task, ".error.txt")
         write_atomically(path, "".join(traceback.format_exception(error)))
@@ -93,16 +93,16 @@ class Store:
 class Failure:
     """A task that raised an error: what it said, and the file with where it came from."""
 
-    task: Task
+    task: SweepTask
     reason: str
     path: Path
 
 
-Pending = dict[Future[Result], Task]
+Pending = dict[Future[Result], SweepTask]
 """What runs, or will."""
 
 
-def hand_out(tasks: Iterable[Task], executor: Executor) -> Pending:
+def hand_out(tasks: Iterable[SweepTask], executor: Executor) -> Pending:
     """Hand tasks to an executor, which begins with them."""
     return {executor.submit(run_task, task.policy, task.inputs): task for task in tasks}
 
@@ -111,7 +111,7 @@ def collect(
     pending: Pending,
     store: Store,
     stop: Callable[[], bool],
-    tell: Callable[[Task, Result | Failure], None],
+    tell: Callable[[SweepTask, Result | Failure], None],
 ) -> list[Failure]:
     """Keep the results of tasks as they come; those that fail do not hold up the others.
 
@@ -135,7 +135,7 @@ def collect(
     return failures
 
 
-def _ended(future: Future[Result], task: Task, store: Store) -> Result | Failure:
+def _ended(future: Future[Result], task: SweepTask, store: Store) -> Result | Failure:
     error = future.exception()
     if error is None:
         result = future.result()

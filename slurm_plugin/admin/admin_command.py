@@ -15,8 +15,8 @@ from rich.text import Text
 from dally.errors import InputError
 from slurm_plugin.admin.checks.gather import SLURM_CONF, gather, own_file
 from slurm_plugin.admin.checks.site import Level
-from slurm_plugin.admin.doctor import CHECKS, Result, examine, worst
-from slurm_plugin.admin.install import UNIT_DIR, Plan, Target, install, plan_install
+from slurm_plugin.admin.doctor import CHECKS, CheckResult, examine, worst
+from slurm_plugin.admin.install import UNIT_DIR, InstallPlan, InstallTarget, install, plan_install
 from slurm_plugin.admin.uninstall import plan_uninstall, uninstall
 from slurm_plugin.config import config_path
 from slurm_plugin.submit.hints import MODES, Mode
@@ -52,7 +52,7 @@ def doctor_command(config: Path | None, as_json: bool) -> None:
         sys.exit(1)
 
 
-def _show(results: Sequence[Result]) -> None:
+def _show(results: Sequence[CheckResult]) -> None:
     console = Console(highlight=False, soft_wrap=True)
     for result in results:
         finding = result.finding
@@ -95,7 +95,7 @@ def install_command(
     written over.
     """
     conf_dir = slurm_conf or Path(os.environ.get("SLURM_CONF") or SLURM_CONF).parent
-    target = Target(
+    target = InstallTarget(
         config_path(config).absolute(), conf_dir.absolute(), units.absolute(), _dally(), user, mode
     )
     plan = plan_install(target)
@@ -109,7 +109,7 @@ def install_command(
         click.echo(f"  {number}. {step}")
 
 
-def _tell(plan: Plan) -> None:
+def _tell(plan: InstallPlan) -> None:
     for folder in plan.folders:
         click.echo(f"make   {folder}")
     for file in plan.files:

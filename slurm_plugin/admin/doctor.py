@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from slurm_plugin.admin.checks import network, nodes, settings, setup
-from slurm_plugin.admin.checks.site import Finding, Level, Site
+from slurm_plugin.admin.checks.site import Finding, Level, SiteFacts
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,13 +19,13 @@ class Check:
     """
 
     name: str
-    judge: Callable[[Site], Finding]
+    judge: Callable[[SiteFacts], Finding]
     needs_config: bool = True
     needs_slurm: bool = True
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class CheckResult:
     """What one check found."""
 
     name: str
@@ -72,17 +72,17 @@ CHECKS: tuple[Check, ...] = (
 )
 
 
-def examine(site: Site) -> tuple[Result, ...]:
+def examine(site: SiteFacts) -> tuple[CheckResult, ...]:
     """What each check finds; those are left out that need what is missing, which is a problem of its own."""
     return tuple(
-        Result(check.name, check.judge(site))
+        CheckResult(check.name, check.judge(site))
         for check in CHECKS
         if not (check.needs_config and site.config is None)
         and not (check.needs_slurm and (site.slurm_error or site.version is None))
     )
 
 
-def worst(results: Sequence[Result]) -> Level:
+def worst(results: Sequence[CheckResult]) -> Level:
     """The worst level among the findings."""
     found = {result.finding.level for result in results}
     return next((level for level in (Level.PROBLEM, Level.WARNING) if level in found), Level.OK)

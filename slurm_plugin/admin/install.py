@@ -37,7 +37,7 @@ _AGAIN = "run `dally slurm install` again"
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class InstallTarget:
     """Where and how to install.
 
     Attributes:
@@ -72,7 +72,7 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class InstallPlan:
     """What an installation does.
 
     Attributes:
@@ -84,7 +84,7 @@ class Plan:
         next_steps: What is left to the administrator, a line each.
     """
 
-    target: Target
+    target: InstallTarget
     manifest: Manifest
     files: Mapping[Path, str]
     kept: tuple[Path, ...]
@@ -92,7 +92,7 @@ class Plan:
     next_steps: tuple[str, ...]
 
 
-def plan_install(target: Target) -> Plan:
+def plan_install(target: InstallTarget) -> InstallPlan:
     """What there is to do; nothing is changed yet.
 
     Raises:
@@ -116,7 +116,7 @@ def plan_install(target: Target) -> Plan:
         folders[Path(config.state_dir)] = _PRIVATE
     _refuse_foreign(files, manifest)
     changed = {path: text for path, text in files.items() if hash_of(path) != hash_text(text)}
-    return Plan(
+    return InstallPlan(
         target,
         manifest,
         changed,
@@ -129,7 +129,7 @@ def plan_install(target: Target) -> Plan:
     )
 
 
-def install(plan: Plan) -> None:
+def install(plan: InstallPlan) -> None:
     """Carry a plan out. Cut off anywhere, it goes on when it is planned and carried out again.
 
     Raises:
@@ -148,7 +148,7 @@ def install(plan: Plan) -> None:
         write_manifest(plan.target.manifest, manifest)
 
 
-def _make_folders(plan: Plan, manifest: Manifest) -> Manifest:
+def _make_folders(plan: InstallPlan, manifest: Manifest) -> Manifest:
     """Make the folders, the configuration's first: in it is the list that remembers the others."""
     folders = sorted(plan.folders.items(), key=lambda item: item[0] != plan.target.manifest.parent)
     for folder, mode in folders:
@@ -175,7 +175,7 @@ def _lua_dir(conf_dir: Path, manifest: Manifest) -> Path:
     return conf_dir if ours else conf_dir / "dally"
 
 
-def _unit(name: str, target: Target, config: Config) -> str:
+def _unit(name: str, target: InstallTarget, config: Config) -> str:
     """A unit with this site's command, configuration, user and folder in the place of the usual ones."""
     state_dir = Path(config.state_dir)
     folder = f"StateDirectory={state_dir.name}\nStateDirectoryMode=0700"
@@ -200,7 +200,7 @@ def _refuse_foreign(files: Mapping[Path, str], manifest: Manifest) -> None:
             raise InputError(f"{path} is in the way: it {what}; move it away, or take your changes back")
 
 
-def _hints(target: Target, config: Config) -> tuple[Mapping[str, float], Waits]:
+def _hints(target: InstallTarget, config: Config) -> tuple[Mapping[str, float], Waits]:
     """For hint mode: how much each model suffers across switches, and how long Slurm lets jobs wait."""
     slowdowns: Mapping[str, float] = {}
     if target.mode == "hint" and config.profiles:
@@ -215,7 +215,7 @@ def _longest_wait_s(conf: Path) -> int:
     return int(found[1]) if found else SLURM_MAX_WAIT_S
 
 
-def _config_steps(target: Target, config: Config, *, new: bool) -> list[str]:
+def _config_steps(target: InstallTarget, config: Config, *, new: bool) -> list[str]:
     if new:
         return [f"edit `partitions` in {target.config_path}, then {_AGAIN}"]
     if target.mode == "hint" and not config.profiles:
@@ -223,7 +223,7 @@ def _config_steps(target: Target, config: Config, *, new: bool) -> list[str]:
     return []
 
 
-def _slurm_steps(target: Target, lua_dir: Path, advice: str) -> list[str]:
+def _slurm_steps(target: InstallTarget, lua_dir: Path, advice: str) -> list[str]:
     """The controller first: once slurmctld has read job_submit.lua, jobs wait for it."""
     steps = [advice] if advice else []
     if target.mode == "hold":

@@ -16,7 +16,7 @@ class Claim:
     leaving: frozenset[str]
 
 
-class Claims:
+class PendingStarts:
     """Keeps the GPUs of such starts from others, and tells when they have become free.
 
     A policy may have nothing new to decide until its next round; what it decided stands until then.

@@ -22,7 +22,7 @@ from dally.state import ClusterState
 from dally.topology import Topology
 from slurm_plugin.access.slurm import Slurm, SlurmNode, SlurmUnavailableError
 from slurm_plugin.config import Config
-from slurm_plugin.control.hands import Hands, next_due_s
+from slurm_plugin.control.hands import Actuator, next_due_s
 from slurm_plugin.control.journal import Journal, Memory
 from slurm_plugin.control.limits import Limits
 from slurm_plugin.control.mirror import Mirror
@@ -133,7 +133,7 @@ class Controller:
         self._limits = Limits(slurm.partitions, self.scheduler.state)
         self._vetting = Vetting(self.mirror, self._limits)
         self._reports = ProgressReports(self.mirror, journal.write, progress_files)
-        self._hands = Hands(slurm, self.mirror, config, self._limits, journal.write, self._commit, at)
+        self._hands = Actuator(slurm, self.mirror, config, self._limits, journal.write, self._commit, at)
         if memory.lost:
             journal.write(now, JOURNAL_LOST, reason=memory.lost)
         self.mirror.recall(memory.tickets, now)

@@ -28,7 +28,7 @@ _MOST_MENDS = 200
 """In one go, hand-backs last: a huge array of one user keeps nobody waiting; the next view tells again."""
 
 
-class Hands:
+class Actuator:
     """Turns decisions into orders.
 
     Whatever happens between two of its steps, the tickets on disk say what was meant, and the next view of

@@ -24,7 +24,7 @@ from slurm_plugin.access.slurm import (
 )
 from slurm_plugin.config import Config
 from slurm_plugin.control import refusals
-from slurm_plugin.control.claims import Claims
+from slurm_plugin.control.claims import PendingStarts
 from slurm_plugin.control.companions import Companions
 from slurm_plugin.control.intake import Intake, asked_size, hand_back_order, shown_size
 from slurm_plugin.control.ledger import Ledger, Log
@@ -72,7 +72,7 @@ class Mirror:
         self.tickets, self.changed, self.gone = ledger.tickets, ledger.changed, ledger.gone
         self.orders: list[Order] = []
         self.decided: list[str] = []
-        self.claims = Claims(ledger.tickets, self.state.topology, config.restart_gap_s)
+        self.claims = PendingStarts(ledger.tickets, self.state.topology, config.restart_gap_s)
         self._config, self._log, self._shadow = config, log, shadow
         self._intake = Intake(config, self.state.best_level, shadow)
         self.companions = Companions(self._intake.request, config.restart_gap_s)

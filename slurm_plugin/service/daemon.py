@@ -26,10 +26,10 @@ from slurm_plugin.access.slurm import (
 )
 from slurm_plugin.control.controller import JOURNAL_LOST, Clock, Controller, Mode
 from slurm_plugin.control.journal import Journal, JournalError
-from slurm_plugin.service.managed import Site, cut, load_site, managed_gpus, stamp_of
+from slurm_plugin.service.managed import ControllerInputs, cut, load_site, managed_gpus, stamp_of
 from slurm_plugin.service.metrics import Metrics
 from slurm_plugin.service.partition_lock import PartitionLocks
-from slurm_plugin.service.report import Board, Problem, report
+from slurm_plugin.service.report import Board, CycleProblem, report
 from slurm_plugin.service.server import Pages, PortError, Server
 from slurm_plugin.service.signals import Signals
 
@@ -49,7 +49,7 @@ class _EndError(Exception):
     """The end was asked for in the middle of a cycle."""
 
 
-class EventLog:
+class DaemonLog:
     """Tells events, each as one line of JSON; goes silent when nobody reads any more."""
 
     def __init__(self, out: TextIO) -> None:
@@ -149,7 +149,7 @@ class Daemon:
         self._open_backend = open_backend
         self.board = Board("shadow" if mode.shadow else "drain" if mode.drain else "normal")
         self.metrics = Metrics(self.board)
-        self._log = EventLog(out or sys.stdout)
+        self._log = DaemonLog(out or sys.stdout)
         self._site = load_site(path)
         self._tell_jobs()
         self._slurm = WatchedSlurm(open_backend(self._site.config.backend), self.metrics)
@@ -292,7 +292,7 @@ class Daemon:
         self._slurm.slurm = backend
         self._tell("reloaded", policy=new.policy)
 
-    def _take(self, site: Site) -> None:
+    def _take(self, site: ControllerInputs) -> None:
         """From here on the controller is built from this site."""
         if self._controller is not None:
             self._build(site)
@@ -309,7 +309,7 @@ class Daemon:
             self._differs_since_s = self._clock()
         return self._clock() - self._differs_since_s >= SETTLE_S
 
-    def _build(self, site: Site) -> Controller:
+    def _build(self, site: ControllerInputs) -> Controller:
         """A controller that goes on from the journal."""
         self._built_for = managed_gpus(self._slurm.shown, site.config.partitions)
         self._differs_since_s = None
@@ -358,7 +358,7 @@ class Daemon:
         self._journal.close()
 
     def _tell_problem(self, event: str, error: DallyError, **said: Any) -> None:
-        self.board.add_problem(Problem(round(self._clock(), 3), event, str(error)))
+        self.board.add_problem(CycleProblem(round(self._clock(), 3), event, str(error)))
         self._tell(event, reason=str(error), **said)
 
     def _tell(self, event: str, **said: Any) -> None:
@@ -367,11 +367,11 @@ class Daemon:
     def _said(self, t: float, event: str, **said: object) -> None:
         self.metrics.event(event)
         if event == JOURNAL_LOST:
-            self.board.add_problem(Problem(round(t, 3), event, str(said["reason"])))
+            self.board.add_problem(CycleProblem(round(t, 3), event, str(said["reason"])))
         self._log(t, event, **said)
 
 
-def _folder(site: Site, mode: Mode) -> Path:
+def _folder(site: ControllerInputs, mode: Mode) -> Path:
     """Where the journal is; what a shadow writes must not be taken for the real one's."""
     folder = Path(site.config.state_dir)
     return folder / "shadow" if mode.shadow else folder

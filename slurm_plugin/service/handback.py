@@ -10,7 +10,7 @@ from slurm_plugin.request import Request
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class HandBackResult:
     """What became of the jobs: those that are Slurm's now, and what Slurm said against the others."""
 
     released: tuple[str, ...]
@@ -26,7 +26,7 @@ def to_hand_back(jobs: Sequence[SlurmJob], tickets: Mapping[str, Ticket]) -> tup
     return tuple(order for order in found if order is not None)
 
 
-def hand_back(slurm: Slurm, orders: Sequence[HandBack], tickets: Mapping[str, Ticket]) -> Outcome:
+def hand_back(slurm: Slurm, orders: Sequence[HandBack], tickets: Mapping[str, Ticket]) -> HandBackResult:
     """Carry out the orders; a job that has left meanwhile counts neither way.
 
     Raises:
@@ -35,7 +35,7 @@ def hand_back(slurm: Slurm, orders: Sequence[HandBack], tickets: Mapping[str, Ti
     answers = slurm.run(orders)
     said = {order.job_id: answer for order, answer in zip(orders, answers, strict=True) if answer is not None}
     still = {order.job_id for order in to_hand_back(slurm.jobs(), tickets)} if said else set()
-    return Outcome(
+    return HandBackResult(
         tuple(order.job_id for order in orders if order.job_id not in said),
         {job_id: answer for job_id, answer in said.items() if job_id in still},
     )

@@ -19,7 +19,7 @@ Stamp = tuple[tuple[str, int, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Site:
+class ControllerInputs:
     """What a controller is built from: the configuration and the files that it names.
 
     Attributes:
@@ -35,7 +35,7 @@ class Site:
     profiles: ProfileSet | None
 
 
-def load_site(path: Path | None) -> Site:
+def load_site(path: Path | None) -> ControllerInputs:
     """Read configuration, cluster and profiles, and check the policy.
 
     Raises:
@@ -45,7 +45,7 @@ def load_site(path: Path | None) -> Site:
     parse_policy(config.policy)
     stamp = stamp_of(config.cluster)
     profiles = load_profiles(config.profiles) if config.profiles else None
-    return Site(config, load_cluster(config.cluster, absent=True), stamp, profiles)
+    return ControllerInputs(config, load_cluster(config.cluster, absent=True), stamp, profiles)
 
 
 def stamp_of(cluster: str) -> Stamp:

@@ -10,7 +10,7 @@ import click
 from slurm_plugin.access.backends import open_slurm
 from slurm_plugin.config import load_config
 from slurm_plugin.control.journal import heartbeat_s, read_tickets
-from slurm_plugin.service.handback import Outcome, hand_back, to_hand_back
+from slurm_plugin.service.handback import HandBackResult, hand_back, to_hand_back
 from slurm_plugin.service.live import clean, config_option, json_option, lasting
 
 _ALIVE_S = 90.0
@@ -39,12 +39,12 @@ def command(config: Path | None, silent_s: float | None, yes: bool, as_json: boo
     beat_s = heartbeat_s(folder)
     silence_s = None if beat_s is None else max(0.0, time.time() - beat_s)
     if silent_s is not None and silence_s is not None and silence_s < silent_s:
-        _say(as_json, Outcome((), {}), f"heard the controller {lasting(silence_s)} ago: all stays")
+        _say(as_json, HandBackResult((), {}), f"heard the controller {lasting(silence_s)} ago: all stays")
         return
     slurm, tickets = open_slurm(settings.backend), read_tickets(folder)
     orders = to_hand_back(slurm.jobs(), tickets)
     if not orders:
-        _say(as_json, Outcome((), {}), "no job is held for Dally")
+        _say(as_json, HandBackResult((), {}), "no job is held for Dally")
         return
     if not yes:
         click.confirm(_question(len(orders), silence_s), abort=True, err=True)
@@ -68,7 +68,7 @@ def _jobs(count: int) -> str:
     return f"{count} job{'s' * (count != 1)}"
 
 
-def _say(as_json: bool, outcome: Outcome, text: str) -> None:
+def _say(as_json: bool, outcome: HandBackResult, text: str) -> None:
     if as_json:
         said = {"released": list(outcome.released), "refused": dict(outcome.refused), "said": text}
         click.echo(json.dumps(said, indent=2))

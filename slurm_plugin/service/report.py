@@ -246,7 +246,7 @@ def _timers(controller: Controller) -> tuple[TimerReport, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class CycleProblem:
     """Something that kept a cycle from ending well, and when."""
 
     t: float
@@ -286,7 +286,7 @@ class Board:
 
     mode: str
     last: tuple[Report, float, float] | None = None
-    problems: tuple[Problem, ...] = ()
+    problems: tuple[CycleProblem, ...] = ()
     plans_by: str = ""
     batching: str = "fixed"
 
@@ -294,7 +294,7 @@ class Board:
         """A cycle went well; the next is due in some seconds."""
         self.last = latest, time.monotonic(), period_s
 
-    def add_problem(self, problem: Problem) -> None:
+    def add_problem(self, problem: CycleProblem) -> None:
         """A cycle did not go well."""
         self.problems = (*self.problems, problem)[-_MOST_PROBLEMS:]
 

@@ -51,7 +51,7 @@ For the options of sbatch: sbatch --help
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class SubmissionOutcome:
     """What becomes of a submission.
 
     Attributes:
@@ -77,7 +77,7 @@ def main() -> None:
         sys.exit(130)
 
 
-def decide(submission: Submission, tag: str) -> Outcome:
+def decide(submission: Submission, tag: str) -> SubmissionOutcome:
     """Whether the job waits for Dally or goes to Slurm as it is, and by which command.
 
     Raises:
@@ -85,7 +85,7 @@ def decide(submission: Submission, tag: str) -> Outcome:
     """
     plain = _with(submission, [])
     if submission.settings.keys() & {"test-only", "usage"}:
-        return Outcome(plain, None)
+        return SubmissionOutcome(plain, None)
     request = build_request(submission, tag)
     try:
         config = load_config()
@@ -100,7 +100,7 @@ def decide(submission: Submission, tag: str) -> Outcome:
         return _plain(_with(submission, [_comment(submission, PLAIN)]), "warning", reason)
     added = ["--hold", *_requeue(submission, request), _comment(submission, encode(request))]
     notes = tuple(advice(request, submission.script, config, str(told.get("plans_by") or "")))
-    return Outcome(_with(submission, added), request, notes, _variables(request, told))
+    return SubmissionOutcome(_with(submission, added), request, notes, _variables(request, told))
 
 
 def _variables(request: Request, told: Mapping[str, object]) -> Mapping[str, str]:
@@ -162,8 +162,8 @@ def _run(arguments: Sequence[str]) -> None:
     _become(outcome.command, submission.stdin)
 
 
-def _plain(command: tuple[str, ...], kind: str, reason: str) -> Outcome:
-    return Outcome(command, None, (f"{kind}: {reason}; Slurm schedules this job",))
+def _plain(command: tuple[str, ...], kind: str, reason: str) -> SubmissionOutcome:
+    return SubmissionOutcome(command, None, (f"{kind}: {reason}; Slurm schedules this job",))
 
 
 def _with(submission: Submission, added: Sequence[str]) -> tuple[str, ...]:

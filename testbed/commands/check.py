@@ -15,7 +15,7 @@ from dally.errors import DallyError
 from profiler.hosts.hosts_file import read_hosts_file
 from slurm_plugin.admin.checks.site import Finding, Level, problem
 from testbed.remote.existing_slurm import find_slurm
-from testbed.remote.fitness import Row, is_fit, judge
+from testbed.remote.fitness import FitnessRow, is_fit, judge
 from testbed.remote.hosts import Hosts
 from testbed.remote.log import CommandLog
 from testbed.remote.options import hosts_option, logs_option
@@ -76,16 +76,16 @@ def command(
 
 def _judge_partition(
     hosts: Hosts, partition: str, work: Path, reservation: str, conf: Path | None
-) -> tuple[Row, ...]:
+) -> tuple[FitnessRow, ...]:
     """What the user who logs in on the first host may do in a partition."""
     try:
         found = judge_all(find_rights(find_slurm(hosts, partition, work, reservation, conf)))
     except DallyError as error:
         found = {"jobs": problem(str(error), "so `run --existing` would be refused")}
-    return tuple(Row(hosts.file.hosts[0].name, check, finding) for check, finding in found.items())
+    return tuple(FitnessRow(hosts.file.hosts[0].name, check, finding) for check, finding in found.items())
 
 
-def _show(rows: Sequence[Row], logs: Path) -> None:
+def _show(rows: Sequence[FitnessRow], logs: Path) -> None:
     console = Console(highlight=False, soft_wrap=True)
     by_host: dict[str, dict[str, Finding]] = {}
     for row in rows:
@@ -106,7 +106,7 @@ def _table(by_host: dict[str, dict[str, Finding]]) -> Table:
     return table
 
 
-def _line(row: Row) -> Text:
+def _line(row: FitnessRow) -> Text:
     mark, style = _MARKS[row.finding.level]
     return Text.assemble(
         (f"{mark:3}", style), f"{row.host}, {row.check}: {row.finding.found} -> {row.finding.advice}"

@@ -11,7 +11,7 @@ from dally.errors import InputError
 from dally.interruption import INTERRUPTED, interruptible
 from testbed.drills.catalogue import DRILLS, Drill, find_drill
 from testbed.drills.drill import hold_drill
-from testbed.drills.report import Outcome, write_report
+from testbed.drills.report import DrillResult, write_report
 
 _FILE_WIDTH = 160
 
@@ -40,7 +40,7 @@ def command(names: tuple[str, ...], out: Path | None, seed: int, listed: bool) -
     if out is None:
         raise click.UsageError("Missing option '--out'.")
     with interruptible() as stop:
-        outcomes: list[Outcome] = []
+        outcomes: list[DrillResult] = []
         for drill in drills:
             outcomes.append(hold_drill(drill, out, seed, stop))
             _say(outcomes[-1])
@@ -61,14 +61,14 @@ def _chosen(names: tuple[str, ...]) -> list[Drill]:
     return [drill for _, drill in found if drill] or list(DRILLS)
 
 
-def _say(outcome: Outcome) -> None:
+def _say(outcome: DrillResult) -> None:
     """Tell of one drill at once: the next takes minutes."""
     click.echo(
         f"{outcome.name}: {'passed' if outcome.passed else 'FAILED'}, {outcome.wall_s:.0f} s", err=True
     )
 
 
-def _show(outcomes: list[Outcome], out: Path) -> None:
+def _show(outcomes: list[DrillResult], out: Path) -> None:
     shown = Table("drill", "", "check", "seen")
     for outcome in outcomes:
         for number, check in enumerate(outcome.checks):

@@ -20,7 +20,7 @@ from testbed.commands.existing_options import (
 )
 from testbed.commands.options import LabOptions, local_lab_options, opened_cluster
 from testbed.running.campaign import check_policies, run_policy, topology_of
-from testbed.running.order import EMULATED_TFLOPS, PROFILE_SET, Order, named_workloads, plan_campaign
+from testbed.running.order import EMULATED_TFLOPS, PROFILE_SET, RunRequest, named_workloads, plan_campaign
 from testbed.running.report import displayed, show_runs
 
 _EPILOG = f"""\b
@@ -89,7 +89,7 @@ def command(
     with 1 if not all jobs ended.
     """
     specs = check_policies(policies)
-    order = Order(**ordered)
+    order = RunRequest(**ordered)
     if order.timeout_s is not None and not 0 < order.timeout_s < float("inf"):
         raise InputError(f"--timeout-s is {order.timeout_s:g}, must be a positive number")
     runs = []

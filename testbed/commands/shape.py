@@ -15,7 +15,7 @@ from testbed.remote.hosts import Hosts, RemoteError, each
 from testbed.remote.log import CommandLog
 from testbed.remote.options import hosts_option, logs_option
 from testbed.remote.qdiscs import in_words
-from testbed.remote.shaping import Place, look, qdiscs_of, recorded, restore, shape
+from testbed.remote.shaping import ShapedInterface, look, qdiscs_of, recorded, restore, shape
 
 _Found = TypeVar("_Found")
 
@@ -82,7 +82,7 @@ def _shape(hosts: Hosts, whole: HostsFile, interface: str | None, rate_bps: floa
     _on_all(hosts, act, click.echo)
 
 
-def _ask(carrying: Sequence[Place], yes: bool) -> None:
+def _ask(carrying: Sequence[ShapedInterface], yes: bool) -> None:
     """Ask before what could cut us off.
 
     Raises:

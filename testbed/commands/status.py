@@ -12,7 +12,7 @@ from rich.table import Table
 from testbed.commands.options import chosen_folder, folder_option
 from testbed.standing.control import find_standing
 from testbed.standing.shape import shown_rate
-from testbed.standing.sight import Sight, look
+from testbed.standing.sight import ClusterSight, look
 
 
 @click.command(
@@ -36,7 +36,7 @@ def command(folder: Path | None, as_json: bool) -> None:
         _show(place, sight)
 
 
-def _show(folder: Path, sight: Sight) -> None:
+def _show(folder: Path, sight: ClusterSight) -> None:
     console = Console(highlight=False, soft_wrap=True)
     since = datetime.fromtimestamp(sight.since_s, UTC)
     console.print(f"up in {folder} since {since:%Y-%m-%d %H:%M:%S} UTC", markup=False)

@@ -15,7 +15,7 @@ from dally.records import read_events
 from testbed.drills import judge
 from testbed.drills.catalogue import Drill
 from testbed.drills.pulse import PULSE, read_pulse, start_pulse
-from testbed.drills.report import Outcome, event_words, fault_words
+from testbed.drills.report import DrillResult, event_words, fault_words
 from testbed.drills.scene import FAULTS, Scene, read_faults
 from testbed.drills.stories import read_stories
 from testbed.drills.workload import EMULATED_TFLOPS, JOBS, POLICY, SHAPE, drill_inputs
@@ -32,7 +32,7 @@ _FACTS = "facts.jsonl"
 
 def hold_drill(
     drill: Drill, out: Path, seed: int, stop: Callable[[], bool], jobs: Sequence[Job] = JOBS
-) -> Outcome:
+) -> DrillResult:
     """Hold one drill.
 
     Args:
@@ -58,7 +58,7 @@ def hold_drill(
     return judged(drill, folder, trouble, time.monotonic() - begun_s)
 
 
-def judged(drill: Drill, folder: Path, trouble: str, wall_s: float) -> Outcome:
+def judged(drill: Drill, folder: Path, trouble: str, wall_s: float) -> DrillResult:
     """What came of a drill, from its run folder.
 
     Args:
@@ -83,9 +83,9 @@ def judged(drill: Drill, folder: Path, trouble: str, wall_s: float) -> Outcome:
         judge.fault_struck(events, drill.shows),
     ]
     if trouble:
-        checks.append(judge.Check("the drill could be held", False, trouble))
+        checks.append(judge.Requirement("the drill could be held", False, trouble))
     words = fault_words(faults, origin_s)
-    return Outcome(drill.name, drill.says, words, event_words(events), checks, round(wall_s, 1))
+    return DrillResult(drill.name, drill.says, words, event_words(events), checks, round(wall_s, 1))
 
 
 @contextmanager

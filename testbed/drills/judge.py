@@ -15,7 +15,7 @@ from testbed.drills.stories import Span, Story, steps_at_once
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class Requirement:
     """One thing that must hold.
 
     Attributes:
@@ -29,7 +29,7 @@ class Check:
     said: str
 
 
-def none_lost(stories: Sequence[Story]) -> Check:
+def none_lost(stories: Sequence[Story]) -> Requirement:
     """Every job ended COMPLETED, and did every step."""
     lost = []
     for story in stories:
@@ -38,10 +38,12 @@ def none_lost(stories: Sequence[Story]) -> Check:
             lost.append(f"{story.job} is {story.state or 'unknown to Slurm'}")
         elif missing:
             lost.append(f"{story.job} never did step {min(missing)} and {len(missing) - 1} more")
-    return Check("no job lost", not lost, "; ".join(lost) or f"all {len(stories)} completed, with every step")
+    return Requirement(
+        "no job lost", not lost, "; ".join(lost) or f"all {len(stories)} completed, with every step"
+    )
 
 
-def none_twice(stories: Sequence[Story]) -> Check:
+def none_twice(stories: Sequence[Story]) -> Requirement:
     """No two stretches of one job overlap."""
     twice = []
     for story in stories:
@@ -51,12 +53,12 @@ def none_twice(stories: Sequence[Story]) -> Check:
         if odd := steps_at_once(story):
             twice.append(f"{story.job} did step {odd[0]} and {len(odd) - 1} more out of order")
     stretches = sum(len(story.spans) for story in stories)
-    return Check(
+    return Requirement(
         "none run twice at once", not twice, "; ".join(twice) or f"{stretches} stretches, one by one"
     )
 
 
-def no_gpu_shared(stories: Sequence[Story], gpus: Mapping[str, int]) -> Check:
+def no_gpu_shared(stories: Sequence[Story], gpus: Mapping[str, int]) -> Requirement:
     """No node ever held more GPUs of jobs than it has.
 
     Args:
@@ -72,12 +74,12 @@ def no_gpu_shared(stories: Sequence[Story], gpus: Mapping[str, int]) -> Check:
             if used > gpus.get(node, 0):
                 names = ", ".join(sorted({span.job for span in there if node in span.gpus}))
                 shared.append(f"{used} GPUs of {node} for {names}")
-    return Check("no GPU given twice", not shared, "; ".join(shared) or f"{len(gpus)} nodes")
+    return Requirement("no GPU given twice", not shared, "; ".join(shared) or f"{len(gpus)} nodes")
 
 
 def controller_back(
     faults: Sequence[Fault], beats: Sequence[Beat], within_s: float, until_s: float = inf
-) -> Check:
+) -> Requirement:
     """After each fault that was over, the controller did whole cycles again, by itself and soon.
 
     Args:
@@ -89,29 +91,31 @@ def controller_back(
     name, over = "controller back by itself", [fault for fault in faults if fault.mended_s is not None]
     back = [back_after_s(beats, fault.mended_s or 0.0) for fault in over]
     if not any(beat.ok for beat in beats):
-        return Check(name, False, "it was never well")
+        return Requirement(name, False, "it was never well")
     if not over:
         last = [beat for beat in beats if beat.t <= until_s][-1:]
         well = bool(last) and last[0].ok
-        return Check(name, well, "it was well to the end" if well else "it was not well at the end")
+        return Requirement(name, well, "it was well to the end" if well else "it was not well at the end")
     if None in back:
-        return Check(name, False, f"not after: {over[back.index(None)].said}")
+        return Requirement(name, False, f"not after: {over[back.index(None)].said}")
     longest_s = max(seconds for seconds in back if seconds is not None)
-    return Check(name, longest_s <= within_s, f"{longest_s:.1f} s after it was over; allowed {within_s:g} s")
+    return Requirement(
+        name, longest_s <= within_s, f"{longest_s:.1f} s after it was over; allowed {within_s:g} s"
+    )
 
 
-def replays_same(recording: Path) -> Check:
+def replays_same(recording: Path) -> Requirement:
     """The policy decides the same again on the recorded facts."""
     name = "recording replays the same"
     try:
         found = replay(recording)
     except (DallyError, OSError) as error:
-        return Check(name, False, str(error))
+        return Requirement(name, False, str(error))
     said = f"{found.decisions} decisions in {found.segments} segments, {found.differing} differ"
-    return Check(name, not found.differing and found.decisions > 0, said)
+    return Requirement(name, not found.differing and found.decisions > 0, said)
 
 
-def fault_struck(events: Iterable[Mapping[str, Any]], shows: Mapping[str, int]) -> Check:
+def fault_struck(events: Iterable[Mapping[str, Any]], shows: Mapping[str, int]) -> Requirement:
     """What the fault must have caused is in the record.
 
     Args:
@@ -123,7 +127,7 @@ def fault_struck(events: Iterable[Mapping[str, Any]], shows: Mapping[str, int]) 
         f"{name} {seen[name]} times, not {least}" for name, least in shows.items() if seen[name] < least
     ]
     said = ", ".join(f"{name} {seen[name]} times" for name in shows)
-    return Check("the fault struck", not missing, "; ".join(missing) or said)
+    return Requirement("the fault struck", not missing, "; ".join(missing) or said)
 
 
 def count_events(events: Iterable[Mapping[str, Any]]) -> Counter[str]:

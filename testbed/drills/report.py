@@ -9,7 +9,7 @@ from typing import Any
 from dally import __version__
 from dally.atomic_file import write_atomically
 from dally.markdown import table
-from testbed.drills.judge import Check, count_events
+from testbed.drills.judge import Requirement, count_events
 from testbed.drills.scene import Fault
 
 _WORDS = {
@@ -27,7 +27,7 @@ _WORDS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class DrillResult:
     """What came of one drill.
 
     Attributes:
@@ -43,7 +43,7 @@ class Outcome:
     says: str
     faults: Sequence[str]
     happened: str
-    checks: Sequence[Check]
+    checks: Sequence[Requirement]
     wall_s: float
 
     @property
@@ -67,7 +67,7 @@ def event_words(events: Iterable[Mapping[str, Any]]) -> str:
     return "; ".join(words.format(seen[name]) for name, words in _WORDS.items() if seen[name])
 
 
-def write_report(out: Path, outcomes: Sequence[Outcome]) -> None:
+def write_report(out: Path, outcomes: Sequence[DrillResult]) -> None:
     """Write drills.md and drills.json into a folder."""
     write_atomically(out / "drills.md", as_markdown(outcomes))
     data = {
@@ -79,7 +79,7 @@ def write_report(out: Path, outcomes: Sequence[Outcome]) -> None:
     write_atomically(out / "drills.json", json.dumps(data, indent=2) + "\n")
 
 
-def as_markdown(outcomes: Sequence[Outcome]) -> str:
+def as_markdown(outcomes: Sequence[DrillResult]) -> str:
     """The report for people."""
     rows = [
         (outcome.name, outcome.says, _verdict(outcome.passed), f"{outcome.wall_s:.0f} s")

@@ -13,11 +13,11 @@ from dally.profiles.schema import (
     Bucket,
     Compute,
     Env,
-    Mode,
     Model,
     Point,
     PointShape,
     Profile,
+    ProfileMode,
     Provenance,
     Timing,
 )
@@ -62,7 +62,7 @@ def _profile() -> Profile:
     buckets = (Bucket(_GRADIENT_BYTES, _STEP_S / 2),)
     return Profile(
         SCHEMA,
-        Provenance(Mode.EMULATED, "made up for drills", "none", "1", "1970-01-01T00:00:00Z"),
+        Provenance(ProfileMode.EMULATED, "made up for drills", "none", "1", "1970-01-01T00:00:00Z"),
         Env(),
         Model(_MODEL, 2_542_856, "fp32", _GRADIENT_BYTES, 16, "sgd", buckets, None),
         Compute(_STEP_S / 3, _STEP_S / 2, None, _STEP_S / 3, None),

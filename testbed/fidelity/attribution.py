@@ -11,8 +11,8 @@ from dataclasses import asdict, dataclass
 
 from dally.job import Job
 from dally.records import JobRecord
-from testbed.fidelity.live_run import Stretch
-from testbed.fidelity.pace import Pace, Span
+from testbed.fidelity.live_run import LiveInterval
+from testbed.fidelity.pace import HeldSpan, Pace
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +59,8 @@ class RealStretch:
         shared_s: Predicted step beside the jobs that really ran at that time, seconds.
     """
 
-    stretch: Stretch
-    span: Span
+    stretch: LiveInterval
+    span: HeldSpan
     pace: Pace
     alone_s: float
     shared_s: float
@@ -95,16 +95,16 @@ class SimulatedLife:
     """What a job went through in the simulation."""
 
     record: JobRecord
-    stretches: Sequence[tuple[Span, Pace]]
+    stretches: Sequence[tuple[HeldSpan, Pace]]
 
 
-def kept_steps(stretches: Sequence[Stretch]) -> int:
+def kept_steps(stretches: Sequence[LiveInterval]) -> int:
     """The steps that a job's stretches brought it forward."""
     return sum(stretch.steps - stretch.lost_steps for stretch in stretches)
 
 
 def with_predictions(
-    job: Job, stretches: Sequence[Stretch], timed: Sequence[tuple[Span, Pace]]
+    job: Job, stretches: Sequence[LiveInterval], timed: Sequence[tuple[HeldSpan, Pace]]
 ) -> list[RealStretch]:
     """Real stretches of a completed job with their predicted steps.
 
@@ -158,7 +158,7 @@ def predicted_run_s(real: RealLife, first_start_s: float, restart_s: float) -> f
     return starts_s + sum(item.stretch.steps * item.shared_s for item in real.stretches)
 
 
-def _waits(record: JobRecord, spans: Sequence[Span]) -> tuple[float, float]:
+def _waits(record: JobRecord, spans: Sequence[HeldSpan]) -> tuple[float, float]:
     """Waiting before the first start, and all later time outside of the stretches, seconds."""
     first_s = spans[0].start_s - record.submit_s
     return first_s, record.jct_s - first_s - sum(span.end_s - span.start_s for span in spans)

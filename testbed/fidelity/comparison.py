@@ -21,8 +21,8 @@ from testbed.fidelity.attribution import (
     with_predictions,
 )
 from testbed.fidelity.chance import Chance, chance
-from testbed.fidelity.live_run import LiveRun, Stretch
-from testbed.fidelity.pace import Pace, Span, paces, spans_by_job
+from testbed.fidelity.live_run import LiveInterval, LiveRun
+from testbed.fidelity.pace import HeldSpan, Pace, paces, spans_by_job
 from testbed.fidelity.simulated_run import SimulatedRun, load_again, policy_again, simulate_again
 from testbed.running.life import allocation_of
 
@@ -104,8 +104,8 @@ class Comparison:
     real: Summary
     simulated: Summary
     chance: Chance
-    real_spans: Sequence[Span]
-    simulated_spans: Sequence[Span]
+    real_spans: Sequence[HeldSpan]
+    simulated_spans: Sequence[HeldSpan]
 
     @property
     def job_error(self) -> float:
@@ -197,33 +197,35 @@ def _first(left_out: Mapping[str, str]) -> str:
 
 def _real(
     run: LiveRun, simulated: SimulatedRun, contention: bool
-) -> tuple[list[Span], dict[str, list[tuple[Span, Pace]]]]:
+) -> tuple[list[HeldSpan], dict[str, list[tuple[HeldSpan, Pace]]]]:
     """The real stretches of which is known where they ran, and by job with what was predicted for them."""
     known = [item for name, items in run.stretches.items() if name in simulated.jobs for item in items]
     spans = [_span(simulated, stretch) for stretch in known if _placed(simulated, stretch)]
     return spans, spans_by_job(spans, paces(spans, simulated.costs, contention))
 
 
-def _placed(simulated: SimulatedRun, stretch: Stretch) -> Allocation:
+def _placed(simulated: SimulatedRun, stretch: LiveInterval) -> Allocation:
     """Where a stretch ran; empty if that is not known."""
     return allocation_of(stretch.gpus, simulated.costs.topology) or ()
 
 
-def _span(simulated: SimulatedRun, stretch: Stretch) -> Span:
+def _span(simulated: SimulatedRun, stretch: LiveInterval) -> HeldSpan:
     """A real stretch as the predictor sees it: it trains from the beginning of its first step."""
     begin_s = stretch.end_s
     if stretch.first_step_s is not None:
         begin_s = max(stretch.start_s, stretch.first_step_s - (stretch.step_s or 0.0))
     allocation = _placed(simulated, stretch)
-    return Span(simulated.jobs[stretch.job_id], allocation, stretch.start_s, begin_s, stretch.end_s, begin_s)
+    return HeldSpan(
+        simulated.jobs[stretch.job_id], allocation, stretch.start_s, begin_s, stretch.end_s, begin_s
+    )
 
 
 def _job(
     simulated: SimulatedRun,
     run: LiveRun,
     job: Job,
-    real_timed: Sequence[tuple[Span, Pace]],
-    simulated_timed: Sequence[tuple[Span, Pace]],
+    real_timed: Sequence[tuple[HeldSpan, Pace]],
+    simulated_timed: Sequence[tuple[HeldSpan, Pace]],
 ) -> JobComparison:
     stretches = with_predictions(job, run.stretches[job.job_id], real_timed)
     real = RealLife(run.records[job.job_id], stretches)
@@ -242,7 +244,7 @@ def _job(
     )
 
 
-def _levels(costs: CostModel, timed: Sequence[tuple[Span, Pace]]) -> list[str]:
+def _levels(costs: CostModel, timed: Sequence[tuple[HeldSpan, Pace]]) -> list[str]:
     topology = costs.topology
     return [topology.levels[topology.level_of(span.allocation)] for span, _ in timed]
 

@@ -15,7 +15,7 @@ KIND = "testbed"
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class LiveInterval:
     """One stretch of running of a job, as it really was. Times in seconds from the run's origin.
 
     Attributes:
@@ -55,7 +55,7 @@ class LiveRun:
     folder: Path
     facts: Mapping[str, Any]
     records: Mapping[str, JobRecord]
-    stretches: Mapping[str, Sequence[Stretch]]
+    stretches: Mapping[str, Sequence[LiveInterval]]
 
     @property
     def policy(self) -> str:
@@ -96,7 +96,7 @@ def read_live_run(folder: Path) -> LiveRun:
     return LiveRun(folder, facts, records, _by_job(read_stretches(folder / STRETCHES, _end_s(facts))))
 
 
-def read_stretches(path: Path, end_s: float) -> list[Stretch]:
+def read_stretches(path: Path, end_s: float) -> list[LiveInterval]:
     """The stretches of a live run.
 
     Args:
@@ -113,10 +113,10 @@ def read_stretches(path: Path, end_s: float) -> list[Stretch]:
     return [_stretch(line, f"{path}:{number}", end_s) for number, line in enumerate(lines, 1)]
 
 
-def _stretch(line: str, where: str, end_s: float) -> Stretch:
+def _stretch(line: str, where: str, end_s: float) -> LiveInterval:
     try:
         said = json.loads(line)
-        return Stretch(
+        return LiveInterval(
             job_id=str(said["job"]),
             number=int(said["number"]),
             start_s=float(said["start_s"]),
@@ -142,8 +142,8 @@ def _end_s(facts: Mapping[str, Any]) -> float:
     return float(end_s)
 
 
-def _by_job(stretches: Sequence[Stretch]) -> dict[str, tuple[Stretch, ...]]:
-    found: dict[str, list[Stretch]] = {}
+def _by_job(stretches: Sequence[LiveInterval]) -> dict[str, tuple[LiveInterval, ...]]:
+    found: dict[str, list[LiveInterval]] = {}
     for stretch in sorted(stretches, key=lambda item: item.number):
         found.setdefault(stretch.job_id, []).append(stretch)
     return {job_id: tuple(items) for job_id, items in found.items()}

@@ -11,7 +11,7 @@ from dally.topology import Allocation
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class HeldSpan:
     """A stretch of holding GPUs, real or simulated: it starts up, then trains. Times in seconds.
 
     Attributes:
@@ -49,7 +49,7 @@ class Pace:
     shared: float
 
 
-def paces(spans: Sequence[Span], costs: CostModel, contention: bool) -> list[Pace]:
+def paces(spans: Sequence[HeldSpan], costs: CostModel, contention: bool) -> list[Pace]:
     """The predicted pace of each stretch, given where and when all of them were.
 
     Between two moments at which traffic begins or ends, speeds are constant. The mean time of a step is the
@@ -77,7 +77,7 @@ def paces(spans: Sequence[Span], costs: CostModel, contention: bool) -> list[Pac
 
 
 def _constant(
-    spans: Sequence[Span], costs: CostModel, lonely: Sequence[float]
+    spans: Sequence[HeldSpan], costs: CostModel, lonely: Sequence[float]
 ) -> Iterator[tuple[float, float, Sequence[float]]]:
     """The times in which nothing changes, from when to when, with the slowdown of each stretch."""
     links, slowdowns = SharedLinks(costs), [*lonely]
@@ -95,9 +95,9 @@ def _constant(
         yield begin_s, end_s, slowdowns
 
 
-def spans_by_job(spans: Sequence[Span], found: Sequence[Pace]) -> dict[str, list[tuple[Span, Pace]]]:
+def spans_by_job(spans: Sequence[HeldSpan], found: Sequence[Pace]) -> dict[str, list[tuple[HeldSpan, Pace]]]:
     """The stretches of each job with their paces, in order."""
-    result: dict[str, list[tuple[Span, Pace]]] = {}
+    result: dict[str, list[tuple[HeldSpan, Pace]]] = {}
     for span, pace in zip(spans, found, strict=True):
         result.setdefault(span.job.job_id, []).append((span, pace))
     return result

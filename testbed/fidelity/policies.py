@@ -5,7 +5,7 @@ from dataclasses import asdict
 from typing import Any
 
 from testbed.fidelity.comparison import Comparison
-from testbed.fidelity.ranking import Ranking, rank
+from testbed.fidelity.ranking import PolicyRanking, rank
 from testbed.fidelity.sheets import METRICS, Metric, Sheet, percent, relative
 from testbed.running.folder import WORKLOAD
 
@@ -28,7 +28,7 @@ def side_by_side(comparisons: Sequence[Comparison]) -> Sheet:
     )
 
 
-def rankings(comparisons: Sequence[Comparison]) -> dict[str, Ranking]:
+def rankings(comparisons: Sequence[Comparison]) -> dict[str, PolicyRanking]:
     """The rankings by each figure; none for one run, runs of other workloads, or one policy twice."""
     workloads = {(item.run.folder / WORKLOAD).read_bytes() for item in comparisons}
     specs = {item.run.policy for item in comparisons}
@@ -50,7 +50,7 @@ def as_data(comparisons: Sequence[Comparison]) -> dict[str, Any]:
     return {name: asdict(ranking) for name, ranking in rankings(comparisons).items()}
 
 
-def _told(name: str, ranking: Ranking) -> str:
+def _told(name: str, ranking: PolicyRanking) -> str:
     if ranking.real == ranking.simulated:
         return f"{name}: the simulator ranks the policies as reality does ({ranking.real})."
     wrong = ", ".join(f"{better} before {worse}" for better, worse in ranking.swapped)
@@ -61,7 +61,7 @@ def _told(name: str, ranking: Ranking) -> str:
     )
 
 
-def _ranked(comparisons: Sequence[Comparison], metric: Metric) -> Ranking:
+def _ranked(comparisons: Sequence[Comparison], metric: Metric) -> PolicyRanking:
     return rank(
         {item.run.policy: metric.value(item.real) for item in comparisons},
         {item.run.policy: metric.value(item.simulated) for item in comparisons},

@@ -6,7 +6,7 @@ from itertools import chain, combinations, pairwise
 
 
 @dataclass(frozen=True, slots=True)
-class Ranking:
+class PolicyRanking:
     """Policies by one figure of merit, less is better.
 
     Attributes:
@@ -22,7 +22,7 @@ class Ranking:
     swapped: Sequence[tuple[str, str]]
 
 
-def rank(real: Mapping[str, float], simulated: Mapping[str, float]) -> Ranking:
+def rank(real: Mapping[str, float], simulated: Mapping[str, float]) -> PolicyRanking:
     """Rank at least two policies.
 
     Kendall's tau-a (Kendall, Biometrika 1938): pairs in the same order less pairs in opposite order, over
@@ -37,7 +37,7 @@ def rank(real: Mapping[str, float], simulated: Mapping[str, float]) -> Ranking:
         for one, other in combinations(real, 2)
     }
     swapped = [tuple(sorted(pair, key=real.__getitem__)) for pair, sign in signs.items() if sign < 0]
-    return Ranking(
+    return PolicyRanking(
         real=in_order(real),
         simulated=in_order(simulated),
         tau=sum(signs.values()) / len(signs),

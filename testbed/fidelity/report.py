@@ -13,7 +13,7 @@ from dally.optional import MissingModuleError, import_optional
 from testbed.fidelity import policies, sheets, words
 from testbed.fidelity.attribution import RealStretch
 from testbed.fidelity.comparison import JOB_TARGET, MAKESPAN_TARGET, Comparison, JobComparison
-from testbed.fidelity.pace import Span
+from testbed.fidelity.pace import HeldSpan
 from testbed.fidelity.sheets import METRICS, Sheet, relative
 
 DATA, TEXT, FIGURE = "compare.json", "compare.md", "compare.png"
@@ -158,7 +158,7 @@ def _draw(comparison: Comparison, path: Path) -> str:
     return ""
 
 
-def gpus_in_use(spans: Sequence[Span]) -> list[tuple[float, int]]:
+def gpus_in_use(spans: Sequence[HeldSpan]) -> list[tuple[float, int]]:
     """How many GPUs jobs held from each moment on at which that changed, seconds."""
     changes = {0.0: 0}
     for span in spans:

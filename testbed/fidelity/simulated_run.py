@@ -16,7 +16,7 @@ from dally.traces import load_trace
 from simulator.inputs import Inputs, load_scenario
 from simulator.scenario import Scenario, simulate
 from testbed.fidelity.live_run import LiveRun
-from testbed.fidelity.pace import Span
+from testbed.fidelity.pace import HeldSpan
 from testbed.running.folder import PROFILES, WORKLOAD
 from testbed.running.scheduler import FACT, set_alike
 
@@ -43,7 +43,7 @@ class SimulatedRun:
     costs: CostModel
     jobs: Mapping[str, Job]
     records: Mapping[str, JobRecord]
-    spans: Sequence[Span]
+    spans: Sequence[HeldSpan]
 
 
 def load_again(run: LiveRun, contention: bool) -> Scenario:
@@ -103,7 +103,7 @@ def _replace(partial: Path, folder: Path) -> None:
     partial.rename(folder)
 
 
-def _spans(folder: Path, jobs: Mapping[str, Job], costs: CostModel) -> list[Span]:
+def _spans(folder: Path, jobs: Mapping[str, Job], costs: CostModel) -> list[HeldSpan]:
     return [
         _span(jobs[job_id], place, number, costs)
         for job_id, places in _holdings(folder, costs).items()
@@ -111,14 +111,14 @@ def _spans(folder: Path, jobs: Mapping[str, Job], costs: CostModel) -> list[Span
     ]
 
 
-def _span(job: Job, holding: Holding, number: int, costs: CostModel) -> Span:
+def _span(job: Job, holding: Holding, number: int, costs: CostModel) -> HeldSpan:
     """A simulated stretch; it trains once its start, or its restart, is paid.
 
     The simulator counts its traffic from the beginning.
     """
     allocation, start_s, end_s = holding
     startup_s = costs.restart_s(job) if number else costs.launch_s(job)
-    return Span(job, allocation, start_s, min(start_s + startup_s, end_s), end_s, start_s)
+    return HeldSpan(job, allocation, start_s, min(start_s + startup_s, end_s), end_s, start_s)
 
 
 def _holdings(folder: Path, costs: CostModel) -> dict[str, list[Holding]]:

@@ -8,7 +8,7 @@ from dally import __version__
 from profiler.hosts.hosts_file import HostsFile, SshHost
 from slurm_plugin.admin.checks.site import Finding, Level, ok, problem, warning
 from testbed.local_slurm import PACKAGES
-from testbed.remote.survey import Clock, HostFacts, Survey
+from testbed.remote.survey import ClockOffset, HostFacts, Survey
 
 _OLDEST_PYTHON = (3, 11)
 _CLOCK_S = 0.1
@@ -19,7 +19,7 @@ Facts = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class FitnessRow:
     """What one check found on one host."""
 
     host: str
@@ -27,17 +27,17 @@ class Row:
     finding: Finding
 
 
-def judge(file: HostsFile, seen: Survey) -> tuple[Row, ...]:
+def judge(file: HostsFile, seen: Survey) -> tuple[FitnessRow, ...]:
     """The findings of all checks on all hosts, host by host; a check that could not be made has none."""
     common = _most_common_slurm(seen)
     return tuple(
-        Row(host.name, check, finding)
+        FitnessRow(host.name, check, finding)
         for host in file.hosts
         for check, finding in _judge_host(host, seen, common).items()
     )
 
 
-def is_fit(rows: tuple[Row, ...]) -> bool:
+def is_fit(rows: tuple[FitnessRow, ...]) -> bool:
     """Whether nothing found is a problem."""
     return not any(row.finding.level is Level.PROBLEM for row in rows)
 
@@ -63,7 +63,7 @@ def _judge_host(host: SshHost, seen: Survey, common: str | None) -> dict[str, Fi
     return found | {name: check() for name, check in checks.items()}
 
 
-def _clock(clock: Clock | None) -> Finding:
+def _clock(clock: ClockOffset | None) -> Finding:
     if clock is None:
         return problem("not read", "see the log of the host")
     said = f"{clock.offset_s:+.3f} s, known to {clock.uncertainty_s:.3f} s"

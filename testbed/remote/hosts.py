@@ -45,7 +45,7 @@ class RemoteError(DallyError):
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class CommandResult:
     """What a command that ended has said.
 
     Attributes:
@@ -118,7 +118,7 @@ class Hosts:
             raise
         return LoggedProcess(command, process, self._log, at, started_s)
 
-    def attempt(self, host: str, *argv: str, stdin: str = "", timeout_s: float = ANSWER_S) -> Answer:
+    def attempt(self, host: str, *argv: str, stdin: str = "", timeout_s: float = ANSWER_S) -> CommandResult:
         """Run a command on a host to its end; its exit status is for the caller to judge.
 
         Raises:
@@ -218,7 +218,7 @@ class LoggedProcess:
             timer.cancel()
             self.stop()
 
-    def gather(self) -> Answer:
+    def gather(self) -> CommandResult:
         """Read all that it says, and wait until it ended."""
         said: list[bytes] = []
         readers = [
@@ -231,7 +231,7 @@ class LoggedProcess:
         for reader in readers:
             reader.join(_DRAIN_S)
         self._note(status)
-        return Answer(status, b"".join(said).decode(errors="replace"), self._said())
+        return CommandResult(status, b"".join(said).decode(errors="replace"), self._said())
 
     def wait(self) -> int | None:
         """Wait until it ended; its exit status as a shell tells it, None if the connection broke."""

@@ -37,7 +37,7 @@ tc qdisc replace dev lo root "$@" && tc -raw -json qdisc show dev lo
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ShapedInterface:
     """An interface that is to be shaped.
 
     Attributes:
@@ -57,7 +57,7 @@ class Place:
     is_recorded: bool
 
 
-def look(hosts: Hosts, name: str, interface: str | None, peer: str | None) -> Place:
+def look(hosts: Hosts, name: str, interface: str | None, peer: str | None) -> ShapedInterface:
     """Look at an interface, changing nothing.
 
     Args:
@@ -79,15 +79,15 @@ def look(hosts: Hosts, name: str, interface: str | None, peer: str | None) -> Pl
     carries_ssh = found == interface_to(hosts, name)
     now, record = qdiscs_of(hosts, name, found), read_record(hosts, name, found)
     if record:
-        return Place(name, found, carries_ssh, record["before"], tuple(record["way"]), True)
+        return ShapedInterface(name, found, carries_ssh, record["before"], tuple(record["way"]), True)
     try:
         way = _way_back(hosts, name, found, now)
     except InputError as error:
         raise RemoteError(f"{name}: {found} is left alone: {error}") from error
-    return Place(name, found, carries_ssh, now, way, False)
+    return ShapedInterface(name, found, carries_ssh, now, way, False)
 
 
-def shape(hosts: Hosts, place: Place, rate_bps: float) -> None:
+def shape(hosts: Hosts, place: ShapedInterface, rate_bps: float) -> None:
     """Limit what leaves an interface; what was there is on record before.
 
     Raises:
@@ -220,7 +220,7 @@ def _restore(hosts: Hosts, name: str, interface: str, record: Mapping[str, Any])
     return now
 
 
-def _check_unchanged(hosts: Hosts, place: Place) -> None:
+def _check_unchanged(hosts: Hosts, place: ShapedInterface) -> None:
     now = qdiscs_of(hosts, place.host, place.interface)
     if not is_ours(now) and settings(now) != settings(place.before):
         raise RemoteError(

@@ -14,7 +14,7 @@ from dally.profiles.schema import PointShape, Reduced
 from profiler.drive.remote_hosts import RemoteHosts
 from profiler.findings import parse_line
 from profiler.hosts.processes import Command, run_together
-from profiler.orders import Order, Run
+from profiler.orders import MeasurementRun, MeasurementSpec
 from testbed.remote.hosts import ANSWER_S, Hosts, LoggedProcess, RemoteError, each
 from workloads.settings import Backend
 
@@ -29,7 +29,7 @@ _ALL_REDUCE_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Clock:
+class ClockOffset:
     """How far a host's clock is ahead of ours, and half the round trip, by which that may be off."""
 
     offset_s: float
@@ -50,7 +50,7 @@ class HostFacts:
     error: str = ""
     facts: Mapping[str, Any] | None = None
     facts_error: str = ""
-    clock: Clock | None = None
+    clock: ClockOffset | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,19 +81,19 @@ def survey(hosts: Hosts) -> Survey:
     return Survey(found, unreached(hosts, able), all_reduces(hosts, found))
 
 
-def read_clock(hosts: Hosts, name: str) -> Clock:
+def read_clock(hosts: Hosts, name: str) -> ClockOffset:
     """A host's clock, by the reading whose round trip was shortest.
 
     Raises:
         RemoteError: It tells no time.
     """
-    best: Clock | None = None
+    best: ClockOffset | None = None
     for _ in range(_CLOCK_READINGS):
         before_s = time.time()
         text = hosts.ask(name, "date", "+%s.%N")
         after_s = time.time()
         try:
-            reading = Clock(float(text) - (before_s + after_s) / 2, (after_s - before_s) / 2)
+            reading = ClockOffset(float(text) - (before_s + after_s) / 2, (after_s - before_s) / 2)
         except ValueError as error:
             raise RemoteError(f"{name}: date tells {text.strip()!r}, not seconds") from error
         if best is None or reading.uncertainty_s < best.uncertainty_s:
@@ -198,7 +198,7 @@ def _all_reduces_at_once(
 
 def _all_reduce(hosts: Hosts, pair: Pair, found: Mapping[str, HostFacts]) -> float:
     gpus = [(facts.facts or {})["gpus"]["names"] for facts in (found[name] for name in pair)]
-    order = Order(
+    order = MeasurementSpec(
         models=(),
         backend=Backend.NCCL if all(gpus) else Backend.GLOO,
         sweep_bytes=(_ALL_REDUCE_BYTES,),
@@ -208,7 +208,7 @@ def _all_reduce(hosts: Hosts, pair: Pair, found: Mapping[str, HostFacts]) -> flo
         join_timeout_s=60.0,
         allow_busy=True,
     )
-    run = Run("check", "network", PointShape(2, 1, "blocked"), pair, None, order)
+    run = MeasurementRun("check", "network", PointShape(2, 1, "blocked"), pair, None, order)
     times: list[float] = []
 
     def hear(line: str) -> None:

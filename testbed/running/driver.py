@@ -25,8 +25,8 @@ from testbed.running.folder import (
 )
 from testbed.running.head import get_files, put_files
 from testbed.running.lines import append_line, read_lines
-from testbed.running.samples import EVERY_S, Sampler
-from testbed.running.script import CHECKPOINT, DIARY, SLOT_S, Place
+from testbed.running.samples import EVERY_S, RunSampler
+from testbed.running.script import CHECKPOINT, DIARY, SLOT_S, SubmitSettings
 from testbed.running.sight import Observer
 from testbed.running.submission import Submitter, is_slurms_own
 from testbed.running.work import Work
@@ -119,7 +119,7 @@ class Driver:
     def _prepare(self) -> None:
         """Put everything onto the head node, also when it is there already: a folder may have been lost."""
         cluster, desk = self._cluster, self._desk
-        place = Place(
+        place = SubmitSettings(
             cluster.python,
             cluster.partition,
             cluster.interface,
@@ -165,7 +165,7 @@ class Driver:
             write_state(self._folder, self._state)
         origin_s = self._state.origin_s
         assert origin_s is not None
-        sampler = Sampler(self._cluster, self._folder, origin_s)
+        sampler = RunSampler(self._cluster, self._folder, origin_s)
         looked_s = sampled_s = float("-inf")
         while True:
             now = time.time()

@@ -9,7 +9,7 @@ from dally.job import JobKind
 from dally.records import JobRecord
 from dally.topology import Allocation, Topology
 from testbed.running.sight import Sight
-from testbed.running.stretches import Entry, Stretch
+from testbed.running.stretches import HeldInterval, ScriptEvent
 from testbed.running.work import Work
 
 _CANCELLED = "CANCELLED"
@@ -31,7 +31,7 @@ class Life:
     """
 
     work: Work
-    stretches: Sequence[Stretch]
+    stretches: Sequence[HeldInterval]
     stopped: Sequence[bool]
     status: str
     end_s: float | None
@@ -41,8 +41,8 @@ class Life:
 def live(
     work: Work,
     sights: Sequence[Sight],
-    stretches: Sequence[Stretch],
-    entries: Sequence[Entry],
+    stretches: Sequence[HeldInterval],
+    entries: Sequence[ScriptEvent],
     taken: Callable[[float, float], bool],
     costs: CostModel,
 ) -> Life:
@@ -70,7 +70,7 @@ def live(
     return Life(work, stretches, stopped, status, end_s, compute_s)
 
 
-def _compute_s(work: Work, stretch: Stretch, costs: CostModel) -> float:
+def _compute_s(work: Work, stretch: HeldInterval, costs: CostModel) -> float:
     """What a step computes where a stretch ran: as long as on the slowest GPUs there."""
     allocation = allocation_of(stretch.gpus, costs.topology)
     if allocation is None:
@@ -79,7 +79,9 @@ def _compute_s(work: Work, stretch: Stretch, costs: CostModel) -> float:
     return work.compute_s / min(speeds.get(name, 1.0) for name in costs.topology.by_type(allocation))
 
 
-def _status(sights: Sequence[Sight], stretches: Sequence[Stretch], entries: Sequence[Entry]) -> str:
+def _status(
+    sights: Sequence[Sight], stretches: Sequence[HeldInterval], entries: Sequence[ScriptEvent]
+) -> str:
     last = sights[-1] if sights else None
     if last is not None and last.ended and last.name != _CANCELLED:
         codes = [entry.code for entry in entries if entry.code is not None]
@@ -165,7 +167,7 @@ def allocation_of(gpus: Mapping[str, int], topology: Topology) -> Allocation | N
     return tuple(sorted((topology.machine_index[name], count) for name, count in gpus.items()))
 
 
-def level_of(stretch: Stretch, topology: Topology) -> int | None:
+def level_of(stretch: HeldInterval, topology: Topology) -> int | None:
     """The level of a stretch's placement; None if it is not known."""
     allocation = allocation_of(stretch.gpus, topology)
     return None if allocation is None else topology.level_of(allocation)

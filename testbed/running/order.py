@@ -8,7 +8,7 @@ from pathlib import Path
 from dally.errors import InputError
 from dally.profiles.emulated import of_types
 from dally.profiles.files import ProfileSet, load_profiles
-from dally.profiles.schema import Mode
+from dally.profiles.schema import ProfileMode
 from dally.topology import Topology
 from dally.traces import Workload, assign_models, load_trace
 from testbed.running.campaign import Campaign
@@ -22,7 +22,7 @@ PROFILE_SET = "testbed"
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class RunRequest:
     """An order for runs.
 
     Attributes:
@@ -61,7 +61,7 @@ def named_workloads() -> tuple[str, ...]:
     )
 
 
-def plan_campaign(order: Order, topology: Topology, out: Path) -> Campaign:
+def plan_campaign(order: RunRequest, topology: Topology, out: Path) -> Campaign:
     """What is to be run on a cluster.
 
     Raises:
@@ -95,7 +95,7 @@ def plan_campaign(order: Order, topology: Topology, out: Path) -> Campaign:
     return Campaign(out, inputs, facts, tflops, backend, order.timeout_s, data, order.companions)
 
 
-def _workload(order: Order) -> Workload:
+def _workload(order: RunRequest) -> Workload:
     if order.workload not in named_workloads():
         return load_trace(order.workload, seed=order.seed, trace_format=order.trace_format)
     file = resources.files("testbed.running") / "workloads" / f"{order.workload}.csv"
@@ -103,7 +103,7 @@ def _workload(order: Order) -> Workload:
         return load_trace(path)
 
 
-def _of_types(order: Order, profiles: ProfileSet) -> ProfileSet:
+def _of_types(order: RunRequest, profiles: ProfileSet) -> ProfileSet:
     """The profiles that hold for GPUs of several speeds; those that name no type are of `EMULATED_TFLOPS`."""
     if not isinstance(order.emulate, Mapping) or all(each.env.gpu_type for each in profiles.profiles):
         return profiles
@@ -111,10 +111,10 @@ def _of_types(order: Order, profiles: ProfileSet) -> ProfileSet:
 
 
 def _compute(
-    order: Order, profiles: ProfileSet, gpu_types: Sequence[str]
+    order: RunRequest, profiles: ProfileSet, gpu_types: Sequence[str]
 ) -> tuple[Mapping[str, float] | None, str]:
     """Speed of the pretended GPUs by type and what carries the collectives, as the profiles were measured."""
-    emulated = Mode.EMULATED in profiles.modes
+    emulated = ProfileMode.EMULATED in profiles.modes
     if emulated and len(profiles.modes) > 1:
         raise InputError(f"profiles {profiles.name} are emulated and others; a run needs one or the other")
     if order.emulate is not None and not emulated:
@@ -122,7 +122,7 @@ def _compute(
         raise InputError(f"--emulate needs profiles that are emulated; those of {profiles.name} are {modes}")
     if emulated:
         return _tflops(EMULATED_TFLOPS if order.emulate is None else order.emulate, gpu_types), "gloo"
-    return None, "gloo" if profiles.modes == (Mode.GLOO,) else "nccl"
+    return None, "gloo" if profiles.modes == (ProfileMode.GLOO,) else "nccl"
 
 
 def _tflops(asked: float | Mapping[str, float], gpu_types: Sequence[str]) -> Mapping[str, float]:

@@ -29,7 +29,7 @@ from testbed.local_slurm import LocalSlurm
 from testbed.running.campaign import check_policies, run_policy, topology_of
 from testbed.running.folder import JOBS_FOLDER, job_folder
 from testbed.running.lines import read_lines
-from testbed.running.order import Order, plan_campaign
+from testbed.running.order import RunRequest, plan_campaign
 from testbed.running.script import STEPS
 from testbed.standing.shape import LabShape
 
@@ -229,7 +229,7 @@ def run_seed(folder: Path, seed: int, policies: Sequence[str], companions: int =
     out.mkdir(exist_ok=True)
     workload = out_folder(folder, seed) / "jobs.csv"
     write_workload(workload, seed)
-    order = Order(
+    order = RunRequest(
         str(workload),
         str(folder / "profiles"),
         emulate=TFLOPS,

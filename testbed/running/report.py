@@ -22,7 +22,7 @@ _LINE_EVERY_S = 15.0
 _FILE_WIDTH = 180
 
 
-class Display:
+class RunDisplay:
     """Tells how far runs are, on standard error: by a bar on a terminal, else by a line now and then."""
 
     def __init__(self, progress: Progress) -> None:
@@ -52,12 +52,12 @@ class Display:
 
 
 @contextmanager
-def displayed() -> Iterator[Display]:
+def displayed() -> Iterator[RunDisplay]:
     """A display on standard error."""
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
-        yield Display(progress)
+        yield RunDisplay(progress)
 
 
 def show_runs(runs: Sequence[Run], levels: Sequence[str], out: Path, as_json: bool) -> None:

@@ -15,7 +15,7 @@ TRAFFIC, MACHINE, GPU = "traffic.jsonl", "machine.jsonl", "gpu.jsonl"
 EVERY_S = 3.0
 
 
-class Sampler:
+class RunSampler:
     """Takes samples of one run.
 
     Args:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from dally.policies.registry import PolicySpec
-from dally.policies.slurm import Knobs
+from dally.policies.slurm import SlurmKnobs
 from testbed.cluster import Cluster
 
 FACT = "scheduler"
@@ -40,7 +40,7 @@ def set_alike(policy: PolicySpec, settings: Mapping[str, str]) -> PolicySpec:
         policy: What the run was asked for.
         settings: As `read_scheduler` gives them; what they do not name has Slurm's default.
     """
-    if not isinstance(policy.knobs, Knobs):
+    if not isinstance(policy.knobs, SlurmKnobs):
         return policy
     said = dict(part.partition("=")[::2] for part in settings.get(_PARAMETERS, "").split(","))
     numbers: dict[str, Any] = {
@@ -49,7 +49,7 @@ def set_alike(policy: PolicySpec, settings: Mapping[str, str]) -> PolicySpec:
         **{name: int(said[name]) for name in _COUNTS if name in said},
     }
     most_s = float(said.get("max_switch_wait", _MOST_SWITCH_WAIT_S))
-    knobs = Knobs(
+    knobs = SlurmKnobs(
         switch_wait_s=min(policy.knobs.switch_wait_s, most_s),
         scheduler=settings.get("SchedulerType", "sched/backfill").removeprefix("sched/"),
         placement="tree",

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from dally.job import CHECKPOINTED, JobKind
 from dally.mechanisms.node_choice import LEAF
-from dally.policies.slurm import Knobs
+from dally.policies.slurm import SlurmKnobs
 from testbed.running.work import Work
 from workloads.handover import PRELOADED
 
@@ -31,7 +31,7 @@ _MINUTE_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class SubmitSettings:
     """Where jobs of a run are submitted, and how they train.
 
     Attributes:
@@ -59,7 +59,7 @@ class Place:
     companions: int = 0
 
 
-def job_script(work: Work, name: str, folder: str, place: Place) -> str:
+def job_script(work: Work, name: str, folder: str, place: SubmitSettings) -> str:
     """The text of a job's script.
 
     Args:
@@ -87,7 +87,7 @@ def job_script(work: Work, name: str, folder: str, place: Place) -> str:
     return "\n".join(lines) + "\n"
 
 
-def companion_script(work: Work, name: str, folder: str, place: Place) -> str:
+def companion_script(work: Work, name: str, folder: str, place: SubmitSettings) -> str:
     """The text of the script of a companion, whose ranks join those of the job.
 
     Args: as of `job_script`.
@@ -106,7 +106,7 @@ def companion_script(work: Work, name: str, folder: str, place: Place) -> str:
     return "\n".join(lines) + "\n"
 
 
-def switch_options(work: Work, best_level: int, knobs: Knobs) -> tuple[str, ...]:
+def switch_options(work: Work, best_level: int, knobs: SlurmKnobs) -> tuple[str, ...]:
     """What a job asks Slurm's own scheduler for: one leaf switch, for some time, if it fits under one.
 
     Args:
@@ -121,7 +121,7 @@ def switch_options(work: Work, best_level: int, knobs: Knobs) -> tuple[str, ...]
     return (f"--switches=1@{clock}",)
 
 
-def _options(work: Work, name: str, folder: str, place: Place) -> Iterator[str]:
+def _options(work: Work, name: str, folder: str, place: SubmitSettings) -> Iterator[str]:
     job = work.job
     gpu_type = f"{job.gpu_type}:" if job.gpu_type else ""
     assert job.time_limit_s is not None, "it was planned"
@@ -136,7 +136,7 @@ def _options(work: Work, name: str, folder: str, place: Place) -> Iterator[str]:
     yield f"--requeue --open-mode=append --chdir={folder} --output={OUTPUT}"
 
 
-def _dally_line(work: Work, folder: str, place: Place) -> Iterator[str]:
+def _dally_line(work: Work, folder: str, place: SubmitSettings) -> Iterator[str]:
     """What Dally is told; a job that trains for real names no model: how fast it is, its reports say."""
     line = f"#DALLY --progress={folder}/{PROGRESS}" if place.data else f"#DALLY --model={work.job.model}"
     if work.job.preemptible:
@@ -149,7 +149,7 @@ def _dally_line(work: Work, folder: str, place: Place) -> Iterator[str]:
     yield line
 
 
-def _environment(place: Place) -> Iterator[str]:
+def _environment(place: SubmitSettings) -> Iterator[str]:
     yield "export OMP_NUM_THREADS=1"
     if place.preloaded:
         yield f"export {PRELOADED}={shlex.quote(place.preloaded)}"
@@ -195,7 +195,7 @@ def _code_of_copies(work: Work) -> Iterator[str]:
         yield f"[ -e {CHECKPOINT}.code ] && code=$(cat {CHECKPOINT}.code)"
 
 
-def _rank(work: Work, place: Place, *more: str) -> tuple[str, ...]:
+def _rank(work: Work, place: SubmitSettings, *more: str) -> tuple[str, ...]:
     """What each rank runs; where nodes pretend GPUs of several speeds, it adds that of its own."""
     nodes_of: dict[float, list[str]] = {}
     for node, tflops in (place.emulate_tflops or {}).items():
@@ -213,7 +213,7 @@ def _rank(work: Work, place: Place, *more: str) -> tuple[str, ...]:
     )
 
 
-def _training(work: Work, place: Place) -> Iterator[str]:
+def _training(work: Work, place: SubmitSettings) -> Iterator[str]:
     yield from (place.python, "-P", "-m", "workloads.train", work.job.model)
     yield from ("--steps", str(work.steps), "--global-batch", str(work.global_batch))
     yield from ("--backend", place.backend, "--checkpoint", CHECKPOINT, "--log-file", STEPS)

@@ -38,7 +38,7 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class ScriptEvent:
     """A line of a job's diary: its script started, or ended.
 
     Attributes:
@@ -53,7 +53,7 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class HeldInterval:
     """A time in which a job held GPUs; times in seconds since 1970.
 
     Attributes:
@@ -92,7 +92,7 @@ class Stretch:
         return max(0.0, self.steps[0].end_s - self.steps[0].seconds - self.start_s)
 
 
-def find_stretches(sights: Sequence[Sight], diary: str, log: str) -> list[Stretch]:
+def find_stretches(sights: Sequence[Sight], diary: str, log: str) -> list[HeldInterval]:
     """All stretches of one job, in order.
 
     Args:
@@ -105,16 +105,16 @@ def find_stretches(sights: Sequence[Sight], diary: str, log: str) -> list[Stretc
     return _with_steps(stretches, read_steps(log))
 
 
-def read_diary(text: str) -> list[Entry]:
+def read_diary(text: str) -> list[ScriptEvent]:
     """The lines of a diary; those that were cut off are left out."""
     entries = []
     for line in text.splitlines():
         words = line.split()
         try:
             if words[0] == "start":
-                entries.append(Entry(float(words[1]), gpus=_tasks_of_nodes(words[2], words[3])))
+                entries.append(ScriptEvent(float(words[1]), gpus=_tasks_of_nodes(words[2], words[3])))
             elif words[0] == "end":
-                entries.append(Entry(float(words[1]), code=int(words[2])))
+                entries.append(ScriptEvent(float(words[1]), code=int(words[2])))
         except (IndexError, ValueError, InputError):
             continue
     return entries
@@ -129,9 +129,9 @@ def read_steps(text: str) -> list[Step]:
     ]
 
 
-def _seen(sights: Iterable[Sight]) -> list[Stretch]:
+def _seen(sights: Iterable[Sight]) -> list[HeldInterval]:
     """What Slurm showed, a stretch for each of its start times."""
-    found: list[Stretch] = []
+    found: list[HeldInterval] = []
     for sight in sights:
         if sight.state == State.COMPLETING:  # still there, but of a requeued job the start is the requeue's
             continue
@@ -142,7 +142,9 @@ def _seen(sights: Iterable[Sight]) -> list[Stretch]:
             began_s = sight.t if sight.start_s is None or same else sight.start_s
             found[-1] = replace(last, end_s=max(last.start_s, min(sight.t, began_s)))
         if sight.start_s is not None and not same and (sight.holds or _ran(sight)):
-            found.append(Stretch(sight.start_s, None if sight.holds else sight.t, dict(sight.gpus or {})))
+            found.append(
+                HeldInterval(sight.start_s, None if sight.holds else sight.t, dict(sight.gpus or {}))
+            )
         elif sight.holds and last is not None and not last.gpus:
             found[-1] = replace(found[-1], gpus=dict(sight.gpus or {}))
     return found
@@ -153,14 +155,14 @@ def _ran(sight: Sight) -> bool:
     return sight.ended and sight.name != "CANCELLED"
 
 
-def _with_unseen(stretches: Sequence[Stretch], entries: Sequence[Entry]) -> list[Stretch]:
+def _with_unseen(stretches: Sequence[HeldInterval], entries: Sequence[ScriptEvent]) -> list[HeldInterval]:
     """With those that only the diary knows, as nobody was looking."""
     found = list(stretches)
     for number, entry in enumerate(entries):
         if entry.gpus is not None and not any(_holds(stretch, entry.t) for stretch in stretches):
             after = entries[number + 1 :]
             end_s = after[0].t if after else entry.t
-            found.append(Stretch(entry.t, end_s, entry.gpus))
+            found.append(HeldInterval(entry.t, end_s, entry.gpus))
     return sorted(found, key=lambda stretch: stretch.start_s)
 
 
@@ -169,11 +171,11 @@ def _of_copies(line: Mapping[str, Any]) -> int | None:
     return sum(line["copies"].values()) if "copies" in line else None
 
 
-def _holds(stretch: Stretch, t: float) -> bool:
+def _holds(stretch: HeldInterval, t: float) -> bool:
     return stretch.start_s <= t and (stretch.end_s is None or t <= stretch.end_s + _SECOND_S)
 
 
-def _refined(stretches: Sequence[Stretch], entries: Sequence[Entry]) -> list[Stretch]:
+def _refined(stretches: Sequence[HeldInterval], entries: Sequence[ScriptEvent]) -> list[HeldInterval]:
     """With the diary's finer times, where they agree with Slurm's whole seconds."""
     found = []
     for stretch in stretches:
@@ -189,8 +191,8 @@ def _refined(stretches: Sequence[Stretch], entries: Sequence[Entry]) -> list[Str
     return found
 
 
-def _with_steps(stretches: Sequence[Stretch], steps: Sequence[Step]) -> list[Stretch]:
-    found: list[Stretch] = []
+def _with_steps(stretches: Sequence[HeldInterval], steps: Sequence[Step]) -> list[HeldInterval]:
+    found: list[HeldInterval] = []
     begins = [stretch.start_s for stretch in stretches[1:]] + [float("inf")]
     again_from = float("inf")
     for stretch, next_s in reversed(list(zip(stretches, begins, strict=False))):

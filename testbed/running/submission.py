@@ -7,13 +7,20 @@ from pathlib import Path
 from dally.costs import CostModel
 from dally.job import JobKind
 from dally.policies.registry import PolicySpec
-from dally.policies.slurm import Knobs as SlurmKnobs
+from dally.policies.slurm import SlurmKnobs
 from dally.topology import Topology
 from slurm_plugin.config import VARIABLE
 from testbed.cluster import Cluster, ClusterError
 from testbed.running.control import Desk
 from testbed.running.folder import JOBS_FOLDER, job_folder
-from testbed.running.script import COMPANION, SCRIPT, Place, companion_script, job_script, switch_options
+from testbed.running.script import (
+    COMPANION,
+    SCRIPT,
+    SubmitSettings,
+    companion_script,
+    job_script,
+    switch_options,
+)
 from testbed.running.sight import mark
 from testbed.running.work import Work
 
@@ -50,7 +57,7 @@ class Submitter:
         self._cluster, self._desk, self._run, self._works = cluster, desk, run, works
         self._policy, self._costs = policy, CostModel(topology)
 
-    def scripts(self, place: Place) -> dict[str, str]:
+    def scripts(self, place: SubmitSettings) -> dict[str, str]:
         """The scripts of all jobs by path on the head node."""
         found = {}
         for number, work in enumerate(self._works):

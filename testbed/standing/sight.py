@@ -44,7 +44,7 @@ class LinkSight:
 
 
 @dataclass(frozen=True, slots=True)
-class Sight:
+class ClusterSight:
     """All of it.
 
     Attributes:
@@ -66,7 +66,7 @@ class Sight:
     problem: str = ""
 
 
-def look(folder: Path) -> Sight:
+def look(folder: Path) -> ClusterSight:
     """Look at the cluster that is up in a folder.
 
     Raises:
@@ -93,7 +93,7 @@ def look(folder: Path) -> Sight:
     )
     on_hosts = isinstance(state.shape, HostsShape)
     cluster_file = "" if on_hosts else str(cluster.conf.with_name("cluster.toml"))
-    return Sight(state.since_s, str(cluster.conf), cluster_file, nodes, jobs, links, problem)
+    return ClusterSight(state.since_s, str(cluster.conf), cluster_file, nodes, jobs, links, problem)
 
 
 def _racks(shape: Shape) -> Mapping[str, Sequence[str]]:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from analysis.deepshare_validation import (
-    Job,
+    MeasuredJob,
     explain,
     fit_traffic,
     isolated_traffic,
@@ -26,7 +26,7 @@ needs_tables = [
     pytest.mark.trace,
     pytest.mark.skipif(not TABLES.is_dir(), reason="no published tables in ../shared/throughputs"),
 ]
-JOBS = tuple(Job("m", 8, nodes, 8 / time_s) for nodes, time_s in ((2, 3.0), (4, 4.0), (8, 4.5)))
+JOBS = tuple(MeasuredJob("m", 8, nodes, 8 / time_s) for nodes, time_s in ((2, 3.0), (4, 4.0), (8, 4.5)))
 
 
 def test_two_jobs_that_only_communicate_keep_half_and_one_that_never_does_keeps_all() -> None:
@@ -82,7 +82,7 @@ def test_tables_are_read_by_job(tmp_path: Path) -> None:
         tmp_path, ',thp\n"m,2,2",5.0\n"n,4,2",6.0\n', ',a,b\n"m,2,2",1,0.5\n"n,4,2",0.25,1\n'
     )
     jobs = read_jobs(folder)
-    assert jobs == (Job("m", 2, 2, 5.0), Job("n", 4, 2, 6.0))
+    assert jobs == (MeasuredJob("m", 2, 2, 5.0), MeasuredJob("n", 4, 2, 6.0))
     kept = read_kept(folder, jobs)
     assert kept[0, 1] == 0.5
     found = noise(jobs, kept)

@@ -17,7 +17,7 @@ from click.testing import CliRunner, Result
 from dally.clusters import load_cluster
 from dally.commands import main
 from dally.profiles.files import load_profiles, write_profile
-from dally.profiles.schema import Mode
+from dally.profiles.schema import ProfileMode
 from dally.records import read_events, read_jobs, read_run
 from simulator.progress import Watch
 
@@ -240,7 +240,7 @@ def test_what_is_assumed_of_models_without_a_profile_is_told(trace: Path, tmp_pa
 def test_cpu_profiles_beside_gpu_profiles_must_be_asked_for(trace: Path, tmp_path: Path) -> None:
     shipped = load_profiles("realistic").profiles[:2]
     (tmp_path / "mixed").mkdir()
-    for number, mode in enumerate((Mode.GLOO, Mode.NCCL)):
+    for number, mode in enumerate((ProfileMode.GLOO, ProfileMode.NCCL)):
         provenance = replace(shipped[number].provenance, mode=mode)
         write_profile(replace(shipped[number], provenance=provenance), tmp_path / "mixed" / f"{mode}.json")
     options = ("--policy", "fifo", "--profiles", str(tmp_path / "mixed"))

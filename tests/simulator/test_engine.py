@@ -11,7 +11,7 @@ from dally.errors import DallyError
 from dally.job import Job
 from dally.plan import Plan
 from dally.policies.base import Policy
-from dally.policies.dally import Knobs
+from dally.policies.dally import DallyKnobs
 from dally.policies.registry import parse_policy
 from dally.profiles.files import load_profiles
 from dally.records import EventLog
@@ -80,9 +80,9 @@ class Lazy(Policy):
     """Never starts anything."""
 
     name = "lazy"
-    knobs_type = Knobs
+    knobs_type = DallyKnobs
 
-    def __init__(self, knobs: Knobs, state: ClusterState) -> None:
+    def __init__(self, knobs: DallyKnobs, state: ClusterState) -> None:
         self.knobs = knobs
 
     def decide(self, state: ClusterState, now: float) -> Plan:
@@ -92,7 +92,7 @@ class Lazy(Policy):
 def test_a_policy_that_leaves_jobs_waiting_for_ever_is_an_error() -> None:
     topology = racks([[4]])
     state = ClusterState(topology, CostModel(topology))
-    scheduler = Scheduler(state, Lazy(Knobs(), state))
+    scheduler = Scheduler(state, Lazy(DallyKnobs(), state))
     engine = Engine(scheduler, [job("a", 1, 10)], EventLog(StringIO()))
     with pytest.raises(DallyError, match=r"1 jobs wait for ever \(a\): policy lazy never starts them"):
         engine.run()

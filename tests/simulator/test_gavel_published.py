@@ -8,11 +8,11 @@ import pytest
 from dally.policies.registry import parse_policy
 from dally.profiles.files import ProfileSet
 from dally.profiles.imports.gavel import GPU_TYPES
-from simulator.gavel_published import CONFIGURATIONS, PUBLISHED, WINDOW, Setting, draw_jobs
+from simulator.gavel_published import CONFIGURATIONS, PUBLISHED, WINDOW, GavelSetting, draw_jobs
 from tests.worlds import racks
 
 ALIKE = {(entry, gpus): 1.0 for entry, _ in CONFIGURATIONS for gpus in (1, 2, 4, 8)}
-SETTING = Setting(racks([[1]]), ProfileSet("none", ()), dict.fromkeys(GPU_TYPES, ALIKE))
+SETTING = GavelSetting(racks([[1]]), ProfileSet("none", ()), dict.fromkeys(GPU_TYPES, ALIKE))
 
 
 def test_the_jobs_that_count_have_the_lengths_of_the_published_streams() -> None:

@@ -11,7 +11,7 @@ from dally.cycle import Scheduler
 from dally.job import Job
 from dally.plan import Plan, Preempt, Start
 from dally.policies.base import Policy
-from dally.policies.dally import Knobs
+from dally.policies.dally import DallyKnobs
 from dally.policies.registry import parse_policy, policy_names
 from dally.records import EventLog
 from dally.state import ClusterState
@@ -27,7 +27,7 @@ class Turns(Policy):
     """Whoever waits takes the GPUs of whoever runs, every so often."""
 
     name = "turns"
-    knobs_type = Knobs
+    knobs_type = DallyKnobs
     starts = True
     wide = ((0, 4),)
 

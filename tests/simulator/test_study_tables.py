@@ -4,15 +4,15 @@ import pytest
 
 from simulator.inputs import Inputs
 from simulator.study_tables import JCT, WAIT_P99, Case, behind
-from simulator.sweep.groups import Group
-from simulator.sweep.plan import Task
+from simulator.sweep.groups import RunGroup
+from simulator.sweep.plan import SweepTask
 
 
 def case(**p99_s: float) -> Case:
     """Policies with one mean completion time and these waits."""
     inputs = Inputs(trace="venus-like", cluster="demo")
     groups = {
-        policy: Group(Task("", {}, policy, inputs), {1: {JCT: 100.0, WAIT_P99: wait_s}})
+        policy: RunGroup(SweepTask("", {}, policy, inputs), {1: {JCT: 100.0, WAIT_P99: wait_s}})
         for policy, wait_s in p99_s.items()
     }
     return Case("setting", "exact", groups)

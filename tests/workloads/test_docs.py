@@ -3,13 +3,13 @@
 import re
 
 from tests.workloads.ranks import ROOT
-from workloads.registry import WORKLOADS, Workload
+from workloads.registry import WORKLOADS, ModelRecipe
 from workloads.train import main
 
 PAGE = (ROOT / "docs" / "workloads.md").read_text(encoding="utf-8")
 
 
-def row(workload: Workload) -> str:
+def row(workload: ModelRecipe) -> str:
     text = workload.optimizer in ("adamw",)
     sample = f"{workload.size} tokens" if text else f"{workload.size} x {workload.size} pixels"
     return (

@@ -7,7 +7,7 @@ import torch
 
 from dally.errors import InputError
 from workloads import group as groups
-from workloads.group import Group, JoinError, Place, find_device, find_place, first_line, join
+from workloads.group import Group, JoinError, RankEnvironment, find_device, find_place, first_line, join
 from workloads.settings import Backend
 
 TORCHRUN = {
@@ -27,11 +27,11 @@ SLURM = {
 
 
 def test_torchrun_wins_over_slurm() -> None:
-    assert find_place({**SLURM, **TORCHRUN}) == Place(3, 4, 1, "gpu1", 29500)
+    assert find_place({**SLURM, **TORCHRUN}) == RankEnvironment(3, 4, 1, "gpu1", 29500)
 
 
 def test_under_slurm_all_meet_at_the_first_node_of_the_step() -> None:
-    assert find_place(SLURM) == Place(5, 8, 1, "gpu003", 10_000 + 123456 % 20_000)
+    assert find_place(SLURM) == RankEnvironment(5, 8, 1, "gpu003", 10_000 + 123456 % 20_000)
     assert find_place({**SLURM, "SLURM_STEP_NODELIST": "gpu[005-006]"}).host == "gpu005"
 
 
@@ -41,12 +41,12 @@ def test_under_slurm_the_user_may_say_where_to_meet() -> None:
 
 
 def test_without_a_launcher_a_process_is_alone() -> None:
-    assert find_place({}) == Place(0, 1, 0, "localhost", 0)
+    assert find_place({}) == RankEnvironment(0, 1, 0, "localhost", 0)
 
 
 def test_in_a_job_of_slurm_without_tasks_a_process_is_alone() -> None:
     job = {name: value for name, value in SLURM.items() if name != "SLURM_NTASKS"} | {"SLURM_PROCID": "0"}
-    assert find_place(job) == Place(0, 1, 0, "localhost", 0)
+    assert find_place(job) == RankEnvironment(0, 1, 0, "localhost", 0)
 
 
 @pytest.mark.parametrize(
@@ -134,7 +134,7 @@ def test_what_nccl_says_of_two_ranks_on_one_gpu_is_told_in_a_line(monkeypatch: p
     see_gpus(1, monkeypatch)
     monkeypatch.setattr(groups, "_meet", refuse)
     with pytest.raises(InputError, match="rank 1 of 2 shares its GPU with another rank: there are 1 here"):
-        join(Backend.NCCL, 1.0, Place(1, 2, 1, "n1", 4000))
+        join(Backend.NCCL, 1.0, RankEnvironment(1, 2, 1, "n1", 4000))
 
 
 def see_gpus(count: int, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,12 +8,12 @@ import torch
 
 from dally.errors import InputError
 from dally.profiles.files import load_profiles
-from workloads.registry import WORKLOADS, Workload, find_workload
+from workloads.registry import WORKLOADS, ModelRecipe, find_workload
 from workloads.task import make_task
 
 
 @pytest.mark.parametrize("workload", WORKLOADS.values(), ids=WORKLOADS)
-def test_params_are_those_of_the_model_that_is_built(workload: Workload) -> None:
+def test_params_are_those_of_the_model_that_is_built(workload: ModelRecipe) -> None:
     with torch.device("meta"):
         module = make_task(workload).build()
     assert sum(parameter.numel() for parameter in module.parameters()) == workload.params

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from dally.errors import InputError
-from workloads.settings import Backend, Fork, Job, Settings
+from workloads.settings import Backend, Fork, Settings, TrainingJob
 
 
 def test_wrong_settings_are_named() -> None:
@@ -23,7 +23,7 @@ def test_wrong_settings_are_named() -> None:
 
 
 def test_wrong_jobs_are_named(tmp_path: Path) -> None:
-    good = Job("ncf", 10, Settings(8), Backend.GLOO)
+    good = TrainingJob("ncf", 10, Settings(8), Backend.GLOO)
     with pytest.raises(InputError, match="steps is 0, must be positive"):
         replace(good, steps=0)
     with pytest.raises(InputError, match="checkpoint_every needs a checkpoint file"):
@@ -37,7 +37,7 @@ def test_wrong_jobs_are_named(tmp_path: Path) -> None:
 
 
 def test_what_is_given_by_rank_is_for_each_or_one_for_all() -> None:
-    job = Job("ncf", 10, Settings(8), Backend.GLOO, emulated_flops=(1e12,), pace_s=(0.1, 0.2))
+    job = TrainingJob("ncf", 10, Settings(8), Backend.GLOO, emulated_flops=(1e12,), pace_s=(0.1, 0.2))
     assert [job.settings_of(rank, 2).emulated_flops for rank in (0, 1)] == [1e12, 1e12]
     assert [job.pace_of(rank, 2) for rank in (0, 1)] == [0.1, 0.2]
     assert replace(job, pace_s=None).pace_of(0, 2) == 0.0
@@ -46,6 +46,8 @@ def test_what_is_given_by_rank_is_for_each_or_one_for_all() -> None:
 
 
 def test_checkpoints_are_due_at_intervals_and_at_the_end(tmp_path: Path) -> None:
-    job = Job("ncf", 10, Settings(8), Backend.GLOO, checkpoint=tmp_path / "job.pt", checkpoint_every=4)
+    job = TrainingJob(
+        "ncf", 10, Settings(8), Backend.GLOO, checkpoint=tmp_path / "job.pt", checkpoint_every=4
+    )
     assert [step for step in range(1, 11) if job.saves_after(step)] == [4, 8, 10]
     assert [step for step in range(1, 11) if replace(job, checkpoint_every=None).saves_after(step)] == [10]

@@ -9,7 +9,7 @@ from tests.workloads.clock import Clock
 from workloads.group import Group
 from workloads.layers import find_layers
 from workloads.registry import WORKLOADS
-from workloads.settings import Backend, Job, Settings
+from workloads.settings import Backend, Settings, TrainingJob
 from workloads.steps import Steps
 
 PACES_S = (1.0, 2.0)
@@ -28,7 +28,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 def lasts_s(clock: Clock, group: Group, rank: int, flops: float, paces_s: tuple[float, ...] | None) -> float:
     """How long a step of one of two ranks lasts on a pretended GPU of this speed."""
-    job = Job("ncf", 1, Settings(6), Backend.GLOO, emulated_flops=(flops,), pace_s=paces_s)
+    job = TrainingJob("ncf", 1, Settings(6), Backend.GLOO, emulated_flops=(flops,), pace_s=paces_s)
     steps = Steps(job, group, rank, 2)
     began_s = clock.now_s
     steps.train(0)
@@ -55,7 +55,7 @@ def test_on_real_samples_a_pretended_gpu_computes_and_takes_its_time_for_each(
     np.savez(tmp_path / "data.npz", inputs=images, targets=np.arange(8))
     took_s = []
     for batch in (4, 8):
-        job = Job(
+        job = TrainingJob(
             "digits", 1, Settings(batch), Backend.GLOO, emulated_flops=(1e6,), data=tmp_path / "data.npz"
         )
         steps, began_s = Steps(job, alone, 0, 1), clock.now_s

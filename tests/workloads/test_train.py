@@ -17,7 +17,7 @@ from torch import distributed
 from dally.job import CHECKPOINTED
 from tests.workloads.ranks import Ended, finish, run, started
 from workloads.group import leave
-from workloads.settings import BatchRule, Job
+from workloads.settings import BatchRule, TrainingJob
 from workloads.signals import STOP_SIGNALS, StopRequest
 from workloads.train import main
 from workloads.training import Trainer
@@ -217,9 +217,9 @@ def test_wrong_options_are_one_line(tmp_path: Path) -> None:
 def test_the_batch_rule_is_that_by_which_the_policy_plans(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, planned: str, rule: tuple[BatchRule, int | None, int]
 ) -> None:
-    jobs: list[Job] = []
+    jobs: list[TrainingJob] = []
 
-    def keep(job: Job, stop: StopRequest) -> bool:
+    def keep(job: TrainingJob, stop: StopRequest) -> bool:
         jobs.append(job)
         return True
 
@@ -282,7 +282,7 @@ def test_a_library_that_is_missing_is_one_line(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_library_that_is_broken_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(job: Job, stop: StopRequest) -> bool:
+    def fail(job: TrainingJob, stop: StopRequest) -> bool:
         raise OSError("libcudart.so.12: cannot open shared object file")
 
     monkeypatch.setattr("workloads.loop.run_job", fail)

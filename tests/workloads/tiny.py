@@ -4,10 +4,10 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from workloads.registry import Workload
+from workloads.registry import ModelRecipe
 from workloads.task import Numbers, Task
 
-TINY = Workload("tiny", "Tiny", "tests.workloads.tiny", 12, 4, "sgd", 0.1, None)
+TINY = ModelRecipe("tiny", "Tiny", "tests.workloads.tiny", 12, 4, "sgd", 0.1, None)
 
 
 def make_task(name: str, size: int | None) -> Task:

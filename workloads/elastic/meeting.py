@@ -18,7 +18,7 @@ from torch._C._distributed_c10d import TCPStore
 
 from dally.errors import InputError
 from workloads.elastic.folder import Folder, Meeting
-from workloads.group import JoinError, Place
+from workloads.group import JoinError, RankEnvironment
 from workloads.signals import StopRequest
 
 _LOOK_S = 0.2
@@ -38,7 +38,7 @@ Terms = Mapping[str, str | float | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class MembershipChange:
     """A change.
 
     Attributes:
@@ -55,7 +55,7 @@ class Plan:
         return [*self.staying, *self.newcomers]
 
 
-def siblings(place: Place) -> Sequence[str]:
+def siblings(place: RankEnvironment) -> Sequence[str]:
     """Names of all ranks that were started together with this one, in order of their ranks."""
     env = os.environ
     if "RANK" in env:
@@ -133,7 +133,7 @@ class Host:
             self._folder.ask(out=lost)
         return not awaited and bool(ready[: self._room(staying)])
 
-    def plan(self, leaving: Collection[str]) -> Plan | None:
+    def plan(self, leaving: Collection[str]) -> MembershipChange | None:
         """What changes; None if nothing does.
 
         Args:
@@ -147,9 +147,9 @@ class Host:
         self._folder.ask(out=[*leaving, *lost, *(name for name in called if name not in newcomers)])
         if not newcomers and len(staying) == len(self._members):
             return None
-        return Plan(staying, newcomers)
+        return MembershipChange(staying, newcomers)
 
-    def admit(self, plan: Plan, meeting: Meeting) -> None:
+    def admit(self, plan: MembershipChange, meeting: Meeting) -> None:
         """Tell the guests who is in, and where the new group meets."""
         self._store.set("members", json.dumps({"members": plan.members, "meeting": asdict(meeting)}))
 

@@ -45,7 +45,7 @@ Line = Mapping[str, Any]
 Processes = Sequence[subprocess.Popen[bytes]]
 
 
-class Run:
+class QualityRun:
     """One run of a job: its folder, and its command."""
 
     def __init__(self, folder: Path, kind: str, seed: int) -> None:
@@ -177,7 +177,7 @@ def _end(processes: Processes, code: int = 0) -> None:
         raise click.ClickException(f"ranks ended with {codes}")
 
 
-Runs = Mapping[str, Sequence[Run]]
+Runs = Mapping[str, Sequence[QualityRun]]
 
 NAMES = {
     "fixed": "one rank",
@@ -255,7 +255,7 @@ def draw(runs: Runs, path: Path) -> None:
     figure.savefig(path, dpi=120)
 
 
-def _draw_progress(axes: Axes, run: Run) -> None:
+def _draw_progress(axes: Axes, run: QualityRun) -> None:
     """Steps by seconds, and a dot where the number of ranks changes."""
     steps = run.steps()
     first_s = steps[0]["time"]
@@ -285,7 +285,7 @@ def main(folder: Path, kinds: str) -> None:
     folder.mkdir(exist_ok=True)
     if not (folder / "digits.npz").exists():
         write_digits(folder / "digits.npz")
-    runs = {kind: [Run(folder, kind, seed) for seed in SEEDS] for kind in kinds.split(",")}
+    runs = {kind: [QualityRun(folder, kind, seed) for seed in SEEDS] for kind in kinds.split(",")}
     with _preloaded():
         for run in chain(*zip(*runs.values(), strict=True)):
             run.do()

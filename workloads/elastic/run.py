@@ -10,15 +10,24 @@ from torch._C._distributed_c10d import PrefixStore, TCPStore
 
 from workloads.checkpoint import load_checkpoint
 from workloads.elastic.folder import Folder, Meeting
-from workloads.elastic.meeting import Guest, Host, Plan, Terms, connect, machine, open_store, siblings
+from workloads.elastic.meeting import (
+    Guest,
+    Host,
+    MembershipChange,
+    Terms,
+    connect,
+    machine,
+    open_store,
+    siblings,
+)
 from workloads.elastic.rules import Ramp, Size, most_ranks, size_on
 from workloads.elastic.spread import spread, tell
-from workloads.group import Group, Place, find_device, find_place, first_line, gather, join, leave
+from workloads.group import Group, RankEnvironment, find_device, find_place, first_line, gather, join, leave
 from workloads.progress import Progress
-from workloads.pulse import Pulse, Report, TrainingError
+from workloads.pulse import Pulse, StepReport, TrainingError
 from workloads.registry import find_workload
 from workloads.saving import Saver
-from workloads.settings import BatchRule, Elastic, Job
+from workloads.settings import BatchRule, Elastic, TrainingJob
 from workloads.signals import StopRequest
 from workloads.steps import Steps
 
@@ -32,7 +41,7 @@ _LOADED_BY_DDP = "torch._dynamo"
 """It takes a second or more, which members would wait for at their first change."""
 
 
-def run_elastic(job: Job, elastic: Elastic, stop: StopRequest) -> bool:
+def run_elastic(job: TrainingJob, elastic: Elastic, stop: StopRequest) -> bool:
     """Train until the job is done, it is asked to stop, or this rank leaves it.
 
     Returns:
@@ -58,7 +67,7 @@ class _Member:
         name: Its name in the folder.
     """
 
-    def __init__(self, job: Job, elastic: Elastic, stop: StopRequest, place: Place) -> None:
+    def __init__(self, job: TrainingJob, elastic: Elastic, stop: StopRequest, place: RankEnvironment) -> None:
         self._job, self._elastic, self._stop, self._place = job, elastic, stop, place
         self._crew = siblings(place)
         self.name = self._crew[place.rank]
@@ -126,7 +135,7 @@ class _Member:
             self._pulse.rest()
         return stop, pause
 
-    def _hear(self, report: Report | None) -> tuple[bool, bool]:
+    def _hear(self, report: StepReport | None) -> tuple[bool, bool]:
         """Note how a step went; whether to stop after it, and whether to pause."""
         if report is None:
             return False, False
@@ -187,7 +196,7 @@ class _Member:
     def _gather_leaving(self) -> Sequence[int]:
         return gather(self._group, int(self._leaves()))
 
-    def _plan(self, leaving: Sequence[str]) -> Plan | None:
+    def _plan(self, leaving: Sequence[str]) -> MembershipChange | None:
         """The first rank's; if it is to leave, it gives up the checkpoint before anybody takes it."""
         if not self._host:
             return None
@@ -200,7 +209,7 @@ class _Member:
         """Form the new group; the first rank has opened the store."""
         own = store or connect(meeting)
         rank = members.index(self.name)
-        place = Place(rank, len(members), self._place.local_rank, meeting.host, meeting.port)
+        place = RankEnvironment(rank, len(members), self._place.local_rank, meeting.host, meeting.port)
         group = join(self._job.backend, _FORM_S, place, PrefixStore(meeting.group, own))
         self._had = own
         goes_on = self._saver is not None and self._saver.owner is not None

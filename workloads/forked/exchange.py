@@ -17,7 +17,7 @@ from typing import Any
 from dally.atomic_file import write_atomically
 from workloads.checkpoint import Checkpoint, CheckpointError, load_checkpoint, save_checkpoint, sync_folder
 from workloads.forked.ranges import Ranges, size
-from workloads.forked.slot import Result, Slot
+from workloads.forked.slot import CopyResult, SlotStart
 from workloads.owner import taken_over
 
 _KEPT = 2
@@ -71,9 +71,9 @@ class Exchange:
         checkpoint = load_checkpoint(self._file, self._identity)
         if checkpoint is None:
             return (), {}
-        return Slot(**checkpoint.state["slot"]).trained, checkpoint.state
+        return SlotStart(**checkpoint.state["slot"]).trained, checkpoint.state
 
-    def hand_in(self, slot: int, result: Result, state: Mapping[str, Any]) -> None:
+    def hand_in(self, slot: int, result: CopyResult, state: Mapping[str, Any]) -> None:
         """Leave this copy's result, and the state after it."""
         content = {**state, "result": asdict(result)} if result.steps else {"result": asdict(result)}
         self._save(self._path(slot, self._copy), result.trained, content)
@@ -83,12 +83,12 @@ class Exchange:
         names = (path.name for path in self._folder.glob(f"slot-{slot}.copy-*"))
         return sorted(int(name.rpartition("-")[2]) for name in names)
 
-    def result(self, slot: int, copy: int) -> tuple[Result, Mapping[str, Any]]:
+    def result(self, slot: int, copy: int) -> tuple[CopyResult, Mapping[str, Any]]:
         """What a copy has handed in."""
         state = self._load(self._path(slot, copy))
-        return Result(**state["result"]), state
+        return CopyResult(**state["result"]), state
 
-    def publish(self, slot: Slot, state: Mapping[str, Any]) -> bool:
+    def publish(self, slot: SlotStart, state: Mapping[str, Any]) -> bool:
         """Make a slot known, and its state the job's checkpoint, unless another copy has been faster.
 
         Raises:
@@ -112,10 +112,10 @@ class Exchange:
         names = (path.name for path in self._folder.glob("slot-*") if ".copy-" not in path.name)
         return max((int(name.rpartition("-")[2]) for name in names), default=-1)
 
-    def slot(self, number: int) -> tuple[Slot, Mapping[str, Any]]:
+    def slot(self, number: int) -> tuple[SlotStart, Mapping[str, Any]]:
         """A slot that is known, and the state in which it begins."""
         state = self._load(self._path(number))
-        return Slot(**state["slot"]), state
+        return SlotStart(**state["slot"]), state
 
     def ask_to_stop(self) -> None:
         """Have all copies stop training."""
@@ -143,7 +143,7 @@ class Exchange:
         except FileNotFoundError:
             raise taken_over(self._file) from None
 
-    def close(self, slot: Slot, code: int) -> None:
+    def close(self, slot: SlotStart, code: int) -> None:
         """The job ends after this slot: see to its checkpoint; the last copy removes the folder."""
         mine = self._folder / f"next-{self._copy}"
         with suppress(FileNotFoundError):  # all have closed and this copy was not waited for

@@ -25,7 +25,7 @@ from dally.mechanisms.job_tracker import consolidation_weights
 from workloads.digits import write_digits
 from workloads.forked.average import average
 from workloads.forked.ranges import Ranges, gaps, numbers, size
-from workloads.forked.slot import Result, Slot, follow, plan
+from workloads.forked.slot import CopyResult, SlotStart, follow, plan
 from workloads.group import Group, free_port, join
 from workloads.local_data import LocalData, find_held_out
 from workloads.registry import find_workload
@@ -113,7 +113,7 @@ class Study:
         """The state after all slots."""
         state: Mapping[str, Any] = deepcopy(trainer.state())
         moments: dict[int, Mapping[str, Any]] = {}
-        slot = plan(Slot(0, (), {}, dict(enumerate(RATES))), range(len(RATES)), steps, slot_s)
+        slot = plan(SlotStart(0, (), {}, dict(enumerate(RATES))), range(len(RATES)), steps, slot_s)
         while gaps(slot.trained, steps):
             results, states = [], []
             for copy, share in slot.shares.items():
@@ -121,7 +121,7 @@ class Study:
                 self._train(trainer, share, seed)
                 states.append(deepcopy(trainer.state()))
                 moments[copy] = states[-1]["optimizer"]
-                results.append(Result(copy, share, size(share) / RATES[copy], 0.0, False))
+                results.append(CopyResult(copy, share, size(share) / RATES[copy], 0.0, False))
             state = _merge(variant, [result.steps for result in results], states, state)
             slot = follow(slot, results, steps, slot_s, 0.0)
         return state

@@ -11,17 +11,17 @@ from dally.errors import InputError
 from dally.job import CHECKPOINTED
 from workloads.forked.exchange import Exchange, folder_of, prepare
 from workloads.forked.ranges import Ranges, gaps, numbers, size, union
-from workloads.forked.slot import Result, Slot
+from workloads.forked.slot import CopyResult, SlotStart
 from workloads.forked.tracker import OVER, Tracker
-from workloads.group import Group, Place, find_place, first_line, free_port, gather, join, leave
+from workloads.group import Group, RankEnvironment, find_place, first_line, free_port, gather, join, leave
 from workloads.progress import Progress
 from workloads.pulse import Pulse, TrainingError
-from workloads.settings import Backend, Fork, Job
+from workloads.settings import Backend, Fork, TrainingJob
 from workloads.signals import StopRequest
 from workloads.steps import Steps
 
 
-def run_forked(job: Job, fork: Fork, stop: StopRequest) -> bool:
+def run_forked(job: TrainingJob, fork: Fork, stop: StopRequest) -> bool:
     """Train one rank of a copy until the job is done or a copy is asked to stop.
 
     Returns:
@@ -43,7 +43,7 @@ def run_forked(job: Job, fork: Fork, stop: StopRequest) -> bool:
     return done
 
 
-def _meet(job: Job, fork: Fork, world: Place) -> tuple[int, Place]:
+def _meet(job: TrainingJob, fork: Fork, world: RankEnvironment) -> tuple[int, RankEnvironment]:
     """Meet the ranks of all copies, once: a number of this start, and this rank's place in its copy."""
     assert job.checkpoint
     group = join(Backend.GLOO, job.join_timeout_s, world)
@@ -57,14 +57,20 @@ def _meet(job: Job, fork: Fork, world: Place) -> tuple[int, Place]:
     leave()
     copy, rank = divmod(world.rank, fork.ranks_per_copy)
     port = ports[copy * fork.ranks_per_copy]
-    return start, Place(rank, fork.ranks_per_copy, world.local_rank, "127.0.0.1", port)
+    return start, RankEnvironment(rank, fork.ranks_per_copy, world.local_rank, "127.0.0.1", port)
 
 
 class _Copy:
     """One start of a job, on one rank of one copy; the copy's first rank writes for it."""
 
     def __init__(
-        self, job: Job, fork: Fork, world: Place, group: Group, start: int, stop: StopRequest
+        self,
+        job: TrainingJob,
+        fork: Fork,
+        world: RankEnvironment,
+        group: Group,
+        start: int,
+        stop: StopRequest,
     ) -> None:
         assert job.checkpoint
         self._job, self._fork, self._group, self._stop = job, fork, group, stop
@@ -99,13 +105,13 @@ class _Copy:
             self._progress.start(size(trained))
         return trained
 
-    def _adopt(self, number: int) -> Slot:
+    def _adopt(self, number: int) -> SlotStart:
         """Begin a slot with the parameters that all begin it with."""
         slot, state = self._exchange.slot(number)
         self._steps.trainer.restore(state)
         return slot
 
-    def _train(self, slot: Slot, begun_s: float) -> Result:
+    def _train(self, slot: SlotStart, begun_s: float) -> CopyResult:
         """Train this copy's batches of a slot, as many as there is time for."""
         from_s, until_s = time.monotonic(), begun_s + self._fork.slot_s - slot.overhead_s
         trained, loss, cut = [], 0.0, False
@@ -122,9 +128,9 @@ class _Copy:
             loss += last.loss
         seconds = time.monotonic() - from_s
         stop = self._asked_to_stop() or (cut and time.monotonic() < until_s)  # another rank was asked
-        return Result(self._copy, union(trained), seconds, loss / max(len(trained), 1), stop)
+        return CopyResult(self._copy, union(trained), seconds, loss / max(len(trained), 1), stop)
 
-    def _follow(self, slot: Slot, result: Result, begun_s: float) -> int:
+    def _follow(self, slot: SlotStart, result: CopyResult, begun_s: float) -> int:
         state = self._steps.trainer.state()
         return self._agree(lambda: self._tracker.follow(slot, result, state, begun_s))
 
@@ -140,7 +146,7 @@ class _Copy:
         """What the copy's first rank says, on all of its ranks."""
         return gather(self._group, say() if self._group.rank == 0 else 0)[0]
 
-    def _end(self, slot: Slot) -> bool:
+    def _end(self, slot: SlotStart) -> bool:
         """All is trained, or a copy was asked to stop; gives whether it is the first."""
         done = not gaps(slot.trained, self._job.steps)
         gather(self._group, 0)  # all ranks of the copy have read the slot, which goes with the last copy

@@ -17,7 +17,7 @@ _LONGEST_OVERHEAD = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class Slot:
+class SlotStart:
     """What all copies know when a slot begins.
 
     Attributes:
@@ -40,7 +40,7 @@ class Slot:
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class CopyResult:
     """What one copy did in a slot.
 
     Attributes:
@@ -63,7 +63,7 @@ class Result:
         return size(self.trained)
 
 
-def plan(slot: Slot, copies: Sequence[int], steps: int, slot_s: float) -> Slot:
+def plan(slot: SlotStart, copies: Sequence[int], steps: int, slot_s: float) -> SlotStart:
     """The same slot with the work dealt out.
 
     Args:
@@ -80,7 +80,9 @@ def plan(slot: Slot, copies: Sequence[int], steps: int, slot_s: float) -> Slot:
     return replace(slot, shares=shares, due_s=min(train_s, max(lasts_s)))
 
 
-def follow(slot: Slot, results: Sequence[Result], steps: int, slot_s: float, overhead_s: float) -> Slot:
+def follow(
+    slot: SlotStart, results: Sequence[CopyResult], steps: int, slot_s: float, overhead_s: float
+) -> SlotStart:
     """The slot after one.
 
     Args:
@@ -91,7 +93,7 @@ def follow(slot: Slot, results: Sequence[Result], steps: int, slot_s: float, ove
         overhead_s: From the end of training up to now.
     """
     rates = {result.copy: result.steps / result.seconds for result in results if result.steps}
-    after = Slot(
+    after = SlotStart(
         slot.number + 1,
         union((*slot.trained, *(part for result in results for part in result.trained))),
         {},

@@ -12,9 +12,9 @@ from dally.mechanisms.job_tracker import consolidation_weights
 from workloads.forked.average import average
 from workloads.forked.exchange import Exchange
 from workloads.forked.ranges import Ranges
-from workloads.forked.slot import Result, Slot, follow, plan
+from workloads.forked.slot import CopyResult, SlotStart, follow, plan
 from workloads.progress import Progress
-from workloads.settings import Fork, Job
+from workloads.settings import Fork, TrainingJob
 from workloads.signals import StopRequest
 
 OVER = -1
@@ -52,7 +52,7 @@ class Tracker:
 
     def __init__(
         self,
-        job: Job,
+        job: TrainingJob,
         fork: Fork,
         exchange: Exchange,
         copy: int,
@@ -74,12 +74,12 @@ class Tracker:
         turn_s = time.monotonic() + self._copy * _TURN_S
 
         def publish() -> None:
-            first = plan(Slot(0, trained, {}, {}), range(self._copies), self._steps, self._slot_s)
+            first = plan(SlotStart(0, trained, {}, {}), range(self._copies), self._steps, self._slot_s)
             self._exchange.publish(first, state)
 
         return self._await(OVER, lambda: time.monotonic() >= turn_s, publish)
 
-    def follow(self, slot: Slot, result: Result, state: Mapping[str, Any], begun_s: float) -> int:
+    def follow(self, slot: SlotStart, result: CopyResult, state: Mapping[str, Any], begun_s: float) -> int:
         """Hand this copy's result in; the number of the slot after, once it is published.
 
         Args:
@@ -110,7 +110,7 @@ class Tracker:
                 time.sleep(_POLL_S)
         return OVER
 
-    def _publish_after(self, slot: Slot, begun_s: float) -> None:
+    def _publish_after(self, slot: SlotStart, begun_s: float) -> None:
         """Publish what follows from the results that are there."""
         read = [self._exchange.result(slot.number, copy) for copy in self._exchange.handed_in(slot.number)]
         results = [result for result, _ in read]
@@ -131,7 +131,7 @@ class Tracker:
 class _Turn:
     """When a copy may publish: all results are there or it is late, and those before it had their turn."""
 
-    def __init__(self, exchange: Exchange, copy: int, slot: Slot, late_s: float) -> None:
+    def __init__(self, exchange: Exchange, copy: int, slot: SlotStart, late_s: float) -> None:
         self._exchange, self._copy, self._slot, self._late_s = exchange, copy, slot, late_s
         self._turn_s = float("inf")
 
@@ -147,7 +147,7 @@ class _Turn:
 
 
 def consolidate(
-    results: Sequence[tuple[Result, Mapping[str, Any]]], before: Mapping[str, Any]
+    results: Sequence[tuple[CopyResult, Mapping[str, Any]]], before: Mapping[str, Any]
 ) -> Mapping[str, Any]:
     """The state after a slot: the copies' average, each weighing as much as it has done steps.
 

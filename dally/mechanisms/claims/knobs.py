@@ -6,7 +6,7 @@ from dally.errors import InputError
 
 
 @dataclass(frozen=True, slots=True)
-class Knobs:
+class SrsfDelayKnobs:
     """Settings of `srsf-delay`; each part can be switched off."""
 
     order: str = field(

@@ -5,10 +5,10 @@ from itertools import islice
 from math import inf
 
 from dally.job import Gang
-from dally.mechanisms.backfill import Release, Reservation, reserve
+from dally.mechanisms.backfill import PromisedGpus, Release, reserve
 from dally.mechanisms.claims.guard import LONG
 from dally.mechanisms.claims.holders import LEAST_S
-from dally.mechanisms.claims.knobs import Knobs
+from dally.mechanisms.claims.knobs import SrsfDelayKnobs
 from dally.mechanisms.claims.stops import Books, Stops
 from dally.mechanisms.claims.waiting import Claim, ClaimOffers
 from dally.mechanisms.estimates import restart_s
@@ -32,7 +32,7 @@ class ClaimRound:
         due_s: When somebody's patience is over, or somebody may stop others.
     """
 
-    def __init__(self, knobs: Knobs, books: Books, state: ClusterState, now: float) -> None:
+    def __init__(self, knobs: SrsfDelayKnobs, books: Books, state: ClusterState, now: float) -> None:
         self._knobs, self._books, self._state, self._free = knobs, books, state, state.free
         self._now = now
         self._stops = Stops(knobs, books, state, now)
@@ -41,7 +41,7 @@ class ClaimRound:
         self._hopeless: dict[int, int] = {}
         self.started: set[int] = set()
         self._turn: JobState | None = None
-        self._reserved: Reservation | None = None
+        self._reserved: PromisedGpus | None = None
         self.due_s = inf
 
     def run(self, idle: int) -> None:
@@ -95,7 +95,7 @@ class ClaimRound:
             return min(end_s, max(self._now, self._stops.lease_end_s(job)))
         return end_s
 
-    def _keeps(self, job: JobState, placement: Placement) -> Reservation | None:
+    def _keeps(self, job: JobState, placement: Placement) -> PromisedGpus | None:
         """What stays of the reserved GPUs if a job takes some; None if it would keep them too long."""
         assert self._reserved is not None
         left_s = job.remaining_s(self._now) * self._slowdown(job, placement)

@@ -6,9 +6,9 @@ from math import fsum, inf
 
 from dally.mechanisms.claims.guard import Guard
 from dally.mechanisms.claims.holders import Holders
-from dally.mechanisms.claims.knobs import Knobs
+from dally.mechanisms.claims.knobs import SrsfDelayKnobs
 from dally.mechanisms.claims.owners import Owners
-from dally.mechanisms.claims.waiting import Claim, Claims
+from dally.mechanisms.claims.waiting import Claim, WaitingByClaim
 from dally.mechanisms.evictions import Evictions
 from dally.mechanisms.ranking import Ranking
 from dally.state import ClusterState, JobState
@@ -18,7 +18,7 @@ from dally.state import ClusterState, JobState
 class Books:
     """What the policy keeps from round to round."""
 
-    waiting: Claims
+    waiting: WaitingByClaim
     holders: Holders
     scattered: Ranking
     owners: Owners
@@ -34,7 +34,7 @@ class Stops:
         due_s: When a lease that keeps GPUs from somebody is over, or a job will hold enough.
     """
 
-    def __init__(self, knobs: Knobs, books: Books, state: ClusterState, now: float) -> None:
+    def __init__(self, knobs: SrsfDelayKnobs, books: Books, state: ClusterState, now: float) -> None:
         self._knobs, self._books, self._state, self._now = knobs, books, state, now
         self.evictions = Evictions(state.free)
         self.due_s = inf

@@ -12,7 +12,7 @@ Kind = tuple[str, str]
 """What jobs of one gang have in common that have the same choice of placements: model, and whose they are."""
 
 
-class Claims:
+class WaitingByClaim:
     """Waiting jobs by gang and kind, each kind sorted by claim.
 
     Jobs of one kind that ask for the same gang fit or do not fit together, at the same slowdowns, so a round

@@ -20,7 +20,7 @@ _LEAST_FACTOR = 0.01
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class SizingRules:
     """How speed-ups are weighed and sizes bounded.
 
     Attributes:
@@ -39,7 +39,7 @@ class Rules:
 
 
 @dataclass(frozen=True, slots=True)
-class Past:
+class ServiceHad:
     """What a job has had.
 
     Attributes:
@@ -52,7 +52,7 @@ class Past:
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class AllocationProblem:
     """A search's arrays and what their indexes stand for.
 
     Attributes:
@@ -101,14 +101,14 @@ class ProblemBuilder:
         rules: How speed-ups are weighed and sizes bounded.
     """
 
-    def __init__(self, state: ClusterState, rules: Rules) -> None:
+    def __init__(self, state: ClusterState, rules: SizingRules) -> None:
         self.rules = rules
         self._costs = state.costs
         self._speeds = PlacedSpeeds(state.costs)
 
     def build(
-        self, state: ClusterState, jobs: Sequence[JobState], pasts: Mapping[str, Past], now: float
-    ) -> Problem:
+        self, state: ClusterState, jobs: Sequence[JobState], pasts: Mapping[str, ServiceHad], now: float
+    ) -> AllocationProblem:
         """The problem of sharing what is free, and what the jobs hold, among them.
 
         Args:
@@ -120,7 +120,7 @@ class ProblemBuilder:
         machines = [place for place, _ in enumerate(state.topology.machines) if state.free.on(place)]
         capacity = np.array([state.free.on(machine) for machine in machines], dtype=np.int64)
         types = [state.topology.machines[machine].gpu_type for machine in machines]
-        bounds = [self._bounds(job, pasts.get(job.job_id, Past())) for job in jobs]
+        bounds = [self._bounds(job, pasts.get(job.job_id, ServiceHad())) for job in jobs]
         fair = [
             self._fair(job, ceil(int(capacity.sum()) / len(jobs)), bounds[row][0])
             for row, job in enumerate(jobs)
@@ -135,15 +135,15 @@ class ProblemBuilder:
             speedups=(speedups := self._speedups(jobs, bounds, fair, now)),
             fewest=self._speeds.fewest(speedups.shape[3] - 1),
             kinds=[np.flatnonzero(np.array(types) == name) for name in state.topology.gpu_types],
-            factor=np.array([self._factor(job, pasts.get(job.job_id, Past()), now) for job in jobs]),
+            factor=np.array([self._factor(job, pasts.get(job.job_id, ServiceHad()), now) for job in jobs]),
             weight=self._weights(jobs, now),
             taken=np.isin(machines, [*_spread_over(state)]),
             avoid=self.rules.avoid,
             power=self.rules.power,
         )
-        return Problem(jobs, machines, allocations, fair)
+        return AllocationProblem(jobs, machines, allocations, fair)
 
-    def _bounds(self, job: JobState, past: Past) -> tuple[int, int]:
+    def _bounds(self, job: JobState, past: ServiceHad) -> tuple[int, int]:
         """Fewest and most GPUs of a job, multiples of its share on each machine."""
         each, least = job.job.gang.per_machine or 1, job.job.least_gpus
         most = self._costs.most_gpus(job.job)
@@ -170,7 +170,7 @@ class ProblemBuilder:
             speedups[row, :, :, :size] = table[:, :, :size] / table[:, CLOSE, : own + 1].max()
         return speedups
 
-    def _factor(self, job: JobState, past: Past, now: float) -> float:
+    def _factor(self, job: JobState, past: ServiceHad, now: float) -> float:
         """(age - restarts * cost) / (age + cost); 1 for who never ran."""
         if not past.starts:
             return 1.0

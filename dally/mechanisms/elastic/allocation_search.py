@@ -225,7 +225,7 @@ class Allocations:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class SearchResult:
     """What a search came to.
 
     Attributes:
@@ -254,7 +254,7 @@ class AllocationSearch:
         self.size = size
         self._rows = np.arange(size)
 
-    def run(self, seeds: States, generations: int, patience: int, kept: int = 1) -> Found:
+    def run(self, seeds: States, generations: int, patience: int, kept: int = 1) -> SearchResult:
         """Breed until nothing can be better, or nothing better was found for a while.
 
         Args:
@@ -282,7 +282,7 @@ class AllocationSearch:
                 np.concatenate((fitness, child_fitness)),
             )
             held, stale = held + 1, 0 if fitness[0] > best * (1 + _SAME) else stale + 1
-        return Found(problem.states(population[:kept]), fitness[:kept], held)
+        return SearchResult(problem.states(population[:kept]), fitness[:kept], held)
 
     def _judge(self, owners: Owners) -> tuple[Floats, Floats]:
         values = self.problem.values(owners)

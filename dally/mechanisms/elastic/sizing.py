@@ -12,14 +12,14 @@ from dally.words import plural, span
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class SizeTarget:
     """How many GPUs a job is to have, 0 for none, and why, in words and numbers."""
 
     gpus: int
     why: str
 
 
-def resized(state: ClusterState, targets: Mapping[str, Target], now: float) -> tuple[Decision, ...]:
+def resized(state: ClusterState, targets: Mapping[str, SizeTarget], now: float) -> tuple[Decision, ...]:
     """The decisions that give jobs their sizes, as far as GPUs are found; call it outside of a trial.
 
     Who runs on as many GPUs as it is to have keeps them, unless it is scattered and ends sooner closer
@@ -69,7 +69,7 @@ class _Sizing:
         places: The new allocations of jobs that start or change, by name, in the order of decisions.
     """
 
-    def __init__(self, state: ClusterState, targets: Mapping[str, Target], now: float) -> None:
+    def __init__(self, state: ClusterState, targets: Mapping[str, SizeTarget], now: float) -> None:
         self.places: dict[str, Allocation] = {}
         self._state, self._targets, self._now = state, targets, now
         self._free, self._costs = state.free, state.costs

@@ -19,7 +19,7 @@ _FRAGMENT = 0.01
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class FragmentProblem:
     """Gangs over racks. The part of a gang in a rack that does not hold all of it is a fragment.
 
     Attributes:
@@ -52,7 +52,7 @@ class Problem:
         return int(np.maximum(self.fragments(given) - self.spare, 0).sum())
 
 
-def solve(problem: Problem, nodes: int) -> Ints | None:
+def solve(problem: FragmentProblem, nodes: int) -> Ints | None:
     """(gangs, racks) GPUs of each gang in each rack; None if nothing was found.
 
     The fewest fragments beyond the bound come first, then the fewest workers (GPUs) that leave a rack, then

@@ -9,7 +9,7 @@ import numpy as np
 from dally.free import FreeGpus
 from dally.job import Gang, JobKind
 from dally.mechanisms.fragments.census import Census, Shares, split
-from dally.mechanisms.fragments.program import Ints, Problem, solve
+from dally.mechanisms.fragments.program import FragmentProblem, Ints, solve
 from dally.state import ClusterState, JobState
 from dally.topology import Allocation
 
@@ -163,7 +163,7 @@ class Rearrangement:
         """What a gang has in these racks."""
         return tuple(part for part in gang.place if self._census.rack(part[0]) in racks)
 
-    def _problem(self, free: FreeGpus, gangs: Sequence[_Gang], racks: Sequence[int]) -> Problem:
+    def _problem(self, free: FreeGpus, gangs: Sequence[_Gang], racks: Sequence[int]) -> FragmentProblem:
         """The program, with the GPUs of these gangs in these racks free."""
         types = self._state.topology.gpu_types
         now = np.array([[gang.shares.get(rack, 0) for rack in racks] for gang in gangs])
@@ -172,7 +172,7 @@ class Rearrangement:
             others.subtract(split(gang.shares))
         most = [[free.held(rack, gang.part(gang.unit)) * gang.unit for rack in racks] for gang in gangs]
         spare = [self._bound - others[r] if self._census.bounded(r) else len(gangs) for r in racks]
-        return Problem(
+        return FragmentProblem(
             gpus=now.sum(axis=1),
             unit=np.array([gang.unit for gang in gangs]),
             beyond=np.array([not gang.shares.keys() <= set(racks) for gang in gangs]),

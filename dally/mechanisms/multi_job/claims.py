@@ -28,7 +28,7 @@ def free_by_kind(free: FreeGpus) -> Ints:
     return np.array([free.total(gpu_type) for gpu_type in free.topology.gpu_types])
 
 
-class Claims:
+class WorkerDemands:
     """What jobs ask of the workers, from their profiles; remembers that by model and gang.
 
     Work is counted in seconds of a GPU of the fastest type that the job accepts. The most that a job gets is

@@ -22,7 +22,7 @@ class Share:
 
 
 @dataclass(slots=True)
-class Hands:
+class PlacementTrial:
     """Who starts or changes where.
 
     Attributes:

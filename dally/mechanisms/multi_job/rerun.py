@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from dally.job import JobKind
-from dally.mechanisms.multi_job.claims import Claims, Room, free_by_kind, held_by_kind
-from dally.mechanisms.multi_job.hands import Hands, Share
+from dally.mechanisms.multi_job.claims import Room, WorkerDemands, free_by_kind, held_by_kind
+from dally.mechanisms.multi_job.hands import PlacementTrial, Share
 from dally.mechanisms.multi_job.instance import Floats, Instance, Ints
 from dally.state import ClusterState, JobState
 
@@ -16,7 +16,7 @@ Solve = Callable[[Instance], Ints]
 
 
 @dataclass(frozen=True, slots=True)
-class Market:
+class MarketResult:
     """What a market gave: to waiting jobs that it admitted, and to running ones that were in it."""
 
     admitted: list[Share]
@@ -38,7 +38,7 @@ class Rerun:
     def __init__(
         self,
         state: ClusterState,
-        claims: Claims,
+        claims: WorkerDemands,
         solve: Solve,
         now: float,
         next_end_s: float,
@@ -47,7 +47,7 @@ class Rerun:
         self._state, self._claims, self._solve, self._now = state, claims, solve, now
         self._next_end_s, self._depth = next_end_s, depth
 
-    def best(self, waiting: Iterable[JobState], movers: Sequence[JobState]) -> tuple[Hands, float]:
+    def best(self, waiting: Iterable[JobState], movers: Sequence[JobState]) -> tuple[PlacementTrial, float]:
         """Starts on free GPUs; or starts, moves and resizes of all if all concerned end sooner for it in sum.
 
         Returns:
@@ -60,13 +60,13 @@ class Rerun:
         gain_s = self._later_s(still, whole) - self._later_s(whole, still)
         return (whole, gain_s) if gain_s > 0 else (still, 0.0)
 
-    def _still(self, waiting: Iterable[JobState]) -> Hands:
+    def _still(self, waiting: Iterable[JobState]) -> PlacementTrial:
         """The waiting jobs on the free GPUs; who runs stays as it is."""
-        with Hands.on_trial(self._state, self._now) as hands:
+        with PlacementTrial.on_trial(self._state, self._now) as hands:
             hands.start(self._market(waiting, []).admitted)
         return hands
 
-    def _whole(self, waiting: Iterable[JobState], movers: Sequence[JobState]) -> Hands | None:
+    def _whole(self, waiting: Iterable[JobState], movers: Sequence[JobState]) -> PlacementTrial | None:
         """The waiting jobs and those that may move; None if nobody who runs changes, or one finds no GPUs.
 
         Who would change by less than that costs keeps its GPUs, and the market is held without it; unless it
@@ -82,10 +82,10 @@ class Rerun:
         changes += [self._same(job) for job in movers if job.order in stay and self._is_scattered(job)]
         if not changes:
             return None
-        with Hands.on_trial(self._state, self._now) as hands:
+        with PlacementTrial.on_trial(self._state, self._now) as hands:
             return hands if hands.change(changes, market.admitted) else None
 
-    def _market(self, waiting: Iterable[JobState], movers: Sequence[JobState]) -> Market:
+    def _market(self, waiting: Iterable[JobState], movers: Sequence[JobState]) -> MarketResult:
         """The market of the free GPUs and those of the movers."""
         topology = self._state.topology
         held = [held_by_kind(topology, job.allocation) for job in movers]
@@ -96,7 +96,7 @@ class Rerun:
         admitted = self._admitted(waiting, room)
         jobs = [*movers, *admitted]
         if not jobs:
-            return Market([], [])
+            return MarketResult([], [])
         if len(workers) == 1 and all(job.job.least_gpus == job.job.most_gpus for job in jobs):
             given, saved_s = np.array([[job.job.gpus] for job in jobs]), np.zeros(len(jobs))  # no choice
         else:
@@ -107,7 +107,7 @@ class Rerun:
             self._share(job, row, saved)
             for job, row, saved in zip(jobs, given.tolist(), saved_s.tolist(), strict=True)
         ]
-        return Market(shares[len(movers) :], shares[: len(movers)])
+        return MarketResult(shares[len(movers) :], shares[: len(movers)])
 
     def _admitted(self, waiting: Iterable[JobState], room: Room) -> list[JobState]:
         """The waiting jobs that fit, in their order, until too many did not or nothing is left."""
@@ -146,7 +146,7 @@ class Rerun:
         [(gpu_type, gpus)] = counts.items()
         return job.level > self._state.best_level(job.job.gang._replace(gpus=gpus, gpu_type=gpu_type))
 
-    def _later_s(self, option: Hands, other: Hands) -> float:
+    def _later_s(self, option: PlacementTrial, other: PlacementTrial) -> float:
         """Seconds until the end of all whom either option concerns, in sum, under one of them."""
         concerned = [self._state.jobs[name] for name in {**option.left_s, **other.left_s}]
         return sum(
@@ -154,7 +154,7 @@ class Rerun:
             for job in concerned
         )
 
-    def _else_s(self, job: JobState, other: Hands) -> float:
+    def _else_s(self, job: JobState, other: PlacementTrial) -> float:
         """Seconds until the end of a job that only the other option concerns.
 
         It goes on as it is; who waits starts as in the other option, but when the next running job ends.

@@ -16,7 +16,7 @@ from dally.mechanisms.multi_job.market import Assign, hungarian, match
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Found:
+class FoundPlacement:
     """A placement of all jobs.
 
     Attributes:
@@ -52,27 +52,27 @@ class Search:
     instance: Instance
     beta: float = 0.0
     assign: Assign = hungarian
-    best: Found | None = field(default=None, init=False)
+    best: FoundPlacement | None = field(default=None, init=False)
     markets: int = field(default=0, init=False)
     _equal_s: Floats = field(init=False)
 
     def __post_init__(self) -> None:
         self._equal_s = self.instance.equal_share_s()
 
-    def sampled(self, rng: np.random.Generator, count: int, alpha: float) -> Found:
+    def sampled(self, rng: np.random.Generator, count: int, alpha: float) -> FoundPlacement:
         """The best of `count` different drawn categories; the leading `alpha` least even ones are skipped."""
         drawn = least_even_first(sample_categories(self.instance, rng, count))
         for sizes in drawn[min(int(alpha * len(drawn)), len(drawn) - 1) :]:
             self.hold(sizes)
         return self._found()
 
-    def enumerated(self) -> Found:
+    def enumerated(self) -> FoundPlacement:
         """The best of all categories."""
         for sizes in list_categories(self.instance):
             self.hold(sizes)
         return self._found()
 
-    def guided(self, most_markets: int) -> Found:
+    def guided(self, most_markets: int) -> FoundPlacement:
         """From the guided category down, with a market after each descent; then by single workers."""
         if not self.hold(guided_category(self.instance)):
             self.hold(self.instance.least)  # types asked for can make any category but this impossible
@@ -95,12 +95,14 @@ class Search:
         score = (1 - self.beta) * relative + self.beta * (1 - fairness)
         if score >= (np.inf if self.best is None else self.best.score):
             return False
-        self.best = Found(given, times_s, fairness, score, self.markets)
+        self.best = FoundPlacement(given, times_s, fairness, score, self.markets)
         return True
 
-    def _found(self) -> Found:
+    def _found(self) -> FoundPlacement:
         assert self.best is not None, "there is a category"
-        return Found(self.best.given, self.best.times_s, self.best.fairness, self.best.score, self.markets)
+        return FoundPlacement(
+            self.best.given, self.best.times_s, self.best.fairness, self.best.score, self.markets
+        )
 
     def _descend(self) -> bool:
         """Descend from the best placement and hold the market of where that leads; whether either helped."""

@@ -32,7 +32,7 @@ class Sizes:
 
 
 @dataclass(slots=True)
-class Known:
+class SizeLimits:
     """What the policy remembers of a job.
 
     Attributes:

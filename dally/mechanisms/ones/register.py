@@ -9,7 +9,7 @@ import numpy as np
 from dally.costs import CostModel
 from dally.mechanisms.elastic.speeds import Speeds
 from dally.mechanisms.ones.beta import Predictor
-from dally.mechanisms.ones.limits import Known, Sizes
+from dally.mechanisms.ones.limits import SizeLimits, Sizes
 from dally.mechanisms.ones.progress import (
     EPOCHS_DONE,
     FEATURES,
@@ -40,7 +40,7 @@ class Register:
         self._longest_epoch_s = LONGEST_EPOCH_S if guesses else inf
         self._speeds = Speeds(costs)
         self._predictor = Predictor(FEATURES, EPOCHS_DONE, seed)
-        self._known: dict[str, Known] = {}
+        self._known: dict[str, SizeLimits] = {}
         self._traits: dict[str, tuple[Sizes, Training]] = {}
         self._arrived = 0
 
@@ -52,7 +52,7 @@ class Register:
             size = {"least": sizes.least, "asked": min(job.job.gpus, sizes.most), "most": sizes.most}[
                 first_size
             ]
-            self._known[job.job_id] = Known(self._arrived, size, size)
+            self._known[job.job_id] = SizeLimits(self._arrived, size, size)
             self._arrived += 1
 
     def renew(self, job: JobState, now: float) -> None:
@@ -166,7 +166,7 @@ class Register:
     def restore(self, learnt: Mapping[str, Any]) -> None:
         """Take back what `snapshot` gave."""
         self._arrived = learnt["arrived"]
-        self._known = {job_id: Known(**known) for job_id, known in learnt["jobs"].items()}
+        self._known = {job_id: SizeLimits(**known) for job_id, known in learnt["jobs"].items()}
         self._predictor.restore(learnt["predictor"])
 
     def _is_old(self, job: JobState, now: float) -> bool:

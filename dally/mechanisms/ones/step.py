@@ -12,7 +12,7 @@ from dally.state import JobState
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class EvolutionStep:
     """One step of the evolution: whom it was about, and what came of it."""
 
     now: float

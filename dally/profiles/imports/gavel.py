@@ -9,7 +9,7 @@ from math import isfinite
 from pathlib import Path
 
 from dally.errors import InputError
-from dally.profiles.checks import Check, shape_of
+from dally.profiles.checks import PredictionCheck, shape_of
 from dally.profiles.imports.consistency import flag_inconsistent
 from dally.profiles.imports.origin import UNKNOWN, Origin
 from dally.profiles.iteration import predict
@@ -32,7 +32,7 @@ Table = Mapping[tuple[str, int], float]
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class TableEntry:
     """An entry of the table: its name, the model it is about, and samples per GPU, None if not said."""
 
     name: str
@@ -101,7 +101,7 @@ def gpu_types(tables: Mapping[str, Table]) -> tuple[str, ...]:
     return tuple(sorted({name.removesuffix(_APART) for name in tables} & {*tables}))
 
 
-def list_entries(tables: Mapping[str, Table]) -> tuple[Entry, ...]:
+def list_entries(tables: Mapping[str, Table]) -> tuple[TableEntry, ...]:
     """The entries that one GPU of every type can run, by name."""
     entries = (entry for family in _families(tables) for entry in family)
     return tuple(
@@ -109,27 +109,27 @@ def list_entries(tables: Mapping[str, Table]) -> tuple[Entry, ...]:
     )
 
 
-def _families(tables: Mapping[str, Table]) -> tuple[tuple[Entry, ...], ...]:
+def _families(tables: Mapping[str, Table]) -> tuple[tuple[TableEntry, ...], ...]:
     """The entries of each model, by batch size."""
     names = {name for gpu_type in gpu_types(tables) for name, _ in tables[gpu_type]}
-    models: dict[str, list[Entry]] = {}
+    models: dict[str, list[TableEntry]] = {}
     for entry in sorted(map(_entry, names), key=lambda each: (each.model, each.local_batch or 0, each.name)):
         models.setdefault(entry.model, []).append(entry)
     return tuple(tuple(entries) for entries in models.values())
 
 
-def _entry(name: str) -> Entry:
+def _entry(name: str) -> TableEntry:
     match = _ENTRY.fullmatch(name)
     assert match is not None, "every name is at least a family"
-    return Entry(name, match["family"].lower(), int(match["batch"]) if match["batch"] else None)
+    return TableEntry(name, match["family"].lower(), int(match["batch"]) if match["batch"] else None)
 
 
-def _runs_everywhere(entry: Entry, tables: Mapping[str, Table]) -> bool:
+def _runs_everywhere(entry: TableEntry, tables: Mapping[str, Table]) -> bool:
     return all((entry.name, 1) in tables[gpu_type] for gpu_type in gpu_types(tables))
 
 
 def gavel_profile(
-    entry: Entry, gpu_type: str, tables: Mapping[str, Table], origin: Origin = UNKNOWN
+    entry: TableEntry, gpu_type: str, tables: Mapping[str, Table], origin: Origin = UNKNOWN
 ) -> Profile:
     """The profile of one entry of the table on one GPU type that can run it, with its errors."""
     packed, apart = tables[gpu_type], tables.get(gpu_type + _APART, {})
@@ -148,11 +148,11 @@ def gavel_profile(
     return add_trust(profile, [check.error for check in check_far(profile)])
 
 
-def _sizes(entry: Entry, table: Table) -> Iterable[int]:
+def _sizes(entry: TableEntry, table: Table) -> Iterable[int]:
     return sorted(gpus for name, gpus in table if name == entry.name and gpus > 1)
 
 
-def check_far(profile: Profile) -> tuple[Check, ...]:
+def check_far(profile: Profile) -> tuple[PredictionCheck, ...]:
     """Predict the iterations on 4 and 8 servers from a profile that knows neither of them.
 
     It keeps one GPU, all numbers of GPUs on one server, and 2 servers.
@@ -163,7 +163,9 @@ def check_far(profile: Profile) -> tuple[Check, ...]:
         return ()
     blinded = replace(profile, tiers={**profile.tiers, "rack": near})
     return tuple(
-        Check("rack", point, predict(blinded, shape_of("rack", point, profile.env.gpu_type)), held_out=True)
+        PredictionCheck(
+            "rack", point, predict(blinded, shape_of("rack", point, profile.env.gpu_type)), held_out=True
+        )
         for point in rack
         if point.shape.nodes in _FAR
     )

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Layer:
+class TensorGroup:
     """Tensors trained together.
 
     Attributes:
@@ -23,24 +23,26 @@ class Layer:
     macs: float
 
 
-def _conv(inputs: int, outputs: int, kernel: int, size: int, groups: int = 1, bias: bool = False) -> Layer:
+def _conv(
+    inputs: int, outputs: int, kernel: int, size: int, groups: int = 1, bias: bool = False
+) -> TensorGroup:
     """A convolution with `size` x `size` outputs, and its bias or else its batch norm."""
     weights = inputs // groups * outputs * kernel**2
-    return Layer((weights, outputs) if bias else (weights, outputs, outputs), float(weights * size**2))
+    return TensorGroup((weights, outputs) if bias else (weights, outputs, outputs), float(weights * size**2))
 
 
-def _dense(inputs: int, outputs: int, uses: int = 1) -> Layer:
-    return Layer((inputs * outputs, outputs), float(inputs * outputs * uses))
+def _dense(inputs: int, outputs: int, uses: int = 1) -> TensorGroup:
+    return TensorGroup((inputs * outputs, outputs), float(inputs * outputs * uses))
 
 
-def _vgg11() -> Iterator[Layer]:
+def _vgg11() -> Iterator[TensorGroup]:
     channels, sizes = (64, 128, 256, 256, 512, 512, 512, 512), (224, 112, 56, 56, 28, 28, 14, 14)
     for inputs, outputs, size in zip((3, *channels), channels, sizes, strict=False):
         yield _conv(inputs, outputs, 3, size, bias=True)
     yield from (_dense(512 * 7 * 7, 4096), _dense(4096, 4096), _dense(4096, 1000))
 
 
-def _alexnet() -> Iterator[Layer]:
+def _alexnet() -> Iterator[TensorGroup]:
     yield _conv(3, 64, 11, 55, bias=True)
     yield _conv(64, 192, 5, 27, bias=True)
     for inputs, outputs in ((192, 384), (384, 256), (256, 256)):
@@ -48,7 +50,7 @@ def _alexnet() -> Iterator[Layer]:
     yield from (_dense(256 * 6 * 6, 4096), _dense(4096, 4096), _dense(4096, 1000))
 
 
-def _resnet18() -> Iterator[Layer]:
+def _resnet18() -> Iterator[TensorGroup]:
     yield _conv(3, 64, 7, 112)
     inputs = 64
     for stage, outputs in enumerate((64, 128, 256, 512)):
@@ -61,7 +63,7 @@ def _resnet18() -> Iterator[Layer]:
     yield _dense(512, 1000)
 
 
-def _resnet50() -> Iterator[Layer]:
+def _resnet50() -> Iterator[TensorGroup]:
     """Version 1.5: the 3 x 3 convolution of a block has the stride."""
     yield _conv(3, 64, 7, 112)
     inputs = 64
@@ -93,7 +95,7 @@ _MOBILE_BLOCKS = (
 """MobileNetV3-Small's blocks: kernel, expanded and output channels, squeezed ones (0: none), output size."""
 
 
-def _mobilenetv3() -> Iterator[Layer]:
+def _mobilenetv3() -> Iterator[TensorGroup]:
     yield _conv(3, 16, 3, 112)
     inputs, before = 16, 112
     for kernel, expanded, outputs, squeezed, size in _MOBILE_BLOCKS:
@@ -108,19 +110,19 @@ def _mobilenetv3() -> Iterator[Layer]:
     yield from (_dense(576, 1024), _dense(1024, 1000))
 
 
-def _bert_large(tokens: int = 512, width: int = 1024) -> Iterator[Layer]:
-    yield Layer((30522 * width, 512 * width, 2 * width, width, width), 0.0)
+def _bert_large(tokens: int = 512, width: int = 1024) -> Iterator[TensorGroup]:
+    yield TensorGroup((30522 * width, 512 * width, 2 * width, width, width), 0.0)
     for _ in range(24):
         yield from (_dense(width, width, tokens) for _ in range(3))
         attention = _dense(width, width, tokens)
-        yield Layer((*attention.params, width, width), attention.macs + 2 * tokens**2 * width)
+        yield TensorGroup((*attention.params, width, width), attention.macs + 2 * tokens**2 * width)
         yield _dense(width, 4 * width, tokens)
         output = _dense(4 * width, width, tokens)
-        yield Layer((*output.params, width, width), output.macs)
+        yield TensorGroup((*output.params, width, width), output.macs)
     yield _dense(width, width)
 
 
-LAYERS: Mapping[str, tuple[Layer, ...]] = {
+LAYERS: Mapping[str, tuple[TensorGroup, ...]] = {
     "vgg11": tuple(_vgg11()),
     "alexnet": tuple(_alexnet()),
     "resnet18": tuple(_resnet18()),

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from dally import __version__
-from dally.profiles.schema import Mode, Provenance
+from dally.profiles.schema import ProfileMode, Provenance
 
 _IMPORTED_AT = "2026-11-21T00:00:00Z"
 """A fixed time, so that the same tables give the same files."""
@@ -26,4 +26,4 @@ UNKNOWN = Origin()
 
 def imported(source: str, licence: str) -> Provenance:
     """The provenance of a profile made from published figures."""
-    return Provenance(Mode.IMPORTED, source, licence, f"dally {__version__}", _IMPORTED_AT)
+    return Provenance(ProfileMode.IMPORTED, source, licence, f"dally {__version__}", _IMPORTED_AT)

@@ -32,16 +32,16 @@ _TABLE = "placements.csv"
 
 
 @dataclass(frozen=True, slots=True)
-class Site:
+class MeasuredHardware:
     """What was measured on: the GPU type and the rate of each node's link, None if nobody says."""
 
     gpu_type: str | None = None
     link_bps: float | None = None
 
 
-UNKNOWN_SITE = Site()
+UNKNOWN_SITE = MeasuredHardware()
 
-POLLUX_SITE = Site("t4", 50e9)
+POLLUX_SITE = MeasuredHardware("t4", 50e9)
 """Nodes of four T4 GPUs on AWS, where Pollux's own tables are from."""
 
 
@@ -89,7 +89,7 @@ def read_scalability(path: Path) -> tuple[Measurement, ...]:
 
 
 def pollux_profiles(
-    folder: Path, origin: Origin = UNKNOWN, site: Site = UNKNOWN_SITE, every_batch: bool = False
+    folder: Path, origin: Origin = UNKNOWN, site: MeasuredHardware = UNKNOWN_SITE, every_batch: bool = False
 ) -> tuple[Profile, ...]:
     """A profile of each model of which the folder has `MODEL/placements.csv`.
 
@@ -122,7 +122,7 @@ def pollux_profiles(
 
 
 def _checked_profile(
-    folder: Path, rows: Sequence[Measurement], batch: int, origin: Origin, site: Site
+    folder: Path, rows: Sequence[Measurement], batch: int, origin: Origin, site: MeasuredHardware
 ) -> Profile:
     """The profile of one model and local batch, with its errors on uneven placements and its learning."""
     even = {row.placement for row in rows if len(set(row.nodes)) == 1}
@@ -144,7 +144,7 @@ def pollux_profile(
     local_batch: int,
     placements: Collection[str],
     origin: Origin = UNKNOWN,
-    site: Site = POLLUX_SITE,
+    site: MeasuredHardware = POLLUX_SITE,
 ) -> Profile:
     """A profile of one model and local batch that holds the given placements, of those measured.
 
@@ -181,7 +181,7 @@ def pollux_profile(
     )
 
 
-def flat_shape(nodes: tuple[int, ...], site: Site = POLLUX_SITE) -> Shape:
+def flat_shape(nodes: tuple[int, ...], site: MeasuredHardware = POLLUX_SITE) -> Shape:
     """The shape of a placement on nodes behind one switch."""
     machines = tuple(sorted(nodes, reverse=True))
     inside, network = Link(100e9), Link(site.link_bps or 100e9)
@@ -196,7 +196,7 @@ def flat_shape(nodes: tuple[int, ...], site: Site = POLLUX_SITE) -> Shape:
     )
 
 
-def _point(row: Measurement, site: Site) -> Point:
+def _point(row: Measurement, site: MeasuredHardware) -> Point:
     link = PointLink(site.link_bps, None) if len(row.nodes) > 1 and site.link_bps else None
     shape = PointShape(len(row.nodes), row.nodes[0], "blocked")
     return Point(shape, link, (), Timing(row.step_s, None, None, None), None, None)

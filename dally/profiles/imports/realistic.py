@@ -7,7 +7,7 @@ from the model's work at the rate that ResNet-50 reaches, so take them as right 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dally.profiles.imports.layers import LAYERS, Layer
+from dally.profiles.imports.layers import LAYERS, TensorGroup
 from dally.profiles.imports.origin import imported
 from dally.profiles.schema import Bucket, Compute, Env, Model, Profile
 
@@ -32,7 +32,7 @@ _DERIVED = f"derived from the model's work at the arithmetic rate of: {_PUBLISHE
 
 
 @dataclass(frozen=True, slots=True)
-class _Row:
+class _RealisticRow:
     """A model, its batch, how often the optimizer passes over memory, its rate and where that comes from."""
 
     name: str
@@ -52,15 +52,17 @@ def _macs(name: str) -> float:
     return sum(layer.macs for layer in LAYERS[name])
 
 
-def _rows() -> tuple[_Row, ...]:
+def _rows() -> tuple[_RealisticRow, ...]:
     mobile_source = f"{_DERIVED}, times {_MOBILE_EFFICIENCY:g} for depthwise convolutions (assumed)"
     return (
-        _Row("vgg11", 64, "sgd", 5, _derived_rate("vgg11"), _DERIVED),
-        _Row("alexnet", 256, "sgd", 5, _derived_rate("alexnet"), _DERIVED),
-        _Row("resnet18", 128, "sgd", 5, _derived_rate("resnet18"), _DERIVED),
-        _Row("resnet50", 128, "sgd", 5, _RESNET50_SAMPLES_PER_S, _PUBLISHED_RESNET50),
-        _Row("mobilenetv3", 256, "sgd", 5, _derived_rate("mobilenetv3", _MOBILE_EFFICIENCY), mobile_source),
-        _Row("bert-large", 7, "adam", 7, _BERT_SAMPLES_PER_S, _PUBLISHED_BERT),
+        _RealisticRow("vgg11", 64, "sgd", 5, _derived_rate("vgg11"), _DERIVED),
+        _RealisticRow("alexnet", 256, "sgd", 5, _derived_rate("alexnet"), _DERIVED),
+        _RealisticRow("resnet18", 128, "sgd", 5, _derived_rate("resnet18"), _DERIVED),
+        _RealisticRow("resnet50", 128, "sgd", 5, _RESNET50_SAMPLES_PER_S, _PUBLISHED_RESNET50),
+        _RealisticRow(
+            "mobilenetv3", 256, "sgd", 5, _derived_rate("mobilenetv3", _MOBILE_EFFICIENCY), mobile_source
+        ),
+        _RealisticRow("bert-large", 7, "adam", 7, _BERT_SAMPLES_PER_S, _PUBLISHED_BERT),
     )
 
 
@@ -69,7 +71,7 @@ def realistic_profiles() -> tuple[Profile, ...]:
     return tuple(_profile(row) for row in _rows())
 
 
-def ddp_buckets(layers: Sequence[Layer], fwd_s: float, bwd_s: float) -> tuple[Bucket, ...]:
+def ddp_buckets(layers: Sequence[TensorGroup], fwd_s: float, bwd_s: float) -> tuple[Bucket, ...]:
     """The buckets PyTorch's DistributedDataParallel forms, and when they are ready.
 
     Tensors join in reverse order and a bucket closes once it holds its limit: 1 MiB the first, 25 MiB the
@@ -89,7 +91,7 @@ def ddp_buckets(layers: Sequence[Layer], fwd_s: float, bwd_s: float) -> tuple[Bu
     return (*buckets, Bucket(held, fwd_s + bwd_s)) if held else tuple(buckets)
 
 
-def _profile(row: _Row) -> Profile:
+def _profile(row: _RealisticRow) -> Profile:
     """Backward takes two thirds of forward and backward; the optimizer is bound by memory bandwidth."""
     layers = LAYERS[row.name]
     params = sum(sum(layer.params) for layer in layers)

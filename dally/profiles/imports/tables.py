@@ -6,7 +6,7 @@ from pathlib import Path
 from dally.errors import InputError
 from dally.profiles.imports.gavel import gavel_profiles
 from dally.profiles.imports.origin import UNKNOWN, Origin
-from dally.profiles.imports.pollux import POLLUX_SITE, UNKNOWN_SITE, Site, pollux_profiles
+from dally.profiles.imports.pollux import POLLUX_SITE, UNKNOWN_SITE, MeasuredHardware, pollux_profiles
 from dally.profiles.schema import Profile
 
 FORMS = ("gavel", "pollux")
@@ -23,7 +23,11 @@ PUBLISHED: Mapping[str, Origin] = {
 
 
 def import_profiles(
-    form: str, tables: Path, origin: Origin = UNKNOWN, site: Site = UNKNOWN_SITE, every_batch: bool = False
+    form: str,
+    tables: Path,
+    origin: Origin = UNKNOWN,
+    site: MeasuredHardware = UNKNOWN_SITE,
+    every_batch: bool = False,
 ) -> tuple[Profile, ...]:
     """The profiles in tables of a form, with their errors on held-out measurements.
 

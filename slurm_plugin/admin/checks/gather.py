@@ -23,7 +23,7 @@ from dally.errors import InputError
 from dally.profiles.files import load_profiles
 from slurm_plugin.access.processes import TimedOutError, run_program
 from slurm_plugin.access.slurm import SlurmUnavailableError
-from slurm_plugin.admin.checks.site import Row, Site, StateFolder, TopologyFile
+from slurm_plugin.admin.checks.site import Row, SiteFacts, StateFolder, TopologyFile
 from slurm_plugin.config import config_path, load_config
 from slurm_plugin.submit.sbatch import unreachable
 
@@ -37,10 +37,10 @@ _KEY = re.compile(r"(?:^|\s)([A-Za-z][\w:/]*(?:\[\d+\])?)=")
 _TIME = "%Y-%m-%dT%H:%M:%S"
 
 
-def gather(path: Path | None = None) -> Site:
+def gather(path: Path | None = None) -> SiteFacts:
     """Everything that the checks judge; what cannot be read is told in the site, never raised."""
     path = config_path(path)
-    site = Site(path, commands={name: shutil.which(name) for name in COMMANDS}, uid=os.geteuid())
+    site = SiteFacts(path, commands={name: shutil.which(name) for name in COMMANDS}, uid=os.geteuid())
     try:
         site = replace(site, config=load_config(path))
     except InputError as error:
@@ -93,7 +93,7 @@ def parse_version(text: str) -> tuple[int, int] | None:
     return (int(match[1]), int(match[2])) if match else None
 
 
-def _with_slurm(site: Site) -> Site:
+def _with_slurm(site: SiteFacts) -> SiteFacts:
     try:
         site = replace(site, version=parse_version(ask(["scontrol", "--version"])))
         _ping()
@@ -157,7 +157,7 @@ def slurm_conf(settings: Row) -> Path:
     return Path(settings.get("SLURM_CONF") or os.environ.get("SLURM_CONF") or SLURM_CONF)
 
 
-def _with_files(site: Site) -> Site:
+def _with_files(site: SiteFacts) -> SiteFacts:
     """Add what is beside slurm.conf."""
     conf = slurm_conf(site.settings)
     lua = _called_lua(conf.with_name("job_submit.lua"))
@@ -213,7 +213,7 @@ def _text(path: Path) -> str | None:
         return None
 
 
-def _with_own(site: Site) -> Site:
+def _with_own(site: SiteFacts) -> SiteFacts:
     """Add what the configuration names: cluster, profiles, state folder and health page."""
     config = site.settled
     try:

@@ -2,14 +2,14 @@
 
 from collections import Counter
 
-from slurm_plugin.admin.checks.site import Finding, Site, TopologyFile, ok, problem, some, warning
+from slurm_plugin.admin.checks.site import Finding, SiteFacts, TopologyFile, ok, problem, some, warning
 
 _FLAT = ("", "topology/none", "topology/default", "topology/flat")
 _YAML_SINCE = (25, 5)
 _CLOSE_S = 60.0
 
 
-def plugin(site: Site) -> Finding:
+def plugin(site: SiteFacts) -> Finding:
     """The topology file and TopologyPlugin agree."""
     found = site.setting("TopologyPlugin").lower()
     if site.topology is None:
@@ -24,7 +24,7 @@ def plugin(site: Site) -> Finding:
     return ok(f"{site.topology.path.name} with TopologyPlugin={found}")
 
 
-def _without_file(site: Site, found: str) -> Finding:
+def _without_file(site: SiteFacts, found: str) -> Finding:
     path = site.conf_dir / "topology.conf"
     if found not in _FLAT:
         return problem(f"TopologyPlugin={found}, but {path} is missing", "write it, or bring it to this host")
@@ -34,7 +34,7 @@ def _without_file(site: Site, found: str) -> Finding:
     )
 
 
-def _with_yaml(site: Site, topology: TopologyFile) -> Finding:
+def _with_yaml(site: SiteFacts, topology: TopologyFile) -> Finding:
     if site.version is not None and site.version < _YAML_SINCE:
         return problem(
             f"{topology.path} is there, but only Slurm 25.05 and newer read it", "write topology.conf instead"
@@ -42,7 +42,7 @@ def _with_yaml(site: Site, topology: TopologyFile) -> Finding:
     return ok(f"{topology.path.name} is what Slurm reads")
 
 
-def content(site: Site) -> Finding:
+def content(site: SiteFacts) -> Finding:
     """The topology file can be read."""
     topology = site.topology
     if topology is None:
@@ -54,7 +54,7 @@ def content(site: Site) -> Finding:
     return ok(f"{len(topology.wiring.parents)} switches or blocks")
 
 
-def known_nodes(site: Site) -> Finding:
+def known_nodes(site: SiteFacts) -> Finding:
     """The topology file and Slurm know the same nodes."""
     if site.topology is None or site.topology.wiring is None:
         return ok("no switches to compare")
@@ -72,7 +72,7 @@ def known_nodes(site: Site) -> Finding:
     return ok("every GPU node is on a switch")
 
 
-def freshness(site: Site) -> Finding:
+def freshness(site: SiteFacts) -> Finding:
     """Slurmctld has read the file as it is."""
     if site.topology is None:
         return ok("no topology file")
@@ -84,7 +84,7 @@ def freshness(site: Site) -> Finding:
     return ok(f"{site.topology.path.name} is older than slurmctld's start")
 
 
-def shape(site: Site) -> Finding:
+def shape(site: SiteFacts) -> Finding:
     """The leaves of the tree are alike, and there is more than one."""
     if site.topology is None or site.topology.wiring is None:
         return ok("no switches to compare")
@@ -101,14 +101,14 @@ def shape(site: Site) -> Finding:
     return ok(f"{len(sizes)} racks of {least} to {most} GPU nodes")
 
 
-def own_topology(site: Site) -> Finding:
+def own_topology(site: SiteFacts) -> Finding:
     """Which topology the partitions use; Dally reads the same."""
     named = _own_topologies(site)
     told = ", ".join(f"partition {name} uses topology {topology}" for name, topology in named.items())
     return ok(told or "the partitions use the cluster's topology")
 
 
-def _own_topologies(site: Site) -> dict[str, str]:
+def _own_topologies(site: SiteFacts) -> dict[str, str]:
     """The topology that a partition names, by partition; those that name none are left out."""
     named = {name: site.managed(name).get("Topology", "") for name in site.settled.partitions}
     return {name: topology for name, topology in named.items() if topology not in ("", "(null)", "N/A")}

@@ -5,12 +5,12 @@ from collections import Counter
 from dally.clusters.left_out import left_out_line
 from dally.clusters.slurm_gres import parse_gres
 from slurm_plugin.access.node_text import is_available
-from slurm_plugin.admin.checks.site import Finding, Site, ok, problem, some, warning
+from slurm_plugin.admin.checks.site import Finding, SiteFacts, ok, problem, some, warning
 
 _DEVICES = ("file", "multiplefiles", "autodetect")
 
 
-def partitions(site: Site) -> Finding:
+def partitions(site: SiteFacts) -> Finding:
     """The configured partitions exist and have GPU nodes."""
     for name in site.settled.partitions:
         if name not in site.partitions:
@@ -23,7 +23,7 @@ def partitions(site: Site) -> Finding:
     return ok(f"{', '.join(site.settled.partitions)}: {len(site.managed_nodes)} nodes with GPUs")
 
 
-def same_nodes(site: Site) -> Finding:
+def same_nodes(site: SiteFacts) -> Finding:
     """All configured partitions have the same GPU nodes."""
     for name in site.settled.partitions:
         if missing := site.managed_nodes - site.gpu_nodes(name):
@@ -34,7 +34,7 @@ def same_nodes(site: Site) -> Finding:
     return ok("all configured partitions have the same GPU nodes")
 
 
-def other_partitions(site: Site) -> Finding:
+def other_partitions(site: SiteFacts) -> Finding:
     """Whether other partitions put jobs on the same nodes."""
     others = {
         partition
@@ -47,7 +47,7 @@ def other_partitions(site: Site) -> Finding:
     return ok("no other partition has these nodes")
 
 
-def select_type(site: Site) -> Finding:
+def select_type(site: SiteFacts) -> Finding:
     """Slurm counts GPUs when it selects nodes."""
     found = site.setting("SelectType")
     if found != "select/cons_tres":
@@ -57,7 +57,7 @@ def select_type(site: Site) -> Finding:
     return ok(f"SelectType={found}")
 
 
-def gres_types(site: Site) -> Finding:
+def gres_types(site: SiteFacts) -> Finding:
     """Slurm knows GPUs as a resource."""
     found = site.setting("GresTypes")
     if "gpu" not in found.split(","):
@@ -67,7 +67,7 @@ def gres_types(site: Site) -> Finding:
     return ok(f"GresTypes={found}")
 
 
-def gres_devices(site: Site) -> Finding:
+def gres_devices(site: SiteFacts) -> Finding:
     """GPUs in gres.conf have devices."""
     if site.gres_lines is None:
         return ok("no gres.conf here; every node needs its own, or AutoDetect")
@@ -83,7 +83,7 @@ def gres_devices(site: Site) -> Finding:
     return ok("gres.conf gives every GPU its device")
 
 
-def registration(site: Site) -> Finding:
+def registration(site: SiteFacts) -> Finding:
     """Nodes registered with the GPUs that slurm.conf gives them."""
     invalid = [name for name, node in site.nodes.items() if "INVAL" in node.get("State", "")]
     if not invalid:
@@ -95,7 +95,7 @@ def registration(site: Site) -> Finding:
     )
 
 
-def availability(site: Site) -> Finding:
+def availability(site: SiteFacts) -> Finding:
     """How many of the nodes could run jobs."""
     nodes = site.managed_nodes
     away = [name for name in nodes if not is_available(site.nodes[name].get("State", ""))]
@@ -106,7 +106,7 @@ def availability(site: Site) -> Finding:
     return ok(f"all {len(nodes)} GPU nodes are up")
 
 
-def conf_agrees(site: Site) -> Finding:
+def conf_agrees(site: SiteFacts) -> Finding:
     """The slurm.conf here says what slurmctld works with."""
     if site.conf_error:
         return warning(
@@ -132,7 +132,7 @@ def _gpus(gres: str) -> Counter[str]:
     return counts
 
 
-def cluster(site: Site) -> Finding:
+def cluster(site: SiteFacts) -> Finding:
     """Dally reads the cluster, with all nodes on which it may place."""
     if site.cluster is None:
         return problem(site.cluster_error, "`dally cluster FOLDER` must work for what `cluster` names")

@@ -1,13 +1,13 @@
 """Checks of settings in slurm.conf that slow Dally down or get in its way."""
 
-from slurm_plugin.admin.checks.site import Finding, Row, Site, ok, problem, warning
+from slurm_plugin.admin.checks.site import Finding, Row, SiteFacts, ok, problem, warning
 from slurm_plugin.submit.hints import SLURM_MAX_WAIT_S
 
 _LEAST_JOB_AGE_S = 60
 _NO_LIMIT = ("", "UNLIMITED", "0")
 
 
-def memory(site: Site) -> Finding:
+def memory(site: SiteFacts) -> Finding:
     """A job without --mem leaves memory for others."""
     parameters = site.setting("SelectTypeParameters")
     if "MEMORY" not in parameters.upper():
@@ -28,7 +28,7 @@ def _limits(row: Row) -> bool:
     return "DefMemPerGPU" in row.get("JobDefaults", "")
 
 
-def requeue(site: Site) -> Finding:
+def requeue(site: SiteFacts) -> Finding:
     """Jobs may be requeued."""
     if site.setting("JobRequeue") == "0":
         return warning(
@@ -38,7 +38,7 @@ def requeue(site: Site) -> Finding:
     return ok("jobs are requeued unless they say no")
 
 
-def job_age(site: Site) -> Finding:
+def job_age(site: SiteFacts) -> Finding:
     """Ended jobs stay visible long enough to be seen."""
     age_s = site.seconds("MinJobAge")
     if not age_s:
@@ -51,7 +51,7 @@ def job_age(site: Site) -> Finding:
     return ok(f"ended jobs can be seen for {age_s} s")
 
 
-def start_delay(site: Site) -> Finding:
+def start_delay(site: SiteFacts) -> Finding:
     """A released job starts soon."""
     delay = site.option("SchedulerParameters", "batch_sched_delay") or "3"
     interval = site.option("SchedulerParameters", "bf_interval") or "30"
@@ -74,14 +74,14 @@ def start_delay(site: Site) -> Finding:
     return ok("a released job starts at once")
 
 
-def requeue_delay(site: Site) -> Finding:
+def requeue_delay(site: SiteFacts) -> Finding:
     """What Slurm's own wait after a requeue is."""
     expire = site.option("AuthInfo", "cred_expire") or "120"
     wait = f"{int(expire) + 1} s" if expire.isdecimal() else f"cred_expire={expire}"
     return ok(f"Slurm lets a requeued job wait {wait} (cred_expire); Dally sets the begin time back to now")
 
 
-def switch_wait(site: Site) -> Finding:
+def switch_wait(site: SiteFacts) -> Finding:
     """In hint mode, Slurm waits as long as it is told."""
     if not site.hint_mode:
         return ok("max_switch_wait matters in hint mode only")
@@ -94,7 +94,7 @@ def switch_wait(site: Site) -> Finding:
     return ok(f"max_switch_wait={value}")
 
 
-def power_saving(site: Site) -> Finding:
+def power_saving(site: SiteFacts) -> Finding:
     """Nodes stay on."""
     if site.setting("SuspendProgram") and site.setting("SuspendTime"):
         return warning(
@@ -104,7 +104,7 @@ def power_saving(site: Site) -> Finding:
     return ok("Slurm does not switch nodes off")
 
 
-def preemption(site: Site) -> Finding:
+def preemption(site: SiteFacts) -> Finding:
     """Slurm does not preempt on its own."""
     found = site.setting("PreemptType")
     if found not in ("", "preempt/none"):

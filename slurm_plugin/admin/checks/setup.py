@@ -2,7 +2,7 @@
 
 from dally.errors import InputError
 from dally.policies.registry import parse_policy
-from slurm_plugin.admin.checks.site import Finding, Site, ok, problem, warning
+from slurm_plugin.admin.checks.site import Finding, SiteFacts, ok, problem, warning
 from slurm_plugin.control.lessons import told
 
 OLDEST = (22, 5)
@@ -13,7 +13,7 @@ _MOST_SKEW_S = 2.0
 _LEAST_FREE_BYTES = 100e6
 
 
-def configuration(site: Site) -> Finding:
+def configuration(site: SiteFacts) -> Finding:
     """The configuration can be read."""
     if site.config is None:
         return problem(
@@ -22,7 +22,7 @@ def configuration(site: Site) -> Finding:
     return ok(f"{site.config_path}: partitions {', '.join(site.config.partitions)}")
 
 
-def commands(site: Site) -> Finding:
+def commands(site: SiteFacts) -> Finding:
     """Slurm's commands are there."""
     missing = [name for name, path in site.commands.items() if path is None]
     if missing:
@@ -32,7 +32,7 @@ def commands(site: Site) -> Finding:
     return ok(f"found {', '.join(site.commands)}")
 
 
-def version(site: Site) -> Finding:
+def version(site: SiteFacts) -> Finding:
     """Slurm is new enough."""
     oldest = _version(OLDEST)
     if site.version is None:
@@ -46,7 +46,7 @@ def _version(version: tuple[int, int]) -> str:
     return f"{version[0]}.{version[1]:02}"
 
 
-def slurmctld(site: Site) -> Finding:
+def slurmctld(site: SiteFacts) -> Finding:
     """Slurmctld answers."""
     if site.slurm_error:
         return problem(
@@ -55,7 +55,7 @@ def slurmctld(site: Site) -> Finding:
     return ok(f"slurmctld of cluster {site.setting('ClusterName')} is up")
 
 
-def rights(site: Site) -> Finding:
+def rights(site: SiteFacts) -> Finding:
     """Whoever asks may do what the controller does."""
     if site.hint_mode:
         return ok("hint mode needs no rights")
@@ -79,7 +79,7 @@ def rights(site: Site) -> Finding:
     )
 
 
-def clock(site: Site) -> Finding:
+def clock(site: SiteFacts) -> Finding:
     """Both clocks agree."""
     if abs(site.skew_s) > _MOST_SKEW_S:
         return warning(
@@ -89,7 +89,7 @@ def clock(site: Site) -> Finding:
     return ok("this clock agrees with slurmctld's")
 
 
-def job_submit(site: Site) -> Finding:
+def job_submit(site: SiteFacts) -> Finding:
     """Jobs pass through Dally's job_submit.lua."""
     path = site.conf_dir / "job_submit.lua"
     if site.lua is None:
@@ -114,7 +114,7 @@ def job_submit(site: Site) -> Finding:
     return ok(f"{path} is this version's, in {'hint' if site.hint_mode else 'hold'} mode")
 
 
-def profiles(site: Site) -> Finding:
+def profiles(site: SiteFacts) -> Finding:
     """Profiles tell how much each model suffers."""
     if site.profiles_error:
         return problem(site.profiles_error, "name a folder of profiles or a shipped set as `profiles`")
@@ -128,7 +128,7 @@ def profiles(site: Site) -> Finding:
     return ok(f"profiles of {site.profiles} models")
 
 
-def state_folder(site: Site) -> Finding:
+def state_folder(site: SiteFacts) -> Finding:
     """The controller's folder is its own, and has room."""
     path, folder = site.settled.state_dir, site.state_dir
     if site.hint_mode:
@@ -149,7 +149,7 @@ def state_folder(site: Site) -> Finding:
     return ok(f"{path} is ours, {folder.free_bytes / 1e9:.1f} GB free")
 
 
-def health(site: Site) -> Finding:
+def health(site: SiteFacts) -> Finding:
     """A controller answers."""
     url = site.settled.url
     if not url:
@@ -161,7 +161,7 @@ def health(site: Site) -> Finding:
     return ok(f"{url} answers")
 
 
-def reports(site: Site) -> Finding:
+def reports(site: SiteFacts) -> Finding:
     """What the policy plans by that jobs must report, where they have no profile."""
     if site.hint_mode:
         return ok("hint mode needs no reports")
@@ -179,7 +179,7 @@ def reports(site: Site) -> Finding:
     )
 
 
-def running_times(site: Site) -> Finding:
+def running_times(site: SiteFacts) -> Finding:
     """What policies go by of running times."""
     if site.hint_mode:
         return ok("hint mode needs to know no running times")

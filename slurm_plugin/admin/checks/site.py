@@ -75,7 +75,7 @@ class StateFolder:
 
 
 @dataclass(frozen=True, slots=True)
-class Site:
+class SiteFacts:
     """Everything that the checks judge.
 
     An attribute that could not be read is None or empty, with the reason in the attribute `..._error`.

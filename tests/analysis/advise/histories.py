@@ -6,8 +6,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from random import Random
 
-from analysis.advise.history import History, read_history
-from analysis.advise.naming import Rules
+from analysis.advise.history import SiteHistory, read_history
+from analysis.advise.naming import NamingRules
 from analysis.advise.site import Site
 from dally.clusters import write_toml
 from dally.job import Job
@@ -92,14 +92,14 @@ def site(
     folder: Path,
     rows: Iterable[Row],
     profiles: ProfileSet | None = None,
-    rules: Rules | None = None,
+    rules: NamingRules | None = None,
     knows: Known = EXACTLY,
 ) -> Site:
     """A site with such a history."""
-    return Site(small_cluster(), profiles, read(folder, rows), rules or Rules(), knows)
+    return Site(small_cluster(), profiles, read(folder, rows), rules or NamingRules(), knows)
 
 
-def read(folder: Path, rows: Iterable[Row]) -> History:
+def read(folder: Path, rows: Iterable[Row]) -> SiteHistory:
     """The history of such rows."""
     return read_history(written(folder, rows))
 

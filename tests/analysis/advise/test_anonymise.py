@@ -6,7 +6,7 @@ import pytest
 
 from analysis.advise.anonymise import anonymise
 from analysis.advise.history import read_history
-from analysis.advise.naming import Rules
+from analysis.advise.naming import NamingRules
 from dally.errors import InputError
 from tests.analysis.advise.histories import Row, read, written
 
@@ -19,7 +19,7 @@ ROWS = [
 
 def test_names_are_replaced_consistently(tmp_path: Path) -> None:
     target = tmp_path / "anonymous"
-    assert anonymise(written(tmp_path, ROWS), target, Rules({"bert*": "bert-large"})) == 3
+    assert anonymise(written(tmp_path, ROWS), target, NamingRules({"bert*": "bert-large"})) == 3
     text = target.read_text()
     assert not any(name in text for name in ("ann", "bob", "vision", "language", "secret", "bert-ft", "1007"))
     jobs = read_history(target).jobs
@@ -31,7 +31,7 @@ def test_names_are_replaced_consistently(tmp_path: Path) -> None:
 def test_times_sizes_and_nodes_stay(tmp_path: Path) -> None:
     target = tmp_path / "anonymous"
     before = read(tmp_path, ROWS).jobs
-    anonymise(tmp_path / "jobs.sacct", target, Rules())
+    anonymise(tmp_path / "jobs.sacct", target, NamingRules())
     after = read_history(target).jobs
     for one, other in zip(before, after, strict=True):
         assert (one.job.submit_s, one.start_s, one.job.gpus, one.job.duration_s, one.nodes) == (
@@ -50,7 +50,7 @@ def test_other_columns_stay_at_home(tmp_path: Path) -> None:
         "7|to ann|ann|2026-01-01T00:00:00|9|F|",
     )
     path.write_text(f"{header}\n{line}gres/gpu=2\n7.batch{line[1:]}gres/gpu=2\n8{line[1:]}cpu=1\n")
-    anonymise(path, tmp_path / "anonymous", Rules())
+    anonymise(path, tmp_path / "anonymous", NamingRules())
     assert (tmp_path / "anonymous").read_text() == (
         "JobIDRaw|User|Submit|ElapsedRaw|State|ReqTRES\n7|user1|2026-01-01T00:00:00|9|F|gres/gpu=2\n"
     )
@@ -60,4 +60,4 @@ def test_only_sacct_is_taken(tmp_path: Path) -> None:
     path = tmp_path / "jobs.csv"
     path.write_text("job_id,submit_s,gpus,duration_s\na,0,1,5\n")
     with pytest.raises(InputError, match="only sacct's output is anonymised"):
-        anonymise(path, tmp_path / "anonymous", Rules())
+        anonymise(path, tmp_path / "anonymous", NamingRules())

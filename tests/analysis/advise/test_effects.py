@@ -7,8 +7,8 @@ import pytest
 
 from analysis.advise.effects import MOST, Effect, Pair, changes_by_case, effects
 from analysis.advise.settings import SETTINGS, choose
-from analysis.advise.simulated import Outcome, Task
-from analysis.advise.site import Case
+from analysis.advise.simulated import SimulatedTimes, SimulationTask
+from analysis.advise.site import ModelAssumption
 from tests.analysis.advise.histories import Row, read
 
 ROWS = [
@@ -18,14 +18,14 @@ ROWS = [
 ]
 
 
-def outcome(jct_s: list[float], case: Case | None = None) -> Outcome:
+def outcome(jct_s: list[float], case: ModelAssumption | None = None) -> SimulatedTimes:
     """Jobs that took so long, half of it waiting."""
     times_s = np.array(jct_s)
-    return Outcome(Task("p", case), times_s / 2, times_s / 2, times_s, 0, max(jct_s))
+    return SimulatedTimes(SimulationTask("p", case), times_s / 2, times_s / 2, times_s, 0, max(jct_s))
 
 
 def pair(today_s: list[float], dally_s: list[float], case: str = "middle") -> Pair:
-    return Pair(outcome(today_s, Case(case)), outcome(dally_s, Case(case)))
+    return Pair(outcome(today_s, ModelAssumption(case)), outcome(dally_s, ModelAssumption(case)))
 
 
 def named(found: list[Effect]) -> dict[str, Effect]:

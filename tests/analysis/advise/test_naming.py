@@ -4,19 +4,19 @@ from pathlib import Path
 
 import pytest
 
-from analysis.advise.naming import Rules, check_models, read_rules
+from analysis.advise.naming import NamingRules, check_models, read_rules
 from dally.errors import InputError
 
 
 def test_the_first_rule_that_fits_counts_whatever_the_case() -> None:
-    rules = Rules({"*BERT*": "bert-large", "train-*": "resnet50"})
+    rules = NamingRules({"*BERT*": "bert-large", "train-*": "resnet50"})
     assert rules.model_of("train-bert-3") == "bert-large"
     assert rules.model_of("Train-7") == "resnet50"
     assert rules.model_of("debug") == ""
 
 
 def test_a_models_own_name_needs_no_rule() -> None:
-    assert Rules().model_of("VGG11", ["resnet50", "vgg11"]) == "vgg11"
+    assert NamingRules().model_of("VGG11", ["resnet50", "vgg11"]) == "vgg11"
 
 
 def test_rules_are_read_in_order(tmp_path: Path) -> None:
@@ -43,4 +43,4 @@ def test_wrong_rules_are_told(tmp_path: Path, text: str, fault: str) -> None:
 
 def test_a_model_without_a_profile_is_told() -> None:
     with pytest.raises(InputError, match=r"'x\*' is of model 'gpt', of which there is no profile; .* vgg11"):
-        check_models(Rules({"x*": "gpt"}), ["resnet50", "vgg11"], Path("models.toml"))
+        check_models(NamingRules({"x*": "gpt"}), ["resnet50", "vgg11"], Path("models.toml"))

@@ -5,15 +5,15 @@ from pathlib import Path
 import pytest
 
 from analysis.advise.cases import ALL, HIGH, LOW, MIDDLE, TOLD, cases, sensitivities
-from analysis.advise.naming import Rules
-from analysis.advise.site import Case, fitting
+from analysis.advise.naming import NamingRules
+from analysis.advise.site import ModelAssumption, fitting
 from dally.costs import CostModel
 from dally.errors import CapacityError, InputError
 from dally.profiles.files import load_profiles
 from tests.analysis.advise.histories import Row, read, site, small_cluster
 
 PROFILES = load_profiles("dally")
-VGG = Case(TOLD, "vgg11=1")
+VGG = ModelAssumption(TOLD, "vgg11=1")
 
 
 def test_nodes_tell_the_placement(tmp_path: Path) -> None:
@@ -43,7 +43,7 @@ def test_what_the_network_cost_a_job_is_taken_out_of_its_time(tmp_path: Path) ->
 
 def test_names_come_before_the_mix(tmp_path: Path) -> None:
     rows = [Row(0, 0, 9, name="bert-1"), Row(0, 0, 9, name="resnet50"), Row(0, 0, 9, name="other")]
-    here = site(tmp_path, rows, PROFILES, Rules({"bert*": "bert-large"}))
+    here = site(tmp_path, rows, PROFILES, NamingRules({"bert*": "bert-large"}))
     assert [job.model for job in here.under(VGG).jobs] == ["bert-large", "resnet50", "vgg11"]
     assert here.named() == 2
 
@@ -65,8 +65,8 @@ def test_each_case_is_drawn_with_each_seed_the_middle_first(tmp_path: Path) -> N
 
 
 def test_nothing_is_drawn_without_profiles_or_if_all_is_told(tmp_path: Path) -> None:
-    assert cases(site(tmp_path, [Row(0, 0, 9)]), ALL, 3) == [Case(TOLD)]
-    assert cases(site(tmp_path, [Row(0, 0, 9, name="vgg11")], PROFILES), ALL, 3) == [Case(TOLD)]
+    assert cases(site(tmp_path, [Row(0, 0, 9)]), ALL, 3) == [ModelAssumption(TOLD)]
+    assert cases(site(tmp_path, [Row(0, 0, 9, name="vgg11")], PROFILES), ALL, 3) == [ModelAssumption(TOLD)]
 
 
 def test_models_that_nobody_named_are_not_drawn_unasked(tmp_path: Path) -> None:

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from analysis.advise import verdicts, words
-from analysis.advise.advice import Advice, Comparison, advise, plan
+from analysis.advise.advice import Advice, PolicyComparison, advise, plan
 from analysis.advise.settings import SETTINGS
 from analysis.advise.simulated import runner
-from analysis.advise.site import Case
+from analysis.advise.site import ModelAssumption
 from dally.knowledge import Knowledge, Known
 from dally.profiles.files import load_profiles
 from tests.analysis.advise.histories import Row, held_back, scheduled, site
@@ -24,10 +24,10 @@ def advice(tmp_path: Path) -> Advice:
     """Three jobs, of which each needs the whole cluster; simulated waits are 10 s too short on average."""
     here = site(tmp_path, ROWS)
     with runner(here, 1, lambda task: None) as simulate:
-        return advise(here, plan(here, "slurm", "srsf-delay", [Case("as told")]), simulate)
+        return advise(here, plan(here, "slurm", "srsf-delay", [ModelAssumption("as told")]), simulate)
 
 
-def compared(advice: Advice) -> Comparison:
+def compared(advice: Advice) -> PolicyComparison:
     assert advice.comparison is not None
     return advice.comparison
 
@@ -122,7 +122,7 @@ def test_advice_that_rests_on_true_running_times_is_called_a_bound_in_its_title(
     assert "bound" not in words.title(limits)
 
 
-def asked(folder: Path, rows: Iterable[Row], case: Case, profiles: str | None = None) -> Advice:
+def asked(folder: Path, rows: Iterable[Row], case: ModelAssumption, profiles: str | None = None) -> Advice:
     """Advice on a history of the small cluster, under one case."""
     here = site(folder, rows, load_profiles(profiles) if profiles else None)
     with runner(here, 1, lambda task: None) as simulate:
@@ -130,7 +130,7 @@ def asked(folder: Path, rows: Iterable[Row], case: Case, profiles: str | None = 
 
 
 def test_waits_that_come_from_outside_end_in_no_conclusion(tmp_path: Path) -> None:
-    advice = asked(tmp_path, held_back(), Case("as told"))
+    advice = asked(tmp_path, held_back(), ModelAssumption("as told"))
     assert advice.comparison is None
     said = " ".join(words.summary_lines(advice))
     assert "No conclusion: the simulation of today's scheduler does not resemble" in said
@@ -143,7 +143,7 @@ def test_waits_that_come_from_outside_end_in_no_conclusion(tmp_path: Path) -> No
 
 def test_models_that_the_real_waits_refute_end_in_no_conclusion(tmp_path: Path) -> None:
     rows = scheduled(Row(30 * n, 0, 100 + 50 * (n % 3), (2, 1, 3)[n % 3]) for n in range(90))
-    advice = asked(tmp_path, rows, Case("middle", "vgg11=1"), "dally")
+    advice = asked(tmp_path, rows, ModelAssumption("middle", "vgg11=1"), "dally")
     assert advice.calibration is not None
     assert advice.calibration.resembles
     assert advice.comparison is None
@@ -157,17 +157,21 @@ def test_models_that_the_real_waits_refute_end_in_no_conclusion(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("case", "profiles", "said"),
     [
-        (Case("as told"), None, "; no profiles were given, so distance costs nothing"),
+        (ModelAssumption("as told"), None, "; no profiles were given, so distance costs nothing"),
         (
-            Case("as told"),
+            ModelAssumption("as told"),
             "dally",
             "; of 8 jobs with several GPUs, the models of 7 are unknown, so distance",
         ),
-        (Case("middle", "resnet50=1"), "dally", "; of 8 jobs with several GPUs, the models of 7 are drawn"),
+        (
+            ModelAssumption("middle", "resnet50=1"),
+            "dally",
+            "; of 8 jobs with several GPUs, the models of 7 are drawn",
+        ),
     ],
 )
 def test_the_headline_says_what_is_known_of_the_models(
-    tmp_path: Path, case: Case, profiles: str | None, said: str
+    tmp_path: Path, case: ModelAssumption, profiles: str | None, said: str
 ) -> None:
     here = site(
         tmp_path,

@@ -9,7 +9,7 @@ from analysis.report.figures import (
     timers_over_time,
     usage,
 )
-from analysis.report.history import History
+from analysis.report.history import RunHistory
 from tests.analysis.report.folders import record, started, waits
 
 LEVELS = ["machine", "rack"]
@@ -30,7 +30,7 @@ def test_a_long_distribution_is_thinned_and_keeps_its_ends() -> None:
 
 
 def test_usage_is_of_gpus_held_and_jobs_that_wait() -> None:
-    history = History(LEVELS, {"a": 0, "b": 1})
+    history = RunHistory(LEVELS, {"a": 0, "b": 1})
     history.see({"t": 0, "event": "submit", "job": "a", "gpus": 2, "model": ""})
     history.see(started(10, "a", {"m": 2}))
     history.see({"t": 30, "event": "end", "job": "a"})
@@ -38,7 +38,7 @@ def test_usage_is_of_gpus_held_and_jobs_that_wait() -> None:
 
 
 def test_timers_by_time_and_level() -> None:
-    history = History(LEVELS, {"a": 0, "b": 1})
+    history = RunHistory(LEVELS, {"a": 0, "b": 1})
     for job, until in (("a", 25.0), ("b", 45.0)):
         history.see({"t": 5, "event": "submit", "job": job, "gpus": 1, "model": ""})
         history.see(waits(5, job, "machine", until))

@@ -4,7 +4,7 @@ import numpy as np
 
 from analysis.report.bins import Bins, over
 from analysis.report.heatmap import DOWN_CELL, IDLE_CELL, NOBODY, draw_heatmap
-from analysis.report.history import History
+from analysis.report.history import RunHistory
 from analysis.report.rows import lay_rows
 from tests.analysis.report.folders import started
 from tests.worlds import racks
@@ -60,7 +60,7 @@ def test_without_racks_machines_stand_in_the_order_of_their_numbers() -> None:
 
 def test_a_cell_shows_what_held_most_of_it() -> None:
     topology = racks([[1, 1]])
-    history = History(topology.levels, {"a": 0, "b": 1}, {"r0m0": 1, "r0m1": 1})
+    history = RunHistory(topology.levels, {"a": 0, "b": 1}, {"r0m0": 1, "r0m1": 1})
     history.see(started(0, "a", {"r0m0": 1, "r0m1": 1}, "rack"))
     history.see({"t": 26, "event": "end", "job": "a"})
     history.see(started(26, "b", {"r0m0": 1}))
@@ -74,14 +74,14 @@ def test_a_cell_shows_what_held_most_of_it() -> None:
 
 def test_a_cell_that_nobody_held_is_idle() -> None:
     topology = racks([[1]])
-    heatmap = draw_heatmap(History(topology.levels, {}, {"r0m0": 1}), topology, BINS)
+    heatmap = draw_heatmap(RunHistory(topology.levels, {}, {"r0m0": 1}), topology, BINS)
     assert (heatmap.level == IDLE_CELL).all()
     assert (heatmap.job == NOBODY).all()
 
 
 def test_more_gpus_than_a_machine_has_as_a_live_run_may_see_for_a_moment_are_left_out() -> None:
     topology = racks([[1]])
-    history = History(topology.levels, {"a": 0, "b": 1}, {"r0m0": 1})
+    history = RunHistory(topology.levels, {"a": 0, "b": 1}, {"r0m0": 1})
     history.see(started(0, "a", {"r0m0": 1}))
     history.see(started(19, "b", {"r0m0": 1}))
     history.see({"t": 20, "event": "end", "job": "a"})

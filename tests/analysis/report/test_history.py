@@ -1,13 +1,13 @@
 """Events folded into who held what, who waited and what timers came to."""
 
-from analysis.report.history import DOWN, Held, History
+from analysis.report.history import DOWN, Held, RunHistory
 from tests.analysis.report.folders import Event, started, waits
 
 LEVELS = ["machine", "rack", "network"]
 
 
-def folded(events: list[Event], end_s: float = 100, machines: dict[str, int] | None = None) -> History:
-    history = History(LEVELS, {"a": 0, "b": 1}, machines)
+def folded(events: list[Event], end_s: float = 100, machines: dict[str, int] | None = None) -> RunHistory:
+    history = RunHistory(LEVELS, {"a": 0, "b": 1}, machines)
     for event in events:
         history.see(event)
     history.close(end_s)

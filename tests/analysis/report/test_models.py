@@ -1,6 +1,6 @@
 """Where models ran, by hand."""
 
-from analysis.report.history import History
+from analysis.report.history import RunHistory
 from analysis.report.models import OTHER_MODELS, ModelPlacements, gpu_time_by_model, levels_by_model
 from tests.analysis.report.folders import record, started
 
@@ -10,7 +10,7 @@ def test_gpu_time_is_of_gangs() -> None:
         record(name, submit_s=0, queue_s=0, run_s=9, gpus=gpus, model="m")
         for name, gpus in (("a", 2), ("b", 1))
     ]
-    history = History(["machine", "rack"], {"a": 0, "b": 1})
+    history = RunHistory(["machine", "rack"], {"a": 0, "b": 1})
     history.see(started(0, "a", {"x": 1, "y": 1}, "rack"))
     history.see(started(0, "b", {"x": 1}))
     history.close(10)

@@ -3,15 +3,15 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from analysis.report.history import History
-from analysis.report.runs import Run, load_runs
+from analysis.report.history import RunHistory
+from analysis.report.runs import WholeRun, load_runs
 from analysis.report.tables import Cell, headline_table, preemption_table, timer_table
 from analysis.report.verdict import judge, losers, setting, warnings
 from dally.records import JobRecord
 from tests.analysis.report.folders import change_run, record, simple_run, started, waits
 
 
-def runs_of(folder: Path, **waits_s: Sequence[float]) -> list[Run]:
+def runs_of(folder: Path, **waits_s: Sequence[float]) -> list[WholeRun]:
     """Runs by policy; every job runs for 100 s after its wait."""
     return load_runs([simple_run(folder / policy, policy, waited) for policy, waited in waits_s.items()])
 
@@ -136,7 +136,7 @@ def test_how_many_jobs_completed_is_told_where_it_differs(tmp_path: Path) -> Non
 
 
 def test_what_timers_came_to() -> None:
-    history = History(["machine", "rack"], {"a": 0, "b": 1, "c": 2})
+    history = RunHistory(["machine", "rack"], {"a": 0, "b": 1, "c": 2})
     for job, reason in (
         ("a", "tuned from 3 waits"),
         ("b", "tuned from 0 waits"),
@@ -146,7 +146,7 @@ def test_what_timers_came_to() -> None:
         history.see(waits(0, job, "machine", 60, reason))
     history.see(started(30, "a", {"m": 2}))
     history.see(started(60, "b", {"m": 1, "n": 1}, "rack"))
-    (row,) = timer_table({"srsf-delay": history, "fifo": History(["machine"], {})}).rows
+    (row,) = timer_table({"srsf-delay": history, "fifo": RunHistory(["machine"], {})}).rows
     assert (row[0], [cell.text for cell in row[1]]) == (
         "srsf-delay",
         ["one machine", "3", "60 s", "33 %", "33 %", "30 s", "33 %"],
@@ -155,7 +155,7 @@ def test_what_timers_came_to() -> None:
 
 def test_runs_without_preemptions_say_so(tmp_path: Path) -> None:
     runs = runs_of(tmp_path, a=[0])
-    ((_, cells),) = preemption_table(runs, {"a": History([], {})}).rows
+    ((_, cells),) = preemption_table(runs, {"a": RunHistory([], {})}).rows
     assert [cell.text for cell in cells] == ["0", "0", "0", "0", "0", "none", "none"]
 
 

@@ -7,7 +7,7 @@ import pytest
 from dally.costs import CostModel
 from dally.errors import InputError
 from dally.job import Job
-from dally.mechanisms.rounds import Rounds, Target, handed_out, plan_round
+from dally.mechanisms.rounds import Rounds, RoundTarget, handed_out, plan_round
 from dally.plan import Migrate, Preempt, Start
 from dally.state import ClusterState
 from dally.topology import Allocation
@@ -26,8 +26,8 @@ def cluster(**running: Allocation) -> ClusterState:
     return state
 
 
-def target(*allocation: tuple[int, int]) -> Target:
-    return Target(allocation, "wanted")
+def target(*allocation: tuple[int, int]) -> RoundTarget:
+    return RoundTarget(allocation, "wanted")
 
 
 class TestRounds:

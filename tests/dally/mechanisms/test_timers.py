@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dally.mechanisms.timers import FixedTimers, History, TunedTimers, consolidated, no_wait
+from dally.mechanisms.timers import FixedTimers, TunedTimers, WaitHistory, consolidated, no_wait
 
 LEASE_S = 3600.0
 
@@ -91,7 +91,7 @@ def test_what_was_learnt_survives_a_restart() -> None:
 
 @given(waits=st.lists(st.tuples(st.integers(0, 100), st.integers(1_000_000, 30_000_000)), max_size=30))
 def test_running_sums_are_those_of_a_plain_list(waits: list[tuple[int, int]]) -> None:
-    history, plain = History(), list[tuple[int, int]]()
+    history, plain = WaitHistory(), list[tuple[int, int]]()
     for time, wait in sorted(waits):
         history.add(time, wait, time - 20)
         plain = [(at, value) for at, value in [*plain, (time, wait)] if at >= time - 20]

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from dally.job import Job, JobKind
-from dally.mechanisms.rounds import Target, handed_out
+from dally.mechanisms.rounds import RoundTarget, handed_out
 from dally.policies.in_rounds import InRounds
 from dally.policies.registry import PolicySpec
 from dally.profiles.files import load_profiles
@@ -33,8 +33,8 @@ class Turns(InRounds):
     def __init__(self, knobs: Knobs, state: ClusterState) -> None:
         super().__init__(360.0)
 
-    def targets(self, state: ClusterState, now: float) -> Mapping[str, Target]:
-        found: dict[str, Target] = {}
+    def targets(self, state: ClusterState, now: float) -> Mapping[str, RoundTarget]:
+        found: dict[str, RoundTarget] = {}
         jobs = [job for job in state.jobs.values() if job.job.preemptible or job.job_id in state.waiting]
         with handed_out(state) as free:
             for job in sorted(jobs, key=lambda job: (job.attained_s(now), job.order)):
@@ -47,7 +47,7 @@ class Turns(InRounds):
                     free.take(more)
                     place = tuple(sorted((*place, *more)))
                 if place:
-                    found[job.job_id] = Target(place, "its turn")
+                    found[job.job_id] = RoundTarget(place, "its turn")
         return found
 
     @staticmethod

@@ -8,7 +8,7 @@ from dally.costs import CostModel
 from dally.errors import InputError
 from dally.job import Job, JobKind
 from dally.learning import Batching
-from dally.policies.ones import Evolution, Knobs
+from dally.policies.ones import Evolution, OnesKnobs
 from dally.policies.registry import parse_policy
 from dally.profiles.files import load_profiles
 from dally.state import ClusterState
@@ -90,7 +90,7 @@ def test_who_ran_longest_may_have_less_only_if_it_is_widest_unless_all_are_asked
     """The first ran 1000 s on 4 GPUs, the second 100 s on 8, half of the machine; the median is 550 s."""
     topology = racks([[16]])
     state = ClusterState(topology, CostModel(topology))
-    policy = Evolution(Knobs(shrink=shrink, scale_down=2.0), state)
+    policy = Evolution(OnesKnobs(shrink=shrink, scale_down=2.0), state)
     for name, gpus, start_s in (("a", 4, 0.0), ("b", 8, 900.0)):
         policy.submitted(state.submit(elastic(name, gpus, 9000.0, start_s, most=gpus), start_s), start_s)
         policy.started(state.start(name, ((0, gpus),), start_s, start_s, 1.0), start_s)
@@ -176,4 +176,4 @@ def test_what_it_has_learnt_survives_a_restart() -> None:
 @pytest.mark.parametrize("wrong", [{"candidates": 1}, {"remove": 1.5}, {"interval_s": 0.0}, {"depth": 0}])
 def test_knobs_out_of_range_are_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(InputError, match=next(iter(wrong))):
-        Knobs(**wrong)  # type: ignore[arg-type]
+        OnesKnobs(**wrong)  # type: ignore[arg-type]

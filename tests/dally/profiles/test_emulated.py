@@ -8,7 +8,7 @@ from dally.errors import InputError
 from dally.profiles.emulated import of_types, scale
 from dally.profiles.files import load_profiles
 from dally.profiles.iteration import predict
-from dally.profiles.schema import Mode
+from dally.profiles.schema import ProfileMode
 from dally.topology import Ring, Shape
 from tests.worlds import NIC
 
@@ -43,7 +43,7 @@ def test_each_model_has_a_profile_of_each_type() -> None:
 
 @pytest.mark.parametrize("change", ["mode", "type"])
 def test_what_was_measured_or_is_of_a_type_already_does_not_scale(change: str) -> None:
-    real = replace(ONE, provenance=replace(ONE.provenance, mode=Mode.NCCL))
+    real = replace(ONE, provenance=replace(ONE.provenance, mode=ProfileMode.NCCL))
     typed = replace(ONE, env=replace(ONE.env, gpu_type="v100"))
     with pytest.raises(InputError, match="only an emulated one of no type"):
         of_types(replace(TESTBED, profiles=(real if change == "mode" else typed,)), {"k80": 1.0})

@@ -11,12 +11,12 @@ from dally.profiles.schema import (
     Bucket,
     Compute,
     Env,
-    Mode,
     Model,
     Point,
     PointLink,
     PointShape,
     Profile,
+    ProfileMode,
     Provenance,
     Reduced,
     Timing,
@@ -61,7 +61,7 @@ def profile(
 ) -> Profile:
     return Profile(
         1,
-        Provenance(Mode.NCCL, "test", "none", "0", "2026-01-01T00:00:00Z"),
+        Provenance(ProfileMode.NCCL, "test", "none", "0", "2026-01-01T00:00:00Z"),
         Env(gpu_type=gpu_type),
         Model("m", None, None, grad_bytes, local_batch, None, tuple(buckets), None),
         compute,

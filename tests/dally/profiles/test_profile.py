@@ -17,7 +17,7 @@ from dally.profiles.files import (
     write_profile,
     write_profiles,
 )
-from dally.profiles.schema import Mode, Profile
+from dally.profiles.schema import Profile, ProfileMode
 
 SAMPLE: dict[str, Any] = {
     "schema": 1,
@@ -214,7 +214,7 @@ def folder_of(path: Path, *profiles: Profile) -> Path:
     return path
 
 
-def typed(gpu_type: str | None, mode: Mode = Mode.NCCL) -> Profile:
+def typed(gpu_type: str | None, mode: ProfileMode = ProfileMode.NCCL) -> Profile:
     profile = sample()
     return replace(
         profile,
@@ -239,10 +239,10 @@ def test_one_file_is_a_set_too(tmp_path: Path) -> None:
 
 
 def test_cpu_and_gpu_profiles_mix_only_if_allowed(tmp_path: Path) -> None:
-    folder_of(tmp_path, typed("v100", Mode.NCCL), typed("cpu", Mode.GLOO))
+    folder_of(tmp_path, typed("v100", ProfileMode.NCCL), typed("cpu", ProfileMode.GLOO))
     with pytest.raises(InputError, match=r"mixes CPU and GPU profiles \(gloo, nccl\)"):
         load_profiles(tmp_path)
-    assert load_profiles(tmp_path, allow_mixed=True).modes == (Mode.GLOO, Mode.NCCL)
+    assert load_profiles(tmp_path, allow_mixed=True).modes == (ProfileMode.GLOO, ProfileMode.NCCL)
 
 
 def test_two_profiles_for_one_model_and_type_are_refused(tmp_path: Path) -> None:
@@ -262,7 +262,9 @@ def test_an_empty_directory_and_an_unknown_name_are_refused(tmp_path: Path) -> N
 def test_the_shipped_sets_load() -> None:
     assert shipped_sets() == ("dally", "gavel", "pollux", "realistic", "testbed")
     for name in shipped_sets():
-        assert load_profiles(name).modes == (Mode.EMULATED if name == "testbed" else Mode.IMPORTED,)
+        assert load_profiles(name).modes == (
+            ProfileMode.EMULATED if name == "testbed" else ProfileMode.IMPORTED,
+        )
 
 
 def test_the_cost_of_a_first_start_is_kept_and_left_out_where_it_is_nothing(tmp_path: Path) -> None:

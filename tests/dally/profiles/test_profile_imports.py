@@ -14,8 +14,8 @@ from dally.profiles.imports.layers import LAYERS
 from dally.profiles.imports.origin import Origin
 from dally.profiles.imports.pollux import (
     MODELS,
+    MeasuredHardware,
     Measurement,
-    Site,
     flat_shape,
     pollux_profile,
     read_placements,
@@ -269,7 +269,7 @@ def test_anybodys_folder_of_polluxs_form_has_its_own_origin_models_and_gpus(tmp_
         (32, 2.5),
     ]
     assert [point.shape.gpus_per_node for point in unsaid.tiers["rack"]] == [8]
-    (said,) = import_profiles("pollux", tmp_path, Origin("our lab", "CC0"), Site("a100", 1e11))
+    (said,) = import_profiles("pollux", tmp_path, Origin("our lab", "CC0"), MeasuredHardware("a100", 1e11))
     assert said.provenance.source.startswith("our lab, ")
     assert (said.env.gpu_type, said.provenance.licence) == ("a100", "CC0")
 

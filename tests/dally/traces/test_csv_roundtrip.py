@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from dally.job import Job, JobKind
 from dally.traces import common_csv, load_trace, write_workload
-from dally.traces.intake import Intake
+from dally.traces.intake import TraceIntake
 
 NAMES = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 TIMES_S = st.floats(0, 1e9, allow_nan=False)
@@ -46,7 +46,7 @@ def jobs(draw: st.DrawFn) -> list[Job]:
 def test_what_is_written_reads_back_the_same(made: list[Job]) -> None:
     text = io.StringIO(newline="")
     common_csv.write(made, text)
-    intake = Intake("memory")
+    intake = TraceIntake("memory")
     common_csv.read(text.getvalue(), intake)
     assert intake.jobs == made
 

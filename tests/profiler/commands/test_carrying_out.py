@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from profiler.commands.carrying_out import carry_out
-from profiler.commands.options import Settings
-from profiler.drive.store import Store
+from profiler.commands.options import MeasurementSettings
+from profiler.drive.store import MeasurementStore
 from tests.profiler.drive.worlds import FakeLauncher, make_run
 from workloads.settings import Precision
 
@@ -27,8 +27,8 @@ def hangup_heard() -> Iterator[None]:
     signal.signal(signal.SIGHUP, before)
 
 
-def settings(out: Path) -> Settings:
-    return Settings(
+def settings(out: Path) -> MeasurementSettings:
+    return MeasurementSettings(
         models=("resnet18", "vgg11"),
         out=out,
         dry_run=False,
@@ -51,7 +51,7 @@ def settings(out: Path) -> Settings:
 def test_under_nohup_it_goes_on_when_the_terminal_goes(tmp_path: Path) -> None:
     carry_out([make_run()], FakeLauncher(then="kill -HUP $PPID"), settings(tmp_path / "out"))
 
-    assert Store(tmp_path / "out").complete("rack-2x1").exists()
+    assert MeasurementStore(tmp_path / "out").complete("rack-2x1").exists()
 
 
 @pytest.mark.usefixtures("hangup_heard")
@@ -63,4 +63,4 @@ def test_a_signal_ends_it_as_ctrl_c_does(tmp_path: Path, name: str) -> None:
         carry_out([make_run()], launcher, settings(tmp_path / "out"))
 
     assert ended.value.code == 130
-    assert Store(tmp_path / "out").partial("rack-2x1").exists()
+    assert MeasurementStore(tmp_path / "out").partial("rack-2x1").exists()

@@ -8,7 +8,7 @@ from click.testing import CliRunner, Result
 from dally.profiles.files import load_profiles
 from dally.profiles.imports.pollux import MODELS
 from profiler.commands import main
-from profiler.drive.store import Store
+from profiler.drive.store import MeasurementStore
 from tests.profiler.drive.worlds import findings, make_run
 from workloads.registry import WORKLOADS
 
@@ -20,7 +20,7 @@ def invoke(*arguments: object) -> Result:
 @pytest.fixture
 def measured(tmp_path: Path) -> Path:
     """A folder with the raw file of one run."""
-    store = Store(tmp_path / "out")
+    store = MeasurementStore(tmp_path / "out")
     store.raw.mkdir(parents=True)
     store.begin(make_run())
     for finding in findings("resnet18", "vgg11"):
@@ -90,8 +90,8 @@ def test_profiles_are_made_again_from_raw_files(measured: Path) -> None:
 
 
 def test_a_partial_raw_file_counts_and_the_profile_says_so(measured: Path) -> None:
-    Store(measured).complete("rack-2x1").rename(Store(measured).partial("rack-2x1"))
-    path = Store(measured).partial("rack-2x1")
+    MeasurementStore(measured).complete("rack-2x1").rename(MeasurementStore(measured).partial("rack-2x1"))
+    path = MeasurementStore(measured).partial("rack-2x1")
     path.write_text("".join(path.read_text().splitlines(keepends=True)[:-1]))
 
     assert "partial" in invoke("fit", measured).output
@@ -116,7 +116,7 @@ def test_a_folder_without_raw_files_is_told(tmp_path: Path) -> None:
 
 
 def test_two_at_once_in_one_folder_are_refused(measured: Path) -> None:
-    with Store(measured).locked():
+    with MeasurementStore(measured).locked():
         result = invoke("fit", measured)
 
     assert result.exit_code == 1

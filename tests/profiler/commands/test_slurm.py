@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from dally.profiles.files import load_profiles
-from profiler.orders import Order, format_order
+from profiler.orders import MeasurementSpec, format_order
 from profiler.report.raw import read_raw
 from testbed.local_slurm import LocalSlurm
 from tests.profiler.commands.real import SMALL, end, run, start, wait_for
@@ -143,7 +143,7 @@ def test_more_ranks_than_a_node_has_gpus_are_refused_in_a_line(lab: LocalSlurm, 
 
 
 def test_more_tasks_than_gpus_of_an_srun_by_hand_are_refused_in_a_line(lab: LocalSlurm) -> None:
-    order = format_order(Order(("mobilenetv3",), Backend.NCCL))
+    order = format_order(MeasurementSpec(("mobilenetv3",), Backend.NCCL))
 
     done = lab.attempt(
         *("srun", "-N1", "-n3", "--gres=gpu:2", "--mem=0", "--kill-on-bad-exit=1"),

@@ -7,7 +7,7 @@ from dally.errors import InputError
 from dally.profiles.schema import PointLink
 from dally.topology import Topology
 from profiler.drive.cluster_racks import only_gpu_type, racks_of
-from profiler.drive.plan import Host
+from profiler.drive.plan import PlannedHost
 
 SLURM = """\
 NodeName=n[1-2] Gres=gpu:h100:8
@@ -38,7 +38,7 @@ def test_hosts_have_a_rank_for_each_gpu_and_links_that_the_file_tells() -> None:
 def test_links_that_slurms_files_do_not_tell_are_unknown(mixed: Topology) -> None:
     (rack,) = racks_of(mixed, "h100")
 
-    assert rack.hosts == (Host("n1", 8), Host("n2", 8))
+    assert rack.hosts == (PlannedHost("n1", 8), PlannedHost("n2", 8))
     assert rack.uplink is None
 
 

@@ -8,10 +8,10 @@ import pytest
 from dally.profiles.schema import PointShape
 from profiler.drive.measure import InterruptedRunError, MeasureError, measure
 from profiler.drive.plan import NoRoomError
-from profiler.drive.store import Store, StoreError
+from profiler.drive.store import MeasurementStore, StoreError
 from profiler.drive.tasks import plan_tasks
 from profiler.findings import Failed, Finding, Started
-from profiler.orders import Run
+from profiler.orders import MeasurementRun
 from profiler.report.raw import read_raw
 from tests.profiler.drive.worlds import ENV, FakeLauncher, findings, make_run
 
@@ -19,24 +19,28 @@ LONG_S = 120.0
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Store:
-    store = Store(tmp_path / "out")
+def store(tmp_path: Path) -> MeasurementStore:
+    store = MeasurementStore(tmp_path / "out")
     store.raw.mkdir(parents=True)
     return store
 
 
-def files(store: Store) -> list[str]:
+def files(store: MeasurementStore) -> list[str]:
     return sorted(path.name for path in store.raw.iterdir())
 
 
 def do(
-    store: Store, launcher: FakeLauncher, *names: str, resume: bool = False, timeout_s: float = LONG_S
+    store: MeasurementStore,
+    launcher: FakeLauncher,
+    *names: str,
+    resume: bool = False,
+    timeout_s: float = LONG_S,
 ) -> tuple[str, ...]:
     runs = [make_run(name) for name in names or ("rack-2x1",)]
     return measure(plan_tasks(runs, store, resume), launcher, store, timeout_s)
 
 
-def test_runs_are_launched_one_after_another_and_stored(store: Store) -> None:
+def test_runs_are_launched_one_after_another_and_stored(store: MeasurementStore) -> None:
     launcher = FakeLauncher()
 
     do(store, launcher, "rack-2x1", "network-2x1")
@@ -46,11 +50,13 @@ def test_runs_are_launched_one_after_another_and_stored(store: Store) -> None:
     assert [item.model.name for item in read_raw(store.complete("rack-2x1")).trained] == ["resnet18", "vgg11"]
 
 
-def test_a_run_runs_on_the_hosts_that_it_is_given(store: Store) -> None:
+def test_a_run_runs_on_the_hosts_that_it_is_given(store: MeasurementStore) -> None:
     other, given = FakeLauncher(), []
 
     @contextmanager
-    def hold(run: Run, say: Callable[[str], None]) -> Iterator[tuple[Run, FakeLauncher]]:
+    def hold(
+        run: MeasurementRun, say: Callable[[str], None]
+    ) -> Iterator[tuple[MeasurementRun, FakeLauncher]]:
         say("waiting")
         yield replace(run, hosts=("h7", "h8")), other
         given.append(run.name)
@@ -66,11 +72,13 @@ def test_a_run_runs_on_the_hosts_that_it_is_given(store: Store) -> None:
 
 
 def test_a_run_that_gets_no_hosts_is_left_out_and_the_others_go_on(
-    store: Store, capsys: pytest.CaptureFixture[str]
+    store: MeasurementStore, capsys: pytest.CaptureFixture[str]
 ) -> None:
     launcher = FakeLauncher()
 
-    def hold(run: Run, _: Callable[[str], None]) -> AbstractContextManager[tuple[Run, FakeLauncher]]:
+    def hold(
+        run: MeasurementRun, _: Callable[[str], None]
+    ) -> AbstractContextManager[tuple[MeasurementRun, FakeLauncher]]:
         if run.name == "rack-2x1":
             raise NoRoomError("gave up")
         return nullcontext((run, launcher))
@@ -83,7 +91,9 @@ def test_a_run_that_gets_no_hosts_is_left_out_and_the_others_go_on(
     assert "rack-2x1: gave up" in capsys.readouterr().err
 
 
-def test_what_was_found_stays_when_a_rank_fails_and_its_own_line_is_the_message(store: Store) -> None:
+def test_what_was_found_stays_when_a_rank_fails_and_its_own_line_is_the_message(
+    store: MeasurementStore,
+) -> None:
     some = findings("resnet18")[:-1]
     launcher = FakeLauncher({"rack-2x1": some}, "echo 'rank 1 on h2: lost its disk' >&2; exit 1")
 
@@ -95,7 +105,7 @@ def test_what_was_found_stays_when_a_rank_fails_and_its_own_line_is_the_message(
     assert store.log("rack-2x1").read_text() == "rank 1 on h2: lost its disk\n"
 
 
-def test_a_run_that_fails_once_its_ranks_have_met_does_not_end_the_next(store: Store) -> None:
+def test_a_run_that_fails_once_its_ranks_have_met_does_not_end_the_next(store: MeasurementStore) -> None:
     launcher = FakeLauncher({"rack-2x1": findings()[:-1]}, "exit 1")
 
     (problem,) = do(store, launcher, "rack-2x1", "network-2x1")
@@ -105,7 +115,7 @@ def test_a_run_that_fails_once_its_ranks_have_met_does_not_end_the_next(store: S
     assert files(store) == ["network-2x1.jsonl", "rack-2x1.partial.jsonl"]
 
 
-def test_ranks_that_never_meet_end_the_measurement(store: Store) -> None:
+def test_ranks_that_never_meet_end_the_measurement(store: MeasurementStore) -> None:
     launcher = FakeLauncher({"rack-2x1": ()}, "echo 'rank 0 on h1: no torch' >&2; exit 1")
 
     with pytest.raises(MeasureError, match=r"^rack-2x1: rank 0 on h1: no torch$") as caught:
@@ -115,7 +125,9 @@ def test_ranks_that_never_meet_end_the_measurement(store: Store) -> None:
     assert len(launcher.launched) == 1
 
 
-def test_a_model_that_does_not_fit_is_left_out_and_the_others_are_launched_again(store: Store) -> None:
+def test_a_model_that_does_not_fit_is_left_out_and_the_others_are_launched_again(
+    store: MeasurementStore,
+) -> None:
     launcher = FakeLauncher(too_large=["resnet18"])
 
     problems = do(store, launcher)
@@ -129,7 +141,7 @@ def test_a_model_that_does_not_fit_is_left_out_and_the_others_are_launched_again
     )
 
 
-def test_on_resume_a_model_that_did_not_fit_is_tried_again_and_nothing_else(store: Store) -> None:
+def test_on_resume_a_model_that_did_not_fit_is_tried_again_and_nothing_else(store: MeasurementStore) -> None:
     do(store, FakeLauncher(too_large=["resnet18"]))
 
     problems = do(store, launcher := FakeLauncher(), resume=True)
@@ -140,7 +152,7 @@ def test_on_resume_a_model_that_did_not_fit_is_tried_again_and_nothing_else(stor
     assert ([item.model.name for item in raw.trained], raw.failed) == (["vgg11", "resnet18"], ())
 
 
-def test_what_does_not_fit_for_one_rank_alone_is_not_tried_in_later_runs(store: Store) -> None:
+def test_what_does_not_fit_for_one_rank_alone_is_not_tried_in_later_runs(store: MeasurementStore) -> None:
     alone = replace(make_run("machine-1x1"), tier="machine", shape=PointShape(1, 1, "blocked", 1))
     said = (*findings()[:-1], Failed("resnet18", "out of memory"), *findings("vgg11")[3:])
     launcher = FakeLauncher({"machine-1x1": said})
@@ -151,7 +163,7 @@ def test_what_does_not_fit_for_one_rank_alone_is_not_tried_in_later_runs(store: 
     assert [run.order.models for run in launcher.launched] == [("resnet18", "vgg11"), ("vgg11",)]
 
 
-def test_a_failed_run_can_be_resumed_and_ends_as_if_it_had_not_failed(store: Store) -> None:
+def test_a_failed_run_can_be_resumed_and_ends_as_if_it_had_not_failed(store: MeasurementStore) -> None:
     assert do(store, FakeLauncher({"rack-2x1": findings("resnet18")[:-1]}, "echo no >&2; exit 1"))
 
     do(store, launcher := FakeLauncher(), resume=True)
@@ -165,7 +177,7 @@ def test_a_failed_run_can_be_resumed_and_ends_as_if_it_had_not_failed(store: Sto
     assert raw.finished
 
 
-def test_ranks_that_end_without_a_word_have_failed(store: Store) -> None:
+def test_ranks_that_end_without_a_word_have_failed(store: MeasurementStore) -> None:
     (problem,) = do(store, FakeLauncher({"rack-2x1": findings("resnet18")[:-1]}))
 
     assert "rank 0 did not say that it finished" in problem
@@ -173,7 +185,7 @@ def test_ranks_that_end_without_a_word_have_failed(store: Store) -> None:
 
 
 def test_ranks_that_fail_after_all_was_measured_have_measured_all(
-    store: Store, capsys: pytest.CaptureFixture[str]
+    store: MeasurementStore, capsys: pytest.CaptureFixture[str]
 ) -> None:
     do(store, FakeLauncher(then="echo 'rank 0 on h1: terminated' >&2; exit 1"))
 
@@ -181,12 +193,14 @@ def test_ranks_that_fail_after_all_was_measured_have_measured_all(
     assert "the end was not clean: rank 0 on h1: terminated" in capsys.readouterr().err
 
 
-def test_a_run_that_takes_too_long_is_ended(store: Store) -> None:
+def test_a_run_that_takes_too_long_is_ended(store: MeasurementStore) -> None:
     with pytest.raises(MeasureError, match=r"took longer than 0.5 s"):
         do(store, FakeLauncher({"rack-2x1": ()}, "exec sleep 1000"), timeout_s=0.5)
 
 
-def test_an_interrupted_run_keeps_what_it_found(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_run_keeps_what_it_found(
+    store: MeasurementStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def interrupt(name: str, finding: Finding) -> None:
         raise KeyboardInterrupt
 
@@ -198,7 +212,7 @@ def test_an_interrupted_run_keeps_what_it_found(store: Store, monkeypatch: pytes
     assert files(store) == ["rack-2x1.partial.jsonl"]
 
 
-def test_a_disk_that_is_full_ends_the_run(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_that_is_full_ends_the_run(store: MeasurementStore, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(name: str, finding: Finding) -> None:
         raise StoreError(f"cannot write {store.partial(name)}: No space left on device")
 
@@ -207,7 +221,7 @@ def test_a_disk_that_is_full_ends_the_run(store: Store, monkeypatch: pytest.Monk
         do(store, FakeLauncher(then="exec sleep 1000"))
 
 
-def test_a_run_does_not_go_on_with_another_torch(store: Store) -> None:
+def test_a_run_does_not_go_on_with_another_torch(store: MeasurementStore) -> None:
     do(store, FakeLauncher({"rack-2x1": findings("resnet18")[:-1]}, "exit 1"))
     newer = (Started(replace(ENV, torch="9.0")), *findings("vgg11")[1:])
 
@@ -215,7 +229,9 @@ def test_a_run_does_not_go_on_with_another_torch(store: Store) -> None:
         do(store, FakeLauncher({"rack-2x1": newer}), resume=True)
 
 
-def test_lines_that_are_no_findings_are_shown(store: Store, capsys: pytest.CaptureFixture[str]) -> None:
+def test_lines_that_are_no_findings_are_shown(
+    store: MeasurementStore, capsys: pytest.CaptureFixture[str]
+) -> None:
     do(store, FakeLauncher(then="echo prolog was here"))
 
     assert "rack-2x1: prolog was here" in capsys.readouterr().err

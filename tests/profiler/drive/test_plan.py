@@ -6,10 +6,10 @@ from dally.errors import InputError
 from dally.profiles.schema import PointLink
 from profiler.drive.plan import (
     SOLO,
-    Host,
     NoRoomError,
-    Rack,
-    Spread,
+    PlannedHost,
+    PlannedRack,
+    RankSpread,
     chosen_spreads,
     only_hosts,
     parse_shape,
@@ -17,25 +17,25 @@ from profiler.drive.plan import (
     spreads_for,
     usual_spreads,
 )
-from profiler.orders import Order
+from profiler.orders import MeasurementSpec
 from workloads.settings import Backend
 
-ORDER = Order(("resnet18",), Backend.GLOO)
+ORDER = MeasurementSpec(("resnet18",), Backend.GLOO)
 FAST, SLOW = PointLink(10e9, 1e-6), PointLink(1e9, 2e-6)
 
 
-def make_racks(*sizes: int, ranks: int = 8) -> tuple[Rack, ...]:
+def make_racks(*sizes: int, ranks: int = 8) -> tuple[PlannedRack, ...]:
     return tuple(
-        Rack(tuple(Host(f"r{rack}h{host}", ranks, FAST) for host in range(size)), SLOW)
+        PlannedRack(tuple(PlannedHost(f"r{rack}h{host}", ranks, FAST) for host in range(size)), SLOW)
         for rack, size in enumerate(sizes)
     )
 
 
-def names(spreads: tuple[Spread, ...]) -> list[str]:
+def names(spreads: tuple[RankSpread, ...]) -> list[str]:
     return [spread.name for spread in spreads]
 
 
-def wanted(*texts: str) -> list[tuple[Spread, ...]]:
+def wanted(*texts: str) -> list[tuple[RankSpread, ...]]:
     return [parse_shape(text) for text in texts]
 
 
@@ -112,20 +112,20 @@ def test_machines_of_one_rack_are_taken_for_the_rack_and_of_two_for_the_network(
 
 def test_the_link_of_a_run_is_the_slowest_it_crosses() -> None:
     racks = make_racks(2, 2)
-    runs = plan_runs((SOLO, Spread("rack", 2, 1), Spread("network", 2, 1)), racks, ORDER)
+    runs = plan_runs((SOLO, RankSpread("rack", 2, 1), RankSpread("network", 2, 1)), racks, ORDER)
 
     assert [run.link for run in runs] == [None, FAST, PointLink(1e9, 2e-6)]
 
 
 def test_an_unknown_link_makes_that_of_the_run_unknown() -> None:
-    racks = (Rack((Host("a", 1, FAST), Host("b", 1))),)
-    (run,) = plan_runs((Spread("rack", 2, 1),), racks, ORDER)
+    racks = (PlannedRack((PlannedHost("a", 1, FAST), PlannedHost("b", 1))),)
+    (run,) = plan_runs((RankSpread("rack", 2, 1),), racks, ORDER)
 
     assert run.link is None
 
 
 def test_runs_between_hosts_are_repeated_under_background_flows() -> None:
-    runs = plan_runs((SOLO, Spread("rack", 2, 1)), make_racks(2), ORDER, background=2)
+    runs = plan_runs((SOLO, RankSpread("rack", 2, 1)), make_racks(2), ORDER, background=2)
 
     flows = {run.name: run.order.background_flows for run in runs}
     assert flows == {"machine-1x1": 0, "rack-2x1": 0, "rack-2x1-bg2": 2}
@@ -138,7 +138,7 @@ def test_background_flows_need_two_hosts() -> None:
 
 def test_hosts_that_are_busy_are_not_used() -> None:
     free = only_hosts(make_racks(2, 2), {"r0h1", "r1h0"})
-    (run,) = plan_runs((Spread("network", 2, 8),), free, ORDER)
+    (run,) = plan_runs((RankSpread("network", 2, 8),), free, ORDER)
 
     assert run.hosts == ("r0h1", "r1h0")
 
@@ -146,7 +146,7 @@ def test_hosts_that_are_busy_are_not_used() -> None:
 def test_that_no_free_hosts_lie_right_is_said_with_those_there_are() -> None:
     free = only_hosts(make_racks(2, 2), {"r0h1", "r1h0"})
     with pytest.raises(NoRoomError, match="no free hosts for rack-2x1; there are 2 hosts in 2 racks"):
-        plan_runs((Spread("rack", 2, 1),), free, ORDER)
+        plan_runs((RankSpread("rack", 2, 1),), free, ORDER)
 
 
 def test_that_nothing_is_free_is_said() -> None:

@@ -4,14 +4,14 @@ import pytest
 
 from dally.profiles.files import read_profile
 from profiler.drive.publish import publish, show
-from profiler.drive.store import Store
+from profiler.drive.store import MeasurementStore
 from tests.profiler.drive.worlds import findings, make_run
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Store:
+def store(tmp_path: Path) -> MeasurementStore:
     """The folder of one complete run."""
-    store = Store(tmp_path / "out")
+    store = MeasurementStore(tmp_path / "out")
     store.raw.mkdir(parents=True)
     store.begin(make_run())
     for finding in findings("resnet18", "vgg11"):
@@ -20,20 +20,22 @@ def store(tmp_path: Path) -> Store:
     return store
 
 
-def test_each_model_becomes_a_file_that_can_be_read_back(store: Store) -> None:
+def test_each_model_becomes_a_file_that_can_be_read_back(store: MeasurementStore) -> None:
     profiles = publish(store)
 
     assert [profile.model.name for profile in profiles] == ["resnet18", "vgg11"]
     assert read_profile(store.out / "vgg11.json") == profiles[1]
 
 
-def test_profiles_have_the_time_of_the_measurement_not_of_the_fit(store: Store) -> None:
+def test_profiles_have_the_time_of_the_measurement_not_of_the_fit(store: MeasurementStore) -> None:
     first, second = publish(store), publish(store)
 
     assert first == second
 
 
-def test_the_figure_lies_beside_the_profiles(store: Store, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_figure_lies_beside_the_profiles(
+    store: MeasurementStore, capsys: pytest.CaptureFixture[str]
+) -> None:
     show(publish(store), store.out)
 
     assert (store.out / "profiles.png").read_bytes().startswith(b"\x89PNG")

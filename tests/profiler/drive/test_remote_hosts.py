@@ -6,7 +6,7 @@ from profiler.drive.plan import plan_runs, usual_spreads
 from profiler.drive.remote_hosts import RemoteHosts, racks_of
 from profiler.hosts.hosts_file import HostsFile, read_hosts_file
 from profiler.hosts.ssh import SshHosts
-from profiler.orders import Order
+from profiler.orders import MeasurementSpec
 from workloads.settings import Backend
 
 HOSTS = """\
@@ -40,7 +40,7 @@ def test_ranks_run_each_hosts_own_python_and_get_our_settings_of_nccl(
 ) -> None:
     monkeypatch.setenv("NCCL_SOCKET_IFNAME", "ib0")
     racks = racks_of(file.hosts)
-    runs = plan_runs(usual_spreads(racks), racks, Order(("resnet18",), Backend.NCCL))
+    runs = plan_runs(usual_spreads(racks), racks, MeasurementSpec(("resnet18",), Backend.NCCL))
 
     commands = RemoteHosts(file, SshHosts(file)).commands(runs[-1])
 

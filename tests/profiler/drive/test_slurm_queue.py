@@ -8,22 +8,26 @@ import pytest
 from dally.clusters import load_cluster
 from dally.profiles.schema import PointLink, PointShape
 from profiler.drive.cluster_racks import racks_of
-from profiler.drive.plan import Host, NoRoomError, Rack
+from profiler.drive.plan import NoRoomError, PlannedHost, PlannedRack
 from profiler.drive.slurm_queue import SlurmQueue, soonest
-from profiler.hosts.slurm import Slurm
-from profiler.hosts.slurm_nodes import Node, read_nodes
-from profiler.orders import Run
+from profiler.hosts.slurm import SlurmClient
+from profiler.hosts.slurm_nodes import PartitionNode, read_nodes
+from profiler.orders import MeasurementRun
 from testbed.local_slurm import LocalSlurm
 from tests.profiler.drive.worlds import make_run
 
-RACKS = tuple(Rack((Host(f"n{2 * rack + 1}", 8), Host(f"n{2 * rack + 2}", 8))) for rack in range(4))
-PAIR = Run("rack-2x1", "rack", PointShape(2, 1, "blocked", 1), ("n1", "n2"), None, make_run().order)
+RACKS = tuple(
+    PlannedRack((PlannedHost(f"n{2 * rack + 1}", 8), PlannedHost(f"n{2 * rack + 2}", 8))) for rack in range(4)
+)
+PAIR = MeasurementRun(
+    "rack-2x1", "rack", PointShape(2, 1, "blocked", 1), ("n1", "n2"), None, make_run().order
+)
 APART = replace(PAIR, name="network-2x1", tier="network", shape=PointShape(2, 1, "blocked", 2))
 ALONE = replace(PAIR, name="machine-1x1", tier="machine", shape=PointShape(1, 1, "blocked", 1))
 
 
-def nodes(*free_s: float | None) -> dict[str, Node]:
-    return {f"n{number}": Node(f"n{number}", "", when) for number, when in enumerate(free_s, 1)}
+def nodes(*free_s: float | None) -> dict[str, PartitionNode]:
+    return {f"n{number}": PartitionNode(f"n{number}", "", when) for number, when in enumerate(free_s, 1)}
 
 
 def test_a_run_takes_idle_nodes_first_then_those_that_are_free_the_soonest() -> None:
@@ -42,7 +46,7 @@ def test_a_node_that_cannot_be_used_is_never_waited_for() -> None:
 def test_a_run_stays_on_links_as_it_was_planned_for() -> None:
     fast, slow = PointLink(1e9, None), PointLink(1e8, None)
     racks = [
-        Rack(tuple(replace(host, link=link) for host in rack.hosts), link)
+        PlannedRack(tuple(replace(host, link=link) for host in rack.hosts), link)
         for rack, link in zip(RACKS, (slow, fast, slow, slow), strict=True)
     ]
     assert soonest(replace(PAIR, link=slow), racks, nodes(7, 7, 0, 0)).hosts == ("n1", "n2")
@@ -62,7 +66,7 @@ def queue(lab: LocalSlurm, wait_s: float = 60.0) -> SlurmQueue:
     read = partial(read_nodes, None, ())
     there = {node.name: node for node in read()}
     racks = racks_of(load_cluster(lab.spec.conf.parent), "h100")
-    return SlurmQueue(Slurm(there, None, 60.0, lab.version()), racks, read, wait_s, look_s=0.1)
+    return SlurmQueue(SlurmClient(there, None, 60.0, lab.version()), racks, read, wait_s, look_s=0.1)
 
 
 def fill(lab: LocalSlurm, nodes: str, minutes: int) -> str:

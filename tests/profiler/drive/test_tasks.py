@@ -5,21 +5,23 @@ from pathlib import Path
 import pytest
 
 from dally.errors import InputError
-from profiler.drive.store import Store
+from profiler.drive.store import MeasurementStore
 from profiler.drive.tasks import plan_tasks
 from profiler.findings import Finding, Started
-from profiler.orders import Run
+from profiler.orders import MeasurementRun
 from tests.profiler.drive.worlds import ENV, findings, make_run, reduced, trained
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Store:
-    store = Store(tmp_path / "out")
+def store(tmp_path: Path) -> MeasurementStore:
+    store = MeasurementStore(tmp_path / "out")
     store.raw.mkdir(parents=True)
     return store
 
 
-def keep(store: Store, run: Run, found: Sequence[Finding], finished: bool = False) -> None:
+def keep(
+    store: MeasurementStore, run: MeasurementRun, found: Sequence[Finding], finished: bool = False
+) -> None:
     store.begin(run)
     for finding in found:
         store.add(run.name, finding)
@@ -27,27 +29,27 @@ def keep(store: Store, run: Run, found: Sequence[Finding], finished: bool = Fals
         store.finish(run.name)
 
 
-def test_runs_without_files_are_to_do_whole(store: Store) -> None:
+def test_runs_without_files_are_to_do_whole(store: MeasurementStore) -> None:
     (task,) = plan_tasks([make_run()], store, resume=False)
 
     assert task.remaining == task.whole == make_run()
 
 
 @pytest.mark.parametrize("finished", [True, False])
-def test_files_that_exist_are_refused_without_resume(store: Store, finished: bool) -> None:
+def test_files_that_exist_are_refused_without_resume(store: MeasurementStore, finished: bool) -> None:
     keep(store, make_run(), findings("resnet18", "vgg11"), finished)
 
     with pytest.raises(InputError, match=r"rack-2x1.*jsonl exists; go on from it with --resume"):
         plan_tasks([make_run()], store, resume=False)
 
 
-def test_a_complete_run_is_not_done_again(store: Store) -> None:
+def test_a_complete_run_is_not_done_again(store: MeasurementStore) -> None:
     keep(store, make_run(), findings("resnet18", "vgg11"), finished=True)
 
     assert plan_tasks([make_run()], store, resume=True) == ()
 
 
-def test_a_partial_run_goes_on_with_the_models_and_sizes_that_are_missing(store: Store) -> None:
+def test_a_partial_run_goes_on_with_the_models_and_sizes_that_are_missing(store: MeasurementStore) -> None:
     keep(store, make_run(), findings("resnet18")[:-1])
 
     (task,) = plan_tasks([make_run()], store, resume=True)
@@ -58,7 +60,7 @@ def test_a_partial_run_goes_on_with_the_models_and_sizes_that_are_missing(store:
     assert task.whole == make_run()
 
 
-def test_a_run_that_ended_before_it_said_so_does_its_last_model_again(store: Store) -> None:
+def test_a_run_that_ended_before_it_said_so_does_its_last_model_again(store: MeasurementStore) -> None:
     keep(store, make_run(), findings("resnet18", "vgg11")[:-1])
 
     (task,) = plan_tasks([make_run()], store, resume=True)
@@ -67,7 +69,7 @@ def test_a_run_that_ended_before_it_said_so_does_its_last_model_again(store: Sto
     assert task.kept[-1] == trained("resnet18")
 
 
-def test_models_can_be_added_to_a_complete_run(store: Store) -> None:
+def test_models_can_be_added_to_a_complete_run(store: MeasurementStore) -> None:
     keep(store, make_run(models=["resnet18"]), findings("resnet18"), finished=True)
 
     (task,) = plan_tasks([make_run(models=["gpt2"])], store, resume=True)
@@ -76,7 +78,7 @@ def test_models_can_be_added_to_a_complete_run(store: Store) -> None:
     assert task.whole.order.models == ("resnet18", "gpt2")
 
 
-def test_a_run_may_go_on_on_other_hosts(store: Store) -> None:
+def test_a_run_may_go_on_on_other_hosts(store: MeasurementStore) -> None:
     keep(store, make_run(), findings("resnet18")[:-1])
 
     (task,) = plan_tasks([replace(make_run(), hosts=("h3", "h4"))], store, resume=True)
@@ -84,7 +86,7 @@ def test_a_run_may_go_on_on_other_hosts(store: Store) -> None:
     assert task.whole.hosts == ("h3", "h4")
 
 
-def test_a_run_of_another_order_is_refused_with_what_differs(store: Store) -> None:
+def test_a_run_of_another_order_is_refused_with_what_differs(store: MeasurementStore) -> None:
     keep(store, make_run(), findings("resnet18")[:-1])
     other = replace(make_run(), order=replace(make_run().order, local_batch=4))
 
@@ -92,14 +94,14 @@ def test_a_run_of_another_order_is_refused_with_what_differs(store: Store) -> No
         plan_tasks([other], store, resume=True)
 
 
-def test_a_run_over_another_link_is_refused(store: Store) -> None:
+def test_a_run_over_another_link_is_refused(store: MeasurementStore) -> None:
     keep(store, make_run(), findings("resnet18")[:-1])
 
     with pytest.raises(InputError, match=r"with link PointLink.*, not None; name another --out"):
         plan_tasks([replace(make_run(), link=None)], store, resume=True)
 
 
-def test_a_file_that_holds_something_else_is_named(store: Store) -> None:
+def test_a_file_that_holds_something_else_is_named(store: MeasurementStore) -> None:
     store.complete("rack-2x1").write_text("hello\n")
 
     with pytest.raises(InputError, match=r"rack-2x1.jsonl:1: not a JSON line"):

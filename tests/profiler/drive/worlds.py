@@ -18,17 +18,17 @@ from dally.profiles.schema import (
 from profiler.findings import Failed, Finding, Finished, Started, Trained, format_line
 from profiler.hosts.local_process import LocalProcess
 from profiler.hosts.processes import Command
-from profiler.orders import Order, Run
+from profiler.orders import MeasurementRun, MeasurementSpec
 from workloads.settings import Backend
 
 ENV = Env(torch="2.13.0", hosts=("h1", "h2"))
 LINK = PointLink(1e9, None)
 
 
-def make_run(name: str = "rack-2x1", models: Sequence[str] = ("resnet18", "vgg11")) -> Run:
+def make_run(name: str = "rack-2x1", models: Sequence[str] = ("resnet18", "vgg11")) -> MeasurementRun:
     """Two ranks on two hosts of a rack."""
-    order = Order(tuple(models), Backend.GLOO, sweep_bytes=(4096,))
-    return Run(name, "rack", PointShape(2, 1, "blocked", 1), ("h1", "h2"), LINK, order)
+    order = MeasurementSpec(tuple(models), Backend.GLOO, sweep_bytes=(4096,))
+    return MeasurementRun(name, "rack", PointShape(2, 1, "blocked", 1), ("h1", "h2"), LINK, order)
 
 
 def trained(name: str, iteration_s: float = 0.2) -> Trained:
@@ -62,9 +62,9 @@ class FakeLauncher:
     says: dict[str, Sequence[Finding]] = field(default_factory=dict)
     then: str = "true"
     too_large: Sequence[str] = ()
-    launched: list[Run] = field(default_factory=list)
+    launched: list[MeasurementRun] = field(default_factory=list)
 
-    def commands(self, run: Run) -> tuple[Command, ...]:
+    def commands(self, run: MeasurementRun) -> tuple[Command, ...]:
         self.launched.append(run)
         said = self.says.get(run.name, findings(*run.order.models))
         then = self.then

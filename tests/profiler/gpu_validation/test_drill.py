@@ -5,7 +5,7 @@ import pytest
 
 from profiler.gpu_validation.commands import StepError
 from profiler.gpu_validation.drill import checkpoint_and_resume, compare_losses, judge_jobs
-from profiler.gpu_validation.steps import Work
+from profiler.gpu_validation.steps import CheckFolder
 
 LOSSES = (7.0, 6.9, 6.8, 6.7)
 HEADER = "job_id,status,preemptions\n"
@@ -15,7 +15,7 @@ def test_a_job_of_this_machine_ends_at_the_signal_and_goes_on_as_if_it_had_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(os.environ, "OMP_NUM_THREADS", "1")
-    said = checkpoint_and_resume(Work(tmp_path, 600.0), "digits", "gloo")
+    said = checkpoint_and_resume(CheckFolder(tmp_path, 600.0), "digits", "gloo")
     assert said.startswith("stopped after step ")
     assert (tmp_path / "checkpoint" / "job.pt").exists()
 

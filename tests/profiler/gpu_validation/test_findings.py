@@ -10,12 +10,12 @@ from dally.profiles.schema import (
     Bucket,
     Compute,
     Env,
-    Mode,
     Model,
     Point,
     PointLink,
     PointShape,
     Profile,
+    ProfileMode,
     Provenance,
     Reduced,
     Telemetry,
@@ -28,7 +28,7 @@ TELEMETRY = Telemetry(0.9, 1 << 30, 1e9, None, 8, {"nvlink_bps": "Not Supported"
 ALONE = Point(PointShape(1, 1, "blocked", 1), None, (), Timing(0.1, None, None, 9), None, 1.0, 0, TELEMETRY)
 PROFILE = Profile(
     schema=1,
-    provenance=Provenance(Mode.NCCL, "here", "own", "srsf-delay", "2026-11-23T00:00:00Z"),
+    provenance=Provenance(ProfileMode.NCCL, "here", "own", "srsf-delay", "2026-11-23T00:00:00Z"),
     env=Env(gpu_type="local", device_name="NVIDIA H200", driver="580", cuda="13.0", nccl="2.28.9"),
     model=Model("resnet18", 10, "float32", 40, 8, "sgd", (Bucket(40, 0.1),), 1 << 30, "bf16"),
     compute=Compute(0.03, 0.06, 0.01, 0.05, None, 0.004),
@@ -64,7 +64,7 @@ def test_a_model_that_is_missing_is_named(tmp_path: Path) -> None:
         (replace(PROFILE, model=replace(PROFILE.model, precision="fp32")), "precision is fp32, must be bf16"),
         (replace(PROFILE, model=replace(PROFILE.model, precision=None)), "precision is None, must be bf16"),
         (replace(PROFILE, env=replace(PROFILE.env, device_name=None)), "env.device_name is not known"),
-        (replace(PROFILE, provenance=replace(PROFILE.provenance, mode=Mode.GLOO)), "mode is gloo"),
+        (replace(PROFILE, provenance=replace(PROFILE.provenance, mode=ProfileMode.GLOO)), "mode is gloo"),
         (replace(PROFILE, model=replace(PROFILE.model, peak_memory_bytes=None)), "peak_memory_bytes"),
     ],
 )

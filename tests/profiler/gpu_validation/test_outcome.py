@@ -3,12 +3,12 @@ from pathlib import Path
 
 import pytest
 
-from profiler.gpu_validation.outcome import Outcome, Status, all_well, describe, write_summary
+from profiler.gpu_validation.outcome import GpuCheckResult, Status, all_well, describe, write_summary
 
-PASSED = Outcome("compute", Status.PASSED, 2.0, "10 models")
-FAILED = Outcome("NVML", Status.FAILED, 1.0, "no counter")
-LACKING = Outcome("Slurm", Status.LACKING, 0.0, "missing: slurmd")
-SKIPPED = Outcome("NCCL", Status.SKIPPED, 0.0, "no time is left")
+PASSED = GpuCheckResult("compute", Status.PASSED, 2.0, "10 models")
+FAILED = GpuCheckResult("NVML", Status.FAILED, 1.0, "no counter")
+LACKING = GpuCheckResult("Slurm", Status.LACKING, 0.0, "missing: slurmd")
+SKIPPED = GpuCheckResult("NCCL", Status.SKIPPED, 0.0, "no time is left")
 
 
 @pytest.mark.parametrize(
@@ -22,7 +22,9 @@ SKIPPED = Outcome("NCCL", Status.SKIPPED, 0.0, "no time is left")
         ([], False),
     ],
 )
-def test_only_a_missing_package_excuses_what_was_not_tried(outcomes: list[Outcome], well: bool) -> None:
+def test_only_a_missing_package_excuses_what_was_not_tried(
+    outcomes: list[GpuCheckResult], well: bool
+) -> None:
     assert all_well(outcomes) is well
 
 

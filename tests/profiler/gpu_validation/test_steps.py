@@ -3,26 +3,26 @@ from pathlib import Path
 
 from profiler.gpu_validation.commands import StepError
 from profiler.gpu_validation.outcome import Status
-from profiler.gpu_validation.steps import Step, Work, carry_out
+from profiler.gpu_validation.steps import CheckFolder, GpuCheck, carry_out
 
 LONG_S = 100.0
 
 
 def step(
     name: str,
-    does: Callable[[Work], str] = lambda work: "fine",
+    does: Callable[[CheckFolder], str] = lambda work: "fine",
     after: Sequence[str] = (),
     modules: Mapping[str, str] | None = None,
     programs: Mapping[str, str] | None = None,
-) -> Step:
-    return Step(name, LONG_S, does, modules or {}, programs or {}, after)
+) -> GpuCheck:
+    return GpuCheck(name, LONG_S, does, modules or {}, programs or {}, after)
 
 
-def fail(work: Work) -> str:
+def fail(work: CheckFolder) -> str:
     raise StepError("no good")
 
 
-def outcomes(*steps: Step, limit_s: float = LONG_S) -> list[tuple[Status, str]]:
+def outcomes(*steps: GpuCheck, limit_s: float = LONG_S) -> list[tuple[Status, str]]:
     return [(item.status, item.said) for item in carry_out(steps, Path("out"), limit_s)]
 
 
@@ -32,7 +32,7 @@ def test_a_check_that_fails_does_not_end_the_others() -> None:
 
 
 def test_a_check_that_breaks_has_failed_with_one_line() -> None:
-    def break_down(work: Work) -> str:
+    def break_down(work: CheckFolder) -> str:
         raise KeyError("compute\nand more")
 
     ((status, said),) = outcomes(step("one", break_down))
@@ -64,7 +64,7 @@ def test_what_needs_a_check_that_failed_is_skipped() -> None:
 def test_a_check_gets_no_more_time_than_is_left_of_all() -> None:
     got: list[float] = []
 
-    def note(work: Work) -> str:
+    def note(work: CheckFolder) -> str:
         got.append(work.limit_s)
         return ""
 

@@ -16,7 +16,7 @@ from profiler.hosts.local_process import LocalProcess
 from profiler.hosts.network import LocalNetwork, NetworkError
 from profiler.hosts.network_probe import Pair, round_trip_s, together_bps, transfer
 from profiler.hosts.network_spec import NetworkSpec, Rack
-from profiler.hosts.network_wiring import Step, wiring
+from profiler.hosts.network_wiring import WiringCommand, wiring
 from profiler.hosts.processes import Command, ProcessError, run_together
 from tests.profiler.hosts.waits import await_gone, await_true
 
@@ -254,10 +254,10 @@ def test_a_start_that_fails_halfway_leaves_nothing(monkeypatch: pytest.MonkeyPat
     failing = LocalNetwork(NetworkSpec((Rack(1),)))
     spaces: set[str] = set()
 
-    def broken(spec: NetworkSpec, mount_point: str) -> Iterator[Step]:
+    def broken(spec: NetworkSpec, mount_point: str) -> Iterator[WiringCommand]:
         yield from wiring(spec, mount_point)
         spaces.update(namespaces(holder_of(failing.command("r1h1", ()))))
-        yield Step(("ip", "link", "set", "no-such-link", "up"))
+        yield WiringCommand(("ip", "link", "set", "no-such-link", "up"))
 
     monkeypatch.setattr(network_module, "wiring", broken)
     with pytest.raises(NetworkError, match=r"ip link set no-such-link up: Cannot find device") as caught:

@@ -6,9 +6,9 @@ import pytest
 from dally.profiles.schema import PointShape
 from profiler.hosts.processes import Command, run_together
 from profiler.hosts.rank_commands import rank_argv
-from profiler.hosts.slurm import Allocation, Slurm
-from profiler.hosts.slurm_nodes import Node, SlurmError
-from profiler.orders import Run, parse_order
+from profiler.hosts.slurm import Allocation, SlurmClient
+from profiler.hosts.slurm_nodes import PartitionNode, SlurmError
+from profiler.orders import MeasurementRun, parse_order
 from testbed.local_slurm import LocalSlurm
 from tests.profiler.drive.worlds import make_run
 
@@ -21,15 +21,15 @@ TELL = (
 """What a rank does to find its place, and where it really is."""
 
 
-def run_on(*hosts: str, ranks: int = 2) -> Run:
+def run_on(*hosts: str, ranks: int = 2) -> MeasurementRun:
     shape = PointShape(len(hosts), ranks, "blocked", len(hosts))
-    return Run(f"network-{len(hosts)}x{ranks}", "network", shape, hosts, None, make_run().order)
+    return MeasurementRun(f"network-{len(hosts)}x{ranks}", "network", shape, hosts, None, make_run().order)
 
 
-def slurm(lab: LocalSlurm | None = None, version: tuple[int, int] = (22, 5)) -> Slurm:
+def slurm(lab: LocalSlurm | None = None, version: tuple[int, int] = (22, 5)) -> SlurmClient:
     names = lab.spec.node_names() if lab else ("n1", "n2", "n3")
-    nodes = {name: Node(name, "127.0.0.1", 0.0) for name in names}
-    return Slurm(nodes, None if lab else "gpu", 90.0, lab.version() if lab else version)
+    nodes = {name: PartitionNode(name, "127.0.0.1", 0.0) for name in names}
+    return SlurmClient(nodes, None if lab else "gpu", 90.0, lab.version() if lab else version)
 
 
 @pytest.fixture
@@ -77,7 +77,7 @@ def test_all_nodes_of_a_partition_leave_none_out() -> None:
     assert not any("--exclude" in word for word in slurm().job_options(run_on("n1", "n2", "n3")))
 
 
-def told_by(command: Command, run: Run) -> tuple[str, ...]:
+def told_by(command: Command, run: MeasurementRun) -> tuple[str, ...]:
     """The command with ranks that only tell where they are."""
     return (*command.argv[: -len(rank_argv(run))], sys.executable, "-c", TELL)
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from profiler.hosts.slurm_nodes import (
-    Node,
+    PartitionNode,
     SlurmError,
     configuration_folder,
     job_reason,
@@ -116,7 +116,11 @@ def test_a_real_slurm_tells_its_nodes_its_version_and_its_configuration(
 
     assert tuple(nodes) == lab.spec.node_names()
     assert 1.0 < (nodes["n1"].free_s or 0.0) < inf
-    assert (nodes["n2"].free_s, nodes["n3"].free_s, nodes["n4"]) == (None, None, Node("n4", "127.0.0.1", 0.0))
+    assert (nodes["n2"].free_s, nodes["n3"].free_s, nodes["n4"]) == (
+        None,
+        None,
+        PartitionNode("n4", "127.0.0.1", 0.0),
+    )
     assert [node.name for node in read_nodes(None, ("mine",)) if node.free_s is not None] == ["n3"]
     lab.wait_for(lambda: job_reason(waiting) in ("Resources", "Priority"), "the reason")
     assert job_reason(job) == ""

@@ -10,10 +10,10 @@ from profiler.findings import Trained
 from profiler.rank import launch
 from profiler.rank.__main__ import main
 from profiler.rank.training import Bench, measure_model
-from workloads.registry import Workload
+from workloads.registry import ModelRecipe
 
 
-def _measure(workload: Workload, bench: Bench) -> Trained:
+def _measure(workload: ModelRecipe, bench: Bench) -> Trained:
     if workload.name == _MODEL and os.environ["RANK"] == _RANK:
         raise torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.\nand a page more")
     return measure_model(workload, bench)

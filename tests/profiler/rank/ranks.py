@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from profiler.orders import Order, format_order
+from profiler.orders import MeasurementSpec, format_order
 
 TIMEOUT_S = 240.0
 
@@ -49,7 +49,7 @@ def ranks(size: int, arguments: Sequence[str]) -> Iterator[list[Rank]]:
             process.communicate()
 
 
-def order_arguments(order: Order) -> tuple[str, ...]:
+def order_arguments(order: MeasurementSpec) -> tuple[str, ...]:
     """What a rank is started with."""
     return ("-m", "profiler.rank", format_order(order))
 

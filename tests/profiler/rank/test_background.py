@@ -13,7 +13,7 @@ import pytest
 
 from profiler.rank import background
 from profiler.rank.background import FlowError, background_flows
-from profiler.rank.exchange import Exchange
+from profiler.rank.exchange import RankExchange
 from profiler.rank.peers import Peer
 from tests.profiler.rank.ranks import free_port
 from tests.profiler.rank.test_peers import FIRST
@@ -24,7 +24,7 @@ SOME_BYTES = 8 << 20
 Value = TypeVar("Value")
 
 
-class ThreadExchange(Exchange):
+class ThreadExchange(RankExchange):
     """An exchange between threads that play ranks."""
 
     def __init__(self, rank: int, values: list[Any], barrier: threading.Barrier) -> None:

@@ -12,7 +12,7 @@ from dally.profiles.allreduce import curve_time_s
 from dally.profiles.iteration import replay_s
 from dally.profiles.schema import Reduced
 from profiler.findings import Failed, Finding, Finished, Started, Trained, parse_line
-from profiler.orders import Order, Run, format_order, parse_order
+from profiler.orders import MeasurementRun, MeasurementSpec, format_order, parse_order
 from profiler.rank.launch import Launch
 from profiler.rank.stall import StallWatch
 from tests.profiler.rank.ranks import TIMEOUT_S, finish, order_arguments, ranks
@@ -21,7 +21,7 @@ from workloads.settings import Backend
 
 LONG_S = 3600.0
 
-EMULATED = Order(
+EMULATED = MeasurementSpec(
     models=("resnet18", "mobilenetv3"),
     backend=Backend.GLOO,
     emulated_flops=2e13,
@@ -39,13 +39,13 @@ def emulated() -> list[Finding]:
     return measure(EMULATED, 2)
 
 
-def measure(order: Order, size: int) -> list[Finding]:
+def measure(order: MeasurementSpec, size: int) -> list[Finding]:
     with ranks(size, order_arguments(order)) as started:
         ended = finish(started)
     assert [status for status, _, _ in ended] == [0] * size, ended
     assert all(not out for _, out, _ in ended[1:])
     lines = [parse_line(line) for line in ended[0][1].splitlines()]
-    return [line for line in lines if not isinstance(line, Run)]
+    return [line for line in lines if not isinstance(line, MeasurementRun)]
 
 
 def failure(arguments: tuple[str, ...]) -> tuple[int, str, str]:
@@ -121,7 +121,7 @@ def test_on_one_rank_compute_is_timed_with_other_batches_and_its_fixed_part_told
 
 def test_one_rank_computes_for_real_and_sweeps_nothing() -> None:
     findings = measure(
-        Order(
+        MeasurementSpec(
             ("mobilenetv3",),
             Backend.GLOO,
             local_batch=1,
@@ -142,7 +142,9 @@ def test_one_rank_computes_for_real_and_sweeps_nothing() -> None:
 
 
 def test_when_a_rank_is_killed_the_other_names_it_and_ends() -> None:
-    order = Order(("mobilenetv3",), Backend.GLOO, emulated_flops=1e12, repetitions=1000, allow_busy=True)
+    order = MeasurementSpec(
+        ("mobilenetv3",), Backend.GLOO, emulated_flops=1e12, repetitions=1000, allow_busy=True
+    )
     with ranks(2, order_arguments(order)) as started:
         assert started[0].stdout is not None
         assert "started" in started[0].stdout.readline()
@@ -156,7 +158,7 @@ def test_when_a_rank_is_killed_the_other_names_it_and_ends() -> None:
 
 
 MEMORY = ("-m", "tests.profiler.rank.memory_program")
-SMALL = Order(
+SMALL = MeasurementSpec(
     ("resnet18", "mobilenetv3"),
     Backend.GLOO,
     emulated_flops=1e14,
@@ -201,7 +203,7 @@ def test_a_wrong_order_is_refused(order: str, message: str) -> None:
 
 
 def test_what_a_rank_refuses_it_says_in_one_line() -> None:
-    status, out, err = failure(order_arguments(Order(("ncf",), Backend.NCCL)))
+    status, out, err = failure(order_arguments(MeasurementSpec(("ncf",), Backend.NCCL)))
     assert (status, out) == (1, "")
     assert err.startswith("rank 0 on host0: backend nccl needs a GPU and there is none here")
     assert err.count("\n") == 1
@@ -214,7 +216,7 @@ def test_without_an_order_the_usage_is_told() -> None:
 
 
 def test_a_busy_machine_is_refused_by_name() -> None:
-    order = Order(("mobilenetv3",), Backend.GLOO)
+    order = MeasurementSpec(("mobilenetv3",), Backend.GLOO)
     with burners():
         status, out, err = failure(order_arguments(order))
     assert (status, out) == (1, "")

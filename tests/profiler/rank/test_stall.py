@@ -3,7 +3,7 @@
 import signal
 import threading
 
-from profiler.orders import Order
+from profiler.orders import MeasurementSpec
 from profiler.rank.stall import StallWatch
 from tests.profiler.rank.ranks import TIMEOUT_S, finish, order_arguments, ranks
 from workloads.settings import Backend
@@ -24,7 +24,7 @@ def test_a_rank_that_never_goes_on_is_ended_with_what_it_was_at() -> None:
 
 
 def test_when_a_rank_stops_in_a_collective_the_other_ends_within_the_stated_time() -> None:
-    order = Order(
+    order = MeasurementSpec(
         ("mobilenetv3",),
         Backend.GLOO,
         emulated_flops=1e12,

@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dally.profiles.schema import Bucket
-from profiler.orders import Order
+from profiler.orders import MeasurementSpec
 from profiler.rank.steps import Iteration, slowest
 from profiler.rank.training import compute_of, fixed_s, other_batches
 from workloads.settings import Backend
@@ -73,4 +73,4 @@ def test_one_batch_tells_of_no_fixed_part() -> None:
 def test_the_other_batches_are_those_asked_for_or_half(
     asked: tuple[int, ...], local_batch: int, others: tuple[int, ...]
 ) -> None:
-    assert other_batches(Order((), Backend.GLOO, more_local_batches=asked), local_batch) == others
+    assert other_batches(MeasurementSpec((), Backend.GLOO, more_local_batches=asked), local_batch) == others

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from profiler.rank.nvml import Nvml
-from profiler.rank.telemetry import Sampler
+from profiler.rank.telemetry import GpuSampler
 
 GIB = 1 << 30
 
@@ -42,7 +42,7 @@ def fake_library(**replaced: Callable[..., Any]) -> SimpleNamespace:
 
 
 def sample(library: SimpleNamespace, *uuids: str) -> Any:
-    sampler = Sampler(lambda: Nvml(library), uuids)
+    sampler = GpuSampler(lambda: Nvml(library), uuids)
     sampler.start()
     return sampler.stop()
 
@@ -58,7 +58,7 @@ def test_utilisation_and_traffic_are_means_over_gpus_and_memory_is_the_most() ->
 
 def test_nvlink_is_the_difference_of_what_was_carried() -> None:
     """The counters of one GPU grow from 0 + 10 to 20 + 30 KiB meanwhile."""
-    sampler = Sampler(lambda: Nvml(fake_library()), ("GPU-0",))
+    sampler = GpuSampler(lambda: Nvml(fake_library()), ("GPU-0",))
     sampler.start()
     telemetry = sampler.stop()
     assert telemetry.nvlink_bps is not None

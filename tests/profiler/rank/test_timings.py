@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from profiler.orders import Order
+from profiler.orders import MeasurementSpec
 from profiler.rank import timings
 from profiler.rank.clocks import HostClock
-from profiler.rank.exchange import Exchange
+from profiler.rank.exchange import RankExchange
 from profiler.rank.timings import (
     LEAST,
     Warmth,
@@ -64,7 +64,7 @@ def test_a_summary_is_ordered_and_lies_within_the_samples(durations: list[float]
     ("once_s", "repetitions"), [(0.1, 30), (0.5, 20), (2.0, 5), (60.0, LEAST), (0.0, 30)]
 )
 def test_repetitions_fill_the_budget_but_are_three_at_least(once_s: float, repetitions: int) -> None:
-    order = Order((), Backend.GLOO, repetitions=30, budget_s=10.0)
+    order = MeasurementSpec((), Backend.GLOO, repetitions=30, budget_s=10.0)
     assert affordable_repetitions(once_s, order) == repetitions
 
 
@@ -92,8 +92,8 @@ def warmed(
         done += 1
 
     monkeypatch.setattr(timings, "time", SimpleNamespace(perf_counter=lambda: now_s))
-    order = Order((), Backend.GLOO, repetitions=1000, budget_s=10.0, warmup_s=warmup_s)
-    return warm_up(once, HostClock(), Exchange(0, 1), order, least), done
+    order = MeasurementSpec((), Backend.GLOO, repetitions=1000, budget_s=10.0, warmup_s=warmup_s)
+    return warm_up(once, HostClock(), RankExchange(0, 1), order, least), done
 
 
 def test_a_warm_up_lasts_until_times_settle_however_many_repetitions_that_takes(
@@ -116,7 +116,7 @@ def test_what_never_settles_ends_at_the_bound_and_says_so(monkeypatch: pytest.Mo
     warmth, done = warmed(monkeypatch, growing, warmup_s=5.0)
     assert not warmth.settled
     assert sum(0.01 * 1.1**step for step in range(done - 1)) < 5.0
-    assert warmth_flag("the iteration", warmth.settled, Order((), Backend.GLOO, warmup_s=5.0)) == (
+    assert warmth_flag("the iteration", warmth.settled, MeasurementSpec((), Backend.GLOO, warmup_s=5.0)) == (
         "the iteration had not settled after 5 s of warm-up",
     )
 
@@ -129,4 +129,4 @@ def test_what_takes_longer_than_the_bound_is_done_no_more_than_it_must(
 
 
 def test_what_has_settled_needs_no_word() -> None:
-    assert warmth_flag("the iteration", True, Order((), Backend.GLOO)) == ()
+    assert warmth_flag("the iteration", True, MeasurementSpec((), Backend.GLOO)) == ()

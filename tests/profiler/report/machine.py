@@ -17,7 +17,7 @@ from dally.profiles.schema import (
     Timing,
 )
 from profiler.findings import Finished, Line, Started, Trained, format_line
-from profiler.orders import Order, Run
+from profiler.orders import MeasurementRun, MeasurementSpec
 from profiler.report.raw import RawRun
 from workloads.settings import Backend
 
@@ -110,13 +110,15 @@ def measure(
     """
     apart = place.nodes > 1
     slowed = (stretch, error) if apart else (1.0, 0.0)
-    order = Order(tuple(models), Backend.GLOO, background_flows=place.flows, emulated_flops=emulated_flops)
+    order = MeasurementSpec(
+        tuple(models), Backend.GLOO, background_flows=place.flows, emulated_flops=emulated_flops
+    )
     shape = PointShape(place.nodes, place.per_node, place.order, 2 if place.tier == "network" else 1)
     link = PointLink(place.bandwidth_bps, None) if place.bandwidth_bps else None
     hosts = tuple(f"h{number}" for number in range(1, place.nodes + 1))
     sizes = sorted({*SWEEP, *(size for model in models for size in SIZES[model])}) if apart else []
     return RawRun(
-        run=Run(place.name, place.tier, shape, hosts, link, order),
+        run=MeasurementRun(place.name, place.tier, shape, hosts, link, order),
         env=env,
         reduced=tuple(Reduced(size, allreduce_s(place, size), None, None, 5) for size in sizes),
         trained=tuple(_train(place, model, *slowed) for model in models),

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from dally.errors import InputError
 from dally.profiles.files import format_profile, parse_profile
 from dally.profiles.iteration import predict
-from dally.profiles.schema import Env, Mode, Profile
+from dally.profiles.schema import Env, Profile, ProfileMode
 from dally.topology import Link, Machine, Shape
 from dally.topology_build import Attached, Switch, build_topology
 from profiler.report.assemble import assemble
@@ -186,7 +186,7 @@ def test_a_run_without_the_model_still_gives_it_its_curve() -> None:
 def test_the_mode_is_what_carried_it_or_emulated() -> None:
     made = profiles([measure(SOLO)])["vgg"].provenance
     real = profiles([measure(SOLO, emulated_flops=None)])["vgg"].provenance
-    assert (made.mode, real.mode, made.utc_time) == (Mode.EMULATED, Mode.GLOO, NOW)
+    assert (made.mode, real.mode, made.utc_time) == (ProfileMode.EMULATED, ProfileMode.GLOO, NOW)
 
 
 def test_env_takes_each_fact_from_the_fastest_run_that_knows_it_and_all_hosts() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from simulator.sweep.groups import Mean, figures, grouped, mean, ratio_of_means
-from simulator.sweep.plan import Task, read_plan
+from simulator.sweep.plan import SweepTask, read_plan
 from simulator.sweep.tables import overview, result_rows, summary_rows, to_csv
 
 
@@ -21,7 +21,7 @@ def result(jct_s: float, placements: Mapping[str, int]) -> Mapping[str, Any]:
 
 
 @pytest.fixture
-def found(tmp_path: Path) -> list[tuple[Task, Mapping[str, Any]]]:
+def found(tmp_path: Path) -> list[tuple[SweepTask, Mapping[str, Any]]]:
     path = tmp_path / "study.toml"
     path.write_text(
         'policies = ["fifo", "sjf:backfill=easy"]\nseeds = [1, 2]\ntrace = "dally-batch"\ncluster = "demo"\n'
@@ -98,7 +98,7 @@ def test_figures_are_flat() -> None:
 
 
 def test_runs_of_a_policy_are_compared_with_the_first_policy_s_of_the_same_seed(
-    found: list[tuple[Task, Mapping[str, Any]]],
+    found: list[tuple[SweepTask, Mapping[str, Any]]],
 ) -> None:
     ((first, second),) = grouped(found).values()
     assert first.mean("jct_mean_s").value == 20
@@ -110,7 +110,7 @@ def test_runs_of_a_policy_are_compared_with_the_first_policy_s_of_the_same_seed(
 
 
 def test_what_tells_runs_apart_stands_before_their_figures(
-    found: list[tuple[Task, Mapping[str, Any]]],
+    found: list[tuple[SweepTask, Mapping[str, Any]]],
 ) -> None:
     header, first, second, *_ = to_csv(result_rows(found), "complete").splitlines()
     assert header == (

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from simulator.sweep import identity
-from simulator.sweep.plan import Task, read_plan
+from simulator.sweep.plan import SweepTask, read_plan
 
 
 @pytest.fixture(autouse=True)
@@ -22,7 +22,7 @@ def forget() -> None:
         cached.cache_clear()
 
 
-def task(folder: Path, more: str = "") -> Task:
+def task(folder: Path, more: str = "") -> SweepTask:
     path = folder / "study.toml"
     path.write_text(f'policies = ["fifo"]\ntrace = "{folder}/jobs.csv"\ncluster = "demo"\n{more}')
     return read_plan(path).tasks[0]

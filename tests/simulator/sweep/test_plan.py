@@ -6,12 +6,12 @@ import pytest
 
 from dally.errors import InputError
 from dally.profiles.batch_split import Split
-from simulator.sweep.plan import Task, alternatives, read_plan
+from simulator.sweep.plan import SweepTask, alternatives, read_plan
 
 SMALL = 'policies = ["fifo"]\ntrace = "dally-batch"\ncluster = "demo"\n'
 
 
-def plan(tmp_path: Path, text: str, **chosen: list[str]) -> list[Task]:
+def plan(tmp_path: Path, text: str, **chosen: list[str]) -> list[SweepTask]:
     path = tmp_path / "study.toml"
     path.write_text(text)
     return read_plan(path, **chosen).tasks

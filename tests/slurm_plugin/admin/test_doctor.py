@@ -17,9 +17,9 @@ from dally.clusters.wiring import SwitchEntry, wire
 from dally.commands import main
 from dally.topology import LeftOut
 from slurm_plugin.admin.checks.gather import gather, own_file, parse_rows, parse_settings, parse_version
-from slurm_plugin.admin.checks.site import Finding, Level, Site, StateFolder, TopologyFile
+from slurm_plugin.admin.checks.site import Finding, Level, SiteFacts, StateFolder, TopologyFile
 from slurm_plugin.admin.doctor import CHECKS, examine, worst
-from slurm_plugin.admin.install import Target, install, plan_install
+from slurm_plugin.admin.install import InstallTarget, install, plan_install
 from slurm_plugin.config import Config
 from testbed.local_slurm import LocalSlurm
 from testbed.local_slurm_conf import LabSpec
@@ -57,10 +57,10 @@ def wiring(racks: Mapping[str, tuple[str, ...]]) -> TopologyFile:
 
 
 @pytest.fixture
-def site(tmp_path: Path) -> Site:
+def site(tmp_path: Path) -> SiteFacts:
     """A site where all is well."""
     (tmp_path / "slurm.conf").write_text("NodeName=n[1-4] Gres=gpu:h100:8\n")
-    return Site(
+    return SiteFacts(
         config_path=Path("/etc/dally/dally.toml"),
         config=Config(("gpu",), url="http://h"),
         commands={"scontrol": "/usr/bin/scontrol"},
@@ -84,42 +84,42 @@ def site(tmp_path: Path) -> Site:
     )
 
 
-def judge(site: Site, name: str) -> Finding:
+def judge(site: SiteFacts, name: str) -> Finding:
     return next(result.finding for result in examine(site) if result.name == name)
 
 
-def settings(**changes: str) -> Callable[[Site], Site]:
+def settings(**changes: str) -> Callable[[SiteFacts], SiteFacts]:
     return lambda site: replace(site, settings={**site.settings, **changes})
 
 
-def changed(**changes: Any) -> Callable[[Site], Site]:
+def changed(**changes: Any) -> Callable[[SiteFacts], SiteFacts]:
     return lambda site: replace(site, **changes)
 
 
-def configured(**changes: Any) -> Callable[[Site], Site]:
+def configured(**changes: Any) -> Callable[[SiteFacts], SiteFacts]:
     return lambda site: replace(site, config=Config(**({"partitions": ("gpu",)} | changes)))
 
 
-def node(name: str, **changes: str) -> Callable[[Site], Site]:
+def node(name: str, **changes: str) -> Callable[[SiteFacts], SiteFacts]:
     return lambda site: replace(site, nodes={**site.nodes, name: row(**changes)})
 
 
-def gres(**values: str) -> Callable[[Site], Site]:
+def gres(**values: str) -> Callable[[SiteFacts], SiteFacts]:
     return changed(gres_lines=(ConfLine("gres.conf, line 1", {"name": "gpu", **values}),))
 
 
-def topology(**racks: tuple[str, ...]) -> Callable[[Site], Site]:
+def topology(**racks: tuple[str, ...]) -> Callable[[SiteFacts], SiteFacts]:
     return changed(topology=wiring(racks))
 
 
-def yaml_of(version: tuple[int, int]) -> Callable[[Site], Site]:
+def yaml_of(version: tuple[int, int]) -> Callable[[SiteFacts], SiteFacts]:
     return changed(topology=TopologyFile(Path("/etc/slurm/topology.yaml"), 0.0), version=version)
 
 
-def without_n9() -> Callable[[Site], Site]:
+def without_n9() -> Callable[[SiteFacts], SiteFacts]:
     """Slurm has a node more than the cluster, which tells why."""
 
-    def change(site: Site) -> Site:
+    def change(site: SiteFacts) -> SiteFacts:
         assert site.cluster is not None
         left_out = (LeftOut(("n9",), "on no switch"),)
         return node("n9")(replace(site, cluster=replace(site.cluster, left_out=left_out)))
@@ -127,13 +127,13 @@ def without_n9() -> Callable[[Site], Site]:
     return change
 
 
-def test_a_healthy_site_passes_every_check(site: Site) -> None:
+def test_a_healthy_site_passes_every_check(site: SiteFacts) -> None:
     results = examine(site)
     assert [result for result in results if result.finding.level is not Level.OK] == []
     assert len(results) == len(CHECKS)
 
 
-PROBLEMS: list[tuple[str, Callable[[Site], Site], str]] = [
+PROBLEMS: list[tuple[str, Callable[[SiteFacts], SiteFacts], str]] = [
     ("commands", changed(commands={"scontrol": None}), "not on PATH: scontrol"),
     ("version", changed(version=(21, 8)), "Slurm 21.08"),
     ("rights", changed(admin_level="none"), "dally is not an operator"),
@@ -173,7 +173,7 @@ PROBLEMS: list[tuple[str, Callable[[Site], Site], str]] = [
     ("state folder", changed(state_dir=StateFolder(900, 0o700, 10**6)), "1 MB left"),
 ]
 
-WARNINGS: list[tuple[str, Callable[[Site], Site], str]] = [
+WARNINGS: list[tuple[str, Callable[[SiteFacts], SiteFacts], str]] = [
     ("clock", changed(skew_s=-30.0), "by 30 s"),
     ("slurm.conf", changed(conf_error="no slurm.conf"), "no slurm.conf"),
     (
@@ -208,7 +208,7 @@ WARNINGS: list[tuple[str, Callable[[Site], Site], str]] = [
 
 @pytest.mark.parametrize(("name", "change", "found"), PROBLEMS)
 def test_what_keeps_dally_from_working_is_a_problem_with_advice(
-    site: Site, name: str, change: Callable[[Site], Site], found: str
+    site: SiteFacts, name: str, change: Callable[[SiteFacts], SiteFacts], found: str
 ) -> None:
     finding = judge(change(site), name)
     assert finding.level is Level.PROBLEM
@@ -218,7 +218,7 @@ def test_what_keeps_dally_from_working_is_a_problem_with_advice(
 
 @pytest.mark.parametrize(("name", "change", "found"), WARNINGS)
 def test_what_makes_dally_worse_is_a_warning_with_advice(
-    site: Site, name: str, change: Callable[[Site], Site], found: str
+    site: SiteFacts, name: str, change: Callable[[SiteFacts], SiteFacts], found: str
 ) -> None:
     finding = judge(change(site), name)
     assert finding.level is Level.WARNING
@@ -228,7 +228,7 @@ def test_what_makes_dally_worse_is_a_warning_with_advice(
 
 HINT = 'return { mode = "hint", partitions = { ["gpu"] = true } }'
 
-NOTES: list[tuple[str, Callable[[Site], Site], str]] = [
+NOTES: list[tuple[str, Callable[[SiteFacts], SiteFacts], str]] = [
     ("rights", changed(uid=0, admin_level=""), "you are root"),
     ("rights", changed(uid=64030, user="slurm", admin_level=""), "slurm is SlurmUser"),
     ("other partitions", node("n1", Partitions="gpu,scavenge"), "also in scavenge"),
@@ -259,7 +259,7 @@ NOTES: list[tuple[str, Callable[[Site], Site], str]] = [
 
 @pytest.mark.parametrize(("name", "change", "found"), NOTES)
 def test_what_is_fine_is_told_as_it_is(
-    site: Site, name: str, change: Callable[[Site], Site], found: str
+    site: SiteFacts, name: str, change: Callable[[SiteFacts], SiteFacts], found: str
 ) -> None:
     finding = judge(change(site), name)
     assert finding.level is Level.OK
@@ -280,14 +280,14 @@ def test_what_is_fine_is_told_as_it_is(
     ],
 )
 def test_a_policy_that_plans_by_what_jobs_must_report_is_told(
-    site: Site, chosen: dict[str, str], level: Level, words: str
+    site: SiteFacts, chosen: dict[str, str], level: Level, words: str
 ) -> None:
     found = judge(configured(**chosen)(site), "reports")
     assert found.level is level
     assert words in found.found
 
 
-def test_without_a_configuration_the_checks_of_slurm_still_run(site: Site) -> None:
+def test_without_a_configuration_the_checks_of_slurm_still_run(site: SiteFacts) -> None:
     results = examine(replace(site, config=None, config_error="cannot read it"))
     found = {result.name: result.finding for result in results}
     assert found["configuration"] == Finding(Level.PROBLEM, "cannot read it", found["configuration"].advice)
@@ -295,7 +295,7 @@ def test_without_a_configuration_the_checks_of_slurm_still_run(site: Site) -> No
     assert "partitions" not in found
 
 
-def test_without_slurm_the_checks_of_files_still_run(site: Site) -> None:
+def test_without_slurm_the_checks_of_files_still_run(site: SiteFacts) -> None:
     results = examine(replace(site, slurm_error="slurmctld is DOWN"))
     names = [result.name for result in results]
     assert "state folder" in names
@@ -403,7 +403,9 @@ def test_after_an_installation_real_slurm_has_no_problems(
     try:
         lab.start()
         config = configure(lab, tmp_path, monkeypatch)
-        install(plan_install(Target(config, lab.spec.conf.parent, tmp_path, Path("/opt/dally"), "root")))
+        install(
+            plan_install(InstallTarget(config, lab.spec.conf.parent, tmp_path, Path("/opt/dally"), "root"))
+        )
         results = examine(gather(config))
     finally:
         lab.stop()

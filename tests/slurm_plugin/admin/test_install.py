@@ -15,7 +15,7 @@ from dally.commands import main
 from dally.errors import InputError
 from slurm_plugin.admin import install as install_module
 from slurm_plugin.admin.checks.gather import own_file
-from slurm_plugin.admin.install import UNITS, Target, install, plan_install
+from slurm_plugin.admin.install import UNITS, InstallTarget, install, plan_install
 from slurm_plugin.admin.installed import read_manifest
 from slurm_plugin.admin.uninstall import plan_uninstall, uninstall
 from slurm_plugin.submit.hints import Mode
@@ -41,13 +41,13 @@ def configure(root: Path, more: str = "") -> None:
     )
 
 
-def target(root: Path, mode: Mode = "hold", user: str = "dally-nobody") -> Target:
-    return Target(
+def target(root: Path, mode: Mode = "hold", user: str = "dally-nobody") -> InstallTarget:
+    return InstallTarget(
         root / "dally/dally.toml", root / "slurm", root / "units", Path("/opt/bin/dally"), user, mode
     )
 
 
-def installed(root: Path) -> Target:
+def installed(root: Path) -> InstallTarget:
     install(plan_install(target(root)))
     return target(root)
 
@@ -101,7 +101,7 @@ def test_a_changed_configuration_renews_what_depends_on_it(root: Path) -> None:
 def test_without_a_configuration_the_example_is_written_and_to_be_edited(root: Path) -> None:
     (root / "dally/dally.toml").unlink()
     plan = plan_install(
-        Target(root / "dally/dally.toml", root / "slurm", root / "units", Path("/d"), mode="hint")
+        InstallTarget(root / "dally/dally.toml", root / "slurm", root / "units", Path("/d"), mode="hint")
     )
     install(plan)
     assert (root / "dally/dally.toml").read_text() == own_file("dally.toml")

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from slurm_plugin.admin.checks.gather import own_file
-from slurm_plugin.admin.install import UNITS, Target, install, plan_install
+from slurm_plugin.admin.install import UNITS, InstallTarget, install, plan_install
 from slurm_plugin.config import Config, parse_config
 
 _KEY = re.compile(r"^# (\w+ = .*)$", re.MULTILINE)
@@ -66,7 +66,7 @@ def test_systemd_accepts_the_units_as_installed(tmp_path: Path) -> None:
     (tmp_path / "slurm.conf").write_text("NodeName=n1 Gres=gpu:1\n")
     (tmp_path / "units").mkdir()
     (tmp_path / "dally.toml").write_text(f'partitions = ["gpu"]\nstate_dir = "{tmp_path}/state"\n')
-    target = Target(tmp_path / "dally.toml", tmp_path, tmp_path / "units", Path("/bin/true"), "root")
+    target = InstallTarget(tmp_path / "dally.toml", tmp_path, tmp_path / "units", Path("/bin/true"), "root")
     install(plan_install(target))
     units = [str(tmp_path / "units" / name) for name in UNITS]
     done = subprocess.run(

@@ -20,7 +20,7 @@ from slurm_plugin.access.fake_job import FakeNode, SubmitSpec
 from slurm_plugin.access.slurm import Order, SlurmUnavailableError
 from slurm_plugin.control.controller import Mode
 from slurm_plugin.control.journal import FencedError, JournalError, heartbeat_s
-from slurm_plugin.service.daemon import LONGEST_BACKOFF_S, REST, SETTLE_S, EventLog, TellingJournal
+from slurm_plugin.service.daemon import LONGEST_BACKOFF_S, REST, SETTLE_S, DaemonLog, TellingJournal
 from slurm_plugin.service.signals import Signals
 from tests.slurm_plugin.daemons import NODES, DaemonSite, Pauses
 
@@ -300,7 +300,7 @@ def test_events_that_nobody_reads_any_more_do_no_harm() -> None:
     read, write = os.pipe()
     os.close(read)
     with os.fdopen(write, "w") as out:
-        log = EventLog(out)
+        log = DaemonLog(out)
         log(1.0, "first")
         log(2.0, "second")
         os.dup2(os.open(os.devnull, os.O_WRONLY), out.fileno())
@@ -308,7 +308,7 @@ def test_events_that_nobody_reads_any_more_do_no_harm() -> None:
 
 def test_an_event_is_one_line_whatever_it_says() -> None:
     out = io.StringIO()
-    EventLog(out)(1.0004, "refuse", reason="two\nlines \x1b[2J")
+    DaemonLog(out)(1.0004, "refuse", reason="two\nlines \x1b[2J")
     assert out.getvalue() == '{"t": 1.0, "event": "refuse", "reason": "two\\nlines \\u001b[2J"}\n'
 
 

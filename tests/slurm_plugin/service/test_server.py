@@ -14,7 +14,7 @@ import pytest
 from dally.errors import InputError
 from slurm_plugin.control.controller import Mode
 from slurm_plugin.service.metrics import Metrics
-from slurm_plugin.service.report import GRACE_S, Board, Problem
+from slurm_plugin.service.report import GRACE_S, Board, CycleProblem
 from slurm_plugin.service.server import Pages, PortError, Server
 from tests.slurm_plugin.daemons import DaemonSite
 
@@ -72,7 +72,7 @@ def test_a_shadow_must_not_be_given_jobs(tmp_path: Path) -> None:
 
 def test_before_the_first_good_cycle_it_is_not_healthy(server: Server, board: Board) -> None:
     assert get(server.port, "/health")[0] == 503
-    board.add_problem(Problem(0.0, "slurm_unavailable", "squeue: no answer"))
+    board.add_problem(CycleProblem(0.0, "slurm_unavailable", "squeue: no answer"))
     status, said = get(server.port, "/queue")
     assert (status, said["error"]) == (503, "no cycle has gone well yet: squeue: no answer")
 

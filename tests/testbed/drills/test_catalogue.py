@@ -4,12 +4,14 @@ import pytest
 
 from testbed.drills.catalogue import deafened
 from testbed.drills.scene import DrillError
-from testbed.running.script import Place, job_script
+from testbed.running.script import SubmitSettings, job_script
 from tests.testbed.running.worlds import inputs, job
 
 
 def test_a_deaf_job_keeps_all_but_its_ear() -> None:
-    text = job_script(inputs(job("a", 4)).works[0], "run-0", "/scratch/a", Place("/opt/python", "gpu"))
+    text = job_script(
+        inputs(job("a", 4)).works[0], "run-0", "/scratch/a", SubmitSettings("/opt/python", "gpu")
+    )
     (training,) = [line for line in deafened(text).splitlines() if line.startswith("srun")]
     assert "-m testbed.drills.deaf mobilenetv3" in training
     assert "--checkpoint-every 10 --checkpoint checkpoint.pt" in training

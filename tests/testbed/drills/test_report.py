@@ -3,14 +3,17 @@
 import json
 from pathlib import Path
 
-from testbed.drills.judge import Check
-from testbed.drills.report import Outcome, event_words, fault_words, write_report
+from testbed.drills.judge import Requirement
+from testbed.drills.report import DrillResult, event_words, fault_words, write_report
 from testbed.drills.scene import Fault
 
 
-def outcome(passed: bool) -> Outcome:
-    checks = [Check("no job lost", True, "all 6"), Check("none run twice at once", passed, "a ran twice")]
-    return Outcome(
+def outcome(passed: bool) -> DrillResult:
+    checks = [
+        Requirement("no job lost", True, "all 6"),
+        Requirement("none run twice at once", passed, "a ran twice"),
+    ]
+    return DrillResult(
         "uplink-cut", "a link is cut", ["at 3.0 s it is cut"], "jobs were started 7 times", checks, 61.0
     )
 

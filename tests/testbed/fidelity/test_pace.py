@@ -6,7 +6,7 @@ from dally.contention import SharedLinks
 from dally.costs import CostModel
 from dally.job import Job
 from dally.profiles.files import load_profiles
-from testbed.fidelity.pace import Span, paces
+from testbed.fidelity.pace import HeldSpan, paces
 from tests.testbed.fidelity.live_folders import TWO_RACKS
 
 COSTS = CostModel(TWO_RACKS, load_profiles("realistic"))
@@ -15,8 +15,8 @@ ACROSS = [((0, 1), (2, 1)), ((1, 1), (3, 1))]
 """Two gangs, each on a node of both racks."""
 
 
-def span(which: int, training_s: float, end_s: float) -> Span:
-    return Span(JOBS[which], ACROSS[which], training_s - 5.0, training_s, end_s, training_s)
+def span(which: int, training_s: float, end_s: float) -> HeldSpan:
+    return HeldSpan(JOBS[which], ACROSS[which], training_s - 5.0, training_s, end_s, training_s)
 
 
 def together() -> float:

@@ -8,7 +8,7 @@ import pytest
 
 from dally.job import Job
 from dally.knowledge import Knowledge
-from dally.policies.slurm import Knobs
+from dally.policies.slurm import SlurmKnobs
 from testbed.fidelity.live_run import read_live_run
 from testbed.fidelity.simulated_run import load_again, policy_again
 from tests.testbed.fidelity.live_folders import Change, live_folder
@@ -31,5 +31,5 @@ def test_slurms_own_scheduler_is_set_as_in_the_run(tmp_path: Path) -> None:
     facts |= {"scheduler": {"SchedulerParameters": "bf_interval=1"}}
     (folder / "run.json").write_text(json.dumps(facts))
     knobs = policy_again(read_live_run(folder)).knobs
-    assert isinstance(knobs, Knobs)
+    assert isinstance(knobs, SlurmKnobs)
     assert (knobs.bf_interval_s, knobs.placement) == (1.0, "tree")

@@ -10,7 +10,7 @@ from dally import __version__
 from profiler.hosts.hosts_file import HostsFile, Login, SshHost
 from slurm_plugin.admin.checks.site import Finding, Level
 from testbed.remote.fitness import is_fit, judge
-from testbed.remote.survey import Clock, HostFacts, Survey
+from testbed.remote.survey import ClockOffset, HostFacts, Survey
 
 FILE = HostsFile(
     tuple(
@@ -33,7 +33,7 @@ FIT = {
     "addresses": {},
     "free_port": 12345,
 }
-EXACT = Clock(0.0, 0.001)
+EXACT = ClockOffset(0.0, 0.001)
 
 
 def level_of(finding: Finding) -> str:
@@ -100,7 +100,7 @@ def test_the_slurm_that_is_there_is_named() -> None:
     [(0.05, 0.01, "ok"), (-0.2, 0.15, "ok"), (-0.2, 0.01, "warning"), (5.0, 0.1, "problem")],
 )
 def test_clocks_are_judged_by_what_is_surely_known(offset_s: float, uncertainty_s: float, level: str) -> None:
-    _, found = judged(HostFacts(facts=FIT, clock=Clock(offset_s, uncertainty_s)))
+    _, found = judged(HostFacts(facts=FIT, clock=ClockOffset(offset_s, uncertainty_s)))
     assert level_of(found["clock"]) == level
 
 

@@ -8,10 +8,10 @@ import pytest
 
 from dally.errors import InputError
 from dally.profiles.files import write_profiles
-from dally.profiles.schema import Mode
+from dally.profiles.schema import ProfileMode
 from dally.traces import load_trace
 from testbed.running import order as orders
-from testbed.running.order import EMULATED_TFLOPS, Order, named_workloads, plan_campaign
+from testbed.running.order import EMULATED_TFLOPS, RunRequest, named_workloads, plan_campaign
 from tests.testbed.running.worlds import COMPUTE_S, profile, topology, typed, write_profile_folder
 from workloads.registry import WORKLOADS
 
@@ -19,14 +19,14 @@ CSV = "job_id,submit_s,gpus,duration_s,user,group,model,status\na,0,2,5,u,g,mobi
 
 
 @pytest.fixture
-def order(tmp_path: Path) -> Order:
+def order(tmp_path: Path) -> RunRequest:
     (tmp_path / "trace.csv").write_text(CSV)
-    return Order(
+    return RunRequest(
         str(tmp_path / "trace.csv"), write_profile_folder(tmp_path / "profiles"), model_mix="mobilenetv3=1"
     )
 
 
-def test_a_workload_is_scaled_and_its_jobs_get_models(order: Order, tmp_path: Path) -> None:
+def test_a_workload_is_scaled_and_its_jobs_get_models(order: RunRequest, tmp_path: Path) -> None:
     campaign = plan_campaign(replace(order, scale=0.5, duration_scale=2.0), topology(), tmp_path)
     a, b = campaign.inputs.works
     assert (a.steps, b.job.submit_s, b.job.model) == (80, 2.0, "mobilenetv3")
@@ -34,7 +34,7 @@ def test_a_workload_is_scaled_and_its_jobs_get_models(order: Order, tmp_path: Pa
     assert campaign.longest_s > 600
 
 
-def test_gpus_of_other_speeds_get_profiles_of_their_own(order: Order, tmp_path: Path) -> None:
+def test_gpus_of_other_speeds_get_profiles_of_their_own(order: RunRequest, tmp_path: Path) -> None:
     speeds = {"v100": 2.0, "k80": 0.5}
     campaign = plan_campaign(replace(order, emulate=speeds), typed(r1="v100", r2="k80"), tmp_path)
     assert campaign.emulate_tflops == speeds
@@ -42,9 +42,9 @@ def test_gpus_of_other_speeds_get_profiles_of_their_own(order: Order, tmp_path: 
     assert found == pytest.approx({"v100": COMPUTE_S / 2, "k80": COMPUTE_S * 2})
 
 
-def test_measured_profiles_are_run_for_real(order: Order, tmp_path: Path) -> None:
+def test_measured_profiles_are_run_for_real(order: RunRequest, tmp_path: Path) -> None:
     own = profile()
-    real = replace(own, provenance=replace(own.provenance, mode=Mode.NCCL))
+    real = replace(own, provenance=replace(own.provenance, mode=ProfileMode.NCCL))
     write_profiles([real], tmp_path / "real")
     order = replace(order, profiles=str(tmp_path / "real"))
     campaign = plan_campaign(order, topology(), tmp_path)
@@ -66,11 +66,11 @@ def test_measured_profiles_are_run_for_real(order: Order, tmp_path: Path) -> Non
     ],
 )
 def test_a_wrong_order_is_refused(
-    order: Order, tmp_path: Path, changed: dict[str, object], message: str
+    order: RunRequest, tmp_path: Path, changed: dict[str, object], message: str
 ) -> None:
-    values = {**{name: getattr(order, name) for name in Order.__slots__}, **changed}
+    values = {**{name: getattr(order, name) for name in RunRequest.__slots__}, **changed}
     with pytest.raises(InputError, match=message):
-        plan_campaign(Order(**values), topology(), tmp_path)
+        plan_campaign(RunRequest(**values), topology(), tmp_path)
 
 
 def test_the_workloads_that_come_with_dally_can_be_run_on_their_clusters() -> None:

@@ -8,20 +8,20 @@ from typing import Any
 import pytest
 
 from dally.job import JobKind
-from dally.policies.slurm import Knobs
+from dally.policies.slurm import SlurmKnobs
 from slurm_plugin.submit.submission import build_request, fixed_reason, read_submission
-from testbed.running.script import Place, companion_script, job_script, switch_options
+from testbed.running.script import SubmitSettings, companion_script, job_script, switch_options
 from testbed.running.work import Work
 from tests.testbed.running.worlds import inputs, job
 
-PLACE = Place("/opt/python", "gpu", "eth0", "gloo", {"n1": 60.0, "n2": 60.0})
+PLACE = SubmitSettings("/opt/python", "gpu", "eth0", "gloo", {"n1": 60.0, "n2": 60.0})
 
 
 def work(gpus: int = 4, **more: Any) -> Work:
     return inputs(job("a", gpus, **more)).works[0]
 
 
-def script(of: Work, place: Place = PLACE) -> str:
+def script(of: Work, place: SubmitSettings = PLACE) -> str:
     return job_script(of, "run-0", "/scratch/run/jobs/a", place)
 
 
@@ -148,7 +148,7 @@ def test_the_time_limit_is_the_traces_or_far_longer_than_the_job(
 def test_slurm_is_asked_for_one_switch_where_one_can_hold_the_job(
     gpus: int, level: int, wait_s: float, options: tuple[str, ...]
 ) -> None:
-    assert switch_options(work(gpus), level, Knobs(switch_wait_s=wait_s)) == options
+    assert switch_options(work(gpus), level, SlurmKnobs(switch_wait_s=wait_s)) == options
 
 
 @pytest.mark.parametrize(

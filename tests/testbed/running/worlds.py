@@ -12,11 +12,11 @@ from dally.profiles.schema import (
     Bucket,
     Compute,
     Env,
-    Mode,
     Model,
     Point,
     PointShape,
     Profile,
+    ProfileMode,
     Provenance,
     Timing,
 )
@@ -72,7 +72,7 @@ def profile(name: str = "mobilenetv3") -> Profile:
     pair = Point(PointShape(1, 2, "blocked"), None, (), Timing(MACHINE_S, None, None, 9), None, None)
     return Profile(
         SCHEMA,
-        Provenance(Mode.EMULATED, "a test", "none", "1", "now"),
+        Provenance(ProfileMode.EMULATED, "a test", "none", "1", "now"),
         Env(),
         Model(name, 1000, "fp32", 4000, 16, "sgd", (Bucket(4000, 0.05),), None),
         Compute(0.04, 0.06, None, 0.03, None),

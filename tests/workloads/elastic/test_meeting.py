@@ -10,7 +10,7 @@ from torch._C._distributed_c10d import TCPStore
 from dally.errors import InputError
 from workloads.elastic import meeting as module
 from workloads.elastic.folder import Folder, Meeting
-from workloads.elastic.meeting import Guest, Host, Plan, Terms, open_store
+from workloads.elastic.meeting import Guest, Host, MembershipChange, Terms, open_store
 from workloads.group import JoinError
 from workloads.signals import StopRequest
 
@@ -66,7 +66,7 @@ def test_one_that_was_ready_and_does_not_answer_is_left_out(tmp_path: Path) -> N
     job.folder.ask(into=["c", "d"])
     job.ready("c", "d")
     job.store.set("here/d", "")
-    assert job.host.plan([]) == Plan(["a", "b"], ["d"])
+    assert job.host.plan([]) == MembershipChange(["a", "b"], ["d"])
     assert list(job.folder.wanted()[1]) == ["a", "b", "d"]
 
 
@@ -82,13 +82,13 @@ def test_members_leave_at_once_whoever_is_awaited(tmp_path: Path) -> None:
     job = Job(tmp_path / "ranks")
     job.folder.ask(into=["c"], out=["a"])
     assert job.host.wants_change()
-    assert job.host.plan([]) == Plan(["b"], [])
+    assert job.host.plan([]) == MembershipChange(["b"], [])
     assert list(job.folder.wanted()[1]) == ["b", "c"]
 
 
 def test_a_member_that_must_go_goes_unasked(tmp_path: Path) -> None:
     job = Job(tmp_path / "ranks")
-    assert job.host.plan(["b"]) == Plan(["a"], [])
+    assert job.host.plan(["b"]) == MembershipChange(["a"], [])
     assert list(job.folder.wanted()[1]) == ["a"]
 
 
@@ -110,7 +110,7 @@ def test_a_guest_is_taken_in(tmp_path: Path) -> None:
     while not job.host.wants_change():
         pass
     plan, after = job.host.plan([]), Meeting("gpu1", 4000, "next")
-    assert plan == Plan(["a", "b"], ["c"])
+    assert plan == MembershipChange(["a", "b"], ["c"])
     job.host.admit(plan, after)
     thread.join()
     assert came == [(after, ["a", "b", "c"])]

@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from workloads.forked.exchange import Exchange
-from workloads.forked.slot import Slot
+from workloads.forked.slot import SlotStart
 
 _slot = Exchange.slot
 
 
-def _late(self: Exchange, number: int) -> tuple[Slot, Mapping[str, Any]]:
+def _late(self: Exchange, number: int) -> tuple[SlotStart, Mapping[str, Any]]:
     if os.environ["RANK"] != "0":
         time.sleep(1)
     return _slot(self, number)

@@ -9,7 +9,7 @@ from torch.optim import Adam, Optimizer
 
 from tests.workloads.forked.states import MOMENTUM, trained
 from workloads.forked.average import average
-from workloads.forked.slot import Result
+from workloads.forked.slot import CopyResult
 from workloads.forked.tracker import consolidate
 
 
@@ -42,9 +42,9 @@ def test_a_copy_alone_is_its_own_average_to_the_bit(make: Callable[..., Optimize
 def test_copies_weigh_as_much_as_they_have_done_and_those_without_a_step_nothing() -> None:
     before, one, more = trained(0), trained(1), trained(3)
     results = [
-        (Result(0, ((0, 1),), 1.0, 0.5, False), one),
-        (Result(1, (), 0.0, 0.0, False), {}),
-        (Result(2, ((1, 4),), 1.0, 0.5, False), {**more, "result": {}}),
+        (CopyResult(0, ((0, 1),), 1.0, 0.5, False), one),
+        (CopyResult(1, (), 0.0, 0.0, False), {}),
+        (CopyResult(2, ((1, 4),), 1.0, 0.5, False), {**more, "result": {}}),
     ]
     state = consolidate(results, {**before, "slot": {}})
     assert state.keys() == {"model", "optimizer"}

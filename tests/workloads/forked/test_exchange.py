@@ -9,11 +9,11 @@ from dally.errors import InputError
 from tests.workloads.forked.states import trained
 from workloads.checkpoint import CheckpointError, load_checkpoint
 from workloads.forked.exchange import Exchange, code_file, folder_of, prepare
-from workloads.forked.slot import Result, Slot
+from workloads.forked.slot import CopyResult, SlotStart
 
 IDENTITY = {"model": "tiny"}
-FIRST = Slot(0, ((0, 2),), {0: ((2, 4),), 1: ((4, 6),)}, {0: 1.5})
-RESULT = Result(1, ((4, 6),), 2.0, 0.5, False)
+FIRST = SlotStart(0, ((0, 2),), {0: ((2, 4),), 1: ((4, 6),)}, {0: 1.5})
+RESULT = CopyResult(1, ((4, 6),), 2.0, 0.5, False)
 
 
 @pytest.fixture
@@ -42,15 +42,15 @@ def test_of_two_who_publish_a_slot_the_first_counts(copies: list[Exchange], tmp_
     stale = copies[1].newest()
     assert copies[0].publish(FIRST, trained(2))
     copies[1].newest = lambda: stale  # type: ignore[method-assign]  # it looked just before
-    assert not copies[1].publish(Slot(0, (), {}, {}), trained(3))
+    assert not copies[1].publish(SlotStart(0, (), {}, {}), trained(3))
     assert copies[0].slot(0)[0] == FIRST
     assert copies[0].trained()[0] == ((0, 2),)
 
 
 def test_a_copy_that_was_away_cannot_turn_the_job_back(copies: list[Exchange]) -> None:
     for number in range(5):
-        assert copies[0].publish(Slot(number, ((0, number + 1),), {}, {}), {})
-    assert not copies[1].publish(Slot(1, ((0, 1),), {}, {}), {})
+        assert copies[0].publish(SlotStart(number, ((0, number + 1),), {}, {}), {})
+    assert not copies[1].publish(SlotStart(1, ((0, 1),), {}, {}), {})
     assert copies[1].newest() == 4
     assert copies[1].trained()[0] == ((0, 5),)
 
@@ -67,7 +67,7 @@ def test_results_are_found_by_copy(copies: list[Exchange]) -> None:
 
 
 def test_a_result_without_steps_carries_no_parameters(copies: list[Exchange]) -> None:
-    copies[1].hand_in(0, Result(1, (), 0.0, 0.0, True), trained(4))
+    copies[1].hand_in(0, CopyResult(1, (), 0.0, 0.0, True), trained(4))
     result, state = copies[0].result(0, 1)
     assert result.stop
     assert "model" not in state
@@ -75,7 +75,7 @@ def test_a_result_without_steps_carries_no_parameters(copies: list[Exchange]) ->
 
 def test_old_slots_are_removed_and_the_last_copy_removes_all(copies: list[Exchange], tmp_path: Path) -> None:
     for number in range(6):
-        last = Slot(number, ((0, 6),), {0: (), 1: ()}, {})
+        last = SlotStart(number, ((0, 6),), {0: (), 1: ()}, {})
         copies[0].publish(last, {})
         copies[1].hand_in(number, RESULT, {})
     names = sorted(path.name for path in folder_of(tmp_path / "job.pt", 7).iterdir())

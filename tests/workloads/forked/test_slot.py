@@ -7,13 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from workloads.forked.ranges import Ranges, numbers, size, union
-from workloads.forked.slot import Result, Slot, follow, plan
+from workloads.forked.slot import CopyResult, SlotStart, follow, plan
 
-START = Slot(0, (), {}, {})
+START = SlotStart(0, (), {}, {})
 
 
-def result(copy: int, trained: Ranges, seconds: float = 1.0, stop: bool = False) -> Result:
-    return Result(copy, trained, seconds, 0.5, stop)
+def result(copy: int, trained: Ranges, seconds: float = 1.0, stop: bool = False) -> CopyResult:
+    return CopyResult(copy, trained, seconds, 0.5, stop)
 
 
 def test_at_first_all_copies_are_taken_for_equal() -> None:
@@ -23,24 +23,24 @@ def test_at_first_all_copies_are_taken_for_equal() -> None:
 
 
 def test_what_is_left_goes_by_speed_so_that_all_end_together() -> None:
-    slot = plan(Slot(1, ((0, 100),), {}, {0: 2.0, 1: 1.0}), [0, 1], steps=130, slot_s=60.0)
+    slot = plan(SlotStart(1, ((0, 100),), {}, {0: 2.0, 1: 1.0}), [0, 1], steps=130, slot_s=60.0)
     assert slot.shares == {0: ((100, 120),), 1: ((120, 130),)}
     assert slot.due_s == pytest.approx(10.0)
 
 
 def test_a_slot_takes_no_more_than_there_is_time_for() -> None:
-    slot = plan(Slot(1, (), {}, {0: 2.0, 1: 1.0}, overhead_s=10.0), [0, 1], steps=1000, slot_s=60.0)
+    slot = plan(SlotStart(1, (), {}, {0: 2.0, 1: 1.0}, overhead_s=10.0), [0, 1], steps=1000, slot_s=60.0)
     assert {copy: size(share) for copy, share in slot.shares.items()} == {0: 100, 1: 50}
     assert slot.due_s == pytest.approx(50.0)
 
 
 def test_a_copy_of_unknown_speed_is_taken_for_average() -> None:
-    slot = plan(Slot(1, (), {}, {0: 3.0, 1: 1.0}), [0, 1, 2], steps=1000, slot_s=10.0)
+    slot = plan(SlotStart(1, (), {}, {0: 3.0, 1: 1.0}), [0, 1, 2], steps=1000, slot_s=10.0)
     assert [size(share) for share in slot.shares.values()] == [30, 10, 20]
 
 
 def test_where_a_step_is_longer_than_a_slot_the_fastest_copy_does_one() -> None:
-    slot = plan(Slot(1, (), {}, {0: 0.01, 1: 0.02}), [0, 1], steps=10, slot_s=20.0)
+    slot = plan(SlotStart(1, (), {}, {0: 0.01, 1: 0.02}), [0, 1], steps=10, slot_s=20.0)
     assert slot.shares == {0: (), 1: ((0, 1),)}
 
 

@@ -7,14 +7,14 @@ import torch
 
 from workloads.forked import tracker as module
 from workloads.forked.exchange import Exchange, prepare
-from workloads.forked.slot import Result, Slot, plan
+from workloads.forked.slot import CopyResult, SlotStart, plan
 from workloads.forked.tracker import OVER, Tracker
 from workloads.group import Group
 from workloads.progress import Progress
-from workloads.settings import Backend, Fork, Job, Settings
+from workloads.settings import Backend, Fork, Settings, TrainingJob
 from workloads.signals import StopRequest
 
-SLOT = plan(Slot(0, (), {}, {}), [0, 1, 2], steps=30, slot_s=60.0)
+SLOT = plan(SlotStart(0, (), {}, {}), [0, 1, 2], steps=30, slot_s=60.0)
 
 
 class Clock:
@@ -44,13 +44,13 @@ def exchanges(tmp_path: Path) -> list[Exchange]:
 
 
 def tracker(copy: int, exchanges: list[Exchange], tmp_path: Path, stop: StopRequest | None = None) -> Tracker:
-    job = Job("digits", 30, Settings(8), Backend.GLOO, checkpoint=tmp_path / "job.pt")
+    job = TrainingJob("digits", 30, Settings(8), Backend.GLOO, checkpoint=tmp_path / "job.pt")
     progress = Progress(job, Group(0, 1, 0, torch.device("cpu"), Backend.GLOO), 3)
     return Tracker(job, Fork(60.0), exchanges[copy], copy, 3, stop or StopRequest(), progress)
 
 
-def result(copy: int) -> Result:
-    return Result(copy, SLOT.shares[copy], 20.0, 0.5, False)
+def result(copy: int) -> CopyResult:
+    return CopyResult(copy, SLOT.shares[copy], 20.0, 0.5, False)
 
 
 def test_the_first_copy_opens(exchanges: list[Exchange], clock: Clock, tmp_path: Path) -> None:
@@ -106,12 +106,14 @@ def test_the_next_copy_publishes_if_the_one_before_it_died_after_its_result(
 def test_a_copy_that_comes_late_goes_on_with_the_newest_slot_and_is_taken_in_again(
     exchanges: list[Exchange], clock: Clock, tmp_path: Path
 ) -> None:
-    without = plan(Slot(3, ((0, 20),), {}, {}), [0, 1], steps=30, slot_s=60.0)
+    without = plan(SlotStart(3, ((0, 20),), {}, {}), [0, 1], steps=30, slot_s=60.0)
     exchanges[0].publish(without, {})
     assert tracker(2, exchanges, tmp_path).follow(SLOT, result(2), {}, begun_s=900.0) == 3
-    exchanges[2].hand_in(3, Result(2, (), 0.0, 0.0, False), {})
-    exchanges[1].hand_in(3, Result(1, without.shares[1], 10.0, 0.5, False), {})
-    assert tracker(0, exchanges, tmp_path).follow(without, Result(0, (), 1.0, 0.0, False), {}, 1000.0) == 4
+    exchanges[2].hand_in(3, CopyResult(2, (), 0.0, 0.0, False), {})
+    exchanges[1].hand_in(3, CopyResult(1, without.shares[1], 10.0, 0.5, False), {})
+    assert (
+        tracker(0, exchanges, tmp_path).follow(without, CopyResult(0, (), 1.0, 0.0, False), {}, 1000.0) == 4
+    )
     assert exchanges[0].slot(4)[0].shares.keys() == {0, 1, 2}
 
 
@@ -121,7 +123,7 @@ def test_who_is_asked_to_stop_tells_all_and_waits_less(
     stop = StopRequest()
     stop.asked = True
     exchanges[0].publish(SLOT, {})
-    asked = Result(0, ((0, 1),), 1.0, 0.5, True)
+    asked = CopyResult(0, ((0, 1),), 1.0, 0.5, True)
     assert tracker(0, exchanges, tmp_path, stop).follow(SLOT, asked, {}, begun_s=1000.0) == 1
     assert exchanges[1].asked_to_stop()
     assert clock.now_s == pytest.approx(1010.0, abs=0.1)

@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 from dally.costs import CostModel
 from dally.job import Job, JobKind
 from dally.learning import Batching
-from dally.mechanisms.elastic.allocation_problem import Past, ProblemBuilder, Rules
+from dally.mechanisms.elastic.allocation_problem import ProblemBuilder, ServiceHad, SizingRules
 from dally.mechanisms.elastic.allocation_search import Allocations, AllocationSearch, States
 from dally.mechanisms.elastic.allocation_speeds import APART, CLOSE, PlacedSpeeds
 from dally.profiles.files import load_profiles
 from dally.state import ClusterState
 from tests.worlds import racks
 
-RULES = Rules(power=-1.0, decay=0.0, growth=2.0, restart_s=30.0, avoid=True)
+RULES = SizingRules(power=-1.0, decay=0.0, growth=2.0, restart_s=30.0, avoid=True)
 POLLUX = load_profiles("pollux")
 
 
@@ -211,7 +211,7 @@ def test_tables_hold_the_costs_of_real_placements() -> None:
 def test_a_job_may_have_twice_what_it_has_had() -> None:
     state = cluster()
     jobs = [state.submit(elastic(name, most=6), 0.0) for name in ("new", "old", "older")]
-    pasts = {"old": Past(2, 1), "older": Past(4, 1)}
+    pasts = {"old": ServiceHad(2, 1), "older": ServiceHad(4, 1)}
     found = ProblemBuilder(state, RULES).build(state, jobs, pasts, 100.0)
     assert found.allocations.most.tolist() == [1, 4, 6]
     assert list(found.fair) == [6, 6, 6]
@@ -223,7 +223,7 @@ def test_a_restart_weighs_by_age_and_by_earlier_ones() -> None:
     """After 270 s and two restarts before: (270 - 60) / (270 + 30)."""
     state = cluster()
     jobs = [state.submit(elastic(name), 0.0) for name in ("new", "first", "third")]
-    pasts = {"first": Past(1, 1), "third": Past(1, 3)}
+    pasts = {"first": ServiceHad(1, 1), "third": ServiceHad(1, 3)}
     found = ProblemBuilder(state, RULES).build(state, jobs, pasts, 270.0)
     assert found.allocations.factor.tolist() == pytest.approx([1, 0.9, 0.7])
 

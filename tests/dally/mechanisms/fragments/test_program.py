@@ -7,7 +7,7 @@ import numpy as np
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dally.mechanisms.fragments.program import Ints, Problem, solve
+from dally.mechanisms.fragments.program import FragmentProblem, Ints, solve
 
 
 def problem(
@@ -17,12 +17,12 @@ def problem(
     new: tuple[int, ...] = (),
     unit: int = 1,
     beyond: tuple[int, ...] = (),
-) -> Problem:
+) -> FragmentProblem:
     """Gangs of one GPU type by what they have in each rack; those whose number is in `new` only would."""
     gangs, racks = len(held), len(room)
     now = np.array(held)
     numbers = range(gangs)
-    return Problem(
+    return FragmentProblem(
         gpus=now.sum(axis=1),
         unit=np.full(gangs, unit),
         beyond=np.array([number in beyond for number in numbers]),
@@ -34,14 +34,14 @@ def problem(
     )
 
 
-def solved(asked: Problem) -> list[list[int]]:
+def solved(asked: FragmentProblem) -> list[list[int]]:
     found = solve(asked, nodes=200)
     assert found is not None
     rows: list[list[int]] = found.tolist()
     return rows
 
 
-def moves(asked: Problem, found: Ints) -> int:
+def moves(asked: FragmentProblem, found: Ints) -> int:
     """Workers that leave a rack."""
     return int(np.maximum(asked.held - found, 0).sum())
 
@@ -94,7 +94,7 @@ PROBLEMS = st.tuples(
 )
 
 
-def answers(asked: Problem) -> Iterator[Ints]:
+def answers(asked: FragmentProblem) -> Iterator[Ints]:
     """All ways to give each gang its GPUs."""
     rows = [
         [row for row in product(range(gpus + 1), repeat=asked.held.shape[1]) if sum(row) == gpus]

@@ -9,7 +9,7 @@ from dally.mechanisms.multi_job.categories import count_categories
 from dally.mechanisms.multi_job.descent import descend, exchange
 from dally.mechanisms.multi_job.instance import Instance
 from dally.mechanisms.multi_job.market import price_ascent
-from dally.mechanisms.multi_job.search import Found, Search
+from dally.mechanisms.multi_job.search import FoundPlacement, Search
 from tests.dally.mechanisms.multi_job.instances import BY_HAND, bounded, instances
 
 
@@ -19,7 +19,7 @@ def test_the_best_category_of_the_instance_by_hand_is_found() -> None:
         assert found.mean_s == pytest.approx((6 + 2) / 2)
 
 
-def feasible(found: Found, instance: Instance) -> bool:
+def feasible(found: FoundPlacement, instance: Instance) -> bool:
     sizes = found.given.sum(axis=1)
     bounds = (sizes >= instance.least).all() and (sizes <= instance.most).all()
     return bool(bounds and (found.given.sum(axis=0) <= instance.workers).all())

@@ -6,7 +6,7 @@ import pytest
 
 from dally.costs import CostModel
 from dally.job import Job, JobKind
-from dally.mechanisms.ones.limits import Known, Sizes
+from dally.mechanisms.ones.limits import SizeLimits, Sizes
 from tests.worlds import racks
 
 COSTS = CostModel(racks([[8, 8], [8, 8]]))
@@ -29,7 +29,7 @@ def test_other_jobs_have_one_size() -> None:
 
 
 def test_what_was_reached_is_doubled_up_to_the_most() -> None:
-    known = Known(0, 1, 1)
+    known = SizeLimits(0, 1, 1)
     seen = []
     for held in (1, 1, 4, 8, 8):
         known.grow(Sizes(1, 12, 1), held)
@@ -40,13 +40,13 @@ def test_what_was_reached_is_doubled_up_to_the_most() -> None:
 @pytest.mark.parametrize(("held", "limit"), [(8, 4), (6, 4), (1, 2)])
 def test_who_ran_three_times_the_median_gets_half_as_many_rounded_up_to_even(held: int, limit: int) -> None:
     """2 * size / (3 + 1): 4, 3 and 0."""
-    known = Known(0, 8, 8)
+    known = SizeLimits(0, 8, 8)
     known.shrink(Sizes(1, 16, 1), held, 30.0, 10.0, 1.0)
     assert known.limit == limit
 
 
 def test_a_stopped_job_may_have_half_but_no_fewer_than_it_needs() -> None:
-    known = Known(0, 8, 8)
+    known = SizeLimits(0, 8, 8)
     known.halve(Sizes(3, 8, 1))
     assert known.limit == 4
     known.halve(Sizes(3, 8, 1))

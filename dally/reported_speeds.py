@@ -84,13 +84,18 @@ class ReportedSpeeds:
 def reported_speeds(progress: ReportedProgress) -> ReportedSpeeds | None:
     """What can be said by so many reports; None if nothing."""
     kinds = sorted({each.gpu_types for each in progress.throughputs})
-    curves = tuple(_curve(kind, progress.throughputs) for kind in kinds)
+    curves = tuple(fit_curve(kind, progress.throughputs) for kind in kinds)
     learning = _learning(progress.last, progress.batch)
     return ReportedSpeeds(curves, progress.batch or 1.0, learning) if curves or learning else None
 
 
-def _curve(gpu_types: str, throughputs: Iterable[Throughput]) -> Curve:
-    """A line through the seconds of a step by samples of one GPU: least relative error, nothing below 0."""
+def fit_curve(gpu_types: str, throughputs: Iterable[Throughput]) -> Curve:
+    """A line through the seconds of a step by samples of one GPU: least relative error, nothing below 0.
+
+    Args:
+        gpu_types: The kind of GPUs whose throughputs count.
+        throughputs: At least one on such GPUs.
+    """
     own = [each for each in throughputs if each.gpu_types == gpu_types]
     points = []
     for throughput in own:

@@ -24,6 +24,7 @@ _MODEL = re.compile(r"[\w.:+-]{1,64}", re.ASCII)
 _SIGNAL = re.compile("|".join(SIGNALS))
 _TAG = re.compile(r"[0-9a-f]{1,32}")
 _FILE = re.compile(r"/[^\x00-\x1f\x7f]{1,511}")
+_NUMBER = re.compile("[0-9]{1,10}", re.ASCII)
 _MOST_GPUS = 1_000_000
 _MOST_COPIES = 1_000
 _LONGEST_GRACE_S = 86_400
@@ -43,6 +44,7 @@ class Request:
         tag: Drawn at submission; with the number and the time it tells jobs apart that got the same number.
         held: Its user holds it; Dally leaves it alone until he releases it.
         progress: File in which it reports how far it is, %j for its number (`dally.progress`); empty: none.
+        of: Number of the elastic job of the same user that its ranks join; empty: it is a job by itself.
 
     Raises:
         InputError: A value is out of range; the message names the field and what is valid.
@@ -57,12 +59,16 @@ class Request:
     tag: str = ""
     held: bool = False
     progress: str = ""
+    of: str = ""
 
     def __post_init__(self) -> None:
         _check("model", self.model, _MODEL, "letters, digits and . : _ + - (at most 64)")
         _check("checkpoint signal", self.signal, _SIGNAL, f"one of {', '.join(SIGNALS)}")
         _check("tag", self.tag, _TAG, "hexadecimal digits")
         _check("progress file", self.progress, _FILE, "a path that begins with / (at most 512 bytes)")
+        _check("companion-of", self.of, _NUMBER, "the number of a job")
+        if self.of and not self.signal:
+            raise InputError("a companion needs a checkpoint signal, on which it leaves its job")
         if not 0 <= self.grace_s <= _LONGEST_GRACE_S:
             raise InputError(f"checkpoint grace is {self.grace_s} s, must be 0 to {_LONGEST_GRACE_S}")
         for name, gpus in (("min_gpus", self.min_gpus), ("max_gpus", self.max_gpus)):

@@ -40,6 +40,18 @@ def emulate(workload: ModelRecipe, size: int | None, flops: float) -> Task:
     return Task(build=build, inputs=_INPUTS, targets=_INPUTS, loss=_take_mean)
 
 
+def computing_s(workload: ModelRecipe, size: int | None, flops: float) -> float:
+    """What a sample takes on such a GPU, seconds, for a job that computes for real at its pace.
+
+    Args: as of `emulate`.
+
+    Raises:
+        InputError: The size does not fit the model.
+    """
+    _, layers = find_layers(workload, size)
+    return sum(layer.flops * (3 if number else 2) for number, layer in enumerate(layers)) / flops
+
+
 class _Emulated(nn.Module):
     """All parameters of a model; sleeps for its layers."""
 

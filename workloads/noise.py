@@ -7,7 +7,7 @@ second over the first. Both are averaged over steps before they are divided.
 Source: McCandlish et al., An Empirical Model of Large-Batch Training, arXiv 1812.06162, appendix A.1.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import torch
 from torch import Tensor
@@ -38,6 +38,14 @@ class NoiseScale:
         noise = (small - large) / (1 / part - 1 / samples)
         self._gradient = _KEPT * self._gradient + (1 - _KEPT) * gradient
         self._noise = _KEPT * self._noise + (1 - _KEPT) * noise
+
+    def plain(self) -> list[float]:
+        """Both means, as plain data."""
+        return [self._gradient, self._noise]
+
+    def restore(self, means: Sequence[float]) -> None:
+        """Take back what `plain` gave."""
+        self._gradient, self._noise = means
 
     @property
     def samples(self) -> float | None:

@@ -80,6 +80,7 @@ class BatchRule(StrEnum):
 
     KEEP = "keep"
     LINEAR = "linear"
+    GOODPUT = "goodput"
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +90,9 @@ class Elastic:
     Attributes:
         folder: Where they meet, on a file system that all share.
         joins: This process joins a job that runs; else it is of those that start it.
-        rule: KEEP holds the global batch; LINEAR grows it and the learning rate with the ranks.
-        max_batch: With LINEAR, the largest global batch; None for no limit.
+        rule: KEEP holds the global batch; LINEAR grows it and the learning rate with the ranks; GOODPUT takes
+            the batch that makes most progress on them.
+        max_batch: The largest global batch, unless it is held; None for no limit, which GOODPUT must have.
         max_lr: With LINEAR, the highest learning rate; None for no limit.
         ramp_steps: With LINEAR, over so many steps the learning rate goes to its new value.
         asked_ranks: With LINEAR, the global batch and the learning rate are those of so many ranks.
@@ -110,7 +112,9 @@ class Elastic:
             if value is not None and not 0 < value < float("inf"):
                 raise InputError(f"{name} is {value:g}, must be positive")
         if self.rule is BatchRule.KEEP and (self.max_batch or self.max_lr):
-            raise InputError("max_batch and max_lr are for the batch rule linear; keep holds the batch")
+            raise InputError("max_batch and max_lr are for batches that change; keep holds the batch")
+        if self.rule is BatchRule.GOODPUT and self.max_batch is None:
+            raise InputError("the batch rule goodput needs max_batch: how far the batch may grow")
         if not self.folder.parent.is_dir():
             raise InputError(f"{self.folder} cannot be made: there is no folder {self.folder.parent}")
 
@@ -131,6 +135,7 @@ class TrainingJob:
         join_timeout_s: How long ranks wait for each other at the start.
         shares: The weight of each rank's part of a batch; None for even parts.
         emulated_flops: Speed of the pretended GPU, see `Settings`: of all ranks, or of each; None for none.
+            With data, ranks compute for real, and a step takes as long as such a GPU would.
         pace_s: Seconds that a step lasts at least: on all ranks, or on each; None for none.
         fork: How copies of it train side by side; None for one, of all ranks.
         elastic: How ranks join and leave it; None if they are the same from its start to its end.
@@ -164,8 +169,6 @@ class TrainingJob:
             _check_positive(name, getattr(self, name) or ())
         if self.checkpoint_every and not self.checkpoint:
             raise InputError("checkpoint_every needs a checkpoint file")
-        if self.data and self.emulated_flops:
-            raise InputError(f"emulated compute reads no samples, so there is no use for data {self.data}")
         if self.fork:
             self._check_fork()
         if self.elastic:
@@ -200,7 +203,12 @@ class TrainingJob:
 
     def settings_of(self, rank: int, ranks: int) -> Settings:
         """The settings as one of so many ranks has them."""
-        return replace(self.settings, emulated_flops=_of_rank("emulated_flops", self, rank, ranks))
+        flops = None if self.data else _of_rank("emulated_flops", self, rank, ranks)
+        return replace(self.settings, emulated_flops=flops)
+
+    def speed_of(self, rank: int, ranks: int) -> float | None:
+        """Floating-point operations per second that one of so many ranks may do for real; None for any."""
+        return _of_rank("emulated_flops", self, rank, ranks) if self.data else None
 
     def pace_of(self, rank: int, ranks: int) -> float:
         """Seconds that a step lasts at least on one of so many ranks."""

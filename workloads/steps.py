@@ -6,6 +6,8 @@ from dataclasses import asdict
 
 from torch import Tensor
 
+from workloads.elastic.tuning import Tuning
+from workloads.emulated import computing_s
 from workloads.group import Group
 from workloads.local_data import LocalData, find_held_out
 from workloads.noise import NoiseScale
@@ -43,6 +45,10 @@ class Steps:
         self.trainer = Trainer(workload, settings, group, source=source)
         if job.progress:
             self.trainer.noise = NoiseScale()
+        if speed := job.speed_of(rank, ranks):
+            self.trainer.sample_s = computing_s(workload, settings.size, speed)
+        if job.elastic and job.elastic.rule is BatchRule.GOODPUT:
+            self.trainer.noise, self.trainer.tuning = NoiseScale(), Tuning()
         self._job, self._rank = job, group.rank
         self._batch = settings.global_batch
         self._parts = local_batches(self._batch, group.size, job.shares)
@@ -53,7 +59,7 @@ class Steps:
             "number of samples": self.trainer.source.count,
             **asdict(job.settings),
             "precision": str(job.settings.precision),  # checkpoints hold plain values only
-            "emulation": job.emulated_flops is not None,
+            "emulation": settings.emulated_flops is not None,
             "copies": job.fork is not None,
             "batch rule": _rule(job),
         }

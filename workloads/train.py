@@ -56,7 +56,8 @@ def _numbers(text: str) -> tuple[float, ...]:
     "--emulate",
     type=_numbers,
     metavar="TFLOPS[,...]",
-    help="Sleep as long as a GPU of this speed would compute; one for all ranks, or one for each.",
+    help="Sleep as long as a GPU of this speed would compute; with --data, compute no faster. One for all "
+    "ranks, or one for each.",
 )
 @click.option(
     "--pace",
@@ -81,14 +82,14 @@ def _numbers(text: str) -> tuple[float, ...]:
     type=click.Choice([*map(str, BatchRule), _POLICYS]),
     default="keep",
     show_default=True,
-    help="With --elastic: hold the global batch, grow it and the learning rate with the ranks, or as the "
-    "policy plans for the job that dally-sbatch submitted.",
+    help="With --elastic: hold the global batch, grow it and the learning rate with the ranks, take what "
+    "makes most progress, or as the policy plans for the job that dally-sbatch submitted.",
 )
 @click.option(
     "--asked-ranks", type=int, default=1, show_default=True, help="Of which --global-batch is, if it grows."
 )
-@click.option("--max-batch", type=int, help="Largest global batch, with --batch-rule linear.")
-@click.option("--max-lr", type=float, help="Highest learning rate, with --batch-rule linear.")
+@click.option("--max-batch", type=int, help="Largest global batch, where it changes.")
+@click.option("--max-lr", type=float, help="Highest learning rate, where it changes.")
 @click.option("--lr-ramp", type=int, default=1, show_default=True, help="Steps to a new learning rate.")
 @click.option("--judge-every", type=int, metavar="STEPS", help="Evaluate that often on samples held out.")
 @click.option(
@@ -171,8 +172,8 @@ def _planned(max_batch: int | None, asked_ranks: int) -> tuple[BatchRule, int | 
     """
     if max_batch is None:
         raise click.UsageError("--batch-rule policy needs --max-batch: how far the policy may let it grow")
-    if os.environ.get(BATCHING) == BatchRule.LINEAR:
-        return BatchRule.LINEAR, max_batch, asked_ranks
+    if (planned := os.environ.get(BATCHING)) in (BatchRule.LINEAR, BatchRule.GOODPUT):
+        return BatchRule(planned), max_batch, asked_ranks
     return BatchRule.KEEP, None, 1
 
 

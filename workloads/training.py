@@ -2,6 +2,7 @@
 
 import gc
 import math
+import time
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -18,6 +19,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim import SGD, Adam, AdamW, Optimizer
 
 from dally.errors import InputError
+from workloads.elastic.tuning import Tuning
 from workloads.emulated import emulate
 from workloads.group import Group
 from workloads.noise import EVERY, NoiseScale, squared_norm
@@ -66,6 +68,8 @@ class Trainer:
         module: The module; wrapped in DDP if there are several ranks, or a hook.
         source: Where samples come from.
         noise: Its gradient noise scale, measured now and then; None: it is not.
+        tuning: How long its steps take by ranks and batch; None: its batch does not go by that.
+        sample_s: What a sample takes at least to compute, seconds; 0 for as fast as it can be.
     """
 
     def __init__(
@@ -95,6 +99,8 @@ class Trainer:
         self.task = find_task(workload, settings)
         self.source: Source = source or Synthetic(self.task, settings.seed)
         self.noise: NoiseScale | None = None
+        self.tuning: Tuning | None = None
+        self.sample_s = 0.0
         self._settings, self._group, self._hook = settings, group, hook
         self._workload = workload
         torch.manual_seed(settings.seed)
@@ -152,8 +158,10 @@ class Trainer:
             The loss, as `forward` gives it, without its history.
         """
         torch.manual_seed(_mix(self._settings.seed, step, self._group.rank))
+        due_s = time.perf_counter() + self.sample_s * len(samples)
         batch = self.draw(samples)
         loss = self.forward(batch)
+        time.sleep(max(0.0, due_s - time.perf_counter()))  # before gradients are sent
         self.backward(loss)
         if self.noise and self._optimizer and step % EVERY == 0:
             self._measure(self.noise, batch)
@@ -232,19 +240,24 @@ class Trainer:
             self._optimizer.zero_grad(set_to_none=False)
 
     def state(self) -> dict[str, Any]:
-        """Parameters, statistics of batch norms, and the optimizer's state: what a checkpoint keeps.
+        """Parameters, statistics of batch norms, the optimizer's state, and what was measured of its steps.
 
         A pretended GPU's parameters are all zero, and stay so: there is nothing to keep.
         """
         if not self._optimizer:
             return {}
-        return {"model": self._model.state_dict(), "optimizer": self._optimizer.state_dict()}
+        state = {"model": self._model.state_dict(), "optimizer": self._optimizer.state_dict()}
+        kept = {"noise": self.noise, "tuning": self.tuning}
+        return state | {name: each.plain() for name, each in kept.items() if each}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Go on from what `state` gave."""
         if self._optimizer:
             self._model.load_state_dict(state["model"])
             self._optimizer.load_state_dict(state["optimizer"])
+            for name, kept in (("noise", self.noise), ("tuning", self.tuning)):
+                if kept and name in state:
+                    kept.restore(state[name])
 
     def unsynchronised(self) -> AbstractContextManager[None]:
         """A context for forward and backward in which gradients stay on their rank."""

@@ -14,6 +14,7 @@ from slurm_plugin.access.node_text import read_nodes, read_partitions, read_rese
 from slurm_plugin.access.processes import Output, TimedOutError, run_program
 from slurm_plugin.access.scontrol import answers, first_line, run_checked, script, steps, unavailable
 from slurm_plugin.access.slurm import (
+    Cancel,
     Order,
     Partition,
     Reservation,
@@ -99,8 +100,12 @@ class CommandLine:
         for start in range(0, len(orders), _AT_ONCE):
             some = orders[start : start + _AT_ONCE]
             signals = [order for order in some if isinstance(order, Signal)]
-            lines = [steps(order) for order in some if not isinstance(order, Signal)]
-            yield from self._send(signals) if signals else self._control(lines)
+            cancels = [order.job_id for order in some if isinstance(order, Cancel)]
+            lines = [steps(order) for order in some if not isinstance(order, Signal | Cancel)]
+            if cancels:
+                yield from self._scancel(cancels, "--state=PENDING")
+            else:
+                yield from self._send(signals) if signals else self._control(lines)
 
     def _control(self, lines: Sequence[tuple[str, ...]]) -> list[str | None]:
         refusals: list[str | None] = [None] * len(lines)
@@ -126,10 +131,13 @@ class CommandLine:
         `--full` reaches the script and its steps. Without `--state` KILL would cancel a job that waits.
         """
         numbers = [order.job_id for order in orders]
-        output = self._run("scancel", "--state=RUNNING", "--full", f"--signal={orders[0].signal}", *numbers)
+        return self._scancel(numbers, "--state=RUNNING", "--full", f"--signal={orders[0].signal}")
+
+    def _scancel(self, numbers: Sequence[str], *options: str) -> list[str | None]:
+        output = self._run("scancel", *options, *numbers)
         refusals = [_refusal(number, output.err.splitlines()) for number in numbers]
         if output.status and not any(refusals):
-            return [first_line(output.err) or f"scancel failed ({output.status})"] * len(orders)
+            return [first_line(output.err) or f"scancel failed ({output.status})"] * len(numbers)
         return refusals
 
     def _read(self, *argv: str) -> str:

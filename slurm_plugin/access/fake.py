@@ -17,6 +17,7 @@ from dally.job import Job
 from slurm_plugin.access.fake_job import FakeJob, FakeNode, SubmitSpec, split_gpus
 from slurm_plugin.access.fake_reservations import FENCE_S, FakeReservations, RefusedError
 from slurm_plugin.access.slurm import (
+    Cancel,
     Fence,
     HandBack,
     Hold,
@@ -284,7 +285,7 @@ class FakeSlurm:
             return f"{refused}{about}"
         return None
 
-    def _run_for(self, job: FakeJob, order: Place | HoldBack | Requeue | Signal | HandBack) -> None:
+    def _run_for(self, job: FakeJob, order: Place | HoldBack | Requeue | Signal | Cancel | HandBack) -> None:
         match order:
             case Place(_, nodes, reservation):
                 job.resize(len(nodes), order)
@@ -300,6 +301,9 @@ class FakeSlurm:
                 self._pin(job, (), job.min_nodes, "")
             case Requeue(_, ended):
                 self._requeue(job, ended)
+            case Cancel():
+                if job.state is State.PENDING:
+                    self._end(job, "CANCELLED", 0)
             case Signal(_, signal):
                 if job.state is State.RUNNING:
                     self.signals.append((self.now_s, job.job_id, signal))

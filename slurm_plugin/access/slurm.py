@@ -232,6 +232,13 @@ class Signal:
 
 
 @dataclass(frozen=True, slots=True)
+class Cancel:
+    """Cancel a pending job; one that runs is left alone."""
+
+    job_id: str
+
+
+@dataclass(frozen=True, slots=True)
 class HandBack:
     """Release a held job without nodes: from here on Slurm schedules it.
 
@@ -287,7 +294,18 @@ class UnlockPartition:
     name: str
 
 
-Order = Place | HoldBack | Requeue | Signal | HandBack | Fence | Unfence | LockPartition | UnlockPartition
+Order = (
+    Place
+    | HoldBack
+    | Requeue
+    | Signal
+    | Cancel
+    | HandBack
+    | Fence
+    | Unfence
+    | LockPartition
+    | UnlockPartition
+)
 ReservationOrder = Fence | Unfence | LockPartition | UnlockPartition
 """Those that are about no job."""
 

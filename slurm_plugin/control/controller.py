@@ -281,7 +281,7 @@ class Controller:
             if pause_s:
                 self._sleep(pause_s)
             self._observe(self._clock())
-            if not any(self._under_way(standings)):
+            if not any(self._under_way(standings)) and not self.mirror.companions.starting:
                 break
         self._hands.mend(self._clock())
 

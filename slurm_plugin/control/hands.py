@@ -1,6 +1,6 @@
 """Carries out a plan on Slurm: the intent goes into the journal first, then the order to Slurm."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from math import inf
 
 from dally.cycle import wait_facts
@@ -10,6 +10,7 @@ from dally.words import span
 from slurm_plugin.access.slurm import Fence, HandBack, Order, Place, Requeue, Signal, Slurm, SlurmNode, State
 from slurm_plugin.config import Config
 from slurm_plugin.control.claims import Claim
+from slurm_plugin.control.companions import Change
 from slurm_plugin.control.intake import has_exact_nodes
 from slurm_plugin.control.ledger import Log
 from slurm_plugin.control.limits import Limits
@@ -20,6 +21,9 @@ from slurm_plugin.control.withheld import FENCE
 _CAN_STOP = (State.RUNNING, State.SUSPENDED)
 _HAVE_DUES = tuple(standing for standing in Standing if standing is not Standing.LEFT)
 _MOST_REFUSALS = 10_000
+_HALF_DONE_S = 60.0
+"""For so long a companion that has left may be followed by another, as was decided once."""
+
 _MOST_MENDS = 200
 """In one go, hand-backs last: a huge array of one user keeps nobody waiting; the next view tells again."""
 
@@ -55,6 +59,8 @@ class Actuator:
         self._tickets = mirror.tickets
         self._limits = limits
         self._refusals: dict[tuple[str, str], str] = {}
+        self._changes: dict[str, Change] = {}
+        self._half_done: dict[str, tuple[Resize, float]] = {}
 
     def mend(self, now: float) -> None:
         """Order what the last view of Slurm calls for: jobs held again or handed back."""
@@ -64,12 +70,54 @@ class Actuator:
 
     def stop(self, plan: Plan, now: float) -> bool:
         """Ask the jobs that must give way for their checkpoints; True if any is put back at once."""
+        self._changes = dict(self._by_companions(plan, now))
         for decision in plan.decisions:
-            if isinstance(decision, Preempt | Migrate):
+            if isinstance(decision, Preempt | Migrate) and decision.job_id not in self._changes:
                 ticket = self._tickets.get(decision.job_id)
                 if ticket and ticket.standing is Standing.RUNNING and not self._is_waited_for(decision):
                     self._ask(ticket, decision, now)
+        self._let_leave(now)
         return self.put_back(now)
+
+    def _by_companions(self, plan: Plan, now: float) -> Iterator[tuple[str, Change]]:
+        """The resizes that companions can carry out while their jobs train, and those that are half done."""
+        companions, topology = self._mirror.companions, self._mirror.state.topology
+        decided = {each.job_id for each in plan.decisions if not isinstance(each, Wait)}
+        half_done = {job_id: each for job_id, each in self._half_done.items() if job_id not in decided}
+        self._half_done = {}
+        new = {each.job_id: (each, now) for each in plan.decisions if isinstance(each, Resize)}
+        for job_id, (decision, since_s) in {**half_done, **new}.items():
+            ticket = self._tickets.get(job_id)
+            if ticket is None or ticket.standing is not Standing.RUNNING or now > since_s + _HALF_DONE_S:
+                continue
+            change = companions.change(ticket, topology.named(decision.allocation), now)
+            if change is not None:
+                companions.why[job_id] = decision.reason
+                yield job_id, change
+            if change.leave if change else job_id in half_done:  # or none has left long enough ago
+                self._half_done[job_id] = decision, since_s
+
+    def _let_leave(self, now: float) -> None:
+        leaving = [
+            (job_id, companion) for job_id, change in self._changes.items() for companion in change.leave
+        ]
+        for job_id, companion in leaving:
+            self._log(now, "companion_leaves", job=job_id, companion=companion)
+        self._order("signal", [self._mirror.companions.leave(companion) for _, companion in leaving], now)
+
+    def _let_join(self, now: float) -> bool:
+        """Release the companions whose GPUs are free; True if there is any to look after."""
+        free, machines = self._mirror.state.free, self._mirror.state.topology.machine_index
+        orders = []
+        for job_id, change in self._changes.items():
+            place = tuple(sorted((machines[node], gpus) for node, gpus in change.gpus))
+            if change.joins and free.holds(place):
+                ticket, job = self._tickets[job_id], self._mirror.seen(job_id)
+                orders.append(self._mirror.companions.join(change, ticket, job, now))
+                self._log(now, "companion_joins", job=job_id, companion=change.joins, gpus=dict(change.gpus))
+        self._changes = {}
+        self._order("place", orders, now)
+        return bool(orders)
 
     def _is_waited_for(self, decision: Preempt | Migrate) -> bool:
         """Whether its GPUs are for jobs that have others' GPUs coming to them already."""
@@ -136,7 +184,8 @@ class Actuator:
             for decision in plan.decisions
             if isinstance(decision, Start | Migrate) and self._can_start(decision, plan, now)
         ]
-        return self._release(placed, nodes, now)
+        joins = self._let_join(now)
+        return self._release(placed, nodes, now) or joins
 
     def start_claimed(self, nodes: Iterable[SlurmNode], now: float) -> bool:
         """Release the jobs for which others have left by now; True if there is anything to look after."""

@@ -25,6 +25,7 @@ from slurm_plugin.access.slurm import (
 from slurm_plugin.config import Config
 from slurm_plugin.control import refusals
 from slurm_plugin.control.claims import PendingStarts
+from slurm_plugin.control.companions import Companions
 from slurm_plugin.control.intake import Intake, asked_size, hand_back_order, shown_size
 from slurm_plugin.control.ledger import Ledger, Log
 from slurm_plugin.control.limits import save_at_s
@@ -61,6 +62,7 @@ class Mirror:
         gone: Numbers whose tickets are no longer needed.
         decided: Numbers of jobs that are stopping or starting, in the order in which that was decided.
         claims: Starts that wait for others to leave.
+        companions: Of elastic jobs.
         most_memory_mb: Memory of the node that has most; 0 if unknown.
     """
 
@@ -73,6 +75,7 @@ class Mirror:
         self.claims = PendingStarts(ledger.tickets, self.state.topology, config.restart_gap_s)
         self._config, self._log, self._shadow = config, log, shadow
         self._intake = Intake(config, self.state.best_level, shadow)
+        self.companions = Companions(self._intake.request, config.restart_gap_s)
         self.most_memory_mb = 0.0
         self._seen: dict[str, SlurmJob] = {}
         self._before: dict[str, SlurmJob] = {}
@@ -93,6 +96,7 @@ class Mirror:
         now: float,
     ) -> None:
         """Take in one view of Slurm: what left or came back, then what started, then what is new."""
+        jobs = jobs if self._shadow else self.companions.fold(jobs, now)
         self._before, self._seen = self._seen, {job.job_id: job for job in jobs}
         self.orders = []
         self.most_memory_mb = max((node.memory_mb for node in nodes), default=0.0)
@@ -113,6 +117,7 @@ class Mirror:
         self._admit(now)
         closed = closed_nodes(nodes, reservations, now) | still_left(self.tickets.values(), now)
         withhold(self.scheduler, self.tickets, self.claims.kept(now), jobs, nodes, closed)
+        self.orders += self.companions.mend(self.tickets)
         self.orders += map(Unfence, idle_fences(reservations, self.tickets, now))
         self._last_s = now
 
@@ -282,7 +287,8 @@ class Mirror:
             return
         if job.gpus and dict(job.gpus) != ticket.gpus:
             self._ledger.resize(ticket, now)
-            ticket.why, ticket.resizing = "its nodes were changed in Slurm", True
+            why = self.companions.why.pop(ticket.job_id, "its nodes were changed in Slurm")
+            ticket.why, ticket.resizing = why, True
             self._start(ticket, job, now, earliest_s=now)
 
     def _fold_running(self, ticket: Ticket, job: SlurmJob, now: float) -> None:

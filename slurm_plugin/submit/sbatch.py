@@ -41,6 +41,7 @@ Submits a batch job whose nodes and start Dally decides. Prints what sbatch prin
   --copies=N                most copies that may train side by side, each on a node of its own; what it asks
                             sbatch for is one copy: --nodes=1 --gpus-per-node=N
   --progress=FILE           the job reports in this file how far it is; %j stands for its number
+  --companion-of=JOB        ranks of this elastic job of yours, by which Dally makes it larger and smaller
   --dry-run                 show the command and what Dally understood, submit nothing
   --help, --version         this text, the version of Dally
 
@@ -105,7 +106,7 @@ def decide(submission: Submission, tag: str) -> SubmissionOutcome:
 def _variables(request: Request, told: Mapping[str, object]) -> Mapping[str, str]:
     """What the job is to find in its environment."""
     found = {FILE: request.progress} if request.progress else {}
-    if (request.min_gpus or request.max_gpus) and isinstance(told.get("batching"), str):
+    if (request.min_gpus or request.max_gpus or request.of) and isinstance(told.get("batching"), str):
         found[BATCHING] = str(told["batching"])
     return found
 
@@ -195,6 +196,8 @@ def _understood(request: Request | None) -> str:
         parts.append(f"up to {request.max_copies} copies")
     if request.progress:
         parts.append(f"reports its progress in {request.progress}")
+    if request.of:
+        parts.append(f"companion of job {request.of}")
     if request.held:
         parts.append("held by you")
     return f"Dally: {', '.join(parts)}"

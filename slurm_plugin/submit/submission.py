@@ -20,6 +20,7 @@ _REQUEST = {
     "max-gpus": Takes.VALUE,
     "copies": Takes.VALUE,
     "progress": Takes.VALUE,
+    "companion-of": Takes.VALUE,
 }
 _OWN = {**_REQUEST, "dry-run": Takes.NOTHING, "help": Takes.NOTHING, "version": Takes.NOTHING}
 
@@ -160,6 +161,7 @@ def build_request(submission: Submission, tag: str) -> Request:
         tag=tag,
         held="hold" in submission.settings,
         progress=_file(asked.get("progress", ""), submission.settings.get("chdir") or ""),
+        of=asked.get("companion-of", ""),
     )
 
 

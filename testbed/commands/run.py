@@ -50,11 +50,23 @@ The same command again goes on where a killed one was. Policy slurm is Slurm's o
     metavar="TFLOPS|TYPE=TFLOPS,...",
     help=f"Speed of the pretended GPUs: the profiles', or one by type.  [default: {EMULATED_TFLOPS:g}]",
 )
+@click.option(
+    "--data",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Train for real on the samples of this file, seen by all nodes; policies go by what jobs report.",
+)
+@click.option(
+    "--companions",
+    type=click.IntRange(min=0),
+    default=0,
+    show_default=True,
+    help="With --data: by so many each elastic job is resized while it trains; 0: by checkpoints.",
+)
 @click.option("--cluster", "cluster_file", help="Cluster file with the true links, if the cluster has none.")
 @click.option("--scale", type=float, default=1.0, help="Factor on submission times; 0.5 doubles the load.")
 @click.option("--duration-scale", type=float, default=1.0, help="Factor on durations.")
 @click.option("--model-mix", help="Models for jobs that name none, like resnet18=0.6,ncf=0.4.")
-@click.option("--seed", type=int, default=0, show_default=True, help="Of generators and model mix.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Of generators, model mix and training.")
 @click.option("--format", "trace_format", type=click.Choice(FORMAT_NAMES), help="Format of the trace file.")
 @click.option("--timeout-s", type=float, help="Longest time for one policy; then its jobs are cancelled.")
 @click.option("--json", "as_json", is_flag=True, help="Print the summaries as JSON.")

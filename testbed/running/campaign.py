@@ -48,6 +48,8 @@ class Campaign:
         emulate_tflops: Speed of the pretended GPUs by type; None if they are real.
         backend: What carries the collectives.
         timeout_s: Longest time for one policy; None for far longer than the jobs should take.
+        data: File of samples on which jobs train for real; empty: they are made up.
+        companions: Each elastic job that trains for real has so many.
     """
 
     out: Path
@@ -56,6 +58,8 @@ class Campaign:
     emulate_tflops: Mapping[str, float] | None
     backend: str
     timeout_s: float | None = None
+    data: str = ""
+    companions: int = 0
 
     @property
     def longest_s(self) -> float:
@@ -189,6 +193,8 @@ def _begin(cluster: Cluster, campaign: Campaign, policy: PolicySpec, folder: Pat
         emulate_tflops=campaign.emulate_tflops,
         backend=campaign.backend,
         facts={**campaign.facts, **settings},
+        data=campaign.data,
+        companions=campaign.companions,
     )
     begin_run(folder, state, campaign.inputs)
     return state

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from dally.errors import DallyError
-from dally.job import CHECKPOINTED
+from dally.job import CHECKPOINTED, JobKind
 from dally.policies.registry import parse_policy
 from dally.records import CLUSTER
 from testbed.cluster import PRELOADED, Cluster, ClusterError
@@ -127,6 +127,9 @@ class Driver:
             self._speeds(),
             preloaded=str(cluster.work / PRELOADED),
             slot_s=getattr(self._policy.knobs, "round_s", SLOT_S),
+            data=self._state.data,
+            companions=self._state.companions,
+            seed=self._state.facts.get("seed") or 0,
         )
         profiles = sorted((self._folder / PROFILES).glob("*.json"))
         files = {
@@ -201,11 +204,17 @@ class Driver:
 
     def _submit(self, number: int, work: Work) -> None:
         try:
-            self._note_submitted(work, self._submitter.submit(number))
+            slurm = self._submitter.submit(number)
+            self._note_submitted(work, slurm)
         except ClusterError as error:
             now = self._failed_s[work.job.job_id] = time.time()
             if now - self._failing_since_s.setdefault(work.job.job_id, now) > _PATIENCE_S:
                 raise RunError(f"job {work.job.job_id} cannot be submitted: {error}") from error
+            return
+        if work.job.kind is JobKind.ELASTIC and not is_slurms_own(self._policy):
+            for _ in range(self._state.companions):
+                with suppress(ClusterError):  # the job is then resized by requeues
+                    self._submitter.submit_companion(number, slurm)
 
     def _note_submitted(self, work: Work, slurm: str) -> None:
         job_id = work.job.job_id

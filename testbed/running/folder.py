@@ -39,6 +39,8 @@ class RunState:
         origin_s: When its time began, seconds since 1970; None before.
         end_s: When it was over, seconds since 1970; None before.
         note: Why it is not complete; empty if it is, or still runs.
+        data: File of samples on which jobs train for real; empty: they are made up.
+        companions: Each elastic job that trains for real has so many.
     """
 
     run: str
@@ -50,6 +52,8 @@ class RunState:
     origin_s: float | None = None
     end_s: float | None = None
     note: str = ""
+    data: str = ""
+    companions: int = 0
 
 
 @dataclass(frozen=True, slots=True)

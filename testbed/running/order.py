@@ -35,6 +35,8 @@ class RunRequest:
         seed: Of generators and model mix.
         trace_format: Format of the trace file; None to recognise it.
         timeout_s: Longest time for one policy; None for far longer than the jobs should take.
+        data: File of samples on which jobs train for real, the same path on all nodes; None: made up.
+        companions: By so many each elastic job that does is resized; 0: by checkpoints.
     """
 
     workload: str
@@ -46,6 +48,8 @@ class RunRequest:
     seed: int = 0
     trace_format: str | None = None
     timeout_s: float | None = None
+    data: Path | None = None
+    companions: int = 0
 
 
 def named_workloads() -> tuple[str, ...]:
@@ -82,8 +86,13 @@ def plan_campaign(order: RunRequest, topology: Topology, out: Path) -> Campaign:
         "duration_scale": order.duration_scale,
         "profiles": order.profiles,
         "model_mix": order.model_mix,
+        **({"data": order.data.name} if order.data else {}),
     }
-    return Campaign(out, RunInputs(works, topology, profiles), facts, tflops, backend, order.timeout_s)
+    if order.companions and not order.data:
+        raise InputError("--companions are ranks of real trainings; name their samples with --data")
+    data = str(order.data.absolute()) if order.data else ""
+    inputs = RunInputs(works, topology, profiles)
+    return Campaign(out, inputs, facts, tflops, backend, order.timeout_s, data, order.companions)
 
 
 def _workload(order: RunRequest) -> Workload:

@@ -12,7 +12,9 @@ from testbed.running.work import Work
 from workloads.handover import PRELOADED
 
 STEPS, DIARY, OUTPUT, CHECKPOINT, SCRIPT = "steps.jsonl", "diary", "output.txt", "checkpoint.pt", "job.sh"
-"""Files of a job, in its folder."""
+COMPANION = "companion.sh"
+PROGRESS, RANKS = "progress.json", "ranks"
+"""Files of a job, in its folder; the last is a folder, where ranks of an elastic job meet."""
 
 FAILURES = "failures"
 TRIES_AGAIN = 3
@@ -40,6 +42,9 @@ class SubmitSettings:
         emulate_tflops: Speed of the pretended GPUs of each node; None to compute for real.
         preloaded: Folder where nodes may have a preloaded process for training to start from.
         slot_s: How often the copies of a forked job are averaged, seconds.
+        data: File of samples on the nodes, on which jobs train for real; empty: they are made up.
+        seed: Of the trainings on it.
+        companions: Each elastic job that trains for real has so many.
     """
 
     python: str
@@ -49,6 +54,9 @@ class SubmitSettings:
     emulate_tflops: Mapping[str, float] | None = None
     preloaded: str = ""
     slot_s: float = SLOT_S
+    data: str = ""
+    seed: int = 0
+    companions: int = 0
 
 
 def job_script(work: Work, name: str, folder: str, place: SubmitSettings) -> str:
@@ -63,7 +71,7 @@ def job_script(work: Work, name: str, folder: str, place: SubmitSettings) -> str
     lines = [
         "#!/bin/bash",
         *(f"#SBATCH {option}" for option in _options(work, name, folder, place)),
-        *_dally_line(work),
+        *_dally_line(work, folder, place),
         f"trap : {CHECKPOINT_SIGNAL}",
         "restart=${SLURM_RESTART_COUNT:-0}",
         f'echo "start $EPOCHREALTIME $SLURM_JOB_NODELIST $SLURM_TASKS_PER_NODE $restart" >> {DIARY}',
@@ -75,6 +83,25 @@ def job_script(work: Work, name: str, folder: str, place: SubmitSettings) -> str
         f'echo "end $EPOCHREALTIME $code $restart" >> {DIARY}',
         *_again(),
         "exit $code",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def companion_script(work: Work, name: str, folder: str, place: SubmitSettings) -> str:
+    """The text of the script of a companion, whose ranks join those of the job.
+
+    Args: as of `job_script`.
+    """
+    lines = [
+        "#!/bin/bash",
+        *(f"#SBATCH {option}" for option in _options(work, f"{name}-companion", folder, place)),
+        "#SBATCH --ntasks=1 --output=companion-%j.txt",
+        f"#DALLY --checkpoint-signal={CHECKPOINT_SIGNAL} --checkpoint-grace={GRACE_S}",
+        f"trap : {CHECKPOINT_SIGNAL}",
+        *_environment(place),
+        *_count_tasks(work),
+        f"srun {' '.join(_launch(work))} {shlex.join(_rank(work, place, '--join'))}",
+        "exit $?",
     ]
     return "\n".join(lines) + "\n"
 
@@ -109,8 +136,9 @@ def _options(work: Work, name: str, folder: str, place: SubmitSettings) -> Itera
     yield f"--requeue --open-mode=append --chdir={folder} --output={OUTPUT}"
 
 
-def _dally_line(work: Work) -> Iterator[str]:
-    line = f"#DALLY --model={work.job.model}"
+def _dally_line(work: Work, folder: str, place: SubmitSettings) -> Iterator[str]:
+    """What Dally is told; a job that trains for real names no model: how fast it is, its reports say."""
+    line = f"#DALLY --progress={folder}/{PROGRESS}" if place.data else f"#DALLY --model={work.job.model}"
     if work.job.preemptible:
         line += f" --checkpoint-signal={CHECKPOINT_SIGNAL} --checkpoint-grace={GRACE_S}"
     if work.job.kind is JobKind.FORKED:
@@ -167,12 +195,12 @@ def _code_of_copies(work: Work) -> Iterator[str]:
         yield f"[ -e {CHECKPOINT}.code ] && code=$(cat {CHECKPOINT}.code)"
 
 
-def _rank(work: Work, place: SubmitSettings) -> tuple[str, ...]:
+def _rank(work: Work, place: SubmitSettings, *more: str) -> tuple[str, ...]:
     """What each rank runs; where nodes pretend GPUs of several speeds, it adds that of its own."""
     nodes_of: dict[float, list[str]] = {}
     for node, tflops in (place.emulate_tflops or {}).items():
         nodes_of.setdefault(tflops, []).append(node)
-    training = tuple(_training(work, place))
+    training = (*_training(work, place), *more)
     if len(nodes_of) <= 1:
         return (*training, *(word for tflops in nodes_of for word in ("--emulate", f"{tflops:g}")))
     cases = " ".join(f"{'|'.join(nodes)}) tflops={tflops:g};;" for tflops, nodes in nodes_of.items())
@@ -189,5 +217,17 @@ def _training(work: Work, place: SubmitSettings) -> Iterator[str]:
     yield from (place.python, "-P", "-m", "workloads.train", work.job.model)
     yield from ("--steps", str(work.steps), "--global-batch", str(work.global_batch))
     yield from ("--backend", place.backend, "--checkpoint", CHECKPOINT, "--log-file", STEPS)
+    if place.data:
+        yield from ("--data", place.data, "--seed", str(place.seed), "--progress", PROGRESS)
+        yield from ("--pace", f"{work.compute_s:.4f}")  # a GPU is full with its profile's batch
+        yield from _sizes(work)
     if work.job.kind is JobKind.FORKED:
         yield from ("--forked", "--slot", f"{place.slot_s:g}", "--ranks-per-copy", str(work.job.gpus))
+
+
+def _sizes(work: Work) -> Iterator[str]:
+    """How its batch follows its size: at most as large as on the most GPUs with as much for each."""
+    if work.job.kind is JobKind.ELASTIC:
+        most = work.local_batch * work.job.most_gpus
+        yield from ("--elastic", RANKS, "--batch-rule", "policy", "--asked-ranks", str(work.job.gpus))
+        yield from ("--max-batch", str(most))

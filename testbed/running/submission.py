@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from dally.costs import CostModel
+from dally.job import JobKind
 from dally.policies.registry import PolicySpec
 from dally.policies.slurm import SlurmKnobs
 from dally.topology import Topology
@@ -12,7 +13,14 @@ from slurm_plugin.config import VARIABLE
 from testbed.cluster import Cluster, ClusterError
 from testbed.running.control import Desk
 from testbed.running.folder import JOBS_FOLDER, job_folder
-from testbed.running.script import SCRIPT, SubmitSettings, job_script, switch_options
+from testbed.running.script import (
+    COMPANION,
+    SCRIPT,
+    SubmitSettings,
+    companion_script,
+    job_script,
+    switch_options,
+)
 from testbed.running.sight import mark
 from testbed.running.work import Work
 
@@ -51,12 +59,14 @@ class Submitter:
 
     def scripts(self, place: SubmitSettings) -> dict[str, str]:
         """The scripts of all jobs by path on the head node."""
-        return {
-            str(self._folder(number) / SCRIPT): job_script(
-                work, f"{self._run}-{number}", str(self._folder(number)), place
-            )
-            for number, work in enumerate(self._works)
-        }
+        found = {}
+        for number, work in enumerate(self._works):
+            folder = self._folder(number)
+            said = work, f"{self._run}-{number}", str(folder), place
+            found[str(folder / SCRIPT)] = job_script(*said)
+            if place.companions and work.job.kind is JobKind.ELASTIC:
+                found[str(folder / COMPANION)] = companion_script(*said)
+        return found
 
     def submit(self, number: int) -> str:
         """Hand one job in; its number in Slurm.
@@ -71,6 +81,15 @@ class Submitter:
         if not found:
             raise ClusterError(f"sbatch printed no number of a job but {said[:80]!r}")
         return found[1]
+
+    def submit_companion(self, number: int, slurm: str) -> None:
+        """Hand in a companion of a job, by the job's number in Slurm.
+
+        Raises:
+            ClusterError: It was not taken, or nobody knows whether it was.
+        """
+        script = str(self._folder(number) / COMPANION)
+        self._cluster.ask(*self._command(number), f"--companion-of={slurm}", script)
 
     def _command(self, number: int) -> tuple[str, ...]:
         knobs = self._policy.knobs

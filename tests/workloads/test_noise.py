@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from tests.workloads.tiny import TINY
+from workloads.elastic.tuning import Tuning
 from workloads.group import Group
 from workloads.noise import EVERY, NoiseScale
 from workloads.settings import Settings
@@ -36,3 +37,17 @@ def test_a_training_is_the_same_with_and_without(alone: Group) -> None:
         assert torch.equal(*losses)
     assert measured.noise.samples is None or measured.noise.samples > 0
     assert measured.noise._noise != 0
+
+
+def test_a_checkpoint_keeps_what_was_measured(alone: Group) -> None:
+    before, after = (Trainer(TINY, Settings(8), alone) for _ in range(2))
+    before.noise, before.tuning = NoiseScale(), Tuning()
+    before.noise.add(1.0, 32, 1.5, 16)
+    before.tuning.note(2, 8, 0.5)
+    after.noise, after.tuning = NoiseScale(), Tuning()
+    after.restore(before.state())
+    assert after.noise.samples == before.noise.samples is not None
+    assert after.tuning.plain() == before.tuning.plain() != []
+    plain = Trainer(TINY, Settings(8), alone)
+    after.restore(plain.state())
+    assert after.noise.samples == before.noise.samples, "a checkpoint of before has none"

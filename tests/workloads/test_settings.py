@@ -30,8 +30,6 @@ def test_wrong_jobs_are_named(tmp_path: Path) -> None:
         replace(good, checkpoint_every=5)
     with pytest.raises(InputError, match=r"job\.pt cannot be written: there is no folder .*nowhere"):
         replace(good, checkpoint=tmp_path / "nowhere" / "job.pt")
-    with pytest.raises(InputError, match="emulated compute reads no samples"):
-        replace(good, emulated_flops=(1e12,), data=tmp_path / "data.npz")
     with pytest.raises(InputError, match="shares has -1, must be positive numbers"):
         replace(good, shares=(1.0, -1.0))
     with pytest.raises(InputError, match="slot_s is inf, must be positive and at most 1200"):

@@ -210,7 +210,7 @@ def test_wrong_options_are_one_line(tmp_path: Path) -> None:
     [
         ("linear", (BatchRule.LINEAR, 256, 4)),
         ("fixed", (BatchRule.KEEP, None, 1)),
-        ("goodput", (BatchRule.KEEP, None, 1)),
+        ("goodput", (BatchRule.GOODPUT, 256, 4)),
         ("", (BatchRule.KEEP, None, 1)),
     ],
 )

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from workloads.elastic.tuning import Tuning
 from workloads.settings import BatchRule, Elastic
 
 _ROUNDING = 1e-9
@@ -21,27 +22,35 @@ class Size:
     lr: float | None = None
 
 
-def size_on(elastic: Elastic, batch: int, lr: float, ranks: int) -> Size:
+def size_on(
+    elastic: Elastic, batch: int, lr: float, ranks: int, measured: tuple[Tuning, float | None] | None = None
+) -> Size:
     """How large steps are on so many ranks.
 
     KEEP: as large as on any number. LINEAR is ONES's rule (Bian et al., SC'21): both grow in proportion to
-    the ranks as far as the limits let them, and ranks have equal parts.
+    the ranks as far as the limits let them, and ranks have equal parts. GOODPUT is Pollux's: what makes most
+    progress, with the learning rate that goes with it.
 
     Args:
         elastic: The rule and its limits.
         batch: The job's global batch; with LINEAR that of the ranks that were asked for, one by default.
         lr: The workload's learning rate; with LINEAR of these ranks, too.
         ranks: How many.
+        measured: With GOODPUT, what steps took so far, and the noise scale, None while that is unknown.
     """
     if elastic.rule is BatchRule.KEEP:
         return Size(batch)
+    if elastic.rule is BatchRule.GOODPUT:
+        tuning, noise = measured or (Tuning(), None)
+        best = tuning.best(batch, elastic.max_batch or batch, ranks, noise)
+        return Size(best, min(lr * tuning.gain(best, batch, noise), elastic.max_lr or float("inf")))
     scale = min(ranks / elastic.asked_ranks, _limit(elastic, batch, lr))
     return Size(_whole(batch * scale) // ranks * ranks, lr * scale)
 
 
 def most_ranks(elastic: Elastic, batch: int, lr: float) -> float:
     """On how many ranks each has a sample of a step."""
-    if elastic.rule is BatchRule.KEEP:
+    if elastic.rule is not BatchRule.LINEAR:
         return batch
     limit = _limit(elastic, batch, lr)
     return limit if limit == float("inf") else _whole(batch * limit)

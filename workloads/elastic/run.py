@@ -34,6 +34,9 @@ from workloads.steps import Steps
 _FORM_S = 60.0
 """How long members wait for each other at a change: all were there a moment before."""
 
+_FIRST_STEPS = 2
+"""Of a group, which take longer than others."""
+
 _LOADED_BY_DDP = "torch._dynamo"
 """It takes a second or more, which members would wait for at their first change."""
 
@@ -74,7 +77,7 @@ class _Member:
         self._steps = Steps(job, alone, 0, 1)
         self._lr = find_workload(job.model).learning_rate
         self._total = job.steps * job.settings.global_batch
-        self._done = self._samples = self._first = 0
+        self._done = self._samples = self._first = self._formed = 0
         self._saver: Saver | None = None
         gc.freeze()  # what is there by now stays: changes collect garbage, and need not look at it
 
@@ -136,6 +139,9 @@ class _Member:
         """Note how a step went; whether to stop after it, and whether to pause."""
         if report is None:
             return False, False
+        tuning = self._steps.trainer.tuning
+        if tuning and report.step > self._formed + _FIRST_STEPS:
+            tuning.note(self._group.size, self._size.batch, report.seconds)
         if self._progress and self._elastic.rule is BatchRule.KEEP:
             self._progress.note(report)
         elif self._progress:
@@ -223,11 +229,12 @@ class _Member:
     def _enter(self, group: Group, saver: Saver, opened: tuple[TCPStore, Meeting] | None) -> None:
         """Be a rank of this group: all go on from what its first one has."""
         self._group = group
-        self._size = self._size_on(group.size)
+        self._size = tell(group, 0, self._size_on(group.size))
         self._steps.regroup(group, self._size.batch)
         spread(group, self._steps.trainer)
         self._done, self._samples = tell(group, 0, (self._done, self._samples))
         self._ramp = self._make_ramp()
+        self._formed = self._done
         self._members = self._gather_members()
         trainer = self._steps.trainer
         self._progress = Progress(self._job, group, trainer=trainer) if group.rank == 0 else None
@@ -236,7 +243,10 @@ class _Member:
         self._pulse = Pulse(group)
 
     def _size_on(self, ranks: int) -> Size:
-        return size_on(self._elastic, self._job.settings.global_batch, self._lr, ranks)
+        trainer = self._steps.trainer
+        noise = trainer.noise.samples if trainer.noise else None
+        measured = (trainer.tuning, noise) if trainer.tuning else None
+        return size_on(self._elastic, self._job.settings.global_batch, self._lr, ranks, measured)
 
     def _make_ramp(self) -> Ramp | None:
         """How the learning rate goes to that of this number of ranks; None if it stays."""

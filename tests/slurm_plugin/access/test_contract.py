@@ -9,6 +9,7 @@ import pytest
 from slurm_plugin.access.fake import FakeSlurm
 from slurm_plugin.access.fake_job import FakeNode, SubmitSpec
 from slurm_plugin.access.slurm import (
+    Cancel,
     Fence,
     HandBack,
     Hold,
@@ -372,6 +373,13 @@ def test_a_signal_reaches_running_jobs_only(world: World) -> None:
     assert "Invalid job id" in str(answers[2])
     assert find(world, running).state is State.RUNNING
     assert is_held(find(world, waiting))
+
+
+def test_only_a_job_that_waits_is_cancelled(world: World) -> None:
+    running, waiting = start(world, NODE_JOB, "n1"), world.submit(NODE_JOB)
+    assert world.slurm.run([Cancel(running), Cancel(waiting)]) == (None, None)
+    assert wait_state(world, waiting, State.ENDED).state_name == "CANCELLED"
+    assert find(world, running).state is State.RUNNING
 
 
 def test_no_answer_is_no_empty_cluster(world: World) -> None:

@@ -222,8 +222,15 @@ def test_an_elastic_job_is_told_what_the_policy_plans_for_its_batch(site: Site) 
         site.configure(f'url = "{url}"')
         elastic = site.submit("--min-gpus=1", "job.sh").stderr
         told = site.told
+        companion = site.submit("--companion-of=17", "--checkpoint-signal=USR2", "job.sh").stderr
+        (comment,) = [word for word in site.argv if word.startswith("--comment=")]
+        assert site.told == told, "the companion's batches are its job's"
         site.submit("--progress=a", "job.sh")
     assert told == {"DALLY_BATCHING": "linear"}
+    request = decode(comment.removeprefix("--comment="))
+    assert request is not None
+    assert (request.of, request.signal) == ("17", "USR2")
+    assert "--progress" not in companion
     assert "the policy plans by epochs; report them with --progress=FILE, or it guesses" in elastic
     assert "DALLY_BATCHING" not in site.told
 

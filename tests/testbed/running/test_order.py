@@ -61,6 +61,7 @@ def test_measured_profiles_are_run_for_real(order: RunRequest, tmp_path: Path) -
         ({"emulate": 0.0}, "--emulate is 0"),
         ({"emulate": {"k80": 1.0}}, "--emulate names k80; the cluster has GPUs of h100"),
         ({"model_mix": None}, "job b names no model"),
+        ({"companions": 2}, "name their samples with --data"),
         ({"workload": "nowhere.csv"}, "no trace file 'nowhere.csv'"),
     ],
 )

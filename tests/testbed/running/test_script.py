@@ -10,7 +10,7 @@ import pytest
 from dally.job import JobKind
 from dally.policies.slurm import SlurmKnobs
 from slurm_plugin.submit.submission import build_request, fixed_reason, read_submission
-from testbed.running.script import SubmitSettings, job_script, switch_options
+from testbed.running.script import SubmitSettings, companion_script, job_script, switch_options
 from testbed.running.work import Work
 from tests.testbed.running.worlds import inputs, job
 
@@ -173,3 +173,33 @@ def test_a_script_whose_job_was_started_anew_elsewhere_leaves_it_alone(tmp_path:
     anew = "echo start 3.5 n4 2 1 >> diary; exit 1"
     assert played(script(work()), tmp_path, srun=anew, scontrol=notes, sleep="exit 0").returncode == 1
     assert not (tmp_path / "asked").exists()
+
+
+def test_a_job_that_trains_for_real_reports_and_follows_the_policys_sizes(tmp_path: Path) -> None:
+    place = replace(PLACE, data="/shared/digits.npz", seed=3)
+    of = work(2, kind=JobKind.ELASTIC, min_gpus=1, max_gpus=4)
+    text = script(of, place)
+    _, request = submitted(text, tmp_path)
+    assert getattr(request, "progress", "") == "/scratch/run/jobs/a/progress.json"
+    assert getattr(request, "model", None) == "", "the policy goes by what it reports"
+    assert "--data /shared/digits.npz --seed 3 --progress progress.json" in text
+    most = 2 * of.global_batch
+    assert f"--elastic ranks --batch-rule policy --asked-ranks 2 --max-batch {most} --emulate 60" in text
+    assert "--elastic" not in script(work(2), place)
+    assert f"--pace {of.compute_s:.4f}" in script(work(2), place)
+
+
+def test_a_companion_trains_as_its_job_and_leaves_by_its_signal(tmp_path: Path) -> None:
+    place = replace(PLACE, data="/shared/digits.npz", companions=1)
+    of = work(2, kind=JobKind.ELASTIC, min_gpus=1, max_gpus=4)
+    text = companion_script(of, "run-0", "/scratch/run/jobs/a", place)
+    settings, request = submitted(text, tmp_path)
+    assert (settings["ntasks"], settings["gpus-per-task"]) == ("1", "1")
+    assert (getattr(request, "signal", ""), getattr(request, "model", None)) == ("USR2", "")
+
+    def trained(script: str) -> str:
+        return next(line for line in script.splitlines() if line.startswith("srun"))
+
+    own = trained(job_script(of, "run-0", "/scratch/run/jobs/a", place))
+    assert "--join" in trained(text)
+    assert trained(text).replace(" --join", "") == own

@@ -11,11 +11,13 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+import torch
 
 from dally.job import CHECKPOINTED
 from tests.workloads.ranks import ROOT, finish, run, started
 from tests.workloads.test_train import codes, files, log_of, wait_until
 from workloads.elastic.folder import Folder
+from workloads.elastic.tuning import Tuning
 from workloads.handover import PRELOADED
 
 TRAIN = "workloads.train"
@@ -116,6 +118,28 @@ def test_linear_grows_the_batch_and_the_first_rank_may_leave(tmp_path: Path) -> 
     assert [line["step"] for line in log] == list(range(1, len(log) + 1))
     taken = {(after["ranks"], after["samples"] - before["samples"]) for before, after in pairwise(log)}
     assert taken == {(2, 16), (3, 15)}
+
+
+def test_goodput_goes_on_with_the_batch_that_is_worth_most_by_what_was_measured(tmp_path: Path) -> None:
+    """Steps last as long with any batch, as two sizes have shown, and noise is large."""
+    command = job(tmp_path, "digits", 100_000, "--batch-rule", "goodput", "--max-batch", "24")
+    for ranks in (1, 2):
+        with started(ranks, TRAIN, *command) as processes:
+            wait_until(reaches(tmp_path, ranks), processes)
+            processes[0].send_signal(signal.SIGUSR1)
+            assert codes(finish(processes)) == [CHECKPOINTED] * ranks
+        (checkpoint,) = tmp_path.glob("*.pt")
+        saved = torch.load(checkpoint)
+        tuning = Tuning()
+        for number in (1, 4):
+            tuning.note(number, 8, 0.02)
+        saved["state"] |= {"noise": [1.0, 400.0], "tuning": tuning.plain()}
+        torch.save(saved, checkpoint)
+    log = steps(tmp_path)
+    assert [line["step"] for line in log] == list(range(1, len(log) + 1))
+    taken = {(after["ranks"], after["samples"] - before["samples"]) for before, after in pairwise(log)}
+    assert taken == {(1, 8), (2, 24)}
+    assert len(set(states(tmp_path)[2])) == 1, "all ranks know of it"
 
 
 def test_a_rank_that_dies_is_an_error_of_all(tmp_path: Path) -> None:

@@ -1,0 +1,85 @@
+"""A real training on a real Slurm that the policy resizes through companions, without a checkpoint."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from dally.errors import DallyError
+from slurm_plugin.control.journal import read_events
+from testbed.cluster import PRELOADED
+from testbed.local_slurm import LocalSlurm
+from testbed.local_slurm_conf import LabSpec
+from tests.slurm_plugin.control.test_real_controller import RealSite, sleeping
+from tests.workloads.elastic.test_run import steps
+from tests.workloads.elastic.test_under_slurm import lost_s, ranks
+from tests.workloads.ranks import ROOT
+
+LONGEST_S = 150.0
+MOST_LOST_S = 10.0
+SCRIPT = """\
+#!/bin/bash
+#SBATCH --ntasks=1 --gpus-per-task=1 --time=60 --chdir={root} --output={work}/output-%j --open-mode=append
+trap : USR2
+export MASTER_ADDR=127.0.0.1 OMP_NUM_THREADS=1 DALLY_PRELOADED={preloaded}
+tasks=$(($(sed 's/(x/*/g; s/)//g; s/,/+/g' <<< "$SLURM_TASKS_PER_NODE")))
+srun --ntasks=$tasks --kill-on-bad-exit=0 --wait=60 {python} -m workloads.train digits --steps 100000 \\
+    --global-batch 8 --backend gloo --pace 0.05 --checkpoint {work}/job.pt --log-file {work}/log.jsonl \\
+    --elastic {work}/ranks {options}
+exit $?
+"""
+
+
+@pytest.fixture
+def site(lab_folder: Path) -> Iterator[RealSite]:
+    """Four nodes of a GPU under a policy that sizes jobs, and looks every other second."""
+    lab = LocalSlurm(LabSpec(lab_folder, nodes=4, racks=1, gpus=1, preload=True))
+    try:
+        lab.start()
+    except DallyError as error:
+        pytest.fail(str(error), pytrace=False)
+    real = RealSite(lab, "elastic-scaling:interval_s=2", max_requeues=100)
+    real.longest_s = LONGEST_S
+    yield real
+    real.journal.close()
+    lab.stop()
+
+
+def submit(site: RealSite, name: str, *options: str, join: str = "") -> str:
+    work = site.lab.work
+    values = {"root": ROOT, "work": work, "python": site.lab.cluster.python, "preloaded": work / PRELOADED}
+    (work / name).write_text(SCRIPT.format(options=join, **values))
+    return site.submit("--checkpoint-signal=USR2", *options, str(work / name))
+
+
+def set_nodes(site: RealSite, state: str) -> None:
+    site.lab.cluster.ask("scontrol", "update", "NodeName=n[2-4]", f"State={state}", "Reason=test")
+
+
+def test_a_training_grows_shrinks_and_grows_and_its_waiting_companions_end_with_it(site: RealSite) -> None:
+    work = site.lab.work
+    set_nodes(site, "DRAIN")
+    job = submit(site, "job.sh", "--min-gpus=1", "--max-gpus=4")
+    site.until((work / "ranks" / "meeting").exists, "for the job to begin")
+    mates = [submit(site, "mate.sh", f"--companion-of={job}", join="--join") for _ in range(2)]
+    set_nodes(site, "RESUME")
+    site.until(lambda: ranks(work) == [1, 4], "for the ranks of a companion to join")
+    other = sleeping(site, 30, "--gpus-per-node=1", "--nodes=2", "--time=2")
+    site.until(lambda: site.state(other) == "RUNNING", "for another job to have two GPUs")
+    site.until(lambda: ranks(work)[-1] == 2, "for a companion to be on what is left")
+    site.until(lambda: ranks(work)[-1] == 4, "for all GPUs again")
+    assert site.tickets[job].restarts == 0
+    assert max(lost_s(work)) < MOST_LOST_S, lost_s(work)
+    print("seconds between the steps around each change:", ranks(work), lost_s(work))
+    done = [line["step"] for line in steps(work)]
+    assert done == list(range(1, len(done) + 1)), "no step is lost or done again"
+    kinds = [str(each["event"]) for each in read_events(Path(site.config.state_dir))]
+    assert "stop" not in kinds
+    assert kinds.count("resize") >= 3
+    site.lab.cluster.ask("scancel", "--full", job)
+    site.until(lambda: not site.tickets, "for the job to have gone")
+    site.until(
+        lambda: all(site.state(each) in ("CANCELLED", "COMPLETED", "FAILED") for each in mates),
+        "for the companions to end",
+    )
+    site.decide_again()

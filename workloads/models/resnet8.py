@@ -2,17 +2,13 @@
 
 from itertools import pairwise
 
-import numpy as np
 from torch import Tensor, nn
 from torch.nn import functional
 
-from dally.errors import InputError
-from workloads.task import Numbers, Task
+from workloads.models.digits import CLASSES, digits_task
+from workloads.task import Task
 
-_CLASSES = 10
 _CHANNELS = (16, 16, 32, 64)
-_SMALLEST = 4
-"""Pixels on a side, of which the stages leave one."""
 
 
 def make_task(name: str, size: int | None) -> Task:
@@ -21,16 +17,13 @@ def make_task(name: str, size: int | None) -> Task:
     Raises:
         InputError: The images are smaller than the model can take.
     """
-    if size is None or size < _SMALLEST:
-        raise InputError(f"size is {size} pixels, must be {_SMALLEST} or more")
-    inputs = Numbers((1, size, size), (256,), np.uint8)
-    return Task(_build, inputs, Numbers((), (_CLASSES,)), functional.cross_entropy)
+    return digits_task(_build, size)
 
 
 def _build() -> nn.Module:
     layers = nn.Sequential(_convolution(1, _CHANNELS[0]), nn.BatchNorm2d(_CHANNELS[0]), nn.ReLU(inplace=True))
     layers.extend(_ResidualBlock(inputs, outputs) for inputs, outputs in pairwise(_CHANNELS))
-    return layers.extend((nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(_CHANNELS[-1], _CLASSES)))
+    return layers.extend((nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(_CHANNELS[-1], CLASSES)))
 
 
 class _ResidualBlock(nn.Module):

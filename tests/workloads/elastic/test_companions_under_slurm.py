@@ -5,15 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from dally.errors import DallyError
 from slurm_plugin.control.journal import read_events
-from testbed.cluster import PRELOADED
-from testbed.local_slurm import LocalSlurm
-from testbed.local_slurm_conf import LabSpec
 from tests.slurm_plugin.control.test_real_controller import RealSite, sleeping
+from tests.workloads.elastic.real_site import four_nodes, submit_training
 from tests.workloads.elastic.test_run import steps
 from tests.workloads.elastic.test_under_slurm import lost_s, ranks
-from tests.workloads.ranks import ROOT
 
 LONGEST_S = 150.0
 MOST_LOST_S = 10.0
@@ -32,24 +28,14 @@ exit $?
 
 @pytest.fixture
 def site(lab_folder: Path) -> Iterator[RealSite]:
-    """Four nodes of a GPU under a policy that sizes jobs, and looks every other second."""
-    lab = LocalSlurm(LabSpec(lab_folder, nodes=4, racks=1, gpus=1, preload=True))
-    try:
-        lab.start()
-    except DallyError as error:
-        pytest.fail(str(error), pytrace=False)
-    real = RealSite(lab, "elastic-scaling:interval_s=2", max_requeues=100)
-    real.longest_s = LONGEST_S
-    yield real
-    real.journal.close()
-    lab.stop()
+    """Under a policy that sizes jobs, and looks every other second."""
+    with four_nodes(lab_folder, "elastic-scaling:interval_s=2", max_requeues=100) as real:
+        real.longest_s = LONGEST_S
+        yield real
 
 
 def submit(site: RealSite, name: str, *options: str, join: str = "") -> str:
-    work = site.lab.work
-    values = {"root": ROOT, "work": work, "python": site.lab.cluster.python, "preloaded": work / PRELOADED}
-    (work / name).write_text(SCRIPT.format(options=join, **values))
-    return site.submit("--checkpoint-signal=USR2", *options, str(work / name))
+    return submit_training(site, name, SCRIPT, join, "--checkpoint-signal=USR2", *options)
 
 
 def set_nodes(site: RealSite, state: str) -> None:

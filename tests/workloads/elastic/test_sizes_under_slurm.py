@@ -7,11 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from dally.errors import DallyError
-from testbed.cluster import PRELOADED
-from testbed.local_slurm import LocalSlurm
-from testbed.local_slurm_conf import LabSpec
 from tests.slurm_plugin.control.test_real_controller import RealSite
+from tests.workloads.elastic.real_site import four_nodes, submit_training
 from tests.workloads.elastic.test_run import steps
 from tests.workloads.ranks import ROOT
 
@@ -38,27 +35,18 @@ exit $?
 
 @pytest.fixture
 def site(lab_folder: Path) -> Iterator[RealSite]:
-    """Four nodes of a GPU under ones, as its controller would tell jobs that it plans."""
-    lab = LocalSlurm(LabSpec(lab_folder, nodes=4, racks=1, gpus=1, preload=True))
-    try:
-        lab.start()
-    except DallyError as error:
-        pytest.fail(str(error), pytrace=False)
-    real = RealSite(lab, "ones:first_size=least,interval_s=2", max_requeues=100)
-    real.longest_s = LONGEST_S
-    real.environment["DALLY_BATCHING"] = "linear"
-    yield real
-    real.journal.close()
-    lab.stop()
+    """Under ones, as its controller would tell jobs that it plans."""
+    with four_nodes(lab_folder, "ones:first_size=least,interval_s=2", max_requeues=100) as real:
+        real.longest_s = LONGEST_S
+        real.environment["DALLY_BATCHING"] = "linear"
+        yield real
 
 
 def test_a_training_grows_by_its_epochs_and_its_batch_with_it(site: RealSite) -> None:
     work = site.lab.work
-    values = {"root": ROOT, "work": work, "python": site.lab.cluster.python, "preloaded": work / PRELOADED}
-    (work / "job.sh").write_text(SCRIPT.format(**values))
     make = [site.lab.cluster.python, "-m", "workloads.digits", str(work / "digits.npz")]
     subprocess.run(make, cwd=ROOT, check=True)
-    job = site.submit(str(work / "job.sh"))
+    job = submit_training(site, "job.sh", SCRIPT, "")
     site.until(lambda: 4 in {line["ranks"] for line in steps(work)}, "for all four ranks")
     done = steps(work)
     sizes = {

@@ -6,13 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from dally.errors import DallyError
-from testbed.cluster import PRELOADED
-from testbed.local_slurm import LocalSlurm
-from testbed.local_slurm_conf import LabSpec
 from tests.slurm_plugin.control.test_real_controller import RealSite, sleeping
+from tests.workloads.elastic.real_site import four_nodes, submit_training
 from tests.workloads.elastic.test_run import steps
-from tests.workloads.ranks import ROOT
 
 MOST_LOST_S = 10.0
 SCRIPT = """\
@@ -28,24 +24,14 @@ exit $?
 
 @pytest.fixture
 def site(lab_folder: Path) -> Iterator[RealSite]:
-    """Four nodes of a GPU, under a policy by which short jobs take the GPUs of long ones."""
-    lab = LocalSlurm(LabSpec(lab_folder, nodes=4, racks=1, gpus=1, preload=True))
-    try:
-        lab.start()
-    except DallyError as error:
-        pytest.fail(str(error), pytrace=False)
-    real = RealSite(lab, "srtf")
-    yield real
-    real.journal.close()
-    lab.stop()
+    """Under a policy by which short jobs take the GPUs of long ones."""
+    with four_nodes(lab_folder, "srtf") as real:
+        yield real
 
 
 def submit(site: RealSite, name: str, *options: str, join: str = "") -> str:
     """The elastic job, or a companion; its number."""
-    work = site.lab.work
-    values = {"root": ROOT, "work": work, "python": site.lab.cluster.python, "preloaded": work / PRELOADED}
-    (work / name).write_text(SCRIPT.format(options=join, **values))
-    return site.submit(*options, str(work / name))
+    return submit_training(site, name, SCRIPT, join, *options)
 
 
 def test_a_job_grows_by_companions_to_four_ranks_and_gives_two_of_them_to_another_job(site: RealSite) -> None:

@@ -1,0 +1,50 @@
+"""A small real Slurm under the controller, for elastic training."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from dally.errors import DallyError
+from testbed.cluster import PRELOADED
+from testbed.local_slurm import LocalSlurm
+from testbed.local_slurm_conf import LabSpec
+from tests.slurm_plugin.control.test_real_controller import RealSite
+from tests.workloads.ranks import ROOT
+
+
+@contextmanager
+def four_nodes(folder: Path, policy: str, **options: int) -> Iterator[RealSite]:
+    """Four nodes of a GPU, under a policy.
+
+    Args:
+        folder: The cluster's.
+        policy: With its knobs.
+        options: Of `RealSite`.
+    """
+    lab = LocalSlurm(LabSpec(folder, nodes=4, racks=1, gpus=1, preload=True))
+    try:
+        lab.start()
+    except DallyError as error:
+        pytest.fail(str(error), pytrace=False)
+    site = RealSite(lab, policy, **options)
+    yield site
+    site.journal.close()
+    lab.stop()
+
+
+def submit_training(site: RealSite, name: str, script: str, options: str, *asked: str) -> str:
+    """Submit a script under this name; the job's number.
+
+    Args:
+        site: Where.
+        name: Of the script's file.
+        script: Has places for root, work, python, preloaded and options.
+        options: Of the training program.
+        asked: Options of `dally-sbatch`.
+    """
+    work = site.lab.work
+    values = {"root": ROOT, "work": work, "python": site.lab.cluster.python, "preloaded": work / PRELOADED}
+    (work / name).write_text(script.format(options=options, **values))
+    return site.submit(*asked, str(work / name))

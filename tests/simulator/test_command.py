@@ -78,7 +78,7 @@ def test_the_same_inputs_give_the_same_bytes(trace: Path, tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        (["--policy", "magic"], "unknown policy 'magic'; valid: a-srpt, dally, elastic-scaling"),
+        (["--policy", "magic"], "unknown policy 'magic'; valid: a-srpt, dally, drl, elastic-scaling"),
         (["--policy", "dally:speed=9"], "policy dally has no knob 'speed'; valid: timers"),
         (
             ["--policy", "dally:timers=fast"],

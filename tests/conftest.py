@@ -17,6 +17,41 @@ from tests.slurm_table import STARTS_SLURM, slurm_table
 TESTS = Path(__file__).parent
 USERS = ("dally-alice", "dally-bob")
 
+SLOW = {
+    "analysis/advise/test_command.py",
+    "analysis/advise/test_in_browser.py",
+    "analysis/notebooks/test_notebooks.py",
+    "analysis/report/test_in_browser.py",
+    "analysis/test_predictor_validation.py",
+    "dally/recording/test_replay.py",
+    "dally/traces/test_generators.py",
+    "docs/test_site.py",
+    "fuzz/test_formats.py",
+    "simulator/sweep/test_command.py",
+    "simulator/test_dally_workloads.py",
+    "simulator/test_drl_training.py",
+    "simulator/test_fragment_study.py",
+    "simulator/test_knowledge.py",
+    "simulator/test_progress.py",
+    "simulator/test_properties.py",
+    "simulator/test_real_traces.py",
+    "simulator/test_rebuilt.py",
+    "simulator/test_scale.py",
+    "slurm_plugin/control/test_crashes.py",
+    "slurm_plugin/control/test_recording.py",
+    "slurm_plugin/service/test_server.py",
+    "slurm_plugin/service/test_status_command.py",
+    "workloads/elastic/test_run.py",
+    "workloads/forked/test_quality.py",
+    "workloads/forked/test_run.py",
+    "workloads/forked/test_timing.py",
+    "workloads/test_emulated.py",
+    "workloads/test_handover.py",
+    "workloads/test_train.py",
+    "workloads/test_training.py",
+}
+"""Files that take 5 s and more; they and those that start daemons are left out of `scripts/test.sh quick`."""
+
 settings.register_profile("dally", deadline=None)
 """How long an example takes depends on what else the machine does."""
 settings.load_profile("dally")
@@ -24,7 +59,7 @@ settings.load_profile("dally")
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests that use a lab, so that `-m slurm` finds them all and `-m 'not slurm'` none.
+    """Mark the slow tests, and those that use a lab: `-m slurm` finds them all and `-m 'not slurm'` none.
 
     Those that start daemons or shape networks run one after another, whatever runs beside them.
     """
@@ -40,6 +75,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             or item.path.is_relative_to(TESTS / "profiler")
         ):
             item.add_marker(pytest.mark.xdist_group("daemons"))
+            item.add_marker(pytest.mark.slow)
+        if str(item.path.relative_to(TESTS)) in SLOW:
+            item.add_marker(pytest.mark.slow)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

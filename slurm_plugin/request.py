@@ -44,7 +44,7 @@ class Request:
         tag: Drawn at submission; with the number and the time it tells jobs apart that got the same number.
         held: Its user holds it; Dally leaves it alone until he releases it.
         progress: File in which it reports how far it is, %j for its number (`dally.progress`); empty: none.
-        of: Number of the elastic job of the same user that its ranks join; empty: it is a job by itself.
+        companion_of: Number of the elastic job of the same user that its ranks join; empty: none.
 
     Raises:
         InputError: A value is out of range; the message names the field and what is valid.
@@ -59,15 +59,15 @@ class Request:
     tag: str = ""
     held: bool = False
     progress: str = ""
-    of: str = ""
+    companion_of: str = ""
 
     def __post_init__(self) -> None:
         _check("model", self.model, _MODEL, "letters, digits and . : _ + - (at most 64)")
         _check("checkpoint signal", self.signal, _SIGNAL, f"one of {', '.join(SIGNALS)}")
         _check("tag", self.tag, _TAG, "hexadecimal digits")
         _check("progress file", self.progress, _FILE, "a path that begins with / (at most 512 bytes)")
-        _check("companion-of", self.of, _NUMBER, "the number of a job")
-        if self.of and not self.signal:
+        _check("companion-of", self.companion_of, _NUMBER, "the number of a job")
+        if self.companion_of and not self.signal:
             raise InputError("a companion needs a checkpoint signal, on which it leaves its job")
         if not 0 <= self.grace_s <= _LONGEST_GRACE_S:
             raise InputError(f"checkpoint grace is {self.grace_s} s, must be 0 to {_LONGEST_GRACE_S}")

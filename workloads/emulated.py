@@ -49,6 +49,7 @@ def computing_s(workload: ModelRecipe, size: int | None, flops: float) -> float:
         InputError: The size does not fit the model.
     """
     _, layers = find_layers(workload, size)
+    # forward once, backward twice; no gradient is needed of the model's own inputs
     return sum(layer.flops * (3 if number else 2) for number, layer in enumerate(layers)) / flops
 
 

@@ -93,7 +93,7 @@ class Elastic:
         rule: KEEP holds the global batch; LINEAR grows it and the learning rate with the ranks; GOODPUT takes
             the batch that makes most progress on them.
         max_batch: The largest global batch, unless it is held; None for no limit, which GOODPUT must have.
-        max_lr: With LINEAR, the highest learning rate; None for no limit.
+        max_lr: The highest learning rate, unless the batch is held; None for no limit.
         ramp_steps: With LINEAR, over so many steps the learning rate goes to its new value.
         asked_ranks: With LINEAR, the global batch and the learning rate are those of so many ranks.
     """

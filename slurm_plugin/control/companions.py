@@ -60,8 +60,8 @@ class Companions:
         others: list[SlurmJob] = []
         for job in jobs:
             request = self._request_of(job)
-            if request and request.of:
-                found.append((job, request.of))
+            if request and request.companion_of:
+                found.append((job, request.companion_of))
             else:
                 others.append(job)
         if not found and not self._of:

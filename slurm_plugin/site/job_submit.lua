@@ -37,7 +37,7 @@ local VALID = { -- as in slurm_plugin/request.py
   model = text("^[%w_.:+-]+$", 64), tag = text("^[%da-f]+$", 32),
   signal = one_of("USR1", "USR2", "TERM", "INT", "HUP", "QUIT", "ALRM", "URG", "CONT"),
   grace_s = whole(86400), min_gpus = whole(1000000), max_gpus = whole(1000000), max_copies = whole(1000),
-  progress = text("^/[^%c]+$", 512), of = text("^%d+$", 10),
+  progress = text("^/[^%c]+$", 512), companion_of = text("^%d+$", 10),
   held = one_of("0", "1"), plain = one_of("0", "1"),
 }
 

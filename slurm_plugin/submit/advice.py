@@ -35,7 +35,7 @@ def advice(request: Request, script: str, config: Config, plans_by: str = "") ->
         )
     if note := _profile_note(request.model, config):
         yield note
-        if plans_by and not (request.progress or request.of):
+        if plans_by and not (request.progress or request.companion_of):
             yield f"note: the policy plans by {plans_by}; report them with --progress=FILE, or it guesses"
 
 

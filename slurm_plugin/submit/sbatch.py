@@ -106,7 +106,9 @@ def decide(submission: Submission, tag: str) -> SubmissionOutcome:
 def _variables(request: Request, told: Mapping[str, object]) -> Mapping[str, str]:
     """What the job is to find in its environment."""
     found = {FILE: request.progress} if request.progress else {}
-    if (request.min_gpus or request.max_gpus or request.of) and isinstance(told.get("batching"), str):
+    if (request.min_gpus or request.max_gpus or request.companion_of) and isinstance(
+        told.get("batching"), str
+    ):
         found[BATCHING] = str(told["batching"])
     return found
 
@@ -196,8 +198,8 @@ def _understood(request: Request | None) -> str:
         parts.append(f"up to {request.max_copies} copies")
     if request.progress:
         parts.append(f"reports its progress in {request.progress}")
-    if request.of:
-        parts.append(f"companion of job {request.of}")
+    if request.companion_of:
+        parts.append(f"companion of job {request.companion_of}")
     if request.held:
         parts.append("held by you")
     return f"Dally: {', '.join(parts)}"

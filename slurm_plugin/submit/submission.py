@@ -161,7 +161,7 @@ def build_request(submission: Submission, tag: str) -> Request:
         tag=tag,
         held="hold" in submission.settings,
         progress=_file(asked.get("progress", ""), submission.settings.get("chdir") or ""),
-        of=asked.get("companion-of", ""),
+        companion_of=asked.get("companion-of", ""),
     )
 
 

@@ -55,7 +55,7 @@ def submit_elastic(site: Site, run_time_s: float = 1000.0) -> str:
 
 def submit_companion(site: Site, of: str, user: str = "alice") -> str:
     """It leaves within a second of its signal."""
-    comment = encode(Request(signal="USR2", of=of))
+    comment = encode(Request(signal="USR2", companion_of=of))
     spec = SubmitSpec(comment=comment, gpus_per_task=1, checkpoint_exit_s=1.0, time_limit_s=60.0, user=user)
     return site.slurm.submit(spec)
 
@@ -163,9 +163,9 @@ def test_a_new_controller_goes_on_with_them(site: Site) -> None:
 
 def test_a_companion_needs_a_signal_and_the_number_of_a_job() -> None:
     with pytest.raises(InputError, match="needs a checkpoint signal"):
-        Request(of="17")
+        Request(companion_of="17")
     with pytest.raises(InputError, match="companion-of is 'mine', must be the number of a job"):
-        Request(signal="USR2", of="mine")
+        Request(signal="USR2", companion_of="mine")
 
 
 def change_nodes(state: str) -> Callable[[Site], object]:
@@ -178,7 +178,7 @@ def start_all(site: Site) -> None:
     asked = encode(Request("", "USR1", 20, 8, 32))
     spec = SubmitSpec(comment=asked, gpus_per_task=1, tasks=8, checkpoint_exit_s=1.0, run_time_s=300.0)
     site.slurm.submit(replace(spec, time_limit_s=6e4))
-    comment = encode(Request(signal="USR2", of="1"))
+    comment = encode(Request(signal="USR2", companion_of="1"))
     mate = SubmitSpec(comment=comment, gpus_per_task=1, checkpoint_exit_s=1.0, run_time_s=400.0)
     for _ in COMPANIONS:
         site.slurm.submit(mate)

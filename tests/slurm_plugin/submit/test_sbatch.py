@@ -229,7 +229,7 @@ def test_an_elastic_job_is_told_what_the_policy_plans_for_its_batch(site: Site) 
     assert told == {"DALLY_BATCHING": "linear"}
     request = decode(comment.removeprefix("--comment="))
     assert request is not None
-    assert (request.of, request.signal) == ("17", "USR2")
+    assert (request.companion_of, request.signal) == ("17", "USR2")
     assert "--progress" not in companion
     assert "the policy plans by epochs; report them with --progress=FILE, or it guesses" in elastic
     assert "DALLY_BATCHING" not in site.told

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from math import inf
 
-from dally.topology import Allocation
+from dally.cluster.topology import Allocation
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,12 +5,12 @@ from enum import StrEnum
 from math import inf
 from typing import Any
 
-from dally.costs import CostModel
-from dally.free import FreeGpus
-from dally.job import Gang, Job, JobKind
-from dally.job_progress import ReportedProgress
-from dally.knowledge import EXACTLY, Known
-from dally.topology import Allocation, Topology
+from dally.cluster.free import FreeGpus
+from dally.cluster.topology import Allocation, Topology
+from dally.jobs.job import Gang, Job, JobKind
+from dally.jobs.knowledge import EXACTLY, Known
+from dally.jobs.progress import ReportedProgress
+from dally.profiles.costs import CostModel
 
 
 class Phase(StrEnum):
@@ -61,7 +61,7 @@ class JobState:
         resizing: It waits only until it goes on on other GPUs, without a checkpoint.
         progress: What it has reported; None if it reports nothing.
         whole_s: Its whole work, ideal seconds: as it reports, else that with which it came.
-        believed_s: What its whole work is believed to be, ideal seconds (`dally.mechanisms.beliefs`). The
+        believed_s: What its whole work is believed to be, ideal seconds (`dally.scheduling.beliefs`). The
             truth, unless somebody believes otherwise.
         held_s: Up to how much work done that belief holds, ideal seconds.
         expected_s: All that policies see of its length: as it reports, else what is believed.

@@ -7,4 +7,4 @@ if [ "${1-}" = slurm ]; then
     install_debian $slurm_packages >&2
     exec .venv/bin/python -m testbed.slurm_bench "$@"
 fi
-exec .venv/bin/python -m simulator.bench "$@"
+exec .venv/bin/python -m analysis.studies.simulator_speed "$@"

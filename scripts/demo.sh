@@ -17,4 +17,4 @@ gangs=1:40/2:10/4:15/8:22/16:10/32:3  # GPUs:share of jobs
     --policy srtf:placement=consolidated --policy tiresias --policy tiresias:limits=pollux \
     --out "$out"
 .venv/bin/dally report "$out"
-echo "look at $out/report.html and $out/jct.png; ask why a job waited: .venv/bin/dally why JOB --run $out/srsf-delay"
+echo "look at $out/report.html; ask why a job waited: .venv/bin/dally why JOB --run $out/srsf-delay"

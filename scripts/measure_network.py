@@ -6,10 +6,10 @@ from pathlib import Path
 import click
 
 from dally.errors import DallyError
+from dally.hosts.network import LocalNetwork
+from dally.hosts.network_probe import round_trip_s, together_bps, transfer
+from dally.hosts.network_spec import NetworkSpec, Rack
 from dally.markdown import replace_section, table
-from profiler.hosts.network import LocalNetwork
-from profiler.hosts.network_probe import round_trip_s, together_bps, transfer
-from profiler.hosts.network_spec import NetworkSpec, Rack
 
 DOCUMENT = Path(__file__).parent.parent / "docs" / "local-network.md"
 RATES_BPS = (200e6, 500e6, 1e9, 2e9)

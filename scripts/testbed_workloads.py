@@ -4,7 +4,7 @@ from dataclasses import replace
 from math import log
 from pathlib import Path
 
-from dally.job import Job
+from dally.jobs.job import Job
 from dally.traces.model_mix import assign_models
 from dally.traces.output_file import write_workload
 from dally.traces.synthetic import WorkloadShape, synthesize

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from analysis.contention_validation import measured_table, mixes_table
+from analysis.studies.contention_validation import measured_table, mixes_table
 from dally.errors import DallyError
 from dally.markdown import replace_section
 

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import click
 
-from analysis.deepshare_validation import explain, noise, read_jobs, read_kept
-from analysis.gavel_validation import validate_pairs
-from analysis.pollux_validation import validate
-from analysis.predictor_tables import (
+from analysis.studies.deepshare_validation import explain, noise, read_jobs, read_kept
+from analysis.studies.gavel_validation import validate_pairs
+from analysis.studies.pollux_validation import validate
+from analysis.studies.predictor_tables import (
     dally_table,
     errors_table,
     fits_table,

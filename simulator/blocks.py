@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from dally.records import JobRecord
+from dally.runs.records import JobRecord
 
 COUNT = 8
 

@@ -13,23 +13,21 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from dally.clusters import shipped_clusters
-from dally.clusters.left_out import left_out_line
+from dally.cluster import shipped_clusters
+from dally.cluster.left_out import left_out_line
 from dally.errors import InputError
 from dally.interruption import INTERRUPTED, interruptible
-from dally.knowledge import Knowledge
-from dally.learning import Batching
-from dally.optional import MissingModuleError, import_optional
+from dally.jobs.knowledge import Knowledge
 from dally.policies.registry import PolicySpec, parse_policy
 from dally.profiles.batch_split import Split
 from dally.profiles.files import shipped_sets
+from dally.profiles.goodput import Batching
 from dally.traces import FORMAT_NAMES, told_changes
 from simulator.comparison import as_data, table
 from simulator.inputs import Inputs, load_scenario
 from simulator.scenario import Run, Scenario, folder_name, simulate
 
 _MOMENTS_PER_UPDATE = 500
-_FIGURE = "jct.png"
 _FILE_WIDTH = 180
 
 _EPILOG = f"""\b
@@ -139,7 +137,7 @@ def command(
 ) -> None:
     """Simulate a workload on a cluster under one or more policies and compare them.
 
-    Writes a run folder for each policy (jobs.csv, events.jsonl, run.json), comparison.json and a figure.
+    Writes a run folder for each policy (jobs.csv, events.jsonl, run.json), and comparison.json.
     Interrupted, it keeps what it has, marked incomplete, and exits with 130; with 1 if jobs could not end.
     """
     if out.exists():
@@ -152,9 +150,8 @@ def command(
     with _finished_whole(out) as folder, interruptible() as stop:
         runs = _run_all(scenario, specs, folder, stop, console, record)
         (folder / "comparison.json").write_text(json.dumps(as_data(runs), indent=2) + "\n", encoding="utf-8")
-        undrawn = _draw(runs, folder / _FIGURE)
         interrupted = stop()
-    _report(runs, scenario, out, undrawn, as_json)
+    _report(runs, scenario, out, as_json)
     if interrupted or not all(run.complete for run in runs):
         sys.exit(INTERRUPTED if interrupted else 1)
 
@@ -216,24 +213,7 @@ def _run_all(
     return runs
 
 
-def _draw(runs: Sequence[Run], path: Path) -> str:
-    """Draw the figure if the analysis extra is installed and there is something to draw; why not, if not."""
-    try:
-        figures = import_optional("analysis.figures", "analysis")
-    except MissingModuleError as error:
-        return str(error)
-    drawn = {run.spec: run.figures for run in runs if run.figures.jct_s}
-    if not drawn:
-        return "no job completed"
-    figures.draw_jct(
-        {spec: each.jct_s for spec, each in drawn.items()},
-        {spec: each.queue_s for spec, each in drawn.items()},
-        path,
-    )
-    return ""
-
-
-def _report(runs: Sequence[Run], scenario: Scenario, out: Path, undrawn: str, as_json: bool) -> None:
+def _report(runs: Sequence[Run], scenario: Scenario, out: Path, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(as_data(runs), indent=2))
     else:
@@ -255,7 +235,7 @@ def _report(runs: Sequence[Run], scenario: Scenario, out: Path, undrawn: str, as
         if not run.complete:
             click.echo(f"{run.spec} is incomplete: {run.note}", err=True)
     if not as_json:
-        click.echo(f"runs: {out}/   " + (f"no figure: {undrawn}" if undrawn else f"figure: {out / _FIGURE}"))
+        click.echo(f"runs: {out}/   look at them: dally report {out}")
 
 
 def _taken(assumed_slowdown: float) -> str:

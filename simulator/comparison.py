@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from dally.summary import Summary
+from dally.runs.summary import Summary
 from dally.words import change, duration
 from simulator.scenario import Run
 

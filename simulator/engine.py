@@ -4,13 +4,13 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from math import floor, inf
 
-from dally.contention import SharedLinks
-from dally.costs import Cost, CostModel
-from dally.cycle import Scheduler, start_facts, told_slowdown, wait_facts
 from dally.errors import DallyError
-from dally.job import Job
+from dally.jobs.job import Job
 from dally.plan import Decision, Migrate, Plan, Preempt, Resize, Start, Wait
-from dally.records import EventLog, JobRecord
+from dally.profiles.contention import SharedLinks
+from dally.profiles.costs import Cost, CostModel
+from dally.runs.records import EventLog, JobRecord
+from dally.scheduling.scheduler import Scheduler, start_facts, told_slowdown, wait_facts
 from dally.state import JobState
 from simulator.failures import Outage
 from simulator.kernel import EventQueue, Priority

@@ -9,8 +9,8 @@ from math import inf
 from pathlib import Path
 from random import Random
 
+from dally.cluster.topology import Topology
 from dally.errors import InputError
-from dally.topology import Topology
 
 COLUMNS = ["machine", "down_s", "up_s"]
 

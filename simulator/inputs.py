@@ -5,14 +5,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from dally.clusters import load_cluster, scaled_links
-from dally.costs import CostModel
+from dally.cluster import load_cluster, scaled_links
+from dally.cluster.topology import Topology
 from dally.errors import CapacityError, InputError
-from dally.job import Job
-from dally.knowledge import Knowledge, Known
+from dally.jobs.job import Job
+from dally.jobs.knowledge import Knowledge, Known
 from dally.profiles.batch_split import Split
+from dally.profiles.costs import CostModel
 from dally.profiles.files import load_profiles
-from dally.topology import Topology
 from dally.traces import Workload, assign_models, load_trace
 from dally.traces.lazy_jobs import changed
 from simulator.failures import Outage, random_outages, read_outages

@@ -9,18 +9,17 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from dally import __version__
-from dally.clusters.toml_writer import write_toml
-from dally.contention import SharedLinks
-from dally.costs import CostModel, Predictions
-from dally.cycle import Scheduler
+from dally.cluster.toml_writer import write_toml
+from dally.cluster.topology import Topology
 from dally.errors import DallyError
-from dally.job import Job
-from dally.knowledge import EXACTLY, Known
+from dally.jobs.job import Job
+from dally.jobs.knowledge import EXACTLY, Known
 from dally.policies.registry import PolicySpec, blaming
 from dally.profiles.batch_split import Split
+from dally.profiles.contention import SharedLinks
+from dally.profiles.costs import CostModel, Predictions
 from dally.profiles.files import ProfileSet
-from dally.recording.recorder import FACTS, RecordedScheduler, Recording
-from dally.records import (
+from dally.runs.records import (
     CLUSTER,
     EVENTS,
     JOBS,
@@ -32,9 +31,10 @@ from dally.records import (
     read_jobs,
     write_run,
 )
+from dally.runs.summary import Figures, Summary
+from dally.scheduling.recording.recorder import FACTS, RecordedScheduler, Recording
+from dally.scheduling.scheduler import Scheduler
 from dally.state import ClusterState
-from dally.summary import Figures, Summary
-from dally.topology import Topology
 from simulator.blocks import Block, Blocks
 from simulator.engine import Engine, Outcome
 from simulator.failures import Outage

@@ -3,9 +3,9 @@
 from dataclasses import dataclass, field
 from math import isfinite
 
-from dally.costs import Cost
-from dally.job import Job, JobKind
-from dally.records import JobRecord
+from dally.jobs.job import Job, JobKind
+from dally.profiles.costs import Cost
+from dally.runs.records import JobRecord
 from dally.state import JobState
 
 MOST_FRUITLESS_FAILURES = 100

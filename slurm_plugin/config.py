@@ -8,7 +8,7 @@ from typing import Any, get_type_hints
 
 from dally.config_text import parse_toml
 from dally.errors import InputError
-from dally.knowledge import Knowledge
+from dally.jobs.knowledge import Knowledge
 
 VARIABLE = "DALLY_CONFIG"
 PLACE = Path("/etc/dally/dally.toml")

@@ -15,9 +15,9 @@ from random import Random
 import click
 
 from dally.errors import DallyError
-from testbed.accounting_database import add_accounting
-from testbed.local_slurm import LocalSlurm, make_user
-from testbed.local_slurm_conf import LabSpec
+from slurm_plugin.local_cluster.accounting_database import add_accounting
+from slurm_plugin.local_cluster.local_slurm import LocalSlurm, make_user
+from slurm_plugin.local_cluster.slurm_files import LabSpec
 
 SACCT = (
     "JobIDRaw,User,Account,Submit,Eligible,Start,End,ElapsedRaw,State,AllocTRES,ReqTRES,TimelimitRaw,"

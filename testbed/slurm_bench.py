@@ -12,17 +12,17 @@ from statistics import median
 
 import click
 
-from dally.clusters import load_cluster
-from slurm_plugin.access.command_line import CommandLine
-from slurm_plugin.access.fake import FakeSlurm
-from slurm_plugin.access.fake_job import FakeNode, SubmitSpec
-from slurm_plugin.access.slurm import Place, Slurm
+from dally.cluster import load_cluster
+from slurm_plugin.client.command_line import CommandLine
+from slurm_plugin.client.fake import FakeSlurm
+from slurm_plugin.client.fake_job import FakeNode, SubmitSpec
+from slurm_plugin.client.slurm import Place, Slurm
 from slurm_plugin.config import Config
-from slurm_plugin.control.controller import Controller
-from slurm_plugin.control.journal import Journal
+from slurm_plugin.controller.controller import Controller
+from slurm_plugin.controller.journal import Journal
+from slurm_plugin.local_cluster.local_slurm import LocalSlurm
+from slurm_plugin.local_cluster.slurm_files import LabSpec, slurm_conf, topology_conf
 from slurm_plugin.request import Request, encode
-from testbed.local_slurm import LocalSlurm
-from testbed.local_slurm_conf import LabSpec, slurm_conf, topology_conf
 
 NODES_PER_RACK = 16
 BEGIN_S = 600.0

@@ -10,8 +10,8 @@ from hypothesis import settings
 from playwright.sync_api import Browser, expect, sync_playwright
 
 from dally.errors import DallyError
-from testbed.local_slurm import LocalSlurm, make_user
-from testbed.local_slurm_conf import LabSpec
+from slurm_plugin.local_cluster.local_slurm import LocalSlurm, make_user
+from slurm_plugin.local_cluster.slurm_files import LabSpec
 from tests.slurm_table import STARTS_SLURM, slurm_table
 
 TESTS = Path(__file__).parent
@@ -22,23 +22,23 @@ SLOW = {
     "analysis/advise/test_in_browser.py",
     "analysis/notebooks/test_notebooks.py",
     "analysis/report/test_in_browser.py",
-    "analysis/test_predictor_validation.py",
-    "dally/recording/test_replay.py",
+    "analysis/studies/test_drl_training.py",
+    "analysis/studies/test_fragments.py",
+    "analysis/studies/test_predictor_validation.py",
+    "dally/scheduling/recording/test_replay.py",
     "dally/traces/test_generators.py",
     "docs/test_site.py",
     "fuzz/test_formats.py",
     "simulator/sweep/test_command.py",
     "simulator/test_dally_workloads.py",
-    "simulator/test_drl_training.py",
-    "simulator/test_fragment_study.py",
     "simulator/test_knowledge.py",
     "simulator/test_progress.py",
     "simulator/test_properties.py",
     "simulator/test_real_traces.py",
     "simulator/test_rebuilt.py",
     "simulator/test_scale.py",
-    "slurm_plugin/control/test_crashes.py",
-    "slurm_plugin/control/test_recording.py",
+    "slurm_plugin/controller/test_crashes.py",
+    "slurm_plugin/controller/test_recording.py",
     "slurm_plugin/service/test_server.py",
     "slurm_plugin/service/test_status_command.py",
     "workloads/elastic/test_run.py",
@@ -51,6 +51,9 @@ SLOW = {
     "workloads/test_training.py",
 }
 """Files that take 5 s and more; they and those that start daemons are left out of `scripts/test.sh quick`."""
+
+DAEMONS = ("dally/hosts", "profiler", "slurm_plugin/local_cluster", "testbed")
+"""Folders whose tests start processes or shape networks."""
 
 settings.register_profile("dally", deadline=None)
 """How long an example takes depends on what else the machine does."""
@@ -69,14 +72,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.slurm)
         if item.get_closest_marker("slurm"):
             item.user_properties.append((STARTS_SLURM, True))
-        if (
-            item.get_closest_marker("slurm")
-            or item.path.is_relative_to(TESTS / "testbed")
-            or item.path.is_relative_to(TESTS / "profiler")
-        ):
+        folder = item.path.relative_to(TESTS)
+        if item.get_closest_marker("slurm") or any(folder.is_relative_to(each) for each in DAEMONS):
             item.add_marker(pytest.mark.xdist_group("daemons"))
             item.add_marker(pytest.mark.slow)
-        if str(item.path.relative_to(TESTS)) in SLOW:
+        if str(folder) in SLOW:
             item.add_marker(pytest.mark.slow)
 
 

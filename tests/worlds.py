@@ -9,19 +9,19 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from dally.contention import SharedLinks
-from dally.costs import CostModel
-from dally.cycle import Scheduler
-from dally.job import Job, JobKind
-from dally.knowledge import EXACTLY, Known
+from dally.cluster.topology import Link, Machine, Topology
+from dally.cluster.topology_build import Attached, Switch, build_topology
+from dally.jobs.job import Job, JobKind
+from dally.jobs.knowledge import EXACTLY, Known
 from dally.plan import Plan
 from dally.policies.registry import PolicySpec, parse_policy, policy_names
 from dally.profiles.batch_split import Split
+from dally.profiles.contention import SharedLinks
+from dally.profiles.costs import CostModel
 from dally.profiles.files import ProfileSet
-from dally.records import EventLog, JobRecord
+from dally.runs.records import EventLog, JobRecord
+from dally.scheduling.scheduler import Scheduler
 from dally.state import ClusterState
-from dally.topology import Link, Machine, Topology
-from dally.topology_build import Attached, Switch, build_topology
 from simulator.engine import Engine, Outcome
 from simulator.failures import Outage
 

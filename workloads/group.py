@@ -13,7 +13,7 @@ from torch import distributed
 from torch._C._distributed_c10d import HashStore, Store
 from torch.distributed.distributed_c10d import _set_pg_timeout
 
-from dally.clusters.hostlist import expand
+from dally.cluster.hostlist import expand
 from dally.errors import DallyError, InputError
 from workloads.settings import Backend
 

@@ -15,7 +15,7 @@ from typing import NoReturn
 import click
 
 from dally.errors import DallyError
-from dally.job import CHECKPOINTED
+from dally.jobs.job import CHECKPOINTED
 from dally.progress import BATCHING, told_file
 from workloads.ending import end_at_once
 from workloads.handover import hand_over

@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 from analysis.advise.site import ModelAssumption, Site
-from dally.costs import CostModel
 from dally.errors import InputError
-from dally.job import Job
+from dally.jobs.job import Job
+from dally.profiles.costs import CostModel
 from dally.traces import parse_mix
 
 LOW, MIDDLE, HIGH, TOLD = "low", "middle", "high", "as told"

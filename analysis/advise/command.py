@@ -20,10 +20,10 @@ from analysis.advise.simulated import SimulationTask, processes_here, runner
 from analysis.advise.site import Site, fitting
 from analysis.advise.words import summary_lines
 from dally.atomic_file import write_atomically
-from dally.clusters import load_cluster
-from dally.clusters.left_out import left_out_line
+from dally.cluster import load_cluster
+from dally.cluster.left_out import left_out_line
 from dally.errors import InputError
-from dally.knowledge import Knowledge, Known
+from dally.jobs.knowledge import Knowledge, Known
 from dally.optional import import_optional
 from dally.policies.registry import parse_policy
 from dally.profiles.files import load_profiles

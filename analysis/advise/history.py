@@ -8,8 +8,8 @@ from pathlib import Path
 from statistics import median
 
 from dally.errors import InputError
-from dally.job import Job
-from dally.knowledge import Knowledge
+from dally.jobs.job import Job
+from dally.jobs.knowledge import Knowledge
 from dally.traces import RowError, Workload, load_trace
 from dally.traces.rows import timestamp_s
 from dally.traces.sacct import split_rows

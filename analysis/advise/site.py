@@ -6,13 +6,13 @@ from itertools import product
 
 from analysis.advise.history import PastJob, SiteHistory
 from analysis.advise.naming import NamingRules
-from dally.clusters.hostlist import expand
-from dally.costs import CostModel
+from dally.cluster.hostlist import expand
+from dally.cluster.topology import Allocation, Topology
 from dally.errors import InputError
-from dally.job import Job
-from dally.knowledge import Known
+from dally.jobs.job import Job
+from dally.jobs.knowledge import Known
+from dally.profiles.costs import CostModel
 from dally.profiles.files import ProfileSet
-from dally.topology import Allocation, Topology
 from dally.traces import assign_models, parse_mix
 from simulator.failures import Outage
 from simulator.inputs import split_by_fit

@@ -15,8 +15,8 @@ from analysis.advise.verdicts import (
     settings_lines,
     verdict_lines,
 )
-from dally.clusters.left_out import left_out_line
-from dally.knowledge import Knowledge
+from dally.cluster.left_out import left_out_line
+from dally.jobs.knowledge import Knowledge
 from dally.traces import told_changes
 from dally.words import duration, plural, share
 

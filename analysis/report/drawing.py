@@ -9,7 +9,7 @@ from analysis.report.packing import Pack
 from analysis.report.seen import SeenRun
 from analysis.report.stories import BLOCK
 from analysis.report.verdict import Verdict
-from dally.records import JobRecord
+from dally.runs.records import JobRecord
 
 MAP_TIMES, USAGE_TIMES, TIMER_TIMES = 300, 120, 60
 """Bins of the map, of usage over time, of the timers."""

@@ -8,8 +8,8 @@ import numpy as np
 
 from analysis.report.bins import Bins
 from analysis.report.history import DOWN, RunHistory, Timer
-from dally.records import JobRecord
-from dally.summary import quantile
+from dally.runs.records import JobRecord
+from dally.runs.summary import quantile
 
 POINTS = 400
 """Most points of one curve."""

@@ -9,7 +9,7 @@ import numpy as np
 from analysis.report.bins import Bins, Floats, Numbers
 from analysis.report.history import Held, RunHistory
 from analysis.report.rows import Rows, lay_rows
-from dally.topology import Topology
+from dally.cluster.topology import Topology
 
 IDLE_CELL, DOWN_CELL = 255, 254
 NOBODY = -1

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from analysis.report.history import DOWN, RunHistory
-from dally.records import JobRecord
+from dally.runs.records import JobRecord
 
 MOST_MODELS = 12
 OTHER_MODELS = "other models"

@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from dally.topology import Topology
+from dally.cluster.topology import Topology
 
 MOST_ROWS = 256
 

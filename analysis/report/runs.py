@@ -8,12 +8,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from dally.clusters import load_cluster
+from dally.cluster import load_cluster
+from dally.cluster.topology import Topology
 from dally.errors import InputError
-from dally.knowledge import Knowledge, Known
-from dally.records import CLUSTER, EVENTS, JOBS, RUN, JobRecord, read_events, read_jobs, read_run
-from dally.summary import Summary, summarise
-from dally.topology import Topology
+from dally.jobs.knowledge import Knowledge, Known
+from dally.runs.records import CLUSTER, EVENTS, JOBS, RUN, JobRecord, read_events, read_jobs, read_run
+from dally.runs.summary import Summary, summarise
 
 _LARGEST = 1e18
 COMPARISON = "comparison.json"
@@ -72,7 +72,7 @@ class WholeRun:
 
     @property
     def knew(self) -> str:
-        """What its schedulers knew, as `dally.knowledge` has it; limits if it was real."""
+        """What its schedulers knew, as `dally.jobs.knowledge` has it; limits if it was real."""
         real = self.facts.get("kind") == "testbed"
         known = self.facts.get("knowledge", Knowledge.LIMITS if real else Knowledge.EXACT)
         errors = (float(self.facts.get(name, 0)) for name in ("estimate_error", "profile_error"))

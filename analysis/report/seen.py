@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from analysis.report.history import RunHistory
 from analysis.report.runs import WholeRun
 from analysis.report.stories import Stories
-from dally.records import JobRecord
+from dally.runs.records import JobRecord
 
 
 @dataclass(frozen=True, slots=True)

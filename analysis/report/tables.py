@@ -8,7 +8,7 @@ from statistics import median
 
 from analysis.report.history import RunHistory, Timer
 from analysis.report.runs import WholeRun
-from dally.summary import Summary
+from dally.runs.summary import Summary
 from dally.words import change, duration, share
 
 _LEARNT = re.compile(r"tuned from (\d+) waits")

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from analysis.report.runs import WholeRun
-from dally.records import JobRecord
-from dally.summary import Summary
+from dally.runs.records import JobRecord
+from dally.runs.summary import Summary
 from dally.words import change, duration, plural, share
 
 EVEN = 0.01

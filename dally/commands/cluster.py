@@ -8,11 +8,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from dally.clusters import load_cluster, shipped_clusters, write_toml
-from dally.clusters.left_out import left_out_line
-from dally.clusters.load import MACHINES_PER_RACK
-from dally.clusters.summary import ClusterSummary, summarize_cluster
-from dally.topology import Link, Topology
+from dally.cluster import load_cluster, shipped_clusters, write_toml
+from dally.cluster.left_out import left_out_line
+from dally.cluster.load import MACHINES_PER_RACK
+from dally.cluster.summary import ClusterSummary, summarize_cluster
+from dally.cluster.topology import Link, Topology
 
 _MOST_LINKS = 3
 _PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))

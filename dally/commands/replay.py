@@ -9,9 +9,9 @@ import click
 
 from dally import __version__
 from dally.errors import InputError
-from dally.recording.compare import Difference
-from dally.recording.recorder import FACTS
-from dally.recording.replay import Replay, replay
+from dally.scheduling.recording.compare import Difference
+from dally.scheduling.recording.recorder import FACTS
+from dally.scheduling.recording.replay import Replay, replay
 
 _EPILOG = """\b
 Examples:

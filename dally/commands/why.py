@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from dally.errors import InputError
-from dally.records import RUN, JobRecord, read_events, read_jobs, read_run
+from dally.runs.records import RUN, JobRecord, read_events, read_jobs, read_run
 from dally.words import moment, plural, span
 
 Event = Mapping[str, Any]

@@ -1,1 +1,1 @@
-"""Scheduling policies, one file each; `registry` finds them by name."""
+"""Scheduling policies, a file or a folder each; `registry` finds them by name."""

@@ -4,9 +4,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from dally.averaging import Averaging
-from dally.learning import Batching
 from dally.plan import Plan, Wait
+from dally.profiles.averaging import Averaging
+from dally.profiles.goodput import Batching
 from dally.state import ClusterState, JobState
 
 

@@ -7,10 +7,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from dally.learning import Batching
-from dally.mechanisms.elastic.growth import Pool, Want, share_out
-from dally.mechanisms.elastic.sizing import SizeTarget
-from dally.policies.in_sizes import InSizes, remaining_s
+from dally.policies.common.growth import Pool, Want, share_out
+from dally.policies.common.in_sizes import InSizes, remaining_s
+from dally.policies.common.sizing import SizeTarget
+from dally.profiles.goodput import Batching
 from dally.state import ClusterState, JobState
 from dally.words import plural
 

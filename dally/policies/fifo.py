@@ -2,14 +2,14 @@
 
 from typing import ClassVar
 
-from dally.policies.in_order import InOrder, OrderKnobs
+from dally.policies.common.in_order import InOrder, OrderKnobs
 from dally.state import JobState
 
 
 class Fifo(InOrder):
     """Serves jobs by arrival; with backfill, later ones may pass the first if that does not delay it.
 
-    Backfill needs predicted running times (`dally.mechanisms.estimates`): in a simulation the true ones.
+    Backfill needs predicted running times (`dally.policies.common.estimates`): in a simulation the true ones.
     """
 
     name: ClassVar[str] = "fifo"

@@ -4,10 +4,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from dally.learning import Batching
-from dally.mechanisms.elastic.growth import Pool, Want, climb
-from dally.mechanisms.elastic.sizing import SizeTarget
-from dally.policies.in_sizes import InSizes, held_gpus
+from dally.policies.common.growth import Pool, Want, climb
+from dally.policies.common.in_sizes import InSizes, held_gpus
+from dally.policies.common.sizing import SizeTarget
+from dally.profiles.goodput import Batching
 from dally.state import ClusterState, JobState
 from dally.words import plural
 

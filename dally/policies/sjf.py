@@ -2,15 +2,15 @@
 
 from typing import ClassVar
 
-from dally.mechanisms.estimates import remaining_s
-from dally.policies.in_order import InOrder, OrderKnobs
+from dally.policies.common.estimates import remaining_s
+from dally.policies.common.in_order import InOrder, OrderKnobs
 from dally.state import JobState
 
 
 class ShortestJobFirst(InOrder):
     """Serves the job with the shortest running time left first; what runs is never stopped.
 
-    The running time is an estimate (`dally.mechanisms.estimates`): in a simulation it is the true one, so
+    The running time is an estimate (`common.estimates`): in a simulation it is the true one, so
     this is the best that knowing running times can do without preemption.
     """
 

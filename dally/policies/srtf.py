@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from itertools import takewhile
 from typing import ClassVar
 
-from dally.mechanisms.estimates import remaining_s, restart_s, stretch_s
-from dally.mechanisms.placements import Placement, closest, find_victims
-from dally.policies.in_order import InOrder, OrderKnobs, OrderRound
+from dally.policies.common.estimates import remaining_s, restart_s, stretch_s
+from dally.policies.common.in_order import InOrder, OrderKnobs, OrderRound
+from dally.policies.common.placements import Placement, closest, find_victims
 from dally.state import JobState
 from dally.words import span
 
@@ -16,7 +16,7 @@ class ShortestRemainingTimeFirst(InOrder):
 
     A running job is stopped only if that lets the first waiting job start, and only if it would run strictly
     longer than the waiting one takes in all, both restarts counted: so two jobs never take turns in stopping
-    each other. The job that would run longest stops first. Times are those of `dally.mechanisms.estimates`.
+    each other. The job that would run longest stops first. Times are those of `common.estimates`.
     """
 
     name: ClassVar[str] = "srtf"

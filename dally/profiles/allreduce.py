@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from itertools import pairwise
 
+from dally.cluster.topology import Ring
 from dally.profiles.schema import Reduced
-from dally.topology import Ring
 
 
 def ring_factor(members: int) -> float:

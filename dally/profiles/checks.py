@@ -7,9 +7,9 @@ Two questions, two checks of each iteration: is it right when the all-reduces of
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from dally.cluster.topology import Link, Ring, Shape
 from dally.profiles.iteration import Prediction, predict
 from dally.profiles.schema import TIERS, Point, Profile
-from dally.topology import Link, Ring, Shape
 
 _Tiers = dict[str, tuple[Point, ...]]
 _Without = Callable[[Profile, str, Point], _Tiers]

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from dally.cluster.topology import Shape
 from dally.profiles.allreduce import curve_time_s, rings_time_s
 from dally.profiles.gpu_types import same_type
 from dally.profiles.local_batch import Pass, compute_pass
@@ -18,7 +19,6 @@ from dally.profiles.measured_points import (
     tier_of,
 )
 from dally.profiles.schema import TIERS, Bucket, Compute, Point, Profile
-from dally.topology import Shape
 
 Method = Literal["measured", "replay", "window", "compute"]
 AllReduce = Callable[[float], float]

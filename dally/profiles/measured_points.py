@@ -4,9 +4,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from dally.cluster.topology import Link, Shape, slowest
 from dally.profiles.allreduce import ring_factor
 from dally.profiles.schema import TIERS, Point, PointLink
-from dally.topology import Link, Shape, slowest
 
 _SAME = 0.01
 """Two links are the same if they differ by no more than this fraction."""

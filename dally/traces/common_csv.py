@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from operator import itemgetter
 from typing import Any, TextIO
 
-from dally.job import Job, JobKind
+from dally.jobs.job import Job, JobKind
 from dally.traces.intake import TraceIntake
 from dally.traces.rows import Draft, RowError, check_fields, number, time_limit, whole
 from dally.traces.tables import check_header, csv_rows

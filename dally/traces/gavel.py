@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from random import Random
 from typing import TypeVar
 
-from dally.job import Job
+from dally.jobs.job import Job
 from dally.traces.synthetic import job_id, poisson_arrivals_s
 
 Item = TypeVar("Item")

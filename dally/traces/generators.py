@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from dally.errors import InputError
-from dally.job import Job
+from dally.jobs.job import Job
 from dally.spec import spec_knobs, spec_name
 from dally.traces.fits import LINGJUN, PHILLY, PLAIN, VENUS
 from dally.traces.gavel import SIZES, gavel_workload

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from random import Random
 
-from dally.job import Job
+from dally.jobs.job import Job
 from dally.traces.synthetic import job_id, poisson_arrivals_s
 
 

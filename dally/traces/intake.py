@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 from dally.errors import InputError
-from dally.job import Job
+from dally.jobs.job import Job
 from dally.traces.rows import Draft, Omission, RowError
 
 Row = TypeVar("Row")

@@ -5,7 +5,7 @@ from dataclasses import fields
 from operator import attrgetter
 from typing import overload
 
-from dally.job import Job
+from dally.jobs.job import Job
 
 _FIELDS = [known.name for known in fields(Job) if known.init]
 _VALUES = attrgetter(*_FIELDS)

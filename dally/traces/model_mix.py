@@ -7,7 +7,7 @@ from hashlib import blake2b
 from itertools import accumulate
 
 from dally.errors import InputError
-from dally.job import Job
+from dally.jobs.job import Job
 from dally.traces.lazy_jobs import changed, remade
 
 

@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from dally.errors import InputError
-from dally.job import Job
+from dally.jobs.job import Job
 from dally.traces import common_csv
 
 

@@ -14,7 +14,7 @@ from random import Random
 from statistics import NormalDist
 from typing import TypeVar
 
-from dally.job import Job
+from dally.jobs.job import Job
 from dally.traces.synthetic import exponential, job_id
 
 _MU, _SIGMA, _SHRINK = 10.303, 1.401, 0.806

@@ -5,7 +5,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from dally.errors import InputError
-from dally.job import JobKind
+from dally.jobs.job import JobKind
 
 
 class Draft(NamedTuple):

@@ -8,7 +8,7 @@ from itertools import pairwise
 from statistics import fmean, pstdev
 from typing import Any
 
-from dally.job import Job
+from dally.jobs.job import Job
 from dally.traces.workload import Workload
 
 PERCENTILES = (5, 25, 50, 75, 90, 95, 99)

@@ -11,7 +11,7 @@ from statistics import NormalDist
 from string import ascii_lowercase
 
 from dally.errors import InputError
-from dally.job import Job
+from dally.jobs.job import Job
 from dally.traces.lazy_jobs import LazyJobs
 
 USER_SHARE, NAME_SHARE = 0.3, 0.5

@@ -8,7 +8,7 @@ from dally.errors import InputError
 from profiler.commands.carrying_out import carry_out
 from profiler.commands.options import MeasurementSettings, measuring, naming_gpus
 from profiler.drive.plan import PlannedHost, PlannedRack, RankSpread, plan_runs
-from profiler.hosts.here import Here, count_gpus
+from profiler.launch.here import Here, count_gpus
 from workloads.settings import Backend
 
 _RANKS_ON_CPUS = 2

@@ -4,14 +4,14 @@ from contextlib import nullcontext
 
 import click
 
+from dally.hosts.network import LocalNetwork
+from dally.hosts.network_spec import NetworkSpec, Rack
 from profiler.commands import values
 from profiler.commands.carrying_out import carry_out
 from profiler.commands.options import MeasurementSettings, apart, measuring, naming_gpus
 from profiler.drive.local_hosts import LocalHosts, racks_of
 from profiler.drive.plan import RankSpread, plan_runs, spreads_for
-from profiler.hosts.here import count_gpus
-from profiler.hosts.network import LocalNetwork
-from profiler.hosts.network_spec import NetworkSpec, Rack
+from profiler.launch.here import count_gpus
 from workloads.settings import Backend
 
 

@@ -6,15 +6,15 @@ from pathlib import Path
 
 import click
 
-from dally.clusters import load_cluster
+from dally.cluster import load_cluster
 from profiler.commands import values
 from profiler.commands.carrying_out import carry_out
 from profiler.commands.options import MeasurementSettings, apart, measuring
 from profiler.drive.cluster_racks import only_gpu_type, racks_of
 from profiler.drive.plan import NoRoomError, RankSpread, only_hosts, plan_runs, spreads_for
 from profiler.drive.slurm_queue import SlurmQueue
-from profiler.hosts.slurm import SlurmClient
-from profiler.hosts.slurm_nodes import configuration_folder, read_nodes, slurm_version
+from profiler.launch.slurm import SlurmClient
+from profiler.launch.slurm_nodes import configuration_folder, read_nodes, slurm_version
 from workloads.settings import Backend
 
 

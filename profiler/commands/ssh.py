@@ -5,12 +5,12 @@ from pathlib import Path
 
 import click
 
+from dally.hosts.hosts_file import read_hosts_file
+from dally.hosts.ssh import SshHosts
 from profiler.commands.carrying_out import carry_out
 from profiler.commands.options import MeasurementSettings, apart, measuring, naming_gpus
 from profiler.drive.plan import RankSpread, plan_runs, spreads_for
 from profiler.drive.remote_hosts import RemoteHosts, racks_of
-from profiler.hosts.hosts_file import read_hosts_file
-from profiler.hosts.ssh import SshHosts
 from workloads.settings import Backend
 
 

@@ -1,9 +1,9 @@
 """The racks of a cluster's topology, for planning."""
 
-from dally.clusters import DefaultLinks
+from dally.cluster import DefaultLinks
+from dally.cluster.topology import Domain, Topology
 from dally.errors import InputError
 from dally.profiles.schema import PointLink
-from dally.topology import Domain, Topology
 from profiler.drive.plan import PlannedHost, PlannedRack
 
 _ASSUMED = DefaultLinks()

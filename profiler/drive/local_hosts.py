@@ -3,14 +3,14 @@
 import shlex
 from dataclasses import replace
 
+from dally.hosts.local_process import LocalProcess
+from dally.hosts.network import LocalNetwork
+from dally.hosts.network_spec import INTERFACE, NetworkSpec
+from dally.hosts.processes import Command, Running
 from dally.profiles.schema import PointLink
 from profiler.drive.plan import PlannedHost, PlannedRack
-from profiler.hosts.here import count_gpus
-from profiler.hosts.local_process import LocalProcess
-from profiler.hosts.network import LocalNetwork
-from profiler.hosts.network_spec import INTERFACE, NetworkSpec
-from profiler.hosts.processes import Command, Running
-from profiler.hosts.rank_commands import rank_commands, thread_variables
+from profiler.launch.here import count_gpus
+from profiler.launch.rank_commands import rank_commands, thread_variables
 from profiler.orders import MeasurementRun
 from workloads.settings import Backend
 

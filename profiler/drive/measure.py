@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Protocol
 
 from dally.errors import DallyError, InputError
+from dally.hosts.processes import Command, ProcessError, Running, run_together
 from dally.profiles.schema import Env, Reduced
 from profiler.drive.plan import NoRoomError
 from profiler.drive.progress import MeasurementDisplay, displayed
 from profiler.drive.store import MeasurementStore, StoreError
 from profiler.drive.tasks import MeasurementTask
 from profiler.findings import Failed, Finding, Finished, Started, parse_line
-from profiler.hosts.processes import Command, ProcessError, Running, run_together
 from profiler.orders import MeasurementRun
 from profiler.report.raw import read_raw
 

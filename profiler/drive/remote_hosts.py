@@ -4,11 +4,11 @@ import os
 from collections.abc import Sequence
 from dataclasses import replace
 
+from dally.hosts.hosts_file import HostsFile, SshHost
+from dally.hosts.processes import Command, Running
+from dally.hosts.ssh import SshHosts
 from profiler.drive.plan import PlannedHost, PlannedRack
-from profiler.hosts.hosts_file import HostsFile, SshHost
-from profiler.hosts.processes import Command, Running
-from profiler.hosts.rank_commands import rank_commands
-from profiler.hosts.ssh import SshHosts
+from profiler.launch.rank_commands import rank_commands
 from profiler.orders import MeasurementRun
 
 _PASSED_ON = ("NCCL_", "GLOO_")

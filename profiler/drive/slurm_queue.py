@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from math import ceil
 from time import monotonic
 
-from dally.clusters.hostlist import fold
+from dally.cluster.hostlist import fold
 from profiler.drive.plan import NoRoomError, PlannedRack, only_hosts, place
-from profiler.hosts.slurm import Allocation, SlurmClient
-from profiler.hosts.slurm_nodes import PartitionNode, SlurmError, ask, job_reason
+from profiler.launch.slurm import Allocation, SlurmClient
+from profiler.launch.slurm_nodes import PartitionNode, SlurmError, ask, job_reason
 from profiler.orders import MeasurementRun
 
 _FIRST_LOOK_S = 2.0

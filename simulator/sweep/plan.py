@@ -8,11 +8,11 @@ from typing import Any
 
 import click
 
-from dally.clusters import load_cluster
-from dally.clusters.left_out import left_out_line
+from dally.cluster import load_cluster
+from dally.cluster.left_out import left_out_line
 from dally.config_text import parse_toml
 from dally.errors import InputError
-from dally.knowledge import Knowledge
+from dally.jobs.knowledge import Knowledge
 from dally.policies.registry import parse_policy
 from dally.profiles.batch_split import Split
 from dally.spec import spec_knobs
@@ -75,7 +75,7 @@ class SweepPlan:
     Attributes:
         tasks: By setting, set of values, seed, policy.
         slurm: How to ask Slurm for its workers.
-        study: What `python -m simulator.study` makes of the results.
+        study: What `python -m analysis.studies.study` makes of the results.
         left_out: What was left out of a cluster, a line for each where something was.
     """
 

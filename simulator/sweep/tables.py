@@ -8,7 +8,7 @@ from typing import Any
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from dally.records import shown
+from dally.runs.records import shown
 from dally.words import change, duration
 from simulator.sweep.groups import Mean, Place, RunGroup, figures
 from simulator.sweep.plan import SweepTask

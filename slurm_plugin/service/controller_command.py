@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from slurm_plugin.control.controller import Mode
+from slurm_plugin.controller.controller import Mode
 from slurm_plugin.service.daemon import Daemon
 from slurm_plugin.service.live import config_option
 from slurm_plugin.service.signals import Signals

@@ -9,13 +9,13 @@ from itertools import product
 from pathlib import Path
 from typing import Any, TextIO
 
-from dally.clusters import load_cluster
-from dally.clusters.left_out import left_out_line
+from dally.cluster import load_cluster
+from dally.cluster.left_out import left_out_line
 from dally.errors import DallyError, InputError
-from dally.job import Job
+from dally.jobs.job import Job
 from dally.policies.registry import parse_policy
-from slurm_plugin.access.backends import open_slurm
-from slurm_plugin.access.slurm import (
+from slurm_plugin.client.backends import open_slurm
+from slurm_plugin.client.slurm import (
     Order,
     Partition,
     Reservation,
@@ -24,8 +24,8 @@ from slurm_plugin.access.slurm import (
     SlurmNode,
     SlurmUnavailableError,
 )
-from slurm_plugin.control.controller import JOURNAL_LOST, Clock, Controller, Mode
-from slurm_plugin.control.journal import Journal, JournalError
+from slurm_plugin.controller.controller import JOURNAL_LOST, Clock, Controller, Mode
+from slurm_plugin.controller.journal import Journal, JournalError
 from slurm_plugin.service.managed import ControllerInputs, cut, load_site, managed_gpus, stamp_of
 from slurm_plugin.service.metrics import Metrics
 from slurm_plugin.service.partition_lock import PartitionLocks

@@ -3,9 +3,9 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from slurm_plugin.access.slurm import HandBack, Hold, Slurm, SlurmJob, State
-from slurm_plugin.control.intake import hand_back_order, read_request
-from slurm_plugin.control.tickets import Standing, Ticket
+from slurm_plugin.client.slurm import HandBack, Hold, Slurm, SlurmJob, State
+from slurm_plugin.controller.intake import hand_back_order, read_request
+from slurm_plugin.controller.tickets import Standing, Ticket
 from slurm_plugin.request import Request
 
 

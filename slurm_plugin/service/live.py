@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 import click
 
-from dally.clusters.hostlist import fold
+from dally.cluster.hostlist import fold
 from dally.errors import DallyError, InputError
 from slurm_plugin.config import config_path, load_config
 

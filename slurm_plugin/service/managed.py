@@ -4,12 +4,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from dally.clusters import load_cluster
+from dally.cluster import load_cluster
+from dally.cluster.topology import Domain, Machine, Topology
 from dally.errors import InputError
 from dally.policies.registry import parse_policy
 from dally.profiles.files import ProfileSet, load_profiles
-from dally.topology import Domain, Machine, Topology
-from slurm_plugin.access.slurm import SlurmNode
+from slurm_plugin.client.slurm import SlurmNode
 from slurm_plugin.config import Config, load_config
 
 CLUSTER_FILES = ("slurm.conf", "gres.conf", "topology.conf", "topology.yaml")

@@ -8,7 +8,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from dally import __version__
-from slurm_plugin.access.slurm import Order
+from slurm_plugin.client.slurm import Order
 from slurm_plugin.service.report import Board, Report
 
 _SECONDS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)

@@ -13,7 +13,7 @@ from math import inf
 from pathlib import Path
 
 from dally.errors import DallyError
-from slurm_plugin.access.slurm import LockPartition, Reservation, Slurm, UnlockPartition
+from slurm_plugin.client.slurm import LockPartition, Reservation, Slurm, UnlockPartition
 
 PREFIX = "dally_controller"
 AHEAD_S = 500 * 86_400.0

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from dally.commands.why import NETWORK
-from slurm_plugin.control.tickets import Standing
+from slurm_plugin.controller.tickets import Standing
 from slurm_plugin.service.live import ask, clean, clock, config_option, folded, json_option, lasting
 
 _SINCE = "SINCE"

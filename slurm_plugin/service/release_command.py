@@ -7,9 +7,9 @@ from pathlib import Path
 
 import click
 
-from slurm_plugin.access.backends import open_slurm
+from slurm_plugin.client.backends import open_slurm
 from slurm_plugin.config import load_config
-from slurm_plugin.control.journal import heartbeat_s, read_tickets
+from slurm_plugin.controller.journal import heartbeat_s, read_tickets
 from slurm_plugin.service.handback import HandBackResult, hand_back, to_hand_back
 from slurm_plugin.service.live import clean, config_option, json_option, lasting
 

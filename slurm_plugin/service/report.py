@@ -9,13 +9,13 @@ from math import inf
 from typing import Any
 
 from dally import __version__
-from dally.mechanisms.timers import FixedTimers, TunedTimers
+from dally.policies.dally.timers import FixedTimers, TunedTimers
 from dally.progress import of_job
 from dally.state import ClusterState
-from slurm_plugin.access.slurm import arrival
-from slurm_plugin.control import lessons
-from slurm_plugin.control.controller import Controller
-from slurm_plugin.control.tickets import WITH_POLICY, Standing, Ticket
+from slurm_plugin.client.slurm import arrival
+from slurm_plugin.controller import lessons
+from slurm_plugin.controller.controller import Controller
+from slurm_plugin.controller.tickets import WITH_POLICY, Standing, Ticket
 
 GRACE_S = 60.0
 """A controller is healthy while its last good cycle is younger than three periods and this."""
@@ -281,7 +281,7 @@ class Board:
             from there to the next; None before the first good cycle.
         problems: The last problems, oldest first.
         plans_by: What the policy plans by that jobs without a profile must report, in words.
-        batching: What the policy plans for an elastic job's batch; see `dally.learning.Batching`.
+        batching: What the policy plans for an elastic job's batch; see `dally.profiles.goodput.Batching`.
     """
 
     mode: str

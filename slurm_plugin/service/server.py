@@ -22,7 +22,7 @@ from urllib.parse import urlsplit
 
 from dally import __version__
 from dally.errors import DallyError, InputError
-from slurm_plugin.control.journal import JournalError, read_events
+from slurm_plugin.controller.journal import JournalError, read_events
 from slurm_plugin.service.metrics import Metrics
 from slurm_plugin.service.report import Board, as_data, listed
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from slurm_plugin.control.lessons import told
+from slurm_plugin.controller.lessons import told
 from slurm_plugin.service.live import ask, clean, clock, config_option, json_option, lasting
 
 _MOST_PROBLEMS = 3

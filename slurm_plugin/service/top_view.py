@@ -10,7 +10,7 @@ from typing import Any
 
 from rich.text import Text
 
-from slurm_plugin.control.tickets import Standing
+from slurm_plugin.controller.tickets import Standing
 from slurm_plugin.service.live import clean, clock, lasting
 from slurm_plugin.service.queue_command import table
 from slurm_plugin.service.status_command import timer_lines

@@ -11,7 +11,7 @@ import click
 from dally.commands.why import NETWORK, tell_run, told
 from dally.errors import InputError
 from dally.words import plural
-from slurm_plugin.control.tickets import Standing
+from slurm_plugin.controller.tickets import Standing
 from slurm_plugin.service.live import ask, clean, clock, config_option, folded, lasting
 
 _JOB = re.compile(r"\d{1,10}(_\d{1,10})?", re.ASCII)

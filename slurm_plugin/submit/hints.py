@@ -10,10 +10,10 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from dally.cluster.topology import Allocation, Topology
 from dally.errors import InputError
 from dally.profiles.files import ProfileSet
 from dally.profiles.iteration import predict
-from dally.topology import Allocation, Topology
 
 Mode = Literal["hold", "hint"]
 MODES: tuple[Mode, ...] = ("hold", "hint")

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from dally.errors import DallyError
-from profiler.hosts.hosts_file import read_hosts_file
+from dally.hosts.hosts_file import read_hosts_file
 from slurm_plugin.admin.checks.site import Finding, Level, problem
 from testbed.remote.existing_slurm import find_slurm
 from testbed.remote.fitness import FitnessRow, is_fit, judge

@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from testbed.commands.options import chosen_folder, folder_option
-from testbed.standing.control import take_down
+from testbed.persistent.control import take_down
 
 
 @click.command(

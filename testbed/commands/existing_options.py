@@ -10,13 +10,13 @@ from typing import Any
 
 import click
 
+from dally.cluster.topology import Topology
 from dally.errors import InputError
 from dally.policies.registry import PolicySpec
-from dally.topology import Topology
-from testbed.cluster import Cluster
+from slurm_plugin.local_cluster.cluster import Cluster
+from testbed.persistent.keeper import REMOTE
 from testbed.remote.options import logs_option
 from testbed.running.submission import is_slurms_own
-from testbed.standing.keeper import REMOTE
 
 _OPTIONS = (
     click.option("--existing", "is_existing", is_flag=True, help="Use the Slurm that is on --hosts already."),

@@ -12,13 +12,13 @@ from typing import Any
 import click
 
 from profiler.commands import values
-from testbed.cluster import Cluster
-from testbed.local_slurm import LocalSlurm
-from testbed.standing.control import find_standing, opened_standing
-from testbed.standing.folder import default_folder
-from testbed.standing.hosts_shape import Shape
-from testbed.standing.shape import LabShape
-from testbed.standing.state import StandingError
+from slurm_plugin.local_cluster.cluster import Cluster
+from slurm_plugin.local_cluster.local_slurm import LocalSlurm
+from testbed.persistent.control import find_standing, opened_standing
+from testbed.persistent.folder import default_folder
+from testbed.persistent.hosts_shape import Shape
+from testbed.persistent.shape import LabShape
+from testbed.persistent.state import StandingError
 
 folder_option = click.option(
     "--folder",

@@ -9,8 +9,8 @@ from typing import TypeVar
 import click
 
 from dally.errors import DallyError, InputError
+from dally.hosts.hosts_file import HostsFile, read_hosts_file
 from profiler.commands import values
-from profiler.hosts.hosts_file import HostsFile, read_hosts_file
 from testbed.remote.hosts import Hosts, RemoteError, each
 from testbed.remote.log import CommandLog
 from testbed.remote.options import hosts_option, logs_option

@@ -10,9 +10,9 @@ from rich.console import Console
 from rich.table import Table
 
 from testbed.commands.options import chosen_folder, folder_option
-from testbed.standing.control import find_standing
-from testbed.standing.shape import shown_rate
-from testbed.standing.sight import ClusterSight, look
+from testbed.persistent.control import find_standing
+from testbed.persistent.shape import shown_rate
+from testbed.persistent.sight import ClusterSight, look
 
 
 @click.command(

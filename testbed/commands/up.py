@@ -7,9 +7,9 @@ from pathlib import Path
 import click
 
 from testbed.commands.options import LabOptions, local_lab_options
+from testbed.persistent.control import bring_up, find_standing, open_standing
+from testbed.persistent.hosts_shape import HostsShape, Shape, hosts_shape
 from testbed.remote.options import logs_option
-from testbed.standing.control import bring_up, find_standing, open_standing
-from testbed.standing.hosts_shape import HostsShape, Shape, hosts_shape
 
 
 @click.command(

@@ -5,10 +5,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from slurm_plugin.local_cluster.local_slurm import LocalSlurm
 from testbed.drills.scene import DrillError, Scene
 from testbed.drills.stepped_clock import SteppedCluster
 from testbed.drills.workload import WIDE
-from testbed.local_slurm import LocalSlurm
 from testbed.running.control import Desk
 from testbed.running.folder import JOBS_FOLDER
 from testbed.running.script import GRACE_S, SCRIPT

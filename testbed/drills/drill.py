@@ -10,8 +10,9 @@ from random import Random
 from threading import Event, Thread
 
 from dally.errors import DallyError, InputError
-from dally.job import Job
-from dally.records import read_events
+from dally.jobs.job import Job
+from dally.runs.records import read_events
+from slurm_plugin.local_cluster.local_slurm import LocalSlurm
 from testbed.drills import judge
 from testbed.drills.catalogue import Drill
 from testbed.drills.pulse import PULSE, read_pulse, start_pulse
@@ -19,7 +20,6 @@ from testbed.drills.report import DrillResult, event_words, fault_words
 from testbed.drills.scene import FAULTS, Scene, read_faults
 from testbed.drills.stories import read_stories
 from testbed.drills.workload import EMULATED_TFLOPS, JOBS, POLICY, SHAPE, drill_inputs
-from testbed.local_slurm import LocalSlurm
 from testbed.running.campaign import collect_run, topology_of
 from testbed.running.control import Desk
 from testbed.running.driver import Driver

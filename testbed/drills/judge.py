@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from dally.errors import DallyError
-from dally.recording.replay import replay
+from dally.scheduling.recording.replay import replay
 from testbed.drills.pulse import Beat, back_after_s
 from testbed.drills.scene import Fault
 from testbed.drills.stories import Span, Story, steps_at_once

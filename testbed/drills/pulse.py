@@ -13,8 +13,8 @@ from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from profiler.hosts.processes import Command, Running
-from testbed.cluster import Cluster
+from dally.hosts.processes import Command, Running
+from slurm_plugin.local_cluster.cluster import Cluster
 from testbed.running.lines import append_line, read_lines
 
 PULSE = "pulse.jsonl"

@@ -7,8 +7,8 @@ from pathlib import Path
 from random import Random
 
 from dally.errors import DallyError
-from testbed.cluster import Cluster
-from testbed.local_slurm import LocalSlurm
+from slurm_plugin.local_cluster.cluster import Cluster
+from slurm_plugin.local_cluster.local_slurm import LocalSlurm
 from testbed.running.control import Desk
 from testbed.running.folder import JOBS_FOLDER
 from testbed.running.lines import append_line, read_lines

@@ -14,10 +14,10 @@ from pathlib import Path
 from unittest import mock
 
 from dally.commands import main as dally
-from profiler.hosts.network import JoinedNetwork
-from profiler.hosts.processes import Command, Running
-from testbed.local_cluster import LocalCluster
-from testbed.local_slurm_conf import LabSpec
+from dally.hosts.network import JoinedNetwork
+from dally.hosts.processes import Command, Running
+from slurm_plugin.local_cluster.local_cluster import LocalCluster
+from slurm_plugin.local_cluster.slurm_files import LabSpec
 
 _DALLY = ("-m", "dally")
 

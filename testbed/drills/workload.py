@@ -6,7 +6,8 @@ last longer than this machine needs for them.
 
 from collections.abc import Sequence
 
-from dally.job import Job
+from dally.cluster.topology import Topology
+from dally.jobs.job import Job
 from dally.profiles.files import ProfileSet
 from dally.profiles.schema import (
     SCHEMA,
@@ -21,10 +22,9 @@ from dally.profiles.schema import (
     Provenance,
     Timing,
 )
-from dally.topology import Topology
+from testbed.persistent.shape import LabShape
 from testbed.running.folder import RunInputs
 from testbed.running.work import plan_work
-from testbed.standing.shape import LabShape
 
 SHAPE = LabShape((2, 2), 2, 1e9, 500e6)
 POLICY = "dally:lease_s=12"

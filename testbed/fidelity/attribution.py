@@ -9,8 +9,8 @@ The parts of a job add up to its real completion time minus the simulated one, w
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
-from dally.job import Job
-from dally.records import JobRecord
+from dally.jobs.job import Job
+from dally.runs.records import JobRecord
 from testbed.fidelity.live_run import LiveInterval
 from testbed.fidelity.pace import HeldSpan, Pace
 

@@ -4,12 +4,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import fsum
 
-from dally.costs import CostModel
+from dally.cluster.topology import Allocation
 from dally.errors import InputError
-from dally.job import Job
-from dally.records import JobRecord
-from dally.summary import Summary, summarise
-from dally.topology import Allocation
+from dally.jobs.job import Job
+from dally.profiles.costs import CostModel
+from dally.runs.records import JobRecord
+from dally.runs.summary import Summary, summarise
 from testbed.fidelity.attribution import (
     Parts,
     RealLife,

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from dally.errors import InputError
-from dally.records import CLUSTER, RUN, JobRecord, read_jobs, read_run
+from dally.runs.records import CLUSTER, RUN, JobRecord, read_jobs, read_run
 from testbed.running.collect import STRETCHES
 from testbed.running.folder import PROFILES, WORKLOAD
 

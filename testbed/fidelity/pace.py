@@ -4,10 +4,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from dally.contention import SharedLinks
-from dally.costs import CostModel
-from dally.job import Job
-from dally.topology import Allocation
+from dally.cluster.topology import Allocation
+from dally.jobs.job import Job
+from dally.profiles.contention import SharedLinks
+from dally.profiles.costs import CostModel
 
 
 @dataclass(frozen=True, slots=True)

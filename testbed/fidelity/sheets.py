@@ -5,7 +5,7 @@ from dataclasses import dataclass, fields
 from math import fsum
 from statistics import fmean
 
-from dally.summary import Summary
+from dally.runs.summary import Summary
 from testbed.fidelity.attribution import Parts, RealStretch
 from testbed.fidelity.comparison import Comparison, JobComparison
 from testbed.fidelity.words import CAUSES, levels

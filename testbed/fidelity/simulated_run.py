@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from dally.costs import CostModel
-from dally.job import Job
-from dally.knowledge import Knowledge
+from dally.cluster.topology import Allocation
+from dally.jobs.job import Job
+from dally.jobs.knowledge import Knowledge
 from dally.policies.registry import PolicySpec, parse_policy
-from dally.records import CLUSTER, JobRecord, read_events, read_jobs
-from dally.topology import Allocation
+from dally.profiles.costs import CostModel
+from dally.runs.records import CLUSTER, JobRecord, read_events, read_jobs
 from dally.traces import load_trace
 from simulator.inputs import Inputs, load_scenario
 from simulator.scenario import Scenario, simulate

@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from dally.errors import DallyError
-from profiler.hosts.processes import Command, Running
-from testbed.cluster import ASK_S, ClusterError
+from dally.hosts.processes import Command, Running
+from slurm_plugin.local_cluster.cluster import ASK_S, ClusterError
 from testbed.remote.head_node import HeadNode
 from testbed.remote.hosts import Hosts
 

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from dally import __version__
-from profiler.hosts.hosts_file import HostsFile, SshHost
+from dally.hosts.hosts_file import HostsFile, SshHost
 from slurm_plugin.admin.checks.site import Finding, Level, ok, problem, warning
-from testbed.local_slurm import PACKAGES
+from slurm_plugin.local_cluster.local_slurm import PACKAGES
 from testbed.remote.survey import ClockOffset, HostFacts, Survey
 
 _OLDEST_PYTHON = (3, 11)

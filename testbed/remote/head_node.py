@@ -1,19 +1,19 @@
-"""A Slurm cluster reached through one host over SSH: commands run there, as `testbed.cluster` asks for."""
+"""A Slurm cluster reached through one host over SSH: commands run there."""
 
 from collections.abc import Mapping
 from pathlib import Path
 
 from dally.errors import DallyError
-from profiler.hosts.network import Traffic
-from profiler.hosts.processes import Command, Running
-from testbed.cluster import ASK_S, ClusterError
+from dally.hosts.network import Traffic
+from dally.hosts.processes import Command, Running
+from slurm_plugin.local_cluster.cluster import ASK_S, ClusterError
 from testbed.remote.hosts import Hosts, each
 
 _COUNTERS = ("tx_bytes", "rx_bytes")
 
 
 class HeadNode:
-    """What runs commands on a head node; it is a `testbed.cluster.Cluster`.
+    """What runs commands on a head node; it is a `slurm_plugin.local_cluster.cluster.Cluster`.
 
     Attributes:
         hosts: The connected hosts.

@@ -12,9 +12,9 @@ from types import TracebackType
 from typing import TypeVar
 
 from dally.errors import DallyError
-from profiler.hosts.hosts_file import HostsFile, SshHost
-from profiler.hosts.processes import Command, ProcessError
-from profiler.hosts.ssh import SshHosts, SshProcess
+from dally.hosts.hosts_file import HostsFile, SshHost
+from dally.hosts.processes import Command, ProcessError
+from dally.hosts.ssh import SshHosts, SshProcess
 from testbed.remote.log import CommandLog
 
 _Found = TypeVar("_Found")

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from threading import Lock
 
-from profiler.hosts.processes import Command
+from dally.hosts.processes import Command
 
 _MOST_COMMAND = 400
 _MOST_SAID = 2000

@@ -5,7 +5,7 @@ import signal
 import sys
 from pathlib import Path
 
-from testbed.local_slurm_processes import end_processes
+from slurm_plugin.local_cluster.processes import end_processes
 
 _ENDINGS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 

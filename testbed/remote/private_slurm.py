@@ -13,9 +13,9 @@ from types import TracebackType
 from typing import TypeVar
 
 from dally.errors import DallyError
-from profiler.hosts.processes import Command
-from testbed.cluster import ClusterError
-from testbed.local_slurm import PACKAGES
+from dally.hosts.processes import Command
+from slurm_plugin.local_cluster.cluster import ClusterError
+from slurm_plugin.local_cluster.local_slurm import PACKAGES
 from testbed.remote.head_node import HeadNode
 from testbed.remote.hosts import Hosts, LoggedProcess, each
 from testbed.remote.shaping import interface_to

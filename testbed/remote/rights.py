@@ -4,12 +4,12 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from slurm_plugin.access.job_json import read_jobs
-from slurm_plugin.access.slurm import SlurmJob, SlurmUnavailableError, State
 from slurm_plugin.admin.checks.gather import parse_settings
 from slurm_plugin.admin.checks.site import Finding, Level, ok, problem, some, warning
-from slurm_plugin.control.intake import read_request
-from testbed.cluster import ClusterError
+from slurm_plugin.client.job_json import read_jobs
+from slurm_plugin.client.slurm import SlurmJob, SlurmUnavailableError, State
+from slurm_plugin.controller.intake import read_request
+from slurm_plugin.local_cluster.cluster import ClusterError
 from testbed.remote.head_node import HeadNode
 
 _SITE_FILES = ("dally_site.lua", "dally/dally_site.lua")

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from dally.errors import InputError
-from profiler.hosts.network_spec import QDISC, burst_bytes
+from dally.hosts.network_spec import QDISC, burst_bytes
 from testbed.remote.hosts import Hosts, RemoteError
 from testbed.remote.qdiscs import HANDLE, Qdisc, Words, in_words, is_ours, settings, ways_back
 

@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from dally.clusters.hostlist import fold
+from dally.cluster.hostlist import fold
 from dally.errors import InputError
-from testbed.local_slurm_conf import LabSpec, conf_files, settings_conf
+from slurm_plugin.local_cluster.slurm_files import LabSpec, conf_files, settings_conf
 
 PARTITION = "gpu"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")

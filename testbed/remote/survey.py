@@ -10,10 +10,10 @@ from threading import Timer
 from typing import Any
 
 from dally.errors import DallyError
+from dally.hosts.processes import Command, run_together
 from dally.profiles.schema import PointShape, Reduced
 from profiler.drive.remote_hosts import RemoteHosts
 from profiler.findings import parse_line
-from profiler.hosts.processes import Command, run_together
 from profiler.orders import MeasurementRun, MeasurementSpec
 from testbed.remote.hosts import ANSWER_S, Hosts, LoggedProcess, RemoteError, each
 from workloads.settings import Backend

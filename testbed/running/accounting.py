@@ -2,7 +2,7 @@
 
 import re
 
-from testbed.cluster import Cluster, ClusterError
+from slurm_plugin.local_cluster.cluster import Cluster, ClusterError
 
 ACCOUNTING = "slurm-jobs.txt"
 _SETTING = re.compile(r"^JobCompLoc\s*=\s*(/\S+)", re.MULTILINE)

@@ -8,12 +8,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from dally.clusters import load_cluster
+from dally.cluster import load_cluster
+from dally.cluster.topology import Topology
 from dally.errors import DallyError, InputError
 from dally.policies.registry import PolicySpec, parse_policy
-from dally.topology import Topology
 from simulator.scenario import Run, folder_name
-from testbed.cluster import Cluster, ClusterError
+from slurm_plugin.local_cluster.cluster import Cluster, ClusterError
 from testbed.running.collect import fetch, write_run_folder
 from testbed.running.driver import Counts, Driver
 from testbed.running.folder import (

@@ -9,13 +9,13 @@ from pathlib import Path
 
 from dally import __version__
 from dally.atomic_file import write_atomically
-from dally.costs import CostModel
 from dally.errors import InputError
 from dally.policies.registry import parse_policy
-from dally.records import EVENTS, JOBS, RUN, EventLog, JobRecord, write_jobs, write_run
-from dally.summary import summarise
+from dally.profiles.costs import CostModel
+from dally.runs.records import EVENTS, JOBS, RUN, EventLog, JobRecord, write_jobs, write_run
+from dally.runs.summary import summarise
 from simulator.scenario import Run
-from testbed.cluster import Cluster, ClusterError
+from slurm_plugin.local_cluster.cluster import Cluster, ClusterError
 from testbed.running.accounting import ACCOUNTING, read_accounting
 from testbed.running.events import Minutes, read_minutes, tell_events
 from testbed.running.folder import (

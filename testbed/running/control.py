@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from dally.errors import DallyError
-from profiler.hosts.processes import Command, Running
-from testbed.cluster import Cluster, ClusterError
+from dally.hosts.processes import Command, Running
+from slurm_plugin.local_cluster.cluster import Cluster, ClusterError
 from testbed.running.folder import CONTROLLER
 from testbed.running.supervisor import beside, supervised
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from dally.errors import DallyError
-from dally.job import CHECKPOINTED, JobKind
+from dally.jobs.job import CHECKPOINTED, JobKind
 from dally.policies.registry import parse_policy
-from dally.records import CLUSTER
-from testbed.cluster import PRELOADED, Cluster, ClusterError
+from dally.runs.records import CLUSTER
+from slurm_plugin.local_cluster.cluster import PRELOADED, Cluster, ClusterError
 from testbed.running.control import Control, Desk, configuration, free_port
 from testbed.running.folder import (
     JOBS_FOLDER,

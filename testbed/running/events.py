@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dally.costs import CostModel
+from dally.profiles.costs import CostModel
 from testbed.running.life import Life, start_event
 
 _OF_JOBS = ("wait", "stop", "refuse", "refused", "keep", "leave", "conflict")

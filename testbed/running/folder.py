@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from dally.atomic_file import write_atomically
-from dally.clusters import load_cluster
-from dally.clusters.toml_writer import write_toml
+from dally.cluster import load_cluster
+from dally.cluster.toml_writer import write_toml
+from dally.cluster.topology import Topology
 from dally.errors import InputError
 from dally.profiles.files import ProfileSet, load_profiles, write_profiles
-from dally.records import CLUSTER
-from dally.topology import Topology
+from dally.runs.records import CLUSTER
 from dally.traces import load_trace
 from dally.traces.output_file import write_workload
 from simulator.scenario import folder_name

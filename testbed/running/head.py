@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from dally.atomic_file import write_atomically
-from testbed.cluster import Cluster
+from slurm_plugin.local_cluster.cluster import Cluster
 
 _BINARY = (".pt", ".sqlite", "-journal")
 _LONGEST_S = 120.0

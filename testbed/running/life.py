@@ -4,10 +4,10 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from dally.costs import CostModel
-from dally.job import JobKind
-from dally.records import JobRecord
-from dally.topology import Allocation, Topology
+from dally.cluster.topology import Allocation, Topology
+from dally.jobs.job import JobKind
+from dally.profiles.costs import CostModel
+from dally.runs.records import JobRecord
 from testbed.running.sight import Sight
 from testbed.running.stretches import HeldInterval, ScriptEvent
 from testbed.running.work import Work

@@ -5,11 +5,11 @@ from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
 
+from dally.cluster.topology import Topology
 from dally.errors import InputError
 from dally.profiles.emulated import of_types
 from dally.profiles.files import ProfileSet, load_profiles
 from dally.profiles.schema import ProfileMode
-from dally.topology import Topology
 from dally.traces import Workload, assign_models, load_trace
 from testbed.running.campaign import Campaign
 from testbed.running.folder import RunInputs

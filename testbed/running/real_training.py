@@ -22,16 +22,16 @@ import click
 
 from dally.interruption import interruptible
 from dally.markdown import replace_section, table
-from dally.records import JobRecord, read_jobs
+from dally.runs.records import JobRecord, read_jobs
 from simulator.scenario import folder_name
-from testbed.cluster import Cluster
-from testbed.local_slurm import LocalSlurm
+from slurm_plugin.local_cluster.cluster import Cluster
+from slurm_plugin.local_cluster.local_slurm import LocalSlurm
+from testbed.persistent.shape import LabShape
 from testbed.running.campaign import check_policies, run_policy, topology_of
 from testbed.running.folder import JOBS_FOLDER, job_folder
 from testbed.running.lines import read_lines
 from testbed.running.order import RunRequest, plan_campaign
 from testbed.running.script import STEPS
-from testbed.standing.shape import LabShape
 
 PAGE = Path(__file__).parents[2] / "docs" / "results" / "elastic-live.md"
 SHAPE = LabShape(racks=(2, 2), gpus=2)

@@ -10,7 +10,7 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from dally.summary import quantile
+from dally.runs.summary import quantile
 from simulator.comparison import as_data, table
 from simulator.scenario import Run
 from testbed.running.driver import Counts

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from profiler.hosts.network import NetworkError
-from testbed.cluster import Cluster, ClusterError
+from dally.hosts.network import NetworkError
+from slurm_plugin.local_cluster.cluster import Cluster, ClusterError
 from testbed.running import gpu_counters
 from testbed.running.lines import append_line
 

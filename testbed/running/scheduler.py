@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 from dally.policies.registry import PolicySpec
-from dally.policies.slurm import SlurmKnobs
-from testbed.cluster import Cluster
+from dally.policies.slurm.policy import SlurmKnobs
+from slurm_plugin.local_cluster.cluster import Cluster
 
 FACT = "scheduler"
 """Where run.json has the settings."""

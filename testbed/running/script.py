@@ -5,9 +5,9 @@ import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from dally.job import CHECKPOINTED, JobKind
-from dally.mechanisms.node_choice import LEAF
-from dally.policies.slurm import SlurmKnobs
+from dally.jobs.job import CHECKPOINTED, JobKind
+from dally.policies.slurm.node_choice import LEAF
+from dally.policies.slurm.policy import SlurmKnobs
 from testbed.running.work import Work
 from workloads.handover import PRELOADED
 

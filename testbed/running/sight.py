@@ -7,9 +7,9 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from slurm_plugin.access.job_json import read_jobs
-from slurm_plugin.access.slurm import HOLDS_GPUS, SlurmJob, SlurmUnavailableError, State
-from testbed.cluster import Cluster, ClusterError
+from slurm_plugin.client.job_json import read_jobs
+from slurm_plugin.client.slurm import HOLDS_GPUS, SlurmJob, SlurmUnavailableError, State
+from slurm_plugin.local_cluster.cluster import Cluster, ClusterError
 from testbed.running.lines import append_line, read_lines
 
 GONE_S = 10.0

@@ -5,9 +5,9 @@ from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any
 
-from dally.clusters.hostlist import expand
+from dally.cluster.hostlist import expand
 from dally.errors import InputError
-from slurm_plugin.access.slurm import State
+from slurm_plugin.client.slurm import State
 from testbed.running.lines import parse_lines
 from testbed.running.sight import Sight
 

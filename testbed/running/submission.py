@@ -4,13 +4,13 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from dally.costs import CostModel
-from dally.job import JobKind
+from dally.cluster.topology import Topology
+from dally.jobs.job import JobKind
 from dally.policies.registry import PolicySpec
-from dally.policies.slurm import SlurmKnobs
-from dally.topology import Topology
+from dally.policies.slurm.policy import SlurmKnobs
+from dally.profiles.costs import CostModel
 from slurm_plugin.config import VARIABLE
-from testbed.cluster import Cluster, ClusterError
+from slurm_plugin.local_cluster.cluster import Cluster, ClusterError
 from testbed.running.control import Desk
 from testbed.running.folder import JOBS_FOLDER, job_folder
 from testbed.running.script import (

@@ -4,13 +4,13 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from dally.costs import CostModel
+from dally.cluster.free import FreeGpus
+from dally.cluster.topology import Topology
 from dally.errors import InputError
-from dally.free import FreeGpus
-from dally.job import Job
+from dally.jobs.job import Job
+from dally.profiles.costs import CostModel
 from dally.profiles.files import ProfileSet
 from dally.profiles.schema import Profile
-from dally.topology import Topology
 from workloads.registry import WORKLOADS
 
 _LIMIT_FACTOR = 10.0

@@ -2,7 +2,7 @@
 
 import pytest
 
-from dally.clusters import load_cluster
+from dally.cluster import load_cluster
 from dally.errors import InputError
 from dally.policies.registry import parse_policy, policy_names
 from dally.profiles.files import load_profiles, shipped_sets

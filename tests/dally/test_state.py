@@ -2,8 +2,8 @@
 
 import pytest
 
-from dally.costs import CostModel
-from dally.job import Job, JobKind
+from dally.jobs.job import Job, JobKind
+from dally.profiles.costs import CostModel
 from dally.state import ClusterState, JobState
 from tests.worlds import racks
 

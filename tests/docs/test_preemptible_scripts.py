@@ -10,10 +10,10 @@ import pytest
 import torch
 
 from dally.errors import DallyError
-from profiler.hosts.network_spec import INTERFACE, NetworkSpec, Rack
-from testbed.local_slurm import LocalSlurm
-from testbed.local_slurm_conf import LabSpec
-from tests.slurm_plugin.control.test_real_controller import RealSite, sleeping
+from dally.hosts.network_spec import INTERFACE, NetworkSpec, Rack
+from slurm_plugin.local_cluster.local_slurm import LocalSlurm
+from slurm_plugin.local_cluster.slurm_files import LabSpec
+from tests.slurm_plugin.controller.test_real_controller import RealSite, sleeping
 
 PAGE = (Path(__file__).parents[2] / "docs" / "preemptible-scripts.md").read_text(encoding="utf-8")
 FILES = dict(re.findall(r'^```\w+ title="(\S+)"\n(.*?)^```$', PAGE, re.MULTILINE | re.DOTALL))

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from simulator.study import read_effects
-from simulator.study_tables import SECTIONS
+from analysis.studies.study import read_effects
+from analysis.studies.study_tables import SECTIONS
 from simulator.sweep.plan import read_plan
 
 ROOT = Path(__file__).parents[2]
@@ -20,7 +20,7 @@ def test_there_are_studies() -> None:
 @pytest.mark.parametrize("path", STUDIES, ids=lambda path: path.stem)
 def test_its_page_has_its_command_at_the_head_and_room_for_tables(path: Path) -> None:
     text = (ROOT / "docs" / "results" / f"{path.stem}.md").read_text(encoding="utf-8")
-    assert f"python -m simulator.study docs/studies/{path.name}\n" in text.split("```")[1]
+    assert f"python -m analysis.studies.study docs/studies/{path.name}\n" in text.split("```")[1]
     sections = [name for name in SECTIONS if f"<!-- {name} -->\n" in text]
     assert sections
     assert all(f"<!-- end {name} -->\n" in text for name in sections)

@@ -12,17 +12,17 @@ from analysis.report.runs import load_runs
 from dally.commands import main
 from dally.commands.why import told
 from dally.errors import DallyError
-from dally.job import Job
+from dally.hosts.hosts_file import read_hosts_file
+from dally.jobs.job import Job
 from dally.profiles.files import load_profiles
-from profiler.hosts.hosts_file import read_hosts_file
-from profiler.hosts.slurm_nodes import parse_nodes
+from profiler.launch.slurm_nodes import parse_nodes
 from simulator.sweep.plan import read_plan
-from slurm_plugin.access.job_json import read_jobs
-from slurm_plugin.access.node_text import read_nodes, read_reservations
-from slurm_plugin.access.scontrol import answers
 from slurm_plugin.admin.checks.gather import parse_rows, parse_settings
+from slurm_plugin.client.job_json import read_jobs
+from slurm_plugin.client.node_text import read_nodes, read_reservations
+from slurm_plugin.client.scontrol import answers
 from slurm_plugin.config import load_config
-from slurm_plugin.control.journal import NAME, heartbeat_s, read_events, read_tickets
+from slurm_plugin.controller.journal import NAME, heartbeat_s, read_events, read_tickets
 from slurm_plugin.service.live import clock
 from tests.analysis.report.folders import simple_run
 from tests.dally.recording.recorded import record

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from dally.errors import DallyError, InputError
-from testbed.local_slurm import LocalSlurm
-from testbed.local_slurm_conf import LabSpec, TopologyPlugin
+from slurm_plugin.local_cluster.local_slurm import LocalSlurm
+from slurm_plugin.local_cluster.slurm_files import LabSpec, TopologyPlugin
 
 
 @pytest.fixture(params=TopologyPlugin, ids=lambda plugin: plugin.name.lower())

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from dally.policies.registry import parse_policy
-from dally.records import JobRecord
+from dally.runs.records import JobRecord
 from simulator.blocks import COUNT, Block, Blocks
 from simulator.inputs import Inputs, load_scenario
 from simulator.scenario import simulate

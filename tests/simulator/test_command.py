@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from dally.clusters import load_cluster
+from dally.cluster import load_cluster
 from dally.commands import main
 from dally.profiles.files import load_profiles, write_profile
 from dally.profiles.schema import ProfileMode
-from dally.records import read_events, read_jobs, read_run
+from dally.runs.records import read_events, read_jobs, read_run
 from simulator.progress import Watch
 
 JOBS = "job_id,submit_s,gpus,duration_s,user,group,model,status\n"
@@ -50,7 +50,6 @@ def test_two_policies_side_by_side(trace: Path, tmp_path: Path) -> None:
         "comparison.json",
         "dally",
         "fifo",
-        "jct.png",
     ]
     files = {path.name for path in (out / "fifo").iterdir()}
     assert files == {"cluster.toml", "events.jsonl", "jobs.csv", "run.json"}
@@ -256,7 +255,6 @@ def test_jobs_that_never_end_are_told_by_the_exit_status(tmp_path: Path) -> None
     result = simulate(tmp_path / "trace.csv", tmp_path / "out", *options)
     assert result.exit_code == 1
     assert "fifo is incomplete: 1 jobs wait for machines that stay down" in result.stderr
-    assert "no figure: no job completed" in result.stdout
     assert "fifo (incomplete)" in result.stdout
     assert [record.status for record in read_jobs(tmp_path / "out" / "fifo")] == ["WAITING"]
 

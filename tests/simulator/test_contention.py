@@ -4,14 +4,14 @@ from dataclasses import replace
 
 import pytest
 
-from dally.clusters import scaled_links
-from dally.costs import CostModel
-from dally.cycle import Scheduler
-from dally.job import Job
-from dally.policies.in_order import InOrder
+from dally.cluster import scaled_links
+from dally.jobs.job import Job
+from dally.policies.common.in_order import InOrder
 from dally.policies.registry import parse_policy
+from dally.profiles.costs import CostModel
 from dally.profiles.files import ProfileSet, load_profiles
 from dally.profiles.schema import Compute, Model, Restart
+from dally.scheduling.scheduler import Scheduler
 from dally.state import ClusterState
 from simulator.failures import Outage
 from tests.worlds import Result, racks, simulate

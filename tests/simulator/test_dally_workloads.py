@@ -5,12 +5,12 @@ from itertools import pairwise
 
 import pytest
 
-from dally.costs import CostModel
-from dally.cycle import Scheduler
 from dally.policies.registry import parse_policy
-from dally.records import EventLog
+from dally.profiles.costs import CostModel
+from dally.runs.records import EventLog
+from dally.runs.summary import Summary, summarise
+from dally.scheduling.scheduler import Scheduler
 from dally.state import ClusterState
-from dally.summary import Summary, summarise
 from simulator.engine import Engine
 from simulator.inputs import Inputs, load_scenario
 from tests.worlds import QUICK

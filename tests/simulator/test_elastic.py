@@ -5,14 +5,14 @@ from typing import ClassVar
 
 import pytest
 
-from dally.job import Job, JobKind
-from dally.learning import Batching
+from dally.jobs.job import Job, JobKind
 from dally.plan import Plan, Resize, Start
 from dally.policies.base import Policy
 from dally.policies.registry import PolicySpec
 from dally.profiles.files import ProfileSet
+from dally.profiles.goodput import Batching
 from dally.state import ClusterState
-from tests.dally.test_learning import PROFILE
+from tests.dally.profiles.test_goodput import PROFILE
 from tests.worlds import Result, racks, simulate
 
 JOB = Job("a", 0.0, 4, 1000.0, model="cifar10", batch=400, kind=JobKind.ELASTIC, min_gpus=1, max_gpus=16)

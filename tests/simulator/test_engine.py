@@ -5,16 +5,16 @@ from math import inf
 
 import pytest
 
-from dally.costs import CostModel
-from dally.cycle import Scheduler
 from dally.errors import DallyError
-from dally.job import Job
+from dally.jobs.job import Job
 from dally.plan import Plan
 from dally.policies.base import Policy
-from dally.policies.dally import DallyKnobs
+from dally.policies.dally.policy import DallyKnobs
 from dally.policies.registry import parse_policy
+from dally.profiles.costs import CostModel
 from dally.profiles.files import load_profiles
-from dally.records import EventLog
+from dally.runs.records import EventLog
+from dally.scheduling.scheduler import Scheduler
 from dally.state import ClusterState
 from simulator.engine import Engine
 from simulator.failures import Outage

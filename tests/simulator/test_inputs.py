@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from dally.costs import CostModel
 from dally.errors import InputError
 from dally.policies.registry import parse_policy
+from dally.profiles.costs import CostModel
 from simulator.inputs import Inputs, load_scenario
 from simulator.scenario import simulate_jobs
 

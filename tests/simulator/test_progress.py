@@ -6,14 +6,14 @@ from math import inf
 
 import pytest
 
-from dally.costs import CostModel
-from dally.cycle import Scheduler
-from dally.job import Job
+from dally.jobs.job import Job
 from dally.plan import Plan, Preempt, Start
 from dally.policies.base import Policy
-from dally.policies.dally import DallyKnobs
+from dally.policies.dally.policy import DallyKnobs
 from dally.policies.registry import parse_policy, policy_names
-from dally.records import EventLog
+from dally.profiles.costs import CostModel
+from dally.runs.records import EventLog
+from dally.scheduling.scheduler import Scheduler
 from dally.state import ClusterState
 from simulator.engine import Engine, Outcome
 from simulator.failures import Outage, random_outages

@@ -8,15 +8,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dally.clusters import scaled_links
-from dally.costs import CostModel
-from dally.cycle import told_slowdown
-from dally.job import Job, JobKind
-from dally.knowledge import Known
+from dally.cluster import scaled_links
+from dally.cluster.topology import Topology
+from dally.jobs.job import Job, JobKind
+from dally.jobs.knowledge import Known
 from dally.policies.registry import PolicySpec, policy_names
 from dally.profiles.batch_split import Split
+from dally.profiles.costs import CostModel
 from dally.profiles.files import ProfileSet, load_profiles
-from dally.topology import Topology
+from dally.scheduling.scheduler import told_slowdown
 from tests.worlds import SEARCHING, Result, World, racks, simulate, worlds
 
 VARIANTS = (

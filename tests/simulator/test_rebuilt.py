@@ -6,13 +6,13 @@ import json
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from dally.costs import CostModel
-from dally.cycle import Scheduler
-from dally.knowledge import Knowledge, Known
+from dally.jobs.knowledge import Knowledge, Known
 from dally.plan import Plan, Wait
 from dally.policies.registry import PolicySpec, parse_policy
+from dally.profiles.costs import CostModel
 from dally.profiles.files import load_profiles
-from dally.records import EventLog
+from dally.runs.records import EventLog
+from dally.scheduling.scheduler import Scheduler
 from dally.state import ClusterState, JobState, Past, Phase
 from simulator.engine import Engine
 from tests.worlds import World, worlds

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 import pytest
 
-from dally.costs import CostModel
-from dally.cycle import Scheduler
+from dally.cluster.topology import Topology
 from dally.policies.registry import parse_policy, policy_names
-from dally.records import EventLog
+from dally.profiles.costs import CostModel
+from dally.runs.records import EventLog
+from dally.scheduling.scheduler import Scheduler
 from dally.state import ClusterState
-from dally.topology import Topology
 from dally.traces import load_trace
 from simulator.engine import Engine
 from tests.worlds import SEARCHING, racks

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from slurm_plugin.control.journal import Journal
+from slurm_plugin.controller.journal import Journal
 
 
 @pytest.fixture(scope="session", autouse=True)

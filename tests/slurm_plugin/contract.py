@@ -4,11 +4,11 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
-from slurm_plugin.access.command_line import CommandLine
-from slurm_plugin.access.fake import FakeSlurm
-from slurm_plugin.access.fake_job import SubmitSpec
-from slurm_plugin.access.slurm import Hold, Order, Slurm, SlurmJob, State
-from testbed.local_slurm import LocalSlurm
+from slurm_plugin.client.command_line import CommandLine
+from slurm_plugin.client.fake import FakeSlurm
+from slurm_plugin.client.fake_job import SubmitSpec
+from slurm_plugin.client.slurm import Hold, Order, Slurm, SlurmJob, State
+from slurm_plugin.local_cluster.local_slurm import LocalSlurm
 
 LONGEST_S = 60.0
 

@@ -9,9 +9,9 @@ from typing import Any
 from click.testing import CliRunner, Result
 
 from dally.commands import main
-from slurm_plugin.access.fake import FakeSlurm
-from slurm_plugin.access.fake_job import FakeNode, SubmitSpec
-from slurm_plugin.control.controller import Mode
+from slurm_plugin.client.fake import FakeSlurm
+from slurm_plugin.client.fake_job import FakeNode, SubmitSpec
+from slurm_plugin.controller.controller import Mode
 from slurm_plugin.request import Request, encode
 from slurm_plugin.service.daemon import Daemon
 from slurm_plugin.service.signals import Signals

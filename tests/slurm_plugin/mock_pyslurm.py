@@ -13,7 +13,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
-from slurm_plugin.access.slurm import (
+from slurm_plugin.client.slurm import (
     Fence,
     Order,
     Place,
@@ -23,7 +23,7 @@ from slurm_plugin.access.slurm import (
     SlurmUnavailableError,
     State,
 )
-from slurm_plugin.access.slurm import Reservation as SlurmReservation
+from slurm_plugin.client.slurm import Reservation as SlurmReservation
 
 UNKNOWN_NODE = "nowhere"
 ESLURM_NODES_BUSY = 2016

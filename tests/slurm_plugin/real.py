@@ -17,13 +17,13 @@ from operator import add
 from pathlib import Path
 from unittest.mock import patch
 
-from dally.clusters import load_cluster
-from dally.costs import CostModel
-from slurm_plugin.access.command_line import CommandLine
-from slurm_plugin.access.slurm import Signal, SlurmUnavailableError
+from dally.cluster import load_cluster
+from dally.profiles.costs import CostModel
+from slurm_plugin.client.command_line import CommandLine
+from slurm_plugin.client.slurm import Signal, SlurmUnavailableError
 from slurm_plugin.config import load_config
-from slurm_plugin.control.controller import Clock, Controller
-from slurm_plugin.control.journal import Journal, JournalError
+from slurm_plugin.controller.controller import Clock, Controller
+from slurm_plugin.controller.journal import Journal, JournalError
 
 _ROOT = Path(__file__).parents[2]
 _SHORTEST_PAUSE_S = 0.05

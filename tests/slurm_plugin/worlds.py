@@ -5,16 +5,16 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
+from dally.cluster.topology import Topology
 from dally.profiles.files import ProfileSet
-from dally.topology import Topology
-from slurm_plugin.access.fake import FakeSlurm
-from slurm_plugin.access.fake_job import FakeNode, SubmitSpec
-from slurm_plugin.access.slurm import SlurmUnavailableError
+from slurm_plugin.client.fake import FakeSlurm
+from slurm_plugin.client.fake_job import FakeNode, SubmitSpec
+from slurm_plugin.client.slurm import SlurmUnavailableError
 from slurm_plugin.config import Config
-from slurm_plugin.control.controller import Controller, Mode
-from slurm_plugin.control.journal import Journal, read_events
-from slurm_plugin.control.progress_files import ProgressFiles
-from slurm_plugin.control.tickets import Ticket
+from slurm_plugin.controller.controller import Controller, Mode
+from slurm_plugin.controller.journal import Journal, read_events
+from slurm_plugin.controller.progress_files import ProgressFiles
+from slurm_plugin.controller.tickets import Ticket
 from slurm_plugin.request import Request, encode
 from tests.worlds import racks
 

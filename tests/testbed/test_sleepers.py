@@ -7,8 +7,8 @@ from click.testing import CliRunner
 
 from analysis.advise.history import read_history
 from dally.commands import main
-from testbed.accounting_database import add_accounting
-from testbed.local_slurm import LocalSlurm
+from slurm_plugin.local_cluster.accounting_database import add_accounting
+from slurm_plugin.local_cluster.local_slurm import LocalSlurm
 from testbed.sleepers import ACCOUNTS, draw, history, run
 
 JOBS = 25

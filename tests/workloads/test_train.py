@@ -14,7 +14,7 @@ import torch
 from click.testing import CliRunner
 from torch import distributed
 
-from dally.job import CHECKPOINTED
+from dally.jobs.job import CHECKPOINTED
 from tests.workloads.ranks import Ended, finish, run, started
 from workloads.group import leave
 from workloads.settings import BatchRule, TrainingJob

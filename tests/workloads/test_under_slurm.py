@@ -4,8 +4,8 @@ import json
 import re
 import sys
 
-from dally.job import CHECKPOINTED
-from testbed.local_slurm import LocalSlurm
+from dally.jobs.job import CHECKPOINTED
+from slurm_plugin.local_cluster.local_slurm import LocalSlurm
 from tests.workloads.ranks import ROOT
 
 PAGE = (ROOT / "docs" / "workloads.md").read_text(encoding="utf-8")

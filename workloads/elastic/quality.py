@@ -25,7 +25,7 @@ import click
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from dally.job import CHECKPOINTED
+from dally.jobs.job import CHECKPOINTED
 from dally.markdown import replace_section, table
 from workloads.digits import write_digits
 from workloads.group import free_port

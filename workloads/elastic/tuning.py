@@ -10,10 +10,10 @@ from collections.abc import Iterable
 from dataclasses import asdict
 from typing import Any
 
-from dally.job_progress import MOST_THROUGHPUTS, Throughput
-from dally.learning import Batching, batches, efficiency
+from dally.jobs.progress import MOST_THROUGHPUTS, Throughput
+from dally.profiles.goodput import Batching, batches, efficiency
+from dally.profiles.reported_speeds import fit_curve
 from dally.profiles.schema import Learning
-from dally.reported_speeds import fit_curve
 
 _KIND = ""
 """Ranks are taken to be on GPUs of one kind."""

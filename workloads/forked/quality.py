@@ -18,7 +18,7 @@ import click
 import torch
 
 from dally.markdown import replace_section, table
-from dally.mechanisms.job_tracker import consolidation_weights
+from dally.policies.hadar_e.job_tracker import consolidation_weights
 from workloads.forked.average import average
 from workloads.forked.averaging_time import averaging
 from workloads.forked.nets import EQUAL, NETS, SEEDS, UNEQUAL, NetWithSamples

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 
 from dally.errors import InputError
-from dally.job import CHECKPOINTED
+from dally.jobs.job import CHECKPOINTED
 from workloads.forked.exchange import Exchange, folder_of, prepare
 from workloads.forked.ranges import Ranges, gaps, numbers, size, union
 from workloads.forked.slot import CopyResult, SlotStart

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 
-from dally.mechanisms.job_tracker import split_steps
+from dally.policies.hadar_e.job_tracker import split_steps
 from workloads.forked.ranges import Ranges, deal, gaps, size, union
 from workloads.shares import split
 

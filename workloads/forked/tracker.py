@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from dally.mechanisms.job_tracker import consolidation_weights
+from dally.policies.hadar_e.job_tracker import consolidation_weights
 from workloads.forked.average import average
 from workloads.forked.exchange import Exchange
 from workloads.forked.ranges import Ranges

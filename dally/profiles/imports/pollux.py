@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from dally.cluster.topology import Link, Ring, Shape
 from dally.errors import InputError
 from dally.profiles.imports.consistency import flag_inconsistent, with_flags
 from dally.profiles.imports.origin import UNKNOWN, Origin
@@ -23,7 +24,6 @@ from dally.profiles.schema import (
     Timing,
 )
 from dally.profiles.trust import add_trust
-from dally.topology import Link, Ring, Shape
 
 MODELS = ("bert", "cifar10", "deepspeech2", "imagenet")
 """The models of Pollux's own tables."""

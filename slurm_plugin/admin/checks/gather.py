@@ -15,15 +15,15 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from dally.clusters import load_cluster
-from dally.clusters.slurm_conf import configured_gres
-from dally.clusters.slurm_lines import ConfLine, read_lines
-from dally.clusters.slurm_network import read_network
+from dally.cluster import load_cluster
+from dally.cluster.slurm_conf import configured_gres
+from dally.cluster.slurm_lines import ConfLine, read_lines
+from dally.cluster.slurm_network import read_network
 from dally.errors import InputError
 from dally.profiles.files import load_profiles
-from slurm_plugin.access.processes import TimedOutError, run_program
-from slurm_plugin.access.slurm import SlurmUnavailableError
 from slurm_plugin.admin.checks.site import Row, SiteFacts, StateFolder, TopologyFile
+from slurm_plugin.client.processes import TimedOutError, run_program
+from slurm_plugin.client.slurm import SlurmUnavailableError
 from slurm_plugin.config import config_path, load_config
 from slurm_plugin.submit.sbatch import unreachable
 

@@ -2,10 +2,10 @@
 
 from collections import Counter
 
-from dally.clusters.left_out import left_out_line
-from dally.clusters.slurm_gres import parse_gres
-from slurm_plugin.access.node_text import is_available
+from dally.cluster.left_out import left_out_line
+from dally.cluster.slurm_gres import parse_gres
 from slurm_plugin.admin.checks.site import Finding, SiteFacts, ok, problem, some, warning
+from slurm_plugin.client.node_text import is_available
 
 _DEVICES = ("file", "multiplefiles", "autodetect")
 

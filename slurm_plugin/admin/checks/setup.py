@@ -3,7 +3,7 @@
 from dally.errors import InputError
 from dally.policies.registry import parse_policy
 from slurm_plugin.admin.checks.site import Finding, SiteFacts, ok, problem, warning
-from slurm_plugin.control.lessons import told
+from slurm_plugin.controller.lessons import told
 
 OLDEST = (22, 5)
 """The oldest Slurm that Dally knows how to speak to."""

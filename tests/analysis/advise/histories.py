@@ -9,11 +9,11 @@ from random import Random
 from analysis.advise.history import SiteHistory, read_history
 from analysis.advise.naming import NamingRules
 from analysis.advise.site import Site
-from dally.clusters import write_toml
-from dally.job import Job
-from dally.knowledge import EXACTLY, Known
+from dally.cluster import write_toml
+from dally.cluster.topology import Topology
+from dally.jobs.job import Job
+from dally.jobs.knowledge import EXACTLY, Known
 from dally.profiles.files import ProfileSet
-from dally.topology import Topology
 from tests.worlds import racks, simulate
 
 HEADER = (

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from dally.clusters import load_cluster
+from dally.cluster import load_cluster
 from dally.commands import main
 from tests.analysis.advise.histories import BUSY, Row, cluster_file, held_back, written
-from tests.dally.clusters.sites import FOLDER, SITES
+from tests.dally.cluster.sites import FOLDER, SITES
 
 CSV = "job_id,submit_s,gpus,duration_s,user\n" + "".join(f"j{n},{n},4,100,u{n % 2}\n" for n in range(12))
 

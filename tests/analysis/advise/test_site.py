@@ -7,8 +7,8 @@ import pytest
 from analysis.advise.cases import ALL, HIGH, LOW, MIDDLE, TOLD, cases, sensitivities
 from analysis.advise.naming import NamingRules
 from analysis.advise.site import ModelAssumption, fitting
-from dally.costs import CostModel
 from dally.errors import CapacityError, InputError
+from dally.profiles.costs import CostModel
 from dally.profiles.files import load_profiles
 from tests.analysis.advise.histories import Row, read, site, small_cluster
 

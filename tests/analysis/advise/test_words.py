@@ -12,7 +12,7 @@ from analysis.advise.advice import Advice, PolicyComparison, advise, plan
 from analysis.advise.settings import SETTINGS
 from analysis.advise.simulated import runner
 from analysis.advise.site import ModelAssumption
-from dally.knowledge import Knowledge, Known
+from dally.jobs.knowledge import Knowledge, Known
 from dally.profiles.files import load_profiles
 from tests.analysis.advise.histories import Row, held_back, scheduled, site
 

@@ -6,8 +6,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from dally.records import EVENTS, JOBS, RUN, EventLog, JobRecord, write_jobs, write_run
-from dally.summary import summarise
+from dally.runs.records import EVENTS, JOBS, RUN, EventLog, JobRecord, write_jobs, write_run
+from dally.runs.summary import summarise
 
 Event = dict[str, Any]
 

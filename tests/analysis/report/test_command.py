@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from dally.commands import main
-from dally.records import EVENTS
+from dally.runs.records import EVENTS
 from tests.analysis.report.folders import cut, simple_run
 
 

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from playwright.sync_api import Browser, Page, expect
 
 from dally.commands import main
-from dally.records import EVENTS
+from dally.runs.records import EVENTS
 
 pytestmark = pytest.mark.xdist_group("browser")
 

@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from analysis.report.runs import find_runs, load_runs
-from dally.clusters import load_cluster
-from dally.clusters.toml_writer import write_toml
+from dally.cluster import load_cluster
+from dally.cluster.toml_writer import write_toml
 from dally.errors import InputError
-from dally.records import CLUSTER, EVENTS, JOBS, RUN
+from dally.runs.records import CLUSTER, EVENTS, JOBS, RUN
 from tests.analysis.report.folders import change_run, cut, simple_run
 
 

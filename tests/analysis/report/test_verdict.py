@@ -7,7 +7,7 @@ from analysis.report.history import RunHistory
 from analysis.report.runs import WholeRun, load_runs
 from analysis.report.tables import Cell, headline_table, preemption_table, timer_table
 from analysis.report.verdict import judge, losers, setting, warnings
-from dally.records import JobRecord
+from dally.runs.records import JobRecord
 from tests.analysis.report.folders import change_run, record, simple_run, started, waits
 
 

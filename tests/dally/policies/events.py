@@ -1,6 +1,6 @@
 """Short ways to ask what happened in a simulation."""
 
-from dally.job import Job
+from dally.jobs.job import Job
 from tests.worlds import Result
 
 

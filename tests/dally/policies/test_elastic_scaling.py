@@ -4,14 +4,14 @@ from dataclasses import replace
 
 import pytest
 
-from dally.clusters import load_cluster
-from dally.costs import CostModel
-from dally.job import Job, JobKind
-from dally.learning import Batching
-from dally.mechanisms.elastic.speeds import Speeds
+from dally.cluster import load_cluster
+from dally.jobs.job import Job, JobKind
+from dally.policies.common.elastic_speeds import Speeds
 from dally.policies.elastic_scaling import ElasticScaling
 from dally.policies.registry import parse_policy
+from dally.profiles.costs import CostModel
 from dally.profiles.files import load_profiles
+from dally.profiles.goodput import Batching
 from dally.state import ClusterState, JobState
 from tests.dally.policies.events import job, times
 from tests.dally.policies.test_optimus import elastic, held

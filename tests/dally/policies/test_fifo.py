@@ -6,11 +6,11 @@ from math import inf
 import pytest
 from hypothesis import given, settings
 
-from dally.costs import CostModel
 from dally.errors import InputError
-from dally.policies.in_order import InOrder
+from dally.policies.common.in_order import InOrder
 from dally.policies.registry import parse_policy
-from dally.records import EventLog
+from dally.profiles.costs import CostModel
+from dally.runs.records import EventLog
 from dally.state import ClusterState, JobState
 from simulator.engine import Engine
 from tests.dally.policies.events import job, levels, times, waits

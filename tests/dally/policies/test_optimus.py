@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from dally.costs import CostModel
 from dally.errors import InputError
-from dally.job import Job, JobKind
+from dally.jobs.job import Job, JobKind
 from dally.policies.registry import parse_policy
+from dally.profiles.costs import CostModel
 from dally.state import ClusterState
 from tests.dally.policies.events import job, times
 from tests.worlds import Result, racks, simulate

@@ -9,7 +9,7 @@ from click.testing import CliRunner
 
 from dally.commands import main
 from dally.errors import InputError
-from dally.job import Job
+from dally.jobs.job import Job
 from dally.policies import registry
 from dally.policies.registry import parse_policy, policy_names, policy_type
 from tests.worlds import racks, simulate
@@ -51,7 +51,7 @@ def test_the_documented_example_is_a_policy(monkeypatch: pytest.MonkeyPatch, tmp
 
 
 def test_what_is_registered_but_no_policy_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    register(monkeypatch, "broken", "dally.job:Job")
+    register(monkeypatch, "broken", "dally.jobs.job:Job")
     with pytest.raises(InputError, match="'broken' is registered as"):
         parse_policy("broken")
 

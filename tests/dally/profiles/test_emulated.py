@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import pytest
 
+from dally.cluster.topology import Ring, Shape
 from dally.errors import InputError
 from dally.profiles.emulated import of_types, scale
 from dally.profiles.files import load_profiles
 from dally.profiles.iteration import predict
 from dally.profiles.schema import ProfileMode
-from dally.topology import Ring, Shape
 from tests.worlds import NIC
 
 TESTBED = load_profiles("testbed")

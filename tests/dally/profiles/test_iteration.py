@@ -5,6 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dally.cluster.topology import Link, Machine, Ring, Shape
+from dally.cluster.topology_build import Attached, Switch, build_topology
 from dally.profiles.allreduce import curve_time_s, ring_factor, rings_time_s
 from dally.profiles.iteration import predict, replay_s, window_s
 from dally.profiles.schema import (
@@ -21,8 +23,6 @@ from dally.profiles.schema import (
     Reduced,
     Timing,
 )
-from dally.topology import Link, Machine, Ring, Shape
-from dally.topology_build import Attached, Switch, build_topology
 
 GBPS = 1e9
 COMPUTE = Compute(fwd_s=1.0, bwd_s=2.0, step_s=0.5, window_s=1.5, contention_factor=None)

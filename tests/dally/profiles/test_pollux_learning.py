@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from dally.errors import InputError
-from dally.learning import mean_efficiency
+from dally.profiles.goodput import mean_efficiency
 from dally.profiles.imports.pollux import MODELS
 from dally.profiles.imports.pollux_learning import Course, fit_noise, learn, read_courses
 from tests.dally.profiles.test_profile_imports import TABLES

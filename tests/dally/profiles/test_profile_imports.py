@@ -4,6 +4,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from dally.cluster.topology import Link, Ring, Shape
 from dally.errors import InputError
 from dally.markdown import replace_section
 from dally.profiles.files import load_profiles, write_profiles
@@ -25,7 +26,6 @@ from dally.profiles.imports.realistic import realistic_profiles
 from dally.profiles.imports.tables import import_profiles, import_published
 from dally.profiles.iteration import predict
 from dally.profiles.schema import Profile, Quality
-from dally.topology import Link, Ring, Shape
 
 TABLES = Path(__file__).parents[4] / "shared" / "throughputs"
 needs_tables = [

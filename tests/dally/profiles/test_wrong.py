@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dally.costs import CostModel
-from dally.job import Job
-from dally.knowledge import Knowledge, Known
+from dally.jobs.job import Job
+from dally.jobs.knowledge import Knowledge, Known
+from dally.profiles.costs import CostModel
 from dally.profiles.files import load_profiles
 from dally.profiles.iteration import Prediction
 from dally.profiles.wrong import ProfileError

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from dally.costs import CostModel
 from dally.policies.registry import parse_policy
+from dally.profiles.costs import CostModel
 from dally.profiles.files import ProfileSet, load_profiles
-from dally.recording.recorder import RecordedScheduler, Recording
-from dally.records import EventLog
+from dally.runs.records import EventLog
+from dally.scheduling.recording.recorder import RecordedScheduler, Recording
 from dally.state import ClusterState
 from simulator.engine import Engine
 from tests.worlds import World

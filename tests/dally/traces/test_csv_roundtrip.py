@@ -5,7 +5,7 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dally.job import Job, JobKind
+from dally.jobs.job import Job, JobKind
 from dally.traces import common_csv, load_trace, write_workload
 from dally.traces.intake import TraceIntake
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from dally.errors import InputError
-from dally.job import Job, JobKind
+from dally.jobs.job import Job, JobKind
 from dally.traces import RowError, Workload, load_trace
 from dally.traces.rows import Draft
 

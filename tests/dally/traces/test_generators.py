@@ -8,8 +8,8 @@ from statistics import fmean, pstdev
 import pytest
 
 from dally.errors import InputError
-from dally.job import Job
-from dally.mechanisms.likeness import stem
+from dally.jobs.job import Job
+from dally.scheduling.likeness import stem
 from dally.traces import GENERATORS, Workload, load_trace, summarize
 from dally.traces.generators import generate
 from dally.traces.summary import percentile

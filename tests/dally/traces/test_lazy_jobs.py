@@ -2,7 +2,7 @@
 
 import pytest
 
-from dally.job import Job
+from dally.jobs.job import Job
 from dally.traces import assign_models, load_trace
 from dally.traces.lazy_jobs import LazyJobs, changed
 

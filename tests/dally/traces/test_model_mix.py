@@ -3,7 +3,7 @@ from collections import Counter
 import pytest
 
 from dally.errors import InputError
-from dally.job import Job
+from dally.jobs.job import Job
 from dally.traces import assign_models, parse_mix
 
 JOBS = [Job(f"j{at}", 0, 1, 1) for at in range(20_000)]

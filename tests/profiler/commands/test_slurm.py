@@ -8,7 +8,7 @@ import pytest
 from dally.profiles.files import load_profiles
 from profiler.orders import MeasurementSpec, format_order
 from profiler.report.raw import read_raw
-from testbed.local_slurm import LocalSlurm
+from slurm_plugin.local_cluster.local_slurm import LocalSlurm
 from tests.profiler.commands.real import SMALL, end, run, start, wait_for
 from workloads.settings import Backend
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from dally.profiles.files import load_profiles
+from tests.dally.hosts.sshd import running_sshd
 from tests.profiler.commands.real import SMALL, run
-from tests.profiler.hosts.sshd import running_sshd
 
 
 @pytest.fixture

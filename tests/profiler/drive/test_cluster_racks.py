@@ -2,10 +2,10 @@ from pathlib import Path
 
 import pytest
 
-from dally.clusters import load_cluster
+from dally.cluster import load_cluster
+from dally.cluster.topology import Topology
 from dally.errors import InputError
 from dally.profiles.schema import PointLink
-from dally.topology import Topology
 from profiler.drive.cluster_racks import only_gpu_type, racks_of
 from profiler.drive.plan import PlannedHost
 

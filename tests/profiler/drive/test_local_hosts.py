@@ -3,11 +3,11 @@ from dataclasses import replace
 
 import pytest
 
+from dally.hosts.network import LocalNetwork
+from dally.hosts.network_spec import NetworkSpec, Rack
 from profiler.drive import local_hosts
 from profiler.drive.local_hosts import LocalHosts, racks_of
 from profiler.drive.plan import plan_runs, usual_spreads
-from profiler.hosts.network import LocalNetwork
-from profiler.hosts.network_spec import NetworkSpec, Rack
 from profiler.orders import MeasurementRun, MeasurementSpec
 from workloads.settings import Backend
 

@@ -2,10 +2,10 @@ from pathlib import Path
 
 import pytest
 
+from dally.hosts.hosts_file import HostsFile, read_hosts_file
+from dally.hosts.ssh import SshHosts
 from profiler.drive.plan import plan_runs, usual_spreads
 from profiler.drive.remote_hosts import RemoteHosts, racks_of
-from profiler.hosts.hosts_file import HostsFile, read_hosts_file
-from profiler.hosts.ssh import SshHosts
 from profiler.orders import MeasurementSpec
 from workloads.settings import Backend
 

@@ -5,15 +5,15 @@ from math import inf
 
 import pytest
 
-from dally.clusters import load_cluster
+from dally.cluster import load_cluster
 from dally.profiles.schema import PointLink, PointShape
 from profiler.drive.cluster_racks import racks_of
 from profiler.drive.plan import NoRoomError, PlannedHost, PlannedRack
 from profiler.drive.slurm_queue import SlurmQueue, soonest
-from profiler.hosts.slurm import SlurmClient
-from profiler.hosts.slurm_nodes import PartitionNode, read_nodes
+from profiler.launch.slurm import SlurmClient
+from profiler.launch.slurm_nodes import PartitionNode, read_nodes
 from profiler.orders import MeasurementRun
-from testbed.local_slurm import LocalSlurm
+from slurm_plugin.local_cluster.local_slurm import LocalSlurm
 from tests.profiler.drive.worlds import make_run
 
 RACKS = tuple(

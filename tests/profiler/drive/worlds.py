@@ -4,6 +4,8 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from dally.hosts.local_process import LocalProcess
+from dally.hosts.processes import Command
 from dally.profiles.schema import (
     Bucket,
     Compute,
@@ -16,8 +18,6 @@ from dally.profiles.schema import (
     Timing,
 )
 from profiler.findings import Failed, Finding, Finished, Started, Trained, format_line
-from profiler.hosts.local_process import LocalProcess
-from profiler.hosts.processes import Command
 from profiler.orders import MeasurementRun, MeasurementSpec
 from workloads.settings import Backend
 

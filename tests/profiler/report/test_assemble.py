@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dally.cluster.topology import Link, Machine, Shape
+from dally.cluster.topology_build import Attached, Switch, build_topology
 from dally.errors import InputError
 from dally.profiles.files import format_profile, parse_profile
 from dally.profiles.iteration import predict
 from dally.profiles.schema import Env, Profile, ProfileMode
-from dally.topology import Link, Machine, Shape
-from dally.topology_build import Attached, Switch, build_topology
 from profiler.report.assemble import assemble
 from profiler.report.raw import RawRun
 from tests.profiler.report.machine import (

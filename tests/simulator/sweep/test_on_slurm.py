@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner
 
 from dally.commands import main
-from testbed.local_slurm import LocalSlurm
+from slurm_plugin.local_cluster.local_slurm import LocalSlurm
 
 STUDY = """policies = ["fifo", "srtf"]
 seeds = [1, 2]

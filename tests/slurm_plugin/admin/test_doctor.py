@@ -11,18 +11,18 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from dally.clusters import load_cluster
-from dally.clusters.slurm_lines import ConfLine
-from dally.clusters.wiring import SwitchEntry, wire
+from dally.cluster import load_cluster
+from dally.cluster.slurm_lines import ConfLine
+from dally.cluster.topology import LeftOut
+from dally.cluster.wiring import SwitchEntry, wire
 from dally.commands import main
-from dally.topology import LeftOut
 from slurm_plugin.admin.checks.gather import gather, own_file, parse_rows, parse_settings, parse_version
 from slurm_plugin.admin.checks.site import Finding, Level, SiteFacts, StateFolder, TopologyFile
 from slurm_plugin.admin.doctor import CHECKS, examine, worst
 from slurm_plugin.admin.install import InstallTarget, install, plan_install
 from slurm_plugin.config import Config
-from testbed.local_slurm import LocalSlurm
-from testbed.local_slurm_conf import LabSpec
+from slurm_plugin.local_cluster.local_slurm import LocalSlurm
+from slurm_plugin.local_cluster.slurm_files import LabSpec
 
 NODES = tuple(f"n{number}" for number in range(1, 5))
 SETTINGS = {

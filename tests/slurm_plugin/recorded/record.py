@@ -9,9 +9,9 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from slurm_plugin.access.command_line import json_option
-from testbed.local_slurm import LocalSlurm, make_user
-from testbed.local_slurm_conf import LabSpec
+from slurm_plugin.client.command_line import json_option
+from slurm_plugin.local_cluster.local_slurm import LocalSlurm, make_user
+from slurm_plugin.local_cluster.slurm_files import LabSpec
 
 USER = "dally-alice"
 FORMAT = ("LC_ALL=C.UTF-8", "SLURM_BITSTR_LEN=0", "SLURM_TIME_FORMAT=%s")

@@ -15,11 +15,11 @@ import pytest
 from click.testing import CliRunner
 
 from dally.commands import main
-from slurm_plugin.access.fake import FakeSlurm
-from slurm_plugin.access.fake_job import FakeNode, SubmitSpec
-from slurm_plugin.access.slurm import Order, SlurmUnavailableError
-from slurm_plugin.control.controller import Mode
-from slurm_plugin.control.journal import FencedError, JournalError, heartbeat_s
+from slurm_plugin.client.fake import FakeSlurm
+from slurm_plugin.client.fake_job import FakeNode, SubmitSpec
+from slurm_plugin.client.slurm import Order, SlurmUnavailableError
+from slurm_plugin.controller.controller import Mode
+from slurm_plugin.controller.journal import FencedError, JournalError, heartbeat_s
 from slurm_plugin.service.daemon import LONGEST_BACKOFF_S, REST, SETTLE_S, DaemonLog, TellingJournal
 from slurm_plugin.service.signals import Signals
 from tests.slurm_plugin.daemons import NODES, DaemonSite, Pauses
@@ -133,7 +133,7 @@ def test_it_rests_at_least_three_times_as_long_as_it_looked(
 ) -> None:
     site = DaemonSite(tmp_path, poll_s=1.0)
     seconds = count()
-    monkeypatch.setattr("slurm_plugin.control.controller.time.perf_counter", lambda: float(next(seconds)))
+    monkeypatch.setattr("slurm_plugin.controller.controller.time.perf_counter", lambda: float(next(seconds)))
     site.run()
     assert site.signals.paused_s == [REST * 1.0]
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from testbed.local_slurm import LocalSlurm, free_ports
+from slurm_plugin.local_cluster.local_slurm import LocalSlurm, free_ports
 
 WAIT_S = 90.0
 SBATCH = "import sys; from slurm_plugin.submit.sbatch import main; main()"

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from dally.errors import InputError
-from slurm_plugin.access.slurm import SlurmNode
+from slurm_plugin.client.slurm import SlurmNode
 from slurm_plugin.service.managed import cut, managed_gpus, stamp_of
 from tests.worlds import racks
 

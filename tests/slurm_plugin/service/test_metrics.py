@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from slurm_plugin.access.slurm import HandBack, HoldBack
+from slurm_plugin.client.slurm import HandBack, HoldBack
 from slurm_plugin.service.metrics import Metrics
 from slurm_plugin.service.report import Board
 from tests.slurm_plugin.daemons import DaemonSite

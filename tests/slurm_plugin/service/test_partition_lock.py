@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from slurm_plugin.access.fake_reservations import FakeReservations, RefusedError
-from slurm_plugin.access.slurm import Reservation
-from slurm_plugin.control.controller import Mode
+from slurm_plugin.client.fake_reservations import FakeReservations, RefusedError
+from slurm_plugin.client.slurm import Reservation
+from slurm_plugin.controller.controller import Mode
 from slurm_plugin.service.partition_lock import AHEAD_S, PREFIX, SILENT_S, OccupiedError
 from tests.slurm_plugin.daemons import DaemonSite
 

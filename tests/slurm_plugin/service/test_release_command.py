@@ -11,9 +11,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from dally.commands import main
-from slurm_plugin.access.fake import FakeSlurm
-from slurm_plugin.access.fake_job import SubmitSpec
-from slurm_plugin.access.slurm import Hold, Order, Place
+from slurm_plugin.client.fake import FakeSlurm
+from slurm_plugin.client.fake_job import SubmitSpec
+from slurm_plugin.client.slurm import Hold, Order, Place
 from tests.slurm_plugin.daemons import NODES, DaemonSite
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from dally.errors import InputError
-from slurm_plugin.control.controller import Mode
+from slurm_plugin.controller.controller import Mode
 from slurm_plugin.service.metrics import Metrics
 from slurm_plugin.service.report import GRACE_S, Board, CycleProblem
 from slurm_plugin.service.server import Pages, PortError, Server

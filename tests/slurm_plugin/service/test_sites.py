@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from dally.clusters import load_cluster
-from dally.clusters.slurm_conf import read_slurm_conf
-from dally.clusters.slurm_gres import parse_gres
-from slurm_plugin.access.fake import FakeSlurm
-from slurm_plugin.access.fake_job import FakeNode
-from tests.dally.clusters.sites import FOLDER, SITES
+from dally.cluster import load_cluster
+from dally.cluster.slurm_conf import read_slurm_conf
+from dally.cluster.slurm_gres import parse_gres
+from slurm_plugin.client.fake import FakeSlurm
+from slurm_plugin.client.fake_job import FakeNode
+from tests.dally.cluster.sites import FOLDER, SITES
 from tests.slurm_plugin.daemons import DaemonSite
 
 

@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from dally.commands import main
-from slurm_plugin.control.controller import Mode
+from slurm_plugin.controller.controller import Mode
 from slurm_plugin.service.live import lasting
 from tests.slurm_plugin.answering import answering
 from tests.slurm_plugin.daemons import DaemonSite

@@ -15,7 +15,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from dally.commands import main
-from slurm_plugin.control.controller import Mode
+from slurm_plugin.controller.controller import Mode
 from slurm_plugin.service.server import Pages, Server
 from tests.slurm_plugin.daemons import DaemonSite
 from tests.slurm_plugin.service.test_queue_command import busy

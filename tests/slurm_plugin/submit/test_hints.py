@@ -2,8 +2,8 @@
 
 import pytest
 
-from dally.clusters import load_cluster
-from dally.clusters.toml_file import read_toml
+from dally.cluster import load_cluster
+from dally.cluster.toml_file import read_toml
 from dally.errors import InputError
 from dally.profiles.files import load_profiles
 from slurm_plugin.submit.hints import Waits, leaf_slowdowns, site_lua, wait_advice

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from slurm_plugin.local_cluster.local_slurm import LocalSlurm
+from slurm_plugin.local_cluster.slurm_files import LabSpec
 from slurm_plugin.request import Request, decode, decode_job
 from slurm_plugin.submit.hints import Mode, Waits, site_lua
-from testbed.local_slurm import LocalSlurm
-from testbed.local_slurm_conf import LabSpec
 
 pytestmark = pytest.mark.slurm
 

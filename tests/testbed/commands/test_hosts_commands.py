@@ -9,12 +9,12 @@ from click.testing import CliRunner
 from dally.commands import main
 from dally.errors import InputError
 from dally.policies.registry import parse_policy
-from testbed.cluster import ClusterError
+from slurm_plugin.local_cluster.cluster import ClusterError
 from testbed.commands.existing_options import ExistingOptions, check_nodes, check_reservation
-from testbed.standing.control import find_standing, open_standing
-from testbed.standing.hosts_shape import SlurmPlace, hosts_shape
-from testbed.standing.state import StandingError, StandingState, own_mark, read_state, write_state
-from tests.profiler.hosts.sshd import free_port
+from testbed.persistent.control import find_standing, open_standing
+from testbed.persistent.hosts_shape import SlurmPlace, hosts_shape
+from testbed.persistent.state import StandingError, StandingState, own_mark, read_state, write_state
+from tests.dally.hosts.sshd import free_port
 from tests.testbed.remote.hosts_files import unreachable
 from tests.testbed.running.fakes import FakeCluster
 from tests.testbed.running.worlds import topology

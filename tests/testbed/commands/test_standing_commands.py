@@ -11,8 +11,8 @@ from click.testing import CliRunner
 
 from dally.commands import main
 from testbed.commands.options import LabOptions, local_lab_options, opened_cluster, standing_cluster
-from testbed.standing.shape import LabShape
-from testbed.standing.state import StandingError, StandingState, own_mark, write_state
+from testbed.persistent.shape import LabShape
+from testbed.persistent.state import StandingError, StandingState, own_mark, write_state
 
 SHAPE = LabShape((1, 3), gpus=4)
 

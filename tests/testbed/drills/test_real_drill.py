@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dally.job import Job
+from dally.jobs.job import Job
 from testbed.drills.catalogue import find_drill, kill_controller
 from testbed.drills.drill import hold_drill
 from testbed.drills.report import write_report

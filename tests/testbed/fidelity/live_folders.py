@@ -7,14 +7,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from dally.clusters import scaled_links
-from dally.clusters.toml_writer import write_toml
-from dally.costs import CostModel
-from dally.job import Job
+from dally.cluster import scaled_links
+from dally.cluster.toml_writer import write_toml
+from dally.cluster.topology import Topology
+from dally.jobs.job import Job
 from dally.policies.registry import parse_policy
+from dally.profiles.costs import CostModel
 from dally.profiles.files import load_profiles, write_profiles
-from dally.records import JobRecord, read_events, read_jobs, write_jobs, write_run
-from dally.topology import Topology
+from dally.runs.records import JobRecord, read_events, read_jobs, write_jobs, write_run
 from dally.traces.output_file import write_workload
 from simulator.inputs import Inputs, load_scenario
 from simulator.scenario import simulate

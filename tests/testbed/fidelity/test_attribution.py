@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from dally.job import Job
+from dally.jobs.job import Job
 from testbed.fidelity.comparison import Comparison, JobComparison, compare
 from testbed.fidelity.live_run import read_live_run
 from tests.testbed.fidelity.live_folders import STEPS, Change, live_folder

@@ -4,7 +4,7 @@ from math import sqrt
 
 import pytest
 
-from dally.job import Job
+from dally.jobs.job import Job
 from dally.policies.registry import parse_policy
 from simulator.scenario import Scenario
 from testbed.fidelity.chance import chance

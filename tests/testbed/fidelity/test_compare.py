@@ -7,8 +7,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from dally.commands import main
-from dally.job import Job
-from dally.records import read_run
+from dally.jobs.job import Job
+from dally.runs.records import read_run
 from tests.testbed.fidelity.live_folders import Change, change_job, live_folder
 
 JOBS = tuple(

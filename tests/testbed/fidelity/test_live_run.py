@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from dally.errors import InputError
-from dally.job import Job
+from dally.jobs.job import Job
 from testbed.fidelity.live_run import find_runs, read_live_run
 from tests.testbed.fidelity.live_folders import Change, live_folder
 

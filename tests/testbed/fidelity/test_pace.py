@@ -2,9 +2,9 @@
 
 import pytest
 
-from dally.contention import SharedLinks
-from dally.costs import CostModel
-from dally.job import Job
+from dally.jobs.job import Job
+from dally.profiles.contention import SharedLinks
+from dally.profiles.costs import CostModel
 from dally.profiles.files import load_profiles
 from testbed.fidelity.pace import HeldSpan, paces
 from tests.testbed.fidelity.live_folders import TWO_RACKS

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from dally.job import Job
-from dally.knowledge import Knowledge
-from dally.policies.slurm import SlurmKnobs
+from dally.jobs.job import Job
+from dally.jobs.knowledge import Knowledge
+from dally.policies.slurm.policy import SlurmKnobs
 from testbed.fidelity.live_run import read_live_run
 from testbed.fidelity.simulated_run import load_again, policy_again
 from tests.testbed.fidelity.live_folders import Change, live_folder

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from dally.job import Job
+from dally.jobs.job import Job
 from testbed.fidelity import words
 from testbed.fidelity.comparison import Comparison, compare
 from testbed.fidelity.live_run import read_live_run

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from profiler.hosts.hosts_file import read_hosts_file
+from dally.hosts.hosts_file import read_hosts_file
 from testbed.remote.hosts import Hosts
 from testbed.remote.log import CommandLog
-from tests.profiler.hosts.sshd import Sshd, running_sshd
+from tests.dally.hosts.sshd import Sshd, running_sshd
 from tests.testbed.remote.hosts_files import write_hosts
 
 

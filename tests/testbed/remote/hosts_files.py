@@ -4,7 +4,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.profiler.hosts.sshd import Sshd
+from tests.dally.hosts.sshd import Sshd
 
 
 def write_hosts(folder: Path, daemons: Sequence[Sshd], more: str = "", gpus: int = 1) -> Path:

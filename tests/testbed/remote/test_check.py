@@ -10,7 +10,7 @@ from dally import __version__
 from dally.commands import main
 from testbed.remote.hosts import Hosts
 from testbed.remote.survey import read_clock
-from tests.profiler.hosts.sshd import Sshd, free_port
+from tests.dally.hosts.sshd import Sshd, free_port
 from tests.testbed.remote.hosts_files import unreachable, write_hosts
 
 

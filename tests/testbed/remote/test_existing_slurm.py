@@ -5,15 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from profiler.hosts.hosts_file import read_hosts_file
-from profiler.hosts.processes import Command
-from testbed.cluster import Cluster, ClusterError
-from testbed.local_slurm import LocalSlurm
-from testbed.local_slurm_conf import LabSpec
+from dally.hosts.hosts_file import read_hosts_file
+from dally.hosts.processes import Command
+from slurm_plugin.local_cluster.cluster import Cluster, ClusterError
+from slurm_plugin.local_cluster.local_slurm import LocalSlurm
+from slurm_plugin.local_cluster.slurm_files import LabSpec
 from testbed.remote.existing_slurm import check_harmless, find_slurm
 from testbed.remote.hosts import Hosts
 from testbed.remote.log import CommandLog
-from tests.profiler.hosts.sshd import Sshd
+from tests.dally.hosts.sshd import Sshd
 from tests.testbed.remote.hosts_files import write_hosts
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from dally import __version__
-from profiler.hosts.hosts_file import HostsFile, Login, SshHost
+from dally.hosts.hosts_file import HostsFile, Login, SshHost
 from slurm_plugin.admin.checks.site import Finding, Level
 from testbed.remote.fitness import is_fit, judge
 from testbed.remote.survey import ClockOffset, HostFacts, Survey

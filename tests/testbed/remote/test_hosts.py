@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from profiler.hosts.hosts_file import read_hosts_file
-from profiler.hosts.processes import Command
-from profiler.hosts.ssh import KEEPER
+from dally.hosts.hosts_file import read_hosts_file
+from dally.hosts.processes import Command
+from dally.hosts.ssh import KEEPER
 from testbed.remote.hosts import Hosts, RemoteError, each
 from testbed.remote.log import CommandLog
-from tests.profiler.hosts.sshd import Sshd, free_port
-from tests.profiler.hosts.waits import await_gone, await_numbers
+from tests.dally.hosts.sshd import Sshd, free_port
+from tests.dally.hosts.waits import await_gone, await_numbers
 from tests.testbed.remote.hosts_files import unreachable, write_hosts
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from testbed.remote import mesh_probe
 from testbed.remote.mesh_probe import reach
-from tests.profiler.hosts.sshd import free_port
+from tests.dally.hosts.sshd import free_port
 
 
 @pytest.fixture

@@ -13,21 +13,21 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from profiler.hosts.hosts_file import read_hosts_file
-from slurm_plugin.access.command_line import CommandLine
-from slurm_plugin.access.slurm import Fence, HandBack, Hold, HoldBack, Place, Requeue, Signal, SlurmJob, State
+from dally.hosts.hosts_file import read_hosts_file
 from slurm_plugin.admin.checks.gather import own_file
 from slurm_plugin.admin.checks.site import Level
+from slurm_plugin.client.command_line import CommandLine
+from slurm_plugin.client.slurm import Fence, HandBack, Hold, HoldBack, Place, Requeue, Signal, SlurmJob, State
+from slurm_plugin.local_cluster.cluster import ClusterError
+from slurm_plugin.local_cluster.local_slurm import LocalSlurm
+from slurm_plugin.local_cluster.slurm_files import LabSpec
 from slurm_plugin.submit.hints import site_lua
-from testbed.cluster import ClusterError
-from testbed.local_slurm import LocalSlurm
-from testbed.local_slurm_conf import LabSpec
 from testbed.remote.existing_slurm import find_slurm
 from testbed.remote.hosts import Hosts
 from testbed.remote.log import CommandLog
 from testbed.remote.rights import find_rights, judge_all
-from tests.profiler.hosts.sshd import running_sshd
-from tests.profiler.hosts.waits import await_true
+from tests.dally.hosts.sshd import running_sshd
+from tests.dally.hosts.waits import await_true
 from tests.testbed.remote.test_standing_slurm import ONE_JOB, TINY_TFLOPS, assert_complete, dally
 from tests.testbed.running.worlds import write_profile_folder
 

@@ -8,21 +8,21 @@ from pathlib import Path
 
 import pytest
 
-from profiler.hosts.hosts_file import read_hosts_file
-from profiler.hosts.processes import Command
-from testbed.cluster import Cluster, ClusterError
-from testbed.local_slurm_processes import find_processes
+from dally.hosts.hosts_file import read_hosts_file
+from dally.hosts.processes import Command
+from slurm_plugin.local_cluster.cluster import Cluster, ClusterError
+from slurm_plugin.local_cluster.processes import find_processes
 from testbed.remote.hosts import Hosts, RemoteError
 from testbed.remote.log import CommandLog
 from testbed.remote.private_slurm import PrivateSlurm
-from tests.profiler.hosts.sshd import Sshd
-from tests.profiler.hosts.waits import await_true
+from tests.dally.hosts.sshd import Sshd
+from tests.dally.hosts.waits import await_true
 from tests.testbed.remote.hosts_files import write_hosts
 
 OWNER = """
 import sys, time
 from pathlib import Path
-from profiler.hosts.hosts_file import read_hosts_file
+from dally.hosts.hosts_file import read_hosts_file
 from testbed.remote.hosts import Hosts
 from testbed.remote.log import CommandLog
 from testbed.remote.private_slurm import PrivateSlurm

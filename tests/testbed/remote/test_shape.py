@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from profiler.hosts.network import LocalNetwork
-from profiler.hosts.network_spec import NetworkSpec, Rack, burst_bytes
+from dally.hosts.network import LocalNetwork
+from dally.hosts.network_spec import NetworkSpec, Rack, burst_bytes
 from testbed.remote.shaping import RECORDS
-from tests.profiler.hosts.sshd import Sshd, running_sshd
+from tests.dally.hosts.sshd import Sshd, running_sshd
 from tests.testbed.remote.hosts_files import write_hosts
 
 LIMIT_S = 120.0

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from dally.clusters import load_cluster
+from dally.cluster import load_cluster
 from dally.errors import InputError
 from testbed.remote.slurm_files import Node, claimed_cpus, hardware, remote_conf_files
 

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from dally.records import read_jobs, read_run
-from testbed.local_slurm import LocalSlurm
-from testbed.local_slurm_conf import LabSpec
-from testbed.local_slurm_processes import find_processes
-from testbed.standing.control import find_standing
-from tests.profiler.hosts.sshd import Sshd, running_sshd
-from tests.profiler.hosts.waits import await_true
+from dally.runs.records import read_jobs, read_run
+from slurm_plugin.local_cluster.local_slurm import LocalSlurm
+from slurm_plugin.local_cluster.processes import find_processes
+from slurm_plugin.local_cluster.slurm_files import LabSpec
+from testbed.persistent.control import find_standing
+from tests.dally.hosts.sshd import Sshd, running_sshd
+from tests.dally.hosts.waits import await_true
 from tests.testbed.remote.hosts_files import write_hosts
 from tests.testbed.running.worlds import write_profile_folder
 

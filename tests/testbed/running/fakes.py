@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from profiler.hosts.network import Traffic
-from profiler.hosts.processes import Command, Running
-from testbed.cluster import ASK_S, ClusterError
+from dally.hosts.network import Traffic
+from dally.hosts.processes import Command, Running
+from slurm_plugin.local_cluster.cluster import ASK_S, ClusterError
 from testbed.running import head
 
 PROC = "cpu  100 0 100 700 0 0 0 100\nMemTotal: 1000 kB\nMemAvailable: 400 kB\n"

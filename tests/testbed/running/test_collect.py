@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from dally.commands.why import tell_run
-from dally.records import read_events, read_jobs, read_run
-from slurm_plugin.access.slurm import State
+from dally.runs.records import read_events, read_jobs, read_run
+from slurm_plugin.client.slurm import State
 from testbed.running.collect import STRETCHES, write_run_folder
 from testbed.running.folder import CONTROLLER, OBSERVED, RunState, begin_run, closed, write_state
 from testbed.running.lines import append_line, read_lines

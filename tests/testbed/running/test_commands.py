@@ -5,8 +5,8 @@ import sys
 from dataclasses import asdict
 from pathlib import Path
 
-from dally.records import read_run
-from slurm_plugin.access.slurm import State
+from dally.runs.records import read_run
+from slurm_plugin.client.slurm import State
 from testbed.running.folder import OBSERVED, RunState, begin_run
 from testbed.running.lines import append_line
 from testbed.running.sight import Sight

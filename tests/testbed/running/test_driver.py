@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from dally.errors import InputError
-from dally.records import read_run
+from dally.runs.records import read_run
 from slurm_plugin.config import load_config
 from testbed.running import driver as driving
 from testbed.running.campaign import Campaign, check_policies, run_policy

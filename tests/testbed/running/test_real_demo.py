@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from dally.records import read_jobs
+from dally.runs.records import read_jobs
 
 POLICY = "dally:lease_s=90"
 CLUSTER = ("--racks", "2,2", "--rate", "1Gb", "--uplink", "200Mb")

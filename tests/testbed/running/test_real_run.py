@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from dally.errors import DallyError
-from dally.records import read_events, read_jobs, read_run
-from testbed.local_slurm import LocalSlurm
-from testbed.local_slurm_conf import LabSpec
+from dally.runs.records import read_events, read_jobs, read_run
+from slurm_plugin.local_cluster.local_slurm import LocalSlurm
+from slurm_plugin.local_cluster.slurm_files import LabSpec
 from testbed.running.campaign import Campaign, check_policies, run_policy, topology_of
 from testbed.running.driver import Counts
 from testbed.running.folder import CONTROLLER, RunInputs

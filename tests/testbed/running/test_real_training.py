@@ -4,7 +4,7 @@ import csv
 import json
 from pathlib import Path
 
-from dally.records import JobRecord, write_jobs
+from dally.runs.records import JobRecord, write_jobs
 from dally.traces import load_trace
 from testbed.running.folder import JOBS_FOLDER
 from testbed.running.real_training import (

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from dally.errors import DallyError
-from dally.job import Job, JobKind
+from dally.jobs.job import Job, JobKind
 from dally.profiles.emulated import of_types
-from dally.records import JobRecord, read_events, read_jobs
-from testbed.local_slurm import LocalSlurm
-from testbed.local_slurm_conf import LabSpec
+from dally.runs.records import JobRecord, read_events, read_jobs
+from slurm_plugin.local_cluster.local_slurm import LocalSlurm
+from slurm_plugin.local_cluster.slurm_files import LabSpec
 from testbed.running.campaign import Campaign, check_policies, run_policy, topology_of
 from testbed.running.folder import RunInputs
 from testbed.running.lines import read_lines

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from dally.job import JobKind
-from dally.policies.slurm import SlurmKnobs
+from dally.jobs.job import JobKind
+from dally.policies.slurm.policy import SlurmKnobs
 from slurm_plugin.submit.submission import build_request, fixed_reason, read_submission
 from testbed.running.script import SubmitSettings, companion_script, job_script, switch_options
 from testbed.running.work import Work

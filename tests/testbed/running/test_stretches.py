@@ -2,7 +2,7 @@
 
 import json
 
-from slurm_plugin.access.slurm import State
+from slurm_plugin.client.slurm import State
 from testbed.running.sight import Sight
 from testbed.running.stretches import find_stretches, read_diary
 

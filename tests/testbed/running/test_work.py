@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from dally.errors import CapacityError, InputError
-from dally.job import JobKind
+from dally.jobs.job import JobKind
 from dally.profiles.emulated import of_types
 from testbed.running.work import plan_work
 from tests.testbed.running.worlds import COMPUTE_S, MACHINE_S, job, profiles, topology, typed

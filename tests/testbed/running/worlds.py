@@ -4,8 +4,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from dally.clusters.toml_file import read_toml
-from dally.job import Job
+from dally.cluster.toml_file import read_toml
+from dally.cluster.topology import Topology
+from dally.jobs.job import Job
 from dally.profiles.files import ProfileSet, write_profiles
 from dally.profiles.schema import (
     SCHEMA,
@@ -20,7 +21,6 @@ from dally.profiles.schema import (
     Provenance,
     Timing,
 )
-from dally.topology import Topology
 from testbed.running.folder import RunInputs
 from testbed.running.work import plan_work
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from dally.errors import DallyError
-from testbed.cluster import PRELOADED
-from testbed.local_slurm import LocalSlurm
-from testbed.local_slurm_conf import LabSpec
-from tests.slurm_plugin.control.test_real_controller import RealSite
+from slurm_plugin.local_cluster.cluster import PRELOADED
+from slurm_plugin.local_cluster.local_slurm import LocalSlurm
+from slurm_plugin.local_cluster.slurm_files import LabSpec
+from tests.slurm_plugin.controller.test_real_controller import RealSite
 from tests.workloads.ranks import ROOT
 
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from slurm_plugin.control.journal import read_events
-from tests.slurm_plugin.control.test_real_controller import RealSite, sleeping
+from slurm_plugin.controller.journal import read_events
+from tests.slurm_plugin.controller.test_real_controller import RealSite, sleeping
 from tests.workloads.elastic.real_site import four_nodes, submit_training
 from tests.workloads.elastic.test_run import steps
 from tests.workloads.elastic.test_under_slurm import lost_s, ranks

@@ -2,7 +2,7 @@
 
 import pytest
 
-from dally.learning import Batching, batches
+from dally.profiles.goodput import Batching, batches
 from dally.profiles.schema import Learning
 from workloads.elastic.rules import Ramp, Size, most_ranks, size_on
 from workloads.settings import BatchRule, Elastic

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from dally.job import CHECKPOINTED
+from dally.jobs.job import CHECKPOINTED
 from tests.workloads.ranks import ROOT, finish, run, started
 from tests.workloads.test_train import codes, files, log_of, wait_until
 from workloads.elastic.folder import Folder

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.slurm_plugin.control.test_real_controller import RealSite
+from tests.slurm_plugin.controller.test_real_controller import RealSite
 from tests.workloads.elastic.real_site import four_nodes, submit_training
 from tests.workloads.elastic.test_run import steps
 from tests.workloads.ranks import ROOT

@@ -2,10 +2,10 @@
 
 import pytest
 
-from dally.job import Job, JobKind
-from dally.job_progress import ProgressReport, ReportedProgress, Throughput
-from dally.learning import Batching
-from dally.reported_speeds import reported_speeds
+from dally.jobs.job import Job, JobKind
+from dally.jobs.progress import ProgressReport, ReportedProgress, Throughput
+from dally.profiles.goodput import Batching
+from dally.profiles.reported_speeds import reported_speeds
 from workloads.elastic.rules import Size, most_ranks, size_on
 from workloads.elastic.tuning import Tuning
 from workloads.settings import BatchRule, Elastic

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from dally.job import CHECKPOINTED
+from dally.jobs.job import CHECKPOINTED
 from tests.workloads.ranks import finish, run, started
 from tests.workloads.test_train import codes, files, invoke, log_of, wait_until
 from workloads.forked.exchange import code_file

@@ -1,0 +1,260 @@
+"""Checks fair sharing of links on pairs of jobs that DeepShare measured.
+
+Two jobs share the machines' links. While both communicate, each has half the bandwidth; while only one does,
+it has all. So what a job keeps of its throughput follows from two traffic shares: the parts of its own and of
+the other's iteration, alone, in which the network keeps the GPUs waiting.
+"""
+
+import csv
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import least_squares
+
+from dally.errors import InputError
+from dally.profiles.allreduce import ring_factor
+
+Table = NDArray[np.float64]
+"""Kept shares of throughput: rows are the jobs that keep it, columns those they share with."""
+
+Mask = NDArray[np.bool_]
+"""Cells of such a table."""
+
+Way = Callable[[Mask], Table]
+"""A way to predict the table, from the cells that are known."""
+
+_ROUNDS = 20
+"""Repetitions that solve for what two jobs keep; each leaves at most half of the error."""
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredJob:
+    """A job measured: its model, GPUs and nodes, and its throughput alone."""
+
+    model: str
+    gpus: int
+    nodes: int
+    throughput: float
+
+    @property
+    def name(self) -> str:
+        """As the tables name it."""
+        return f"{self.model},{self.gpus},{self.nodes}"
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """How well a way to predict explains the table.
+
+    Attributes:
+        name: In words.
+        constants: Numbers fitted to the table.
+        error: Mean absolute error of the kept share, on what it was fitted to.
+        held_out: The same on cells it was not fitted to.
+        explained: Share of the variance explained (R squared); below 0 the mean is better.
+    """
+
+    name: str
+    constants: int
+    error: float
+    held_out: float
+    explained: float
+
+
+@dataclass(frozen=True, slots=True)
+class Noise:
+    """What is known of the table's own noise, of which no cell was measured twice.
+
+    Attributes:
+        capped: Share of cells that are exactly 1; none is above.
+        below_half: Share of cells below 0.5, which two jobs that share fairly cannot reach.
+        family_deviation: Root mean square distance of a cell from the mean over its two models' cells.
+        diagonal: Mean kept share of a job beside a copy of itself.
+        asymmetry: Mean difference between what the two jobs of a pair keep.
+    """
+
+    capped: float
+    below_half: float
+    family_deviation: float
+    diagonal: float
+    asymmetry: float
+
+
+def read_jobs(folder: Path) -> tuple[MeasuredJob, ...]:
+    """The jobs of `isolated_thp.csv`.
+
+    Raises:
+        InputError: It cannot be read.
+    """
+    path = folder / "isolated_thp.csv"
+    try:
+        return tuple(_job(name, *values) for name, values in _rows(path))
+    except (TypeError, ValueError) as error:
+        raise InputError(f"table {path} must have rows of MODEL,GPUS,NODES and a throughput") from error
+
+
+def read_kept(folder: Path, jobs: Sequence[MeasuredJob]) -> Table:
+    """The table of kept shares, `shared_thp_ratio.csv`, in the order of the jobs.
+
+    Raises:
+        InputError: It cannot be read or has other jobs.
+    """
+    rows = _rows(folder / "shared_thp_ratio.csv")
+    named = [name for name, _ in rows] == [job.name for job in jobs]
+    if not named or any(len(values) != len(jobs) for _, values in rows):
+        raise InputError(f"{folder}: shared_thp_ratio.csv and isolated_thp.csv name different jobs")
+    return np.array([values for _, values in rows])
+
+
+def share_fairly(traffic: Table) -> Table:
+    """What each job keeps beside each other one.
+
+    A job with traffic share d and kept share k computes (1 - d) k of the time, and communicates the rest. Its
+    traffic, beside a job that communicates a part p of the time at random, lasts d / (1 - p / 2). Both hold
+    for both jobs, so it is solved by repetition.
+
+    Args:
+        traffic: Part of each job's iteration, alone, in which the network keeps it waiting, 0 to 1.
+    """
+    computing = 1 - traffic
+    kept = np.ones((len(traffic), len(traffic)))
+    for _ in range(_ROUNDS):
+        other_busy = 1 - computing[None, :] * kept.T
+        kept = 1 / (computing[:, None] + traffic[:, None] / (1 - other_busy / 2))
+    return kept
+
+
+def share_as_met(traffic: Table) -> Table:
+    """What each job keeps beside each other one, if it meets the other as often as that communicates alone.
+
+    This is what `dally.profiles.contention` foretells of two jobs that want the whole link and hide nothing.
+
+    Args:
+        traffic: Part of each job's iteration, alone, in which the network keeps it waiting, 0 to 1.
+    """
+    kept: Table = 1 / (1 + np.outer(traffic, traffic))
+    return kept
+
+
+def isolated_traffic(jobs: Sequence[MeasuredJob]) -> Table:
+    """Traffic shares from the jobs' throughputs alone.
+
+    The iteration time of as many GPUs on n nodes is taken as constant + slope x 2(n-1)/n, the share as the
+    second part of it, 0 to 1. Two GPUs were measured on two nodes only and take the slope of four.
+    """
+    return np.array([_traffic_share(job, jobs) for job in jobs])
+
+
+def fit_traffic(kept: Table, known: Mask, sharing: Callable[[Table], Table] = share_fairly) -> Table:
+    """The traffic shares with which a way of sharing comes nearest to the known cells, by least squares."""
+    size = len(kept)
+
+    def misses(logits: Table) -> Table:
+        return (sharing(_logistic(logits)) - kept)[known]
+
+    return _logistic(least_squares(misses, np.zeros(size)).x)
+
+
+def explain(jobs: Sequence[MeasuredJob], kept: Table) -> tuple[Explanation, ...]:
+    """Hold ways to predict the table against it: two without constants, then fitted ones."""
+    size, traffic, families = len(jobs), isolated_traffic(jobs), [job.model for job in jobs]
+    blocks = len(set(families)) ** 2
+
+    def share_fitted(known: Mask) -> Table:
+        return share_fairly(fit_traffic(kept, known))
+
+    def met_fitted(known: Mask) -> Table:
+        return share_as_met(fit_traffic(kept, known, share_as_met))
+
+    def block_means(known: Mask) -> Table:
+        return _block_means(families, kept, known)
+
+    ways: tuple[tuple[str, int, Way], ...] = (
+        ("every job keeps everything", 0, lambda _: np.ones_like(kept)),
+        ("fair sharing, traffic from the times alone", 0, lambda _: share_fairly(traffic)),
+        ("every job keeps the mean", 1, lambda known: np.full_like(kept, kept[known].mean())),
+        ("fair sharing, a fitted traffic share per job", size, share_fitted),
+        ("as simulated, a fitted traffic share per job", size, met_fitted),
+        ("the mean over the pairs of the two models", blocks, block_means),
+        ("an effect per row and one per column", 2 * size - 1, lambda known: _additive(kept, known)),
+    )
+    return tuple(_explanation(name, constants, way, kept) for name, constants, way in ways)
+
+
+def noise(jobs: Sequence[MeasuredJob], kept: Table) -> Noise:
+    """What the table says of its own noise."""
+    everything = np.ones_like(kept, dtype=bool)
+    distance = kept - _block_means([job.model for job in jobs], kept, everything)
+    return Noise(
+        capped=float((kept == 1).mean()),
+        below_half=float((kept < 0.5).mean()),
+        family_deviation=float(np.sqrt((distance**2).mean())),
+        diagonal=float(np.diag(kept).mean()),
+        asymmetry=float(np.abs(kept - kept.T)[np.triu_indices(len(kept), 1)].mean()),
+    )
+
+
+def _explanation(name: str, constants: int, way: Way, kept: Table) -> Explanation:
+    """Errors on all cells when fitted to all, and on each half of a chessboard when fitted to the other."""
+    everything = np.ones_like(kept, dtype=bool)
+    white = np.indices(kept.shape).sum(axis=0) % 2 == 0
+    fitted = way(everything)
+    crossed = np.where(white, way(~white), way(white))
+    variance = ((kept - kept.mean()) ** 2).mean()
+    return Explanation(
+        name=name,
+        constants=constants,
+        error=float(np.abs(fitted - kept).mean()),
+        held_out=float(np.abs(crossed - kept).mean()),
+        explained=float(1 - ((fitted - kept) ** 2).mean() / variance),
+    )
+
+
+def _job(name: str, throughput: float) -> MeasuredJob:
+    model, gpus, nodes = name.split(",")
+    return MeasuredJob(model, int(gpus), int(nodes), throughput)
+
+
+def _traffic_share(job: MeasuredJob, jobs: Sequence[MeasuredJob]) -> float:
+    alike = [each for each in jobs if each.model == job.model and each.gpus == max(job.gpus, 4)]
+    factors = np.array([ring_factor(each.nodes) for each in alike])
+    times = np.array([each.gpus / each.throughput for each in alike])
+    slope = float(np.polyfit(factors, times, 1)[0])
+    return min(1.0, max(0.0, slope * ring_factor(job.nodes) / (job.gpus / job.throughput)))
+
+
+def _block_means(families: Sequence[str], kept: Table, known: Mask) -> Table:
+    """Each cell the mean over the known cells of the same two models."""
+    means = np.empty_like(kept)
+    for mine in set(families):
+        for theirs in set(families):
+            block = np.outer([name == mine for name in families], [name == theirs for name in families])
+            means[block] = kept[block & known].mean()
+    return means
+
+
+def _additive(kept: Table, known: Mask) -> Table:
+    """A row and a column effect, by least squares on the known cells."""
+    rows, columns = np.nonzero(known)
+    design = np.hstack([np.eye(len(kept))[rows], np.eye(len(kept))[columns]])
+    effects = np.linalg.lstsq(design, kept[known], rcond=None)[0]
+    predicted: Table = np.add.outer(effects[: len(kept)], effects[len(kept) :])
+    return predicted
+
+
+def _logistic(values: Table) -> Table:
+    shares: Table = 1 / (1 + np.exp(-np.clip(values, -50, 50)))
+    return shares
+
+
+def _rows(path: Path) -> list[tuple[str, list[float]]]:
+    """(first column, the numbers after it) of each row below the header."""
+    try:
+        with path.open(encoding="utf-8", newline="") as file:
+            rows = list(csv.reader(file))[1:]
+        return [(name, [float(value) for value in values]) for name, *values in rows]
+    except (OSError, ValueError) as error:
+        raise InputError(f"table {path} cannot be read: {error}") from error

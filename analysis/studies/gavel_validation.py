@@ -1,0 +1,81 @@
+"""Checks the predictor on Gavel's pairs of throughputs, on one server and on several."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+
+from analysis.studies.relative_errors import Errors, summarise
+from dally.profiles.checks import PredictionCheck
+from dally.profiles.imports.gavel import check_far, gavel_profile, gpu_types, list_entries, read_tables
+from dally.profiles.schema import Point, Profile
+
+
+@dataclass(frozen=True, slots=True)
+class PairErrors:
+    """The errors on one model family and GPU type, over its batch sizes.
+
+    Attributes:
+        family: As the table names it.
+        gpu_type: The GPU type.
+        ours: The predictor on 4 and 8 servers, of which neither was known.
+        unchanged: Taking the iteration time on 2 servers for both.
+        pairs: Numbers of GPUs measured both on one server and on several.
+        faster_apart: Those of them that were faster on several.
+    """
+
+    family: str
+    gpu_type: str
+    ours: Errors
+    unchanged: Errors
+    pairs: int
+    faster_apart: int
+
+
+def validate_pairs(table: Path) -> tuple[PairErrors, ...]:
+    """Validate on every entry that was measured on 2, 4 and 8 servers.
+
+    Args:
+        table: Gavel's file of throughputs, or its folder.
+
+    Raises:
+        InputError: It cannot be read.
+    """
+    tables = read_tables(table)
+    results = []
+    for family, grouped in groupby(list_entries(tables), key=lambda entry: entry.name.split(" (")[0]):
+        entries = tuple(grouped)
+        for gpu_type in gpu_types(tables):
+            profiles = [gavel_profile(entry, gpu_type, tables) for entry in entries]
+            apart = [profile for profile in profiles if len(profile.tiers.get("rack", ())) == 3]
+            if apart:
+                results.append(_pair_errors(family, gpu_type, apart))
+    return tuple(results)
+
+
+def _pair_errors(family: str, gpu_type: str, profiles: Sequence[Profile]) -> PairErrors:
+    checks = [(profile.tiers["rack"][0], check) for profile in profiles for check in check_far(profile)]
+    pairs = [pair for profile in profiles for pair in _pairs(profile)]
+    return PairErrors(
+        family=family,
+        gpu_type=gpu_type,
+        ours=summarise([check.error for _, check in checks]),
+        unchanged=summarise([_unchanged(two, check) for two, check in checks]),
+        pairs=len(pairs),
+        faster_apart=sum(apart_s < packed_s for packed_s, apart_s in pairs),
+    )
+
+
+def _unchanged(two: Point, check: PredictionCheck) -> float:
+    assert two.iteration
+    assert check.point.iteration
+    return two.iteration.median_s / check.point.iteration.median_s - 1
+
+
+def _pairs(profile: Profile) -> list[tuple[float, float]]:
+    """(packed, apart) iteration times by number of GPUs, seconds."""
+    packed, apart = (
+        {point.shape.gpus: point.iteration.median_s for point in points if point.iteration}
+        for points in (profile.tiers.get("machine", ()), profile.tiers.get("rack", ()))
+    )
+    return [(packed_s, apart[gpus]) for gpus, packed_s in packed.items() if gpus in apart]

@@ -1,0 +1,240 @@
+"""Hadar beside Gavel on Hadar's classes of jobs: `python -m analysis.studies.hadar`."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+
+import click
+import numpy as np
+
+from dally.cluster.load import load_cluster
+from dally.cluster.topology import Topology
+from dally.errors import DallyError
+from dally.jobs.job import Job
+from dally.markdown import replace_section, table
+from dally.policies.gavel.shares import Demand, Floats, least_makespan
+from dally.policies.registry import parse_policy
+from dally.profiles.batch_split import Split
+from dally.profiles.costs import CostModel
+from dally.profiles.files import ProfileSet, load_profiles
+from dally.runs.records import JobRecord
+from dally.runs.summary import Summary
+from dally.traces.generators import generate
+from dally.traces.model_mix import assign_models
+from simulator.scenario import Scenario, simulate_jobs
+from simulator.sweep.groups import mean
+
+GAVEL = "gavel"
+OBJECTIVES = (GAVEL, "gavel:objective=ftf", "gavel:objective=makespan")
+HADARS = ("hadar", "hadar:mixed=no", "hadar:utility=completion", "hadar:utility=completion,mixed=no")
+BATCH = (*OBJECTIVES, *HADARS, "jps", "srtf")
+LOADS = (GAVEL, "gavel:objective=ftf", "hadar", "hadar:utility=completion")
+GAPS: Mapping[str, float] = {"light": 6000.0, "heavy": 2600.0}
+"""Mean seconds between arrivals, where the linear program below ends a job each 2,490 s on this cluster."""
+
+HORIZONS = (1e-2, 1e-4, 1e-6)
+FLOORS = (1e-3, 0.1, 0.5, 1.0)
+PRICES = (
+    GAVEL,
+    *(
+        f"hadar{more}"
+        for utility in ("", "utility=completion")
+        for more in (
+            f":{utility}".rstrip(":"),
+            *(":" + ",".join(filter(None, [utility, f"horizon={each:g}"])) for each in HORIZONS),
+            *(":" + ",".join(filter(None, [utility, f"floor={each:g}"])) for each in FLOORS),
+        )
+    ),
+)
+PHILLY = "philly-like:jobs=480,gap_s=0.001,gpus=1:70/2:10/4:15/8:5,max_s=200000"
+PHILLY_MIX = "resnet-18=0.25,resnet-50=0.25,transformer=0.25,lm=0.25"
+
+
+@dataclass(frozen=True, slots=True)
+class HadarRun:
+    """One run: its summary, and the finish-time fairness of its jobs, mean and worst."""
+
+    summary: Summary
+    fairness: float
+    worst: float
+
+
+@dataclass(frozen=True)
+class HadarSetting:
+    """The cluster and the profiles of all tables."""
+
+    topology: Topology
+    profiles: ProfileSet
+    costs: CostModel
+
+    def demand(self, jobs: Sequence[Job]) -> Demand:
+        """What jobs ask of the types, each gang on one of them."""
+        types = self.topology.gpu_types
+        counts = [sum(m.gpus for m in self.topology.machines if m.gpu_type == each) for each in types]
+        speeds = [[self.costs.type_speeds(job).get(each, 0.0) for each in types] for job in jobs]
+        gangs = np.array([job.gpus for job in jobs], dtype=np.float64)
+        return Demand(gangs, np.array(speeds), np.eye(len(types)), np.array(counts, dtype=np.float64))
+
+
+def read_setting(split: Split = Split.EVEN) -> HadarSetting:
+    """`hadar-60` with Gavel's table; gangs over several GPU types split their batch so."""
+    topology, profiles = load_cluster("hadar-60"), load_profiles("gavel")
+    return HadarSetting(topology, profiles, CostModel(topology, profiles, split))
+
+
+def least_makespan_s(setting: HadarSetting, jobs: Sequence[Job]) -> float:
+    """No schedule ends jobs that are there from the beginning sooner: shares without gangs or restarts."""
+    ideal_s = np.array([float(job.duration_s) for job in jobs])
+    return max(float(ideal_s.max()), least_makespan(setting.demand(jobs), ideal_s).value)
+
+
+def finish_time_fairness(setting: HadarSetting, jobs: Sequence[Job], records: Iterable[JobRecord]) -> Floats:
+    """Of each job, its completion time over that on its own part of the cluster.
+
+    Its part is 1 / n of each type, n the mean number of jobs present from its arrival to its end (Gavel and
+    Themis define it so); there it would run at the mean speed of the types by their GPUs.
+    """
+    by_id = {record.job_id: record for record in records}
+    spans = np.array([(by_id[job.job_id].submit_s, by_id[job.job_id].end_s) for job in jobs], dtype=float)
+    begins, ends = spans[:, 0], spans[:, 1]
+    overlaps = np.minimum(ends[:, None], ends) - np.maximum(begins[:, None], begins)
+    taken = np.maximum(ends - begins, 1e-9)
+    present = np.maximum(overlaps, 0.0).sum(axis=1) / taken
+    demand = setting.demand(jobs)
+    part = np.minimum(1.0, demand.capacity.sum() / (present * demand.gangs))
+    alone_s = np.array([job.duration_s for job in jobs]) / (demand.fair_speeds * part)
+    return np.asarray(taken / alone_s)
+
+
+def run(setting: HadarSetting, spec: str, jobs: Sequence[Job]) -> HadarRun:
+    """Simulate a policy.
+
+    Raises:
+        DallyError: It leaves jobs waiting for ever, or gets nothing done.
+    """
+    scenario = Scenario(setting.topology, setting.profiles, jobs, (), lambda: (), 0.0, {})
+    ended, records = simulate_jobs(scenario, parse_policy(spec))
+    if not ended.complete:
+        raise DallyError(f"{spec}: {ended.note}")
+    fairness = finish_time_fairness(setting, jobs, records)
+    return HadarRun(ended.summary, float(fairness.mean()), float(fairness.max()))
+
+
+def run_all(
+    setting: HadarSetting, specs: Iterable[str], workloads: Sequence[Sequence[Job]]
+) -> dict[str, list[HadarRun]]:
+    """Every policy on every workload."""
+    found: dict[str, list[HadarRun]] = {}
+    for spec in specs:
+        found[spec] = [run(setting, spec, jobs) for jobs in workloads]
+        click.echo("  ".join(_row(spec, found[spec], found[GAVEL])), err=True)
+    return found
+
+
+HEADER = (
+    "policy",
+    "total duration, h",
+    "Gavel's over it",
+    "mean JCT, h",
+    "Gavel's over it",
+    "waiting, h",
+    "finish-time fairness, mean",
+    "worst",
+    "GPUs held",
+    "work per GPU held",
+)
+
+
+def _row(spec: str, outcomes: Sequence[HadarRun], gavel: Sequence[HadarRun]) -> list[str]:
+    runs = [outcome.summary for outcome in outcomes]
+    makespans_s, jcts_s = [each.makespan_s for each in runs], [each.jct_s.mean for each in runs]
+    return [
+        f"`{spec}`",
+        f"{fmean(makespans_s) / 3600:.1f}",
+        _times([each.summary.makespan_s for each in gavel], makespans_s),
+        f"{fmean(jcts_s) / 3600:.2f}",
+        _times([each.summary.jct_s.mean for each in gavel], jcts_s),
+        f"{fmean(each.queue_s.mean for each in runs) / 3600:.2f}",
+        f"{fmean(each.fairness for each in outcomes):.2f}",
+        f"{max(each.worst for each in outcomes):.1f}",
+        f"{fmean(each.utilization for each in runs):.0%}",
+        f"{fmean(each.goodput / each.utilization for each in runs):.3f}",
+    ]
+
+
+def _times(gavel: Sequence[float], ours: Sequence[float]) -> str:
+    ratio = mean([one / other for one, other in zip(gavel, ours, strict=True)])
+    return f"{ratio.value:.2f}" if ratio.half is None else f"{ratio.value:.2f} ±{ratio.half:.2f}"
+
+
+def policy_table(found: Mapping[str, Sequence[HadarRun]], bounds_s: Sequence[float] = ()) -> str:
+    """Markdown: a row for each policy, and how far any policy could be ahead of Gavel's total duration."""
+    rows = [_row(spec, outcomes, found[GAVEL]) for spec, outcomes in found.items()]
+    if bounds_s:
+        gavel_s = [each.summary.makespan_s for each in found[GAVEL]]
+        least = ["no schedule can have less than", f"{fmean(bounds_s) / 3600:.1f}", _times(gavel_s, bounds_s)]
+        rows.append([*least, *[""] * (len(HEADER) - len(least))])
+    return table(HEADER, rows)
+
+
+def _batch(setting: HadarSetting, seeds: Sequence[int], jobs: int) -> str:
+    workloads = [generate(f"hadar:jobs={jobs}", seed) for seed in seeds]
+    found = run_all(setting, BATCH, workloads)
+    return policy_table(found, [least_makespan_s(setting, each) for each in workloads])
+
+
+def _philly(setting: HadarSetting, seeds: Sequence[int], jobs: int) -> str:
+    trace = PHILLY.replace("480", str(jobs))
+    workloads = [assign_models(generate(trace, seed), PHILLY_MIX, seed) for seed in seeds]
+    found = run_all(setting, BATCH, workloads)
+    return policy_table(found, [least_makespan_s(setting, each) for each in workloads])
+
+
+def _loads(setting: HadarSetting, seeds: Sequence[int], jobs: int) -> str:
+    parts = []
+    for name, gap_s in GAPS.items():
+        workloads = [generate(f"hadar:jobs={jobs // 2},gap_s={gap_s:g}", seed) for seed in seeds]
+        parts.append(f"{name.capitalize()} load, a job each {gap_s:g} s:\n\n")
+        parts.append(policy_table(run_all(setting, LOADS, workloads)) + "\n\n")
+    return "".join(parts).rstrip()
+
+
+def _prices(setting: HadarSetting, seeds: Sequence[int], jobs: int) -> str:
+    return policy_table(
+        run_all(setting, PRICES, [generate(f"hadar:jobs={jobs // 3}", seed) for seed in seeds])
+    )
+
+
+def _wide(setting: HadarSetting, seeds: Sequence[int], jobs: int) -> str:
+    trace = f"hadar:jobs={jobs // 3},gpus=1:25/4:25/8:25/16:25"
+    workloads = [generate(trace, seed) for seed in seeds]
+    found = run_all(setting, (GAVEL, *HADARS), workloads)
+    return policy_table(found, [least_makespan_s(setting, each) for each in workloads])
+
+
+PARTS = {"batch": _batch, "philly": _philly, "loads": _loads, "prices": _prices, "wide": _wide}
+
+
+@click.command()
+@click.argument("parts", nargs=-1, type=click.Choice([*PARTS]))
+@click.option("--jobs", type=click.IntRange(6), default=480, show_default=True, help="Loads: half of it.")
+@click.option("--seed", "seeds", type=int, multiple=True, default=(1, 2, 3), show_default=True)
+@click.option("--write", type=click.Path(path_type=Path), help="Put tables into this document's sections.")
+def main(parts: Sequence[str], jobs: int, seeds: Sequence[int], write: Path | None) -> None:
+    """Hadar beside Gavel: all at once, Philly's lengths, loads, prices, and wide gangs; by default all."""
+    try:
+        setting = read_setting()
+        for part in parts or PARTS:
+            body = PARTS[part](setting, seeds, jobs)
+            if write is None:
+                click.echo(body + "\n")
+            else:
+                text = replace_section(write.read_text(encoding="utf-8"), f"hadar-{part}", body)
+                write.write_text(text, encoding="utf-8")
+    except (DallyError, OSError) as error:
+        raise click.ClickException(str(error)) from error
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,75 @@
+"""What a cluster could give a gang if nobody else were there: its closest placements, and the most GPUs."""
+
+from collections.abc import Sequence
+
+from dally.cluster.free import FreeGpus
+from dally.cluster.topology import Allocation, Topology
+from dally.errors import CapacityError
+from dally.jobs.job import Gang, Job
+
+
+class IdleCluster:
+    """Answers from one index of free GPUs that never changes; remembers what was asked.
+
+    Args:
+        topology: The cluster.
+    """
+
+    def __init__(self, topology: Topology) -> None:
+        self._topology = topology
+        self._free = FreeGpus(topology)
+        self._best_levels: dict[Gang, int] = {}
+        self._capacities: dict[Gang, int] = {}
+
+    def best_level(self, gang: Gang) -> int:
+        """The lowest level at which one domain holds such a gang.
+
+        Raises:
+            CapacityError: The whole cluster has too few such GPUs, or too few machines with so many each.
+        """
+        if gang not in self._best_levels:
+            level = self._free.lowest_level(gang)
+            if level is None:
+                raise CapacityError(self._too_large(gang))
+            self._best_levels[gang] = level
+        return self._best_levels[gang]
+
+    def most_gpus(self, gang: Gang) -> int:
+        """The most GPUs that one gang can have, shared out as this one asks, however many that wants."""
+        key = gang._replace(gpus=0)
+        if key not in self._capacities:
+            held = self._free.held(self._topology.root.index, gang)
+            self._capacities[key] = held * (gang.per_machine or 1)
+        return self._capacities[key]
+
+    def accepted(self, asking: Job | Gang) -> Sequence[str]:
+        """The GPU types that a job or gang accepts."""
+        return (asking.gpu_type,) if asking.gpu_type else self._topology.gpu_types
+
+    def closest(self, gang: Gang, gpu_type: str) -> Allocation | None:
+        """The closest placement of a gang on one type; None if the cluster has too few of that."""
+        typed = gang._replace(gpu_type=gpu_type)
+        level = self._free.lowest_level(typed)
+        return None if level is None else self._free.find(typed, level)
+
+    def best_placements(self, gang: Gang) -> list[Allocation]:
+        """The closest placement of a gang on each GPU type it may use, else on all types mixed.
+
+        Raises:
+            CapacityError: The cluster has too few such GPUs.
+        """
+        closest = [self.closest(gang, gpu_type) for gpu_type in self.accepted(gang)]
+        found = [allocation for allocation in closest if allocation is not None]
+        if not found:
+            mixed = self._free.find(gang, self.best_level(gang))
+            found = [] if mixed is None else [mixed]
+        return found
+
+    def _too_large(self, gang: Gang) -> str:
+        kind = f" of type {gang.gpu_type}" if gang.gpu_type else ""
+        each = f", {gang.per_machine} on each machine," if gang.per_machine else ""
+        has = str(self._free.total(gang.gpu_type))
+        if self._topology.islands:
+            most = self._free.held(self._topology.root.index, Gang(gang.gpus, gang.gpu_type))
+            has += f", {most} of them in one network"
+        return f"a gang of {gang.gpus} GPUs{kind}{each} does not fit: cluster {self._topology.name} has {has}"

@@ -1,0 +1,1 @@
+"""Programs on machines: processes of this one, hosts over SSH, and networks of namespaces."""

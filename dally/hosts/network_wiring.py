@@ -1,0 +1,123 @@
+"""The commands that build a local network inside its holder: namespaces, veth pairs, bridges and shaping."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from dally.hosts.network_spec import (
+    CONGESTION_CONTROL,
+    CORE,
+    CORE_ADDRESS,
+    INTERFACE,
+    QDISC,
+    NetworkSpec,
+    burst_bytes,
+)
+
+_QUEUE_S = 0.05
+"""A packet that would wait longer at a shaped link is dropped."""
+
+_CONGESTION_CONTROL_FILE = "/proc/sys/net/ipv4/tcp_congestion_control"
+
+
+@dataclass(frozen=True, slots=True)
+class WiringCommand:
+    """One command and what it reads from standard input."""
+
+    argv: tuple[str, ...]
+    stdin: str = ""
+
+
+def uplink_port(rack: str) -> str:
+    """The interface of a rack's switch towards the core, in the holder."""
+    return f"{rack}-up"
+
+
+def _core_port(rack: str) -> str:
+    return f"{rack}-{CORE}"
+
+
+def wiring(spec: NetworkSpec, mount_point: str) -> Iterator[WiringCommand]:
+    """The steps in order, to be run as root of the holder's namespaces.
+
+    Every rack is a bridge in the holder, every host a namespace; each end of a link shapes what it sends, so
+    that both directions have the rate.
+
+    Args:
+        spec: The network.
+        mount_point: What to hide under a file system of its own, so that the names of namespaces are too.
+    """
+    yield WiringCommand(("mount", "-t", "tmpfs", "none", mount_point))
+    yield WiringCommand(("ip", "-batch", "-"), "\n".join(_switch_lines(spec)))
+    yield WiringCommand(("tc", "-batch", "-"), _shaping_lines(_switch_rates(spec)))
+    for host in spec.hosts:
+        yield WiringCommand(("ip", "-n", host, "-batch", "-"), "\n".join(_host_lines(spec.address(host))))
+        yield WiringCommand(
+            ("ip", "netns", "exec", host, "tee", _CONGESTION_CONTROL_FILE), CONGESTION_CONTROL
+        )
+    for rack, entry in zip(spec.hosts_of.values(), spec.racks, strict=True):
+        for host in rack:
+            yield WiringCommand(
+                ("tc", "-n", host, "-batch", "-"), _shaping_lines({INTERFACE: entry.host_rate_bps})
+            )
+
+
+def hosts_text(spec: NetworkSpec, machine_hosts: str) -> str:
+    """What /etc/hosts says inside: what it says outside, and the names of all hosts."""
+    addresses = {CORE: CORE_ADDRESS} | {host: spec.address(host) for host in spec.hosts}
+    lines = [f"{address} {name}" for name, address in addresses.items()]
+    return "\n".join([machine_hosts.rstrip("\n"), *lines]) + "\n"
+
+
+def overlays(texts: Mapping[str, str], mount_point: str) -> Iterator[WiringCommand]:
+    """The steps that put other texts on files, seen inside only, once the network is wired.
+
+    Args:
+        texts: By the paths of files that are there.
+        mount_point: The same folder as for `wiring`.
+    """
+    file = f"{mount_point}/overlay"
+    for path, text in texts.items():
+        yield WiringCommand(("tee", file), text)
+        yield WiringCommand(("mount", "--bind", file, path))
+        yield WiringCommand(("rm", file))  # `ip` would take it for a namespace
+
+
+def _switch_lines(spec: NetworkSpec) -> Iterator[str]:
+    yield "link set lo up"
+    yield f"link add {CORE} type bridge"
+    yield f"addr add {CORE_ADDRESS}/8 dev {CORE}"
+    yield f"link set {CORE} up"
+    for rack, hosts in spec.hosts_of.items():
+        yield f"link add {rack} type bridge"
+        yield f"link set {rack} up"
+        yield f"link add {uplink_port(rack)} type veth peer name {_core_port(rack)}"
+        yield f"link set {uplink_port(rack)} master {rack} up"
+        yield f"link set {_core_port(rack)} master {CORE} up"
+        for host in hosts:
+            yield f"netns add {host}"
+            yield f"link add {host} type veth peer name {INTERFACE} netns {host}"
+            yield f"link set {host} master {rack} up"
+
+
+def _host_lines(address: str) -> Iterator[str]:
+    yield "link set lo up"
+    yield f"addr add {address}/8 dev {INTERFACE}"
+    yield f"link set {INTERFACE} up"
+
+
+def _switch_rates(spec: NetworkSpec) -> dict[str, float | None]:
+    """The rate of every interface in the holder."""
+    rates: dict[str, float | None] = {}
+    for (rack, hosts), entry in zip(spec.hosts_of.items(), spec.racks, strict=True):
+        rates |= dict.fromkeys(hosts, entry.host_rate_bps)
+        rates |= dict.fromkeys((uplink_port(rack), _core_port(rack)), entry.uplink_rate_bps)
+    return rates
+
+
+def _shaping_lines(rates: Mapping[str, float | None]) -> str:
+    return "\n".join(
+        f"qdisc add dev {interface} root {QDISC} rate {rate_bps:.0f}bit burst {burst_bytes(rate_bps)} "
+        f"latency {_QUEUE_S * 1e3:g}ms"
+        for interface, rate_bps in rates.items()
+        if rate_bps is not None
+    )

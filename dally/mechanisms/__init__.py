@@ -1,1 +1,0 @@
-"""What policies are built from: queues, timers, leases, reservations, evictions."""

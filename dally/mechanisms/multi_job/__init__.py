@@ -1,1 +1,0 @@
-"""Placing many jobs at once on workers of several kinds: categories, the matching market, the search."""

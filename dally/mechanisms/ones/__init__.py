@@ -1,1 +1,0 @@
-"""ONES: candidate schedules that evolve, and what is guessed of the jobs' progress."""

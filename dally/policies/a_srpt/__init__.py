@@ -1,0 +1,1 @@
+"""A-SRPT: shortest remaining time on a virtual machine orders the real jobs."""

@@ -1,0 +1,215 @@
+"""A-SRPT: jobs start in the order in which a virtual machine as strong as the whole cluster ends them."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import islice, takewhile
+from math import inf
+from typing import Any, ClassVar
+
+from dally.errors import InputError
+from dally.plan import Decision, Plan, Start, Wait
+from dally.policies.a_srpt.virtual_srpt import VirtualSrpt
+from dally.policies.base import Policy
+from dally.policies.common.estimates import remaining_s
+from dally.policies.common.placements import Placement, closest
+from dally.policies.common.ranking import Ranking
+from dally.state import ClusterState, JobState
+from dally.words import plural, span
+
+
+@dataclass(frozen=True, slots=True)
+class ASrptKnobs:
+    """Settings of `a-srpt`."""
+
+    release: str = field(
+        default="early",
+        metadata={
+            "help": "start a job when its turn has come, or not before the virtual machine has ended it",
+            "choices": ("early", "ended"),
+        },
+    )
+    heavy: float = field(
+        default=1.1,
+        metadata={"help": "slowdown of a placement from which a job is communication-heavy there"},
+    )
+    patience: float = field(
+        default=1.0,
+        metadata={"help": "such a job waits at most so many times what the placement would cost it"},
+    )
+    depth: int = field(default=100, metadata={"help": "how many waiting jobs are looked at"})
+
+    def __post_init__(self) -> None:
+        if not (self.heavy >= 1 and self.patience >= 0):
+            raise InputError(f"heavy {self.heavy:g} must be 1 or more, patience {self.patience:g} 0 or more")
+        if self.depth < 1:
+            raise InputError(f"knob depth is {self.depth}, must be at least 1")
+
+
+class AdaptiveSrpt(Policy):
+    """Starts jobs in the order in which preemptive SRPT ends them on one virtual machine; stops nobody.
+
+    A job is GPUs * expected time / GPUs of the cluster of work to that machine. The first in this order whose
+    GPUs are not free lets nobody pass. One that could start only where the network slows it much lets others
+    pass and waits for its best level, but no longer than what it is offered first would cost it.
+    """
+
+    name: ClassVar[str] = "a-srpt"
+    summary: ClassVar[str] = (
+        "Jobs start in the order in which SRPT ends them on one virtual machine; heavy ones wait to be close."
+    )
+    source: ClassVar[str] = (
+        "Luo et al., Prediction-Assisted Online Distributed Deep Learning Workload Scheduling in GPU "
+        "Clusters, INFOCOM 2025, arXiv 2501.05563; a reconstruction"
+    )
+    knobs_type: ClassVar[type] = ASrptKnobs
+
+    def __init__(self, knobs: ASrptKnobs, state: ClusterState) -> None:
+        self.knobs = knobs
+        self.virtual = VirtualSrpt()
+        self.queue = Ranking()
+        self._state = state
+        self._unsaid: dict[str, JobState] = {}
+        self._until_s: dict[str, float] = {}
+
+    def submitted(self, job: JobState, now: float) -> None:
+        """Its work is new to the virtual machine, or as far as that was before a restart."""
+        self._state.best_level(job.job.gang)
+        self._advance(now)
+        share = job.job.gpus / self._state.topology.gpus
+        self.virtual.add(job, share * remaining_s(job))
+        self._enqueue(job)
+
+    def started(self, job: JobState, now: float) -> None:
+        """It runs to its end; the virtual machine goes on with what it has of it."""
+        self._dequeue(job)
+
+    def stopped(self, job: JobState, now: float) -> None:
+        """After a failure it has its old turn."""
+        self._enqueue(job)
+
+    def finished(self, job: JobState, now: float) -> None:
+        """The virtual machine drops what it has left of it."""
+        self._advance(now)
+        self.virtual.remove(job)
+
+    def withdrawn(self, job: JobState, now: float) -> None:
+        """It leaves both."""
+        self._dequeue(job)
+        self.finished(job, now)
+
+    def waits(self, decision: Wait) -> None:
+        """Its wait is on record, and how long it waits for a better placement."""
+        self._unsaid.pop(decision.job_id, None)
+        if decision.until_s < inf:
+            self._until_s[decision.job_id] = decision.until_s
+
+    def settle(self, state: ClusterState, now: float) -> None:
+        """The virtual machine has worked until now."""
+        self._advance(now)
+
+    def snapshot(self) -> dict[str, Any]:
+        """How far the virtual machine is, and until when jobs wait for better placements."""
+        return {**self.virtual.snapshot(), "until_s": dict(self._until_s)}
+
+    def restore(self, learnt: Mapping[str, Any]) -> None:
+        """Take it up from there as the jobs come again."""
+        self.virtual.restore(learnt)
+        self._until_s = dict(learnt["until_s"])
+
+    def decide(self, state: ClusterState, now: float) -> Plan:
+        """Start whose turn it is, one after the other, until the GPUs of one are not free."""
+        if not self.queue:
+            return Plan()
+        with state.free.trial():
+            decisions, wakeup_s = self._serve(now)
+            waits = [self._wait(job, now) for name, job in self._unsaid.items() if name not in decisions]
+        return Plan((*decisions.values(), *waits), wakeup_s)
+
+    def _serve(self, now: float) -> tuple[dict[str, Decision], float]:
+        """Starts and new waits for better placements, by job, and when the next job has its turn."""
+        free, decisions = self._state.free, dict[str, Decision]()
+        held_s = inf
+        for job in islice(self._ready(now), self.knobs.depth):
+            placement = self._fit(job)
+            if placement is None:
+                return decisions, held_s
+            until_s = self._waits_until(job, placement, now)
+            if until_s > now:
+                held_s = min(held_s, until_s)
+                if job.job_id not in self._until_s:
+                    decisions[job.job_id] = self._hold(job, placement, until_s)
+            else:
+                free.take(placement.allocation)
+                decisions[job.job_id] = self._start(job, placement, now)
+        released_s = self.virtual.next_end_s(now) if self.knobs.release == "ended" else inf
+        return decisions, min(held_s, released_s)
+
+    def _ready(self, now: float) -> Iterator[JobState]:
+        """The waiting jobs that may start, in order."""
+        if self.knobs.release == "early":
+            yield from self.queue
+            return
+        yield from takewhile(lambda job: self.virtual.end_s(job, now) is not None, self.queue)
+
+    def _fit(self, job: JobState) -> Placement | None:
+        """The closest free GPUs for its gang."""
+        if job.job.gpus > self._state.free.total(job.job.gpu_type):
+            return None
+        best = self._state.best_level(job.job.gang)
+        return closest(self._state.free, job.job, best, self._state.topology.top)
+
+    def _waits_until(self, job: JobState, placement: Placement, now: float) -> float:
+        """Until when it waits for a closer placement than this; `now` if it takes it."""
+        extra = self._slowdown(job, placement) - 1
+        if placement.level <= self._state.best_level(job.job.gang) or extra < self.knobs.heavy - 1:
+            return now
+        return self._until_s.get(job.job_id, now + self.knobs.patience * extra * remaining_s(job))
+
+    def _slowdown(self, job: JobState, placement: Placement) -> float:
+        return self._state.costs.cost(job.job, placement.allocation).slowdown
+
+    def _advance(self, now: float) -> None:
+        """Let the virtual machine work until now, and the queue follow."""
+        for job in self.virtual.advance(now):
+            if job in self.queue:
+                self.queue.remove(job)
+                self.queue.add(job, *self.virtual.rank(job))
+
+    def _enqueue(self, job: JobState) -> None:
+        self.queue.add(job, *self.virtual.rank(job))
+        self._unsaid[job.job_id] = job
+
+    def _dequeue(self, job: JobState) -> None:
+        self.queue.remove(job)
+        self._unsaid.pop(job.job_id, None)
+        self._until_s.pop(job.job_id, None)
+
+    def _start(self, job: JobState, placement: Placement, now: float) -> Start:
+        reason = (
+            f"{self._state.topology.levels[placement.level]} has {plural(job.job.gpus, 'free GPU')}, "
+            f"at slowdown {self._slowdown(job, placement):.3g}; {self._turn(job, now)}, "
+            f"waited {span(now - job.origin_s)}"
+        )
+        return Start(job.job_id, placement.allocation, placement.level, reason)
+
+    def _hold(self, job: JobState, placement: Placement, until_s: float) -> Wait:
+        extra = self._slowdown(job, placement) - 1
+        levels, best = self._state.topology.levels, self._state.best_level(job.job.gang)
+        reason = (
+            f"one {levels[placement.level]} could hold it, but the network would cost it {extra:.0%} of "
+            f"{span(remaining_s(job))}; it waits for one {levels[best]}"
+        )
+        return Wait(job.job_id, best, until_s, reason)
+
+    def _wait(self, job: JobState, now: float) -> Wait:
+        free = self._state.free.total(job.job.gpu_type)
+        reason = (
+            f"{plural(job.job.gpus, 'GPU')} asked for, {free} left by those before it; {self._turn(job, now)}"
+        )
+        return Wait(job.job_id, self._state.topology.top, inf, reason)
+
+    def _turn(self, job: JobState, now: float) -> str:
+        end_s = self.virtual.end_s(job, now)
+        if end_s is None:
+            return f"{span(self.virtual.left_s(job, now))} left of it on the virtual machine"
+        return "the virtual machine has ended it"

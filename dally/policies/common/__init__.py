@@ -1,0 +1,1 @@
+"""What several policies use: queues, leases, rounds, reservations, placements, sizes."""

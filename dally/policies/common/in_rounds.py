@@ -1,0 +1,104 @@
+"""What Gavel, Hadar and HadarE share: decide each round what each job is to have until the next one."""
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from math import inf
+from typing import Any
+
+from dally.plan import Decision, Plan, Start, Wait
+from dally.policies.base import Policy
+from dally.policies.common.rounds import Rounds, RoundTarget, plan_round
+from dally.state import ClusterState, JobState
+from dally.words import span
+
+
+class InRounds(Policy):
+    """A policy that hands out the GPUs anew each round; whoever gets those it has keeps them at no cost.
+
+    A subclass says what each job is to have (`targets`) and why others wait (`lacks`). It extends the hooks
+    and `snapshot` / `restore` for what it learns, calling these here.
+
+    Args:
+        round_s: Length of a round, seconds.
+    """
+
+    def __init__(self, round_s: float) -> None:
+        self.rounds = Rounds(round_s)
+        self._unsaid: dict[str, None] = {}
+
+    @abstractmethod
+    def targets(self, state: ClusterState, now: float) -> Mapping[str, RoundTarget]:
+        """What jobs are to have from `now` on, by name; it must change nothing.
+
+        Together they must fit the GPUs that `rounds.handed_out` shows as free. Jobs that
+        run and must not be preempted keep theirs and get no target. A running job left out keeps its GPUs
+        if no target needs them, and loses them else.
+        """
+
+    @abstractmethod
+    def lacks(self, state: ClusterState, job: JobState, now: float) -> str:
+        """Why a job waits though a round was held, in words and numbers."""
+
+    @abstractmethod
+    def gives_way(self) -> str:
+        """Why a running job has no target, in words."""
+
+    def restless(self, state: ClusterState, now: float) -> bool:
+        """Whether the next round could change something though nothing happens and nobody waits."""
+        return False
+
+    def decide(self, state: ClusterState, now: float) -> Plan:
+        """At a round: give each job its target; else nothing. New waits are told with their reason."""
+        if not state.jobs:
+            return Plan()
+        decisions: tuple[Decision, ...] = ()
+        due = self.rounds.due(state, now)
+        if due:
+            decisions = plan_round(state, self.targets(state, now), self.gives_way())
+        starting = {decision.job_id for decision in decisions if isinstance(decision, Start)}
+        waits = [
+            self._wait(state, state.jobs[job_id], now, due)
+            for job_id in self._unsaid
+            if job_id not in starting
+        ]
+        return Plan((*decisions, *waits), self.rounds.wakeup_s(state, now, bool(starting)))
+
+    def _wait(self, state: ClusterState, job: JobState, now: float, due: bool) -> Wait:
+        reason = (
+            self.lacks(state, job, now)
+            if due
+            else f"waits for the next round; there is one every {span(self.rounds.round_s)}"
+        )
+        return Wait(job.job_id, state.topology.top, inf, reason)
+
+    def submitted(self, job: JobState, now: float) -> None:
+        """Its wait is not on record yet."""
+        self._unsaid[job.job_id] = None
+
+    def started(self, job: JobState, now: float) -> None:
+        """It does not wait any more."""
+        self._unsaid.pop(job.job_id, None)
+
+    def stopped(self, job: JobState, now: float) -> None:
+        """Its new wait is not on record yet."""
+        self._unsaid[job.job_id] = None
+
+    def withdrawn(self, job: JobState, now: float) -> None:
+        """It does not wait any more."""
+        self._unsaid.pop(job.job_id, None)
+
+    def waits(self, decision: Wait) -> None:
+        """Its wait is on record."""
+        self._unsaid.pop(decision.job_id, None)
+
+    def settle(self, state: ClusterState, now: float) -> None:
+        """The round is over, if it was one."""
+        self.rounds.settle(state, now, lambda: self.restless(state, now))
+
+    def snapshot(self) -> dict[str, Any]:
+        """When the next round is due."""
+        return {"rounds": self.rounds.snapshot()}
+
+    def restore(self, learnt: Mapping[str, Any]) -> None:
+        """Take back what `snapshot` gave."""
+        self.rounds.restore(learnt["rounds"])

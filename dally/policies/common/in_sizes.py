@@ -1,0 +1,221 @@
+"""What Optimus, DRL and elastic scaling share: search how many GPUs each job is to have, now and then."""
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from math import inf
+from typing import Any, ClassVar
+
+import numpy as np
+
+from dally.errors import InputError
+from dally.jobs.job import JobKind
+from dally.plan import Decision, Plan, Start, Wait
+from dally.policies.base import Policy
+from dally.policies.common.elastic_speeds import Speeds
+from dally.policies.common.growth import Floats, Pool
+from dally.policies.common.job_queue import JobQueue
+from dally.policies.common.rounds import next_multiple
+from dally.policies.common.sizing import SizeTarget, resized
+from dally.policies.common.worker_kinds import Room, free_by_kind, held_by_kind
+from dally.state import ClusterState, JobState
+from dally.words import plural, span
+
+_DEPTH = 100
+"""How many waiting jobs are looked at whose GPU type lacks free GPUs."""
+
+
+class InSizes(Policy):
+    """A policy that says how many GPUs jobs are to have; which ones is found for it.
+
+    The elastic jobs that run and the waiting ones that it admits are sized together. Whoever runs keeps at
+    least its least size, rigid and forked jobs and those not to be preempted keep all they have. Waiting
+    jobs are admitted in their order while the least sizes of all fit.
+
+    Args:
+        interval_s: All are sized anew at multiples of it, seconds; and at once when nothing runs.
+        state: The cluster.
+
+    Attributes:
+        eager: Whether that is also done as soon as a job arrives or ends, or machines come or go.
+        in_turn: Whether jobs behind one that lacks GPUs of its type wait for it.
+    """
+
+    eager: ClassVar[bool]
+    in_turn: ClassVar[bool]
+
+    def __init__(self, interval_s: float, state: ClusterState) -> None:
+        if not 0 < interval_s < inf:
+            raise InputError(f"interval_s is {interval_s:g}, must be a positive number")
+        self.interval_s = interval_s
+        self.speeds = Speeds(state.costs)
+        self._state = state
+        self._queue = JobQueue()
+        self._elastic: dict[int, JobState] = {}
+        self._changed = False
+        self._withheld: dict[int, int] = {}
+        self._due_s = inf
+
+    @abstractmethod
+    def rank(self, job: JobState) -> tuple[float, ...]:
+        """The claim of a waiting job, lower first; ties go by arrival."""
+
+    @abstractmethod
+    def targets(self, jobs: Sequence[JobState], pool: Pool, now: float) -> Mapping[str, SizeTarget]:
+        """The sizes of jobs that run or are admitted; it must change nothing.
+
+        Args:
+            jobs: In the order of their claims; their least sizes fit.
+            pool: The GPUs that are free or theirs.
+            now: The moment, seconds.
+        """
+
+    @abstractmethod
+    def lacks(self, job: JobState) -> str:
+        """Why a job is not admitted, in words: who goes first."""
+
+    def decide(self, state: ClusterState, now: float) -> Plan:
+        """If it is time: size the jobs, and start, resize and move them; else nothing but new waits."""
+        due = self._is_due(state, now)
+        decisions = self._sized(state, now) if due else ()
+        starts = [state.jobs[each.job_id] for each in decisions if isinstance(each, Start)]
+        starting = {job.job_id for job in starts}
+        waits = [
+            self._wait(state, job, now, due) for job in self._queue.unsaid() if job.job_id not in starting
+        ]
+        return Plan((*decisions, *waits), self._next_s(state, now, any(map(_is_sizable, starts))))
+
+    def _sized(self, state: ClusterState, now: float) -> tuple[Decision, ...]:
+        able = [job for job in self._elastic.values() if self._is_able(job, now)]
+        if not able and not self._queue:
+            return ()
+        workers = free_by_kind(state.free)
+        for job in able:
+            workers += held_by_kind(state.topology, job.allocation)
+        of_type = dict(zip(state.topology.gpu_types, workers.tolist(), strict=True))
+        room = Room(state.topology, workers)
+        for job in able:
+            room.admits(job.job)
+        jobs = [*able, *self._admitted(state, room)]
+        if not jobs:
+            return ()
+        return resized(state, self.targets(jobs, Pool(int(workers.sum()), of_type), now), now)
+
+    def _is_able(self, job: JobState, now: float) -> bool:
+        """Whether a running job may be resized: not in the middle of a change, nor at its end."""
+        return job.ready_s <= now and job.remaining_s(now) > job.speed * self._state.costs.resize_s(job.job)
+
+    def _admitted(self, state: ClusterState, room: Room) -> list[JobState]:
+        """The waiting jobs whose least sizes fit beside each other's, in their order."""
+        at_hand = state.topology.gpus - sum(state.withheld.values())
+        admitted: list[JobState] = []
+        refused = 0
+        for job in self._queue:
+            if room.left < job.job.least_gpus <= at_hand or not room.left or refused == _DEPTH:
+                break
+            if room.admits(job.job):
+                admitted.append(job)
+            elif self.in_turn and job.job.least_gpus <= at_hand:
+                break
+            else:
+                refused += 1
+        return admitted
+
+    def _is_due(self, state: ClusterState, now: float) -> bool:
+        return not state.running or now >= self._due_s or (self.eager and self._is_changed(state))
+
+    def _is_changed(self, state: ClusterState) -> bool:
+        return self._changed or self._withheld != state.withheld
+
+    def _next_s(self, state: ClusterState, now: float, growing: bool = False) -> float:
+        """When sizes could change though nothing happens until then; for `decide`, and then for `settle`."""
+        if self._is_due(state, now):
+            return self._multiple_s(now) if growing or self._elastic else inf
+        return min(self._due_s, self._multiple_s(now) if self._is_changed(state) else inf)
+
+    def _multiple_s(self, now: float) -> float:
+        """The first multiple of the interval after `now`."""
+        return next_multiple(now, self.interval_s)
+
+    def settle(self, state: ClusterState, now: float) -> None:
+        """What had changed was answered, if it was time."""
+        due, self._due_s = self._is_due(state, now), self._next_s(state, now)
+        if due:
+            self._changed, self._withheld = False, dict(state.withheld)
+
+    def _wait(self, state: ClusterState, job: JobState, now: float, due: bool) -> Wait:
+        free = state.free.total(job.job.gpu_type)
+        reason = f"{plural(job.job.least_gpus, 'GPU')} needed at least, {free} free; {self.lacks(job)}"
+        if not due:
+            reason = f"waits until sizes are looked at, every {span(self.interval_s)}"
+        return Wait(job.job_id, state.topology.top, inf, reason)
+
+    def submitted(self, job: JobState, now: float) -> None:
+        """It waits."""
+        self._state.best_level(job.job.gang)
+        self._enqueue(job)
+
+    def started(self, job: JobState, now: float) -> None:
+        """It may be resized from now on, if it is elastic."""
+        self._queue.remove(job)
+        if _is_sizable(job):
+            self._elastic[job.order] = job
+
+    def stopped(self, job: JobState, now: float) -> None:
+        """It waits again."""
+        self._elastic.pop(job.order, None)
+        self._enqueue(job)
+
+    def finished(self, job: JobState, now: float) -> None:
+        """Its GPUs are for others."""
+        self._elastic.pop(job.order, None)
+        self._changed = True
+
+    def withdrawn(self, job: JobState, now: float) -> None:
+        """It leaves the queue."""
+        self._queue.remove(job)
+        self._changed = True
+
+    def waits(self, decision: Wait) -> None:
+        """Its wait is on record."""
+        self._queue.said(decision.job_id)
+
+    def snapshot(self) -> dict[str, Any]:
+        """When sizes are looked at next."""
+        return {"due_s": None if self._due_s == inf else self._due_s}
+
+    def restore(self, learnt: Mapping[str, Any]) -> None:
+        """Take back what `snapshot` gave."""
+        self._due_s = inf if learnt["due_s"] is None else learnt["due_s"]
+
+    def _enqueue(self, job: JobState) -> None:
+        self._queue.add(job, *self.rank(job))
+        self._changed = True
+
+    def left_s(self, job: JobState, now: float, most: int) -> Floats:
+        """(at most most + 1,) seconds until the end of a job on 0, 1, ... GPUs at their best placement.
+
+        inf where it cannot run; a running job pays its resize for any size but its own.
+        """
+        speeds = self.speeds.row(job, now)[: most + 1]
+        left_s = np.full(speeds.size, inf)
+        np.divide(remaining_s(job, now), speeds, out=left_s, where=speeds > 0)
+        if job.allocation:
+            change_s = np.full(speeds.size, self._state.costs.resize_s(job.job))
+            change_s[held_gpus(job)] = 0.0
+            left_s += change_s
+        return left_s
+
+
+def held_gpus(job: JobState) -> int:
+    """How many GPUs a job has."""
+    return sum(gpus for _, gpus in job.allocation)
+
+
+def remaining_s(job: JobState, now: float) -> float:
+    """Ideal seconds of work left of a job that has not ended, so at least a little."""
+    return max(job.remaining_s(now), 1e-6)
+
+
+def _is_sizable(job: JobState) -> bool:
+    """Whether a job may be resized once it runs."""
+    return job.job.kind is JobKind.ELASTIC and job.job.preemptible and job.job.least_gpus < job.job.most_gpus

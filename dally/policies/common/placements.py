@@ -1,0 +1,120 @@
+"""Placements of gangs: the closest on free GPUs, and whom to stop so that there is one."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from heapq import nlargest
+
+from dally.cluster.free import FreeGpus
+from dally.cluster.topology import Allocation
+from dally.jobs.job import Gang, Job
+from dally.state import JobState
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """GPUs for a gang, all in one domain of `level`."""
+
+    allocation: Allocation
+    level: int
+
+
+def closest(free: FreeGpus, job: Job, lowest: int, highest: int) -> Placement | None:
+    """The best fit at the lowest level, from `lowest` to `highest`, that holds the gang now; None if none."""
+    level = free.lowest_level(job.gang, lowest)
+    if level is None or level > highest:
+        return None
+    allocation = free.find(job.gang, level)
+    return None if allocation is None else Placement(allocation, level)
+
+
+class Gains:
+    """What one domain after another could give a gang as allocations come free.
+
+    Args:
+        free: What is free now.
+        gang: Who wants it.
+        level: Level of the domains; above islands, theirs.
+    """
+
+    def __init__(self, free: FreeGpus, gang: Gang, level: int) -> None:
+        self._free, self._gang, self._level = free, gang, min(level, free.topology.widest)
+        self._freed: dict[int, int] = {}
+        self._units: dict[int, int] = {}
+
+    def add(self, allocation: Allocation) -> int | None:
+        """GPUs come free: the first domain that gains by it and now holds the gang; None if none does."""
+        gaining = {self._gain(machine, gpus): None for machine, gpus in self._usable(allocation)}
+        return next((domain for domain in gaining if self.spare(domain) >= 0), None)
+
+    def spare(self, domain: int) -> int:
+        """What a domain could give beyond what the gang needs, in its units; negative: what it lacks."""
+        return self._free.held(domain, self._gang) + self._units.get(domain, 0) - self._gang.units
+
+    def needs(self, allocation: Allocation, domain: int) -> bool:
+        """Whether the gang no longer fits without this part of what came free; if it does, it is dropped."""
+        there = [
+            (machine, gpus)
+            for machine, gpus in self._usable(allocation)
+            if self._free.topology.ancestors[machine][self._level] == domain
+        ]
+        for machine, gpus in there:
+            self._gain(machine, -gpus)
+        if self.spare(domain) >= 0:
+            return False
+        for machine, gpus in there:
+            self._gain(machine, gpus)
+        return True
+
+    def _usable(self, allocation: Allocation) -> Iterator[tuple[int, int]]:
+        """The part of an allocation that is of the gang's type."""
+        machines, gpu_type = self._free.topology.machines, self._gang.gpu_type
+        return (part for part in allocation if gpu_type in (None, machines[part[0]].gpu_type))
+
+    def _gain(self, machine: int, gpus: int) -> int:
+        """Count GPUs that come free on a machine; its domain."""
+        before = self._free.on(machine) + self._freed.get(machine, 0)
+        self._freed[machine] = self._freed.get(machine, 0) + gpus
+        domain = self._free.topology.ancestors[machine][self._level]
+        gain = self._gang.held(before + gpus) - self._gang.held(before)
+        self._units[domain] = self._units.get(domain, 0) + gain
+        return domain
+
+
+def might_fit_closer(free: FreeGpus, job: JobState, lowest: int) -> bool:
+    """Whether a running gang could be closer together if it gave its GPUs back; False is certain.
+
+    That is at a lower level or, where its level is the lowest, on fewer machines. Nothing is released.
+
+    Args:
+        free: What is free besides.
+        job: The running job.
+        lowest: The lowest level that could hold it at all.
+    """
+    gang, level = job.job.gang, job.level - 1
+    if level >= lowest:
+        gains = Gains(free, gang, level)
+        return free.lowest_level(gang, level) == level or gains.add(job.allocation) is not None
+    fewer = len(job.allocation) - 1
+    roomiest = free.roomiest(0, gang)
+    most = 0 if roomiest is None else free.on(roomiest, gang.gpu_type)
+    there = [free.on(machine, gang.gpu_type) + gpus for machine, gpus in job.allocation]
+    return sum(nlargest(fewer, [*there, *[most] * fewer])) >= gang.gpus
+
+
+def find_victims(free: FreeGpus, running: Iterable[JobState], job: Job, level: int) -> list[JobState]:
+    """The running jobs that must stop so that one domain of `level` holds a gang that does not fit now.
+
+    They are taken in the order given, in the first domain where that is enough; those that turn out not to be
+    needed are spared, the last first. Arithmetic only: nothing is released.
+
+    Returns:
+        The victims in the order given; empty if stopping all of them would not do.
+    """
+    gains = Gains(free, job.gang, level)
+    scanned: list[JobState] = []
+    for victim in running:
+        scanned.append(victim)
+        domain = gains.add(victim.allocation)
+        if domain is not None:
+            return [other for other in reversed(scanned) if gains.needs(other.allocation, domain)][::-1]
+    return []

@@ -1,0 +1,196 @@
+"""Rounds: when a policy that decides at multiples of a round is due, and the decisions that carry one out.
+
+A policy of rounds is best built on `dally.policies.common.in_rounds.InRounds`, which uses all of this.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from math import floor, inf
+from typing import Any
+
+from dally.cluster.free import FreeGpus
+from dally.cluster.topology import Allocation
+from dally.errors import InputError
+from dally.plan import Decision, Migrate, Preempt, Start
+from dally.state import ClusterState, JobState
+
+
+@dataclass(frozen=True, slots=True)
+class RoundTarget:
+    """What a job is to have in a round, and why."""
+
+    allocation: Allocation
+    reason: str
+
+
+class Rounds:
+    """The moments at which a policy decides: multiples of a round, and any moment at which nothing runs.
+
+    A round is wanted only if it could change something: while somebody waits and somebody runs, after an
+    arrival, an end or a change of the machines at hand since the last round, or because the policy is
+    restless. So a cluster on which all have what they want costs nothing.
+
+    Args:
+        round_s: Length of a round, seconds.
+    """
+
+    def __init__(self, round_s: float) -> None:
+        if not 0 < round_s < inf:
+            raise InputError(f"round_s is {round_s:g}, must be a positive number")
+        self.round_s = round_s
+        self._due_s = inf
+        self._seen: list[Any] = []
+
+    def due(self, state: ClusterState, now: float) -> bool:
+        """Whether a round is held at `now`; asked again after `settle` it is not, unless nothing runs."""
+        return not state.running or now >= self._due_s
+
+    def next_s(self, now: float) -> float:
+        """The first multiple of a round after `now`."""
+        return next_multiple(now, self.round_s)
+
+    def wakeup_s(self, state: ClusterState, now: float, starts: bool = False) -> float:
+        """When the policy is to be asked again if nothing happens; for `decide`.
+
+        Args:
+            state: As `decide` sees it.
+            now: The moment, seconds.
+            starts: Whether the plan, that of a round, starts anybody.
+        """
+        if self.due(state, now):
+            wanted = starts or bool(state.running)
+        else:
+            wanted = self._due_s < inf or self._wanted(state)
+        return self.next_s(now) if wanted else inf
+
+    def settle(self, state: ClusterState, now: float, restless: Callable[[], bool] = lambda: False) -> None:
+        """The plan of `now` was carried out; for the policy's `settle`.
+
+        Args:
+            state: As it is now.
+            now: The moment, seconds.
+            restless: Asked if this was a round: whether the next one could change something though nothing
+                happens until then and nobody waits, as where running jobs take turns on the better GPUs.
+        """
+        wanted = False
+        if now >= self._due_s:
+            self._due_s, self._seen = inf, _fingerprint(state)
+            wanted = restless()
+        if wanted or self._wanted(state):
+            self._due_s = min(self._due_s, self.next_s(now))
+
+    def _wanted(self, state: ClusterState) -> bool:
+        """Whether a round could change something: nobody can take turns with GPUs that nobody holds."""
+        return bool(state.running) and (bool(state.waiting) or self._seen != _fingerprint(state))
+
+    def snapshot(self) -> dict[str, Any]:
+        """When the next round is due, and what the cluster was like at the last one, as plain data."""
+        return {"due_s": None if self._due_s == inf else self._due_s, "seen": self._seen}
+
+    def restore(self, learnt: Mapping[str, Any]) -> None:
+        """Take back what `snapshot` gave."""
+        self._due_s = inf if learnt["due_s"] is None else learnt["due_s"]
+        self._seen = learnt["seen"]
+
+
+def next_multiple(now: float, interval_s: float) -> float:
+    """The first multiple of an interval after `now`, seconds, rounding errors notwithstanding."""
+    following = (floor(now / interval_s) + 1) * interval_s
+    return following if following > now else following + interval_s
+
+
+def _fingerprint(state: ClusterState) -> list[Any]:
+    """Another one after each arrival, end, and change of what machines withhold."""
+    return [state.arrivals, len(state.jobs), [list(part) for part in sorted(state.withheld.items())]]
+
+
+@contextmanager
+def handed_out(state: ClusterState) -> Iterator[FreeGpus]:
+    """Free GPUs on trial, as a round hands them out: those of running jobs are free again.
+
+    But not those of jobs that must not be preempted. They are no concern of a round: they keep their GPUs
+    without a target, so a policy leaves them out of what it plans with.
+    """
+    with state.free.trial() as free:
+        for job in movable(state):
+            free.give(job.allocation)
+        yield free
+
+
+def movable(state: ClusterState) -> Iterator[JobState]:
+    """The running jobs whose GPUs a round may hand out, in the order of their starts."""
+    running = (state.jobs[job_id] for job_id in state.running)
+    return (job for job in running if job.job.preemptible)
+
+
+def plan_round(state: ClusterState, targets: Mapping[str, RoundTarget], why_not: str) -> tuple[Decision, ...]:
+    """The stops, moves and starts that give each job its target.
+
+    Who runs on just the GPUs of its target keeps them at no cost, and so does who has no target but holds
+    GPUs that no target needs. Call it outside of `handed_out`.
+
+    Args:
+        state: The cluster as it is.
+        targets: What jobs are to have, by name, in the order of starts; together they fit.
+        why_not: Why a job without a target loses its GPUs, in words.
+    """
+    left = _Left(state, targets)
+    stops = [job for job in movable(state) if job.job_id not in targets and not left.keeps(job)]
+    decisions: list[Decision] = [
+        Preempt(job.job_id, left.takers(job), f"{why_not}; its GPUs go to others") for job in stops
+    ]
+    for job_id, target in left.changes.items():
+        kind = Start if job_id in state.waiting else Migrate
+        level = state.topology.level_of(target.allocation)
+        decisions.append(kind(job_id, target.allocation, level, target.reason))
+    return tuple(decisions)
+
+
+class _Left:
+    """What is left on each machine once all targets are met and whoever has none is gone.
+
+    Attributes:
+        changes: The targets of jobs that start or move, by name.
+    """
+
+    def __init__(self, state: ClusterState, targets: Mapping[str, RoundTarget]) -> None:
+        self.changes = {
+            job_id: target
+            for job_id, target in targets.items()
+            if state.jobs[job_id].allocation != target.allocation
+        }
+        self._free = state.free
+        self._gained: Counter[int] = Counter()
+        for job in movable(state):
+            if job.job_id in self.changes or job.job_id not in targets:
+                self._gain(job.allocation, 1)
+        for target in self.changes.values():
+            self._gain(target.allocation, -1)
+        short = [machine for machine in self._gained if self._on(machine) < 0]
+        if short:
+            raise AssertionError(f"the targets need more GPUs of machines {short} than there are")
+
+    def keeps(self, job: JobState) -> bool:
+        """Whether no target needs the GPUs of a running job without one; if so they are its own again."""
+        kept = all(self._on(machine) >= gpus for machine, gpus in job.allocation)
+        if kept:
+            self._gain(job.allocation, -1)
+        return kept
+
+    def takers(self, job: JobState) -> tuple[str, ...]:
+        """Who starts on machines that a job must leave, by name."""
+        machines = {machine for machine, _ in job.allocation}
+        return tuple(
+            job_id
+            for job_id, target in self.changes.items()
+            if any(machine in machines for machine, _ in target.allocation)
+        )
+
+    def _gain(self, allocation: Allocation, sign: int) -> None:
+        for machine, gpus in allocation:
+            self._gained[machine] += sign * gpus
+
+    def _on(self, machine: int) -> int:
+        return self._free.on(machine) + self._gained[machine]

@@ -1,0 +1,1 @@
+"""Dally as published: delay scheduling with tuned timers, network-sensitive preemption."""

@@ -1,0 +1,286 @@
+"""Dally as published: delay scheduling with tuned timers and network-sensitive preemption at lease ends."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import inf
+from typing import Any, ClassVar
+
+from dally.cluster.topology import Allocation
+from dally.errors import InputError
+from dally.plan import Decision, Migrate, Plan, Preempt, Start, Wait
+from dally.policies.base import Policy
+from dally.policies.common.leases import LeaseBook, ScatteredLeases
+from dally.policies.dally.delay_queue import DelayQueue, Offers, QueueEntry, Rank
+from dally.policies.dally.timers import FixedTimers, Timers, TunedTimers, consolidated, no_wait
+from dally.state import ClusterState, JobState
+from dally.words import plural, span
+
+NEVER_ASSIGNED = -inf
+
+
+@dataclass(frozen=True, slots=True)
+class DallyKnobs:
+    """Settings of `dally`."""
+
+    timers: str = field(
+        default="auto",
+        metadata={"help": "delay timers", "choices": ("auto", "manual", "no-wait", "consolidated")},
+    )
+    machine: float = field(default=12.0, metadata={"help": "manual timer of the machine level, in leases"})
+    rack: float = field(default=24.0, metadata={"help": "manual timer of the levels above, in leases"})
+    lease_s: float = field(default=3600.0, metadata={"help": "length of a lease, seconds"})
+    horizon: int = field(default=24, metadata={"help": "how long the auto-tuner remembers a wait, in leases"})
+
+    def __post_init__(self) -> None:
+        if self.lease_s <= 0 or self.horizon < 1:
+            raise InputError(f"lease_s {self.lease_s:g} and horizon {self.horizon} must be positive")
+        if self.machine < 0 or self.rack < 0:
+            raise InputError(f"timers machine {self.machine:g} and rack {self.rack:g} must be 0 or more")
+
+
+def build_timers(knobs: DallyKnobs, levels: int) -> Timers:
+    """The timers that the knobs ask for, over `levels` levels below the top."""
+    if knobs.timers == "manual":
+        leases = (knobs.machine, *(knobs.rack,) * (levels - 1))
+        return FixedTimers(tuple(delay * knobs.lease_s for delay in leases))
+    if knobs.timers == "auto":
+        return TunedTimers(levels, knobs.lease_s, knobs.horizon)
+    return no_wait(levels) if knobs.timers == "no-wait" else consolidated(levels)
+
+
+class Dally(Policy):
+    """Delay scheduling by network sensitivity; see `docs/policies.md` and arXiv 2401.16492.
+
+    The delay is charged to a job that really lost its GPUs, not to one whose lease was renewed.
+    """
+
+    name: ClassVar[str] = "dally"
+    summary: ClassVar[str] = (
+        "Jobs decline far placements until a timer runs out; those the network slowed most choose first; "
+        "GPUs change hands at lease ends."
+    )
+    source: ClassVar[str] = (
+        "Sharma et al., GPU Cluster Scheduling for Network-Sensitive Deep Learning, arXiv 2401.16492"
+    )
+    knobs_type: ClassVar[type] = DallyKnobs
+
+    def __init__(self, knobs: DallyKnobs, state: ClusterState) -> None:
+        self.knobs = knobs
+        self.timers = build_timers(knobs, state.topology.top)
+        self.queue = DelayQueue(self.timers, state.best_level, state.topology.top)
+        self.leases = LeaseBook(knobs.lease_s)
+        self.scattered = ScatteredLeases(knobs.lease_s, state.best_level)
+        self._jobs: dict[str, JobState] = {}
+        self._assigned: dict[str, float] = {}
+
+    def submitted(self, job: JobState, now: float) -> None:
+        """A new job scores 0 and has never been assigned GPUs; one that ran before has its score."""
+        self._jobs[job.job_id] = job
+        self.queue.add(job, self._rank(job, now), now)
+
+    def started(self, job: JobState, now: float) -> None:
+        """Its wait, if it counts, teaches the timers; its lease begins."""
+        self.timers.record(job.level, job.job.gpus, now - job.origin_s, now)
+        self.resumed(job, now)
+
+    def resumed(self, job: JobState, now: float) -> None:
+        """Its lease began when it became ready."""
+        self.queue.remove(job)
+        self.leases.started(job)
+        self.scattered.started(job)
+
+    def stopped(self, job: JobState, now: float) -> None:
+        """It competes again, with the score that its work and run time give."""
+        self._assigned[job.job_id] = self.leases.began_s(job, now)
+        self._release(job)
+        self.queue.add(job, self._rank(job, now), now)
+
+    def finished(self, job: JobState, now: float) -> None:
+        """Forget it."""
+        self._release(job)
+        self._assigned.pop(job.job_id, None)
+        del self._jobs[job.job_id]
+
+    def withdrawn(self, job: JobState, now: float) -> None:
+        """It leaves the queue."""
+        self.queue.remove(job)
+        self._assigned.pop(job.job_id, None)
+        del self._jobs[job.job_id]
+
+    def waits(self, decision: Wait) -> None:
+        """Its wait is on record until its tier changes."""
+        self.queue.said(self._jobs[decision.job_id])
+
+    def settle(self, state: ClusterState, now: float) -> None:
+        """Leases that nobody took are renewed."""
+        self.leases.settle(now, wanted=len(self.queue) > 0)
+        self.scattered.settle(now)
+
+    def snapshot(self) -> dict[str, Any]:
+        """The auto-tuner's histories, when each job last got GPUs, and how far leases are settled."""
+        return {
+            "histories": self.timers.snapshot() if isinstance(self.timers, TunedTimers) else {},
+            "assigned_s": dict(sorted(self._assigned.items())),
+            "leases": self.leases.snapshot(),
+            "scattered": self.scattered.snapshot(),
+        }
+
+    def restore(self, learnt: Mapping[str, Any]) -> None:
+        """Take back what `snapshot` gave."""
+        self._assigned = dict(learnt["assigned_s"])
+        self.leases.restore(learnt["leases"])
+        self.scattered.restore(learnt["scattered"])
+        if isinstance(self.timers, TunedTimers):
+            self.timers.restore(learnt["histories"])
+
+    def _release(self, job: JobState) -> None:
+        self.leases.stopped(job)
+        self.scattered.stopped(job)
+
+    def _rank(self, job: JobState, now: float) -> Rank:
+        return job.network_sensitivity(now), self._assigned.get(job.job_id, NEVER_ASSIGNED), job.order
+
+    def lease_rank(self, job: JobState, now: float) -> Rank:
+        """The claim of a running job on its own GPUs when its lease ends."""
+        return job.network_sensitivity(now), self.leases.began_s(job, now), job.order
+
+    def decide(self, state: ClusterState, now: float) -> Plan:
+        """Offer what is free, and what leases give back, by claim."""
+        expired = (self.leases if self.queue else self.scattered).expired(now)
+        if not (self.queue or expired):
+            return Plan(wakeup_s=self.scattered.next_end_s(now))
+        self.queue.refresh(state.free, now)
+        with state.free.trial():
+            for job in expired:
+                state.free.give(job.allocation)
+            if expired:
+                self.queue.refresh(state.free, now)
+            auction = Round(self, state, now, expired)
+            auction.run()
+        # A job started now has no lease in the book yet; one lease ahead is never too late for it.
+        ends_s = (self.leases if self.queue else self.scattered).next_end_s(now)
+        wakeup_s = min(self.queue.next_due_s(), auction.next_due_s, ends_s, now + self.knobs.lease_s)
+        return Plan(auction.decisions(), wakeup_s)
+
+
+class Round:
+    """One round of offers on trial: who gets what is free, and which expired leases are renewed.
+
+    Attributes:
+        next_due_s: When the next delay of the jobs that give way runs out; they are not in the queue yet.
+    """
+
+    def __init__(self, policy: Dally, state: ClusterState, now: float, expired: list[JobState]) -> None:
+        self._policy, self._state, self._free, self._now = policy, state, state.free, now
+        self._holders = sorted(((policy.lease_rank(job, now), job) for job in expired), reverse=True)
+        self._takers: dict[int, list[str]] = {}
+        self._started: set[int] = set()
+        self._stops: list[Decision] = []
+        self._starts: list[Decision] = []
+        self.next_due_s = inf
+
+    def run(self) -> None:
+        """Serve claims, best first, until nobody accepts what is left."""
+        offers = Offers(self._policy.queue, self._free)
+        while True:
+            best = offers.best()
+            if self._holders and (best is None or self._holders[-1][0] < best[0].rank):
+                self._renew(self._holders.pop()[1])
+            elif best is not None:
+                offers.take()
+                self._start(*best)
+            else:
+                return
+
+    def decisions(self) -> tuple[Decision, ...]:
+        """Stops first, so that what starts finds its GPUs free; then waits that are not on record."""
+        return (*self._stops, *self._starts, *self._waits())
+
+    def _start(self, entry: QueueEntry, level: int) -> None:
+        job = entry.job
+        allocation = self._place(job, level)
+        self._started.add(job.order)
+        have = f"{self._state.topology.levels[level]} has {plural(job.job.gpus, 'free GPU')}"
+        reason = f"{have}; waited {span(self._now - job.origin_s)}"
+        if level > self._state.best_level(job.job.gang):
+            reason += f", timer for {self._state.topology.levels[level - 1]} is over"
+        self._starts.append(Start(job.job_id, allocation, level, f"{reason}; score {entry.rank[0]:.3f}"))
+
+    def _place(self, job: JobState, level: int) -> Allocation:
+        allocation = self._free.find(job.job.gang, level)
+        assert allocation is not None
+        self._free.take(allocation)
+        for machine, _ in allocation:
+            self._takers.setdefault(machine, []).append(job.job_id)
+        return allocation
+
+    def _renew(self, job: JobState) -> None:
+        """A job whose lease ended keeps its GPUs, moves closer together, or gives way."""
+        request, levels = job.job, self._state.topology.levels
+        best = self._state.best_level(request.gang)
+        level = self._free.lowest_level(request.gang, best)
+        if level is not None and level < job.level:
+            have = f"{levels[level]} has {plural(request.gpus, 'free GPU')}"
+            reason = f"lease over; {have}, it held a {levels[job.level]}'s"
+            self._starts.append(Migrate(job.job_id, self._place(job, level), level, reason))
+        elif self._free.holds(job.allocation):
+            self._free.take(job.allocation)
+        elif level is not None and level <= self._accepted_at_once(job):
+            reason = f"lease over and GPUs given away; another {levels[level]} is free"
+            self._starts.append(Migrate(job.job_id, self._place(job, level), level, reason))
+        else:
+            self._give_way(job)
+
+    def _accepted_at_once(self, job: JobState) -> int:
+        """The highest level that a job takes when its wait begins."""
+        best, delays_s = self._state.best_level(job.job.gang), self._delays_s(job)
+        return max((level + 1 for level, delay_s in enumerate(delays_s, best) if delay_s <= 0), default=best)
+
+    def _delays_s(self, job: JobState) -> tuple[float, ...]:
+        """The delays of a wait that begins now, of the levels from the best up."""
+        best = self._state.best_level(job.job.gang)
+        return self._policy.timers.delays_s(job.job.gpus, self._now)[best:]
+
+    def _give_way(self, job: JobState) -> None:
+        takers = tuple(
+            dict.fromkeys(t for machine, _ in job.allocation for t in self._takers.get(machine, ()))
+        )
+        score = job.network_sensitivity(self._now)
+        reason = f"lease over; {', '.join(takers)} had a better claim than its score {score:.3f}"
+        self._stops.append(Preempt(job.job_id, takers, reason))
+        tier = self._state.best_level(job.job.gang)
+        wait = self._wait(job, tier, self._now, self._delays_s(job))
+        if wait.until_s > self._now:
+            self.next_due_s = min(self.next_due_s, wait.until_s)
+        self._starts.append(wait)
+
+    def _waits(self) -> list[Decision]:
+        waits: list[Decision] = []
+        for size in self._policy.queue.classes():
+            for order in sorted(size.unsaid - self._started):
+                entry = size.entries[order]
+                delays_s = size.delays_s[entry.tier :]
+                waits.append(self._wait(entry.job, entry.tier, entry.origin_s, delays_s))
+        return waits
+
+    def _wait(self, job: JobState, tier: int, origin_s: float, delays_s: tuple[float, ...]) -> Wait:
+        """The wait of a job that takes `tier` or closer, with the delays of the levels from there up."""
+        level = self._state.topology.levels[tier]
+        delay_s = min(delays_s, default=inf)
+        reason = f"no {level} has {plural(job.job.gpus, 'free GPU')}"
+        if tier == self._state.topology.top:
+            reason = f"{plural(job.job.gpus, 'GPU')} asked for, {self._free.total(job.job.gpu_type)} free"
+        if delay_s < inf:
+            leases = delay_s / self._policy.knobs.lease_s
+            lasting = f"{leases:g} lease{'s' * (leases != 1)}"
+            reason += f"; declines farther ones for {lasting}{self._learnt(job, tier)}"
+        elif not delays_s:
+            reason += "; takes any"
+        return Wait(job.job_id, tier, origin_s + delay_s, reason)
+
+    def _learnt(self, job: JobState, tier: int) -> str:
+        if not isinstance(self._policy.timers, TunedTimers):
+            return ""
+        return (
+            f", tuned from {plural(self._policy.timers.observations(tier, job.job.gpus, self._now), 'wait')}"
+        )

@@ -1,0 +1,1 @@
+"""DRL: a small trained network sizes elastic jobs."""

@@ -1,0 +1,1 @@
+"""Gandiva: affinity by gang size, time slicing, migration."""

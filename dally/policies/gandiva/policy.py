@@ -1,0 +1,296 @@
+"""Gandiva: affinity by gang size, time slicing when overloaded, migration of scattered jobs."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import islice, takewhile
+from math import inf
+from typing import ClassVar
+
+from dally.cluster.free import FreeGpus
+from dally.cluster.topology import Allocation
+from dally.errors import InputError
+from dally.plan import Decision, Migrate, Plan, Start, Wait
+from dally.policies.base import Policy
+from dally.policies.common.evictions import Evictions
+from dally.policies.common.job_queue import DemandQueue, DemandRound
+from dally.policies.common.placements import Placement, closest, find_victims
+from dally.policies.common.ranking import Ranking
+from dally.policies.gandiva.affinity import Affinity
+from dally.state import ClusterState, JobState
+from dally.words import plural, span
+
+
+@dataclass(frozen=True, slots=True)
+class GandivaKnobs:
+    """Settings of `gandiva`.
+
+    Gandiva slices time by the minute, at 100 ms a switch, because its jobs stay in memory. Here whoever loses
+    its GPUs pays a checkpoint and a restart, by default 6 s + 1 s per GPU: of 60 s slices a gang of 54 would
+    do no work at all, of hours 2 % are lost.
+    """
+
+    slice_s: float = field(
+        default=3600.0,
+        metadata={"help": "seconds of work that a job is sure of before others may take its GPUs"},
+    )
+    migrate: int = field(
+        default=8,
+        metadata={"help": "scattered jobs considered for migration when GPUs come free; 0 is no migration"},
+    )
+
+    def __post_init__(self) -> None:
+        if self.slice_s <= 0 or self.migrate < 0:
+            raise InputError(
+                f"slice_s {self.slice_s:g} must be positive and migrate {self.migrate} 0 or more"
+            )
+
+
+class Gandiva(Policy):
+    """Starts jobs at once wherever they fit and mends placements later.
+
+    A gang that fits in a machine goes to the best-fitting one that is dedicated to gangs of its size, else to
+    an idle one, else to the one with most free GPUs; others to the domain with most free GPUs at the lowest
+    level that holds them. When nothing is free the job that has waited longest takes the GPUs of jobs whose
+    slice is over, those whose slice ended first; they join the end of the queue. Nobody else slices before
+    it has started, so wide gangs get their turn, but jobs behind it may use what is free. A slice once over
+    stays over: a wide gang needs many jobs past theirs at one moment, and slices end at different times.
+
+    When GPUs come free, the scattered jobs that have longest to run move to closer placements if that saves
+    more running time than the restart costs.
+    """
+
+    name: ClassVar[str] = "gandiva"
+    summary: ClassVar[str] = (
+        "Jobs of equal size share machines, take turns when there are too many, and migrate closer together."
+    )
+    source: ClassVar[str] = (
+        "Xiao et al., Gandiva: Introspective Cluster Scheduling for Deep Learning, OSDI 2018"
+    )
+    knobs_type: ClassVar[type] = GandivaKnobs
+
+    def __init__(self, knobs: GandivaKnobs, state: ClusterState) -> None:
+        self.knobs = knobs
+        self.waiting = DemandQueue()
+        self.slices = Ranking()
+        self.scattered = Ranking()
+        self.affinity = Affinity()
+        self._state = state
+        self._held: dict[int, Allocation] = {}
+        self._free_before = state.topology.gpus
+
+    def submitted(self, job: JobState, now: float) -> None:
+        """A new job joins the end of the queue."""
+        self._state.best_level(job.job.gang)
+        self._enqueue(job)
+
+    def started(self, job: JobState, now: float) -> None:
+        """Its slice begins with its work; its machines are dedicated if they were idle."""
+        self.waiting.remove(job)
+        self.slices.add(job, job.ready_s + self.knobs.slice_s if job.job.preemptible else inf)
+        self._held[job.order] = job.allocation
+        self.affinity.add(job.job.gpus, job.allocation)
+        if job.speed < 1 and job.job.preemptible:
+            self.scattered.add(job, -job.end_s())
+
+    def repaced(self, job: JobState, now: float) -> None:
+        """If it is scattered it has another time left to run."""
+        if job in self.scattered:
+            self.scattered.remove(job)
+            self.scattered.add(job, -job.end_s())
+
+    def stopped(self, job: JobState, now: float) -> None:
+        """It joins the end of the queue."""
+        self._drop(job)
+        self._enqueue(job)
+
+    def finished(self, job: JobState, now: float) -> None:
+        """Forget it."""
+        self._drop(job)
+
+    def withdrawn(self, job: JobState, now: float) -> None:
+        """It leaves the queue."""
+        self.waiting.remove(job)
+
+    def waits(self, decision: Wait) -> None:
+        """Its wait is on record."""
+        self.waiting.said(decision.job_id)
+
+    def settle(self, state: ClusterState, now: float) -> None:
+        """Remember what is free, to see when more comes free."""
+        self._free_before = state.free.total()
+
+    def decide(self, state: ClusterState, now: float) -> Plan:
+        """Start, slice, migrate."""
+        freed = state.free.total() > self._free_before
+        if not self.waiting and not (freed and self.scattered):
+            return Plan()
+        with state.free.trial():
+            plan = GandivaRound(self, state, now)
+            plan.run()
+            if freed:
+                plan.migrate()
+            waits = plan.waits()
+        return Plan((*plan.evictions.decisions(), *plan.starts, *waits), self._wakeup_s(plan))
+
+    def _enqueue(self, job: JobState) -> None:
+        self.waiting.add(job, self._state.topology.top, job.origin_s)
+
+    def _drop(self, job: JobState) -> None:
+        self.slices.remove(job)
+        self.affinity.remove(self._held.pop(job.order))
+        if job in self.scattered:
+            self.scattered.remove(job)
+
+    def _wakeup_s(self, plan: "GandivaRound") -> float:
+        """The next end of a slice, if anybody waits after this plan."""
+        if len(self.waiting) == len(plan.started) and not len(plan.evictions):
+            return inf
+        # A job started now has no slice in the ranking yet; one slice ahead is never too late for it.
+        return min(self.slices.next_key(plan.now), plan.now + self.knobs.slice_s)
+
+
+class GandivaRound:
+    """One plan in the making, on trial."""
+
+    def __init__(self, policy: Gandiva, state: ClusterState, now: float) -> None:
+        self._policy, self._state, self.now = policy, state, now
+        self.evictions = Evictions(state.free)
+        self.started: set[int] = set()
+        self.starts: list[Decision] = []
+        self._dedicated = policy.affinity.sets()
+        self._blocked = False
+
+    def run(self) -> None:
+        """Serve the waiting jobs, longest wait first; those that stop go on elsewhere if they can."""
+        offers = DemandRound(self._policy.waiting)
+        while (job := offers.next()) is not None:
+            found = self._place(job)
+            if found is None and not self._blocked:
+                found = self._slice(job)
+                self._blocked = found is None
+            if found is None:
+                offers.refused()
+            else:
+                offers.served()
+                self._start(job, *found)
+        self.evictions.move_stopped(self._move)
+
+    def migrate(self) -> None:
+        """Bring scattered jobs closer together on GPUs that stay free."""
+        for job in islice(self._policy.scattered, self._policy.knobs.migrate):
+            if job not in self.evictions and job.ready_s < self.now:
+                self._try_migration(job)
+
+    def waits(self) -> list[Decision]:
+        """Waits that are not on record yet."""
+        return [self._wait(job) for job in self._policy.waiting.unsaid() if job.order not in self.started]
+
+    def _best_level(self, job: JobState) -> int:
+        return self._state.best_level(job.job.gang)
+
+    def _place(self, job: JobState) -> tuple[Placement, str] | None:
+        """A placement on free GPUs, by affinity, and why there."""
+        request, free = job.job, self._state.free
+        if request.gpus > free.total(request.gpu_type):
+            return None
+        level = free.lowest_level(request.gang, self._best_level(job))
+        if level is None:
+            return None
+        if level == 0:
+            return self._machine(job)
+        domain = free.roomiest(level, request.gang)
+        assert domain is not None, "it fits at this level"
+        allocation = free.pack(domain, request.gang)
+        return Placement(allocation, level), "has most free GPUs"
+
+    def _machine(self, job: JobState) -> tuple[Placement, str]:
+        """The machine for a gang that fits in one."""
+        request, free = job.job, self._state.free
+        same = self._dedicated.get(request.gpus, 0)
+        machine, why = self._among(free, same, job), f"runs other gangs of {request.gpus}"
+        if machine is None:
+            idle = (1 << len(self._state.topology.machines)) - 1
+            for machines in self._dedicated.values():
+                idle &= ~machines
+            machine, why = self._among(free, idle, job), "was idle"
+        if machine is None:
+            machine, why = free.roomiest(0, request.gang), "has most free GPUs"
+        assert machine is not None, "a machine has so many free"
+        return Placement(((machine, request.gpus),), 0), why
+
+    @staticmethod
+    def _among(free: FreeGpus, machines: int, job: JobState) -> int | None:
+        return free.machine_among(machines, job.job.gang) if machines else None
+
+    def _slice(self, job: JobState) -> tuple[Placement, str] | None:
+        """Take the GPUs of jobs whose slice is over, together if possible."""
+        free, top = self._state.free, self._state.topology.top
+        victims = find_victims(free, self._over(), job.job, top)
+        if not victims:
+            return None
+        best = self._best_level(job)
+        victims = (find_victims(free, self._over(), job.job, best) if best < top else []) or victims
+        self.evictions.release(victims)
+        for victim in victims:
+            worked_s = self.now - victim.ready_s
+            self.evictions.stop(victim, job, f"slice over after {span(worked_s)} of work")
+        found = self._place(job)
+        assert found is not None, "the victims' GPUs are enough"
+        return found[0], f"took turns with {plural(len(victims), 'job')} whose slice was over"
+
+    def _over(self) -> Iterator[JobState]:
+        """Running jobs whose slice is over, first ended first."""
+        slices = self._policy.slices
+        over = takewhile(lambda job: slices.rank(job)[0] <= self.now, slices)
+        return (job for job in over if job not in self.evictions)
+
+    def _move(self, job: JobState) -> Placement | None:
+        found = self._place(job)
+        return None if found is None else found[0]
+
+    def _start(self, job: JobState, placement: Placement, why: str) -> None:
+        self._take(job, placement)
+        self.started.add(job.order)
+        name = self._state.topology.levels[placement.level]
+        if len(placement.allocation) == 1:
+            name = self._state.topology.machines[placement.allocation[0][0]].name
+        reason = f"{name} {why}; waited {span(self.now - job.origin_s)}"
+        self.starts.append(Start(job.job_id, placement.allocation, placement.level, reason))
+
+    def _take(self, job: JobState, placement: Placement) -> None:
+        self._state.free.take(placement.allocation)
+        free_for_all = ~sum(self._dedicated.values())
+        for machine, _ in placement.allocation:
+            if free_for_all >> machine & 1:
+                gpus = job.job.gpus
+                self._dedicated[gpus] = self._dedicated.get(gpus, 0) | 1 << machine
+
+    def _try_migration(self, job: JobState) -> None:
+        """Move a job to a closer placement if the running time saved exceeds the restart."""
+        free, costs = self._state.free, self._state.costs
+        free.give(job.allocation)
+        placement = closest(free, job.job, self._best_level(job), self._state.topology.top)
+        assert placement is not None, "its own GPUs are free"
+        left_s, restart_s = job.remaining_s(self.now), costs.restart_s(job.job)
+        # Both as if alone: who else will use the links, here or there, nobody knows.
+        slowdown, held = (
+            costs.cost(job.job, place).slowdown for place in (placement.allocation, job.allocation)
+        )
+        saved_s = left_s * (held - slowdown)
+        if saved_s <= restart_s:
+            free.take(job.allocation)
+            return
+        self._take(job, placement)
+        reason = (
+            f"slowdown {held:.3f} becomes {slowdown:.3f}: saves {span(saved_s)} of the rest "
+            f"for {span(restart_s)} of restart"
+        )
+        self.starts.append(Migrate(job.job_id, placement.allocation, placement.level, reason))
+
+    def _wait(self, job: JobState) -> Wait:
+        request, free = job.job, self._state.free
+        reason = (
+            f"{plural(request.gpus, 'GPU')} asked for, {free.total(request.gpu_type)} free; "
+            f"takes turns with those that worked for {span(self._policy.knobs.slice_s)}"
+        )
+        return Wait(job.job_id, self._state.topology.top, inf, reason)

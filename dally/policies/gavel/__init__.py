@@ -1,0 +1,1 @@
+"""Gavel: time shares on GPU types by linear programs, carried out in rounds."""

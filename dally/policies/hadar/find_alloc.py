@@ -1,0 +1,152 @@
+"""Hadar's FIND_ALLOC: the GPUs that are worth most to one job at present prices.
+
+A gang runs at the pace of its slowest GPU, so each speed is tried as the bottleneck. Of the servers at least
+so fast there are two candidates: the closest placement on the fewest of them, and the cheapest GPUs wherever
+they are. What distance costs is in the job's own utility. Source: arXiv 2503.10918, reconstructed.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from dally.cluster.topology import Allocation
+from dally.policies.hadar.market import Market
+from dally.policies.hadar.prices import Flags, Floats, Ints
+
+_EQUAL = 1e-9
+"""Utilities that differ by less than this part are equal."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bidder:
+    """A job that bids for GPUs.
+
+    Attributes:
+        gpus: How many it takes.
+        per_machine: Exactly so many on each machine; None: however they fit.
+        tiers: The machines that are fast enough, for each speed as the bottleneck, the fastest first.
+        held: What it runs on; empty if it waits.
+        utility: What running on an allocation from now on is worth to it, with the restart that this takes.
+        ceiling: The most that any allocation could be worth to it.
+    """
+
+    gpus: int
+    per_machine: int | None
+    tiers: tuple[Flags, ...]
+    held: Allocation
+    utility: Callable[[Allocation], float]
+    ceiling: float
+
+    def could_have(self, offered: Ints, tier: Flags) -> Ints:
+        """What each machine could give it of what is offered."""
+        given = np.where(tier, offered, 0)
+        if self.per_machine is None:
+            return given
+        return np.where(given >= self.per_machine, self.per_machine, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Bid:
+    """An allocation, what it is worth to the bidder, and what it costs."""
+
+    allocation: Allocation
+    utility: float
+    price: float
+
+    @property
+    def payoff(self) -> float:
+        """What is gained; a bid that gains nothing is not to be accepted."""
+        return self.utility - self.price
+
+
+def find_alloc(market: Market, bidder: Bidder) -> Bid | None:
+    """The best bid of a job; None if there is no room for it.
+
+    Who runs moves only to what is worth more to it than staying. Nobody takes what another job runs on,
+    unless that is worth more to it than what nobody runs on.
+    """
+    best = _stay(market, bidder)
+    for offered in market.offers():
+        if best is not None and best.utility >= bidder.ceiling * (1 - _EQUAL):
+            return best
+        found = _best_among(market, bidder, offered)
+        if found is not None and (best is None or _worth_more(found, best)):
+            best = found
+    return best
+
+
+def _worth_more(bid: Bid, other: Bid) -> bool:
+    return bid.payoff > other.payoff and bid.utility > other.utility * (1 + _EQUAL)
+
+
+def _stay(market: Market, bidder: Bidder) -> Bid | None:
+    """The bid for what a running job has; None if it waits or others took some of it."""
+    if not bidder.held or not market.holds(bidder.held):
+        return None
+    return Bid(bidder.held, bidder.utility(bidder.held), market.cost(bidder.held))
+
+
+def _best_among(market: Market, bidder: Bidder, offered: Ints) -> Bid | None:
+    """The bid with the highest payoff for some of the offered GPUs; on ties the closest, on the fastest."""
+    best: Bid | None = None
+    before = np.zeros_like(offered)
+    for tier in bidder.tiers:
+        offer = bidder.could_have(offered, tier)
+        if int(offer.sum()) < bidder.gpus or np.array_equal(offer, before):
+            continue  # not enough, or none of the slower machines has any
+        before = offer
+        for allocation in _candidates(market, offer, bidder.gpus):
+            bid = Bid(allocation, bidder.utility(allocation), market.cost(allocation))
+            if best is None or bid.payoff > best.payoff:
+                best = bid
+        if best is not None and best.utility >= bidder.ceiling * (1 - _EQUAL):
+            break
+    return best
+
+
+def _candidates(market: Market, offer: Ints, gpus: int) -> Iterator[Allocation]:
+    close = _fewest_servers(_closest(market, offer, gpus), market.price, gpus)
+    yield close
+    if gpus > 1 and (cheap := _cheapest(offer, market.price, gpus)) != close:
+        yield cheap
+
+
+def _closest(market: Market, offer: Ints, gpus: int) -> Ints:
+    """The offer of the best-fitting domain of the lowest level that holds the gang; of all if machines do."""
+    if offer.max() >= gpus:
+        return offer
+    for domains in market.servers.domains:
+        held = np.bincount(domains, weights=offer)
+        if held.max() >= gpus:
+            best = int(np.argmin(np.where(held >= gpus, held, np.inf)))
+            return np.where(domains == best, offer, 0)
+    raise AssertionError("the offer is enough for the gang")
+
+
+def _fewest_servers(offer: Ints, price: Floats, gpus: int) -> Allocation:
+    """The fullest offers whole, and the rest of the gang on the cheapest machine that holds it."""
+    whole, rest, spare = np.zeros(0, dtype=np.int64), gpus, offer
+    if offer.max() < gpus:
+        order = np.argsort(-offer, kind="stable")
+        whole = order[: int(np.searchsorted(np.cumsum(offer[order]), gpus))]
+        rest, spare = gpus - int(offer[whole].sum()), offer.copy()
+        spare[whole] = 0
+    able = np.flatnonzero(spare >= rest)
+    last = able[np.lexsort((spare[able], price[able]))[0]]
+    return _allocation(np.append(whole, last), np.append(offer[whole], rest))
+
+
+def _cheapest(offer: Ints, price: Floats, gpus: int) -> Allocation:
+    """The cheapest GPUs; on ties those of the machines that come first."""
+    at = np.flatnonzero(offer)
+    order = at[np.argsort(price[at], kind="stable")]
+    reached = np.cumsum(offer[order])
+    used = order[: int(np.searchsorted(reached, gpus)) + 1]
+    given = offer[used]
+    given[-1] -= reached[len(used) - 1] - gpus
+    return _allocation(used, given)
+
+
+def _allocation(machines: Ints, gpus: Ints) -> Allocation:
+    return tuple(sorted(zip(machines.tolist(), gpus.tolist(), strict=True)))

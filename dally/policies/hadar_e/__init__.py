@@ -1,0 +1,1 @@
+"""HadarE: Hadar with forked jobs, whose copies train side by side."""

@@ -1,0 +1,1 @@
+"""JPS: sampling-based placement of many jobs at once on workers of several kinds."""

@@ -1,0 +1,202 @@
+"""JPS: decides for all jobs at once how many workers each gets, and by a matching market which."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import inf
+from typing import Any, ClassVar
+
+import numpy as np
+
+from dally.errors import InputError
+from dally.jobs.job import JobKind
+from dally.plan import Migrate, Plan, Resize, Start, Wait
+from dally.policies.base import Policy
+from dally.policies.common.job_queue import JobQueue
+from dally.policies.common.ranking import Ranking
+from dally.policies.common.sizing import change_s, goes_on
+from dally.policies.jps.hands import PlacementTrial
+from dally.policies.jps.instance import Instance, Ints
+from dally.policies.jps.market import Assign, hungarian, price_ascent
+from dally.policies.jps.rerun import Rerun
+from dally.policies.jps.search import Search
+from dally.policies.jps.worker_demands import WorkerDemands, workload_s
+from dally.state import ClusterState, JobState
+from dally.words import plural, span
+
+_MARKETS: Mapping[str, Assign] = {"hungarian": hungarian, "price-ascent": price_ascent}
+
+
+@dataclass(frozen=True, slots=True)
+class JpsKnobs:
+    """Settings of `jps`."""
+
+    search: str = field(
+        default="guided",
+        metadata={
+            "help": "climb from sizes in proportion to sqrt(T Pi / speed), or draw categories as published",
+            "choices": ("guided", "sampled"),
+        },
+    )
+    markets: int = field(default=2, metadata={"help": "categories matched at most each time"})
+    assign: str = field(
+        default="hungarian", metadata={"help": "how a market matches", "choices": tuple(_MARKETS)}
+    )
+    alpha: float = field(
+        default=0.0, metadata={"help": "share of the drawn categories, the least even ones, that is skipped"}
+    )
+    beta: float = field(
+        default=0.0, metadata={"help": "weight of unfairness (1 - Jain's index) against the mean time"}
+    )
+    seed: int = field(default=0, metadata={"help": "of the drawn categories"})
+    depth: int = field(default=100, metadata={"help": "how many waiting jobs that do not fit are looked at"})
+
+    def __post_init__(self) -> None:
+        if self.markets < 1 or self.depth < 1:
+            raise InputError(f"markets {self.markets} and depth {self.depth} must be at least 1")
+        if not (0 <= self.alpha <= 1 and 0 <= self.beta <= 1):
+            raise InputError(f"alpha {self.alpha:g} and beta {self.beta:g} must be between 0 and 1")
+
+
+class JointPlacement(Policy):
+    """Places all jobs again when one arrives or ends, as far as that is worth what it costs.
+
+    Those with the least T * Pi, what is left of them in GPU-seconds, are admitted first, as long as the GPUs
+    suffice for their least sizes; who runs is not sent away again. How many GPUs each elastic job gets, and
+    of which types each job's are, is searched by categories and matching markets; a rigid job's number is
+    fixed.
+
+    The running jobs that may move join the market: those whose change is not worth what it costs stay out
+    of it, and the rest is only done if all concerned end sooner for it, changes counted, than if just the
+    waiting jobs were placed on the free GPUs. An elastic job that keeps a machine pays a resize, and grows
+    beside what it has unless it ends sooner elsewhere; all others pay a restart.
+    """
+
+    name: ClassVar[str] = "jps"
+    summary: ClassVar[str] = (
+        "Sizes and GPU types of all jobs at once, by matching markets over sampled or guided categories."
+    )
+    source: ClassVar[str] = (
+        "Liu et al., Sampling-based multi-job placement for heterogeneous deep learning clusters, "
+        "IEEE TPDS 35(6), 2024; its online use is a reconstruction"
+    )
+    knobs_type: ClassVar[type] = JpsKnobs
+
+    def __init__(self, knobs: JpsKnobs, state: ClusterState) -> None:
+        self.knobs = knobs
+        self.queue = JobQueue()
+        self.ends = Ranking()
+        self.movers: dict[int, JobState] = {}
+        self.claims = WorkerDemands(state.costs)
+        self._state = state
+        self._reruns = 0
+        self._changed = False
+
+    def submitted(self, job: JobState, now: float) -> None:
+        """It waits, least T * Pi first."""
+        self._state.best_level(job.job.gang)
+        self._enqueue(job)
+
+    def started(self, job: JobState, now: float) -> None:
+        """It may be resized or moved from now on, if it could gain or give."""
+        self.queue.remove(job)
+        self.ends.add(job, job.end_s())
+        choosy = len(self._state.topology.gpu_types) > 1 and job.job.gpu_type is None
+        if job.job.preemptible and (job.job.kind is JobKind.ELASTIC or choosy or job.speed < 1):
+            self.movers[job.order] = job
+
+    def repaced(self, job: JobState, now: float) -> None:
+        """It has another end."""
+        self.ends.remove(job)
+        self.ends.add(job, job.end_s())
+
+    def stopped(self, job: JobState, now: float) -> None:
+        """It waits again."""
+        self._drop(job)
+        self._enqueue(job)
+
+    def finished(self, job: JobState, now: float) -> None:
+        """Its GPUs are for others."""
+        self._drop(job)
+
+    def withdrawn(self, job: JobState, now: float) -> None:
+        """It leaves the queue."""
+        self.queue.remove(job)
+        self._changed = True
+
+    def waits(self, decision: Wait) -> None:
+        """Its wait is on record."""
+        self.queue.said(decision.job_id)
+
+    def settle(self, state: ClusterState, now: float) -> None:
+        """What changed was answered; its number seeds the next draw."""
+        self._reruns += self._changed
+        self._changed = False
+
+    def snapshot(self) -> dict[str, Any]:
+        """How often it has placed all jobs."""
+        return {"reruns": self._reruns}
+
+    def restore(self, learnt: Mapping[str, Any]) -> None:
+        """Go on counting."""
+        self._reruns = learnt["reruns"]
+
+    def decide(self, state: ClusterState, now: float) -> Plan:
+        """Place the waiting jobs on free GPUs, or all that may move with them if that is better."""
+        if not self.queue and not (self._changed and self.movers):
+            return Plan()
+        able = [job for job in self.movers.values() if job.ready_s < now] if self._changed else []
+        next_end_s = self.ends.next_key(now) - now
+        next_end_s = next_end_s if next_end_s < inf else 0.0
+        rerun = Rerun(state, self.claims, self.solve, now, next_end_s, self.knobs.depth)
+        hands, gain_s = rerun.best(self.queue, able)
+        changes = [self._change(state.jobs[name], hands, gain_s) for name in hands.places]
+        waits = [self._wait(job, now) for job in self.queue.unsaid() if job.job_id not in hands.places]
+        return Plan((*changes, *waits))
+
+    def solve(self, instance: Instance) -> Ints:
+        """(jobs, kinds) the workers of each job, by the search that was asked for."""
+        search = Search(instance, self.knobs.beta, _MARKETS[self.knobs.assign])
+        if self.knobs.search == "guided":
+            return search.guided(self.knobs.markets).given
+        rng = np.random.default_rng([self.knobs.seed, self._reruns])
+        return search.sampled(rng, self.knobs.markets, self.knobs.alpha).given
+
+    def _enqueue(self, job: JobState) -> None:
+        self.queue.add(job, workload_s(job, job.origin_s))
+        self._changed = True
+
+    def _drop(self, job: JobState) -> None:
+        self.ends.remove(job)
+        self.movers.pop(job.order, None)
+        self._changed = True
+
+    def _change(self, job: JobState, hands: PlacementTrial, gain_s: float) -> Start | Migrate:
+        """A start, move or resize, and why."""
+        place, left_s = hands.places[job.job_id], hands.left_s[job.job_id]
+        topology, costs = self._state.topology, self._state.costs
+        level = topology.level_of(place)
+        gets = " + ".join(
+            plural(gpus, f"{name} GPU".strip()) for name, gpus in topology.by_type(place).items()
+        )
+        there = f"{gets} at slowdown {costs.cost(job.job, place).slowdown:.3g}: {span(left_s)} to its end"
+        if not job.allocation:
+            waited_s = hands.now - job.origin_s
+            work_h = workload_s(job, hands.now) / 3600
+            return Start(
+                job.job_id, place, level, f"{there}; {work_h:.1f} GPU-hours left, waited {span(waited_s)}"
+            )
+        held = costs.cost(job.job, job.allocation).slowdown
+        kind, word = (Resize, "resize") if goes_on(job, place) else (Migrate, "restart")
+        reason = (
+            f"{there}, {span(change_s(self._state, job, place))} of {word} counted, instead of "
+            f"{span(held * job.remaining_s(hands.now))}; all concerned end {span(gain_s)} sooner in sum"
+        )
+        return kind(job.job_id, place, level, reason)
+
+    def _wait(self, job: JobState, now: float) -> Wait:
+        request = job.job
+        reason = (
+            f"{plural(request.gpus, 'GPU')} asked for, {self._state.free.total(request.gpu_type)} free; "
+            f"less work goes first, this has {workload_s(job, now) / 3600:.1f} GPU-hours left"
+        )
+        return Wait(job.job_id, self._state.topology.top, inf, reason)

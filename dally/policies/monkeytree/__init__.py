@@ -1,0 +1,1 @@
+"""MonkeyTree: few migrations that keep every rack's uplinks to few jobs."""

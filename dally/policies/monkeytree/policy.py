@@ -1,0 +1,131 @@
+"""MonkeyTree: order of arrival, and few migrations that keep every rack's uplinks to few jobs."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from typing import ClassVar
+
+from dally.errors import InputError
+from dally.plan import Migrate, Plan, Start
+from dally.policies.common.in_order import BackfillKnobs, InOrder, OrderKnobs
+from dally.policies.monkeytree.census import Census
+from dally.policies.monkeytree.rearrange import Rearranged, Rearrangement
+from dally.state import ClusterState, JobState
+from dally.words import span
+
+
+@dataclass(frozen=True, slots=True)
+class MonkeyTreeKnobs(BackfillKnobs):
+    """Settings of `monkeytree`."""
+
+    bound: int = field(
+        default=2,
+        metadata={"help": "jobs that may have part of their GPUs in a rack and the rest in others"},
+    )
+    migrate: bool = field(
+        default=True, metadata={"help": "whether running jobs move for that, or only new ones are placed"}
+    )
+
+    def __post_init__(self) -> None:
+        BackfillKnobs.__post_init__(self)
+        if self.bound < 0:
+            raise InputError(f"knob bound is {self.bound}, must be 0 or more")
+
+
+class MonkeyTree(InOrder):
+    """Starts jobs in order of arrival wherever GPUs are free, and keeps jobs from sharing uplinks.
+
+    A ring sends one flow into and one out of each rack that its job spans, whatever it has there. So what
+    loads a rack's uplink is its fragments: the jobs that have part of their GPUs there and part elsewhere.
+    Where a rack would have more than `bound` after a start, or still has when GPUs come free, an integer
+    program says where those that start go and which workers of running jobs change racks, as few as can be.
+    """
+
+    name: ClassVar[str] = "monkeytree"
+    summary: ClassVar[str] = (
+        "Order of arrival; few migrations, by an integer program, keep each rack to two cross-rack jobs."
+    )
+    source: ClassVar[str] = (
+        "Zabreyko et al., MonkeyTree: Near-Minimal Congestion for Multi-tenant Training via Migration, "
+        "arXiv 2602.08296; all but its objective and bound is a reconstruction"
+    )
+    knobs_type: ClassVar[type] = MonkeyTreeKnobs
+
+    def __init__(self, knobs: MonkeyTreeKnobs, state: ClusterState) -> None:
+        super().__init__(OrderKnobs(backfill=knobs.backfill, depth=knobs.depth), state)
+        self.census = Census(state.topology)
+        self._bound, self._migrate = knobs.bound, knobs.migrate
+        self._free_before = state.topology.gpus
+
+    def key(self, job: JobState) -> tuple[float, ...]:
+        """By arrival."""
+        return ()
+
+    def started(self, job: JobState, now: float) -> None:
+        """Its fragments count."""
+        super().started(job, now)
+        self.census.add(job)
+
+    def stopped(self, job: JobState, now: float) -> None:
+        """Its fragments are gone."""
+        super().stopped(job, now)
+        self.census.remove(job)
+
+    def finished(self, job: JobState, now: float) -> None:
+        """Its fragments are gone."""
+        super().finished(job, now)
+        self.census.remove(job)
+
+    def settle(self, state: ClusterState, now: float) -> None:
+        """Remember what is free, to see when more comes free."""
+        self._free_before = state.free.total()
+
+    def decide(self, state: ClusterState, now: float) -> Plan:
+        """Start jobs in order, and rearrange those whose racks would have too many fragments."""
+        plan = super().decide(state, now)
+        starts = {each.job_id: each.allocation for each in plan.decisions if isinstance(each, Start)}
+        if not starts and state.free.total() <= self._free_before:
+            return plan
+        search = Rearrangement(state, self.census, starts, self._bound, lambda job: self._may_move(job, now))
+        found = search.best()
+        if found is None:
+            return plan
+        movers = [name for name in found.places if name not in starts]
+        moves = [self._move(found, name, len(movers) - 1) for name in movers]
+        rest = [self._elsewhere(each, found) if isinstance(each, Start) else each for each in plan.decisions]
+        return replace(plan, decisions=(*moves, *rest))
+
+    def _may_move(self, job: JobState, now: float) -> bool:
+        """Whether a running job may move: only one at work, so that moves never keep it from getting on."""
+        return self._migrate and job.job.preemptible and job.ready_s < now
+
+    def _move(self, found: Rearranged, name: str, others: int) -> Migrate:
+        """A migration beside others, and what it is good for."""
+        job, place = self._state.jobs[name], found.places[name]
+        held, given = self.census.shares(job.allocation), self.census.shares(place)
+        left = {rack: gpus - given.get(rack, 0) for rack, gpus in held.items() if gpus > given.get(rack, 0)}
+        gained = [rack for rack, gpus in given.items() if gpus > held.get(rack, 0)]
+        # A rack with too many that it leaves, else the one with most, for which it only makes room.
+        rack = max(found.before, key=lambda rack: (rack in left, found.before[rack]))
+        besides = f", with {others} other moves," if others else ""
+        reason = (
+            f"{self._crowded(found, rack)}; moving {sum(left.values())} of {name}'s {sum(held.values())} "
+            f"GPUs from {self._names(left)} to {self._names(gained)} "
+            f"({span(self._state.costs.restart_s(job.job))}){besides} brings it to {found.after[rack]}"
+        )
+        return Migrate(name, place, self._state.topology.level_of(place), reason)
+
+    def _elsewhere(self, start: Start, found: Rearranged) -> Start:
+        """A start at its new place, and why there."""
+        place = found.places.get(start.job_id)
+        if place is None:
+            return start
+        worst = max(found.before, key=lambda rack: found.before[rack])
+        there = self._names(self.census.shares(place))
+        reason = f"{start.reason}; on {there} because else {self._crowded(found, worst)}"
+        return Start(start.job_id, place, self._state.topology.level_of(place), reason)
+
+    def _crowded(self, found: Rearranged, rack: int) -> str:
+        return f"{self._names([rack])} would have {found.before[rack]} cross-rack fragments"
+
+    def _names(self, racks: Iterable[int]) -> str:
+        return ", ".join(self._state.topology.domains[rack].name for rack in racks)

@@ -1,0 +1,1 @@
+"""ONES: candidate schedules of elastic jobs that evolve while jobs run."""

@@ -1,0 +1,350 @@
+"""ONES: sizes and batches of elastic jobs by a population of schedules that evolves while jobs run."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from math import inf
+from statistics import median
+from typing import Any, ClassVar
+
+import numpy as np
+
+from dally.cluster.topology import Allocation
+from dally.errors import InputError
+from dally.jobs.job import Gang, JobKind
+from dally.jobs.knowledge import Knowledge
+from dally.plan import Decision, Migrate, Plan, Preempt, Resize, Start, Wait
+from dally.policies.base import Policy
+from dally.policies.common.ranking import Ranking
+from dally.policies.common.rounds import next_multiple
+from dally.policies.ones.evolution import Rates, evolve, first
+from dally.policies.ones.register import Register
+from dally.policies.ones.seats import Seats, held_gpus, held_of, stays_near
+from dally.policies.ones.step import EvolutionStep, gpus_told, runs, unrolled
+from dally.profiles.goodput import Batching
+from dally.state import ClusterState, JobState
+
+
+@dataclass(frozen=True, slots=True)
+class OnesKnobs:
+    """Settings of `ones`."""
+
+    candidates: int = field(default=16, metadata={"help": "schedules kept from step to step (K)"})
+    exchange: float = field(
+        default=0.5, metadata={"help": "part of the genes that a crossover exchanges (xi)"}
+    )
+    remove: float = field(default=0.3, metadata={"help": "probability that a mutation removes a job (theta)"})
+    scale_down: float = field(
+        default=1.0, metadata={"help": "how strongly a job loses GPUs that ran longer than others (sigma)"}
+    )
+    interval_s: float = field(
+        default=10.0, metadata={"help": "steps while jobs run are made at multiples of this"}
+    )
+    gate: str = field(
+        default="each",
+        metadata={
+            "help": "who finished an epoch since its last move may move, or nobody until all to be moved did",
+            "choices": ("each", "all"),
+        },
+    )
+    first_size: str = field(
+        default="asked",
+        metadata={
+            "help": "elastic jobs begin with up to those asked for; their fewest, as published; or the most",
+            "choices": ("least", "asked", "most"),
+        },
+    )
+    search: str = field(
+        default="evolution",
+        metadata={
+            "help": "candidates evolve; or evolution is off and only what is gets padded",
+            "choices": ("evolution", "padding"),
+        },
+    )
+    padding: str = field(
+        default="turns",
+        metadata={
+            "help": "idle GPUs go to all in turns that double, or to each at once up to its limit (artifact)",
+            "choices": ("turns", "limit"),
+        },
+    )
+    counted: str = field(
+        default="all",
+        metadata={
+            "help": "whose work left a schedule's score counts: all jobs', or of those it runs (artifact)",
+            "choices": ("all", "running"),
+        },
+    )
+    shrink: str = field(
+        default="widest",
+        metadata={
+            "help": "whom scale_down concerns: the widest job if it has half of the GPUs (artifact), or all",
+            "choices": ("widest", "all"),
+        },
+    )
+    predictor_input: str = field(
+        default="log",
+        metadata={
+            "help": "size of an epoch as the progress is guessed from it; raw as in the artifact",
+            "choices": ("log", "raw"),
+        },
+    )
+    two_epochs: str = field(
+        default="none",
+        metadata={
+            "help": "limits double when reached; or after two epochs in all, or since the last change",
+            "choices": ("none", "life", "stretch"),
+        },
+    )
+    seed: int = field(default=0, metadata={"help": "of the evolution and of the predictor's first weights"})
+    depth: int = field(default=64, metadata={"help": "waiting jobs looked at beyond the number of free GPUs"})
+
+    def __post_init__(self) -> None:
+        if self.candidates < 2 or self.depth < 1:
+            raise InputError(f"candidates {self.candidates} must be 2 or more, depth {self.depth} 1 or more")
+        if not (0 <= self.exchange <= 1 and 0 <= self.remove <= 1):
+            raise InputError(f"exchange {self.exchange:g} and remove {self.remove:g} must be between 0 and 1")
+        if not (0 < self.interval_s < inf and 0 <= self.scale_down < inf):
+            raise InputError(
+                f"interval_s is {self.interval_s:g}, must be positive; "
+                f"scale_down is {self.scale_down:g}, must be 0 or more"
+            )
+
+
+class Evolution(Policy):
+    """Evolves schedules for running and waiting jobs, and applies the best when that disturbs few.
+
+    A candidate says how many GPUs each job has; an elastic job's batch goes with them. A step is made when
+    something happened, and at the multiple of `interval_s` after a running job finished an epoch. Jobs of one
+    size run with that or wait; once they run they join the search only if somebody waits who lacks GPUs.
+    """
+
+    name: ClassVar[str] = "ones"
+    summary: ClassVar[str] = (
+        "Sizes of all jobs, batches growing with them, by a population of schedules that evolves."
+    )
+    source: ClassVar[str] = (
+        "Bian et al., Online evolutionary batch size orchestration for scheduling deep learning workloads "
+        "in GPU clusters, SC 2021"
+    )
+    knobs_type: ClassVar[type] = OnesKnobs
+    islands: ClassVar[bool] = False
+    batching: ClassVar[Batching] = Batching.LINEAR
+    plans_by: ClassVar[str] = "epochs, and speeds on each number of GPUs"
+
+    def __init__(self, knobs: OnesKnobs, state: ClusterState) -> None:
+        self.knobs = knobs
+        self.rates = Rates(
+            knobs.candidates,
+            knobs.exchange,
+            knobs.remove,
+            evolves=knobs.search == "evolution",
+            in_turns=knobs.padding == "turns",
+            of_all=knobs.counted == "all",
+        )
+        self.genes = first(self.rates, state.topology.gpus)
+        guesses = state.knows.knowledge is not Knowledge.EXACT
+        self.register = Register(state.costs, knobs.seed, knobs.predictor_input == "log", guesses)
+        self.new, self.stopped_jobs = Ranking(), Ranking()
+        self._state = state
+        self._steps = 0
+        self._elastic: dict[str, JobState] = {}
+        self._unsaid: dict[str, JobState] = {}
+        self._last: EvolutionStep | None = None
+
+    def submitted(self, job: JobState, now: float) -> None:
+        """It waits and is in no candidate yet."""
+        self._state.costs.best_level(job.job.gang)
+        self.register.enter(job, self.knobs.first_size)
+        self._enqueue(job)
+
+    def started(self, job: JobState, now: float) -> None:
+        """It runs, and has to finish an epoch before it is moved."""
+        self._dequeue(job)
+        self.register.start(job, now)
+        if job.job.kind is JobKind.ELASTIC and job.job.preemptible:
+            self._elastic[job.job_id] = job
+
+    def reported(self, job: JobState, now: float) -> None:
+        """Its epochs are those that it reports."""
+        super().reported(job, now)
+        self.register.renew(job, now)
+
+    def stopped(self, job: JobState, now: float) -> None:
+        """It waits again, with its limit halved unless it goes on on other GPUs at once."""
+        self._elastic.pop(job.job_id, None)
+        if not job.resizing:
+            self.register.stop(job)
+        self._enqueue(job)
+
+    def finished(self, job: JobState, now: float) -> None:
+        """It teaches how progress goes."""
+        self._elastic.pop(job.job_id, None)
+        self.register.end(job)
+
+    def withdrawn(self, job: JobState, now: float) -> None:
+        """It is gone."""
+        self._dequeue(job)
+        self.register.leave(job)
+
+    def waits(self, decision: Wait) -> None:
+        """Its wait is on record."""
+        self._unsaid.pop(decision.job_id, None)
+
+    def settle(self, state: ClusterState, now: float) -> None:
+        """The step of this moment counts: its candidates are the next one's parents."""
+        if self._last is None or self._last.now != now:
+            return
+        self.genes, self._last = self._last.generation.genes, None
+        self._steps += 1
+        self._scale(now)
+
+    def _scale(self, now: float) -> None:
+        """Work out the limits of the running elastic jobs anew."""
+        running = self._elastic.values()
+        scaled = self.register.scale(running, now, self.knobs.two_epochs)
+        median_s = median([job.run_s(now) for job in running] or [0.0])
+        if self.knobs.shrink == "widest":
+            half = self._state.topology.gpus / 2
+            scaled = [job for job in sorted(scaled, key=held_gpus)[-1:] if held_gpus(job) >= half]
+        self.register.shrink(scaled, median_s, now, self.knobs.scale_down)
+
+    def snapshot(self) -> dict[str, Any]:
+        """Candidates as runs of equal genes, what is known of jobs, and what ended ones have taught."""
+        genes = [runs(row) for row in self.genes.tolist()]
+        return {"steps": self._steps, "genes": genes, "register": self.register.snapshot()}
+
+    def restore(self, learnt: Mapping[str, Any]) -> None:
+        """Go on from there."""
+        self._steps = learnt["steps"]
+        genes = unrolled(learnt["genes"])
+        if genes.shape == self.genes.shape:
+            self.genes = genes
+        self.register.restore(learnt["register"])
+
+    def decide(self, state: ClusterState, now: float) -> Plan:
+        """Make a step and apply its best candidate, or as much of it as concerns only free GPUs."""
+        self._last = self._step(state, now)
+        changes = [] if self._last is None else self._apply(state, self._last)
+        starting = {change.job_id for change in changes if isinstance(change, Start)}
+        waits = [self._wait(job) for job in self._unsaid.values() if job.job_id not in starting]
+        return Plan((*changes, *waits), self._wakeup_s(state, now, bool(changes)))
+
+    def _step(self, state: ClusterState, now: float) -> EvolutionStep | None:
+        """Let the candidates evolve once; None if nothing could change."""
+        waiting = self._view(state)
+        if not waiting and not self._could_grow():
+            return None
+        running = self._movable(state, waiting)
+        if self.knobs.gate == "each":
+            running = [job for job in running if self.register.rested(job, now)]
+        if not (any(self.register.rested(job, now) for job in running) or self._fits(state, waiting)):
+            return None
+        jobs = [*running, *waiting]
+        rng = np.random.default_rng([self.knobs.seed, self._steps])
+        capacity = state.free.total() + sum(map(held_gpus, running))
+        generation = evolve(self.genes, self.register.roll(jobs, capacity, now, rng), self.rates, rng)
+        return EvolutionStep(now, running, waiting, generation)
+
+    def _view(self, state: ClusterState) -> list[JobState]:
+        """The waiting jobs that are looked at: new ones first, in order; then those least trained."""
+        most = self.knobs.depth + state.free.total()
+        return [*islice(self.new, most), *islice(self.stopped_jobs, most)]
+
+    def _could_grow(self) -> bool:
+        return any(held_gpus(job) < self.register.sizes(job).most for job in self._elastic.values())
+
+    def _movable(self, state: ClusterState, waiting: Sequence[JobState]) -> list[JobState]:
+        """The running jobs whose GPUs are shared out anew: the elastic ones; all if somebody lacks GPUs."""
+        if not self._lacking(state, waiting):
+            return [*self._elastic.values()]
+        return [job for job in map(state.jobs.__getitem__, state.running) if job.job.preemptible]
+
+    def _lacking(self, state: ClusterState, waiting: Sequence[JobState]) -> bool:
+        """Whether the free GPUs are too few for those who wait, or of no use to some."""
+        if sum(self.register.sizes(job).least for job in waiting) > state.free.total():
+            return True
+        return any(state.free.lowest_level(gang) is None for gang in self._gangs(waiting))
+
+    def _fits(self, state: ClusterState, waiting: Sequence[JobState]) -> bool:
+        """Whether the free GPUs suffice for any of those who wait."""
+        return any(state.free.lowest_level(gang) is not None for gang in self._gangs(waiting))
+
+    def _gangs(self, waiting: Sequence[JobState]) -> set[Gang]:
+        return {job.job.gang._replace(gpus=self.register.sizes(job).least) for job in waiting}
+
+    def _apply(self, state: ClusterState, step: EvolutionStep) -> list[Decision]:
+        """The best candidate, or only its starts if it moves somebody who has not finished an epoch."""
+        seats = self._seats(state, step, step.sizes(step.running))
+        moved = [job for job in step.running if job.job_id in seats.places or job.job_id in seats.stopped]
+        if not all(self.register.rested(job, step.now) for job in moved):
+            seats = self._seats(state, step, [])
+        stops = [self._stop(job, seats) for job in seats.stopped.values()]
+        return [*stops, *(self._begin(state.jobs[name], place, step) for name, place in seats.places.items())]
+
+    def _seats(
+        self, state: ClusterState, step: EvolutionStep, running: Sequence[tuple[JobState, int]]
+    ) -> Seats:
+        """Real GPUs: moves, then starts; what is left over goes to those who wait, their fewest each."""
+        sizes = step.sizes(step.waiting, len(step.running))
+        with state.free.trial():
+            seats = Seats(state, step.now)
+            seats.change(running)
+            seats.start([(job, gpus) for job, gpus in sizes if gpus])
+            seats.keep()
+            left = [job for job in step.waiting if job.job_id not in seats.places]
+            seats.start([(job, self.register.sizes(job).least) for job in left])
+        return seats
+
+    def _begin(self, job: JobState, place: Allocation, step: EvolutionStep) -> Start | Migrate:
+        """A start, resize or move, and why."""
+        epochs = self.register.training(job).epochs_done(job.done(step.now))
+        score = step.generation.scores[0]
+        before = f" instead of {held_gpus(job)}" if job.allocation else ""
+        reason = (
+            f"{gpus_told(held_of(place))}{before}, {epochs:.1f} epochs done; the best of "
+            f"{3 * self.knobs.candidates + 1} schedules, {score / 3600:.1f} GPU-hours left"
+        )
+        level = self._state.topology.level_of(place)
+        if not job.allocation:
+            return Start(job.job_id, place, level, reason)
+        return (Resize if stays_near(job, place) else Migrate)(job.job_id, place, level, reason)
+
+    def _stop(self, job: JobState, seats: Seats) -> Preempt:
+        machines = {machine for machine, _ in job.allocation}
+        takers = (
+            name for name, place in seats.places.items() if any(machine in machines for machine, _ in place)
+        )
+        return Preempt(job.job_id, tuple(takers), "the best schedule leaves it out; it finished an epoch")
+
+    def _wait(self, job: JobState) -> Wait:
+        reason = (
+            f"wants {gpus_told(self.register.sizes(job).least)} or more, "
+            f"{self._state.free.total(job.job.gpu_type)} free; "
+            f"the best of {3 * self.knobs.candidates + 1} schedules leaves it out"
+        )
+        return Wait(job.job_id, self._state.topology.top, inf, reason)
+
+    def _wakeup_s(self, state: ClusterState, now: float, changes: bool) -> float:
+        """The next multiple of the interval at which a step could change something; inf if none could.
+
+        After changes that is the very next one, else the first after a running job finishes an epoch.
+        """
+        waiting = self._view(state)
+        if not (changes or waiting or self._could_grow()):
+            return inf
+        soonest_s = now if changes else self.register.next_epoch_s(self._movable(state, waiting), now)
+        return inf if soonest_s == inf else next_multiple(soonest_s, self.knobs.interval_s)
+
+    def _enqueue(self, job: JobState) -> None:
+        if job.first_start_s == inf:
+            self.new.add(job)
+        else:
+            self.stopped_jobs.add(job, job.work_before_s)
+        self._unsaid[job.job_id] = job
+
+    def _dequeue(self, job: JobState) -> None:
+        for queue in (self.new, self.stopped_jobs):
+            if job in queue:
+                queue.remove(job)
+        self._unsaid.pop(job.job_id, None)

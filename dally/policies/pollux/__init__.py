@@ -1,0 +1,1 @@
+"""Pollux: sizes, batches and places of elastic jobs by a genetic search."""

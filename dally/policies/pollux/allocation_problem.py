@@ -1,0 +1,204 @@
+"""What a search for allocations starts from: the jobs and free GPUs of a cluster as arrays, and back."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from math import ceil
+from typing import Any
+
+import numpy as np
+
+from dally.cluster.topology import Allocation
+from dally.policies.pollux.allocation_search import Allocations, States
+from dally.policies.pollux.allocation_speeds import CLOSE, Floats, PlacedSpeeds
+from dally.state import ClusterState, JobState
+
+WEIGHED_GPU_S = 4 * 3600.0
+"""Attained service from which on a job weighs less, GPU-seconds."""
+
+_LEAST_FACTOR = 0.01
+"""What is left at least of the speed-up of a job that restarts, so that starting it is better than not."""
+
+
+@dataclass(frozen=True, slots=True)
+class SizingRules:
+    """How speed-ups are weighed and sizes bounded.
+
+    Attributes:
+        power: Of the mean of speed-ups.
+        decay: A job weighs min(1, 4 GPU-hours / attained service) ** decay.
+        growth: A job may have so many times the most GPUs that it has had; 0: any number.
+        restart_s: What a change of its GPUs is taken to cost a job, seconds.
+        avoid: At most one job over several machines on each machine.
+    """
+
+    power: float
+    decay: float
+    growth: float
+    restart_s: float
+    avoid: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceHad:
+    """What a job has had.
+
+    Attributes:
+        most: GPUs at most.
+        starts: How often it started, or went on on other GPUs.
+    """
+
+    most: int = 0
+    starts: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class AllocationProblem:
+    """A search's arrays and what their indexes stand for.
+
+    Attributes:
+        jobs: Of the rows.
+        machines: Of the columns.
+        allocations: The arrays.
+        fair: GPUs of each job that its speed-up is relative to.
+    """
+
+    jobs: Sequence[JobState]
+    machines: Sequence[int]
+    allocations: Allocations
+    fair: Sequence[int]
+
+    def allocation(self, row: States) -> Allocation:
+        """The GPUs of a row of a state."""
+        places = zip(self.machines, row.tolist(), strict=True)
+        return tuple((machine, gpus) for machine, gpus in places if gpus)
+
+    def plain(self, states: States) -> dict[str, Any]:
+        """States as plain data for JSON: names of the jobs, and [row, machine, GPUs] of each part of each."""
+        parts = [
+            [[int(row), self.machines[place], int(state[row, place])] for row, place in np.argwhere(state)]
+            for state in states
+        ]
+        return {"jobs": [job.job_id for job in self.jobs], "states": parts}
+
+    def states(self, plain: Mapping[str, Any]) -> States:
+        """The states of another problem, as `plain` gave them, as far as jobs and machines are still here."""
+        rows = {job.job_id: row for row, job in enumerate(self.jobs)}
+        places = {machine: place for place, machine in enumerate(self.machines)}
+        found = np.zeros((len(plain["states"]), *self.allocations.held.shape), dtype=np.int16)
+        for state, parts in zip(found, plain["states"], strict=True):
+            for row, machine, gpus in parts:
+                at = rows.get(plain["jobs"][row])
+                if at is not None and machine in places:
+                    state[at, places[machine]] = gpus
+        return found
+
+
+class ProblemBuilder:
+    """Makes the arrays; remembers speeds.
+
+    Args:
+        state: The cluster.
+        rules: How speed-ups are weighed and sizes bounded.
+    """
+
+    def __init__(self, state: ClusterState, rules: SizingRules) -> None:
+        self.rules = rules
+        self._costs = state.costs
+        self._speeds = PlacedSpeeds(state.costs)
+
+    def build(
+        self, state: ClusterState, jobs: Sequence[JobState], pasts: Mapping[str, ServiceHad], now: float
+    ) -> AllocationProblem:
+        """The problem of sharing what is free, and what the jobs hold, among them.
+
+        Args:
+            state: With the GPUs of the jobs given back, on trial.
+            jobs: Who takes part, at least one, by claim.
+            pasts: What they have had, by name.
+            now: The moment, seconds.
+        """
+        machines = [place for place, _ in enumerate(state.topology.machines) if state.free.on(place)]
+        capacity = np.array([state.free.on(machine) for machine in machines], dtype=np.int64)
+        types = [state.topology.machines[machine].gpu_type for machine in machines]
+        bounds = [self._bounds(job, pasts.get(job.job_id, ServiceHad())) for job in jobs]
+        fair = [
+            self._fair(job, ceil(int(capacity.sum()) / len(jobs)), bounds[row][0])
+            for row, job in enumerate(jobs)
+        ]
+        allocations = Allocations(
+            held=_held(jobs, machines),
+            capacity=capacity,
+            usable=np.array([[job.job.gpu_type in (None, name) for name in types] for job in jobs]),
+            least=np.array([least for least, _ in bounds]),
+            most=np.array([most for _, most in bounds]),
+            share=np.array([job.job.gang.per_machine or 0 for job in jobs]),
+            speedups=(speedups := self._speedups(jobs, bounds, fair, now)),
+            fewest=self._speeds.fewest(speedups.shape[3] - 1),
+            kinds=[np.flatnonzero(np.array(types) == name) for name in state.topology.gpu_types],
+            factor=np.array([self._factor(job, pasts.get(job.job_id, ServiceHad()), now) for job in jobs]),
+            weight=self._weights(jobs, now),
+            taken=np.isin(machines, [*_spread_over(state)]),
+            avoid=self.rules.avoid,
+            power=self.rules.power,
+        )
+        return AllocationProblem(jobs, machines, allocations, fair)
+
+    def _bounds(self, job: JobState, past: ServiceHad) -> tuple[int, int]:
+        """Fewest and most GPUs of a job, multiples of its share on each machine."""
+        each, least = job.job.gang.per_machine or 1, job.job.least_gpus
+        most = self._costs.most_gpus(job.job)
+        if self.rules.growth:
+            most = min(most, max(1, int(self.rules.growth * past.most)))
+        return least, max(least, most // each * each)
+
+    def _fair(self, job: JobState, share: int, least: int) -> int:
+        """GPUs of an equal share, as far as the job can use them."""
+        return max(least, min(share, self._costs.most_gpus(job.job)))
+
+    def _speedups(
+        self, jobs: Sequence[JobState], bounds: Sequence[tuple[int, int]], fair: Sequence[int], now: float
+    ) -> Floats:
+        """(jobs, types, 2, GPUs) speeds over those on the fair share."""
+        tops = [max(most, own) for (_, most), own in zip(bounds, fair, strict=True)]
+        tables = [
+            self._speeds.table(job, now, 1 << (top - 1).bit_length())
+            for job, top in zip(jobs, tops, strict=True)
+        ]
+        speedups = np.zeros((len(jobs), *tables[0].shape[:2], max(tops) + 1))
+        for row, (table, own) in enumerate(zip(tables, fair, strict=True)):
+            size = min(table.shape[2], speedups.shape[3])
+            speedups[row, :, :, :size] = table[:, :, :size] / table[:, CLOSE, : own + 1].max()
+        return speedups
+
+    def _factor(self, job: JobState, past: ServiceHad, now: float) -> float:
+        """(age - restarts * cost) / (age + cost); 1 for who never ran."""
+        if not past.starts:
+            return 1.0
+        age_s, cost_s = max(0.0, now - job.job.submit_s), self.rules.restart_s
+        if not cost_s:
+            return 1.0
+        return max(_LEAST_FACTOR, (age_s - (past.starts - 1) * cost_s) / (age_s + cost_s))
+
+    def _weights(self, jobs: Iterable[JobState], now: float) -> Floats:
+        """(jobs,) weights of speed-ups in their mean, in sum 1."""
+        services = np.array([max(job.attained_s(now), WEIGHED_GPU_S) for job in jobs])
+        weights: Floats = (WEIGHED_GPU_S / services) ** self.rules.decay
+        return np.asarray(weights / weights.sum())
+
+
+def _held(jobs: Sequence[JobState], machines: Sequence[int]) -> States:
+    """(jobs, machines) the GPUs that jobs hold."""
+    places = {machine: place for place, machine in enumerate(machines)}
+    held = np.zeros((len(jobs), len(machines)), dtype=np.int16)
+    for row, job in enumerate(jobs):
+        for machine, gpus in job.allocation:
+            held[row, places[machine]] = gpus
+    return held
+
+
+def _spread_over(state: ClusterState) -> Iterable[int]:
+    """The machines of jobs over several that keep their GPUs whatever is found."""
+    for job_id in state.running:
+        job = state.jobs[job_id]
+        if not job.job.preemptible and len(job.allocation) > 1:
+            yield from (machine for machine, _ in job.allocation)

@@ -1,0 +1,109 @@
+"""How fast a job runs on so many GPUs of a type on so many machines, as tables that a search looks up in."""
+
+from math import ceil
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dally.cluster.free import FreeGpus
+from dally.cluster.topology import Allocation
+from dally.jobs.job import Gang, Job
+from dally.profiles.costs import CostModel
+from dally.profiles.goodput import phase
+from dally.state import JobState
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+MOST_REMEMBERED = 20_000
+"""Tables that are remembered at most."""
+
+CLOSE, APART = 0, 1
+"""On as few machines as can hold the GPUs, or on more."""
+
+
+class PlacedSpeeds:
+    """Tables of speeds by GPU type, closeness and number of GPUs, remembered by what they depend on.
+
+    Placements are told apart as far as a search can afford it, on the idle cluster: the closest one speaks
+    for all on the fewest machines, an even one on twice as many machines for all that are wider.
+
+    Args:
+        costs: Predicts the speeds.
+    """
+
+    def __init__(self, costs: CostModel) -> None:
+        self._costs = costs
+        self._topology = costs.topology
+        self._idle = FreeGpus(costs.topology)
+        self._tables: dict[tuple[object, ...], Floats] = {}
+
+    def fewest(self, most: int) -> Ints:
+        """(types, most + 1) the fewest machines of each type that hold 0, 1, ... GPUs; all if they cannot."""
+        rows = []
+        for gpu_type in self._topology.gpu_types:
+            sizes = [machine.gpus for machine in self._topology.machines if machine.gpu_type == gpu_type]
+            held = np.cumsum(sorted(sizes, reverse=True))
+            rows.append(np.minimum(np.searchsorted(held, np.arange(most + 1)) + 1, len(held)))
+        return np.array(rows)
+
+    def table(self, job: JobState, now: float, most: int) -> Floats:
+        """(types, 2, most + 1) the speed on 0, 1, ... GPUs of a type, `CLOSE` together or `APART`.
+
+        In ideal seconds a second, as `JobState.speed`; 0 where it does not run. Where a type alone holds too
+        few GPUs, those of all types together count.
+        """
+        asked = job.job
+        learning = self._costs.learning(asked)
+        number = -1 if learning is None else phase(learning, job.done(now))
+        key = (
+            asked.model,
+            asked.gang,
+            asked.batch,
+            asked.kind,
+            asked.least_gpus,
+            asked.most_gpus,
+            number,
+            most,
+            self._costs.reported.get(asked.job_id),
+        )
+        if key not in self._tables:
+            if len(self._tables) > MOST_REMEMBERED:  # jobs that report get new tables now and then
+                self._tables.clear()
+            self._tables[key] = self._speeds(asked, job.done(now), most)
+        return self._tables[key]
+
+    def _speeds(self, job: Job, done: float, most: int) -> Floats:
+        table = np.zeros((len(self._topology.gpu_types), 2, most + 1))
+        each = job.gang.per_machine or 1
+        for place, gpu_type in enumerate(self._topology.gpu_types):
+            if job.gpu_type not in (None, gpu_type):
+                continue
+            for gpus in range(job.least_gpus, min(most, self._costs.most_gpus(job)) + 1):
+                if gpus % each == 0:
+                    table[place, :, gpus] = self._both(job, gpu_type, gpus, done)
+        return table
+
+    def _both(self, job: Job, gpu_type: str, gpus: int, done: float) -> tuple[float, float]:
+        """The speed close together and that apart."""
+        gang = job.gang._replace(gpus=gpus, gpu_type=gpu_type)
+        close = self._find(gang)
+        if close is None:
+            mixed = 1 / self._costs.ideal(job, gpus, done).slowdown
+            return mixed, mixed
+        speed = 1 / self._costs.cost(job, close, done).slowdown
+        apart = None if gang.per_machine else self._evenly(gang, min(gpus, 2 * len(close)))
+        return speed, speed if apart is None else 1 / self._costs.cost(job, apart, done).slowdown
+
+    def _evenly(self, gang: Gang, machines: int) -> Allocation | None:
+        """The closest placement on so many machines, as evenly as can be; None if they are too small."""
+        share = ceil(gang.gpus / machines)
+        found = self._find(gang._replace(gpus=share * machines, per_machine=share))
+        if found is None:
+            return None
+        fewer = share * machines - gang.gpus
+        return tuple((machine, gpus - (place < fewer)) for place, (machine, gpus) in enumerate(found))
+
+    def _find(self, gang: Gang) -> Allocation | None:
+        level = self._idle.lowest_level(gang)
+        return None if level is None else self._idle.find(gang, level)

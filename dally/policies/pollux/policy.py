@@ -1,0 +1,303 @@
+"""Pollux: sizes, batches and places of elastic jobs by a genetic search for the greatest mean speed-up."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from math import inf
+from typing import Any, ClassVar
+
+import numpy as np
+
+from dally.errors import InputError
+from dally.jobs.job import JobKind
+from dally.plan import Decision, Migrate, Plan, Resize
+from dally.policies.common.in_rounds import InRounds
+from dally.policies.common.ranking import Ranking
+from dally.policies.common.rounds import RoundTarget, handed_out, movable
+from dally.policies.pollux.allocation_problem import (
+    AllocationProblem,
+    ProblemBuilder,
+    ServiceHad,
+    SizingRules,
+)
+from dally.policies.pollux.allocation_search import AllocationSearch, States
+from dally.profiles.goodput import Batching
+from dally.state import ClusterState, JobState
+from dally.words import plural
+
+_KEPT = 8
+"""Individuals kept from one search to the next."""
+
+
+@dataclass(frozen=True, slots=True)
+class PolluxKnobs:
+    """Settings of `pollux`."""
+
+    round_s: float = field(default=60.0, metadata={"help": "seconds from one search to the next"})
+    restart_s: float = field(
+        default=30.0, metadata={"help": "seconds that a change of GPUs is taken to cost, against a job's age"}
+    )
+    power: float = field(
+        default=-1.0, metadata={"help": "power of the mean of speed-ups; the lower, the fairer"}
+    )
+    decay: float = field(
+        default=0.0, metadata={"help": "jobs weigh min(1, 4 GPU-hours / attained service) to this power"}
+    )
+    growth: float = field(
+        default=2.0, metadata={"help": "times the most GPUs a job has had that it may have; 0: any number"}
+    )
+    avoid: bool = field(
+        default=True, metadata={"help": "at most one job over several machines on each machine"}
+    )
+    population: int = field(default=100, metadata={"help": "allocation matrices of the search"})
+    generations: int = field(default=100, metadata={"help": "of a search, at most"})
+    patience: int = field(
+        default=10, metadata={"help": "generations without a better matrix after which a search ends"}
+    )
+    rest: int = field(
+        default=16,
+        metadata={"help": "rounds at most between searches that change nothing; 1: search in each round"},
+    )
+    depth: int = field(default=200, metadata={"help": "how many waiting jobs take part in a search"})
+    seed: int = field(default=0, metadata={"help": "of the search"})
+
+    def __post_init__(self) -> None:
+        least = {"population": 2, "generations": 0, "patience": 1, "rest": 1, "depth": 1}
+        for name, bound in least.items():
+            if getattr(self, name) < bound:
+                raise InputError(f"knob {name} is {getattr(self, name)}, must be at least {bound}")
+        if not 0 <= self.restart_s < inf or not 0 <= self.decay < inf:
+            raise InputError(f"restart_s {self.restart_s:g} and decay {self.decay:g} must be 0 or more")
+        if self.growth and not 1 < self.growth < inf:
+            raise InputError(f"knob growth is {self.growth:g}, must be 0 or more than 1")
+        if not -inf < self.power <= 1:
+            raise InputError(f"knob power is {self.power:g}, must be at most 1")
+
+
+@dataclass(frozen=True, slots=True)
+class FoundSizes:
+    """What a search found.
+
+    Attributes:
+        now: When, seconds.
+        targets: What jobs are to have.
+        acts: Whether that differs from what they have.
+        population: The best individuals, as plain data.
+        withheld: GPUs withheld then, by machine.
+    """
+
+    now: float
+    targets: Mapping[str, RoundTarget]
+    acts: bool
+    population: dict[str, Any]
+    withheld: Mapping[int, int]
+
+
+class Pollux(InRounds):
+    """Each round a genetic search over all allocations maximises the mean speed-up of the jobs.
+
+    A job's speed-up is its speed, with the batch that makes most progress, over that on an equal share of the
+    cluster. Whose GPUs change counts for less, the younger it is and the more often they did before. After
+    searches that change nothing the next one waits twice as long, until a job comes, ends or stops.
+    """
+
+    name: ClassVar[str] = "pollux"
+    summary: ClassVar[str] = (
+        "GPUs, batches and places of all jobs by a genetic search for the greatest mean speed-up, in rounds."
+    )
+    source: ClassVar[str] = (
+        "Qiao et al., Pollux: Co-adaptive Cluster Scheduling for Goodput-Optimized Deep Learning, OSDI 2021"
+    )
+    knobs_type: ClassVar[type] = PolluxKnobs
+    batching: ClassVar[Batching] = Batching.GOODPUT
+    plans_by: ClassVar[str] = "gradient noise, the largest batch, and speeds on each number of GPUs"
+    islands: ClassVar[bool] = False
+
+    def __init__(self, knobs: PolluxKnobs, state: ClusterState) -> None:
+        super().__init__(knobs.round_s)
+        self.knobs = knobs
+        rules = SizingRules(knobs.power, knobs.decay, knobs.growth, knobs.restart_s, knobs.avoid)
+        self._builder = ProblemBuilder(state, rules)
+        self._state = state
+        self._queue = Ranking()
+        self._movers: dict[str, None] = {}
+        self._pasts: dict[str, ServiceHad] = {}
+        self._population: dict[str, Any] = {"jobs": [], "states": []}
+        self._withheld: Mapping[int, int] = {}
+        self._searches = self._quiet = 0
+        self._again_s = -inf
+        self._changed = True
+        self._answer: FoundSizes | None = None
+        self._fresh = False
+
+    def submitted(self, job: JobState, now: float) -> None:
+        """It waits; who had least service first."""
+        super().submitted(job, now)
+        self._state.best_level(job.job.gang)
+        self._enqueue(job, now)
+
+    def started(self, job: JobState, now: float) -> None:
+        """It has had so many GPUs now, and once more others than before."""
+        past = self._pasts.get(job.job_id, ServiceHad())
+        self._run(job, replace(past, starts=past.starts + 1))
+
+    def resumed(self, job: JobState, now: float) -> None:
+        """It ran before this policy was built, perhaps under its predecessor."""
+        past = self._pasts.get(job.job_id, ServiceHad())
+        self._run(job, replace(past, starts=max(1, past.starts)))
+
+    def stopped(self, job: JobState, now: float) -> None:
+        """It waits again."""
+        super().stopped(job, now)
+        self._movers.pop(job.job_id, None)
+        self._enqueue(job, now)
+
+    def finished(self, job: JobState, now: float) -> None:
+        """Its GPUs are for others."""
+        super().finished(job, now)
+        self._forget(job)
+
+    def withdrawn(self, job: JobState, now: float) -> None:
+        """It leaves the queue."""
+        super().withdrawn(job, now)
+        self._queue.remove(job)
+        self._forget(job)
+
+    def _enqueue(self, job: JobState, now: float) -> None:
+        self._queue.add(job, job.attained_s(now))
+        self._stir()
+
+    def _run(self, job: JobState, past: ServiceHad) -> None:
+        self._unsaid.pop(job.job_id, None)
+        self._queue.remove(job)
+        held = sum(gpus for _, gpus in job.allocation)
+        self._pasts[job.job_id] = replace(past, most=max(past.most, held))
+        if job.job.preemptible and (job.job.kind is JobKind.ELASTIC or job.speed < 1):
+            self._movers[job.job_id] = None
+        self._stir()
+
+    def _forget(self, job: JobState) -> None:
+        self._pasts.pop(job.job_id, None)
+        self._movers.pop(job.job_id, None)
+        self._stir()
+
+    def _stir(self) -> None:
+        self._changed, self._fresh = True, False
+
+    def decide(self, state: ClusterState, now: float) -> Plan:
+        """A round's moves, without a checkpoint for elastic jobs that keep GPUs."""
+        plan = super().decide(state, now)
+        return replace(plan, decisions=tuple(self._eased(each) for each in plan.decisions))
+
+    def targets(self, state: ClusterState, now: float) -> Mapping[str, RoundTarget]:
+        """What a search finds, if one is due; nothing, so that all keep what they have, if not."""
+        due = self._changed or now >= self._again_s or dict(state.withheld) != self._withheld
+        if state.running and not due:
+            return {}
+        if self._answer is None or self._answer.now != now or not self._fresh:
+            self._answer, self._fresh = self._search(state, now), True
+        return self._answer.targets
+
+    def lacks(self, state: ClusterState, job: JobState, now: float) -> str:
+        """How many GPUs it needs and how many are free."""
+        return (
+            f"{plural(job.job.least_gpus, 'GPU')} needed, {state.free.total(job.job.gpu_type)} free; "
+            f"the mean speed-up of {plural(len(state.jobs), 'job')} is greater if others run"
+        )
+
+    def gives_way(self) -> str:
+        """What took its GPUs."""
+        return "the mean speed-up is greater without it"
+
+    def restless(self, state: ClusterState, now: float) -> bool:
+        """Whether a running job could grow, shrink or move."""
+        return bool(self._movers)
+
+    def settle(self, state: ClusterState, now: float) -> None:
+        """The search, if there was one, counts, and its population is kept."""
+        answer = self._answer
+        if answer is not None and answer.now == now:
+            self._searches += 1
+            self._population, self._withheld = answer.population, answer.withheld
+            self._quiet = 0 if answer.acts else self._quiet + 1
+            self._again_s = now + self.knobs.round_s * min(2.0**self._quiet, self.knobs.rest)
+            self._changed = answer.acts
+            self._answer = None
+        super().settle(state, now)
+
+    def snapshot(self) -> dict[str, Any]:
+        """The population and number of searches, when the next is due, and what jobs have had."""
+        return {
+            **super().snapshot(),
+            "population": self._population,
+            "searches": self._searches,
+            "quiet": self._quiet,
+            "again_s": None if self._again_s == -inf else self._again_s,
+            "changed": self._changed,
+            "withheld": [list(part) for part in sorted(self._withheld.items())],
+            "pasts": {job_id: [past.most, past.starts] for job_id, past in self._pasts.items()},
+        }
+
+    def restore(self, learnt: Mapping[str, Any]) -> None:
+        """Take back what `snapshot` gave."""
+        super().restore(learnt)
+        self._population, self._searches = learnt["population"], learnt["searches"]
+        self._quiet, self._changed = learnt["quiet"], learnt["changed"]
+        self._again_s = -inf if learnt["again_s"] is None else learnt["again_s"]
+        self._withheld = dict(learnt["withheld"])
+        self._pasts = {job_id: ServiceHad(most, starts) for job_id, (most, starts) in learnt["pasts"].items()}
+
+    def _search(self, state: ClusterState, now: float) -> FoundSizes:
+        """A search over the running jobs that may move and the first of those that wait."""
+        with handed_out(state):
+            jobs = [*movable(state), *islice(self._queue, self.knobs.depth)]
+            jobs.sort(key=lambda job: (job.attained_s(now), job.order))
+            if not jobs or not state.free.total():
+                return FoundSizes(now, {}, False, self._population, dict(state.withheld))
+            problem = self._builder.build(state, jobs, self._pasts, now)
+        knobs, allocations = self.knobs, problem.allocations
+        seeds = [allocations.held, allocations.filled(allocations.held), *problem.states(self._population)]
+        rng = np.random.default_rng([knobs.seed, self._searches])
+        search = AllocationSearch(allocations, rng, knobs.population)
+        found = search.run(np.array(seeds), knobs.generations, knobs.patience, _KEPT)
+        best = allocations.filled(found.states[0])
+        return FoundSizes(
+            now,
+            self._targets(problem, best),
+            bool((best != allocations.held).any()),
+            problem.plain(found.states),
+            dict(state.withheld),
+        )
+
+    def _targets(self, problem: AllocationProblem, best: States) -> dict[str, RoundTarget]:
+        """The rows of a state, with the reason why."""
+        allocations = problem.allocations
+        before, after = allocations.values(allocations.owners(np.array([allocations.held, best])))
+        means = allocations.fitness(np.array([before, after]))
+        mean = f"mean of {plural(len(problem.jobs), 'job')} {means[1]:.3g}, {means[0]:.3g} before"
+        found: dict[str, RoundTarget] = {}
+        for row in np.flatnonzero(best.any(axis=1)).tolist():
+            job, place = problem.jobs[row], problem.allocation(best[row])
+            fair = f"a fair share of {problem.fair[row]}"
+            gain = f"speed-up {after[row]:.3g} over {fair}, {before[row]:.3g} before"
+            found[job.job_id] = RoundTarget(place, f"{_counted(place)}: {gain}; {mean}")
+        return found
+
+    def _eased(self, decision: Decision) -> Decision:
+        """A resize instead of a move where an elastic job keeps GPUs."""
+        if not isinstance(decision, Migrate):
+            return decision
+        job = self._state.jobs[decision.job_id]
+        if job.job.kind is not JobKind.ELASTIC or not _overlap(job.allocation, decision.allocation):
+            return decision
+        return Resize(decision.job_id, decision.allocation, decision.level, decision.reason)
+
+
+def _counted(place: Iterable[tuple[int, int]]) -> str:
+    parts = [gpus for _, gpus in place]
+    return f"{plural(sum(parts), 'GPU')} on {plural(len(parts), 'machine')}"
+
+
+def _overlap(one: Iterable[tuple[int, int]], other: Iterable[tuple[int, int]]) -> bool:
+    """Whether two allocations have machines in common."""
+    return not {machine for machine, _ in one}.isdisjoint(machine for machine, _ in other)

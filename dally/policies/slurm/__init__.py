@@ -1,0 +1,1 @@
+"""What Slurm itself does, as a policy."""

@@ -1,0 +1,242 @@
+"""Slurm's backfill: every job that is tested and cannot start is promised whole machines for later.
+
+Source: Slurm 22.05, `_attempt_backfill`, `_add_reservation` in src/plugins/sched/backfill/backfill.c and
+`_will_run_test` in src/plugins/select/cons_common/job_test.c; slurm.conf(5), SchedulerParameters.
+"""
+
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from math import floor, inf
+
+from dally.cluster.topology import Allocation, Topology
+from dally.jobs.job import Gang
+from dally.policies.common.backfill import Release
+
+_FIRST_WINDOW_S = 30.0
+"""Ends of running jobs so close together are taken as one; each time that this is no use, twice as close."""
+_OVERDUE_S = 1.0
+"""A running job that is past its limit is taken to end so soon: its GPUs are not free yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """A job to test.
+
+    Attributes:
+        gang: The GPUs that it wants.
+        limit_s: How long it may hold them.
+        choose: Which it gets, of the GPUs left on each machine; None if it does not take any of these.
+        level: The highest level that it accepts: jobs of one gang and level are given the same.
+        first: GPUs that are free now, and that it takes unless they are promised; None if it is to choose.
+    """
+
+    gang: Gang
+    limit_s: float
+    choose: Callable[[Sequence[int]], Allocation | None]
+    level: int = 0
+    first: Allocation | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """When a job can start, and on which GPUs."""
+
+    start_s: float
+    allocation: Allocation
+
+
+class NodeSpace:
+    """Which machines are promised, from when to when: slots of time, each with a bit set of machines.
+
+    Args:
+        begin_s: Where the first slot begins.
+        end_s: Where the last one ends.
+    """
+
+    def __init__(self, begin_s: float, end_s: float) -> None:
+        self._begins_s, self._closed = [begin_s], [0]
+        self.end_s = end_s
+
+    def window(self, begin_s: float, end_s: float) -> tuple[int, float | None]:
+        """The machines promised some time between, and when others than the rest are no longer, if ever."""
+        closed, later_s = 0, None
+        for place in range(bisect_right(self._begins_s, begin_s) - 1, len(self._begins_s)):
+            here = self._closed[place]
+            if later_s is None and place + 1 < len(self._closed):
+                opened = (closed | here) & ~self._closed[place + 1]
+                later_s = self._begins_s[place + 1] if opened else None
+            if self._begins_s[place] > end_s:
+                break
+            closed |= here
+        return closed, later_s
+
+    def overlaps(self, machines: int, begin_s: float, end_s: float) -> bool:
+        """Whether one of the machines is promised some time between."""
+        first = max(0, bisect_right(self._begins_s, begin_s) - 1)
+        last = bisect_left(self._begins_s, end_s)
+        return any(closed & machines for closed in self._closed[first:last])
+
+    def promise(self, machines: int, begin_s: float, end_s: float) -> None:
+        """Promise machines to somebody for so long."""
+        first, last = self._cut(max(begin_s, self._begins_s[0])), self._cut(end_s)
+        for place in range(first, last):
+            self._closed[place] |= machines
+
+    def _cut(self, at_s: float) -> int:
+        """The slot that begins at a moment, cut if there is none; the number of slots if it is past them."""
+        if at_s >= self.end_s:
+            return len(self._begins_s)
+        place = bisect_left(self._begins_s, at_s)
+        if place == len(self._begins_s) or self._begins_s[place] != at_s:
+            self._begins_s.insert(place, at_s)
+            self._closed.insert(place, self._closed[place - 1])
+        return place
+
+
+class Planner:
+    """One pass of backfill.
+
+    Args:
+        topology: The cluster.
+        left: Free GPUs of each machine; kept up to date here.
+        releases: When running jobs end at the latest, soonest first, and what they hold.
+        now: The moment of the pass.
+        window_s: How far ahead promises are made, Slurm's `bf_window`.
+        resolution_s: They begin and end at multiples of this, rounded down, Slurm's `bf_resolution`.
+    """
+
+    def __init__(
+        self,
+        topology: Topology,
+        left: Sequence[int],
+        releases: Iterable[Release],
+        now: float,
+        window_s: float,
+        resolution_s: float,
+    ) -> None:
+        self._topology, self._left, self._now = topology, list(left), now
+        self._releases = list(releases)
+        self._resolution_s = resolution_s
+        self._space = NodeSpace(now, now + window_s)
+        self._of_type: dict[str, int] = {}
+        self._not_now: set[tuple[Gang, int, int]] = set()
+        self.promises = 0
+
+    def test(self, ask: Ask, promises: bool = True) -> Planned | None:
+        """When a job can start; if that is later, the machines are promised to it. None: nobody can say.
+
+        Args:
+            ask: The job.
+            promises: Whether it is promised anything; if not, only a start right now counts.
+        """
+        begin_s: float = self._now
+        if ask.first is not None:
+            promised, _ = self._space.window(begin_s, begin_s + ask.limit_s)
+            if not promised & _bits(machine for machine, _ in ask.first):
+                return Planned(begin_s, ask.first)
+        while True:
+            closed, later_s = self._space.window(begin_s, begin_s + ask.limit_s)
+            found = self._soonest(ask, closed, promises)
+            if found is not None:
+                start_s = max(found.start_s, begin_s)
+                if start_s <= self._now:
+                    return found
+                if later_s is None or start_s <= later_s:
+                    later_s = self._promise(ask, Planned(start_s, found.allocation))
+                    if later_s is None:
+                        return Planned(start_s, found.allocation)
+            if later_s is None or later_s <= begin_s or not promises:
+                return None
+            begin_s = later_s
+
+    def started(self, allocation: Allocation, end_s: float) -> None:
+        """A job has been started now, which ends then at the latest."""
+        for machine, gpus in allocation:
+            self._left[machine] -= gpus
+        self._not_now.clear()
+        insort(self._releases, (end_s, allocation), key=lambda release: release[0])
+
+    def _promise(self, ask: Ask, planned: Planned) -> float | None:
+        """Promise machines to a job; when to try again if somebody else has a promise of them."""
+        if planned.start_s > self._space.end_s:
+            return None
+        step_s = self._resolution_s
+        begin_s = _floor(planned.start_s, step_s)
+        end_s = _floor(min(planned.start_s + ask.limit_s, self._space.end_s + step_s), step_s)
+        machines = _bits(machine for machine, _ in planned.allocation)
+        if self._space.overlaps(machines, begin_s, end_s):
+            return planned.start_s
+        self._space.promise(machines, begin_s, max(end_s, max(begin_s, self._now) + step_s))
+        self.promises += 1
+        return None
+
+    def _soonest(self, ask: Ask, closed: int, ahead: bool) -> Planned | None:
+        """The first moment, now or as running jobs end, at which machines that are not closed hold a job."""
+        asked = ask.gang, ask.level, closed
+        if not ahead and asked in self._not_now:
+            return None
+        left, held = self._open(ask.gang, closed), ask.gang.held
+        units = sum(left) if ask.gang.per_machine is None else sum(map(held, left))
+        if units >= ask.gang.units:
+            allocation = ask.choose(left)
+            if allocation is not None:
+                return Planned(self._now, allocation)
+        self._not_now.add(asked)
+        if not ahead:
+            return None
+        barred = closed | self._other_types(ask.gang.gpu_type)
+        for end_s, gains in self._ends_together(barred):
+            for machine, gpus in gains:
+                units += held(left[machine] + gpus) - held(left[machine])
+                left[machine] += gpus
+            allocation = ask.choose(left) if units >= ask.gang.units else None
+            if allocation is not None:
+                return Planned(max(end_s, self._now + _OVERDUE_S), allocation)
+        return None
+
+    def _ends_together(self, barred: int) -> Iterator[tuple[float, list[tuple[int, int]]]]:
+        """Ends of running jobs that are taken as one, by the last of them, and what comes free with them."""
+        window_s, barrier_s, gains = _FIRST_WINDOW_S, None, list[tuple[int, int]]()
+        for (end_s, released), (next_s, _) in pairwise([*self._releases, (inf, ())]):
+            if end_s == inf:
+                return
+            before = len(gains)
+            for part in released:
+                if not barred >> part[0] & 1:
+                    gains.append(part)
+            if len(gains) == before:
+                continue
+            if barrier_s is None:
+                barrier_s = _floor(end_s, _FIRST_WINDOW_S) + _FIRST_WINDOW_S
+            if next_s > barrier_s + window_s:
+                yield end_s, gains
+                window_s, gains = 2 * window_s, []
+                while barrier_s + window_s < next_s < inf:
+                    window_s *= 2
+
+    def _open(self, gang: Gang, closed: int) -> list[int]:
+        """Free GPUs of each machine that the gang may use now."""
+        left, barred = self._left.copy(), closed | self._other_types(gang.gpu_type)
+        while barred:
+            left[(barred & -barred).bit_length() - 1] = 0
+            barred &= barred - 1
+        return left
+
+    def _other_types(self, gpu_type: str | None) -> int:
+        """The machines whose GPUs are of another type."""
+        if gpu_type is None or len(self._topology.gpu_types) == 1:
+            return 0
+        if gpu_type not in self._of_type:
+            machines = enumerate(self._topology.machines)
+            self._of_type[gpu_type] = _bits(index for index, each in machines if each.gpu_type != gpu_type)
+        return self._of_type[gpu_type]
+
+
+def _floor(moment_s: float, step_s: float) -> float:
+    return floor(moment_s / step_s) * step_s
+
+
+def _bits(machines: Iterable[int]) -> int:
+    return sum(1 << machine for machine in machines)

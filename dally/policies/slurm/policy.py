@@ -1,0 +1,313 @@
+"""What Slurm itself does: order of arrival, topology/tree, `--switches=1@T`, backfill with promises."""
+
+from collections.abc import Container, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import islice
+from math import inf
+from typing import Any, ClassVar
+
+from dally.cluster.topology import Allocation
+from dally.errors import InputError
+from dally.jobs.job import Gang
+from dally.jobs.knowledge import Knowledge
+from dally.plan import Decision, Wait
+from dally.policies.common.estimates import remaining_s, restart_s, stretch_s
+from dally.policies.common.in_order import InOrder, OrderKnobs, OrderRound
+from dally.policies.common.placements import Placement, closest
+from dally.policies.common.rounds import next_multiple
+from dally.policies.slurm.node_choice import LEAF, as_topology_tree, best_fit, leaves_of
+from dally.policies.slurm.planned_backfill import Ask, Planner
+from dally.state import ClusterState, JobState
+from dally.words import plural, span
+
+_Known = dict[tuple[Gang, int], Allocation | None]
+
+
+@dataclass(frozen=True, slots=True)
+class SlurmKnobs:
+    """Settings of `slurm`; those with names of slurm.conf(5) are its SchedulerParameters."""
+
+    switch_wait_s: float = field(
+        default=300.0,
+        metadata={
+            "help": "T of --switches=1@T, seconds; 300 is Slurm's max_switch_wait, 0 asks for no switch"
+        },
+    )
+    scheduler: str = field(
+        default="backfill",
+        metadata={
+            "help": "SchedulerType: whether later jobs may start if that delays nobody who was promised GPUs",
+            "choices": ("builtin", "backfill"),
+        },
+    )
+    bf_interval_s: float = field(
+        default=30.0,
+        metadata={"help": "seconds between passes of backfill, as bf_interval; 0 is a pass at every event"},
+    )
+    bf_max_job_test: int = field(default=500, metadata={"help": "jobs that a pass of backfill looks at"})
+    bf_job_part_count_reserve: int = field(
+        default=3,
+        metadata={"help": "of these, the first so many that cannot start get promises; 0: all, Slurm's own"},
+    )
+    bf_resolution_s: float = field(
+        default=60.0, metadata={"help": "promises begin and end at multiples of this, seconds"}
+    )
+    bf_window_s: float = field(
+        default=86_400.0, metadata={"help": "how far ahead promises are made, seconds"}
+    )
+    placement: str = field(
+        default="fit",
+        metadata={
+            "help": "the leaf switch that needs the fewest nodes, or what topology/tree does without --nodes",
+            "choices": ("fit", "tree"),
+        },
+    )
+
+    def __post_init__(self) -> None:
+        for name in ("switch_wait_s", "bf_interval_s"):
+            if not 0 <= getattr(self, name) < inf:
+                raise InputError(f"knob {name} is {getattr(self, name):g}, must be 0 or more")
+        for name in ("bf_resolution_s", "bf_window_s"):
+            if not 0 < getattr(self, name) < inf:
+                raise InputError(f"knob {name} is {getattr(self, name):g}, must be a positive number")
+        if self.bf_max_job_test < 1:
+            raise InputError(f"knob bf_max_job_test is {self.bf_max_job_test}, must be at least 1")
+        if self.bf_job_part_count_reserve < 0:
+            given = self.bf_job_part_count_reserve
+            raise InputError(f"knob bf_job_part_count_reserve is {given}, must be 0 or more")
+
+
+class SlurmBackfill(InOrder):
+    """Slurm's topology/tree and backfill scheduling with one fixed timer.
+
+    A job is put under the lowest switch that can hold it, on the fewest nodes (`placement=fit`, as jobs get
+    that name their nodes), or as topology/tree does with jobs that name no number of nodes
+    (`placement=tree`). One that could fit under one leaf switch declines others until T after it was first
+    looked at (Slurm's wait4switch_start is set when node selection first tests the job, not at submission,
+    and a job is tested once it is among the first `bf_max_job_test`); then it takes any. The timer starts
+    anew if the job has to wait again.
+
+    As in Slurm the main scheduler starts jobs in order at every event and stops at the first that cannot
+    start; those behind it are looked at by backfill, at the next multiple of bf_interval after an event. A
+    timer that runs out is seen by such a pass, too. A pass promises whole nodes to each job that it cannot
+    start (`dally.policies.slurm.planned_backfill`), for as long as its limit is, and starts others only where
+    that breaks no promise to a job before them.
+    """
+
+    name: ClassVar[str] = "slurm"
+    summary: ClassVar[str] = (
+        "Slurm's own: order of arrival, best fit in the tree, --switches=1@T as the only timer, backfill."
+    )
+    source: ClassVar[str] = "SchedMD: slurm.conf(5), sbatch(1), Topology Guide; plugin topology/tree"
+    knobs_type: ClassVar[type] = SlurmKnobs
+
+    def __init__(self, knobs: SlurmKnobs, state: ClusterState) -> None:
+        depth = knobs.bf_max_job_test
+        backfill = "easy" if knobs.scheduler == "backfill" else "none"
+        super().__init__(OrderKnobs(backfill=backfill, depth=depth), state)
+        self._knobs = knobs
+        self._due_backfill_s = inf
+        self._until_s: dict[str, float] = {}
+
+    def key(self, job: JobState) -> tuple[float, ...]:
+        """By arrival."""
+        return ()
+
+    def accepts(self, state: ClusterState, job: JobState, now: float) -> int:
+        """One leaf switch while the job waits for it, else anything."""
+        if self.best_level(job) <= LEAF and now < self._due_s(job, now):
+            return LEAF
+        return state.topology.top
+
+    def place(self, job: JobState, highest: int, plan: OrderRound) -> Placement | None:
+        """Free GPUs as the knob `placement` says."""
+        if self._knobs.placement == "fit":
+            return closest(plan.state.free, job.job, self.best_level(job), highest)
+        gang, topology = job.job.gang, plan.state.topology
+        left = [plan.state.free.on(machine, gang.gpu_type) for machine in range(len(topology.machines))]
+        allocation = self._choose(job, highest, left)
+        return None if allocation is None else Placement(allocation, topology.level_of(allocation))
+
+    def end_s(self, job: JobState) -> float:
+        """When its limit is over, if that is known: it counts from the start, not from the first step."""
+        if self._state.knows.knowledge is not Knowledge.LIMITS:
+            return super().end_s(job)
+        return job.since_s + max(0.0, job.expected_s - job.work_before_s)
+
+    def fill(self, plan: OrderRound) -> None:
+        """Start jobs that break no promise to jobs before them; promises are made once somebody might."""
+        assert plan.head is not None, "backfill has a head"
+        planner: Planner | None = None
+        unplanned, first, known = [plan.head], len(plan.started) + 1, _Known()
+        for job in islice(self.queue, first, first + self.depth):
+            now = self._now(job, plan, known)
+            if now is None:
+                unplanned.append(job)
+                continue
+            planner = planner or self._planner(plan)
+            for earlier in unplanned:
+                if not self._promises(planner):
+                    break
+                planner.test(self._ask(earlier, plan))
+            unplanned.clear()
+            planned = planner.test(self._ask(job, plan, now), self._promises(planner))
+            if planned is not None and planned.start_s <= plan.now:
+                self._fill_in(job, planned.allocation, planner, plan)
+                known.clear()
+
+    def started(self, job: JobState, now: float) -> None:
+        """Its timer is no longer needed."""
+        super().started(job, now)
+        self._until_s.pop(job.job_id, None)
+
+    def withdrawn(self, job: JobState, now: float) -> None:
+        """It leaves the queue, and its timer ends."""
+        super().withdrawn(job, now)
+        self._until_s.pop(job.job_id, None)
+
+    def waits(self, decision: Wait) -> None:
+        """Its wait is on record, and when it ends."""
+        super().waits(decision)
+        if decision.until_s < inf:
+            self._until_s[decision.job_id] = decision.until_s
+
+    def backfills(self, now: float) -> bool:
+        """Whether a pass of backfill is due."""
+        return self.backfill and (not self._knobs.bf_interval_s or now >= self._due_backfill_s)
+
+    def settle(self, state: ClusterState, now: float) -> None:
+        """What happened now is for the next pass of backfill; after a pass, the next timer is."""
+        if not self._knobs.bf_interval_s:
+            return
+        if not self.queue or (now >= self._due_backfill_s and not self._restless):
+            timers_s = (until_s for until_s in self._until_s.values() if until_s > now)
+            self._due_backfill_s = self._pass_at(min(timers_s, default=inf))
+        else:
+            due_s = self._next_due_s(now)
+            self._due_backfill_s = min(due_s, next_multiple(now, self._knobs.bf_interval_s))
+
+    def snapshot(self) -> dict[str, Any]:
+        """When each job stops waiting for one switch, and when backfill is due."""
+        due_s = None if self._due_backfill_s == inf else self._due_backfill_s
+        return {"until_s": dict(sorted(self._until_s.items())), "backfill_s": due_s}
+
+    def restore(self, learnt: Mapping[str, Any]) -> None:
+        """Take back what `snapshot` gave."""
+        self._until_s = dict(learnt["until_s"])
+        due_s = learnt.get("backfill_s")
+        self._due_backfill_s = inf if due_s is None else due_s
+
+    def new_waits(self, plan: OrderRound) -> list[Decision]:
+        """Waits of jobs that are new, and of those looked at for the first time, whose timer starts now."""
+        untimed = {job.order: job for job in self._timed(plan, self._until_s)}
+        fresh = {job.order: job for job in self.queue.unsaid() if job.order not in plan.started}
+        return [
+            self._timed_wait(job, plan) if order in untimed else self.wait(job, plan)
+            for order, job in sorted((fresh | untimed).items())
+        ]
+
+    def wakeup_s(self, plan: OrderRound) -> float:
+        """When the first timer of a job that was looked at runs out, or backfill is due."""
+        if not self._knobs.bf_interval_s:
+            return self._timer_s(plan)
+        if plan.head is None or (plan.now >= self._due_backfill_s and not self._restless):
+            return self._pass_at(self._timer_s(plan))
+        return min(self._next_due_s(plan.now), next_multiple(plan.now, self._knobs.bf_interval_s))
+
+    def _timer_s(self, plan: OrderRound) -> float:
+        """When the first timer runs out, one that begins now included: too soon at times, never too late."""
+        if plan.head is None or not self._times(plan.state):
+            return inf
+        begun_s = (until_s for until_s in self._until_s.values() if until_s > plan.now)
+        return min([*begun_s, plan.now + self._knobs.switch_wait_s])
+
+    def _next_due_s(self, now: float) -> float:
+        """When the next pass is due that was already; inf if none was."""
+        return self._due_backfill_s if self._due_backfill_s > now else inf
+
+    @property
+    def _restless(self) -> bool:
+        """Whether passes follow each other with nothing between: starts change who fits under one switch."""
+        return self._knobs.placement == "tree"
+
+    def _pass_at(self, timer_s: float) -> float:
+        """The first pass of backfill at `timer_s` or after it; inf if that is never."""
+        if timer_s == inf:
+            return inf
+        after_s = next_multiple(timer_s, self._knobs.bf_interval_s)
+        return timer_s if after_s - timer_s == self._knobs.bf_interval_s else after_s
+
+    def _timed_wait(self, job: JobState, plan: OrderRound) -> Wait:
+        reason = f"{plan.lacks(job, LEAF)}; takes any after {span(self._knobs.switch_wait_s)}"
+        return Wait(job.job_id, LEAF, self._due_s(job, plan.now), reason)
+
+    def _times(self, state: ClusterState) -> bool:
+        """Whether jobs wait for one switch at all."""
+        return self._knobs.switch_wait_s > 0 and state.topology.top > LEAF
+
+    def _timed(self, plan: OrderRound, known: Container[str] = ()) -> Iterator[JobState]:
+        """The jobs looked at that do not start and want one switch, but for those known."""
+        if not self._times(plan.state):
+            return
+        for job in islice(self.queue, len(plan.started) + self.depth + 1):
+            if job.job.job_id in known or job.order in plan.started:
+                continue
+            if self.best_level(job) <= LEAF:
+                yield job
+
+    def _due_s(self, job: JobState, now: float) -> float:
+        """When the job stops waiting for one switch; counted from now if it was never looked at."""
+        return self._until_s.get(job.job_id, now + self._knobs.switch_wait_s)
+
+    def _now(self, job: JobState, plan: OrderRound, known: _Known) -> Allocation | None:
+        """GPUs that a job could have but for promises; () if that is to be tested; None if it has to wait.
+
+        Keeps in `known` what each gang gets up to each level, as long as nobody starts.
+        """
+        gang, free = job.job.gang, plan.state.free
+        if gang.gpus > free.total(gang.gpu_type):
+            return None
+        if self._knobs.placement == "tree":
+            return ()
+        asked = gang, self.accepts(plan.state, job, plan.now)
+        if asked not in known:
+            placement = self.place(job, asked[1], plan)
+            known[asked] = None if placement is None else placement.allocation
+        return known[asked]
+
+    def _promises(self, planner: Planner) -> bool:
+        """Whether the next job that cannot start is promised something."""
+        most = self._knobs.bf_job_part_count_reserve
+        return not most or planner.promises < most
+
+    def _planner(self, plan: OrderRound) -> Planner:
+        free, topology, knobs = plan.state.free, plan.state.topology, self._knobs
+        left = [free.on(machine) for machine in range(len(topology.machines))]
+        times_s = plan.now, knobs.bf_window_s, knobs.bf_resolution_s
+        return Planner(topology, left, plan.releases(), *times_s)
+
+    def _ask(self, job: JobState, plan: OrderRound, first: Allocation = ()) -> Ask:
+        highest = self.accepts(plan.state, job, plan.now)
+        limit_s = remaining_s(job)
+        if self._state.knows.knowledge is not Knowledge.LIMITS:
+            limit_s += restart_s(job, plan.state.costs)
+        choose = partial(self._choose, job, highest)
+        return Ask(job.job.gang, limit_s, choose, highest, first or None)
+
+    def _choose(self, job: JobState, highest: int, left: Sequence[int]) -> Allocation | None:
+        if self._knobs.placement == "fit":
+            return best_fit(self._state.topology, left, job.job.gang, highest)
+        allocation = as_topology_tree(self._state.topology, left, job.job.gang)
+        if allocation is None or (highest <= LEAF and leaves_of(self._state.topology, allocation) > 1):
+            return None
+        return allocation
+
+    def _fill_in(self, job: JobState, allocation: Allocation, planner: Planner, plan: OrderRound) -> None:
+        assert plan.head is not None, "backfill has a head"
+        end_s = plan.now + stretch_s(job, plan.state.costs, allocation)
+        promises = plural(planner.promises, "promise")
+        why = f"backfilled: ends in {span(end_s - plan.now)}, breaks none of {promises} to {plan.head.job_id}"
+        planner.started(allocation, end_s)
+        level = plan.state.topology.level_of(allocation)
+        plan.start(job, Placement(allocation, level), why + (" and others" if planner.promises > 1 else ""))

@@ -1,0 +1,1 @@
+"""The default: shortest remaining service first, with delay scheduling."""

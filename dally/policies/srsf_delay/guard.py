@@ -1,0 +1,100 @@
+"""The guard against starvation: whoever has waited long gets a part of what equal shares would give it."""
+
+from collections.abc import Callable, Container, Iterator
+from math import ceil, inf, log2
+
+from dally.policies.common.ranking import Ranking
+from dally.state import JobState
+
+LONG = 10
+"""A job has waited long once it waited so many times as long as it still needs."""
+
+
+class Guard:
+    """Who goes next before all others, and when.
+
+    If all jobs that wait or run shared the GPUs equally, each would have an n-th of their time. Whoever has
+    waited long is sure of a part of that: its turn comes when that part, since its wait began, makes up for
+    what a start takes, its GPUs as long as it is sure of them. So nobody is starved, and the more jobs there
+    are that a start would delay, the longer they are spared it. Each wait counts by itself.
+
+    Jobs that have waited long are kept by what they take, in powers of two, each sorted by the begin of its
+    wait: then nothing has to be sorted anew when the number of jobs changes.
+
+    Args:
+        gpus: GPUs of the cluster.
+        share: The part of an equal share, 0 to 1; 0: nobody goes before others.
+        overdue_s: From when on a job has waited long, as seconds on the clock; the same as long as it waits.
+        sure_s: How long a job that starts holds its GPUs for sure, seconds.
+    """
+
+    def __init__(
+        self,
+        gpus: int,
+        share: float,
+        overdue_s: Callable[[JobState], float],
+        sure_s: Callable[[JobState], float],
+    ) -> None:
+        self._rate, self._overdue_s, self._sure_s = gpus * share, overdue_s, sure_s
+        self._soon = Ranking()
+        self._long: dict[float, Ranking] = {}
+
+    def add(self, job: JobState) -> None:
+        """A job waits."""
+        if self._rate:
+            self._soon.add(job, self._overdue_s(job))
+
+    def remove(self, job: JobState) -> None:
+        """It does not any more."""
+        if job in self._soon:
+            self._soon.remove(job)
+        for takes, ranking in self._long.items():
+            if job in ranking:
+                ranking.remove(job)
+                if not ranking:
+                    del self._long[takes]
+                return
+
+    def settle(self, now: float) -> None:
+        """Sort those who have waited long by now; what is told of turns stays the same."""
+        while self._soon and self._soon.first_key() <= now:
+            job = self._soon.at(0)
+            self._soon.remove(job)
+            self._long.setdefault(self._takes(job), Ranking()).add(job, job.origin_s)
+
+    def due(self, jobs: int, now: float) -> JobState | None:
+        """Whose turn it is at `now`, with so many jobs that wait or run; None if nobody's."""
+        turns = ((self._turn_s(takes, job, jobs), job.order, job) for takes, job in self._first(now, ()))
+        turn_s, _, job = min(turns, key=lambda turn: turn[:2], default=(inf, 0, None))
+        return job if turn_s <= now else None
+
+    def next_turn_s(self, jobs: int, now: float, started: Container[int] = ()) -> float:
+        """When somebody's turn comes, or is to be asked for again; inf if nobody waits.
+
+        Args:
+            jobs: How many wait or run.
+            now: Seconds on the clock.
+            started: Orders of arrival of waiting jobs that are about to start, now.
+        """
+        turn_s = min((self._turn_s(*each, jobs) for each in self._first(now, started)), default=inf)
+        soon_s = (self._soon.rank(job)[0] for job in self._soon if job.order not in started)
+        return min(turn_s, next((each_s for each_s in soon_s if each_s > now), inf))
+
+    def _first(self, now: float, started: Container[int]) -> Iterator[tuple[float, JobState]]:
+        """Of those who have waited long, the first of all who take as much; with what they take."""
+        for takes, ranking in self._long.items():
+            job = next((job for job in ranking if job.order not in started), None)
+            if job is not None:
+                yield takes, job
+        for job in self._soon:
+            if self._soon.rank(job)[0] > now:
+                return
+            if job.order not in started:
+                yield self._takes(job), job
+
+    def _turn_s(self, takes: float, job: JobState, jobs: int) -> float:
+        return job.origin_s + takes * jobs / self._rate
+
+    def _takes(self, job: JobState) -> float:
+        """What a turn of a job takes, in GPU-seconds, up to the next power of two."""
+        return 2.0 ** ceil(log2(job.job.gpus * self._sure_s(job)))

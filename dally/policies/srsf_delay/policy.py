@@ -1,0 +1,170 @@
+"""Shortest remaining service first, with delay scheduling: far placements must pay for what they waste."""
+
+from collections.abc import Mapping
+from math import inf
+from typing import Any, ClassVar
+
+from dally.plan import Plan, Wait
+from dally.policies.base import Policy
+from dally.policies.common.estimates import remaining_s, restart_s
+from dally.policies.common.ranking import Ranking
+from dally.policies.srsf_delay.guard import LONG, Guard
+from dally.policies.srsf_delay.holders import Holders
+from dally.policies.srsf_delay.knobs import SrsfDelayKnobs
+from dally.policies.srsf_delay.owners import Owners
+from dally.policies.srsf_delay.round import HOUR_S, SLOW, ClaimRound
+from dally.policies.srsf_delay.stops import Books
+from dally.policies.srsf_delay.waiting import Kind, WaitingByClaim
+from dally.state import ClusterState, JobState
+from dally.words import are, plural
+
+
+class SrsfDelay(Policy):
+    """The least claim goes first; see `docs/policies.md`."""
+
+    name: ClassVar[str] = "srsf-delay"
+    summary: ClassVar[str] = (
+        "Whoever needs fewest GPU-seconds goes first, those lost to the network included; jobs wait for "
+        "closeness as long as that pays, give way, and move closer."
+    )
+    source: ClassVar[str] = "this project; delay scheduling by network sensitivity after arXiv 2401.16492"
+    knobs_type: ClassVar[type] = SrsfDelayKnobs
+    learns_limits: ClassVar[bool] = True
+
+    def __init__(self, knobs: SrsfDelayKnobs, state: ClusterState) -> None:
+        self._state = state
+        self.knobs = knobs
+        owners = Owners(state.topology.gpus, knobs.fair)
+        self.books = Books(
+            waiting=WaitingByClaim(self._claim, self._kind),
+            holders=Holders(self.knobs.weight),
+            scattered=Ranking(),
+            owners=owners,
+            declining={},
+            guard=Guard(state.topology.gpus, knobs.guard_share, self._overdue_s, self._sure_s),
+        )
+        self._free_before = state.free.total()
+
+    def submitted(self, job: JobState, now: float) -> None:
+        """A new job claims what it needs."""
+        self.books.owners.arrived(job)
+        self.books.waiting.add(job)
+        self.books.guard.add(job)
+
+    def started(self, job: JobState, now: float) -> None:
+        """It holds GPUs, for good until its lease is over."""
+        self.resumed(job, now)
+
+    def resumed(self, job: JobState, now: float) -> None:
+        """It holds GPUs."""
+        self.books.guard.remove(job)
+        self.books.waiting.remove(job)
+        self.books.declining.pop(job.job_id, None)
+        self.books.owners.held(job, job.job.gpus)
+        self._hold(job)
+
+    def repaced(self, job: JobState, now: float) -> None:
+        """It holds its GPUs for another time."""
+        self._release(job)
+        self._hold(job)
+
+    def revised(self, job: JobState, now: float) -> None:
+        """It claims or holds more, or less."""
+        super().revised(job, now)
+        if not job.allocation:
+            self.books.waiting.move(job)
+            self.books.guard.remove(job)
+            self.books.guard.add(job)
+
+    def stopped(self, job: JobState, now: float) -> None:
+        """It claims what it needs still."""
+        self._release(job)
+        self.books.owners.held(job, -job.job.gpus)
+        self.books.waiting.add(job)
+        self.books.guard.add(job)
+
+    def finished(self, job: JobState, now: float) -> None:
+        """Forget it."""
+        self._release(job)
+        self.books.owners.held(job, -job.job.gpus)
+        self.books.owners.left(job)
+
+    def withdrawn(self, job: JobState, now: float) -> None:
+        """It claims nothing any more."""
+        self.books.guard.remove(job)
+        self.books.waiting.remove(job)
+        self.books.declining.pop(job.job_id, None)
+        self.books.owners.left(job)
+
+    def waits(self, decision: Wait) -> None:
+        """Its wait is on record, and until when it declines far placements."""
+        self.books.waiting.said(decision.job_id)
+        if decision.level < self._state.topology.top:
+            self.books.declining[decision.job_id] = decision.until_s
+
+    def settle(self, state: ClusterState, now: float) -> None:
+        """Remember what is free, to see when more comes free."""
+        self._free_before = state.free.total()
+        self.books.guard.settle(now)
+
+    def snapshot(self) -> dict[str, Any]:
+        """What was free when it last decided, and who declines far placements until when."""
+        return {
+            "free_before": self._free_before,
+            "declining": dict(sorted(self.books.declining.items())),
+        }
+
+    def restore(self, learnt: Mapping[str, Any]) -> None:
+        """Take back what `snapshot` gave."""
+        self._free_before = learnt["free_before"]
+        self.books.declining.update(learnt["declining"])
+
+    def decide(self, state: ClusterState, now: float) -> Plan:
+        """Offer GPUs to claims, the least first."""
+        freed = state.free.total() > self._free_before
+        waiting = self.books.waiting
+        if not waiting and not (freed and self.books.scattered):
+            return Plan()
+        with state.free.trial():
+            plan = ClaimRound(self.knobs, self.books, state, now)
+            plan.run(self._free_before)
+            waits = [self._wait(job, state, now) for job in plan.waiting()]
+        return Plan((*plan.decisions(), *waits), plan.due_s)
+
+    def _claim(self, job: JobState) -> float:
+        """What a waiting job claims at its best placement, as long as it waits."""
+        return self.knobs.weight(job.job.gpus) * (restart_s(job, self._state.costs) + remaining_s(job))
+
+    def _kind(self, job: JobState) -> Kind:
+        return job.job.model, self.books.owners.of(job)
+
+    def _overdue_s(self, job: JobState) -> float:
+        """When a job will have waited so many times as long as it still needs."""
+        needs_s = remaining_s(job)
+        return job.job.submit_s + job.run_before_s + LONG * needs_s
+
+    def _sure_s(self, job: JobState) -> float:
+        """How long a job that waits would hold its GPUs for sure."""
+        needs_s = remaining_s(job)
+        if job.job.preemptible:
+            needs_s = min(needs_s, self.knobs.sure_s(self._state.costs.restart_s(job.job)))
+        return restart_s(job, self._state.costs) + needs_s
+
+    def _hold(self, job: JobState) -> None:
+        self.books.holders.add(job)
+        if job.speed * SLOW < 1 and job.job.preemptible:
+            self.books.scattered.add(job, (job.speed - 1) * job.remaining_s(job.since_s))
+
+    def _release(self, job: JobState) -> None:
+        self.books.holders.remove(job)
+        if job in self.books.scattered:
+            self.books.scattered.remove(job)
+
+    def _wait(self, job: JobState, state: ClusterState, now: float) -> Wait:
+        free = state.free.total(job.job.gpu_type)
+        needs = job.job.gpus * job.remaining_s(now) / HOUR_S
+        reason = (
+            f"asks for {plural(job.job.gpus, 'GPU')}, {are(free)} left; needs {needs:.3g} GPU-hours, "
+            f"and nobody who needs that much more can be stopped now"
+        )
+        return Wait(job.job_id, state.topology.top, inf, reason)

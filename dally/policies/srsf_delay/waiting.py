@@ -1,0 +1,123 @@
+"""Waiting jobs by what they claim of the cluster: the fewer GPU-seconds a job needs to end, the sooner."""
+
+from collections.abc import Callable, Iterable, Iterator
+from heapq import heapify, heappop, heapreplace
+
+from dally.cluster.free import FreeGpus
+from dally.jobs.job import Gang
+from dally.policies.common.ranking import Ranking
+from dally.state import JobState
+
+Kind = tuple[str, str]
+"""What jobs of one gang have in common that have the same choice of placements: model, and whose they are."""
+
+
+class WaitingByClaim:
+    """Waiting jobs by gang and kind, each kind sorted by claim.
+
+    Jobs of one kind that ask for the same gang fit or do not fit together, at the same slowdowns, so a round
+    of offers costs the number of kinds and of starts, not of jobs that wait.
+
+    Args:
+        claim: What a job claims at its best placement.
+        kind: The kind of a job.
+    """
+
+    def __init__(self, claim: Callable[[JobState], float], kind: Callable[[JobState], Kind]) -> None:
+        self._claim, self._kind = claim, kind
+        self._gangs: dict[Gang, dict[Kind, Ranking]] = {}
+        self._jobs = 0
+        self._unsaid: dict[str, JobState] = {}
+
+    def __len__(self) -> int:
+        return self._jobs
+
+    def add(self, job: JobState) -> None:
+        """A job begins to wait."""
+        kinds = self._gangs.setdefault(job.job.gang, {})
+        kinds.setdefault(self._kind(job), Ranking()).add(job, self._claim(job))
+        self._jobs += 1
+        self._unsaid[job.job_id] = job
+
+    def remove(self, job: JobState) -> None:
+        """A job no longer waits."""
+        kind, kinds = self._kind(job), self._gangs[job.job.gang]
+        kinds[kind].remove(job)
+        if not kinds[kind]:
+            del kinds[kind]
+        if not kinds:
+            del self._gangs[job.job.gang]
+        self._jobs -= 1
+        self._unsaid.pop(job.job_id, None)
+
+    def move(self, job: JobState) -> None:
+        """A waiting job claims more than it did, or less."""
+        ranking = self._gangs[job.job.gang][self._kind(job)]
+        ranking.remove(job)
+        ranking.add(job, self._claim(job))
+
+    def said(self, job_id: str) -> None:
+        """The wait of a job was recorded."""
+        self._unsaid.pop(job_id, None)
+
+    def unsaid(self) -> list[JobState]:
+        """Jobs whose wait is not on record, in the order in which they began to wait."""
+        return list(self._unsaid.values())
+
+    def candidates(self, free: FreeGpus, most: Callable[[Gang], float]) -> Iterator[Ranking]:
+        """The kinds whose first job may start: it fits, or claims less than it might take from others."""
+        for gang, kinds in self._gangs.items():
+            if free.lowest_level(gang) is not None:
+                yield from kinds.values()
+                continue
+            held = most(gang)
+            for ranking in kinds.values():
+                if ranking.first_key() < held:
+                    yield ranking
+
+
+Claim = tuple[bool, float]
+"""Whether its owner has a fair share already, and what a job claims; lower goes first."""
+
+
+class ClaimOffers:
+    """A round of offers over waiting jobs that stay as they are: again and again to the least claim.
+
+    Args:
+        kinds: Jobs of one kind each, by claim.
+        claim: What a job claims at its best placement.
+    """
+
+    def __init__(self, kinds: Iterable[Ranking], claim: Callable[[JobState], Claim]) -> None:
+        self._claim = claim
+        self._heap = [self._entry(ranking, 0) for ranking in kinds]
+        heapify(self._heap)
+
+    def next(self) -> JobState | None:
+        """The job with the least claim of those still open; None if there is none."""
+        if not self._heap:
+            return None
+        _, _, place, ranking = self._heap[0]
+        return ranking.at(place)
+
+    def postpone(self, claim: Claim) -> bool:
+        """The job given last claims more where it could start now: whether others go before it."""
+        _, order, place, ranking = self._heap[0]
+        heapreplace(self._heap, (claim, order, place, ranking))
+        return self._heap[0][1] != order
+
+    def served(self) -> None:
+        """The job given last starts: go on behind it."""
+        _, _, place, ranking = self._heap[0]
+        if place + 1 < len(ranking):
+            heapreplace(self._heap, self._entry(ranking, place + 1))
+        else:
+            heappop(self._heap)
+
+    def refused(self) -> None:
+        """The job given last cannot start: neither can others of its kind."""
+        heappop(self._heap)
+
+    def _entry(self, ranking: Ranking, place: int) -> tuple[Claim, int, int, Ranking]:
+        job = ranking.at(place)
+        return self._claim(job), job.order, place, ranking

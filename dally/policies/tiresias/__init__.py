@@ -1,0 +1,1 @@
+"""Tiresias: discretised two-dimensional least attained service."""

@@ -1,0 +1,400 @@
+"""Tiresias: discretised two-dimensional least attained service, with consolidation for skewed models only."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import takewhile
+from math import inf
+from typing import Any, ClassVar
+
+from dally.errors import InputError
+from dally.plan import Decision, Migrate, Plan, Start, Wait
+from dally.policies.base import Policy
+from dally.policies.common.evictions import Evictions
+from dally.policies.common.job_queue import DemandQueue, DemandRound
+from dally.policies.common.leases import ScatteredLeases
+from dally.policies.common.placements import Placement, closest, find_victims
+from dally.policies.common.ranking import Rank, Ranking
+from dally.policies.common.rounds import next_multiple
+from dally.policies.tiresias.attained_service import Service, queue_limits
+from dally.policies.tiresias.skew import skew
+from dally.state import ClusterState, JobState
+from dally.words import are, gpu_time, plural, span
+
+
+@dataclass(frozen=True, slots=True)
+class TiresiasKnobs:
+    """Settings of `tiresias`."""
+
+    limits: str = field(
+        default="published",
+        metadata={
+            "help": "GPU-seconds at which a job leaves a queue: published (3250+7200), pollux (57600), none "
+            "(one queue), or others like 3600+36000"
+        },
+    )
+    quantum_s: float = field(
+        default=600.0,
+        metadata={"help": "seconds of training that a job is sure of at each start; 0 is none"},
+    )
+    quantum_restarts: float = field(
+        default=10.0, metadata={"help": "and so many times what the job's restart costs, if that is longer"}
+    )
+    order: str = field(
+        default="start",
+        metadata={
+            "help": "in a queue by first start, then arrival; or by arrival: who waits stops who came later",
+            "choices": ("start", "arrival"),
+        },
+    )
+    interval_s: float = field(
+        default=0.0, metadata={"help": "decide at multiples of so many seconds only; 0 is at every event"}
+    )
+    promote: float = field(
+        default=8.0,
+        metadata={"help": "back to the top queue after waiting this many times the time trained; 0 is never"},
+    )
+    skew_limit: float = field(
+        default=0.25,
+        metadata={"help": "models whose largest tensor is more than this share of the gradients consolidate"},
+    )
+    regroup_s: float = field(
+        default=3600.0,
+        metadata={"help": "training after which a scattered job moves closer together if it can; 0 is never"},
+    )
+
+    def __post_init__(self) -> None:
+        queue_limits(self.limits)
+        for name in ("quantum_s", "interval_s", "regroup_s"):
+            if not 0 <= getattr(self, name) < inf:
+                raise InputError(f"knob {name} is {getattr(self, name):g}, must be 0 or more")
+        if min(self.promote, self.skew_limit, self.quantum_restarts) < 0:
+            raise InputError(
+                f"promote {self.promote:g}, skew_limit {self.skew_limit:g} and "
+                f"quantum_restarts {self.quantum_restarts:g} must be 0 or more"
+            )
+
+
+class Tiresias(Policy):
+    """Jobs with little attained service (GPUs x time trained) go first, in queues; they preempt others.
+
+    Within a queue jobs that started go first, by their start; then those that did not, by arrival. A job
+    falls to the next queue the moment its attained service reaches the limit, and goes back to the top as if
+    new once it has waited `promote` times as long as it trained since it was last there, as in the simulator
+    of its authors. As there, a job that does not fit is passed by others.
+
+    Three things the authors' simulator has no need of, for it knows neither restarts nor the network: a job
+    is sure of a quantum of training per start, a longer one if its restart is long; restarts are no
+    service; and scattered jobs may move closer each `regroup_s`. It must not fare worse for lack of them.
+    """
+
+    name: ClassVar[str] = "tiresias"
+    summary: ClassVar[str] = (
+        "Jobs that used few GPU-seconds so far go first and preempt others; only skewed models consolidate."
+    )
+    source: ClassVar[str] = "Gu et al., Tiresias: A GPU Cluster Manager for Distributed DL, NSDI 2019"
+    knobs_type: ClassVar[type] = TiresiasKnobs
+
+    def __init__(self, knobs: TiresiasKnobs, state: ClusterState) -> None:
+        self.knobs = knobs
+        self.limits = queue_limits(knobs.limits)
+        self.waiting = DemandQueue()
+        self.running = Ranking()
+        self.sure = Ranking()
+        self.scattered = ScatteredLeases(knobs.regroup_s or inf, state.best_level)
+        self._state = state
+        self._service: dict[str, Service] = {}
+        self._changes = Ranking()
+
+    def submitted(self, job: JobState, now: float) -> None:
+        """A new job enters the top queue, one that ran before the queue of its service."""
+        request = job.job
+        best = self._state.best_level(request.gang)
+        top = self._state.topology.top
+        skewed = skew(request, self._state.costs.profiles) > self.knobs.skew_limit
+        service = self._service.setdefault(job.job_id, Service(top, job.origin_s))
+        service.highest = best if skewed else top
+        service.queue = sum(limit <= self.attained_s(job, now) for limit in self.limits)
+        self._enqueue(job)
+        self._set_due(job, self._promotion_s(job, job.origin_s))
+
+    def started(self, job: JobState, now: float) -> None:
+        """Its waiting time counts if it ran before, and its service goes on."""
+        self._service[job.job_id].start(now, now - job.origin_s, job.training_before_s)
+        self.resumed(job, now)
+
+    def resumed(self, job: JobState, now: float) -> None:
+        """It runs on with the service that was restored, or as if it had just started."""
+        self.waiting.remove(job)
+        if self._service[job.job_id].start_s == inf:
+            self._service[job.job_id].start(job.since_s, 0.0, job.training_before_s)
+        self.running.add(job, *self._key(job))
+        if self.knobs.quantum_s and job.job.preemptible:
+            self.sure.add(job, job.ready_s + self._quantum_s(job))
+        self._set_due(job, self._demotion_s(job, now))
+        self.scattered.started(job)
+
+    def stopped(self, job: JobState, now: float) -> None:
+        """It waits in its queue."""
+        self._refresh(now)
+        self._drop(job)
+        self._enqueue(job)
+        self._set_due(job, self._promotion_s(job, now))
+
+    def finished(self, job: JobState, now: float) -> None:
+        """Forget it."""
+        self._drop(job)
+        del self._service[job.job_id]
+
+    def withdrawn(self, job: JobState, now: float) -> None:
+        """It leaves its queue."""
+        self.waiting.remove(job)
+        self._set_due(job, inf)
+        del self._service[job.job_id]
+
+    def waits(self, decision: Wait) -> None:
+        """Its wait is on record."""
+        self.waiting.said(decision.job_id)
+
+    def snapshot(self) -> dict[str, Any]:
+        """The service of each job since it was last new, and when scattered jobs last looked."""
+        services = {
+            job_id: [
+                service.entered_s,
+                None if service.start_s == inf else service.start_s,
+                service.trained_before_s,
+                service.pending_s,
+            ]
+            for job_id, service in sorted(self._service.items())
+        }
+        return {"services": services, "scattered": self.scattered.snapshot()}
+
+    def restore(self, learnt: Mapping[str, Any]) -> None:
+        """Take back what `snapshot` gave, before the jobs are submitted again."""
+        self.scattered.restore(learnt["scattered"])
+        top = self._state.topology.top
+        for job_id, (entered_s, start_s, *rest) in learnt["services"].items():
+            self._service[job_id] = Service(top, entered_s, inf if start_s is None else start_s, *rest)
+
+    def decide(self, state: ClusterState, now: float) -> Plan:
+        """Start waiting jobs by queue, on free GPUs or on those of jobs with a lesser claim."""
+        self._refresh(now)
+        scattered = self.scattered.expired(now)
+        if not self.waiting and not scattered:
+            return Plan(wakeup_s=self.scattered.next_end_s(now))
+        if not self._due(now):
+            return Plan(wakeup_s=next_multiple(now, self.knobs.interval_s))
+        with state.free.trial():
+            plan = TiresiasRound(self, state, now)
+            plan.run()
+            plan.regroup(scattered)
+            waits = plan.waits()
+        return Plan((*plan.evictions.decisions(), *plan.starts, *waits), self._wakeup_s(plan))
+
+    def _due(self, now: float) -> bool:
+        interval_s = self.knobs.interval_s
+        return not interval_s or abs(now - round(now / interval_s) * interval_s) < 1e-6  # of rounding
+
+    def highest(self, job: JobState) -> int:
+        """The highest level that a job accepts."""
+        return self._service[job.job_id].highest
+
+    def queue_of(self, job: JobState) -> int:
+        """The queue of a job, 0 for the top."""
+        return self._service[job.job_id].present_queue
+
+    def lesser(self, rank: Rank) -> Iterator[JobState]:
+        """Running jobs with a lesser claim, the least first."""
+        lesser = takewhile(lambda job: self.running.rank(job) > rank, reversed(self.running))
+        return (job for job in lesser if job.job.preemptible and job not in self.sure)
+
+    def rank(self, job: JobState) -> Rank:
+        """The claim of a job: queue, first start if that counts, entry, arrival."""
+        return (*self._key(job), job.order)
+
+    def _key(self, job: JobState) -> tuple[float, ...]:
+        service = self._service[job.job_id]
+        return service.key() if self.knobs.order == "start" else (service.present_queue, job.job.submit_s)
+
+    def attained_s(self, job: JobState, now: float) -> float:
+        """Service since the job was last new, GPU-seconds; restarts are none."""
+        return job.job.gpus * self._trained_s(job, now)
+
+    def _refresh(self, now: float) -> None:
+        """Carry out the changes of queue that are due, end quanta; done twice it changes nothing more."""
+        while self.sure and self.sure.first_key() <= now:
+            self.sure.remove(self.sure.at(0))
+        while self._changes and self._changes.first_key() <= now:
+            job = self._changes.at(0)
+            if job in self.running:
+                self._demote(job)
+            else:
+                self._promote(job)
+
+    def _demote(self, job: JobState) -> None:
+        self._service[job.job_id].queue += 1
+        self.running.remove(job)
+        self.running.add(job, *self._key(job))
+        self._set_due(job, self._demotion_s(job, job.since_s))
+
+    def _promote(self, job: JobState) -> None:
+        service = self._service[job.job_id]
+        self.waiting.remove(job)
+        service.promoted_s = service.due_s
+        self._set_due(job, inf)
+        self._enqueue(job)
+
+    def _quantum_s(self, job: JobState) -> float:
+        """How long a job trains once it has started, for sure, seconds."""
+        return max(self.knobs.quantum_s, self.knobs.quantum_restarts * self._state.costs.restart_s(job.job))
+
+    def _demotion_s(self, job: JobState, since_s: float) -> float:
+        """When a job that runs since `since_s` reaches the limit of its queue; inf in the last.
+
+        One that only starts in the plan may reach it later, after its restart.
+        """
+        queue = self.queue_of(job)
+        if queue >= len(self.limits):
+            return inf
+        begin_s = max(since_s, job.ready_s) if job.ready_s < inf else since_s
+        return begin_s + self.limits[queue] / job.job.gpus - self._trained_s(job, since_s)
+
+    def _promotion_s(self, job: JobState, now: float) -> float:
+        """When a job that has waited since `now` goes back to the top; inf if never."""
+        service = self._service[job.job_id]
+        trained_s = self._trained_s(job, now)
+        if not self.knobs.promote or not service.queue or not trained_s:
+            return inf
+        return now + max(0.0, self.knobs.promote * trained_s - service.pending_s)
+
+    def _trained_s(self, job: JobState, now: float) -> float:
+        """Training time since the job was last new, seconds."""
+        service = self._service[job.job_id]
+        return 0.0 if service.promoted_s < inf else job.training_s(now) - service.trained_before_s
+
+    def _enqueue(self, job: JobState) -> None:
+        self.waiting.add(job, self.highest(job), *self._key(job))
+
+    def _drop(self, job: JobState) -> None:
+        self.running.remove(job)
+        if job in self.sure:
+            self.sure.remove(job)
+        self.scattered.stopped(job)
+        self._set_due(job, inf)
+
+    def _set_due(self, job: JobState, due_s: float) -> None:
+        if job in self._changes:
+            self._changes.remove(job)
+        self._service[job.job_id].due_s = due_s
+        if due_s < inf:
+            self._changes.add(job, due_s)
+
+    def settle(self, state: ClusterState, now: float) -> None:
+        """Scattered jobs that could not move closer look again after another term."""
+        self.scattered.settle(now)
+
+    def _wakeup_s(self, plan: "TiresiasRound") -> float:
+        """The next change of queue or end of a quantum, if anybody waits, or look of a scattered job."""
+        # A job that starts scattered is not in the book yet; one term ahead is never too late for it.
+        look_s = min(self.scattered.next_end_s(plan.now), plan.now + self.scattered.lease_s)
+        if len(self.waiting) == len(plan.started) and not len(plan.evictions):
+            return look_s
+        now = plan.now
+        dues = [self._demotion_s(job, now) for job in plan.started.values()]
+        dues += [self._promotion_s(job, now) for job in plan.evictions.jobs()]
+        if self._changes:
+            dues.append(self._changes.first_key())
+        if self.sure:
+            dues.append(self.sure.first_key())
+        if self.knobs.quantum_s:
+            dues += [now + self._quantum_s(job) for job in plan.started.values()]
+        return min([look_s, *(due for due in dues if due > now)])
+
+
+class TiresiasRound:
+    """One plan in the making, on trial."""
+
+    def __init__(self, policy: Tiresias, state: ClusterState, now: float) -> None:
+        self._policy, self._state, self.now = policy, state, now
+        self.evictions = Evictions(state.free)
+        self.started: dict[int, JobState] = {}
+        self.starts: list[Decision] = []
+
+    def run(self) -> None:
+        """Serve the waiting jobs by claim; those that stop go on elsewhere if they can."""
+        offers = DemandRound(self._policy.waiting)
+        while (job := offers.next()) is not None:
+            placement = self._place(job) or self._make_room(job)
+            if placement is None:
+                offers.refused()
+            else:
+                offers.served()
+                self._start(job, placement)
+        self.evictions.move_stopped(self._place)
+
+    def regroup(self, scattered: Iterable[JobState]) -> None:
+        """Move jobs whose GPUs lie farther apart than they need, if closer ones are free by now."""
+        free, levels = self._state.free, self._state.topology.levels
+        for job in scattered:
+            if job in self.evictions:
+                continue
+            free.give(job.allocation)
+            best = self._state.best_level(job.job.gang)
+            closer = closest(free, job.job, best, job.level - 1)
+            free.take(closer.allocation if closer else job.allocation)
+            if closer:
+                have = f"{levels[closer.level]} has {plural(job.job.gpus, 'free GPU')}"
+                reason = f"{have}, it held a {levels[job.level]}'s"
+                self.starts.append(Migrate(job.job_id, closer.allocation, closer.level, reason))
+
+    def waits(self) -> list[Decision]:
+        """Waits that are not on record yet."""
+        return [self._wait(job) for job in self._policy.waiting.unsaid() if job.order not in self.started]
+
+    def _place(self, job: JobState) -> Placement | None:
+        best = self._state.best_level(job.job.gang)
+        return closest(self._state.free, job.job, best, self._policy.highest(job))
+
+    def _make_room(self, job: JobState) -> Placement | None:
+        """Stop jobs with a lesser claim, the least first, if that lets the job start."""
+        rank = self._policy.rank(job)
+        candidates = (
+            victim
+            for victim in self._policy.lesser(rank)
+            if victim.since_s < self.now and victim not in self.evictions
+        )
+        victims = find_victims(self._state.free, candidates, job.job, self._policy.highest(job))
+        if not victims:
+            return None
+        self.evictions.release(victims)
+        for victim in victims:
+            self.evictions.stop(victim, job, self._claims(victim, job))
+        return self._place(job)
+
+    def _claims(self, victim: JobState, job: JobState) -> str:
+        lost, won = self._policy.queue_of(victim), self._policy.queue_of(job)
+        attained_s = self._policy.attained_s(victim, self.now)
+        if lost == won:
+            return f"queue {lost} goes by start, and {job.job_id} started before"
+        return f"in queue {lost} after {gpu_time(attained_s)}; {job.job_id} is in queue {won}"
+
+    def _start(self, job: JobState, placement: Placement) -> None:
+        self._state.free.take(placement.allocation)
+        self.started[job.order] = job
+        reason = (
+            f"{self._state.topology.levels[placement.level]} has {plural(job.job.gpus, 'free GPU')}; "
+            f"queue {self._policy.queue_of(job)} after {gpu_time(self._policy.attained_s(job, self.now))}, "
+            f"waited {span(self.now - job.origin_s)}"
+        )
+        self.starts.append(Start(job.job_id, placement.allocation, placement.level, reason))
+
+    def _wait(self, job: JobState) -> Wait:
+        level, asked = self._policy.highest(job), plural(job.job.gpus, "GPU")
+        free = self._state.free.total(job.job.gpu_type)
+        lacks = f"no {self._state.topology.levels[level]} has {asked}"
+        if level == self._state.topology.top:
+            lacks = f"{asked} asked for"
+        reason = (
+            f"{lacks}, {are(free)} free in all; "
+            f"queue {self._policy.queue_of(job)} after {gpu_time(self._policy.attained_s(job, self.now))}"
+        )
+        return Wait(job.job_id, level, inf, reason)

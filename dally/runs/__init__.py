@@ -1,0 +1,1 @@
+"""Runs on disk: the run folder and its summary."""

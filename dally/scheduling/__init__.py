@@ -1,0 +1,1 @@
+"""The scheduler's cycle, what it believes of running times, and recordings of what it decided."""

@@ -1,0 +1,275 @@
+"""Decides a recording again: a new scheduler is told every fact, and each plan is compared."""
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from dally.cluster.topology import Topology
+from dally.errors import DallyError, InputError
+from dally.jobs.knowledge import EXACTLY, Knowledge, Known
+from dally.jobs.progress import ProgressReport
+from dally.plan import Decision, Plan, Wait
+from dally.policies.registry import parse_policy
+from dally.profiles.batch_split import Split
+from dally.profiles.costs import CostModel
+from dally.profiles.decoding import decode, shown
+from dally.profiles.files import ProfileSet
+from dally.profiles.schema import Profile
+from dally.scheduling.recording.compare import Difference, count_acts, differences
+from dally.scheduling.recording.plain import to_allocation, to_decision, to_job, to_past, to_plan
+from dally.scheduling.recording.recorder import SCHEMA
+from dally.scheduling.scheduler import Scheduler, beliefs_of
+from dally.state import ClusterState
+
+Line = Mapping[str, Any]
+
+_BROKEN = (ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError, DallyError)
+"""What a line that cannot be true makes state and policies raise."""
+
+
+@dataclass(slots=True)
+class Replay:
+    """What came of deciding a recording again.
+
+    Attributes:
+        policies: The policies that decided then, in order, each once.
+        asked: The policy asked now instead; empty: those that decided then.
+        segments: How often a scheduler was built anew.
+        facts: Facts told.
+        decisions: Plans compared.
+        differing: How many of them are not the same; of another policy: do something else.
+        differences: What differs first.
+        acts: Of another policy: starts, preemptions and migrations of `both`, only `then`, only `now`.
+        torn_lines: Lines that were cut off when the recorded process was killed.
+        versions: The versions of Dally that recorded.
+    """
+
+    asked: str = ""
+    policies: list[str] = field(default_factory=list)
+    versions: list[str] = field(default_factory=list)
+    segments: int = 0
+    facts: int = 0
+    decisions: int = 0
+    differing: int = 0
+    differences: list[Difference] = field(default_factory=list)
+    acts: dict[str, int] = field(default_factory=lambda: {"both": 0, "then": 0, "now": 0})
+    torn_lines: list[int] = field(default_factory=list)
+
+
+def replay(path: Path, asked: str = "", most: int = 10) -> Replay:
+    """Decide a recording again.
+
+    Args:
+        path: The recording.
+        asked: Another policy to ask; empty: that of the recording, which must give the same plans.
+        most: How many differences to describe.
+
+    Raises:
+        InputError: The file is no recording, is broken in the middle, or tells what cannot be; or the policy
+            is unknown.
+        OSError: It cannot be read.
+    """
+    if asked:
+        parse_policy(asked)
+    found, twin = Replay(asked), None
+    for number, line in _lines(path):
+        try:
+            if not line:
+                found.torn_lines.append(number)
+            elif "schema" in line:
+                twin = _Twin(line, found, most)
+            elif twin is None:
+                raise InputError("no segment has begun")
+            else:
+                twin.read(line, number)
+        except _BROKEN as error:
+            raise InputError(f"{path}:{number}: {_said(error)}") from error
+    if not found.segments:
+        raise InputError(f"{path}: no recording; its first line must have a schema")
+    return found
+
+
+def _said(error: Exception) -> str:
+    """What is wrong with a line, in words."""
+    known = isinstance(error, DallyError | AssertionError) and str(error)
+    return str(error) if known else f"it cannot be so: {error!r}"
+
+
+def _lines(path: Path) -> Iterator[tuple[int, Line]]:
+    """Lines with their numbers; a torn one, at the end of a segment or of the file, is empty.
+
+    Raises:
+        InputError: A line in the middle of a segment is not a JSON object.
+    """
+    torn = 0
+    with path.open("rb") as file:
+        for number, text in enumerate(file, 1):
+            if not text.strip():
+                continue
+            line = _parsed(text)
+            if torn:
+                if line is None or "schema" not in line:
+                    raise InputError(f"{path}:{torn}: not a JSON object, and the segment goes on after it")
+                yield torn, {}
+            torn = number if line is None else 0
+            if line is not None:
+                yield number, line
+    if torn:
+        yield torn, {}
+
+
+def _parsed(text: bytes) -> Line | None:
+    try:
+        line = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return line if isinstance(line, dict) and line else None
+
+
+class _Twin:
+    """A scheduler built from the first line of a segment, told what the rest says.
+
+    Another policy than the recorded one starts with nothing learnt, as with a controller whose policy was
+    changed. It is told of its own waits, not of those recorded.
+    """
+
+    def __init__(self, first: Line, found: Replay, most: int) -> None:
+        if first["schema"] != SCHEMA:
+            raise InputError(f"schema is {shown(first['schema'])}, this version reads {SCHEMA}")
+        self._found, self._most = found, most
+        spec = str(first["policy"])
+        self._other = bool(found.asked) and found.asked != spec
+        self._scheduler = _scheduler(first, found.asked or spec, restored=not self._other)
+        self._topology = self._scheduler.state.topology
+        self._last: Plan | None = None
+        found.segments += 1
+        found.policies += [spec] if spec not in found.policies else []
+        version = str(first["version"])
+        found.versions += [version] if version not in found.versions else []
+
+    def read(self, line: Line, number: int) -> None:
+        """Take in one line: tell the fact, or decide and compare."""
+        if "fact" in line:
+            if line["fact"] not in FACTS_TOLD:
+                raise InputError(f"fact {shown(line['fact'])}; valid: {', '.join(FACTS_TOLD)}")
+            if not (self._other and line["fact"] == "waits"):
+                FACTS_TOLD[line["fact"]](self._scheduler, line)
+            self._found.facts += 1
+            return
+        then = to_plan(line["plan"]) if "plan" in line else self._last
+        if then is None:
+            raise InputError("neither a fact nor a plan")
+        self._last = then
+        self._compare(then, self._scheduler.decide(line["t"]), line["t"], number)
+
+    def _compare(self, then: Plan, now: Plan, t: float, number: int) -> None:
+        self._found.decisions += 1
+        if self._other:
+            self._put_on_record(now)
+            counts = count_acts(then, now)
+            for whose, count in counts.items():
+                self._found.acts[whose] += count
+            same = not (counts["then"] or counts["now"])
+        else:
+            same = then == now
+        if same:
+            return
+        self._found.differing += 1
+        left = self._most - len(self._found.differences)
+        told = islice(differences(then, now, self._topology, acts_only=self._other), left)
+        self._found.differences += [Difference(number, t, *each) for each in told]
+
+    def _put_on_record(self, plan: Plan) -> None:
+        """The waits of another policy, but of jobs that run though it would have stopped them."""
+        for decision in plan.decisions:
+            if isinstance(decision, Wait) and decision.job_id in self._scheduler.state.waiting:
+                self._scheduler.waits(decision)
+
+
+def _scheduler(first: Line, spec: str, restored: bool) -> Scheduler:
+    """State and policy as they were when the segment began."""
+    topology = decode(Topology, first["cluster"])
+    split = Split(first.get("batch_split", Split.EVEN))
+    found = parse_policy(spec)
+    costs = CostModel(
+        topology,
+        _profiles(first["profiles"]),
+        split,
+        found.policy.batching,
+        restart_s=first.get("restart_s"),
+        assumed_slowdown=first.get("assumed_slowdown", 1.0),
+        averaging=found.policy.averaging(found.knobs),
+    )
+    knows = _known(first.get("knows"))
+    state = ClusterState(topology, costs.believed(knows), knows)
+    policy = found.build(state)
+    if restored:
+        policy.restore(first["learnt"])
+    beliefs = beliefs_of(state.knows, policy.learns_limits)
+    if "believed" in first:
+        beliefs.restore(first["believed"])
+    return Scheduler(state, policy, beliefs)
+
+
+def _known(data: Line | None) -> Known:
+    if data is None:
+        return EXACTLY
+    return Known(**{**data, "knowledge": Knowledge(data["knowledge"])})
+
+
+def _profiles(data: Line | None) -> ProfileSet | None:
+    if data is None:
+        return None
+    return ProfileSet(data["name"], tuple(decode(Profile, each) for each in data["profiles"]))
+
+
+def _submit(scheduler: Scheduler, line: Line) -> object:
+    past = to_past(line["past"]) if "past" in line else None
+    return scheduler.submit(to_job(line["job"]), line["t"], past)
+
+
+def _resume(scheduler: Scheduler, line: Line) -> object:
+    return scheduler.resume(
+        line["job_id"],
+        to_allocation(line["allocation"]),
+        line["since_s"],
+        line["ready_s"],
+        line["t"],
+        line["speed"],
+    )
+
+
+def _start(scheduler: Scheduler, line: Line) -> object:
+    return scheduler.start(line["job_id"], to_allocation(line["allocation"]), line["t"], line["speed"])
+
+
+def _waits(scheduler: Scheduler, line: Line) -> object:
+    decision: Decision = to_decision(line["decision"])
+    assert isinstance(decision, Wait), "what waits is no wait"
+    scheduler.waits(decision)
+    return None
+
+
+FACTS_TOLD: Mapping[str, Callable[[Scheduler, Line], object]] = {
+    "submit": _submit,
+    "withdraw": lambda scheduler, line: scheduler.withdraw(line["job_id"], line["t"]),
+    "resume": _resume,
+    "start": _start,
+    "preempt": lambda scheduler, line: scheduler.preempt(
+        line["job_id"], line["t"], line.get("resized", False)
+    ),
+    "fail": lambda scheduler, line: scheduler.fail(line["job_id"], line["t"], line["kept_work_s"]),
+    "finish": lambda scheduler, line: scheduler.finish(line["job_id"], line["t"]),
+    "withhold": lambda scheduler, line: scheduler.withhold(line["machine"], line["gpus"]),
+    "protect": lambda scheduler, line: scheduler.protect(line["job_id"]),
+    "repace": lambda scheduler, line: scheduler.repace(line["job_id"], line["t"], line["speed"]),
+    "report_progress": lambda scheduler, line: scheduler.report_progress(
+        line["job_id"], ProgressReport(**line["report"]), line["t"]
+    ),
+    "waits": _waits,
+    "settle": lambda scheduler, line: scheduler.settle(line["t"]),
+}
+"""How each fact is told, by the name of the scheduler's method."""

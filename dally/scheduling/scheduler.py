@@ -1,0 +1,205 @@
+"""One scheduler for both worlds: folds what happened into state and policy, asks it, carries out its plan."""
+
+from dataclasses import replace
+from math import ceil, inf
+
+from dally.cluster.topology import Allocation
+from dally.jobs.job import Job
+from dally.jobs.knowledge import Knowledge, Known
+from dally.jobs.progress import ProgressReport, heard
+from dally.plan import Migrate, Plan, Start, Wait
+from dally.policies.base import Policy
+from dally.policies.common.estimates import restart_s
+from dally.profiles.costs import Cost
+from dally.profiles.goodput import Batching
+from dally.scheduling.beliefs import Beliefs, Told, Unknown
+from dally.scheduling.learnt_beliefs import Learnt
+from dally.state import ClusterState, JobState, Past
+
+REVISED_S = 60.0
+"""Beliefs that are over are revised at the next multiple of so many seconds, whenever somebody asks.
+
+There are many of them, and most change nothing: one by one they were most of the moments of a busy cluster.
+"""
+
+
+def told_slowdown(cost: Cost) -> float:
+    """A slowdown as run folders show it: to four places, or to four digits where more GPUs make it small."""
+    return round(cost.slowdown, 4) if cost.slowdown >= 0.1 else float(f"{cost.slowdown:.4g}")
+
+
+def start_facts(state: ClusterState, job: JobState, cost: Cost, reason: str) -> dict[str, object]:
+    """What the run folder says of a start: level, GPUs by machine, slowdown against the best, and why."""
+    return {
+        "level": state.topology.levels[job.level],
+        "gpus": state.topology.named(job.allocation),
+        "slowdown": told_slowdown(cost),
+        "reason": reason,
+    }
+
+
+def wait_facts(state: ClusterState, wait: Wait) -> dict[str, object]:
+    """What the run folder says of a wait: the level it insists on, until when, and why."""
+    until_s = None if wait.until_s == inf else round(wait.until_s, 3)
+    return {"level": state.topology.levels[wait.level], "until": until_s, "reason": wait.reason}
+
+
+def beliefs_of(known: Known, learns_limits: bool = False) -> Beliefs:
+    """Those of schedulers that know so much, before the first job.
+
+    Args:
+        known: What they know.
+        learns_limits: They go by what jobs with such a limit took, not by the limit.
+    """
+    match known.knowledge:
+        case Knowledge.NONE:
+            return Unknown()
+        case Knowledge.HISTORY | Knowledge.AUTO:
+            return Learnt(known)
+        case Knowledge.LIMITS if learns_limits:
+            return Learnt(known)
+    return Told(known)
+
+
+class Scheduler:
+    """Keeps a cluster's state and its policy in step.
+
+    The simulator and the controller call the same methods: facts go in, `decide` gives a plan, and each
+    decision that was really carried out goes back in as a fact. Nothing else changes state or policy, so
+    that what was told and decided can be recorded and asked again (`dally.scheduling.recording`).
+
+    Args:
+        state: Nothing has happened in it yet.
+        policy: Over this state; it may have been restored.
+        beliefs: What was learnt before; None: nothing.
+    """
+
+    def __init__(self, state: ClusterState, policy: Policy, beliefs: Beliefs | None = None) -> None:
+        self.state = state
+        self.policy = policy
+        self.beliefs = beliefs or beliefs_of(state.knows, policy.learns_limits)
+
+    def submit(self, job: Job, now: float, past: Past | None = None) -> JobState:
+        """A job arrived, or one with a past waits again."""
+        state = self.state.submit(job, now, past)
+        self.state.costs.report_progress(job, state.progress)
+        self.beliefs.came(state)
+        self.policy.submitted(state, now)
+        return state
+
+    def withdraw(self, job_id: str, now: float) -> JobState:
+        """A waiting job left."""
+        job = self.state.withdraw(job_id)
+        self.state.costs.report_progress(job.job, None)
+        self.beliefs.left(job)
+        self.policy.withdrawn(job, now)
+        return job
+
+    def resume(
+        self, job_id: str, allocation: Allocation, since_s: float, ready_s: float, now: float, speed: float
+    ) -> JobState:
+        """A job submitted just now runs already, since before anybody watched."""
+        job = self.state.start(job_id, allocation, since_s, ready_s - since_s, speed)
+        self.state.count_reported(job_id)
+        self.beliefs.runs(job)
+        self.policy.resumed(job, now)
+        return job
+
+    def decide(self, now: float) -> Plan:
+        """What to do at `now`; changes nothing but beliefs that are over."""
+        for job in self.beliefs.due(REVISED_S * (now // REVISED_S)):
+            self.policy.revised(job, now)
+        plan = self.policy.decide(self.state, now)
+        due_s = min(self.beliefs.next_due_s(), self._next_due_s(plan, now))
+        if not self.state.waiting or due_s == inf:
+            return plan
+        minute = max(ceil(due_s / REVISED_S), now // REVISED_S + 1)
+        return replace(plan, wakeup_s=min(plan.wakeup_s, REVISED_S * minute))
+
+    def _next_due_s(self, plan: Plan, now: float) -> float:
+        """When a belief of a job that the plan starts is over, at the soonest; inf if it starts none."""
+        begun = (self.state.jobs[each.job_id] for each in plan.decisions if isinstance(each, Start | Migrate))
+        left_s = (job.held_s - (job.work_s(now) if job.allocation else job.work_before_s) for job in begun)
+        return now + min(left_s, default=inf)
+
+    def start(self, job_id: str, allocation: Allocation, now: float, speed: float) -> JobState:
+        """A waiting job was started; it first pays its restart if it ran before."""
+        job = self.state.jobs[job_id]
+        self.state.start(job_id, allocation, now, restart_s(job, self.state.costs), speed)
+        self.beliefs.runs(job)
+        self.policy.started(job, now)
+        return job
+
+    def preempt(self, job_id: str, now: float, resized: bool = False) -> JobState:
+        """A running job was checkpointed and lost its GPUs, or stopped to go on on others at once."""
+        job = self.state.jobs[job_id]
+        if not job.job.preemptible:
+            raise AssertionError(f"job {job_id} must not be preempted")
+        self.state.stop(job_id, now, job.work_s(now))
+        job.preemptions += not resized
+        job.resizing = resized
+        self.beliefs.stopped(job)
+        self.policy.stopped(job, now)
+        return job
+
+    def fail(self, job_id: str, now: float, kept_work_s: float) -> JobState:
+        """A running job lost its GPUs to a failure, and its work since the last checkpoint."""
+        job = self.state.stop(job_id, now, kept_work_s)
+        self.beliefs.stopped(job)
+        self.policy.stopped(job, now)
+        return job
+
+    def finish(self, job_id: str, now: float) -> JobState:
+        """A running job ended."""
+        work_s = self.state.jobs[job_id].work_s(now)
+        job = self.state.finish(job_id, now)
+        self.policy.finished(job, now)
+        self.state.costs.report_progress(job.job, None)
+        for other in self.beliefs.ended(job, work_s, now):
+            self.policy.revised(other, now)
+        return job
+
+    def withhold(self, machine: int, gpus: int) -> None:
+        """Jobs cannot have so many GPUs of a machine beside those that our jobs hold; 0: all again."""
+        self.state.withhold(machine, gpus)
+
+    def protect(self, job_id: str) -> Job:
+        """A waiting job is not to be preempted any more, once it runs."""
+        job = self.state.jobs[job_id]
+        if job_id not in self.state.waiting:
+            raise AssertionError(f"job {job_id} is {job.phase}, not waiting")
+        job.job = replace(job.job, preemptible=False)
+        return job.job
+
+    def repace(self, job_id: str, now: float, speed: float) -> JobState:
+        """A running job goes on faster or slower, because fewer or more others share its links."""
+        job = self.state.repace(job_id, now, speed)
+        self.beliefs.runs(job)
+        self.policy.repaced(job, now)
+        return job
+
+    def report_progress(self, job_id: str, report: ProgressReport, now: float) -> JobState:
+        """A running job reported how far it is: its speed and the work that it has done are as it says."""
+        job, costs = self.state.jobs[job_id], self.state.costs
+        gpus, types = sum(count for _, count in job.allocation), self.state.topology.by_type(job.allocation)
+        kind = "+".join(sorted(types))
+        asked = job.job.gpus / gpus if costs.batching is Batching.LINEAR else 1.0
+        progress = heard(job.progress, report, now, job.since_s, kind, gpus, asked)
+        costs.report_progress(job.job, progress)
+        slowdown = costs.cost(job.job, job.allocation, job.done(now)).slowdown
+        if progress.since_s == job.since_s and (measured := progress.throughput(kind, gpus)) is not None:
+            progress = replace(progress, rate=measured.rate * slowdown)
+        self.state.repace(job_id, now, 1 / slowdown)
+        job.set_progress(progress)
+        self.state.count_reported(job_id)
+        self.beliefs.runs(job)
+        self.policy.reported(job, now)
+        return job
+
+    def waits(self, decision: Wait) -> None:
+        """A decision to wait was recorded."""
+        self.policy.waits(decision)
+
+    def settle(self, now: float) -> None:
+        """The plan of `now` was carried out."""
+        self.policy.settle(self.state, now)

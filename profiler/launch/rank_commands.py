@@ -1,0 +1,63 @@
+"""What the ranks of a run execute, and the commands of a run that is launched rank by rank."""
+
+import os
+import random
+import sys
+
+from dally.hosts.processes import Command
+from profiler.orders import MeasurementRun, format_order
+
+_PORTS = range(20_000, 30_000)
+"""Below those that Linux gives out of itself."""
+
+
+def rank_argv(run: MeasurementRun) -> tuple[str, ...]:
+    """What every rank executes; with -P, as a folder of the user's may be called like a package of ours."""
+    return (sys.executable, "-P", "-m", "profiler.rank", format_order(run.order))
+
+
+def thread_variables(most_ranks: int) -> dict[str, str]:
+    """What divides this machine's cores among its ranks, unless the user has done so.
+
+    Ranks that compute with more threads than there are cores wait for each other in every operation: backward
+    of a small model took ten times as long.
+
+    Args:
+        most_ranks: On this machine, of the largest run: a rank of a smaller one is to be no faster.
+    """
+    cores = len(os.sched_getaffinity(0))
+    return {"OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", str(max(1, cores // most_ranks)))}
+
+
+def draw_port() -> int:
+    """A port for ranks to meet at; drawn, as it is to be free on a host that is not this one."""
+    return random.choice(_PORTS)
+
+
+def rank_commands(run: MeasurementRun, address: str) -> tuple[Command, ...]:
+    """One command for each rank, rank 0 first, with the variables that torchrun would set.
+
+    Args:
+        run: What is launched.
+        address: Of the first host, where the ranks meet.
+    """
+    per_host = run.shape.gpus_per_node
+    common = {
+        "WORLD_SIZE": str(run.shape.gpus),
+        "MASTER_ADDR": address,
+        "MASTER_PORT": str(draw_port()),
+    }
+    return tuple(
+        Command(
+            name=f"rank {index * per_host + local} on {host}",
+            argv=rank_argv(run),
+            env={
+                "RANK": str(index * per_host + local),
+                "LOCAL_RANK": str(local),
+                **common,
+            },
+            host=host,
+        )
+        for index, host in enumerate(run.hosts)
+        for local in range(per_host)
+    )

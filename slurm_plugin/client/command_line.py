@@ -1,0 +1,199 @@
+"""Slurm by its own commands: squeue, scontrol and scancel. Needs nothing but an installed Slurm client."""
+
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
+
+from dally.errors import InputError
+from dally.jobs.job import Job
+from dally.traces import sacct
+from dally.traces.intake import TraceIntake
+from slurm_plugin.client.job_json import read_jobs
+from slurm_plugin.client.node_text import read_nodes, read_partitions, read_reservations
+from slurm_plugin.client.processes import Output, TimedOutError, run_program
+from slurm_plugin.client.scontrol import answers, first_line, run_checked, script, steps, unavailable
+from slurm_plugin.client.slurm import (
+    Cancel,
+    Order,
+    Partition,
+    Reservation,
+    Signal,
+    SlurmJob,
+    SlurmNode,
+    SlurmUnavailableError,
+)
+
+_AT_ONCE = 100
+"""Orders for one process, so that each time-out is for a bounded amount of work."""
+
+_OUR_FORMAT = {"LC_ALL": "C.UTF-8", "SLURM_BITSTR_LEN": "0", "SLURM_TIME_FORMAT": "%s"}
+_ENDED = "JobIDRaw,User,Account,Submit,Start,ElapsedRaw,State,AllocTRES,ReqTRES,TimelimitRaw,JobName"
+_JSON, _JSON_OF_25_11 = "--json", "--json=v0.0.44"
+_HIDES_EXCLUSIVE = (26, 5)
+"""From this version on, JSON as it comes tells no `--exclusive`; that of 25.11, which it prints too, does."""
+
+_THEIR_FORMAT = re.compile("S(QUEUE|CONTROL|CANCEL)_.*|SLURM_CLUSTERS")
+
+
+class CommandLine:
+    """The `Slurm` that the client commands reach.
+
+    Attributes:
+        environment: Variables of the commands, SLURM_CONF for instance.
+        prefix: What comes before each command, `chroot /other` for instance.
+        timeout_s: How long one command may take, seconds.
+    """
+
+    def __init__(
+        self,
+        environment: Mapping[str, str] | None = None,
+        prefix: Sequence[str] = (),
+        timeout_s: float = 30.0,
+    ) -> None:
+        ours = {name: value for name, value in os.environ.items() if not _THEIR_FORMAT.fullmatch(name)}
+        self.environment = {**ours, **(environment or {}), **_OUR_FORMAT}
+        self.prefix = tuple(prefix)
+        self.timeout_s = timeout_s
+        self._json = ""
+
+    def jobs(self) -> tuple[SlurmJob, ...]:
+        """All jobs that Slurm still knows."""
+        self._json = self._json or json_option(self._read("squeue", "--version"))
+        return read_jobs(self._read("squeue", "--all", "--states=all", self._json))
+
+    def nodes(self) -> tuple[SlurmNode, ...]:
+        """All nodes."""
+        return read_nodes(self._read("scontrol", "--oneliner", "--details", "--all", "show", "node"))
+
+    def reservations(self) -> tuple[Reservation, ...]:
+        """All reservations."""
+        return read_reservations(self._read("scontrol", "--oneliner", "--all", "show", "reservation"))
+
+    def partitions(self) -> tuple[Partition, ...]:
+        """All partitions."""
+        return read_partitions(self._read("scontrol", "--oneliner", "--all", "show", "partition"))
+
+    def ended_jobs(self, partitions: Sequence[str], days: int) -> tuple[Job, ...]:
+        """The jobs that ended in the last days, as sacct has them; rows that make no sense are left out."""
+        text = self._read(
+            "sacct",
+            "--allusers",
+            "--allocations",
+            "--parsable2",
+            f"--partition={','.join(partitions)}",
+            f"--starttime=now-{days}days",
+            f"--format={_ENDED}",
+        )
+        return read_ended(text)
+
+    def run(self, orders: Sequence[Order]) -> tuple[str | None, ...]:
+        """Carry out orders; one that holds something that is no number and no name is refused unsent."""
+        return run_checked(orders, self._run_all)
+
+    def _run_all(self, orders: Sequence[Order]) -> Iterator[str | None]:
+        for _, group in groupby(orders, key=_kind):
+            yield from self._run_alike(list(group))
+
+    def _run_alike(self, orders: Sequence[Order]) -> Iterator[str | None]:
+        """Carry out orders of one kind, each step for all of them."""
+        for start in range(0, len(orders), _AT_ONCE):
+            some = orders[start : start + _AT_ONCE]
+            signals = [order for order in some if isinstance(order, Signal)]
+            cancels = [order.job_id for order in some if isinstance(order, Cancel)]
+            lines = [steps(order) for order in some if not isinstance(order, Signal | Cancel)]
+            if cancels:
+                yield from self._scancel(cancels, "--state=PENDING")
+            else:
+                yield from self._send(signals) if signals else self._control(lines)
+
+    def _control(self, lines: Sequence[tuple[str, ...]]) -> list[str | None]:
+        refusals: list[str | None] = [None] * len(lines)
+        for step in range(len(lines[0])):
+            accepted = [index for index, refusal in enumerate(refusals) if refusal is None]
+            said = self._scontrol([lines[index][step] for index in accepted])
+            for index, answer in zip(accepted, said, strict=True):
+                refusals[index] = first_line(answer) or None
+        return refusals
+
+    def _scontrol(self, lines: Sequence[str]) -> list[str]:
+        if not lines:
+            return []
+        output = self._run("scontrol", text=script(lines))
+        said = answers(output.err, len(lines))
+        if said is None:
+            raise SlurmUnavailableError(f"scontrol ended early: {first_line(output.err) or output.status}")
+        return said
+
+    def _send(self, orders: Sequence[Signal]) -> list[str | None]:
+        """Signal jobs, all that get the same signal at once.
+
+        `--full` reaches the script and its steps. Without `--state` KILL would cancel a job that waits.
+        """
+        numbers = [order.job_id for order in orders]
+        return self._scancel(numbers, "--state=RUNNING", "--full", f"--signal={orders[0].signal}")
+
+    def _scancel(self, numbers: Sequence[str], *options: str) -> list[str | None]:
+        output = self._run("scancel", *options, *numbers)
+        refusals = [_refusal(number, output.err.splitlines()) for number in numbers]
+        if output.status and not any(refusals):
+            return [first_line(output.err) or f"scancel failed ({output.status})"] * len(numbers)
+        return refusals
+
+    def _read(self, *argv: str) -> str:
+        output = self._run(*argv)
+        if output.status:
+            raise SlurmUnavailableError(f"{argv[0]}: {first_line(output.err) or output.status}")
+        return output.out
+
+    def _run(self, *argv: str, text: str = "") -> Output:
+        try:
+            output = run_program((*self.prefix, *argv), text, self.environment, self.timeout_s)
+        except OSError as error:
+            raise SlurmUnavailableError(f"cannot run {argv[0]}: {error.strerror}") from error
+        except TimedOutError as error:
+            raise SlurmUnavailableError(f"{argv[0]} did not end within {self.timeout_s:g} s") from error
+        if unavailable(output.err):
+            raise SlurmUnavailableError(f"{argv[0]}: {_reason(output.err)}")
+        return output
+
+
+def read_ended(text: str) -> tuple[Job, ...]:
+    """The GPU jobs that ran and have ended in what sacct printed, as they would have ended without waits.
+
+    Raises:
+        SlurmUnavailableError: It is not sacct's output.
+    """
+    found = TraceIntake("sacct", skip_bad=True, min_duration_s=1.0)
+    try:
+        sacct.read(text.strip() or "nothing", found)
+    except InputError as error:
+        raise SlurmUnavailableError(f"sacct printed no jobs but {text[:80]!r}") from error
+    return tuple(sorted(found.jobs, key=lambda job: job.submit_s + job.duration_s))
+
+
+def json_option(version: str) -> str:
+    """The option with which squeue prints all that we read of a job.
+
+    Args:
+        version: What squeue says of its version, like `slurm-wlm 26.05.5`.
+    """
+    found = re.search(r"(\d+)\.(\d+)", version)
+    is_new = found is not None and (int(found[1]), int(found[2])) >= _HIDES_EXCLUSIVE
+    return _JSON_OF_25_11 if is_new else _JSON
+
+
+def _kind(order: Order) -> tuple[type[Order], str]:
+    """What orders must have in common to go to one process."""
+    return type(order), order.signal if isinstance(order, Signal) else ""
+
+
+def _refusal(number: str, lines: Sequence[str]) -> str | None:
+    """What scancel said about a job, or about the tasks of its array that it is one of."""
+    array, is_task, _ = number.partition("_")
+    about = re.compile(rf"(?<!\w)({number}(?!\w)" + (rf"|{array}_\[)" if is_task else ")"))
+    return next((first_line(line) for line in lines if about.search(line)), None)
+
+
+def _reason(said: str) -> str:
+    return next(first_line(line) for line in said.splitlines() if unavailable(line))

@@ -1,0 +1,237 @@
+"""Reads `squeue --json` of all versions into `SlurmJob`s.
+
+Versions differ in how they write a value: 22.05 plainly, 23.02 and later numbers as `{set, infinite, number}`
+and states as lists. `_plain` brings the later form into the plain one first; what follows reads one form.
+A field that is missing or makes no sense gets its default, a job without a number is left out.
+"""
+
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any
+
+from dally.cluster.hostlist import expand
+from dally.errors import InputError
+from slurm_plugin.client.slurm import Hold, SlurmJob, SlurmUnavailableError, State, arrival
+
+_STATES = {
+    State.COMPLETING: "COMPLETING STAGE_OUT",
+    State.SUSPENDED: "SUSPENDED",
+    State.RUNNING: "RUNNING CONFIGURING RESIZING SIGNALING STOPPED POWER_UP_NODE",
+    State.PENDING: "PENDING REQUEUED REQUEUE_FED REQUEUE_HOLD RESV_DEL_HOLD SPECIAL_EXIT",
+    State.ENDED: "BOOT_FAIL CANCELLED COMPLETED DEADLINE FAILED LAUNCH_FAILED NODE_FAIL OUT_OF_MEMORY "
+    "PREEMPTED REVOKED TIMEOUT",
+}
+"""Names by state; of several that a job has, the first found here decides."""
+
+HOLDS = {"JobHeldUser": Hold.USER, "JobHeldAdmin": Hold.ADMIN}
+"""Who holds a job that waits for this reason."""
+
+_GPUS = re.compile(r"(?:^|,)gpu(?::[^:(),=]+)?[:=]([0-9]{1,9})", re.ASCII)
+_TASKS = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9})(?::([1-9][0-9]{0,8}))?)?", re.ASCII)
+_MOST = 2**53
+_SIGNAL_BITS = 0x7F
+
+Record = Mapping[str, Any]
+
+
+def read_jobs(text: str) -> tuple[SlurmJob, ...]:
+    """The jobs in what `squeue --json` printed, array tasks one by one, by submission and number.
+
+    Raises:
+        SlurmUnavailableError: It is no list of jobs: squeue did not reach Slurm.
+    """
+    try:
+        document = json.loads(text, strict=False)
+    except (ValueError, RecursionError) as error:
+        raise SlurmUnavailableError(f"squeue printed no JSON but {text[:80]!r}") from error
+    if not isinstance(document, dict) or not isinstance(document.get("jobs"), list):
+        raise SlurmUnavailableError(f"squeue printed no list of jobs but {text[:80]!r}")
+    if document.get("errors"):
+        raise SlurmUnavailableError(f"squeue: {_first_error(document['errors'])}")
+    records: Iterable[Record] = (record for record in document["jobs"] if isinstance(record, dict))
+    if not _is_plain(document):
+        records = map(_plain, records)
+    jobs = (job for record in records for job in _jobs(record))
+    return tuple(sorted(jobs, key=lambda job: arrival(job.submit_s, job.job_id)))
+
+
+def _first_error(errors: Any) -> str:
+    error = errors[0] if isinstance(errors, list) and errors else errors
+    if isinstance(error, dict):
+        words = (error.get("description"), error.get("error"), error.get("source"))
+        return ": ".join(word for word in words if isinstance(word, str) and word) or "unknown error"
+    return str(error)[:200]
+
+
+def _is_plain(document: Record) -> bool:
+    """Whether the version in the document writes plain values: 22.05 and before."""
+    meta = document.get("meta")
+    slurm = _table(meta, "Slurm") or _table(meta, "slurm")
+    major = str(_table(slurm, "version").get("major", ""))
+    return major.isdecimal() and int(major) < 23
+
+
+def _table(value: Any, key: str) -> Record:
+    inner = value.get(key) if isinstance(value, Mapping) else None
+    return inner if isinstance(inner, Mapping) else {}
+
+
+def _plain(record: Record) -> Record:
+    """A record of 23.02 or later as 22.05 would write it."""
+    plain = {key: _plain_value(value) for key, value in record.items()}
+    state = record.get("job_state")
+    if isinstance(state, list):
+        plain["job_state"] = "+".join(word for word in state if isinstance(word, str))
+    shared = record.get("shared")
+    if isinstance(shared, list):
+        plain["shared"] = "none" if "none" in shared else None
+    exit_code = record.get("exit_code")
+    if isinstance(exit_code, Mapping):
+        code = _plain_value(exit_code.get("return_code"))
+        killed_by = _plain_value(_table(exit_code, "signal").get("id"))
+        plain["exit_code"] = (_whole(code) << 8) | (_whole(killed_by) & _SIGNAL_BITS)
+    for key in ("tres_per_job", "tres_per_node", "tres_per_task", "tres_per_socket"):
+        plain[key] = _text(record.get(key)).replace("gres/", "gres:").replace("=", ":")
+    return plain
+
+
+def _plain_value(value: Any) -> Any:
+    if not isinstance(value, Mapping) or "number" not in value:
+        return value
+    return value["number"] if value.get("set", True) and not value.get("infinite") else None
+
+
+def _jobs(record: Record) -> Iterator[SlurmJob]:
+    """The job of a record, or each task of one that stands for many."""
+    number = _number(record.get("job_id"))
+    if number is None or number < 1:
+        return
+    array = _whole(record.get("array_job_id"))
+    task = _number(record.get("array_task_id"))
+    job = _job(record, f"{array}_{task:.0f}" if array and task is not None else f"{number:.0f}")
+    tasks = _text(record.get("array_task_string")) if array and task is None else ""
+    if not tasks:
+        yield job
+    for task_id in read_tasks(tasks):
+        yield replace(job, job_id=f"{array}_{task_id}")
+
+
+def read_tasks(text: str) -> Iterator[int]:
+    """The numbers in a list of array tasks, like `1,3-9:2%4`; pieces that are none are left out."""
+    for piece in text.partition("%")[0].strip("[]").split(","):
+        found = _TASKS.fullmatch(piece.strip())
+        if found:
+            first, last, step = found.groups()
+            yield from range(int(first), int(last or first) + 1, int(step or 1))
+
+
+def _job(record: Record, job_id: str) -> SlurmJob:
+    get = record.get
+    state_name, reason = _text(get("job_state")), _text(get("state_reason"))
+    state = job_state(state_name)
+    waits = state is State.PENDING
+    nodes = node_names(_text(get("nodes")))
+    limit_min = _number(get("time_limit"))
+    return SlurmJob(
+        job_id=job_id,
+        submit_s=_number(get("submit_time")) or 0.0,
+        state=state,
+        state_name=state_name,
+        reason="" if reason == "None" else reason,
+        hold=HOLDS.get(reason, Hold.NONE) if waits else Hold.NONE,
+        user=_text(get("user_name")),
+        account=_text(get("account")),
+        job_name=_text(get("name")),
+        qos=_text(get("qos")),
+        licenses=_text(get("licenses")),
+        memory_per_node_mb=_whole(get("memory_per_node")),
+        memory_per_cpu_mb=_whole(get("memory_per_cpu")),
+        partition=_text(get("partition")),
+        comment=_text(get("comment")),
+        admin_comment=_text(get("admin_comment")),
+        min_nodes=_whole(get("node_count")) or 1,
+        tasks=_whole(get("tasks")) or 1,
+        tasks_per_node=_whole(get("tasks_per_node")) or None,
+        cpus_per_task=_whole(get("cpus_per_task")) or _cpus_per_task(record),
+        tres_per_job=_text(get("tres_per_job")),
+        tres_per_node=_text(get("tres_per_node")),
+        tres_per_task=_text(get("tres_per_task")),
+        tres_per_socket=_text(get("tres_per_socket")),
+        required_nodes=node_names(_text(get("required_nodes"))),
+        excluded_nodes=node_names(_text(get("excluded_nodes"))),
+        features=_text(get("features")),
+        reservation=_text(get("resv_name")),
+        exclusive=get("shared") == "none",
+        switches=_whole(get("minimum_switches")),
+        heterogeneous=_whole(get("het_job_id")) > 0,
+        dependency=_text(get("dependency")),
+        begin_s=_number(get("eligible_time")) or 0.0,
+        time_limit_s=limit_min * 60 if limit_min else None,
+        start_s=None if waits else _number(get("start_time")) or None,
+        nodes=() if waits else nodes,
+        gpus={} if waits else _gpus_by_node(nodes, get("gres_detail")),
+        requeue=get("requeue") is not False,
+        restarts=_whole(get("restart_cnt")),
+        exit_code=_exit_code(_whole(get("exit_code"))),
+        array_id=str(_whole(get("array_job_id")) or ""),
+        array_throttle=_whole(get("array_max_tasks")),
+    )
+
+
+def job_state(name: str) -> State:
+    """What a state in Slurm's words is to Dally; several words are joined by `+`."""
+    words = set(name.split("+"))
+    return next((state for state, names in _STATES.items() if words & set(names.split())), State.UNKNOWN)
+
+
+def _cpus_per_task(record: Record) -> int:
+    """What 22.05 does not show: a waiting job asks for so many CPUs times its tasks."""
+    return max(1, _whole(record.get("cpus")) // max(1, _whole(record.get("tasks"))))
+
+
+def _exit_code(status: int) -> int:
+    """The exit code in a wait status; as in a shell 128 and more for a script that a signal ended."""
+    killed_by = status & _SIGNAL_BITS
+    return 128 + killed_by if killed_by else status >> 8
+
+
+def _gpus_by_node(nodes: tuple[str, ...], detail: Any) -> dict[str, int]:
+    """GPUs by node: `gres_detail` has an entry for each node, in the order of the node list."""
+    entries = detail if isinstance(detail, list) else []
+    counts = {
+        node: count_gpus(entry) for node, entry in zip(nodes, entries, strict=False) if isinstance(entry, str)
+    }
+    return {node: count for node, count in counts.items() if count}
+
+
+def count_gpus(gres: str) -> int:
+    """How many GPUs a list of resources names, like `gpu:h100:8(IDX:0-7),shard:4`."""
+    return sum(map(int, _GPUS.findall(gres)))
+
+
+def node_names(hostlist: str | None) -> tuple[str, ...]:
+    """The names in a host list; users write some, so one that cannot be read has none."""
+    try:
+        return _expand(hostlist) if hostlist else ()
+    except InputError:
+        return ()
+
+
+_expand: Callable[[str], tuple[str, ...]] = lru_cache(maxsize=4096)(expand)
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _number(value: Any) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < _MOST:
+        return None
+    return value
+
+
+def _whole(value: Any) -> int:
+    return int(_number(value) or 0)

@@ -1,0 +1,343 @@
+"""What Dally needs of Slurm: one typed interface, whatever carries it (command line, pyslurm, a fake)."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Protocol
+
+from dally.errors import DallyError
+from dally.jobs.job import Job
+
+
+class SlurmUnavailableError(DallyError):
+    """Slurm did not answer, or not in time; what it was asked to do may or may not have happened."""
+
+
+class State(StrEnum):
+    """A job's state, as far as Dally tells states apart.
+
+    PENDING waits, RUNNING holds nodes and runs (or is being set up), COMPLETING still holds nodes but is
+    coming to its end (or, requeued, on its way back to PENDING), SUSPENDED holds its GPUs and makes no
+    progress, ENDED has left, UNKNOWN is a state of a Slurm newer than this program.
+    """
+
+    PENDING = "pending"
+    RUNNING = "running"
+    SUSPENDED = "suspended"
+    COMPLETING = "completing"
+    ENDED = "ended"
+    UNKNOWN = "unknown"
+
+
+HOLDS_GPUS = (State.RUNNING, State.SUSPENDED, State.COMPLETING, State.UNKNOWN)
+"""States in which a job may hold GPUs."""
+
+
+class Hold(StrEnum):
+    """Who holds a pending job: nobody, its user (so wait all jobs that wait for Dally), or an administrator.
+
+    A job that Slurm put back held after a requeue counts as held by its user.
+    """
+
+    NONE = "none"
+    USER = "user"
+    ADMIN = "admin"
+
+
+@dataclass(frozen=True, slots=True)
+class SlurmJob:
+    """One job as Slurm shows it.
+
+    Text of users is as they wrote it: never trust it, never put it on a command line.
+
+    Attributes:
+        job_id: Its number, `17`, or for a task of an array `17_3`.
+        submit_s: Submission, seconds since 1970; Slurm may give a number twice, with another submission.
+        state: See `State`.
+        state_name: The state in Slurm's own words, like COMPLETED or TIMEOUT.
+        reason: Why it is pending, in Slurm's words; empty if nothing is said.
+        hold: Who holds it, while it is pending.
+        user: Name of its user.
+        account: Account it is charged to; empty if none.
+        job_name: What its user calls it; empty if nothing.
+        qos: Its QOS; empty if none.
+        licenses: Licences it asks for, like `matlab:2,ansys`; empty if none.
+        memory_per_node_mb: Memory it asks for on each node; 0 if not so asked.
+        memory_per_cpu_mb: Memory it asks for with each CPU; 0 if not so asked.
+        partition: Partition; several, separated by commas, while it may still start in any of them.
+        comment: The user's comment, in which `dally-sbatch` says what the job is.
+        admin_comment: Comment that only job_submit.lua and operators can write.
+        min_nodes: Fewest nodes it asks for.
+        tasks: Number of tasks.
+        tasks_per_node: Tasks on each node; None if not asked for.
+        cpus_per_task: CPUs of each task, while it waits.
+        tres_per_job: What `--gpus` asked for, like `gres:gpu:h100:16`; empty if nothing; so the next three.
+        tres_per_node: What `--gres` or `--gpus-per-node` asked for.
+        tres_per_task: What `--gpus-per-task` asked for.
+        tres_per_socket: What `--gpus-per-socket` asked for.
+        required_nodes: Node list it is pinned to, expanded; empty if none.
+        excluded_nodes: Nodes it must not use, expanded.
+        features: Its `--constraint`; empty if none.
+        reservation: Reservation it asks for; empty if none.
+        exclusive: It shares its nodes with nobody.
+        switches: Most leaf switches it accepts (`--switches`); 0 if not asked for.
+        heterogeneous: It is a part of a heterogeneous job.
+        dependency: What it still depends on; empty if nothing.
+        begin_s: It may not start before, seconds since 1970; 0 for at once.
+        time_limit_s: Its time limit, seconds; None for unlimited or the partition's.
+        start_s: When it started running, seconds since 1970; None while it is pending.
+        nodes: Nodes it holds, expanded.
+        gpus: GPUs it holds on each of them, by node; nodes without are left out.
+        requeue: It may be requeued.
+        restarts: How often it was requeued.
+        exit_code: Exit code of its script, once it ended.
+        array_id: Number of its array; empty if none.
+        array_throttle: Most tasks of the array that may run at once; 0 for no limit.
+    """
+
+    job_id: str
+    submit_s: float
+    state: State
+    state_name: str = ""
+    reason: str = ""
+    hold: Hold = Hold.NONE
+    user: str = ""
+    account: str = ""
+    job_name: str = ""
+    qos: str = ""
+    licenses: str = ""
+    memory_per_node_mb: int = 0
+    memory_per_cpu_mb: int = 0
+    partition: str = ""
+    comment: str = ""
+    admin_comment: str = ""
+    min_nodes: int = 1
+    tasks: int = 1
+    tasks_per_node: int | None = None
+    cpus_per_task: int = 1
+    tres_per_job: str = ""
+    tres_per_node: str = ""
+    tres_per_task: str = ""
+    tres_per_socket: str = ""
+    required_nodes: tuple[str, ...] = ()
+    excluded_nodes: tuple[str, ...] = ()
+    features: str = ""
+    reservation: str = ""
+    exclusive: bool = False
+    switches: int = 0
+    heterogeneous: bool = False
+    dependency: str = ""
+    begin_s: float = 0.0
+    time_limit_s: float | None = None
+    start_s: float | None = None
+    nodes: tuple[str, ...] = ()
+    gpus: Mapping[str, int] = field(default_factory=dict)
+    requeue: bool = True
+    restarts: int = 0
+    exit_code: int = 0
+    array_id: str = ""
+    array_throttle: int = 0
+
+
+def arrival(submit_s: float, job_id: str) -> tuple[float, tuple[int, ...]]:
+    """What orders jobs by arrival: submission, then number, 17 before 17_3 before 100."""
+    return submit_s, tuple(int(part) for part in job_id.split("_"))
+
+
+@dataclass(frozen=True, slots=True)
+class SlurmNode:
+    """One node.
+
+    Attributes:
+        name: Its name.
+        available: Slurm would start a job on it: not down, draining, rebooting or unknown.
+        state_name: Its state in Slurm's own words, with flags, like `mixed+drain`.
+        gpus: GPUs configured.
+        gpus_used: Of these, in use by any job.
+        partitions: Partitions it is in.
+        memory_mb: Memory configured; 0 if unknown.
+    """
+
+    name: str
+    available: bool
+    state_name: str
+    gpus: int
+    gpus_used: int
+    partitions: tuple[str, ...]
+    memory_mb: float = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Reservation:
+    """One reservation: its name, nodes (expanded) and times, seconds since 1970."""
+
+    name: str
+    nodes: tuple[str, ...]
+    start_s: float
+    end_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """One partition: its name and the longest time limit of its jobs, seconds; inf for none."""
+
+    name: str
+    longest_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Release a held job onto exactly these nodes, at once.
+
+    `nodes` has as many names as the job gets nodes. `reservation` is the fence to start in; None clears any.
+    `tasks`, of a job whose size is open, is how many tasks it gets there, with the GPUs that it asked for by
+    node or task, never of one that counts them altogether. Its nodes may be more or fewer than it asked for;
+    with `exact` it asked for just so many, so that the most must be changed, too. `cpus_per_task` is what it
+    asked for. `limit_min` is its time limit from now on, minutes; None leaves it as it is.
+    """
+
+    job_id: str
+    nodes: tuple[str, ...]
+    reservation: str | None = None
+    tasks: int | None = None
+    exact: bool = False
+    cpus_per_task: int = 1
+    limit_min: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class HoldBack:
+    """Hold a pending job as its user would, and clear its node list, begin time and reservation."""
+
+    job_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Requeue:
+    """Stop a running job and put it back, held. A job that has completed stays completed.
+
+    `ended` puts back a job that has ended, whatever its exit code: to be used only where that is certain.
+    """
+
+    job_id: str
+    ended: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Signal:
+    """Send a signal (a name like USR2) to all processes of a running job, its batch script included."""
+
+    job_id: str
+    signal: str
+
+
+@dataclass(frozen=True, slots=True)
+class Cancel:
+    """Cancel a pending job; one that runs is left alone."""
+
+    job_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class HandBack:
+    """Release a held job without nodes: from here on Slurm schedules it.
+
+    `min_nodes` is what it asked for; so is `tasks`, of a job that may have been placed with others. `exact`,
+    `cpus_per_task` and `limit_min` are as for `Place`.
+    """
+
+    job_id: str
+    min_nodes: int
+    tasks: int | None = None
+    exact: bool = False
+    cpus_per_task: int = 1
+    limit_min: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Fence:
+    """Keep nodes for one user's jobs for a minute, whatever runs there now; jobs in the fence may outlast it.
+
+    Jobs of other fences may start on the same nodes, so only jobs that are in no fence are kept out.
+    """
+
+    name: str
+    nodes: tuple[str, ...]
+    user: str
+
+
+@dataclass(frozen=True, slots=True)
+class Unfence:
+    """Open a fence before its minute is over; the jobs in it run on."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class LockPartition:
+    """Say that a controller is at work, by a reservation so far ahead that it keeps nobody out.
+
+    It is of one node, for a minute; `renewed` moves the one of that name to another start.
+    """
+
+    name: str
+    node: str
+    user: str
+    start_s: float
+    renewed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class UnlockPartition:
+    """Take such a reservation away."""
+
+    name: str
+
+
+Order = (
+    Place
+    | HoldBack
+    | Requeue
+    | Signal
+    | Cancel
+    | HandBack
+    | Fence
+    | Unfence
+    | LockPartition
+    | UnlockPartition
+)
+ReservationOrder = Fence | Unfence | LockPartition | UnlockPartition
+"""Those that are about no job."""
+
+
+class Slurm(Protocol):
+    """Access to one Slurm cluster.
+
+    Every method raises `SlurmUnavailableError` if Slurm did not answer in time; unknown states and fields
+    never make one fail.
+    """
+
+    def jobs(self) -> tuple[SlurmJob, ...]:
+        """All jobs that Slurm still knows, array tasks one by one, by submission and number."""
+
+    def nodes(self) -> tuple[SlurmNode, ...]:
+        """All nodes, by name as Slurm lists them."""
+
+    def reservations(self) -> tuple[Reservation, ...]:
+        """All reservations, those to come included."""
+
+    def partitions(self) -> tuple[Partition, ...]:
+        """All partitions."""
+
+    def ended_jobs(self, partitions: Sequence[str], days: int) -> tuple[Job, ...]:
+        """The GPU jobs of some partitions that ended in the last days, with the time that they ran.
+
+        They come in the order in which they would have ended without waits. Where there is no accounting,
+        that is `SlurmUnavailableError`, too.
+        """
+
+    def run(self, orders: Sequence[Order]) -> tuple[str | None, ...]:
+        """Carry out orders, in this order; for each None, or what Slurm said against it in one line.
+
+        A refused order does not keep the others from being carried out.
+        """

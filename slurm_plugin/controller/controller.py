@@ -1,0 +1,346 @@
+"""The controller: observe, decide, apply, again and again; what it means to do is on disk before it acts."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from math import inf
+from pathlib import Path
+from typing import Any
+
+from dally.cluster.topology import Topology
+from dally.jobs.knowledge import Knowledge, Known
+from dally.plan import Migrate, Plan, Preempt, Start
+from dally.policies.base import Policy
+from dally.policies.registry import PolicySpec, parse_policy
+from dally.profiles.batch_split import Split
+from dally.profiles.costs import CostModel
+from dally.profiles.files import ProfileSet
+from dally.scheduling.beliefs import Beliefs
+from dally.scheduling.learnt_beliefs import Learnt
+from dally.scheduling.recording.recorder import MOST_BYTES, RecordedScheduler, Recording
+from dally.scheduling.scheduler import Scheduler, beliefs_of
+from dally.state import ClusterState
+from slurm_plugin.client.slurm import Slurm, SlurmNode, SlurmUnavailableError
+from slurm_plugin.config import Config
+from slurm_plugin.controller.hands import Actuator, next_due_s
+from slurm_plugin.controller.journal import Journal, Memory
+from slurm_plugin.controller.limits import Limits
+from slurm_plugin.controller.mirror import Mirror
+from slurm_plugin.controller.progress_files import ProgressFiles
+from slurm_plugin.controller.progress_reports import ProgressReports
+from slurm_plugin.controller.tickets import Standing
+from slurm_plugin.controller.vetting import Vetting
+
+CONFIRM_S = (0.0, 0.3, 0.5, 0.8, 1.2)
+"""Pauses before each look at jobs just released or put back, seconds; later looks belong to later cycles."""
+
+TAUGHT_DAYS = 30
+"""At its first start a controller learns from the jobs that ended in so many days."""
+
+MOST_TAUGHT = 20_000
+"""And from so many of them, the last ones: that takes some seconds."""
+
+_MEMORY_ERRORS = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
+"""What a memory of another version, or one that makes no sense, raises as it is taken back."""
+
+JOURNAL_LOST = "journal_lost"
+"""The event of a journal that was deleted or damaged, and begun anew."""
+
+
+class Clock:
+    """Seconds since 1970 that never go back, whatever the machine's clock does; also over restarts.
+
+    Args:
+        last_s: The last time given before.
+    """
+
+    def __init__(self, last_s: float = 0.0) -> None:
+        self._offset_s = max(time.time(), last_s) - time.monotonic()
+
+    def __call__(self) -> float:
+        """Now."""
+        return time.monotonic() + self._offset_s
+
+
+@dataclass(slots=True)
+class Mode:
+    """How far the controller may go: shadow touches nothing, drain starts and stops nothing new."""
+
+    shadow: bool = False
+    drain: bool = False
+
+
+@dataclass(slots=True)
+class Seen:
+    """What the last cycle saw and did, for those who ask.
+
+    Attributes:
+        now_s: When it was.
+        observe_s: Seconds it took to look at Slurm.
+        cycle_s: Seconds it took altogether.
+        wakeup_s: When the policy wants to be asked again.
+        decisions: How many of each kind were decided so far.
+    """
+
+    now_s: float = 0.0
+    observe_s: float = 0.0
+    cycle_s: float = 0.0
+    wakeup_s: float = inf
+    decisions: dict[str, int] = field(default_factory=dict)
+
+
+class Controller:
+    """One policy over one Slurm cluster.
+
+    Args:
+        slurm: Access to Slurm.
+        config: Settings.
+        topology: The cluster.
+        profiles: Profiles of the models; None if no model is sensitive to the network.
+        journal: Its memory, opened for it.
+        mode: Shadow or drain.
+        clock: Gives the time, seconds; None: the machine's, never going back.
+        sleep: Waits some seconds.
+        at: Told of each step, by name; for tests that stop there.
+        progress_files: Reads what jobs report; None: on a thread.
+    """
+
+    def __init__(
+        self,
+        slurm: Slurm,
+        config: Config,
+        topology: Topology,
+        profiles: ProfileSet | None,
+        journal: Journal,
+        mode: Mode | None = None,
+        clock: Callable[[], float] | None = None,
+        sleep: Callable[[float], None] = time.sleep,
+        at: Callable[[str], None] = lambda step: None,
+        progress_files: ProgressFiles | None = None,
+    ) -> None:
+        memory = journal.load()
+        self._slurm, self._config, self._journal = slurm, config, journal
+        self._mode = mode or Mode()
+        self._clock = clock or Clock(memory.now_s)
+        self._sleep, self._at = sleep, at
+        self.seen = Seen()
+        self._nodes: tuple[SlurmNode, ...] = ()
+        self._shown: dict[str, str] = {}
+        now = self._clock()
+        self._recording = self._new_recording()
+        self.scheduler = self._scheduler(topology, profiles, memory, now)
+        self.mirror = Mirror(self.scheduler, config, journal.write, self._mode.shadow)
+        self._limits = Limits(slurm.partitions, self.scheduler.state)
+        self._vetting = Vetting(self.mirror, self._limits)
+        self._reports = ProgressReports(self.mirror, journal.write, progress_files)
+        self._hands = Actuator(slurm, self.mirror, config, self._limits, journal.write, self._commit, at)
+        if memory.lost:
+            journal.write(now, JOURNAL_LOST, reason=memory.lost)
+        self.mirror.recall(memory.tickets, now)
+
+    def _scheduler(
+        self, topology: Topology, profiles: ProfileSet | None, memory: Memory, now: float
+    ) -> Scheduler:
+        """State and policy, with what an earlier one has learnt if that can be read."""
+        split = Split(self._config.batch_split)
+        spec = parse_policy(self._config.policy)
+        known, assumed = profiles and _with_requeues(profiles), self._config.assumed_slowdown
+        costs = CostModel(
+            topology,
+            known,
+            split,
+            spec.policy.batching,
+            assumed_slowdown=assumed,
+            averaging=spec.policy.averaging(spec.knobs),
+        )
+        state = ClusterState(topology, costs, Known(Knowledge(self._config.knowledge)))
+        policy = self._policy(spec, state, memory, now)
+        beliefs = self._beliefs(lambda: beliefs_of(state.knows, policy.learns_limits), memory, now)
+        if self._recording is None:
+            return Scheduler(state, policy, beliefs)
+        return RecordedScheduler(state, policy, self._config.policy, self._recording, beliefs)
+
+    def _policy(self, spec: PolicySpec, state: ClusterState, memory: Memory, now: float) -> Policy:
+        policy = spec.build(state)
+        if not memory.policy:
+            return policy
+        try:
+            if memory.policy != self._config.policy:
+                raise ValueError(f"it was {memory.policy}")
+            policy.restore(memory.learnt)
+        except _MEMORY_ERRORS as error:
+            self._journal.write(now, "policy_fresh", policy=self._config.policy, reason=repr(error))
+            return spec.build(state)
+        return policy
+
+    def _beliefs(self, new: Callable[[], Beliefs], memory: Memory, now: float) -> Beliefs:
+        """What was learnt of running times; of a new site, what its accounting can teach."""
+        beliefs = new()
+        if memory.believed:
+            try:
+                beliefs.restore(memory.believed)
+            except _MEMORY_ERRORS as error:
+                self._journal.write(now, "history_fresh", reason=repr(error))
+                return new()
+        elif isinstance(beliefs, Learnt):
+            try:
+                jobs = self._slurm.ended_jobs(self._config.partitions, TAUGHT_DAYS)[-MOST_TAUGHT:]
+            except SlurmUnavailableError as error:
+                self._journal.write(now, "history_unread", reason=str(error))
+                return beliefs
+            for job in jobs:
+                beliefs.teach(job, job.duration_s, now)
+            if jobs:
+                self._journal.write(now, "history_read", jobs=len(jobs), days=TAUGHT_DAYS)
+            taught, beliefs = beliefs, new()
+            beliefs.restore(taught.snapshot())  # as one that is rebuilt would be: a recording begins here
+        return beliefs
+
+    def _new_recording(self) -> Recording | None:
+        """Where facts and plans go; what a shadow decides must not be taken for the real one's."""
+        if not self._config.record:
+            return None
+        path = Path(self._config.record)
+        if self._mode.shadow:
+            path = path.with_name(f"shadow-{path.name}")
+        return Recording(path, self._recording_ended, MOST_BYTES)
+
+    def _recording_ended(self, reason: str) -> None:
+        self._journal.write(self._clock(), "recording_ended", reason=reason)
+
+    @property
+    def knowledge(self) -> str:
+        """What the configuration says of what is known of running times."""
+        return self._config.knowledge
+
+    def cycle(self) -> float:
+        """Observe, decide and apply once.
+
+        Returns:
+            When it wants to be called again, at the latest; seconds on its clock.
+
+        Raises:
+            SlurmUnavailableError: Slurm does not answer; nothing is lost, try again later.
+            JournalError: The journal cannot be written; nothing was ordered after that, try again later.
+            FencedError: Another controller has taken over; stop.
+        """
+        try:
+            return self._cycle()
+        finally:
+            if self._recording is not None:
+                self._recording.flush()
+
+    def _cycle(self) -> float:
+        began_s = time.perf_counter()
+        now = self._clock()
+        self._at("cycle")
+        self._observe(now)
+        self._reports.hear(now)
+        if self._mode.shadow:
+            self.mirror.orders.clear()
+            wakeup_s = self._shadow(now)
+        else:
+            self._limits.forget()
+            self._hands.mend(now)
+            self._hands.save(now)
+            if self._hands.put_back(now):
+                self._confirm((Standing.STOPPING,))
+            wakeup_s = inf if self._mode.drain else self._act(now)
+        self._commit(now)
+        self._at("cycle done")
+        self.seen.now_s, self.seen.wakeup_s = now, wakeup_s
+        self.seen.cycle_s = time.perf_counter() - began_s
+        return min(wakeup_s, next_due_s(self.mirror.tickets.values(), now, self._config.restart_gap_s))
+
+    def _observe(self, now: float) -> None:
+        began_s = time.perf_counter()
+        jobs, self._nodes = self._slurm.jobs(), self._slurm.nodes()
+        reservations = self._slurm.reservations()
+        self.seen.observe_s = time.perf_counter() - began_s
+        self.mirror.fold(jobs, self._nodes, reservations, now)
+        self._at("observed")
+
+    def _act(self, now: float) -> float:
+        """Carry out what could not be until now, then decide and carry that out."""
+        if self._hands.start_claimed(self._nodes, now):
+            self._confirm((Standing.STARTING,))
+        plan = self._vetting.decide(now)
+        self._count(plan)
+        self._at("decided")
+        if self._hands.stop(plan, now):
+            self._confirm((Standing.STOPPING,))
+        if self._hands.start(plan, self._nodes, now):
+            self._confirm((Standing.STARTING,))
+        self._hands.wait(plan, now)
+        self.scheduler.settle(now)
+        return plan.wakeup_s
+
+    def _confirm(self, standings: tuple[Standing, ...]) -> None:
+        """Look until what was ordered has happened, or it is left to the next cycle."""
+        for pause_s in CONFIRM_S:
+            if pause_s:
+                self._sleep(pause_s)
+            self._observe(self._clock())
+            if not any(self._under_way(standings)) and not self.mirror.companions.starting:
+                break
+        self._hands.mend(self._clock())
+
+    def _under_way(self, standings: tuple[Standing, ...]) -> list[str]:
+        """Jobs that should have started or come back by now; those in their grace are not due."""
+        now = self._clock()
+        return [
+            ticket.job_id
+            for ticket in self.mirror.tickets.values()
+            if ticket.standing in standings
+            and (ticket.standing is Standing.STARTING or now >= ticket.until_s)
+        ]
+
+    def _shadow(self, now: float) -> float:
+        """Decide and say so, once for each new decision; the facts come from Slurm."""
+        plan = self.scheduler.decide(now)
+        self._count(plan)
+        acts: dict[str, Any] = {
+            each.job_id: each for each in plan.decisions if isinstance(each, Start | Preempt | Migrate)
+        }
+        for job_id, act in acts.items():
+            event = f"would_{type(act).__name__.lower()}"
+            if self._shown.get(job_id) != event:
+                gpus = {} if isinstance(act, Preempt) else self._named(act)
+                self._journal.write(now, event, job=job_id, gpus=gpus, reason=act.reason)
+        self._shown = {job_id: f"would_{type(act).__name__.lower()}" for job_id, act in acts.items()}
+        self._hands.wait(plan, now)
+        self.scheduler.settle(now)
+        return plan.wakeup_s
+
+    def _named(self, act: Start | Migrate) -> dict[str, int]:
+        return self.scheduler.state.topology.named(act.allocation)
+
+    def _count(self, plan: Plan) -> None:
+        for decision in plan.decisions:
+            kind = type(decision).__name__.lower()
+            self.seen.decisions[kind] = self.seen.decisions.get(kind, 0) + 1
+
+    def _commit(self, now: float) -> None:
+        mirror = self.mirror
+        if lost := self._journal.renew_if_lost():
+            mirror.changed.update(mirror.tickets)
+            self._journal.write(now, JOURNAL_LOST, reason=lost)
+        changed = [mirror.tickets[job_id] for job_id in sorted(mirror.changed) if job_id in mirror.tickets]
+        gone = mirror.gone - mirror.tickets.keys()
+        policy, beliefs = self.scheduler.policy, self.scheduler.beliefs
+        believed = None if beliefs.is_saved and not lost else beliefs.snapshot()
+        self._journal.commit(now, changed, gone, self._config.policy, policy.snapshot(), believed)
+        mirror.changed.clear()
+        mirror.gone.clear()
+        beliefs.is_saved = True
+
+
+def _with_requeues(profiles: ProfileSet) -> ProfileSet:
+    """The profiles where a resize is a checkpoint and a start."""
+    return replace(
+        profiles,
+        profiles=tuple(
+            replace(profile, restart=replace(profile.restart, resize_s=profile.restart.cost_s(1)))
+            for profile in profiles.profiles
+        ),
+    )

@@ -1,0 +1,1 @@
+"""A private Slurm cluster on this machine, for tests and the testbed."""

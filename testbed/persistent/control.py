@@ -1,0 +1,212 @@
+"""Brings a standing cluster up, ends it, and gives it to other processes."""
+
+import os
+import select
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
+from importlib import import_module
+from pathlib import Path
+
+from dally.hosts.network import JoinedNetwork
+from slurm_plugin.local_cluster.cluster import Cluster
+from slurm_plugin.local_cluster.local_cluster import LocalCluster
+from testbed.persistent.folder import clear, lock, open_folder
+from testbed.persistent.hosts_shape import HostsShape, Shape, SlurmPlace
+from testbed.persistent.keeper import READY, REMOTE, keeper_argv
+from testbed.persistent.state import StandingError, StandingState, read_state
+
+_START_S = 120.0
+_END_S = 60.0
+_GRACE_S = 30.0
+"""After which a keeper that is asked to end is killed."""
+
+_POLL_S = 0.05
+_CHUNK_BYTES = 65536
+
+
+def find_standing(folder: Path) -> StandingState | None:
+    """The cluster that is up in a folder; None if none is.
+
+    Raises:
+        StandingError: The folder is another user's, or what it holds cannot be read.
+    """
+    handle = open_folder(folder)
+    if handle is None:
+        return None
+    os.close(handle)
+    state = read_state(folder)
+    return state if state and state.usable else None
+
+
+def open_standing(folder: Path) -> LocalCluster:
+    """The cluster on this machine that is up in a folder; it stays up without this process.
+
+    Raises:
+        StandingError: None is up there, it is on hosts, or it is another user's.
+    """
+    state = _required(folder)
+    if isinstance(state.shape, HostsShape) or state.holder is None:
+        raise StandingError(f"the testbed in {folder} is on hosts, not on this machine")
+    spec = state.shape.spec(folder, state.port)
+    assert spec.network
+    return LocalCluster(spec, JoinedNetwork(spec.network, state.holder.pid))
+
+
+@contextmanager
+def opened_standing(folder: Path) -> Iterator[Cluster]:
+    """The cluster that is up in a folder, of either kind, as what workloads run on.
+
+    On hosts, it is used over connections that end with this context; it stays up without this process.
+
+    Raises:
+        StandingError: None is up there, or it is another user's.
+        DallyError: A host cannot be reached.
+    """
+    state = _required(folder)
+    if not isinstance(state.shape, HostsShape):
+        yield open_standing(folder)
+        return
+    assert state.place
+    opened_private: Callable[[HostsShape, SlurmPlace], AbstractContextManager[Cluster]]
+    opened_private = import_module(REMOTE).opened_private
+    with opened_private(state.shape, state.place) as cluster:
+        yield cluster
+
+
+def bring_up(folder: Path, shape: Shape) -> bool:
+    """Bring a cluster up that stays when this process ends; returns when all its nodes are idle.
+
+    What one that was killed has left in the folder is removed first.
+
+    Returns:
+        False if it is up already.
+
+    Raises:
+        StandingError: Another one is up there, the folder cannot be used, or it does not come up.
+    """
+    deadline = time.monotonic() + _START_S
+    while time.monotonic() < deadline:
+        if (state := find_standing(folder)) is not None:
+            _refuse_other(folder, state.shape, shape)
+            return False
+        if (handle := _claim(folder)) is not None:
+            try:
+                _start_keeper(folder, shape, handle)
+            finally:
+                os.close(handle)
+            return True
+        time.sleep(_POLL_S)
+    raise StandingError(f"what is in {folder} neither came up nor ended within {_START_S:g} s")
+
+
+def take_down(folder: Path) -> bool:
+    """End the cluster in a folder and remove all that is left of one; False if there was none.
+
+    Raises:
+        StandingError: The folder is another user's or holds something else, or the cluster does not end.
+    """
+    handle = open_folder(folder)
+    if handle is None:
+        return False
+    try:
+        found = _await_end(folder, handle)
+        return clear(folder) or found
+    except FileNotFoundError:  # it removed its folder itself
+        return True
+    finally:
+        os.close(handle)
+
+
+def _await_end(folder: Path, handle: int) -> bool:
+    """End the cluster and wait until nothing of it lives; False if nothing did."""
+    begun_s = time.monotonic()
+    found = False
+    while not lock(folder, handle):
+        found = True
+        lasting_s = time.monotonic() - begun_s
+        if lasting_s > _END_S:
+            raise StandingError(f"the testbed in {folder} did not end within {_END_S:g} s")
+        _end_keeper(folder, signal.SIGTERM if lasting_s < _GRACE_S else signal.SIGKILL)
+        time.sleep(_POLL_S)
+    return found
+
+
+def _required(folder: Path) -> StandingState:
+    state = find_standing(folder)
+    if state is None:
+        raise StandingError(f"no testbed is up in {folder}; bring one up with `dally testbed up`")
+    return state
+
+
+def _refuse_other(folder: Path, there: Shape, wanted: Shape) -> None:
+    if there != wanted:
+        raise StandingError(
+            f"a testbed with {there.options()} is up in {folder}; end it with `dally testbed down` first"
+        )
+
+
+def _claim(folder: Path) -> int | None:
+    """A handle that locks the folder, made or emptied; None if something of a cluster still lives there."""
+    folder.mkdir(exist_ok=True)
+    handle = open_folder(folder)
+    if handle is None:
+        return None
+    try:
+        if lock(folder, handle) and not clear(folder):
+            return handle
+    except FileNotFoundError:
+        pass
+    except BaseException:
+        os.close(handle)
+        raise
+    os.close(handle)
+    return None
+
+
+def _start_keeper(folder: Path, shape: Shape, handle: int) -> None:
+    """Start the process that owns the cluster and wait until it says that all is up."""
+    keeper = subprocess.Popen(
+        keeper_argv(folder, shape, handle),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        cwd="/",
+        start_new_session=True,
+        pass_fds=(handle,),
+    )
+    try:
+        said = _listen(keeper)
+        if said != READY:
+            raise StandingError(said or "the testbed's keeper ended without a word")
+    except BaseException:
+        keeper.terminate()
+        with suppress(subprocess.TimeoutExpired):
+            keeper.wait(_GRACE_S)
+        with suppress(OSError, StandingError):
+            clear(folder)
+            folder.rmdir()
+        raise
+
+
+def _listen(keeper: subprocess.Popen[bytes]) -> str:
+    """The last line a keeper says before it has ended or is ready."""
+    assert keeper.stdout
+    said = b""
+    deadline = time.monotonic() + _START_S
+    while select.select([keeper.stdout], [], [], max(0.0, deadline - time.monotonic()))[0]:
+        chunk = os.read(keeper.stdout.fileno(), _CHUNK_BYTES)
+        said += chunk
+        last = said.decode(errors="replace").strip().rpartition("\n")[2]
+        if not chunk or last == READY:
+            return last
+    raise StandingError(f"the testbed did not come up within {_START_S:g} s")
+
+
+def _end_keeper(folder: Path, number: signal.Signals) -> None:
+    with suppress(StandingError, ProcessLookupError):
+        state = read_state(folder)
+        if state and state.keeper.lives():
+            os.kill(state.keeper.pid, number)

@@ -1,0 +1,43 @@
+"""What a job may ask for, and on what it runs."""
+
+import pytest
+
+from dally.errors import InputError
+from dally.jobs.job import Job, JobKind
+
+
+def forked(gpus: int = 2, max_copies: int = 3, each: int | None = None) -> Job:
+    return Job("f", 0.0, gpus, 100.0, kind=JobKind.FORKED, max_copies=max_copies, gpus_per_machine=each)
+
+
+def test_a_copy_of_a_forked_job_lies_on_one_machine() -> None:
+    assert forked().gang.per_machine == 2
+    assert forked(each=2) != forked(), "what was asked for is kept as it was"
+    with pytest.raises(InputError, match="gpus_per_machine is 1, but a copy has its 2 GPUs on one machine"):
+        forked(each=1)
+
+
+@pytest.mark.parametrize(
+    ("shares", "runs"), [([2], True), ([2, 2, 2], True), ([2] * 4, False), ([1, 1], False), ([], False)]
+)
+def test_a_forked_job_runs_on_one_to_its_most_copies(shares: list[int], runs: bool) -> None:
+    assert forked().runs_on(shares) is runs
+
+
+@pytest.mark.parametrize(("shares", "runs"), [([2], True), ([1, 1], True), ([2, 2], False)])
+def test_another_job_runs_on_its_gang(shares: list[int], runs: bool) -> None:
+    assert Job("r", 0.0, 2, 100.0).runs_on(shares) is runs
+
+
+def test_only_a_forked_job_has_copies() -> None:
+    with pytest.raises(InputError, match="max_copies is 2, but only forked jobs have copies"):
+        Job("r", 0.0, 2, 100.0, max_copies=2)
+    with pytest.raises(InputError, match="max_copies is 0"):
+        forked(max_copies=0)
+
+
+def test_an_elastic_job_runs_on_whole_shares_of_machines() -> None:
+    """From 3 to 9 GPUs, 2 on each machine."""
+    wide = Job("e", 0.0, 4, 100.0, kind=JobKind.ELASTIC, min_gpus=3, max_gpus=9, gpus_per_machine=2)
+    assert (wide.least_gpus, wide.most_gpus) == (4, 8)
+    assert (wide.runs_on([2, 2]), wide.runs_on([2])) == (True, False)

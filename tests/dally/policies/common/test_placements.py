@@ -1,0 +1,92 @@
+"""Whom to stop for a gang, and when a domain will hold one."""
+
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from dally.cluster.free import FreeGpus
+from dally.cluster.topology import Allocation
+from dally.jobs.job import Job
+from dally.policies.common.backfill import reserve
+from dally.policies.common.placements import closest, find_victims, might_fit_closer
+from dally.profiles.costs import CostModel
+from dally.state import JobState
+from tests.worlds import racks
+
+
+def running(free: FreeGpus, *allocations: Allocation) -> list[JobState]:
+    jobs = []
+    for order, allocation in enumerate(allocations):
+        free.take(allocation)
+        gpus = sum(count for _, count in allocation)
+        jobs.append(JobState(Job(f"j{order}", 0, gpus, 100), order, 0.0, allocation=allocation))
+    return jobs
+
+
+def test_victims_are_taken_in_order_until_one_domain_holds_the_gang() -> None:
+    free = FreeGpus(racks([[4, 4]]))
+    jobs = running(free, ((0, 4),), ((1, 2),), ((1, 1),))
+    assert find_victims(free, jobs[1:], Job("g", 0, 4, 1), 0) == jobs[1:]
+    assert find_victims(free, jobs, Job("g", 0, 4, 1), 0) == jobs[:1]
+
+
+def test_victims_that_turn_out_not_to_be_needed_are_spared() -> None:
+    free = FreeGpus(racks([[8]]))
+    jobs = running(free, ((0, 1),), ((0, 2),), ((0, 5),))
+    assert find_victims(free, jobs, Job("g", 0, 5, 1), 0) == jobs[2:]
+    assert find_victims(free, jobs, Job("g", 0, 7, 1), 0) == jobs[1:]
+
+
+def test_nobody_is_stopped_in_vain() -> None:
+    free = FreeGpus(racks([[4, 4]]))
+    jobs = running(free, ((0, 3),), ((1, 3),))
+    assert find_victims(free, jobs, Job("g", 0, 5, 1), 0) == []
+    assert find_victims(free, jobs, Job("g", 0, 6, 1), 1) == jobs
+
+
+def test_only_gpus_of_the_right_type_count() -> None:
+    free = FreeGpus(racks([[4, 4]], ("a", "b")))
+    jobs = running(free, ((0, 4),), ((1, 4),))
+    assert find_victims(free, jobs, Job("g", 0, 4, 1, gpu_type="b"), 1) == jobs[1:]
+    promise = reserve(free, Job("g", 0, 3, 1, gpu_type="b"), 1, [(10.0, ((0, 4),)), (20.0, ((1, 4),))])
+    assert (promise.shadow_s, promise.extra) == (20.0, 1)
+
+
+def test_a_reservation_that_no_release_fulfils_is_for_never() -> None:
+    free = FreeGpus(racks([[4]]))
+    free.take(((0, 2),))
+    promise = reserve(free, Job("g", 0, 4, 1), 0, [(10.0, ((0, 1),))])
+    assert (promise.shadow_s, promise.extra) == (float("inf"), 0)
+
+
+def test_gpus_freed_at_the_shadow_time_itself_are_left_over() -> None:
+    free = FreeGpus(racks([[4]]))
+    free.take(((0, 4),))
+    ends: list[tuple[float, Allocation]] = [(10.0, ((0, 2),)), (10.0, ((0, 1),)), (11.0, ((0, 1),))]
+    promise = reserve(free, Job("g", 0, 2, 1), 0, ends)
+    assert (promise.shadow_s, promise.extra) == (10.0, 1)
+
+
+PER_MACHINE = st.lists(st.integers(0, 4), min_size=6, max_size=6)
+
+
+@given(own=PER_MACHINE, others=PER_MACHINE)
+def test_who_could_be_closer_is_told_so(own: list[int], others: list[int]) -> None:
+    """Exactly at lower levels; never wrongly told no where fewer machines would hold it."""
+    topology = racks([[4, 4, 4], [4, 4, 4]])
+    assume(sum(own))
+    free = FreeGpus(topology)
+    free.take(tuple((machine, min(gpus, 4 - own[machine])) for machine, gpus in enumerate(others)))
+    job = Job("j", 0.0, sum(own), 100.0)
+    allocation = tuple((machine, gpus) for machine, gpus in enumerate(own) if gpus)
+    level = topology.level_of(allocation)
+    there = JobState(job, 0, 0.0, allocation=allocation, level=level)
+    free.take(allocation)
+    best = CostModel(topology).best_level(job.gang)
+    said = might_fit_closer(free, there, best)
+    free.give(allocation)
+    placement = closest(free, job, best, topology.top)
+    assert placement is not None
+    if level > best:
+        assert said == (placement.level < level)
+    elif len(placement.allocation) < len(allocation):
+        assert said

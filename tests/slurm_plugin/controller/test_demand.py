@@ -1,0 +1,93 @@
+"""What Slurm's options come to, as a job that policies understand."""
+
+from typing import Any
+
+import pytest
+
+from dally.jobs.job import JobKind
+from slurm_plugin.client.slurm import SlurmJob, State
+from slurm_plugin.controller.demand import UNLIMITED_S, UnfitError, demand
+from slurm_plugin.request import Request
+
+
+def slurm_job(**fields: Any) -> SlurmJob:
+    return SlurmJob("7", 5.0, State.PENDING, **fields)
+
+
+@pytest.mark.parametrize(
+    ("fields", "gpus", "each", "gpu_type"),
+    [
+        ({"tres_per_node": "gres:gpu:8"}, 8, 8, None),
+        ({"tres_per_node": "gres:gpu:h100:8", "min_nodes": 2}, 16, 8, "h100"),
+        ({"tres_per_node": "gpu:h100=2,license:1"}, 2, 2, "h100"),
+        ({"tres_per_node": "gres/gpu"}, 1, 1, None),
+        ({"tres_per_job": "gres:gpu:6"}, 6, None, None),
+        ({"tres_per_job": "gres:gpu:6", "min_nodes": 2}, 6, 3, None),
+        ({"tres_per_job": "gres:gpu:7", "min_nodes": 2}, 7, None, None),
+        ({"tres_per_task": "gres:gpu:1", "tasks": 8}, 8, None, None),
+        ({"tres_per_task": "gres:gpu:1", "tasks": 8, "tasks_per_node": 4}, 8, 4, None),
+        ({"tres_per_task": "gres:gpu:2", "tasks": 4, "min_nodes": 2}, 8, 4, None),
+    ],
+)
+def test_gpus_in_all_and_on_each_machine(
+    fields: dict[str, Any], gpus: int, each: int | None, gpu_type: str | None
+) -> None:
+    job = demand(slurm_job(**fields), Request())
+    assert (job.gpus, job.gpus_per_machine, job.gpu_type) == (gpus, each, gpu_type)
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({}, "asks for no GPUs"),
+        ({"tres_per_node": "gres:gpu:0"}, "asks for no GPUs"),
+        ({"tres_per_node": "gres:gpu:a:1,gres:gpu:b:1"}, "several kinds"),
+        ({"tres_per_node": "gres:gpu:8", "excluded_nodes": ("n1",)}, "--exclude"),
+        ({"tres_per_node": "gres:gpu:8", "switches": 1}, "--switches"),
+        ({"tres_per_node": "gres:gpu:8", "heterogeneous": True}, "heterogeneous"),
+        ({"tres_per_socket": "gres:gpu:1"}, "--gpus-per-socket"),
+        ({"tres_per_task": "gres:gpu:1", "tasks": 7, "tasks_per_node": 4}, "do not come out even"),
+    ],
+)
+def test_what_dally_cannot_place_is_refused_with_the_reason(fields: dict[str, Any], words: str) -> None:
+    with pytest.raises(UnfitError, match=words):
+        demand(slurm_job(**fields), Request())
+
+
+def test_only_a_job_with_a_signal_that_may_be_requeued_gives_way() -> None:
+    job = slurm_job(tres_per_node="gpu:1")
+    assert demand(job, Request(signal="USR1")).preemptible
+    assert not demand(job, Request()).preemptible
+    assert not demand(slurm_job(tres_per_node="gpu:1", requeue=False), Request(signal="USR1")).preemptible
+
+
+def test_the_time_limit_stands_for_the_duration() -> None:
+    assert demand(slurm_job(tres_per_node="gpu:1", time_limit_s=60.0), Request()).duration_s == 60.0
+    assert demand(slurm_job(tres_per_node="gpu:1"), Request()).duration_s == UNLIMITED_S
+
+
+def test_copies_make_it_forked_with_a_copy_on_a_node() -> None:
+    job = demand(slurm_job(tres_per_node="gpu:v100:2"), Request(max_copies=4))
+    assert (job.kind, job.gpus, job.max_copies, job.gpu_type) == (JobKind.FORKED, 2, 4, "v100")
+    assert job.gang.per_machine == 2
+    for fields in ({"tres_per_job": "gpu:4"}, {"tres_per_job": "gpu:2", "tres_per_node": "gpu:2"}):
+        with pytest.raises(UnfitError, match="its copies' GPUs are not counted"):
+            demand(slurm_job(**fields), Request(max_copies=4))
+
+
+def test_a_range_of_gpus_makes_it_elastic() -> None:
+    by_node = slurm_job(tres_per_node="gpu:2", min_nodes=2)
+    job = demand(by_node, Request(min_gpus=2, max_gpus=8))
+    assert (job.kind, job.min_gpus, job.gpus, job.max_gpus) == (JobKind.ELASTIC, 2, 4, 8)
+    with pytest.raises(UnfitError, match="range 6 to 8"):
+        demand(by_node, Request(min_gpus=6, max_gpus=8))
+
+
+def test_a_job_that_counts_its_gpus_by_task_has_a_range_too() -> None:
+    job = demand(slurm_job(tres_per_task="gpu:1", tasks=2), Request(max_gpus=8))
+    assert (job.kind, job.min_gpus, job.gpus, job.max_gpus) == (JobKind.ELASTIC, 2, 2, 8)
+
+
+def test_a_job_that_counts_its_gpus_altogether_has_none() -> None:
+    job = demand(slurm_job(tres_per_job="gpu:4"), Request(min_gpus=2, max_gpus=8))
+    assert (job.kind, job.gpus) == (JobKind.RIGID, 4)

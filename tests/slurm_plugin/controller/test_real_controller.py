@@ -1,0 +1,314 @@
+"""The controller on real Slurm: what users and administrators see happen to their jobs."""
+
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from dally.cluster import load_cluster
+from dally.scheduling.recording.replay import replay
+from slurm_plugin.client.command_line import CommandLine
+from slurm_plugin.config import Config
+from slurm_plugin.controller.controller import Controller
+from slurm_plugin.controller.journal import Journal
+from slurm_plugin.controller.tickets import Standing, Ticket
+from slurm_plugin.local_cluster.local_slurm import LocalSlurm
+from slurm_plugin.local_cluster.slurm_files import LabSpec
+from slurm_plugin.submit.hints import site_lua
+
+LONGEST_S = 30.0
+LUA = Path(__file__).parents[3] / "slurm_plugin" / "site" / "job_submit.lua"
+
+ADVICE = re.compile(r"^dally-sbatch: (note: no |warning: the script has no trap ).*\n", re.MULTILINE)
+
+CHECKPOINTING = """#!/bin/sh
+trap 'exit 85' USR1
+step=$(cat $1.step 2>/dev/null || echo 0)
+echo "start $SLURM_JOB_ID from $step on $SLURM_JOB_NODELIST restart ${SLURM_RESTART_COUNT:-0}" >>$1.log
+while [ "$step" -lt 1000 ]; do step=$((step + 1)); echo $step >$1.step; sleep 0.2; done
+"""
+SLEEP = "#!/bin/sh\nsleep $1\n"
+
+
+class RealSite:
+    """A lab with a controller that runs in this process, cycle by cycle."""
+
+    def __init__(self, lab: LocalSlurm, policy: str, max_requeues: int = 3):
+        self.lab = lab
+        self.longest_s = LONGEST_S
+        config_file = lab.work / "dally.toml"
+        state = lab.spec.folder / "srsf-delay"
+        config_file.write_text(
+            f'partitions = ["gpu"]\ncluster = "{lab.spec.conf.parent}"\nurl = ""\npolicy = "{policy}"\n'
+        )
+        self.record = state / "facts.jsonl"
+        self.config = Config(
+            ("gpu",),
+            policy=policy,
+            state_dir=str(state),
+            start_timeout_s=15.0,
+            backoff_s=3.0,
+            max_requeues=max_requeues,
+            record=str(self.record),
+        )
+        self.environment = {**lab.environment, "DALLY_CONFIG": str(config_file)}
+        self.journal = Journal(state)
+        topology = load_cluster(str(lab.spec.conf.parent))
+        self.prefix = lab.cluster.argv() if lab.network else ()
+        slurm = CommandLine(lab.environment, self.prefix, timeout_s=30.0)
+        self.controller = Controller(slurm, self.config, topology, None, self.journal)
+        for name, text in (("sleep.sh", SLEEP), ("train.sh", CHECKPOINTING)):
+            (lab.work / name).write_text(text)
+
+    def submit(self, *arguments: str) -> str:
+        """`dally-sbatch`, as root; the job's number."""
+        wrapper = "from slurm_plugin.submit.sbatch import main; main()"
+        command = [*self.prefix, sys.executable, "-c", wrapper, "--parsable", *arguments]
+        done = subprocess.run(
+            command, env=self.environment, cwd=self.lab.work, capture_output=True, text=True, timeout=60
+        )
+        assert (done.returncode, ADVICE.sub("", done.stderr)) == (0, "")
+        return done.stdout.strip()
+
+    def until(self, holds: Callable[[], object], what: str = "") -> None:
+        """Cycles until something holds."""
+        deadline = time.monotonic() + self.longest_s
+        while True:
+            self.controller.cycle()
+            if holds():
+                return
+            said = {each.job_id: (each.standing, each.why) for each in self.tickets.values()}
+            assert time.monotonic() < deadline, f"waited in vain {what}: {said}"
+            time.sleep(0.1)
+
+    def decide_again(self) -> None:
+        """What was recorded so far comes out the same."""
+        found = replay(self.record)
+        assert found.differences == []
+        assert found.decisions > 0
+
+    @property
+    def tickets(self) -> dict[str, Ticket]:
+        """The controller's tickets."""
+        return self.controller.mirror.tickets
+
+    def state(self, job: str) -> str:
+        """A job's state as squeue shows it."""
+        return self.lab.run("squeue", "-h", "-r", "--states=all", "-j", job, "-o", "%T").strip()
+
+    def nodes(self, job: str) -> str:
+        """The nodes a job holds."""
+        return self.lab.run("squeue", "-h", "-r", "-j", job, "-o", "%N").strip()
+
+    def was_requeued(self, job: str, times: int) -> bool:
+        """Whether the controller has seen a job requeued so often."""
+        return self.tickets[job].restarts == times
+
+    def reason(self, job: str) -> str:
+        """Why a job is pending."""
+        return self.lab.run("squeue", "-h", "-r", "-j", job, "-o", "%r").strip()
+
+
+@pytest.fixture
+def site(lab: LocalSlurm) -> Iterator[RealSite]:
+    """A lab whose jobs wait for a near placement for ten seconds."""
+    real = RealSite(lab, "dally:timers=manual,machine=1,rack=2,lease_s=5")
+    yield real
+    real.decide_again()
+    real.journal.close()
+
+
+def sleeping(site: RealSite, seconds: int, *options: str) -> str:
+    return site.submit(*options, "--output=/dev/null", "sleep.sh", str(seconds))
+
+
+def test_a_job_runs_on_one_machine_and_is_forgotten_when_it_ends(site: RealSite) -> None:
+    job = sleeping(site, 1, "--gpus-per-node=4", "--model=resnet50")
+    assert site.reason(job) == "JobHeldUser"
+    site.until(lambda: site.state(job) == "RUNNING")
+    assert site.nodes(job) == "n1"
+    site.until(lambda: job not in site.tickets)
+    assert site.state(job) == "COMPLETED"
+
+
+def test_nodes_that_a_user_gives_back_are_for_others(site: RealSite) -> None:
+    job = sleeping(site, 60, "-N8", "--gres=gpu:8", "--no-kill")
+    site.until(lambda: site.state(job) == "RUNNING")
+    other = sleeping(site, 60, "-N1", "--gres=gpu:8")
+    site.until(lambda: other in site.tickets)
+    site.lab.run("scontrol", "update", f"JobId={job}", "NumNodes=7")
+    site.until(lambda: site.state(other) == "RUNNING")
+    assert (site.nodes(job), site.nodes(other)) == ("n[1-7]", "n8")
+    assert site.tickets[job].standing is Standing.RUNNING
+
+
+def test_two_nodes_come_from_one_rack_and_gpus_are_shared_on_a_node(site: RealSite) -> None:
+    small = [sleeping(site, 60, "--gpus=4") for _ in range(2)]
+    pair = sleeping(site, 60, "-N2", "--gres=gpu:8")
+    site.until(lambda: site.state(pair) == "RUNNING")
+    assert {site.nodes(job) for job in small} == {"n1"}
+    assert site.nodes(pair) == "n[3-4]"
+
+
+def test_a_far_placement_is_declined_until_the_timer_is_over(site: RealSite) -> None:
+    for name in ("n1", "n3", "n5", "n7"):
+        site.lab.run(
+            "sbatch",
+            "--partition=other",
+            f"--nodelist={name}",
+            "--gres=gpu:8",
+            "-o/dev/null",
+            "--wrap=sleep 300",
+        )
+    site.lab.wait_for(lambda: "PENDING" not in site.lab.run("squeue", "-h", "-o", "%T"), "others to run")
+    pair = sleeping(site, 60, "-N2", "--gres=gpu:8")
+    site.until(lambda: pair in site.tickets)
+    began = time.monotonic()
+    assert "no rack has 16 free GPUs" in site.tickets[pair].why
+    site.until(lambda: site.state(pair) == "RUNNING")
+    assert time.monotonic() - began > 8
+    assert site.nodes(pair) == "n[2,4]"
+
+
+def test_a_checkpointing_job_gives_way_and_goes_on_from_its_step(lab: LocalSlurm) -> None:
+    site = RealSite(lab, "dally:timers=no-wait,lease_s=8")
+    options = ("--checkpoint-signal=USR1", "--checkpoint-grace=20", "--output=/dev/null")
+    long = site.submit(*options, "-N8", "--gres=gpu:8", "train.sh", str(lab.work / "long"))
+    site.until(lambda: site.state(long) == "RUNNING")
+    site.until(lambda: (lab.work / "long.step").exists())
+    short = sleeping(site, 3, "-N8", "--gres=gpu:8")
+    site.until(lambda: site.state(short) == "RUNNING")
+    assert site.state(long) == "PENDING"
+    site.until(lambda: site.state(long) == "RUNNING")
+    site.until(lambda: len((lab.work / "long.log").read_text().splitlines()) == 2)
+    first, second = (line.split() for line in (lab.work / "long.log").read_text().splitlines())
+    assert (first[3], first[-1], second[-1]) == ("0", "0", "1")
+    assert int(second[3]) > 0, "it goes on from its checkpoint"
+    site.journal.close()
+    site.decide_again()
+
+
+def test_an_elastic_job_starts_on_what_is_free_of_a_node_and_grows_under_another_controller(
+    lab: LocalSlurm,
+) -> None:
+    policy = "elastic-scaling:interval_s=1"
+    site = RealSite(lab, policy)
+    lab.run("scontrol", "update", "NodeName=n[2-8]", "State=DRAIN", "Reason=test")
+    others = lab.run(
+        "sbatch", "--parsable", "-pother", "--gres=gpu:6", "-o/dev/null", "--wrap=sleep 300"
+    ).strip()
+    lab.wait_for(lambda: site.state(others) == "RUNNING", "others to run")
+    options = ("--checkpoint-signal=USR1", "--checkpoint-grace=20", "--output=/dev/null")
+    size = ("--ntasks=4", "--gpus-per-task=1", "--min-gpus=1", "--max-gpus=8")
+    job = site.submit(*options, *size, "train.sh", str(lab.work / "elastic"))
+    site.until(lambda: site.state(job) == "RUNNING", "to start")
+    site.until(lambda: (lab.work / "elastic.step").exists())
+    assert site.tickets[job].gpus == {"n1": 2}
+    site.journal.close()
+    site.decide_again()
+    site = RealSite(lab, policy)
+    lab.run("scancel", others)
+    site.until(lambda: site.tickets[job].gpus == {"n1": 8} and site.state(job) == "RUNNING", "to grow")
+    assert (site.tickets[job].tasks, site.tickets[job].restarts, site.tickets[job].refusals) == (4, 1, 0)
+    site.journal.close()
+    site.decide_again()
+
+
+def test_tasks_of_an_array_are_placed_one_by_one_within_their_limit(site: RealSite) -> None:
+    array = sleeping(site, 4, "--array=1-3%2", "--gres=gpu:8")
+    site.until(lambda: len(running(site)) == 2)
+    assert running(site) == {f"{array}_1", f"{array}_2"}
+    site.until(lambda: f"{array}_3" in running(site))
+
+
+def running(site: RealSite) -> set[str]:
+    return set(site.lab.run("squeue", "-h", "-r", "-t", "RUNNING", "-o", "%i").split())
+
+
+def test_a_job_can_be_cancelled_at_every_stage(site: RealSite) -> None:
+    first = sleeping(site, 60, "-N8", "--gres=gpu:8")
+    site.lab.run("scancel", first)
+    second = sleeping(site, 60, "-N8", "--gres=gpu:8")
+    site.until(lambda: site.state(second) == "RUNNING")
+    third = sleeping(site, 60, "-N8", "--gres=gpu:8")
+    site.until(lambda: third in site.tickets)
+    site.lab.run("scancel", third, second)
+    site.until(lambda: not site.tickets)
+    assert not site.controller.scheduler.state.jobs
+
+
+def test_an_administrators_hold_and_release_are_respected(site: RealSite) -> None:
+    job = sleeping(site, 60, "--gres=gpu:8")
+    site.lab.run("scontrol", "hold", job)
+    site.until(lambda: job in site.tickets)
+    assert site.tickets[job].why == "held by an administrator"
+    site.lab.run("scontrol", "release", job)
+    site.until(lambda: job in running(site))
+
+
+def test_a_job_released_by_hand_is_left_to_slurm(site: RealSite) -> None:
+    whole = sleeping(site, 60, "-N8", "--gres=gpu:8")
+    site.until(lambda: whole in running(site))
+    job = sleeping(site, 60, "--gres=gpu:8")
+    site.until(lambda: job in site.tickets)
+    site.lab.run("scontrol", "release", job)
+    site.until(lambda: site.tickets[job].standing is Standing.LEFT)
+    site.lab.run("scancel", whole)
+    site.until(lambda: job in running(site))
+    assert site.tickets[job].standing is Standing.LEFT
+
+
+def test_an_administrator_moves_a_job_to_another_partition(site: RealSite) -> None:
+    site.until(lambda: True)
+    job = sleeping(site, 60, "--gres=gpu:8")
+    move = ("scontrol", "update", f"JobId={job}", "Partition=other")
+    # 26.05 says now and then that a resource is unavailable, and obeys when told again.
+    site.lab.wait_for(lambda: not site.lab.attempt(*move).returncode, "the job to be moved")
+    site.until(lambda: job in running(site))
+    assert site.tickets[job].standing is Standing.LEFT
+
+
+def test_nobody_takes_the_nodes_between_decision_and_start(site: RealSite) -> None:
+    """A job of another partition waits for the same nodes all the while."""
+    whole = sleeping(site, 3, "-N8", "--gres=gpu:8")
+    site.until(lambda: whole in running(site))
+    rival = site.lab.run(
+        "sbatch", "--parsable", "--partition=other", "-N8", "--gres=gpu:8", "-o/dev/null", "--wrap=sleep 5"
+    ).strip()
+    ours = sleeping(site, 3, "-N8", "--gres=gpu:8")
+    site.until(lambda: site.state(rival) == "COMPLETED")
+    site.until(lambda: site.state(ours) == "COMPLETED")
+
+
+def test_a_job_that_was_requeued_too_often_is_preempted_no_more(site: RealSite) -> None:
+    job = site.submit("--checkpoint-signal=USR1", "--gres=gpu:8", "-o/dev/null", "sleep.sh", "300")
+    for restarts in range(1, 4):
+        site.until(lambda: site.state(job) == "RUNNING")
+        assert site.tickets[job].job.preemptible
+        site.lab.run("scontrol", "requeue", job)
+        site.until(partial(site.was_requeued, job, restarts))
+    site.until(lambda: site.state(job) == "RUNNING")
+    assert not site.tickets[job].job.preemptible
+
+
+def test_a_plain_sbatch_is_caught_by_the_plugin_and_placed(lab_folder: Path, users: tuple[str, ...]) -> None:
+    files = {"job_submit.lua": LUA.read_text(), "dally_site.lua": site_lua(["gpu"], [], "hold", {})}
+    lab = LocalSlurm(LabSpec(lab_folder, lua_files=files))
+    lab.start()
+    try:
+        site = RealSite(lab, "dally")
+        said = lab.run(
+            "sbatch", "--parsable", "--gres=gpu:2", "-o/dev/null", "--wrap=sleep 60", user=users[0]
+        )
+        job = said.strip()
+        assert site.reason(job) == "JobHeldUser"
+        site.until(lambda: site.state(job) == "RUNNING")
+        assert site.tickets[job].job.user == users[0]
+        site.journal.close()
+    finally:
+        lab.stop()

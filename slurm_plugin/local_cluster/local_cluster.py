@@ -1,4 +1,4 @@
-"""A lab as a `Cluster`: what runs workloads on it, in the process that owns the lab or in any other."""
+"""A local cluster as a `Cluster`, in the process that owns it or in any other: what runs workloads on it."""
 
 import os
 import subprocess
@@ -10,19 +10,19 @@ from dally.hosts.local_process import LocalProcess
 from dally.hosts.network import JoinedNetwork, Traffic
 from dally.hosts.processes import Command, Running
 from slurm_plugin.local_cluster.cluster import ASK_S, ClusterError
-from slurm_plugin.local_cluster.slurm_files import LabSpec
+from slurm_plugin.local_cluster.slurm_files import LocalClusterSpec
 
 
 class LocalCluster:
-    """A lab that is up, as a `slurm_plugin.local_cluster.cluster.Cluster`; this machine is its head node.
+    """A local cluster that is up, as a `cluster.Cluster`; this machine is its head node.
 
     Attributes:
-        spec: What the lab is made of.
+        spec: What the cluster is made of.
         network: Its network, if its nodes have one.
     """
 
-    def __init__(self, spec: LabSpec, network: JoinedNetwork | None) -> None:
-        """Nothing is started; all it does is said to the lab that is there."""
+    def __init__(self, spec: LocalClusterSpec, network: JoinedNetwork | None) -> None:
+        """Nothing is started; all it does is said to the cluster that is there."""
         self.spec = spec
         self.network = network
 
@@ -43,7 +43,7 @@ class LocalCluster:
 
     @property
     def partition(self) -> str:
-        """The lab's first partition."""
+        """The cluster's first partition."""
         return self.spec.partitions[0]
 
     @property
@@ -56,7 +56,7 @@ class LocalCluster:
 
         Raises:
             ProcessError: It cannot be started.
-            NetworkError: The lab's network is not up.
+            NetworkError: The cluster's network is not up.
         """
         variables = (f"{name}={value}" for name, value in command.env.items())
         return LocalProcess(Command(command.name, self.argv("env", *variables, *command.argv)))
@@ -66,7 +66,7 @@ class LocalCluster:
 
         Raises:
             ClusterError: It failed or took too long; the message holds what it said.
-            NetworkError: The lab's network is not up.
+            NetworkError: The cluster's network is not up.
         """
         shown = " ".join(argv)
         try:
@@ -100,8 +100,8 @@ def around(network: JoinedNetwork, argv: tuple[str, ...]) -> tuple[str, ...]:
     return ("setpriv", "--pdeathsig", "KILL", "env", "--ignore-signal=TERM", *network.core_command(inside))
 
 
-def lab_environment(spec: LabSpec) -> dict[str, str]:
-    """The environment for commands that are to speak to a lab: this process's, but for Slurm's variables."""
+def slurm_environment(spec: LocalClusterSpec) -> dict[str, str]:
+    """The environment for commands that speak to the cluster: this process's without Slurm's variables."""
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("SLURM")}
     return {**inherited, "PATH": search_path(), "SLURM_CONF": str(spec.conf)}
 
@@ -111,8 +111,8 @@ def search_path() -> str:
     return f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin"
 
 
-def _in_environment(spec: LabSpec) -> tuple[str, ...]:
-    """`env` with what makes the lab's environment of this process's own, in the work folder."""
+def _in_environment(spec: LocalClusterSpec) -> tuple[str, ...]:
+    """`env` with what makes the cluster's environment of this process's own, in the work folder."""
     foreign = (f"--unset={name}" for name in os.environ if name.startswith("SLURM"))
     own = (f"PATH={search_path()}", f"SLURM_CONF={spec.conf}")
     return "env", f"--chdir={spec.work}", *foreign, *own

@@ -18,12 +18,12 @@ from random import Random
 
 from dally.errors import DallyError
 from dally.hosts.network import LocalNetwork
-from slurm_plugin.local_cluster.local_cluster import LocalCluster, around, lab_environment, search_path
-from slurm_plugin.local_cluster.processes import child_of, end_processes, start_keeper
-from slurm_plugin.local_cluster.slurm_files import LabSpec, conf_files
+from slurm_plugin.local_cluster.local_cluster import LocalCluster, around, search_path, slurm_environment
+from slurm_plugin.local_cluster.processes import child_of, end_processes, start_supervisor
+from slurm_plugin.local_cluster.slurm_files import LocalClusterSpec, conf_files
 
 PACKAGES = ("slurmctld", "slurmd", "slurm-client", "munge", "slurm-wlm-basic-plugins")
-"""Debian's packages that a lab needs."""
+"""Debian's packages that a local cluster needs."""
 
 START_S = 60.0
 COMMAND_S = 30.0
@@ -36,8 +36,8 @@ _PORTS = (10_000, 32_000)
 """Below those that the system gives to connections, so that a restarted daemon finds its own still free."""
 
 
-class LabError(DallyError):
-    """A lab could not be brought up, or did not do in time what it was asked."""
+class LocalClusterError(DallyError):
+    """A local cluster could not be brought up, or did not do in time what it was asked."""
 
 
 class LocalSlurm:
@@ -51,7 +51,7 @@ class LocalSlurm:
         network: The network that its nodes are the hosts of, if they have one.
     """
 
-    def __init__(self, spec: LabSpec, kept_open: tuple[int, ...] = ()):
+    def __init__(self, spec: LocalClusterSpec, kept_open: tuple[int, ...] = ()):
         """Set it up without starting anything; its folder is made by `start` and removed by `stop`.
 
         Args:
@@ -64,16 +64,16 @@ class LocalSlurm:
         self.network = LocalNetwork(spec.network) if spec.network else None
         self._kept_open = kept_open
         self._daemons: dict[str, subprocess.Popen[bytes]] = {}
-        self._keeper: subprocess.Popen[bytes] | None = None
+        self._supervisor: subprocess.Popen[bytes] | None = None
 
     @property
     def environment(self) -> dict[str, str]:
         """The environment for commands that are to speak to this cluster."""
-        return lab_environment(self.spec)
+        return slurm_environment(self.spec)
 
     @property
     def cluster(self) -> LocalCluster:
-        """The lab as what workloads run on."""
+        """The cluster as what workloads run on."""
         return LocalCluster(self.spec, self.network)
 
     def version(self) -> tuple[int, int]:
@@ -85,10 +85,10 @@ class LocalSlurm:
         """Write the configuration, start all daemons and wait until every node is idle.
 
         Raises:
-            LabError: Slurm is not installed, or a daemon does not come up.
+            LocalClusterError: Slurm is not installed, or a daemon does not come up.
         """
         _check_machine(self.spec.user)
-        self._keeper = start_keeper(self.spec.folder, self.spec.conf, self._kept_open)
+        self._supervisor = start_supervisor(self.spec.folder, self.spec.conf, self._kept_open)
         try:
             if self.network:
                 self.network.start()
@@ -105,9 +105,9 @@ class LocalSlurm:
         """End every process of the cluster and its jobs, and remove its folder, in whatever state it is."""
         if self.network:
             self.network.stop()
-        if self._keeper:
-            self._keeper.communicate()
-            self._keeper = None
+        if self._supervisor:
+            self._supervisor.communicate()
+            self._supervisor = None
         for daemon in self._daemons.values():
             daemon.wait()
         self._daemons.clear()
@@ -165,19 +165,21 @@ class LocalSlurm:
         """The states that nodes are in, in sinfo's short words."""
         return set(self.run("sinfo", "--noheader", "--Node", "--format=%t").split())
 
-    def rewrite(self, spec: LabSpec) -> None:
+    def rewrite(self, spec: LocalClusterSpec) -> None:
         """Restart slurmctld and all slurmd with another configuration; jobs stay.
 
         Folder, user and ports stay too, so there cannot be more nodes than at first. When this returns,
         every node answers.
 
         Raises:
-            LabError: There are more nodes than at first, or a daemon does not come up.
+            LocalClusterError: There are more nodes than at first, or a daemon does not come up.
         """
         if spec.network != self.spec.network:
-            raise LabError("the lab's network stays as it is: it cannot be another one")
+            raise LocalClusterError("the cluster's network stays as it is: it cannot be another one")
         if spec.nodes > self._most_nodes and not spec.network:
-            raise LabError(f"the lab has ports for {self._most_nodes} nodes, {spec.nodes} are too many")
+            raise LocalClusterError(
+                f"the cluster has ports for {self._most_nodes} nodes, {spec.nodes} are too many"
+            )
         self.stop_controller()
         for name in self.spec.node_names():
             self._end(name, signal.SIGTERM)
@@ -192,12 +194,12 @@ class LocalSlurm:
         """Standard output of a command that speaks to this cluster, run by this or another user.
 
         Raises:
-            LabError: It failed or took too long; the message holds what it said.
+            LocalClusterError: It failed or took too long; the message holds what it said.
         """
         done = self.attempt(*command, user=user, stdin=stdin, timeout_s=timeout_s)
         if done.returncode:
             said = " | ".join((done.stderr or done.stdout).split("\n"))
-            raise LabError(f"{' '.join(command)} failed ({done.returncode}): {said}")
+            raise LocalClusterError(f"{' '.join(command)} failed ({done.returncode}): {said}")
         return done.stdout
 
     def attempt(
@@ -206,7 +208,7 @@ class LocalSlurm:
         """Like `run`, but exit code, output and errors are for the caller to judge.
 
         Raises:
-            LabError: It took too long.
+            LocalClusterError: It took too long.
         """
         try:
             return subprocess.run(
@@ -219,18 +221,18 @@ class LocalSlurm:
                 timeout=timeout_s,
             )
         except subprocess.TimeoutExpired as error:
-            raise LabError(f"{' '.join(command)} took longer than {timeout_s:g} s") from error
+            raise LocalClusterError(f"{' '.join(command)} took longer than {timeout_s:g} s") from error
 
     def wait_for(self, holds: Callable[[], bool], what: str, timeout_s: float = START_S) -> None:
         """Wait until something holds.
 
         Raises:
-            LabError: It does not in time; the message has the end of slurmctld's log.
+            LocalClusterError: It does not in time; the message has the end of slurmctld's log.
         """
         deadline = time.monotonic() + timeout_s
         while not holds():
             if time.monotonic() > deadline:
-                raise LabError(
+                raise LocalClusterError(
                     f"waited {timeout_s:g} s for {what}; slurmctld's log ends: {self._tail('slurmctld.log')}"
                 )
             time.sleep(_POLL_S)
@@ -320,7 +322,7 @@ class LocalSlurm:
     def _wait_up(self, name: str, answers: Callable[[], bool]) -> None:
         def up() -> bool:
             if self._daemons[name].poll() is not None:
-                raise LabError(f"{name} ended: {self._tail(f'{name}.out')}")
+                raise LocalClusterError(f"{name} ended: {self._tail(f'{name}.out')}")
             return answers()
 
         self.wait_for(up, f"{name} to answer")
@@ -332,7 +334,7 @@ class LocalSlurm:
         try:
             daemon.wait(COMMAND_S)
         except subprocess.TimeoutExpired as error:
-            raise LabError(f"{name} did not end within {COMMAND_S:g} s of {number.name}") from error
+            raise LocalClusterError(f"{name} did not end within {COMMAND_S:g} s of {number.name}") from error
 
     def _tail(self, log: str) -> str:
         path = self.spec.folder / "log" / log
@@ -348,7 +350,7 @@ def free_ports(count: int) -> int:
     """The first of so many free ports in a row.
 
     Raises:
-        LabError: None was found.
+        LocalClusterError: None was found.
     """
     first, last = _PORTS
     draw = Random()
@@ -356,21 +358,21 @@ def free_ports(count: int) -> int:
         start = draw.randrange(first, last - count)
         if all(_is_free(port) for port in range(start, start + count)):
             return start
-    raise LabError(f"found no {count} free ports in a row between {first} and {last}")
+    raise LocalClusterError(f"found no {count} free ports in a row between {first} and {last}")
 
 
 def make_user(name: str) -> None:
     """Make an ordinary user who can run jobs, if there is none of this name.
 
     Raises:
-        LabError: It could not be made.
+        LocalClusterError: It could not be made.
     """
     if any(account.pw_name == name for account in pwd.getpwall()):
         return
     command = ["useradd", "--no-create-home", "--home-dir", "/tmp", "--shell", "/bin/sh", name]
     done = subprocess.run(command, capture_output=True, text=True, timeout=COMMAND_S)
     if done.returncode:
-        raise LabError(f"cannot make the user {name}: {done.stderr.strip()}")
+        raise LocalClusterError(f"cannot make the user {name}: {done.stderr.strip()}")
 
 
 def _is_free(port: int) -> bool:
@@ -387,6 +389,6 @@ def _check_machine(user: str) -> None:
     missing = [program for program in _PROGRAMS if not shutil.which(program, path=search_path())]
     if missing:
         install = f"apt-get install --no-install-recommends {' '.join(PACKAGES)}"
-        raise LabError(f"a lab needs {', '.join(missing)}; on Debian, as root: {install}")
+        raise LocalClusterError(f"a local cluster needs {', '.join(missing)}; on Debian, as root: {install}")
     if pwd.getpwuid(os.geteuid()).pw_name != user:
-        raise LabError(f"the lab's daemons are to run as {user}; start it as that user")
+        raise LocalClusterError(f"the cluster's daemons are to run as {user}; start it as that user")

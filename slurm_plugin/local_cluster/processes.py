@@ -1,4 +1,4 @@
-"""The processes of a lab, found wherever they went, and a keeper that ends them when its parent is gone.
+"""The processes of a local cluster, found by their environment, and the supervisor that ends them.
 
 Daemons and jobs carry SLURM_CONF of their cluster, and SLURMD_NODENAME of their node, in their environment.
 What stands between them, slurmstepd, is without either in newer versions, but keeps slurmd's log open.
@@ -68,13 +68,13 @@ def child_of(pid: int) -> int | None:
     return int(children[0]) if children else None
 
 
-def start_keeper(folder: Path, conf: Path, kept_open: tuple[int, ...] = ()) -> subprocess.Popen[bytes]:
-    """A process that waits for this one's end, however it comes, then ends the lab and removes its folder.
+def start_supervisor(folder: Path, conf: Path, kept_open: tuple[int, ...] = ()) -> subprocess.Popen[bytes]:
+    """A process that waits for this one's end, in any way, then ends the cluster and removes its folder.
 
     Closing its standard input makes it do so at once.
 
     Args:
-        folder: The lab's folder.
+        folder: The cluster's folder.
         conf: Its slurm.conf.
         kept_open: File descriptors that it holds open until it is done.
     """

@@ -62,7 +62,7 @@ def run(local_slurm: LocalSlurm, jobs: Sequence[Sleeper]) -> None:
     """Submit the jobs each at its time, and wait until all have ended.
 
     Raises:
-        LocalClusterError: Slurm refuses one, or they do not end.
+        ClusterError: Slurm refuses one, or they do not end.
     """
     begin_s = time.monotonic()
     for job in jobs:

@@ -6,8 +6,9 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from slurm_plugin.local_cluster.cluster import ClusterError
 from slurm_plugin.local_cluster.local_cluster import search_path
-from slurm_plugin.local_cluster.local_slurm import LocalClusterError, LocalSlurm, free_ports
+from slurm_plugin.local_cluster.local_slurm import LocalSlurm, free_ports
 
 PACKAGES = ("slurmdbd", "mariadb-server")
 """Debian's packages that it needs beside those of a local cluster."""
@@ -15,11 +16,6 @@ PACKAGES = ("slurmdbd", "mariadb-server")
 _PROGRAMS = ("slurmdbd", "mariadbd", "mariadb-install-db", "sacctmgr", "sacct")
 _HOST = "127.0.0.1"
 _INSTALL_S = 120.0
-
-
-def _missing_programs() -> list[str]:
-    """Programs that are not installed here."""
-    return [program for program in _PROGRAMS if not shutil.which(program, path=search_path())]
 
 
 def add_accounting(local_slurm: LocalSlurm, accounts: Mapping[str, Sequence[str]]) -> None:
@@ -30,11 +26,11 @@ def add_accounting(local_slurm: LocalSlurm, accounts: Mapping[str, Sequence[str]
         accounts: Accounts, each with its users.
 
     Raises:
-        LocalClusterError: The packages are missing, or a daemon does not come up.
+        ClusterError: The packages are missing, or a daemon does not come up.
     """
-    if missing := _missing_programs():
+    if missing := [program for program in _PROGRAMS if not shutil.which(program, path=search_path())]:
         install = f"apt-get install --no-install-recommends {' '.join(PACKAGES)}"
-        raise LocalClusterError(f"accounting needs {', '.join(missing)}; on Debian, as root: {install}")
+        raise ClusterError(f"accounting needs {', '.join(missing)}; on Debian, as root: {install}")
     port, password = free_ports(2), secrets.token_hex(16)
     _start_mariadb(local_slurm, port, password)
     _start_slurmdbd(local_slurm, port, password)
@@ -95,14 +91,14 @@ def _start_slurmdbd(local_slurm: LocalSlurm, port: int, password: str) -> None:
     def answers() -> bool:
         if slurmdbd.poll() is not None:
             said = (folder / "log" / "slurmdbd.out").read_text(errors="replace").splitlines()
-            raise LocalClusterError(f"slurmdbd ended: {' | '.join(said[-3:]) or 'it said nothing'}")
+            raise ClusterError(f"slurmdbd ended: {' | '.join(said[-3:]) or 'it said nothing'}")
         return local_slurm.attempt("sacctmgr", "--noheader", "list", "cluster").returncode == 0
 
     local_slurm.wait_for(answers, "slurmdbd")
 
 
 def _slurm_lines(local_slurm: LocalSlurm, port: int) -> tuple[str, ...]:
-    """What slurm.conf says of it; later lines win."""
+    """Return the lines of slurm.conf about accounting; later lines win."""
     return (
         "AccountingStorageType=accounting_storage/slurmdbd",
         f"AccountingStorageHost={_HOST}",

@@ -35,7 +35,8 @@ def find_processes(variables: Mapping[str, str], log: str = "") -> set[int]:
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit() and int(entry.name) != os.getpid():
             with suppress(OSError):
-                parents[int(entry.name)] = _parent(entry)
+                after_name = (entry / "stat").read_bytes().rpartition(b") ")[2].split()
+                parents[int(entry.name)] = int(after_name[_PARENT])
                 if wanted <= set((entry / "environ").read_bytes().split(b"\0")) or _has_open(entry, log):
                     found.add(int(entry.name))
     more = found
@@ -92,16 +93,7 @@ def _has_open(entry: Path, log: str) -> bool:
     return False
 
 
-def _parent(entry: Path) -> int:
-    after_name = (entry / "stat").read_bytes().rpartition(b") ")[2].split()
-    return int(after_name[_PARENT])
-
-
-def _keep(folder: str, conf: str) -> None:
-    sys.stdin.buffer.read()
-    end_processes({"SLURM_CONF": conf}, f"{folder}/log/slurmd-")
-    shutil.rmtree(folder, ignore_errors=True)
-
-
 if __name__ == "__main__":
-    _keep(*sys.argv[1:])
+    sys.stdin.buffer.read()
+    end_processes({"SLURM_CONF": sys.argv[2]}, f"{sys.argv[1]}/log/slurmd-")
+    shutil.rmtree(sys.argv[1], ignore_errors=True)

@@ -175,12 +175,7 @@ def conf_files(spec: LocalClusterSpec, version: tuple[int, int]) -> dict[str, st
 
 
 def settings_conf(spec: LocalClusterSpec, address: str) -> str:
-    """The lines of slurm.conf that say nothing of nodes and partitions.
-
-    Args:
-        spec: What the cluster is made of.
-        address: Of its slurmctld.
-    """
+    """The lines of slurm.conf that say nothing of nodes and partitions, with the address of slurmctld."""
     settings = _SLURM_CONF.format(
         folder=spec.folder,
         address=address,
@@ -194,27 +189,30 @@ def settings_conf(spec: LocalClusterSpec, address: str) -> str:
 
 def slurm_conf(spec: LocalClusterSpec) -> str:
     """The text of slurm.conf."""
+    lines = [line for name, line in _LUA.items() if name in spec.lua_files]
+    for number, (name, gpu_type) in enumerate(spec.types_of().items(), 1):
+        lines.append(
+            f"NodeName={name} NodeHostname=localhost NodeAddr={spec.address(name)} Port={spec.port + number} "
+            f"CPUs={spec.cpus} Boards=1 SocketsPerBoard=2 CoresPerSocket={spec.cpus // 2} ThreadsPerCore=1 "
+            f"RealMemory={NODE_MEMORY_MB} Gres=gpu:{gpu_type}:{spec.gpus} Feature={gpu_type} State=UNKNOWN"
+        )
+    for name in spec.partitions:
+        default = "YES" if name == spec.partitions[0] else "NO"
+        lines.append(
+            f"PartitionName={name} Nodes=ALL Default={default} MaxTime=INFINITE State=UP OverSubscribe=NO"
+        )
     settings = settings_conf(spec, CORE_ADDRESS if spec.network else _LOOPBACK)
-    lines = [
-        *(line for name, line in _LUA.items() if name in spec.lua_files),
-        *(
-            _node(spec, name, gpu_type, number)
-            for number, (name, gpu_type) in enumerate(spec.types_of().items(), 1)
-        ),
-        *(_partition(spec, name) for name in spec.partitions),
-        *spec.extra_conf,
-    ]
-    return settings + "\n".join(lines) + "\n"
+    return "\n".join([settings + "\n".join([*lines, *spec.extra_conf]), ""])
 
 
 def gres_conf(spec: LocalClusterSpec) -> str:
     """The text of gres.conf; each GPU is a file of its own, as Slurm refuses GPUs without."""
-    files = f"{spec.folder}/dev/nvidia{_range(0, spec.gpus - 1)}"
+    numbers = f"[0-{spec.gpus - 1}]" if spec.gpus > 1 else "0"
     nodes_of: dict[str, list[str]] = {}
     for node, gpu_type in spec.types_of().items():
         nodes_of.setdefault(gpu_type, []).append(node)
     lines = (
-        f"NodeName={fold(nodes)} Name=gpu Type={gpu_type} File={files}"
+        f"NodeName={fold(nodes)} Name=gpu Type={gpu_type} File={spec.folder}/dev/nvidia{numbers}"
         for gpu_type, nodes in nodes_of.items()
     )
     return "\n".join(["AutoDetect=off", *lines, ""])
@@ -227,7 +225,8 @@ def topology_conf(spec: LocalClusterSpec) -> str:
         blocks = [f"BlockName={rack} Nodes={fold(nodes)}" for rack, nodes in racks.items()]
         return "\n".join([*blocks, f"BlockSizes={min(map(len, racks.values()))}"]) + "\n"
     lines = [f"SwitchName={rack} Nodes={fold(nodes)}" for rack, nodes in racks.items()]
-    return "\n".join([*lines, f"SwitchName={_top(spec)} Switches={fold(tuple(racks))}"]) + "\n"
+    top = CORE if spec.network else "spine"
+    return "\n".join([*lines, f"SwitchName={top} Switches={fold(tuple(racks))}"]) + "\n"
 
 
 def local_topology(spec: LocalClusterSpec) -> Topology:
@@ -242,36 +241,11 @@ def local_topology(spec: LocalClusterSpec) -> Topology:
         raise InputError("the cluster has no network, so nothing tells its links")
     attached, switches, types = [], [Switch(CORE, None)], spec.types_of()
     for (rack, nodes), entry in zip(spec.racks_of().items(), spec.network.racks, strict=True):
-        switches.append(Switch(rack, CORE, _link(entry.uplink_rate_bps)))
+        switches.append(Switch(rack, CORE, Link(entry.uplink_rate_bps or _UNSHAPED_BPS, _HOP_S)))
         for node in nodes:
-            machine = Machine(node, spec.gpus, types[node], _link(None))
-            attached.append(Attached(machine, rack, _link(entry.host_rate_bps)))
+            machine = Machine(node, spec.gpus, types[node], Link(_UNSHAPED_BPS, _HOP_S))
+            attached.append(Attached(machine, rack, Link(entry.host_rate_bps or _UNSHAPED_BPS, _HOP_S)))
     return build_topology("lab", attached, switches)
-
-
-def _link(rate_bps: float | None) -> Link:
-    return Link(rate_bps or _UNSHAPED_BPS, _HOP_S)
-
-
-def _top(spec: LocalClusterSpec) -> str:
-    return CORE if spec.network else "spine"
-
-
-def _node(spec: LocalClusterSpec, name: str, gpu_type: str, number: int) -> str:
-    return (
-        f"NodeName={name} NodeHostname=localhost NodeAddr={spec.address(name)} Port={spec.port + number}"
-        f" CPUs={spec.cpus} Boards=1 SocketsPerBoard=2 CoresPerSocket={spec.cpus // 2} ThreadsPerCore=1"
-        f" RealMemory={NODE_MEMORY_MB} Gres=gpu:{gpu_type}:{spec.gpus} Feature={gpu_type} State=UNKNOWN"
-    )
-
-
-def _partition(spec: LocalClusterSpec, name: str) -> str:
-    default = "YES" if name == spec.partitions[0] else "NO"
-    return f"PartitionName={name} Nodes=ALL Default={default} MaxTime=INFINITE State=UP OverSubscribe=NO"
-
-
-def _range(first: int, last: int) -> str:
-    return str(first) if first == last else f"[{first}-{last}]"
 
 
 _SLURM_CONF = """\

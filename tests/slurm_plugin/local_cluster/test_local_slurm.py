@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from slurm_plugin.local_cluster.local_slurm import LocalClusterError, LocalSlurm, free_ports
+from slurm_plugin.local_cluster.cluster import ClusterError
+from slurm_plugin.local_cluster.local_slurm import LocalSlurm, free_ports
 from slurm_plugin.local_cluster.processes import find_processes
 from slurm_plugin.local_cluster.slurm_files import LocalClusterSpec
 
@@ -79,7 +80,7 @@ def test_a_killed_slurmctld_comes_back(local_slurm: LocalSlurm) -> None:
 
 def test_a_paused_slurmctld_does_not_answer_until_resumed(local_slurm: LocalSlurm) -> None:
     local_slurm.pause_controller()
-    with pytest.raises(LocalClusterError, match=r"squeue took longer than 0\.5 s"):
+    with pytest.raises(ClusterError, match=r"squeue took longer than 0\.5 s"):
         local_slurm.run("squeue", timeout_s=0.5)
     local_slurm.resume_controller()
     local_slurm.wait_for(local_slurm.controller_answers, "slurmctld to answer again")
@@ -118,7 +119,7 @@ def test_a_restart_with_another_topology_keeps_jobs(local_slurm: LocalSlurm) -> 
 
 
 def test_more_nodes_than_at_first_are_refused(local_slurm: LocalSlurm) -> None:
-    with pytest.raises(LocalClusterError, match="ports for 8 nodes, 9 are too many"):
+    with pytest.raises(ClusterError, match="ports for 8 nodes, 9 are too many"):
         local_slurm.rewrite(replace(local_slurm.spec, nodes=9))
 
 
@@ -139,7 +140,7 @@ def test_stopping_leaves_no_process_and_no_folder(cluster_folder: Path) -> None:
 
 def test_a_cluster_that_cannot_start_says_why_and_leaves_nothing(cluster_folder: Path) -> None:
     local_slurm = LocalSlurm(LocalClusterSpec(cluster_folder, extra_conf=("NoSuchKey=1",)))
-    with pytest.raises(LocalClusterError, match=r"slurmctld ended: .*NoSuchKey"):
+    with pytest.raises(ClusterError, match=r"slurmctld ended: .*NoSuchKey"):
         local_slurm.start()
     assert not processes(local_slurm)
     assert not cluster_folder.exists()
@@ -148,13 +149,13 @@ def test_a_cluster_that_cannot_start_says_why_and_leaves_nothing(cluster_folder:
 def test_without_slurm_the_packages_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "which", lambda *_, **__: None)
     with pytest.raises(
-        LocalClusterError, match=r"slurmctld.*apt-get install .*slurmctld slurmd slurm-client munge"
+        ClusterError, match=r"slurmctld.*apt-get install .*slurmctld slurmd slurm-client munge"
     ):
         LocalSlurm(LocalClusterSpec(tmp_path)).start()
 
 
 def test_a_refused_command_says_what_slurm_said(local_slurm: LocalSlurm) -> None:
-    with pytest.raises(LocalClusterError, match=r"sbatch .* failed \(1\): .*invalid partition"):
+    with pytest.raises(ClusterError, match=r"sbatch .* failed \(1\): .*invalid partition"):
         submit(local_slurm, "--partition=nowhere", "--wrap=true")
 
 

@@ -9,7 +9,7 @@ import pytest
 from dally.hosts.network_spec import NetworkSpec, Rack
 from dally.hosts.processes import Command
 from slurm_plugin.local_cluster.cluster import Cluster, ClusterError
-from slurm_plugin.local_cluster.local_slurm import LocalClusterError, LocalSlurm
+from slurm_plugin.local_cluster.local_slurm import LocalSlurm
 from slurm_plugin.local_cluster.processes import find_processes
 from slurm_plugin.local_cluster.slurm_files import LocalClusterSpec
 
@@ -62,7 +62,7 @@ def test_ranks_meet_by_their_nodes_names_and_use_only_the_links_between_them(
 def test_it_takes_what_any_local_cluster_takes(networked_slurm: LocalSlurm, users: tuple[str, ...]) -> None:
     assert networked_slurm.run("id", "-un", user=users[0]) == f"{users[0]}\n"
     networked_slurm.pause_controller()
-    with pytest.raises(LocalClusterError, match=r"squeue took longer than 0\.5 s"):
+    with pytest.raises(ClusterError, match=r"squeue took longer than 0\.5 s"):
         networked_slurm.run("squeue", timeout_s=0.5)
     networked_slurm.resume_controller()
     networked_slurm.wait_for(networked_slurm.controller_answers, "slurmctld to answer again")

@@ -11,7 +11,7 @@ from playwright.sync_api import Browser, expect, sync_playwright
 
 from dally.errors import DallyError
 from slurm_plugin.local_cluster.local_slurm import LocalSlurm, make_user
-from slurm_plugin.local_cluster.slurm_files import LabSpec
+from slurm_plugin.local_cluster.slurm_files import LocalClusterSpec
 from tests.slurm_table import STARTS_SLURM, slurm_table
 
 TESTS = Path(__file__).parent
@@ -62,12 +62,12 @@ settings.load_profile("dally")
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the slow tests, and those that use a lab: `-m slurm` finds them all and `-m 'not slurm'` none.
+    """Mark the slow tests, and those on a real Slurm: `-m slurm` finds them all and `-m 'not slurm'` none.
 
     Those that start daemons or shape networks run one after another, whatever runs beside them.
     """
     for item in items:
-        slurm = "lab_folder" in getattr(item, "fixturenames", ())
+        slurm = "cluster_folder" in getattr(item, "fixturenames", ())
         if slurm:
             item.add_marker(pytest.mark.slurm)
         if item.get_closest_marker("slurm"):
@@ -87,8 +87,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 
 @pytest.fixture
-def lab_folder() -> Path:
-    """A short path, open to all users, for a lab; the lab removes it."""
+def cluster_folder() -> Path:
+    """A short path, open to all users, for a local cluster; the cluster removes it."""
     return Path(tempfile.mkdtemp(prefix="dally-", dir="/tmp"))
 
 
@@ -101,15 +101,15 @@ def users() -> tuple[str, ...]:
 
 
 @pytest.fixture
-def lab(lab_folder: Path, users: tuple[str, ...]) -> Iterator[LocalSlurm]:
+def local_slurm(cluster_folder: Path, users: tuple[str, ...]) -> Iterator[LocalSlurm]:
     """A fresh cluster of 8 nodes with 8 GPUs each in 4 racks, that ends with the test."""
-    lab = LocalSlurm(LabSpec(lab_folder))
+    local_slurm = LocalSlurm(LocalClusterSpec(cluster_folder))
     try:
-        lab.start()
+        local_slurm.start()
     except DallyError as error:
         pytest.fail(str(error), pytrace=False)
-    yield lab
-    lab.stop()
+    yield local_slurm
+    local_slurm.stop()
 
 
 @pytest.fixture(scope="module")

@@ -106,8 +106,8 @@ def test_stop_ends_what_ignores_the_request_and_what_that_started(
     hosts: SshHosts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     grace = f"sleep {ssh.GRACE_S}"
-    assert grace in ssh.KEEPER
-    monkeypatch.setattr(ssh, "KEEPER", ssh.KEEPER.replace(grace, "sleep 0.2"))
+    assert grace in ssh.SUPERVISOR
+    monkeypatch.setattr(ssh, "SUPERVISOR", ssh.SUPERVISOR.replace(grace, "sleep 0.2"))
     pids = tmp_path / "pids"
     stubborn = IGNORE + TELL_PID + SLEEP
     parent = f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', {stubborn!r}, sys.argv[1]])\n"

@@ -55,26 +55,28 @@ def test_a_run_stays_on_links_as_it_was_planned_for() -> None:
 
 
 @pytest.fixture
-def client(lab: LocalSlurm, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalSlurm]:
-    for name, value in lab.environment.items():
+def client(local_slurm: LocalSlurm, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalSlurm]:
+    for name, value in local_slurm.environment.items():
         monkeypatch.setenv(name, value)
-    yield lab
-    assert lab.run("squeue", "-h", "-o%j").count("profile-") == 0
+    yield local_slurm
+    assert local_slurm.run("squeue", "-h", "-o%j").count("profile-") == 0
 
 
-def queue(lab: LocalSlurm, wait_s: float = 60.0) -> SlurmQueue:
+def queue(local_slurm: LocalSlurm, wait_s: float = 60.0) -> SlurmQueue:
     read = partial(read_nodes, None, ())
     there = {node.name: node for node in read()}
-    racks = racks_of(load_cluster(lab.spec.conf.parent), "h100")
-    return SlurmQueue(SlurmClient(there, None, 60.0, lab.version()), racks, read, wait_s, look_s=0.1)
+    racks = racks_of(load_cluster(local_slurm.spec.conf.parent), "h100")
+    return SlurmQueue(SlurmClient(there, None, 60.0, local_slurm.version()), racks, read, wait_s, look_s=0.1)
 
 
-def fill(lab: LocalSlurm, nodes: str, minutes: int) -> str:
+def fill(local_slurm: LocalSlurm, nodes: str, minutes: int) -> str:
     """A job that has nodes to itself; its number, once it runs."""
-    job = lab.run(
+    job = local_slurm.run(
         *("sbatch", "--parsable", f"-w{nodes}", "--exclusive", f"--time={minutes}", "--wrap", "sleep 300")
     ).strip()
-    lab.wait_for(lambda: lab.run("squeue", "-h", "-o%t", "-j", job).strip() == "R", f"job {job} to run")
+    local_slurm.wait_for(
+        lambda: local_slurm.run("squeue", "-h", "-o%t", "-j", job).strip() == "R", f"job {job} to run"
+    )
     return job
 
 

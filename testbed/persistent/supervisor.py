@@ -16,7 +16,7 @@ from typing import NoReturn
 
 from dally.errors import DallyError
 from slurm_plugin.local_cluster.local_slurm import LocalSlurm
-from slurm_plugin.local_cluster.slurm_files import LabSpec
+from slurm_plugin.local_cluster.slurm_files import LocalClusterSpec
 from testbed.persistent.hosts_shape import HostsShape, Shape, SlurmPlace
 from testbed.persistent.state import StandingState, mark_process, own_mark, read_shape, write_state
 
@@ -33,7 +33,7 @@ _WATCH_S = 1.0
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
-def keeper_argv(folder: Path, shape: Shape, handle: int) -> tuple[str, ...]:
+def supervisor_argv(folder: Path, shape: Shape, handle: int) -> tuple[str, ...]:
     """The command that keeps a cluster up in a folder, which is locked by the handle."""
     return sys.executable, "-P", "-m", __name__, str(folder), str(handle), json.dumps(asdict(shape))
 
@@ -76,17 +76,17 @@ def _ignore_signals() -> None:
 
 
 @contextmanager
-def _here(begun: StandingState, spec: LabSpec, handle: int) -> Iterator[_Up]:
+def _here(begun: StandingState, spec: LocalClusterSpec, handle: int) -> Iterator[_Up]:
     """A cluster on this machine, which removes its folder when it ends."""
-    lab = LocalSlurm(spec, kept_open=(handle,))
-    lab.start()
+    local_slurm = LocalSlurm(spec, kept_open=(handle,))
+    local_slurm.start()
     try:
-        network = lab.network
+        network = local_slurm.network
         assert network
         holder = mark_process(network.holder)
-        yield replace(begun, holder=holder, port=lab.spec.port), lambda: network.ended
+        yield replace(begun, holder=holder, port=local_slurm.spec.port), lambda: network.ended
     finally:
-        lab.stop()
+        local_slurm.stop()
 
 
 @contextmanager

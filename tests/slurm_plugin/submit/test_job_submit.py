@@ -12,7 +12,7 @@ import pytest
 from slurm_plugin.local_cluster.local_slurm import LocalSlurm
 from slurm_plugin.local_cluster.slurm_files import LocalClusterSpec
 from slurm_plugin.request import Request, decode, decode_job
-from slurm_plugin.submit.hints import Mode, Waits, site_lua
+from slurm_plugin.submit.hints import Mode, site_lua
 
 pytestmark = pytest.mark.slurm
 
@@ -41,7 +41,7 @@ class Site:
 
     def set_mode(self, mode: Mode, slowdowns: dict[str, float] | None = None) -> None:
         uids = [pwd.getpwnam(self.exempt).pw_uid]
-        self.table.write_text(site_lua(["gpu"], uids, mode, slowdowns, Waits(longest_s=200)))
+        self.table.write_text(site_lua(["gpu"], uids, mode, slowdowns, 200))
 
     def submit(self, *options: str, user: str | None = None) -> str:
         """Submit a script that sleeps; the job's number."""

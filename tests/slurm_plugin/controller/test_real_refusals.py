@@ -34,9 +34,8 @@ def small_lab(lab_folder: Path) -> Iterator[LocalSlurm]:
     lab.stop()
 
 
-def site_of(lab: LocalSlurm, policy: str, longest_s: float = 30.0) -> RealSite:
+def site_of(lab: LocalSlurm, policy: str) -> RealSite:
     site = RealSite(lab, policy)
-    site.longest_s = longest_s
     (lab.work / "elastic.sh").write_text(ELASTIC)
     return site
 
@@ -68,7 +67,7 @@ def test_a_job_that_slurm_would_not_start_stops_nobody(small_lab: LocalSlurm, as
 
 
 def test_a_job_refused_by_a_node_whose_cpus_are_used_up_starts_on_another(small_lab: LocalSlurm) -> None:
-    site = site_of(small_lab, "srsf-delay", 60.0)
+    site = site_of(small_lab, "srsf-delay")
     small_lab.run("sbatch", "--parsable", "-w", "n1", "-c", "16", "-o", "/dev/null", "--wrap=sleep 600")
     job = site.submit("--gres=gpu:1", "-t", "1", "sleep.sh", "30")
     site.until(lambda: site.state(job) == "RUNNING")
@@ -81,7 +80,7 @@ def test_a_job_refused_by_a_node_whose_cpus_are_used_up_starts_on_another(small_
 def test_elastic_jobs_that_share_a_node_do_not_run_into_their_limits(
     small_lab: LocalSlurm, longest: str
 ) -> None:
-    site = site_of(small_lab, "elastic-scaling:interval_s=20", 300.0)
+    site = site_of(small_lab, "elastic-scaling:interval_s=20")
     small_lab.run("scontrol", "update", "PartitionName=gpu", f"MaxTime={longest}")
     asked = ("--gpus-per-task=1", "--ntasks=2", "--min-gpus=1", "--max-gpus=2", "--checkpoint-grace=5")
     jobs = [

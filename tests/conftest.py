@@ -54,6 +54,28 @@ SLOW = {
 DAEMONS = ("dally/hosts", "profiler", "slurm_plugin/local_cluster", "testbed")
 """Folders whose tests start processes or shape networks."""
 
+ONE_WORKER = {
+    "analysis/advise/test_command.py",
+    "analysis/advise/test_in_browser.py",
+    "analysis/report/test_in_browser.py",
+    "analysis/studies/test_predictor_validation.py",
+    "dally/hosts/test_network.py",
+    "dally/hosts/test_ssh.py",
+    "docs/test_site.py",
+    "profiler/rank/test_buckets.py",
+    "profiler/rank/test_launch.py",
+    "slurm_plugin/admin/test_dashboard.py",
+    "slurm_plugin/client/test_contract.py",
+    "slurm_plugin/submit/test_job_submit.py",
+    "testbed/remote/test_check.py",
+    "testbed/remote/test_private_slurm.py",
+    "testbed/remote/test_shape.py",
+    "testbed/running/test_real_types.py",
+    "workloads/elastic/test_run.py",
+    "workloads/test_handover.py",
+}
+"""Files whose tests share a fixture that is dear to set up."""
+
 settings.register_profile("dally", deadline=None)
 """How long an example takes depends on what else the machine does."""
 settings.load_profile("dally")
@@ -63,7 +85,8 @@ settings.load_profile("dally")
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark the slow tests, and those on a real Slurm: `-m slurm` finds them all and `-m 'not slurm'` none.
 
-    Those that start daemons or shape networks run one after another, whatever runs beside them.
+    The slow ones come first, so that no worker is left alone with one at the end. Tests of a file that share
+    a fixture go to one worker; all others to whichever is free: each has its own cluster, ports and folders.
     """
     for item in items:
         slurm = "cluster_folder" in getattr(item, "fixturenames", ())
@@ -72,11 +95,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if item.get_closest_marker("slurm"):
             item.user_properties.append((STARTS_SLURM, True))
         folder = item.path.relative_to(TESTS)
-        if item.get_closest_marker("slurm") or any(folder.is_relative_to(each) for each in DAEMONS):
-            item.add_marker(pytest.mark.xdist_group("daemons"))
+        if str(folder) in SLOW or _starts_daemons(item, folder):
             item.add_marker(pytest.mark.slow)
-        if str(folder) in SLOW:
-            item.add_marker(pytest.mark.slow)
+        if str(folder) in ONE_WORKER:
+            item.add_marker(pytest.mark.xdist_group(str(folder)))
+    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+
+
+def _starts_daemons(item: pytest.Item, folder: Path) -> bool:
+    return item.get_closest_marker("slurm") is not None or any(
+        folder.is_relative_to(each) for each in DAEMONS
+    )
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

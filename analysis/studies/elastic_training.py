@@ -1,9 +1,10 @@
 """Writes the tables and the figure of docs/elastic-training.md.
 
 `python -m analysis.studies.elastic_training FOLDER` trains the small net on scikit-learn's digits in real
-processes with three seeds: on one rank from start to end, and growing from 1 rank to 2 and to 4 and shrinking to 2 while it trains: as an elastic job with both
-rules for the batch, and with a checkpoint and a restart at each change. Ranks start from a process that has
-loaded torch, but for those of `restart`. Logs stay in FOLDER: what is done there is not done again.
+processes with three seeds. It trains on one rank from start to end, and growing from 1 rank to 2 and to 4 and
+shrinking to 2: as an elastic job with both rules for the batch, and with a checkpoint and a restart at each
+change. Ranks start from a process that has loaded torch, except those of `restart`. Logs stay in FOLDER, so
+a second call continues where the first stopped.
 """
 
 import json

@@ -9,8 +9,7 @@ from slurm_plugin.client.fake import FakeSlurm
 from slurm_plugin.client.fake_job import SubmitSpec
 from slurm_plugin.client.slurm import Hold, Order, Slurm, SlurmJob, State
 from slurm_plugin.local_cluster.local_slurm import LocalSlurm
-
-LONGEST_S = 60.0
+from tests.patience import LONGEST_S
 
 
 class World(Protocol):

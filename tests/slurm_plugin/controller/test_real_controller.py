@@ -20,8 +20,8 @@ from slurm_plugin.controller.tickets import Standing, Ticket
 from slurm_plugin.local_cluster.local_slurm import LocalSlurm
 from slurm_plugin.local_cluster.slurm_files import LocalClusterSpec
 from slurm_plugin.submit.hints import site_lua
+from tests.patience import LONGEST_S
 
-LONGEST_S = 30.0
 LUA = Path(__file__).parents[3] / "slurm_plugin" / "site" / "job_submit.lua"
 
 ADVICE = re.compile(r"^dally-sbatch: (note: no |warning: the script has no trap ).*\n", re.MULTILINE)
@@ -40,7 +40,6 @@ class RealSite:
 
     def __init__(self, local_slurm: LocalSlurm, policy: str, max_requeues: int = 3):
         self.local_slurm = local_slurm
-        self.longest_s = LONGEST_S
         config_file = local_slurm.work / "dally.toml"
         state = local_slurm.spec.folder / "srsf-delay"
         config_file.write_text(
@@ -83,7 +82,7 @@ class RealSite:
 
     def until(self, holds: Callable[[], object], what: str = "") -> None:
         """Cycles until something holds."""
-        deadline = time.monotonic() + self.longest_s
+        deadline = time.monotonic() + LONGEST_S
         while True:
             self.controller.cycle()
             if holds():

@@ -15,6 +15,7 @@ from slurm_plugin.controller.journal import NAME
 from slurm_plugin.local_cluster.local_slurm import LocalSlurm
 from slurm_plugin.local_cluster.slurm_files import LocalClusterSpec
 from slurm_plugin.request import Request, encode
+from tests.patience import LONGEST_S
 from tests.slurm_plugin.real import (
     CHECKPOINT_AND_EXIT,
     CHECKPOINT_AND_GO_ON,
@@ -27,7 +28,6 @@ from tests.slurm_plugin.real import (
     run_twice_at_once,
 )
 
-LONGEST_S = 90.0
 FROZEN_S = 30.0
 MANY_S = 300.0
 ALICE = "dally-alice"

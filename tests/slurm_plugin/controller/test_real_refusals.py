@@ -39,9 +39,8 @@ def small_cluster(cluster_folder: Path) -> Iterator[LocalSlurm]:
     local_slurm.stop()
 
 
-def site_of(local_slurm: LocalSlurm, policy: str, longest_s: float = 30.0) -> RealSite:
+def site_of(local_slurm: LocalSlurm, policy: str) -> RealSite:
     site = RealSite(local_slurm, policy)
-    site.longest_s = longest_s
     (local_slurm.work / "elastic.sh").write_text(ELASTIC)
     return site
 
@@ -75,7 +74,7 @@ def test_a_job_that_slurm_would_not_start_stops_nobody(
 
 
 def test_a_job_refused_by_a_node_whose_cpus_are_used_up_starts_on_another(small_cluster: LocalSlurm) -> None:
-    site = site_of(small_cluster, "srsf-delay", 60.0)
+    site = site_of(small_cluster, "srsf-delay")
     small_cluster.run("sbatch", "--parsable", "-w", "n1", "-c", "16", "-o", "/dev/null", "--wrap=sleep 600")
     job = site.submit("--gres=gpu:1", "-t", "1", "sleep.sh", "30")
     site.until(lambda: site.state(job) == "RUNNING")
@@ -88,7 +87,7 @@ def test_a_job_refused_by_a_node_whose_cpus_are_used_up_starts_on_another(small_
 def test_elastic_jobs_that_share_a_node_do_not_run_into_their_limits(
     small_cluster: LocalSlurm, longest: str
 ) -> None:
-    site = site_of(small_cluster, "elastic-scaling:interval_s=20", 300.0)
+    site = site_of(small_cluster, "elastic-scaling:interval_s=20")
     small_cluster.run("scontrol", "update", "PartitionName=gpu", f"MaxTime={longest}")
     asked = ("--gpus-per-task=1", "--ntasks=2", "--min-gpus=1", "--max-gpus=2", "--checkpoint-grace=5")
     jobs = [

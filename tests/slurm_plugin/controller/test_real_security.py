@@ -32,8 +32,8 @@ from slurm_plugin.local_cluster.local_slurm import LocalSlurm, make_user
 from slurm_plugin.local_cluster.slurm_files import LocalClusterSpec
 from slurm_plugin.request import SIGNALS
 from slurm_plugin.submit.hints import site_lua
+from tests.patience import LONGEST_S
 
-LONGEST_S = 60.0
 LUA = (Path(__file__).parents[3] / "slurm_plugin" / "site" / "job_submit.lua").read_text(encoding="utf-8")
 
 HOSTILE = [

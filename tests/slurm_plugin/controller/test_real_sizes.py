@@ -13,7 +13,6 @@ from slurm_plugin.local_cluster.slurm_files import LocalClusterSpec
 from tests.slurm_plugin.controller.test_real_controller import RealSite
 
 ROOT = Path(__file__).parents[3]
-LONGEST_S = 420.0
 """For three jobs that would take a minute and a half on a machine of its own."""
 
 TRAIN = f"""#!/usr/bin/env python3
@@ -58,7 +57,6 @@ def local_slurm(cluster_folder: Path) -> Iterator[LocalSlurm]:
 
 def start(local_slurm: LocalSlurm, policy: str) -> RealSite:
     site = RealSite(local_slurm, policy, max_requeues=100)
-    site.longest_s = LONGEST_S
     (local_slurm.work / "train.py").write_text(TRAIN)
     return site
 

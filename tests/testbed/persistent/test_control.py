@@ -12,11 +12,11 @@ from slurm_plugin.local_cluster.processes import find_processes
 from testbed.persistent.control import bring_up, find_standing, open_standing, take_down
 from testbed.persistent.shape import LocalClusterShape
 from tests.dally.hosts.waits import await_gone, await_true
+from tests.patience import LONGEST_S
 from tests.slurm_plugin.local_cluster.test_network import SENT_BYTES, talk
 
 SMALL = ("--racks", "1,1", "--gpus", "1", "--rate", "1Gb", "--uplink", "200Mb")
 SHAPE = LocalClusterShape((1, 1), 1, 1e9, 200e6)
-LIMIT_S = 120
 
 USER = """
 import sys, time
@@ -31,7 +31,7 @@ time.sleep(1000)
 
 def dally(verb: str, folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "dally", "testbed", verb, "--folder", str(folder), *options]
-    return subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S)
+    return subprocess.run(command, capture_output=True, text=True, timeout=LONGEST_S)
 
 
 def status(folder: Path) -> dict[str, Any]:

@@ -28,11 +28,11 @@ from testbed.remote.log import CommandLog
 from testbed.remote.rights import find_rights, judge_all
 from tests.dally.hosts.sshd import running_sshd
 from tests.dally.hosts.waits import await_true
+from tests.patience import LONGEST_S
 from tests.testbed.remote.test_standing_slurm import ONE_JOB, TINY_TFLOPS, assert_complete, dally
 from tests.testbed.running.worlds import write_profile_folder
 
 USER = "dally-carol"
-LIMIT_S = 30
 ENFORCED = "EnforcePartLimits=ALL"
 """Without, 24.11 and later take a job for a partition that is closed to its user, and it waits for ever."""
 
@@ -75,12 +75,12 @@ def login() -> Iterator[Login]:
 
 
 def order(*argv: str) -> None:
-    subprocess.run(argv, check=True, capture_output=True, timeout=LIMIT_S)
+    subprocess.run(argv, check=True, capture_output=True, timeout=LONGEST_S)
 
 
 def remove_user() -> int:
     """The status of userdel, which refuses as long as the user has processes."""
-    return subprocess.run(["userdel", USER], capture_output=True, timeout=LIMIT_S).returncode
+    return subprocess.run(["userdel", USER], capture_output=True, timeout=LONGEST_S).returncode
 
 
 def open_python(folder: Path) -> Path:
@@ -99,7 +99,7 @@ def open_python(folder: Path) -> Path:
 
 def may_run(program: str) -> bool:
     argv = ["su", USER, "-c", shlex.join([program, "-c", ""])]
-    return subprocess.run(argv, capture_output=True, timeout=LIMIT_S).returncode == 0
+    return subprocess.run(argv, capture_output=True, timeout=LONGEST_S).returncode == 0
 
 
 def started(spec: LocalClusterSpec) -> Iterator[LocalSlurm]:

@@ -17,10 +17,10 @@ from slurm_plugin.local_cluster.slurm_files import LocalClusterSpec
 from testbed.persistent.control import find_standing
 from tests.dally.hosts.sshd import Sshd, running_sshd
 from tests.dally.hosts.waits import await_true
+from tests.patience import LONGEST_S
 from tests.testbed.remote.hosts_files import write_hosts
 from tests.testbed.running.worlds import write_profile_folder
 
-LIMIT_S = 200
 TINY_TFLOPS = "1e6"
 """Of a GPU on which steps cost no time but that of the training loop."""
 
@@ -72,12 +72,12 @@ def small_cluster(cluster_folder: Path) -> Iterator[LocalSlurm]:
 def entries(folder: Path, daemon: Sshd) -> str:
     """What is in a folder, as an sshd sees it."""
     argv = [*within(daemon), "ls", "-A", str(folder)]
-    return subprocess.run(argv, capture_output=True, text=True, check=True, timeout=LIMIT_S).stdout
+    return subprocess.run(argv, capture_output=True, text=True, check=True, timeout=LONGEST_S).stdout
 
 
 def dally(verb: str, *options: str | Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "dally", "testbed", verb, *map(str, options)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S)
+    return subprocess.run(command, capture_output=True, text=True, timeout=LONGEST_S)
 
 
 def run(folder: Path, trace: str, *options: str | Path) -> Path:

@@ -11,7 +11,6 @@ from tests.workloads.elastic.real_site import four_nodes, submit_training
 from tests.workloads.elastic.test_run import steps
 from tests.workloads.elastic.test_under_slurm import lost_s, ranks
 
-LONGEST_S = 150.0
 MOST_LOST_S = 10.0
 SCRIPT = """\
 #!/bin/bash
@@ -30,7 +29,6 @@ exit $?
 def site(cluster_folder: Path) -> Iterator[RealSite]:
     """Under a policy that sizes jobs, and looks every other second."""
     with four_nodes(cluster_folder, "elastic-scaling:interval_s=2", max_requeues=100) as real:
-        real.longest_s = LONGEST_S
         yield real
 
 

@@ -12,7 +12,6 @@ from tests.workloads.elastic.real_site import four_nodes, submit_training
 from tests.workloads.elastic.test_run import steps
 from tests.workloads.ranks import ROOT
 
-LONGEST_S = 300.0
 SCRIPT = """\
 #!/bin/bash
 #SBATCH --ntasks=4 --gpus-per-task=1 --time=60 --chdir={root} --output={work}/output --open-mode=append
@@ -37,7 +36,6 @@ exit $?
 def site(cluster_folder: Path) -> Iterator[RealSite]:
     """Under ones, as its controller would tell jobs that it plans."""
     with four_nodes(cluster_folder, "ones:first_size=least,interval_s=2", max_requeues=100) as real:
-        real.longest_s = LONGEST_S
         real.environment["DALLY_BATCHING"] = "linear"
         yield real
 

@@ -78,17 +78,17 @@ class _Sizing:
         """Stops and shrinks, then starts and growth in their order, at last moves closer together."""
         jobs = [self._state.jobs[name] for name in self._targets]
         stops = [job for job in jobs if job.allocation and not self._gpus(job)]
-        shrinks = [job for job in jobs if 0 < self._gpus(job) < _held(job)]
+        shrinks = [job for job in jobs if 0 < self._gpus(job) < held_gpus(job)]
         for job in stops:
             self._free.give(job.allocation)
         for job in shrinks:
             self._change(job, shrunk(job.allocation, self._gpus(job)))
-        for job in sorted((job for job in jobs if self._gpus(job) > _held(job)), key=self._turn):
+        for job in sorted((job for job in jobs if self._gpus(job) > held_gpus(job)), key=self._turn):
             self._grow(job) if job.allocation else self._start(job)
         for job in shrinks:
             self._take_back(job)
         for job in jobs:
-            if 0 < self._gpus(job) == _held(job):
+            if 0 < self._gpus(job) == held_gpus(job):
                 self._close_up(job)
         changes = [self._told(self._state.jobs[name], place) for name, place in self.places.items()]
         return (*(self._stop(job) for job in stops), *changes)
@@ -98,7 +98,7 @@ class _Sizing:
 
         Among those the largest first.
         """
-        more = self._gpus(job) - _held(job)
+        more = self._gpus(job) - held_gpus(job)
         if job.allocation:
             stays = sum(self._free.on(machine) for machine, _ in job.allocation) >= more
             return 1 if stays else 3, -more
@@ -112,7 +112,7 @@ class _Sizing:
 
     def _grow(self, job: JobState) -> None:
         """The best of staying, more GPUs beside its own, and a place of its own choice."""
-        beside = self._beside(job, self._gpus(job) - _held(job))
+        beside = self._beside(job, self._gpus(job) - held_gpus(job))
         self._free.give(job.allocation)
         elsewhere = self._closest(job, self._gpus(job))
         self._take(job, self._soonest(job, beside, elsewhere))
@@ -128,10 +128,10 @@ class _Sizing:
 
     def _close_up(self, job: JobState) -> None:
         """Move a scattered job to a closer place if that pays."""
-        if job.level <= self._costs.best_level(job.job.gang._replace(gpus=_held(job))):
+        if job.level <= self._costs.best_level(job.job.gang._replace(gpus=held_gpus(job))):
             return
         self._free.give(job.allocation)
-        self._take(job, self._soonest(job, self._closest(job, _held(job))))
+        self._take(job, self._soonest(job, self._closest(job, held_gpus(job))))
 
     def _closest(self, job: JobState, gpus: int) -> Allocation | None:
         """Free GPUs close together, so many or as many as there are; those on which it is fastest.
@@ -214,7 +214,7 @@ class _Sizing:
         )
         if not job.allocation:
             return Start(name, place, level, f"{there}, waited {span(self._now - job.origin_s)}; {why}")
-        before = f"instead of {span(self._left_s(job, job.allocation))} on {_held(job)}"
+        before = f"instead of {span(self._left_s(job, job.allocation))} on {held_gpus(job)}"
         kind, word = (Resize, "resize") if goes_on(job, place) else (Migrate, "restart")
         return kind(name, place, level, f"{there}, {span(cost_s)} of {word} counted, {before}; {why}")
 
@@ -227,7 +227,8 @@ class _Sizing:
         return Preempt(job.job_id, tuple(takers), self._targets[job.job_id].why)
 
 
-def _held(job: JobState) -> int:
+def held_gpus(job: JobState) -> int:
+    """GPUs that a job holds; 0 if it waits."""
     return _total(job.allocation)
 
 

@@ -53,7 +53,12 @@ def sample_categories(instance: Instance, rng: np.random.Generator, count: int) 
 def _draw(instance: Instance, rng: np.random.Generator, count: int) -> Ints:
     """(count, jobs) categories drawn uniformly, independently."""
     spans, extra = (instance.most - instance.least).tolist(), _extra(instance)
-    ways = _ways(spans, extra)
+    # For each job, in how many ways those from it on can use up what is left. Only ratios within a row count:
+    # each is scaled to 1, as the numbers themselves would leave floating point with many jobs.
+    ways: list[Floats] = [np.concatenate([[1.0], np.zeros(extra)])]
+    for span in reversed(spans):
+        row = np.convolve(ways[0], np.ones(min(span, extra) + 1))[: extra + 1]
+        ways.insert(0, row / row.max())
     sizes = np.tile(instance.least, (count, 1))
     for row in sizes:
         left = extra
@@ -64,15 +69,6 @@ def _draw(instance: Instance, rng: np.random.Generator, count: int) -> Ints:
             row[job] += drawn
             left -= drawn
     return sizes
-
-
-def _ways(spans: list[int], extra: int) -> list[Floats]:
-    """For each job, in how many ways those from it on can use up what is left, up to a factor per job."""
-    rows = [np.concatenate([[1.0], np.zeros(extra)])]
-    for span in reversed(spans):
-        row = np.convolve(rows[0], np.ones(min(span, extra) + 1))[: extra + 1]
-        rows.insert(0, row / row.max())
-    return rows
 
 
 def _extra(instance: Instance) -> int:
@@ -93,17 +89,14 @@ def guided_category(instance: Instance) -> Ints:
     """
     wish = np.sqrt(instance.work / np.maximum(instance.mean_speeds, 1e-12))
     low, high = 0.0, float((instance.most / np.maximum(wish, 1e-300)).max())
-    for _ in range(60):
+    for _ in range(60):  # bisection: the clipped sizes grow with the scale
         scale = (low + high) / 2
         if np.clip(scale * wish, instance.least, instance.most).sum() > instance.placed:
             high = scale
         else:
             low = scale
-    return _rounded(np.clip(low * wish, instance.least, instance.most), instance)
-
-
-def _rounded(sizes: Floats, instance: Instance) -> Ints:
-    """Whole sizes with the sum that is to be placed: what is cut off most gains one first."""
+    sizes = np.clip(low * wish, instance.least, instance.most)
+    # Whole sizes with the sum that is to be placed: what is cut off most gains one first.
     whole = np.floor(sizes + 1e-9).astype(np.int64)
     while (missing := instance.placed - int(whole.sum())) > 0:
         growing = np.flatnonzero(whole < instance.most)

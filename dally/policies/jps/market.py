@@ -80,8 +80,8 @@ def transport(worths: Floats, sizes: Ints, workers: Ints) -> Ints:
 def price_ascent(worths: Floats, sizes: Ints, workers: Ints, step: float = STEP) -> Ints:
     """The assignment that rising prices lead to; worth the greatest sum less at most one step a worker given.
 
-    Everybody without a worker bids for the one that is worth most above its price, as much more as makes the
-    second best equally good, and a step of `step` times the greatest worth. Who is outbid bids again.
+    Each row without a worker bids for the one that is worth most above its price, as much more as makes the
+    second best equally good, and a step of `step` times the greatest worth. A row that is outbid bids again.
     Source: Bertsekas, The auction algorithm, Ann. Oper. Res. 14, 1988.
     """
     jobs, kinds = _each(sizes), _each(workers)

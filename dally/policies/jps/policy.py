@@ -14,12 +14,11 @@ from dally.policies.base import Policy
 from dally.policies.common.job_queue import JobQueue
 from dally.policies.common.ranking import Ranking
 from dally.policies.common.sizing import change_s, goes_on
-from dally.policies.jps.hands import PlacementTrial
-from dally.policies.jps.instance import Instance, Ints
+from dally.policies.jps.instance import Instance, Ints, WorkerDemands, workload_s
 from dally.policies.jps.market import Assign, hungarian, price_ascent
+from dally.policies.jps.placement_trial import PlacementTrial
 from dally.policies.jps.rerun import Rerun
 from dally.policies.jps.search import Search
-from dally.policies.jps.worker_demands import WorkerDemands, workload_s
 from dally.state import ClusterState, JobState
 from dally.words import plural, span
 
@@ -61,9 +60,9 @@ class JointPlacement(Policy):
     """Places all jobs again when one arrives or ends, as far as that is worth what it costs.
 
     Those with the least T * Pi, what is left of them in GPU-seconds, are admitted first, as long as the GPUs
-    suffice for their least sizes; who runs is not sent away again. How many GPUs each elastic job gets, and
-    of which types each job's are, is searched by categories and matching markets; a rigid job's number is
-    fixed.
+    suffice for their least sizes; running jobs are not stopped again. How many GPUs each elastic job gets,
+    and of which types each job's are, is searched by categories and matching markets; a rigid job's number
+    is fixed.
 
     The running jobs that may move join the market: those whose change is not worth what it costs stay out
     of it, and the rest is only done if all concerned end sooner for it, changes counted, than if just the
@@ -86,7 +85,7 @@ class JointPlacement(Policy):
         self.queue = JobQueue()
         self.ends = Ranking()
         self.movers: dict[int, JobState] = {}
-        self.claims = WorkerDemands(state.costs)
+        self.demands = WorkerDemands(state.costs)
         self._state = state
         self._reruns = 0
         self._changed = False
@@ -147,10 +146,10 @@ class JointPlacement(Policy):
         able = [job for job in self.movers.values() if job.ready_s < now] if self._changed else []
         next_end_s = self.ends.next_key(now) - now
         next_end_s = next_end_s if next_end_s < inf else 0.0
-        rerun = Rerun(state, self.claims, self.solve, now, next_end_s, self.knobs.depth)
-        hands, gain_s = rerun.best(self.queue, able)
-        changes = [self._change(state.jobs[name], hands, gain_s) for name in hands.places]
-        waits = [self._wait(job, now) for job in self.queue.unsaid() if job.job_id not in hands.places]
+        rerun = Rerun(state, self.demands, self.solve, now, next_end_s, self.knobs.depth)
+        trial, gain_s = rerun.best(self.queue, able)
+        changes = [self._change(state.jobs[name], trial, gain_s) for name in trial.places]
+        waits = [self._wait(job, now) for job in self.queue.unsaid() if job.job_id not in trial.places]
         return Plan((*changes, *waits))
 
     def solve(self, instance: Instance) -> Ints:
@@ -170,9 +169,9 @@ class JointPlacement(Policy):
         self.movers.pop(job.order, None)
         self._changed = True
 
-    def _change(self, job: JobState, hands: PlacementTrial, gain_s: float) -> Start | Migrate:
+    def _change(self, job: JobState, trial: PlacementTrial, gain_s: float) -> Start | Migrate:
         """A start, move or resize, and why."""
-        place, left_s = hands.places[job.job_id], hands.left_s[job.job_id]
+        place, left_s = trial.places[job.job_id], trial.left_s[job.job_id]
         topology, costs = self._state.topology, self._state.costs
         level = topology.level_of(place)
         gets = " + ".join(
@@ -180,8 +179,8 @@ class JointPlacement(Policy):
         )
         there = f"{gets} at slowdown {costs.cost(job.job, place).slowdown:.3g}: {span(left_s)} to its end"
         if not job.allocation:
-            waited_s = hands.now - job.origin_s
-            work_h = workload_s(job, hands.now) / 3600
+            waited_s = trial.now - job.origin_s
+            work_h = workload_s(job, trial.now) / 3600
             return Start(
                 job.job_id, place, level, f"{there}; {work_h:.1f} GPU-hours left, waited {span(waited_s)}"
             )
@@ -189,7 +188,7 @@ class JointPlacement(Policy):
         kind, word = (Resize, "resize") if goes_on(job, place) else (Migrate, "restart")
         reason = (
             f"{there}, {span(change_s(self._state, job, place))} of {word} counted, instead of "
-            f"{span(held * job.remaining_s(hands.now))}; all concerned end {span(gain_s)} sooner in sum"
+            f"{span(held * job.remaining_s(trial.now))}; all concerned end {span(gain_s)} sooner in sum"
         )
         return kind(job.job_id, place, level, reason)
 

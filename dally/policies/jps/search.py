@@ -85,9 +85,9 @@ class Search:
     def hold(self, sizes: Ints) -> bool:
         """Hold the market of a category; whether it is the best so far."""
         self.markets += 1
-        return self._offer(match(self.instance, sizes, self.assign))
+        return self._keep_if_best(match(self.instance, sizes, self.assign))
 
-    def _offer(self, given: Ints) -> bool:
+    def _keep_if_best(self, given: Ints) -> bool:
         """Take a placement if it is the best so far."""
         times_s = self.instance.times_s(given)
         fairness = jain(self._equal_s / times_s)
@@ -107,7 +107,7 @@ class Search:
     def _descend(self) -> bool:
         """Descend from the best placement and hold the market of where that leads; whether either helped."""
         given = descend(self.instance, self._found().given)
-        if not self._offer(given):
+        if not self._keep_if_best(given):
             return False
         self.hold(given.sum(axis=1))
         return True

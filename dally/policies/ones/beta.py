@@ -11,7 +11,7 @@ import numpy as np
 from scipy.optimize import minimize
 from scipy.special import betaln, digamma
 
-from dally.policies.ones.roll import Floats
+from dally.policies.ones.job_arrays import Floats
 
 HIDDEN = 64
 MOST_ROWS = 400
@@ -22,7 +22,7 @@ STEPS = 60
 
 
 @dataclass(frozen=True, slots=True)
-class Net:
+class BetaNetwork:
     """beta = 1 + ReLU(w2 tanh(W1 x)).
 
     Attributes:
@@ -34,15 +34,15 @@ class Net:
     second: Floats
 
     @classmethod
-    def drawn(cls, features: int, rng: np.random.Generator) -> "Net":
-        """One that has learnt nothing."""
+    def drawn(cls, features: int, rng: np.random.Generator) -> "BetaNetwork":
+        """A network that has learnt nothing."""
         return cls(
             rng.normal(size=(HIDDEN, features)) / np.sqrt(features), rng.normal(size=HIDDEN) / np.sqrt(HIDDEN)
         )
 
     @classmethod
-    def unpacked(cls, weights: Floats) -> "Net":
-        """One from its weights in one row, as `packed` gives them."""
+    def unpacked(cls, weights: Floats) -> "BetaNetwork":
+        """The network of weights in one row, as `packed` gives them."""
         return cls(weights[HIDDEN:].reshape(HIDDEN, -1), weights[:HIDDEN])
 
     def packed(self) -> Floats:
@@ -54,7 +54,7 @@ class Net:
         return 1 + np.maximum(0.0, np.tanh(inputs @ self.first.T) @ self.second)
 
 
-def loss(net: Net, inputs: Floats, alpha: Floats, parts: Floats) -> tuple[float, Floats]:
+def loss(net: BetaNetwork, inputs: Floats, alpha: Floats, parts: Floats) -> tuple[float, Floats]:
     """Mean of -log Beta(parts; alpha, beta) over rows, and its gradient by the packed weights.
 
     Args:
@@ -75,23 +75,25 @@ def loss(net: Net, inputs: Floats, alpha: Floats, parts: Floats) -> tuple[float,
     )
 
 
-def fit(net: Net, inputs: Floats, alpha: Floats, parts: Floats) -> Net:
-    """The net after a truncated Newton search of `STEPS` evaluations on the mean loss from where it is.
+def fit(net: BetaNetwork, inputs: Floats, alpha: Floats, parts: Floats) -> BetaNetwork:
+    """The network after a truncated Newton search of `STEPS` evaluations on the mean loss.
 
-    One whose ReLU is 0 on all rows has no gradient: it begins with w2 reversed. Neither the search nor `loss`
-    goes through BLAS, whose threads make such small products ten times as slow.
+    A network whose ReLU is 0 on all rows has no gradient: it begins with w2 reversed. Neither the search nor
+    `loss` goes through BLAS, whose threads make such small products ten times as slow.
     """
     if not (net.beta(inputs) > 1).any():
-        net = Net(net.first, -net.second)
+        net = BetaNetwork(net.first, -net.second)
 
     def value(weights: Floats) -> tuple[float, Floats]:
-        return loss(Net.unpacked(weights), inputs, alpha, parts)
+        return loss(BetaNetwork.unpacked(weights), inputs, alpha, parts)
 
-    return Net.unpacked(minimize(value, net.packed(), jac=True, method="TNC", options={"maxfun": STEPS}).x)
+    return BetaNetwork.unpacked(
+        minimize(value, net.packed(), jac=True, method="TNC", options={"maxfun": STEPS}).x
+    )
 
 
-class Predictor:
-    """The net and the rows of the finished jobs that it learns from.
+class ProgressPredictor:
+    """The network, and the rows of finished jobs that it learns from.
 
     Args:
         features: Numbers in a row of inputs.
@@ -100,12 +102,12 @@ class Predictor:
     """
 
     def __init__(self, features: int, alpha: int, seed: int) -> None:
-        self.net = Net.drawn(features, np.random.default_rng([seed]))
+        self.net = BetaNetwork.drawn(features, np.random.default_rng([seed]))
         self._alpha = alpha
         self._rows: list[list[float]] = []
 
     def learn(self, history: Sequence[tuple[list[float], float]]) -> None:
-        """A job has finished: take its rows, inputs and part done, and fit the net to the newest ones."""
+        """Take the rows of a finished job, inputs and part done, and fit the network to the newest rows."""
         self._rows = [*self._rows, *([*inputs, part] for inputs, part in history)][-MOST_ROWS:]
         if self._rows:
             inputs, parts = np.split(np.array(self._rows), [-1], axis=1)
@@ -122,4 +124,4 @@ class Predictor:
 
     def restore(self, learnt: dict[str, Any]) -> None:
         """Take back what `snapshot` gave."""
-        self.net, self._rows = Net.unpacked(np.array(learnt["weights"])), learnt["rows"]
+        self.net, self._rows = BetaNetwork.unpacked(np.array(learnt["weights"])), learnt["rows"]

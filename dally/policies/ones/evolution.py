@@ -1,11 +1,14 @@
 """One step of the evolution of candidate schedules."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
 import numpy as np
 
-from dally.policies.ones.operators import counted, crossover, lay_out, middles, mutate, pad, score, trim
-from dally.policies.ones.roll import Floats, Ints, Roll
+from dally.policies.ones.job_arrays import Floats, Ints, JobArrays
+from dally.policies.ones.operators import count_gpus, crossover, lay_out, middles, mutate, pad, score, trim
+from dally.state import JobState
 
 IDLE = -1
 """The number of no job, in candidates that are kept from step to step."""
@@ -38,7 +41,7 @@ class Generation:
 
     Attributes:
         genes: (candidates, GPUs), one row if nothing varies: the number of each GPU's job, or `IDLE`.
-        counts: (candidates, jobs) the GPUs of each job of the roll.
+        counts: (candidates, jobs) the GPUs of each job.
         scores: (candidates,) GPU-seconds left.
     """
 
@@ -47,55 +50,65 @@ class Generation:
     scores: Floats
 
 
-def evolve(genes: Ints, roll: Roll, rates: Rates, rng: np.random.Generator) -> Generation:
-    """The best of what is, the last candidates refreshed, their children and their mutants, all padded.
+@dataclass(frozen=True, slots=True)
+class EvolutionStep:
+    """One step of the evolution: the jobs that took part, running ones first, and what came of it."""
 
-    Args:
-        genes: (candidates, GPUs) the last ones, as in `Generation`; jobs that are gone leave GPUs idle.
-        roll: The jobs.
-        rates: How strongly candidates vary.
-        rng: Of its draws.
-    """
-    gpus, jobs = genes.shape[1], len(roll)
-    pool = _varied(genes, roll, rates, rng) if rates.evolves else _present(roll, gpus)
-    counts = counted(pool, jobs)
-    middle = middles(pool, counts)
-    counts = pad(trim(counts, middle, roll), roll, rates.in_turns)
-    scores = score(counts, roll, rates.of_all)
-    best = np.argsort(scores, kind="stable")[: rates.candidates]
-    survivors = lay_out(counts[best], middle[best], gpus)
-    return Generation(np.append(roll.numbers, IDLE)[survivors], counts[best], scores[best])
+    now: float
+    running: Sequence[JobState]
+    waiting: Sequence[JobState]
+    generation: Generation
+
+    def sizes(self) -> list[tuple[JobState, int]]:
+        """The GPUs of each job in the best candidate."""
+        counts = self.generation.counts[0].tolist()
+        return list(zip((*self.running, *self.waiting), counts, strict=True))
 
 
-def _varied(genes: Ints, roll: Roll, rates: Rates, rng: np.random.Generator) -> Ints:
-    """(1 + 3 candidates, GPUs) what is, the last candidates refreshed, their children and their mutants."""
-    refreshed = _refresh(_rows(genes, roll.numbers), roll)
-    children = crossover(refreshed, rates.exchanged, rng)
-    mutants = mutate(refreshed, roll, rates.removed, rng)
-    return np.vstack((_present(roll, genes.shape[1]), refreshed, children, mutants))
-
-
-def first(rates: Rates, gpus: int) -> Ints:
-    """(candidates, gpus) candidates in which all GPUs are idle."""
+def idle_candidates(rates: Rates, gpus: int) -> Ints:
+    """(candidates, gpus) candidates in which all GPUs are idle, to begin with."""
     return np.full((rates.candidates, gpus), IDLE)
 
 
-def _present(roll: Roll, gpus: int) -> Ints:
-    """(1, gpus) the candidate in which all keep what they have."""
-    names, held = np.arange(len(roll) + 1), np.append(roll.held, gpus - roll.held.sum())
-    return np.repeat(names, held)[None]
+def evolve(genes: Ints, jobs: JobArrays, rates: Rates, rng: np.random.Generator) -> Generation:
+    """The best of what is, the last candidates refreshed, their children and their mutants, all padded.
+
+    Inside, genes are rows of the arrays instead of numbers of jobs; the number of jobs where a GPU is idle.
+
+    Args:
+        genes: (candidates, GPUs) the last ones, as in `Generation`; jobs that are gone leave GPUs idle.
+        jobs: The jobs.
+        rates: How strongly candidates vary.
+        rng: Of its draws.
+    """
+    gpus, idle = genes.shape[1], len(jobs)
+    # A job that finished no epoch takes no part in a step, so candidates forget it. Without what is as a
+    # candidate it could be stopped later only because it was forgotten.
+    pool = np.repeat(np.arange(idle + 1), np.append(jobs.held, gpus - jobs.held.sum()))[None]
+    if rates.evolves:
+        order = np.argsort(jobs.numbers)
+        places = np.searchsorted(jobs.numbers, genes, sorter=order).clip(max=idle - 1)
+        rows = np.where(jobs.numbers[order[places]] == genes, order[places], idle)
+        counts = count_gpus(rows, idle)
+        middle = middles(rows, counts)
+        refreshed = lay_out(trim(counts, middle, jobs), middle, gpus)
+        children = crossover(refreshed, rates.exchanged, rng)
+        mutants = mutate(refreshed, jobs, rates.removed, rng)
+        pool = np.vstack((pool, refreshed, children, mutants))
+    counts = count_gpus(pool, idle)
+    middle = middles(pool, counts)
+    counts = pad(trim(counts, middle, jobs), jobs, rates.in_turns)
+    scores = score(counts, jobs, rates.of_all)
+    best = np.argsort(scores, kind="stable")[: rates.candidates]
+    survivors = lay_out(counts[best], middle[best], gpus)
+    return Generation(np.append(jobs.numbers, IDLE)[survivors], counts[best], scores[best])
 
 
-def _refresh(genes: Ints, roll: Roll) -> Ints:
-    """Candidates without GPUs beyond the jobs' limits."""
-    counts = counted(genes, len(roll))
-    middle = middles(genes, counts)
-    return lay_out(trim(counts, middle, roll), middle, genes.shape[1])
+def run_lengths(genes: Ints) -> list[list[list[int]]]:
+    """Candidates as plain data: equal genes side by side, as number and how many."""
+    return [[[number, len(list(same))] for number, same in groupby(row)] for row in genes.tolist()]
 
 
-def _rows(genes: Ints, numbers: Ints) -> Ints:
-    """Genes by rows of the roll instead of numbers of jobs; those of jobs not in it are idle."""
-    order = np.argsort(numbers)
-    places = np.searchsorted(numbers, genes, sorter=order).clip(max=len(numbers) - 1)
-    rows = order[places]
-    return np.where(numbers[rows] == genes, rows, len(numbers))
+def from_run_lengths(candidates: Sequence[Sequence[Sequence[int]]]) -> Ints:
+    """(candidates, GPUs) the genes that `run_lengths` wrote."""
+    return np.array([np.repeat(*np.array(candidate).T) for candidate in candidates])

@@ -17,12 +17,20 @@ from dally.plan import Decision, Migrate, Plan, Preempt, Resize, Start, Wait
 from dally.policies.base import Policy
 from dally.policies.common.ranking import Ranking
 from dally.policies.common.rounds import next_multiple
-from dally.policies.ones.evolution import Rates, evolve, first
-from dally.policies.ones.register import Register
-from dally.policies.ones.seats import Seats, held_gpus, held_of, stays_near
-from dally.policies.ones.step import EvolutionStep, gpus_told, runs, unrolled
+from dally.policies.common.sizing import goes_on, held_gpus
+from dally.policies.ones.evolution import (
+    EvolutionStep,
+    Rates,
+    evolve,
+    from_run_lengths,
+    idle_candidates,
+    run_lengths,
+)
+from dally.policies.ones.job_registry import JobRegistry
+from dally.policies.ones.placement import SchedulePlacement
 from dally.profiles.goodput import Batching
 from dally.state import ClusterState, JobState
+from dally.words import plural
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +124,7 @@ class Evolution(Policy):
 
     A candidate says how many GPUs each job has; an elastic job's batch goes with them. A step is made when
     something happened, and at the multiple of `interval_s` after a running job finished an epoch. Jobs of one
-    size run with that or wait; once they run they join the search only if somebody waits who lacks GPUs.
+    size run with that or wait; once they run they join the search only if a waiting job lacks GPUs.
     """
 
     name: ClassVar[str] = "ones"
@@ -142,9 +150,9 @@ class Evolution(Policy):
             in_turns=knobs.padding == "turns",
             of_all=knobs.counted == "all",
         )
-        self.genes = first(self.rates, state.topology.gpus)
+        self.genes = idle_candidates(self.rates, state.topology.gpus)
         guesses = state.knows.knowledge is not Knowledge.EXACT
-        self.register = Register(state.costs, knobs.seed, knobs.predictor_input == "log", guesses)
+        self.registry = JobRegistry(state.costs, knobs.seed, knobs.predictor_input == "log", guesses)
         self.new, self.stopped_jobs = Ranking(), Ranking()
         self._state = state
         self._steps = 0
@@ -155,37 +163,37 @@ class Evolution(Policy):
     def submitted(self, job: JobState, now: float) -> None:
         """It waits and is in no candidate yet."""
         self._state.costs.best_level(job.job.gang)
-        self.register.enter(job, self.knobs.first_size)
+        self.registry.add(job, self.knobs.first_size)
         self._enqueue(job)
 
     def started(self, job: JobState, now: float) -> None:
         """It runs, and has to finish an epoch before it is moved."""
         self._dequeue(job)
-        self.register.start(job, now)
+        self.registry.start(job, now)
         if job.job.kind is JobKind.ELASTIC and job.job.preemptible:
             self._elastic[job.job_id] = job
 
     def reported(self, job: JobState, now: float) -> None:
         """Its epochs are those that it reports."""
         super().reported(job, now)
-        self.register.renew(job, now)
+        self.registry.renew(job, now)
 
     def stopped(self, job: JobState, now: float) -> None:
         """It waits again, with its limit halved unless it goes on on other GPUs at once."""
         self._elastic.pop(job.job_id, None)
         if not job.resizing:
-            self.register.stop(job)
+            self.registry.stop(job)
         self._enqueue(job)
 
     def finished(self, job: JobState, now: float) -> None:
         """It teaches how progress goes."""
         self._elastic.pop(job.job_id, None)
-        self.register.end(job)
+        self.registry.end(job)
 
     def withdrawn(self, job: JobState, now: float) -> None:
         """It is gone."""
         self._dequeue(job)
-        self.register.leave(job)
+        self.registry.remove(job)
 
     def waits(self, decision: Wait) -> None:
         """Its wait is on record."""
@@ -202,25 +210,24 @@ class Evolution(Policy):
     def _scale(self, now: float) -> None:
         """Work out the limits of the running elastic jobs anew."""
         running = self._elastic.values()
-        scaled = self.register.scale(running, now, self.knobs.two_epochs)
+        scaled = self.registry.grow(running, now, self.knobs.two_epochs)
         median_s = median([job.run_s(now) for job in running] or [0.0])
         if self.knobs.shrink == "widest":
             half = self._state.topology.gpus / 2
             scaled = [job for job in sorted(scaled, key=held_gpus)[-1:] if held_gpus(job) >= half]
-        self.register.shrink(scaled, median_s, now, self.knobs.scale_down)
+        self.registry.shrink(scaled, median_s, now, self.knobs.scale_down)
 
     def snapshot(self) -> dict[str, Any]:
         """Candidates as runs of equal genes, what is known of jobs, and what ended ones have taught."""
-        genes = [runs(row) for row in self.genes.tolist()]
-        return {"steps": self._steps, "genes": genes, "register": self.register.snapshot()}
+        return {"steps": self._steps, "genes": run_lengths(self.genes), "register": self.registry.snapshot()}
 
     def restore(self, learnt: Mapping[str, Any]) -> None:
         """Go on from there."""
         self._steps = learnt["steps"]
-        genes = unrolled(learnt["genes"])
+        genes = from_run_lengths(learnt["genes"])
         if genes.shape == self.genes.shape:
             self.genes = genes
-        self.register.restore(learnt["register"])
+        self.registry.restore(learnt["register"])
 
     def decide(self, state: ClusterState, now: float) -> Plan:
         """Make a step and apply its best candidate, or as much of it as concerns only free GPUs."""
@@ -237,13 +244,13 @@ class Evolution(Policy):
             return None
         running = self._movable(state, waiting)
         if self.knobs.gate == "each":
-            running = [job for job in running if self.register.rested(job, now)]
-        if not (any(self.register.rested(job, now) for job in running) or self._fits(state, waiting)):
+            running = [job for job in running if self.registry.finished_epoch(job, now)]
+        if not (any(self.registry.finished_epoch(job, now) for job in running) or self._fits(state, waiting)):
             return None
         jobs = [*running, *waiting]
         rng = np.random.default_rng([self.knobs.seed, self._steps])
         capacity = state.free.total() + sum(map(held_gpus, running))
-        generation = evolve(self.genes, self.register.roll(jobs, capacity, now, rng), self.rates, rng)
+        generation = evolve(self.genes, self.registry.arrays(jobs, capacity, now, rng), self.rates, rng)
         return EvolutionStep(now, running, waiting, generation)
 
     def _view(self, state: ClusterState) -> list[JobState]:
@@ -252,74 +259,75 @@ class Evolution(Policy):
         return [*islice(self.new, most), *islice(self.stopped_jobs, most)]
 
     def _could_grow(self) -> bool:
-        return any(held_gpus(job) < self.register.sizes(job).most for job in self._elastic.values())
+        return any(held_gpus(job) < self.registry.sizes(job).most for job in self._elastic.values())
 
     def _movable(self, state: ClusterState, waiting: Sequence[JobState]) -> list[JobState]:
-        """The running jobs whose GPUs are shared out anew: the elastic ones; all if somebody lacks GPUs."""
+        """The running jobs that take part: the elastic ones; all if a waiting job lacks GPUs."""
         if not self._lacking(state, waiting):
             return [*self._elastic.values()]
         return [job for job in map(state.jobs.__getitem__, state.running) if job.job.preemptible]
 
     def _lacking(self, state: ClusterState, waiting: Sequence[JobState]) -> bool:
-        """Whether the free GPUs are too few for those who wait, or of no use to some."""
-        if sum(self.register.sizes(job).least for job in waiting) > state.free.total():
+        """Whether the free GPUs are too few for the waiting jobs, or of no use to some."""
+        if sum(self.registry.sizes(job).least for job in waiting) > state.free.total():
             return True
         return any(state.free.lowest_level(gang) is None for gang in self._gangs(waiting))
 
     def _fits(self, state: ClusterState, waiting: Sequence[JobState]) -> bool:
-        """Whether the free GPUs suffice for any of those who wait."""
+        """Whether the free GPUs suffice for any waiting job."""
         return any(state.free.lowest_level(gang) is not None for gang in self._gangs(waiting))
 
     def _gangs(self, waiting: Sequence[JobState]) -> set[Gang]:
-        return {job.job.gang._replace(gpus=self.register.sizes(job).least) for job in waiting}
+        return {job.job.gang._replace(gpus=self.registry.sizes(job).least) for job in waiting}
 
     def _apply(self, state: ClusterState, step: EvolutionStep) -> list[Decision]:
-        """The best candidate, or only its starts if it moves somebody who has not finished an epoch."""
-        seats = self._seats(state, step, step.sizes(step.running))
-        moved = [job for job in step.running if job.job_id in seats.places or job.job_id in seats.stopped]
-        if not all(self.register.rested(job, step.now) for job in moved):
-            seats = self._seats(state, step, [])
-        stops = [self._stop(job, seats) for job in seats.stopped.values()]
-        return [*stops, *(self._begin(state.jobs[name], place, step) for name, place in seats.places.items())]
+        """The best candidate, or only its starts if it moves a job that has not finished an epoch."""
+        placed = self._place(state, step, moves=True)
+        moved = [job for job in step.running if job.job_id in placed.places or job.job_id in placed.stopped]
+        if not all(self.registry.finished_epoch(job, step.now) for job in moved):
+            placed = self._place(state, step, moves=False)
+        stops = [self._stop(job, placed) for job in placed.stopped.values()]
+        return [
+            *stops,
+            *(self._begin(state.jobs[name], place, step) for name, place in placed.places.items()),
+        ]
 
-    def _seats(
-        self, state: ClusterState, step: EvolutionStep, running: Sequence[tuple[JobState, int]]
-    ) -> Seats:
-        """Real GPUs: moves, then starts; what is left over goes to those who wait, their fewest each."""
-        sizes = step.sizes(step.waiting, len(step.running))
+    def _place(self, state: ClusterState, step: EvolutionStep, moves: bool) -> SchedulePlacement:
+        """Real GPUs: moves, then starts; what is left over goes to waiting jobs, their fewest each."""
+        sizes, running = step.sizes(), len(step.running)
         with state.free.trial():
-            seats = Seats(state, step.now)
-            seats.change(running)
-            seats.start([(job, gpus) for job, gpus in sizes if gpus])
-            seats.keep()
-            left = [job for job in step.waiting if job.job_id not in seats.places]
-            seats.start([(job, self.register.sizes(job).least) for job in left])
-        return seats
+            placed = SchedulePlacement(state, step.now)
+            placed.change(sizes[:running] if moves else [])
+            placed.start([(job, gpus) for job, gpus in sizes[running:] if gpus])
+            placed.keep()
+            left = [job for job in step.waiting if job.job_id not in placed.places]
+            placed.start([(job, self.registry.sizes(job).least) for job in left])
+        return placed
 
     def _begin(self, job: JobState, place: Allocation, step: EvolutionStep) -> Start | Migrate:
         """A start, resize or move, and why."""
-        epochs = self.register.training(job).epochs_done(job.done(step.now))
+        epochs = self.registry.training(job).epochs_done(job.done(step.now))
         score = step.generation.scores[0]
         before = f" instead of {held_gpus(job)}" if job.allocation else ""
         reason = (
-            f"{gpus_told(held_of(place))}{before}, {epochs:.1f} epochs done; the best of "
+            f"{plural(sum(gpus for _, gpus in place), 'GPU')}{before}, {epochs:.1f} epochs done; the best of "
             f"{3 * self.knobs.candidates + 1} schedules, {score / 3600:.1f} GPU-hours left"
         )
         level = self._state.topology.level_of(place)
         if not job.allocation:
             return Start(job.job_id, place, level, reason)
-        return (Resize if stays_near(job, place) else Migrate)(job.job_id, place, level, reason)
+        return (Resize if goes_on(job, place) else Migrate)(job.job_id, place, level, reason)
 
-    def _stop(self, job: JobState, seats: Seats) -> Preempt:
+    def _stop(self, job: JobState, placed: SchedulePlacement) -> Preempt:
         machines = {machine for machine, _ in job.allocation}
         takers = (
-            name for name, place in seats.places.items() if any(machine in machines for machine, _ in place)
+            name for name, place in placed.places.items() if any(machine in machines for machine, _ in place)
         )
         return Preempt(job.job_id, tuple(takers), "the best schedule leaves it out; it finished an epoch")
 
     def _wait(self, job: JobState) -> Wait:
         reason = (
-            f"wants {gpus_told(self.register.sizes(job).least)} or more, "
+            f"wants {plural(self.registry.sizes(job).least, 'GPU')} or more, "
             f"{self._state.free.total(job.job.gpu_type)} free; "
             f"the best of {3 * self.knobs.candidates + 1} schedules leaves it out"
         )
@@ -333,7 +341,7 @@ class Evolution(Policy):
         waiting = self._view(state)
         if not (changes or waiting or self._could_grow()):
             return inf
-        soonest_s = now if changes else self.register.next_epoch_s(self._movable(state, waiting), now)
+        soonest_s = now if changes else self.registry.next_epoch_s(self._movable(state, waiting), now)
         return inf if soonest_s == inf else next_multiple(soonest_s, self.knobs.interval_s)
 
     def _enqueue(self, job: JobState) -> None:

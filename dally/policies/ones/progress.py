@@ -1,4 +1,4 @@
-"""How far a job's training is, as ONES sees it: epochs, samples and the metric told so far."""
+"""How far a job's training is, as ONES sees it: epochs, samples and the metric reported so far."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -29,39 +29,39 @@ class Training:
     Attributes:
         epochs: Passes over the data until it ends.
         epoch_size: Samples of one, D; ideal seconds where no learning is known.
-        told_at: After how many epochs each metric is told, ascending.
-        metric: What is told then; empty where no learning is known.
+        reported_at: After how many epochs each metric is reported, ascending.
+        metric: What is reported then; empty where no learning is known.
     """
 
     epochs: float
     epoch_size: float
-    told_at: Sequence[float]
+    reported_at: Sequence[float]
     metric: Sequence[float]
 
     @classmethod
     def of(cls, job: JobState, costs: CostModel, longest_epoch_s: float = inf) -> "Training":
-        """As it reports, else as its model's profile has it, else by what it is believed to take.
+        """The training of a job as it reports it, else as its model's profile has it, else by its length.
 
         A job with epochs of its own learns in each as its model does, and ends sooner or later.
         """
-        told, asked, learning = job.progress, job.job, costs.curve(job.job)
-        if told is not None and told.rate and told.last.epoch:
-            whole = told.last.total or told.rate * job.whole_s
-            size = min(told.last.epoch, told.rate * longest_epoch_s)
+        progress, asked, learning = job.progress, job.job, costs.curve(job.job)
+        if progress is not None and progress.rate and progress.last.epoch:
+            whole = progress.last.total or progress.rate * job.whole_s
+            size = min(progress.last.epoch, progress.rate * longest_epoch_s)
             return cls(whole / size, size, (), ())
         if learning is None:
             epoch_s = min(job.expected_s / EPOCHS, longest_epoch_s)
             return cls(asked.epochs or job.whole_s / epoch_s, asked.epoch_samples or epoch_s, (), ())
-        told_at = [done * learning.epochs for done in learning.done]
+        reported_at = [done * learning.epochs for done in learning.done]
         size = asked.epoch_samples or learning.samples / learning.epochs
-        return cls(asked.epochs or learning.epochs, size, told_at, learning.metric)
+        return cls(asked.epochs or learning.epochs, size, reported_at, learning.metric)
 
     def epochs_done(self, done: float) -> float:
-        """Y / D when so much, 0 to 1, of it is done; a hair more, so that rounding does not hide one."""
+        """Y / D when so much of the job, 0 to 1, is done; a hair more, so that rounding hides no epoch."""
         return done * self.epochs + 1e-9
 
     def features(self, done: float, log_size: bool = True) -> list[float]:
-        """Log D, first metric, Y / D, 1 - metric / first metric, metric; 0 for what is not told yet.
+        """Log D, first metric, Y / D, 1 - metric / first metric, metric; 0 for what is not reported yet.
 
         The publication has the loss for the first and fourth; profiles have one metric and no loss.
 
@@ -70,19 +70,14 @@ class Training:
             log_size: False: D itself in place of its logarithm.
         """
         size = log(self.epoch_size) if log_size else self.epoch_size
-        told = sum(epochs <= self.epochs_done(done) for epochs in self.told_at)
-        if told == 0:
+        reported = sum(epochs <= self.epochs_done(done) for epochs in self.reported_at)
+        if reported == 0:
             return [size, 0.0, self.epochs_done(done), 0.0, 0.0]
-        start, last = self.metric[0], self.metric[told - 1]
+        start, last = self.metric[0], self.metric[reported - 1]
         return [size, start, self.epochs_done(done), 1 - last / start if start else 0.0, last]
 
     def history(self) -> list[tuple[list[float], float]]:
-        """Features and the part done at some of its epochs, when it has ended: what can be learnt from it."""
+        """Features and the part done at some epochs of a job that has ended: what can be learnt from it."""
         rows = min(MOST_ROWS, floor(self.epochs) - 1)
         parts = [(row + 1) / (rows + 1) for row in range(rows)]
         return [(self.features(part), part) for part in parts]
-
-
-def finished_epoch(training: Training, before: float, done: float) -> bool:
-    """Whether an epoch ended between two parts done, 0 to 1."""
-    return floor(training.epochs_done(done)) > floor(training.epochs_done(before))

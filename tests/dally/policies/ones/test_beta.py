@@ -5,11 +5,11 @@ import pytest
 from scipy.optimize import check_grad
 from scipy.stats import beta as beta_distribution
 
-from dally.policies.ones.beta import Net, Predictor, fit, loss
+from dally.policies.ones.beta import BetaNetwork, ProgressPredictor, fit, loss
 from dally.policies.ones.progress import EPOCHS_DONE, FEATURES, Training
 
-TEN = Training(epochs=10, epoch_size=360.0, told_at=(), metric=())
-TWENTY = Training(epochs=20, epoch_size=50_000.0, told_at=(10.0, 20.0), metric=(0.4, 0.8))
+TEN = Training(epochs=10, epoch_size=360.0, reported_at=(), metric=())
+TWENTY = Training(epochs=20, epoch_size=50_000.0, reported_at=(10.0, 20.0), metric=(0.4, 0.8))
 
 
 def table(*trainings: Training) -> tuple[np.ndarray, np.ndarray]:
@@ -19,20 +19,20 @@ def table(*trainings: Training) -> tuple[np.ndarray, np.ndarray]:
 
 def test_the_gradient_is_that_of_the_loss() -> None:
     inputs, parts = table(TEN, TWENTY)
-    net = Net.drawn(FEATURES, np.random.default_rng(2))
+    net = BetaNetwork.drawn(FEATURES, np.random.default_rng(2))
 
     def value(weights: np.ndarray) -> float:
-        return loss(Net.unpacked(weights), inputs, inputs[:, EPOCHS_DONE], parts)[0]
+        return loss(BetaNetwork.unpacked(weights), inputs, inputs[:, EPOCHS_DONE], parts)[0]
 
     def slope(weights: np.ndarray) -> np.ndarray:
-        return loss(Net.unpacked(weights), inputs, inputs[:, EPOCHS_DONE], parts)[1]
+        return loss(BetaNetwork.unpacked(weights), inputs, inputs[:, EPOCHS_DONE], parts)[1]
 
     assert check_grad(value, slope, net.packed()) < 1e-4
 
 
 def test_the_loss_is_the_density_of_the_beta_distribution() -> None:
     inputs, parts = table(TEN)
-    net, alpha = Net.drawn(FEATURES, np.random.default_rng(2)), inputs[:, EPOCHS_DONE]
+    net, alpha = BetaNetwork.drawn(FEATURES, np.random.default_rng(2)), inputs[:, EPOCHS_DONE]
     expected = -beta_distribution.logpdf(parts, alpha, net.beta(inputs)).mean()
     assert loss(net, inputs, alpha, parts)[0] == pytest.approx(expected)
 
@@ -40,7 +40,7 @@ def test_the_loss_is_the_density_of_the_beta_distribution() -> None:
 @pytest.mark.parametrize("seed", range(4))
 def test_it_learns_how_long_jobs_train(seed: int) -> None:
     """After jobs of ten epochs, one that has done five is expected to be about half done."""
-    predictor = Predictor(FEATURES, EPOCHS_DONE, seed)
+    predictor = ProgressPredictor(FEATURES, EPOCHS_DONE, seed)
     for _ in range(5):
         predictor.learn(TEN.history())
     inputs = np.array([TEN.features(0.5)])
@@ -51,15 +51,15 @@ def test_it_learns_how_long_jobs_train(seed: int) -> None:
 
 def test_a_net_without_a_gradient_is_reversed() -> None:
     inputs, parts = table(TEN)
-    drawn = Net.drawn(FEATURES, np.random.default_rng(0))
-    dead = Net(drawn.first, -drawn.second) if (drawn.beta(inputs) > 1).any() else drawn
-    dead = Net(np.abs(dead.first), -np.abs(dead.second))
+    drawn = BetaNetwork.drawn(FEATURES, np.random.default_rng(0))
+    dead = BetaNetwork(drawn.first, -drawn.second) if (drawn.beta(inputs) > 1).any() else drawn
+    dead = BetaNetwork(np.abs(dead.first), -np.abs(dead.second))
     assert (dead.beta(inputs) == 1).all()
     assert (fit(dead, inputs, inputs[:, EPOCHS_DONE], parts).beta(inputs) > 1).any()
 
 
 def test_what_it_has_learnt_can_be_taken_back() -> None:
-    predictor, other = (Predictor(FEATURES, EPOCHS_DONE, seed) for seed in (0, 1))
+    predictor, other = (ProgressPredictor(FEATURES, EPOCHS_DONE, seed) for seed in (0, 1))
     predictor.learn(TEN.history())
     other.restore(predictor.snapshot())
     assert other.snapshot() == predictor.snapshot()
@@ -68,7 +68,7 @@ def test_what_it_has_learnt_can_be_taken_back() -> None:
 
 
 def test_jobs_of_a_single_epoch_teach_nothing() -> None:
-    predictor = Predictor(FEATURES, EPOCHS_DONE, 0)
+    predictor = ProgressPredictor(FEATURES, EPOCHS_DONE, 0)
     before = predictor.snapshot()
     predictor.learn(Training(1, 100.0, (), ()).history())
     assert predictor.snapshot() == before

@@ -5,7 +5,7 @@ from math import log
 import pytest
 
 from dally.jobs.job import Job
-from dally.policies.ones.progress import Training, finished_epoch
+from dally.policies.ones.progress import Training
 from dally.profiles.costs import CostModel
 from dally.profiles.files import load_profiles
 from dally.state import JobState
@@ -32,18 +32,11 @@ def test_the_raw_size_of_an_epoch_can_be_asked_for() -> None:
     assert training.history()[0][0][0] == pytest.approx(log(5000))
 
 
-@pytest.mark.parametrize(
-    ("before", "done", "finished"), [(0.0, 0.09, False), (0.05, 0.1, True), (0.1, 0.19, False)]
-)
-def test_an_epoch_is_finished_when_its_end_lies_between(before: float, done: float, finished: bool) -> None:
-    assert finished_epoch(Training(10, 1.0, (), ()), before, done) is finished
-
-
 def test_a_job_with_epochs_of_its_own_learns_in_each_as_its_model_does() -> None:
     """The model tells its metric after one epoch of two; a job of eight has told both by its second."""
     costs = CostModel(racks([[1]]), load_profiles("pollux"))
     job = Job("a", 0.0, 1, 800.0, model="bert", epochs=8, epoch_samples=3600)
     training = Training.of(JobState(job, 0, 0.0), costs)
-    assert (training.epochs, training.epoch_size, list(training.told_at)) == (8, 3600, [1.0, 2.0])
+    assert (training.epochs, training.epoch_size, list(training.reported_at)) == (8, 3600, [1.0, 2.0])
     assert training.features(0.125)[-1] == pytest.approx(86.709, rel=1e-3)
     assert training.features(0.25)[-1] == training.features(0.9)[-1], "how far it is stays to be guessed"

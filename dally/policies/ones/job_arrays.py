@@ -11,21 +11,21 @@ Bools = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
-class Roll:
-    """What there is to know of each job, and the GPUs that they share.
+class JobArrays:
+    """What a step needs to know of each job, and the GPUs that the jobs share.
 
     Attributes:
         capacity: GPUs that they share.
-        numbers: (jobs,) by which candidates know the jobs from step to step.
+        numbers: (jobs,) identify the jobs in candidates from step to step.
         least: (jobs,) fewest GPUs that each runs on.
         step: (jobs,) its GPUs are a multiple of this.
-        limit: (jobs,) R, the GPUs that it may have as long as others want some.
+        limit: (jobs,) R, the GPUs that it may have as long as other jobs want some.
         most: (jobs,) max_size, the GPUs that it may have if they are left over.
         held: (jobs,) its GPUs now; 0 if it waits.
         resize_s: (jobs,) what it costs to go on on more or fewer, seconds.
         restart_s: (jobs,) what it costs to be stopped and go on later, seconds.
         new: (jobs,) whether it never ran.
-        shrinks: (jobs,) whether it has smaller sizes than its most, so that others need not stop it.
+        shrinks: (jobs,) whether it has smaller sizes than its most, so that other jobs need not stop it.
         old: (jobs,) whether two epochs of it are done, so that it may be stopped.
         left_s: (jobs,) Y (1 / rho - 1), the work that is guessed to be left, ideal seconds; 0 unless old.
         speeds: The jobs' rows of speeds on 0, 1, ... GPUs, one behind the other, as `Speeds.row`.
@@ -56,17 +56,17 @@ class Roll:
         speeds: Floats = self.speeds[self.offsets + counts]
         return speeds
 
-    def lasts_s(self) -> float:
-        """How long the last of those that run takes on what it has, seconds; 0 if none is guessed of."""
+    def longest_run_s(self) -> float:
+        """How long the last of the running jobs takes on what it has, seconds; 0 if none is guessed of."""
         speeds = self.speed(self.held)
         runs = self.held > 0
         return float(np.max(self.left_s[runs] / speeds[runs], initial=0.0))
 
-    def change(self, counts: Ints) -> Floats:
-        """(..., jobs) what it costs each job that runs to have so many GPUs instead, GPU-seconds."""
+    def change_cost(self, counts: Ints) -> Floats:
+        """(..., jobs) what it costs each running job to have so many GPUs instead, GPU-seconds."""
         cost: Floats = np.where(counts > 0, self.resize_s * counts, self.restart_s * self.held)
         return np.where((self.held > 0) & (counts != self.held), cost, 0.0)
 
     def by_work_left(self) -> Ints:
-        """(jobs,) first those with the least left on their fewest GPUs, seconds; ties as they come."""
+        """(jobs,) first the jobs with the least left on their fewest GPUs, seconds; ties as they come."""
         return np.argsort(self.left_s / self.speed(self.least), kind="stable")

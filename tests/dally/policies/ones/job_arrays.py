@@ -5,10 +5,10 @@ from collections.abc import Sequence
 import numpy as np
 from hypothesis import strategies as st
 
-from dally.policies.ones.roll import Roll
+from dally.policies.ones.job_arrays import JobArrays
 
 
-def roll(
+def arrays(
     capacity: int,
     least: Sequence[int],
     most: Sequence[int],
@@ -20,12 +20,12 @@ def roll(
     held: Sequence[int] | None = None,
     resize_s: float = 0.0,
     restart_s: float = 0.0,
-) -> Roll:
+) -> JobArrays:
     """Jobs whose speed is the number of their GPUs; old unless new, waiting unless they hold some."""
     jobs = len(least)
     fresh = np.array(new if new is not None else [False] * jobs)
     rows = [np.arange(each + 1, dtype=float) for each in most]
-    return Roll(
+    return JobArrays(
         capacity=capacity,
         numbers=np.array(numbers if numbers is not None else range(jobs)),
         least=np.array(least),
@@ -45,14 +45,14 @@ def roll(
 
 
 @st.composite
-def rolls(draw: st.DrawFn) -> Roll:
+def job_arrays(draw: st.DrawFn) -> JobArrays:
     """Up to eight jobs on up to sixteen GPUs."""
     jobs = draw(st.integers(1, 8))
     step = [draw(st.integers(1, 2)) for _ in range(jobs)]
     least = [draw(st.integers(1, 4)) * each for each in step]
     limit = [low + draw(st.integers(0, 3)) * each for low, each in zip(least, step, strict=True)]
     most = [low + draw(st.integers(0, 3)) * each for low, each in zip(limit, step, strict=True)]
-    return roll(
+    return arrays(
         capacity=draw(st.integers(1, 16)),
         least=least,
         most=most,

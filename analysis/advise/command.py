@@ -21,13 +21,13 @@ from analysis.advise.site import Site, fitting
 from analysis.advise.words import summary_lines
 from dally.atomic_file import write_atomically
 from dally.cluster import load_cluster
-from dally.cluster.left_out import left_out_line
+from dally.cluster.summary import left_out_line
 from dally.errors import InputError
 from dally.jobs.knowledge import Knowledge, Known
 from dally.optional import import_optional
 from dally.policies.registry import parse_policy
 from dally.profiles.files import load_profiles
-from dally.traces import told_changes
+from dally.traces import changes_text
 
 _EPILOG = """\b
 The history, on the site:
@@ -164,7 +164,7 @@ def _tell(advice: Advice, output: Path) -> None:
     click.echo(f"page: {output} ({output.stat().st_size / 1e6:.1f} MB)")
     if left_out := left_out_line(advice.site.topology):
         click.echo(f"cluster: {left_out}", err=True)
-    if changes := told_changes(workload.dropped, workload.clamped):
+    if changes := changes_text(workload.dropped, workload.clamped):
         click.echo(f"history: {changes}", err=True)
     for line in advice.site.stand_ins():
         click.echo(line, err=True)

@@ -15,9 +15,9 @@ from analysis.advise.verdicts import (
     settings_lines,
     verdict_lines,
 )
-from dally.cluster.left_out import left_out_line
+from dally.cluster.summary import left_out_line
 from dally.jobs.knowledge import Knowledge
-from dally.traces import told_changes
+from dally.traces import changes_text
 from dally.words import duration, plural, share
 
 _FEW = 50
@@ -162,7 +162,7 @@ def limit_lines(advice: Advice) -> Iterator[str]:
         "Not simulated: partitions, priorities, fair share, limits of users, reservations, nodes that were "
         "down, jobs without GPUs."
     )
-    if left_out := told_changes(history.workload.dropped, history.workload.clamped):
+    if left_out := changes_text(history.workload.dropped, history.workload.clamped):
         yield f"Of the history: {left_out}."
     if left_out := left_out_line(site.topology):
         yield f"Of the cluster: {left_out}."

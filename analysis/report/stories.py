@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from analysis.report.packing import deflated
-from dally.commands.why import told
+from dally.commands.why import event_text
 from dally.words import moment
 
 BLOCK = 256
@@ -31,7 +31,7 @@ class Stories:
         """Take in the next event: it belongs to its job, and to those that took its GPUs."""
         for name in dict.fromkeys([event.get("job", ""), *event.get("by", ())]):
             if (job := self._numbers.get(name)) is not None:
-                self._lines[job].append(f"{event['t']:.0f}\t{told(event, name, moment)}")
+                self._lines[job].append(f"{event['t']:.0f}\t{event_text(event, name, moment)}")
 
     def texts(self) -> list[str]:
         """For each job a line per event: seconds, tab, words."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dally.cluster.source import naming, read_text
-from dally.cluster.toml_table import TomlTable
+from dally.cluster.toml_file import TomlTable
 from dally.config_text import parse_toml
 from dally.errors import InputError
 

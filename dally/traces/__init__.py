@@ -7,7 +7,7 @@ from dally.traces.model_mix import ModelMix, assign_models, parse_mix
 from dally.traces.output_file import write_workload
 from dally.traces.rows import RowError
 from dally.traces.summary import TraceSummary, summarize
-from dally.traces.workload import Workload, told_changes
+from dally.traces.workload import Workload, changes_text
 
 __all__ = [
     "FORMAT_NAMES",
@@ -17,9 +17,9 @@ __all__ = [
     "TraceSummary",
     "Workload",
     "assign_models",
+    "changes_text",
     "load_trace",
     "parse_mix",
     "summarize",
-    "told_changes",
     "write_workload",
 ]

@@ -91,7 +91,7 @@ def rebase(jobs: Sequence[Job]) -> Sequence[Job]:
     return changed(jobs, lambda job: remade(job, "submit_s", job.submit_s - first_s) if first_s else job)
 
 
-def told_changes(dropped: Mapping[str, int], clamped: int) -> str:
+def changes_text(dropped: Mapping[str, int], clamped: int) -> str:
     """What was left out of a trace or changed, in one line; empty if nothing."""
     parts = [f"left out {count:,}: {reason}" for reason, count in dropped.items()]
     return "; ".join(parts + ([f"{clamped:,} durations raised to the least one"] if clamped else []))

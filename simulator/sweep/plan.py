@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from dally.cluster import load_cluster
-from dally.cluster.left_out import left_out_line
+from dally.cluster.summary import left_out_line
 from dally.config_text import parse_toml
 from dally.errors import InputError
 from dally.jobs.knowledge import Knowledge

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from dally.atomic_file import write_atomically
 from dally.cluster import load_cluster
-from dally.cluster.slurm_lines import read_lines
+from dally.cluster.slurm_conf import read_lines
 from dally.errors import InputError
 from dally.profiles.files import load_profiles
 from slurm_plugin.admin.checks.gather import own_file

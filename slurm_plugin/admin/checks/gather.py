@@ -13,9 +13,8 @@ from itertools import product
 from pathlib import Path
 
 from dally.cluster import load_cluster
-from dally.cluster.slurm_conf import configured_gres
-from dally.cluster.slurm_lines import read_lines
-from dally.cluster.slurm_network import read_network
+from dally.cluster.slurm_conf import configured_gres, read_lines
+from dally.cluster.slurm_topology import read_network
 from dally.errors import InputError
 from dally.profiles.files import load_profiles
 from slurm_plugin.admin.checks.site import Row, SiteFacts, StateFolder, TopologyFile

@@ -12,9 +12,9 @@ import pytest
 from click.testing import CliRunner
 
 from dally.cluster import load_cluster
-from dally.cluster.slurm_lines import ConfLine
+from dally.cluster.slurm_conf import ConfLine
 from dally.cluster.topology import LeftOut
-from dally.cluster.wiring import SwitchEntry, wire
+from dally.cluster.topology_build import SwitchEntry, wire
 from dally.commands import main
 from slurm_plugin.admin.checks.gather import gather, own_file, parse_rows, parse_settings, parse_version
 from slurm_plugin.admin.checks.site import Finding, Level, SiteFacts, StateFolder, TopologyFile

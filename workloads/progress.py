@@ -10,7 +10,7 @@ from dally.progress import Reporter
 from workloads.forked.ranges import size
 from workloads.forked.slot import CopyResult, SlotStart
 from workloads.group import Group
-from workloads.pulse import StepReport
+from workloads.step_sync import StepReport
 from workloads.settings import TrainingJob
 from workloads.training import Score, Trainer
 

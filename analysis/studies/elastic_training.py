@@ -1,7 +1,8 @@
 """Writes the tables and the figure of docs/elastic-training.md.
 
 `python -m analysis.studies.elastic_training FOLDER` trains the small net on scikit-learn's digits in real
-processes with three seeds: on one rank from start to end, and growing from 1 rank to 2 and to 4 and shrinking to 2 while it trains: as an elastic job with both
+processes with three seeds: on one rank from start to end, and growing from 1 rank to 2 and to 4 and shrinking
+to 2 while it trains: as an elastic job with both
 rules for the batch, and with a checkpoint and a restart at each change. Ranks start from a process that has
 loaded torch, but for those of `restart`. Logs stay in FOLDER: what is done there is not done again.
 """
@@ -29,7 +30,7 @@ from dally.jobs.job import CHECKPOINTED
 from dally.markdown import replace_section, table
 from workloads.digits import write_digits
 from workloads.group import free_port
-from workloads.handover import PRELOADED
+from workloads.preload_client import PRELOADED
 
 DOCS = Path(__file__).parents[2] / "docs"
 SEEDS = (1, 2, 3)

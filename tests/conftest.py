@@ -45,7 +45,7 @@ SLOW = {
     "workloads/elastic/test_run.py",
     "workloads/forked/test_run.py",
     "workloads/test_emulated.py",
-    "workloads/test_handover.py",
+    "workloads/test_preload_client.py",
     "workloads/test_train.py",
     "workloads/test_training.py",
 }

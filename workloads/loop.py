@@ -6,10 +6,10 @@ from workloads.elastic.run import run_elastic
 from workloads.forked.run import run_forked
 from workloads.group import Group, first_line, gather, join, leave
 from workloads.progress import Progress
-from workloads.pulse import Pulse, StepReport, TrainingError
 from workloads.saving import Saver
 from workloads.settings import TrainingJob
 from workloads.signals import StopRequest
+from workloads.step_sync import Pulse, StepReport, TrainingError
 from workloads.steps import Steps
 
 

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 
 from workloads.checkpoint import Checkpoint, CheckpointError, save_checkpoint
+from workloads.checkpoint_owner import Owner
 from workloads.group import Group, gather
-from workloads.owner import Owner
 from workloads.progress import Progress
 from workloads.settings import TrainingJob
 from workloads.training import Trainer

@@ -30,7 +30,7 @@ from dally.jobs.job import CHECKPOINTED
 from dally.markdown import replace_section, table
 from workloads.digits import write_digits
 from workloads.group import free_port
-from workloads.handover import PRELOADED
+from workloads.preload_client import PRELOADED
 
 DOCS = Path(__file__).parents[2] / "docs"
 SEEDS = (1, 2, 3)

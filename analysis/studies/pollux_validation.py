@@ -23,7 +23,7 @@ from dally.profiles.iteration import predict
 
 DEFAULT_RUN = ("1", "4", "11", "44", "1111", "4444")
 """Placements that `profile-models` measures unless told otherwise on nodes of four GPUs behind one switch
-(`profiler.drive.plan.usual_spreads`)."""
+(`profiler.driver.plan.usual_spreads`)."""
 
 TWELVE = ("1", "2", "4", "11", "22", "44", "111", "222", "444", "1111", "2222", "4444")
 """1, 2 and 4 GPUs on each of 1 to 4 nodes, as a run with `--shapes` can measure them. All others are held

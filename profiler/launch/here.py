@@ -13,7 +13,7 @@ from dally.errors import DallyError
 from dally.hosts.local_process import LocalProcess
 from dally.hosts.processes import Command, Running
 from profiler.launch.rank_commands import rank_argv, thread_variables
-from profiler.orders import MeasurementRun
+from profiler.spec import MeasurementRun
 
 _ANSWER_S = 60.0
 

@@ -5,7 +5,7 @@ import random
 import sys
 
 from dally.hosts.processes import Command
-from profiler.orders import MeasurementRun, format_order
+from profiler.spec import MeasurementRun, format_spec
 
 _PORTS = range(20_000, 30_000)
 """Below those that Linux gives out of itself."""
@@ -13,7 +13,7 @@ _PORTS = range(20_000, 30_000)
 
 def rank_argv(run: MeasurementRun) -> tuple[str, ...]:
     """What every rank executes; with -P, as a folder of the user's may be called like a package of ours."""
-    return (sys.executable, "-P", "-m", "profiler.rank", format_order(run.order))
+    return (sys.executable, "-P", "-m", "profiler.rank", format_spec(run.spec))
 
 
 def thread_variables(most_ranks: int) -> dict[str, str]:

@@ -13,7 +13,7 @@ from dally.hosts.local_process import LocalProcess
 from dally.hosts.processes import Command, Running
 from profiler.launch.rank_commands import draw_port, rank_argv
 from profiler.launch.slurm_nodes import PartitionNode, SlurmError
-from profiler.orders import RANK_HOSTS, MeasurementRun
+from profiler.spec import RANK_HOSTS, MeasurementRun
 
 _SEGMENTS_SINCE = (24, 5)
 _JOB = re.compile(r"Pending job allocation (\d+)")

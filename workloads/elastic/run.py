@@ -10,7 +10,7 @@ from torch._C._distributed_c10d import PrefixStore, TCPStore
 
 from workloads.checkpoint import load_checkpoint
 from workloads.elastic.folder import Folder, Meeting
-from workloads.elastic.meeting import (
+from workloads.elastic.rendezvous import (
     Guest,
     Host,
     MembershipChange,
@@ -24,11 +24,11 @@ from workloads.elastic.rules import Ramp, Size, most_ranks, size_on
 from workloads.elastic.spread import spread, tell
 from workloads.group import Group, RankEnvironment, find_device, find_place, first_line, gather, join, leave
 from workloads.progress import Progress
-from workloads.pulse import Pulse, StepReport, TrainingError
 from workloads.registry import find_workload
 from workloads.saving import Saver
 from workloads.settings import BatchRule, Elastic, TrainingJob
 from workloads.signals import StopRequest
+from workloads.step_sync import Pulse, StepReport, TrainingError
 from workloads.steps import Steps
 
 _FORM_S = 60.0

@@ -15,9 +15,9 @@ from workloads.forked.slot import CopyResult, SlotStart
 from workloads.forked.tracker import OVER, Tracker
 from workloads.group import Group, RankEnvironment, find_place, first_line, free_port, gather, join, leave
 from workloads.progress import Progress
-from workloads.pulse import Pulse, TrainingError
 from workloads.settings import Backend, Fork, TrainingJob
 from workloads.signals import StopRequest
+from workloads.step_sync import Pulse, TrainingError
 from workloads.steps import Steps
 
 

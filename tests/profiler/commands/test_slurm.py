@@ -6,8 +6,8 @@ import sys
 import pytest
 
 from dally.profiles.files import load_profiles
-from profiler.orders import MeasurementSpec, format_order
 from profiler.report.raw import read_raw
+from profiler.spec import MeasurementSpec, format_spec
 from slurm_plugin.local_cluster.local_slurm import LocalSlurm
 from tests.profiler.commands.real import SMALL, end, run, start, wait_for
 from workloads.settings import Backend
@@ -151,11 +151,11 @@ def test_more_ranks_than_a_node_has_gpus_are_refused_in_a_line(local_slurm: Loca
 
 
 def test_more_tasks_than_gpus_of_an_srun_by_hand_are_refused_in_a_line(local_slurm: LocalSlurm) -> None:
-    order = format_order(MeasurementSpec(("mobilenetv3",), Backend.NCCL))
+    spec = format_spec(MeasurementSpec(("mobilenetv3",), Backend.NCCL))
 
     done = local_slurm.attempt(
         *("srun", "-N1", "-n3", "--gres=gpu:2", "--mem=0", "--kill-on-bad-exit=1"),
-        *(sys.executable, "-m", "profiler.rank", order),
+        *(sys.executable, "-m", "profiler.rank", spec),
         timeout_s=120.0,
     )
 

@@ -8,13 +8,13 @@ from dally.profiles.schema import PointShape
 from profiler.launch.rank_commands import rank_argv
 from profiler.launch.slurm import Allocation, SlurmClient
 from profiler.launch.slurm_nodes import PartitionNode, SlurmError
-from profiler.orders import MeasurementRun, parse_order
+from profiler.spec import MeasurementRun, parse_spec
 from slurm_plugin.local_cluster.local_slurm import LocalSlurm
-from tests.profiler.drive.worlds import make_run
+from tests.profiler.driver.worlds import make_run
 
 WAIT_S = 60.0
 TELL = (
-    "import os; from workloads.settings import Backend; from profiler.rank.slurm_place import take_place; "
+    "import os; from workloads.settings import Backend; from profiler.rank.slurm_rank import take_place; "
     "take_place(os.environ, Backend.GLOO); "
     "print(*(os.environ[name] for name in ('RANK', 'DALLY_HOST', 'LOCAL_RANK', 'WORLD_SIZE')))"
 )
@@ -23,7 +23,7 @@ TELL = (
 
 def run_on(*hosts: str, ranks: int = 2) -> MeasurementRun:
     shape = PointShape(len(hosts), ranks, "blocked", len(hosts))
-    return MeasurementRun(f"network-{len(hosts)}x{ranks}", "network", shape, hosts, None, make_run().order)
+    return MeasurementRun(f"network-{len(hosts)}x{ranks}", "network", shape, hosts, None, make_run().spec)
 
 
 def slurm(local_slurm: LocalSlurm | None = None, version: tuple[int, int] = (22, 5)) -> SlurmClient:
@@ -60,7 +60,7 @@ def test_srun_by_itself_gets_whole_nodes_by_leaving_out_all_others() -> None:
     assert len(command.argv) == len(set(command.argv))
     assert command.env["DALLY_RANK_HOSTS"] == "n3,n1"
     assert command.env["MASTER_ADDR"] == "127.0.0.1"
-    assert parse_order(command.argv[-1]) == run.order
+    assert parse_spec(command.argv[-1]) == run.spec
 
 
 def test_in_a_job_srun_asks_for_nothing_that_the_job_has_asked_for() -> None:

@@ -18,7 +18,7 @@ from tests.workloads.ranks import ROOT, finish, run, started
 from tests.workloads.test_train import codes, files, log_of, wait_until
 from workloads.elastic.folder import Folder
 from workloads.elastic.tuning import Tuning
-from workloads.handover import PRELOADED
+from workloads.preload_client import PRELOADED
 
 TRAIN = "workloads.train"
 BASE = ("--backend", "gloo", "--pace", "0.02", "--global-batch", "8")

@@ -2,10 +2,9 @@
 
 import json
 
+from dally.policies.gavel.turns import Turns
 from hypothesis import given
 from hypothesis import strategies as st
-
-from dally.policies.gavel.turns import Turns
 
 
 def played(shares: dict[str, float], rounds: int) -> Turns:

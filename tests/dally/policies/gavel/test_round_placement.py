@@ -1,10 +1,11 @@
 """Dealing out a round: shares before what is left, wide gangs together, who is there stays."""
 
+from dally.policies.gavel.dealing import Deal, Pools, RoundTable
+from dally.policies.gavel.turns import Turns
+
 from dally.cluster.topology import Allocation, Topology
 from dally.jobs.job import Job
 from dally.policies.common.rounds import handed_out
-from dally.policies.gavel.dealing import Deal, Pools, RoundTable
-from dally.policies.gavel.turns import Turns
 from dally.profiles.costs import CostModel
 from dally.state import ClusterState
 from tests.worlds import racks

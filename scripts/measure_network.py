@@ -1,4 +1,4 @@
-"""Writes the tables of docs/local-network.md: `python scripts/measure_network.py`, about a minute."""
+"""Writes the tables of docs/local-network.md: `python -m scripts.measure_network`, about a minute."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,9 +7,9 @@ import click
 
 from analysis.studies.common import StudyCommand, publish
 from dally.hosts.network import LocalNetwork
-from dally.hosts.network_probe import round_trip_s, together_bps, transfer
 from dally.hosts.network_spec import NetworkSpec, Rack
 from dally.markdown import table
+from tests.dally.hosts.network_probe import round_trip_s, together_bps, transfer
 
 DOCUMENT = Path(__file__).parent.parent / "docs" / "local-network.md"
 RATES_BPS = (200e6, 500e6, 1e9, 2e9)

@@ -6,13 +6,13 @@ the machine's own network is not touched. It works as root, and as any user that
 
 import json
 import os
+import select
 import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from selectors import EVENT_READ, DefaultSelector
 from types import TracebackType
 
 from dally.errors import DallyError
@@ -99,7 +99,7 @@ class JoinedNetwork:
         return (*self._enter(), _program("ip"), "netns", "exec", host, *_in_this_folder(), *argv)
 
     def core_command(self, argv: Sequence[str]) -> tuple[str, ...]:
-        """The same on the core switch, which has an address too and so reaches every host.
+        """Return the command that runs a command on the core switch, which reaches every host.
 
         Raises:
             NetworkError: The network is not up.
@@ -107,7 +107,7 @@ class JoinedNetwork:
         return (*self._enter(), *_in_this_folder(), *argv)
 
     def traffic(self) -> dict[str, Traffic]:
-        """What every link has carried: a host's by its name, a rack's uplink by the rack's.
+        """Return what every link has carried: a host's by its name, a rack's uplink by the rack's.
 
         Raises:
             NetworkError: The network is not up.
@@ -204,8 +204,15 @@ class LocalNetwork(JoinedNetwork):
         try:
             self._process = _start_holder()
             self._pid = self._process.pid
-            place = _mount_point()
-            for step in (*wiring(self.spec, place), *overlays(_names(self.spec), place)):
+            # A file system of our own hides the names of namespaces from outside.
+            if not _NAMES.is_dir() and not os.geteuid():
+                _NAMES.mkdir(parents=True)
+            mount_point = str(_NAMES if _NAMES.is_dir() else _NAMES.parent)
+            # Inside, names lead to the hosts. There is no name server; waiting for one would take seconds.
+            texts = {_HOSTS: hosts_text(self.spec, _HOSTS.read_text()) if _HOSTS.exists() else ""}
+            texts[_NAME_SERVERS] = ""
+            present = {str(path): text for path, text in texts.items() if path.exists()}
+            for step in (*wiring(self.spec, mount_point), *overlays(present, mount_point)):
                 self._take(step)
         except BaseException:
             self.stop()
@@ -219,15 +226,8 @@ class LocalNetwork(JoinedNetwork):
             self._process = self._pid = None
 
 
-def _names(spec: NetworkSpec) -> dict[str, str]:
-    """What to put on the files that lead from names to addresses."""
-    texts = {_HOSTS: hosts_text(spec, _HOSTS.read_text()) if _HOSTS.exists() else ""}
-    texts[_NAME_SERVERS] = ""  # none can be reached, and waiting for that takes seconds
-    return {str(path): text for path, text in texts.items() if path.exists()}
-
-
 def _in_this_folder() -> tuple[str, str]:
-    """Entering the namespaces leads to the root folder; this leads back."""
+    """Return what leads back to the current folder: entering the namespaces leads to the root folder."""
     return "env", f"--chdir={Path.cwd()}"
 
 
@@ -236,14 +236,8 @@ def _from_below(stats: dict[str, dict[str, int]]) -> Traffic:
     return Traffic(sent_bytes=stats["rx"]["bytes"], received_bytes=stats["tx"]["bytes"])
 
 
-def _mount_point() -> str:
-    """What to mount a file system of our own on, so that a namespace's name is seen inside only."""
-    if not _NAMES.is_dir() and not os.geteuid():
-        _NAMES.mkdir(parents=True)
-    return str(_NAMES if _NAMES.is_dir() else _NAMES.parent)
-
-
 def _start_holder() -> subprocess.Popen[str]:
+    """Start the process whose namespaces the network is made of, and wait until they are there."""
     user = ("--user", "--map-root-user") if os.geteuid() else ()
     namespaces = ("--mount", "--net", "--pid", "--fork", "--kill-child", "--mount-proc")
     holder_argv = (sys.executable, "-P", "-m", "dally.hosts.network_holder")
@@ -251,28 +245,22 @@ def _start_holder() -> subprocess.Popen[str]:
     pipe = subprocess.PIPE
     # A session of its own: Ctrl-C is for us, who then decide when the network ends.
     holder = subprocess.Popen(argv, stdin=pipe, stdout=pipe, stderr=pipe, text=True, start_new_session=True)
+    assert holder.stdout
+    assert holder.stderr
     try:
-        _await_ready(holder)
+        if not select.select([holder.stdout], [], [], _START_S)[0]:
+            raise NetworkError(f"the local network's first process did not start within {_START_S:g} s")
+        if not holder.stdout.readline():
+            who = "root" if not os.geteuid() else f"user {os.geteuid()}"
+            raise NetworkError(
+                f"{who} cannot make namespaces here ({_first_line(holder.stderr.read())}); "
+                "run as root, or allow user namespaces (docs/local-network.md)"
+            )
     except BaseException:
         holder.kill()
         holder.communicate()
         raise
     return holder
-
-
-def _await_ready(holder: subprocess.Popen[str]) -> None:
-    assert holder.stdout
-    assert holder.stderr
-    with DefaultSelector() as selector:
-        selector.register(holder.stdout, EVENT_READ)
-        if not selector.select(_START_S):
-            raise NetworkError(f"the local network's first process did not start within {_START_S:g} s")
-    if not holder.stdout.readline():
-        who = "root" if not os.geteuid() else f"user {os.geteuid()}"
-        raise NetworkError(
-            f"{who} cannot make namespaces here ({_first_line(holder.stderr.read())}); "
-            "run as root, or allow user namespaces (docs/local-network.md)"
-        )
 
 
 def _program(name: str) -> str:

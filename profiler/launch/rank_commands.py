@@ -42,22 +42,11 @@ def rank_commands(run: MeasurementRun, address: str) -> tuple[Command, ...]:
         address: Of the first host, where the ranks meet.
     """
     per_host = run.shape.gpus_per_node
-    common = {
-        "WORLD_SIZE": str(run.shape.gpus),
-        "MASTER_ADDR": address,
-        "MASTER_PORT": str(draw_port()),
-    }
-    return tuple(
-        Command(
-            name=f"rank {index * per_host + local} on {host}",
-            argv=rank_argv(run),
-            env={
-                "RANK": str(index * per_host + local),
-                "LOCAL_RANK": str(local),
-                **common,
-            },
-            host=host,
-        )
-        for index, host in enumerate(run.hosts)
-        for local in range(per_host)
-    )
+    port = str(draw_port())
+    common = {"WORLD_SIZE": str(run.shape.gpus), "MASTER_ADDR": address, "MASTER_PORT": port}
+    commands = []
+    for rank in range(len(run.hosts) * per_host):
+        host = run.hosts[rank // per_host]
+        env = {"RANK": str(rank), "LOCAL_RANK": str(rank % per_host), **common}
+        commands.append(Command(f"rank {rank} on {host}", rank_argv(run), env, host))
+    return tuple(commands)

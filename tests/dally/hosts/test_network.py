@@ -14,10 +14,10 @@ from dally.errors import InputError
 from dally.hosts import network as network_module
 from dally.hosts.local_process import LocalProcess
 from dally.hosts.network import LocalNetwork, NetworkError
-from dally.hosts.network_probe import Pair, round_trip_s, together_bps, transfer
 from dally.hosts.network_spec import NetworkSpec, Rack
 from dally.hosts.network_wiring import WiringCommand, wiring
 from dally.hosts.processes import Command, ProcessError, run_together
+from tests.dally.hosts.network_probe import Pair, round_trip_s, together_bps, transfer
 from tests.dally.hosts.waits import await_gone, await_true
 from tests.patience import LONGEST_S
 
@@ -58,7 +58,7 @@ with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as port:
 
 UNPRIVILEGED = """
 from dally.hosts.network import LocalNetwork
-from dally.hosts.network_probe import together_bps, transfer
+from tests.dally.hosts.network_probe import together_bps, transfer
 from dally.hosts.network_spec import NetworkSpec, Rack
 with LocalNetwork(NetworkSpec((Rack(2, 200e6), Rack(1, 200e6)))) as network:
     print(together_bps(transfer(network, [("r1h1", "r2h1")], 5_000_000)))

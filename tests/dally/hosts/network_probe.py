@@ -1,4 +1,7 @@
-"""Measures what a local network carries: TCP throughput between pairs of hosts, and round trips."""
+"""Measures what a local network carries: TCP throughput between pairs of hosts, and round trips.
+
+`scripts/measure_network.py` writes the tables of docs/local-network.md with it.
+"""
 
 import json
 import socket
@@ -66,7 +69,7 @@ def _run(
     for number, (source, target) in enumerate(pairs):
         peer = [str(number), network.address(target)]
         for role, host, extra in ((server, target, []), (client, source, arguments)):
-            argv = network.command(host, [sys.executable, "-P", "-m", __name__, role, *peer, *extra])
+            argv = network.command(host, [sys.executable, "-P", __file__, role, *peer, *extra])
             commands.append(Command(f"{role} on {host}", argv))
     lines: list[str] = []
     run_together(commands, LocalProcess, lines.append, _LIMIT_S)

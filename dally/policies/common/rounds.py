@@ -136,11 +136,8 @@ def plan_round(state: ClusterState, targets: Mapping[str, RoundTarget], why_not:
         targets: What jobs are to have, by name, in the order of starts; together they fit.
         why_not: Why a job without a target loses its GPUs, in words.
     """
-    changes = {
-        job_id: target
-        for job_id, target in targets.items()
-        if state.jobs[job_id].allocation != target.allocation
-    }
+    jobs = state.jobs
+    changes = {name: target for name, target in targets.items() if jobs[name].allocation != target.allocation}
     gained: Counter[int] = Counter()
 
     def gain(allocation: Allocation, sign: int) -> None:

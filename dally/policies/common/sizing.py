@@ -58,9 +58,8 @@ def change_s(state: ClusterState, job: JobState, place: Allocation) -> float:
         return 0.0
     if not job.allocation:
         return restart_s(job, state.costs)
-    return (
-        state.costs.resize_s(job.job) if needs_no_checkpoint(job, place) else state.costs.restart_s(job.job)
-    )
+    costs = state.costs
+    return costs.resize_s(job.job) if needs_no_checkpoint(job, place) else costs.restart_s(job.job)
 
 
 def needs_no_checkpoint(job: JobState, place: Allocation) -> bool:
@@ -107,10 +106,12 @@ class _SizePlan:
             else:
                 free.take(self.places[job.job_id])
         for job in jobs:
-            scattered = job.level > self._costs.best_level(job.job.gang._replace(gpus=held_gpus(job)))
-            if 0 < self._gpus(job) == held_gpus(job) and scattered:
+            gpus = held_gpus(job)
+            if not 0 < self._gpus(job) == gpus:
+                continue
+            if job.level > self._costs.best_level(job.job.gang._replace(gpus=gpus)):
                 free.give(job.allocation)
-                self._take(job, self._soonest(job, self._closest(job, held_gpus(job))))
+                self._take(job, self._soonest(job, self._closest(job, gpus)))
         changes = [self._decision(self._state.jobs[name], place) for name, place in self.places.items()]
         return (*(self._stop(job) for job in stops), *changes)
 

@@ -7,7 +7,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from dally.policies.common.growth import Pool, Want, share_out
+from dally.policies.common.gpu_pool import Pool
+from dally.policies.common.growth import SizeValues, share_out
 from dally.policies.common.in_sizes import InSizes, remaining_s
 from dally.policies.common.sizing import SizeTarget
 from dally.profiles.goodput import Batching
@@ -63,7 +64,7 @@ class ElasticScaling(InSizes):
         why = f"greatest sum of speed-ups, {total:.4g} of {among}"
         return {job.job_id: SizeTarget(size, why) for job, size in zip(jobs, sizes, strict=True)}
 
-    def _want(self, job: JobState, now: float, most: int) -> Want:
+    def _want(self, job: JobState, now: float, most: int) -> SizeValues:
         """Speed-ups over one GPU; the least size, if it is more, counts as if it scaled perfectly up to it.
 
         A resize counts as the speed that it leaves over the rest of the job.
@@ -71,4 +72,4 @@ class ElasticScaling(InSizes):
         row, left_s = self.speeds.row(job, now), self.left_s(job, now, most)
         least = int(np.flatnonzero(row)[0])
         speeds = remaining_s(job, now) / left_s
-        return Want(np.where(speeds > 0, speeds / row[least] * least, -inf), job.job.gpu_type)
+        return SizeValues(np.where(speeds > 0, speeds / row[least] * least, -inf), job.job.gpu_type)

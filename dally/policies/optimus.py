@@ -4,9 +4,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from dally.policies.common.growth import Pool, Want, climb
-from dally.policies.common.in_sizes import InSizes, held_gpus
-from dally.policies.common.sizing import SizeTarget
+from dally.policies.common.gpu_pool import Pool
+from dally.policies.common.growth import SizeValues, climb
+from dally.policies.common.in_sizes import InSizes
+from dally.policies.common.sizing import SizeTarget, held_gpus
 from dally.profiles.goodput import Batching
 from dally.state import ClusterState, JobState
 from dally.words import plural
@@ -57,7 +58,7 @@ class Optimus(InSizes):
     def targets(self, jobs: Sequence[JobState], pool: Pool, now: float) -> Mapping[str, SizeTarget]:
         """Sizes by marginal gain; none if nobody waits and the changes would cost more than they gain."""
         left_s = [self.left_s(job, now, pool.total) for job in jobs]
-        wants = [Want(-row, job.job.gpu_type) for row, job in zip(left_s, jobs, strict=True)]
+        wants = [SizeValues(-row, job.job.gpu_type) for row, job in zip(left_s, jobs, strict=True)]
         sizes = climb(wants, pool)
         held = [held_gpus(job) for job in jobs]
         if all(held):

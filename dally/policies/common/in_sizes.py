@@ -12,11 +12,11 @@ from dally.jobs.job import JobKind
 from dally.plan import Decision, Plan, Start, Wait
 from dally.policies.base import Policy
 from dally.policies.common.elastic_speeds import Speeds
-from dally.policies.common.growth import Floats, Pool
+from dally.policies.common.gpu_pool import Pool, Room, free_by_kind, held_by_kind
+from dally.policies.common.growth import Floats
 from dally.policies.common.job_queue import JobQueue
 from dally.policies.common.rounds import next_multiple
-from dally.policies.common.sizing import SizeTarget, resized
-from dally.policies.common.worker_kinds import Room, free_by_kind, held_by_kind
+from dally.policies.common.sizing import SizeTarget, held_gpus, plan_sizes
 from dally.state import ClusterState, JobState
 from dally.words import plural, span
 
@@ -27,7 +27,7 @@ _DEPTH = 100
 class InSizes(Policy):
     """A policy that says how many GPUs jobs are to have; which ones is found for it.
 
-    The elastic jobs that run and the waiting ones that it admits are sized together. Whoever runs keeps at
+    The elastic jobs that run and the waiting ones that it admits are sized together. A running job keeps at
     least its least size, rigid and forked jobs and those not to be preempted keep all they have. Waiting
     jobs are admitted in their order while the least sizes of all fit.
 
@@ -57,21 +57,21 @@ class InSizes(Policy):
 
     @abstractmethod
     def rank(self, job: JobState) -> tuple[float, ...]:
-        """The claim of a waiting job, lower first; ties go by arrival."""
+        """The priority of a waiting job, lower first; ties go by arrival."""
 
     @abstractmethod
     def targets(self, jobs: Sequence[JobState], pool: Pool, now: float) -> Mapping[str, SizeTarget]:
         """The sizes of jobs that run or are admitted; it must change nothing.
 
         Args:
-            jobs: In the order of their claims; their least sizes fit.
+            jobs: In the order of their ranks; their least sizes fit.
             pool: The GPUs that are free or theirs.
             now: The moment, seconds.
         """
 
     @abstractmethod
     def lacks(self, job: JobState) -> str:
-        """Why a job is not admitted, in words: who goes first."""
+        """Why a job is not admitted, in words: which jobs go first."""
 
     def decide(self, state: ClusterState, now: float) -> Plan:
         """If it is time: size the jobs, and start, resize and move them; else nothing but new waits."""
@@ -91,14 +91,14 @@ class InSizes(Policy):
         workers = free_by_kind(state.free)
         for job in able:
             workers += held_by_kind(state.topology, job.allocation)
-        of_type = dict(zip(state.topology.gpu_types, workers.tolist(), strict=True))
-        room = Room(state.topology, workers)
+        pool = Pool.of(state.topology, workers)
+        room = Room(pool)
         for job in able:
             room.admits(job.job)
         jobs = [*able, *self._admitted(state, room)]
         if not jobs:
             return ()
-        return resized(state, self.targets(jobs, Pool(int(workers.sum()), of_type), now), now)
+        return plan_sizes(state, self.targets(jobs, pool, now), now)
 
     def _is_able(self, job: JobState, now: float) -> bool:
         """Whether a running job may be resized: not in the middle of a change, nor at its end."""
@@ -204,11 +204,6 @@ class InSizes(Policy):
             change_s[held_gpus(job)] = 0.0
             left_s += change_s
         return left_s
-
-
-def held_gpus(job: JobState) -> int:
-    """How many GPUs a job has."""
-    return sum(gpus for _, gpus in job.allocation)
 
 
 def remaining_s(job: JobState, now: float) -> float:

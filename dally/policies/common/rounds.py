@@ -28,9 +28,9 @@ class RoundTarget:
 class Rounds:
     """The moments at which a policy decides: multiples of a round, and any moment at which nothing runs.
 
-    A round is wanted only if it could change something: while somebody waits and somebody runs, after an
-    arrival, an end or a change of the machines at hand since the last round, or because the policy is
-    restless. So a cluster on which all have what they want costs nothing.
+    A round is wanted only if it could change something: while jobs wait and jobs run, after an arrival, an
+    end or a change of the machines at hand since the last round, or because the policy is restless. So a
+    cluster on which all have what they want costs nothing.
 
     Args:
         round_s: Length of a round, seconds.
@@ -57,7 +57,7 @@ class Rounds:
         Args:
             state: As `decide` sees it.
             now: The moment, seconds.
-            starts: Whether the plan, that of a round, starts anybody.
+            starts: Whether the plan, that of a round, starts a job.
         """
         if self.due(state, now):
             wanted = starts or bool(state.running)
@@ -72,7 +72,7 @@ class Rounds:
             state: As it is now.
             now: The moment, seconds.
             restless: Asked if this was a round: whether the next one could change something though nothing
-                happens until then and nobody waits, as where running jobs take turns on the better GPUs.
+                happens until then and no job waits, as where running jobs take turns on the better GPUs.
         """
         wanted = False
         if now >= self._due_s:
@@ -82,7 +82,7 @@ class Rounds:
             self._due_s = min(self._due_s, self.next_s(now))
 
     def _wanted(self, state: ClusterState) -> bool:
-        """Whether a round could change something: nobody can take turns with GPUs that nobody holds."""
+        """Whether a round could change something: without running jobs there are no GPUs to take turns on."""
         return bool(state.running) and (bool(state.waiting) or self._seen != _fingerprint(state))
 
     def snapshot(self) -> dict[str, Any]:
@@ -110,8 +110,8 @@ def _fingerprint(state: ClusterState) -> list[Any]:
 def handed_out(state: ClusterState) -> Iterator[FreeGpus]:
     """Free GPUs on trial, as a round hands them out: those of running jobs are free again.
 
-    But not those of jobs that must not be preempted. They are no concern of a round: they keep their GPUs
-    without a target, so a policy leaves them out of what it plans with.
+    But not those of jobs that must not be preempted: they keep their GPUs without a target, so a policy
+    leaves them out of what it plans with.
     """
     with state.free.trial() as free:
         for job in movable(state):
@@ -128,69 +128,46 @@ def movable(state: ClusterState) -> Iterator[JobState]:
 def plan_round(state: ClusterState, targets: Mapping[str, RoundTarget], why_not: str) -> tuple[Decision, ...]:
     """The stops, moves and starts that give each job its target.
 
-    Who runs on just the GPUs of its target keeps them at no cost, and so does who has no target but holds
-    GPUs that no target needs. Call it outside of `handed_out`.
+    A job that runs on just the GPUs of its target keeps them at no cost, and so does one without a target
+    that holds GPUs that no target needs. Call it outside of `handed_out`.
 
     Args:
         state: The cluster as it is.
         targets: What jobs are to have, by name, in the order of starts; together they fit.
         why_not: Why a job without a target loses its GPUs, in words.
     """
-    left = _Left(state, targets)
-    stops = [job for job in movable(state) if job.job_id not in targets and not left.keeps(job)]
-    decisions: list[Decision] = [
-        Preempt(job.job_id, left.takers(job), f"{why_not}; its GPUs go to others") for job in stops
-    ]
-    for job_id, target in left.changes.items():
+    jobs = state.jobs
+    changes = {name: target for name, target in targets.items() if jobs[name].allocation != target.allocation}
+    gained: Counter[int] = Counter()
+
+    def gain(allocation: Allocation, sign: int) -> None:
+        for machine, gpus in allocation:
+            gained[machine] += sign * gpus
+
+    for job in movable(state):
+        if job.job_id in changes or job.job_id not in targets:
+            gain(job.allocation, 1)
+    for target in changes.values():
+        gain(target.allocation, -1)
+    short = [machine for machine, gpus in gained.items() if state.free.on(machine) + gpus < 0]
+    if short:
+        raise AssertionError(f"the targets need more GPUs of machines {short} than there are")
+    decisions: list[Decision] = []
+    for job in movable(state):
+        if job.job_id in targets:
+            continue
+        if all(state.free.on(machine) + gained[machine] >= gpus for machine, gpus in job.allocation):
+            gain(job.allocation, -1)  # no target needs its GPUs
+            continue
+        machines = {machine for machine, _ in job.allocation}
+        takers = tuple(
+            job_id
+            for job_id, target in changes.items()
+            if any(machine in machines for machine, _ in target.allocation)
+        )
+        decisions.append(Preempt(job.job_id, takers, f"{why_not}; its GPUs go to others"))
+    for job_id, target in changes.items():
         kind = Start if job_id in state.waiting else Migrate
         level = state.topology.level_of(target.allocation)
         decisions.append(kind(job_id, target.allocation, level, target.reason))
     return tuple(decisions)
-
-
-class _Left:
-    """What is left on each machine once all targets are met and whoever has none is gone.
-
-    Attributes:
-        changes: The targets of jobs that start or move, by name.
-    """
-
-    def __init__(self, state: ClusterState, targets: Mapping[str, RoundTarget]) -> None:
-        self.changes = {
-            job_id: target
-            for job_id, target in targets.items()
-            if state.jobs[job_id].allocation != target.allocation
-        }
-        self._free = state.free
-        self._gained: Counter[int] = Counter()
-        for job in movable(state):
-            if job.job_id in self.changes or job.job_id not in targets:
-                self._gain(job.allocation, 1)
-        for target in self.changes.values():
-            self._gain(target.allocation, -1)
-        short = [machine for machine in self._gained if self._on(machine) < 0]
-        if short:
-            raise AssertionError(f"the targets need more GPUs of machines {short} than there are")
-
-    def keeps(self, job: JobState) -> bool:
-        """Whether no target needs the GPUs of a running job without one; if so they are its own again."""
-        kept = all(self._on(machine) >= gpus for machine, gpus in job.allocation)
-        if kept:
-            self._gain(job.allocation, -1)
-        return kept
-
-    def takers(self, job: JobState) -> tuple[str, ...]:
-        """Who starts on machines that a job must leave, by name."""
-        machines = {machine for machine, _ in job.allocation}
-        return tuple(
-            job_id
-            for job_id, target in self.changes.items()
-            if any(machine in machines for machine, _ in target.allocation)
-        )
-
-    def _gain(self, allocation: Allocation, sign: int) -> None:
-        for machine, gpus in allocation:
-            self._gained[machine] += sign * gpus
-
-    def _on(self, machine: int) -> int:
-        return self._free.on(machine) + self._gained[machine]

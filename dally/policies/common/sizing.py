@@ -1,10 +1,10 @@
-"""Turns target sizes into decisions: who starts, shrinks, grows, moves or stops on which GPUs, and why."""
+"""Turns target sizes into decisions: which jobs start, shrink, grow, move or stop, on which GPUs, and why."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from dally.cluster.topology import Allocation
-from dally.jobs.job import Job, JobKind
+from dally.jobs.job import JobKind
 from dally.plan import Decision, Migrate, Preempt, Resize, Start
 from dally.policies.common.estimates import restart_s
 from dally.state import ClusterState, JobState
@@ -19,22 +19,27 @@ class SizeTarget:
     why: str
 
 
-def resized(state: ClusterState, targets: Mapping[str, SizeTarget], now: float) -> tuple[Decision, ...]:
+def plan_sizes(state: ClusterState, targets: Mapping[str, SizeTarget], now: float) -> tuple[Decision, ...]:
     """The decisions that give jobs their sizes, as far as GPUs are found; call it outside of a trial.
 
-    Who runs on as many GPUs as it is to have keeps them, unless it is scattered and ends sooner closer
+    A job that runs on as many GPUs as it is to have keeps them, unless it is scattered and ends sooner closer
     together. A job grows or moves only if it ends sooner for it, its resize or restart counted; one shrinks
     only if others take its GPUs. A start that finds fewer GPUs than it should takes those, or waits if they
     are less than its least. Jobs without a target stay as they are.
 
     Args:
         state: The cluster as it is.
-        targets: By name of the job, running or waiting, in the order of their claims; the least sizes of all
+        targets: By name of the job, running or waiting, in the order of their ranks; the least sizes of all
             should fit. Not for jobs that run and must not be preempted.
         now: The moment, seconds.
     """
     with state.free.trial():
-        return _Sizing(state, targets, now).decide()
+        return _SizePlan(state, targets, now).decide()
+
+
+def held_gpus(job: JobState) -> int:
+    """GPUs that a job holds; 0 if it waits."""
+    return sum(gpus for _, gpus in job.allocation)
 
 
 def shrunk(held: Allocation, gpus: int) -> Allocation:
@@ -53,16 +58,17 @@ def change_s(state: ClusterState, job: JobState, place: Allocation) -> float:
         return 0.0
     if not job.allocation:
         return restart_s(job, state.costs)
-    return state.costs.resize_s(job.job) if goes_on(job, place) else state.costs.restart_s(job.job)
+    costs = state.costs
+    return costs.resize_s(job.job) if needs_no_checkpoint(job, place) else costs.restart_s(job.job)
 
 
-def goes_on(job: JobState, place: Allocation) -> bool:
-    """Whether a running job needs no checkpoint to go on there: it is elastic and keeps a machine."""
+def needs_no_checkpoint(job: JobState, place: Allocation) -> bool:
+    """Whether a running job goes on there without a checkpoint: it is elastic and keeps a machine."""
     machines = {machine for machine, _ in job.allocation}
     return job.job.kind is JobKind.ELASTIC and any(machine in machines for machine, _ in place)
 
 
-class _Sizing:
+class _SizePlan:
     """One set of decisions in the making, on trial.
 
     Attributes:
@@ -75,26 +81,42 @@ class _Sizing:
         self._free, self._costs = state.free, state.costs
 
     def decide(self) -> tuple[Decision, ...]:
-        """Stops and shrinks, then starts and growth in their order, at last moves closer together."""
-        jobs = [self._state.jobs[name] for name in self._targets]
+        """Stops and shrinks, then starts and growth by priority, at last moves closer together."""
+        free, jobs = self._free, [self._state.jobs[name] for name in self._targets]
         stops = [job for job in jobs if job.allocation and not self._gpus(job)]
         shrinks = [job for job in jobs if 0 < self._gpus(job) < held_gpus(job)]
         for job in stops:
-            self._free.give(job.allocation)
+            free.give(job.allocation)
         for job in shrinks:
-            self._change(job, shrunk(job.allocation, self._gpus(job)))
-        for job in sorted((job for job in jobs if self._gpus(job) > held_gpus(job)), key=self._turn):
-            self._grow(job) if job.allocation else self._start(job)
-        for job in shrinks:
-            self._take_back(job)
+            free.give(job.allocation)
+            self._take(job, shrunk(job.allocation, self._gpus(job)))
+        for job in sorted((job for job in jobs if self._gpus(job) > held_gpus(job)), key=self._priority):
+            if job.allocation:
+                beside = self._beside(job, self._gpus(job) - held_gpus(job))
+                free.give(job.allocation)
+                elsewhere = self._closest(job, self._gpus(job))
+                self._take(job, self._soonest(job, beside, elsewhere))
+            elif (place := self._closest(job, self._gpus(job))) is not None:
+                self._take(job, place)
+        for job in shrinks:  # back to all of its GPUs if no other job took them
+            free.give(self.places[job.job_id])
+            if free.holds(job.allocation):
+                del self.places[job.job_id]
+                free.take(job.allocation)
+            else:
+                free.take(self.places[job.job_id])
         for job in jobs:
-            if 0 < self._gpus(job) == held_gpus(job):
-                self._close_up(job)
-        changes = [self._told(self._state.jobs[name], place) for name, place in self.places.items()]
+            gpus = held_gpus(job)
+            if not 0 < self._gpus(job) == gpus:
+                continue
+            if job.level > self._costs.best_level(job.job.gang._replace(gpus=gpus)):
+                free.give(job.allocation)
+                self._take(job, self._soonest(job, self._closest(job, gpus)))
+        changes = [self._decision(self._state.jobs[name], place) for name, place in self.places.items()]
         return (*(self._stop(job) for job in stops), *changes)
 
-    def _turn(self, job: JobState) -> tuple[int, int]:
-        """First whoever needs a fixed gang, then growth on machines held, other starts, other growth.
+    def _priority(self, job: JobState) -> tuple[int, int]:
+        """Starts of fixed gangs first, then growth on machines held, other starts, other growth.
 
         Among those the largest first.
         """
@@ -105,79 +127,48 @@ class _Sizing:
         elastic = job.job.kind is JobKind.ELASTIC and job.job.gpus_per_machine is None
         return 2 if elastic else 0, -more
 
-    def _start(self, job: JobState) -> None:
-        place = self._closest(job, self._gpus(job))
-        if place is not None:
-            self._take(job, place)
-
-    def _grow(self, job: JobState) -> None:
-        """The best of staying, more GPUs beside its own, and a place of its own choice."""
-        beside = self._beside(job, self._gpus(job) - held_gpus(job))
-        self._free.give(job.allocation)
-        elsewhere = self._closest(job, self._gpus(job))
-        self._take(job, self._soonest(job, beside, elsewhere))
-
-    def _take_back(self, job: JobState) -> None:
-        """Who shrank keeps its GPUs if nobody took them."""
-        self._free.give(self.places[job.job_id])
-        if self._free.holds(job.allocation):
-            del self.places[job.job_id]
-            self._free.take(job.allocation)
-        else:
-            self._free.take(self.places[job.job_id])
-
-    def _close_up(self, job: JobState) -> None:
-        """Move a scattered job to a closer place if that pays."""
-        if job.level <= self._costs.best_level(job.job.gang._replace(gpus=held_gpus(job))):
-            return
-        self._free.give(job.allocation)
-        self._take(job, self._soonest(job, self._closest(job, held_gpus(job))))
-
     def _closest(self, job: JobState, gpus: int) -> Allocation | None:
-        """Free GPUs close together, so many or as many as there are; those on which it is fastest.
+        """Free GPUs close together, so many or as many as there are; those on which the job is fastest.
 
         Of one type, or of all mixed; None if there are too few for it.
         """
         types = self._state.topology.gpu_types if job.job.gpu_type is None else (job.job.gpu_type,)
-        mixed = (None,) if len(types) > 1 else ()
-        found = [self._find(job.job, gpus, gpu_type) for gpu_type in (*types, *mixed)]
-        places = [place for place in found if place is not None]
+        places = []
+        for gpu_type in (*types, *((None,) if len(types) > 1 else ())):
+            gang = job.job.gang._replace(gpu_type=gpu_type)
+            at_hand = self._free.held(self._state.topology.root.index, gang) * (gang.per_machine or 1)
+            gang = gang._replace(gpus=min(gpus, at_hand))
+            level = self._free.lowest_level(gang) if gang.gpus >= job.job.least_gpus else None
+            place = None if level is None else self._free.find(gang, level)
+            if place is not None:
+                places.append(place)
         return min(places, key=lambda place: self._slowdown(job, place), default=None)
 
-    def _find(self, job: Job, gpus: int, gpu_type: str | None) -> Allocation | None:
-        gang = job.gang._replace(gpu_type=gpu_type)
-        at_hand = self._free.held(self._state.topology.root.index, gang) * (gang.per_machine or 1)
-        gang = gang._replace(gpus=min(gpus, at_hand))
-        level = self._free.lowest_level(gang) if gang.gpus >= job.least_gpus else None
-        return None if level is None else self._free.find(gang, level)
-
     def _beside(self, job: JobState, more: int) -> Allocation | None:
-        """What a job holds and more GPUs, on the same machines first, then as close as can be."""
+        """What a job holds and more GPUs, on the same machines first, then as close as can be.
+
+        The latter are of one of its types, in the closest domain around its first machine that has so many.
+        """
         if job.job.gpus_per_machine is not None:
             return None
+        free, topology = self._free, self._state.topology
         parts = dict(job.allocation)
         for machine, has in sorted(job.allocation, key=lambda part: -part[1]):
-            gained = min(more, self._free.on(machine))
+            gained = min(more, free.on(machine))
             parts[machine] = has + gained
             more -= gained
-        for machine, gpus in self._around(job, more):
-            parts[machine] = parts.get(machine, 0) + gpus
-        return tuple(sorted(parts.items()))
-
-    def _around(self, job: JobState, more: int) -> Allocation:
-        """Free GPUs off a job's machines, of one of its types, in the closest domain that has so many."""
-        topology = self._state.topology
-        own = tuple((machine, self._free.on(machine)) for machine, _ in job.allocation)
+        own = tuple((machine, free.on(machine)) for machine, _ in job.allocation)
         home, gpu_type = job.allocation[0][0], next(iter(topology.by_type(job.allocation)))
-        self._free.take(own)
-        more = min(more, self._free.total(gpu_type))
+        free.take(own)
+        more = min(more, free.total(gpu_type))
         gang = job.job.gang._replace(gpus=more, gpu_type=gpu_type)
-        found: Allocation = ()
-        for domain in topology.ancestors[home][: topology.widest + 1]:
-            if more and not found and self._free.on(domain, gpu_type) >= more:
-                found = self._free.pack(domain, gang)
-        self._free.give(own)
-        return found
+        for domain in topology.ancestors[home][: topology.widest + 1] if more else ():
+            if free.on(domain, gpu_type) >= more:
+                for machine, gpus in free.pack(domain, gang):
+                    parts[machine] = parts.get(machine, 0) + gpus
+                break
+        free.give(own)
+        return tuple(sorted(parts.items()))
 
     def _soonest(self, job: JobState, *options: Allocation | None) -> Allocation:
         """Where a running job ends first, its change counted; what it has if that is as good."""
@@ -192,10 +183,6 @@ class _Sizing:
     def _slowdown(self, job: JobState, place: Allocation) -> float:
         return self._costs.cost(job.job, place, job.done(self._now)).slowdown
 
-    def _change(self, job: JobState, place: Allocation) -> None:
-        self._free.give(job.allocation)
-        self._take(job, place)
-
     def _take(self, job: JobState, place: Allocation) -> None:
         self._free.take(place)
         if place != job.allocation:
@@ -204,18 +191,16 @@ class _Sizing:
     def _gpus(self, job: JobState) -> int:
         return self._targets[job.job_id].gpus
 
-    def _told(self, job: JobState, place: Allocation) -> Decision:
+    def _decision(self, job: JobState, place: Allocation) -> Decision:
         """The decision that puts a job there."""
-        name, level, gpus = job.job_id, self._state.topology.level_of(place), _total(place)
+        name, level = job.job_id, self._state.topology.level_of(place)
         left_s, cost_s = self._left_s(job, place), change_s(self._state, job, place)
-        why = self._targets[name].why
-        there = (
-            f"{plural(gpus, 'GPU')} at slowdown {self._slowdown(job, place):.3g}: {span(left_s)} to its end"
-        )
+        why, gpus = self._targets[name].why, plural(sum(gpus for _, gpus in place), "GPU")
+        there = f"{gpus} at slowdown {self._slowdown(job, place):.3g}: {span(left_s)} to its end"
         if not job.allocation:
             return Start(name, place, level, f"{there}, waited {span(self._now - job.origin_s)}; {why}")
         before = f"instead of {span(self._left_s(job, job.allocation))} on {held_gpus(job)}"
-        kind, word = (Resize, "resize") if goes_on(job, place) else (Migrate, "restart")
+        kind, word = (Resize, "resize") if needs_no_checkpoint(job, place) else (Migrate, "restart")
         return kind(name, place, level, f"{there}, {span(cost_s)} of {word} counted, {before}; {why}")
 
     def _stop(self, job: JobState) -> Preempt:
@@ -225,12 +210,3 @@ class _Sizing:
             name for name, place in self.places.items() if any(machine in machines for machine, _ in place)
         ]
         return Preempt(job.job_id, tuple(takers), self._targets[job.job_id].why)
-
-
-def held_gpus(job: JobState) -> int:
-    """GPUs that a job holds; 0 if it waits."""
-    return _total(job.allocation)
-
-
-def _total(allocation: Allocation) -> int:
-    return sum(gpus for _, gpus in allocation)

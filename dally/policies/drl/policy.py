@@ -11,7 +11,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from dally.policies.common.growth import Floats, Ints, Pool
+from dally.policies.common.gpu_pool import Ints, Pool
+from dally.policies.common.growth import Floats
 from dally.policies.common.in_sizes import InSizes, remaining_s
 from dally.policies.common.sizing import SizeTarget
 from dally.profiles.goodput import Batching

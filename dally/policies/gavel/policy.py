@@ -10,9 +10,16 @@ import numpy as np
 from dally.errors import InputError
 from dally.policies.common.in_rounds import InRounds
 from dally.policies.common.rounds import RoundTarget, handed_out, movable
-from dally.policies.gavel.dealing import Deal, Pools, RoundTable
-from dally.policies.gavel.shares import Demand, Shares, finish_time_fairness, least_makespan, least_served
-from dally.policies.gavel.turns import Turns
+from dally.policies.gavel.round_credits import RoundCredits
+from dally.policies.gavel.round_placement import Pools, RoundPlacement, RoundTable
+from dally.policies.gavel.shares import (
+    Demand,
+    Floats,
+    Shares,
+    finish_time_fairness,
+    least_makespan,
+    least_served,
+)
 from dally.state import ClusterState, JobState
 from dally.words import plural
 
@@ -63,11 +70,11 @@ class GavelKnobs:
 
 @dataclass(frozen=True, slots=True)
 class RoundShares:
-    """What rounds go by: the shares of one moment and the turns had since.
+    """What rounds go by: the shares of one moment and the rounds had since.
 
     Attributes:
         round_s: The round that it was worked out for, seconds on the clock.
-        turns: Shares and turns of each job.
+        credits: Shares and rounds of each job.
         capacity: GPUs of each type that the shares are of.
         value: The objective that they reach.
         since_s: Since when they hold.
@@ -75,7 +82,7 @@ class RoundShares:
     """
 
     round_s: float
-    turns: Turns
+    credits: RoundCredits
     capacity: tuple[int, ...]
     value: float
     since_s: float
@@ -85,10 +92,10 @@ class RoundShares:
 class Gavel(InRounds):
     """Shares of time maximise an objective over all jobs; each round the jobs furthest below theirs run.
 
-    A job runs on one type at a time; a gang that no type alone can hold runs on all types mixed. Who is to
-    run on the type where it runs already stays where it is; others get the closest GPUs of the type, the
-    largest gangs first. A turn ends only after half a round of work, or more after a long restart, so that
-    restarts cannot eat up all of it. GPUs left over go to whoever waits.
+    A job runs on one type at a time; a gang that no type alone can hold runs on all types mixed. A job that
+    is to run on the type where it runs already stays where it is; others get the closest GPUs of the type,
+    the largest gangs first. A turn ends only after half a round of work, or more after a long restart, so
+    that restarts cannot eat up all of it. GPUs left over go to waiting jobs.
     """
 
     name: ClassVar[str] = "gavel"
@@ -108,7 +115,7 @@ class Gavel(InRounds):
         self._state = state
         self._speeds: dict[str, list[float]] = {}
         self._changed = True
-        self._standing = RoundShares(-inf, Turns(len(self.pools.names)), (), 0.0, -inf, stale=True)
+        self._standing = RoundShares(-inf, RoundCredits(len(self.pools.names)), (), 0.0, -inf, stale=True)
         self._next = self._standing
 
     def submitted(self, job: JobState, now: float) -> None:
@@ -140,7 +147,7 @@ class Gavel(InRounds):
         self._forget(job)
 
     def _forget(self, job: JobState) -> None:
-        self._standing.turns.forget(job.job_id)
+        self._standing.credits.forget(job.job_id)
         del self._speeds[job.job_id]
         self._changed = True
 
@@ -150,33 +157,33 @@ class Gavel(InRounds):
             jobs = [job for name, job in state.jobs.items() if job.job.preemptible or name in state.waiting]
             capacity = [free.total(gpu_type) for gpu_type in self.pools.types]
             table = RoundTable(jobs, self._speeds, capacity)
-            standing = self._next = self._at(table, now)
+            shares = self._next = self._at(table, now)
 
             def reason(place: int, pool: int) -> str:
-                return self._reason(standing, table.ids[place], pool)
+                return self._reason(shares, table.ids[place], pool)
 
-            deal = Deal(free, self.pools, table, standing.turns, reason)
-            deal.stay(lambda job: job.ready_s > now - self._turn_s(job))
-            deal.mix(due=True)
-            deal.deal(self._in_order(table, now), shares_first=self.knobs.spare == "last")
-            deal.mix(due=False)
-            return deal.targets
+            def sure(job: JobState) -> bool:
+                """Whether a turn is not over: half a round of work, or more after a long restart."""
+                restarts_s = self.knobs.turn_restarts * self._state.costs.restart_s(job.job)
+                return job.ready_s > now - max(self.knobs.round_s / 2, restarts_s)
 
-    def _turn_s(self, job: JobState) -> float:
-        """How long a job that has started works for sure, seconds."""
-        restarts_s = self.knobs.turn_restarts * self._state.costs.restart_s(job.job)
-        return max(self.knobs.round_s / 2, restarts_s)
+            placement = RoundPlacement(free, self.pools, table, shares.credits, reason)
+            placement.keep(sure)
+            placement.place_mixed(due=True)
+            placement.place_by_type(self._in_order(table, now), shares_first=self.knobs.spare == "last")
+            placement.place_mixed(due=False)
+            return placement.targets
 
     def lacks(self, state: ClusterState, job: JobState, now: float) -> str:
         """Its shares, and how many rounds it had."""
-        turns = self._next.turns
-        account = turns.of(job.job_id)
+        credits = self._next.credits
+        credit = credits.of(job.job_id)
         promised = ", ".join(
             f"{had} on {name} for a share of {share:.2f}"
-            for name, share, had in zip(self.pools.names, account.shares, account.turns, strict=True)
+            for name, share, had in zip(self.pools.names, credit.shares, credit.turns, strict=True)
             if share
         )
-        rounds = plural(turns.rounds, "round")
+        rounds = plural(credits.rounds, "round")
         return f"of {rounds} it had {promised or 'none promised'}; others go first"
 
     def gives_way(self) -> str:
@@ -188,17 +195,17 @@ class Gavel(InRounds):
         return self._changed or self._standing.stale or any(map(self._has_more_elsewhere, movable(state)))
 
     def _has_more_elsewhere(self, job: JobState) -> bool:
-        shares = self._standing.turns.of(job.job_id).shares
+        shares = self._standing.credits.of(job.job_id).shares
         return sum(shares) - shares[self.pools.of(job.allocation)] > SETTLED
 
     def settle(self, state: ClusterState, now: float) -> None:
         """If this was a round, its shares hold from now on and whoever runs in it has a turn."""
         if self._next.round_s == now and self._next is not self._standing:
-            if self._next.turns is not self._standing.turns:
+            if self._next.credits is not self._standing.credits:
                 self._changed = False
             self._standing = self._next
             running = (state.jobs[job_id] for job_id in state.running)
-            self._standing.turns.held({job.job_id: self.pools.of(job.allocation) for job in running})
+            self._standing.credits.add_round({job.job_id: self.pools.of(job.allocation) for job in running})
         super().settle(state, now)
 
     def snapshot(self) -> dict[str, Any]:
@@ -206,7 +213,7 @@ class Gavel(InRounds):
         standing = self._standing
         return {
             **super().snapshot(),
-            "turns": standing.turns.snapshot(),
+            "turns": standing.credits.snapshot(),
             "capacity": [*standing.capacity],
             "value": standing.value,
             "since_s": None if standing.since_s == -inf else standing.since_s,
@@ -215,35 +222,31 @@ class Gavel(InRounds):
     def restore(self, learnt: Mapping[str, Any]) -> None:
         """Take back what `snapshot` gave; the jobs are told anew, so the shares count as out of date."""
         super().restore(learnt)
-        turns = Turns(len(self.pools.names))
-        turns.restore(learnt["turns"])
+        credits = RoundCredits(len(self.pools.names))
+        credits.restore(learnt["turns"])
         since_s = -inf if learnt["since_s"] is None else learnt["since_s"]
         self._standing = RoundShares(
-            -inf, turns, tuple(learnt["capacity"]), learnt["value"], since_s, stale=True
+            -inf, credits, tuple(learnt["capacity"]), learnt["value"], since_s, stale=True
         )
 
     def _at(self, table: RoundTable, now: float) -> RoundShares:
-        """What a round at `now` goes by: the standing shares, or new ones."""
+        """What a round at `now` goes by: the present shares, or new ones."""
         if self._next.round_s == now and self._next is not self._standing:
             return self._next
         old = self._standing
         stale = self._changed or old.stale or table.capacity != old.capacity
-        young = now < old.since_s + self.knobs.hold_s and any(name in old.turns for name in table.ids)
+        young = now < old.since_s + self.knobs.hold_s and any(name in old.credits for name in table.ids)
         if young or not stale:
-            return RoundShares(now, old.turns, old.capacity, old.value, old.since_s, stale)
-        shares = self._shares(table, now)
-        rows = dict(zip(table.ids, shares.parts.tolist(), strict=True))
-        return RoundShares(now, old.turns.renewed(rows), table.capacity, shares.value, now, stale=False)
-
-    def _shares(self, table: RoundTable, now: float) -> Shares:
-        """What the objective gives each job of the table; nothing to those that fit nowhere now."""
-        parts = np.zeros(table.opens.shape)
-        if not table.able.any():
-            return Shares(0.0, parts)
-        jobs = [job for job, fits in zip(table.jobs, table.able.tolist(), strict=True) if fits]
-        shares = self._objective(table.demand(self.knobs.aware), jobs, now)
-        parts[table.able] = shares.parts if self.knobs.aware else table.spread(shares.parts)
-        return Shares(shares.value, parts)
+            return RoundShares(now, old.credits, old.capacity, old.value, old.since_s, stale)
+        value = 0.0
+        parts: Floats = np.zeros(table.opens.shape)  # nothing for jobs that fit nowhere now
+        if table.able.any():
+            jobs = [job for job, fits in zip(table.jobs, table.able.tolist(), strict=True) if fits]
+            shares = self._objective(table.demand(self.knobs.aware), jobs, now)
+            value = shares.value
+            parts[table.able] = shares.parts if self.knobs.aware else table.spread(shares.parts)
+        rows = dict(zip(table.ids, parts.tolist(), strict=True))
+        return RoundShares(now, old.credits.renewed(rows), table.capacity, value, now, stale=False)
 
     def _objective(self, demand: Demand, jobs: Sequence[JobState], now: float) -> Shares:
         if self.knobs.objective == "las":
@@ -266,10 +269,10 @@ class Gavel(InRounds):
         first = int(now // self.knobs.round_s) % len(types)
         return types[first:] + types[:first]
 
-    def _reason(self, standing: RoundShares, job_id: str, pool: int) -> str:
-        account, rounds = standing.turns.of(job_id), standing.turns.rounds
-        share, name = account.shares[pool], self.pools.names[pool]
+    def _reason(self, shares: RoundShares, job_id: str, pool: int) -> str:
+        credit, rounds = shares.credits.of(job_id), shares.credits.rounds
+        share, name = credit.shares[pool], self.pools.names[pool]
         return (
-            f"{name} {share:.2f}, had {account.turns[pool]} of {rounds} rounds; "
-            f"{self.knobs.objective} {standing.value:.4g}"
+            f"{name} {share:.2f}, had {credit.turns[pool]} of {rounds} rounds; "
+            f"{self.knobs.objective} {shares.value:.4g}"
         )

@@ -1,4 +1,4 @@
-"""Turns: rounds on pools of GPUs, given so that the time a job has on each approaches its share."""
+"""Credits: how many rounds each job was promised on each pool of GPUs, and how many it had."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -22,11 +22,12 @@ class RoundCredit:
     owed: list[float]
 
 
-class Turns:
-    """The accounts of the jobs that share a cluster, all with shares of one moment.
+class RoundCredits:
+    """The credits of the jobs that share a cluster, all with shares of one moment.
 
-    On each pool the next round goes to who has the greatest share / (turns + 1/2): rounds are given out as
-    Webster's method gives out seats. On ties whoever is owed more goes first, then whoever came first.
+    On each pool the next round goes to the job with the greatest share / (turns + 1/2), as Webster's method
+    gives out seats: so the time that a job has on each pool approaches its share. On ties the job that is
+    owed more goes first, then the one that came first.
 
     Args:
         pools: How many pools there are.
@@ -35,66 +36,66 @@ class Turns:
     def __init__(self, pools: int) -> None:
         self.pools = pools
         self.rounds = 0
-        self._accounts: dict[str, RoundCredit] = {}
+        self._credits: dict[str, RoundCredit] = {}
 
     def __contains__(self, job_id: str) -> bool:
-        return job_id in self._accounts
+        return job_id in self._credits
 
     def of(self, job_id: str) -> RoundCredit:
-        """The account of a job; an empty one if it is not promised anything yet."""
-        return self._accounts.get(job_id) or RoundCredit(
+        """The credit of a job; an empty one if it is not promised anything yet."""
+        return self._credits.get(job_id) or RoundCredit(
             [0.0] * self.pools, [0] * self.pools, [0.0] * self.pools
         )
 
-    def renewed(self, shares: Mapping[str, Sequence[float]]) -> "Turns":
-        """New accounts with other shares and no turns yet; what each job is owed goes on."""
-        turns = Turns(self.pools)
+    def renewed(self, shares: Mapping[str, Sequence[float]]) -> "RoundCredits":
+        """Credits with other shares and no turns yet; what each job is owed goes on."""
+        renewed = RoundCredits(self.pools)
         for job_id, parts in shares.items():
             owed = [self.owed(job_id, pool) for pool in range(self.pools)]
-            turns._accounts[job_id] = RoundCredit([*parts], [0] * self.pools, owed)
-        return turns
+            renewed._credits[job_id] = RoundCredit([*parts], [0] * self.pools, owed)
+        return renewed
 
     def owed(self, job_id: str, pool: int) -> float:
         """Rounds on a pool that a job was promised by now and has not had."""
-        account = self.of(job_id)
-        return account.owed[pool] + account.shares[pool] * self.rounds - account.turns[pool]
+        credit = self.of(job_id)
+        return credit.owed[pool] + credit.shares[pool] * self.rounds - credit.turns[pool]
 
-    def held(self, on: Mapping[str, int]) -> None:
-        """A round begins in which these jobs run, each on its pool."""
+    def add_round(self, on: Mapping[str, int]) -> None:
+        """Count a round in which these jobs run, each on its pool."""
         self.rounds += 1
         for job_id, pool in on.items():
-            if job_id in self._accounts:
-                self._accounts[job_id].turns[pool] += 1
+            if job_id in self._credits:
+                self._credits[job_id].turns[pool] += 1
 
     def forget(self, job_id: str) -> None:
-        """A job is gone."""
-        self._accounts.pop(job_id, None)
+        """Forget a job."""
+        self._credits.pop(job_id, None)
 
     def order(self, job_ids: Sequence[str]) -> list[tuple[list[int], int]]:
         """For each pool the places in `job_ids`, next turn first, and how many of them have a share there."""
         if not job_ids:
             return [([], 0)] * self.pools
-        nothing, accounts = self.of(""), self._accounts
-        known = [accounts.get(job_id, nothing) for job_id in job_ids]
+        nothing = self.of("")
+        known = [self._credits.get(job_id, nothing) for job_id in job_ids]
         shares, turns, owed = (
             np.array(rows).T
             for rows in zip(*((each.shares, each.turns, each.owed) for each in known), strict=True)
         )
-        claims = shares / (turns + 0.5)
+        priority = shares / (turns + 0.5)
         return [
-            (np.lexsort((-owed[pool], -claims[pool])).tolist(), int((shares[pool] > 0).sum()))
+            (np.lexsort((-owed[pool], -priority[pool])).tolist(), int((shares[pool] > 0).sum()))
             for pool in range(self.pools)
         ]
 
     def snapshot(self) -> dict[str, Any]:
-        """The accounts as plain data."""
+        """The credits as plain data."""
         accounts = {
-            job_id: [[*account.shares], [*account.turns], [*account.owed]]
-            for job_id, account in sorted(self._accounts.items())
+            job_id: [[*credit.shares], [*credit.turns], [*credit.owed]]
+            for job_id, credit in sorted(self._credits.items())
         }
         return {"rounds": self.rounds, "accounts": accounts}
 
     def restore(self, learnt: Mapping[str, Any]) -> None:
         """Take back what `snapshot` gave."""
         self.rounds = learnt["rounds"]
-        self._accounts = {job_id: RoundCredit(*parts) for job_id, parts in learnt["accounts"].items()}
+        self._credits = {job_id: RoundCredit(*parts) for job_id, parts in learnt["accounts"].items()}

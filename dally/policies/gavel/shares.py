@@ -77,13 +77,13 @@ def least_served(demand: Demand) -> Shares:
 
 
 def least_makespan(demand: Demand, remaining_s: Floats) -> Shares:
-    """All work done soonest, if nobody else comes; the value is that time, seconds.
+    """All work done soonest, if no other job comes; the value is that time, seconds.
 
     Args:
         demand: The jobs.
         remaining_s: (jobs,) ideal seconds of work left, positive.
     """
-    # Everybody done by T is throughput >= remaining / T: one program finds the greatest 1 / T.
+    # All jobs done by T is throughput >= remaining / T: one program finds the greatest 1 / T.
     shares = _equal_multiples(demand, remaining_s)
     return Shares(1 / shares.value, shares.parts)
 
@@ -103,7 +103,7 @@ def finish_time_fairness(demand: Demand, ages_s: Floats, remaining_s: Floats, al
     def targets(ratio: float) -> Floats:
         return remaining_s / (ratio * alone_s - ages_s)
 
-    # However fast it is from now on, somebody is as late as its age alone makes it.
+    # However fast it is from now on, a job is at least as late as its age alone makes it.
     ratio = float((ages_s / alone_s).max()) + 1.0
     for _ in range(MOST_RATIOS):
         found = _Program(demand, targets(ratio)).solve()
@@ -116,7 +116,7 @@ def finish_time_fairness(demand: Demand, ages_s: Floats, remaining_s: Floats, al
 
 
 def _equal_multiples(demand: Demand, targets: Floats) -> Shares:
-    """Of the shares with the greatest multiple of their targets those in the middle, and that multiple."""
+    """Of the shares with the greatest multiple of the targets those in the middle, and that multiple."""
     found = _Program(demand, targets).solve()
     return Shares(found.value / float(targets.max()), found.parts)
 
@@ -159,7 +159,10 @@ class _Program:
         room = float((self._capacity / np.maximum(self._asked, self._capacity)).min())
         parts = np.where(self._open, room / (2 * self._shape[1]), 0.0)
         z = float(((self._speeds * parts).sum(axis=1) / self._targets).min()) / 2
-        slacks = self._changes(parts, z) + self._bounds
+        # How the constraints change with the parts and z, and from where.
+        spent = (self._speeds * parts).sum(axis=1) - z * self._targets, -parts.sum(axis=1)
+        used = -np.einsum("jpt,jp->t", self._held, parts)
+        slacks = np.concatenate([parts.ravel(), *spent, used]) + self._bounds
         prices = np.where(self._binds, z / slacks, 0.0)
         taken = 0.0
         for _ in range(MOST_STEPS):
@@ -177,11 +180,6 @@ class _Program:
                 break
         assert isfinite(z), f"no time shares for {self._shape[0]} jobs"
         return Shares(z, parts.round(6))
-
-    def _changes(self, parts: Floats, z: float) -> Floats:
-        """How the slacks change with the parts and z."""
-        spent = (self._speeds * parts).sum(axis=1) - z * self._targets, -parts.sum(axis=1)
-        return np.concatenate([parts.ravel(), *spent, -np.einsum("jpt,jp->t", self._held, parts)])
 
     def _newton(self, slacks: Floats, prices: Floats, aim: float) -> tuple[Floats, float, Floats]:
         """The step to where each slack times its price is `aim`: parts, z, and its force on each constraint.

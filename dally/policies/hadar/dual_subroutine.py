@@ -10,11 +10,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from dally.policies.hadar.find_alloc import Bid, Bidder, find_alloc
-from dally.policies.hadar.market import Market
-from dally.policies.hadar.prices import Floats, Ints
+from dally.policies.hadar.market import Floats, Ints, Market
 
 
-class Queue:
+class BidQueue:
     """Jobs by the payoff a GPU that they could have at best, the greatest first.
 
     Args:
@@ -31,7 +30,7 @@ class Queue:
         return len(self._gpus)
 
     def leave_out(self, places: Iterable[int]) -> None:
-        """These have what they want."""
+        """Leave out jobs that have GPUs already."""
         self._open[[*places]] = False
 
     def next(self, left: int) -> int | None:
@@ -44,30 +43,30 @@ class Queue:
         return place
 
     def no_room(self, place: int) -> None:
-        """A job found no room: neither will others that ask for the same, as room only gets less."""
+        """Leave out jobs that ask for the same as one that found no room: room only gets less."""
         self._open &= self._gangs != self._gangs[place]
 
     def too_dear(self, cheapest: float) -> None:
-        """A job could not pay: neither can those worth less than the least price, as prices only rise."""
+        """Leave out jobs that are worth less than the least price: prices only rise."""
         self._open &= self._ceilings > self._gpus * cheapest
 
 
 def decide_greedily(
-    market: Market, queue: Queue, bidder: Callable[[int], Bidder], refuses: bool = True
+    market: Market, queue: BidQueue, bidder: Callable[[int], Bidder], refuses: bool = True
 ) -> dict[int, Bid]:
     """Accept the best bid of one job after another; the bids by place in the queue.
 
     Args:
         market: The GPUs; those of accepted bids are taken from it.
-        queue: Who bids.
+        queue: The jobs that bid.
         bidder: The job of a place.
-        refuses: A bid that does not pay is refused. If none is, nobody may have a claim any more.
+        refuses: A bid that does not pay is refused. If none is, no GPUs may count as occupied any more.
     """
     accepted: dict[int, Bid] = {}
     while (place := queue.next(market.total)) is not None:
         bids = bidder(place)
         if refuses:
-            market.claim(bids.held, -1)
+            market.vacate(bids.held)
         bid = find_alloc(market, bids)
         if bid is None:
             queue.no_room(place)
@@ -82,59 +81,53 @@ def decide_greedily(
 def decide_exactly(market: Market, bidders: Sequence[Bidder]) -> dict[int, Bid]:
     """Accept the bids with the greatest sum of payoffs; the bids by place.
 
+    Dynamic programming over which jobs are taken and which skipped: the best choice depends on what is left.
+
     Args:
         market: The GPUs; those of accepted bids are taken from it.
         bidders: The jobs, the greatest payoff a GPU first; each bids at the prices that those before it left.
     """
-    accepted = _Choice(market, bidders).best(0).accepted
+    known: dict[tuple[int, bytes], _Choice] = {}
+
+    def best(place: int) -> _Choice:
+        """The best choice among the bidders from `place` on."""
+        if place == len(bidders) or not market.total:
+            return _Choice()
+        key = place, market.left.tobytes()
+        if key not in known:
+            bidder = bidders[place]
+            market.vacate(bidder.held)
+            bid = find_alloc(market, bidder)
+            if bid is None or bid.payoff <= 0:
+                known[key] = best(place + 1)
+            else:
+                market.take(bid.allocation)
+                rest = best(place + 1)
+                market.take(bid.allocation, -1)
+                choice = _Choice(bid.payoff + rest.payoff, ((place, bid), *rest.accepted))
+                if bound(place + 1) > choice.payoff:
+                    choice = max(choice, best(place + 1), key=lambda each: each.payoff)
+                known[key] = choice
+            market.occupy(bidder.held)
+        return known[key]
+
+    def bound(place: int) -> float:
+        """The most that bidders from `place` on could gain if GPUs cost nothing and gangs were divisible."""
+        left, payoff = market.total, 0.0
+        for bidder in bidders[place:]:
+            payoff += bidder.ceiling * min(1.0, left / bidder.gpus)
+            left -= min(left, bidder.gpus)
+        return payoff
+
+    accepted = best(0).accepted
     for _, bid in accepted:
         market.take(bid.allocation)
     return dict(accepted)
 
 
 @dataclass(frozen=True, slots=True)
-class _Best:
-    """The greatest sum of payoffs, and the bids that make it."""
+class _Choice:
+    """A sum of payoffs, and the bids that make it."""
 
     payoff: float = 0.0
     accepted: tuple[tuple[int, Bid], ...] = ()
-
-
-class _Choice:
-    """Dynamic programming over who is taken and who skipped: the best choice depends on what is left."""
-
-    def __init__(self, market: Market, bidders: Sequence[Bidder]) -> None:
-        self._market, self._bidders = market, bidders
-        self._known: dict[tuple[int, bytes], _Best] = {}
-
-    def best(self, place: int) -> _Best:
-        """The best choice among the bidders from `place` on."""
-        if place == len(self._bidders) or not self._market.total:
-            return _Best()
-        key = place, self._market.left.tobytes()
-        if key not in self._known:
-            bidder = self._bidders[place]
-            self._market.claim(bidder.held, -1)
-            self._known[key] = self._better(place, find_alloc(self._market, bidder))
-            self._market.claim(bidder.held)
-        return self._known[key]
-
-    def _better(self, place: int, bid: Bid | None) -> _Best:
-        """Take a bidder with its bid or skip it, whichever gains more in all."""
-        if bid is None or bid.payoff <= 0:
-            return self.best(place + 1)
-        self._market.take(bid.allocation)
-        rest = self.best(place + 1)
-        self._market.take(bid.allocation, -1)
-        taken = _Best(bid.payoff + rest.payoff, ((place, bid), *rest.accepted))
-        if self._hope(place + 1) <= taken.payoff:
-            return taken
-        return max(taken, self.best(place + 1), key=lambda each: each.payoff)
-
-    def _hope(self, place: int) -> float:
-        """The most that bidders from `place` on could gain if GPUs cost nothing and gangs were divisible."""
-        left, hope = self._market.total, 0.0
-        for bidder in self._bidders[place:]:
-            hope += bidder.ceiling * min(1.0, left / bidder.gpus)
-            left -= min(left, bidder.gpus)
-        return hope

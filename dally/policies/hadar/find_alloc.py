@@ -5,14 +5,13 @@ so fast there are two candidates: the closest placement on the fewest of them, a
 they are. What distance costs is in the job's own utility. Source: arXiv 2503.10918, reconstructed.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
 from dally.cluster.topology import Allocation
-from dally.policies.hadar.market import Market
-from dally.policies.hadar.prices import Flags, Floats, Ints
+from dally.policies.hadar.market import Flags, Floats, Ints, Market
 
 _EQUAL = 1e-9
 """Utilities that differ by less than this part are equal."""
@@ -63,28 +62,22 @@ class Bid:
 def find_alloc(market: Market, bidder: Bidder) -> Bid | None:
     """The best bid of a job; None if there is no room for it.
 
-    Who runs moves only to what is worth more to it than staying. Nobody takes what another job runs on,
-    unless that is worth more to it than what nobody runs on.
+    A running job moves only to what is worth more to it than staying. No job takes what another one runs on,
+    unless that is worth more to it than what no job runs on.
     """
-    best = _stay(market, bidder)
+    best = None
+    if bidder.held and market.holds(bidder.held):
+        best = Bid(bidder.held, bidder.utility(bidder.held), market.cost(bidder.held))
     for offered in market.offers():
         if best is not None and best.utility >= bidder.ceiling * (1 - _EQUAL):
             return best
         found = _best_among(market, bidder, offered)
-        if found is not None and (best is None or _worth_more(found, best)):
+        if found is None:
+            continue
+        # A lower price alone is no reason to move.
+        if best is None or (found.payoff > best.payoff and found.utility > best.utility * (1 + _EQUAL)):
             best = found
     return best
-
-
-def _worth_more(bid: Bid, other: Bid) -> bool:
-    return bid.payoff > other.payoff and bid.utility > other.utility * (1 + _EQUAL)
-
-
-def _stay(market: Market, bidder: Bidder) -> Bid | None:
-    """The bid for what a running job has; None if it waits or others took some of it."""
-    if not bidder.held or not market.holds(bidder.held):
-        return None
-    return Bid(bidder.held, bidder.utility(bidder.held), market.cost(bidder.held))
 
 
 def _best_among(market: Market, bidder: Bidder, offered: Ints) -> Bid | None:
@@ -96,20 +89,15 @@ def _best_among(market: Market, bidder: Bidder, offered: Ints) -> Bid | None:
         if int(offer.sum()) < bidder.gpus or np.array_equal(offer, before):
             continue  # not enough, or none of the slower machines has any
         before = offer
-        for allocation in _candidates(market, offer, bidder.gpus):
+        close = _fewest_servers(_closest(market, offer, bidder.gpus), market.price, bidder.gpus)
+        cheap = _cheapest(offer, market.price, bidder.gpus) if bidder.gpus > 1 else close
+        for allocation in dict.fromkeys((close, cheap)):
             bid = Bid(allocation, bidder.utility(allocation), market.cost(allocation))
             if best is None or bid.payoff > best.payoff:
                 best = bid
         if best is not None and best.utility >= bidder.ceiling * (1 - _EQUAL):
             break
     return best
-
-
-def _candidates(market: Market, offer: Ints, gpus: int) -> Iterator[Allocation]:
-    close = _fewest_servers(_closest(market, offer, gpus), market.price, gpus)
-    yield close
-    if gpus > 1 and (cheap := _cheapest(offer, market.price, gpus)) != close:
-        yield cheap
 
 
 def _closest(market: Market, offer: Ints, gpus: int) -> Ints:

@@ -5,7 +5,7 @@ import numpy.typing as npt
 
 from dally.cluster.topology import Topology
 from dally.jobs.job import Gang
-from dally.policies.hadar.prices import Flags, Floats
+from dally.policies.hadar.market import Flags, Floats
 from dally.state import JobState
 
 _ROW = np.dtype(
@@ -45,7 +45,7 @@ class JobTable:
         return len(self._row_of)
 
     def put(self, job: JobState, longest_s: float, restart_s: float) -> None:
-        """A job as it is now, in place of what the table had of it.
+        """Enter a job as it is now, in place of what the table had of it.
 
         Args:
             job: The job; it waits or runs.
@@ -55,7 +55,12 @@ class JobTable:
         request = job.job
         row = self._row_of.get(job.order)
         if row is None:
-            row = self._row_of[job.order] = self._new_row()
+            if not self._free:
+                size = len(self._rows)
+                self._rows = np.concatenate([self._rows, np.zeros(size, dtype=_ROW)])
+                self._jobs += [None] * size
+                self._free = [*reversed(range(size, 2 * size))]
+            row = self._row_of[job.order] = self._free.pop()
         self._jobs[row] = job
         self._rows[row] = (
             job.order,
@@ -72,19 +77,11 @@ class JobTable:
         )
 
     def drop(self, job: JobState) -> None:
-        """A job is none of the table's any more, if it was."""
+        """Remove a job, if the table has it."""
         row = self._row_of.pop(job.order, None)
         if row is not None:
             self._jobs[row] = None
             self._free.append(row)
-
-    def _new_row(self) -> int:
-        if not self._free:
-            size = len(self._rows)
-            self._rows = np.concatenate([self._rows, np.zeros(size, dtype=_ROW)])
-            self._jobs += [None] * size
-            self._free = [*reversed(range(size, 2 * size))]
-        return self._free.pop()
 
     def view(self, now: float) -> "JobView":
         """All jobs as they are at `now`, in the order of their arrival."""
@@ -99,7 +96,7 @@ class JobView:
 
     Attributes:
         gpus: GPUs of its gang.
-        gang: A number that jobs share that ask for the same gang.
+        gang: A number; jobs that ask for the same gang share it.
         arrival_s: Its submission.
         work_s: All of its work, ideal seconds.
         longest_s: Its running time on the slowest type it accepts, seconds.

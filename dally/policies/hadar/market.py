@@ -1,12 +1,76 @@
-"""The GPUs that a round of Hadar hands out: what is left on each server, who holds it, and its price."""
+"""The GPUs that a round of Hadar hands out: what is left on each server, and what it costs.
+
+The price of a GPU of type r on server h is Umin^r (Umax^r / Umin^r)^(taken / c): low on an empty server, as
+high as the highest bid where nothing is left.
+Source: Sultana et al., IPDPS 2024, and arXiv 2503.10918, reconstructed.
+"""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+import numpy.typing as npt
 
 from dally.cluster.topology import Allocation, Topology
-from dally.policies.hadar.prices import Flags, Floats, Ints, PriceRange
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class Demands:
+    """What jobs ask for and what it is worth to them: a number for each job.
+
+    Attributes:
+        best: Utility if it ran at once at its best, from its arrival.
+        worst: Utility if it ended at the horizon.
+        gpus: GPUs of its gang.
+        rounds: Rounds that it takes on the slowest type it accepts.
+        types: Whether it accepts a GPU type; jobs by types.
+    """
+
+    best: Floats
+    worst: Floats
+    gpus: Floats
+    rounds: Floats
+    types: Flags
+
+
+@dataclass(frozen=True, slots=True)
+class PriceRange:
+    """What a GPU costs on a server of which none is taken, and of which all are; a number for each type."""
+
+    lowest: Floats
+    highest: Floats
+
+    @property
+    def alpha(self) -> float:
+        """The total utility is at least 1 / (2 alpha) of the best possible, says the paper."""
+        return max(1.0, float(np.log(self.highest / self.lowest).max()))
+
+
+def price_range(demands: Demands, gpus: int, floor: float = 0.0) -> PriceRange:
+    """Prices between the least that any job would pay for a GPU and round and the most that one would.
+
+    Umax^r = max U / W of the jobs that accept r; Umin^r = min U(horizon) / (4 eta t_max W), with eta the
+    longest job's share of all GPU rounds, eta = max t_max W / gpus, at least 1. A type that no job accepts
+    costs 1.
+
+    Args:
+        demands: The jobs; at least one.
+        gpus: GPUs of the cluster.
+        floor: The least price is at least this part of the greatest; ours, 0 is the formula's.
+    """
+    eta = max(1.0, float((demands.rounds * demands.gpus).max()) / gpus)
+    least = demands.worst / (4 * eta * demands.rounds * demands.gpus)
+    most = demands.best / demands.gpus
+    wanted = demands.types.any(axis=0)
+    lowest = np.where(demands.types, least[:, None], np.inf).min(axis=0)
+    highest = np.where(demands.types, most[:, None], 0.0).max(axis=0)
+    lowest = np.minimum(np.maximum(lowest, floor * highest), highest)
+    return PriceRange(np.where(wanted, lowest, 1.0), np.where(wanted, highest, 1.0))
 
 
 class Servers:
@@ -31,8 +95,7 @@ class Servers:
         Args:
             speeds: Speed of one GPU of each type that is accepted.
         """
-        names = self.topology.gpu_types
-        by_type = np.array([speeds.get(name, 0.0) for name in names])
+        by_type = np.array([speeds.get(name, 0.0) for name in self.topology.gpu_types])
         found = [by_type >= speed for speed in sorted({*speeds.values()}, reverse=True) if speed > 0]
         return tuple(enough[self.gpu_types] for enough in found)
 
@@ -53,7 +116,7 @@ class Servers:
 class Market:
     """One round's GPUs: bidders take them one after another, and their prices rise.
 
-    GPUs of running jobs are on offer, too. They are claimed until their holder has bid itself.
+    GPUs of running jobs are on offer, too. They count as occupied until their job has bid itself.
 
     Args:
         servers: The machines.
@@ -64,7 +127,7 @@ class Market:
 
     def __init__(self, servers: Servers, usable: Ints, left: Ints, prices: PriceRange) -> None:
         self.servers = servers
-        self.left, self.claimed = left.copy(), np.zeros_like(left)
+        self.left, self.occupied = left.copy(), np.zeros_like(left)
         self.total = int(left.sum())
         self._usable = np.maximum(usable, 1).tolist()
         self._lowest = prices.lowest[servers.gpu_types].tolist()
@@ -72,35 +135,36 @@ class Market:
         self.price: Floats = np.array([self._price(*each) for each in enumerate(left.tolist())])
 
     def offers(self) -> Sequence[Ints]:
-        """GPUs on offer on each machine: those that nobody would have to leave; if that differs, all."""
-        if not self.claimed.any():
+        """GPUs on offer on each machine: first those that no job would have to leave, then all."""
+        if not self.occupied.any():
             return (self.left,)
-        return np.maximum(self.left - self.claimed, 0), self.left
+        return np.maximum(self.left - self.occupied, 0), self.left
 
     @property
     def cheapest(self) -> float:
         """The least price of a GPU on offer; inf if there is none."""
         return float(np.where(self.left > 0, self.price, np.inf).min())
 
-    def claim(self, allocation: Allocation, sign: int = 1) -> None:
-        """A running job has yet to bid for what it holds; with sign -1 it does so now."""
+    def occupy(self, allocation: Allocation) -> None:
+        """Count GPUs as occupied: the running job that holds them has yet to bid."""
         for machine, gpus in allocation:
-            self.claimed[machine] += sign * gpus
+            self.occupied[machine] += gpus
 
-    def release(self) -> None:
-        """Nobody has any claim."""
-        self.claimed[:] = 0
+    def vacate(self, allocation: Allocation) -> None:
+        """Count GPUs as occupied no more: their job bids now."""
+        for machine, gpus in allocation:
+            self.occupied[machine] -= gpus
 
     def holds(self, allocation: Allocation) -> bool:
-        """Whether all of it is on offer still."""
+        """Whether all of an allocation is on offer still."""
         return all(self.left[machine] >= gpus for machine, gpus in allocation)
 
     def cost(self, allocation: Allocation) -> float:
-        """What it costs at present prices."""
+        """What an allocation costs at present prices."""
         return float(sum(self.price[machine] * gpus for machine, gpus in allocation))
 
     def take(self, allocation: Allocation, sign: int = 1) -> None:
-        """Somebody takes these GPUs; with sign -1 they are on offer again."""
+        """Take GPUs off the market; with sign -1 they are on offer again."""
         for machine, gpus in allocation:
             left = int(self.left[machine]) - sign * gpus
             self.left[machine] = left

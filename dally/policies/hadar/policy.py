@@ -1,6 +1,6 @@
 """Hadar: prices for the GPUs of each server, and jobs that run where their payoff is greatest."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import ClassVar, TypeVar
@@ -12,11 +12,19 @@ from dally.errors import InputError
 from dally.policies.common.estimates import restart_s
 from dally.policies.common.in_rounds import InRounds
 from dally.policies.common.rounds import RoundTarget, movable
-from dally.policies.hadar.dual_subroutine import Queue, decide_exactly, decide_greedily
+from dally.policies.hadar.dual_subroutine import BidQueue, decide_exactly, decide_greedily
 from dally.policies.hadar.find_alloc import Bid, Bidder
 from dally.policies.hadar.job_table import JobTable, JobView
-from dally.policies.hadar.market import Market, Servers
-from dally.policies.hadar.prices import Flags, Floats, Ints, PriceRange, Wants, price_range
+from dally.policies.hadar.market import (
+    Demands,
+    Flags,
+    Floats,
+    Ints,
+    Market,
+    PriceRange,
+    Servers,
+    price_range,
+)
 from dally.state import ClusterState, JobState
 from dally.words import plural, span
 
@@ -169,18 +177,17 @@ class Hadar(InRounds):
     def market(self, state: ClusterState, prices: PriceRange) -> Market:
         """This round's GPUs: free ones, and those of jobs that may be preempted."""
         machines = range(len(self._servers.gpus))
-        free: Ints = np.fromiter((state.free.on(machine) for machine in machines), np.int64, len(machines))
+        left: Ints = np.fromiter((state.free.on(machine) for machine in machines), np.int64, len(machines))
         usable = self._servers.gpus.copy()
         for machine, withheld in state.withheld.items():
             usable[machine] -= withheld
-        left = free.copy()
         held = [job.allocation for job in movable(state)]
         for allocation in held:
             for machine, gpus in allocation:
                 left[machine] += gpus
         market = Market(self._servers, usable, left, prices)
         for allocation in held:
-            market.claim(allocation)
+            market.occupy(allocation)
         return market
 
 
@@ -204,14 +211,14 @@ class HadarRound:
         """The prices of this round; the horizon counts from now, so that all jobs end before it or at it."""
         policy, view = self._policy, self._view
         horizon_s = self.now + policy.knobs.horizon * float(view.longest_s.sum())
-        wants = Wants(
+        demands = Demands(
             best=policy.utility(view.work_s, view.work_s),
             worst=policy.utility(view.work_s, horizon_s - view.arrival_s),
             gpus=view.gpus,
             rounds=np.maximum(1.0, view.longest_s / policy.knobs.round_s),
             types=view.types,
         )
-        return price_range(wants, self._state.topology.gpus, policy.knobs.floor)
+        return price_range(demands, self._state.topology.gpus, policy.knobs.floor)
 
     def targets(self) -> Mapping[str, RoundTarget]:
         """What each job is to have whose bid is accepted."""
@@ -220,26 +227,23 @@ class HadarRound:
         }
 
     def accepted(self) -> list[tuple[JobState, Bid]]:
-        """Who runs in this round, with what, by the payoff that each could have for a GPU."""
+        """The jobs that run in this round, with what, by the payoff that each could have for a GPU."""
         if len(self._view) <= self._policy.knobs.exact:
             bids = decide_exactly(self.market, [self._bidder(place) for place in range(len(self._view))])
         else:
             bids = decide_greedily(self.market, self._queue(), self._bidder)
         if self._policy.knobs.floor and len(bids) < len(self._view):
-            bids |= self._leftovers(bids)
+            # GPUs that no job pays for are free then; else a job that has waited long would wait for ever.
+            rest = self._queue()
+            rest.leave_out(bids)
+            self.market.occupied[:] = 0
+            bids |= decide_greedily(self.market, rest, self._bidder, refuses=False)
         return [(self._job(place), bid) for place, bid in sorted(bids.items())]
 
-    def _leftovers(self, bids: Iterable[int]) -> dict[int, Bid]:
-        """Who gets the GPUs that nobody pays for; else who has waited long would wait for ever."""
-        rest = self._queue()
-        rest.leave_out(bids)
-        self.market.release()
-        return decide_greedily(self.market, rest, self._bidder, refuses=False)
-
-    def _queue(self) -> Queue:
+    def _queue(self) -> BidQueue:
         """All jobs, the greatest payoff a GPU that one could have first."""
         order, view = self._order, self._view
-        return Queue(view.gpus[order], self._ceilings[order], view.gang[order])
+        return BidQueue(view.gpus[order], self._ceilings[order], view.gang[order])
 
     def _job(self, place: int) -> JobState:
         return self._view.job(int(self._order[place]))

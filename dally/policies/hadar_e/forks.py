@@ -9,8 +9,7 @@ from heapq import heappop, heappush
 
 import numpy as np
 
-from dally.policies.hadar.market import Market
-from dally.policies.hadar.prices import Ints
+from dally.policies.hadar.market import Ints, Market
 
 Machines = frozenset[int]
 
@@ -45,17 +44,19 @@ def spread_copies(market: Market, forkers: Sequence[Forker], first: Sequence[int
         forkers: The jobs that have one.
         first: The machine of each one's first copy.
     """
-    plans = []
-    for keep in (True, False):
-        plan = _Plan(market, forkers, first)
-        if keep:
-            plan.keep()
-        plan.grow()
-        plans.append(plan)
-    return max(plans, key=_Plan.total).copies
+
+    def total(copies: Sequence[Machines]) -> float:
+        """The sum of utilities."""
+        return sum(forker.utility(machines) for forker, machines in zip(forkers, copies, strict=True))
+
+    kept, anew = (_CopyPlan(market, forkers, first) for _ in range(2))
+    kept.keep()
+    kept.grow()
+    anew.grow()
+    return max((kept.copies, anew.copies), key=total)
 
 
-class _Plan:
+class _CopyPlan:
     """An assignment of copies in the making; the market stays as it is.
 
     Attributes:
@@ -67,18 +68,16 @@ class _Plan:
         self._left: Ints = market.left.copy()
         self.copies: list[Machines] = [frozenset((machine,)) for machine in first]
 
-    def total(self) -> float:
-        """The sum of utilities."""
-        return sum(
-            forker.utility(machines) for forker, machines in zip(self._forkers, self.copies, strict=True)
-        )
-
     def keep(self) -> None:
         """Each job goes on where its copies run, as far as that is still on offer."""
         for place, forker in enumerate(self._forkers):
-            if not self.copies[place] & forker.current and self._offers(forker.current, forker.gpus):
-                self._drop(place)
-            for machine in sorted(forker.current - self.copies[place]):
+            current = forker.current
+            on_offer = bool(current) and all(self._left[each] >= forker.gpus for each in current)
+            if on_offer and not self.copies[place] & current:
+                # Its first copy is elsewhere, but it could go on where all of its copies run.
+                self._left[[*self.copies[place]]] += forker.gpus
+                self.copies[place] = frozenset()
+            for machine in sorted(current - self.copies[place]):
                 if self._left[machine] >= forker.gpus:
                     self._add(place, machine)
 
@@ -96,15 +95,6 @@ class _Plan:
             else:
                 self._add(place, machine)
                 self._offer(heap, place, self._forkers[place].types)
-
-    def _offers(self, machines: Machines, gpus: int) -> bool:
-        """Whether there are machines and each has so many GPUs on offer."""
-        return bool(machines) and all(self._left[machine] >= gpus for machine in machines)
-
-    def _drop(self, place: int) -> None:
-        """Give up the copies that a job has in this plan."""
-        self._left[[*self.copies[place]]] += self._forkers[place].gpus
-        self.copies[place] = frozenset()
 
     def _add(self, place: int, machine: int) -> None:
         self._left[machine] -= self._forkers[place].gpus

@@ -13,7 +13,7 @@ from dally.plan import Migrate, Plan, Resize, Start, Wait
 from dally.policies.base import Policy
 from dally.policies.common.job_queue import JobQueue
 from dally.policies.common.ranking import Ranking
-from dally.policies.common.sizing import change_s, goes_on
+from dally.policies.common.sizing import change_s, needs_no_checkpoint
 from dally.policies.jps.instance import Instance, Ints, WorkerDemands, workload_s
 from dally.policies.jps.market import Assign, hungarian, price_ascent
 from dally.policies.jps.placement_trial import PlacementTrial
@@ -185,7 +185,7 @@ class JointPlacement(Policy):
                 job.job_id, place, level, f"{there}; {work_h:.1f} GPU-hours left, waited {span(waited_s)}"
             )
         held = costs.cost(job.job, job.allocation).slowdown
-        kind, word = (Resize, "resize") if goes_on(job, place) else (Migrate, "restart")
+        kind, word = (Resize, "resize") if needs_no_checkpoint(job, place) else (Migrate, "restart")
         reason = (
             f"{there}, {span(change_s(self._state, job, place))} of {word} counted, instead of "
             f"{span(held * job.remaining_s(trial.now))}; all concerned end {span(gain_s)} sooner in sum"

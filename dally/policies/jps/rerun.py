@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy as np
 
 from dally.jobs.job import JobKind
-from dally.policies.common.worker_kinds import Room, free_by_kind, held_by_kind
+from dally.policies.common.gpu_pool import Pool, Room, free_by_kind, held_by_kind
 from dally.policies.jps.instance import Instance, Ints, WorkerDemands
 from dally.policies.jps.placement_trial import PlacementTrial, Share
 from dally.state import ClusterState, JobState
@@ -97,7 +97,7 @@ class Rerun:
         topology = self._state.topology
         held = [held_by_kind(topology, job.allocation) for job in movers]
         workers = sum(held, start=free_by_kind(self._state.free))
-        room = Room(topology, workers)
+        room = Room(Pool.of(topology, workers))
         for job in movers:
             room.admits(job.job)
         jobs, refused = [*movers], 0

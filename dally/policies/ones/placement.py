@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from dally.cluster.topology import Allocation
-from dally.policies.common.sizing import goes_on, held_gpus, shrunk
+from dally.policies.common.sizing import held_gpus, needs_no_checkpoint, shrunk
 from dally.state import ClusterState, JobState
 
 
@@ -67,7 +67,7 @@ class SchedulePlacement:
         options = list(self._options(job, gpus))
         if extra:
             options.insert(0, _joined(job, self._fastest(job, extra)))
-        near = [place for place in options if goes_on(job, place)]
+        near = [place for place in options if needs_no_checkpoint(job, place)]
         best = self._fastest(job, [job.allocation, *(near or options)])
         if best == job.allocation:
             free.take(best)

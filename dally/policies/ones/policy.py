@@ -17,7 +17,7 @@ from dally.plan import Decision, Migrate, Plan, Preempt, Resize, Start, Wait
 from dally.policies.base import Policy
 from dally.policies.common.ranking import Ranking
 from dally.policies.common.rounds import next_multiple
-from dally.policies.common.sizing import goes_on, held_gpus
+from dally.policies.common.sizing import held_gpus, needs_no_checkpoint
 from dally.policies.ones.evolution import (
     EvolutionStep,
     Rates,
@@ -316,7 +316,7 @@ class Evolution(Policy):
         level = self._state.topology.level_of(place)
         if not job.allocation:
             return Start(job.job_id, place, level, reason)
-        return (Resize if goes_on(job, place) else Migrate)(job.job_id, place, level, reason)
+        return (Resize if needs_no_checkpoint(job, place) else Migrate)(job.job_id, place, level, reason)
 
     def _stop(self, job: JobState, placed: SchedulePlacement) -> Preempt:
         machines = {machine for machine, _ in job.allocation}

@@ -1,6 +1,6 @@
 """What a search for allocations starts from: the jobs and free GPUs of a cluster as arrays, and back."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil
 from typing import Any
@@ -107,26 +107,38 @@ class ProblemBuilder:
         self._speeds = PlacedSpeeds(state.costs)
 
     def build(
-        self, state: ClusterState, jobs: Sequence[JobState], pasts: Mapping[str, ServiceHad], now: float
+        self, state: ClusterState, jobs: Sequence[JobState], had: Mapping[str, ServiceHad], now: float
     ) -> AllocationProblem:
         """The problem of sharing what is free, and what the jobs hold, among them.
 
         Args:
             state: With the GPUs of the jobs given back, on trial.
-            jobs: Who takes part, at least one, by claim.
-            pasts: What they have had, by name.
+            jobs: The jobs that take part, at least one, by priority.
+            had: What they have had, by name.
             now: The moment, seconds.
         """
         machines = [place for place, _ in enumerate(state.topology.machines) if state.free.on(place)]
         capacity = np.array([state.free.on(machine) for machine in machines], dtype=np.int64)
         types = [state.topology.machines[machine].gpu_type for machine in machines]
-        bounds = [self._bounds(job, pasts.get(job.job_id, ServiceHad())) for job in jobs]
-        fair = [
-            self._fair(job, ceil(int(capacity.sum()) / len(jobs)), bounds[row][0])
-            for row, job in enumerate(jobs)
+        service = [had.get(job.job_id, ServiceHad()) for job in jobs]
+        bounds = [self._bounds(*each) for each in zip(jobs, service, strict=True)]
+        share = ceil(int(capacity.sum()) / len(jobs))
+        fair = [  # an equal share, as far as the job can use it
+            max(least, min(share, self._costs.most_gpus(job.job)))
+            for job, (least, _) in zip(jobs, bounds, strict=True)
         ]
+        columns = {machine: place for place, machine in enumerate(machines)}
+        held = np.zeros((len(jobs), len(machines)), dtype=np.int16)
+        for row, job in enumerate(jobs):
+            for machine, gpus in job.allocation:
+                held[row, columns[machine]] = gpus
+        # Jobs over several machines that keep their GPUs whatever is found.
+        staying = [job for job in map(state.jobs.__getitem__, state.running) if not job.job.preemptible]
+        taken = {machine for job in staying if len(job.allocation) > 1 for machine, _ in job.allocation}
+        services = np.array([max(job.attained_s(now), WEIGHED_GPU_S) for job in jobs])
+        weights = (WEIGHED_GPU_S / services) ** self.rules.decay
         allocations = Allocations(
-            held=_held(jobs, machines),
+            held=held,
             capacity=capacity,
             usable=np.array([[job.job.gpu_type in (None, name) for name in types] for job in jobs]),
             least=np.array([least for least, _ in bounds]),
@@ -135,25 +147,21 @@ class ProblemBuilder:
             speedups=(speedups := self._speedups(jobs, bounds, fair, now)),
             fewest=self._speeds.fewest(speedups.shape[3] - 1),
             kinds=[np.flatnonzero(np.array(types) == name) for name in state.topology.gpu_types],
-            factor=np.array([self._factor(job, pasts.get(job.job_id, ServiceHad()), now) for job in jobs]),
-            weight=self._weights(jobs, now),
-            taken=np.isin(machines, [*_spread_over(state)]),
+            factor=np.array([self._factor(*each, now) for each in zip(jobs, service, strict=True)]),
+            weight=weights / weights.sum(),
+            taken=np.isin(machines, [*taken]),
             avoid=self.rules.avoid,
             power=self.rules.power,
         )
         return AllocationProblem(jobs, machines, allocations, fair)
 
-    def _bounds(self, job: JobState, past: ServiceHad) -> tuple[int, int]:
+    def _bounds(self, job: JobState, had: ServiceHad) -> tuple[int, int]:
         """Fewest and most GPUs of a job, multiples of its share on each machine."""
         each, least = job.job.gang.per_machine or 1, job.job.least_gpus
         most = self._costs.most_gpus(job.job)
         if self.rules.growth:
-            most = min(most, max(1, int(self.rules.growth * past.most)))
+            most = min(most, max(1, int(self.rules.growth * had.most)))
         return least, max(least, most // each * each)
-
-    def _fair(self, job: JobState, share: int, least: int) -> int:
-        """GPUs of an equal share, as far as the job can use them."""
-        return max(least, min(share, self._costs.most_gpus(job.job)))
 
     def _speedups(
         self, jobs: Sequence[JobState], bounds: Sequence[tuple[int, int]], fair: Sequence[int], now: float
@@ -170,35 +178,9 @@ class ProblemBuilder:
             speedups[row, :, :, :size] = table[:, :, :size] / table[:, CLOSE, : own + 1].max()
         return speedups
 
-    def _factor(self, job: JobState, past: ServiceHad, now: float) -> float:
-        """(age - restarts * cost) / (age + cost); 1 for who never ran."""
-        if not past.starts:
-            return 1.0
+    def _factor(self, job: JobState, had: ServiceHad, now: float) -> float:
+        """(age - restarts * cost) / (age + cost); 1 for a job that never ran."""
         age_s, cost_s = max(0.0, now - job.job.submit_s), self.rules.restart_s
-        if not cost_s:
+        if not had.starts or not cost_s:
             return 1.0
-        return max(_LEAST_FACTOR, (age_s - (past.starts - 1) * cost_s) / (age_s + cost_s))
-
-    def _weights(self, jobs: Iterable[JobState], now: float) -> Floats:
-        """(jobs,) weights of speed-ups in their mean, in sum 1."""
-        services = np.array([max(job.attained_s(now), WEIGHED_GPU_S) for job in jobs])
-        weights: Floats = (WEIGHED_GPU_S / services) ** self.rules.decay
-        return np.asarray(weights / weights.sum())
-
-
-def _held(jobs: Sequence[JobState], machines: Sequence[int]) -> States:
-    """(jobs, machines) the GPUs that jobs hold."""
-    places = {machine: place for place, machine in enumerate(machines)}
-    held = np.zeros((len(jobs), len(machines)), dtype=np.int16)
-    for row, job in enumerate(jobs):
-        for machine, gpus in job.allocation:
-            held[row, places[machine]] = gpus
-    return held
-
-
-def _spread_over(state: ClusterState) -> Iterable[int]:
-    """The machines of jobs over several that keep their GPUs whatever is found."""
-    for job_id in state.running:
-        job = state.jobs[job_id]
-        if not job.job.preemptible and len(job.allocation) > 1:
-            yield from (machine for machine, _ in job.allocation)
+        return max(_LEAST_FACTOR, (age_s - (had.starts - 1) * cost_s) / (age_s + cost_s))

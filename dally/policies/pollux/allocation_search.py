@@ -26,7 +26,7 @@ _LEAST_SPEEDUP = 1e-3
 """Added to each speed-up, so that a mean with a negative power exists while jobs wait."""
 
 _BACK, _NONE = 0.1, 0.1
-"""Shares of the children in which a job gets back what it has, or has nothing."""
+"""Shares of the children in which a job gets back what it has, or gets nothing."""
 
 _ROOMIER = 1e6
 """More GPUs than any machine has."""
@@ -102,7 +102,9 @@ class Allocations:
         value = np.full(gpus.shape, np.inf)
         for kind, members in enumerate(self.kinds):
             apart = machines > self.fewest[kind][gpus]
-            speedup = self._speedup(kind, apart, gpus)
+            jobs, _, closeness, sizes = self.speedups.shape
+            at = np.arange(jobs) * (closeness * sizes) + apart * sizes + gpus
+            speedup = np.ascontiguousarray(self.speedups[:, kind]).take(at)
             if len(self.kinds) > 1:
                 speedup[self._counted(rows[:, members]) == 0] = np.inf
             np.minimum(value, speedup, out=value)
@@ -110,12 +112,6 @@ class Allocations:
         same = self._counted(rows[self._kept(owners)], len(owners)) == gpus
         same &= gpus == self.held.sum(axis=1)
         return np.where(same, value, value * self.factor)
-
-    def _speedup(self, kind: int, apart: Flags, gpus: Ints) -> Floats:
-        """(individuals, jobs) the speed-up of each on so many GPUs of a type."""
-        jobs, _, closeness, sizes = self.speedups.shape
-        at = np.arange(jobs) * (closeness * sizes) + apart * sizes + gpus
-        return np.asarray(np.ascontiguousarray(self.speedups[:, kind]).take(at))
 
     def fitness(self, values: Floats) -> Floats:
         """(individuals,) the weighted power mean of speed-ups; the geometric one for power 0."""
@@ -193,7 +189,7 @@ class Allocations:
         return np.asarray((places < held) | (before != owners))
 
     def filled(self, state: States) -> States:
-        """(jobs, machines) a state plus least sizes of those who had nothing, in order, where they fit."""
+        """(jobs, machines) a state plus least sizes of jobs that had nothing, in order, where they fit."""
         state = state.copy()
         free = self.capacity - state.sum(axis=0)
         wide = (np.count_nonzero(state, axis=1) > 1)[:, None] & (state > 0)
@@ -201,27 +197,25 @@ class Allocations:
         for job in np.flatnonzero(~state.any(axis=1)):
             if not free.any():
                 break
-            row = self._least_row(job, free, taken)
+            # The least size on the machine that just holds it, else on the roomiest ones; or nothing.
+            least, share = self.least[job], self.share[job]
+            room = free * self.usable[job]
+            if share:
+                room = np.where(room >= share, share, 0)
+            if room.max() >= least:
+                machines = np.argmin(np.where(room >= least, free, free.max() + 1), keepdims=True)
+            else:
+                room = np.where(taken, 0, room)
+                machines = np.argsort(-room, kind="stable")
+            row = np.zeros_like(room)
+            row[machines] = np.diff(np.minimum(room[machines].cumsum(), least), prepend=0)
+            if row.sum() != least:
+                continue
             state[job] = row
             free -= row
             if self.avoid and np.count_nonzero(row) > 1:
                 taken = taken | (row > 0)
         return state
-
-    def _least_row(self, job: np.intp, free: Ints, taken: Flags) -> Ints:
-        """(machines,) its least GPUs on the machine that just holds them, else on the roomiest; or none."""
-        least, share = self.least[job], self.share[job]
-        room = free * self.usable[job]
-        if share:
-            room = np.where(room >= share, share, 0)
-        if room.max() >= least:
-            machines = np.argmin(np.where(room >= least, free, free.max() + 1), keepdims=True)
-        else:
-            room = np.where(taken, 0, room)
-            machines = np.argsort(-room, kind="stable")
-        row = np.zeros_like(room)
-        row[machines] = np.diff(np.minimum(room[machines].cumsum(), least), prepend=0)
-        return row if row.sum() == least else np.zeros_like(row)
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,24 +263,20 @@ class AllocationSearch:
         population = problem.repaired(
             population, np.broadcast_to(problem.capacity, shape), np.broadcast_to(problem.taken, shape)
         )
-        values, fitness = self._judge(population)
+        values = problem.values(population)
+        fitness = problem.fitness(values)
         bound, stale, held = problem.bound() * (1 - _SAME), 0, 0
         population, values, fitness = self._best(population, values, fitness)
         while held < generations and stale < patience and fitness[0] < bound:
             children = self._children(population, values)
-            child_values, child_fitness = self._judge(children)
-            best = fitness[0]
+            child_values, best = problem.values(children), fitness[0]
             population, values, fitness = self._best(
                 np.concatenate((population, children)),
                 np.concatenate((values, child_values)),
-                np.concatenate((fitness, child_fitness)),
+                np.concatenate((fitness, problem.fitness(child_values))),
             )
             held, stale = held + 1, 0 if fitness[0] > best * (1 + _SAME) else stale + 1
         return SearchResult(problem.states(population[:kept]), fitness[:kept], held)
-
-    def _judge(self, owners: Owners) -> tuple[Floats, Floats]:
-        values = self.problem.values(owners)
-        return values, self.problem.fitness(values)
 
     def _best(self, owners: Owners, values: Floats, fitness: Floats) -> tuple[Owners, Floats, Floats]:
         """The fittest, best first; those no fitter than the one before them only if others run out."""
@@ -305,7 +295,10 @@ class AllocationSearch:
         crossed = np.concatenate(
             (np.where(first < cut, first, nobody), np.where(second >= cut, second, nobody)), axis=2
         )
-        chosen = self._chosen(values[parents[0]])
+        # The job that gets another row: of two at random the slower one.
+        pair, worth = rng.integers(0, nobody, (2, self.size)), values[parents[0]]
+        slower = worth[self._rows, pair[0]] <= worth[self._rows, pair[1]]
+        chosen = np.where(slower, pair[0], pair[1])
         crossed[crossed == chosen[:, None, None]] = nobody
         crossed.sort(axis=2)
         rows = self._new_rows(np.count_nonzero(crossed < nobody, axis=2), chosen)
@@ -318,52 +311,38 @@ class AllocationSearch:
         children.sort(axis=2)
         return children
 
-    def _chosen(self, values: Floats) -> Ints:
-        """(individuals,) the job that gets another row: of two at random the slower one."""
-        pair = self.rng.integers(0, values.shape[1], (2, self.size))
-        slower = values[self._rows, pair[0]] <= values[self._rows, pair[1]]
-        return np.asarray(np.where(slower, pair[0], pair[1]))
-
     def _new_rows(self, used: Ints, jobs: Ints) -> Ints:
         """(individuals, machines) another row for a job of each: of free GPUs, or of those of others too."""
         rng, problem = self.rng, self.problem
         free = np.maximum(problem.capacity - used, 0)
         anyhow = rng.random((self.size, 1)) < 0.5
         room = np.where(anyhow, problem.capacity, free) * problem.usable[jobs]
-        if len(problem.kinds) > 1:
-            room *= self._one_kind(room.shape)
-        rows = self._fill(room, jobs, self._sizes(jobs))
+        if len(problem.kinds) > 1:  # GPUs of one type for half of them, of all for the others
+            kinds = np.zeros(room.shape[1], dtype=np.int64)
+            for kind, members in enumerate(problem.kinds):
+                kinds[members] = kind
+            drawn = rng.integers(0, 2 * len(problem.kinds), (self.size, 1))
+            room *= (drawn >= len(problem.kinds)) | (kinds == drawn)
+        # Sizes between the bounds, as likely to be doubled as to be halved.
+        least, most = problem.least[jobs], problem.most[jobs]
+        sizes = np.rint(least * (most / least) ** rng.random(self.size)).astype(np.int64)
+        rows = self._fill(room, jobs, sizes)
         fate = rng.random((self.size, 1))
         held = problem.held[jobs]
         rows = np.where(fate < _BACK, np.minimum(held, problem.capacity), rows)
-        rows[(fate[:, 0] > 1 - _NONE) | (rows.sum(axis=1) < problem.least[jobs])] = 0
+        rows[(fate[:, 0] > 1 - _NONE) | (rows.sum(axis=1) < least)] = 0
         return rows
-
-    def _sizes(self, jobs: Ints) -> Ints:
-        """(individuals,) GPUs for a job of each: as likely to be doubled as to be halved."""
-        least, most = self.problem.least[jobs], self.problem.most[jobs]
-        return np.rint(least * (most / least) ** self.rng.random(self.size)).astype(np.int64)
-
-    def _one_kind(self, shape: tuple[int, ...]) -> Flags:
-        """(individuals, machines) those of one GPU type for half of them, all for the others."""
-        kinds = np.zeros(shape[1], dtype=np.int64)
-        for kind, members in enumerate(self.problem.kinds):
-            kinds[members] = kind
-        drawn = self.rng.integers(0, 2 * len(self.problem.kinds), (shape[0], 1))
-        return np.asarray((drawn >= len(self.problem.kinds)) | (kinds == drawn))
-
-    def _distance(self, room: Ints) -> Floats:
-        """(individuals, machines) from one at random, 0 to 2: who is near in order is near in the network."""
-        size, machines = room.shape
-        away = np.abs(np.arange(machines) - self.rng.integers(0, machines, (size, 1)))
-        return np.asarray(2.0 * away / machines)
 
     def _fill(self, room: Ints, jobs: Ints, gpus: Ints) -> Ints:
         """(individuals, machines) so many GPUs on one machine that just holds them, else on the roomiest."""
         share = self.problem.share[jobs][:, None]
         room = np.where(share > 0, np.where(room >= share, share, 0), room)
+        # Of equal machines those that the job holds, then those near one at random: what is near in order is
+        # near in the network.
+        machines = room.shape[1]
+        away = np.abs(np.arange(machines) - self.rng.integers(0, machines, (self.size, 1)))
         fits = room >= gpus[:, None]
-        liking = np.where(fits, _ROOMIER - room, room) + (self.problem.held[jobs] > 0) - self._distance(room)
+        liking = np.where(fits, _ROOMIER - room, room) + (self.problem.held[jobs] > 0) - 2.0 * away / machines
         order = np.argsort(-liking, axis=1)
         taken = np.minimum(np.take_along_axis(room, order, axis=1).cumsum(axis=1), gpus[:, None])
         rows = np.zeros_like(room)

@@ -81,28 +81,26 @@ class PlacedSpeeds:
                 continue
             for gpus in range(job.least_gpus, min(most, self._costs.most_gpus(job)) + 1):
                 if gpus % each == 0:
-                    table[place, :, gpus] = self._both(job, gpu_type, gpus, done)
+                    table[place, :, gpus] = self._close_and_apart(job, gpu_type, gpus, done)
         return table
 
-    def _both(self, job: Job, gpu_type: str, gpus: int, done: float) -> tuple[float, float]:
-        """The speed close together and that apart."""
+    def _close_and_apart(self, job: Job, gpu_type: str, gpus: int, done: float) -> tuple[float, float]:
+        """The speed close together and that apart, as evenly as can be on twice as many machines."""
         gang = job.gang._replace(gpus=gpus, gpu_type=gpu_type)
         close = self._find(gang)
         if close is None:
             mixed = 1 / self._costs.ideal(job, gpus, done).slowdown
             return mixed, mixed
         speed = 1 / self._costs.cost(job, close, done).slowdown
-        apart = None if gang.per_machine else self._evenly(gang, min(gpus, 2 * len(close)))
-        return speed, speed if apart is None else 1 / self._costs.cost(job, apart, done).slowdown
-
-    def _evenly(self, gang: Gang, machines: int) -> Allocation | None:
-        """The closest placement on so many machines, as evenly as can be; None if they are too small."""
-        share = ceil(gang.gpus / machines)
-        found = self._find(gang._replace(gpus=share * machines, per_machine=share))
+        machines = min(gpus, 2 * len(close))
+        share = ceil(gpus / machines)
+        even = gang._replace(gpus=share * machines, per_machine=share)
+        found = None if gang.per_machine else self._find(even)
         if found is None:
-            return None
-        fewer = share * machines - gang.gpus
-        return tuple((machine, gpus - (place < fewer)) for place, (machine, gpus) in enumerate(found))
+            return speed, speed
+        fewer = share * machines - gpus
+        apart = tuple((machine, has - (place < fewer)) for place, (machine, has) in enumerate(found))
+        return speed, 1 / self._costs.cost(job, apart, done).slowdown
 
     def _find(self, gang: Gang) -> Allocation | None:
         level = self._idle.lowest_level(gang)

@@ -1,6 +1,6 @@
 """Pollux: sizes, batches and places of elastic jobs by a genetic search for the greatest mean speed-up."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from math import inf
@@ -14,6 +14,7 @@ from dally.plan import Decision, Migrate, Plan, Resize
 from dally.policies.common.in_rounds import InRounds
 from dally.policies.common.ranking import Ranking
 from dally.policies.common.rounds import RoundTarget, handed_out, movable
+from dally.policies.common.sizing import held_gpus, needs_no_checkpoint
 from dally.policies.pollux.allocation_problem import (
     AllocationProblem,
     ProblemBuilder,
@@ -97,8 +98,8 @@ class Pollux(InRounds):
     """Each round a genetic search over all allocations maximises the mean speed-up of the jobs.
 
     A job's speed-up is its speed, with the batch that makes most progress, over that on an equal share of the
-    cluster. Whose GPUs change counts for less, the younger it is and the more often they did before. After
-    searches that change nothing the next one waits twice as long, until a job comes, ends or stops.
+    cluster. A job whose GPUs change counts for less, the younger it is and the more often they did before.
+    After searches that change nothing the next one waits twice as long, until a job comes, ends or stops.
     """
 
     name: ClassVar[str] = "pollux"
@@ -121,7 +122,7 @@ class Pollux(InRounds):
         self._state = state
         self._queue = Ranking()
         self._movers: dict[str, None] = {}
-        self._pasts: dict[str, ServiceHad] = {}
+        self._had: dict[str, ServiceHad] = {}
         self._population: dict[str, Any] = {"jobs": [], "states": []}
         self._withheld: Mapping[int, int] = {}
         self._searches = self._quiet = 0
@@ -131,20 +132,20 @@ class Pollux(InRounds):
         self._fresh = False
 
     def submitted(self, job: JobState, now: float) -> None:
-        """It waits; who had least service first."""
+        """It waits; jobs with least service go first."""
         super().submitted(job, now)
         self._state.best_level(job.job.gang)
         self._enqueue(job, now)
 
     def started(self, job: JobState, now: float) -> None:
         """It has had so many GPUs now, and once more others than before."""
-        past = self._pasts.get(job.job_id, ServiceHad())
-        self._run(job, replace(past, starts=past.starts + 1))
+        had = self._had.get(job.job_id, ServiceHad())
+        self._run(job, replace(had, starts=had.starts + 1))
 
     def resumed(self, job: JobState, now: float) -> None:
         """It ran before this policy was built, perhaps under its predecessor."""
-        past = self._pasts.get(job.job_id, ServiceHad())
-        self._run(job, replace(past, starts=max(1, past.starts)))
+        had = self._had.get(job.job_id, ServiceHad())
+        self._run(job, replace(had, starts=max(1, had.starts)))
 
     def stopped(self, job: JobState, now: float) -> None:
         """It waits again."""
@@ -165,29 +166,28 @@ class Pollux(InRounds):
 
     def _enqueue(self, job: JobState, now: float) -> None:
         self._queue.add(job, job.attained_s(now))
-        self._stir()
+        self._note_change()
 
-    def _run(self, job: JobState, past: ServiceHad) -> None:
+    def _run(self, job: JobState, had: ServiceHad) -> None:
         self._unsaid.pop(job.job_id, None)
         self._queue.remove(job)
-        held = sum(gpus for _, gpus in job.allocation)
-        self._pasts[job.job_id] = replace(past, most=max(past.most, held))
+        self._had[job.job_id] = replace(had, most=max(had.most, held_gpus(job)))
         if job.job.preemptible and (job.job.kind is JobKind.ELASTIC or job.speed < 1):
             self._movers[job.job_id] = None
-        self._stir()
+        self._note_change()
 
     def _forget(self, job: JobState) -> None:
-        self._pasts.pop(job.job_id, None)
+        self._had.pop(job.job_id, None)
         self._movers.pop(job.job_id, None)
-        self._stir()
+        self._note_change()
 
-    def _stir(self) -> None:
+    def _note_change(self) -> None:
         self._changed, self._fresh = True, False
 
     def decide(self, state: ClusterState, now: float) -> Plan:
         """A round's moves, without a checkpoint for elastic jobs that keep GPUs."""
         plan = super().decide(state, now)
-        return replace(plan, decisions=tuple(self._eased(each) for each in plan.decisions))
+        return replace(plan, decisions=tuple(self._resized(each) for each in plan.decisions))
 
     def targets(self, state: ClusterState, now: float) -> Mapping[str, RoundTarget]:
         """What a search finds, if one is due; nothing, so that all keep what they have, if not."""
@@ -235,7 +235,7 @@ class Pollux(InRounds):
             "again_s": None if self._again_s == -inf else self._again_s,
             "changed": self._changed,
             "withheld": [list(part) for part in sorted(self._withheld.items())],
-            "pasts": {job_id: [past.most, past.starts] for job_id, past in self._pasts.items()},
+            "pasts": {job_id: [had.most, had.starts] for job_id, had in self._had.items()},
         }
 
     def restore(self, learnt: Mapping[str, Any]) -> None:
@@ -245,7 +245,7 @@ class Pollux(InRounds):
         self._quiet, self._changed = learnt["quiet"], learnt["changed"]
         self._again_s = -inf if learnt["again_s"] is None else learnt["again_s"]
         self._withheld = dict(learnt["withheld"])
-        self._pasts = {job_id: ServiceHad(most, starts) for job_id, (most, starts) in learnt["pasts"].items()}
+        self._had = {job_id: ServiceHad(most, starts) for job_id, (most, starts) in learnt["pasts"].items()}
 
     def _search(self, state: ClusterState, now: float) -> FoundSizes:
         """A search over the running jobs that may move and the first of those that wait."""
@@ -254,7 +254,7 @@ class Pollux(InRounds):
             jobs.sort(key=lambda job: (job.attained_s(now), job.order))
             if not jobs or not state.free.total():
                 return FoundSizes(now, {}, False, self._population, dict(state.withheld))
-            problem = self._builder.build(state, jobs, self._pasts, now)
+            problem = self._builder.build(state, jobs, self._had, now)
         knobs, allocations = self.knobs, problem.allocations
         seeds = [allocations.held, allocations.filled(allocations.held), *problem.states(self._population)]
         rng = np.random.default_rng([knobs.seed, self._searches])
@@ -280,24 +280,15 @@ class Pollux(InRounds):
             job, place = problem.jobs[row], problem.allocation(best[row])
             fair = f"a fair share of {problem.fair[row]}"
             gain = f"speed-up {after[row]:.3g} over {fair}, {before[row]:.3g} before"
-            found[job.job_id] = RoundTarget(place, f"{_counted(place)}: {gain}; {mean}")
+            gpus = f"{plural(sum(gpus for _, gpus in place), 'GPU')} on {plural(len(place), 'machine')}"
+            found[job.job_id] = RoundTarget(place, f"{gpus}: {gain}; {mean}")
         return found
 
-    def _eased(self, decision: Decision) -> Decision:
-        """A resize instead of a move where an elastic job keeps GPUs."""
+    def _resized(self, decision: Decision) -> Decision:
+        """A resize instead of a move where an elastic job keeps a machine."""
         if not isinstance(decision, Migrate):
             return decision
         job = self._state.jobs[decision.job_id]
-        if job.job.kind is not JobKind.ELASTIC or not _overlap(job.allocation, decision.allocation):
+        if not needs_no_checkpoint(job, decision.allocation):
             return decision
         return Resize(decision.job_id, decision.allocation, decision.level, decision.reason)
-
-
-def _counted(place: Iterable[tuple[int, int]]) -> str:
-    parts = [gpus for _, gpus in place]
-    return f"{plural(sum(parts), 'GPU')} on {plural(len(parts), 'machine')}"
-
-
-def _overlap(one: Iterable[tuple[int, int]], other: Iterable[tuple[int, int]]) -> bool:
-    """Whether two allocations have machines in common."""
-    return not {machine for machine, _ in one}.isdisjoint(machine for machine, _ in other)

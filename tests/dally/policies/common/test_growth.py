@@ -8,13 +8,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dally.policies.common.growth import Pool, Want, climb, share_out
+from dally.policies.common.gpu_pool import Pool
+from dally.policies.common.growth import SizeValues, climb, share_out
 
 SOME = settings(max_examples=40, deadline=None)
 
 
-def want(*worth: float, gpu_type: str | None = None) -> Want:
-    return Want(np.array(worth, dtype=float), gpu_type)
+def want(*worth: float, gpu_type: str | None = None) -> SizeValues:
+    return SizeValues(np.array(worth, dtype=float), gpu_type)
 
 
 def pool(total: int, **of_type: int) -> Pool:
@@ -64,7 +65,7 @@ def test_least_sizes_that_do_not_fit_are_refused(search: object) -> None:
 
 
 @st.composite
-def instances(draw: st.DrawFn) -> tuple[list[Want], Pool]:
+def instances(draw: st.DrawFn) -> tuple[list[SizeValues], Pool]:
     """Up to 4 jobs of up to 5 sizes, one type or any; their least sizes fit."""
     wants, least = [], {"a": 0, "b": 0, None: 0}
     for _ in range(draw(st.integers(1, 4))):
@@ -78,7 +79,7 @@ def instances(draw: st.DrawFn) -> tuple[list[Want], Pool]:
     return wants, pool(a + b, a=a, b=b)
 
 
-def fits(wants: list[Want], sizes: tuple[int, ...], pool: Pool) -> bool:
+def fits(wants: list[SizeValues], sizes: tuple[int, ...], pool: Pool) -> bool:
     used = [
         sum(size for each, size in zip(wants, sizes, strict=True) if each.gpu_type == name)
         for name in pool.of_type
@@ -86,13 +87,13 @@ def fits(wants: list[Want], sizes: tuple[int, ...], pool: Pool) -> bool:
     return sum(sizes) <= pool.total and all(map(int.__le__, used, pool.of_type.values()))
 
 
-def worth(wants: list[Want], sizes: tuple[int, ...]) -> float:
+def worth(wants: list[SizeValues], sizes: tuple[int, ...]) -> float:
     return sum(float(each.worth[size]) for each, size in zip(wants, sizes, strict=True))
 
 
 @SOME
 @given(instance=instances())
-def test_the_sum_of_worths_is_the_greatest_of_all(instance: tuple[list[Want], Pool]) -> None:
+def test_the_sum_of_worths_is_the_greatest_of_all(instance: tuple[list[SizeValues], Pool]) -> None:
     wants, pool = instance
     best = max(
         worth(wants, sizes)
@@ -106,7 +107,7 @@ def test_the_sum_of_worths_is_the_greatest_of_all(instance: tuple[list[Want], Po
 
 @SOME
 @given(instance=instances())
-def test_greedy_sizes_fit_and_no_step_is_left_that_gains(instance: tuple[list[Want], Pool]) -> None:
+def test_greedy_sizes_fit_and_no_step_is_left_that_gains(instance: tuple[list[SizeValues], Pool]) -> None:
     wants, pool = instance
     sizes = climb(wants, pool)
     assert fits(wants, tuple(sizes), pool)

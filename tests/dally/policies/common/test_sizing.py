@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from dally.cluster.topology import Allocation
 from dally.jobs.job import Job, JobKind
 from dally.plan import Decision, Migrate, Preempt, Resize, Start
-from dally.policies.common.sizing import SizeTarget, resized, shrunk
+from dally.policies.common.sizing import SizeTarget, plan_sizes, shrunk
 from dally.profiles.costs import CostModel
 from dally.profiles.files import load_profiles
 from dally.state import ClusterState
@@ -40,7 +40,7 @@ def cluster(
 def decide(state: ClusterState, now: float = 0.0, **gpus: int) -> dict[str, Decision]:
     """The decisions for sizes, by job."""
     free = [state.free.on(domain.index) for domain in state.topology.domains]
-    decisions = resized(state, {name: SizeTarget(size, "as told") for name, size in gpus.items()}, now)
+    decisions = plan_sizes(state, {name: SizeTarget(size, "as told") for name, size in gpus.items()}, now)
     assert [state.free.on(domain.index) for domain in state.topology.domains] == free, "on trial"
     return {each.job_id: each for each in decisions}
 
@@ -165,11 +165,11 @@ def test_all_that_is_decided_fits_together(held: list[int], sizes: list[int], wa
 
 def test_reasons_are_those_of_the_policy() -> None:
     state = cluster([[2]], {}, elastic("a"))
-    [decision] = resized(state, {"a": SizeTarget(2, "greatest gain")}, 60.0)
+    [decision] = plan_sizes(state, {"a": SizeTarget(2, "greatest gain")}, 60.0)
     assert decision.reason == "2 GPUs at slowdown 0.5: 8 min 20 s to its end, waited 1 min; greatest gain"
 
 
 def test_a_trial_under_way_is_refused() -> None:
     state = cluster([[2]], {}, elastic("a"))
     with state.free.trial(), pytest.raises(AssertionError, match="trial"):
-        resized(state, {"a": SizeTarget(2, "")}, 0.0)
+        plan_sizes(state, {"a": SizeTarget(2, "")}, 0.0)

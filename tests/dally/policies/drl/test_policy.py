@@ -8,7 +8,7 @@ import pytest
 
 from analysis.studies.drl_training import WIDTHS, mean_jct_s, workload
 from dally.jobs.job import Job, JobKind
-from dally.policies.common.growth import Pool
+from dally.policies.common.gpu_pool import Pool
 from dally.policies.drl.policy import FEATURES, WEIGHTS, Allotment, Drl, DrlKnobs, PolicyNetwork, trained
 from dally.policies.registry import parse_policy
 from dally.profiles.costs import CostModel

@@ -6,8 +6,7 @@ import numpy as np
 
 from dally.cluster.topology import Allocation, Topology
 from dally.policies.hadar.find_alloc import Bidder
-from dally.policies.hadar.market import Market, Servers
-from dally.policies.hadar.prices import PriceRange
+from dally.policies.hadar.market import Market, PriceRange, Servers
 from tests.worlds import racks
 
 SPEEDS = {"fast": 1.0, "mid": 0.5, "slow": 0.25}

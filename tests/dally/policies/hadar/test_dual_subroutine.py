@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dally.policies.hadar.dual_subroutine import Queue, decide_exactly, decide_greedily
+from dally.policies.hadar.dual_subroutine import BidQueue, decide_exactly, decide_greedily
 from dally.policies.hadar.find_alloc import Bid, Bidder, find_alloc
 from dally.policies.hadar.market import Market
 from tests.dally.policies.hadar.markets import bidder, market, typed
@@ -40,7 +40,7 @@ CASES = st.builds(
 
 def greedily(on_offer: Market, bidders: Sequence[Bidder]) -> dict[int, Bid]:
     gpus, ceilings = (np.array([getattr(each, name) for each in bidders]) for name in ("gpus", "ceiling"))
-    return decide_greedily(on_offer, Queue(gpus, ceilings, gpus), bidders.__getitem__)
+    return decide_greedily(on_offer, BidQueue(gpus, ceilings, gpus), bidders.__getitem__)
 
 
 def total(bids: dict[int, Bid]) -> float:

@@ -88,8 +88,8 @@ def test_types_that_a_job_does_not_accept_are_not_taken() -> None:
 def test_a_running_job_does_not_move_for_a_lower_price() -> None:
     on_offer = market(racks([[4, 4]]), left=[1, 4])
     held = ((0, 1),)
-    on_offer.claim(held)
-    on_offer.claim(held, -1)
+    on_offer.occupy(held)
+    on_offer.vacate(held)
     bid = find_alloc(on_offer, bidder(on_offer, 1, held=held, speeds={"a": 1.0}))
     assert bid is not None
     assert bid.allocation == held
@@ -108,12 +108,12 @@ def test_a_running_job_moves_to_a_type_whose_speed_is_worth_the_restart() -> Non
 
 def test_what_others_run_on_is_taken_only_if_it_is_faster() -> None:
     same = market(racks([[2, 2]]), left=[2, 1])
-    same.claim(((0, 2),))
+    same.occupy(((0, 2),))
     bid = find_alloc(same, bidder(same, 1, speeds={"a": 1.0}))
     assert bid is not None
     assert bid.allocation == ((1, 1),)
     faster = market(typed(1, 1))
-    faster.claim(((0, 1),))
+    faster.occupy(((0, 1),))
     bid = find_alloc(faster, bidder(faster, 1))
     assert bid is not None
     assert bid.allocation == ((0, 1),)

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from dally.policies.hadar.prices import PriceRange, Wants, price_range
+from dally.policies.hadar.market import Demands, PriceRange, price_range
 from tests.dally.policies.hadar.markets import market
 from tests.worlds import racks
 
-WANTS = Wants(
+DEMANDS = Demands(
     best=np.array([1.0, 0.8]),
     worst=np.array([0.1, 0.06]),
     gpus=np.array([2.0, 1.0]),
@@ -17,7 +17,7 @@ WANTS = Wants(
 
 
 def test_the_range_goes_from_the_least_to_the_most_that_those_who_accept_a_type_would_pay() -> None:
-    prices = price_range(WANTS, gpus=20)
+    prices = price_range(DEMANDS, gpus=20)
     # eta = max(10 * 2, 50 * 1) / 20 = 2.5; the jobs pay least 0.1 / (10 * 20) and 0.06 / (10 * 50).
     assert prices.lowest.tolist() == pytest.approx([0.0005, 0.00012, 1.0])
     assert prices.highest.tolist() == pytest.approx([0.5, 0.8, 1.0])
@@ -25,7 +25,7 @@ def test_the_range_goes_from_the_least_to_the_most_that_those_who_accept_a_type_
 
 
 def test_on_a_large_cluster_eta_is_one_so_that_the_least_stays_below_the_most() -> None:
-    prices = price_range(WANTS, gpus=10_000)
+    prices = price_range(DEMANDS, gpus=10_000)
     assert prices.lowest.tolist() == pytest.approx([0.1 / 80, 0.06 / 200, 1.0])
     assert (prices.lowest <= prices.highest).all()
 
@@ -47,6 +47,6 @@ def test_alpha_is_at_least_one() -> None:
 
 
 def test_a_floor_raises_the_lowest_price_and_never_above_the_highest() -> None:
-    prices = price_range(WANTS, gpus=20, floor=0.1)
+    prices = price_range(DEMANDS, gpus=20, floor=0.1)
     assert prices.lowest.tolist() == pytest.approx([0.05, 0.08, 1.0])
-    assert price_range(WANTS, gpus=20, floor=1.0).lowest.tolist() == prices.highest.tolist()
+    assert price_range(DEMANDS, gpus=20, floor=1.0).lowest.tolist() == prices.highest.tolist()

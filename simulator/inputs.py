@@ -14,7 +14,7 @@ from dally.profiles.batch_split import Split
 from dally.profiles.costs import CostModel
 from dally.profiles.files import load_profiles
 from dally.traces import Workload, assign_models, load_trace
-from dally.traces.lazy_jobs import changed
+from dally.traces.workload import changed
 from simulator.failures import Outage, random_outages, read_outages
 from simulator.scenario import Scenario
 

@@ -18,8 +18,8 @@ from dally.profiles.batch_split import Split
 from dally.runs.summary import Summary, summarise
 from dally.scheduling.scheduler import Scheduler
 from dally.state import ClusterState
-from dally.traces.gavel import SINGLE
 from dally.traces.generators import generate
+from dally.traces.published_workloads import GAVEL_SINGLE
 from simulator.engine import Engine
 
 MOST_GPUS = 8
@@ -53,7 +53,7 @@ class OnlineRun:
 
 def elastic(job: Job) -> Job:
     """A job that runs on one to eight GPUs, if its model has a table of several."""
-    if job.model in SINGLE:
+    if job.model in GAVEL_SINGLE:
         return job
     return replace(job, kind=JobKind.ELASTIC, min_gpus=1, max_gpus=max(job.gpus, MOST_GPUS))
 

@@ -33,7 +33,7 @@ SLOW = {
     "simulator/sweep/test_command.py",
     "simulator/test_dally_workloads.py",
     "simulator/test_knowledge.py",
-    "simulator/test_progress.py",
+    "simulator/test_stall_detector.py",
     "simulator/test_properties.py",
     "simulator/test_real_traces.py",
     "simulator/test_rebuilt.py",

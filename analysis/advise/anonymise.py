@@ -7,7 +7,7 @@ from analysis.advise.history import read_whole, sacct_rows
 from analysis.advise.naming import NamingRules
 from dally.atomic_file import write_atomically
 from dally.errors import InputError
-from dally.traces.formats import pick_format
+from dally.traces.load import pick_format
 
 _KEPT = (
     "JobIDRaw",

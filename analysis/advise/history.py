@@ -11,9 +11,9 @@ from dally.errors import InputError
 from dally.jobs.job import Job
 from dally.jobs.knowledge import Knowledge
 from dally.traces import RowError, Workload, load_trace
+from dally.traces.load import read_source
 from dally.traces.rows import timestamp_s
 from dally.traces.sacct import split_rows
-from dally.traces.source_file import read_source
 
 SACCT = "sacct"
 _NODES = re.compile(r"\bnode=([1-9]\d*)\b")
@@ -117,7 +117,7 @@ def read_whole(path: Path) -> str:
     """
     if not path.is_file():
         raise InputError(f"no history {str(path)!r}; `sacct` writes one, see docs/advise.md")
-    text = read_source(path).text
+    text = read_source(path)[0]
     if "|" in text.partition("\n")[0] and not text.endswith("\n"):
         raise InputError(f"{path}: the last line is cut off, the file is truncated")
     return text

@@ -13,8 +13,8 @@ from dally.jobs.job import Job, JobKind
 from dally.markdown import table
 from dally.policies.jps.instance import jain
 from dally.profiles.batch_split import Split
-from dally.traces.gavel import SINGLE
 from dally.traces.generators import generate
+from dally.traces.published_workloads import GAVEL_SINGLE
 
 MOST_GPUS = 8
 """Gavel's table knows no more GPUs of a job."""
@@ -37,7 +37,7 @@ WORKLOADS = {
 
 def elastic(job: Job) -> Job:
     """A job that runs on one to eight GPUs, if its model has a table of several."""
-    if job.model in SINGLE:
+    if job.model in GAVEL_SINGLE:
         return job
     return replace(job, kind=JobKind.ELASTIC, min_gpus=1, max_gpus=max(job.gpus, MOST_GPUS))
 

@@ -11,7 +11,7 @@ from dally.cluster.source import read_text
 from dally.cluster.toml_file import read_toml
 from dally.cluster.topology import Topology
 from dally.errors import InputError
-from dally.renamed import now_called
+from dally.spec import now_called
 
 MACHINES_PER_RACK = 8
 """Rack size for the Philly list, which tells none; a rack of its 8-GPU machines then holds 64 GPUs."""

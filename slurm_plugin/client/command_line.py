@@ -11,7 +11,7 @@ from itertools import groupby
 from dally.errors import InputError
 from dally.jobs.job import Job
 from dally.traces import sacct
-from dally.traces.intake import TraceIntake
+from dally.traces.rows import JobCollector
 from slurm_plugin.client.job_json import read_jobs
 from slurm_plugin.client.node_text import read_nodes, read_partitions, read_reservations
 from slurm_plugin.client.scontrol import answers, first_line, run_checked, script, steps, unavailable
@@ -189,7 +189,7 @@ def read_ended(text: str) -> tuple[Job, ...]:
     Raises:
         SlurmUnavailableError: It is not sacct's output.
     """
-    found = TraceIntake("sacct", skip_bad=True, min_duration_s=1.0)
+    found = JobCollector("sacct", skip_bad=True, min_duration_s=1.0)
     try:
         sacct.read(text.strip() or "nothing", found)
     except InputError as error:

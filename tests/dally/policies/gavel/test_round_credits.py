@@ -2,7 +2,6 @@
 
 import json
 
-from dally.policies.gavel.turns import Turns
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -1,7 +1,5 @@
 """The placement of a round: shares before what is left, wide gangs together, running jobs stay."""
 
-from dally.policies.gavel.dealing import Deal, Pools, RoundTable
-from dally.policies.gavel.turns import Turns
 
 from dally.cluster.topology import Allocation, Topology
 from dally.jobs.job import Job

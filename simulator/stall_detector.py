@@ -1,4 +1,4 @@
-"""Sees that a run goes on and on while nothing gets done, so that no policy can keep it from ending."""
+"""Detects that a run goes on and on while nothing gets done, so that no policy can keep it from ending."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -24,23 +24,23 @@ _NAMED = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Account:
+class JobTimes:
     """What a job has had so far: seconds with GPUs, those of training among them, and preemptions."""
 
     held_s: float = 0.0
     trained_s: float = 0.0
     preemptions: int = 0
 
-    def since(self, before: "Account") -> "Account":
+    def since(self, before: "JobTimes") -> "JobTimes":
         """What it had since then."""
-        return Account(
+        return JobTimes(
             self.held_s - before.held_s,
             self.trained_s - before.trained_s,
             self.preemptions - before.preemptions,
         )
 
 
-class Watch:
+class StallDetector:
     """Counts decisions since a job ended, and looks every so many at what the jobs have had meanwhile.
 
     As long as it is silent each window of decisions ends a job or trains for a time that has a lower bound;
@@ -56,7 +56,7 @@ class Watch:
         self._window = window
         self._decisions = 0
         self._since_s = 0.0
-        self._before: Mapping[str, Account] | None = None
+        self._before: Mapping[str, JobTimes] | None = None
 
     def ended(self) -> None:
         """A job has ended."""
@@ -68,18 +68,14 @@ class Watch:
         if self._decisions < self._window:
             return ""
         before, since_s = self._before, self._since_s
-        accounts = {
-            job_id: Account(job.run_s(now), job.training_s(now), job.preemptions)
+        times = {
+            job_id: JobTimes(job.run_s(now), job.training_s(now), job.preemptions)
             for job_id, job in self._state.jobs.items()
         }
-        self._decisions, self._since_s, self._before = 0, now, accounts
+        self._decisions, self._since_s, self._before = 0, now, times
         if before is None:
             return ""
-        return self._judge(
-            since_s, {name: account.since(before.get(name, Account())) for name, account in accounts.items()}
-        )
-
-    def _judge(self, since_s: float, gains: Mapping[str, Account]) -> str:
+        gains = {name: each.since(before.get(name, JobTimes())) for name, each in times.items()}
         held_s = sum(gain.held_s for gain in gains.values())
         trained_s = sum(gain.trained_s for gain in gains.values())
         if trained_s > LEAST_PART * held_s + LEAST_S * self._window:

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 from dally.policies.registry import parse_policy
 from dally.runs.records import JobRecord
-from simulator.blocks import COUNT, Block, Blocks
 from simulator.inputs import Inputs, load_scenario
+from simulator.records import BLOCKS, Block, Blocks
 from simulator.scenario import simulate
 
 ENDED = JobRecord(
@@ -37,7 +37,7 @@ def test_equally_many_jobs_by_submission_whatever_the_order_of_their_ends() -> N
         blocks.add(number, replace(ENDED, end_s=10.0 * number, queue_s=float(number)))
     blocks.add(15, replace(ENDED, status="REJECTED", end_s=None))
     means = blocks.means()
-    assert len(means) == COUNT
+    assert len(means) == BLOCKS
     assert (means[0], means[4], means[7]) == (Block(2, 5, 0.5), Block(2, 85, 8.5), Block(1, 140, 14))
 
 

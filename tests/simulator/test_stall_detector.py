@@ -17,7 +17,7 @@ from dally.scheduling.scheduler import Scheduler
 from dally.state import ClusterState
 from simulator.engine import Engine, Outcome
 from simulator.failures import Outage, random_outages
-from simulator.progress import WINDOW
+from simulator.stall_detector import WINDOW
 from tests.worlds import racks
 
 TOPOLOGY = racks([[4]])

@@ -52,6 +52,8 @@ class Traffic:
 class JoinedNetwork:
     """A local network that is up, as any process of its owner's user can use it.
 
+    All methods raise `NetworkError` if it is not up, and `InputError` for a host or a link that it lacks.
+
     Attributes:
         spec: What it is made of.
     """
@@ -78,11 +80,7 @@ class JoinedNetwork:
         return self.spec.hosts
 
     def address(self, host: str) -> str:
-        """A host's IPv4 address.
-
-        Raises:
-            InputError: There is no such host.
-        """
+        """A host's IPv4 address."""
         return self.spec.address(host)
 
     def command(self, host: str, argv: Sequence[str]) -> tuple[str, ...]:
@@ -90,28 +88,16 @@ class JoinedNetwork:
 
         It ends with the network. Whoever ends it earlier must signal its process group: what is signalled
         alone is the program that waits outside for the one inside.
-
-        Raises:
-            InputError: There is no such host.
-            NetworkError: The network is not up.
         """
         self.spec.rack(host)
         return (*self._enter(), _program("ip"), "netns", "exec", host, *_in_this_folder(), *argv)
 
     def core_command(self, argv: Sequence[str]) -> tuple[str, ...]:
-        """Return the command that runs a command on the core switch, which reaches every host.
-
-        Raises:
-            NetworkError: The network is not up.
-        """
+        """Return the command that runs a command on the core switch, which reaches every host."""
         return (*self._enter(), *_in_this_folder(), *argv)
 
     def traffic(self) -> dict[str, Traffic]:
-        """Return what every link has carried: a host's by its name, a rack's uplink by the rack's.
-
-        Raises:
-            NetworkError: The network is not up.
-        """
+        """Return what every link has carried: a host's by its name, a rack's uplink by the rack's."""
         links = json.loads(self._take(WiringCommand(("ip", "-json", "-stats", "link"))))
         stats = {link["ifname"]: link["stats64"] for link in links}
         seen = {host: _from_below(stats[host]) for host in self.hosts}
@@ -121,29 +107,15 @@ class JoinedNetwork:
         return seen
 
     def cut(self, link: str) -> None:
-        """Cut a link, a host's by its name or a rack's uplink by the rack's: it carries nothing.
-
-        Raises:
-            InputError: There is no such link.
-            NetworkError: The network is not up.
-        """
+        """Cut a link, a host's by its name or a rack's uplink by the rack's: it carries nothing."""
         self._take(WiringCommand(("ip", "link", "set", self._port(link), "down")))
 
     def mend(self, link: str) -> None:
-        """Make a link that was cut carry again, at its rate as before.
-
-        Raises:
-            InputError: There is no such link.
-            NetworkError: The network is not up.
-        """
+        """Make a link that was cut carry again, at its rate as before."""
         self._take(WiringCommand(("ip", "link", "set", self._port(link), "up")))
 
     def limit_folder(self, folder: Path, size_bytes: int) -> None:
-        """Put an empty file system of this size on a folder, seen only inside the network.
-
-        Raises:
-            NetworkError: The network is not up, or there is no such folder.
-        """
+        """Put an empty file system of this size on a folder, seen only inside the network."""
         self._take(WiringCommand(("mount", "-t", "tmpfs", "-o", f"size={size_bytes}", "none", str(folder))))
 
     def _port(self, link: str) -> str:

@@ -1,6 +1,5 @@
 """The placement of a round: shares before what is left, wide gangs together, running jobs stay."""
 
-
 from dally.cluster.topology import Allocation, Topology
 from dally.jobs.job import Job
 from dally.policies.common.rounds import handed_out

@@ -1,24 +1,139 @@
-"""Advice in sentences, for the terminal and the page: how far it can be trusted, first."""
+"""Advice in sentences, for the terminal and the page: how far it can be trusted comes first."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from analysis.advise.advice import Advice
+from analysis.advise.advice import Advice, PolicyComparison
 from analysis.advise.calibration import CHANCE, CLOSE, CLOSE_S, UNLIKE, Calibration
-from analysis.advise.idle import idle_share
-from analysis.advise.verdicts import (
-    case_lines,
-    claim,
-    losers_line,
-    models_told,
-    percent,
-    settings_lines,
-    verdict_lines,
-)
+from analysis.advise.effects import EVEN, OTHER, Effect, changes_by_case
+from analysis.advise.history import idle_share
+from analysis.advise.site import ModelAssumption
 from dally.cluster.summary import left_out_line
 from dally.jobs.knowledge import Knowledge
 from dally.traces import changes_text
 from dally.words import duration, plural, share
+
+_MOST_LOSERS = 5
+
+
+def headline(found: PolicyComparison) -> str:
+    """In a sentence, what would have changed."""
+    whole = found.effects.whole
+    if whole.verdict == "even":
+        return "Dally would have changed little: jobs would have ended as soon as they do, within 1 %"
+    if whole.verdict == "depends":
+        return (
+            "Whether Dally would have helped depends on what the jobs train: "
+            f"completion times {percent(whole.least)} to {percent(whole.most)} on average"
+        )
+    how, spread = "sooner" if whole.verdict == "gain" else "later", ""
+    if whole.most - whole.least >= EVEN:
+        low, high = sorted((abs(whole.least), abs(whole.most)))
+        spread = f" ({share(low)} to {share(high)}, by what they train)"
+    return f"Under Dally, jobs would have ended {share(abs(whole.change))} {how} on average{spread}"
+
+
+def models_told(advice: Advice) -> str:
+    """What is known of the jobs' models, as part of the headline; empty if all is."""
+    if advice.site.profiles is None:
+        return "no profiles were given, so distance costs nothing"
+    wide = sum(past.job.gpus > 1 for past in advice.site.history.jobs)
+    of = f"of {plural(wide, 'job')} with several GPUs"
+    if advice.cases[0].mix:
+        drawn = advice.site.unknown(ModelAssumption("named"))
+        return f"{of}, the models of {drawn:,} are drawn from a mix"
+    unknown = advice.site.unknown(advice.cases[0])
+    return f"{of}, the models of {unknown:,} are unknown, so distance costs them nothing" if unknown else ""
+
+
+def effect_lines(advice: Advice, found: PolicyComparison) -> Iterator[str]:
+    """The means behind the title, how many jobs gain and lose, and what the network did."""
+    whole = found.effects.whole
+    yield (
+        f"Mean completion time {duration(whole.dally_s)} instead of {duration(whole.today_s)}, of it waiting "
+        f"{duration(whole.dally_wait_s)} instead of {duration(whole.today_wait_s)}, under "
+        f"{found.chosen.policy} against {advice.today}."
+    )
+    if whole.today_wait_s < EVEN * whole.today_s:
+        yield (
+            "Jobs hardly wait on this cluster, so no scheduler can gain much: a higher load "
+            f"(--arrival-scale {0.7 * advice.site.arrival_scale:.2g}) shows what more jobs would mean."
+        )
+    yield (
+        f"Of {plural(whole.jobs, 'job')}, {share(whole.sooner)} end sooner, {share(whole.later)} later, the "
+        "others as soon within 1 %."
+    )
+    gain_s = abs(whole.today_s - whole.dally_s)
+    if advice.calibration is not None and whole.verdict != "even" and gain_s > advice.bias_s:
+        yield (
+            f"It stands out from the error of the simulation: the difference is {duration(gain_s)} a job, "
+            f"the error of the mean {duration(advice.bias_s)}; with that taken off, "
+            f"{duration(gain_s - advice.bias_s)} are left."
+        )
+
+
+def losers_line(found: PolicyComparison) -> str:
+    """Who would lose."""
+    sizes = [each for each in found.effects.sizes if each.change > EVEN]
+    named = [f"jobs of {each.name} ({percent(each.change)})" for each in sizes]
+    people = found.effects.losers
+    named += [f"{each.name} ({percent(each.change)})" for each in people[:_MOST_LOSERS]]
+    more = f" and {len(people) - _MOST_LOSERS} more" if len(people) > _MOST_LOSERS else ""
+    if not named:
+        return "Nobody would lose: of no size, group or user do jobs end later by more than 1 % on average."
+    return f"Who would lose: {', '.join(named)}{more}."
+
+
+def settings_lines(advice: Advice, found: PolicyComparison) -> Iterator[str]:
+    """With which settings to start."""
+    if found.effects.whole.verdict == "even" and len(found.settings) > 1:
+        yield f"No setting matters here; the one that asks least of a site is {found.chosen.policy}."
+    elif not found.chosen.asks:
+        yield f"Only {found.chosen.policy} was tried; without --policy, several settings are compared."
+    else:
+        yield f'Start with policy = "{found.chosen.policy}" in dally.toml; it asks for {found.chosen.asks}.'
+    yield "Let it run beside Slurm first: dally controller --shadow decides and orders nothing."
+
+
+def case_lines(advice: Advice, found: PolicyComparison) -> Iterator[str]:
+    """What each case of the jobs' models came to."""
+    if advice.site.profiles is None:
+        return
+    for name, changes in changes_by_case(found.pairs):
+        case = next(each for each in advice.cases if each.name == name)
+        low, high = percent(min(changes)), percent(max(changes))
+        between = f"{low} to {high}, " if low != high else ""
+        seeds = f" ({between}{len(changes)} seeds)" if len(changes) > 1 else ""
+        mix = f", the others drawn from {_shares_of_mix(case.mix)}" if case.mix else ""
+        yield f"{name.capitalize()}{mix}: completion times {percent(changes[0])}{seeds}."
+
+
+def changes(compared: PolicyComparison) -> list[tuple[str, Effect]]:
+    """Whose completion times a figure compares: all jobs, sizes, groups and users, each with its name."""
+    found = compared.effects
+    return [
+        ("all jobs", found.whole),
+        *((f"jobs of {each.name}", each) for each in found.sizes),
+        *(_named("group", each) for each in found.groups),
+        *(_named("user", each) for each in found.users),
+    ]
+
+
+def _named(kind: str, effect: Effect) -> tuple[str, Effect]:
+    return effect.name if effect.name.startswith(f"{OTHER} ") else f"{kind} {effect.name}", effect
+
+
+def _shares_of_mix(text: str) -> str:
+    parts = (part.partition("=") for part in text.split(","))
+    weights = {name: float(weight) for name, _, weight in parts}
+    total = sum(weights.values())
+    return ", ".join(f"{name} {share(weight / total)}" for name, weight in weights.items())
+
+
+def percent(part: float) -> str:
+    """A change with its sign, in whole per cent."""
+    return f"{100 * part:+.0f} %" if abs(part) >= 0.005 else "±0 %"
+
 
 _FEW = 50
 
@@ -58,13 +173,13 @@ def title(advice: Advice) -> str:
         return "No conclusion: Dally would change less than the simulation of today's scheduler is off"
     exact = advice.site.knows.knowledge is Knowledge.EXACT
     bound = "a bound, as running times were known exactly" if exact else ""
-    return "; ".join(filter(None, (claim(advice.concluded), models_told(advice), bound)))
+    return "; ".join(filter(None, (headline(advice.concluded), models_told(advice), bound)))
 
 
 def finding_lines(advice: Advice) -> list[str]:
     """What lies behind the headline."""
     if advice.concluded is not None:
-        return [*verdict_lines(advice, advice.concluded), losers_line(advice.concluded)]
+        return [*effect_lines(advice, advice.concluded), losers_line(advice.concluded)]
     return [*_refusal_lines(advice)]
 
 
@@ -88,7 +203,12 @@ def _refusal_lines(advice: Advice) -> Iterator[str]:
             f"With the times that jobs really took, it is {share(found.unexplained)}: these models, or what "
             "distance is taken to cost them, are not this site's."
         )
-    yield _held_back(advice)
+    idle = idle_share(advice.site.history, advice.site.topology.gpus)
+    yield (
+        f"During {share(idle)} of the real waiting, as many GPUs as the job asked for were idle: limits, "
+        "reservations, partitions, other resources or nodes that were down held it back. During the other "
+        f"{share(1 - idle)} GPUs were short, and priorities may have decided who got them."
+    )
     yield (
         "So nothing is said of what Dally would have changed. What may help: only the nodes of one partition "
         "as --cluster and only its jobs in the history, a part of the time (--from-s, --to-s), what jobs "
@@ -102,16 +222,6 @@ def _unlike(found: Calibration, under: str) -> str:
         f"{under}{share(found.unexplained)} of the waiting is unexplained: so much of it is either real or "
         f"simulated, but not both, job by job. Up to {share(UNLIKE)} would do; waits dealt out by chance "
         f"have some {share(CHANCE)}."
-    )
-
-
-def _held_back(advice: Advice) -> str:
-    """Whether GPUs were short while jobs waited, and what that points to."""
-    idle = idle_share(advice.site.history, advice.site.topology.gpus)
-    return (
-        f"During {share(idle)} of the real waiting, as many GPUs as the job asked for were idle: limits, "
-        "reservations, partitions, other resources or nodes that were down held it back. During the other "
-        f"{share(1 - idle)} GPUs were short, and priorities may have decided who got them."
     )
 
 

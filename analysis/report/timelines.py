@@ -9,25 +9,25 @@ from dally.commands.why import event_text
 from dally.words import moment
 
 BLOCK = 256
-"""Jobs of which the stories lie in one block."""
+"""Jobs of which the timelines lie in one block."""
 MOST_LINES = 60
-"""Of longer stories the middle is left out."""
+"""Of longer timelines the middle is left out."""
 MOST_BYTES = 12_000_000
-"""Of all stories of a report, packed; beyond that, those of the jobs that waited least are left out."""
+"""Of all timelines of a report, packed; beyond that, those of the jobs that waited least are left out."""
 
 LEFT_OUT = "\x00"
-"""Stands for the story of a job that is left out."""
+"""Stands for the timeline of a job that is left out."""
 
 
-class Stories:
-    """The stories of a run's jobs, told event by event."""
+class JobTimelines:
+    """The events of a run's jobs in words, added event by event."""
 
     def __init__(self, numbers: Mapping[str, int]) -> None:
         """Begin with nothing; `numbers` are those of the jobs by name."""
         self._numbers = numbers
         self._lines: defaultdict[int, list[str]] = defaultdict(list)
 
-    def see(self, event: Mapping[str, Any]) -> None:
+    def add(self, event: Mapping[str, Any]) -> None:
         """Take in the next event: it belongs to its job, and to those that took its GPUs."""
         for name in dict.fromkeys([event.get("job", ""), *event.get("by", ())]):
             if (job := self._numbers.get(name)) is not None:
@@ -35,22 +35,21 @@ class Stories:
 
     def texts(self) -> list[str]:
         """For each job a line per event: seconds, tab, words."""
-        return ["\n".join(_shortened(self._lines[job])) for job in range(len(self._numbers))]
+        half, texts = MOST_LINES // 2, []
+        for job in range(len(self._numbers)):
+            lines = self._lines[job]
+            if len(lines) > MOST_LINES:
+                at = lines[half].partition("\t")[0]
+                lines = [*lines[:half], f"{at}\t… {len(lines) - 2 * half:,} more events …", *lines[-half:]]
+            texts.append("\n".join(lines))
+        return texts
 
 
-def _shortened(lines: Sequence[str]) -> Sequence[str]:
-    if len(lines) <= MOST_LINES:
-        return lines
-    half = MOST_LINES // 2
-    at = lines[half].partition("\t")[0]
-    return [*lines[:half], f"{at}\t… {len(lines) - 2 * half:,} more events …", *lines[-half:]]
-
-
-def pack_stories(texts: Sequence[Sequence[str]], waited_s: Sequence[float]) -> tuple[list[list[str]], int]:
-    """Pack the stories of all runs.
+def pack_timelines(texts: Sequence[Sequence[str]], waited_s: Sequence[float]) -> tuple[list[list[str]], int]:
+    """Pack the timelines of all runs.
 
     Args:
-        texts: For each run, the story of each job.
+        texts: For each run, the timeline of each job.
         waited_s: How long each job waited, over all runs: who matters most if there is not room for all.
 
     Returns:

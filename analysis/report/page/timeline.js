@@ -1,13 +1,13 @@
-// The story of one job under every run, told by its events.
+// The timeline of one job under every run, told by its events.
 
 const LEFT_OUT = "\x00";
 const unfolded = new Map();
 
-async function storyOf(data, run, job) {
-  const block = data.values.story_block;
+async function timelineOf(data, run, job) {
+  const block = data.values.timeline_block;
   const key = `${run}/${Math.floor(job / block)}`;
   if (!unfolded.has(key)) {
-    const text = await inflateText(embedded(`stories-${run}`).split(" ")[Math.floor(job / block)]);
+    const text = await inflateText(embedded(`timelines-${run}`).split(" ")[Math.floor(job / block)]);
     unfolded.set(key, text.split("\x01"));
   }
   return unfolded.get(key)[job % block];
@@ -32,15 +32,15 @@ function lifeOf(data, run, job) {
   return `${life}: ${parts.join(", ")}`;
 }
 
-function linesOf(story, folder, name) {
+function linesOf(timeline, folder, name) {
   const list = document.createElement("ol");
-  if (story === LEFT_OUT) {
+  if (timeline === LEFT_OUT) {
     const item = document.createElement("li");
     item.textContent = `Left out to keep this file small; read it with: dally why ${name} --run ${folder}`;
     list.append(item);
     return list;
   }
-  for (const line of story.split("\n").filter(Boolean)) {
+  for (const line of timeline.split("\n").filter(Boolean)) {
     const [t, words] = line.split("\t");
     const item = document.createElement("li"), time = document.createElement("time"), said = document.createElement("span");
     time.textContent = moment(Number(t));
@@ -51,20 +51,20 @@ function linesOf(story, folder, name) {
   return list;
 }
 
-async function openStory(data, job, shown) {
+async function openTimeline(data, job, shown) {
   const { runs, folders } = data.values;
-  document.getElementById("story-title").textContent = jobName(data, job);
-  document.getElementById("story-facts").textContent = factsOf(data, job);
+  document.getElementById("timeline-title").textContent = jobName(data, job);
+  document.getElementById("timeline-facts").textContent = factsOf(data, job);
   const told = await Promise.all(runs.map(async (name, run) => {
     const details = document.createElement("details"), summary = document.createElement("summary"), bold = document.createElement("b");
     details.open = run === shown;
     bold.textContent = name;
     summary.append(bold, lifeOf(data, run, job));
-    details.append(summary, linesOf(await storyOf(data, run, job), folders[run], jobName(data, job)));
+    details.append(summary, linesOf(await timelineOf(data, run, job), folders[run], jobName(data, job)));
     return details;
   }));
-  document.getElementById("story-runs").replaceChildren(...told);
-  const dialog = document.getElementById("story");
+  document.getElementById("timeline-runs").replaceChildren(...told);
+  const dialog = document.getElementById("timeline");
   if (!dialog.open) dialog.showModal();
   dialog.scrollTop = 0;
 }

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from analysis.advise import verdicts, words
-from analysis.advise.advice import Advice, PolicyComparison, advise, plan
-from analysis.advise.settings import SETTINGS
+from analysis.advise import sentences
+from analysis.advise.advice import SETTINGS, Advice, PolicyComparison, advise, plan
 from analysis.advise.simulated import runner
 from analysis.advise.site import ModelAssumption
 from dally.jobs.knowledge import Knowledge, Known
@@ -54,46 +53,47 @@ def with_change(advice: Advice, least: float, change: float, most: float) -> Adv
 def test_the_title_tells_the_change_and_its_range(
     advice: Advice, changes: tuple[float, float, float], said: str
 ) -> None:
-    assert said in words.title(with_change(advice, *changes))
+    assert said in sentences.title(with_change(advice, *changes))
 
 
 def test_a_difference_within_the_error_of_the_simulation_is_no_conclusion(advice: Advice) -> None:
     assert advice.bias_s == pytest.approx(10)
     large, small = (with_change(advice, change, change, change) for change in (-0.5, -0.05))
-    assert words.finding_lines(large)[2].startswith("It stands out")
+    assert sentences.finding_lines(large)[2].startswith("It stands out")
     assert small.concluded is None
-    assert words.title(small).startswith("No conclusion: Dally would change less than")
-    said = words.finding_lines(small)
+    assert sentences.title(small).startswith("No conclusion: Dally would change less than")
+    said = sentences.finding_lines(small)
     assert said[0].startswith("The difference is 7 s a job, the error of the simulated mean 10 s")
-    assert not any("Under Dally" in line or "sooner" in line for line in [*said, *words.summary_lines(small)])
+    lines = [*said, *sentences.summary_lines(small)]
+    assert not any("Under Dally" in line or "sooner" in line for line in lines)
 
 
 def test_little_is_a_conclusion_only_if_the_error_is_little(advice: Advice) -> None:
     even = with_change(advice, -0.005, 0.0, 0.005)
-    assert words.title(even).startswith("No conclusion")
+    assert sentences.title(even).startswith("No conclusion")
     assert advice.calibration is not None
     met = replace(advice.calibration, wait_s=advice.calibration.real_wait_s)
     exact = replace(even, calibration=met, assumed=met)
-    assert words.title(exact).startswith("Dally would have changed little")
+    assert sentences.title(exact).startswith("Dally would have changed little")
 
 
 def test_who_would_lose_is_named(advice: Advice) -> None:
     found = compared(advice)
-    assert verdicts.losers_line(found).startswith("Nobody would lose")
+    assert sentences.losers_line(found).startswith("Nobody would lose")
     loser = replace(found.effects.whole, name="user bob", change=0.2)
     told = replace(found, effects=replace(found.effects, losers=[loser]))
-    assert verdicts.losers_line(told) == "Who would lose: user bob (+20 %)."
+    assert sentences.losers_line(told) == "Who would lose: user bob (+20 %)."
 
 
 def test_few_starts_are_told(advice: Advice) -> None:
-    assert "3 starts are few: take the error as a hint." in list(words.calibration_lines(advice))
+    assert "3 starts are few: take the error as a hint." in list(sentences.calibration_lines(advice))
 
 
 def test_where_to_start_tells_what_the_setting_asks_for(advice: Advice) -> None:
     gains = with_change(advice, -0.5, -0.5, -0.5)
     found = compared(gains)
-    assert next(verdicts.settings_lines(gains, found)).startswith("Only srsf-delay was tried")
-    lines = list(verdicts.settings_lines(gains, replace(found, chosen=SETTINGS[1])))
+    assert next(sentences.settings_lines(gains, found)).startswith("Only srsf-delay was tried")
+    lines = list(sentences.settings_lines(gains, replace(found, chosen=SETTINGS[1])))
     assert lines[0].startswith('Start with policy = "srsf-delay" in dally.toml; it asks for checkp')
 
 
@@ -109,17 +109,17 @@ def test_where_to_start_tells_what_the_setting_asks_for(advice: Advice) -> None:
 )
 def test_what_all_schedulers_know_is_told(advice: Advice, knowledge: Knowledge, said: str) -> None:
     knowing = replace(advice, site=replace(advice.site, knows=Known(knowledge)))
-    assert said in words.knowledge_line(knowing)
-    assert words.knowledge_line(knowing) in words.summary_lines(knowing)
-    assert words.knowledge_line(knowing) in list(words.assumption_lines(knowing))
-    assert f"running times known: {knowledge}" in words.setting_line(knowing)
+    assert said in sentences.knowledge_line(knowing)
+    assert sentences.knowledge_line(knowing) in sentences.summary_lines(knowing)
+    assert sentences.knowledge_line(knowing) in list(sentences.assumption_lines(knowing))
+    assert f"running times known: {knowledge}" in sentences.setting_line(knowing)
 
 
 def test_advice_that_rests_on_true_running_times_is_called_a_bound_in_its_title(advice: Advice) -> None:
     gains = with_change(advice, -0.5, -0.5, -0.5)
-    assert words.title(gains).endswith("; a bound, as running times were known exactly")
+    assert sentences.title(gains).endswith("; a bound, as running times were known exactly")
     limits = replace(gains, site=replace(gains.site, knows=Known(Knowledge.LIMITS)))
-    assert "bound" not in words.title(limits)
+    assert "bound" not in sentences.title(limits)
 
 
 def asked(folder: Path, rows: Iterable[Row], case: ModelAssumption, profiles: str | None = None) -> Advice:
@@ -132,7 +132,7 @@ def asked(folder: Path, rows: Iterable[Row], case: ModelAssumption, profiles: st
 def test_waits_that_come_from_outside_end_in_no_conclusion(tmp_path: Path) -> None:
     advice = asked(tmp_path, held_back(), ModelAssumption("as told"))
     assert advice.comparison is None
-    said = " ".join(words.summary_lines(advice))
+    said = " ".join(sentences.summary_lines(advice))
     assert "No conclusion: the simulation of today's scheduler does not resemble" in said
     assert re.search(r"(9\d|100) % of the waiting is unexplained: so much", said)
     assert re.search(
@@ -147,7 +147,7 @@ def test_models_that_the_real_waits_refute_end_in_no_conclusion(tmp_path: Path) 
     assert advice.calibration is not None
     assert advice.calibration.resembles
     assert advice.comparison is None
-    first, second, *_ = words.finding_lines(advice)
+    first, second, *_ = sentences.finding_lines(advice)
     assert first.startswith(
         "With the models that are assumed (of 60 jobs with several GPUs, the models of 60"
     )
@@ -178,4 +178,4 @@ def test_the_headline_says_what_is_known_of_the_models(
         [Row(0, 0, 9, 2, name="vgg11"), Row(0, 0, 9, 1), *(Row(n, n, 9, 2) for n in range(7))],
         load_profiles(profiles) if profiles else None,
     )
-    assert f"; {verdicts.models_told(Advice(here, [case], 'slurm', None))}".startswith(said)
+    assert f"; {sentences.models_told(Advice(here, [case], 'slurm', None))}".startswith(said)

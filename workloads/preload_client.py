@@ -13,7 +13,7 @@ import struct
 from collections.abc import Sequence
 from pathlib import Path
 
-from workloads.signals import STOP_SIGNALS
+from workloads.stopping import STOP_SIGNALS
 
 PRELOADED = "DALLY_PRELOADED"
 """The variable that names a folder with a socket for each node, called as the node."""

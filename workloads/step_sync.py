@@ -40,15 +40,15 @@ class StepReport:
     pause: bool = False
 
 
-class Pulse:
+class StepSync:
     """Sends one report a step around the ranks, and reads it at the next."""
 
     def __init__(self, group: Group) -> None:
         self._group = group
         self._under_way: tuple[int, float, float, Tensor, distributed.Work | None] | None = None
-        self.rest()
+        self.restart_clock()
 
-    def rest(self) -> None:
+    def restart_clock(self) -> None:
         """What comes next is timed from now on."""
         self._since_s = time.perf_counter()
 
@@ -64,17 +64,17 @@ class Pulse:
         Raises:
             TrainingError: The loss of the step before is no number.
         """
-        before = self.settle()
-        seconds = time.perf_counter() - self._since_s  # with the wait for GPUs in `settle`
+        before = self.finish()
+        seconds = time.perf_counter() - self._since_s  # with the wait for GPUs in `finish`
         end_s = time.time()
-        self.rest()
+        self.restart_clock()
         flags = (torch.full_like(loss, flag, dtype=torch.float32) for flag in (stop, pause))
         sums = torch.stack((loss.float(), *flags)) / self._group.size
         work = distributed.all_reduce(sums, async_op=True)
         self._under_way = step, seconds, end_s, sums, work
         return before
 
-    def settle(self) -> StepReport | None:
+    def finish(self) -> StepReport | None:
         """The report that is under way, once it has come; None if there is none.
 
         Raises:

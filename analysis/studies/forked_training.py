@@ -25,18 +25,17 @@ import torch
 from dally.markdown import replace_section, table
 from dally.policies.hadar_e.job_tracker import consolidation_weights
 from workloads.digits import write_digits
-from workloads.forked.average import average
 from workloads.forked.exchange import Exchange, prepare
 from workloads.forked.ranges import Ranges, gaps, numbers, size
 from workloads.forked.slot import CopyResult, SlotStart, follow, plan
-from workloads.forked.tracker import consolidate
+from workloads.forked.tracker import average, consolidate
 from workloads.group import Group, free_port, join, leave
 from workloads.local_data import LocalData, find_held_out
+from workloads.reference_text import write_reference
 from workloads.registry import find_workload
 from workloads.samples import take
 from workloads.settings import Backend, Settings
 from workloads.task import make_task
-from workloads.topics import write_topics
 from workloads.training import Score, Trainer
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "results" / "forked-training.md"
@@ -74,7 +73,7 @@ EQUAL = (1.0, 1.0, 1.0, 1.0)
 _ALL = (
     NetWithSamples("digits", write_digits, 32, (150, 300, 900), UNEQUAL, 900, 0.05, (1.0, 2.0, 8.0)),
     NetWithSamples("resnet8", partial(write_digits, moved=True), 32, (300, 900), EQUAL, 200, 0.3, (6.0,)),
-    NetWithSamples("chargpt", write_topics, 16, (200, 600), EQUAL, 200, 0.3, (6.0,)),
+    NetWithSamples("chargpt", write_reference, 16, (200, 600), EQUAL, 200, 0.3, (6.0,)),
 )
 NETS: Mapping[str, NetWithSamples] = {net.name: net for net in _ALL}
 

@@ -10,9 +10,8 @@ from dally.cluster import load_cluster
 from profiler.commands import values
 from profiler.commands.measuring import carry_out
 from profiler.commands.options import MeasurementSettings, apart, measuring
-from profiler.driver.cluster_racks import only_gpu_type, racks_of
 from profiler.driver.plan import NoRoomError, RankSpread, only_hosts, plan_runs, spreads_for
-from profiler.driver.slurm_queue import SlurmQueue
+from profiler.driver.slurm_queue import SlurmQueue, only_gpu_type, racks_of
 from profiler.launch.slurm import SlurmClient
 from profiler.launch.slurm_nodes import configuration_folder, read_nodes, slurm_version
 from workloads.settings import Backend

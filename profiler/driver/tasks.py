@@ -11,8 +11,8 @@ from profiler.messages import Message, Started, Trained
 from profiler.report.raw import RawRun
 from profiler.spec import MeasurementRun, MeasurementSpec
 
-_FREE = ("models", "join_timeout_s", "stall_s", "allow_busy")
-"""What of an order may be another when a run is resumed."""
+_MAY_CHANGE = ("models", "join_timeout_s", "stall_s", "allow_busy")
+"""What of a specification may be another when a run is resumed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class MeasurementTask:
         left = tuple(model for model in self.missing if model not in models)
         return replace(self, missing=left)
 
-    def going_on(self, raw: RawRun) -> "MeasurementTask":
+    def without_failed(self, raw: RawRun) -> "MeasurementTask":
         """What is left after an attempt that ended as models did not fit into memory.
 
         Args:
@@ -70,26 +70,27 @@ def plan_tasks(
     """What is left to do of runs, given what is stored already.
 
     Raises:
-        InputError: Something is stored, and this is not to go on from it or was ordered otherwise.
+        InputError: Something is stored, and this is not to go on from it or has another specification.
     """
-    tasks = (_task(run, store.find(run.name), resume) for run in runs)
-    return tuple(task for task in tasks if task.missing)
-
-
-def _task(run: MeasurementRun, stored: tuple[Path, RawRun] | None, resume: bool) -> MeasurementTask:
-    if stored is None:
-        return MeasurementTask(run, run.spec.models)
-    path, raw = stored
-    if not resume:
-        raise InputError(f"{path} exists; go on from it with --resume, or name another --out")
-    _require_alike(run, raw.run, path)
-    names = {item.model.name for item in raw.trained}
-    missing = tuple(model for model in run.spec.models if model not in names)
-    if not missing and not raw.finished:
-        missing = run.spec.models[-1:]  # what was to come after the last model is not there
-    started = (Started(raw.env),) if raw.env else ()
-    done = (item for item in raw.trained if item.model.name not in missing)
-    return MeasurementTask(run, missing, (*started, *raw.reduced, *done))
+    tasks = []
+    for run in runs:
+        stored = store.find(run.name)
+        if stored is None:
+            tasks.append(MeasurementTask(run, run.spec.models))
+            continue
+        path, raw = stored
+        if not resume:
+            raise InputError(f"{path} exists; go on from it with --resume, or name another --out")
+        _require_alike(run, raw.run, path)
+        names = {item.model.name for item in raw.trained}
+        missing = tuple(model for model in run.spec.models if model not in names)
+        if not missing and not raw.finished:
+            missing = run.spec.models[-1:]  # what was to come after the last model is not there
+        started = (Started(raw.env),) if raw.env else ()
+        done = (item for item in raw.trained if item.model.name not in missing)
+        if missing:
+            tasks.append(MeasurementTask(run, missing, (*started, *raw.reduced, *done)))
+    return tuple(tasks)
 
 
 def _require_alike(run: MeasurementRun, stored: MeasurementRun, path: Path) -> None:
@@ -99,7 +100,7 @@ def _require_alike(run: MeasurementRun, stored: MeasurementRun, path: Path) -> N
     pairs += [
         (field.name, getattr(stored.spec, field.name), getattr(run.spec, field.name))
         for field in fields(MeasurementSpec)
-        if field.name not in _FREE
+        if field.name not in _MAY_CHANGE
     ]
     for name, was, now in pairs:
         if was != now:

@@ -16,7 +16,7 @@ from profiler.rank.peers import host_name
 from profiler.rank.session import RankSession
 from profiler.rank.slurm_rank import set_rank
 from profiler.spec import parse_spec
-from workloads.ending import end_at_once
+from workloads.stopping import end_at_once
 
 
 def main() -> None:

@@ -1,8 +1,8 @@
-"""How newcomers and a job that runs meet: its first rank is the host, they are guests, by a store of torch's.
+"""How newcomers join a job that runs: they meet its first rank, the host, at a store of torch's.
 
-A guest says at the store that it is ready, and asks in the folder to be taken in. The job trains on till all
-that are asked for are ready, or have not come for long. At the change the host calls, those that answer are
-taken in, and the others are left out: so nobody who has died meanwhile is waited for.
+A newcomer says at the store that it is ready, and asks in the folder to be taken in. The job trains on until
+all that are asked for are ready, or have not come for long. At the change the host calls, those that answer
+are taken in, and the others are left out: so no rank that has died meanwhile is waited for.
 """
 
 import json
@@ -17,18 +17,18 @@ from datetime import timedelta
 from torch._C._distributed_c10d import TCPStore
 
 from dally.errors import InputError
-from workloads.elastic.folder import Folder, Meeting
+from workloads.elastic.folder import RendezvousFolder, RendezvousPoint
 from workloads.group import JoinError, RankEnvironment
-from workloads.signals import StopRequest
+from workloads.stopping import StopRequest
 
 _LOOK_S = 0.2
 """How often the host looks into the folder."""
 
 _POLL_S = 0.02
-"""How often a guest looks whether it is called."""
+"""How often a newcomer looks whether it is called."""
 
 _ANSWER_S = 5.0
-"""So long the host waits for guests' answers to its call."""
+"""So long the host waits for newcomers' answers to its call."""
 
 _CONNECT = timedelta(seconds=30)
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
@@ -72,14 +72,14 @@ def machine() -> str:
     return os.environ.get("SLURMD_NODENAME") or socket.gethostname()
 
 
-def open_store() -> tuple[TCPStore, Meeting]:
+def open_store() -> tuple[TCPStore, RendezvousPoint]:
     """A store on this machine, and where it is."""
     store = TCPStore("localhost", 0, is_master=True, wait_for_workers=False)
     master = os.environ.get("MASTER_ADDR")
-    return store, Meeting(master if master in _LOOPBACK else machine(), store.port, uuid.uuid4().hex)
+    return store, RendezvousPoint(master if master in _LOOPBACK else machine(), store.port, uuid.uuid4().hex)
 
 
-def connect(meeting: Meeting) -> TCPStore:
+def connect(meeting: RendezvousPoint) -> TCPStore:
     """The store that another has opened.
 
     Raises:
@@ -91,7 +91,7 @@ def connect(meeting: Meeting) -> TCPStore:
     return TCPStore(*address, is_master=False, wait_for_workers=False, timeout=_CONNECT)
 
 
-class Host:
+class RendezvousHost:
     """The first rank's side.
 
     Args:
@@ -105,7 +105,7 @@ class Host:
 
     def __init__(
         self,
-        folder: Folder,
+        folder: RendezvousFolder,
         store: TCPStore,
         members: Sequence[str],
         most: float,
@@ -137,7 +137,7 @@ class Host:
         """What changes; None if nothing does.
 
         Args:
-            leaving: Members that must go, whoever wants them.
+            leaving: Members that must go, even if they are asked for.
         """
         _, wanted = self._folder.wanted()
         staying = [name for name in self._members if name in wanted and name not in leaving]
@@ -149,8 +149,8 @@ class Host:
             return None
         return MembershipChange(staying, newcomers)
 
-    def admit(self, plan: MembershipChange, meeting: Meeting) -> None:
-        """Tell the guests who is in, and where the new group meets."""
+    def admit(self, plan: MembershipChange, meeting: RendezvousPoint) -> None:
+        """Tell the newcomers who is in, and where the new group meets."""
         self._store.set("members", json.dumps({"members": plan.members, "meeting": asdict(meeting)}))
 
     def _room(self, staying: Sequence[str]) -> int:
@@ -181,24 +181,24 @@ class Host:
         return [name for name in names if self._store.check([f"here/{name}"])]
 
 
-class Guest:
+class Newcomer:
     """A newcomer's side.
 
     Args:
         folder: The job's.
         name: Of this rank.
-        crew: Of all ranks that were started with it, which come together.
+        siblings: Of all ranks that were started with it, which come together.
         terms: Of the job as this rank knows it.
         stop: Whether it was asked to stop.
     """
 
     def __init__(
-        self, folder: Folder, name: str, crew: Sequence[str], terms: Terms, stop: StopRequest
+        self, folder: RendezvousFolder, name: str, siblings: Sequence[str], terms: Terms, stop: StopRequest
     ) -> None:
-        self._folder, self._name, self._crew = folder, name, crew
+        self._folder, self._name, self._siblings = folder, name, siblings
         self._terms, self._stop = terms, stop
 
-    def come(self, timeout_s: float) -> tuple[Meeting, Sequence[str]] | None:
+    def join(self, timeout_s: float) -> tuple[RendezvousPoint, Sequence[str]] | None:
         """Wait to be taken in: where the new group meets, and its members; None if there is no need.
 
         Raises:
@@ -232,12 +232,12 @@ class Guest:
             raise JoinError(f"{self._name}: no elastic job has taken this rank in in time; does one run?")
         return True
 
-    def _wait(self, store: TCPStore, until_s: float) -> tuple[Meeting, Sequence[str]] | None:
-        """Be a guest of one group until it changes; None if that was without this rank."""
+    def _wait(self, store: TCPStore, until_s: float) -> tuple[RendezvousPoint, Sequence[str]] | None:
+        """Wait at one group until it changes; None if that was without this rank."""
         store.wait(["terms"], _CONNECT)
         self._compare(json.loads(store.get("terms")))
         store.set(f"ready/{self._name}", "")
-        self._folder.ask(into=self._crew)
+        self._folder.ask(into=self._siblings)
         while not store.check(["call"]):
             if not self._waits(until_s):
                 return None
@@ -247,7 +247,7 @@ class Guest:
         content = json.loads(store.get("members"))
         if self._name not in content["members"]:
             return None
-        return Meeting(**content["meeting"]), content["members"]
+        return RendezvousPoint(**content["meeting"]), content["members"]
 
     def _compare(self, terms: Terms) -> None:
         for name, value in self._terms.items():

@@ -2,14 +2,16 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from math import inf
+from pathlib import Path
 
 import pytest
 
 from dally.cluster import load_cluster
+from dally.cluster.topology import Topology
+from dally.errors import InputError
 from dally.profiles.schema import PointLink, PointShape
-from profiler.driver.cluster_racks import racks_of
 from profiler.driver.plan import NoRoomError, PlannedHost, PlannedRack
-from profiler.driver.slurm_queue import SlurmQueue, soonest
+from profiler.driver.slurm_queue import SlurmQueue, only_gpu_type, place_soonest, racks_of
 from profiler.launch.slurm import SlurmClient
 from profiler.launch.slurm_nodes import PartitionNode, read_nodes
 from profiler.spec import MeasurementRun
@@ -29,16 +31,16 @@ def nodes(*free_s: float | None) -> dict[str, PartitionNode]:
 
 
 def test_a_run_takes_idle_nodes_first_then_those_that_are_free_the_soonest() -> None:
-    assert soonest(PAIR, RACKS, nodes(5, 0, 0, 0)).hosts == ("n3", "n4")
-    assert soonest(PAIR, RACKS, nodes(50, 0, 60, 0, 40, 45)).hosts == ("n5", "n6")
-    assert soonest(PAIR, RACKS, nodes(inf, 0, 9, 9)).hosts == ("n3", "n4")
-    assert soonest(APART, RACKS, nodes(50, 0, 60, 8)).hosts == ("n2", "n4")
+    assert place_soonest(PAIR, RACKS, nodes(5, 0, 0, 0)).hosts == ("n3", "n4")
+    assert place_soonest(PAIR, RACKS, nodes(50, 0, 60, 0, 40, 45)).hosts == ("n5", "n6")
+    assert place_soonest(PAIR, RACKS, nodes(inf, 0, 9, 9)).hosts == ("n3", "n4")
+    assert place_soonest(APART, RACKS, nodes(50, 0, 60, 8)).hosts == ("n2", "n4")
 
 
 def test_a_node_that_cannot_be_used_is_never_waited_for() -> None:
-    assert soonest(PAIR, RACKS, nodes(None, 0, 60, 70)).hosts == ("n3", "n4")
+    assert place_soonest(PAIR, RACKS, nodes(None, 0, 60, 70)).hosts == ("n3", "n4")
     with pytest.raises(NoRoomError, match="drained, down or reserved"):
-        soonest(PAIR, RACKS, nodes(None, 0, 0, None))
+        place_soonest(PAIR, RACKS, nodes(None, 0, 0, None))
 
 
 def test_a_run_stays_on_links_as_it_was_planned_for() -> None:
@@ -47,9 +49,9 @@ def test_a_run_stays_on_links_as_it_was_planned_for() -> None:
         PlannedRack(tuple(replace(host, link=link) for host in rack.hosts), link)
         for rack, link in zip(RACKS, (slow, fast, slow, slow), strict=True)
     ]
-    assert soonest(replace(PAIR, link=slow), racks, nodes(7, 7, 0, 0)).hosts == ("n1", "n2")
+    assert place_soonest(replace(PAIR, link=slow), racks, nodes(7, 7, 0, 0)).hosts == ("n1", "n2")
     planned = replace(PAIR, link=fast, hosts=("n3", "n4"))
-    assert soonest(planned, racks, nodes(0, 0, 9, 9)).hosts == ("n3", "n4")
+    assert place_soonest(planned, racks, nodes(0, 0, 9, 9)).hosts == ("n3", "n4")
 
 
 @pytest.fixture
@@ -64,7 +66,7 @@ def queue(local_slurm: LocalSlurm, wait_s: float = 60.0) -> SlurmQueue:
     read = partial(read_nodes, None, ())
     there = {node.name: node for node in read()}
     racks = racks_of(load_cluster(local_slurm.spec.conf.parent), "h100")
-    return SlurmQueue(SlurmClient(there, None, 60.0, local_slurm.version()), racks, read, wait_s, look_s=0.1)
+    return SlurmQueue(SlurmClient(there, None, 60.0, local_slurm.version()), racks, read, wait_s, poll_s=0.1)
 
 
 def fill(local_slurm: LocalSlurm, nodes: str, minutes: int) -> str:
@@ -148,3 +150,46 @@ def test_it_does_not_wait_for_what_slurm_never_starts(client: LocalSlurm) -> Non
     client.run("scontrol", "update", "partition=gpu", "maxtime=60")
     with pytest.raises(NoRoomError, match="PartitionTimeLimit"), never.hold(ALONE, lambda _: None):
         pytest.fail("it got a node for longer than the partition allows")
+
+
+SLURM = """\
+NodeName=n[1-2] Gres=gpu:h100:8
+NodeName=n3 Gres=gpu:a100:4
+PartitionName=gpu Nodes=ALL
+"""
+TOPOLOGY = "SwitchName=rack0 Nodes=n[1-2]\nSwitchName=rack1 Nodes=n3\nSwitchName=spine Switches=rack[0-1]\n"
+
+
+@pytest.fixture
+def mixed(tmp_path: Path) -> Topology:
+    (tmp_path / "slurm.conf").write_text(SLURM)
+    (tmp_path / "topology.conf").write_text(TOPOLOGY)
+    return load_cluster(tmp_path)
+
+
+def test_hosts_have_a_rank_for_each_gpu_and_links_that_the_file_tells() -> None:
+    racks = racks_of(load_cluster("demo"), only_gpu_type(load_cluster("demo"), None))
+
+    machine = load_cluster("demo").machines[0]
+    link = racks[0].hosts[0].link
+    assert (racks[0].hosts[0].name, racks[0].hosts[0].ranks) == (machine.name, machine.gpus)
+    uplink = load_cluster("demo").domains[0].uplink
+    assert uplink is not None
+    assert link == PointLink(uplink.bandwidth_bps, uplink.latency_s)
+
+
+def test_links_that_slurms_files_do_not_tell_are_unknown(mixed: Topology) -> None:
+    (rack,) = racks_of(mixed, "h100")
+
+    assert rack.hosts == (PlannedHost("n1", 8), PlannedHost("n2", 8))
+    assert rack.uplink is None
+
+
+def test_of_several_gpu_types_one_must_be_chosen(mixed: Topology) -> None:
+    assert only_gpu_type(mixed, "a100") == "a100"
+    with pytest.raises(
+        InputError, match="several GPU types and none asked for; --gpu-type can be a100, h100"
+    ):
+        only_gpu_type(mixed, None)
+    with pytest.raises(InputError, match="no GPU type v100; --gpu-type can be a100, h100"):
+        only_gpu_type(mixed, "v100")

@@ -11,9 +11,9 @@ from torch.nn.parallel import DistributedDataParallel
 
 from profiler.rank.clocks import HostClock
 from profiler.rank.steps import BucketRecorder
-from workloads.ending import end_at_once
 from workloads.group import join, leave
 from workloads.settings import Backend
+from workloads.stopping import end_at_once
 
 _JOIN_S = 120.0
 _BUCKET_MB = 0.01

@@ -8,11 +8,11 @@ import pytest
 from torch._C._distributed_c10d import TCPStore
 
 from dally.errors import InputError
-from workloads.elastic import meeting as module
-from workloads.elastic.folder import Folder, Meeting
-from workloads.elastic.rendezvous import Guest, Host, MembershipChange, Terms, open_store
+from workloads.elastic import rendezvous as module
+from workloads.elastic.folder import RendezvousFolder, RendezvousPoint
+from workloads.elastic.rendezvous import MembershipChange, Newcomer, RendezvousHost, Terms, open_store
 from workloads.group import JoinError
-from workloads.signals import StopRequest
+from workloads.stopping import StopRequest
 
 TERMS: Terms = {"seed": 0, "model": "digits"}
 
@@ -21,12 +21,12 @@ class Job:
     """A job of members a and b, whose first rank is this process."""
 
     def __init__(self, path: Path, patience_s: float = 100.0, most: float = 8) -> None:
-        self.folder = Folder(path)
+        self.folder = RendezvousFolder(path)
         self.folder.prepare()
         self.folder.ask(into=["a", "b"])
         self.store: TCPStore
         self.store, self.meeting = open_store()
-        self.host = Host(self.folder, self.store, ["a", "b"], most, patience_s, TERMS)
+        self.host = RendezvousHost(self.folder, self.store, ["a", "b"], most, patience_s, TERMS)
         self.folder.open(self.meeting, {"a": "here", "b": "here"}, 0)
 
     def ready(self, *names: str) -> None:
@@ -99,17 +99,17 @@ def test_there_are_never_more_ranks_than_samples(tmp_path: Path) -> None:
     assert not job.host.wants_change()
 
 
-def guest(job: Job, crew: Sequence[str] = ("c",), stop: StopRequest | None = None) -> Guest:
-    return Guest(job.folder, crew[0], crew, TERMS, stop or StopRequest())
+def guest(job: Job, crew: Sequence[str] = ("c",), stop: StopRequest | None = None) -> Newcomer:
+    return Newcomer(job.folder, crew[0], crew, TERMS, stop or StopRequest())
 
 
 def test_a_guest_is_taken_in(tmp_path: Path) -> None:
-    job, came = Job(tmp_path / "ranks"), list[tuple[Meeting, Sequence[str]] | None]()
-    thread = threading.Thread(target=lambda: came.append(guest(job).come(10.0)))
+    job, came = Job(tmp_path / "ranks"), list[tuple[RendezvousPoint, Sequence[str]] | None]()
+    thread = threading.Thread(target=lambda: came.append(guest(job).join(10.0)))
     thread.start()
     while not job.host.wants_change():
         pass
-    plan, after = job.host.plan([]), Meeting("gpu1", 4000, "next")
+    plan, after = job.host.plan([]), RendezvousPoint("gpu1", 4000, "next")
     assert plan == MembershipChange(["a", "b"], ["c"])
     job.host.admit(plan, after)
     thread.join()
@@ -118,18 +118,18 @@ def test_a_guest_is_taken_in(tmp_path: Path) -> None:
 
 def test_a_guest_with_other_settings_is_told(tmp_path: Path) -> None:
     job = Job(tmp_path / "ranks")
-    other = Guest(job.folder, "c", ["c"], {**TERMS, "seed": 1}, StopRequest())
+    other = Newcomer(job.folder, "c", ["c"], {**TERMS, "seed": 1}, StopRequest())
     with pytest.raises(InputError, match="the job has seed 0, and this rank 1; start it with the same"):
-        other.come(5.0)
+        other.join(5.0)
     assert list(job.folder.wanted()[1]) == ["a", "b"]
 
 
 def test_a_guest_withdraws_when_the_job_is_over_when_it_is_stopped_and_in_time(tmp_path: Path) -> None:
     job, stop = Job(tmp_path / "ranks"), StopRequest()
     with pytest.raises(JoinError, match="no elastic job has taken this rank in in time"):
-        guest(job).come(0.1)
+        guest(job).join(0.1)
     assert list(job.folder.wanted()[1]) == ["a", "b"]
     stop.asked = True
-    assert guest(job, stop=stop).come(5.0) is None
+    assert guest(job, stop=stop).join(5.0) is None
     job.folder.close()
-    assert guest(job).come(5.0) is None
+    assert guest(job).join(5.0) is None

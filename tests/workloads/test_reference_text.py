@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 
 from tests.workloads.test_train import files, invoke
-from workloads.topics import reference, write_topics
+from workloads.reference_text import reference, write_reference
 
 
 @pytest.fixture(scope="module")
 def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("topics") / "topics.npz"
-    write_topics(path)
+    write_reference(path)
     return path
 
 

@@ -1,14 +1,17 @@
-"""Signals by which Slurm or a person asks a job to write a checkpoint and end."""
+"""How a training process is asked to stop, and how it ends."""
 
+import os
 import signal
+import sys
 from types import FrameType
+from typing import NoReturn
 
 BACK_SIGNALS = (signal.SIGUSR2, signal.SIGUSR1)
 STOP_SIGNALS = (*BACK_SIGNALS, signal.SIGTERM)
 
 
 class StopRequest:
-    """Whether such a signal came.
+    """Whether a signal came by which Slurm or a person asks a job to write a checkpoint and end.
 
     Attributes:
         asked: It did.
@@ -26,3 +29,14 @@ class StopRequest:
     def _note(self, number: int, frame: FrameType | None) -> None:
         self.asked = True
         self.back |= number in BACK_SIGNALS
+
+
+def end_at_once(code: int) -> NoReturn:
+    """End this process without Python's cleaning up.
+
+    While that runs, a thread of torch's that lets go of a Python object is ended in the middle of C++ code,
+    which aborts the process; and one that waits for a lost rank is waited for.
+    """
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)

@@ -22,10 +22,10 @@ class _Blank:
     on_host: bool
 
 
-def spread(group: Group, trainer: Trainer) -> None:
+def broadcast_state(group: Group, trainer: Trainer) -> None:
     """Have all ranks go on from what rank 0 has, to the bit."""
     state = trainer.state() if group.rank == 0 else None
-    outline = tell(group, 0, _outline(state))
+    outline = broadcast(group, 0, _outline(state))
     if group.rank > 0:
         state = _fill(outline, group.device)
     for tensor in _tensors(state):
@@ -37,7 +37,7 @@ def spread(group: Group, trainer: Trainer) -> None:
         trainer.restore(state)
 
 
-def tell(group: Group, source: int, what: T) -> T:
+def broadcast(group: Group, source: int, what: T) -> T:
     """What rank `source` says, on all ranks: anything that can be pickled."""
     said = [what]
     distributed.broadcast_object_list(said, source, device=group.device)

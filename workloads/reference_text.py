@@ -1,4 +1,4 @@
-"""Writes text of the Python language reference as samples: `python -m workloads.topics FILE.npz`.
+"""Writes text of the Python language reference as samples: `python -m workloads.reference_text FILE.npz`.
 
 Its source is `pydoc_data.topics`, which Python ships: what `help()` tells of keywords and symbols, English
 prose and code; 373,000 characters in Python 3.11, other numbers in others. Of paragraphs that are there more
@@ -19,7 +19,7 @@ from workloads.registry import find_workload
 _HELD_OUT = 0.1
 
 
-def write_topics(path: Path) -> None:
+def write_reference(path: Path) -> None:
     """Write all text in pieces; targets are the inputs, one character on."""
     text = reference()
     size = find_workload("chargpt").size
@@ -42,5 +42,5 @@ def reference() -> NDArray[np.uint8]:
 
 if __name__ == "__main__":
     if len(sys.argv) != 2:
-        sys.exit("usage: python -m workloads.topics FILE.npz")
-    write_topics(Path(sys.argv[1]))
+        sys.exit("usage: python -m workloads.reference_text FILE.npz")
+    write_reference(Path(sys.argv[1]))

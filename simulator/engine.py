@@ -162,7 +162,7 @@ class Engine:
         self._carry_out(plan, now)
         if self._links is not None:
             self._repace(self._links, now)
-        self._scheduler.settle(now)
+        self._scheduler.plan_applied(now)
         if plan.wakeup_s <= now:
             raise AssertionError(f"the policy asked at {now} s to be woken at {plan.wakeup_s} s")
         self._wakeup_s = plan.wakeup_s

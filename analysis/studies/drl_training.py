@@ -84,10 +84,10 @@ class RecordingPolicy(Drl):
         self.rounds: list[ObservedRound] = []
         self._now = 0.0
 
-    def targets(self, jobs: Sequence[JobState], pool: Pool, now: float) -> Mapping[str, SizeTarget]:
+    def allocate(self, jobs: Sequence[JobState], pool: Pool, now: float) -> Mapping[str, SizeTarget]:
         """As the policy has it."""
         self._now = now
-        return super().targets(jobs, pool, now)
+        return super().allocate(jobs, pool, now)
 
     def record(self, allotment: Allotment, choices: Ints, taken: int) -> int:
         """Keep that one of the choices was taken; which row that is."""
@@ -106,11 +106,11 @@ class Imitating(RecordingPolicy):
         self._teacher = Optimus(OptimusKnobs(), state)
         self._goals: list[int] = []
 
-    def targets(self, jobs: Sequence[JobState], pool: Pool, now: float) -> Mapping[str, SizeTarget]:
+    def allocate(self, jobs: Sequence[JobState], pool: Pool, now: float) -> Mapping[str, SizeTarget]:
         """Those of Optimus, as far as steps lead there."""
-        wanted = self._teacher.targets(jobs, pool, now)
+        wanted = self._teacher.allocate(jobs, pool, now)
         self._goals = [wanted[job.job_id].gpus for job in jobs]
-        return super().targets(jobs, pool, now)
+        return super().allocate(jobs, pool, now)
 
     def choose(self, allotment: Allotment, choices: Ints, scores: Floats) -> int:
         """Who is furthest from its goal; nobody if all have reached theirs."""

@@ -8,8 +8,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from dally.errors import InputError
+from dally.plan import Plan
 from dally.policies.common.in_rounds import InRounds
-from dally.policies.common.rounds import RoundTarget, handed_out, movable
+from dally.policies.common.rounds import RoundTargets, handed_out, movable
 from dally.policies.gavel.dealing import Deal, Pools, RoundTable
 from dally.policies.gavel.shares import Demand, Shares, finish_time_fairness, least_makespan, least_served
 from dally.policies.gavel.turns import Turns
@@ -66,7 +67,6 @@ class RoundShares:
     """What rounds go by: the shares of one moment and the turns had since.
 
     Attributes:
-        round_s: The round that it was worked out for, seconds on the clock.
         turns: Shares and turns of each job.
         capacity: GPUs of each type that the shares are of.
         value: The objective that they reach.
@@ -74,7 +74,6 @@ class RoundShares:
         stale: Jobs or machines have changed since.
     """
 
-    round_s: float
     turns: Turns
     capacity: tuple[int, ...]
     value: float
@@ -108,8 +107,7 @@ class Gavel(InRounds):
         self._state = state
         self._speeds: dict[str, list[float]] = {}
         self._changed = True
-        self._standing = RoundShares(-inf, Turns(len(self.pools.names)), (), 0.0, -inf, stale=True)
-        self._next = self._standing
+        self._standing = RoundShares(Turns(len(self.pools.names)), (), 0.0, -inf, stale=True)
 
     def submitted(self, job: JobState, now: float) -> None:
         """The shares are out of date."""
@@ -144,13 +142,13 @@ class Gavel(InRounds):
         del self._speeds[job.job_id]
         self._changed = True
 
-    def targets(self, state: ClusterState, now: float) -> Mapping[str, RoundTarget]:
+    def allocate(self, state: ClusterState, now: float) -> RoundTargets:
         """New shares if they are out of date and old enough, then a turn for whoever is next."""
         with handed_out(state) as free:
             jobs = [job for name, job in state.jobs.items() if job.job.preemptible or name in state.waiting]
             capacity = [free.total(gpu_type) for gpu_type in self.pools.types]
             table = RoundTable(jobs, self._speeds, capacity)
-            standing = self._next = self._at(table, now)
+            standing = self._at(table, now)
 
             def reason(place: int, pool: int) -> str:
                 return self._reason(standing, table.ids[place], pool)
@@ -160,16 +158,16 @@ class Gavel(InRounds):
             deal.mix(due=True)
             deal.deal(self._in_order(table, now), shares_first=self.knobs.spare == "last")
             deal.mix(due=False)
-            return deal.targets
+            return RoundTargets(deal.targets, standing)
 
     def _turn_s(self, job: JobState) -> float:
         """How long a job that has started works for sure, seconds."""
         restarts_s = self.knobs.turn_restarts * self._state.costs.restart_s(job.job)
         return max(self.knobs.round_s / 2, restarts_s)
 
-    def lacks(self, state: ClusterState, job: JobState, now: float) -> str:
+    def wait_reason(self, state: ClusterState, job: JobState, now: float, memo: RoundShares) -> str:
         """Its shares, and how many rounds it had."""
-        turns = self._next.turns
+        turns = memo.turns
         account = turns.of(job.job_id)
         promised = ", ".join(
             f"{had} on {name} for a share of {share:.2f}"
@@ -179,11 +177,11 @@ class Gavel(InRounds):
         rounds = plural(turns.rounds, "round")
         return f"of {rounds} it had {promised or 'none promised'}; others go first"
 
-    def gives_way(self) -> str:
+    def preempt_reason(self) -> str:
         """Its turn is over."""
         return "turn over"
 
-    def restless(self, state: ClusterState, now: float) -> bool:
+    def needs_next_round(self, state: ClusterState, now: float) -> bool:
         """Whether shares are to be renewed, or a running job has a share elsewhere."""
         return self._changed or self._standing.stale or any(map(self._has_more_elsewhere, movable(state)))
 
@@ -191,15 +189,15 @@ class Gavel(InRounds):
         shares = self._standing.turns.of(job.job_id).shares
         return sum(shares) - shares[self.pools.of(job.allocation)] > SETTLED
 
-    def settle(self, state: ClusterState, now: float) -> None:
+    def plan_applied(self, plan: Plan, state: ClusterState, now: float) -> None:
         """If this was a round, its shares hold from now on and whoever runs in it has a turn."""
-        if self._next.round_s == now and self._next is not self._standing:
-            if self._next.turns is not self._standing.turns:
+        if plan.memo is not None:
+            if plan.memo.turns is not self._standing.turns:
                 self._changed = False
-            self._standing = self._next
+            self._standing = plan.memo
             running = (state.jobs[job_id] for job_id in state.running)
             self._standing.turns.held({job.job_id: self.pools.of(job.allocation) for job in running})
-        super().settle(state, now)
+        super().plan_applied(plan, state, now)
 
     def snapshot(self) -> dict[str, Any]:
         """The shares, who had how many turns since they hold, and the rounds."""
@@ -218,22 +216,18 @@ class Gavel(InRounds):
         turns = Turns(len(self.pools.names))
         turns.restore(learnt["turns"])
         since_s = -inf if learnt["since_s"] is None else learnt["since_s"]
-        self._standing = RoundShares(
-            -inf, turns, tuple(learnt["capacity"]), learnt["value"], since_s, stale=True
-        )
+        self._standing = RoundShares(turns, tuple(learnt["capacity"]), learnt["value"], since_s, stale=True)
 
     def _at(self, table: RoundTable, now: float) -> RoundShares:
         """What a round at `now` goes by: the standing shares, or new ones."""
-        if self._next.round_s == now and self._next is not self._standing:
-            return self._next
         old = self._standing
         stale = self._changed or old.stale or table.capacity != old.capacity
         young = now < old.since_s + self.knobs.hold_s and any(name in old.turns for name in table.ids)
         if young or not stale:
-            return RoundShares(now, old.turns, old.capacity, old.value, old.since_s, stale)
+            return RoundShares(old.turns, old.capacity, old.value, old.since_s, stale)
         shares = self._shares(table, now)
         rows = dict(zip(table.ids, shares.parts.tolist(), strict=True))
-        return RoundShares(now, old.turns.renewed(rows), table.capacity, shares.value, now, stale=False)
+        return RoundShares(old.turns.renewed(rows), table.capacity, shares.value, now, stale=False)
 
     def _shares(self, table: RoundTable, now: float) -> Shares:
         """What the objective gives each job of the table; nothing to those that fit nowhere now."""

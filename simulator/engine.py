@@ -186,7 +186,7 @@ class Engine:
                     self._log.write(now, "wait", job=decision.job_id, **wait_facts(self._state, decision))
                     self._scheduler.waits(decision)
         self._share_links(now)
-        self._scheduler.settle(now)
+        self._scheduler.plan_applied(now)
         if plan.wakeup_s <= now:
             raise AssertionError(f"the policy asked at {now} s to be woken at {plan.wakeup_s} s")
         self._wakeup_s = plan.wakeup_s

@@ -78,6 +78,7 @@ class Scheduler:
         self.state = state
         self.policy = policy
         self.beliefs = beliefs or beliefs_of(state.knows, policy.learns_limits)
+        self._decided = -inf, Plan()
 
     def submit(self, job: Job, now: float, past: Past | None = None) -> JobState:
         """A job arrived, or one with a past waits again."""
@@ -105,11 +106,17 @@ class Scheduler:
         self.policy.resumed(job, now)
         return job
 
-    def decide(self, now: float) -> Plan:
-        """What to do at `now`; changes nothing but beliefs that are over."""
+    def advance(self, now: float) -> None:
+        """It is `now`: beliefs that are over are revised, and what policies time happens."""
         for job in self.beliefs.due(REVISED_S * (now // REVISED_S)):
             self.policy.revised(job, now)
+        self.policy.time_passed(self.state, now)
+
+    def decide(self, now: float) -> Plan:
+        """What to do at `now`, once all that is due by then has happened."""
+        self.advance(now)
         plan = self.policy.decide(self.state, now)
+        self._decided = now, plan
         due_s = min(self.beliefs.next_due_s(), self._next_due_s(plan, now))
         if not self.state.waiting or due_s == inf:
             return plan
@@ -200,6 +207,8 @@ class Scheduler:
         """A decision to wait was recorded."""
         self.policy.waits(decision)
 
-    def settle(self, now: float) -> None:
-        """The plan of `now` was carried out."""
-        self.policy.settle(self.state, now)
+    def plan_applied(self, now: float) -> None:
+        """The plan of `now` was carried out, as far as that could be: the policy gets its memo back."""
+        decided_s, plan = self._decided
+        self._decided = -inf, Plan()
+        self.policy.plan_applied(plan if decided_s == now else Plan(), self.state, now)

@@ -272,7 +272,7 @@ class Controller:
         if self._hands.start(plan, self._nodes, now):
             self._confirm((Standing.STARTING,))
         self._hands.wait(plan, now)
-        self.scheduler.settle(now)
+        self.scheduler.plan_applied(now)
         return plan.wakeup_s
 
     def _confirm(self, standings: tuple[Standing, ...]) -> None:
@@ -309,7 +309,7 @@ class Controller:
                 self._journal.write(now, event, job=job_id, gpus=gpus, reason=act.reason)
         self._shown = {job_id: f"would_{type(act).__name__.lower()}" for job_id, act in acts.items()}
         self._hands.wait(plan, now)
-        self.scheduler.settle(now)
+        self.scheduler.plan_applied(now)
         return plan.wakeup_s
 
     def _named(self, act: Start | Migrate) -> dict[str, int]:

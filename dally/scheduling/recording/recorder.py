@@ -223,9 +223,9 @@ class RecordedScheduler(Scheduler):
         super().waits(decision)
         self._told("waits", decision=decision_data(decision))
 
-    def settle(self, now: float) -> None:
-        """The plan of `now` was carried out."""
-        super().settle(now)
+    def plan_applied(self, now: float) -> None:
+        """The plan of `now` was carried out, as far as that could be."""
+        super().plan_applied(now)
         self._told("settle", t=now)
 
     def _told(self, fact: str, **said: Any) -> None:

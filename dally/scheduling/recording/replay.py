@@ -270,6 +270,6 @@ FACTS_TOLD: Mapping[str, Callable[[Scheduler, Line], object]] = {
         line["job_id"], ProgressReport(**line["report"]), line["t"]
     ),
     "waits": _waits,
-    "settle": lambda scheduler, line: scheduler.settle(line["t"]),
+    "settle": lambda scheduler, line: scheduler.plan_applied(line["t"]),
 }
 """How each fact is told, by the name of the scheduler's method."""

@@ -136,7 +136,7 @@ def test_every_policy_that_plans_by_reports_can_be_told_of_them(policy: str) -> 
     told.submit(elastic(), 0.0)
     run(told, 1, 0.0, [at(10 * n, 500 * n, epoch=1000.0, noise=90.0, most_batch=800.0) for n in range(9)])
     told.decide(100.0)
-    told.settle(100.0)
+    told.plan_applied(100.0)
     told.finish("job", 110.0)
 
 
@@ -167,7 +167,7 @@ def grown(told: Scheduler, now: float) -> int:
     """How many GPUs the job is to have after a few steps: its limit doubles in one, it grows in the next."""
     for step in range(3):
         plan = told.decide(now + 10 * step)
-        told.settle(now + 10 * step)
+        told.plan_applied(now + 10 * step)
         if resizes := [each for each in plan.decisions if isinstance(each, Resize)]:
             return sum(gpus for _, gpus in resizes[0].allocation)
     return 1

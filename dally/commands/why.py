@@ -135,20 +135,20 @@ def _stop(event: Event, when: When) -> str:
     return f"is asked by {event['signal']} for its checkpoint, within {grace}: {event['reason']}"
 
 
-def _refuse(event: Event, when: When) -> str:
+def _start_failed(event: Event, when: When) -> str:
     then = f"left out for {span(event['again_in_s'])}" if event["again_in_s"] else "tries other nodes"
     return f"{event['reason']}; {then}"
 
 
-def _decline(event: Event, when: When) -> str:
+def _start_declined(event: Event, when: When) -> str:
     return f"is left out until a job leaves: {event['reason']}"
 
 
-def _refused(event: Event, when: When) -> str:
-    return f"Slurm refuses to {event['order']} it: {event['said']}"
+def _order_refused(event: Event, when: When) -> str:
+    return f"Slurm refused to {event['order'].replace('_', ' ')}: {event['said']}"
 
 
-def _leave(event: Event, when: When) -> str:
+def _released(event: Event, when: When) -> str:
     return f"is no longer Dally's: {event['reason']}"
 
 
@@ -156,12 +156,12 @@ def _conflict(event: Event, when: When) -> str:
     return f"runs on GPUs that another job seems to hold: {_machines(event['gpus'])}"
 
 
-def _reports(event: Event, when: When) -> str:
+def _progress_reported(event: Event, when: When) -> str:
     total = f" of {event['total']:,.0f}" if event["total"] else ""
     return f"reports its progress: {event['samples']:,.0f}{total} samples"
 
 
-def _no_report(event: Event, when: When) -> str:
+def _progress_missing(event: Event, when: When) -> str:
     return f"is to report its progress, and does not: {event['reason']}"
 
 
@@ -192,13 +192,13 @@ _WORDS: Mapping[str, Callable[[Event, When], str]] = {
     "fail": _fail,
     "end": _end,
     "stop": _stop,
-    "refuse": _refuse,
-    "decline": _decline,
-    "refused": _refused,
-    "leave": _leave,
+    "start_failed": _start_failed,
+    "start_declined": _start_declined,
+    "order_refused": _order_refused,
+    "released": _released,
     "conflict": _conflict,
-    "reports": _reports,
-    "no_report": _no_report,
+    "progress_reported": _progress_reported,
+    "progress_missing": _progress_missing,
     "would_start": _would_start,
     "would_migrate": _would_migrate,
     "would_resize": _would_resize,

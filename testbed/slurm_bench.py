@@ -16,7 +16,7 @@ from dally.cluster import load_cluster
 from slurm_plugin.client.command_line import CommandLine
 from slurm_plugin.client.fake import FakeSlurm
 from slurm_plugin.client.fake_job import FakeNode, SubmitSpec
-from slurm_plugin.client.slurm import Place, Slurm
+from slurm_plugin.client.slurm import ReleaseOnNodes, Slurm
 from slurm_plugin.config import Config
 from slurm_plugin.controller.controller import Controller
 from slurm_plugin.controller.journal import Journal
@@ -101,7 +101,7 @@ def bare_placements(local_slurm: LocalSlurm, jobs: list[str]) -> float:
     slurm = CommandLine(local_slurm.environment, timeout_s=120.0)
     nodes = local_slurm.spec.node_names()
     began_s = time.monotonic()
-    slurm.run([Place(job, (node,)) for job, node in zip(jobs, nodes, strict=False)])
+    slurm.run([ReleaseOnNodes(job, (node,)) for job, node in zip(jobs, nodes, strict=False)])
     local_slurm.wait_for(lambda: running(local_slurm) == len(jobs), "all jobs to run", BEGIN_S)
     return len(jobs) / (time.monotonic() - began_s)
 
@@ -120,9 +120,9 @@ def cycles(one: Controller) -> tuple[Figure, Figure]:
     observed, whole = [], []
     for _ in range(CYCLES):
         one.cycle()
-        observed.append(one.seen.observe_s)
-        whole.append(one.seen.cycle_s)
-        time.sleep(max(2.0, 3 * one.seen.observe_s))
+        observed.append(one.stats.observe_s)
+        whole.append(one.stats.cycle_s)
+        time.sleep(max(2.0, 3 * one.stats.observe_s))
     return ("cycle_s", median(whole), "s"), ("observe_s", median(observed), "s")
 
 

@@ -228,6 +228,30 @@ class NoEvents(EventLog):
         """Drop it."""
 
 
+_EVENT_NAMES_OF_0_1 = {
+    "refuse": "start_failed",
+    "refused": "order_refused",
+    "decline": "start_declined",
+    "keep": "requeue_failed",
+    "leave": "released",
+    "reports": "progress_reported",
+    "no_report": "progress_missing",
+    "reports_stuck": "progress_stuck",
+    "policy_fresh": "policy_memory_lost",
+    "history_fresh": "history_lost",
+    "well_again": "recovered",
+    "no_pages": "pages_unavailable",
+    "configuration_kept": "configuration_rejected",
+    "cluster_kept": "cluster_rejected",
+}
+"""Event names of live controllers of Dally 0.1, whose journals and run folders are still read."""
+
+
+def in_current_words(event: dict[str, Any]) -> dict[str, Any]:
+    """An event under the name that its kind has today."""
+    return {**event, "event": _EVENT_NAMES_OF_0_1.get(event["event"], event["event"])}
+
+
 def read_events(folder: Path) -> Iterator[dict[str, Any]]:
     """The events of a run folder, in order.
 
@@ -242,7 +266,7 @@ def read_events(folder: Path) -> Iterator[dict[str, Any]]:
             raise InputError(f"{path}:{number}: not a JSON object, the file may be truncated") from error
         if not is_event(event):
             raise InputError(f"{path}:{number}: no event: it lacks `event`, or a time `t`")
-        yield event
+        yield in_current_words(event)
 
 
 def is_event(data: object) -> TypeGuard[dict[str, Any]]:

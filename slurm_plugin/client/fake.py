@@ -18,16 +18,16 @@ from slurm_plugin.client.fake_job import FakeJob, FakeNode, SubmitSpec, split_gp
 from slurm_plugin.client.fake_reservations import FENCE_S, FakeReservations, RefusedError
 from slurm_plugin.client.slurm import (
     Cancel,
-    Fence,
-    HandBack,
     Hold,
-    HoldBack,
     Order,
     Partition,
-    Place,
+    Rehold,
+    ReleaseOnNodes,
+    ReleaseToSlurm,
     Requeue,
     Reservation,
     ReservationOrder,
+    Reserve,
     Signal,
     SlurmJob,
     SlurmNode,
@@ -271,7 +271,7 @@ class FakeSlurm:
         try:
             if isinstance(order, ReservationOrder):
                 self._reservations.run(order, self.now_s)
-                if isinstance(order, Fence):
+                if isinstance(order, Reserve):
                     self._at(self.now_s + FENCE_S, self._forget_reservations)
                 self._forget_reservations()
                 return None
@@ -285,17 +285,19 @@ class FakeSlurm:
             return f"{refused}{about}"
         return None
 
-    def _run_for(self, job: FakeJob, order: Place | HoldBack | Requeue | Signal | Cancel | HandBack) -> None:
+    def _run_for(
+        self, job: FakeJob, order: ReleaseOnNodes | Rehold | Requeue | Signal | Cancel | ReleaseToSlurm
+    ) -> None:
         match order:
-            case Place(_, nodes, reservation):
+            case ReleaseOnNodes(_, nodes, reservation):
                 job.resize(len(nodes), order)
                 self._pin(job, nodes, len(nodes), reservation or "")
                 self._let_go(job)
-            case HandBack(_, min_nodes):
+            case ReleaseToSlurm(_, min_nodes):
                 job.resize(min_nodes, order)
                 self._pin(job, (), min_nodes, "")
                 self._let_go(job)
-            case HoldBack():
+            case Rehold():
                 self._check_pending(job)
                 self._hold(job, Hold.USER)
                 self._pin(job, (), job.min_nodes, "")

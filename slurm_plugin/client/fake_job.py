@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from math import inf
 
 from dally.jobs.job import CHECKPOINTED
-from slurm_plugin.client.slurm import HandBack, Hold, Place, SlurmJob, SlurmNode, State
+from slurm_plugin.client.slurm import Hold, ReleaseOnNodes, ReleaseToSlurm, SlurmJob, SlurmNode, State
 
 RunTime = float | Callable[[Mapping[str, int]], float]
 
@@ -150,7 +150,7 @@ class FakeJob:
         if self.spec.resumes and self.start_s is not None and self.gpus:
             self.done += (1 - self.done) * min(1.0, (now - self.start_s) / self.left_s())
 
-    def resize(self, nodes: int, order: Place | HandBack) -> None:
+    def resize(self, nodes: int, order: ReleaseOnNodes | ReleaseToSlurm) -> None:
         """Set the tasks of a pending job, its most nodes and its time limit, if the order says so."""
         if self.state is State.PENDING:
             self.tasks = order.tasks or self.tasks

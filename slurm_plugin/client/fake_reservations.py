@@ -4,12 +4,12 @@ from collections.abc import Container, Iterator
 from dataclasses import replace
 
 from slurm_plugin.client.slurm import (
-    Fence,
     LockPartition,
     Reservation,
     ReservationOrder,
-    Unfence,
+    Reserve,
     UnlockPartition,
+    Unreserve,
 )
 
 FENCE_S = 60.0
@@ -62,10 +62,10 @@ class FakeReservations:
             RefusedError: Slurm would refuse it.
         """
         match order:
-            case Fence(name, nodes, user):
+            case Reserve(name, nodes, user):
                 self._check_new(name, nodes)
                 self.add(Reservation(name, nodes, now, now + FENCE_S), user)
-            case Unfence(name):
+            case Unreserve(name):
                 reservation, user = self._get(name)
                 if now < reservation.start_s + 1:
                     raise RefusedError("Error updating the reservation: Invalid time specified")

@@ -30,7 +30,16 @@ def demand(job: SlurmJob, request: Request) -> Job:
     Raises:
         UnfitError: It asks for no GPUs, or its options fix a placement that policies know nothing of.
     """
-    _refuse_fixed(job)
+    fixed = {
+        "--exclude": job.excluded_nodes,
+        "--constraint": job.features,
+        "--exclusive": job.exclusive,
+        "--switches": job.switches,
+        "--gpus-per-socket": job.tres_per_socket,
+        "a part of a heterogeneous job": job.heterogeneous,
+    }
+    if found := next((option for option, value in fixed.items() if value), ""):
+        raise UnfitError(f"{found} fixes the placement")
     gpus, each, gpu_type = _gpus(job)
     plain = Job(
         job_id=job.job_id,
@@ -56,20 +65,6 @@ def demand(job: SlurmJob, request: Request) -> Job:
     if not low <= gpus <= high:
         raise UnfitError(f"it asks for {gpus} GPUs, outside of its own range {low} to {high}")
     return replace(plain, kind=JobKind.ELASTIC, min_gpus=low, max_gpus=high)
-
-
-def _refuse_fixed(job: SlurmJob) -> None:
-    fixed = {
-        "--exclude": job.excluded_nodes,
-        "--constraint": job.features,
-        "--exclusive": job.exclusive,
-        "--switches": job.switches,
-        "--gpus-per-socket": job.tres_per_socket,
-        "a part of a heterogeneous job": job.heterogeneous,
-    }
-    found = next((option for option, value in fixed.items() if value), None)
-    if found:
-        raise UnfitError(f"{found} fixes the placement")
 
 
 def _gpus(job: SlurmJob) -> tuple[int, int | None, str | None]:

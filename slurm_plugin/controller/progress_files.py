@@ -34,7 +34,9 @@ class ProgressFiles:
     """
 
     def __init__(self, start: Callable[[Callable[[], None]], object] | None = None) -> None:
-        self._start = start or _on_a_thread
+        self._start = start or (
+            lambda work: threading.Thread(target=work, name="reports", daemon=True).start()
+        )
         self._read: ReadReports = {}
         self._since_s: float | None = None
         self._reading = ""
@@ -72,10 +74,6 @@ class ProgressFiles:
             self._read, self._since_s = found, None
 
 
-def _on_a_thread(work: Callable[[], None]) -> None:
-    threading.Thread(target=work, name="reports", daemon=True).start()
-
-
 def read_report(file: ProgressFile) -> ProgressReport:
     """Read one file, which anybody may have named: only a plain one of the job's own user.
 
@@ -90,24 +88,17 @@ def read_report(file: ProgressFile) -> ProgressReport:
             status = os.fstat(place)
             if not stat.S_ISREG(status.st_mode):
                 raise InputError("it is no plain file")
-            if status.st_uid != _user_id(file.user):
+            try:
+                owned = status.st_uid == pwd.getpwnam(file.user).pw_uid
+            except KeyError:  # this machine does not know that user
+                owned = False
+            if not owned:
                 raise InputError(f"it is not {file.user}'s")
-            with open(f"/proc/self/fd/{place}", "rb", opener=_without_waiting) as opened:
+            reading = os.open(f"/proc/self/fd/{place}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+            with open(reading, "rb") as opened:
                 data = opened.read(MOST_BYTES + 1)
         finally:
             os.close(place)
     except OSError as error:
         raise InputError(error.strerror or "it cannot be read") from None
     return parse_report(data, status.st_mtime)
-
-
-def _without_waiting(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)
-
-
-def _user_id(name: str) -> int:
-    """A user's number; -1, which nobody has, if this machine does not know him."""
-    try:
-        return pwd.getpwnam(name).pw_uid
-    except KeyError:
-        return -1

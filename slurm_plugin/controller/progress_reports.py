@@ -1,17 +1,14 @@
 """What jobs report of their progress, told to the policy as facts; see `dally.progress`."""
 
-from collections.abc import Iterator
-
-from dally.errors import InputError
 from dally.jobs.progress import ProgressReport
 from dally.progress import of_job
-from slurm_plugin.controller.ledger import Log
-from slurm_plugin.controller.mirror import Mirror
+from slurm_plugin.controller.managed_job import ON_GPUS, ManagedJob
 from slurm_plugin.controller.progress_files import ProgressFile, ProgressFiles
-from slurm_plugin.controller.tickets import ON_GPUS, Ticket
+from slurm_plugin.controller.reconciler import Reconciler
+from slurm_plugin.controller.transitions import Log
 
 EVERY_S = 30.0
-"""A job is heard so often, once its throughput is known: each report is a line in the journal."""
+"""A report of a job is taken so often, once its throughput is known: each report is a line in the journal."""
 
 MISSED_S = 300.0
 """A job that runs for so long without a report should have made one."""
@@ -21,62 +18,57 @@ _SKEW_S = 60.0
 
 
 class ProgressReports:
-    """Hears the running jobs that report.
+    """Takes in what the running jobs report.
 
     Args:
-        mirror: Tickets and state.
+        reconciler: Tickets and state.
         log: Records events.
         files: Reads their files; None: on a thread.
     """
 
-    def __init__(self, mirror: Mirror, log: Log, files: ProgressFiles | None = None) -> None:
-        self._mirror, self._log, self._files = mirror, log, files or ProgressFiles()
+    def __init__(self, reconciler: Reconciler, log: Log, files: ProgressFiles | None = None) -> None:
+        self._reconciler, self._log, self._files = reconciler, log, files or ProgressFiles()
         self._missed: dict[str, str] = {}
         self._stuck = ""
 
-    def hear(self, now: float) -> None:
-        """Tell the policy what was reported since the last time."""
-        running = {ticket.job_id: ticket for ticket in self._reporting()}
+    def take_reports(self, now: float) -> None:
+        """Tell the policy what was reported since the last time; say once why a report is missing."""
+        running = {
+            managed.job_id: managed
+            for managed in self._reconciler.managed_jobs.values()
+            if managed.request.progress and managed.phase in ON_GPUS
+        }
         self._missed = {job_id: why for job_id, why in self._missed.items() if job_id in running}
         wanted = {
-            job_id: ProgressFile(of_job(ticket.request.progress, job_id), ticket.job.user)
-            for job_id, ticket in running.items()
+            job_id: ProgressFile(of_job(managed.request.progress, job_id), managed.job.user)
+            for job_id, managed in running.items()
         }
         for job_id, found in self._files.look(wanted).items():
-            if (ticket := running.get(job_id)) is None:
+            if (managed := running.get(job_id)) is None:
                 continue
             if isinstance(found, ProgressReport):
-                self._take(ticket, found, now)
-            elif now - ticket.since_s > MISSED_S:
-                self._miss(ticket, found, now)
+                self._missed.pop(job_id, None)
+                self._take(managed, found, now)
+            elif now - managed.since_s > MISSED_S and self._missed.get(job_id) != str(found):
+                self._missed[job_id] = str(found)
+                reason = f"{wanted[job_id].path}: {found}"
+                self._log(now, "progress_missing", job=job_id, reason=reason)
         if self._files.stuck != self._stuck:
             self._stuck = self._files.stuck
             if self._stuck:
-                self._log(now, "reports_stuck", file=self._stuck)
+                self._log(now, "progress_stuck", file=self._stuck)
 
-    def _reporting(self) -> Iterator[Ticket]:
-        for ticket in self._mirror.tickets.values():
-            if ticket.request.progress and ticket.standing in ON_GPUS:
-                yield ticket
-
-    def _take(self, ticket: Ticket, report: ProgressReport, now: float) -> None:
-        """Hear it, unless it was heard, is of an earlier job, or came too soon after another."""
-        stretch, before = ticket.stretch, ticket.past.progress
-        assert stretch is not None, "it runs"
-        self._missed.pop(ticket.job_id, None)
-        if report.t < stretch.slurm_start_s - _SKEW_S:
+    def _take(self, managed: ManagedJob, report: ProgressReport, now: float) -> None:
+        """Take in a report, unless it is known, is of an earlier job, or came too soon after another."""
+        run, before = managed.interval, managed.history.progress
+        assert run is not None, "it runs"
+        if report.t < run.slurm_start_s - _SKEW_S:
             return
         if before is None:
-            self._log(now, "reports", job=ticket.job_id, samples=report.samples, total=report.total)
+            said = {"samples": report.samples, "total": report.total}
+            self._log(now, "progress_reported", job=managed.job_id, **said)
         else:
-            measured = before.since_s == stretch.since_s and bool(before.throughputs)
+            measured = before.since_s == run.since_s and bool(before.throughputs)
             if report.t <= before.last.t or (measured and now - before.heard_s < EVERY_S):
                 return
-        self._mirror.report_progress(ticket, report, now)
-
-    def _miss(self, ticket: Ticket, why: InputError, now: float) -> None:
-        """Say once why there is no report."""
-        if self._missed.get(ticket.job_id) != str(why):
-            self._missed[ticket.job_id] = str(why)
-            file = of_job(ticket.request.progress, ticket.job_id)
-            self._log(now, "no_report", job=ticket.job_id, reason=f"{file}: {why}")
+        self._reconciler.report_progress(managed, report, now)

@@ -24,12 +24,18 @@ from slurm_plugin.client.slurm import (
     SlurmNode,
     SlurmUnavailableError,
 )
-from slurm_plugin.controller.controller import JOURNAL_LOST, Clock, Controller, Mode
+from slurm_plugin.controller.controller import JOURNAL_LOST, Clock, Controller, ControllerMode
 from slurm_plugin.controller.journal import Journal, JournalError
-from slurm_plugin.service.managed import ControllerInputs, cut, load_site, managed_gpus, stamp_of
+from slurm_plugin.service.controller_inputs import (
+    ControllerInputs,
+    cut,
+    load_site,
+    managed_gpus,
+    stamp_of,
+)
 from slurm_plugin.service.metrics import Metrics
 from slurm_plugin.service.partition_lock import PartitionLocks
-from slurm_plugin.service.report import Board, CycleProblem, report
+from slurm_plugin.service.report import CycleProblem, PublishedStatus, report
 from slurm_plugin.service.server import Pages, PortError, Server
 from slurm_plugin.service.signals import Signals
 
@@ -138,7 +144,7 @@ class Daemon:
     def __init__(
         self,
         path: Path | None,
-        mode: Mode,
+        mode: ControllerMode,
         signals: Signals,
         open_backend: Callable[[str], Slurm] = open_slurm,
         clock: Callable[[], float] | None = None,
@@ -147,8 +153,8 @@ class Daemon:
     ) -> None:
         self._path, self._mode, self._signals = path, mode, signals
         self._open_backend = open_backend
-        self.board = Board("shadow" if mode.shadow else "drain" if mode.drain else "normal")
-        self.metrics = Metrics(self.board)
+        self.status = PublishedStatus("shadow" if mode.shadow else "drain" if mode.drain else "normal")
+        self.metrics = Metrics(self.status)
         self._log = DaemonLog(out or sys.stdout)
         self._site = load_site(path)
         self._tell_jobs()
@@ -168,16 +174,16 @@ class Daemon:
     def _tell_jobs(self) -> None:
         """What `dally-sbatch` may know of the policy."""
         policy = parse_policy(self._site.config.policy).policy
-        self.board.plans_by, self.board.batching = policy.plans_by, policy.batching.value
+        self.status.plans_by, self.status.batching = policy.plans_by, policy.batching.value
 
     def _serve(self) -> None:
         """Serve the pages; if somebody else has the port, schedule without them and try again."""
         if self.server is None and self._listen:
             try:
-                self.server = Server(self._listen, Pages(self.board, self.metrics, self._folder))
+                self.server = Server(self._listen, Pages(self.status, self.metrics, self._folder))
             except PortError as error:
-                if not any(problem.reason == str(error) for problem in self.board.problems):
-                    self._tell_problem("no_pages", error)
+                if not any(problem.reason == str(error) for problem in self.status.problems):
+                    self._tell_problem("pages_unavailable", error)
 
     def run(self, once: bool = False) -> None:
         """Cycle until the end is asked for, or once.
@@ -187,8 +193,8 @@ class Daemon:
             OccupiedError: Another controller is at work on one of the partitions.
             SlurmUnavailableError, JournalError: With `once`: the cycle did not end well.
         """
-        said = {"plans_by": self.board.plans_by} if self.board.plans_by else {}
-        self._tell("controller_starts", mode=self.board.mode, policy=self._site.config.policy, **said)
+        said = {"plans_by": self.status.plans_by} if self.status.plans_by else {}
+        self._tell("controller_starts", mode=self.status.mode, policy=self._site.config.policy, **said)
         try:
             while not self._signals.end:
                 pause_s = self._round(once)
@@ -217,12 +223,12 @@ class Daemon:
             self._locks.hold(self._node_of_each_partition(), self._clock())
         wakeup_s = controller.cycle()
         pause_s = min(self._site.config.poll_s, wakeup_s - self._clock())
-        pause_s = max(pause_s, REST * controller.seen.observe_s, SHORTEST_PAUSE_S)
+        pause_s = max(pause_s, REST * controller.stats.observe_s, SHORTEST_PAUSE_S)
         latest = report(controller, self._site.config.policy, self._site.config.partitions)
-        self.board.pin(latest, pause_s)
+        self.status.publish(latest, pause_s)
         self.metrics.cycle(latest)
         if self._failures:
-            self._tell("well_again", failures=self._failures)
+            self._tell("recovered", failures=self._failures)
             self._failures = 0
         return pause_s
 
@@ -272,7 +278,7 @@ class Daemon:
         try:
             renew()
         except (InputError, JournalError) as error:
-            self._tell_problem(f"{what}_kept", error)
+            self._tell_problem(f"{what}_rejected", error)
 
     def _read_cluster(self) -> None:
         self._site = replace(self._site, stamp=stamp_of(self._site.config.cluster))
@@ -340,7 +346,7 @@ class Daemon:
             at=self._step,
         )
         if before is not None:
-            self._controller.seen.decisions = before.seen.decisions
+            self._controller.stats.decisions = before.stats.decisions
         return self._controller
 
     def _step(self, step: str) -> None:
@@ -358,7 +364,7 @@ class Daemon:
         self._journal.close()
 
     def _tell_problem(self, event: str, error: DallyError, **said: Any) -> None:
-        self.board.add_problem(CycleProblem(round(self._clock(), 3), event, str(error)))
+        self.status.add_problem(CycleProblem(round(self._clock(), 3), event, str(error)))
         self._tell(event, reason=str(error), **said)
 
     def _tell(self, event: str, **said: Any) -> None:
@@ -367,11 +373,11 @@ class Daemon:
     def _said(self, t: float, event: str, **said: object) -> None:
         self.metrics.event(event)
         if event == JOURNAL_LOST:
-            self.board.add_problem(CycleProblem(round(t, 3), event, str(said["reason"])))
+            self.status.add_problem(CycleProblem(round(t, 3), event, str(said["reason"])))
         self._log(t, event, **said)
 
 
-def _folder(site: ControllerInputs, mode: Mode) -> Path:
+def _folder(site: ControllerInputs, mode: ControllerMode) -> Path:
     """Where the journal is; what a shadow writes must not be taken for the real one's."""
     folder = Path(site.config.state_dir)
     return folder / "shadow" if mode.shadow else folder

@@ -12,7 +12,7 @@ from dally.profiles.files import ProfileSet, load_profiles, shipped_sets
 from dally.profiles.listing import ModelEntry, TierEntry, model_entries
 from dally.profiles.schema import TIERS
 from slurm_plugin.config import config_path, load_config
-from slurm_plugin.service.live import clean, config_option, json_option
+from slurm_plugin.service.cli import clean, config_option, json_option
 
 _HEADS = ("MODEL", "GPU TYPE", "MODE", "BATCH", *(tier.upper() for tier in TIERS), "ERROR", "MEASURED")
 

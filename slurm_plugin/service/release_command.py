@@ -9,9 +9,9 @@ import click
 
 from slurm_plugin.client.backends import open_slurm
 from slurm_plugin.config import load_config
-from slurm_plugin.controller.journal import heartbeat_s, read_tickets
-from slurm_plugin.service.handback import HandBackResult, hand_back, to_hand_back
-from slurm_plugin.service.live import clean, config_option, json_option, lasting
+from slurm_plugin.controller.journal import heartbeat_s, read_managed_jobs
+from slurm_plugin.service.cli import clean, config_option, json_option, lasting
+from slurm_plugin.service.release_all import HandBackResult, hand_back, to_hand_back
 
 _ALIVE_S = 90.0
 _MOST_REFUSALS = 10
@@ -41,14 +41,14 @@ def command(config: Path | None, silent_s: float | None, yes: bool, as_json: boo
     if silent_s is not None and silence_s is not None and silence_s < silent_s:
         _say(as_json, HandBackResult((), {}), f"heard the controller {lasting(silence_s)} ago: all stays")
         return
-    slurm, tickets = open_slurm(settings.backend), read_tickets(folder)
-    orders = to_hand_back(slurm.jobs(), tickets)
+    slurm, managed_jobs = open_slurm(settings.backend), read_managed_jobs(folder)
+    orders = to_hand_back(slurm.jobs(), managed_jobs)
     if not orders:
         _say(as_json, HandBackResult((), {}), "no job is held for Dally")
         return
     if not yes:
         click.confirm(_question(len(orders), silence_s), abort=True, err=True)
-    outcome = hand_back(slurm, orders, tickets)
+    outcome = hand_back(slurm, orders, managed_jobs)
     _say(as_json, outcome, f"handed {_jobs(len(outcome.released))} back to Slurm")
     if outcome.refused:
         sys.exit(1)

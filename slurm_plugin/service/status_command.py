@@ -9,8 +9,8 @@ from typing import Any
 
 import click
 
-from slurm_plugin.controller.lessons import told
-from slurm_plugin.service.live import ask, clean, clock, config_option, json_option, lasting
+from slurm_plugin.controller.running_times import in_words
+from slurm_plugin.service.cli import ask, clean, clock, config_option, json_option, lasting
 
 _MOST_PROBLEMS = 3
 _UNHEALTHY = 3
@@ -47,19 +47,19 @@ def lines(said: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 def _cycle_lines(said: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     yield "policy", f"{said['policy']}, partitions {', '.join(said['partitions'])}"
-    yield "run times", told(said["running_times"])
+    yield "run times", in_words(said["running_times"])
     yield (
         "last cycle",
         f"{lasting(said['age_s'])} ago, took {said['cycle_s']:.2f} s, "
         f"{said['observe_s']:.2f} s of it to look at Slurm",
     )
-    jobs = [f"{count} {standing}" for standing, count in said["jobs"].items() if count]
+    jobs = [f"{count} {state}" for state, count in said["jobs"].items() if count]
     yield "jobs", ", ".join(jobs) or "none"
     gpus = said["gpus"]
     yield (
         "GPUs",
         f"{gpus['total']} on {said['nodes']} nodes: {gpus['used']} used by Dally's jobs, "
-        f"{gpus['free']} free, {gpus['withheld']} withheld",
+        f"{gpus['free']} free, {gpus['unavailable']} unavailable",
     )
     for number, text in enumerate(timer_lines(said["timers"])):
         yield "" if number else "timers", text

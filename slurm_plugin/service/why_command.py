@@ -11,8 +11,8 @@ import click
 from dally.commands.why import NETWORK, event_text, tell_run
 from dally.errors import InputError
 from dally.words import plural
-from slurm_plugin.controller.tickets import Standing
-from slurm_plugin.service.live import ask, clean, clock, config_option, folded, lasting
+from slurm_plugin.controller.managed_job import JobPhase
+from slurm_plugin.service.cli import ask, clean, clock, config_option, folded, lasting
 
 _JOB = re.compile(r"\d{1,10}(_\d{1,10})?", re.ASCII)
 _SAME_ROOM = 14
@@ -61,15 +61,15 @@ def headline(job: Mapping[str, Any], now_s: float) -> Iterator[str]:
     model = f", model {job['model']}" if job["model"] else ""
     asked = f" asks for {plural(job['gpus'], 'GPU')}{model}," if job["gpus"] else ""
     since = f"since {clock(job['since_s'])} ({lasting(now_s - job['since_s'])})"
-    standing = Standing(job["standing"])
-    where = f" on {folded(job['nodes'])}" if job["nodes"] and standing is not Standing.ASIDE else ""
-    yield f"{job['job']} of {job['user']}:{asked} {_STANDS[standing]}{where} {since}"
-    if job["why"] and standing is not Standing.RUNNING:
-        yield f"  {job['why']}"
+    phase = JobPhase(job["state"])
+    where = f" on {folded(job['nodes'])}" if job["nodes"] and phase is not JobPhase.INELIGIBLE else ""
+    yield f"{job['job']} of {job['user']}:{asked} {_PHASE_WORDS[phase]}{where} {since}"
+    if job["reason"] and phase is not JobPhase.RUNNING:
+        yield f"  {job['reason']}"
     if comes := _next(job, now_s):
         yield f"  {comes}"
     if job["refusals"]:
-        yield f"  {plural(job['refusals'], 'start')} in a row came to nothing"
+        yield f"  {plural(job['refusals'], 'start')} in a row failed"
     if assumed := job.get("assumed_slowdown"):
         yield f"  {_without_profile(job, assumed)}"
     if progress := job.get("progress"):
@@ -113,13 +113,13 @@ def _without_profile(job: Mapping[str, Any], assumed: float) -> str:
     return f"{missing}: each level farther apart than need be is assumed to make it {assumed:g} x slower"
 
 
-_STANDS = {
-    Standing.ASIDE: "cannot be placed yet,",
-    Standing.WAITING: "waits for GPUs",
-    Standing.STARTING: "is being started",
-    Standing.RUNNING: "runs",
-    Standing.STOPPING: "is being stopped",
-    Standing.LEFT: "is Slurm's own to schedule",
+_PHASE_WORDS = {
+    JobPhase.INELIGIBLE: "cannot be placed yet,",
+    JobPhase.PENDING: "waits for GPUs",
+    JobPhase.STARTING: "is being started",
+    JobPhase.RUNNING: "runs",
+    JobPhase.STOPPING: "is being stopped",
+    JobPhase.RELEASED: "is Slurm's own to schedule",
 }
 
 
@@ -130,12 +130,12 @@ def _farther(level: str) -> str:
 def _next(job: Mapping[str, Any], now_s: float) -> str:
     """What comes by itself, and when; empty if nothing does."""
     words = {
-        Standing.WAITING: f"takes {_farther(job['next_level'])} from" if job["next_level"] else "",
-        Standing.ASIDE: "will be tried again at",
-        Standing.STARTING: "goes back to waiting if it does not run by",
-        Standing.STOPPING: "is put back at the latest at",
-        Standing.RUNNING: "is asked for its checkpoint, as its time limit comes too early, at",
-    }.get(Standing(job["standing"]), "")
+        JobPhase.PENDING: f"takes {_farther(job['next_level'])} from" if job["next_level"] else "",
+        JobPhase.INELIGIBLE: "will be tried again at",
+        JobPhase.STARTING: "goes back to waiting if it does not run by",
+        JobPhase.STOPPING: "is put back at the latest at",
+        JobPhase.RUNNING: "is asked for its checkpoint, as its time limit comes too early, at",
+    }.get(JobPhase(job["state"]), "")
     if not words or job["until_s"] is None:
         return ""
     ahead = f" (in {lasting(job['until_s'] - now_s)})" if job["until_s"] > now_s else ""

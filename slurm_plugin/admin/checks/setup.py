@@ -3,7 +3,7 @@
 from dally.errors import InputError
 from dally.policies.registry import parse_policy
 from slurm_plugin.admin.checks.site import Finding, SiteFacts, ok, problem, warning
-from slurm_plugin.controller.lessons import told
+from slurm_plugin.controller.running_times import in_words
 
 OLDEST = (22, 5)
 """The oldest Slurm that Dally knows how to speak to."""
@@ -185,4 +185,4 @@ def running_times(site: SiteFacts) -> Finding:
         return ok("hint mode needs to know no running times")
     if not site.running_times:
         return ok(f"knowledge = {site.settled.knowledge}; no controller says more")
-    return ok(told(site.running_times))
+    return ok(in_words(site.running_times))

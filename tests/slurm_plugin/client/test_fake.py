@@ -8,11 +8,11 @@ from slurm_plugin.client.fake import REQUEUE_DELAY_S, FakeSlurm
 from slurm_plugin.client.fake_job import FakeNode, SubmitSpec
 from slurm_plugin.client.fake_reservations import FENCE_S
 from slurm_plugin.client.slurm import (
-    Fence,
-    HoldBack,
     Order,
-    Place,
+    Rehold,
+    ReleaseOnNodes,
     Requeue,
+    Reserve,
     Signal,
     SlurmJob,
     SlurmUnavailableError,
@@ -31,7 +31,7 @@ def test_time_moves_only_when_told_and_events_come_at_exact_times() -> None:
     slurm = FakeSlurm(NODES)
     job_id = slurm.submit(FULL)
     slurm.advance(3)
-    slurm.run([Place(job_id, ("n2",))])
+    slurm.run([ReleaseOnNodes(job_id, ("n2",))])
     assert (find(slurm, job_id).start_s, slurm.now_s, slurm.next_event_s) == (3, 3, 13)
     slurm.advance(12.999)
     assert find(slurm, job_id).state is State.RUNNING
@@ -53,7 +53,7 @@ def test_the_run_time_may_depend_on_where_a_job_runs() -> None:
 
     slurm = FakeSlurm(NODES)
     job_id = slurm.submit(SubmitSpec(gpus=8, run_time_s=run_time_s))
-    slurm.run([Place(job_id, ("n1", "n3"))])
+    slurm.run([ReleaseOnNodes(job_id, ("n1", "n3"))])
     slurm.advance(199)
     assert find(slurm, job_id).gpus == {"n1": 7, "n3": 1}
     slurm.advance(200)
@@ -63,7 +63,7 @@ def test_the_run_time_may_depend_on_where_a_job_runs() -> None:
 def test_nodes_that_become_free_go_to_the_job_released_first() -> None:
     slurm = FakeSlurm(NODES[:1])
     jobs = [slurm.submit(FULL) for _ in range(3)]
-    slurm.run([Place(job_id, ("n1",)) for job_id in (jobs[1], jobs[2], jobs[0])])
+    slurm.run([ReleaseOnNodes(job_id, ("n1",)) for job_id in (jobs[1], jobs[2], jobs[0])])
     slurm.advance(10)
     assert [find(slurm, job_id).state for job_id in jobs] == [State.PENDING, State.ENDED, State.RUNNING]
     slurm.advance(20)
@@ -73,7 +73,7 @@ def test_nodes_that_become_free_go_to_the_job_released_first() -> None:
 def test_a_start_takes_as_long_as_it_is_told_to() -> None:
     slurm = FakeSlurm(NODES, start_delay_s=2)
     job_id = slurm.submit(FULL)
-    slurm.run([Place(job_id, ("n1",))])
+    slurm.run([ReleaseOnNodes(job_id, ("n1",))])
     slurm.advance(1.9)
     assert find(slurm, job_id).state is State.PENDING
     slurm.advance(5)
@@ -112,7 +112,7 @@ def test_a_node_that_is_resumed_takes_its_waiting_job() -> None:
     slurm = FakeSlurm(NODES)
     slurm.set_node("n1", "drain")
     job_id = slurm.submit(FULL)
-    slurm.run([Place(job_id, ("n1",))])
+    slurm.run([ReleaseOnNodes(job_id, ("n1",))])
     slurm.advance(50)
     slurm.set_node("n1")
     assert find(slurm, job_id).start_s == 50
@@ -121,7 +121,7 @@ def test_a_node_that_is_resumed_takes_its_waiting_job() -> None:
 def test_a_job_that_is_completing_holds_its_nodes() -> None:
     slurm = FakeSlurm(NODES[:1], completing_s=3)
     first, second = slurm.submit(FULL), slurm.submit(FULL)
-    slurm.run([Place(first, ("n1",)), Requeue(first), Place(second, ("n1",))])
+    slurm.run([ReleaseOnNodes(first, ("n1",)), Requeue(first), ReleaseOnNodes(second, ("n1",))])
     assert (find(slurm, first).state, find(slurm, first).nodes) == (State.COMPLETING, ("n1",))
     assert find(slurm, second).reason == "Resources"
     slurm.advance(3)
@@ -134,14 +134,14 @@ def test_a_list_longer_than_the_job_is_a_bad_constraint() -> None:
     slurm.update(job_id, required_nodes=("n1", "n2"))
     slurm.release(job_id)
     assert find(slurm, job_id).reason == "BadConstraints"
-    slurm.run([HoldBack(job_id), Place(job_id, ("n1",))])
+    slurm.run([Rehold(job_id), ReleaseOnNodes(job_id, ("n1",))])
     assert find(slurm, job_id).state is State.RUNNING
 
 
 def test_fences_end_after_a_minute_and_let_others_in() -> None:
     slurm = FakeSlurm(NODES)
     job_id = slurm.submit(FULL)
-    slurm.run([Fence("f", ("n1",), "bob"), Place(job_id, ("n1",))])
+    slurm.run([Reserve("f", ("n1",), "bob"), ReleaseOnNodes(job_id, ("n1",))])
     assert find(slurm, job_id).reason == "ReqNodeNotAvail"
     slurm.advance(FENCE_S)
     assert slurm.reservations() == ()
@@ -160,7 +160,7 @@ def test_orders_for_a_job_are_refused_on_demand() -> None:
     slurm = FakeSlurm(NODES)
     first, second = slurm.submit(FULL), slurm.submit(FULL)
     slurm.refuse[first] = "not today"
-    assert slurm.run([Place(first, ("n1",)), Place(second, ("n2",))]) == ("not today", None)
+    assert slurm.run([ReleaseOnNodes(first, ("n1",)), ReleaseOnNodes(second, ("n2",))]) == ("not today", None)
     assert find(slurm, first).state is State.PENDING
 
 
@@ -169,7 +169,7 @@ def test_slurm_breaks_between_two_orders_on_demand() -> None:
     jobs = [slurm.submit(FULL) for _ in range(2)]
     slurm.breaks_after = 1
     with pytest.raises(SlurmUnavailableError):
-        slurm.run([Place(jobs[0], ("n1",)), Place(jobs[1], ("n2",))])
+        slurm.run([ReleaseOnNodes(jobs[0], ("n1",)), ReleaseOnNodes(jobs[1], ("n2",))])
     assert [find(slurm, job_id).state for job_id in jobs] == [State.RUNNING, State.PENDING]
 
 
@@ -193,8 +193,8 @@ JOBS = st.builds(
 NAMES = st.sampled_from([node.name for node in NODES])
 NUMBERS = st.integers(1, 8).map(str)
 ORDERS = st.one_of(
-    st.builds(Place, NUMBERS, st.lists(NAMES, min_size=1, max_size=3, unique=True).map(tuple)),
-    st.builds(HoldBack, NUMBERS),
+    st.builds(ReleaseOnNodes, NUMBERS, st.lists(NAMES, min_size=1, max_size=3, unique=True).map(tuple)),
+    st.builds(Rehold, NUMBERS),
     st.builds(Requeue, NUMBERS),
 )
 

@@ -180,7 +180,10 @@ def settled(site: Site) -> bool:
     """Whether nothing is left of any job."""
     state = site.controller.scheduler.state
     return not (
-        site.controller.mirror.tickets or site.controller.mirror.claims or state.jobs or state.withheld
+        site.controller.reconciler.managed_jobs
+        or site.controller.reconciler.pending_starts
+        or state.jobs
+        or state.withheld
     )
 
 

@@ -102,11 +102,11 @@ class Site:
         """What really ran."""
         return read_runs(self.local_slurm.work / "ran")
 
-    def tickets(self) -> list[str]:
+    def managed_jobs(self) -> list[str]:
         """What the journal still holds."""
         path = f"file:{self.state_dir / NAME}?mode=ro"
         with closing(sqlite3.connect(path, uri=True, timeout=5.0)) as database:
-            return [job for (job,) in database.execute("SELECT job FROM tickets")]
+            return [job for (job,) in database.execute("SELECT job FROM jobs")]
 
     def running(self) -> list[str]:
         """Jobs that run."""
@@ -147,7 +147,7 @@ class Site:
         """
         self.finish()
         self.wait(lambda: self.ended() == set(self.jobs), "all jobs to end")
-        self.wait(lambda: not self.tickets(), "the controller to see that all jobs ended")
+        self.wait(lambda: not self.managed_jobs(), "the controller to see that all jobs ended")
         runs = self.runs()
         assert {name: job.state_name for name, job in self.seen().items()} == dict.fromkeys(
             self.jobs, "COMPLETED"

@@ -107,7 +107,7 @@ def control(policy: str, knowledge: str, topology: Topology, jobs: Sequence[Job]
         site.slurm.remember_s = inf  # else the policy is asked more often than in the simulator: it says more
         coming = list(jobs)
         wakeup_s = inf
-        while coming or site.controller.mirror.tickets:
+        while coming or site.controller.reconciler.managed_jobs:
             event_s = site.slurm.next_event_s
             arrival_s = coming[0].submit_s if coming else inf
             site.now_s = max(site.now_s, min(wakeup_s, arrival_s, inf if event_s is None else event_s))

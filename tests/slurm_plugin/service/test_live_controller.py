@@ -97,7 +97,7 @@ class Site:
 
     def standings(self) -> dict[str, str]:
         """Where each job stands, as `dally queue` says."""
-        return {job["job"]: job["standing"] for job in json.loads(self.dally("queue", "--json"))}
+        return {job["job"]: job["state"] for job in json.loads(self.dally("queue", "--json"))}
 
     def wait_for(self, holds: Callable[[], object]) -> None:
         """Wait until something holds."""
@@ -126,7 +126,7 @@ def test_a_user_and_an_administrator_see_what_happens_and_take_over(site: Site) 
     site.wait_for(lambda: site.standings() == dict.fromkeys(running, "running"))
     array = site.submit("--gres=gpu:8", "--array=0-1")
     tasks = [f"{array}_0", f"{array}_1"]
-    site.wait_for(lambda: [site.standings().get(task) for task in tasks] == ["waiting"] * 2)
+    site.wait_for(lambda: [site.standings().get(task) for task in tasks] == ["pending"] * 2)
     assert "has 8 free GPUs" in site.dally("why", tasks[1])
     site.wait_for(lambda: "any GPUs 9m" in site.dally("queue"))
     assert "64 used by Dally's jobs" in site.dally("status")
@@ -145,11 +145,11 @@ def test_killed_and_restarted_it_goes_on_where_it_was(site: Site) -> None:
     first = site.submit("-N8", "--gres=gpu:8", "--ntasks=8")
     site.wait_for(lambda: site.standings() == {first: "running"})
     second = site.submit("--gres=gpu:8")
-    site.wait_for(lambda: site.standings().get(second) == "waiting")
+    site.wait_for(lambda: site.standings().get(second) == "pending")
     since_s = site.page(f"/why/{second}")["job"]["since_s"]
     assert site.end(signal.SIGKILL) == -signal.SIGKILL
     site.start()
-    assert site.standings() == {first: "running", second: "waiting"}
+    assert site.standings() == {first: "running", second: "pending"}
     assert site.page(f"/why/{second}")["job"]["since_s"] == since_s
     site.local_slurm.run("scancel", first)
     site.wait_for(lambda: site.standings() == {second: "running"})

@@ -9,42 +9,45 @@ import pytest
 from dally.jobs.job import CHECKPOINTED, Job
 from dally.state import Past
 from slurm_plugin.client.slurm import SlurmJob, State
-from slurm_plugin.controller.tickets import (
-    Standing,
-    Stretch,
-    Ticket,
+from slurm_plugin.controller.managed_job import (
+    JobPhase,
+    ManagedJob,
+    RunInterval,
     checkpointed,
-    from_data,
-    to_data,
+    job_from_data,
+    job_to_data,
 )
 from slurm_plugin.request import Request
 
-TICKET = Ticket(
+MANAGED = ManagedJob(
     Job("7", 5.0, 8, 100.0, gpus_per_machine=4),
     Request(model="vgg11", signal="USR1", tag="ab"),
-    Standing.RUNNING,
+    JobPhase.RUNNING,
     "rack has 8 free GPUs",
     6.0,
     gpus={"n1": 4, "n2": 4},
-    past=Past(5.0, preemptions=1),
-    stretch=Stretch(6.0, 7.0, 0.5, 6.0),
+    history=Past(5.0, preemptions=1),
+    interval=RunInterval(6.0, 7.0, 0.5, 6.0),
     left_nodes=("n3",),
     left_s=4.0,
     submit_s=5.0,
     min_nodes=2,
-    by=("3",),
-    hold_back=True,
+    preempted_for=("3",),
+    rehold=True,
 )
 
 
 def test_a_ticket_comes_back_from_json_as_it_was() -> None:
-    for ticket in (TICKET, replace(TICKET, until_s=8.0, standing=Standing.ASIDE, stretch=None, left_s=-inf)):
-        assert from_data(json.loads(json.dumps(to_data(ticket), allow_nan=False))) == ticket
+    for managed in (
+        MANAGED,
+        replace(MANAGED, until_s=8.0, phase=JobPhase.INELIGIBLE, interval=None, left_s=-inf),
+    ):
+        assert job_from_data(json.loads(json.dumps(job_to_data(managed), allow_nan=False))) == managed
 
 
 def test_a_running_job_without_its_stretch_is_refused() -> None:
-    with pytest.raises(ValueError, match="its stretch is None"):
-        from_data(to_data(replace(TICKET, stretch=None)))
+    with pytest.raises(ValueError, match="its interval is None"):
+        job_from_data(job_to_data(replace(MANAGED, interval=None)))
 
 
 @pytest.mark.parametrize(
@@ -63,20 +66,20 @@ def test_a_running_job_without_its_stretch_is_refused() -> None:
 )
 def test_a_number_given_again_is_another_job(submit_s: float, restarts: int, tag: str, same: bool) -> None:
     job = SlurmJob("7", submit_s, State.PENDING, restarts=restarts)
-    assert TICKET.same_as(job, tag) is same
+    assert MANAGED.same_as(job, tag) is same
 
 
 @pytest.mark.parametrize(
-    ("standing", "state_name", "exit_code", "expected"),
+    ("phase", "state_name", "exit_code", "expected"),
     [
-        (Standing.STOPPING, "FAILED", CHECKPOINTED, True),
-        (Standing.STOPPING, "CANCELLED", CHECKPOINTED, False),
-        (Standing.STOPPING, "FAILED", 1, False),
-        (Standing.RUNNING, "FAILED", CHECKPOINTED, False),
+        (JobPhase.STOPPING, "FAILED", CHECKPOINTED, True),
+        (JobPhase.STOPPING, "CANCELLED", CHECKPOINTED, False),
+        (JobPhase.STOPPING, "FAILED", 1, False),
+        (JobPhase.RUNNING, "FAILED", CHECKPOINTED, False),
     ],
 )
 def test_only_a_job_asked_to_stop_is_put_back_after_it_ended(
-    standing: Standing, state_name: str, exit_code: int, expected: bool
+    phase: JobPhase, state_name: str, exit_code: int, expected: bool
 ) -> None:
     job = SlurmJob("7", 5.0, State.ENDED, state_name, exit_code=exit_code)
-    assert checkpointed(replace(TICKET, standing=standing), job) is expected
+    assert checkpointed(replace(MANAGED, phase=phase), job) is expected

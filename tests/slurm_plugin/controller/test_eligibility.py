@@ -9,8 +9,8 @@ from dally.jobs.job import CHECKPOINTED, Job
 from slurm_plugin.client.fake import FakeSlurm
 from slurm_plugin.client.fake_job import FakeJob
 from slurm_plugin.client.slurm import Hold, SlurmJob, State
-from slurm_plugin.controller.obstacles import obstacle
-from slurm_plugin.controller.tickets import NEW, Standing, Ticket
+from slurm_plugin.controller.eligibility import ineligible_reason
+from slurm_plugin.controller.managed_job import NEW, JobPhase, ManagedJob
 from slurm_plugin.request import Request
 from tests.slurm_plugin.worlds import Site
 
@@ -23,10 +23,10 @@ def ended(job_id: str, how: str, exit_code: int = 0, array_id: str = "") -> Slur
 
 def said(dependency: str, *others: SlurmJob, why: str = NEW, reason: str = "JobHeldUser") -> str:
     """Why a held job with a dependency may not start."""
-    ticket = Ticket(Job("9", 5.0, 8, 100.0), Request(), Standing.ASIDE, why, 7.0)
+    managed = ManagedJob(Job("9", 5.0, 8, 100.0), Request(), JobPhase.INELIGIBLE, why, 7.0)
     job = SlurmJob("9", 5.0, State.PENDING, "PENDING", reason, Hold.USER, dependency=dependency)
     jobs = {other.job_id: other for other in (*others, job)}
-    return obstacle(ticket, job, ticket.request, Counter(), 10.0, jobs)
+    return ineligible_reason(managed, job, managed.request, Counter(), 10.0, jobs)
 
 
 @pytest.mark.parametrize(
@@ -86,9 +86,9 @@ def test_a_job_beyond_its_partitions_time_is_slurms_own_and_does_not_bounce(
     job = site.submit(gpus_per_node=8, time_limit_s=1e6)
     other = site.submit(nodes=4, gpus_per_node=8, run_time_s=50.0, time_limit_s=100.0)
     site.run_to(5000)
-    assert site.ticket(job).standing is Standing.LEFT
-    assert "PartitionTimeLimit" in site.ticket(job).why
-    assert site.events("refuse") == []
+    assert site.managed(job).phase is JobPhase.RELEASED
+    assert "PartitionTimeLimit" in site.managed(job).reason
+    assert site.events("start_failed") == []
     (shown,) = (each for each in site.slurm.jobs() if each.job_id == job)
     assert (shown.hold, shown.required_nodes, shown.reason) == (Hold.NONE, (), "PartitionTimeLimit")
     assert site.events("end") == [("end", other)]

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from math import inf
 
 from slurm_plugin.client.slurm import HOLDS_GPUS, Hold, SlurmJob, State
-from slurm_plugin.controller.tickets import Standing, Ticket, wants_back
+from slurm_plugin.controller.managed_job import JobPhase, ManagedJob, asks_for_requeue
 from slurm_plugin.request import Request
 
 _NEVER = "DependencyNeverSatisfied"
@@ -14,8 +14,8 @@ _FAILED = "(failed)"
 _ON_JOBS = re.compile(r"(afterok|afternotok):([0-9]{1,10}(?:_[0-9]{1,10})?)(?:_\*)?(?![0-9_])", re.ASCII)
 
 
-def obstacle(
-    ticket: Ticket,
+def ineligible_reason(
+    managed: ManagedJob,
     job: SlurmJob,
     request: Request,
     slots: Counter[str],
@@ -25,7 +25,7 @@ def obstacle(
     """Why a pending job may not start now, in words; empty if it may.
 
     Args:
-        ticket: Its ticket.
+        managed: Its managed.
         job: As Slurm shows it.
         request: What its comments say now.
         slots: How many more tasks of each limited array may run; a task that may takes one.
@@ -34,14 +34,14 @@ def obstacle(
     """
     if job.hold is Hold.ADMIN:
         return "held by an administrator"
-    if request.held and not ticket.unheld:
+    if request.held and not managed.user_released:
         return "held by its user"
-    if ticket.standing is Standing.ASIDE and now < ticket.until_s < inf:
-        return ticket.why
+    if managed.phase is JobPhase.INELIGIBLE and now < managed.until_s < inf:
+        return managed.reason
     if job.dependency:
-        return never_satisfied(ticket, job, jobs) or "waits for jobs it depends on"
+        return never_satisfied(managed, job, jobs) or "waits for jobs it depends on"
     # The begin time of a job that was released once is of our making.
-    if not ticket.released and job.begin_s > max(now, job.submit_s + 1):
+    if not managed.placed_once and job.begin_s > max(now, job.submit_s + 1):
         return "its begin time has not come"
     if job.array_throttle:
         slots[job.array_id] -= 1
@@ -50,15 +50,19 @@ def obstacle(
     return ""
 
 
-def never_satisfied(ticket: Ticket, job: SlurmJob, jobs: Mapping[str, SlurmJob]) -> str:
+def never_satisfied(managed: ManagedJob, job: SlurmJob, jobs: Mapping[str, SlurmJob]) -> str:
     """Why the jobs that a job depends on can never let it start, in words; empty if they still may.
 
     Slurm itself says DependencyNeverSatisfied of jobs that nobody holds only, and forgets ended jobs after a
     while: what was found is found for good.
     """
     words = f"{_NEVER}: it waits for {job.dependency}"
-    if _FAILED in job.dependency or job.reason == _NEVER or ticket.why.startswith(f"{words},"):
-        return ticket.why if ticket.why.startswith(f"{words},") else f"{words}, which cannot come any more"
+    if _FAILED in job.dependency or job.reason == _NEVER or managed.reason.startswith(f"{words},"):
+        return (
+            managed.reason
+            if managed.reason.startswith(f"{words},")
+            else f"{words}, which cannot come any more"
+        )
     if "?" in job.dependency:  # any one of them is enough
         return ""
     for kind, number in _ON_JOBS.findall(job.dependency):
@@ -70,17 +74,17 @@ def never_satisfied(ticket: Ticket, job: SlurmJob, jobs: Mapping[str, SlurmJob])
 
 def _rules_out(kind: str, other: SlurmJob) -> bool:
     """Whether the end of a job that another depends on is one that the other does not wait for."""
-    if other.state is not State.ENDED or wants_back(other):
+    if other.state is not State.ENDED or asks_for_requeue(other):
         return False
     return (other.state_name == "COMPLETED") == (kind == "afternotok")
 
 
-def array_slots(jobs: Collection[SlurmJob], tickets: Mapping[str, Ticket]) -> Counter[str]:
+def array_slots(jobs: Collection[SlurmJob], managed_jobs: Mapping[str, ManagedJob]) -> Counter[str]:
     """How many more tasks of each limited array may run, by the array's number."""
     slots = Counter({job.array_id: job.array_throttle for job in jobs if job.array_throttle})
     for job in jobs:
         if job.array_throttle:
-            ticket = tickets.get(job.job_id)
-            starting = ticket is not None and ticket.standing is Standing.STARTING
+            managed = managed_jobs.get(job.job_id)
+            starting = managed is not None and managed.phase is JobPhase.STARTING
             slots[job.array_id] -= starting or job.state in HOLDS_GPUS
     return slots

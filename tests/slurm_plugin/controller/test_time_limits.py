@@ -60,7 +60,7 @@ def test_the_limit_grows_as_far_as_the_job_is_slower_and_is_its_own_again_elsewh
         site.slurm.cancel(job)
     site.run_to(1.2 * HOUR_S)
     assert limits(site)[jobs[7]] == 2.0
-    assert site.ticket(jobs[7]).job.time_limit_s == 2 * HOUR_S
+    assert site.managed(jobs[7]).job.time_limit_s == 2 * HOUR_S
 
 
 def test_no_limit_goes_beyond_what_the_partition_allows(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from dally.cluster.topology import Allocation
 from dally.policies.common.estimates import restart_s
 from dally.state import ClusterState, JobState
 from slurm_plugin.client.slurm import Partition, SlurmJob
-from slurm_plugin.controller.tickets import Ticket
+from slurm_plugin.controller.managed_job import ManagedJob
 
 SPARE_S = 30.0
 """A checkpoint is asked for so much earlier than its grace before a limit, seconds."""
@@ -24,7 +24,7 @@ ENOUGH = 0.95
 Partitions = Callable[[], Iterable[Partition]]
 
 
-class Limits:
+class TimeLimits:
     """Time limits as one cycle needs them.
 
     Args:
@@ -40,27 +40,27 @@ class Limits:
         """A new cycle begins: partitions may have changed."""
         self._longest_s = None
 
-    def needed_s(self, ticket: Ticket, allocation: Allocation) -> float:
+    def needed_s(self, managed: ManagedJob, allocation: Allocation) -> float:
         """The limit in which a waiting job can do there what it could do in its own where it asked to run."""
-        own_s = ticket.job.duration_s
-        life, costs = self._state.jobs[ticket.job_id], self._state.costs
-        slowdown = costs.cost(ticket.job, allocation, life.done(0.0)).slowdown
+        own_s = managed.job.duration_s
+        life, costs = self._state.jobs[managed.job_id], self._state.costs
+        slowdown = costs.cost(managed.job, allocation, life.done(0.0)).slowdown
         return own_s if slowdown <= 1 else own_s * slowdown + restart_s(life, costs)
 
-    def is_too_short(self, ticket: Ticket, job: SlurmJob, allocation: Allocation) -> bool:
+    def is_too_short(self, managed: ManagedJob, job: SlurmJob, allocation: Allocation) -> bool:
         """Whether a job would run into its limit there for being slow, with no checkpoint to go on from."""
-        own_s = ticket.job.time_limit_s
-        if own_s is None or can_be_saved(ticket, job):
+        own_s = managed.job.time_limit_s
+        if own_s is None or can_be_saved(managed, job):
             return False
-        needed_s = self.needed_s(ticket, allocation)
+        needed_s = self.needed_s(managed, allocation)
         return needed_s > own_s and needed_s > self._most_s(job, own_s)
 
-    def given_s(self, ticket: Ticket, job: SlurmJob, allocation: Allocation) -> float | None:
+    def given_s(self, managed: ManagedJob, job: SlurmJob, allocation: Allocation) -> float | None:
         """The limit that a job is to have there, whole minutes; None if it has no limit."""
-        own_s = ticket.job.time_limit_s
+        own_s = managed.job.time_limit_s
         if own_s is None:
             return None
-        needed_s = self.needed_s(ticket, allocation)
+        needed_s = self.needed_s(managed, allocation)
         return own_s if needed_s <= own_s else 60.0 * ceil(min(needed_s, self._most_s(job, own_s)) / 60)
 
     def _most_s(self, job: SlurmJob, own_s: float) -> float:
@@ -70,22 +70,22 @@ class Limits:
         return max(own_s, min(self._longest_s.get(name, inf) for name in job.partition.split(",")))
 
 
-def save_at_s(ticket: Ticket, job: SlurmJob, life: JobState) -> float:
+def save_at_s(managed: ManagedJob, job: SlurmJob, life: JobState) -> float:
     """When a running job must be asked for its checkpoint, as its limit comes too early; inf if it does not.
 
     Args:
-        ticket: Its ticket.
+        managed: Its managed.
         job: As Slurm shows it.
         life: Its work so far, and its speed.
     """
-    if job.time_limit_s is None or ticket.stretch is None or not can_be_saved(ticket, job):
+    if job.time_limit_s is None or managed.interval is None or not can_be_saved(managed, job):
         return inf
-    end_s = ticket.stretch.since_s + job.time_limit_s
+    end_s = managed.interval.since_s + job.time_limit_s
     if life.work_s(end_s) >= min(ENOUGH * life.job.duration_s, life.whole_s):
         return inf
-    return end_s - min(ticket.request.grace_s + SPARE_S, job.time_limit_s / 2)
+    return end_s - min(managed.request.grace_s + SPARE_S, job.time_limit_s / 2)
 
 
-def can_be_saved(ticket: Ticket, job: SlurmJob) -> bool:
+def can_be_saved(managed: ManagedJob, job: SlurmJob) -> bool:
     """Whether a job writes a checkpoint when it is asked for it, and may be put back."""
-    return bool(ticket.request.signal) and job.requeue
+    return bool(managed.request.signal) and job.requeue

@@ -6,7 +6,7 @@ import pytest
 
 from dally.errors import InputError
 from slurm_plugin.client.slurm import SlurmNode
-from slurm_plugin.service.managed import cut, managed_gpus, stamp_of
+from slurm_plugin.service.controller_inputs import cut, managed_gpus, stamp_of
 from tests.worlds import racks
 
 

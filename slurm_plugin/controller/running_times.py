@@ -1,4 +1,4 @@
-"""What the controller goes by of running times, in one line for people."""
+"""What the controller goes by of running times: as plain data, and in one line for people."""
 
 import time
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ def as_data(lessons: Lessons, configured: str) -> dict[str, Any]:
     return {"configured": configured, **asdict(lessons)}
 
 
-def told(said: Mapping[str, Any]) -> str:
+def in_words(said: Mapping[str, Any]) -> str:
     """Which knowledge is in use, since when, on how many ended jobs, and how true each side was."""
     used, ended = said["knowledge"], plural(said["ended"], "ended job")
     if said["configured"] != Knowledge.AUTO:

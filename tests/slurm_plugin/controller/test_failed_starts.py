@@ -8,7 +8,7 @@ import pytest
 
 from dally.policies.registry import policy_names
 from slurm_plugin.controller.journal import read_events
-from slurm_plugin.controller.tickets import Standing
+from slurm_plugin.controller.managed_job import JobPhase
 from tests.slurm_plugin.worlds import Site
 from tests.worlds import racks
 
@@ -42,7 +42,7 @@ def stops(site: Site) -> Counter[str]:
 
 def refusals(site: Site, job: str) -> list[dict[str, Any]]:
     """The job's starts that came to nothing."""
-    return [each for each in read_events(site.folder, job) if each["event"] == "refuse"]
+    return [each for each in read_events(site.folder, job) if each["event"] == "start_failed"]
 
 
 @pytest.mark.parametrize("policy", policy_names())
@@ -61,7 +61,7 @@ def test_more_memory_than_any_node_has_stops_nobody_at_all(tmp_path: Path) -> No
     bad = short(site, memory_mb=10_000_000)
     site.live(1000)
     assert not stops(site)
-    assert site.ticket(bad).why == (
+    assert site.managed(bad).reason == (
         "it asks for 10,000 GB of memory on a node, and no node has that; "
         "it stops no other job before it has run once"
     )
@@ -129,8 +129,8 @@ def test_a_job_that_every_node_refuses_waits_until_one_of_them_is_left(tmp_path:
     site.live(5)
     job = short(site, gpus_per_node=1, cpus=4)
     site.live(90)
-    assert site.ticket(job).standing is Standing.ASIDE
-    assert site.ticket(job).why == "only nodes are free on which it did not start: r0m0, r0m1"
+    assert site.managed(job).phase is JobPhase.INELIGIBLE
+    assert site.managed(job).reason == "only nodes are free on which it did not start: r0m0, r0m1"
     site.live(110)
     assert site.states()[job] == "RUNNING"
 

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from slurm_plugin.client.slurm import SlurmJob
-from slurm_plugin.controller.tickets import Ticket
+from slurm_plugin.controller.managed_job import ManagedJob
 
 LATE = "it did not start in time"
 """Why, where Slurm gives no reason."""
@@ -25,33 +25,33 @@ def is_hopeless(reason: str) -> bool:
     return reason.startswith(_HOPELESS)
 
 
-def remember(ticket: Ticket, job: SlurmJob, reason: str) -> None:
+def remember(managed: ManagedJob, job: SlurmJob, reason: str) -> None:
     """Slurm did not start the job; the nodes are remembered if they may be why."""
-    ticket.refusals += 1
-    ticket.refused, ticket.refused_as = reason, asked_for(ticket, job)
+    managed.refusals += 1
+    managed.refused, managed.refused_as = reason, asked_for(managed, job)
     if not reason.startswith(_OF_LIMITS):
-        ticket.refused_nodes = tuple(dict.fromkeys((*ticket.refused_nodes, *ticket.gpus)))
+        managed.refused_nodes = tuple(dict.fromkeys((*managed.refused_nodes, *managed.gpus)))
 
 
-def forget(ticket: Ticket) -> None:
+def forget(managed: ManagedJob) -> None:
     """The job has started, or asks for something else: it is a job like all others."""
-    ticket.refusals, ticket.refused, ticket.refused_as, ticket.refused_nodes = 0, "", "", ()
-    ticket.declined = ""
+    managed.refusals, managed.refused, managed.refused_as, managed.refused_nodes = 0, "", "", ()
+    managed.declined = ""
 
 
-def asked_for(ticket: Ticket, job: SlurmJob) -> str:
+def asked_for(managed: ManagedJob, job: SlurmJob) -> str:
     """What Slurm judges of a job, as a text; another one if its user or an administrator changes it."""
-    asked = replace(ticket.job, preemptible=True)
+    asked = replace(managed.job, preemptible=True)
     more = (job.partition, job.account, job.qos, job.licenses, job.memory_per_node_mb, job.memory_per_cpu_mb)
     return repr((asked, more))
 
 
-def pause_s(ticket: Ticket, backoff_s: float) -> float:
+def pause_s(managed: ManagedJob, backoff_s: float) -> float:
     """How long a job that was just refused is left out; 0 if other nodes may do."""
-    if ticket.refused.startswith(_OF_NODES):
-        beyond = ticket.refusals - ELSEWHERE
+    if managed.refused.startswith(_OF_NODES):
+        beyond = managed.refusals - ELSEWHERE
         return longer(backoff_s, beyond) if beyond > 0 else 0.0
-    return longer(backoff_s, ticket.refusals)
+    return longer(backoff_s, managed.refusals)
 
 
 def longer(backoff_s: float, times: int) -> float:
@@ -59,15 +59,15 @@ def longer(backoff_s: float, times: int) -> float:
     return min(LONGEST_BACKOFF_S, backoff_s * 2.0 ** min(times - 1, 30))
 
 
-def may_help(ticket: Ticket, job: SlurmJob, left: SlurmJob) -> bool:
+def may_help(managed: ManagedJob, job: SlurmJob, left: SlurmJob) -> bool:
     """Whether a refused job may start now that another has left its nodes.
 
     Args:
-        ticket: The refused job's ticket.
+        managed: The refused job's managed.
         job: The same job as Slurm shows it.
         left: The other job as it ran.
     """
-    reason = ticket.refused
+    reason = managed.refused
     if reason.startswith(_LICENSES):
         return not licenses(job).isdisjoint(licenses(left))
     if reason.startswith("QOS"):
@@ -80,11 +80,6 @@ def may_help(ticket: Ticket, job: SlurmJob, left: SlurmJob) -> bool:
 def licenses(job: SlurmJob) -> set[str]:
     """Names of the licences that a job asks for."""
     return {each.partition(":")[0] for each in job.licenses.replace("|", ",").split(",") if each}
-
-
-def whose_limit(ticket: Ticket, job: SlurmJob) -> tuple[str, str, str] | None:
-    """User, account and QOS by whose limit a job was refused; None if it was not."""
-    return payer(job) if ticket.refused.startswith(("QOS", "Assoc")) else None
 
 
 def payer(job: SlurmJob) -> tuple[str, str, str]:

@@ -1,4 +1,4 @@
-"""What the controller knows of a job beyond what Slurm shows: its ticket, plain data for the journal."""
+"""What the controller knows of a job beyond what Slurm shows; plain data, as the journal keeps it."""
 
 import signal
 from collections.abc import Callable, Iterator, Mapping
@@ -16,35 +16,32 @@ from slurm_plugin.client.slurm import SlurmJob, State
 from slurm_plugin.request import Request
 
 
-class Standing(StrEnum):
-    """Where a job stands between Slurm and the policy.
+class JobPhase(StrEnum):
+    """Where a job is between Slurm and the policy; operators see these words.
 
-    ASIDE waits for something that is not Dally's to give, and the policy does not know it; WAITING is held
+    INELIGIBLE waits for something other than GPUs, and the policy does not know it; PENDING is held in Slurm
     and in the policy's queue; STARTING was released onto nodes and has not been seen running; RUNNING runs;
-    STOPPING runs and was asked to write its checkpoint; LEFT is Slurm's own to schedule.
+    STOPPING runs and was asked to write its checkpoint; RELEASED is Slurm's own to schedule.
     """
 
-    ASIDE = "aside"
-    WAITING = "waiting"
+    INELIGIBLE = "ineligible"
+    PENDING = "pending"
     STARTING = "starting"
     RUNNING = "running"
     STOPPING = "stopping"
-    LEFT = "left"
+    RELEASED = "released"
 
 
 NEW = "new"
-"""Why a job is aside that was not looked at yet."""
+"""The reason of an ineligible job that was not examined yet."""
 
-_KILLED = 128
-"""What a shell, and srun, add to the number of the signal that ended a program."""
-
-WITH_POLICY = (Standing.WAITING, Standing.STARTING, Standing.RUNNING, Standing.STOPPING)
-ON_GPUS = (Standing.RUNNING, Standing.STOPPING)
+WITH_POLICY = (JobPhase.PENDING, JobPhase.STARTING, JobPhase.RUNNING, JobPhase.STOPPING)
+ON_GPUS = (JobPhase.RUNNING, JobPhase.STOPPING)
 
 
 @dataclass(slots=True)
-class Stretch:
-    """One stretch of running, in the fields of `JobState`; `slurm_start_s` is when Slurm says it began."""
+class RunInterval:
+    """The run since the last start, in the fields of `JobState`; `slurm_start_s` is Slurm's start time."""
 
     since_s: float
     ready_s: float
@@ -53,38 +50,38 @@ class Stretch:
 
 
 @dataclass(slots=True)
-class Ticket:
-    """One job of Dally's.
+class ManagedJob:
+    """One job that asks for Dally.
 
     Attributes:
         job: What policies see.
         request: What its user told Dally.
-        standing: Where it stands.
-        why: Why it is aside or left, or what the last decision said, in words.
-        since_s: Since when it stands there, on the controller's clock.
+        phase: See `JobPhase`.
+        reason: Why it is ineligible or released, or what the last decision for it said, in words.
+        since_s: When the phase began, on the controller's clock.
         until_s: End of a back-off, of a checkpoint's grace, or of the time to start; inf if there is none.
-        level: Level of placement that it insists on until then, while it waits; empty if nothing was decided.
+        level: While it is pending: the level of placement that it insists on until then; empty if none.
         gpus: GPUs by node: those it is to start on, or holds.
-        past: What happened before its current wait or stretch.
-        stretch: The stretch it runs in.
-        refusals: Starts in a row that came to nothing.
+        history: What happened before its current wait or run.
+        interval: The run it is in.
+        refusals: Failed starts in a row.
         refused: Why Slurm last did not start it, since it ran or was changed; empty if it was not refused.
         refused_as: What it asked for then.
-        refused_nodes: Nodes on which it did not start, to which it does not go again first.
-        left_nodes: Nodes of its previous stretch, which it must not get back at once.
-        left_s: When it left them; to come, where Slurm forgot the stretch and the nodes have yet to end it.
+        refused_nodes: Nodes on which it did not start; it tries others first.
+        left_nodes: Nodes of its previous run, which it must not get back at once.
+        left_s: When it left them; in the future where Slurm forgot the run and the nodes have yet to end it.
         submit_s: Its submission as Slurm last gave it.
         restarts: How often Slurm had requeued it when last seen.
-        min_nodes: Fewest nodes it asks for; once it was released, Slurm shows how many it was given.
+        min_nodes: Fewest nodes it asks for; once it was placed, Slurm shows how many it was given.
         tasks: Its tasks on these.
-        by: Jobs that it is stopped for.
-        moving: It is stopped to start elsewhere.
+        preempted_for: Jobs that it is stopped for.
+        migrating: It is stopped to start elsewhere.
         resizing: It is stopped to go on with more or fewer GPUs.
-        person_held: Its user or an administrator held it when last seen: released, it waits for Dally again.
-        unheld: Its user released it: a hold that its comment still speaks of is over.
-        handed_back: It is left because Dally cannot place it, and Slurm has not shown it released yet.
-        released: Dally released it once: its node list and begin time may be of Dally's making.
-        hold_back: It is to be held again, and Slurm has not shown it held yet.
+        person_held: Its user or an administrator held it when last seen: released, it is Dally's again.
+        user_released: Its user released it: the hold that its comment still speaks of is over.
+        releasing: It is to be released to Slurm, and Slurm has not shown it released yet.
+        placed_once: Dally released it onto nodes once: its node list and begin time may be of Dally's making.
+        rehold: It is to be held again, and Slurm has not shown it held yet.
         signalled: It has been sent its checkpoint signal.
         declined: Why a decision for it was last not carried out; empty if none was, since it last ran.
         limit_s: The time limit that it has, or is to have, by Dally; None: as it was submitted.
@@ -92,14 +89,14 @@ class Ticket:
 
     job: Job
     request: Request
-    standing: Standing
-    why: str
+    phase: JobPhase
+    reason: str
     since_s: float
     until_s: float = inf
     level: str = ""
     gpus: dict[str, int] = field(default_factory=dict)
-    past: Past = field(default_factory=lambda: Past(0.0))
-    stretch: Stretch | None = None
+    history: Past = field(default_factory=lambda: Past(0.0))
+    interval: RunInterval | None = None
     refusals: int = 0
     refused: str = ""
     refused_as: str = ""
@@ -110,14 +107,14 @@ class Ticket:
     restarts: int = 0
     min_nodes: int = 1
     tasks: int = 1
-    by: tuple[str, ...] = ()
-    moving: bool = False
+    preempted_for: tuple[str, ...] = ()
+    migrating: bool = False
     resizing: bool = False
     person_held: bool = False
-    unheld: bool = False
-    handed_back: bool = False
-    released: bool = False
-    hold_back: bool = False
+    user_released: bool = False
+    releasing: bool = False
+    placed_once: bool = False
+    rehold: bool = False
     signalled: bool = False
     declined: str = ""
     limit_s: float | None = None
@@ -128,9 +125,9 @@ class Ticket:
         return self.job.job_id
 
     @property
-    def leaves_to_move(self) -> bool:
+    def stops_to_migrate(self) -> bool:
         """Whether it writes its checkpoint to go on elsewhere."""
-        return self.standing is Standing.STOPPING and self.moving
+        return self.phase is JobPhase.STOPPING and self.migrating
 
     def same_as(self, job: SlurmJob, tag: str) -> bool:
         """Whether a job with this number is the same job: Slurm may have given the number a second time.
@@ -144,82 +141,109 @@ class Ticket:
         return job.restarts > self.restarts
 
 
-def checkpointed(ticket: Ticket, job: SlurmJob) -> bool:
-    """Whether a job that was asked to stop has ended to be put back: it said so, or that signal ended it."""
-    if ticket.standing is not Standing.STOPPING:
+def checkpointed(managed: ManagedJob, job: SlurmJob) -> bool:
+    """Whether a job that was asked to stop has ended to be requeued.
+
+    Its exit code says so; or the signal ended it, as nothing handled that in its script, or in what the
+    script ran last. A shell, and srun, then add 128 to the number of the signal.
+    """
+    if managed.phase is not JobPhase.STOPPING:
         return False
-    return wants_back(job) or _was_ended_by(ticket.request.signal, job)
+    name = managed.request.signal
+    return asks_for_requeue(job) or (bool(name) and _failed_with(128 + signal.Signals[f"SIG{name}"], job))
 
 
-def wants_back(job: SlurmJob) -> bool:
+def asks_for_requeue(job: SlurmJob) -> bool:
     """Whether a job has ended by itself with its checkpoint written; nobody cancelled it."""
     return _failed_with(CHECKPOINTED, job)
-
-
-def _was_ended_by(name: str, job: SlurmJob) -> bool:
-    """Whether a signal ended a job: nothing handled it in its script, or in what the script ran last."""
-    return bool(name) and _failed_with(_KILLED + signal.Signals[f"SIG{name}"], job)
 
 
 def _failed_with(code: int, job: SlurmJob) -> bool:
     return job.state is State.ENDED and job.state_name == "FAILED" and job.exit_code == code
 
 
+# To the journal and back.
+
 _LATEST_S = 1e12
 """No time or span of a sound journal is longer: some thirty thousand years."""
 
 _JOB_FIELDS = tuple(each.name for each in fields(Job) if each.init)
 
+_FIELDS_OF_SCHEMA_1 = {
+    "standing": "phase",
+    "why": "reason",
+    "past": "history",
+    "stretch": "interval",
+    "by": "preempted_for",
+    "moving": "migrating",
+    "unheld": "user_released",
+    "handed_back": "releasing",
+    "released": "placed_once",
+    "hold_back": "rehold",
+}
+_PHASES_OF_SCHEMA_1 = {
+    "aside": JobPhase.INELIGIBLE,
+    "waiting": JobPhase.PENDING,
+    "left": JobPhase.RELEASED,
+}
 
-def to_data(ticket: Ticket) -> dict[str, Any]:
-    """A ticket as plain data; infinite times become None."""
-    data = asdict(ticket)
+
+def from_schema_1(data: Mapping[str, Any]) -> dict[str, Any]:
+    """A job of a journal of schema 1 (Dally 0.1), in today's names."""
+    renamed = {_FIELDS_OF_SCHEMA_1.get(name, name): value for name, value in data.items()}
+    renamed["phase"] = _PHASES_OF_SCHEMA_1.get(renamed["phase"], renamed["phase"])
+    return renamed
+
+
+def job_to_data(managed: ManagedJob) -> dict[str, Any]:
+    """A job as plain data; infinite times become None."""
+    data = asdict(managed)
     data["job"] = {name: data["job"][name] for name in _JOB_FIELDS}
     return {name: _finite(value) for name, value in data.items()}
 
 
-def from_data(data: Mapping[str, Any]) -> Ticket:
-    """Take back what `to_data` gave.
+def job_from_data(data: Mapping[str, Any]) -> ManagedJob:
+    """Take back what `job_to_data` gave.
 
     Raises:
         KeyError, TypeError, ValueError: It is something else.
     """
-    past = {name: value for name, value in data["past"].items() if value is not None}
-    if "progress" in past:
-        past["progress"] = to_progress(past["progress"])
-    ticket = Ticket(
+    history = {name: value for name, value in data["history"].items() if value is not None}
+    if "progress" in history:
+        history["progress"] = to_progress(history["progress"])
+    managed = ManagedJob(
         **{
             **data,
             "job": Job(**{**data["job"], "kind": JobKind(data["job"]["kind"])}),
             "request": Request(**data["request"]),
-            "standing": Standing(data["standing"]),
+            "phase": JobPhase(data["phase"]),
             "until_s": inf if data["until_s"] is None else data["until_s"],
-            "past": Past(**past),
-            "stretch": None if data["stretch"] is None else Stretch(**data["stretch"]),
+            "history": Past(**history),
+            "interval": None if data["interval"] is None else RunInterval(**data["interval"]),
             "left_nodes": tuple(data["left_nodes"]),
             "refused_nodes": tuple(data.get("refused_nodes", ())),
             "left_s": -inf if data["left_s"] is None else data["left_s"],
-            "by": tuple(data["by"]),
+            "preempted_for": tuple(data["preempted_for"]),
         }
     )
-    if wrong := next(_wrong(ticket, ""), ""):
+    if wrong := next(_wrong_types(managed, ""), ""):
         raise ValueError(wrong)
-    if (ticket.standing in ON_GPUS) != (ticket.stretch is not None):
-        raise ValueError(f"it is {ticket.standing}, and its stretch is {ticket.stretch}")
-    if ticket.stretch is not None and not ticket.job.runs_on([*ticket.gpus.values()]):
-        raise ValueError(f"it cannot run on {ticket.gpus}")
-    return ticket
+    if (managed.phase in ON_GPUS) != (managed.interval is not None):
+        raise ValueError(f"it is {managed.phase}, and its interval is {managed.interval}")
+    if managed.interval is not None and not managed.job.runs_on([*managed.gpus.values()]):
+        raise ValueError(f"it cannot run on {managed.gpus}")
+    return managed
 
 
-def _wrong(record: Any, where: str) -> Iterator[str]:
-    """What of a dataclass is of another type than it says: a damaged journal must not reach decisions."""
+def _wrong_types(record: Any, where: str) -> Iterator[str]:
+    """The values of a dataclass of another type than declared: a damaged journal must not reach decisions."""
     hints = _hints(type(record))
     for each in fields(record):
         value, place = getattr(record, each.name), f"{where}{each.name}"
         if not _fits(hints[each.name], value):
             yield f"{place} is {value!r}"
         elif is_dataclass(value):
-            yield from _wrong(value, f"{place}.")
+            yield from _wrong_types(value, f"{place}.")
 
 
 def _fits(kind: Any, value: object) -> bool:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from slurm_plugin.client.slurm import Hold, State
 from slurm_plugin.controller.journal import NAME
-from slurm_plugin.controller.tickets import to_data
+from slurm_plugin.controller.managed_job import job_to_data
 from tests.slurm_plugin.worlds import Action, Killed, Site
 from tests.worlds import racks
 
@@ -136,16 +136,16 @@ def calm(site: Site) -> None:
 
 def picture(site: Site) -> str:
     """All that the controller believes."""
-    mirror = site.controller.mirror
-    state = mirror.state
+    reconciler = site.controller.reconciler
+    state = reconciler.state
     return json.dumps(
         [
-            {job_id: to_data(ticket) for job_id, ticket in mirror.tickets.items()},
+            {job_id: job_to_data(managed) for job_id, managed in reconciler.managed_jobs.items()},
             [*state.waiting],
             [*state.running],
             sorted(state.withheld.items()),
-            repr(mirror.orders),
-            mirror.decided,
+            repr(reconciler.corrections),
+            reconciler.decided,
         ]
     )
 
@@ -161,7 +161,7 @@ def check(site: Site) -> None:
     assert all(held[node.name] <= node.gpus for node in nodes)
     pictures = []
     for _ in range(2):
-        site.controller.mirror.fold(jobs, nodes, site.slurm.reservations(), site.now_s)
+        site.controller.reconciler.reconcile(jobs, nodes, site.slurm.reservations(), site.now_s)
         pictures.append(picture(site))
     assert pictures[0] == pictures[1]
 
@@ -187,7 +187,7 @@ def test_every_job_ends(
         checks = [(float(at_s), check) for at_s in range(3, int(CALM_S), 50)]
         site.live(40_000.0, [*arrivals, *disturbances, *checks, (CALM_S, calm)])
         stuck = [job for job in site.slurm.jobs() if job.state is not State.ENDED]
-        assert not stuck, [site.controller.mirror.tickets.get(job.job_id) for job in stuck]
-        assert not site.controller.mirror.tickets
+        assert not stuck, [site.controller.reconciler.managed_jobs.get(job.job_id) for job in stuck]
+        assert not site.controller.reconciler.managed_jobs
         assert not site.controller.scheduler.state.withheld
         site.controller._journal.close()

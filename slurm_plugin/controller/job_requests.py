@@ -6,14 +6,14 @@ from functools import lru_cache
 
 from dally.errors import InputError
 from dally.jobs.job import Gang, Job, JobKind
-from slurm_plugin.client.slurm import HandBack, Hold, SlurmJob
+from slurm_plugin.client.slurm import Hold, ReleaseToSlurm, SlurmJob
 from slurm_plugin.config import Config
 from slurm_plugin.controller.demand import UnfitError, demand
-from slurm_plugin.controller.tickets import Ticket
+from slurm_plugin.controller.managed_job import ManagedJob
 from slurm_plugin.request import Request, decode_job
 
 
-class Intake:
+class RequestReader:
     """Reads jobs for one site.
 
     Args:
@@ -52,18 +52,18 @@ class Intake:
         self._best_level(asked.gang)
         return asked
 
-    def asked(self, ticket: Ticket, job: SlurmJob, request: Request) -> Job:
+    def asked(self, managed: ManagedJob, job: SlurmJob, request: Request) -> Job:
         """What a waiting job asks for now: somebody may have changed it.
 
         Raises:
             UnfitError: Dally cannot place it any more.
             CapacityError: The cluster is too small for it.
         """
-        nodes, tasks = asked_size(ticket, job)
-        limit_s = own_limit_s(ticket, job)
+        nodes, tasks = asked_size(managed, job)
+        limit_s = own_limit_s(managed, job)
         asked = self.first_asked(replace(job, min_nodes=nodes, tasks=tasks, time_limit_s=limit_s), request)
-        often = max(job.restarts, ticket.past.preemptions) >= self._config.max_requeues
-        return replace(asked, submit_s=ticket.job.submit_s, preemptible=asked.preemptible and not often)
+        often = max(job.restarts, managed.history.preemptions) >= self._config.max_requeues
+        return replace(asked, submit_s=managed.job.submit_s, preemptible=asked.preemptible and not often)
 
     def _is_ours(self, job: SlurmJob) -> bool:
         return set(job.partition.split(",")) <= set(self._config.partitions)
@@ -76,29 +76,29 @@ def shown_size(job: SlurmJob, request: Request) -> tuple[int, int]:
     return job.min_nodes, job.tasks
 
 
-def asked_size(ticket: Ticket, job: SlurmJob) -> tuple[int, int]:
+def asked_size(managed: ManagedJob, job: SlurmJob) -> tuple[int, int]:
     """Fewest nodes and tasks that a pending job asks for; once released, it may show what Dally chose."""
-    if not ticket.released:
-        return shown_size(job, ticket.request)
-    if ticket.job.kind is not JobKind.RIGID:
-        return ticket.min_nodes, ticket.tasks
-    return job.min_nodes if job.tres_per_node else ticket.min_nodes, job.tasks
+    if not managed.placed_once:
+        return shown_size(job, managed.request)
+    if managed.job.kind is not JobKind.RIGID:
+        return managed.min_nodes, managed.tasks
+    return job.min_nodes if job.tres_per_node else managed.min_nodes, job.tasks
 
 
-def own_limit_s(ticket: Ticket, job: SlurmJob) -> float | None:
+def own_limit_s(managed: ManagedJob, job: SlurmJob) -> float | None:
     """The time limit that a job asks for; the one that it shows may be what Dally gave it."""
-    given = ticket.limit_s is not None and job.time_limit_s == ticket.limit_s
-    return ticket.job.time_limit_s if given else job.time_limit_s
+    given = managed.limit_s is not None and job.time_limit_s == managed.limit_s
+    return managed.job.time_limit_s if given else job.time_limit_s
 
 
-def hand_back_order(job: SlurmJob, request: Request, ticket: Ticket | None) -> HandBack:
+def release_order(job: SlurmJob, request: Request, managed: ManagedJob | None) -> ReleaseToSlurm:
     """The order by which a job becomes Slurm's own, of the size that it asked for."""
-    nodes, tasks = shown_size(job, request) if ticket is None else asked_size(ticket, job)
-    own_s = job.time_limit_s if ticket is None else own_limit_s(ticket, job)
+    nodes, tasks = shown_size(job, request) if managed is None else asked_size(managed, job)
+    own_s = job.time_limit_s if managed is None else own_limit_s(managed, job)
     limit_min = None if own_s in (None, job.time_limit_s) else int(own_s // 60)
     if job.tres_per_job or not (request.max_copies > 1 or request.min_gpus or request.max_gpus):
-        return HandBack(job.job_id, nodes, limit_min=limit_min)
-    return HandBack(job.job_id, nodes, tasks, has_exact_nodes(job, nodes), job.cpus_per_task, limit_min)
+        return ReleaseToSlurm(job.job_id, nodes, limit_min=limit_min)
+    return ReleaseToSlurm(job.job_id, nodes, tasks, has_exact_nodes(job, nodes), job.cpus_per_task, limit_min)
 
 
 def has_exact_nodes(job: SlurmJob, nodes: int) -> bool:

@@ -11,7 +11,7 @@ from dally.plan import Decision, Migrate, Plan, Preempt, Start, Wait
 from dally.policies.base import Policy
 from dally.policies.common.leases import LeaseBook, ScatteredLeases
 from dally.policies.dally.delay_queue import DelayQueue, Offers, QueueEntry, Rank
-from dally.policies.dally.timers import FixedTimers, Timers, TunedTimers, consolidated, no_wait
+from dally.policies.dally.timers import FixedTimers, Timers, TunedTimers
 from dally.state import ClusterState, JobState
 from dally.words import plural, span
 
@@ -45,7 +45,7 @@ def build_timers(knobs: DallyKnobs, levels: int) -> Timers:
         return FixedTimers(tuple(delay * knobs.lease_s for delay in leases))
     if knobs.timers == "auto":
         return TunedTimers(levels, knobs.lease_s, knobs.horizon)
-    return no_wait(levels) if knobs.timers == "no-wait" else consolidated(levels)
+    return FixedTimers((0.0 if knobs.timers == "no-wait" else inf,) * levels)
 
 
 class Dally(Policy):
@@ -141,11 +141,11 @@ class Dally(Policy):
         return job.network_sensitivity(now), self._assigned.get(job.job_id, NEVER_ASSIGNED), job.order
 
     def lease_rank(self, job: JobState, now: float) -> Rank:
-        """The claim of a running job on its own GPUs when its lease ends."""
+        """The priority of a running job for its own GPUs when its lease ends."""
         return job.network_sensitivity(now), self.leases.began_s(job, now), job.order
 
     def decide(self, state: ClusterState, now: float) -> Plan:
-        """Offer what is free, and what leases give back, by claim."""
+        """Offer what is free, and what leases give back, by rank."""
         expired = (self.leases if self.queue else self.scattered).expired(now)
         if not (self.queue or expired):
             return Plan(wakeup_s=self.scattered.next_end_s(now))
@@ -155,19 +155,19 @@ class Dally(Policy):
                 state.free.give(job.allocation)
             if expired:
                 self.queue.refresh(state.free, now)
-            auction = Round(self, state, now, expired)
-            auction.run()
+            offers = OfferRound(self, state, now, expired)
+            offers.run()
         # A job started now has no lease in the book yet; one lease ahead is never too late for it.
         ends_s = (self.leases if self.queue else self.scattered).next_end_s(now)
-        wakeup_s = min(self.queue.next_due_s(), auction.next_due_s, ends_s, now + self.knobs.lease_s)
-        return Plan(auction.decisions(), wakeup_s)
+        wakeup_s = min(self.queue.next_due_s(), offers.next_due_s, ends_s, now + self.knobs.lease_s)
+        return Plan(offers.decisions(), wakeup_s)
 
 
-class Round:
+class OfferRound:
     """One round of offers on trial: who gets what is free, and which expired leases are renewed.
 
     Attributes:
-        next_due_s: When the next delay of the jobs that give way runs out; they are not in the queue yet.
+        next_due_s: When the next delay of the jobs that it stops runs out; they are not in the queue yet.
     """
 
     def __init__(self, policy: Dally, state: ClusterState, now: float, expired: list[JobState]) -> None:
@@ -180,7 +180,7 @@ class Round:
         self.next_due_s = inf
 
     def run(self) -> None:
-        """Serve claims, best first, until nobody accepts what is left."""
+        """Serve jobs by rank, best first, until none accepts what is left."""
         offers = Offers(self._policy.queue, self._free)
         while True:
             best = offers.best()
@@ -215,41 +215,34 @@ class Round:
         return allocation
 
     def _renew(self, job: JobState) -> None:
-        """A job whose lease ended keeps its GPUs, moves closer together, or gives way."""
+        """A job whose lease ended keeps its GPUs, moves closer together, or stops."""
         request, levels = job.job, self._state.topology.levels
         best = self._state.best_level(request.gang)
         level = self._free.lowest_level(request.gang, best)
+        # The highest level that it takes as soon as a new wait begins.
+        delays_s = self._policy.timers.delays_s(request.gpus, self._now)[best:]
+        at_once = max((each + 1 for each, delay_s in enumerate(delays_s, best) if delay_s <= 0), default=best)
         if level is not None and level < job.level:
             have = f"{levels[level]} has {plural(request.gpus, 'free GPU')}"
             reason = f"lease over; {have}, it held a {levels[job.level]}'s"
             self._starts.append(Migrate(job.job_id, self._place(job, level), level, reason))
         elif self._free.holds(job.allocation):
             self._free.take(job.allocation)
-        elif level is not None and level <= self._accepted_at_once(job):
+        elif level is not None and level <= at_once:
             reason = f"lease over and GPUs given away; another {levels[level]} is free"
             self._starts.append(Migrate(job.job_id, self._place(job, level), level, reason))
         else:
-            self._give_way(job)
+            self._stop(job, best, delays_s)
 
-    def _accepted_at_once(self, job: JobState) -> int:
-        """The highest level that a job takes when its wait begins."""
-        best, delays_s = self._state.best_level(job.job.gang), self._delays_s(job)
-        return max((level + 1 for level, delay_s in enumerate(delays_s, best) if delay_s <= 0), default=best)
-
-    def _delays_s(self, job: JobState) -> tuple[float, ...]:
-        """The delays of a wait that begins now, of the levels from the best up."""
-        best = self._state.best_level(job.job.gang)
-        return self._policy.timers.delays_s(job.job.gpus, self._now)[best:]
-
-    def _give_way(self, job: JobState) -> None:
+    def _stop(self, job: JobState, best: int, delays_s: tuple[float, ...]) -> None:
+        """Stop a job whose GPUs are given away; it waits with these delays from its best level up."""
         takers = tuple(
             dict.fromkeys(t for machine, _ in job.allocation for t in self._takers.get(machine, ()))
         )
         score = job.network_sensitivity(self._now)
         reason = f"lease over; {', '.join(takers)} had a better claim than its score {score:.3f}"
         self._stops.append(Preempt(job.job_id, takers, reason))
-        tier = self._state.best_level(job.job.gang)
-        wait = self._wait(job, tier, self._now, self._delays_s(job))
+        wait = self._wait(job, best, self._now, delays_s)
         if wait.until_s > self._now:
             self.next_due_s = min(self.next_due_s, wait.until_s)
         self._starts.append(wait)
@@ -273,14 +266,10 @@ class Round:
         if delay_s < inf:
             leases = delay_s / self._policy.knobs.lease_s
             lasting = f"{leases:g} lease{'s' * (leases != 1)}"
-            reason += f"; declines farther ones for {lasting}{self._learnt(job, tier)}"
+            reason += f"; declines farther ones for {lasting}"
+            if isinstance(self._policy.timers, TunedTimers):
+                waits = self._policy.timers.observations(tier, job.job.gpus, self._now)
+                reason += f", tuned from {plural(waits, 'wait')}"
         elif not delays_s:
             reason += "; takes any"
         return Wait(job.job_id, tier, origin_s + delay_s, reason)
-
-    def _learnt(self, job: JobState, tier: int) -> str:
-        if not isinstance(self._policy.timers, TunedTimers):
-            return ""
-        return (
-            f", tuned from {plural(self._policy.timers.observations(tier, job.job.gpus, self._now), 'wait')}"
-        )

@@ -1,7 +1,7 @@
 """A-SRPT: jobs start in the order in which a virtual machine as strong as the whole cluster ends them."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import islice, takewhile
 from math import inf
 from typing import Any, ClassVar
@@ -11,6 +11,7 @@ from dally.plan import Decision, Plan, Start, Wait
 from dally.policies.a_srpt.virtual_srpt import VirtualSrpt
 from dally.policies.base import Policy
 from dally.policies.common.estimates import remaining_s
+from dally.policies.common.knobs import knob
 from dally.policies.common.placements import Placement, closest
 from dally.policies.common.ranking import Ranking
 from dally.state import ClusterState, JobState
@@ -21,22 +22,14 @@ from dally.words import plural, span
 class ASrptKnobs:
     """Settings of `a-srpt`."""
 
-    release: str = field(
-        default="early",
-        metadata={
-            "help": "start a job when its turn has come, or not before the virtual machine has ended it",
-            "choices": ("early", "ended"),
-        },
+    release: str = knob(
+        "early",
+        "start a job when its turn has come, or not before the virtual machine has ended it",
+        ("early", "ended"),
     )
-    heavy: float = field(
-        default=1.1,
-        metadata={"help": "slowdown of a placement from which a job is communication-heavy there"},
-    )
-    patience: float = field(
-        default=1.0,
-        metadata={"help": "such a job waits at most so many times what the placement would cost it"},
-    )
-    depth: int = field(default=100, metadata={"help": "how many waiting jobs are looked at"})
+    heavy: float = knob(1.1, "slowdown of a placement from which a job is communication-heavy there")
+    patience: float = knob(1.0, "such a job waits at most so many times what the placement would cost it")
+    depth: int = knob(100, "how many waiting jobs are looked at")
 
     def __post_init__(self) -> None:
         if not (self.heavy >= 1 and self.patience >= 0):

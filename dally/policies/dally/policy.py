@@ -1,7 +1,7 @@
 """Dally as published: delay scheduling with tuned timers and network-sensitive preemption at lease ends."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import inf
 from typing import Any, ClassVar
 
@@ -9,6 +9,7 @@ from dally.cluster.topology import Allocation
 from dally.errors import InputError
 from dally.plan import Decision, Migrate, Plan, Preempt, Start, Wait
 from dally.policies.base import Policy
+from dally.policies.common.knobs import knob
 from dally.policies.common.leases import LeaseBook, ScatteredLeases
 from dally.policies.dally.delay_queue import DelayQueue, Offers, QueueEntry, Rank
 from dally.policies.dally.timers import FixedTimers, Timers, TunedTimers
@@ -22,14 +23,11 @@ NEVER_ASSIGNED = -inf
 class DallyKnobs:
     """Settings of `dally`."""
 
-    timers: str = field(
-        default="auto",
-        metadata={"help": "delay timers", "choices": ("auto", "manual", "no-wait", "consolidated")},
-    )
-    machine: float = field(default=12.0, metadata={"help": "manual timer of the machine level, in leases"})
-    rack: float = field(default=24.0, metadata={"help": "manual timer of the levels above, in leases"})
-    lease_s: float = field(default=3600.0, metadata={"help": "length of a lease, seconds"})
-    horizon: int = field(default=24, metadata={"help": "how long the auto-tuner remembers a wait, in leases"})
+    timers: str = knob("auto", "delay timers", ("auto", "manual", "no-wait", "consolidated"))
+    machine: float = knob(12.0, "manual timer of the machine level, in leases")
+    rack: float = knob(24.0, "manual timer of the levels above, in leases")
+    lease_s: float = knob(3600.0, "length of a lease, seconds")
+    horizon: int = knob(24, "how long the auto-tuner remembers a wait, in leases")
 
     def __post_init__(self) -> None:
         if self.lease_s <= 0 or self.horizon < 1:

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from itertools import pairwise
@@ -14,6 +14,7 @@ import numpy as np
 from dally.policies.common.gpu_pool import Ints, Pool
 from dally.policies.common.growth import Floats
 from dally.policies.common.in_sizes import InSizes, remaining_s
+from dally.policies.common.knobs import knob
 from dally.policies.common.sizing import SizeTarget
 from dally.profiles.goodput import Batching
 from dally.state import ClusterState, JobState
@@ -33,7 +34,7 @@ WEIGHTS = "drl.json"
 class DrlKnobs:
     """Settings of `drl`."""
 
-    interval_s: float = field(default=10.0, metadata={"help": "how often all jobs are sized anew, s"})
+    interval_s: float = knob(10.0, "how often all jobs are sized anew, s")
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """Gandiva: affinity by gang size, time slicing when overloaded, migration of scattered jobs."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import islice, takewhile
 from math import inf
 from typing import ClassVar
@@ -12,6 +12,7 @@ from dally.plan import Decision, Migrate, Plan, Start, Wait
 from dally.policies.base import Policy
 from dally.policies.common.evictions import Evictions
 from dally.policies.common.job_queue import DemandQueue, DemandRound
+from dally.policies.common.knobs import knob
 from dally.policies.common.placements import Placement, closest, find_victims
 from dally.policies.common.ranking import Ranking
 from dally.state import ClusterState, JobState
@@ -27,14 +28,8 @@ class GandivaKnobs:
     would do no work at all, of hours 2 % are lost.
     """
 
-    slice_s: float = field(
-        default=3600.0,
-        metadata={"help": "seconds of work that a job is sure of before others may take its GPUs"},
-    )
-    migrate: int = field(
-        default=8,
-        metadata={"help": "scattered jobs considered for migration when GPUs come free; 0 is no migration"},
-    )
+    slice_s: float = knob(3600.0, "seconds of work that a job is sure of before others may take its GPUs")
+    migrate: int = knob(8, "scattered jobs considered for migration when GPUs come free; 0 is no migration")
 
     def __post_init__(self) -> None:
         if self.slice_s <= 0 or self.migrate < 0:

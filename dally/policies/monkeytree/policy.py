@@ -1,12 +1,13 @@
 """MonkeyTree: order of arrival, and few migrations that keep every rack's uplinks to few jobs."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from dally.errors import InputError
 from dally.plan import Migrate, Plan, Start
 from dally.policies.common.in_order import BackfillKnobs, InOrder, OrderKnobs
+from dally.policies.common.knobs import knob
 from dally.policies.monkeytree.rack_fragments import RackFragments
 from dally.policies.monkeytree.rearrange import Rearranged, Rearrangement
 from dally.state import ClusterState, JobState
@@ -17,13 +18,8 @@ from dally.words import span
 class MonkeyTreeKnobs(BackfillKnobs):
     """Settings of `monkeytree`."""
 
-    bound: int = field(
-        default=2,
-        metadata={"help": "jobs that may have part of their GPUs in a rack and the rest in others"},
-    )
-    migrate: bool = field(
-        default=True, metadata={"help": "whether running jobs move for that, or only new ones are placed"}
-    )
+    bound: int = knob(2, "jobs that may have part of their GPUs in a rack and the rest in others")
+    migrate: bool = knob(True, "whether running jobs move for that, or only new ones are placed")
 
     def __post_init__(self) -> None:
         BackfillKnobs.__post_init__(self)

@@ -1,7 +1,7 @@
 """What Slurm itself does: order of arrival, topology/tree, `--switches=1@T`, backfill with promises."""
 
 from collections.abc import Container, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from math import inf
@@ -14,6 +14,7 @@ from dally.jobs.knowledge import Knowledge
 from dally.plan import Decision, Wait
 from dally.policies.common.estimates import remaining_s, restart_s, stretch_s
 from dally.policies.common.in_order import InOrder, OrderKnobs, OrderRound
+from dally.policies.common.knobs import knob
 from dally.policies.common.placements import Placement, closest
 from dally.policies.common.rounds import next_multiple
 from dally.policies.slurm.node_choice import LEAF, as_topology_tree, best_fit, leaves_of
@@ -28,40 +29,27 @@ _Known = dict[tuple[Gang, int], Allocation | None]
 class SlurmKnobs:
     """Settings of `slurm`; those with names of slurm.conf(5) are its SchedulerParameters."""
 
-    switch_wait_s: float = field(
-        default=300.0,
-        metadata={
-            "help": "T of --switches=1@T, seconds; 300 is Slurm's max_switch_wait, 0 asks for no switch"
-        },
+    switch_wait_s: float = knob(
+        300.0, "T of --switches=1@T, seconds; 300 is Slurm's max_switch_wait, 0 asks for no switch"
     )
-    scheduler: str = field(
-        default="backfill",
-        metadata={
-            "help": "SchedulerType: whether later jobs may start if that delays nobody who was promised GPUs",
-            "choices": ("builtin", "backfill"),
-        },
+    scheduler: str = knob(
+        "backfill",
+        "SchedulerType: whether later jobs may start if that delays nobody who was promised GPUs",
+        ("builtin", "backfill"),
     )
-    bf_interval_s: float = field(
-        default=30.0,
-        metadata={"help": "seconds between passes of backfill, as bf_interval; 0 is a pass at every event"},
+    bf_interval_s: float = knob(
+        30.0, "seconds between passes of backfill, as bf_interval; 0 is a pass at every event"
     )
-    bf_max_job_test: int = field(default=500, metadata={"help": "jobs that a pass of backfill looks at"})
-    bf_job_part_count_reserve: int = field(
-        default=3,
-        metadata={"help": "of these, the first so many that cannot start get promises; 0: all, Slurm's own"},
+    bf_max_job_test: int = knob(500, "jobs that a pass of backfill looks at")
+    bf_job_part_count_reserve: int = knob(
+        3, "of these, the first so many that cannot start get promises; 0: all, Slurm's own"
     )
-    bf_resolution_s: float = field(
-        default=60.0, metadata={"help": "promises begin and end at multiples of this, seconds"}
-    )
-    bf_window_s: float = field(
-        default=86_400.0, metadata={"help": "how far ahead promises are made, seconds"}
-    )
-    placement: str = field(
-        default="fit",
-        metadata={
-            "help": "the leaf switch that needs the fewest nodes, or what topology/tree does without --nodes",
-            "choices": ("fit", "tree"),
-        },
+    bf_resolution_s: float = knob(60.0, "promises begin and end at multiples of this, seconds")
+    bf_window_s: float = knob(86_400.0, "how far ahead promises are made, seconds")
+    placement: str = knob(
+        "fit",
+        "the leaf switch that needs the fewest nodes, or what topology/tree does without --nodes",
+        ("fit", "tree"),
     )
 
     def __post_init__(self) -> None:

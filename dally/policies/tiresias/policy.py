@@ -1,7 +1,7 @@
 """Tiresias: discretised two-dimensional least attained service, with consolidation for skewed models only."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import takewhile
 from math import inf
 from typing import Any, ClassVar
@@ -11,6 +11,7 @@ from dally.plan import Decision, Migrate, Plan, Start, Wait
 from dally.policies.base import Policy
 from dally.policies.common.evictions import Evictions
 from dally.policies.common.job_queue import DemandQueue, DemandRound
+from dally.policies.common.knobs import knob
 from dally.policies.common.leases import ScatteredLeases
 from dally.policies.common.placements import Placement, closest, find_victims
 from dally.policies.common.ranking import Rank, Ranking
@@ -25,41 +26,27 @@ from dally.words import are, gpu_time, plural, span
 class TiresiasKnobs:
     """Settings of `tiresias`."""
 
-    limits: str = field(
-        default="published",
-        metadata={
-            "help": "GPU-seconds at which a job leaves a queue: published (3250+7200), pollux (57600), none "
-            "(one queue), or others like 3600+36000"
-        },
+    limits: str = knob(
+        "published",
+        "GPU-seconds at which a job leaves a queue: published (3250+7200), pollux (57600), none "
+        "(one queue), or others like 3600+36000",
     )
-    quantum_s: float = field(
-        default=600.0,
-        metadata={"help": "seconds of training that a job is sure of at each start; 0 is none"},
+    quantum_s: float = knob(600.0, "seconds of training that a job is sure of at each start; 0 is none")
+    quantum_restarts: float = knob(10.0, "and so many times what the job's restart costs, if that is longer")
+    order: str = knob(
+        "start",
+        "in a queue by first start, then arrival; or by arrival: who waits stops who came later",
+        ("start", "arrival"),
     )
-    quantum_restarts: float = field(
-        default=10.0, metadata={"help": "and so many times what the job's restart costs, if that is longer"}
+    interval_s: float = knob(0.0, "decide at multiples of so many seconds only; 0 is at every event")
+    promote: float = knob(
+        8.0, "back to the top queue after waiting this many times the time trained; 0 is never"
     )
-    order: str = field(
-        default="start",
-        metadata={
-            "help": "in a queue by first start, then arrival; or by arrival: who waits stops who came later",
-            "choices": ("start", "arrival"),
-        },
+    skew_limit: float = knob(
+        0.25, "models whose largest tensor is more than this share of the gradients consolidate"
     )
-    interval_s: float = field(
-        default=0.0, metadata={"help": "decide at multiples of so many seconds only; 0 is at every event"}
-    )
-    promote: float = field(
-        default=8.0,
-        metadata={"help": "back to the top queue after waiting this many times the time trained; 0 is never"},
-    )
-    skew_limit: float = field(
-        default=0.25,
-        metadata={"help": "models whose largest tensor is more than this share of the gradients consolidate"},
-    )
-    regroup_s: float = field(
-        default=3600.0,
-        metadata={"help": "training after which a scattered job moves closer together if it can; 0 is never"},
+    regroup_s: float = knob(
+        3600.0, "training after which a scattered job moves closer together if it can; 0 is never"
     )
 
     def __post_init__(self) -> None:

@@ -1,15 +1,15 @@
-"""Writes the tables of docs/local-network.md: `python scripts/measure_network.py`, about a minute."""
+"""Writes the tables of docs/local-network.md: `python -m scripts.measure_network`, about a minute."""
 
 from collections.abc import Iterator
 from pathlib import Path
 
 import click
 
-from dally.errors import DallyError
+from analysis.studies.common import StudyCommand, publish
 from dally.hosts.network import LocalNetwork
-from dally.hosts.network_probe import round_trip_s, together_bps, transfer
 from dally.hosts.network_spec import NetworkSpec, Rack
-from dally.markdown import replace_section, table
+from dally.markdown import table
+from tests.dally.hosts.network_probe import round_trip_s, together_bps, transfer
 
 DOCUMENT = Path(__file__).parent.parent / "docs" / "local-network.md"
 RATES_BPS = (200e6, 500e6, 1e9, 2e9)
@@ -20,14 +20,10 @@ DURATION_S = 3.0
 UNSHAPED_BYTES = 6_000_000_000
 
 
-@click.command()
+@click.command(cls=StudyCommand)
 def main() -> None:
     """Measure links between local hosts, and rewrite the generated sections."""
-    try:
-        text = replace_section(DOCUMENT.read_text(encoding="utf-8"), "links", link_table())
-        DOCUMENT.write_text(replace_section(text, "uplink", uplink_table()), encoding="utf-8")
-    except DallyError as error:
-        raise click.ClickException(str(error)) from error
+    publish([("links", link_table()), ("uplink", uplink_table())], DOCUMENT)
 
 
 def link_table() -> str:

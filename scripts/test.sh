@@ -36,4 +36,4 @@ fi
 step "mypy --strict" "mend the types named above" .venv/bin/mypy
 step "import layers" "an import runs up; see pyproject.toml [tool.importlinter]" .venv/bin/lint-imports
 step "the wheel in a fresh environment" "see [tool.hatch.build] in pyproject.toml" wheel_works
-step "pytest" "run one test alone: .venv/bin/pytest PATH::NAME" .venv/bin/pytest --numprocesses 2 --dist loadgroup --durations=25
+step "pytest" "run one test alone: .venv/bin/pytest PATH::NAME" .venv/bin/pytest --numprocesses 4 --dist loadgroup --durations=25

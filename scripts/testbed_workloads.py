@@ -5,8 +5,8 @@ from math import log
 from pathlib import Path
 
 from dally.jobs.job import Job
+from dally.traces.common_csv import write_workload
 from dally.traces.model_mix import assign_models
-from dally.traces.output_file import write_workload
 from dally.traces.synthetic import WorkloadShape, synthesize
 
 FOLDER = Path(__file__).parents[1] / "testbed" / "running" / "workloads"

@@ -4,23 +4,16 @@ from pathlib import Path
 
 import click
 
+from analysis.studies.common import StudyCommand, publish
 from analysis.studies.contention_validation import measured_table, mixes_table
-from dally.errors import DallyError
-from dally.markdown import replace_section
 
 DOCUMENT = Path(__file__).parent.parent / "docs" / "contention.md"
 
 
-@click.command()
+@click.command(cls=StudyCommand)
 def main() -> None:
     """Hold the model of shared links against exact cases and rewrite the generated sections."""
-    try:
-        text = DOCUMENT.read_text(encoding="utf-8")
-        for name, body in sections().items():
-            text = replace_section(text, name, body)
-        DOCUMENT.write_text(text, encoding="utf-8")
-    except DallyError as error:
-        raise click.ClickException(str(error)) from error
+    publish(sections().items(), DOCUMENT)
 
 
 def sections() -> dict[str, str]:

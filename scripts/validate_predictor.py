@@ -1,41 +1,29 @@
 """Writes the tables of docs/predictor.md: `python scripts/validate_predictor.py [THROUGHPUTS]`."""
 
+from collections.abc import Iterable
 from pathlib import Path
 
 import click
 
-from analysis.studies.deepshare_validation import explain, noise, read_jobs, read_kept
-from analysis.studies.gavel_validation import validate_pairs
-from analysis.studies.pollux_validation import validate
-from analysis.studies.predictor_tables import (
-    dally_table,
-    errors_table,
-    fits_table,
-    order_table,
-    pairs_table,
-    sharing_table,
-)
-from dally.errors import DallyError
-from dally.markdown import replace_section
+from analysis.studies.common import StudyCommand, publish
+from analysis.studies.dally_slowdowns import dally_table
+from analysis.studies.deepshare_validation import explain, noise, read_jobs, read_kept, sharing_table
+from analysis.studies.gavel_validation import pairs_table, validate_pairs
+from analysis.studies.pollux_validation import errors_table, order_table, validate
+from dally.markdown import table
 from dally.profiles.imports.tables import PUBLISHED, import_published
+from dally.profiles.schema import Profile
 
 ROOT = Path(__file__).parent.parent
 
 
-@click.command()
+@click.command(cls=StudyCommand)
 @click.argument(
     "throughputs", type=click.Path(path_type=Path), default=ROOT.parent / "shared" / "throughputs"
 )
 def main(throughputs: Path) -> None:
     """Validate on the tables under THROUGHPUTS and rewrite the generated sections."""
-    document = ROOT / "docs" / "predictor.md"
-    try:
-        text = document.read_text(encoding="utf-8")
-        for name, body in sections(throughputs).items():
-            text = replace_section(text, name, body)
-        document.write_text(text, encoding="utf-8")
-    except DallyError as error:
-        raise click.ClickException(str(error)) from error
+    publish(sections(throughputs).items(), ROOT / "docs" / "predictor.md")
 
 
 def sections(throughputs: Path) -> dict[str, str]:
@@ -53,6 +41,22 @@ def sections(throughputs: Path) -> dict[str, str]:
         "gavel": pairs_table(validate_pairs(throughputs / "gavel")),
         "deepshare": sharing_table(explain(jobs, kept), noise(jobs, kept)),
     }
+
+
+def fits_table(profiles: Iterable[Profile]) -> str:
+    """The held-out errors that imported profiles carry."""
+    header = ("profile", "held out: mean", "held out: max", "flags")
+    rows = [
+        (
+            f"{profile.model.name} on {profile.env.gpu_type}",
+            f"{fit.held_out_mape:.1%}",
+            f"{fit.held_out_max:.1%}",
+            str(len(profile.quality.flags) if profile.quality else 0),
+        )
+        for profile in profiles
+        if (fit := profile.fit) and fit.held_out_mape is not None and fit.held_out_max is not None
+    ]
+    return table(header, rows)
 
 
 if __name__ == "__main__":

@@ -11,8 +11,7 @@ from pathlib import Path
 
 import click
 
-from dally.errors import DallyError
-from dally.markdown import replace_section
+from analysis.studies.common import StudyCommand, publish
 from dally.profiles.files import load_profiles
 from profiler.report.validation import errors_table, iterations_table, list_cells, rings_table
 
@@ -22,7 +21,7 @@ MODELS = ("alexnet", "mobilenetv3", "resnet18", "resnet50")
 OPTIONS = "--emulate 9 --racks 2,2 --shapes 2x1,4x1 --sweep 64K:64M --budget 4 --resume"
 
 
-@click.command()
+@click.command(cls=StudyCommand)
 @click.argument("folder", type=click.Path(path_type=Path), default=ROOT / "runs" / "profiler-validation")
 def main(folder: Path) -> None:
     """Measure into FOLDER, a folder for each rate, and rewrite the generated sections."""
@@ -31,20 +30,15 @@ def main(folder: Path) -> None:
         places = ("--rate", rate, "--uplink", rate, "--out", folder / rate)
         if status := subprocess.run([program, "local", *MODELS, *OPTIONS.split(), *places]).returncode:
             sys.exit(status)
-    document = ROOT / "docs" / "profiler-validation.md"
-    try:
-        profiles = [profile for rate in RATES for profile in load_profiles(folder / rate).profiles]
-        text, cells = document.read_text(encoding="utf-8"), list_cells(profiles)
-        for name, body in (
-            ("errors", errors_table(cells)),
-            ("iterations", iterations_table(cells)),
-            ("rings", rings_table(profiles)),
-        ):
-            text = replace_section(text, name, body)
-        document.write_text(text, encoding="utf-8")
-        shutil.copy(folder / "1Gb" / "profiles.png", document.with_suffix(".png"))
-    except DallyError as error:
-        raise click.ClickException(str(error)) from error
+    profiles = [profile for rate in RATES for profile in load_profiles(folder / rate).profiles]
+    cells, document = list_cells(profiles), ROOT / "docs" / "profiler-validation.md"
+    sections = {
+        "errors": errors_table(cells),
+        "iterations": iterations_table(cells),
+        "rings": rings_table(profiles),
+    }
+    publish(sections.items(), document)
+    shutil.copy(folder / "1Gb" / "profiles.png", document.with_suffix(".png"))
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from dally.cluster import shipped_clusters
-from dally.cluster.left_out import left_out_line
+from dally.cluster.summary import left_out_line
 from dally.errors import InputError
 from dally.interruption import INTERRUPTED, interruptible
 from dally.jobs.knowledge import Knowledge
@@ -22,7 +22,7 @@ from dally.policies.registry import PolicySpec, parse_policy
 from dally.profiles.batch_split import Split
 from dally.profiles.files import shipped_sets
 from dally.profiles.goodput import Batching
-from dally.traces import FORMAT_NAMES, told_changes
+from dally.traces import FORMAT_NAMES, changes_text
 from simulator.comparison import as_data, table
 from simulator.inputs import Inputs, load_scenario
 from simulator.scenario import Run, Scenario, folder_name, simulate
@@ -221,7 +221,7 @@ def _report(runs: Sequence[Run], scenario: Scenario, out: Path, as_json: bool) -
         console = Console() if Console().is_terminal else Console(width=_FILE_WIDTH)
         click.echo("mean over jobs where nothing else is said; differences are from the first policy")
         console.print(table(runs, scenario.topology.levels, console.width))
-    if changes := told_changes(scenario.facts["trace"]["dropped"], scenario.facts["trace"]["clamped"]):
+    if changes := changes_text(scenario.facts["trace"]["dropped"], scenario.facts["trace"]["clamped"]):
         click.echo(f"trace: {changes}", err=True)
     if left_out := left_out_line(scenario.topology):
         click.echo(f"cluster: {left_out}", err=True)

@@ -6,7 +6,7 @@ from math import floor, inf
 
 from dally.errors import DallyError
 from dally.jobs.job import Job
-from dally.plan import Decision, Migrate, Plan, Preempt, Resize, Start, Wait
+from dally.plan import Migrate, Preempt, Resize, Start, Wait
 from dally.profiles.contention import SharedLinks
 from dally.profiles.costs import Cost, CostModel
 from dally.runs.records import EventLog, JobRecord
@@ -14,8 +14,11 @@ from dally.scheduling.scheduler import Scheduler, start_facts, told_slowdown, wa
 from dally.state import JobState
 from simulator.failures import Outage
 from simulator.kernel import EventQueue, Priority
-from simulator.progress import Watch
-from simulator.tally import MOST_FRUITLESS_FAILURES, Tally, record
+from simulator.records import JobCounters, record
+from simulator.stall_detector import StallDetector
+
+MOST_FAILURES_WITHOUT_PROGRESS = 100
+"""A job that failed so often in a row without a new checkpoint is given up."""
 
 _BY_OTHERS = "other jobs share its links, or no longer do"
 _BY_LEARNING = "its batch is worth another part of a full one from here on"
@@ -102,13 +105,13 @@ class Engine:
         self._arriving = next(self._arrivals, None)
         self._outages: Iterator[Outage] = iter(outages)
         self._queue: EventQueue[Event] = EventQueue()
-        self._tallies: dict[str, Tally] = {}
+        self._counters: dict[str, JobCounters] = {}
         self._records: list[JobRecord] = []
         self._keep = keep or (lambda place, record: self._records.append(record))
         self._ended = 0
         self._wakeup_s = inf
         self._moments = 0
-        self._watch = Watch(scheduler.state)
+        self._stalls = StallDetector(scheduler.state)
 
     def run(self) -> Outcome:
         """Simulate until every job has ended, nothing more can happen, or nothing gets done any more."""
@@ -118,197 +121,32 @@ class Engine:
             if self._stop():
                 note = "interrupted"
                 break
-            moment = self._next_moment()
+            arrival_s = inf if self._arriving is None else self._arriving.submit_s
+            idle = not (self._state.running or self._state.withheld)
+            if idle and arrival_s == self._wakeup_s == inf:
+                moment = inf  # outages to come cannot help the jobs that wait now
+            else:
+                moment = min(self._queue.next_s, arrival_s, self._wakeup_s)
             if moment == inf:
                 note = self._stuck(now)
                 break
             if moment < now:
                 raise AssertionError(f"time went back from {now} s to {moment} s")
             now = moment
-            counts = self._counts(now)
+            # There are finitely many arrivals; of all other moments there could be infinitely many. A policy
+            # that asks again and again while nothing runs, for a machine is to be repaired, is no stall.
+            held_up = not self._state.running and bool(self._state.withheld)
+            waits_for_repair = held_up and now < self._queue.next_s < inf
+            counts = arrival_s > now and bool(self._state.jobs) and not waits_for_repair
             self._step(now)
-            note = self._watch.decided(now) if counts else ""
+            note = self._stalls.decided(now) if counts else ""
             self._progress(now, self._ended)
-        return self._outcome(now, note)
-
-    def _counts(self, now: float) -> bool:
-        """Whether the moment to come is one of those of which there could be infinitely many.
-
-        Arrivals are finite. A policy that asks again and again while nothing runs, for a machine is to be
-        repaired, is held up by the world.
-        """
-        if self._arriving is not None and self._arriving.submit_s <= now:
-            return False
-        held_up = not self._state.running and bool(self._state.withheld)
-        return bool(self._state.jobs) and not (held_up and now < self._queue.next_s < inf)
-
-    def _next_moment(self) -> float:
-        arrival_s = inf if self._arriving is None else self._arriving.submit_s
-        idle = not (self._state.running or self._state.withheld)
-        if idle and arrival_s == self._wakeup_s == inf:
-            return inf  # outages to come cannot help those who wait now
-        return min(self._queue.next_s, arrival_s, self._wakeup_s)
-
-    def _step(self, now: float) -> None:
-        """Everything that happens at one moment, then one plan."""
-        while self._queue.next_s <= now:
-            self._happen(self._queue.pop()[1], now)
-        while self._arriving is not None and self._arriving.submit_s <= now:
-            self._submit(self._arriving, now)
-            self._arriving = next(self._arrivals, None)
-        if self._links is not None:
-            self._repace(self._links, now)
-        plan = self._scheduler.decide(now)
-        self._carry_out(plan, now)
-        if self._links is not None:
-            self._repace(self._links, now)
-        self._scheduler.settle(now)
-        if plan.wakeup_s <= now:
-            raise AssertionError(f"the policy asked at {now} s to be woken at {plan.wakeup_s} s")
-        self._wakeup_s = plan.wakeup_s
-        self._moments += 1
-
-    def _happen(self, event: Event, now: float) -> None:
-        match event:
-            case End(job_id):
-                self._tallies[job_id].foretold = None
-                self._end(job_id, now)
-            case BatchPhase(job_id, done):
-                self._tallies[job_id].foretold = None
-                job = self._state.jobs[job_id]
-                cost = self._costs.cost(job.job, job.allocation, done)
-                self._go_on(job, cost, now, done, _BY_LEARNING)
-            case Repair(machine):
-                self._scheduler.withhold(machine, 0)
-                self._log.write(now, "machine_up", machine=self._state.topology.machines[machine].name)
-            case Outage():
-                self._fail(event, now)
-
-    def _submit(self, job: Job, now: float) -> None:
-        self._tallies[job.job_id] = Tally()
-        self._scheduler.submit(job, now)
-        self._log.write(now, "submit", job=job.job_id, gpus=job.gpus, model=job.model)
-
-    def _carry_out(self, plan: Plan, now: float) -> None:
-        """Stops first, so that their GPUs are free for what starts."""
-        for decision in plan.decisions:
-            if isinstance(decision, Preempt | Migrate):
-                self._preempt(decision, now)
-        for decision in plan.decisions:
-            self._begin(decision, now)
-
-    def _begin(self, decision: Decision, now: float) -> None:
-        match decision:
-            case Start():
-                self._start(decision, "start", now)
-            case Resize():
-                self._start(decision, "resize", now)
-            case Migrate():
-                self._start(decision, "migrate", now)
-            case Wait():
-                self._log.write(now, "wait", job=decision.job_id, **wait_facts(self._state, decision))
-                self._scheduler.waits(decision)
-
-    def _start(self, decision: Start | Migrate, event: str, now: float) -> None:
-        job = self._state.jobs[decision.job_id]
-        done = job.done(now)
-        cost = self._costs.cost(job.job, decision.allocation, done)
-        self._scheduler.start(decision.job_id, decision.allocation, now, 1 / cost.slowdown)
-        tally = self._tallies[decision.job_id]
-        tally.begin(cost, self._levels[job.level])
-        self._foretell(job, now, done)
-        if self._links is not None:
-            self._links.start(job.job, job.allocation)
-        self._log.write(
-            now, event, job=decision.job_id, **start_facts(self._state, job, cost, decision.reason)
-        )
-
-    def _foretell(self, job: JobState, now: float, done: float) -> None:
-        change = self._costs.changes_at(job.job, done)
-        if change < 1:
-            moment = max(now, job.done_s(change))
-            number = self._queue.push(moment, Priority.PHASE, BatchPhase(job.job_id, change))
-        else:
-            number = self._queue.push(max(now, job.done_s(1.0)), Priority.END, End(job.job_id))
-        self._tallies[job.job_id].foretold = number
-
-    def _cancel(self, tally: Tally) -> None:
-        """What was foretold of a job will not happen, or not then."""
-        if tally.foretold is not None:
-            self._queue.cancel(tally.foretold)
-            tally.foretold = None
-
-    def _repace(self, links: SharedLinks, now: float) -> None:
-        """Jobs whose links are shared by more or fewer than before go on at another pace."""
-        for job_id, cost in links.changes():
-            job = self._state.jobs[job_id]
-            self._go_on(job, cost, now, job.done(now), _BY_OTHERS)
-
-    def _go_on(self, job: JobState, cost: Cost, now: float, done: float, reason: str) -> None:
-        """A running job goes on at another pace, with so much of its work done."""
-        tally = self._tallies[job.job_id]
-        self._cancel(tally)
-        tally.repace(cost, job.paced_s, now)
-        self._scheduler.repace(job.job_id, now, 1 / cost.slowdown)
-        self._foretell(job, now, done)
-        self._log.write(now, "pace", job=job.job_id, slowdown=told_slowdown(cost), reason=reason)
-
-    def _preempt(self, decision: Preempt | Migrate, now: float) -> None:
-        self._close(self._state.jobs[decision.job_id], now)
-        self._scheduler.preempt(decision.job_id, now, isinstance(decision, Resize))
-        if isinstance(decision, Preempt):
-            self._log.write(now, "preempt", job=decision.job_id, by=list(decision.by), reason=decision.reason)
-
-    def _close(self, job: JobState, now: float) -> Tally:
-        tally = self._tallies[job.job_id]
-        tally.close(job, now)
-        self._cancel(tally)
-        if self._links is not None:
-            self._links.stop(job.job_id)
-        return tally
-
-    def _end(self, job_id: str, now: float, status: str = "COMPLETED") -> None:
-        tally = self._close(self._state.jobs[job_id], now)
-        job = self._scheduler.finish(job_id, now)
-        del self._tallies[job_id]
-        self._keep(job.order, record(job, tally, now, status))
-        self._ended += 1
-        self._watch.ended()
-        self._log.write(now, "end", job=job_id, status=status)
-
-    def _next_outage(self) -> None:
-        outage = next(self._outages, None)
-        if outage is not None:
-            self._queue.push(outage.down_s, Priority.FAILURE, outage)
-
-    def _fail(self, outage: Outage, now: float) -> None:
-        """A machine goes down: its jobs lose what they did since their last checkpoint."""
-        self._log.write(now, "machine_down", machine=self._state.topology.machines[outage.machine].name)
-        hit = [
-            job_id
-            for job_id in self._state.running
-            if any(machine == outage.machine for machine, _ in self._state.jobs[job_id].allocation)
-        ]
-        for job_id in hit:
-            self._lose(self._state.jobs[job_id], now)
-        self._scheduler.withhold(outage.machine, self._state.topology.machines[outage.machine].gpus)
-        if outage.up_s < inf:
-            self._queue.push(outage.up_s, Priority.REPAIR, Repair(outage.machine))
-        self._next_outage()
-
-    def _lose(self, job: JobState, now: float) -> None:
-        done_s = job.work_s(now)
-        kept_s = max(job.work_before_s, floor(done_s / self._checkpoint_s) * self._checkpoint_s)
-        tally = self._tallies[job.job_id]
-        tally.failures += 1
-        tally.lost_s += done_s - kept_s
-        tally.fruitless = 0 if kept_s > job.work_before_s else tally.fruitless + 1
-        self._log.write(now, "fail", job=job.job_id, lost_s=round(done_s - kept_s, 3))
-        if tally.fruitless >= MOST_FRUITLESS_FAILURES:
-            self._end(job.job_id, now, "FAILED")
-            return
-        self._close(job, now)
-        self._scheduler.fail(job.job_id, now, kept_s)
+        for job_id, job in self._state.jobs.items():
+            counters = self._counters[job_id]
+            if job_id in self._state.running:
+                counters.stopped(job, now)
+            self._keep(job.order, record(job, counters, now))
+        return Outcome(self._records, now, self._moments, complete=not note, note=note)
 
     def _stuck(self, now: float) -> str:
         """Why jobs wait for ever: machines that never come back, or else a policy in error."""
@@ -320,10 +158,155 @@ class Engine:
             )
         return f"{len(self._state.waiting)} jobs wait for machines that stay down"
 
-    def _outcome(self, now: float, note: str) -> Outcome:
-        for job_id, job in self._state.jobs.items():
-            tally = self._tallies[job_id]
-            if job_id in self._state.running:
-                tally.close(job, now)
-            self._keep(job.order, record(job, tally, now))
-        return Outcome(self._records, now, self._moments, complete=not note, note=note)
+    def _step(self, now: float) -> None:
+        """Everything that happens at one moment, then one plan."""
+        while self._queue.next_s <= now:
+            self._happen(self._queue.pop()[1], now)
+        while self._arriving is not None and self._arriving.submit_s <= now:
+            job = self._arriving
+            self._counters[job.job_id] = JobCounters()
+            self._scheduler.submit(job, now)
+            self._log.write(now, "submit", job=job.job_id, gpus=job.gpus, model=job.model)
+            self._arriving = next(self._arrivals, None)
+        self._share_links(now)
+        plan = self._scheduler.decide(now)
+        # Stops first, so that their GPUs are free for what starts.
+        for decision in plan.decisions:
+            if isinstance(decision, Preempt | Migrate):
+                self._preempt(decision, now)
+        for decision in plan.decisions:
+            match decision:
+                case Start():
+                    self._start(decision, "start", now)
+                case Resize():
+                    self._start(decision, "resize", now)
+                case Migrate():
+                    self._start(decision, "migrate", now)
+                case Wait():
+                    self._log.write(now, "wait", job=decision.job_id, **wait_facts(self._state, decision))
+                    self._scheduler.waits(decision)
+        self._share_links(now)
+        self._scheduler.settle(now)
+        if plan.wakeup_s <= now:
+            raise AssertionError(f"the policy asked at {now} s to be woken at {plan.wakeup_s} s")
+        self._wakeup_s = plan.wakeup_s
+        self._moments += 1
+
+    def _happen(self, event: Event, now: float) -> None:
+        match event:
+            case End(job_id):
+                self._counters[job_id].event = None
+                self._end(job_id, now)
+            case BatchPhase(job_id, done):
+                self._counters[job_id].event = None
+                job = self._state.jobs[job_id]
+                cost = self._costs.cost(job.job, job.allocation, done)
+                self._change_rate(job, cost, now, done, _BY_LEARNING)
+            case Repair(machine):
+                self._scheduler.withhold(machine, 0)
+                self._log.write(now, "machine_up", machine=self._state.topology.machines[machine].name)
+            case Outage():
+                self._fail(event, now)
+
+    def _start(self, decision: Start | Migrate, event: str, now: float) -> None:
+        job = self._state.jobs[decision.job_id]
+        done = job.done(now)
+        cost = self._costs.cost(job.job, decision.allocation, done)
+        self._scheduler.start(decision.job_id, decision.allocation, now, 1 / cost.slowdown)
+        self._counters[decision.job_id].started(cost, self._levels[job.level])
+        self._schedule_completion(job, now, done)
+        if self._links is not None:
+            self._links.start(job.job, job.allocation)
+        self._log.write(
+            now, event, job=decision.job_id, **start_facts(self._state, job, cost, decision.reason)
+        )
+
+    def _schedule_completion(self, job: JobState, now: float, done: float) -> None:
+        """Schedule the end of a job at its present rate, or the change of its batch's worth before that."""
+        change = self._costs.changes_at(job.job, done)
+        if change < 1:
+            moment = max(now, job.done_s(change))
+            number = self._queue.push(moment, Priority.PHASE, BatchPhase(job.job_id, change))
+        else:
+            number = self._queue.push(max(now, job.done_s(1.0)), Priority.END, End(job.job_id))
+        self._counters[job.job_id].event = number
+
+    def _cancel_completion(self, counters: JobCounters) -> None:
+        if counters.event is not None:
+            self._queue.cancel(counters.event)
+            counters.event = None
+
+    def _share_links(self, now: float) -> None:
+        """Change the rates of jobs whose links are shared by more or fewer than before."""
+        if self._links is None:
+            return
+        for job_id, cost in self._links.changes():
+            job = self._state.jobs[job_id]
+            self._change_rate(job, cost, now, job.done(now), _BY_OTHERS)
+
+    def _change_rate(self, job: JobState, cost: Cost, now: float, done: float, reason: str) -> None:
+        """Let a running job go on at another rate, with so much of its work done."""
+        counters = self._counters[job.job_id]
+        self._cancel_completion(counters)
+        counters.rate_changed(cost, job.paced_s, now)
+        self._scheduler.repace(job.job_id, now, 1 / cost.slowdown)
+        self._schedule_completion(job, now, done)
+        self._log.write(now, "pace", job=job.job_id, slowdown=told_slowdown(cost), reason=reason)
+
+    def _preempt(self, decision: Preempt | Migrate, now: float) -> None:
+        self._close(self._state.jobs[decision.job_id], now)
+        self._scheduler.preempt(decision.job_id, now, isinstance(decision, Resize))
+        if isinstance(decision, Preempt):
+            self._log.write(now, "preempt", job=decision.job_id, by=list(decision.by), reason=decision.reason)
+
+    def _close(self, job: JobState, now: float) -> JobCounters:
+        """Close what is counted and expected of a job that runs no more."""
+        counters = self._counters[job.job_id]
+        counters.stopped(job, now)
+        self._cancel_completion(counters)
+        if self._links is not None:
+            self._links.stop(job.job_id)
+        return counters
+
+    def _end(self, job_id: str, now: float, status: str = "COMPLETED") -> None:
+        counters = self._close(self._state.jobs[job_id], now)
+        job = self._scheduler.finish(job_id, now)
+        del self._counters[job_id]
+        self._keep(job.order, record(job, counters, now, status))
+        self._ended += 1
+        self._stalls.ended()
+        self._log.write(now, "end", job=job_id, status=status)
+
+    def _next_outage(self) -> None:
+        outage = next(self._outages, None)
+        if outage is not None:
+            self._queue.push(outage.down_s, Priority.FAILURE, outage)
+
+    def _fail(self, outage: Outage, now: float) -> None:
+        """Take a machine down: its jobs lose what they did since their last checkpoint."""
+        machine = self._state.topology.machines[outage.machine]
+        self._log.write(now, "machine_down", machine=machine.name)
+        hit = [
+            job_id
+            for job_id in self._state.running
+            if any(index == outage.machine for index, _ in self._state.jobs[job_id].allocation)
+        ]
+        for job_id in hit:
+            job = self._state.jobs[job_id]
+            done_s = job.work_s(now)
+            kept_s = max(job.work_before_s, floor(done_s / self._checkpoint_s) * self._checkpoint_s)
+            counters = self._counters[job_id]
+            counters.failures += 1
+            counters.lost_s += done_s - kept_s
+            without_progress = 0 if kept_s > job.work_before_s else counters.failures_without_progress + 1
+            counters.failures_without_progress = without_progress
+            self._log.write(now, "fail", job=job_id, lost_s=round(done_s - kept_s, 3))
+            if without_progress >= MOST_FAILURES_WITHOUT_PROGRESS:
+                self._end(job_id, now, "FAILED")
+            else:
+                self._close(job, now)
+                self._scheduler.fail(job_id, now, kept_s)
+        self._scheduler.withhold(outage.machine, machine.gpus)
+        if outage.up_s < inf:
+            self._queue.push(outage.up_s, Priority.REPAIR, Repair(outage.machine))
+        self._next_outage()

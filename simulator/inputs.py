@@ -14,7 +14,7 @@ from dally.profiles.batch_split import Split
 from dally.profiles.costs import CostModel
 from dally.profiles.files import load_profiles
 from dally.traces import Workload, assign_models, load_trace
-from dally.traces.lazy_jobs import changed
+from dally.traces.workload import changed
 from simulator.failures import Outage, random_outages, read_outages
 from simulator.scenario import Scenario
 
@@ -108,7 +108,11 @@ def load_scenario(inputs: Inputs) -> Scenario:
     knows = inputs.knows
     if knows.profile_error and not inputs.profiles:
         raise InputError(f"profile_error is {knows.profile_error:g}, but there are no profiles to be wrong")
-    topology = _congested(load_cluster(inputs.cluster), inputs.congestion)
+    if not 0 < inputs.congestion < float("inf"):
+        raise InputError(f"congestion is {inputs.congestion:g}, must be a positive number")
+    topology = load_cluster(inputs.cluster)
+    if inputs.congestion != 1:
+        topology = scaled_links(topology, inputs.congestion)
     profiles = load_profiles(inputs.profiles, inputs.mixed_profiles) if inputs.profiles else None
     outages = _outages(inputs, topology)
     workload = load_trace(
@@ -188,12 +192,6 @@ def _arrival_scale(inputs: Inputs, jobs: Sequence[Job], topology: Topology) -> f
 
 def _rescaled(jobs: Sequence[Job], factor: float) -> Sequence[Job]:
     return jobs if factor == 1 else changed(jobs, lambda job: replace(job, submit_s=job.submit_s * factor))
-
-
-def _congested(topology: Topology, factor: float) -> Topology:
-    if not 0 < factor < float("inf"):
-        raise InputError(f"congestion is {factor:g}, must be a positive number")
-    return topology if factor == 1 else scaled_links(topology, factor)
 
 
 def _outages(inputs: Inputs, topology: Topology) -> Callable[[], Iterable[Outage]]:

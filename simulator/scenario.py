@@ -1,8 +1,7 @@
 """One simulation from inputs to run folder: a workload on a cluster under a policy."""
 
-from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -26,7 +25,6 @@ from dally.runs.records import (
     RUN,
     EventLog,
     JobRecord,
-    JobsFile,
     NoEvents,
     read_jobs,
     write_run,
@@ -35,10 +33,9 @@ from dally.runs.summary import Figures, Summary
 from dally.scheduling.recording.recorder import FACTS, RecordedScheduler, Recording
 from dally.scheduling.scheduler import Scheduler
 from dally.state import ClusterState
-from simulator.blocks import Block, Blocks
 from simulator.engine import Engine, Outcome
 from simulator.failures import Outage
-from simulator.tally import rejected
+from simulator.records import Block, RunRecords
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,10 +131,18 @@ def simulate(
         averaging=policy.policy.averaging(policy.knobs),
     )
     state = ClusterState(scenario.topology, costs.believed(scenario.knows), scenario.knows)
-    recording = Recording(folder / FACTS, _refuse) if record and folder is not None else None
-    scheduler = _scheduler(state, policy, recording)
-    records = _Records(folder, scenario)
-    with _event_log(folder) as log:
+    recording = None
+    built = policy.build(state)
+    if record and folder is not None:
+        recording = Recording(folder / FACTS, _refuse)
+        scheduler: Scheduler = RecordedScheduler(state, built, policy.spec, recording)
+    else:
+        scheduler = Scheduler(state, built)
+    records = RunRecords(folder and folder / JOBS, scenario.jobs, scenario.too_large)
+    with ExitStack() as open_files:
+        log: EventLog = NoEvents()
+        if folder is not None:
+            log = EventLog(open_files.enter_context((folder / EVENTS).open("w", encoding="utf-8")))
         engine = Engine(
             scheduler,
             scenario.jobs,
@@ -179,62 +184,17 @@ def simulate_jobs(scenario: Scenario, policy: PolicySpec) -> tuple[Run, list[Job
         return run, read_jobs(Path(folder) / "run")
 
 
-@contextmanager
-def _event_log(folder: Path | None) -> Iterator[EventLog]:
-    if folder is None:
-        yield NoEvents()
-    else:
-        with (folder / EVENTS).open("w", encoding="utf-8") as file:
-            yield EventLog(file)
-
-
-def _scheduler(state: ClusterState, policy: PolicySpec, recording: Recording | None) -> Scheduler:
-    if recording is None:
-        return Scheduler(state, policy.build(state))
-    return RecordedScheduler(state, policy.build(state), policy.spec, recording)
-
-
 def _refuse(reason: str) -> None:
     raise DallyError(f"cannot record: {reason}")
-
-
-class _Records:
-    """The records on their way to jobs.csv and the summary, with those of jobs too large for the cluster.
-
-    Args:
-        folder: Of jobs.csv; None for none.
-        scenario: Its jobs are those that the engine numbers.
-    """
-
-    def __init__(self, folder: Path | None, scenario: Scenario) -> None:
-        jobs = scenario.jobs
-        self.figures = Figures()
-        self.blocks = Blocks(len(jobs), not jobs or jobs[0].submit_s == jobs[-1].submit_s)
-        self._file = None if folder is None else JobsFile(folder / JOBS)
-        self._too_large_s = [job.submit_s for job in scenario.too_large]
-        for number, job in enumerate(scenario.too_large):
-            before = bisect_right(scenario.jobs, job.submit_s, key=lambda other: other.submit_s)
-            self._take(before + number, rejected(job))
-
-    def add(self, number: int, record: JobRecord) -> None:
-        """The record of the job of this number; it stands by submission, before those too large."""
-        self.blocks.add(number, record)
-        self._take(number + bisect_left(self._too_large_s, record.submit_s), record)
-
-    def _take(self, place: int, record: JobRecord) -> None:
-        self.figures.add(record)
-        if self._file is not None:
-            self._file.add(place, record)
-
-    def close(self) -> None:
-        """Write jobs.csv."""
-        if self._file is not None:
-            self._file.close()
 
 
 def _facts(
     scenario: Scenario, policy: PolicySpec, outcome: Outcome, summary: Summary, predictions: Predictions
 ) -> dict[str, object]:
+    """What run.json says; figures that came later only where there are any."""
+    data = asdict(predictions)
+    if not predictions.stand_ins:
+        del data["stand_ins"]
     return {
         "kind": "simulation",
         "version": __version__,
@@ -251,13 +211,6 @@ def _facts(
         "note": outcome.note,
         "end_s": round(outcome.end_s, 3),
         "moments": outcome.moments,
-        "predictions": _predictions_data(predictions),
+        "predictions": data,
         "summary": asdict(summary),
     }
-
-
-def _predictions_data(predictions: Predictions) -> dict[str, Any]:
-    data = asdict(predictions)
-    if not predictions.stand_ins:
-        del data["stand_ins"]
-    return data

@@ -2,7 +2,7 @@
 
 import os
 import re
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -88,16 +88,13 @@ class Config:
             if getattr(self, name) not in choices:
                 valid = f"{', '.join(choices[:-1])} or {choices[-1]}"
                 raise InputError(f"{name} is {getattr(self, name)!r}, must be {valid}")
-        _check_assumed(self.assumed_slowdown)
+        if not 1 <= self.assumed_slowdown <= _MOST_ASSUMED:
+            valid = f"1 (none) to {_MOST_ASSUMED}, like 1.25"
+            raise InputError(f"assumed_slowdown is {self.assumed_slowdown:g}, must be {valid}")
         if self.record and not Path(self.record).is_absolute():
             raise InputError(f"record is {self.record!r}, must be a path that begins with /")
         if self.url and not _URL.fullmatch(self.url):
             raise InputError(f"url is {self.url!r}, must be like http://head:9341")
-
-
-def _check_assumed(slowdown: float) -> None:
-    if not 1 <= slowdown <= _MOST_ASSUMED:
-        raise InputError(f"assumed_slowdown is {slowdown:g}, must be 1 (none) to {_MOST_ASSUMED}, like 1.25")
 
 
 def config_path(path: Path | None = None) -> Path:
@@ -135,26 +132,20 @@ def parse_config(table: dict[str, Any]) -> Config:
             raise InputError(f"unknown key {key!r}; valid: {', '.join(kinds)}")
     if "partitions" not in table:
         raise InputError("partitions is missing; name the partitions whose jobs Dally schedules")
-    return Config(
-        **{
-            field.name: _value(field.name, table[field.name])
-            for field in fields(Config)
-            if field.name in table
-        }
-    )
-
-
-def _value(key: str, value: object) -> Any:
-    kind = get_type_hints(Config)[key]
-    if key == "partitions":
-        if isinstance(value, list) and all(isinstance(name, str) for name in value):
-            return tuple(value)
-        raise InputError(f"{key} is {value!r}, must be a list of names")
-    if kind is float and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
-    if not isinstance(value, kind) or isinstance(value, bool):
-        raise InputError(f"{key} is {value!r}, must be a {_WORDS[kind]}")
-    return value
+    values: dict[str, Any] = {}
+    for key, kind in kinds.items():
+        if key not in table:
+            continue
+        value = table[key]
+        if key == "partitions":
+            if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
+                raise InputError(f"{key} is {value!r}, must be a list of names")
+            values[key] = tuple(value)
+        elif isinstance(value, bool) or not isinstance(value, (int, float) if kind is float else kind):
+            raise InputError(f"{key} is {value!r}, must be a {_WORDS[kind]}")
+        else:
+            values[key] = kind(value)
+    return Config(**values)
 
 
 _WORDS = {str: "text", int: "whole number", float: "number"}

@@ -17,7 +17,7 @@ import click
 from dally.errors import DallyError
 from slurm_plugin.local_cluster.accounting_database import add_accounting
 from slurm_plugin.local_cluster.local_slurm import LocalSlurm, make_user
-from slurm_plugin.local_cluster.slurm_files import LabSpec
+from slurm_plugin.local_cluster.slurm_files import LocalClusterSpec
 
 SACCT = (
     "JobIDRaw,User,Account,Submit,Eligible,Start,End,ElapsedRaw,State,AllocTRES,ReqTRES,TimelimitRaw,"
@@ -58,27 +58,29 @@ def draw(jobs: int, gap_s: float, seed: int) -> list[Sleeper]:
     return drawn
 
 
-def run(lab: LocalSlurm, jobs: Sequence[Sleeper]) -> None:
+def run(local_slurm: LocalSlurm, jobs: Sequence[Sleeper]) -> None:
     """Submit the jobs each at its time, and wait until all have ended.
 
     Raises:
-        LabError: Slurm refuses one, or they do not end.
+        ClusterError: Slurm refuses one, or they do not end.
     """
     begin_s = time.monotonic()
     for job in jobs:
         time.sleep(max(0.0, begin_s + job.submit_s - time.monotonic()))
-        _submit(lab, job)
-    lab.wait_for(lambda: not lab.run("squeue", "--noheader").strip(), "the jobs to end", _QUIET_S)
+        _submit(local_slurm, job)
+    local_slurm.wait_for(
+        lambda: not local_slurm.run("squeue", "--noheader").strip(), "the jobs to end", _QUIET_S
+    )
 
 
-def _submit(lab: LocalSlurm, job: Sleeper) -> None:
-    nodes = -(-job.gpus // lab.spec.gpus)
+def _submit(local_slurm: LocalSlurm, job: Sleeper) -> None:
+    nodes = -(-job.gpus // local_slurm.spec.gpus)
     shape = (f"--nodes={nodes}", f"--gres=gpu:{job.gpus // nodes}")
     asks = ("--time=3", "--output=/dev/null", f"--job-name={job.name}", *shape)
-    lab.run("sbatch", "--parsable", *asks, f"--wrap=sleep {job.sleep_s}", user=job.user)
+    local_slurm.run("sbatch", "--parsable", *asks, f"--wrap=sleep {job.sleep_s}", user=job.user)
 
 
-def history(lab: LocalSlurm) -> str:
+def history(local_slurm: LocalSlurm) -> str:
     """What sacct says of all jobs that have ended, once the database has them all."""
     line = (
         "sacct",
@@ -90,10 +92,12 @@ def history(lab: LocalSlurm) -> str:
     )
 
     def settled() -> bool:
-        return not any(state in lab.run(*line) for state in ("|RUNNING|", "|PENDING|", "|COMPLETING|"))
+        return not any(
+            state in local_slurm.run(*line) for state in ("|RUNNING|", "|PENDING|", "|COMPLETING|")
+        )
 
-    lab.wait_for(settled, "the database to have all ends")
-    return lab.run("env", "TZ=UTC", *line)
+    local_slurm.wait_for(settled, "the database to have all ends")
+    return local_slurm.run("env", "TZ=UTC", *line)
 
 
 @click.command()
@@ -103,22 +107,22 @@ def history(lab: LocalSlurm) -> str:
 @click.option("--out", type=click.Path(path_type=Path), required=True, help="Folder to write into.")
 def main(jobs: int, gap_s: float, seed: int, out: Path) -> None:
     """Run sleeping jobs under Slurm's own scheduler, and write what sacct has of them."""
-    lab = LocalSlurm(LabSpec(Path(tempfile.mkdtemp(prefix="dally-", dir="/tmp"))))
+    local_slurm = LocalSlurm(LocalClusterSpec(Path(tempfile.mkdtemp(prefix="dally-", dir="/tmp"))))
     try:
         for user in (user for users in ACCOUNTS.values() for user in users):
             make_user(user)
-        lab.start()
-        add_accounting(lab, ACCOUNTS)
-        run(lab, draw(jobs, gap_s, seed))
+        local_slurm.start()
+        add_accounting(local_slurm, ACCOUNTS)
+        run(local_slurm, draw(jobs, gap_s, seed))
         out.mkdir(parents=True, exist_ok=True)
-        (out / "jobs.sacct").write_text(history(lab), encoding="utf-8")
+        (out / "jobs.sacct").write_text(history(local_slurm), encoding="utf-8")
         (out / "cluster").mkdir(exist_ok=True)
         for name in FILES:
-            shutil.copy(lab.spec.conf.parent / name, out / "cluster" / name)
+            shutil.copy(local_slurm.spec.conf.parent / name, out / "cluster" / name)
     except DallyError as error:
         raise click.ClickException(str(error)) from error
     finally:
-        lab.stop()
+        local_slurm.stop()
     click.echo(f"history: {out / 'jobs.sacct'}; cluster: {out / 'cluster'}")
 
 

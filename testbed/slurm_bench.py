@@ -21,7 +21,7 @@ from slurm_plugin.config import Config
 from slurm_plugin.controller.controller import Controller
 from slurm_plugin.controller.journal import Journal
 from slurm_plugin.local_cluster.local_slurm import LocalSlurm
-from slurm_plugin.local_cluster.slurm_files import LabSpec, slurm_conf, topology_conf
+from slurm_plugin.local_cluster.slurm_files import LocalClusterSpec, slurm_conf, topology_conf
 from slurm_plugin.request import Request, encode
 
 NODES_PER_RACK = 16
@@ -50,31 +50,31 @@ Figure = tuple[str, float, str]
 """Name, value and unit."""
 
 
-def large_spec(folder: Path, nodes: int) -> LabSpec:
+def large_spec(folder: Path, nodes: int) -> LocalClusterSpec:
     """A cluster of many nodes in a folder."""
-    return LabSpec(folder, nodes=nodes, racks=max(1, nodes // NODES_PER_RACK), extra_conf=LARGE)
+    return LocalClusterSpec(folder, nodes=nodes, racks=max(1, nodes // NODES_PER_RACK), extra_conf=LARGE)
 
 
 @contextmanager
-def large_lab(nodes: int) -> Iterator[LocalSlurm]:
-    """A lab of many nodes, all idle."""
-    lab = LocalSlurm(large_spec(Path(tempfile.mkdtemp(prefix="dally-", dir="/tmp")), nodes))
-    lab.start(BEGIN_S)
+def large_cluster(nodes: int) -> Iterator[LocalSlurm]:
+    """A local cluster of many nodes, all idle."""
+    local_slurm = LocalSlurm(large_spec(Path(tempfile.mkdtemp(prefix="dally-", dir="/tmp")), nodes))
+    local_slurm.start(BEGIN_S)
     try:
-        yield lab
+        yield local_slurm
     finally:
-        lab.stop()
+        local_slurm.stop()
 
 
-def submit(lab: LocalSlurm, jobs: int, gpus: int) -> list[str]:
+def submit(local_slurm: LocalSlurm, jobs: int, gpus: int) -> list[str]:
     """Submit held jobs for Dally that sleep; their numbers."""
     options = (f"--comment={MARK}", f"--gres=gpu:{gpus}", "--output=/dev/null", "--wrap=exec sleep 36000")
-    return [lab.run("sbatch", "--parsable", "--hold", *options).strip() for _ in range(jobs)]
+    return [local_slurm.run("sbatch", "--parsable", "--hold", *options).strip() for _ in range(jobs)]
 
 
-def cpu_s(lab: LocalSlurm) -> float:
+def cpu_s(local_slurm: LocalSlurm) -> float:
     """Processor time that slurmctld has used, seconds."""
-    pid = (lab.spec.folder / "run" / "slurmctld.pid").read_text().strip()
+    pid = (local_slurm.spec.folder / "run" / "slurmctld.pid").read_text().strip()
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / TICKS_PER_S
 
@@ -85,32 +85,32 @@ def controller(slurm: Slurm, conf_dir: Path, journal: Path) -> Controller:
     return Controller(slurm, config, load_cluster(conf_dir), None, Journal(journal))
 
 
-def lab_controller(lab: LocalSlurm, name: str) -> Controller:
-    """A controller over the lab."""
-    slurm = CommandLine(lab.environment, timeout_s=120.0)
-    return controller(slurm, lab.spec.conf.parent, lab.spec.folder / name)
+def local_controller(local_slurm: LocalSlurm, name: str) -> Controller:
+    """A controller over the cluster."""
+    slurm = CommandLine(local_slurm.environment, timeout_s=120.0)
+    return controller(slurm, local_slurm.spec.conf.parent, local_slurm.spec.folder / name)
 
 
-def running(lab: LocalSlurm) -> int:
+def running(local_slurm: LocalSlurm) -> int:
     """How many jobs run."""
-    return len(lab.run("squeue", "-h", "-t", "RUNNING", "-o", "%i", timeout_s=120).split())
+    return len(local_slurm.run("squeue", "-h", "-t", "RUNNING", "-o", "%i", timeout_s=120).split())
 
 
-def bare_placements(lab: LocalSlurm, jobs: list[str]) -> float:
+def bare_placements(local_slurm: LocalSlurm, jobs: list[str]) -> float:
     """Place jobs one on each node by bare commands, one scontrol for all; placements per second."""
-    slurm = CommandLine(lab.environment, timeout_s=120.0)
-    nodes = lab.spec.node_names()
+    slurm = CommandLine(local_slurm.environment, timeout_s=120.0)
+    nodes = local_slurm.spec.node_names()
     began_s = time.monotonic()
     slurm.run([Place(job, (node,)) for job, node in zip(jobs, nodes, strict=False)])
-    lab.wait_for(lambda: running(lab) == len(jobs), "all jobs to run", BEGIN_S)
+    local_slurm.wait_for(lambda: running(local_slurm) == len(jobs), "all jobs to run", BEGIN_S)
     return len(jobs) / (time.monotonic() - began_s)
 
 
-def placements(lab: LocalSlurm, jobs: list[str]) -> float:
+def placements(local_slurm: LocalSlurm, jobs: list[str]) -> float:
     """Let the controller place jobs on the empty cluster; placements per second."""
-    one = lab_controller(lab, "placing")
+    one = local_controller(local_slurm, "placing")
     began_s = time.monotonic()
-    while running(lab) < len(jobs):
+    while running(local_slurm) < len(jobs):
         one.cycle()
     return len(jobs) / (time.monotonic() - began_s)
 
@@ -126,13 +126,13 @@ def cycles(one: Controller) -> tuple[Figure, Figure]:
     return ("cycle_s", median(whole), "s"), ("observe_s", median(observed), "s")
 
 
-def lab_cycles(lab: LocalSlurm) -> Iterator[Figure]:
-    """Cycles over the lab, and what they cost slurmctld."""
-    one = lab_controller(lab, "cycling")
+def controller_cycles(local_slurm: LocalSlurm) -> Iterator[Figure]:
+    """Cycles over the cluster, and what they cost slurmctld."""
+    one = local_controller(local_slurm, "cycling")
     one.cycle()
-    began_s, used_s = time.monotonic(), cpu_s(lab)
+    began_s, used_s = time.monotonic(), cpu_s(local_slurm)
     yield from cycles(one)
-    yield "slurmctld_share", (cpu_s(lab) - used_s) / (time.monotonic() - began_s), "of one core"
+    yield "slurmctld_share", (cpu_s(local_slurm) - used_s) / (time.monotonic() - began_s), "of one core"
 
 
 def imagined_cycles(size: BenchSize) -> Iterator[Figure]:
@@ -150,21 +150,21 @@ def imagined_cycles(size: BenchSize) -> Iterator[Figure]:
 
 
 def measure(size: BenchSize) -> Iterator[Figure]:
-    """All figures, the lab brought up once."""
+    """All figures, the cluster brought up once."""
     yield from imagined_cycles(size)
     began_s = time.monotonic()
-    with large_lab(size.nodes) as lab:
+    with large_cluster(size.nodes) as local_slurm:
         yield "lab_start_s", time.monotonic() - began_s, "s"
-        first = submit(lab, size.placed, 8)
-        yield "bare_placements_per_s", bare_placements(lab, first), "jobs/s"
-        lab.run("scancel", "--user=root", timeout_s=120)
-        lab.wait_for(lambda: running(lab) == 0, "the cluster to be empty", BEGIN_S)
-        lab.wait_for(lambda: lab.node_states() == {"idle"}, "all nodes to be idle", BEGIN_S)
-        yield "placements_per_s", placements(lab, submit(lab, size.placed, 8)), "jobs/s"
+        first = submit(local_slurm, size.placed, 8)
+        yield "bare_placements_per_s", bare_placements(local_slurm, first), "jobs/s"
+        local_slurm.run("scancel", "--user=root", timeout_s=120)
+        local_slurm.wait_for(lambda: running(local_slurm) == 0, "the cluster to be empty", BEGIN_S)
+        local_slurm.wait_for(lambda: local_slurm.node_states() == {"idle"}, "all nodes to be idle", BEGIN_S)
+        yield "placements_per_s", placements(local_slurm, submit(local_slurm, size.placed, 8)), "jobs/s"
         began_s = time.monotonic()
-        submit(lab, size.jobs, 8)
+        submit(local_slurm, size.jobs, 8)
         yield "sbatch_per_s", size.jobs / (time.monotonic() - began_s), "jobs/s"
-        yield from lab_cycles(lab)
+        yield from controller_cycles(local_slurm)
 
 
 @click.command()

@@ -11,7 +11,7 @@ from playwright.sync_api import Browser, expect, sync_playwright
 
 from dally.errors import DallyError
 from slurm_plugin.local_cluster.local_slurm import LocalSlurm, make_user
-from slurm_plugin.local_cluster.slurm_files import LabSpec
+from slurm_plugin.local_cluster.slurm_files import LocalClusterSpec
 from tests.slurm_table import STARTS_SLURM, slurm_table
 
 TESTS = Path(__file__).parent
@@ -23,6 +23,7 @@ SLOW = {
     "analysis/notebooks/test_notebooks.py",
     "analysis/report/test_in_browser.py",
     "analysis/studies/test_drl_training.py",
+    "analysis/studies/test_forked_training.py",
     "analysis/studies/test_fragments.py",
     "analysis/studies/test_predictor_validation.py",
     "dally/scheduling/recording/test_replay.py",
@@ -32,7 +33,7 @@ SLOW = {
     "simulator/sweep/test_command.py",
     "simulator/test_dally_workloads.py",
     "simulator/test_knowledge.py",
-    "simulator/test_progress.py",
+    "simulator/test_stall_detector.py",
     "simulator/test_properties.py",
     "simulator/test_real_traces.py",
     "simulator/test_rebuilt.py",
@@ -42,11 +43,9 @@ SLOW = {
     "slurm_plugin/service/test_server.py",
     "slurm_plugin/service/test_status_command.py",
     "workloads/elastic/test_run.py",
-    "workloads/forked/test_quality.py",
     "workloads/forked/test_run.py",
-    "workloads/forked/test_timing.py",
     "workloads/test_emulated.py",
-    "workloads/test_handover.py",
+    "workloads/test_preload_client.py",
     "workloads/test_train.py",
     "workloads/test_training.py",
 }
@@ -55,6 +54,28 @@ SLOW = {
 DAEMONS = ("dally/hosts", "profiler", "slurm_plugin/local_cluster", "testbed")
 """Folders whose tests start processes or shape networks."""
 
+ONE_WORKER = {
+    "analysis/advise/test_command.py",
+    "analysis/advise/test_in_browser.py",
+    "analysis/report/test_in_browser.py",
+    "analysis/studies/test_predictor_validation.py",
+    "dally/hosts/test_network.py",
+    "dally/hosts/test_ssh.py",
+    "docs/test_site.py",
+    "profiler/rank/test_buckets.py",
+    "profiler/rank/test_launch.py",
+    "slurm_plugin/admin/test_dashboard.py",
+    "slurm_plugin/client/test_contract.py",
+    "slurm_plugin/submit/test_job_submit.py",
+    "testbed/remote/test_check.py",
+    "testbed/remote/test_private_slurm.py",
+    "testbed/remote/test_shape.py",
+    "testbed/running/test_real_types.py",
+    "workloads/elastic/test_run.py",
+    "workloads/test_handover.py",
+}
+"""Files whose tests share a fixture that is dear to set up."""
+
 settings.register_profile("dally", deadline=None)
 """How long an example takes depends on what else the machine does."""
 settings.load_profile("dally")
@@ -62,22 +83,29 @@ settings.load_profile("dally")
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the slow tests, and those that use a lab: `-m slurm` finds them all and `-m 'not slurm'` none.
+    """Mark the slow tests, and those on a real Slurm: `-m slurm` finds them all and `-m 'not slurm'` none.
 
-    Those that start daemons or shape networks run one after another, whatever runs beside them.
+    The slow ones come first, so that no worker is left alone with one at the end. Tests of a file that share
+    a fixture go to one worker; all others to whichever is free: each has its own cluster, ports and folders.
     """
     for item in items:
-        slurm = "lab_folder" in getattr(item, "fixturenames", ())
+        slurm = "cluster_folder" in getattr(item, "fixturenames", ())
         if slurm:
             item.add_marker(pytest.mark.slurm)
         if item.get_closest_marker("slurm"):
             item.user_properties.append((STARTS_SLURM, True))
         folder = item.path.relative_to(TESTS)
-        if item.get_closest_marker("slurm") or any(folder.is_relative_to(each) for each in DAEMONS):
-            item.add_marker(pytest.mark.xdist_group("daemons"))
+        if str(folder) in SLOW or _starts_daemons(item, folder):
             item.add_marker(pytest.mark.slow)
-        if str(folder) in SLOW:
-            item.add_marker(pytest.mark.slow)
+        if str(folder) in ONE_WORKER:
+            item.add_marker(pytest.mark.xdist_group(str(folder)))
+    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+
+
+def _starts_daemons(item: pytest.Item, folder: Path) -> bool:
+    return item.get_closest_marker("slurm") is not None or any(
+        folder.is_relative_to(each) for each in DAEMONS
+    )
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
@@ -87,8 +115,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 
 @pytest.fixture
-def lab_folder() -> Path:
-    """A short path, open to all users, for a lab; the lab removes it."""
+def cluster_folder() -> Path:
+    """A short path, open to all users, for a local cluster; the cluster removes it."""
     return Path(tempfile.mkdtemp(prefix="dally-", dir="/tmp"))
 
 
@@ -101,15 +129,15 @@ def users() -> tuple[str, ...]:
 
 
 @pytest.fixture
-def lab(lab_folder: Path, users: tuple[str, ...]) -> Iterator[LocalSlurm]:
+def local_slurm(cluster_folder: Path, users: tuple[str, ...]) -> Iterator[LocalSlurm]:
     """A fresh cluster of 8 nodes with 8 GPUs each in 4 racks, that ends with the test."""
-    lab = LocalSlurm(LabSpec(lab_folder))
+    local_slurm = LocalSlurm(LocalClusterSpec(cluster_folder))
     try:
-        lab.start()
+        local_slurm.start()
     except DallyError as error:
         pytest.fail(str(error), pytrace=False)
-    yield lab
-    lab.stop()
+    yield local_slurm
+    local_slurm.stop()
 
 
 @pytest.fixture(scope="module")

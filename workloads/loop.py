@@ -2,15 +2,15 @@
 
 from dally.errors import InputError
 from workloads.checkpoint import load_checkpoint
+from workloads.checkpoint_owner import CheckpointWriter
 from workloads.elastic.run import run_elastic
 from workloads.forked.run import run_forked
 from workloads.group import Group, first_line, gather, join, leave
 from workloads.progress import Progress
-from workloads.pulse import Pulse, StepReport, TrainingError
-from workloads.saving import Saver
 from workloads.settings import TrainingJob
-from workloads.signals import StopRequest
+from workloads.step_sync import StepReport, StepSync, TrainingError
 from workloads.steps import Steps
+from workloads.stopping import StopRequest
 
 
 def run_job(job: TrainingJob, stop: StopRequest) -> bool:
@@ -41,33 +41,33 @@ class _Run:
     def __init__(self, job: TrainingJob, group: Group, stop: StopRequest) -> None:
         self._job, self._group, self._stop = job, group, stop
         self._steps = Steps(job, group, group.rank, group.size)
-        self._pulse = Pulse(group)
+        self._sync = StepSync(group)
         self._progress = Progress(job, group, trainer=self._steps.trainer) if group.rank == 0 else None
-        self._saver = Saver(job, group, self._progress)
+        self._writer = CheckpointWriter(job, group, self._progress)
 
     def run(self) -> bool:
         step = first = self._resume()
         while step < self._job.steps:
             loss = self._steps.train(step)
             step += 1
-            stopping = self._hear(self._pulse.send(step, loss, self._must_stop()))
+            stopping = self._hear(self._sync.send(step, loss, self._must_stop()))
             if stopping or self._job.saves_after(step):
-                stopping |= self._hear(self._pulse.settle())
+                stopping |= self._hear(self._sync.finish())
                 self._save(step)
             if self._progress and self._job.judges_after(step) and (score := self._steps.score()):
                 self._progress.note_score(score, step)
-                self._pulse.rest()
+                self._sync.restart_clock()
             if stopping:
                 break
         done = step >= self._job.steps
         if done and step > first and self._progress and (score := self._steps.score()):
             self._progress.note_score(score)
-        self._saver.release()
+        self._writer.release()
         return done
 
     def _must_stop(self) -> bool:
         """Whether this rank was asked to, or the job has been started anew elsewhere."""
-        return self._stop.asked or self._saver.is_lost()
+        return self._stop.asked or self._writer.is_lost()
 
     def _hear(self, report: StepReport | None) -> bool:
         """Note how a step went; whether to stop after it."""
@@ -79,7 +79,7 @@ class _Run:
 
     def _resume(self) -> int:
         """Load the checkpoint; gives the steps that are done."""
-        self._saver.take()
+        self._writer.take()
         gather(self._group, 0)
         checkpoint = self._job.checkpoint and load_checkpoint(self._job.checkpoint, self._steps.identity)
         if checkpoint:
@@ -97,5 +97,5 @@ class _Run:
     def _save(self, step: int) -> None:
         """Write the checkpoint, if the job has one."""
         samples = step * self._job.settings.global_batch
-        self._saver.save(self._steps.identity, step, samples, self._steps.trainer)
-        self._pulse.rest()
+        self._writer.save(self._steps.identity, step, samples, self._steps.trainer)
+        self._sync.restart_clock()

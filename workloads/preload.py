@@ -1,7 +1,7 @@
 """Starts training commands at once: `python -m workloads.preload SOCKET` loads torch, then waits for them.
 
-Each command is a process of its own, forked from this one; `workloads.handover` says who asks and why. Only
-the user who runs this may ask.
+Each command is a process of its own, forked from this one; `workloads.preload_client` says who asks and why.
+Only the user who runs this may ask.
 """
 
 import gc
@@ -18,8 +18,8 @@ from pathlib import Path
 from selectors import EVENT_READ, DefaultSelector
 from typing import Any, NoReturn
 
-from workloads.ending import end_at_once
-from workloads.handover import LENGTH
+from workloads.preload_client import LENGTH
+from workloads.stopping import end_at_once
 from workloads.train import train
 
 _LOADED = ("workloads.loop", "torch._dynamo")

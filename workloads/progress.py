@@ -10,8 +10,8 @@ from dally.progress import Reporter
 from workloads.forked.ranges import size
 from workloads.forked.slot import CopyResult, SlotStart
 from workloads.group import Group
-from workloads.pulse import StepReport
 from workloads.settings import TrainingJob
+from workloads.step_sync import StepReport
 from workloads.training import Score, Trainer
 
 _EVERY_S = 5.0

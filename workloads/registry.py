@@ -37,19 +37,25 @@ class ModelRecipe:
 
 
 _ALL = (
-    ModelRecipe("resnet18", "ResNet-18", "workloads.models.resnet", 11_689_512, 128, "sgd", 0.05, 224),
-    ModelRecipe("resnet50", "ResNet-50", "workloads.models.resnet", 25_557_032, 128, "sgd", 0.05, 224),
-    ModelRecipe("vgg11", "VGG-11", "workloads.models.vgg", 132_863_336, 64, "sgd", 0.01, 224),
-    ModelRecipe("vgg16", "VGG-16", "workloads.models.vgg", 138_357_544, 64, "sgd", 0.01, 224),
-    ModelRecipe("alexnet", "AlexNet", "workloads.models.alexnet", 61_100_840, 256, "sgd", 0.01, 224),
+    ModelRecipe(
+        "resnet18", "ResNet-18", "workloads.models.transformers_nets", 11_689_512, 128, "sgd", 0.05, 224
+    ),
+    ModelRecipe(
+        "resnet50", "ResNet-50", "workloads.models.transformers_nets", 25_557_032, 128, "sgd", 0.05, 224
+    ),
+    ModelRecipe("vgg11", "VGG-11", "workloads.models.images", 132_863_336, 64, "sgd", 0.01, 224),
+    ModelRecipe("vgg16", "VGG-16", "workloads.models.images", 138_357_544, 64, "sgd", 0.01, 224),
+    ModelRecipe("alexnet", "AlexNet", "workloads.models.images", 61_100_840, 256, "sgd", 0.01, 224),
     ModelRecipe(
         "mobilenetv3", "MobileNetV3-Small", "workloads.models.mobilenetv3", 2_542_856, 256, "sgd", 0.05, 224
     ),
-    ModelRecipe("bert-base", "BERT-base", "workloads.models.bert", 109_483_778, 32, "adamw", 5e-5, 128),
+    ModelRecipe(
+        "bert-base", "BERT-base", "workloads.models.transformers_nets", 109_483_778, 32, "adamw", 5e-5, 128
+    ),
     ModelRecipe("gpt2", "GPT-2 small", "workloads.models.gpt2", 124_439_808, 8, "adamw", 2.5e-4, 1024),
     ModelRecipe("digits", "Small CNN for digits", "workloads.models.digits", 24_058, 32, "sgd", 0.05, 8),
     ModelRecipe(
-        "resnet8", "ResNet-8 for grey images", "workloads.models.resnet8", 77_754, 32, "sgd", 0.05, 16
+        "resnet8", "ResNet-8 for grey images", "workloads.models.digits", 77_754, 32, "sgd", 0.05, 16
     ),
     ModelRecipe("chargpt", "GPT of characters", "workloads.models.gpt2", 124_672, 16, "adamw", 3e-3, 64),
     ModelRecipe(

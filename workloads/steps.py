@@ -6,7 +6,7 @@ from dataclasses import asdict
 
 from torch import Tensor
 
-from workloads.elastic.tuning import Tuning
+from workloads.elastic.batch_rules import Tuning
 from workloads.emulated import computing_s
 from workloads.group import Group
 from workloads.local_data import LocalData, find_held_out

@@ -79,3 +79,14 @@ def make_task(workload: ModelRecipe, size: int | None = None) -> Task:
 def as_input(numbers: Tensor) -> Tensor:
     """What a module takes: pixels (uint8) as floats from -1 to 1, all else as it is."""
     return numbers.float().div_(127.5).sub_(1.0) if numbers.dtype == torch.uint8 else numbers
+
+
+def texts(tokens: int | None, longest: int, vocabulary: int) -> Numbers:
+    """Texts of equal length.
+
+    Raises:
+        InputError: They are empty, or longer than the model can take.
+    """
+    if tokens is None or not 0 < tokens <= longest:
+        raise InputError(f"size is {tokens} tokens, must be 1 to {longest}")
+    return Numbers((tokens,), (vocabulary,))

@@ -17,11 +17,10 @@ import click
 from dally.errors import DallyError
 from dally.jobs.job import CHECKPOINTED
 from dally.progress import BATCHING, told_file
-from workloads.ending import end_at_once
-from workloads.handover import hand_over
+from workloads.preload_client import hand_over
 from workloads.registry import WORKLOADS
 from workloads.settings import Backend, BatchRule, Elastic, Fork, Precision, Settings, TrainingJob
-from workloads.signals import StopRequest
+from workloads.stopping import StopRequest, end_at_once
 
 _TERA = 1e12
 _POLICYS = "policy"

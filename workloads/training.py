@@ -19,7 +19,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim import SGD, Adam, AdamW, Optimizer
 
 from dally.errors import InputError
-from workloads.elastic.tuning import Tuning
+from workloads.elastic.batch_rules import Tuning
 from workloads.emulated import emulate
 from workloads.group import Group
 from workloads.noise import EVERY, NoiseScale, squared_norm

@@ -1,13 +1,13 @@
 """sacct's output without the names of people and projects, the same one always replaced alike."""
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from analysis.advise.history import read_whole, sacct_rows
 from analysis.advise.naming import NamingRules
 from dally.atomic_file import write_atomically
 from dally.errors import InputError
-from dally.traces.formats import pick_format
+from dally.traces.load import pick_format
 
 _KEPT = (
     "JobIDRaw",
@@ -29,7 +29,7 @@ _KEPT = (
 
 
 class _Labels:
-    """A short name for each name, numbered as they come; nothing for nothing."""
+    """A short label for each name, numbered as the names come; the empty name stays empty."""
 
     def __init__(self, kind: str) -> None:
         self._kind = kind
@@ -61,9 +61,14 @@ def anonymise(path: Path, target: Path, rules: NamingRules, models: Collection[s
 
 
 def _lines(text: str, rules: NamingRules, models: Collection[str]) -> Iterator[str]:
-    rows = [row for _, row in sacct_rows(text) if _is_gpu_job(row)]
+    rows = [
+        row
+        for _, row in sacct_rows(text)
+        if "." not in (row.get("JobIDRaw") or row.get("JobID", ""))
+        and "gres/gpu" in row.get("AllocTRES", "") + row.get("ReqTRES", "")
+    ]
     columns = [name for name in _KEPT if rows and name in {"JobIDRaw": "", **rows[0]}]
-    labels = {name: _Labels(kind) for name, kind in _KINDS.items()}
+    labels = {"User": _Labels("user"), "Account": _Labels("account"), "JobName": _Labels("name")}
     yield "|".join(columns)
     for row in rows:
         said = {
@@ -74,11 +79,3 @@ def _lines(text: str, rules: NamingRules, models: Collection[str]) -> Iterator[s
         }
         said["JobName"] = rules.model_of(row.get("JobName", ""), models) or said["JobName"]
         yield "|".join(said[name] for name in columns)
-
-
-_KINDS: Mapping[str, str] = {"User": "user", "Account": "account", "JobName": "name"}
-
-
-def _is_gpu_job(row: Mapping[str, str]) -> bool:
-    job_id = row.get("JobIDRaw") or row.get("JobID", "")
-    return "." not in job_id and "gres/gpu" in row.get("AllocTRES", "") + row.get("ReqTRES", "")

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -10,24 +11,67 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-from analysis.advise.advice import Advice, advise, plan
+from analysis.advise import sentences
+from analysis.advise.advice import Advice, PolicyComparison, advise, plan
 from analysis.advise.anonymise import anonymise
-from analysis.advise.cases import cases
-from analysis.advise.data import as_data
 from analysis.advise.history import read_history
 from analysis.advise.naming import NamingRules, check_models, read_rules
+from analysis.advise.sentences import summary_lines
 from analysis.advise.simulated import SimulationTask, processes_here, runner
-from analysis.advise.site import Site, fitting
-from analysis.advise.words import summary_lines
+from analysis.advise.site import Site, cases, fitting
 from dally.atomic_file import write_atomically
 from dally.cluster import load_cluster
-from dally.cluster.left_out import left_out_line
+from dally.cluster.summary import left_out_line
 from dally.errors import InputError
 from dally.jobs.knowledge import Knowledge, Known
 from dally.optional import import_optional
 from dally.policies.registry import parse_policy
 from dally.profiles.files import load_profiles
-from dally.traces import told_changes
+from dally.traces import changes_text
+
+
+def as_data(advice: Advice) -> dict[str, object]:
+    """The numbers and sentences of advice, for JSON."""
+    found = advice.calibration
+    return {
+        "calibration": None
+        if found is None
+        else {
+            "policy": found.policy,
+            "jobs": len(found.wait_s),
+            "real_wait_s": float(found.real_wait_s.mean()),
+            "wait_s": float(found.wait_s.mean()),
+            "start_error_s": found.error_s,
+            "mean_completion_error": found.mean_error,
+            "completions_met": found.close,
+            "unexplained": found.unexplained,
+            "tried": [asdict(each) for each in found.tried],
+        },
+        "knowledge": str(advice.site.knows),
+        "title": sentences.title(advice),
+        "lines": [*sentences.calibration_lines(advice), *sentences.finding_lines(advice)],
+        "today": advice.today,
+        "concluded": advice.concluded is not None,
+        **(_compared(advice.concluded) if advice.concluded else {}),
+    }
+
+
+def _compared(found: PolicyComparison) -> dict[str, object]:
+    return {
+        "start_with": found.chosen.policy,
+        "settings": {
+            setting.policy: {"jct_s": float(outcome.jct_s.mean()), "wait_s": float(outcome.wait_s.mean())}
+            for setting, outcome in found.settings
+        },
+        "effects": {
+            "all": asdict(found.effects.whole),
+            **{
+                kind: [asdict(each) for each in getattr(found.effects, kind)]
+                for kind in ("sizes", "groups", "users", "losers")
+            },
+        },
+    }
+
 
 _EPILOG = """\b
 The history, on the site:
@@ -147,29 +191,26 @@ def _advise(
     for spec in filter(None, (today, policy)):
         parse_policy(spec)
     todo = plan(site, today, policy, cases(site, mix, seeds))
-    render = _page()
+    # Found missing before anything is simulated.
+    render: Callable[[Advice], str] = import_optional("analysis.advise.page", "analysis").render
     with _progress(todo.simulations) as tell, runner(site, processes or processes_here(), tell) as simulate:
         advice = advise(site, todo, simulate)
     write_atomically(output, render(advice))
     if as_json:
         click.echo(json.dumps({"page": str(output), **as_data(advice)}, indent=2))
         return
-    _tell(advice, output)
-
-
-def _tell(advice: Advice, output: Path) -> None:
-    workload = advice.site.history.workload
+    workload = site.history.workload
     for line in summary_lines(advice):
         click.echo(line)
     click.echo(f"page: {output} ({output.stat().st_size / 1e6:.1f} MB)")
-    if left_out := left_out_line(advice.site.topology):
+    if left_out := left_out_line(site.topology):
         click.echo(f"cluster: {left_out}", err=True)
-    if changes := told_changes(workload.dropped, workload.clamped):
+    if changes := changes_text(workload.dropped, workload.clamped):
         click.echo(f"history: {changes}", err=True)
-    for line in advice.site.stand_ins():
+    for line in site.stand_ins():
         click.echo(line, err=True)
-    if advice.site.history.too_large:
-        click.echo(f"{advice.site.history.too_large} jobs larger than the cluster were left out", err=True)
+    if site.history.too_large:
+        click.echo(f"{site.history.too_large} jobs larger than the cluster were left out", err=True)
 
 
 @contextmanager
@@ -180,9 +221,3 @@ def _progress(simulations: int) -> Iterator[Callable[[SimulationTask], None]]:
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         shown = progress.add_task("simulations", total=simulations)
         yield lambda task: progress.update(shown, advance=1, description=task.policy)
-
-
-def _page() -> Callable[[Advice], str]:
-    """What makes the page of advice; found missing before anything is simulated."""
-    render: Callable[[Advice], str] = import_optional("analysis.advise.page", "analysis").render
-    return render

@@ -119,18 +119,18 @@ def effects(history: SiteHistory, pairs: Sequence[Pair]) -> Effects:
 
 def sizes_of(gpus: Sequence[int]) -> dict[str, Members]:
     """Classes of jobs by their GPUs: 1, 2, 3 to 4, 5 to 8 and so on, the smallest first."""
-    classes = _members([_size(count) for count in gpus])
+
+    def name(count: int) -> str:
+        high = 1 << (count - 1).bit_length()
+        return {1: "1 GPU", 2: "2 GPUs"}.get(high, f"{high // 2 + 1} to {high} GPUs")
+
+    classes = _members([name(count) for count in gpus])
     return dict(sorted(classes.items(), key=lambda item: int(item[0].partition(" ")[0])))
 
 
 def _members(names: Sequence[str]) -> dict[str, Members]:
     every = np.array(names)
     return {str(name): every == name for name in np.unique(every)}
-
-
-def _size(gpus: int) -> str:
-    high = 1 << (gpus - 1).bit_length()
-    return "1 GPU" if high == 1 else f"{high} GPUs" if high == 2 else f"{high // 2 + 1} to {high} GPUs"
 
 
 def _largest(members: Mapping[str, Members], gpu_h: Floats, what: str) -> dict[str, Members]:

@@ -7,13 +7,15 @@ from datetime import datetime
 from pathlib import Path
 from statistics import median
 
+import numpy as np
+
 from dally.errors import InputError
 from dally.jobs.job import Job
 from dally.jobs.knowledge import Knowledge
 from dally.traces import RowError, Workload, load_trace
+from dally.traces.load import read_source
 from dally.traces.rows import timestamp_s
 from dally.traces.sacct import split_rows
-from dally.traces.source_file import read_source
 
 SACCT = "sacct"
 _NODES = re.compile(r"\bnode=([1-9]\d*)\b")
@@ -103,10 +105,15 @@ def read_history(
     workload = load_trace(
         path, skip_bad=skip_bad, min_duration_s=min_duration_s, start_s=start_s, end_s=end_s
     )
-    pasts = [PastJob(job) for job in workload.jobs]
-    if workload.format == SACCT:
-        pasts = _told_more(pasts, workload, text)
-    return SiteHistory(pasts, workload)
+    if workload.format != SACCT:
+        return SiteHistory([PastJob(job) for job in workload.jobs], workload)
+    origin_s = datetime.fromisoformat(workload.origin).timestamp()
+    known = {job.job_id: PastJob(job) for job in workload.jobs}
+    for line, row in sacct_rows(text):
+        job_id = row.get("JobIDRaw") or row.get("JobID", "")
+        if job_id in known:
+            known[job_id] = _from_row(known[job_id], row, f"{workload.source}, line {line}", origin_s)
+    return SiteHistory(sorted(known.values(), key=lambda past: past.job.submit_s), workload)
 
 
 def read_whole(path: Path) -> str:
@@ -117,21 +124,10 @@ def read_whole(path: Path) -> str:
     """
     if not path.is_file():
         raise InputError(f"no history {str(path)!r}; `sacct` writes one, see docs/advise.md")
-    text = read_source(path).text
+    text = read_source(path)[0]
     if "|" in text.partition("\n")[0] and not text.endswith("\n"):
         raise InputError(f"{path}: the last line is cut off, the file is truncated")
     return text
-
-
-def _told_more(pasts: Sequence[PastJob], workload: Workload, text: str) -> list[PastJob]:
-    """The jobs with what else sacct says of them, by submission."""
-    origin_s = datetime.fromisoformat(workload.origin).timestamp()
-    known = {past.job.job_id: past for past in pasts}
-    for line, row in sacct_rows(text):
-        job_id = row.get("JobIDRaw") or row.get("JobID", "")
-        if job_id in known:
-            known[job_id] = _from_row(known[job_id], row, f"{workload.source}, line {line}", origin_s)
-    return sorted(known.values(), key=lambda past: past.job.submit_s)
 
 
 def sacct_rows(text: str) -> Iterator[tuple[int, Mapping[str, str]]]:
@@ -146,32 +142,55 @@ def sacct_rows(text: str) -> Iterator[tuple[int, Mapping[str, str]]]:
 def _from_row(past: PastJob, row: Mapping[str, str], where: str, origin_s: float) -> PastJob:
     """A job with its start, name and nodes, its GPUs shared out over as many machines as it really had.
 
-    One that was held back counts from when it was eligible.
+    One that was held back counts from when it was eligible. Where sacct does not tell the number of nodes, or
+    they had different numbers of GPUs, the share of each stays unknown.
     """
-    start_s, eligible_s = (_moment_s(row, name, where, origin_s) for name in ("Start", "Eligible"))
+
+    def moment_s(name: str) -> float | None:
+        if (text := row.get(name, "")) in _NO_DATE:
+            return None
+        try:
+            return timestamp_s(text, name) - origin_s
+        except RowError as error:
+            raise InputError(f"{where}: {error}") from error
+
+    start_s, eligible_s = moment_s("Start"), moment_s("Eligible")
     submit_s = past.job.submit_s
     if eligible_s is not None and (start_s is None or eligible_s <= start_s):
         submit_s = max(submit_s, eligible_s)
+    nodes = _NODES.search(row.get("AllocTRES") or row.get("ReqTRES", ""))
+    each, more = divmod(past.job.gpus, int(nodes[1])) if nodes else (0, 1)
     return PastJob(
-        replace(past.job, submit_s=submit_s, gpus_per_machine=_per_machine(past.job.gpus, row)),
+        replace(past.job, submit_s=submit_s, gpus_per_machine=None if more else each),
         start_s if start_s is not None and start_s >= submit_s else None,
         row.get("JobName", ""),
         row.get("NodeList", ""),
     )
 
 
-def _per_machine(gpus: int, row: Mapping[str, str]) -> int | None:
-    """The share of a job's GPUs that each of its nodes had; None if sacct does not tell, or it differed."""
-    found = _NODES.search(row.get("AllocTRES") or row.get("ReqTRES", ""))
-    each, more = divmod(gpus, int(found[1])) if found else (0, gpus)
-    return None if more else each
+def idle_share(history: SiteHistory, gpus: int) -> float:
+    """The share of the real waiting during which as many GPUs as the job asked for were idle.
 
+    Idle is what the jobs of the history left of the cluster; others, and nodes that were down, do not count.
 
-def _moment_s(row: Mapping[str, str], name: str, where: str, origin_s: float) -> float | None:
-    text = row.get(name, "")
-    if text in _NO_DATE:
-        return None
-    try:
-        return timestamp_s(text, name) - origin_s
-    except RowError as error:
-        raise InputError(f"{where}: {error}") from error
+    Args:
+        history: The jobs; those without a start are left out.
+        gpus: GPUs of the cluster.
+    """
+    starts_s = np.array([past.start_s for past in history.started], dtype=float)
+    ends_s = starts_s + np.array([past.job.duration_s for past in history.started])
+    wanted = np.array([past.job.gpus for past in history.started], dtype=float)
+    times_s, changes = np.concatenate((starts_s, ends_s)), np.concatenate((wanted, -wanted))
+    order = np.argsort(times_s, kind="stable")
+    # GPUs in use before, between and after the moments at which that changes.
+    times_s, used = times_s[order], np.concatenate(([0.0], np.cumsum(changes[order])))
+    waited_s = idle_s = 0.0
+    for past in history.started:
+        assert past.start_s is not None
+        first, last = np.searchsorted(times_s, [past.job.submit_s, past.start_s], side="right")
+        edges_s = np.concatenate(([past.job.submit_s], times_s[first:last], [past.start_s]))
+        room = gpus - used[first : last + 1] >= past.job.gpus
+        lengths_s = np.diff(edges_s)
+        waited_s += float(lengths_s.sum())
+        idle_s += float(lengths_s[room].sum())
+    return idle_s / waited_s if waited_s else 0.0

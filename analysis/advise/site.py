@@ -1,8 +1,8 @@
-"""What advice rests on: a cluster, profiles, a history, and how each job becomes one to simulate."""
+"""What advice rests on: a cluster, profiles, a history, and what is assumed of the models that jobs train."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import product
+from itertools import pairwise, product
 
 from analysis.advise.history import PastJob, SiteHistory
 from analysis.advise.naming import NamingRules
@@ -14,7 +14,6 @@ from dally.jobs.knowledge import Known
 from dally.profiles.costs import CostModel
 from dally.profiles.files import ProfileSet
 from dally.traces import assign_models, parse_mix
-from simulator.failures import Outage
 from simulator.inputs import split_by_fit
 from simulator.scenario import Scenario
 
@@ -90,15 +89,14 @@ class Site:
         return sum(self.place(past) is not None for past in self.history.jobs if past.job.gpus > 1)
 
     def _with_models(self, case: ModelAssumption) -> list[tuple[PastJob, Job]]:
-        jobs = [
-            past.job if past.job.model else replace(past.job, model=self._model(past))
-            for past in self.history.jobs
-        ]
+        """Each job with that of the history, its model told, by its name, or drawn as a case has it."""
+        jobs = []
+        for past in self.history.jobs:
+            named = not past.job.model and past.name
+            model = self.rules.model_of(past.name, self.models) if named else past.job.model
+            jobs.append(replace(past.job, model=model))
         drawn: Sequence[Job] = assign_models(jobs, parse_mix(case.mix), case.seed) if case.mix else jobs
         return list(zip(self.history.jobs, drawn, strict=True))
-
-    def _model(self, past: PastJob) -> str:
-        return self.rules.model_of(past.name, self.models) if past.name else ""
 
     def _placed_best(self, past: PastJob, job: Job, costs: CostModel) -> Job:
         """The job with what the network cost it, where it really ran, taken out of its time."""
@@ -128,15 +126,11 @@ class Site:
             profiles=profiles,
             jobs=jobs,
             too_large=(),
-            outages=_no_outages,
+            outages=tuple,
             checkpoint_s=CHECKPOINT_S,
             facts={},
             knows=self.knows,
         )
-
-
-def _no_outages() -> Sequence[Outage]:
-    return ()
 
 
 def fitting(history: SiteHistory, topology: Topology, skip: bool) -> SiteHistory:
@@ -152,3 +146,72 @@ def fitting(history: SiteHistory, topology: Topology, skip: bool) -> SiteHistory
     names = {job.job_id for job in too_large}
     kept = [past for past in history.jobs if past.job.job_id not in names]
     return replace(history, jobs=kept, too_large=len(too_large))
+
+
+LOW, MIDDLE, HIGH, TOLD = "low", "middle", "high", "as told"
+ALL = "all"
+"""The mix of all models that have a profile, alike."""
+
+
+def cases(site: Site, mix: str | None, seeds: int) -> list[ModelAssumption]:
+    """The cases to simulate, the middle one with the first seed first.
+
+    Low has the half of the mix that distance costs least, high the half that it costs most. There is only one
+    case if nothing is to be drawn: all models are told, no mix is given, or there are no profiles.
+
+    Args:
+        site: The site.
+        mix: Models and weights of the jobs whose models nobody tells; `ALL`: all that have a profile, alike;
+            None: they stay unknown, and distance costs them nothing.
+        seeds: How many draws of each case.
+
+    Raises:
+        InputError: The mix is wrong, or has a model without a profile.
+    """
+    if mix is None or site.profiles is None or site.named() == len(site.history.jobs):
+        return [ModelAssumption(TOLD)]
+    parsed = parse_mix(",".join(f"{model}=1" for model in site.models) if mix == ALL else mix)
+    if unknown := [model for model in parsed.names if model not in site.models]:
+        raise InputError(f"model mix: no profile of {', '.join(unknown)}; there are {', '.join(site.models)}")
+    bounds = pairwise((0.0, *parsed.bounds))
+    weights = {name: high - low for name, (low, high) in zip(parsed.names, bounds, strict=True)}
+    slowdowns = sensitivities(site, list(weights))
+    order = sorted(weights, key=lambda model: (slowdowns[model], model))
+    mixes = {MIDDLE: weights}
+    if len(set(slowdowns.values())) > 1:
+        mixes |= {LOW: _half(weights, order), HIGH: _half(weights, order[::-1])}
+    return [
+        ModelAssumption(name, ",".join(f"{model}={weight:.6g}" for model, weight in parts.items()), seed)
+        for name, parts in mixes.items()
+        for seed in range(1, seeds + 1)
+    ]
+
+
+def sensitivities(site: Site, models: Sequence[str]) -> dict[str, float]:
+    """What distance costs each model: the slowdown of a gang of one machine's size halved over two of them.
+
+    These are the first machine and the last in its network, so the farthest as clusters are usually listed.
+    """
+    topology = site.topology
+    costs, machines = CostModel(topology, site.profiles), topology.machines
+    near = (
+        place
+        for place in range(1, len(machines))
+        if topology.level_of(((0, 1), (place, 1))) <= topology.widest
+    )
+    last = max(near, default=0)
+    if last == 0:
+        return dict.fromkeys(models, 1.0)
+    each = max(1, min(machines[0].gpus, machines[last].gpus) // 2)
+    apart = ((0, each), (last, each))
+    return {model: costs.cost(Job(model, 0, 2 * each, 1, model=model), apart).slowdown for model in models}
+
+
+def _half(weights: Mapping[str, float], order: Sequence[str]) -> dict[str, float]:
+    """The first models in an order that together have half of the weight, the last of them cut to fit."""
+    half, left = {}, 0.5
+    for model in order:
+        if left > 1e-9:
+            half[model] = min(weights[model], left)
+            left -= half[model]
+    return half

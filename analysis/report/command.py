@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from analysis.report.runs import WholeRun, load_runs
+from analysis.report.runs import load_runs
 from dally.atomic_file import write_atomically
 from dally.optional import import_optional
 
@@ -36,24 +36,16 @@ def command(paths: tuple[Path, ...], output: Path | None, as_json: bool) -> None
     """
     runs = load_runs(paths)
     target = output or paths[0] / _REPORT
-    title = _write(runs, target)
+    page = import_optional("analysis.report.page", "analysis")
+    view = page.build_view(runs)
+    write_atomically(target, page.render(view))
+    title = str(view.verdict.title)
     if as_json:
-        click.echo(json.dumps({"report": str(target), "verdict": title, "runs": _data(runs)}, indent=2))
+        found = {
+            run.name: {"folder": str(run.folder), "complete": run.facts["complete"], **asdict(run.summary)}
+            for run in runs
+        }
+        click.echo(json.dumps({"report": str(target), "verdict": title, "runs": found}, indent=2))
         return
     click.echo(title)
     click.echo(f"report: {target} ({target.stat().st_size / 1e6:.1f} MB)")
-
-
-def _write(runs: list[WholeRun], target: Path) -> str:
-    """Write the report; its title."""
-    page, view = (import_optional(f"analysis.report.{name}", "analysis") for name in ("page", "view"))
-    seen = view.look_at(runs)
-    write_atomically(target, page.render(seen))
-    return str(seen.verdict.title)
-
-
-def _data(runs: list[WholeRun]) -> dict[str, object]:
-    return {
-        run.name: {"folder": str(run.folder), "complete": run.facts["complete"], **asdict(run.summary)}
-        for run in runs
-    }

@@ -1,15 +1,64 @@
 """The numbers behind the figures that compare runs: small, whatever the size of a run."""
 
-from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from analysis.report.bins import Bins
 from analysis.report.history import DOWN, RunHistory, Timer
 from dally.runs.records import JobRecord
 from dally.runs.summary import quantile
+
+Floats = NDArray[np.float64]
+Numbers = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class TimeBins:
+    """Equal spans of time from `begin_s` on, each `width_s` seconds long."""
+
+    begin_s: float
+    width_s: float
+    count: int
+
+    @classmethod
+    def between(cls, begin_s: float, end_s: float, count: int) -> "TimeBins":
+        """So many bins between two moments; a millisecond each if the moments are one."""
+        return cls(begin_s, max(end_s - begin_s, 1e-3 * count) / count, count)
+
+    @property
+    def centres_s(self) -> list[float]:
+        """The middle of each bin, seconds."""
+        return [self.begin_s + (number + 0.5) * self.width_s for number in range(self.count)]
+
+    def cut(self, begin_s: Floats, end_s: Floats) -> tuple[Numbers, Numbers, Floats]:
+        """Cut spans of time at the bins' edges.
+
+        Returns:
+            For each piece: the place of its span, its bin, its length in seconds. What lies outside is
+            left out.
+        """
+        edge = self.begin_s + self.width_s * self.count
+        begin = (np.clip(begin_s, self.begin_s, edge) - self.begin_s) / self.width_s
+        end = (np.clip(end_s, self.begin_s, edge) - self.begin_s) / self.width_s
+        first = np.minimum(begin.astype(np.int64), self.count - 1)
+        pieces = np.maximum(np.ceil(end).astype(np.int64) - first, 0)
+        span = np.repeat(np.arange(len(first)), pieces)
+        step = np.arange(len(span)) - np.repeat(np.cumsum(pieces) - pieces, pieces)
+        place = first[span] + step
+        length = np.minimum(end[span], place + 1) - np.maximum(begin[span], place)
+        return span, place, np.maximum(length, 0.0) * self.width_s
+
+    def mean_count(self, spans: list[tuple[float, float]], weights: Any = None) -> Floats:
+        """How many spans there were on average in each bin, each counted `weights` times."""
+        begin, end = np.array(spans, dtype=float).reshape(-1, 2).T
+        span, place, length_s = self.cut(begin, end)
+        each = length_s if weights is None else length_s * np.asarray(weights, dtype=float)[span]
+        return np.bincount(place, each, self.count) / self.width_s
+
 
 POINTS = 400
 """Most points of one curve."""
@@ -32,31 +81,31 @@ def distribution(values: Iterable[float]) -> dict[str, list[float]]:
     }
 
 
-def usage(history: RunHistory, gpus: int, bins: Bins) -> dict[str, list[float]]:
+def usage(history: RunHistory, gpus: int, bins: TimeBins) -> dict[str, list[float]]:
     """Over time: share of GPUs held, percent, and jobs that waited."""
     held = [each for each in history.held if each.job != DOWN]
-    busy = bins.mean([(each.begin_s, each.end_s) for each in held], [len(each.slots) for each in held])
+    busy = bins.mean_count([(each.begin_s, each.end_s) for each in held], [len(each.slots) for each in held])
     return {
         "held": [round(float(value), 2) for value in 100 * busy / gpus],
-        "waiting": [round(float(value), 2) for value in bins.mean(history.waits)],
+        "waiting": [round(float(value), 2) for value in bins.mean_count(history.waits)],
     }
 
 
-def timers_over_time(timers: Sequence[Timer], levels: int, bins: Bins) -> list[dict[str, list[float | None]]]:
+def timers_over_time(
+    timers: Sequence[Timer], levels: int, bins: TimeBins
+) -> list[dict[str, list[float | None]]]:
     """For each level and bin, the median, least and most delay of the timers told, seconds; None if none."""
-    return [_band([timer for timer in timers if timer.level == level], bins) for level in range(levels)]
-
-
-def _band(timers: Sequence[Timer], bins: Bins) -> dict[str, list[float | None]]:
-    told: defaultdict[int, list[float]] = defaultdict(list)
+    delays_s: list[list[list[float]]] = [[[] for _ in range(bins.count)] for _ in range(levels)]
     for timer in timers:
         place = int((timer.began_s - bins.begin_s) / bins.width_s)
-        told[min(max(place, 0), bins.count - 1)].append(timer.delay_s)
-    delays = [sorted(told[place]) for place in range(bins.count)]
-    return {
-        name: [round(quantile(each, share), 1) if each else None for each in delays]
-        for name, share in (("median", 0.5), ("least", 0.0), ("most", 1.0))
-    }
+        delays_s[timer.level][min(max(place, 0), bins.count - 1)].append(timer.delay_s)
+    return [
+        {
+            name: [round(quantile(sorted(each), share), 1) if each else None for each in by_bin]
+            for name, share in (("median", 0.5), ("least", 0.0), ("most", 1.0))
+        }
+        for by_bin in delays_s
+    ]
 
 
 def preempted_jobs(records: Sequence[JobRecord]) -> list[int]:

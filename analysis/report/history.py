@@ -1,10 +1,14 @@
-"""Who held which GPUs when, who waited when and what each wait came to: a run's events, folded once."""
+"""A run's events, read once: which job held which GPUs when, which waited when, what each wait came to."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from typing import Any
+
+from analysis.report.runs import WholeRun
+from analysis.report.timelines import JobTimelines
+from dally.runs.records import JobRecord
 
 STARTS = ("start", "migrate", "resize")
 STOPS = ("preempt", "fail")
@@ -59,7 +63,7 @@ class Timer:
 
 
 @dataclass(slots=True)
-class _Slots:
+class _MachineSlots:
     """The GPUs of one machine: the free ones below `known`, and as many more as are asked for."""
 
     known: int = 0
@@ -81,11 +85,11 @@ class _Slots:
 
 
 class RunHistory:
-    """What became of jobs and GPUs, event by event.
+    """Which job held and waited when, worked out event by event.
 
     Attributes:
         levels: Names of the levels, from the machine up.
-        held: Who held which GPUs when.
+        held: Which job held which GPUs when.
         waits: (begin, end) of each wait of any job, seconds.
         timers: The waits with a timer, by the time at which they were told.
         moves: How often a job was moved to other GPUs without waiting again.
@@ -109,15 +113,15 @@ class RunHistory:
         self._numbers = numbers
         self._place = {level: place for place, level in enumerate(levels)}
         self._gpus: dict[int, int] = {}
-        self._slots: defaultdict[str, _Slots] = defaultdict(_Slots)
+        self._slots: defaultdict[str, _MachineSlots] = defaultdict(_MachineSlots)
         for name, gpus in (machines or {}).items():
-            self._slots[name] = _Slots(gpus, list(range(gpus)))
+            self._slots[name] = _MachineSlots(gpus, list(range(gpus)))
         self._running: dict[int, tuple[float, int, dict[str, tuple[int, ...]]]] = {}
         self._waiting: dict[int, float] = {}
         self._open: defaultdict[int, list[Timer]] = defaultdict(list)
         self._down: dict[str, float] = {}
 
-    def see(self, event: Mapping[str, Any]) -> None:
+    def add(self, event: Mapping[str, Any]) -> None:
         """Take in the next event."""
         kind, t = event["event"], float(event["t"])
         if kind == "machine_down":
@@ -125,7 +129,7 @@ class RunHistory:
         elif kind == "machine_up":
             self._repair(event["machine"], t)
         elif (job := self._numbers.get(event.get("job", ""))) is not None:
-            self._see_job(kind, job, t, event)
+            self._add_of_job(kind, job, t, event)
 
     def close(self, end_s: float) -> None:
         """The run is over: what still runs, waits or is down does so until then."""
@@ -139,7 +143,7 @@ class RunHistory:
         """GPUs of each machine by its name: those it has, or as many as were ever held at once."""
         return {name: slots.known for name, slots in self._slots.items()}
 
-    def _see_job(self, kind: str, job: int, t: float, event: Mapping[str, Any]) -> None:
+    def _add_of_job(self, kind: str, job: int, t: float, event: Mapping[str, Any]) -> None:
         if kind == "submit":
             self._gpus[job], self._waiting[job] = event["gpus"], t
         elif kind in STARTS:
@@ -151,7 +155,11 @@ class RunHistory:
             self._stop(job, t)
             self._end_wait(job, t)
         elif kind == "wait" and event["until"] is not None:
-            self._set_timer(job, t, event)
+            delay_s, level = event["until"] - self._waiting.get(job, t), self._place[event["level"]]
+            if delay_s > 0 and level < len(self.levels) - 1:  # a wait at the top declines no placement
+                timer = Timer(job, self._gpus.get(job, 0), level, t, delay_s, event["reason"])
+                self.timers.append(timer)
+                self._open[job].append(timer)
 
     def _start(self, job: int, t: float, event: Mapping[str, Any]) -> None:
         self.moves += job in self._running and event["event"] == "migrate"
@@ -179,16 +187,52 @@ class RunHistory:
             if begin_s < t:
                 self.held.append(Held(begin_s, t, machine, slots, level, job))
 
-    def _set_timer(self, job: int, t: float, event: Mapping[str, Any]) -> None:
-        delay_s, level = event["until"] - self._waiting.get(job, t), self._place[event["level"]]
-        if delay_s <= 0 or level == len(self.levels) - 1:  # a wait at the top declines no placement
-            return
-        timer = Timer(job, self._gpus.get(job, 0), level, t, delay_s, event["reason"])
-        self.timers.append(timer)
-        self._open[job].append(timer)
-
     def _repair(self, machine: str, t: float) -> None:
         begin_s = self._down.pop(machine, t)
         slots = self._slots[machine]
         if begin_s < t:
             self.held.append(Held(begin_s, t, machine, tuple(range(slots.known)), DOWN, DOWN))
+
+
+@dataclass(frozen=True, slots=True)
+class ReadRun:
+    """A run and what its events came to.
+
+    Attributes:
+        run: The run.
+        history: Which job held GPUs and waited when.
+        records: Its records by the jobs' numbers; None for a job that an incomplete run never had.
+        timelines: The jobs' events in words, by the jobs' numbers.
+    """
+
+    run: WholeRun
+    history: RunHistory
+    records: Sequence[JobRecord | None]
+    timelines: Sequence[str]
+
+
+def number_jobs(runs: Sequence[WholeRun]) -> list[JobRecord]:
+    """All jobs by submission, as the first run that has them tells; their places are their numbers."""
+    jobs = {record.job_id: record for run in reversed(runs) for record in run.records}
+    return sorted(jobs.values(), key=lambda record: record.submit_s)
+
+
+def read_histories(runs: Sequence[WholeRun], jobs: Sequence[JobRecord]) -> list[ReadRun]:
+    """Read the events of runs, each run's once.
+
+    Raises:
+        InputError: They are cut off or wrong.
+    """
+    numbers = {record.job_id: number for number, record in enumerate(jobs)}
+    levels = list(dict.fromkeys(level for run in runs for level in run.cluster["levels"]))
+    found = []
+    for run in runs:
+        machines = {each.name: each.gpus for each in run.topology.machines} if run.topology else None
+        history, timelines = RunHistory(levels, numbers, machines), JobTimelines(numbers)
+        for event in run.events():
+            history.add(event)
+            timelines.add(event)
+        history.close(run.end_s)
+        records = {record.job_id: record for record in run.records}
+        found.append(ReadRun(run, history, [records.get(job) for job in numbers], timelines.texts()))
+    return found

@@ -137,17 +137,12 @@ def find_runs(path: Path) -> list[Path]:
         raise InputError(
             f"{path} is no run folder and holds none; `dally simulate` and `dally testbed run` make them"
         )
-    order = _order(path / COMPARISON)
-    return sorted(found, key=lambda folder: order.get(folder.name, len(order)))
-
-
-def _order(comparison: Path) -> dict[str, int]:
-    """The place of each run's folder in comparison.json; empty if there is none."""
     try:
-        runs = json.loads(comparison.read_text("utf-8"))
-        return {run["folder"]: place for place, run in enumerate(runs.values())}
+        runs = json.loads((path / COMPARISON).read_text("utf-8"))
+        order = {run["folder"]: place for place, run in enumerate(runs.values())}
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return {}
+        order = {}  # of no comparison, or not ours: by name
+    return sorted(found, key=lambda folder: order.get(folder.name, len(order)))
 
 
 def _read(folder: Path) -> WholeRun:

@@ -1,13 +1,15 @@
-"""The tables of a report: headline numbers with differences, timers, preemptions."""
+"""The tables of a report: headline numbers with differences, timers, preemptions, placements of models."""
 
 import re
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from statistics import median
 
-from analysis.report.history import RunHistory, Timer
+from analysis.report.history import DOWN, RunHistory, Timer
 from analysis.report.runs import WholeRun
+from dally.runs.records import JobRecord
 from dally.runs.summary import Summary
 from dally.words import change, duration, share
 
@@ -199,3 +201,51 @@ def _preemption_row(run: WholeRun, history: RunHistory) -> list[Cell]:
         duration(run.summary.lost_gpu_s) if run.summary.lost_gpu_s else _NONE,
     ]
     return [Cell(text) for text in texts]
+
+
+MOST_MODELS = 12
+OTHER_MODELS = "other models"
+NO_MODEL = "no model"
+
+GpuTime = Mapping[str, Sequence[float]]
+"""GPU-seconds at each level, by model."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelPlacements:
+    """A model's shares of GPU time at each level, percent, by run; without runs in which it had none."""
+
+    model: str
+    runs: Mapping[str, Sequence[float]]
+
+
+def gpu_time_by_model(history: RunHistory, records: Sequence[JobRecord | None]) -> GpuTime:
+    """The GPU time of the jobs with more than one GPU."""
+    found: defaultdict[str, list[float]] = defaultdict(lambda: [0.0] * len(history.levels))
+    for each in history.held:
+        record = records[each.job] if each.job != DOWN else None
+        if record is not None and record.gpus > 1:
+            found[record.model or NO_MODEL][each.level] += (each.end_s - each.begin_s) * len(each.slots)
+    return found
+
+
+def levels_by_model(runs: Mapping[str, GpuTime], levels: int) -> list[ModelPlacements]:
+    """For each model its shares, the model with most GPU time first, the smallest models together."""
+    total: Counter[str] = Counter()
+    for run in runs.values():
+        total.update({model: sum(gpu_s) for model, gpu_s in run.items()})
+    models = [model for model, _ in total.most_common()]
+    most = len(models) if len(models) <= MOST_MODELS else MOST_MODELS - 1
+    groups = {model: [model] for model in models[:most]}
+    if models[most:]:
+        groups[OTHER_MODELS] = models[most:]
+    found = []
+    for name, members in groups.items():
+        shares: dict[str, list[float]] = {}
+        for run_name, times in runs.items():
+            own = [times[model] for model in members if model in times]
+            sums = [sum(gpu_s[level] for gpu_s in own) for level in range(levels)]
+            if whole := sum(sums):
+                shares[run_name] = [100 * part / whole for part in sums]
+        found.append(ModelPlacements(name, shares))
+    return found

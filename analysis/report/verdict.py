@@ -1,4 +1,4 @@
-"""Who was better and by how much, in a sentence; and what a reader must know to believe it."""
+"""Which run was better and by how much, in a sentence; and what a reader must know to believe it."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ class Verdict:
     """What the first screen says.
 
     Attributes:
-        title: Who was best and by how much.
+        title: Which run was best and by how much.
         lines: What else there is to know of that, a sentence or two each.
         best: Place of the run with the shortest mean completion time; the first if nothing tells.
         rival: Place of the run that it is held against; itself if there is no other.
@@ -42,11 +42,11 @@ class Verdict:
     rival: int = 0
 
 
-def judge(runs: Sequence[WholeRun]) -> Verdict:
+def compare_runs(runs: Sequence[WholeRun]) -> Verdict:
     """Compare the mean completion time of the jobs that completed in all runs."""
     if len(runs) == 1:
         return _single(runs[0])
-    done = [_completed(run) for run in runs]
+    done = [{record.job_id: record for record in run.records if record.status == "COMPLETED"} for run in runs]
     common = [job for job in done[0] if all(job in other for other in done)]
     if not common:
         return Verdict("No job completed in all runs", ["There is nothing to compare them by."], rival=1)
@@ -59,18 +59,14 @@ def judge(runs: Sequence[WholeRun]) -> Verdict:
         _paired(pairs, runs[rival].name),
         *_variants(runs, means_s, best, rival),
         _price(runs, best),
-        losers([(done[best][job], done[rival][job]) for job in common], runs[rival].name),
-        _ranking(runs, order, means_s),
+        slower_sizes([(done[best][job], done[rival][job]) for job in common], runs[rival].name),
+        _ranking(runs, order, means_s) if len(runs) > 2 else "",
     )
     told = [best, rival] if order[-1] in (0, rival) else [best, rival, order[-1]]
     alike = len({run.knew for run in runs}) == 1
     names = [run.name if alike else f"{run.name} (knew: {run.knew})" for run in runs]
     title = _title([(names[place], means_s[place]) for place in told])
     return Verdict(title, [line for line in lines if line], best, rival)
-
-
-def _completed(run: WholeRun) -> dict[str, JobRecord]:
-    return {record.job_id: record for record in run.records if record.status == "COMPLETED"}
 
 
 def _single(run: WholeRun) -> Verdict:
@@ -132,7 +128,7 @@ def _price(runs: Sequence[WholeRun], best: int) -> str:
     return f"But {'; '.join(worse)}." if worse else ""
 
 
-def losers(pairs: Sequence[tuple[JobRecord, JobRecord]], rival: str) -> str:
+def slower_sizes(pairs: Sequence[tuple[JobRecord, JobRecord]], rival: str) -> str:
     """The sizes of jobs that take longer under the best run on average."""
     sizes: dict[int, list[tuple[float, float]]] = {}
     for one, other in pairs:
@@ -147,8 +143,7 @@ def losers(pairs: Sequence[tuple[JobRecord, JobRecord]], rival: str) -> str:
 
 
 def _ranking(runs: Sequence[WholeRun], order: Sequence[int], means_s: Sequence[float]) -> str:
-    if len(runs) < 3:
-        return ""
+    """All runs by their mean completion times."""
     least_s = means_s[order[0]]
     others = [f"{runs[n].name} {duration(means_s[n])} ({change(means_s[n], least_s)})" for n in order[1:]]
     best = f"{runs[order[0]].name} {duration(least_s)}"
@@ -186,10 +181,18 @@ def warnings(runs: Sequence[WholeRun]) -> Iterator[str]:
         if not run.facts["complete"]:
             note = run.facts.get("note") or "it was cut off"
             yield f"{run.name} is incomplete: {note}. Its numbers are of the jobs that ended."
-    yield from _differences(runs)
+    differences = []
+    for name, value in _INPUTS:
+        values = [value(run.facts) for run in runs]
+        if any(each != values[0] for each in values):
+            told = ", ".join(f"{run.name}: {each}" for run, each in zip(runs, values, strict=True))
+            differences.append(f"{name} ({told})")
+    if differences:
+        yield f"Not only the policy differs, but also {'; '.join(differences)}."
     if nowhere := [run.name for run in runs if run.topology is None]:
         yield f"No racks in the map of {', '.join(nowhere)}: the cluster file is gone or has changed."
-    if unknown := sorted({model for run in runs for model in _unknown_models(run)}):
+    predictions = [run.facts.get("predictions", {}) for run in runs]
+    if unknown := sorted({name for each in predictions for name in each.get("models_without_profile", ())}):
         yield f"No profile, taken as insensitive to the network: {', '.join(unknown)}."
 
 
@@ -211,19 +214,3 @@ _INPUTS: Sequence[tuple[str, Callable[[Mapping[str, Any]], object]]] = (
 
 def _failures(said: Mapping[str, object]) -> str:
     return ", ".join(f"{key} {value}" for key, value in said.items() if value is not None) or "none"
-
-
-def _differences(runs: Sequence[WholeRun]) -> Iterator[str]:
-    found = []
-    for name, value in _INPUTS:
-        values = [value(run.facts) for run in runs]
-        if any(each != values[0] for each in values):
-            told = ", ".join(f"{run.name}: {each}" for run, each in zip(runs, values, strict=True))
-            found.append(f"{name} ({told})")
-    if found:
-        yield f"Not only the policy differs, but also {'; '.join(found)}."
-
-
-def _unknown_models(run: WholeRun) -> Sequence[str]:
-    unknown: Sequence[str] = run.facts.get("predictions", {}).get("models_without_profile", ())
-    return unknown

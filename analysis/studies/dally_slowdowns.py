@@ -1,9 +1,10 @@
 """Compares the set `dally` with the slowdowns that the author's simulator computes for a job alone."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from dally.cluster.topology import Link, Ring, Shape
+from dally.markdown import table
 from dally.profiles.imports.dally import dally_profiles
 from dally.profiles.iteration import predict
 
@@ -46,10 +47,10 @@ def dally_shapes(uplinks: Uplinks) -> tuple[Shape, ...]:
     machines = Ring(2, Link(uplinks.machine_gbytes * _BITS_PER_GB, 2.5e-6), 2)
     rack_uplink = Link(uplinks.rack_gbytes * _BITS_PER_GB, 50e-6)
     return (
-        _shape(0, (8,), (), (slot, slots)),
-        _shape(1, (8, 8), (2,), (slot, slots, machines)),
-        _shape(2, (8, 8), (1, 1), (slot, slots, Ring(2, rack_uplink, 2))),
-        _shape(2, (1,) * 16, (1,) * 16, (Ring(16, rack_uplink, 2),)),
+        Shape(0, (8,), (), (slot, slots), ("",)),
+        Shape(1, (8, 8), (2,), (slot, slots, machines), ("",)),
+        Shape(2, (8, 8), (1, 1), (slot, slots, Ring(2, rack_uplink, 2)), ("",)),
+        Shape(2, (1,) * 16, (1,) * 16, (Ring(16, rack_uplink, 2),), ("",)),
     )
 
 
@@ -64,5 +65,12 @@ def slowdowns(uplinks: Uplinks) -> dict[str, tuple[float, ...]]:
     }
 
 
-def _shape(level: int, machines: Sequence[int], racks: Sequence[int], rings: Sequence[Ring]) -> Shape:
-    return Shape(level, tuple(machines), tuple(racks), tuple(rings), ("",))
+def dally_table() -> str:
+    """The author's slowdowns, ours with the uplinks per GPU, and ours with the uplinks shared."""
+    per_gpu, shared = slowdowns(PER_GPU), slowdowns(SHARED)
+    rows = []
+    for model, theirs in DALLY_SLOWDOWNS.items():
+        placements = zip(theirs, per_gpu[model], shared[model], strict=True)
+        cells = ((f"{each:.3g}" if each < 1000 else f"{each:.0f}" for each in three) for three in placements)
+        rows.append((model, *map(" / ".join, cells)))
+    return table(("model", "8 in a machine", "16, two machines", "16, two racks", "16, 16 racks"), rows)

@@ -6,7 +6,7 @@ the other's iteration, alone, in which the network keeps the GPUs waiting.
 """
 
 import csv
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from scipy.optimize import least_squares
 
 from dally.errors import InputError
+from dally.markdown import table
 from dally.profiles.allreduce import ring_factor
 
 Table = NDArray[np.float64]
@@ -91,7 +92,11 @@ def read_jobs(folder: Path) -> tuple[MeasuredJob, ...]:
     """
     path = folder / "isolated_thp.csv"
     try:
-        return tuple(_job(name, *values) for name, values in _rows(path))
+        found = []
+        for name, (throughput,) in _rows(path):
+            model, gpus, nodes = name.split(",")
+            found.append(MeasuredJob(model, int(gpus), int(nodes), throughput))
+        return tuple(found)
     except (TypeError, ValueError) as error:
         raise InputError(f"table {path} must have rows of MODEL,GPUS,NODES and a throughput") from error
 
@@ -145,7 +150,14 @@ def isolated_traffic(jobs: Sequence[MeasuredJob]) -> Table:
     The iteration time of as many GPUs on n nodes is taken as constant + slope x 2(n-1)/n, the share as the
     second part of it, 0 to 1. Two GPUs were measured on two nodes only and take the slope of four.
     """
-    return np.array([_traffic_share(job, jobs) for job in jobs])
+    shares = []
+    for job in jobs:
+        alike = [each for each in jobs if each.model == job.model and each.gpus == max(job.gpus, 4)]
+        factors = np.array([ring_factor(each.nodes) for each in alike])
+        times = np.array([each.gpus / each.throughput for each in alike])
+        slope = float(np.polyfit(factors, times, 1)[0])
+        shares.append(min(1.0, max(0.0, slope * ring_factor(job.nodes) / (job.gpus / job.throughput))))
+    return np.array(shares)
 
 
 def fit_traffic(kept: Table, known: Mask, sharing: Callable[[Table], Table] = share_fairly) -> Table:
@@ -213,19 +225,6 @@ def _explanation(name: str, constants: int, way: Way, kept: Table) -> Explanatio
     )
 
 
-def _job(name: str, throughput: float) -> MeasuredJob:
-    model, gpus, nodes = name.split(",")
-    return MeasuredJob(model, int(gpus), int(nodes), throughput)
-
-
-def _traffic_share(job: MeasuredJob, jobs: Sequence[MeasuredJob]) -> float:
-    alike = [each for each in jobs if each.model == job.model and each.gpus == max(job.gpus, 4)]
-    factors = np.array([ring_factor(each.nodes) for each in alike])
-    times = np.array([each.gpus / each.throughput for each in alike])
-    slope = float(np.polyfit(factors, times, 1)[0])
-    return min(1.0, max(0.0, slope * ring_factor(job.nodes) / (job.gpus / job.throughput)))
-
-
 def _block_means(families: Sequence[str], kept: Table, known: Mask) -> Table:
     """Each cell the mean over the known cells of the same two models."""
     means = np.empty_like(kept)
@@ -258,3 +257,25 @@ def _rows(path: Path) -> list[tuple[str, list[float]]]:
         return [(name, [float(value) for value in values]) for name, *values in rows]
     except (OSError, ValueError) as error:
         raise InputError(f"table {path} cannot be read: {error}") from error
+
+
+def sharing_table(explanations: Iterable[Explanation], noise: Noise) -> str:
+    """How well ways to predict explain what pairs of jobs keep, and what is known of the noise."""
+    header = ("way to predict", "fitted", "mean error", "on the other half", "variance explained")
+    rows = [
+        (
+            item.name,
+            str(item.constants),
+            f"{item.error:.3f}",
+            f"{item.held_out:.3f}" if item.constants else "",
+            f"{item.explained:.0%}",
+        )
+        for item in explanations
+    ]
+    notes = (
+        f"Cells that are exactly 1, the most there is: {noise.capped:.1%}. Below 0.5: "
+        f"{noise.below_half:.1%}. A job beside its copy keeps {noise.diagonal:.2f}.",
+        f"The two jobs of a pair differ by {noise.asymmetry:.2f}; a cell is "
+        f"{noise.family_deviation:.2f} (root mean square) from the mean of its two models.",
+    )
+    return "\n".join((table(header, rows), "", *notes))

@@ -15,8 +15,8 @@ from statistics import fmean
 import click
 import numpy as np
 
-from analysis.studies.elastic import CLUSTER, artifact_profiles
-from analysis.studies.ones_workload import GPUS, LOAD, draw_artifact_jobs
+from analysis.studies.common import StudyCommand
+from analysis.studies.elastic_jobs import CLUSTER, GPUS, LOAD, artifact_profiles, draw_artifact_jobs
 from dally.cluster.load import load_cluster
 from dally.errors import DallyError
 from dally.jobs.job import Job
@@ -74,7 +74,7 @@ class ObservedRound:
 
 
 class RecordingPolicy(Drl):
-    """Keeps all its choices, of which there are more than one.
+    """The policy `drl` that keeps its choices, by the moments at which it made them.
 
     Attributes:
         rounds: In order of time.
@@ -86,7 +86,7 @@ class RecordingPolicy(Drl):
         self._now = 0.0
 
     def targets(self, jobs: Sequence[JobState], pool: Pool, now: float) -> Mapping[str, SizeTarget]:
-        """As the policy has it."""
+        """Keep the moment, for `record`."""
         self._now = now
         return super().targets(jobs, pool, now)
 
@@ -99,8 +99,8 @@ class RecordingPolicy(Drl):
         return int(choices[taken])
 
 
-class Imitating(RecordingPolicy):
-    """Chooses so that all get what Optimus gives them: next is who has the least part of that."""
+class ImitatingPolicy(RecordingPolicy):
+    """Chooses so that all jobs get what Optimus gives them: next is the job with the least part of that."""
 
     def __init__(self, state: ClusterState) -> None:
         super().__init__(state, PolicyNetwork.drawn(WIDTHS, np.random.default_rng(0)))
@@ -108,13 +108,13 @@ class Imitating(RecordingPolicy):
         self._goals: list[int] = []
 
     def targets(self, jobs: Sequence[JobState], pool: Pool, now: float) -> Mapping[str, SizeTarget]:
-        """Those of Optimus, as far as steps lead there."""
+        """The sizes that Optimus gives, as far as steps of `drl` lead there."""
         wanted = self._teacher.targets(jobs, pool, now)
         self._goals = [wanted[job.job_id].gpus for job in jobs]
         return super().targets(jobs, pool, now)
 
     def choose(self, allotment: Allotment, choices: Ints, scores: Floats) -> int:
-        """Who is furthest from its goal; nobody if all have reached theirs."""
+        """The job that is furthest from its goal; no job if all have reached theirs."""
         sizes, parts = allotment.sizes, [inf] * len(choices)
         for number, row in enumerate(choices[:-1].tolist()):
             place = allotment.owner(row)
@@ -124,8 +124,8 @@ class Imitating(RecordingPolicy):
         return self.record(allotment, choices, best if parts[best] < inf else len(choices) - 1)
 
 
-class Exploring(RecordingPolicy):
-    """Draws its choices by what the network thinks of them."""
+class ExploringPolicy(RecordingPolicy):
+    """Draws its choices with the probabilities that the network gives them."""
 
     def __init__(self, state: ClusterState, net: PolicyNetwork, rng: np.random.Generator) -> None:
         super().__init__(state, net)
@@ -278,7 +278,7 @@ def imitate(net: PolicyNetwork, workloads: Iterable[Sequence[Job]], passes: int)
     """The network after it has learnt to choose as Optimus would on these workloads."""
     rng, rounds = np.random.default_rng(0), list[ObservedRound]()
     for jobs in workloads:
-        policy = Imitating(state := new_state())
+        policy = ImitatingPolicy(state := new_state())
         simulate(policy, state, jobs)
         rounds += policy.rounds
     adam = Adam(net, 3e-3, np.concatenate([each.rows for each in rounds]))
@@ -322,7 +322,7 @@ def _explored(
     """The rounds of some runs, each with what its choices are worth, seconds."""
     runs = []
     for _ in range(RUNS):
-        policy = Exploring(state := new_state(), net, rng)
+        policy = ExploringPolicy(state := new_state(), net, rng)
         runs.append((policy, simulate(policy, state, jobs)))
     for own, _ in runs:
         times = np.array([each.now for each in own.rounds])
@@ -358,19 +358,17 @@ def _report(what: str, net: PolicyNetwork) -> None:
     click.echo(f"{what}: a mean JCT of {jct_s:.0f} s on seeds {', '.join(map(str, REPORTED))}")
 
 
-@click.command()
+@click.command(cls=StudyCommand)
 @click.option("--passes", type=click.IntRange(1), default=4, show_default=True, help="Of imitation.")
 @click.option("--rounds", type=click.IntRange(0), default=60, show_default=True, help="Of learning.")
 @click.option("--write", type=click.Path(path_type=Path), default=SHIPPED, show_default=True, help="Weights.")
 def main(passes: int, rounds: int, write: Path) -> None:
     """Train the network of `drl` on jobs as in the artifact of ONES; a few minutes."""
+    text = train(passes, rounds).dumped()
     try:
-        text = train(passes, rounds).dumped()
         write.write_text(text, encoding="utf-8")
-    except DallyError as error:
-        raise click.ClickException(str(error)) from error
     except OSError as error:
-        raise click.ClickException(f"cannot write {write}: {error}") from error
+        raise DallyError(f"cannot write {write}: {error}") from error
 
 
 if __name__ == "__main__":

@@ -1,45 +1,64 @@
 """Elastic training under several policies, beside published results: `python -m analysis.studies.elastic`."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, median
 
 import click
 
-from analysis.studies.elastic_runs import ElasticRun, run_all
-from analysis.studies.known_option import known_option, told
-from analysis.studies.ones_artifact import ABLATION, LINEAR, RIVALS, artifact_table
-from analysis.studies.ones_steps import larger, steps_table
-from analysis.studies.ones_workload import LOAD, draw_artifact_jobs, linear
-from analysis.studies.pollux_workloads import PolluxWorkload, draw_jobs, pollux_profiles, read_workload
+from analysis.studies.common import (
+    StudyCommand,
+    StudyRun,
+    knowledge_line,
+    known_option,
+    policies_option,
+    publish,
+    seeds_option,
+    simulate,
+    write_option,
+)
+from analysis.studies.elastic_jobs import (
+    CLUSTER,
+    LOAD,
+    artifact_profiles,
+    draw_artifact_jobs,
+    draw_jobs,
+    linear,
+    ones_profiles,
+    pollux_profiles,
+    read_workload,
+)
+from analysis.studies.simulator_speed import decision_times_s
 from dally.cluster.load import load_cluster
-from dally.errors import DallyError
+from dally.cluster.topology import Link, Topology
+from dally.cluster.topology_build import Attached, Switch, build_topology
+from dally.jobs.job import Job
 from dally.jobs.knowledge import Known
-from dally.markdown import replace_section, table
+from dally.markdown import table
 from dally.policies.registry import parse_policy
 from dally.profiles.costs import CostModel
 from dally.profiles.files import ProfileSet, load_profiles
-from dally.profiles.schema import Profile
+from dally.runs.summary import quantile
+from simulator.sweep.groups import Mean, mean, ratio_of_means
 
-CLUSTER = "pollux-64"
 FOLDER = Path("../shared/throughputs/pollux/workloads")
+TIRESIAS, OPTIMUS, DRL = "tiresias", "optimus:interval_s=60", "drl"
+"""Rivals of ONES. Optimus as in Pollux's artifact (simulator/optimus.py), which sizes jobs each minute."""
+
 TIRESIAS_OF_POLLUX = "tiresias:limits=pollux,order=arrival,interval_s=60,quantum_s=0,promote=0"
 """Tiresias as in Pollux's artifact (simulator/tiresias.py), which has no quantum and looks each minute."""
-
-OPTIMUS_OF_POLLUX = "optimus:interval_s=60"
-"""Optimus as in Pollux's artifact (simulator/optimus.py), which sizes jobs each minute."""
 
 POLICIES = (
     "pollux",
     "optimus",
-    OPTIMUS_OF_POLLUX,
+    OPTIMUS,
     "elastic-scaling",
     "ones",
     "jps",
     "srtf",
-    "tiresias",
+    TIRESIAS,
     TIRESIAS_OF_POLLUX,
     "a-srpt",
     "a-srpt:release=ended",
@@ -47,11 +66,7 @@ POLICIES = (
     "dally",
     "fifo",
 )
-PUBLISHED_POLLUX: Mapping[str, float] = {
-    "pollux": 2446.1,
-    OPTIMUS_OF_POLLUX: 5301.9,
-    TIRESIAS_OF_POLLUX: 3469.7,
-}
+PUBLISHED_POLLUX: Mapping[str, float] = {"pollux": 2446.1, OPTIMUS: 5301.9, TIRESIAS_OF_POLLUX: 3469.7}
 """Mean completion time of all 160 jobs of workload 6, seconds, by the policy as it was run: petuum/adaptdl,
 branch osdi21-artifact, simulator/README.md. Optimus there knows the iterations left (Optimus+Oracle)."""
 
@@ -71,119 +86,192 @@ VARIANTS = (
 )
 """ONES with other settings: what it reconstructs, the defects of its artifact, and others."""
 
-EPOCHS: Mapping[str, int] = {"cifar10": 36, "imagenet": 47, "bert": 5}
-"""Passes over its data until a job of ONES's ends: medians by task in the job history of its artifact."""
+RIVALS = (
+    TIRESIAS,
+    OPTIMUS,
+    DRL,
+    "elastic-scaling",
+    "srtf",
+    "ones",
+    "ones:first_size=most",
+    "ones:search=padding",
+    "ones:first_size=least,padding=limit,counted=running,shrink=all",
+)
+"""`search=padding` has no evolution; the last is as it was built here before."""
 
-COMPANIONS_S = 0.4
-"""What a resize through companions stands still for: docs/elastic-training.md has 0.1 to 0.4 s."""
+ABLATION = (
+    TIRESIAS,
+    OPTIMUS,
+    "ones",
+    "ones:search=padding",
+    *(f"ones:candidates={number}" for number in (4, 8, 32)),
+    *(f"ones:exchange={part}" for part in (0, 1)),
+    *(f"ones:remove={part}" for part in (0, 0.1, 0.6)),
+    "ones:padding=limit",
+    "ones:counted=running",
+    "ones:shrink=all",
+    "ones:scale_down=0",
+    "ones:first_size=least",
+    "ones:first_size=most",
+    "ones:gate=all",
+    "ones:two_epochs=stretch",
+)
+"""ONES with one setting changed in each row: without evolution, K, xi, theta, and the rules one by one."""
+
+LINEAR = (
+    TIRESIAS,
+    OPTIMUS,
+    "elastic-scaling",
+    "ones",
+    "ones:first_size=most",
+    "ones:padding=limit",
+    "ones:first_size=most,padding=limit",
+    "ones:first_size=most,padding=limit,search=padding",
+    "ones:first_size=least,padding=limit",
+)
+"""For jobs that run in proportion to their GPUs."""
 
 ONES_JOBS: Mapping[int, Mapping[str, str]] = {
     400: {"ones": "-45.6 % of Tiresias, -41.7 % of Optimus"},
-    50: {"ones": "214 s", OPTIMUS_OF_POLLUX: "453 s", "tiresias": "502 s"},
+    50: {"ones": "214 s", OPTIMUS: "453 s", TIRESIAS: "502 s"},
 }
 """What was published, by jobs: of 400 the paper's, of 50 the artifact's (its fourth, DRL, took 354 s).
 
 An Optimus that decides every 600 s could not have ended such jobs after 453 s.
 """
 
-
-def pollux_table(found: Mapping[str, Mapping[str, ElasticRun]]) -> str:
-    """Markdown: a row for each policy, means over the workloads, and workload 6 beside what was published."""
-    rows = []
-    for spec, outcomes in found.items():
-        sixth = outcomes["6"].jct_s if "6" in outcomes else None
-        published = PUBLISHED_POLLUX.get(spec)
-        beside = [
-            "" if sixth is None else f"{sixth:.0f}",
-            "" if published is None else f"{published:.0f}",
-            "" if sixth is None or published is None else f"{sixth / published:.3f}",
-        ]
-        rows.append([f"`{spec}`", *_means(outcomes), *beside])
-    return table([*_HEADER, "mean JCT of workload 6, s", "published for all its jobs, s", "ratio"], rows)
+Runs = Mapping[str, Mapping[str, StudyRun]]
+"""By policy, and by name of the workload."""
 
 
-def ones_table(found: Mapping[str, Mapping[str, ElasticRun]], jobs: int) -> str:
-    """Markdown: a row for each policy, means over the seeds, beside what was published for so many jobs."""
-    tiresias = [outcome for spec, outcome in found.items() if _name(spec) == "tiresias"]
-    rows = []
-    for spec, outcomes in found.items():
-        change = [_jct_s(outcomes) / _jct_s(other) - 1 for other in tiresias[:1]]
-        against = "".join(f"{each:+.0%}" for each in change)
-        rows.append([f"`{spec}`", *_means(outcomes), against, ONES_JOBS.get(jobs, {}).get(spec, "")])
-    return table([*_HEADER, "against Tiresias", "published"], rows)
+def run_all(
+    policies: Sequence[str],
+    workloads: Mapping[str, Sequence[Job]],
+    topology: Topology,
+    profiles: ProfileSet,
+    known: Known,
+) -> Runs:
+    """Every policy on every workload, one after the other.
+
+    Raises:
+        DallyError: A policy is wrong, which is found before anything runs, or does not end its jobs.
+    """
+    for policy in policies:
+        parse_policy(policy)
+    found: dict[str, dict[str, StudyRun]] = {policy: {} for policy in policies}
+    for policy in policies:
+        for name, jobs in workloads.items():
+            run = simulate(policy, jobs, topology, profiles, known)
+            found[policy][name] = run
+            times = f"{run.jct_s:.0f} s  {run.summary.makespan_s:.0f} s"
+            click.echo(f"{policy}  {name}  {times}", err=True)
+    return found
 
 
 _HEADER = ("policy", "mean JCT, s", "makespan, h", "resizes", "migrations and preemptions")
 
 
-def _means(outcomes: Mapping[str, ElasticRun]) -> list[str]:
-    """Cells under `_HEADER`, less the first: means over the workloads."""
-    runs = outcomes.values()
+def _means(policy: str, runs: Mapping[str, StudyRun]) -> list[str]:
+    """Cells under `_HEADER`: means over the workloads."""
     return [
-        f"{_jct_s(outcomes):.0f}",
-        f"{fmean(each.makespan_s for each in runs) / 3600:.2f}",
-        f"{fmean(each.resizes for each in runs):.0f}",
-        f"{fmean(each.stops for each in runs):.0f}",
+        f"`{policy}`",
+        f"{_jct_s(runs):.0f}",
+        f"{fmean(each.summary.makespan_s for each in runs.values()) / 3600:.2f}",
+        f"{fmean(each.resizes for each in runs.values()):.0f}",
+        f"{fmean(each.stops for each in runs.values()):.0f}",
     ]
 
 
-def _jct_s(outcomes: Mapping[str, ElasticRun]) -> float:
-    return fmean(each.jct_s for each in outcomes.values())
+def _jct_s(runs: Mapping[str, StudyRun]) -> float:
+    return fmean(each.jct_s for each in runs.values())
 
 
-def _name(spec: str) -> str:
-    """The policy of a specification."""
-    return spec.partition(":")[0]
+def pollux_table(found: Runs) -> str:
+    """Markdown: a row for each policy, means over the workloads, and workload 6 beside what was published."""
+    rows = []
+    for policy, runs in found.items():
+        sixth = runs["6"].jct_s if "6" in runs else None
+        published = PUBLISHED_POLLUX.get(policy)
+        beside = [
+            "" if sixth is None else f"{sixth:.0f}",
+            "" if published is None else f"{published:.0f}",
+            "" if sixth is None or published is None else f"{sixth / published:.3f}",
+        ]
+        rows.append([*_means(policy, runs), *beside])
+    return table([*_HEADER, "mean JCT of workload 6, s", "published for all its jobs, s", "ratio"], rows)
 
 
-def ones_profiles() -> ProfileSet:
-    """The set `pollux`, in which a training is as many epochs as ONES's jobs on subsets of the data."""
-    shipped = load_profiles("pollux")
-    return replace(shipped, profiles=tuple(_with_epochs(profile) for profile in shipped.profiles))
+def ones_table(found: Runs, jobs: int) -> str:
+    """Markdown: a row for each policy, means over the seeds, beside what was published for so many jobs."""
+    tiresias = next((runs for policy, runs in found.items() if policy.partition(":")[0] == TIRESIAS), None)
+    rows = []
+    for policy, runs in found.items():
+        against = f"{_jct_s(runs) / _jct_s(tiresias) - 1:+.0%}" if tiresias else ""
+        rows.append([*_means(policy, runs), against, ONES_JOBS.get(jobs, {}).get(policy, "")])
+    return table([*_HEADER, "against Tiresias", "published"], rows)
 
 
-def artifact_profiles() -> ProfileSet:
-    """Those of `ones_profiles`, in which a resize costs what it does with companions (measured)."""
-    given = ones_profiles()
-    return replace(
-        given,
-        profiles=tuple(
-            replace(each, restart=replace(each.restart, resize_s=COMPANIONS_S)) for each in given.profiles
-        ),
-    )
+_BESIDE = {"Tiresias": TIRESIAS, "Optimus": OPTIMUS, "DRL": DRL}
+_SHARES = (0.1, 0.5, 0.9, 0.99)
 
 
-def _with_epochs(profile: Profile) -> Profile:
-    learning, epochs = profile.learning, EPOCHS.get(profile.model.name)
-    if learning is None or epochs is None:
-        return profile
-    return replace(profile, learning=replace(learning, epochs=epochs))
+def artifact_table(found: Runs) -> str:
+    """Markdown: a row for each policy, means over seeds ± half a 95 % interval, percentiles of all jobs."""
+
+    def shown(value: Mean, times: float, how: str) -> str:
+        half = "" if value.half is None else f" ± {times * value.half:.0f}"
+        return how.format(times * value.value) + half
+
+    def against(policy: str, other: str) -> str:
+        """How much more or less the mean is than another's, paired by seed."""
+        if policy == other:
+            return ""
+        ratio = ratio_of_means([(run.jct_s, found[other][seed].jct_s) for seed, run in found[policy].items()])
+        return shown(Mean(ratio.value - 1, ratio.half), 100, "{:+.0f}") + " %"
+
+    others = {name: other for name, other in _BESIDE.items() if other in found}
+    rows = []
+    for policy, by_seed in found.items():
+        runs = by_seed.values()
+        jcts_s = sorted(record.jct_s for run in runs for record in run.records)
+        rows.append(
+            [
+                f"`{policy}`",
+                shown(mean([run.jct_s for run in runs]), 1, "{:.0f}"),
+                *(against(policy, other) for other in others.values()),
+                f"{fmean(run.summary.queue_s.mean for run in runs):.0f}",
+                *(f"{quantile(jcts_s, share):.0f}" for share in _SHARES),
+                f"{fmean(run.resizes for run in runs):.0f}",
+                f"{fmean(run.stops for run in runs):.0f}",
+            ]
+        )
+    heads = ["policy", "mean JCT, s", *(f"against {name}" for name in others), "waiting, s"]
+    return table([*heads, *(f"p{100 * share:.0f}, s" for share in _SHARES), "resizes", "stops"], rows)
 
 
-def left_out(workloads: Iterable[PolluxWorkload]) -> str:
-    """How many jobs have no table, in words."""
-    counts: Counter[str] = Counter()
-    for workload in workloads:
-        counts.update(workload.left_out)
-    return ", ".join(f"{count} of {name}" for name, count in sorted(counts.items())) or "none"
+def larger(like: Topology, gpus: int) -> Topology:
+    """Machines like the first of a cluster on one switch, with so many GPUs in all."""
+    machine, uplink = like.machines[0], Link(50e9, 20e-6)
+    names = [f"n{number}" for number in range(gpus // machine.gpus)]
+    attached = [Attached(replace(machine, name=name), "switch", uplink) for name in names]
+    return build_topology(f"{gpus} GPUs", attached, [Switch("switch", None)])
 
 
-def _put(body: str, section: str, write: Path | None) -> None:
-    """Print a table, or put it into a document's section."""
-    if write is None:
-        click.echo(body)
-        return
-    try:
-        text = write.read_text(encoding="utf-8")
-        write.write_text(replace_section(text, section, body), encoding="utf-8")
-    except OSError as error:
-        raise DallyError(f"cannot write {write}: {error}") from error
+_DECISIONS = 40
+"""Decisions of ONES that are timed, after the first, which works out speeds that all others remember."""
 
 
-_policies = click.option(
-    "--policy", "policies", multiple=True, default=POLICIES, help="NAME[:knob=value,...]; default: all here."
-)
-_write = click.option("--write", type=click.Path(path_type=Path), help="Put the table into this document.")
+def steps_table(like: Topology, jobs: Sequence[int], gpus: Sequence[int]) -> str:
+    """Markdown: median / longest decision, milliseconds; a row for each number of jobs, a column for GPUs."""
+    profiles, rows = load_profiles("pollux"), []
+    for count in jobs:
+        crowd = [replace(job, submit_s=0.0) for job in draw_jobs(count, 1.0, 1, profiles)]
+        times = [
+            decision_times_s("ones", crowd, larger(like, size), profiles, _DECISIONS + 1)[1:] for size in gpus
+        ]
+        cells = (f"{1000 * median(each):.0f} / {1000 * max(each):.0f}" for each in times)
+        rows.append([f"{count} jobs", *cells])
+    return table(["median / longest, ms", *(f"{size} GPUs" for size in gpus)], rows)
 
 
 @click.group()
@@ -191,38 +279,36 @@ def main() -> None:
     """Elastic training under several policies, one after the other, on Pollux's cluster of 64 GPUs."""
 
 
-@main.command()
+@main.command(cls=StudyCommand)
 @click.option(
     "--workload", "numbers", type=click.IntRange(1), multiple=True, default=range(1, 9), help="Which; all 8."
 )
 @click.option("--folder", type=click.Path(path_type=Path), default=FOLDER, show_default=True)
-@_policies
+@policies_option(POLICIES)
 @known_option
-@_write
+@write_option
 def pollux(
-    numbers: Sequence[int], folder: Path, policies: Sequence[str], known: Known, write: Path | None
+    numbers: Sequence[int], folder: Path, policies: Sequence[str], known: Known, page: Path | None
 ) -> None:
     """Pollux's workloads."""
-    try:
-        topology, profiles = load_cluster(CLUSTER), pollux_profiles()
-        costs = CostModel(topology, profiles)
-        read = {str(each): read_workload(folder / f"workload-{each}.csv", costs) for each in numbers}
-        specs = [parse_policy(policy) for policy in policies]
-        found = run_all(specs, {name: each.jobs for name, each in read.items()}, topology, profiles, known)
-        said = f"Workloads {', '.join(read)}; left out: {left_out(read.values())}. {told(known, POLLUX_KNEW)}"
-        _put(f"{said}\n\n{pollux_table(found)}", "pollux-workloads", write)
-    except DallyError as error:
-        raise click.ClickException(str(error)) from error
+    topology, profiles = load_cluster(CLUSTER), pollux_profiles()
+    costs = CostModel(topology, profiles)
+    read = {str(each): read_workload(folder / f"workload-{each}.csv", costs) for each in numbers}
+    found = run_all(policies, {name: each.jobs for name, each in read.items()}, topology, profiles, known)
+    lacking = sum((Counter(each.left_out) for each in read.values()), Counter[str]())
+    left_out = ", ".join(f"{count} of {name}" for name, count in sorted(lacking.items())) or "none"
+    head = f"Workloads {', '.join(read)}; left out: {left_out}. {knowledge_line(known, POLLUX_KNEW)}"
+    publish([("pollux-workloads", f"{head}\n\n{pollux_table(found)}")], page)
 
 
-@main.command()
+@main.command(cls=StudyCommand)
 @click.option("--jobs", type=click.IntRange(1), default=400, show_default=True, help="Of each seed.")
 @click.option("--gap", "gap_s", type=click.FloatRange(0, min_open=True), default=30.0, show_default=True)
-@click.option("--seed", "seeds", type=int, multiple=True, default=(1, 2, 3), show_default=True)
+@seeds_option
 @click.option("--variants", is_flag=True, help="ONES with each of its other settings, too.")
-@_policies
+@policies_option(POLICIES)
 @known_option
-@_write
+@write_option
 def ones(
     jobs: int,
     gap_s: float,
@@ -230,31 +316,26 @@ def ones(
     variants: bool,
     policies: Sequence[str],
     known: Known,
-    write: Path | None,
+    page: Path | None,
 ) -> None:
     """Random jobs in the number of ONES's experiments."""
-    try:
-        topology, profiles = load_cluster(CLUSTER), ones_profiles()
-        workloads = {f"seed {seed}": draw_jobs(jobs, gap_s, seed, profiles) for seed in seeds}
-        specs = [parse_policy(policy) for policy in (*policies, *(VARIANTS if variants else ()))]
-        found = run_all(specs, workloads, topology, profiles, known)
-        _put(f"{told(known, ONES_KNEW)}\n\n{ones_table(found, jobs)}", f"ones-{jobs}", write)
-    except DallyError as error:
-        raise click.ClickException(str(error)) from error
+    profiles = ones_profiles()
+    workloads = {f"seed {seed}": draw_jobs(jobs, gap_s, seed, profiles) for seed in seeds}
+    specs = [*policies, *(VARIANTS if variants else ())]
+    found = run_all(specs, workloads, load_cluster(CLUSTER), profiles, known)
+    publish([(f"ones-{jobs}", f"{knowledge_line(known, ONES_KNEW)}\n\n{ones_table(found, jobs)}")], page)
 
 
-@main.command()
+@main.command(cls=StudyCommand)
 @click.option("--jobs", type=click.IntRange(1), default=50, show_default=True, help="Of each seed.")
 @click.option("--gpus", type=click.IntRange(16), default=64, show_default=True, help="In machines of four.")
 @click.option("--load", type=click.FloatRange(0, min_open=True), default=LOAD, show_default=True)
-@click.option("--seed", "seeds", type=int, multiple=True, default=(1, 2, 3), show_default=True)
-@click.option(
-    "--policy", "policies", multiple=True, help="NAME[:knob=value,...]; default: ONES and its rivals."
-)
+@seeds_option
+@policies_option()
 @click.option("--linear", "in_proportion", is_flag=True, help="Jobs run in proportion to their GPUs.")
 @click.option("--ablation", is_flag=True, help="ONES with one of its settings changed in each row instead.")
 @known_option
-@_write
+@write_option
 def artifact(
     jobs: int,
     gpus: int,
@@ -264,35 +345,28 @@ def artifact(
     in_proportion: bool,
     ablation: bool,
     known: Known,
-    write: Path | None,
+    page: Path | None,
 ) -> None:
     """Jobs as in the artifact of ONES: its mix, its passes drawn for each job, its throughputs."""
-    try:
-        topology, profiles = larger(load_cluster(CLUSTER), gpus), artifact_profiles()
-        workloads = {f"seed {seed}": draw_artifact_jobs(jobs, gpus, load, seed, profiles) for seed in seeds}
-        if in_proportion:
-            workloads = {name: linear(jobs) for name, jobs in workloads.items()}
-        usual = ABLATION if ablation else LINEAR if in_proportion else RIVALS
-        specs = [parse_policy(policy) for policy in policies or usual]
-        found = run_all(specs, workloads, topology, profiles, known)
-        said = f"Seeds {', '.join(map(str, seeds))}; load {load:g}. {told(known, ONES_KNEW)}"
-        kind = "linear-" if in_proportion else "ablation-" if ablation else ""
-        section = f"artifact-{kind}{jobs}-{gpus}" + ("" if load == LOAD else f"-{load:g}")
-        _put(f"{said}\n\n{artifact_table(found)}", section, write)
-    except DallyError as error:
-        raise click.ClickException(str(error)) from error
+    topology, profiles = larger(load_cluster(CLUSTER), gpus), artifact_profiles()
+    workloads = {f"seed {seed}": draw_artifact_jobs(jobs, gpus, load, seed, profiles) for seed in seeds}
+    if in_proportion:
+        workloads = {name: linear(jobs) for name, jobs in workloads.items()}
+    usual = ABLATION if ablation else LINEAR if in_proportion else RIVALS
+    found = run_all(policies or usual, workloads, topology, profiles, known)
+    head = f"Seeds {', '.join(map(str, seeds))}; load {load:g}. {knowledge_line(known, ONES_KNEW)}"
+    kind = "linear-" if in_proportion else "ablation-" if ablation else ""
+    section = f"artifact-{kind}{jobs}-{gpus}" + ("" if load == LOAD else f"-{load:g}")
+    publish([(section, f"{head}\n\n{artifact_table(found)}")], page)
 
 
-@main.command()
+@main.command(cls=StudyCommand)
 @click.option("--jobs", type=click.IntRange(1), multiple=True, default=(50, 100, 200, 400), show_default=True)
 @click.option("--gpus", type=click.IntRange(8), multiple=True, default=(64, 256, 1024), show_default=True)
-@_write
-def steps(jobs: Sequence[int], gpus: Sequence[int], write: Path | None) -> None:
+@write_option
+def steps(jobs: Sequence[int], gpus: Sequence[int], page: Path | None) -> None:
     """How long a decision of ONES takes on larger clusters of the same machines."""
-    try:
-        _put(steps_table(load_cluster(CLUSTER), jobs, gpus), "ones-steps", write)
-    except DallyError as error:
-        raise click.ClickException(str(error)) from error
+    publish([("ones-steps", steps_table(load_cluster(CLUSTER), jobs, gpus))], page)
 
 
 if __name__ == "__main__":

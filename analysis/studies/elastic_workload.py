@@ -9,8 +9,8 @@ import click
 
 from dally.jobs.job import Job, JobKind
 from dally.traces import load_trace
-from dally.traces.gavel import SINGLE
-from dally.traces.output_file import write_workload
+from dally.traces.common_csv import write_workload
+from dally.traces.published_workloads import GAVEL_SINGLE
 
 LARGEST = 16
 """Most GPUs that any elastic job can use."""
@@ -24,7 +24,7 @@ def make_elastic(jobs: Sequence[Job], share: float, seed: int) -> list[Job]:
     rng = Random(f"{seed}:elastic")
     drawn = [rng.random() < share for _ in jobs]
     return [
-        _elastic(job) if chosen and job.model not in SINGLE else job
+        _elastic(job) if chosen and job.model not in GAVEL_SINGLE else job
         for job, chosen in zip(jobs, drawn, strict=True)
     ]
 

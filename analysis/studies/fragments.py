@@ -1,8 +1,7 @@
 """MonkeyTree beside others on racks with few uplinks: `python -m analysis.studies.fragments`."""
 
-import io
-from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,24 +10,27 @@ from typing import Any
 
 import click
 
-from analysis.studies.known_option import known_option, told
+from analysis.studies.common import (
+    CountedEvents,
+    StudyCommand,
+    knowledge_line,
+    known_option,
+    policies_option,
+    publish,
+    seeds_option,
+    simulate,
+    write_option,
+)
 from analysis.studies.simulator_speed import MIX
 from dally.cluster.topology import Link, Machine, Topology
 from dally.cluster.topology_build import Attached, Switch, build_topology
-from dally.errors import DallyError
 from dally.jobs.knowledge import EXACTLY, Known
-from dally.markdown import replace_section, table
+from dally.markdown import table
 from dally.policies.monkeytree.census import Census, split
 from dally.policies.registry import parse_policy
-from dally.profiles.contention import SharedLinks
-from dally.profiles.costs import CostModel
 from dally.profiles.files import load_profiles
-from dally.runs.records import EventLog
-from dally.runs.summary import Summary, summarise
-from dally.scheduling.scheduler import Scheduler
-from dally.state import ClusterState
+from dally.runs.summary import Summary
 from dally.traces import assign_models, load_trace
-from simulator.engine import Engine
 
 POLICIES = (
     "monkeytree",
@@ -85,17 +87,15 @@ class FragmentRun:
     most: int
 
 
-class FragmentLog(EventLog):
-    """A log that keeps only how many events of each kind there were, and for how long racks had fragments.
+class FragmentLog(CountedEvents):
+    """A log that keeps how many events of each kind there were, and for how long racks had fragments.
 
     Attributes:
-        counts: Events by kind.
         rack_s: Seconds of all racks by how many fragments they had, until the last start.
     """
 
     def __init__(self, topology: Topology) -> None:
-        super().__init__(io.StringIO())
-        self.counts: Counter[str] = Counter()
+        super().__init__()
         self.rack_s: dict[int, float] = {}
         self._machines = topology.machine_index
         self._census = Census(topology)
@@ -105,23 +105,21 @@ class FragmentLog(EventLog):
         self._so_far: dict[int, float] = defaultdict(float)
 
     def write(self, now: float, event: str, **said: Any) -> None:
-        """Count it."""
-        self.counts[event] += 1
+        """Count an event, and the fragments of each rack from now on."""
+        super().write(now, event, **said)
         for fragments in self._fragments.values():
             self._so_far[fragments] += now - self._now
         self._now = now
-        if event in ("start", "migrate", "resize"):
-            self._put(said["job"], [(self._machines[name], gpus) for name, gpus in said["gpus"].items()])
+        starts = event in ("start", "migrate", "resize")
+        if starts or event in ("preempt", "fail", "end"):
+            for rack in self._racks_of.pop(said["job"], ()):
+                self._fragments[rack] -= 1
+        if starts:
+            place = tuple((self._machines[name], gpus) for name, gpus in said["gpus"].items())
+            self._racks_of[said["job"]] = split(self._census.shares(place))
+            for rack in self._racks_of[said["job"]]:
+                self._fragments[rack] += 1
             self.rack_s = dict(self._so_far)
-        elif event in ("preempt", "fail", "end"):
-            self._put(said["job"], [])
-
-    def _put(self, job: str, place: Sequence[tuple[int, int]]) -> None:
-        for rack in self._racks_of.pop(job, ()):
-            self._fragments[rack] -= 1
-        self._racks_of[job] = split(self._census.shares(tuple(place)))
-        for rack in self._racks_of[job]:
-            self._fragments[rack] += 1
 
 
 def oversubscribed(racks: int, factor: float) -> Topology:
@@ -157,16 +155,12 @@ def run(
     Raises:
         DallyError: The policy is wrong, or leaves jobs waiting for ever.
     """
-    spec, profiles = parse_policy(policy), load_profiles(workload.profiles)
-    costs = CostModel(topology, profiles, batching=spec.policy.batching)
-    state = ClusterState(topology, costs, known)
-    log = FragmentLog(topology)
+    log, profiles = FragmentLog(topology), load_profiles(workload.profiles)
     jobs = assign_models(load_trace(workload.trace, seed=seed).jobs, MIX, seed)
-    links = None if alone else SharedLinks(costs)
-    ended = Engine(Scheduler(state, spec.build(state)), jobs, log, links=links).run()
+    found = simulate(policy, jobs, topology, profiles, known, contention=not alone, log=log)
     rack_s = sum(log.rack_s.values()) or 1.0
     return FragmentRun(
-        summary=summarise(ended.records, topology.gpus, ended.end_s),
+        summary=found.summary,
         migrations=log.counts["migrate"],
         preemptions=log.counts["preempt"],
         fragments=sum(fragments * seconds for fragments, seconds in log.rack_s.items()) / rack_s,
@@ -177,15 +171,17 @@ def run(
 
 def outcome_table(found: Mapping[str, Sequence[FragmentRun]]) -> str:
     """Markdown: a row for each policy, means over the seeds, mean JCT against the first."""
-    first = _jct_s(next(iter(found.values())))
-    rows = []
+    rows: list[list[str]] = []
+    first_s = 0.0
     for policy, outcomes in found.items():
         summaries = [outcome.summary for outcome in outcomes]
+        jct_s = fmean(each.jct_s.mean for each in summaries)
+        first_s = first_s or jct_s
         rows.append(
             [
                 f"`{policy}`",
-                f"{_jct_s(outcomes) / 1000:.3g}",
-                f"{first / _jct_s(outcomes) - 1:+.0%}",
+                f"{jct_s / 1000:.3g}",
+                f"{first_s / jct_s - 1:+.0%}",
                 f"{fmean(each.jct_s.p99 for each in summaries) / 1000:.3g}",
                 f"{fmean(each.makespan_s for each in summaries) / 1000:.4g}",
                 f"{fmean(each.queue_s.mean for each in summaries) / 1000:.3g}",
@@ -216,10 +212,6 @@ _HEADER = (
 )
 
 
-def _jct_s(outcomes: Sequence[FragmentRun]) -> float:
-    return fmean(outcome.summary.jct_s.mean for outcome in outcomes)
-
-
 def run_all(
     policies: Sequence[str],
     workload: FragmentWorkload,
@@ -243,16 +235,16 @@ def run_all(
     return {policy: [next(outcomes) for _ in seeds] for policy in policies}
 
 
-@click.command()
+@click.command(cls=StudyCommand)
 @click.argument("names", nargs=-1, type=click.Choice([*WORKLOADS]))
-@click.option("--policy", "policies", multiple=True, default=POLICIES, help="Default: all here.")
-@click.option("--seed", "seeds", type=int, multiple=True, default=(1, 2, 3), show_default=True)
+@policies_option(POLICIES)
+@seeds_option
 @click.option("--racks", type=click.IntRange(2), default=16, show_default=True, help="Of 64 GPUs.")
 @click.option("--oversubscription", type=click.FloatRange(0, min_open=True), default=4.0, show_default=True)
 @click.option("--alone", is_flag=True, help="Every job has its links for itself: what sharing costs.")
 @known_option
 @click.option("--processes", type=click.IntRange(1), default=2, show_default=True)
-@click.option("--write", type=click.Path(path_type=Path), help="Put the tables into this document.")
+@write_option
 def main(
     names: Sequence[str],
     policies: Sequence[str],
@@ -262,21 +254,18 @@ def main(
     alone: bool,
     known: Known,
     processes: int,
-    write: Path | None,
+    page: Path | None,
 ) -> None:
     """MonkeyTree and others where jobs share the uplinks of racks, on workloads NAMES, or all."""
     topology = oversubscribed(racks, oversubscription)
-    try:
+
+    def tables() -> Iterator[tuple[str, str]]:
         for name in names or WORKLOADS:
             found = run_all(policies, WORKLOADS[name], seeds, topology, processes, alone, known)
-            body = f"{told(known, KNEW)}\n\n{outcome_table(found)}"
-            if write is None:
-                click.echo(f"{name}\n\n{body}\n")
-                continue
-            text = write.read_text(encoding="utf-8")
-            write.write_text(replace_section(text, f"monkeytree-{name}", body), encoding="utf-8")
-    except (DallyError, OSError) as error:
-        raise click.ClickException(str(error)) from error
+            heading = "" if page else f"{name}\n\n"
+            yield f"monkeytree-{name}", f"{heading}{knowledge_line(known, KNEW)}\n\n{outcome_table(found)}"
+
+    publish(tables(), page)
 
 
 if __name__ == "__main__":

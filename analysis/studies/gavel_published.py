@@ -1,6 +1,5 @@
 """Gavel's published simulations, run again: mean completion times beside those of its authors' simulator."""
 
-import io
 import random
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -10,7 +9,7 @@ from statistics import fmean
 
 import click
 
-from analysis.studies.known_option import known_option, told
+from analysis.studies.common import StudyCommand, knowledge_line, known_option
 from dally.cluster.topology import Link, Machine, Topology
 from dally.cluster.topology_build import Attached, Switch, build_topology
 from dally.errors import DallyError
@@ -29,7 +28,7 @@ from dally.profiles.imports.gavel import (
     read_tables,
 )
 from dally.profiles.schema import Restart
-from dally.runs.records import EventLog
+from dally.runs.records import NoEvents
 from dally.scheduling.scheduler import Scheduler
 from dally.state import ClusterState
 from simulator.engine import Engine
@@ -79,16 +78,16 @@ continuous_jobs_multigpu.ipynb; the commands behind it are those of Figures 9 an
 """
 
 
-class Ends(EventLog):
+class Ends(NoEvents):
     """A log that keeps nothing but when the jobs of the window ended."""
 
     def __init__(self, window: frozenset[str]) -> None:
-        super().__init__(io.StringIO())
+        super().__init__()
         self.window = window
         self.ends_s: dict[str, float] = {}
 
     def write(self, now: float, event: str, **said: object) -> None:
-        """Take note of an end."""
+        """Keep when a job of the window ends."""
         if event == "end" and said["job"] in self.window:
             self.ends_s[str(said["job"])] = now
 
@@ -182,7 +181,7 @@ def mean_jct_h(
     return fmean(ends.ends_s[job] - submits_s[job] for job in ends.window) / 3600
 
 
-@click.command()
+@click.command(cls=StudyCommand)
 @click.argument("throughputs", type=click.Path(path_type=Path))
 @click.option("--policy", "policies", multiple=True, default=["las:aware=yes", "las:aware=no"])
 @click.option("--knobs", default="", help="Further knobs of gavel.")
@@ -202,25 +201,19 @@ def main(
     stretch: float,
 ) -> None:
     """Print mean completion times, hours: ours by seed, their mean, and what was published."""
-    try:
-        setting = read_setting(throughputs)
-        rows = []
-        for policy in policies:
-            objective, _, aware = policy.partition(":")
-            spec = f"gavel:objective={objective},{aware},{knobs}".rstrip(",")
-            for rate in rates:
-                ours = [mean_jct_h(setting, spec, seed, rate, first, known, stretch) for seed in seeds]
-                published = PUBLISHED[policy].get(rate)
-                beside = (
-                    ("", "") if published is None else (f"{published:.2f}", f"{fmean(ours) / published:.2f}")
-                )
-                by_seed = " ".join(f"{each:.2f}" for each in ours)
-                rows.append([f"`{spec}`", f"{rate:g}", by_seed, f"{fmean(ours):.2f}", *beside])
-                click.echo(" ".join(rows[-1]), err=True)
-        click.echo(told(known, KNEW) + "\n")
-        click.echo(table(["policy", "jobs/h", "ours by seed, h", "ours, h", "published, h", "ratio"], rows))
-    except DallyError as error:
-        raise click.ClickException(str(error)) from error
+    setting, rows = read_setting(throughputs), []
+    for policy in policies:
+        objective, _, aware = policy.partition(":")
+        spec = f"gavel:objective={objective},{aware},{knobs}".rstrip(",")
+        for rate in rates:
+            by_seed = [mean_jct_h(setting, spec, seed, rate, first, known, stretch) for seed in seeds]
+            ours, published = fmean(by_seed), PUBLISHED[policy].get(rate)
+            beside = ("", "") if published is None else (f"{published:.2f}", f"{ours / published:.2f}")
+            each_h = " ".join(f"{each:.2f}" for each in by_seed)
+            rows.append([f"`{spec}`", f"{rate:g}", each_h, f"{ours:.2f}", *beside])
+            click.echo(" ".join(rows[-1]), err=True)
+    click.echo(knowledge_line(known, KNEW) + "\n")
+    click.echo(table(["policy", "jobs/h", "ours by seed, h", "ours, h", "published, h", "ratio"], rows))
 
 
 if __name__ == "__main__":

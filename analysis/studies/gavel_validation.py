@@ -1,11 +1,12 @@
 """Checks the predictor on Gavel's pairs of throughputs, on one server and on several."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 
 from analysis.studies.relative_errors import Errors, summarise
+from dally.markdown import table
 from dally.profiles.checks import PredictionCheck
 from dally.profiles.imports.gavel import check_far, gavel_profile, gpu_types, list_entries, read_tables
 from dally.profiles.schema import Point, Profile
@@ -79,3 +80,21 @@ def _pairs(profile: Profile) -> list[tuple[float, float]]:
         for points in (profile.tiers.get("machine", ()), profile.tiers.get("rack", ()))
     )
     return [(packed_s, apart[gpus]) for gpus, packed_s in packed.items() if gpus in apart]
+
+
+def pairs_table(results: Iterable[PairErrors]) -> str:
+    """Mean / max errors on 4 and 8 servers, and how often apart was faster, by model family and GPU type."""
+    header = ("model", "GPU", "rows", "ours", "as on 2 servers", "pairs", "of them faster apart")
+    rows = [
+        (
+            item.family,
+            item.gpu_type,
+            str(item.ours.rows),
+            f"{item.ours.mean:.1%} / {item.ours.worst:.0%}",
+            f"{item.unchanged.mean:.1%} / {item.unchanged.worst:.0%}",
+            str(item.pairs),
+            str(item.faster_apart),
+        )
+        for item in results
+    ]
+    return table(header, rows)

@@ -8,21 +8,25 @@ from statistics import fmean
 import click
 import numpy as np
 
+from analysis.studies.common import (
+    StudyCommand,
+    StudyRun,
+    publish,
+    seeds_option,
+    simulate,
+    write_option,
+)
 from dally.cluster.load import load_cluster
 from dally.cluster.topology import Topology
-from dally.errors import DallyError
 from dally.jobs.job import Job
-from dally.markdown import replace_section, table
+from dally.markdown import table
 from dally.policies.gavel.shares import Demand, Floats, least_makespan
-from dally.policies.registry import parse_policy
 from dally.profiles.batch_split import Split
 from dally.profiles.costs import CostModel
 from dally.profiles.files import ProfileSet, load_profiles
 from dally.runs.records import JobRecord
-from dally.runs.summary import Summary
 from dally.traces.generators import generate
 from dally.traces.model_mix import assign_models
-from simulator.scenario import Scenario, simulate_jobs
 from simulator.sweep.groups import mean
 
 GAVEL = "gavel"
@@ -47,17 +51,16 @@ PRICES = (
         )
     ),
 )
-PHILLY = "philly-like:jobs=480,gap_s=0.001,gpus=1:70/2:10/4:15/8:5,max_s=200000"
+PHILLY = "philly-like:jobs={jobs},gap_s=0.001,gpus=1:70/2:10/4:15/8:5,max_s=200000"
 PHILLY_MIX = "resnet-18=0.25,resnet-50=0.25,transformer=0.25,lm=0.25"
 
 
 @dataclass(frozen=True, slots=True)
 class HadarRun:
-    """One run: its summary, and the finish-time fairness of its jobs, mean and worst."""
+    """One run, and the finish-time fairness of each of its jobs."""
 
-    summary: Summary
-    fairness: float
-    worst: float
+    run: StudyRun
+    fairness: Floats
 
 
 @dataclass(frozen=True)
@@ -108,28 +111,9 @@ def finish_time_fairness(setting: HadarSetting, jobs: Sequence[Job], records: It
 
 
 def run(setting: HadarSetting, spec: str, jobs: Sequence[Job]) -> HadarRun:
-    """Simulate a policy.
-
-    Raises:
-        DallyError: It leaves jobs waiting for ever, or gets nothing done.
-    """
-    scenario = Scenario(setting.topology, setting.profiles, jobs, (), lambda: (), 0.0, {})
-    ended, records = simulate_jobs(scenario, parse_policy(spec))
-    if not ended.complete:
-        raise DallyError(f"{spec}: {ended.note}")
-    fairness = finish_time_fairness(setting, jobs, records)
-    return HadarRun(ended.summary, float(fairness.mean()), float(fairness.max()))
-
-
-def run_all(
-    setting: HadarSetting, specs: Iterable[str], workloads: Sequence[Sequence[Job]]
-) -> dict[str, list[HadarRun]]:
-    """Every policy on every workload."""
-    found: dict[str, list[HadarRun]] = {}
-    for spec in specs:
-        found[spec] = [run(setting, spec, jobs) for jobs in workloads]
-        click.echo("  ".join(_row(spec, found[spec], found[GAVEL])), err=True)
-    return found
+    """Simulate a policy."""
+    found = simulate(spec, jobs, setting.topology, setting.profiles, split=setting.costs.split)
+    return HadarRun(found, finish_time_fairness(setting, jobs, found.records))
 
 
 HEADER = (
@@ -147,17 +131,18 @@ HEADER = (
 
 
 def _row(spec: str, outcomes: Sequence[HadarRun], gavel: Sequence[HadarRun]) -> list[str]:
-    runs = [outcome.summary for outcome in outcomes]
+    runs = [outcome.run.summary for outcome in outcomes]
+    theirs = [outcome.run.summary for outcome in gavel]
     makespans_s, jcts_s = [each.makespan_s for each in runs], [each.jct_s.mean for each in runs]
     return [
         f"`{spec}`",
         f"{fmean(makespans_s) / 3600:.1f}",
-        _times([each.summary.makespan_s for each in gavel], makespans_s),
+        _times([each.makespan_s for each in theirs], makespans_s),
         f"{fmean(jcts_s) / 3600:.2f}",
-        _times([each.summary.jct_s.mean for each in gavel], jcts_s),
+        _times([each.jct_s.mean for each in theirs], jcts_s),
         f"{fmean(each.queue_s.mean for each in runs) / 3600:.2f}",
-        f"{fmean(each.fairness for each in outcomes):.2f}",
-        f"{max(each.worst for each in outcomes):.1f}",
+        f"{fmean(float(each.fairness.mean()) for each in outcomes):.2f}",
+        f"{max(float(each.fairness.max()) for each in outcomes):.1f}",
         f"{fmean(each.utilization for each in runs):.0%}",
         f"{fmean(each.goodput / each.utilization for each in runs):.3f}",
     ]
@@ -168,72 +153,65 @@ def _times(gavel: Sequence[float], ours: Sequence[float]) -> str:
     return f"{ratio.value:.2f}" if ratio.half is None else f"{ratio.value:.2f} ±{ratio.half:.2f}"
 
 
-def policy_table(found: Mapping[str, Sequence[HadarRun]], bounds_s: Sequence[float] = ()) -> str:
-    """Markdown: a row for each policy, and how far any policy could be ahead of Gavel's total duration."""
-    rows = [_row(spec, outcomes, found[GAVEL]) for spec, outcomes in found.items()]
-    if bounds_s:
-        gavel_s = [each.summary.makespan_s for each in found[GAVEL]]
+def policy_table(
+    setting: HadarSetting, specs: Iterable[str], workloads: Sequence[Sequence[Job]], bounds: bool = False
+) -> str:
+    """Markdown: a row for each policy, the first of which is Gavel's, means over the workloads.
+
+    With bounds, the last row says how far any policy could be ahead of Gavel's total duration.
+    """
+    found: dict[str, list[HadarRun]] = {}
+    rows = []
+    for spec in specs:
+        found[spec] = [run(setting, spec, jobs) for jobs in workloads]
+        rows.append(_row(spec, found[spec], found[GAVEL]))
+        click.echo("  ".join(rows[-1]), err=True)
+    if bounds:
+        bounds_s = [least_makespan_s(setting, jobs) for jobs in workloads]
+        gavel_s = [each.run.summary.makespan_s for each in found[GAVEL]]
         least = ["no schedule can have less than", f"{fmean(bounds_s) / 3600:.1f}", _times(gavel_s, bounds_s)]
         rows.append([*least, *[""] * (len(HEADER) - len(least))])
     return table(HEADER, rows)
 
 
-def _batch(setting: HadarSetting, seeds: Sequence[int], jobs: int) -> str:
-    workloads = [generate(f"hadar:jobs={jobs}", seed) for seed in seeds]
-    found = run_all(setting, BATCH, workloads)
-    return policy_table(found, [least_makespan_s(setting, each) for each in workloads])
+def part_table(part: str, setting: HadarSetting, seeds: Sequence[int], jobs: int) -> str:
+    """The table, or the tables, of one of `PARTS`."""
+
+    def drawn(trace: str) -> list[tuple[Job, ...]]:
+        return [tuple(generate(trace, seed)) for seed in seeds]
+
+    match part:
+        case "batch":
+            return policy_table(setting, BATCH, drawn(f"hadar:jobs={jobs}"), bounds=True)
+        case "philly":
+            trace = PHILLY.format(jobs=jobs)
+            workloads = [assign_models(generate(trace, seed), PHILLY_MIX, seed) for seed in seeds]
+            return policy_table(setting, BATCH, workloads, bounds=True)
+        case "loads":
+            return "\n\n".join(
+                f"{name.capitalize()} load, a job each {gap_s:g} s:\n\n"
+                + policy_table(setting, LOADS, drawn(f"hadar:jobs={jobs // 2},gap_s={gap_s:g}"))
+                for name, gap_s in GAPS.items()
+            )
+        case "prices":
+            return policy_table(setting, PRICES, drawn(f"hadar:jobs={jobs // 3}"))
+        case _:
+            wide = drawn(f"hadar:jobs={jobs // 3},gpus=1:25/4:25/8:25/16:25")
+            return policy_table(setting, (GAVEL, *HADARS), wide, bounds=True)
 
 
-def _philly(setting: HadarSetting, seeds: Sequence[int], jobs: int) -> str:
-    trace = PHILLY.replace("480", str(jobs))
-    workloads = [assign_models(generate(trace, seed), PHILLY_MIX, seed) for seed in seeds]
-    found = run_all(setting, BATCH, workloads)
-    return policy_table(found, [least_makespan_s(setting, each) for each in workloads])
+PARTS = ("batch", "philly", "loads", "prices", "wide")
 
 
-def _loads(setting: HadarSetting, seeds: Sequence[int], jobs: int) -> str:
-    parts = []
-    for name, gap_s in GAPS.items():
-        workloads = [generate(f"hadar:jobs={jobs // 2},gap_s={gap_s:g}", seed) for seed in seeds]
-        parts.append(f"{name.capitalize()} load, a job each {gap_s:g} s:\n\n")
-        parts.append(policy_table(run_all(setting, LOADS, workloads)) + "\n\n")
-    return "".join(parts).rstrip()
-
-
-def _prices(setting: HadarSetting, seeds: Sequence[int], jobs: int) -> str:
-    return policy_table(
-        run_all(setting, PRICES, [generate(f"hadar:jobs={jobs // 3}", seed) for seed in seeds])
-    )
-
-
-def _wide(setting: HadarSetting, seeds: Sequence[int], jobs: int) -> str:
-    trace = f"hadar:jobs={jobs // 3},gpus=1:25/4:25/8:25/16:25"
-    workloads = [generate(trace, seed) for seed in seeds]
-    found = run_all(setting, (GAVEL, *HADARS), workloads)
-    return policy_table(found, [least_makespan_s(setting, each) for each in workloads])
-
-
-PARTS = {"batch": _batch, "philly": _philly, "loads": _loads, "prices": _prices, "wide": _wide}
-
-
-@click.command()
-@click.argument("parts", nargs=-1, type=click.Choice([*PARTS]))
+@click.command(cls=StudyCommand)
+@click.argument("parts", nargs=-1, type=click.Choice(PARTS))
 @click.option("--jobs", type=click.IntRange(6), default=480, show_default=True, help="Loads: half of it.")
-@click.option("--seed", "seeds", type=int, multiple=True, default=(1, 2, 3), show_default=True)
-@click.option("--write", type=click.Path(path_type=Path), help="Put tables into this document's sections.")
-def main(parts: Sequence[str], jobs: int, seeds: Sequence[int], write: Path | None) -> None:
+@seeds_option
+@write_option
+def main(parts: Sequence[str], jobs: int, seeds: Sequence[int], page: Path | None) -> None:
     """Hadar beside Gavel: all at once, Philly's lengths, loads, prices, and wide gangs; by default all."""
-    try:
-        setting = read_setting()
-        for part in parts or PARTS:
-            body = PARTS[part](setting, seeds, jobs)
-            if write is None:
-                click.echo(body + "\n")
-            else:
-                text = replace_section(write.read_text(encoding="utf-8"), f"hadar-{part}", body)
-                write.write_text(text, encoding="utf-8")
-    except (DallyError, OSError) as error:
-        raise click.ClickException(str(error)) from error
+    setting = read_setting()
+    publish(((f"hadar-{part}", part_table(part, setting, seeds, jobs)) for part in parts or PARTS), page)
 
 
 if __name__ == "__main__":

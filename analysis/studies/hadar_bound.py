@@ -103,11 +103,6 @@ def draw(seed: int, jobs: int = 5) -> BoundInstance:
     return BoundInstance(servers, tuple(sorted(drawn, key=lambda job: job.arrival)))
 
 
-def compare(instance: BoundInstance, policy: str = "hadar") -> BoundResult:
-    """Hadar and the optimum on one instance."""
-    return BoundResult(*run_hadar(instance, policy), optimum(instance))
-
-
 # The optimum
 
 
@@ -198,7 +193,7 @@ class _GivenSpeeds(CostModel):
         self._speeds = speeds
 
     def worker_speeds(self, job: Job) -> Mapping[str, float]:
-        """As given."""
+        """The given speeds."""
         return self._speeds[job.job_id]
 
     def cost(self, job: Job, allocation: Allocation, done: float = 0.0) -> Cost:
@@ -208,19 +203,25 @@ class _GivenSpeeds(CostModel):
         return Cost(1 / slowest, 0.0, extrapolated=False)
 
     def restart_s(self, job: Job) -> float:
-        """Nothing."""
+        """A restart costs nothing."""
         return 0.0
 
     def launch_s(self, job: Job) -> float:
-        """Nothing."""
+        """A start costs nothing."""
         return 0.0
 
 
 def run_hadar(instance: BoundInstance, policy: str = "hadar") -> tuple[float, float]:
     """The total utility under Hadar, and the greatest alpha of its rounds."""
     jobs = {f"j{number}": job for number, job in enumerate(instance.jobs)}
-    costs = _GivenSpeeds(_topology(instance), {name: job.speeds for name, job in jobs.items()})
-    state = ClusterState(costs.topology, costs)
+    link = Link(1e12)
+    machines = [
+        Attached(Machine(f"m{number}", gpus, gpu_type, link), "core", link)
+        for number, (gpus, gpu_type) in enumerate(instance.servers)
+    ]
+    topology = build_topology("bound", machines, [Switch("core", None)])
+    costs = _GivenSpeeds(topology, {name: job.speeds for name, job in jobs.items()})
+    state = ClusterState(topology, costs)
     hadar = parse_policy(policy).build(state)
     assert isinstance(hadar, Hadar)
     scheduler, total, alpha, slot = Scheduler(state, hadar), 0.0, 1.0, 0
@@ -234,19 +235,11 @@ def run_hadar(instance: BoundInstance, policy: str = "hadar") -> tuple[float, fl
             alpha = max(alpha, hadar.round(state, now).prices().alpha)
         _carry_out(scheduler, now)
         slot += 1
-        for name in _ended(state, slot * SLOT_S):
+        ended = [name for name in state.running if state.jobs[name].end_s() <= slot * SLOT_S + 1e-6]
+        for name in ended:
             scheduler.finish(name, slot * SLOT_S)
             total += jobs[name].utility(slot - 1)
     return total, alpha
-
-
-def _topology(instance: BoundInstance) -> Topology:
-    fast = Link(1e12)
-    machines = [
-        Attached(Machine(f"m{number}", gpus, gpu_type, fast), "core", fast)
-        for number, (gpus, gpu_type) in enumerate(instance.servers)
-    ]
-    return build_topology("bound", machines, [Switch("core", None)])
 
 
 def _carry_out(scheduler: Scheduler, now: float) -> None:
@@ -260,11 +253,6 @@ def _carry_out(scheduler: Scheduler, now: float) -> None:
             cost = state.costs.cost(state.jobs[decision.job_id].job, decision.allocation)
             scheduler.start(decision.job_id, decision.allocation, now, 1 / cost.slowdown)
     scheduler.settle(now)
-
-
-def _ended(state: ClusterState, now: float) -> list[str]:
-    """Running jobs whose work is done by `now`."""
-    return [name for name in state.running if state.jobs[name].end_s() <= now + 1e-6]
 
 
 # The table
@@ -291,7 +279,8 @@ def summary(results: Sequence[BoundResult]) -> dict[str, float]:
 @click.option("--policy", default="hadar", show_default=True, help="Hadar, with knobs.")
 def main(instances: int, jobs: int, seed: int, policy: str) -> None:
     """Print how Hadar compares with the optimum."""
-    results = [compare(draw(seed + number, jobs), policy) for number in range(instances)]
+    drawn = [draw(seed + number, jobs) for number in range(instances)]
+    results = [BoundResult(*run_hadar(each, policy), optimum(each)) for each in drawn]
     for name, value in summary(results).items():
         click.echo(f"{name:24} {value:.4g}")
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from scipy.optimize import minimize
 
 from analysis.studies.relative_errors import Errors, PairOrder, summarise
+from dally.markdown import table
 from dally.profiles.imports.pollux import (
     MODELS,
     Measurement,
@@ -22,7 +23,7 @@ from dally.profiles.iteration import predict
 
 DEFAULT_RUN = ("1", "4", "11", "44", "1111", "4444")
 """Placements that `profile-models` measures unless told otherwise on nodes of four GPUs behind one switch
-(`profiler.drive.plan.usual_spreads`)."""
+(`profiler.driver.plan.usual_spreads`)."""
 
 TWELVE = ("1", "2", "4", "11", "22", "44", "111", "222", "444", "1111", "2222", "4444")
 """1, 2 and 4 GPUs on each of 1 to 4 nodes, as a run with `--shapes` can measure them. All others are held
@@ -260,7 +261,8 @@ def _again(rows: Sequence[Measurement], least: float) -> float:
     means stand for the truth, whose differences are smaller, so this is more than anybody can reach.
     """
     alike = [group for group in _alike(rows).values() if len(group) > 1]
-    squares = math.fsum(statistics.pvariance(_logs(group)) * len(group) for group in alike)
+    logs = [[math.log(row.step_s) for row in group] for group in alike]
+    squares = math.fsum(statistics.pvariance(group) * len(group) for group in logs)
     deviation = math.sqrt(squares / sum(len(group) - 1 for group in alike))
     normal = statistics.NormalDist()
     right = wrong = 0.0
@@ -293,11 +295,44 @@ def _mean_s(alike: Alike) -> float:
     return statistics.mean(row.step_s for row in alike)
 
 
-def _logs(alike: Alike) -> list[float]:
-    return [math.log(row.step_s) for row in alike]
-
-
 def _noise(rows: Iterable[Measurement]) -> Errors:
     """How far placements of the same GPUs, in another order of the nodes, are from their mean."""
     repeated = [alike for alike in _alike(rows).values() if len(alike) > 1]
     return summarise([row.step_s / _mean_s(alike) - 1 for alike in repeated for row in alike])
+
+
+def errors_table(validations: Sequence[Validation], part: Callable[[ModelAccuracy], Errors]) -> str:
+    """Mean errors and biases, ours beside Pollux's form on the same rows, by what is known."""
+
+    def cell(errors: Errors) -> str:
+        return f"{errors.mean:.1%} ({errors.bias:+.1%})"
+
+    header = ["model", "rows"]
+    for name in validations[0].ours:
+        header += [name, "Pollux's form"]
+    rows = []
+    for item in validations:
+        cells = [cell(part(found[name])) for name in item.ours for found in (item.ours, item.pollux)]
+        everything = part(item.pollux_all)
+        rows.append((item.model, str(everything.rows), *cells, cell(everything), f"{item.noise.mean:.1%}"))
+    return table((*header, "Pollux's form, all batches", "noise"), rows)
+
+
+def order_table(validations: Sequence[Validation]) -> str:
+    """Shares of pairs of placements that are put in the right order, near and far, by what is known."""
+
+    def shares(orders: Sequence[PairOrder]) -> tuple[str, ...]:
+        parts = (f"{each.right / each.pairs:.0%}" if each.pairs else "-" for each in orders)
+        return (str(orders[0].pairs), *parts)
+
+    names = tuple(validations[0].ours)
+    ways = (*names, "Pollux's form, all batches")
+    header = ("model", "apart", "pairs", *ways, "measured again", "far: pairs", *ways)
+    rows = []
+    for item in validations:
+        found = (*(item.ours[name] for name in names), item.pollux_all)
+        for least, again in item.again.items():
+            near, far = [each.near_order[least] for each in found], [each.far_order[least] for each in found]
+            cells = (*shares(near), f"{again:.0%}", *shares(far))
+            rows.append((item.model, f"{least - 1:.0%}", *cells))
+    return table(header, rows)

@@ -1,6 +1,5 @@
 """Measures the simulator's speed: each figure from a process of its own, one JSON object a line."""
 
-import io
 import json
 import os
 import subprocess
@@ -15,15 +14,17 @@ from typing import Any
 
 import click
 
+from analysis.studies.common import StudyCommand
 from dally.cluster import load_cluster
+from dally.cluster.topology import Topology
 from dally.errors import DallyError
-from dally.jobs.job import JobKind
+from dally.jobs.job import Job, JobKind
 from dally.plan import Plan
 from dally.policies.registry import parse_policy, policy_names
 from dally.profiles.costs import CostModel
-from dally.profiles.files import load_profiles
+from dally.profiles.files import ProfileSet, load_profiles
 from dally.profiles.goodput import Batching
-from dally.runs.records import EventLog
+from dally.runs.records import NoEvents
 from dally.scheduling.scheduler import Scheduler
 from dally.state import ClusterState
 from dally.traces import assign_models, load_trace
@@ -38,19 +39,12 @@ _MODELS = ("--profiles", "realistic", "--model-mix", MIX)
 _SCALES = (1, 3, 10)
 _GPUS_PER_RACK = 64
 
-
-@dataclass(frozen=True, slots=True)
-class Measured:
-    """One simulation as a process: wall time, peak memory, and what it did."""
-
-    wall_s: float
-    peak_mib: float
-    jobs: int
-    moments: int
+Line = dict[str, Any]
+"""A figure: name, value and unit."""
 
 
-def measure(policy: str, trace: str, cluster: str, *options: str) -> Measured:
-    """Simulate in a process of its own and measure it from outside.
+def measure(name: str, policy: str, trace: str, cluster: str, *options: str) -> Iterator[Line]:
+    """Simulate in a process of its own and measure its speed and memory from outside.
 
     Raises:
         DallyError: The simulation failed.
@@ -68,64 +62,59 @@ def measure(policy: str, trace: str, cluster: str, *options: str) -> Measured:
         if process.returncode:
             raise DallyError(f"dally simulate {' '.join(arguments)} failed, exit status {process.returncode}")
         facts = json.loads((out / folder_name(policy) / "run.json").read_text(encoding="utf-8"))
-        return Measured(wall_s, usage.ru_maxrss / 1024, facts["summary"]["jobs"], facts["moments"])
-
-
-def lines(name: str, measured: Measured) -> Iterator[dict[str, object]]:
-    """The figures of one measurement."""
+    jobs = facts["summary"]["jobs"]
     for figure, value, unit in (
-        ("wall_s", measured.wall_s, "s"),
-        ("jobs_per_s", measured.jobs / measured.wall_s, "jobs/s"),
-        ("moments_per_s", measured.moments / measured.wall_s, "moments/s"),
-        ("wall_ms_per_job", 1000 * measured.wall_s / measured.jobs, "ms/job"),
-        ("peak_mib", measured.peak_mib, "MiB"),
+        ("wall_s", wall_s, "s"),
+        ("jobs_per_s", jobs / wall_s, "jobs/s"),
+        ("moments_per_s", facts["moments"] / wall_s, "moments/s"),
+        ("wall_ms_per_job", 1000 * wall_s / jobs, "ms/job"),
+        ("peak_mib", usage.ru_maxrss / 1024, "MiB"),
     ):
         yield {"name": f"{name}.{figure}", "value": round(value, 4), "unit": unit}
 
 
-def philly(traces: Path, policies: tuple[str, ...], *options: str) -> Iterator[dict[str, object]]:
+def philly(traces: Path, policies: tuple[str, ...], *options: str) -> Iterator[Line]:
     """The steady slice of Philly on Philly's machines, under each policy."""
     begin, end = map(str, PHILLY_SLICE_S)
     span = ("--from-s", begin, "--to-s", end, "--min-duration-s", "1")
     name = "".join(["simulate.philly", *options]).replace("--", "-")
     for policy in policies:
         trace, machines = traces / "philly.csv.gz", traces / "philly_cluster_machine_list.csv"
-        measured = measure(policy, str(trace), str(machines), *span, *_MODELS, *options)
-        yield from lines(f"{name}.{policy}", measured)
+        yield from measure(f"{name}.{policy}", policy, str(trace), str(machines), *span, *_MODELS, *options)
 
 
-def shared_links(traces: Path, policies: tuple[str, ...]) -> Iterator[dict[str, object]]:
+def shared_links(traces: Path, policies: tuple[str, ...]) -> Iterator[Line]:
     """The same, and jobs that share links slow each other; not under policies that let batches vary."""
     fixed = [name for name in policies if parse_policy(name).policy.batching is Batching.FIXED]
     yield from philly(traces, tuple(fixed), "--contention")
 
 
-def million(traces: Path, policies: tuple[str, ...]) -> Iterator[dict[str, object]]:
+def million(traces: Path, policies: tuple[str, ...]) -> Iterator[Line]:
     """A million jobs on 100,032 GPUs."""
     for policy in policies:
         yield from _generated(f"simulate.million.{policy}", policy, 1_000_000, gpus=100_032)
 
 
-def more_jobs(traces: Path, policies: tuple[str, ...]) -> Iterator[dict[str, object]]:
+def more_jobs(traces: Path, policies: tuple[str, ...]) -> Iterator[Line]:
     """1, 3 and 10 times the jobs on the same cluster at the same load: cost per job should stay."""
     for policy in policies:
         for scale in _SCALES:
             yield from _generated(f"simulate.jobs-x{scale}.{policy}", policy, 10_000 * scale, gpus=1280)
 
 
-def larger_cluster(traces: Path, policies: tuple[str, ...]) -> Iterator[dict[str, object]]:
+def larger_cluster(traces: Path, policies: tuple[str, ...]) -> Iterator[Line]:
     """The same number of jobs on 1, 3 and 10 times the GPUs at the same load."""
     for policy in policies:
         for scale in _SCALES:
             yield from _generated(f"simulate.cluster-x{scale}.{policy}", policy, 20_000, gpus=1280 * scale)
 
 
-def _generated(name: str, policy: str, jobs: int, gpus: int) -> Iterator[dict[str, object]]:
+def _generated(name: str, policy: str, jobs: int, gpus: int) -> Iterator[Line]:
     with tempfile.TemporaryDirectory() as folder:
         cluster = Path(folder) / "cluster.toml"
         cluster.write_text(_cluster(gpus), encoding="utf-8")
         trace = f"philly-like:jobs={jobs},load=0.9,cluster_gpus={gpus}"
-        yield from lines(name, measure(policy, trace, str(cluster), *_MODELS))
+        yield from measure(name, policy, trace, str(cluster), *_MODELS)
 
 
 def _cluster(gpus: int) -> str:
@@ -149,7 +138,7 @@ _MOST_DECIDING_S = 300.0
 
 
 @dataclass(frozen=True, slots=True)
-class Pressed:
+class Overload:
     """A workload that asks for more than its cluster has.
 
     Attributes:
@@ -177,50 +166,60 @@ class TimedScheduler(Scheduler):
     def __init__(self, state: ClusterState, policy: str, waiting: int) -> None:
         super().__init__(state, parse_policy(policy).build(state))
         self.decided_s: list[float] = []
-        self._waiting, self._spent_s = waiting, 0.0
+        self.spent_s = 0.0
+        self._waiting = waiting
 
     def decide(self, now: float) -> Plan:
-        """Decide, and note how long that took."""
+        """Decide, and keep how long that took."""
         began_s = time.process_time()
         plan = super().decide(now)
         took_s = time.process_time() - began_s
-        self._spent_s += took_s
+        self.spent_s += took_s
         if len(self.state.waiting) >= self._waiting:
             self.decided_s.append(took_s)
         return plan
 
-    def timed_enough(self) -> bool:
-        """Whether that is enough of them, or of the time they take."""
-        return len(self.decided_s) >= _MOMENTS or self._spent_s > _MOST_DECIDING_S
+
+def decision_times_s(
+    policy: str,
+    jobs: Sequence[Job],
+    topology: Topology,
+    profiles: ProfileSet,
+    decisions: int,
+    waiting: int = 0,
+) -> list[float]:
+    """How long the first decisions take at which so many jobs wait, seconds of this process."""
+    batching = parse_policy(policy).policy.batching
+    state = ClusterState(topology, CostModel(topology, profiles, batching=batching))
+    scheduler = TimedScheduler(state, policy, waiting)
+
+    def timed_enough() -> bool:
+        return len(scheduler.decided_s) >= decisions or scheduler.spent_s > _MOST_DECIDING_S
+
+    Engine(scheduler, jobs, NoEvents(), stop=timed_enough).run()
+    return scheduler.decided_s
 
 
-def deciding(pressed: Pressed, traces: Path, policies: tuple[str, ...]) -> Iterator[dict[str, object]]:
+def deciding(overload: Overload, traces: Path, policies: tuple[str, ...]) -> Iterator[Line]:
     """How long decisions take under pressure, at the first 1,000 moments that count."""
     with tempfile.TemporaryDirectory() as folder:
         cluster = Path(folder) / "cluster.toml"
-        cluster.write_text(pressed.cluster, encoding="utf-8")
-        topology, profiles = load_cluster(str(cluster)), load_profiles(pressed.profiles)
-    jobs = load_trace(pressed.trace, seed=1).jobs
-    if pressed.model_mix is not None:
-        jobs = assign_models(jobs, pressed.model_mix, seed=1)
-    if pressed.most_gpus is not None:
-        jobs = [replace(job, kind=JobKind.ELASTIC, min_gpus=1, max_gpus=pressed.most_gpus) for job in jobs]
+        cluster.write_text(overload.cluster, encoding="utf-8")
+        topology, profiles = load_cluster(str(cluster)), load_profiles(overload.profiles)
+    jobs = load_trace(overload.trace, seed=1).jobs
+    if overload.model_mix is not None:
+        jobs = assign_models(jobs, overload.model_mix, seed=1)
+    if overload.most_gpus is not None:
+        jobs = [replace(job, kind=JobKind.ELASTIC, min_gpus=1, max_gpus=overload.most_gpus) for job in jobs]
     for policy in policies:
-        batching = parse_policy(policy).policy.batching
-        state = ClusterState(topology, CostModel(topology, profiles, batching=batching))
-        scheduler = TimedScheduler(state, policy, pressed.waiting)
-        Engine(scheduler, jobs, EventLog(io.StringIO()), stop=scheduler.timed_enough).run()
-        for figure, value, unit in _spread(scheduler.decided_s):
-            yield {"name": f"{pressed.name}.{policy}.{figure}", "value": round(value, 3), "unit": unit}
-
-
-def _spread(times_s: Sequence[float]) -> Iterator[tuple[str, float, str]]:
-    yield "moments", len(times_s), "decisions"
-    ordered_ms = sorted(1000 * time_s for time_s in times_s)
-    if ordered_ms:
-        yield "p50_ms", ordered_ms[len(ordered_ms) // 2], "ms"
-        yield "p99_ms", ordered_ms[len(ordered_ms) * 99 // 100], "ms"
-        yield "most_ms", ordered_ms[-1], "ms"
+        times_s = decision_times_s(policy, jobs, topology, profiles, _MOMENTS, overload.waiting)
+        found: list[tuple[str, float, str]] = [("moments", len(times_s), "decisions")]
+        if ordered_ms := sorted(1000 * time_s for time_s in times_s):
+            for name, place in (("p50", 50), ("p99", 99)):
+                found.append((f"{name}_ms", ordered_ms[len(ordered_ms) * place // 100], "ms"))
+            found.append(("most_ms", ordered_ms[-1], "ms"))
+        for figure, value, unit in found:
+            yield {"name": f"{overload.name}.{policy}.{figure}", "value": round(value, 3), "unit": unit}
 
 
 _THREE_TYPES = """name = "three-types"
@@ -243,10 +242,10 @@ name = "switch"
 machines = "v100-[1-42],p100-[1-42],k80-[1-41]"
 """
 
-THREE_TYPES = Pressed("decide", _THREE_TYPES, "gavel", "gavel:jobs=500,gap_s=0,gpus=1:3/2:2/4:3/8:2")
+THREE_TYPES = Overload("decide", _THREE_TYPES, "gavel", "gavel:jobs=500,gap_s=0,gpus=1:3/2:2/4:3/8:2")
 """500 jobs at once; they ask for 1.8 times the 1,000 GPUs."""
 
-CROWD = Pressed(
+CROWD = Overload(
     "decide-crowd",
     _cluster(10_048),
     "realistic",
@@ -256,7 +255,7 @@ CROWD = Pressed(
 )
 """1,000 to 3,000 jobs run on 10,000 GPUs; more come than end. The time is taken once 10,000 wait."""
 
-ELASTIC = Pressed(
+ELASTIC = Overload(
     "decide-elastic",
     _cluster(1024).replace("gpus = 8", 'gpus = 8\ngpu_type = "t4"'),
     "pollux",
@@ -266,7 +265,7 @@ ELASTIC = Pressed(
 )
 """800 elastic jobs within a quarter of an hour on 1,024 GPUs; each may have 64."""
 
-_GROUPS: Mapping[str, Callable[[Path, tuple[str, ...]], Iterator[dict[str, object]]]] = {
+_GROUPS: Mapping[str, Callable[[Path, tuple[str, ...]], Iterator[Line]]] = {
     "philly": philly,
     "philly-contention": shared_links,
     "million": million,
@@ -278,7 +277,7 @@ _GROUPS: Mapping[str, Callable[[Path, tuple[str, ...]], Iterator[dict[str, objec
 }
 
 
-@click.command()
+@click.command(cls=StudyCommand)
 @click.argument("groups", nargs=-1, type=click.Choice([*_GROUPS]))
 @click.option("--policy", "policies", multiple=True, help="Only these policies; all without.")
 @click.option(
@@ -296,20 +295,13 @@ _GROUPS: Mapping[str, Callable[[Path, tuple[str, ...]], Iterator[dict[str, objec
 def main(groups: tuple[str, ...], policies: tuple[str, ...], most_ms: float | None, traces: Path) -> None:
     """Measure speed and memory: each of GROUPS, or of all without."""
     slow: list[str] = []
-    try:
-        for group in groups or _GROUPS:
-            for line in _GROUPS[group](traces, policies or tuple(policy_names())):
-                click.echo(json.dumps(line))
-                if most_ms is not None and _is_slow(line, most_ms):
-                    slow.append(f"{line['name']} is {line['value']} ms")
-    except DallyError as error:
-        raise click.ClickException(str(error)) from error
+    for group in groups or _GROUPS:
+        for line in _GROUPS[group](traces, policies or tuple(policy_names())):
+            click.echo(json.dumps(line))
+            if most_ms is not None and line["name"].endswith(".p99_ms") and line["value"] > most_ms:
+                slow.append(f"{line['name']} is {line['value']} ms")
     if slow:
-        raise click.ClickException(f"slower than {most_ms:g} ms: {', '.join(slow)}")
-
-
-def _is_slow(line: Mapping[str, Any], most_ms: float) -> bool:
-    return str(line["name"]).endswith(".p99_ms") and line["value"] > most_ms
+        raise DallyError(f"slower than {most_ms:g} ms: {', '.join(slow)}")
 
 
 if __name__ == "__main__":

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import click
 
+from analysis.studies.common import StudyCommand
 from analysis.studies.study_tables import SECTIONS, Case, Effects, cases, sections
 from dally.atomic_file import write_atomically
-from dally.errors import DallyError, InputError
+from dally.errors import InputError
 from dally.markdown import opening, replace_section
 from simulator.sweep.command import carry_out
 from simulator.sweep.groups import grouped
@@ -42,7 +43,7 @@ def results(plan: SweepPlan, store: Store) -> dict[str, list[Case]]:
     return cases(list(grouped(store.found(plan.tasks)).values()))
 
 
-@click.command()
+@click.command(cls=StudyCommand)
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("--workers", type=click.IntRange(min=1), default=2, show_default=True, help="Runs at a time.")
 @click.option("--out", type=click.Path(path_type=Path), help=f"Folder of results, {RUNS}/NAME by default.")
@@ -53,22 +54,19 @@ def main(file: Path, workers: int, out: Path | None, page: Path | None) -> None:
     FILE is one of `dally sweep` (docs/sweeps.md), which may run parts of it before with the same --out.
     """
     page = page or Path("docs/results") / f"{file.stem}.md"
-    try:
-        plan = read_plan(file)
-        effects = read_effects(plan.study)
-        text = page.read_text(encoding="utf-8")
-        if not any(opening(name) in text for name in SECTIONS):
-            raise InputError(f"{page} has no section for a table, like {opening(SECTIONS[0])}")
-        store = Store(out or RUNS / file.stem, make=True)
-        if status := carry_out(plan, store, LOCAL, workers):
-            sys.exit(status)
-        for section, body in sections(results(plan, store), effects):
-            if opening(section) in text:
-                text = replace_section(text, section, body)
-        write_atomically(page, text)
-        click.echo(f"written: {page}")
-    except (DallyError, OSError) as error:
-        raise click.ClickException(str(error)) from error
+    plan = read_plan(file)
+    effects = read_effects(plan.study)
+    text = page.read_text(encoding="utf-8")
+    if not any(opening(name) in text for name in SECTIONS):
+        raise InputError(f"{page} has no section for a table, like {opening(SECTIONS[0])}")
+    store = Store(out or RUNS / file.stem, make=True)
+    if status := carry_out(plan, store, LOCAL, workers):
+        sys.exit(status)
+    for section, body in sections(results(plan, store), effects):
+        if opening(section) in text:
+            text = replace_section(text, section, body)
+    write_atomically(page, text)
+    click.echo(f"written: {page}")
 
 
 if __name__ == "__main__":

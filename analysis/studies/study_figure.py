@@ -8,9 +8,10 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
+from analysis.studies.common import StudyCommand
 from analysis.studies.study import RUNS, results
 from analysis.studies.study_tables import Case, geometric, ratios
-from dally.errors import DallyError, InputError
+from dally.errors import InputError
 from simulator.sweep.plan import read_plan
 from simulator.sweep.work import Store
 
@@ -60,19 +61,16 @@ def _panel(axes: Axes, title: str, own: Mapping[str, Bar], policies: Sequence[st
     axes.spines[["top", "right"]].set_visible(False)
 
 
-@click.command()
+@click.command(cls=StudyCommand)
 @click.argument("file", type=click.Path(path_type=Path))
 @click.argument("path", type=click.Path(path_type=Path))
 @click.option("--out", type=click.Path(path_type=Path), help=f"Folder of results, {RUNS}/NAME by default.")
 def main(file: Path, path: Path, out: Path | None) -> None:
     """Draw what the study in FILE has found so far into PATH."""
-    try:
-        found = results(read_plan(file), Store(out or RUNS / file.stem, make=False))
-        if not found:
-            raise InputError(f"no results of {file} yet; run `python -m analysis.studies.study {file}` first")
-        draw(found, path)
-    except (DallyError, OSError) as error:
-        raise click.ClickException(str(error)) from error
+    found = results(read_plan(file), Store(out or RUNS / file.stem, make=False))
+    if not found:
+        raise InputError(f"no results of {file} yet; run `python -m analysis.studies.study {file}` first")
+    draw(found, path)
 
 
 if __name__ == "__main__":

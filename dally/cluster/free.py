@@ -102,9 +102,7 @@ class _Pool:
         for machine, count in enumerate(units):
             for ancestor in topology.ancestors[machine]:
                 self.free[ancestor] += count
-        position = {
-            child: place for parent in topology.domains for place, child in enumerate(parent.children)
-        }
+        position = {child: at for parent in topology.domains for at, child in enumerate(parent.children)}
         starts = [domains[0].index for domains in topology.level_domains]
         indexes: list[list[tuple[FreeIndex, int]]] = []
         for domain in topology.domains:
@@ -185,15 +183,15 @@ class _Pool:
 class _Shares(_Pool):
     """Machines that have a fixed share of GPUs free, in every domain: the units of gangs of equal shares."""
 
-    __slots__ = ("_left", "share")
+    __slots__ = ("_gpus", "share")
 
-    def __init__(self, topology: Topology, left: Sequence[int], share: int) -> None:
-        super().__init__(topology, [int(gpus >= share) for gpus in left])
-        self._left, self.share = list(left), share
+    def __init__(self, topology: Topology, gpus: Sequence[int], share: int) -> None:
+        super().__init__(topology, [int(count >= share) for count in gpus])
+        self._gpus, self.share = list(gpus), share
 
     def change(self, machine: int, delta: int) -> None:
-        before = self._left[machine]
-        self._left[machine] = after = before + delta
+        before = self._gpus[machine]
+        self._gpus[machine] = after = before + delta
         if (before >= self.share) != (after >= self.share):
             super().change(machine, 1 if delta > 0 else -1)
 
@@ -201,7 +199,7 @@ class _Shares(_Pool):
         """Choose `gpus` machines in `domain` on the fewest children, those with least to spare first."""
         children = self._topology.domains[domain].children
         if children and not self._topology.domains[children[0]].children:
-            able = sorted((self._left[child], child) for child in children if self.free[child])
+            able = sorted((self._gpus[child], child) for child in children if self.free[child])
             packed.extend((child, self.share) for _, child in able[:gpus])
         elif children:
             super().pack(domain, gpus, packed)
@@ -229,20 +227,14 @@ class FreeGpus:
         """The index for GPUs of a type, or shares of them, made when first asked for; None: no such type."""
         pool = self._pools.get((gpu_type, share))
         if pool is None and (gpu_type is None or gpu_type in self.topology.gpu_types):
-            left = self._left(gpu_type)
-            pool = _Pool(self.topology, left) if share is None else _Shares(self.topology, left, share)
+            machines = [gpu_type in (None, machine.gpu_type) for machine in self.topology.machines]
+            free = [self._everything.free[index] if is_of else 0 for index, is_of in enumerate(machines)]
+            pool = _Pool(self.topology, free) if share is None else _Shares(self.topology, free, share)
             self._pools[gpu_type, share] = pool
-            for machine, pools in zip(self.topology.machines, self._pools_of, strict=True):
-                if gpu_type in (None, machine.gpu_type):
+            for is_of, pools in zip(machines, self._pools_of, strict=True):
+                if is_of:
                     pools.append(pool)
         return pool
-
-    def _left(self, gpu_type: str | None) -> list[int]:
-        """The free GPUs of each machine, none on those of other types."""
-        return [
-            self._everything.free[index] if gpu_type in (None, machine.gpu_type) else 0
-            for index, machine in enumerate(self.topology.machines)
-        ]
 
     def _pool_of(self, gang: Gang) -> _Pool | None:
         return self._pool(gang.gpu_type, gang.per_machine)
@@ -323,15 +315,12 @@ class FreeGpus:
         if pool is None or pool.held(domain) < gang.units:
             raise AssertionError(f"domain {domain} does not hold {gang}")
         if self.topology.islands and domain == self.topology.root.index:
-            return self.pack(self._best_island(pool, gang), gang)
+            island = pool.best_domain(gang.units, self.topology.widest)
+            assert island is not None, "the root holds what its fullest island does"
+            return self.pack(island, gang)
         packed: list[tuple[int, int]] = []
         pool.pack(domain, gang.units, packed)
         return tuple(sorted(packed))
-
-    def _best_island(self, pool: _Pool, gang: Gang) -> int:
-        island = pool.best_domain(gang.units, self.topology.widest)
-        assert island is not None, "the root holds what its fullest island does"
-        return island
 
     @contextmanager
     def trial(self) -> Iterator[Self]:

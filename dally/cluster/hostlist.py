@@ -7,7 +7,6 @@ operators, and reads configuration of the machine it is on: the same text must m
 import re
 from collections.abc import Sequence
 from itertools import cycle, groupby, product
-from math import prod
 
 from ClusterShell.RangeSet import AUTOSTEP_DISABLED, RangeSet, RangeSetException
 
@@ -32,7 +31,9 @@ def expand(hostlist: str) -> tuple[str, ...]:
     Raises:
         InputError: The list is empty or malformed, stands for more than `MOST_NAMES`, or gives a name twice.
     """
-    pieces = _pieces(hostlist)
+    ends = [found.start() for found in _SEPARATOR.finditer(hostlist) if found[0] == ","]
+    starts = [0, *(end + 1 for end in ends)]
+    pieces = [hostlist[start:end].strip() for start, end in zip(starts, [*ends, None], strict=True)]
     if sum(_count(piece, hostlist) for piece in pieces) > MOST_NAMES:
         raise InputError(f"host list {_shown(hostlist)} stands for more than {MOST_NAMES:,} names, the most")
     names = [name for piece in pieces for name in _expand_piece(piece, hostlist)]
@@ -44,26 +45,22 @@ def expand(hostlist: str) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _pieces(hostlist: str) -> list[str]:
-    ends = [found.start() for found in _SEPARATOR.finditer(hostlist) if found[0] == ","]
-    starts = [0, *(end + 1 for end in ends)]
-    return [hostlist[start:end].strip() for start, end in zip(starts, [*ends, None], strict=True)]
-
-
 def _count(piece: str, hostlist: str) -> int:
     """How many names a piece stands for, found without making them."""
     if not _PIECE.fullmatch(piece):
         raise InputError(f"{_shown(hostlist)} is not a host list such as gpu[001-018,020],login1")
-    return prod(
-        sum(_length(text, hostlist) for text in ranges.split(",")) for ranges in _BRACKETS.findall(piece)
-    )
-
-
-def _length(text: str, hostlist: str) -> int:
-    found = _RANGE.fullmatch(text)
-    if found is None or int(found[2] or found[1]) < int(found[1]):
-        raise InputError(f"{_shown(hostlist)} is not a host list: {_shown(text)} is no range such as 001-018")
-    return int(found[2] or found[1]) - int(found[1]) + 1
+    count = 1
+    for ranges in _BRACKETS.findall(piece):
+        length = 0
+        for text in ranges.split(","):
+            found = _RANGE.fullmatch(text)
+            if found is None or int(found[2] or found[1]) < int(found[1]):
+                raise InputError(
+                    f"{_shown(hostlist)} is not a host list: {_shown(text)} is no range such as 001-018"
+                )
+            length += int(found[2] or found[1]) - int(found[1]) + 1
+        count *= length
+    return count
 
 
 def _shown(text: str) -> str:
@@ -77,16 +74,12 @@ def _expand_piece(piece: str, hostlist: str) -> Sequence[str]:
         return (piece,)
     try:  # split gives text and range in turn
         parts = [
-            _numbers(part) if is_range else [part]
+            [*RangeSet(part, autostep=AUTOSTEP_DISABLED).striter()] if is_range else [part]
             for part, is_range in zip(_BRACKETS.split(piece), cycle((False, True)), strict=False)
         ]
     except RangeSetException as error:
         raise InputError(f"{_shown(hostlist)} is not a host list: {error}") from error
     return ["".join(choice) for choice in product(*parts)]
-
-
-def _numbers(ranges: str) -> list[str]:
-    return list(RangeSet(ranges, autostep=AUTOSTEP_DISABLED).striter())
 
 
 def fold(names: Sequence[str]) -> str:
@@ -98,18 +91,13 @@ def fold(names: Sequence[str]) -> str:
     for name in names:
         if "[" in name or not _PIECE.fullmatch(name):
             raise InputError(f"name {name!r} cannot stand in a host list")
-    return ",".join(_fold_run(prefix, list(run)) for prefix, run in groupby(names, key=_prefix))
-
-
-def _prefix(name: str) -> str:
-    """A name without the number it ends in."""
-    return _NUMBER_AT_END.sub("", name, count=1)
-
-
-def _fold_run(prefix: str, names: Sequence[str]) -> str:
-    """Fold names with the same prefix, if their numbers are in order."""
-    if len(names) == 1 or prefix in names:
-        return ",".join(names)
-    numbers = RangeSet.fromlist([name[len(prefix) :] for name in names], autostep=AUTOSTEP_DISABLED)
-    folded = f"{prefix}[{numbers}]"
-    return folded if list(_expand_piece(folded, folded)) == list(names) else ",".join(names)
+    folded = []
+    for prefix, run in groupby(names, key=lambda name: _NUMBER_AT_END.sub("", name, count=1)):
+        alike = list(run)
+        if len(alike) > 1 and prefix not in alike:
+            numbers = [name[len(prefix) :] for name in alike]
+            ranges = f"{prefix}[{RangeSet.fromlist(numbers, autostep=AUTOSTEP_DISABLED)}]"
+            if list(_expand_piece(ranges, ranges)) == alike:  # a range set sorts; the order must stay
+                alike = [ranges]
+        folded += alike
+    return ",".join(folded)

@@ -30,7 +30,16 @@ class IdleCluster:
         if gang not in self._best_levels:
             level = self._free.lowest_level(gang)
             if level is None:
-                raise CapacityError(self._too_large(gang))
+                kind = f" of type {gang.gpu_type}" if gang.gpu_type else ""
+                each = f", {gang.per_machine} on each machine," if gang.per_machine else ""
+                has = str(self._free.total(gang.gpu_type))
+                if self._topology.islands:
+                    most = self._free.held(self._topology.root.index, Gang(gang.gpus, gang.gpu_type))
+                    has += f", {most} of them in one network"
+                raise CapacityError(
+                    f"a gang of {gang.gpus} GPUs{kind}{each} does not fit: "
+                    f"cluster {self._topology.name} has {has}"
+                )
             self._best_levels[gang] = level
         return self._best_levels[gang]
 
@@ -64,12 +73,3 @@ class IdleCluster:
             mixed = self._free.find(gang, self.best_level(gang))
             found = [] if mixed is None else [mixed]
         return found
-
-    def _too_large(self, gang: Gang) -> str:
-        kind = f" of type {gang.gpu_type}" if gang.gpu_type else ""
-        each = f", {gang.per_machine} on each machine," if gang.per_machine else ""
-        has = str(self._free.total(gang.gpu_type))
-        if self._topology.islands:
-            most = self._free.held(self._topology.root.index, Gang(gang.gpus, gang.gpu_type))
-            has += f", {most} of them in one network"
-        return f"a gang of {gang.gpus} GPUs{kind}{each} does not fit: cluster {self._topology.name} has {has}"

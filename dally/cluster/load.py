@@ -4,15 +4,14 @@ import re
 from importlib import resources
 from pathlib import Path
 
-from dally.cluster import lingjun, philly
-from dally.cluster.host_table import header_of
+from dally.cluster.host_tables import LINGJUN_COLUMNS, PHILLY_COLUMNS, header_of, read_lingjun, read_philly
 from dally.cluster.links import DefaultLinks
 from dally.cluster.slurm_cluster import read_slurm, read_topology_file
 from dally.cluster.source import read_text
 from dally.cluster.toml_file import read_toml
 from dally.cluster.topology import Topology
 from dally.errors import InputError
-from dally.renamed import now_called
+from dally.spec import now_called
 
 MACHINES_PER_RACK = 8
 """Rack size for the Philly list, which tells none; a rack of its 8-GPU machines then holds 64 GPUs."""
@@ -52,15 +51,6 @@ def load_cluster(
         InputError: There is no such cluster, its files are wrong, or machines_per_rack is given for another
             kind of cluster.
     """
-    try:
-        return _load(path, links, machines_per_rack, absent)
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror or error}") from error
-
-
-def _load(
-    path: str | Path, links: DefaultLinks | None, machines_per_rack: int | None, absent: bool
-) -> Topology:
     place, shipped = Path(path), str(path) in shipped_clusters()
     if not shipped and not (str(path) and place.exists()):
         raise InputError(
@@ -68,28 +58,25 @@ def _load(
             f"{now_called(str(path))}; "
             f"shipped: {', '.join(shipped_clusters())}"
         )
-    text = "" if shipped or place.is_dir() else read_text(place)
-    if header_of(text) == philly.COLUMNS:
-        size = MACHINES_PER_RACK if machines_per_rack is None else machines_per_rack
-        return philly.read_philly(text, str(path), place.stem, links or DefaultLinks(), size)
-    if machines_per_rack is not None:
-        raise InputError(f"{path}: machines per rack are for the Philly machine list, this tells its own")
-    if shipped:
-        return read_toml((_SHIPPED_FOLDER / f"{path}.toml").read_text("utf-8"), str(path), str(path))
-    return (
-        read_slurm(place, links, absent=absent) if place.is_dir() else _read_file(place, text, links, absent)
-    )
-
-
-def _read_file(path: Path, text: str, links: DefaultLinks | None, absent: bool) -> Topology:
-    header = header_of(text)
-    if header == lingjun.COLUMNS:
-        return lingjun.read_lingjun(text, str(path), path.stem, links or DefaultLinks())
-    if _SLURM.search(text):
-        return read_slurm(path, links, absent=absent)
-    if _TOPOLOGY.search(text):
-        return read_topology_file(path, links, absent=absent)
-    if path.suffix == ".csv":
-        tables = " or ".join(repr(",".join(columns)) for columns in (lingjun.COLUMNS, philly.COLUMNS))
-        raise InputError(f"{path}: header is {','.join(header)!r}, must be {tables}")
-    return read_toml(text, str(path), path.stem)
+    try:
+        text = "" if shipped or place.is_dir() else read_text(place)
+        header = header_of(text)
+        if header == PHILLY_COLUMNS:
+            size = MACHINES_PER_RACK if machines_per_rack is None else machines_per_rack
+            return read_philly(text, str(path), place.stem, links or DefaultLinks(), size)
+        if machines_per_rack is not None:
+            raise InputError(f"{path}: machines per rack are for the Philly machine list, this tells its own")
+        if shipped:
+            return read_toml((_SHIPPED_FOLDER / f"{path}.toml").read_text("utf-8"), str(path), str(path))
+        if header == LINGJUN_COLUMNS:
+            return read_lingjun(text, str(path), place.stem, links or DefaultLinks())
+        if place.is_dir() or _SLURM.search(text):
+            return read_slurm(place, links, absent=absent)
+        if _TOPOLOGY.search(text):
+            return read_topology_file(place, links, absent=absent)
+        if place.suffix == ".csv":
+            tables = " or ".join(repr(",".join(columns)) for columns in (LINGJUN_COLUMNS, PHILLY_COLUMNS))
+            raise InputError(f"{path}: header is {','.join(header)!r}, must be {tables}")
+        return read_toml(text, str(path), place.stem)
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror or error}") from error

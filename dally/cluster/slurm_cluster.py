@@ -1,22 +1,21 @@
 """Reads a cluster from Slurm's own files: slurm.conf, and gres.conf and a topology file beside it.
 
-What cannot be used is left out and told in `Topology.left_out`; only what Slurm itself refuses is an error.
+What cannot be used is left out and listed in `Topology.left_out`; only what Slurm itself refuses is an error.
 """
 
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from dally.cluster.left_out import told
-from dally.cluster.links import DefaultLinks
-from dally.cluster.nvlink import nvlink_rack
+from dally.cluster.links import DefaultLinks, nvlink_rack
 from dally.cluster.slurm_conf import SlurmConf, read_slurm_conf
 from dally.cluster.slurm_gres import UnusableGpusError, gpus_of_node, parse_gres, read_gres_conf
-from dally.cluster.slurm_network import network_of, read_network, topology_file
-from dally.cluster.slurm_topology import SlurmNetwork
+from dally.cluster.slurm_network import network_of, topology_file
+from dally.cluster.slurm_topology import SlurmNetwork, read_network
 from dally.cluster.source import naming
+from dally.cluster.summary import left_out_text
 from dally.cluster.topology import LeftOut, Link, Machine, Topology
-from dally.cluster.wiring import OwnLinks, build_with_defaults
+from dally.cluster.topology_build import OwnLinks, build_with_defaults
 from dally.errors import InputError
 
 
@@ -71,7 +70,7 @@ def _build(conf: SlurmConf, topology: Path | None, links: DefaultLinks | None, a
     left_out += found.left_out
     placed = [machine for machine in machines if machine.name in found.network.wiring.switch_of]
     if not placed:
-        raise InputError(f"{topology or conf.path}: no node with GPUs can be used: {told(left_out)}")
+        raise InputError(f"{topology or conf.path}: no node with GPUs can be used: {left_out_text(left_out)}")
     name = conf.values.get("clustername") or conf.path.resolve().parent.name
     with naming(topology or conf.path):
         own = OwnLinks() if links else _nvlink(placed, found.network)
@@ -102,16 +101,15 @@ def _machines(
         except UnusableGpusError as error:
             unusable.setdefault(str(error), []).append(name)
             continue
-        if gpus is not None and name in conf.absent and not absent:
+        if gpus is None:
+            continue
+        if name in conf.absent and not absent:
             unusable.setdefault(conf.absent[name], []).append(name)
-        elif gpus is not None:
-            machines.append(Machine(name, gpus.count, gpus.gpu_type, _fabric(gpus.gpu_type, links)))
+            continue
+        rack = nvlink_rack(gpus.gpu_type) if links is None else None
+        fabric = rack.fabric if rack else (links or DefaultLinks()).fabric
+        machines.append(Machine(name, gpus.count, gpus.gpu_type, fabric))
     return machines, [LeftOut(tuple(names), why) for why, names in unusable.items()]
-
-
-def _fabric(gpu_type: str, links: DefaultLinks | None) -> Link:
-    rack = nvlink_rack(gpu_type) if links is None else None
-    return rack.fabric if rack else (links or DefaultLinks()).fabric
 
 
 def _nvlink(machines: Sequence[Machine], network: SlurmNetwork) -> OwnLinks:
@@ -129,10 +127,10 @@ def _nvlink(machines: Sequence[Machine], network: SlurmNetwork) -> OwnLinks:
             continue
         gpus[switch] += machine.gpus
         if switch not in network.blocks or gpus[switch] > rack.gpus:
-            said = f"block {switch} has more" if switch in network.blocks else "no block tells which do"
+            why = f"block {switch} has more" if switch in network.blocks else "no block tells which do"
             raise InputError(
                 f"{machine.name} has GPUs of type {machine.gpu_type}, of which up to {rack.gpus} share "
-                f"NVLink across machines, but {said}; put a file with a line for each NVLink domain, such as "
+                f"NVLink across machines, but {why}; put a file with a line for each NVLink domain, such as "
                 '"BlockName=rack1 Nodes=n[1-18]", beside slurm.conf and name it, or write the cluster as TOML'
             )
         uplinks[machine.name] = rack.uplink(machine.gpus)

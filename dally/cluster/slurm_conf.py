@@ -1,25 +1,93 @@
-"""Reads slurm.conf: its nodes, those that are not there, and which partitions they are in."""
+"""Slurm's configuration files: their lines, and what slurm.conf says of nodes, partitions and node sets."""
 
-from collections.abc import Collection, Sequence
+import re
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from dally.cluster.hostlist import expand
-from dally.cluster.slurm_lines import ConfLine, read_lines, required
-from dally.cluster.source import naming
+from dally.cluster.source import naming, read_text
 from dally.errors import InputError
 
-_KEYS = (
-    "nodename",
-    "clustername",
-    "topologyplugin",
-    "topologyparam",
-    "partitionname",
-    "nodeset",
-    "downnodes",
+_PAIR = re.compile(r"\s*([A-Za-z0-9_.]+)\s*[-+*/]?=\s*(?:\"([^\"]*)\"|(\S+))(?=\s|$)")
+_FIRST_KEY = re.compile(r"\s*([A-Za-z0-9_.]+)\s*[-+*/]?=")
+_INCLUDE = re.compile(r"\s*include\s+(\S+)\s*$", re.IGNORECASE)
+_COMMENT = re.compile(r"(?<!\\)#.*")
+_DEEPEST_INCLUDE = 8
+_KEYS = frozenset(
+    {"nodename", "clustername", "topologyplugin", "topologyparam", "partitionname", "nodeset", "downnodes"}
 )
 _ABSENT = frozenset({"FUTURE", "DOWN", "DRAIN", "FAIL", "FAILING"})
-_ALL = "ALL"
+
+
+@dataclass(frozen=True, slots=True)
+class ConfLine:
+    """One logical line: its place (`file, line n`) and its values by key in lower case."""
+
+    where: str
+    values: Mapping[str, str]
+
+    @property
+    def first_key(self) -> str:
+        """The key the line begins with, which tells what it is about."""
+        return next(iter(self.values))
+
+    @property
+    def features(self) -> list[str]:
+        """The features that the line gives a node."""
+        return (self.values.get("features") or self.values.get("feature", "")).split(",")
+
+
+def read_lines(path: Path, keys: Collection[str], depth: int = 0) -> Iterator[ConfLine]:
+    """The lines that begin with one of the keys, those of included files in their place.
+
+    Lines about anything else are passed over unread: Slurm has hundreds of keys.
+
+    Args:
+        path: The file.
+        keys: First keys of the wanted lines, in lower case.
+        depth: How many files include this one.
+
+    Raises:
+        InputError: A file cannot be read, or a wanted line is not a row of Key=Value pairs.
+    """
+    for where, text in _logical_lines(path):
+        include = _INCLUDE.match(text)
+        if include and depth == _DEEPEST_INCLUDE:
+            raise InputError(f"{where}: files include each other more than {_DEEPEST_INCLUDE} deep")
+        if include:
+            yield from read_lines(path.parent / include[1], keys, depth + 1)
+        elif (first := _FIRST_KEY.match(text)) and first[1].lower() in keys:
+            values: dict[str, str] = {}
+            position = 0
+            while text[position:].strip():
+                match = _PAIR.match(text, position)
+                if match is None:
+                    raise InputError(f"{where}: {text[position:].strip()!r} is not Key=Value")
+                values[match[1].lower()] = match[2] if match[2] is not None else match[3]
+                position = match.end()
+            yield ConfLine(where, values)
+
+
+def _logical_lines(path: Path) -> Iterator[tuple[str, str]]:
+    """Lines without comments, each joined with those it continues on; numbered by its first."""
+    start, text = 1, ""
+    for number, raw in enumerate(read_text(path).splitlines(), start=1):
+        start = start if text else number
+        text += _COMMENT.sub("", raw).rstrip()
+        if text.endswith("\\"):
+            text = text[:-1] + " "
+            continue
+        yield f"{path}, line {start}", text
+        text = ""
+    yield f"{path}, line {start}", text
+
+
+def required(line: ConfLine, key: str) -> str:
+    """The value of a key that the line must have."""
+    if key.lower() not in line.values:
+        raise InputError(f"{line.where}: {key} is missing")
+    return line.values[key.lower()]
 
 
 @dataclass(slots=True)
@@ -46,21 +114,20 @@ class SlurmConf:
         """Nodes by name, where the names of node sets and ALL stand for what they hold."""
         found: dict[str, None] = {}
         for name in names:
-            found.update(dict.fromkeys(self._members(name)))
+            if name in self.nodes:
+                found[name] = None
+            elif name in self.node_sets:
+                line = self.node_sets[name]
+                with naming(line.where):
+                    found.update(
+                        dict.fromkeys(expand(line.values["nodes"]) if line.values.get("nodes") else ())
+                    )
+                if feature := line.values.get("feature"):
+                    with_it = (node for node, own in self.nodes.items() if feature in own.features)
+                    found.update(dict.fromkeys(with_it))
+            else:
+                found.update(dict.fromkeys(self.nodes if name.upper() == "ALL" else (name,)))
         return tuple(found)
-
-    def _members(self, name: str) -> Collection[str]:
-        if name in self.nodes:
-            return (name,)
-        if name in self.node_sets:
-            return self._in_set(self.node_sets[name])
-        return self.nodes if name.upper() == _ALL else (name,)
-
-    def _in_set(self, line: ConfLine) -> tuple[str, ...]:
-        nodes, feature = line.values.get("nodes"), line.values.get("feature")
-        with naming(line.where):
-            listed = expand(nodes) if nodes else ()
-        return (*listed, *(name for name in self.nodes if feature and feature in _features(self.nodes[name])))
 
     def topology_of(self) -> dict[str, str]:
         """The topology that a node's partition names (Slurm 25.05 and newer), by node; the first counts."""
@@ -74,10 +141,6 @@ class SlurmConf:
         return found
 
 
-def _features(line: ConfLine) -> list[str]:
-    return (line.values.get("features") or line.values.get("feature", "")).split(",")
-
-
 def read_slurm_conf(path: Path) -> SlurmConf:
     """Read slurm.conf and the files that it includes.
 
@@ -89,33 +152,29 @@ def read_slurm_conf(path: Path) -> SlurmConf:
     for line in read_lines(path, _KEYS):
         key = line.first_key
         if key in defaults:
-            name = required(line, key)
-            if name.upper() == "DEFAULT":
+            # A line NodeName=DEFAULT holds for all nodes after it in the file; likewise for partitions.
+            if required(line, key).upper() == "DEFAULT":
                 defaults[key].update(line.values)
                 continue
             line = ConfLine(line.where, {**defaults[key], **line.values})
         with naming(line.where):
-            _take(conf, key, line)
+            if key == "nodename":
+                _add_nodes(conf, line)
+            elif key == "downnodes":
+                state = line.values.get("state", "DOWN").upper()
+                conf.absent.update(dict.fromkeys(expand(line.values[key]), f"DownNodes, State={state}"))
+            elif key == "partitionname":
+                conf.partitions.append(line)
+            elif key == "nodeset":
+                conf.node_sets[line.values[key]] = line
+            else:
+                conf.values.update(line.values)
     return conf
 
 
-def _take(conf: SlurmConf, key: str, line: ConfLine) -> None:
-    if key == "nodename":
-        _add_nodes(conf, expand(line.values[key]), line)
-    elif key == "downnodes":
-        state = line.values.get("state", "DOWN").upper()
-        conf.absent.update(dict.fromkeys(expand(line.values[key]), f"DownNodes, State={state}"))
-    elif key == "partitionname":
-        conf.partitions.append(line)
-    elif key == "nodeset":
-        conf.node_sets[line.values[key]] = line
-    else:
-        conf.values.update(line.values)
-
-
-def _add_nodes(conf: SlurmConf, hosts: Sequence[str], line: ConfLine) -> None:
+def _add_nodes(conf: SlurmConf, line: ConfLine) -> None:
     state = line.values.get("state", "").upper()
-    for host in hosts:
+    for host in expand(line.values["nodename"]):
         if host in conf.nodes:
             raise InputError(f"node {host} is defined twice, first in {conf.nodes[host].where}")
         conf.nodes[host] = line

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from dally.cluster.hostlist import expand
-from dally.cluster.slurm_lines import ConfLine, read_lines
+from dally.cluster.slurm_conf import read_lines
 from dally.cluster.source import naming
 from dally.errors import InputError
 
@@ -32,21 +32,21 @@ class Gpus:
 def parse_gres(gres: str) -> tuple[Gpus, ...]:
     """The GPUs in a `Gres=` value such as `gpu:h100:8(S:0-1),nic:2`; `(null)` and other resources give none.
 
+    An entry is name[:type][:no_consume][:count]; without a count it is one GPU.
+
     Raises:
         InputError: A GPU entry is malformed.
     """
-    return tuple(_parse_gpus(item.strip()) for item in _OUTER_COMMA.split(gres) if _GPU_ENTRY.match(item))
-
-
-def _parse_gpus(item: str) -> Gpus:
-    """One entry, name[:type][:no_consume][:count]; without a count it is one GPU."""
-    parts = [part for part in _SOCKETS.sub("", item).split(":")[1:] if part != "no_consume"]
-    count = 1
-    if parts and _COUNT.fullmatch(parts[-1]):
-        count = _parse_count(parts.pop())
-    if len(parts) > 1 or "" in parts:
-        raise InputError(f"Gres entry {item!r} is not gpu[:type][:count]")
-    return Gpus(parts[0] if parts else "", count)
+    found = []
+    for item in _OUTER_COMMA.split(gres):
+        if not _GPU_ENTRY.match(item):
+            continue
+        parts = [part for part in _SOCKETS.sub("", item.strip()).split(":")[1:] if part != "no_consume"]
+        count = _parse_count(parts.pop()) if parts and _COUNT.fullmatch(parts[-1]) else 1
+        if len(parts) > 1 or "" in parts:
+            raise InputError(f"Gres entry {item.strip()!r} is not gpu[:type][:count]")
+        found.append(Gpus(parts[0] if parts else "", count))
+    return tuple(found)
 
 
 def _parse_count(text: str) -> int:
@@ -82,19 +82,15 @@ def read_gres_conf(path: Path) -> GresTable:
         if line.values.get("name", "").lower() != "gpu":
             continue
         with naming(line.where):
-            gpus = _gres_line(line)
+            files = line.values.get("file", line.values.get("multiplefiles"))
+            count = len(expand(files)) if files else _parse_count(line.values.get("count", "0"))
+            gpus = Gpus(line.values.get("type", ""), count)
             nodes = expand(line.values["nodename"]) if "nodename" in line.values else None
         if nodes is None:
             unnamed.append(gpus)
         for node in nodes or ():
             by_node.setdefault(node, []).append(gpus)
     return GresTable(by_node, unnamed)
-
-
-def _gres_line(line: ConfLine) -> Gpus:
-    files = line.values.get("file", line.values.get("multiplefiles"))
-    count = len(expand(files)) if files else _parse_count(line.values.get("count", "0"))
-    return Gpus(line.values.get("type", ""), count)
 
 
 def gpus_of_node(node: str, asked: Sequence[Gpus], table: GresTable) -> Gpus | None:

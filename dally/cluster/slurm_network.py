@@ -1,26 +1,26 @@
 """The network of a Slurm cluster's GPU nodes, from whatever topology file it has, and what it lacks."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from dally.cluster.slurm_conf import SlurmConf
-from dally.cluster.slurm_topology import ROOT, SlurmNetwork, read_topology_conf
-from dally.cluster.slurm_topology_yaml import (
+from dally.cluster.slurm_topology import (
     KINDS,
-    default_topology,
-    parse_topologies,
-    read_topology_yaml,
+    ROOT,
+    SlurmNetwork,
+    is_yaml,
+    read_topologies,
+    read_topology_conf,
     yaml_network,
 )
-from dally.cluster.source import naming, read_text
+from dally.cluster.source import naming
 from dally.cluster.topology import LeftOut
-from dally.cluster.wiring import SwitchEntry, Wiring, wire
+from dally.cluster.topology_build import SwitchEntry, Wiring, wire
 from dally.errors import InputError
 
 _FLAT = ("topology/flat", "topology/default", "topology/none")
 _WITH_FILE = ("topology/tree", "topology/block")
-_YAML = (".yaml", ".yml")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,15 +57,6 @@ def topology_file(conf: SlurmConf) -> Path | None:
     return path if path.exists() else None
 
 
-def read_network(path: Path) -> SlurmNetwork | None:
-    """Read a topology file, told by its name's ending; None if it says that the network is flat.
-
-    Raises:
-        InputError: It cannot be read or contradicts itself.
-    """
-    return read_topology_yaml(path) if path.suffix in _YAML else read_topology_conf(path)
-
-
 def network_of(conf: SlurmConf, path: Path | None, nodes: Sequence[str]) -> NodesNetwork:
     """The network of some nodes.
 
@@ -83,40 +74,30 @@ def network_of(conf: SlurmConf, path: Path | None, nodes: Sequence[str]) -> Node
     if path is None:
         return NodesNetwork(_flat(nodes), False, ())
     spans = "topooptional" in conf.values.get("topologyparam", "").lower()
-    if path.suffix not in _YAML:
+    if not is_yaml(path):
         network, left_out = _above(conf, read_topology_conf(path), nodes, spans)
-        return _rooted([network], not spans, left_out)
-    return _by_partition(conf, path, nodes, spans)
-
-
-def _by_partition(conf: SlurmConf, path: Path, nodes: Sequence[str], spans: bool) -> NodesNetwork:
-    """The network of nodes in partitions that may have topologies of their own."""
-    with naming(path):
-        topologies = {str(entry["topology"]): entry for entry in parse_topologies(read_text(path))}
-        default, named = default_topology(list(topologies.values())), conf.topology_of()
+        return _joined([network], not spans, left_out)
+    topologies, default = read_topologies(path)
+    named = conf.topology_of()
     nodes_of: dict[str, list[str]] = {}
     for node in nodes:
         nodes_of.setdefault(named.get(node, default), []).append(node)
     networks: list[SlurmNetwork] = []
-    left_out: list[LeftOut] = []
+    left_out = []
     for name, members in nodes_of.items():
-        if why := _unusable(name, topologies, path):
+        if name not in topologies:
+            why = f"their partition's topology {name} is not in {path.name}"
             left_out.append(LeftOut(tuple(members), why))
-            continue
-        with naming(f"{path}: topology {name}"):
-            network, without = _above(conf, yaml_network(topologies[name]) or _flat(members), members, spans)
-        networks.append(_prefixed(network, f"{name}.") if len(nodes_of) > 1 else network)
-        left_out += without
-    return _rooted(networks, len(networks) > 1 or not spans, left_out)
-
-
-def _unusable(name: str, topologies: Mapping[str, Mapping[str, object]], path: Path) -> str:
-    """Why the nodes of partitions with this topology cannot be used; empty if they can."""
-    if name not in topologies:
-        return f"their partition's topology {name} is not in {path.name}"
-    if sum(kind in topologies[name] for kind in KINDS) != 1:
-        return f"topology {name} is not just one of {', '.join(KINDS)}"
-    return ""
+        elif sum(kind in topologies[name] for kind in KINDS) != 1:
+            left_out.append(LeftOut(tuple(members), f"topology {name} is not just one of {', '.join(KINDS)}"))
+        else:
+            with naming(f"{path}: topology {name}"):
+                network, without = _above(
+                    conf, yaml_network(topologies[name]) or _flat(members), members, spans
+                )
+            networks.append(_prefixed(network, f"{name}.") if len(nodes_of) > 1 else network)
+            left_out += without
+    return _joined(networks, len(networks) > 1 or not spans, left_out)
 
 
 def _flat(names: Sequence[str]) -> SlurmNetwork:
@@ -135,26 +116,21 @@ def _above(
     switch_of = {node: listed[node] for node in nodes if node in listed}
     wiring = Wiring(switch_of, network.wiring.parents).above(switch_of)
     left_out = [LeftOut(stale, "not in slurm.conf")] if stale else []
-    if bare and spans:
-        wiring = _hung_on_root(wiring, bare)
+    if bare and spans:  # nodes that have no switch hang directly on the top
+        top, parents = _one_root(wiring.parents)
+        wiring = Wiring({**wiring.switch_of, **dict.fromkeys(bare, top)}, parents)
     elif bare:
         left_out.append(LeftOut(bare, "in no block" if network.blocks else "on no switch"))
     return SlurmNetwork(wiring, network.levels, network.blocks), left_out
 
 
-def _hung_on_root(wiring: Wiring, nodes: Iterable[str]) -> Wiring:
-    """The wiring with nodes that have no switch directly at the top."""
-    top, parents = _one_root(wiring.parents)
-    return Wiring({**wiring.switch_of, **dict.fromkeys(nodes, top)}, parents)
-
-
-def _rooted(networks: Sequence[SlurmNetwork], islands: bool, left_out: Sequence[LeftOut]) -> NodesNetwork:
+def _joined(networks: Sequence[SlurmNetwork], islands: bool, left_out: Sequence[LeftOut]) -> NodesNetwork:
     """One network of several, or of one that has several roots."""
     parents = {name: parent for network in networks for name, parent in network.wiring.parents.items()}
     switch_of = {node: name for network in networks for node, name in network.wiring.switch_of.items()}
-    several = len(_roots(parents)) > 1
+    several = [*parents.values()].count(None) > 1
     if several:
-        parents = _one_root(parents)[1]
+        _, parents = _one_root(parents)
     levels = networks[0].levels if len(networks) == 1 and not several else None
     blocks = frozenset(name for network in networks for name in network.blocks)
     joined = SlurmNetwork(Wiring(switch_of, parents), levels, blocks)
@@ -163,19 +139,13 @@ def _rooted(networks: Sequence[SlurmNetwork], islands: bool, left_out: Sequence[
 
 def _one_root(parents: Mapping[str, str | None]) -> tuple[str, dict[str, str | None]]:
     """The top of a tree, and the tree: with a new switch above all if it has not just one root."""
-    roots = _roots(parents)
+    roots = [name for name, parent in parents.items() if parent is None]
     if len(roots) == 1:
         return roots[0], dict(parents)
-    top = _unused(ROOT, parents)
+    top = ROOT
+    while top in parents:
+        top += "-"
     return top, {name: parent or top for name, parent in parents.items()} | {top: None}
-
-
-def _roots(parents: Mapping[str, str | None]) -> list[str]:
-    return [name for name, parent in parents.items() if parent is None]
-
-
-def _unused(name: str, names: Collection[str]) -> str:
-    return name if name not in names else _unused(f"{name}-", names)
 
 
 def _prefixed(network: SlurmNetwork, prefix: str) -> SlurmNetwork:

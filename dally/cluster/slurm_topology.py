@@ -1,21 +1,30 @@
-"""Reads Slurm's topology.conf: a tree of switches, or blocks, which become racks."""
+"""Reads Slurm's topology.conf and topology.yaml: trees of switches, or blocks, which become racks."""
 
 import re
-from collections.abc import Sequence
+import reprlib
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 from dally.cluster.hostlist import expand
-from dally.cluster.slurm_lines import ConfLine, read_lines, required
-from dally.cluster.source import naming
-from dally.cluster.wiring import SwitchEntry, Wiring, wire
+from dally.cluster.slurm_conf import read_lines, required
+from dally.cluster.source import naming, read_text
+from dally.cluster.topology_build import SwitchEntry, Wiring, wire
+from dally.config_text import parse_yaml
 from dally.errors import InputError
 
 ROOT = "network"
 """The top switch where the file names none."""
 
+KINDS = ("tree", "block", "flat")
+"""The kinds of topologies in topology.yaml that Dally knows."""
+
+_YAML = (".yaml", ".yml")
+_BELOW = ("nodes", "switches")
 _SIZE = re.compile("[0-9]{1,9}", re.ASCII)
+_Table = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +42,24 @@ class SlurmNetwork:
     blocks: frozenset[str] = frozenset()
 
 
+def is_yaml(path: Path) -> bool:
+    """Whether a topology file is in YAML (Slurm 25.05 and newer), by its name's ending."""
+    return path.suffix in _YAML
+
+
+def read_network(path: Path) -> SlurmNetwork | None:
+    """Read the network that holds where a partition names no other; None if it is flat.
+
+    Raises:
+        InputError: The file cannot be read or contradicts itself; the message names file and entry.
+    """
+    if not is_yaml(path):
+        return read_topology_conf(path)
+    topologies, default = read_topologies(path)
+    with naming(f"{path}: topology {default}"):
+        return yaml_network(topologies[default])
+
+
 def read_topology_conf(path: Path) -> SlurmNetwork:
     """Read topology.conf for topology/tree or topology/block, which its lines tell apart.
 
@@ -40,49 +67,77 @@ def read_topology_conf(path: Path) -> SlurmNetwork:
         InputError: The file cannot be read or contradicts itself; the message names it.
     """
     lines = list(read_lines(path, ("switchname", "blockname", "blocksizes")))
-    blocks = [line for line in lines if line.first_key == "blockname"]
-    switches = [line for line in lines if line.first_key == "switchname"]
-    if bool(blocks) == bool(switches):
-        found = "both SwitchName and" if blocks else "neither SwitchName nor"
+    kinds = {line.first_key for line in lines} - {"blocksizes"}
+    if len(kinds) != 1:
+        found = "both SwitchName and" if kinds else "neither SwitchName nor"
         raise InputError(f"{path}: has {found} BlockName lines, must have one of the two")
-    if switches:
-        entries = [_switch(line) for line in switches]
-        with naming(path):
-            return SlurmNetwork(wire(entries))
-    entries = [_block(line) for line in blocks]
-    with naming(path):
-        return block_network(entries, _block_sizes(lines))
-
-
-def _switch(line: ConfLine) -> SwitchEntry:
-    """One switch; LinkSpeed, which Slurm ignores, has no unit and is passed over."""
-    with naming(line.where):
-        nodes, switches = (
-            expand(line.values[key]) if key in line.values else () for key in ("nodes", "switches")
-        )
-        return SwitchEntry(required(line, "SwitchName"), nodes, switches)
-
-
-def _block(line: ConfLine) -> SwitchEntry:
-    """One block; without Nodes where they are to come later, as dynamic nodes do."""
-    with naming(line.where):
-        nodes = expand(line.values["nodes"]) if "nodes" in line.values else ()
-        return SwitchEntry(required(line, "BlockName"), nodes, ())
-
-
-def _block_sizes(lines: Sequence[ConfLine]) -> list[int]:
-    """The sizes in nodes: of a block, then of each aggregate; empty if the file leaves them to Slurm."""
+    blocks = "blockname" in kinds
+    entries: list[SwitchEntry] = []
     sizes: list[int] = []
     for line in lines:
-        texts = [text for text in line.values.get("blocksizes", "").split(",") if text.strip()]
         with naming(line.where):
-            for text in texts:
-                sizes.append(next_block_size(sizes, int(text) if _SIZE.fullmatch(text.strip()) else text))
-    return sizes
+            if line.first_key != "blocksizes":
+                # LinkSpeed, which Slurm ignores, has no unit and is passed over. A block has no Nodes where
+                # they are to come later, as dynamic nodes do.
+                nodes, switches = (expand(line.values[key]) if key in line.values else () for key in _BELOW)
+                name = required(line, "BlockName" if blocks else "SwitchName")
+                entries.append(SwitchEntry(name, nodes, () if blocks else switches))
+            for text in filter(str.strip, line.values.get("blocksizes", "").split(",") if blocks else ()):
+                sizes.append(_next_size(sizes, int(text) if _SIZE.fullmatch(text.strip()) else text))
+    with naming(path):
+        return _block_network(entries, sizes) if blocks else SlurmNetwork(wire(entries))
 
 
-def next_block_size(before: Sequence[int], size: object) -> int:
-    """Check one more of the sizes of blocks and their aggregates.
+def read_topologies(path: Path) -> tuple[dict[str, _Table], str]:
+    """The entries of a topology.yaml by name, and the name of the one of partitions that name none.
+
+    That is the first with `cluster_default: true`, or, where none has it, the first of all.
+
+    Raises:
+        InputError: It cannot be read, is not YAML, not a list of topologies, or a name comes twice.
+    """
+    with naming(path):
+        tables = _tables(parse_yaml(read_text(path)), "the file")
+        if not tables:
+            raise InputError("has no topology; Slurm wants a list of entries with `topology: NAME`")
+        named: dict[str, _Table] = {}
+        for table in tables:
+            name = _text(table, "topology", "an entry")
+            if name in named:
+                raise InputError(f"topology {name} is defined twice")
+            named[name] = table
+    default = next((table for table in tables if table.get("cluster_default") is True), tables[0])
+    return named, str(default["topology"])
+
+
+def yaml_network(entry: _Table) -> SlurmNetwork | None:
+    """The network of one topology; None if it is flat.
+
+    Raises:
+        InputError: It is of another kind, or contradicts itself.
+    """
+    if sum(kind in entry for kind in KINDS) != 1:
+        raise InputError(f"must have just one of {', '.join(KINDS)}")
+    if "tree" in entry:
+        switches = [
+            SwitchEntry(_text(item, "switch", "a switch"), _hosts(item, "nodes"), _hosts(item, "children"))
+            for item in _items(entry, "tree", "switches")
+        ]
+        return SlurmNetwork(wire(switches))
+    if "block" not in entry:
+        return None
+    blocks = [
+        SwitchEntry(_text(item, "block", "a block"), _hosts(item, "nodes"), ())
+        for item in _items(entry, "block", "blocks")
+    ]
+    sizes: list[int] = []
+    for size in entry["block"].get("block_sizes") or ():
+        sizes.append(_next_size(sizes, size))
+    return _block_network(blocks, sizes)
+
+
+def _next_size(before: Sequence[int], size: object) -> int:
+    """Check one more size in nodes: of a block, then of each aggregate of blocks.
 
     Raises:
         InputError: It is not a whole number of nodes, or no multiple of the size before.
@@ -95,9 +150,11 @@ def next_block_size(before: Sequence[int], size: object) -> int:
     return size
 
 
-def block_network(blocks: Sequence[SwitchEntry], sizes: Sequence[int]) -> SlurmNetwork:
+def _block_network(blocks: Iterable[SwitchEntry], sizes: Sequence[int]) -> SlurmNetwork:
     """Blocks, above them aggregates of blocks that follow each other in the file, above all one network."""
-    entries, level, names = list(blocks), [block.name for block in blocks], ["machine", "block"]
+    entries = list(blocks)
+    level, names = [block.name for block in entries], ["machine", "block"]
+    own = frozenset(level)
     for below, size in pairwise(sizes):
         each = size // below
         groups = [tuple(level[start : start + each]) for start in range(0, len(level), each)]
@@ -107,4 +164,32 @@ def block_network(blocks: Sequence[SwitchEntry], sizes: Sequence[int]) -> SlurmN
         entries += [SwitchEntry(name, (), group) for name, group in zip(level, groups, strict=True)]
         names.append(f"blocks{size}")
     entries.append(SwitchEntry(ROOT, (), tuple(level)))
-    return SlurmNetwork(wire(entries), (*names, "network"), frozenset(block.name for block in blocks))
+    return SlurmNetwork(wire(entries), (*names, "network"), own)
+
+
+def _items(entry: _Table, kind: str, key: str) -> tuple[_Table, ...]:
+    table = entry[kind]
+    if not isinstance(table, dict) or not table.get(key):
+        raise InputError(f"{kind} has no {key}")
+    return _tables(table[key], key)
+
+
+def _tables(value: object, what: str) -> tuple[_Table, ...]:
+    """A list of tables; nothing at all counts as an empty one."""
+    if value is None:
+        return ()
+    if not isinstance(value, Sequence) or not all(isinstance(item, dict) for item in value):
+        raise InputError(f"{what} must be a list of entries")
+    return tuple(value)
+
+
+def _text(table: _Table, key: str, what: str) -> str:
+    value = table.get(key)
+    if not isinstance(value, str) or not value:
+        raise InputError(f"{what} has {key} {reprlib.repr(value)}, must be a name")
+    return value
+
+
+def _hosts(table: _Table, key: str) -> tuple[str, ...]:
+    """A host list; left out where nodes are added later, as topograph's skeletons do."""
+    return expand(_text(table, key, "an entry")) if table.get(key) is not None else ()

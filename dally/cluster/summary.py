@@ -1,10 +1,15 @@
-"""What a cluster looks like, level by level, in plain numbers."""
+"""What a cluster looks like, level by level, in plain numbers, and which nodes were left out of it."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 
-from dally.cluster.topology import Domain, LeftOut, Link, Machine, Topology
+from dally.cluster.hostlist import fold
+from dally.cluster.topology import LeftOut, Link, Topology
+from dally.errors import InputError
+from dally.words import plural
+
+_LONGEST_NAMES = 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,34 +87,43 @@ class ClusterSummary:
 
 def summarize_cluster(topology: Topology) -> ClusterSummary:
     """Count domains, machines, GPUs and links."""
+    levels = []
+    for name, domains in zip(topology.levels, topology.level_domains, strict=True):
+        real = [domain for domain in domains if domain.uplink is not None or domain.parent is None]
+        gpus = [domain.gpus for domain in real]
+        uplinks = Counter(domain.uplink for domain in real if domain.uplink is not None)
+        levels.append(LevelSummary(name, len(real), (min(gpus), max(gpus)), tuple(uplinks.most_common())))
+    counts = Counter(
+        (machine.gpus, machine.gpu_type, machine.slots, machine.fabric, machine.slot_fabric)
+        for machine in topology.machines
+    )
+    kinds = [MachineSummary(count, *kind) for kind, count in counts.items()]
     return ClusterSummary(
         name=topology.name,
         machines=len(topology.machines),
         gpus=topology.gpus,
-        levels=tuple(
-            _level(name, domains)
-            for name, domains in zip(topology.levels, topology.level_domains, strict=True)
-        ),
-        kinds=_kinds(Counter(_kind(machine) for machine in topology.machines)),
+        levels=tuple(levels),
+        kinds=tuple(sorted(kinds, key=lambda kind: (-kind.machines, -kind.gpus, kind.gpu_type))),
         islands=len(topology.root.children) if topology.islands else 0,
         left_out=topology.left_out,
     )
 
 
-def _level(name: str, domains: Iterable[Domain]) -> LevelSummary:
-    real = [domain for domain in domains if domain.uplink is not None or domain.parent is None]
-    gpus = [domain.gpus for domain in real]
-    uplinks = Counter(domain.uplink for domain in real if domain.uplink is not None)
-    return LevelSummary(name, len(real), (min(gpus), max(gpus)), tuple(uplinks.most_common()))
+def left_out_line(topology: Topology) -> str:
+    """How many nodes were left out, which and why: `left out 1 node: n7 (on no switch)`; empty if none."""
+    count = sum(len(each.names) for each in topology.left_out)
+    return f"left out {plural(count, 'node')}: {left_out_text(topology.left_out)}" if count else ""
 
 
-_Kind = tuple[int, str, int, Link, Link | None]
-
-
-def _kind(machine: Machine) -> _Kind:
-    return machine.gpus, machine.gpu_type, machine.slots, machine.fabric, machine.slot_fabric
-
-
-def _kinds(counts: Mapping[_Kind, int]) -> tuple[MachineSummary, ...]:
-    summaries = [MachineSummary(count, *kind) for kind, count in counts.items()]
-    return tuple(sorted(summaries, key=lambda kind: (-kind.machines, -kind.gpus, kind.gpu_type)))
+def left_out_text(left_out: Iterable[LeftOut]) -> str:
+    """The nodes as host lists, cut where they grow long, each with the reason."""
+    parts = []
+    for each in left_out:
+        try:
+            names = fold(each.names)
+        except InputError:
+            names = ",".join(each.names)
+        if len(names) > _LONGEST_NAMES:
+            names = f"{names[:_LONGEST_NAMES]}..., {len(each.names)} in all"
+        parts.append(f"{names} ({each.why})")
+    return ", ".join(parts)

@@ -1,22 +1,126 @@
-"""Reads Dally's own cluster files: a regular tree in a few lines, or machines and switches by name."""
+"""Reads Dally's own cluster files: a regular tree in a few lines, or machines and switches by name.
 
+They are read strictly: every key known, every value of its type and range, errors by key path.
+"""
+
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from dally.cluster.hostlist import expand
 from dally.cluster.source import naming
-from dally.cluster.toml_table import TomlTable
 from dally.cluster.topology import Link, Machine, Topology
-from dally.cluster.topology_build import Attached, Switch, build_topology, refuse_islands, switch_heights
-from dally.cluster.wiring import SwitchEntry, Wiring, refuse_strays, wire
+from dally.cluster.topology_build import (
+    Attached,
+    Switch,
+    SwitchEntry,
+    Wiring,
+    build_topology,
+    refuse_islands,
+    switch_heights,
+    wire,
+)
 from dally.config_text import parse_toml
 from dally.errors import InputError
 
 _TOP_KEYS = ("name", "top_level", "islands", "levels", "machines", "switches")
 _MACHINE_KEYS = ("gpus", "gpu_type", "fabric", "slots", "slot_fabric", "uplink")
-_LEVEL_KEYS = ("name", "uplink")
 _REGULAR_KEYS = ("count", "prefix")
 _MOST_MACHINES = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class TomlTable:
+    """One table of a TOML file.
+
+    Attributes:
+        path: Where it stands in the file, such as `levels[0]`; empty for the file itself.
+        values: Its keys and values.
+        fallback: The table to look in for a key missing here.
+    """
+
+    path: str
+    values: Mapping[str, object]
+    fallback: "TomlTable | None" = None
+
+    def key_path(self, key: str) -> str:
+        """Where a key stands in the file."""
+        return f"{self.path}.{key}" if self.path else key
+
+    def __contains__(self, key: str) -> bool:
+        return key in self.values or (self.fallback is not None and key in self.fallback)
+
+    def _find(self, key: str) -> tuple[str, object]:
+        if key not in self.values and self.fallback is not None and key in self.fallback:
+            return self.fallback._find(key)
+        if key not in self.values:
+            where = f" (give it there or in {self.fallback.path})" if self.fallback is not None else ""
+            raise InputError(f"{self.key_path(key)} is missing{where}")
+        return self.key_path(key), self.values[key]
+
+    def check_keys(self, valid: Sequence[str]) -> None:
+        """Refuse a key that is not valid here."""
+        for key in self.values:
+            if key not in valid:
+                raise InputError(f"{self.key_path(key)} is not a known key; valid: {', '.join(valid)}")
+
+    def text(self, key: str, default: str | None = None) -> str:
+        """A string; with a default it may be missing or empty."""
+        if default is not None and key not in self:
+            return default
+        path, value = self._find(key)
+        if not isinstance(value, str):
+            raise InputError(f"{path} is {value!r}, must be a string")
+        if not value and default is None:
+            raise InputError(f"{path} is empty")
+        return value
+
+    def flag(self, key: str) -> bool:
+        """True or false; false if missing."""
+        value = self._find(key)[1] if key in self else False
+        if not isinstance(value, bool):
+            raise InputError(f"{self.key_path(key)} is {value!r}, must be true or false")
+        return value
+
+    def count(self, key: str, default: int | None = None) -> int:
+        """A whole number of at least 1."""
+        if default is not None and key not in self:
+            return default
+        path, value = self._find(key)
+        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+            raise InputError(f"{path} is {value!r}, must be a whole number of at least 1")
+        return value
+
+    def number(self, key: str, *, positive: bool) -> float:
+        """A finite number above 0, or of at least 0."""
+        path, value = self._find(key)
+        if not isinstance(value, int | float) or isinstance(value, bool):
+            raise InputError(f"{path} is {value!r}, must be a number")
+        if not math.isfinite(value) or value < 0 or (positive and value == 0):
+            raise InputError(
+                f"{path} is {value:g}, must be {'above 0' if positive else '0 or more'} and finite"
+            )
+        return float(value)
+
+    def table(self, key: str) -> "TomlTable":
+        """A table inside this one."""
+        path, value = self._find(key)
+        if not isinstance(value, dict):
+            raise InputError(f"{path} is {value!r}, must be a table")
+        return TomlTable(path, value)
+
+    def tables(self, key: str) -> tuple["TomlTable", ...]:
+        """An array of tables, `[[key]]`; empty if missing."""
+        path, value = self._find(key) if key in self else (key, [])
+        if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
+            raise InputError(f"{path} must be an array of tables, [[{path}]]")
+        return tuple(TomlTable(f"{path}[{number}]", item) for number, item in enumerate(value))
+
+    def link(self, key: str) -> Link:
+        """A link, `{ bandwidth_bps = 200e9, latency_s = 1e-6 }`."""
+        table = self.table(key)
+        table.check_keys(("bandwidth_bps", "latency_s"))
+        return Link(table.number("bandwidth_bps", positive=True), table.number("latency_s", positive=False))
 
 
 def read_toml(text: str, source: str, name: str) -> Topology:
@@ -31,33 +135,28 @@ def read_toml(text: str, source: str, name: str) -> Topology:
         InputError: The file is not valid; the message names file, key and value.
     """
     with naming(source):
-        return _read(TomlTable("", parse_toml(text)), name)
-
-
-def _read(top: TomlTable, default_name: str) -> Topology:
-    top.check_keys(_TOP_KEYS)
-    name, root_level = top.text("name", default_name), top.text("top_level", "network")
-    levels = top.tables("levels")
-    regular = not ("machines" in top or "switches" in top)
-    if regular and not levels:
-        raise InputError("neither levels with counts nor machines and switches are given")
-    for number, level in enumerate(levels):
-        own = (*_MACHINE_KEYS, *_LEVEL_KEYS[:1]) if number == 0 else _LEVEL_KEYS
-        _check_level(level, own, regular)
-    level_names = [level.text("name") for level in levels]
-    if len({*level_names, root_level}) != len(levels) + 1:
-        raise InputError(f"level names {', '.join([*level_names, root_level])} are not all different")
-    islands = top.flag("islands")
-    if regular:
-        return _regular(name, levels, [*level_names, root_level], islands)
-    return _explicit(name, top, levels, [*level_names, root_level] if levels else None, islands)
-
-
-def _check_level(level: TomlTable, keys: Sequence[str], regular: bool) -> None:
-    given = [level.key_path(key) for key in _REGULAR_KEYS if key in level]
-    if given and not regular:
-        raise InputError(f"{given[0]} belongs to a regular tree, but this file has machines or switches")
-    level.check_keys([*keys, *_REGULAR_KEYS] if regular else keys)
+        top = TomlTable("", parse_toml(text))
+        top.check_keys(_TOP_KEYS)
+        name, root_level = top.text("name", name), top.text("top_level", "network")
+        levels = top.tables("levels")
+        regular = not ("machines" in top or "switches" in top)
+        if regular and not levels:
+            raise InputError("neither levels with counts nor machines and switches are given")
+        for number, level in enumerate(levels):
+            keys = (*_MACHINE_KEYS, "name") if number == 0 else ("name", "uplink")
+            given = [level.key_path(key) for key in _REGULAR_KEYS if key in level]
+            if given and not regular:
+                raise InputError(
+                    f"{given[0]} belongs to a regular tree, but this file has machines or switches"
+                )
+            level.check_keys([*keys, *_REGULAR_KEYS] if regular else keys)
+        level_names = [*(level.text("name") for level in levels), root_level]
+        if len({*level_names}) != len(level_names):
+            raise InputError(f"level names {', '.join(level_names)} are not all different")
+        islands = top.flag("islands")
+        if regular:
+            return _regular(name, levels, level_names, islands)
+        return _explicit(name, top, levels, level_names if levels else None, islands)
 
 
 def _machine(name: str, table: TomlTable) -> Machine:
@@ -115,8 +214,18 @@ def _explicit(
     tables = {table.text("name"): table for table in top.tables("switches")}
     if not machines:
         raise InputError("machines is missing: a list of [[machines]] tables, each with names")
-    wiring = wire([_switch_entry(table) for table in top.tables("switches")])
-    refuse_strays(wiring, machines, machines)
+    entries = []
+    for table in top.tables("switches"):
+        table.check_keys(("name", "machines", "switches", "uplink"))
+        below = [_hosts(table, key) if key in table else () for key in ("machines", "switches")]
+        entries.append(SwitchEntry(table.text("name"), *below))
+    wiring = wire(entries)
+    for machine, switch in wiring.switch_of.items():
+        if machine not in machines:
+            raise InputError(f"switch {switch} lists unknown machine {machine}")
+    for machine in machines:
+        if machine not in wiring.switch_of:
+            raise InputError(f"machine {machine} is on no switch")
     attached = [
         Attached(machine, wiring.switch_of[machine.name], uplink) for machine, uplink in machines.values()
     ]
@@ -141,15 +250,6 @@ def _hosts(table: TomlTable, key: str) -> tuple[str, ...]:
     text = table.text(key)
     with naming(table.key_path(key)):
         return expand(text)
-
-
-def _switch_entry(table: TomlTable) -> SwitchEntry:
-    table.check_keys(("name", "machines", "switches", "uplink"))
-    return SwitchEntry(
-        table.text("name"),
-        _hosts(table, "machines") if "machines" in table else (),
-        _hosts(table, "switches") if "switches" in table else (),
-    )
 
 
 def _switches(tables: Mapping[str, TomlTable], levels: Sequence[TomlTable], wiring: Wiring) -> list[Switch]:

@@ -20,38 +20,32 @@ def write_toml(topology: Topology) -> str:
     Raises:
         InputError: A name cannot stand in a host list.
     """
-    common = [_most_common(topology, level) for level in range(topology.top)]
+    common = [
+        Counter(domain.uplink for domain in domains if domain.uplink is not None).most_common(1)[0][0]
+        for domains in topology.level_domains[:-1]
+    ]
     lines = [f"name = {_text(topology.name)}", f"top_level = {_text(topology.levels[-1])}"]
     if topology.islands:
         lines.append("islands = true")
     for level, link in zip(topology.levels, common, strict=False):
         lines += ["", "[[levels]]", f"name = {_text(level)}", f"uplink = {_link(link)}"]
-    lines += _machine_lines(topology, common[0])
-    for domain in topology.domains[len(topology.machines) :]:
-        if not _passes_through(topology, domain):
-            lines += _switch_lines(topology, domain, common)
-    return "\n".join(lines) + "\n"
-
-
-def _most_common(topology: Topology, level: int) -> Link:
-    links = [domain.uplink for domain in topology.level_domains[level] if domain.uplink is not None]
-    return Counter(links).most_common(1)[0][0]
-
-
-def _passes_through(topology: Topology, domain: Domain) -> bool:
-    return domain.uplink is None and domain.parent is not None
-
-
-def _machine_lines(topology: Topology, default: Link) -> Iterator[str]:
-    """One entry for each run of machines that are alike."""
     keyed = [
         ((_machine_values(machine), domain.uplink), machine.name)
         for machine, domain in zip(topology.machines, topology.domains, strict=False)
     ]
-    for (values, uplink), run in groupby(keyed, key=lambda item: item[0]):
-        yield from ("", "[[machines]]", f"names = {_text(fold([name for _, name in run]))}", *values)
-        if uplink is not None and uplink != default:
-            yield f"uplink = {_link(uplink)}"
+    for (values, uplink), run in groupby(keyed, key=lambda item: item[0]):  # machines in a row that are alike
+        lines += ["", "[[machines]]", f"names = {_text(fold([name for _, name in run]))}", *values]
+        if uplink is not None and uplink != common[0]:
+            lines.append(f"uplink = {_link(uplink)}")
+    for domain in topology.domains[len(topology.machines) :]:
+        if not _passes_through(domain):
+            lines += _switch_lines(topology, domain, common)
+    return "\n".join(lines) + "\n"
+
+
+def _passes_through(domain: Domain) -> bool:
+    """Whether a domain only fills a level of a tree whose machines are not equally deep."""
+    return domain.uplink is None and domain.parent is not None
 
 
 def _machine_values(machine: Machine) -> tuple[str, ...]:
@@ -81,7 +75,7 @@ def _real_children(topology: Topology, domain: Domain) -> Iterator[Domain]:
     """The machines and switches that hang on a switch, those behind pass-through domains included."""
     for index in domain.children:
         child = topology.domains[index]
-        if _passes_through(topology, child):
+        if _passes_through(child):
             yield from _real_children(topology, child)
         else:
             yield child

@@ -185,7 +185,13 @@ class Topology:
     @cached_property
     def ancestors(self) -> tuple[tuple[int, ...], ...]:
         """For each machine, the domains from itself up to the root."""
-        return tuple(self._path(index) for index in range(len(self.machines)))
+        paths = []
+        for machine in range(len(self.machines)):
+            path = [machine]
+            while (parent := self.domains[path[-1]].parent) is not None:
+                path.append(parent)
+            paths.append(tuple(path))
+        return tuple(paths)
 
     @cached_property
     def machine_index(self) -> Mapping[str, int]:
@@ -196,12 +202,6 @@ class Topology:
     def level_domains(self) -> tuple[tuple[Domain, ...], ...]:
         """The domains of each level, in index order."""
         return tuple(tuple(group) for _, group in groupby(self.domains, key=lambda domain: domain.level))
-
-    def _path(self, index: int) -> tuple[int, ...]:
-        path = [index]
-        while (parent := self.domains[path[-1]].parent) is not None:
-            path.append(parent)
-        return tuple(path)
 
     def named(self, allocation: Allocation) -> dict[str, int]:
         """An allocation by host name."""

@@ -9,10 +9,9 @@ from rich.table import Table
 from rich.text import Text
 
 from dally.cluster import load_cluster, shipped_clusters, write_toml
-from dally.cluster.left_out import left_out_line
 from dally.cluster.load import MACHINES_PER_RACK
-from dally.cluster.summary import ClusterSummary, summarize_cluster
-from dally.cluster.topology import Link, Topology
+from dally.cluster.summary import ClusterSummary, left_out_line, summarize_cluster
+from dally.cluster.topology import Link
 
 _MOST_LINKS = 3
 _PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
@@ -47,10 +46,6 @@ def command(cluster: str, as_json: bool, target: str | None, machines_per_rack: 
     if as_json and target is not None:
         raise click.UsageError("--json and --to exclude each other")
     topology = load_cluster(cluster, machines_per_rack=machines_per_rack)
-    _print(topology, as_json, target)
-
-
-def _print(topology: Topology, as_json: bool, target: str | None) -> None:
     if target is not None:
         click.echo(write_toml(topology), nl=False)
         if line := left_out_line(topology):
@@ -62,25 +57,29 @@ def _print(topology: Topology, as_json: bool, target: str | None) -> None:
 
 
 def _show(summary: ClusterSummary, left_out: str) -> None:
+    """Print the tree from the top down, a row for each level, and the machines, a row for each kind."""
     console = Console(highlight=False)
     console.print(Text(f"{summary.name}: {summary.machines:,} machines, {summary.gpus:,} GPUs"))
     if summary.islands:
         console.print(Text(f"{summary.islands:,} separate networks: no job spans two of them"))
     if left_out:
         console.print(Text(left_out))
-    console.print(_levels(summary))
-    console.print(_kinds(summary))
-
-
-def _levels(summary: ClusterSummary) -> Table:
-    """The tree from the top down, a row for each level."""
-    table = Table("level", "domains", "GPUs each", "uplink of each")
-    table.columns[1].justify = table.columns[2].justify = "right"
+    levels = Table("level", "domains", "GPUs each", "uplink of each")
+    levels.columns[1].justify = levels.columns[2].justify = "right"
     for level in reversed(summary.levels):
         low, high = level.gpus
         gpus = f"{low:,}" if low == high else f"{low:,}-{high:,}"
-        table.add_row(Text(level.name), f"{level.domains:,}", gpus, Text(_uplinks(level.uplinks)))
-    return table
+        levels.add_row(Text(level.name), f"{level.domains:,}", gpus, Text(_uplinks(level.uplinks)))
+    console.print(levels)
+    kinds = Table("machines", "GPUs each", "GPU type", "between the GPUs")
+    kinds.columns[0].justify = kinds.columns[1].justify = "right"
+    for kind in summary.kinds:
+        fabric = _link(kind.fabric)
+        if kind.slots > 1:
+            in_slot = _link(kind.slot_fabric or kind.fabric)
+            fabric = f"{kind.slots} slots: in one {in_slot}, between {fabric}"
+        kinds.add_row(f"{kind.machines:,}", str(kind.gpus), Text(kind.gpu_type or "not known"), Text(fabric))
+    console.print(kinds)
 
 
 def _uplinks(uplinks: Sequence[tuple[Link, int]]) -> str:
@@ -90,19 +89,6 @@ def _uplinks(uplinks: Sequence[tuple[Link, int]]) -> str:
     lines = [f"{count:,} x {_link(link)}" for link, count in uplinks[:_MOST_LINKS]]
     rest = len(uplinks) - len(lines)
     return "\n".join([*lines, *([f"and {rest:,} more kinds"] if rest else [])])
-
-
-def _kinds(summary: ClusterSummary) -> Table:
-    """The machines, a row for each kind."""
-    table = Table("machines", "GPUs each", "GPU type", "between the GPUs")
-    table.columns[0].justify = table.columns[1].justify = "right"
-    for kind in summary.kinds:
-        fabric = _link(kind.fabric)
-        if kind.slots > 1:
-            in_slot = _link(kind.slot_fabric or kind.fabric)
-            fabric = f"{kind.slots} slots: in one {in_slot}, between {fabric}"
-        table.add_row(f"{kind.machines:,}", str(kind.gpus), Text(kind.gpu_type or "not known"), Text(fabric))
-    return table
 
 
 def _link(link: Link) -> str:

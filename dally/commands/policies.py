@@ -8,7 +8,7 @@ from dataclasses import asdict
 import click
 
 from dally.policies.base import Policy
-from dally.policies.registry import Knob, PolicyError, knobs, policy_names, policy_type
+from dally.policies.registry import PolicyError, knobs, policy_names, policy_type
 
 
 @click.command(epilog="\b\nExample:\n  dally policies tiresias")
@@ -36,7 +36,7 @@ def command(names: tuple[str, ...], as_json: bool) -> None:
         click.secho(each.name, bold=True)
         click.echo(textwrap.fill(each.summary, 100, initial_indent="  ", subsequent_indent="  "))
         for knob in knobs(each):
-            click.echo(_knob_line(knob))
+            click.echo(f"    {f'{knob.name}={knob.default}':<22} {knob.help} ({knob.valid})")
         click.echo(textwrap.fill(f"Source: {each.source}", 100, initial_indent="  ", subsequent_indent="  "))
 
 
@@ -47,7 +47,3 @@ def _all_that_work() -> Iterator[type[Policy]]:
             yield policy_type(name)
         except PolicyError as error:
             click.echo(f"dally: {error}", err=True)
-
-
-def _knob_line(knob: Knob) -> str:
-    return f"    {f'{knob.name}={knob.default}':<22} {knob.help} ({knob.valid})"

@@ -9,7 +9,6 @@ import click
 
 from dally import __version__
 from dally.errors import InputError
-from dally.scheduling.recording.compare import Difference
 from dally.scheduling.recording.recorder import FACTS
 from dally.scheduling.recording.replay import Replay, replay
 
@@ -35,38 +34,35 @@ def command(recording: Path, policy: str, as_json: bool) -> None:
     Exits with 0 if the policy decides the same each time, else with 1. With --policy it says how often
     another policy would have decided something else, and exits with 0.
     """
-    path = _file(recording)
+    path = recording / FACTS if recording.is_dir() else recording
+    if not path.is_file():
+        raise InputError(f"{path}: no such recording; `record` in dally.toml or `--record` make one")
     found = replay(path, policy)
     other = bool(policy) and found.policies != [policy]
     if as_json:
         click.echo(json.dumps({"schema": 1, "recording": str(path), **asdict(found)}, indent=2))
     else:
-        _tell(path, found, other)
+        _show(path, found, other)
     if found.differing and not other:
         sys.exit(1)
 
 
-def _file(recording: Path) -> Path:
-    path = recording / FACTS if recording.is_dir() else recording
-    if not path.is_file():
-        raise InputError(f"{path}: no such recording; `record` in dally.toml or `--record` make one")
-    return path
-
-
-def _tell(path: Path, found: Replay, other: bool) -> None:
-    then = " and ".join(found.policies)
+def _show(path: Path, found: Replay, other: bool) -> None:
     click.echo(
-        f"{path}: {found.decisions:,} decisions of {then} asked again, with {found.facts:,} facts "
-        f"in {found.segments:,} segment{'s' * (found.segments > 1)}"
+        f"{path}: {found.decisions:,} decisions of {' and '.join(found.policies)} asked again, "
+        f"with {found.facts:,} facts in {found.segments:,} segment{'s' * (found.segments > 1)}"
     )
     for number in found.torn_lines:
-        click.echo(
-            f"line {number} is torn: whoever recorded was killed there, and what came after is not known"
-        )
+        click.echo(f"line {number} is torn: the recorder was killed there, and what came after is not known")
     if found.versions != [__version__]:
         click.echo(f"recorded by version {', '.join(found.versions)}; this is {__version__}")
     if other:
-        _tell_other(found)
+        acts = found.acts
+        click.echo(
+            f"{found.asked} would have started, stopped or moved other jobs in {found.differing:,} of them: "
+            f"{acts['both']:,} acts both decide, {acts['then']:,} only the recorded, {acts['now']:,} only it"
+        )
+        click.echo(_CAVEAT)
     elif not found.differing:
         click.echo("all the same")
     else:
@@ -74,18 +70,5 @@ def _tell(path: Path, found: Replay, other: bool) -> None:
     if found.differences:
         click.echo("what differs first:")
     for difference in found.differences:
-        _tell_difference(difference)
-
-
-def _tell_other(found: Replay) -> None:
-    acts = found.acts
-    click.echo(
-        f"{found.asked} would have started, stopped or moved other jobs in {found.differing:,} of them: "
-        f"{acts['both']:,} acts both decide, {acts['then']:,} only the recorded, {acts['now']:,} only it"
-    )
-    click.echo(_CAVEAT)
-
-
-def _tell_difference(difference: Difference) -> None:
-    click.echo(f"  at {difference.t!r} s (line {difference.line}), {difference.what}:")
-    click.echo(f"    then: {difference.then}\n    now:  {difference.now}")
+        click.echo(f"  at {difference.t!r} s (line {difference.line}), {difference.what}:")
+        click.echo(f"    then: {difference.then}\n    now:  {difference.now}")

@@ -15,12 +15,11 @@ from dally.traces import (
     FORMAT_NAMES,
     GENERATORS,
     TraceSummary,
-    Workload,
     assign_models,
+    changes_text,
     common_csv,
     load_trace,
     summarize,
-    told_changes,
     write_workload,
 )
 
@@ -92,42 +91,27 @@ def command(
     )
     if models is not None:
         workload = replace(workload, jobs=assign_models(workload.jobs, models, seed))
-    if target is not None:
-        _convert(workload, output)
-    else:
-        _show(summarize(workload), as_json)
-
-
-def _convert(workload: Workload, output: Path | None) -> None:
-    """Write the jobs to a file or standard output; what was left out goes to standard error."""
+    if target is None:
+        summary = summarize(workload)
+        if as_json:
+            click.echo(json.dumps(summary.as_dict(), indent=2))
+        else:
+            figures = Table(show_header=False)
+            figures.add_column(style="bold", no_wrap=True)
+            figures.add_column(overflow="fold")
+            for name, value in _figures(summary):
+                figures.add_row(name, Text(value))
+            Console(file=sys.stdout, highlight=False).print(figures, _sizes(summary))
+        return
     if output is None:
         common_csv.write(workload.jobs, sys.stdout)
     else:
         write_workload(workload.jobs, output)
-    if note := told_changes(workload.dropped, workload.clamped):
+    if note := changes_text(workload.dropped, workload.clamped):
         click.echo(f"dally: {note}", err=True)
 
 
-def _show(summary: TraceSummary, as_json: bool) -> None:
-    """Print a summary."""
-    if as_json:
-        click.echo(json.dumps(summary.as_dict(), indent=2))
-        return
-    console = Console(file=sys.stdout, highlight=False)
-    console.print(_figures(summary), _sizes(summary))
-
-
-def _figures(summary: TraceSummary) -> Table:
-    """The table of single figures."""
-    table = Table(show_header=False)
-    table.add_column(style="bold", no_wrap=True)
-    table.add_column(overflow="fold")
-    for name, value in _lines(summary):
-        table.add_row(name, Text(value))
-    return table
-
-
-def _lines(summary: TraceSummary) -> Iterator[tuple[str, str]]:
+def _figures(summary: TraceSummary) -> Iterator[tuple[str, str]]:
     """The single figures as (name, text)."""
     times_s = summary.duration_percentiles_s
     yield "source", f"{summary.source} ({summary.format})"
@@ -149,7 +133,7 @@ def _lines(summary: TraceSummary) -> Iterator[tuple[str, str]]:
     yield "statuses", _counts(summary.statuses)
     if summary.outside:
         yield "outside the slice", f"{summary.outside:,}"
-    if note := told_changes(summary.dropped, summary.clamped):
+    if note := changes_text(summary.dropped, summary.clamped):
         yield "changed", note
 
 
@@ -160,20 +144,15 @@ def _sizes(summary: TraceSummary) -> Table:
         column.justify = "right"
     rows: dict[str, tuple[int, float]] = {}
     for gpus, jobs in summary.gpus.items():
-        label = str(gpus) if len(summary.gpus) <= _MOST_SIZES else _octave(gpus)
+        high = 1 << (gpus - 1).bit_length()
+        is_range = len(summary.gpus) > _MOST_SIZES and high // 2 + 1 < high
+        label = f"{high // 2 + 1}-{high}" if is_range else str(gpus)
         count, hours = rows.get(label, (0, 0.0))
         rows[label] = (count + jobs, hours + summary.gpu_hours_by_gpus[gpus])
     for label, (count, hours) in rows.items():
         shares = (count / summary.jobs, hours / summary.gpu_hours)
         table.add_row(label, f"{count:,}", f"{shares[0]:.1%}", f"{hours:,.0f}", f"{shares[1]:.1%}")
     return table
-
-
-def _octave(gpus: int) -> str:
-    """The range of GPU counts that ends at the next power of two."""
-    high = 1 << (gpus - 1).bit_length()
-    low = high // 2 + 1
-    return str(high) if low >= high else f"{low}-{high}"
 
 
 def _counts(counts: Mapping[str, int]) -> str:

@@ -1,4 +1,4 @@
-"""The life of one job in words, told from its events; of a run folder or of a live controller."""
+"""The events of one job in words, from a run folder or from a live controller."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -23,7 +23,7 @@ _MOST_MACHINES = 4
 
 
 def tell_run(job: str, folder: Path, as_json: bool) -> None:
-    """Print the life of a job of a run.
+    """Print the events of a job of a run, as JSON or in words.
 
     Raises:
         InputError: There is no such run folder, or no such job in it.
@@ -38,17 +38,14 @@ def tell_run(job: str, folder: Path, as_json: bool) -> None:
         for event in events:
             click.echo(json.dumps(event))
         return
-    click.echo(headline(records[job], _policy(folder, facts)))
-    click.echo("  times are since the start of the run")
-    for event in events:
-        click.echo(f"{moment(event['t']):>14}  {told(event, job, moment)}")
-
-
-def _policy(folder: Path, facts: Mapping[str, Any]) -> str:
     try:
-        return str(facts["policy"]["spec"])
+        policy = str(facts["policy"]["spec"])
     except (LookupError, TypeError) as error:
         raise InputError(f"{folder / RUN}: lacks policy.spec") from error
+    click.echo(headline(records[job], policy))
+    click.echo("  times are since the start of the run")
+    for event in events:
+        click.echo(f"{moment(event['t']):>14}  {event_text(event, job, moment)}")
 
 
 def concerns(event: Event, job: str) -> bool:
@@ -58,39 +55,29 @@ def concerns(event: Event, job: str) -> bool:
 
 
 def headline(record: JobRecord, policy: str) -> str:
-    """A job's life in one line."""
+    """What became of a job, in one line."""
     model = f", {record.model}" if record.model else ""
     if record.end_s is None:
-        life = f"{record.status.lower()}; so far"
+        outcome = f"{record.status.lower()}; so far"
     else:
         times = f" ({record.jct_s / record.ideal_s:.2f} x ideal)" if record.ideal_s else ""
-        life = f"{record.status.lower()} after {span(record.jct_s)}{times}:"
+        outcome = f"{record.status.lower()} after {span(record.jct_s)}{times}:"
     return (
-        f"{record.job_id}: {plural(record.gpus, 'GPU')}{model}, under {policy}: {life} "
+        f"{record.job_id}: {plural(record.gpus, 'GPU')}{model}, under {policy}: {outcome} "
         f"waited {span(record.queue_s)}, ran {span(record.run_s)}, "
         f"of that {span(record.comm_s)} for the network; preempted {plural(record.preemptions, 'time')}"
     )
 
 
-def told(event: Event, job: str, when: When) -> str:
+def event_text(event: Event, job: str, when: When) -> str:
     """One event in words; only its kind if it lacks what they need, being damaged or of another version."""
-    words = _took if event.get("job") != job else _WORDS.get(event["event"], _kind)
+    kind = str(event["event"])
     try:
-        return words(event, when)
+        if event.get("job") != job:
+            return f"took GPUs of {event['job']}: {event['reason']}"
+        return _TEXTS[kind](event, when) if kind in _TEXTS else kind
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, OSError):
-        return _kind(event, when)
-
-
-def _kind(event: Event, when: When) -> str:
-    return str(event["event"])
-
-
-def _took(event: Event, when: When) -> str:
-    return f"took GPUs of {event['job']}: {event['reason']}"
-
-
-def _submit(event: Event, when: When) -> str:
-    return f"submitted, asks for {plural(event['gpus'], 'GPU')}"
+        return kind
 
 
 def _wait(event: Event, when: When) -> str:
@@ -98,34 +85,9 @@ def _wait(event: Event, when: When) -> str:
     return f"waits for {within(event['level'])}{until}: {event['reason']}"
 
 
-def _start(event: Event, when: When) -> str:
-    return f"starts on {_placed(event)}: {event['reason']}"
-
-
-def _migrate(event: Event, when: When) -> str:
-    return f"moves to {_placed(event)}: {event['reason']}"
-
-
-def _resize(event: Event, when: When) -> str:
-    return f"goes on on {_placed(event)}: {event['reason']}"
-
-
-def _pace(event: Event, when: When) -> str:
-    pace = f"{event['slowdown']:.2f} x slower than at the best placement"
-    return f"goes on at another pace, {pace}: {event['reason']}"
-
-
-def _preempt(event: Event, when: When) -> str:
-    return f"loses its GPUs to {', '.join(event['by']) or 'nobody'}: {event['reason']}"
-
-
 def _fail(event: Event, when: When) -> str:
     lost = f"; {span(event['lost_s'])} of work are lost" if event["lost_s"] else ""
     return f"{event.get('reason', 'a machine failed under it')}{lost}"
-
-
-def _end(event: Event, when: When) -> str:
-    return f"ends, {event['status'].lower()}"
 
 
 def _stop(event: Event, when: When) -> str:
@@ -140,81 +102,49 @@ def _refuse(event: Event, when: When) -> str:
     return f"{event['reason']}; {then}"
 
 
-def _decline(event: Event, when: When) -> str:
-    return f"is left out until a job leaves: {event['reason']}"
-
-
-def _refused(event: Event, when: When) -> str:
-    return f"Slurm refuses to {event['order']} it: {event['said']}"
-
-
-def _leave(event: Event, when: When) -> str:
-    return f"is no longer Dally's: {event['reason']}"
-
-
-def _conflict(event: Event, when: When) -> str:
-    return f"runs on GPUs that another job seems to hold: {_machines(event['gpus'])}"
-
-
 def _reports(event: Event, when: When) -> str:
     total = f" of {event['total']:,.0f}" if event["total"] else ""
     return f"reports its progress: {event['samples']:,.0f}{total} samples"
 
 
-def _no_report(event: Event, when: When) -> str:
-    return f"is to report its progress, and does not: {event['reason']}"
-
-
-def _would_start(event: Event, when: When) -> str:
-    return f"would start on {_machines(event['gpus'])}: {event['reason']}"
-
-
-def _would_migrate(event: Event, when: When) -> str:
-    return f"would move to {_machines(event['gpus'])}: {event['reason']}"
-
-
-def _would_resize(event: Event, when: When) -> str:
-    return f"would go on on {_machines(event['gpus'])}: {event['reason']}"
-
-
-def _would_preempt(event: Event, when: When) -> str:
-    return f"would lose its GPUs: {event['reason']}"
-
-
-_WORDS: Mapping[str, Callable[[Event, When], str]] = {
-    "submit": _submit,
+_TEXTS: Mapping[str, Callable[[Event, When], str]] = {
+    "submit": lambda event, when: f"submitted, asks for {plural(event['gpus'], 'GPU')}",
     "wait": _wait,
-    "start": _start,
-    "migrate": _migrate,
-    "resize": _resize,
-    "pace": _pace,
-    "preempt": _preempt,
+    "start": lambda event, when: f"starts on {_placed(event)}: {event['reason']}",
+    "migrate": lambda event, when: f"moves to {_placed(event)}: {event['reason']}",
+    "resize": lambda event, when: f"goes on on {_placed(event)}: {event['reason']}",
+    "pace": lambda event, when: (
+        f"goes on at another pace, {event['slowdown']:.2f} x slower than at the best placement: "
+        f"{event['reason']}"
+    ),
+    "preempt": lambda event, when: (
+        f"loses its GPUs to {', '.join(event['by']) or 'nobody'}: {event['reason']}"
+    ),
     "fail": _fail,
-    "end": _end,
+    "end": lambda event, when: f"ends, {event['status'].lower()}",
     "stop": _stop,
     "refuse": _refuse,
-    "decline": _decline,
-    "refused": _refused,
-    "leave": _leave,
-    "conflict": _conflict,
+    "decline": lambda event, when: f"is left out until a job leaves: {event['reason']}",
+    "refused": lambda event, when: f"Slurm refuses to {event['order']} it: {event['said']}",
+    "leave": lambda event, when: f"is no longer Dally's: {event['reason']}",
+    "conflict": lambda event, when: (
+        f"runs on GPUs that another job seems to hold: {_machines(event['gpus'])}"
+    ),
     "reports": _reports,
-    "no_report": _no_report,
-    "would_start": _would_start,
-    "would_migrate": _would_migrate,
-    "would_resize": _would_resize,
-    "would_preempt": _would_preempt,
+    "no_report": lambda event, when: f"is to report its progress, and does not: {event['reason']}",
+    "would_start": lambda event, when: f"would start on {_machines(event['gpus'])}: {event['reason']}",
+    "would_migrate": lambda event, when: f"would move to {_machines(event['gpus'])}: {event['reason']}",
+    "would_resize": lambda event, when: f"would go on on {_machines(event['gpus'])}: {event['reason']}",
+    "would_preempt": lambda event, when: f"would lose its GPUs: {event['reason']}",
 }
+"""What each kind of event of a job says."""
 
 
 def _placed(event: Event) -> str:
     """GPUs by machine, their level, and what the placement costs."""
     slowed = f", {event['slowdown']:.2f} x slower than the best" if event["slowdown"] > 1 else ""
-    return f"{_machines(event['gpus'])} ({_together(event)}{slowed})"
-
-
-def _together(event: Event) -> str:
-    level = event["level"]
-    return "over the network" if level == NETWORK else f"one {level}"
+    level = "over the network" if event["level"] == NETWORK else f"one {event['level']}"
+    return f"{_machines(event['gpus'])} ({level}{slowed})"
 
 
 def within(level: str) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dally.cluster.source import naming, read_text
-from dally.cluster.toml_table import TomlTable
+from dally.cluster.toml_file import TomlTable
 from dally.config_text import parse_toml
 from dally.errors import InputError
 
@@ -76,26 +76,24 @@ def read_hosts_file(path: Path) -> HostsFile:
         InputError: It cannot be read, a key is unknown or missing, or a value is wrong.
     """
     text = read_text(path)
+    folder = path.parent
     with naming(path):
-        return _read(TomlTable("", parse_toml(text)), path.parent)
-
-
-def _read(top: TomlTable, folder: Path) -> HostsFile:
-    top.check_keys(("known_hosts", "jumps", "hosts"))
-    jumps: dict[str, Login] = {}
-    for table in top.tables("jumps"):
-        table.check_keys(_LOGIN_KEYS)
-        login = _login(table, folder)
-        _refuse_twice(table, login.name, jumps)
-        jumps[login.name] = login
-    hosts: dict[str, SshHost] = {}
-    for table in top.tables("hosts"):
-        host = _host(table, folder, jumps)
-        _refuse_twice(table, host.name, hosts)
-        hosts[host.name] = host
-    if not hosts:
-        raise InputError("hosts is missing: [[hosts]] tables, each with name, address and rack")
-    return HostsFile(tuple(hosts.values()), _path(top, "known_hosts", folder))
+        top = TomlTable("", parse_toml(text))
+        top.check_keys(("known_hosts", "jumps", "hosts"))
+        jumps: dict[str, Login] = {}
+        for table in top.tables("jumps"):
+            table.check_keys(_LOGIN_KEYS)
+            login = _login(table, folder)
+            _refuse_twice(table, login.name, jumps)
+            jumps[login.name] = login
+        hosts: dict[str, SshHost] = {}
+        for table in top.tables("hosts"):
+            host = _host(table, folder, jumps)
+            _refuse_twice(table, host.name, hosts)
+            hosts[host.name] = host
+        if not hosts:
+            raise InputError("hosts is missing: [[hosts]] tables, each with name, address and rack")
+        return HostsFile(tuple(hosts.values()), _path(top, "known_hosts", folder))
 
 
 def _host(table: TomlTable, folder: Path, jumps: Mapping[str, Login]) -> SshHost:

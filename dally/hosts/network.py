@@ -6,13 +6,13 @@ the machine's own network is not touched. It works as root, and as any user that
 
 import json
 import os
+import select
 import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from selectors import EVENT_READ, DefaultSelector
 from types import TracebackType
 
 from dally.errors import DallyError
@@ -52,6 +52,8 @@ class Traffic:
 class JoinedNetwork:
     """A local network that is up, as any process of its owner's user can use it.
 
+    All methods raise `NetworkError` if it is not up, and `InputError` for a host or a link that it lacks.
+
     Attributes:
         spec: What it is made of.
     """
@@ -78,11 +80,7 @@ class JoinedNetwork:
         return self.spec.hosts
 
     def address(self, host: str) -> str:
-        """A host's IPv4 address.
-
-        Raises:
-            InputError: There is no such host.
-        """
+        """A host's IPv4 address."""
         return self.spec.address(host)
 
     def command(self, host: str, argv: Sequence[str]) -> tuple[str, ...]:
@@ -90,28 +88,16 @@ class JoinedNetwork:
 
         It ends with the network. Whoever ends it earlier must signal its process group: what is signalled
         alone is the program that waits outside for the one inside.
-
-        Raises:
-            InputError: There is no such host.
-            NetworkError: The network is not up.
         """
         self.spec.rack(host)
         return (*self._enter(), _program("ip"), "netns", "exec", host, *_in_this_folder(), *argv)
 
     def core_command(self, argv: Sequence[str]) -> tuple[str, ...]:
-        """The same on the core switch, which has an address too and so reaches every host.
-
-        Raises:
-            NetworkError: The network is not up.
-        """
+        """Return the command that runs a command on the core switch, which reaches every host."""
         return (*self._enter(), *_in_this_folder(), *argv)
 
     def traffic(self) -> dict[str, Traffic]:
-        """What every link has carried: a host's by its name, a rack's uplink by the rack's.
-
-        Raises:
-            NetworkError: The network is not up.
-        """
+        """Return what every link has carried: a host's by its name, a rack's uplink by the rack's."""
         links = json.loads(self._take(WiringCommand(("ip", "-json", "-stats", "link"))))
         stats = {link["ifname"]: link["stats64"] for link in links}
         seen = {host: _from_below(stats[host]) for host in self.hosts}
@@ -121,29 +107,15 @@ class JoinedNetwork:
         return seen
 
     def cut(self, link: str) -> None:
-        """Cut a link, a host's by its name or a rack's uplink by the rack's: it carries nothing.
-
-        Raises:
-            InputError: There is no such link.
-            NetworkError: The network is not up.
-        """
+        """Cut a link, a host's by its name or a rack's uplink by the rack's: it carries nothing."""
         self._take(WiringCommand(("ip", "link", "set", self._port(link), "down")))
 
     def mend(self, link: str) -> None:
-        """Make a link that was cut carry again, at its rate as before.
-
-        Raises:
-            InputError: There is no such link.
-            NetworkError: The network is not up.
-        """
+        """Make a link that was cut carry again, at its rate as before."""
         self._take(WiringCommand(("ip", "link", "set", self._port(link), "up")))
 
     def limit_folder(self, folder: Path, size_bytes: int) -> None:
-        """Put an empty file system of this size on a folder, seen only inside the network.
-
-        Raises:
-            NetworkError: The network is not up, or there is no such folder.
-        """
+        """Put an empty file system of this size on a folder, seen only inside the network."""
         self._take(WiringCommand(("mount", "-t", "tmpfs", "-o", f"size={size_bytes}", "none", str(folder))))
 
     def _port(self, link: str) -> str:
@@ -204,8 +176,15 @@ class LocalNetwork(JoinedNetwork):
         try:
             self._process = _start_holder()
             self._pid = self._process.pid
-            place = _mount_point()
-            for step in (*wiring(self.spec, place), *overlays(_names(self.spec), place)):
+            # A file system of our own hides the names of namespaces from outside.
+            if not _NAMES.is_dir() and not os.geteuid():
+                _NAMES.mkdir(parents=True)
+            mount_point = str(_NAMES if _NAMES.is_dir() else _NAMES.parent)
+            # Inside, names lead to the hosts. There is no name server; waiting for one would take seconds.
+            texts = {_HOSTS: hosts_text(self.spec, _HOSTS.read_text()) if _HOSTS.exists() else ""}
+            texts[_NAME_SERVERS] = ""
+            present = {str(path): text for path, text in texts.items() if path.exists()}
+            for step in (*wiring(self.spec, mount_point), *overlays(present, mount_point)):
                 self._take(step)
         except BaseException:
             self.stop()
@@ -219,15 +198,8 @@ class LocalNetwork(JoinedNetwork):
             self._process = self._pid = None
 
 
-def _names(spec: NetworkSpec) -> dict[str, str]:
-    """What to put on the files that lead from names to addresses."""
-    texts = {_HOSTS: hosts_text(spec, _HOSTS.read_text()) if _HOSTS.exists() else ""}
-    texts[_NAME_SERVERS] = ""  # none can be reached, and waiting for that takes seconds
-    return {str(path): text for path, text in texts.items() if path.exists()}
-
-
 def _in_this_folder() -> tuple[str, str]:
-    """Entering the namespaces leads to the root folder; this leads back."""
+    """Return what leads back to the current folder: entering the namespaces leads to the root folder."""
     return "env", f"--chdir={Path.cwd()}"
 
 
@@ -236,14 +208,8 @@ def _from_below(stats: dict[str, dict[str, int]]) -> Traffic:
     return Traffic(sent_bytes=stats["rx"]["bytes"], received_bytes=stats["tx"]["bytes"])
 
 
-def _mount_point() -> str:
-    """What to mount a file system of our own on, so that a namespace's name is seen inside only."""
-    if not _NAMES.is_dir() and not os.geteuid():
-        _NAMES.mkdir(parents=True)
-    return str(_NAMES if _NAMES.is_dir() else _NAMES.parent)
-
-
 def _start_holder() -> subprocess.Popen[str]:
+    """Start the process whose namespaces the network is made of, and wait until they are there."""
     user = ("--user", "--map-root-user") if os.geteuid() else ()
     namespaces = ("--mount", "--net", "--pid", "--fork", "--kill-child", "--mount-proc")
     holder_argv = (sys.executable, "-P", "-m", "dally.hosts.network_holder")
@@ -251,28 +217,22 @@ def _start_holder() -> subprocess.Popen[str]:
     pipe = subprocess.PIPE
     # A session of its own: Ctrl-C is for us, who then decide when the network ends.
     holder = subprocess.Popen(argv, stdin=pipe, stdout=pipe, stderr=pipe, text=True, start_new_session=True)
+    assert holder.stdout
+    assert holder.stderr
     try:
-        _await_ready(holder)
+        if not select.select([holder.stdout], [], [], _START_S)[0]:
+            raise NetworkError(f"the local network's first process did not start within {_START_S:g} s")
+        if not holder.stdout.readline():
+            who = "root" if not os.geteuid() else f"user {os.geteuid()}"
+            raise NetworkError(
+                f"{who} cannot make namespaces here ({_first_line(holder.stderr.read())}); "
+                "run as root, or allow user namespaces (docs/local-network.md)"
+            )
     except BaseException:
         holder.kill()
         holder.communicate()
         raise
     return holder
-
-
-def _await_ready(holder: subprocess.Popen[str]) -> None:
-    assert holder.stdout
-    assert holder.stderr
-    with DefaultSelector() as selector:
-        selector.register(holder.stdout, EVENT_READ)
-        if not selector.select(_START_S):
-            raise NetworkError(f"the local network's first process did not start within {_START_S:g} s")
-    if not holder.stdout.readline():
-        who = "root" if not os.geteuid() else f"user {os.geteuid()}"
-        raise NetworkError(
-            f"{who} cannot make namespaces here ({_first_line(holder.stderr.read())}); "
-            "run as root, or allow user namespaces (docs/local-network.md)"
-        )
 
 
 def _program(name: str) -> str:

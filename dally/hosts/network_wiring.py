@@ -48,17 +48,19 @@ def wiring(spec: NetworkSpec, mount_point: str) -> Iterator[WiringCommand]:
     """
     yield WiringCommand(("mount", "-t", "tmpfs", "none", mount_point))
     yield WiringCommand(("ip", "-batch", "-"), "\n".join(_switch_lines(spec)))
-    yield WiringCommand(("tc", "-batch", "-"), _shaping_lines(_switch_rates(spec)))
+    rates: dict[str, float | None] = {}  # of every interface in the holder
+    for (rack, hosts), entry in zip(spec.hosts_of.items(), spec.racks, strict=True):
+        rates |= dict.fromkeys(hosts, entry.host_rate_bps)
+        rates |= dict.fromkeys((uplink_port(rack), _core_port(rack)), entry.uplink_rate_bps)
+    yield WiringCommand(("tc", "-batch", "-"), _shaping_lines(rates))
     for host in spec.hosts:
-        yield WiringCommand(("ip", "-n", host, "-batch", "-"), "\n".join(_host_lines(spec.address(host))))
+        up = f"link set lo up\naddr add {spec.address(host)}/8 dev {INTERFACE}\nlink set {INTERFACE} up"
+        yield WiringCommand(("ip", "-n", host, "-batch", "-"), up)
         yield WiringCommand(
             ("ip", "netns", "exec", host, "tee", _CONGESTION_CONTROL_FILE), CONGESTION_CONTROL
         )
-    for rack, entry in zip(spec.hosts_of.values(), spec.racks, strict=True):
-        for host in rack:
-            yield WiringCommand(
-                ("tc", "-n", host, "-batch", "-"), _shaping_lines({INTERFACE: entry.host_rate_bps})
-            )
+        shaping = _shaping_lines({INTERFACE: rates[host]})
+        yield WiringCommand(("tc", "-n", host, "-batch", "-"), shaping)
 
 
 def hosts_text(spec: NetworkSpec, machine_hosts: str) -> str:
@@ -97,21 +99,6 @@ def _switch_lines(spec: NetworkSpec) -> Iterator[str]:
             yield f"netns add {host}"
             yield f"link add {host} type veth peer name {INTERFACE} netns {host}"
             yield f"link set {host} master {rack} up"
-
-
-def _host_lines(address: str) -> Iterator[str]:
-    yield "link set lo up"
-    yield f"addr add {address}/8 dev {INTERFACE}"
-    yield f"link set {INTERFACE} up"
-
-
-def _switch_rates(spec: NetworkSpec) -> dict[str, float | None]:
-    """The rate of every interface in the holder."""
-    rates: dict[str, float | None] = {}
-    for (rack, hosts), entry in zip(spec.hosts_of.items(), spec.racks, strict=True):
-        rates |= dict.fromkeys(hosts, entry.host_rate_bps)
-        rates |= dict.fromkeys((uplink_port(rack), _core_port(rack)), entry.uplink_rate_bps)
-    return rates
 
 
 def _shaping_lines(rates: Mapping[str, float | None]) -> str:

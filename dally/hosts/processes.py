@@ -23,8 +23,8 @@ _DRAIN_S = 5.0
 _KEPT_LINES = 200
 _OWN_ERROR = re.compile(r"rank \d+ on \S+: ")
 _SIGNALS = {number.value: number for number in signal.Signals}
-_BLOWS = {signal.SIGKILL, signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE}
-"""Signals that a rank does not get because another one failed."""
+_OWN_SIGNALS = {signal.SIGKILL, signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE}
+"""Signals that tell of a rank's own failure: none gets them because another one failed."""
 
 
 class ProcessError(DallyError):
@@ -162,16 +162,16 @@ class _Watched:
         return self.ended and self._status != 0
 
     def precedence(self) -> tuple[bool, float]:
-        """What sorts the failure that others follow from before theirs."""
-        return self._signal() not in _BLOWS, self._failed_s
+        """Return what sorts the first failure before those that follow from it."""
+        return self._signal() not in _OWN_SIGNALS, self._failed_s
 
     def error(self) -> str:
         """What went wrong, in one line that names the command."""
-        struck, last = self._signal(), self.last_lines[-1] if self.last_lines else ""
-        if self._own_error and struck not in _BLOWS:
+        killed_by, last = self._signal(), self.last_lines[-1] if self.last_lines else ""
+        if self._own_error and killed_by not in _OWN_SIGNALS:
             return self._own_error
-        if struck or self._status is None:
-            how = f"killed by {struck.name}" if struck else "lost contact with it"
+        if killed_by or self._status is None:
+            how = f"killed by {killed_by.name}" if killed_by else "lost contact with it"
             return f"{self.name}: {how}" + (f" after: {last}" if last else "")
         return f"{self.name}: {last or f'exit status {self._status}'}"
 

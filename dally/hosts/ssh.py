@@ -27,7 +27,7 @@ _AT_ONCE = 16
 GRACE_S = 10
 """Seconds between SIGTERM and SIGKILL on the host."""
 
-KEEPER = f"""
+SUPERVISOR = f"""
 exec 3<&0 </dev/null 4</dev/null
 bytes=$1
 shift
@@ -162,10 +162,10 @@ class SshHosts:
         if not transport:
             connected = ", ".join(sorted(self._clients)) or "none"
             raise ProcessError(f"{command.name}: not connected to {command.host!r}; connected: {connected}")
-        keeper = ["exec", "sh", "-c", KEEPER, "sh", str(len(stdin))]
+        supervisor = ["exec", "sh", "-c", SUPERVISOR, "sh", str(len(stdin))]
         try:
             channel = transport.open_session(timeout=CONNECT_S)
-            channel.exec_command(shlex.join([*keeper, *_with_env(command)]))
+            channel.exec_command(shlex.join([*supervisor, *_with_env(command)]))
             channel.sendall(stdin)
         except (paramiko.SSHException, OSError, EOFError) as error:
             raise ProcessError(

@@ -49,21 +49,17 @@ def log_in(
     if login.key and not login.key.is_file():
         raise SshError(f"{login.name}: there is no key file {login.key}; check key in the hosts file")
     client = paramiko.SSHClient()
+    client.set_missing_host_key_policy(_Reject())
     try:
-        _load_known_hosts(client, known_hosts)
+        try:
+            client.load_system_host_keys(known_hosts)
+        except OSError as error:
+            raise SshError(f"cannot read the known hosts {known_hosts}: {error.strerror}") from error
         _connect(client, login, known_hosts, _reach(login, via))
     except BaseException:
         client.close()
         raise
     return client
-
-
-def _load_known_hosts(client: paramiko.SSHClient, known_hosts: Path | None) -> None:
-    client.set_missing_host_key_policy(_Reject())
-    try:
-        client.load_system_host_keys(known_hosts)
-    except OSError as error:
-        raise SshError(f"cannot read the known hosts {known_hosts}: {error.strerror}") from error
 
 
 def _reach(login: Login, via: paramiko.SSHClient | None) -> socket.socket | paramiko.Channel:
@@ -111,9 +107,10 @@ def _connect(
             f"ssh-keyscan -p {login.port} {login.address} >> {file}"
         ) from error
     except paramiko.BadHostKeyException as error:
+        entry = login.address if login.port == SSH_PORT else f"[{login.address}]:{login.port}"
         raise SshError(
             f"{login.name}: its host key is not the one in {file}; if the machine was set up anew: "
-            f"ssh-keygen -f {file} -R '{_entry(login)}', and add the new key"
+            f"ssh-keygen -f {file} -R '{entry}', and add the new key"
         ) from error
     except (paramiko.SSHException, OSError, EOFError) as error:
         raise _refused(login, error) from error
@@ -135,11 +132,6 @@ def _refused(login: Login, error: Exception) -> SshError:
             "or name another user or key in the hosts file"
         )
     return SshError(f"{login.name}: logging in failed: {_text(error)}")
-
-
-def _entry(login: Login) -> str:
-    """How a file of known hosts names a machine."""
-    return login.address if login.port == SSH_PORT else f"[{login.address}]:{login.port}"
 
 
 def _text(error: Exception) -> str:

@@ -9,8 +9,7 @@ from typing import Any
 
 from dally.errors import DallyError, InputError
 from dally.policies.base import Policy
-from dally.renamed import given_up, now_called
-from dally.spec import spec_knobs, spec_name
+from dally.spec import given_up, now_called, spec_knobs, spec_name
 from dally.state import ClusterState
 
 ENTRY_POINTS = "dally.policies"

@@ -17,7 +17,7 @@ from dally.profiles.decoding import decode, shown
 from dally.profiles.gpu_types import same_type
 from dally.profiles.schema import SCHEMA, Profile, ProfileMode, Restart
 from dally.profiles.stand_ins import StandIn, at_speed, choose_stand_in, stand_in_lines
-from dally.renamed import now_called
+from dally.spec import now_called
 
 _RESTART = Restart()
 _UNSAFE = re.compile(r"[^\w.]+")

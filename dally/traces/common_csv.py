@@ -1,14 +1,27 @@
 """The common CSV: the one format that Dally reads and writes without loss."""
 
 import csv
+import gzip
+import io
 from collections.abc import Callable, Mapping, Sequence
 from operator import itemgetter
+from pathlib import Path
 from typing import Any, TextIO
 
+from dally.atomic_file import write_atomically
+from dally.errors import InputError
 from dally.jobs.job import Job, JobKind
-from dally.traces.intake import TraceIntake
-from dally.traces.rows import Draft, RowError, check_fields, number, time_limit, whole
-from dally.traces.tables import check_header, csv_rows
+from dally.traces.rows import (
+    Draft,
+    JobCollector,
+    RowError,
+    check_fields,
+    check_header,
+    csv_rows,
+    number,
+    time_limit,
+    whole,
+)
 
 NAME = "name"
 """The column of what users call their jobs."""
@@ -22,16 +35,16 @@ def matches(first_line: str) -> bool:
     return not set(REQUIRED_COLUMNS).isdisjoint(first_line.split(","))
 
 
-def read(text: str, intake: TraceIntake) -> None:
+def read(text: str, collector: JobCollector) -> None:
     """Read the common CSV; columns may come in any order, and all but the first four may be absent.
 
     Raises:
         InputError: The header or a row is wrong.
     """
-    rows = csv_rows(intake.source, text)
+    rows = csv_rows(collector.source, text)
     _, header = next(rows)
-    check_header(intake.source, header, REQUIRED_COLUMNS, (*BASE_COLUMNS, *_EXTRA_COLUMNS))
-    intake.collect(rows, _builder(header))
+    check_header(collector.source, header, REQUIRED_COLUMNS, (*BASE_COLUMNS, *_EXTRA_COLUMNS))
+    collector.collect(rows, _builder(header))
 
 
 def write(jobs: Sequence[Job], stream: TextIO) -> None:
@@ -55,6 +68,26 @@ def write(jobs: Sequence[Job], stream: TextIO) -> None:
         row = [_text(getattr(job, name)) for name in shown]
         # Python before 3.13 leaves a lone carriage return unquoted, and would read it as the row's end.
         (quoted if any("\r" in text for text in row) else table).writerow(row)
+
+
+def write_workload(jobs: Sequence[Job], path: Path) -> None:
+    """Write jobs to a file, compressed if the name ends in `.gz`; the same jobs give the same bytes.
+
+    The file appears under its name when it is complete; before that an older one stays as it is.
+
+    Raises:
+        InputError: The file cannot be written, or the name is taken by something other than a file.
+    """
+    path = path.resolve()
+    if path.exists() and not path.is_file():
+        raise InputError(f"{path}: is not a regular file")
+    text = io.StringIO(newline="")
+    write(jobs, text)
+    content = text.getvalue().encode()
+    try:
+        write_atomically(path, gzip.compress(content, mtime=0) if path.suffix == ".gz" else content)
+    except OSError as error:
+        raise InputError(f"{path}: cannot write: {error.strerror or error}") from error
 
 
 def _text(value: object) -> str:

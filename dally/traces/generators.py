@@ -7,14 +7,108 @@ from typing import Any
 from dally.errors import InputError
 from dally.jobs.job import Job
 from dally.spec import spec_knobs, spec_name
-from dally.traces.fits import LINGJUN, PHILLY, PLAIN, VENUS
-from dally.traces.gavel import SIZES, gavel_workload
-from dally.traces.hadar import hadar_workload
-from dally.traces.knobs import knob_mix, knob_number, knob_whole
-from dally.traces.published_dally import BATCH, POISSON, published_workload
+from dally.traces.published_workloads import (
+    BATCH,
+    GAVEL_SIZES,
+    POISSON,
+    gavel_workload,
+    hadar_workload,
+    published_workload,
+)
 from dally.traces.synthetic import WorkloadShape, synthesize
 
 _MOST_JOBS = 10_000_000
+
+
+def knob_number(name: str, text: str, *, low: float, high: float = float("inf")) -> float:
+    """A number between `low` and `high`, both allowed unless infinite.
+
+    Raises:
+        InputError: The text is no such number.
+    """
+    try:
+        value = float(text)
+    except ValueError:
+        value = float("nan")
+    if not low <= value <= high or value == float("inf"):
+        bound = f"at least {low:g}" if high == float("inf") else f"from {low:g} to {high:g}"
+        raise InputError(f"{name} is {text!r}, must be a number {bound}")
+    return value
+
+
+def knob_whole(name: str, text: str, *, low: int, high: int) -> int:
+    """A whole number between `low` and `high`, both allowed.
+
+    Raises:
+        InputError: The text is no such number.
+    """
+    value = knob_number(name, text, low=low, high=high)
+    if not value.is_integer():
+        raise InputError(f"{name} is {text!r}, must be a whole number")
+    return int(value)
+
+
+def knob_mix(name: str, text: str) -> tuple[tuple[int, float], ...]:
+    """A mix of GPU counts: `8`, or counts with weights like `1:60/8:30/16:10`.
+
+    Raises:
+        InputError: A count or weight is wrong, or a count is given twice.
+    """
+    mix: dict[int, float] = {}
+    for item in text.split("/"):
+        count_text, colon, weight_text = item.partition(":")
+        count = knob_whole(name, count_text, low=1, high=1_000_000)
+        if count in mix:
+            raise InputError(f"{name}: {count} GPUs are given twice")
+        mix[count] = knob_number(name, weight_text, low=1e-9) if colon else 1.0
+    return tuple(mix.items())
+
+
+# The distributions behind the synthetic workloads: three fitted to published traces, and a plain one. Shares
+# of the GPU counts, in per cent of the jobs, and the longest job are counted in the traces (Philly: its
+# steady slice); counts rarer than 0.01 % are left out. Durations and gaps are the fits published beside them.
+
+PLAIN = WorkloadShape(gpus=knob_mix("gpus", "1:50/2:10/4:15/8:20/16:5"), mu=8.2, sigma=1.5, max_s=864_000.0)
+"""Round numbers for small studies (median 1 h), no fit to anything."""
+
+# Philly's 8-GPU jobs have a fit of their own. mu and sigma of the others are such that all jobs together have
+# the published 7.15 and 2.44: with w = 4.97 %, mu = (7.15 - w * 9.01) / (1 - w), and likewise the variance.
+PHILLY = WorkloadShape(
+    gpus=knob_mix("gpus", "1:86.8/2:2.26/4:4.96/8:4.97/12:.01/16:.73/24:.04/32:.2/64:.02/128:.01"),
+    mu=7.053,
+    sigma=2.365,
+    fits={8: (9.01, 3.04)},
+    max_s=5_185_940.0,
+    gap_s=64.0,
+    cv=2.7,
+)
+
+VENUS = WorkloadShape(
+    gpus=knob_mix(
+        "gpus",
+        "1:55.01/2:5.04/3:.13/4:5.99/5:.02/6:.08/7:.18/8:22.06/16:5.36/24:1.04/32:2.28/40:.55/48:.96/56:.22"
+        "/64:.04/72:.1/80:.39/88:.07/96:.03/104:.01/112:.04/120:.02/128:.11/136:.05/144:.08/152:.03/160:.12",
+    ),
+    mu=5.95,
+    sigma=2.85,
+    max_s=1_964_673.0,
+    gap_s=162.0,
+    cv=3.9,
+)
+
+LINGJUN = WorkloadShape(
+    gpus=knob_mix(
+        "gpus",
+        "1:9.33/2:4.76/3:.52/4:7.05/6:.96/8:33.03/9:.16/12:.48/16:7.29/24:1.12/32:16.17/40:.12/48:3.12/56:.08"
+        "/59:.04/60:1.28/64:4.24/72:.76/80:.6/88:.8/91:.04/118:.04/120:.04/128:.72/256:5.56/400:.52/448:.04"
+        "/464:.04/496:.08/504:.04/512:.92/744:.04",
+    ),
+    mu=6.12,
+    sigma=2.83,
+    max_s=1_237_860.0,
+    gap_s=551.0,
+    cv=4.1,
+)
 
 _SIZE_KNOBS: Mapping[str, Callable[[str], Any]] = {
     "jobs": lambda text: knob_whole("jobs", text, low=1, high=_MOST_JOBS),
@@ -48,7 +142,7 @@ class Generator:
 
     Attributes:
         summary: What it is, in a few words.
-        knobs: Its knobs and how each is parsed; knob names are the fields of `Shape`.
+        knobs: Its knobs and how each is parsed; knob names are the fields of `WorkloadShape`.
         draw: Makes the jobs from its name, the parsed knobs and the seed.
     """
 
@@ -93,14 +187,14 @@ GENERATORS: Mapping[str, Generator] = {
         "Gavel's, with models of profile set gavel",
         _MADE_KNOBS,
         lambda name, values, seed: gavel_workload(
-            name, values.get("jobs", 1000), values.get("gap_s", 1800.0), values.get("gpus", SIZES), seed
+            name, values.get("jobs", 1000), values.get("gap_s", 1800.0), values.get("gpus", GAVEL_SIZES), seed
         ),
     ),
     "hadar": Generator(
         "Hadar's four classes of GPU time, with models of profile set gavel",
         _MADE_KNOBS,
         lambda name, values, seed: hadar_workload(
-            name, values.get("jobs", 480), values.get("gap_s", 0.0), values.get("gpus", SIZES), seed
+            name, values.get("jobs", 480), values.get("gap_s", 0.0), values.get("gpus", GAVEL_SIZES), seed
         ),
     ),
 }
@@ -126,17 +220,12 @@ def generate(spec: str, seed: int) -> Sequence[Job]:
         raise InputError(f"unknown generator {name!r}, must be one of {', '.join(GENERATORS)}")
     generator = GENERATORS[name]
     try:
-        return generator.draw(name, _parse_knobs(generator, spec), seed)
+        values = {}
+        for knob, text in spec_knobs(spec).items():
+            if knob not in generator.knobs:
+                valid = ", ".join(generator.knobs) or "none"
+                raise InputError(f"unknown knob {knob!r}; knobs: {valid}")
+            values[knob] = generator.knobs[knob](text)
+        return generator.draw(name, values, seed)
     except InputError as error:
         raise InputError(f"{spec}: {error}") from error
-
-
-def _parse_knobs(generator: Generator, spec: str) -> dict[str, Any]:
-    """The values of a specification's knobs."""
-    values = {}
-    for knob, text in spec_knobs(spec).items():
-        if knob not in generator.knobs:
-            valid = ", ".join(generator.knobs) or "none"
-            raise InputError(f"unknown knob {knob!r}; knobs: {valid}")
-        values[knob] = generator.knobs[knob](text)
-    return values

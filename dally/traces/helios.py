@@ -1,10 +1,16 @@
 """SenseTime Helios as published: HeliosData's `cluster_log.csv`."""
 
-from collections.abc import Callable
-
-from dally.traces.intake import TraceIntake
-from dally.traces.rows import Draft, Omission, check_fields, number, timestamp_s, whole
-from dally.traces.tables import check_header, csv_rows
+from dally.traces.rows import (
+    Draft,
+    JobCollector,
+    Omission,
+    check_fields,
+    check_header,
+    csv_rows,
+    number,
+    timestamp_s,
+    whole,
+)
 
 COLUMNS = ("job_id", "user", "vc", "gpu_num", "state", "submit_time", "duration")
 
@@ -14,20 +20,15 @@ def matches(first_line: str) -> bool:
     return {"gpu_num", "submit_time"} <= set(first_line.split(","))
 
 
-def read(text: str, intake: TraceIntake) -> None:
+def read(text: str, collector: JobCollector) -> None:
     """Read Helios's job log; `vc` becomes the group, jobs without GPUs are left out.
 
     Raises:
         InputError: The header or a row is wrong.
     """
-    rows = csv_rows(intake.source, text)
+    rows = csv_rows(collector.source, text)
     _, header = next(rows)
-    check_header(intake.source, header, COLUMNS)
-    intake.collect(rows, _builder(header))
-
-
-def _builder(header: list[str]) -> Callable[[list[str]], Draft | Omission]:
-    """The function that makes a draft of a row under this header."""
+    check_header(collector.source, header, COLUMNS)
 
     def build(fields: list[str]) -> Draft | Omission:
         check_fields(fields, len(header))
@@ -45,4 +46,4 @@ def _builder(header: list[str]) -> Callable[[list[str]], Draft | Omission]:
             status=row["state"],
         )
 
-    return build
+    collector.collect(rows, build)

@@ -1,19 +1,115 @@
 """Loads a workload by name or path: the one entry for every command that takes a trace."""
 
+import gzip
 import hashlib
 import io
 import os
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
 from dally.errors import InputError
-from dally.renamed import now_called
-from dally.traces import common_csv
-from dally.traces.formats import pick_format
+from dally.spec import now_called
+from dally.traces import common_csv, helios, philly, sacct, swf
 from dally.traces.generators import GENERATORS, generate, is_generator
-from dally.traces.intake import TraceIntake
-from dally.traces.source_file import read_source
+from dally.traces.rows import JobCollector
 from dally.traces.workload import Workload, in_group, rebase, window
+
+_GZIP_MAGIC = b"\x1f\x8b"
+
+
+@dataclass(frozen=True, slots=True)
+class TraceFormat:
+    """One format.
+
+    Attributes:
+        name: What `--format` calls it.
+        matches: Tells the format from a file's first line that is not blank.
+        read: Reads the jobs of a file's text into a collector.
+        dated: Whether times are dates, so that the file's clock starts at its first job.
+    """
+
+    name: str
+    matches: Callable[[str], bool]
+    read: Callable[[str, JobCollector], None]
+    dated: bool
+
+
+FORMATS = (
+    TraceFormat("helios", helios.matches, helios.read, dated=True),
+    TraceFormat("csv", common_csv.matches, common_csv.read, dated=False),
+    TraceFormat("sacct", sacct.matches, sacct.read, dated=True),
+    TraceFormat("swf", swf.matches, swf.read, dated=False),
+    TraceFormat("philly", philly.matches, philly.read, dated=True),
+)
+FORMAT_NAMES = tuple(known.name for known in FORMATS)
+
+
+def pick_format(source: str, text: str, name: str | None = None) -> TraceFormat:
+    """The format of a trace file.
+
+    Args:
+        source: The file's name, for messages.
+        text: The file's text, not blank.
+        name: The format's name; None recognises it by the first line.
+
+    Raises:
+        InputError: The name is unknown, or the first line fits no format.
+    """
+    first = text.lstrip().partition("\n")[0].rstrip()
+    for known in FORMATS:
+        if name == known.name or (name is None and known.matches(first)):
+            return known
+    valid = ", ".join(FORMAT_NAMES)
+    if name is not None:
+        raise InputError(f"unknown trace format {name!r}, must be one of {valid}")
+    raise InputError(f"{source}: the first line {first[:60]!r} fits no trace format; formats: {valid}")
+
+
+def read_source(path: Path) -> tuple[str, str]:
+    """Read a UTF-8 file; gzip is recognised by its first bytes, not by its name.
+
+    Returns:
+        The text, without a byte order mark: bytes that are not UTF-8 are lone surrogates (`surrogateescape`),
+        for the reader to refuse the row that they are in. And the hex digest of the bytes as stored, so of
+        the compressed ones if it is compressed.
+
+    Raises:
+        InputError: The file cannot be read, is empty, is damaged gzip, or its first line is not UTF-8.
+    """
+    try:
+        stored = path.read_bytes()
+        plain = gzip.decompress(stored) if stored.startswith(_GZIP_MAGIC) else stored
+    except EOFError as error:
+        raise InputError(f"{path}: the gzip file ends early, it is truncated") from error
+    except (gzip.BadGzipFile, zlib.error) as error:
+        raise InputError(f"{path}: damaged gzip file: {error}") from error
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror or error}") from error
+    if not plain.strip():
+        raise InputError(f"{path}: the file is empty")
+    try:
+        text = plain.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        if b"\n" not in plain[: error.start].lstrip():
+            line = plain.count(b"\n", 0, error.start) + 1
+            raise InputError(f"{path}, line {line}: byte 0x{plain[error.start]:02x} is not UTF-8") from error
+        text = plain.decode("utf-8-sig", "surrogateescape")
+    return text, hashlib.sha256(stored).hexdigest()
+
+
+class _Digest(io.StringIO):
+    """A text stream that keeps nothing but the digest of what is written."""
+
+    def __init__(self) -> None:
+        super().__init__(newline="")
+        self.sha256 = hashlib.sha256()
+
+    def write(self, text: str) -> int:
+        self.sha256.update(text.encode())
+        return len(text)
 
 
 def load_trace(
@@ -49,84 +145,43 @@ def load_trace(
     if not 0 <= min_duration_s < float("inf"):
         raise InputError(f"the least duration is {min_duration_s:g} s, must be 0 or more")
     if trace_format is None and isinstance(source, str) and is_generator(source):
-        return _generated(source, seed, start_s, end_s, group)
-    intake = TraceIntake(str(source), skip_bad=skip_bad, min_duration_s=min_duration_s)
-    return _read(Path(source), intake, trace_format, start_s, end_s, group)
-
-
-def _generated(
-    spec: str, seed: int, start_s: float | None, end_s: float | None, group: str | None
-) -> Workload:
-    """The workload of a generator's specification."""
-    everything = generate(spec, seed)
-    jobs = window(in_group(everything, group), start_s, end_s)
-    kept = rebase(jobs)
-    csv = _Digest()
-    common_csv.write(kept, csv)
-    return Workload(
-        jobs=kept,
-        source=spec,
-        format="generated",
-        sha256=csv.sha256.hexdigest(),
-        origin=f"{jobs[0].submit_s:.15g} s",
-        outside=len(everything) - len(jobs),
-        seed=seed,
-    )
-
-
-class _Digest(io.StringIO):
-    """A text stream that keeps nothing but the digest of what is written."""
-
-    def __init__(self) -> None:
-        super().__init__(newline="")
-        self.sha256 = hashlib.sha256()
-
-    def write(self, text: str) -> int:
-        self.sha256.update(text.encode())
-        return len(text)
-
-
-def _read(
-    path: Path,
-    intake: TraceIntake,
-    trace_format: str | None,
-    start_s: float | None,
-    end_s: float | None,
-    group: str | None,
-) -> Workload:
-    """The workload of a file."""
-    if not os.path.exists(path):  # unlike Path.exists, quiet about impossible names
+        everything = generate(source, seed)
+        jobs = window(in_group(everything, group), start_s, end_s)
+        kept = rebase(jobs)
+        csv = _Digest()
+        common_csv.write(kept, csv)
+        return Workload(
+            jobs=kept,
+            source=source,
+            format="generated",
+            sha256=csv.sha256.hexdigest(),
+            origin=f"{jobs[0].submit_s:.15g} s",
+            outside=len(everything) - len(jobs),
+            seed=seed,
+        )
+    if not os.path.exists(source):  # unlike Path.exists, quiet about impossible names
         raise InputError(
-            f"no trace file {str(path)!r}, and no generator of that name{now_called(str(path))}; "
+            f"no trace file {str(source)!r}, and no generator of that name{now_called(str(source))}; "
             f"generators: {', '.join(GENERATORS)}"
         )
-    file = read_source(path)
-    picked = pick_format(intake.source, file.text, trace_format)
-    picked.read(file.text, intake)
-    if not intake.jobs:
-        raise InputError(f"{path}: no jobs in it{_dropped_note(intake)}")
-    zero_s = min(job.submit_s for job in intake.jobs) if picked.dated else 0.0
-    jobs = window(in_group(intake.jobs, group), start_s, end_s, zero_s)
+    text, digest = read_source(Path(source))
+    picked = pick_format(str(source), text, trace_format)
+    found = JobCollector(str(source), skip_bad=skip_bad, min_duration_s=min_duration_s)
+    picked.read(text, found)
+    if not found.jobs:
+        counts = ", ".join(f"{count} {reason}" for reason, count in sorted(found.dropped.items()))
+        raise InputError(f"{Path(source)}: no jobs in it" + (f"; left out: {counts}" if counts else ""))
+    zero_s = min(job.submit_s for job in found.jobs) if picked.dated else 0.0
+    jobs = window(in_group(found.jobs, group), start_s, end_s, zero_s)
+    first_s = jobs[0].submit_s
+    date = datetime.fromtimestamp(first_s, UTC).isoformat(timespec="seconds") if picked.dated else ""
     return Workload(
         jobs=rebase(jobs),
-        source=intake.source,
+        source=found.source,
         format=picked.name,
-        sha256=file.sha256,
-        origin=_origin(jobs[0].submit_s, picked.dated),
-        dropped=dict(sorted(intake.dropped.items())),
-        clamped=intake.clamped,
-        outside=len(intake.jobs) - len(jobs),
+        sha256=digest,
+        origin=date or f"{first_s:.15g} s",
+        dropped=dict(sorted(found.dropped.items())),
+        clamped=found.clamped,
+        outside=len(found.jobs) - len(jobs),
     )
-
-
-def _dropped_note(intake: TraceIntake) -> str:
-    """Why nothing is left, if rows were left out."""
-    counts = ", ".join(f"{count} {reason}" for reason, count in sorted(intake.dropped.items()))
-    return f"; left out: {counts}" if counts else ""
-
-
-def _origin(first_s: float, dated: bool) -> str:
-    """The moment that becomes 0, in words."""
-    if not dated:
-        return f"{first_s:.15g} s"
-    return datetime.fromtimestamp(first_s, UTC).isoformat(timespec="seconds")

@@ -8,7 +8,7 @@ from itertools import accumulate
 
 from dally.errors import InputError
 from dally.jobs.job import Job
-from dally.traces.lazy_jobs import changed, remade
+from dally.traces.workload import changed, remade
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,12 @@ def parse_mix(text: str) -> ModelMix:
             raise InputError(f"model mix: {item!r} must be like resnet50=0.3")
         if name in weights:
             raise InputError(f"model mix: {name} is given twice")
-        weights[name] = _weight(name, weight_text)
+        try:
+            weights[name] = float(weight_text)
+        except ValueError:
+            weights[name] = 0.0
+        if not 0 < weights[name] < float("inf"):
+            raise InputError(f"model mix: weight of {name} is {weight_text!r}, must be a positive number")
     names = sorted(weights)
     sums = list(accumulate(weights[name] for name in names))
     return ModelMix(tuple(names), tuple(total / sums[-1] for total in sums))
@@ -61,23 +66,8 @@ def assign_models(jobs: Sequence[Job], mix: ModelMix | str, seed: int = 0) -> Se
     def with_model(job: Job) -> Job:
         if job.model:
             return job
-        return remade(job, "model", parsed.names[bisect(parsed.bounds, _share(seed, job.job_id))])
+        digest = blake2b(f"{seed}:{job.job_id}".encode(), digest_size=8).digest()
+        share = (int.from_bytes(digest) >> 11) / 2**53  # 53 bits: a number in 0..1, the same in every Python
+        return remade(job, "model", parsed.names[bisect(parsed.bounds, share)])
 
     return changed(jobs, with_model)
-
-
-def _weight(name: str, text: str) -> float:
-    """A positive weight."""
-    try:
-        weight = float(text)
-    except ValueError:
-        weight = 0.0
-    if not 0 < weight < float("inf"):
-        raise InputError(f"model mix: weight of {name} is {text!r}, must be a positive number")
-    return weight
-
-
-def _share(seed: int, job_id: str) -> float:
-    """A number in 0..1 without 1, the same for a seed and job id in every Python: 53 bits of a hash."""
-    digest = blake2b(f"{seed}:{job_id}".encode(), digest_size=8).digest()
-    return (int.from_bytes(digest) >> 11) / 2**53

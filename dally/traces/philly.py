@@ -4,10 +4,11 @@ import json
 from typing import Any
 
 from dally.errors import InputError
-from dally.traces.intake import TraceIntake
-from dally.traces.rows import Draft, Omission, RowError, timestamp_s
+from dally.traces.rows import Draft, JobCollector, Omission, RowError, timestamp_s
 
 _STATUS = {"Pass": "COMPLETED", "Failed": "FAILED", "Killed": "CANCELLED"}
+_NO_DATE = (None, "", "None")
+"""What stands for a date that was not recorded."""
 
 
 def matches(first_line: str) -> bool:
@@ -15,7 +16,7 @@ def matches(first_line: str) -> bool:
     return first_line.startswith("[")
 
 
-def read(text: str, intake: TraceIntake) -> None:
+def read(text: str, collector: JobCollector) -> None:
     """Read Philly's job log.
 
     A job's duration is the sum of its attempts' running times, its GPUs are those of its last attempt, its
@@ -27,41 +28,36 @@ def read(text: str, intake: TraceIntake) -> None:
     try:
         entries = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise InputError(f"{intake.source}: broken JSON: {error}") from error
+        raise InputError(f"{collector.source}: broken JSON: {error}") from error
     if not isinstance(entries, list):
-        raise InputError(f"{intake.source}: the JSON is no list of jobs")
-    intake.collect(enumerate(entries, 1), _draft, unit="job")
+        raise InputError(f"{collector.source}: the JSON is no list of jobs")
+    collector.collect(enumerate(entries, 1), _draft, unit="job")
 
 
 def _draft(entry: Any) -> Draft | Omission:
     """The draft of one entry; any missing key or wrong type in it is a RowError."""
     try:
-        return _convert(entry)
+        attempts = entry["attempts"]
+        if not attempts:
+            return Omission.NEVER_STARTED
+        if attempts[-1]["end_time"] in _NO_DATE:
+            return Omission.UNFINISHED
+        gpus = sum(len(machine["gpus"]) for machine in attempts[-1]["detail"])
+        if gpus == 0:
+            return Omission.NO_GPU
+        return Draft(
+            _text(entry["jobid"]),
+            timestamp_s(entry["submitted_time"], "submitted_time"),
+            gpus,
+            sum(_attempt_s(attempt) for attempt in attempts),
+            _text(entry["user"]),
+            _text(entry["vc"]),
+            status=_status(entry["status"]),
+        )
     except KeyError as error:
         raise RowError(f"lacks key {error}", f"the entry lacks the key {error}") from error
     except (TypeError, AttributeError) as error:
         raise RowError("wrong structure", f"the entry is not built like Philly's: {error}") from error
-
-
-def _convert(entry: Any) -> Draft | Omission:
-    """The draft of one entry of the right structure."""
-    attempts = entry["attempts"]
-    if not attempts:
-        return Omission.NEVER_STARTED
-    if _no_date(attempts[-1]["end_time"]):
-        return Omission.UNFINISHED
-    gpus = sum(len(machine["gpus"]) for machine in attempts[-1]["detail"])
-    if gpus == 0:
-        return Omission.NO_GPU
-    return Draft(
-        _text(entry["jobid"]),
-        timestamp_s(entry["submitted_time"], "submitted_time"),
-        gpus,
-        sum(_attempt_s(attempt) for attempt in attempts),
-        _text(entry["user"]),
-        _text(entry["vc"]),
-        status=_status(entry["status"]),
-    )
 
 
 def _text(value: object) -> str:
@@ -86,14 +82,9 @@ def _status(text: str) -> str:
 def _attempt_s(attempt: Any) -> float:
     """Running time of one attempt, seconds."""
     for name in ("start_time", "end_time"):
-        if _no_date(attempt[name]):
+        if attempt[name] in _NO_DATE:
             raise RowError(f"an attempt without {name}", f"an attempt has no {name}")
     span_s = timestamp_s(attempt["end_time"], "end_time") - timestamp_s(attempt["start_time"], "start_time")
     if span_s < 0:
         raise RowError("an attempt ends before it starts", "an attempt ends before it starts")
     return span_s
-
-
-def _no_date(value: object) -> bool:
-    """Whether a date was not recorded: null, empty or the word None."""
-    return value in (None, "", "None")

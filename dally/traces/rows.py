@@ -1,11 +1,17 @@
-"""What a trace reader makes of one row, and the strict parsing of a row's fields."""
+"""How trace readers make jobs of rows: fields parsed strictly, rows checked, clamped, counted or refused."""
 
+import csv
+import io
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from dally.errors import InputError
-from dally.jobs.job import JobKind
+from dally.jobs.job import Job, JobKind
+
+Row = TypeVar("Row")
 
 
 class Draft(NamedTuple):
@@ -55,6 +61,88 @@ class RowError(InputError):
         self.reason = reason
         clamp = "; --min-duration-s raises short durations" if reason == "duration_s is 0" else ""
         self.hint = f"--skip-bad leaves such rows out{clamp}"
+
+
+class JobCollector:
+    """Collects the jobs of one file in the file's order.
+
+    Attributes:
+        source: The file's name, for messages.
+        jobs: The jobs taken so far; `submit_s` still on the file's own clock.
+        dropped: Rows left out, by reason.
+        clamped: Jobs whose duration was raised to `min_duration_s`.
+    """
+
+    def __init__(self, source: str, *, skip_bad: bool = False, min_duration_s: float = 0.0) -> None:
+        """Start empty.
+
+        Args:
+            source: The file's name, for messages.
+            skip_bad: Count wrong rows and go on, instead of raising.
+            min_duration_s: Raise durations of 0 or more to at least this, seconds.
+        """
+        self.source = source
+        self.jobs: list[Job] = []
+        self.dropped: Counter[str] = Counter()
+        self.clamped = 0
+        self._skip_bad = skip_bad
+        self._min_duration_s = min_duration_s
+        self._first_place: dict[str, int] = {}
+
+    def collect(
+        self,
+        rows: Iterable[tuple[int, Row]],
+        build: Callable[[Row], Draft | Omission],
+        unit: str = "line",
+    ) -> None:
+        """Take the job of each row.
+
+        Args:
+            rows: Pairs of the row's place in the file, counted from 1, and the row.
+            build: Makes a draft of a row, says why it is none, or raises RowError.
+            unit: What the place counts.
+
+        Raises:
+            InputError: A row is wrong and `skip_bad` is off; names file, place and fault.
+        """
+        for place, row in rows:
+            try:
+                draft = build(row)
+                if isinstance(draft, Omission):
+                    self.dropped[str(draft)] += 1
+                    continue
+                short = 0 <= draft.duration_s < self._min_duration_s
+                job = _checked(draft._replace(duration_s=self._min_duration_s) if short else draft)
+                if self._first_place.setdefault(job.job_id, place) != place:
+                    raise RowError(
+                        "duplicate job_id",
+                        f"job_id {job.job_id!r} was already used on {unit} {self._first_place[job.job_id]}",
+                    )
+                self.jobs.append(job)
+                self.clamped += short
+            except RowError as error:
+                if not self._skip_bad:
+                    raise RowError(error.reason, f"{self.source}, {unit} {place}: {error}") from error
+                self.dropped[error.reason] += 1
+
+
+def _checked(draft: Draft) -> Job:
+    """The job of a draft; RowError, whose reason is free of the row's own values, if its checks refuse it."""
+    if not draft.job_id:
+        raise RowError("job_id is empty", "job_id is empty")
+    try:
+        return Job(*draft)
+    except InputError as error:
+        reason = "min_gpus, gpus, max_gpus, max_copies or gpus_per_machine out of range"
+        if draft.gpus < 1:
+            reason = "gpus is below 1"
+        elif draft.duration_s == 0:
+            reason = "duration_s is 0"
+        elif not 0 < draft.duration_s < float("inf"):
+            reason = "duration_s is not a positive number"
+        elif not 0 <= draft.submit_s < float("inf"):
+            reason = "submit_s is not 0 or more"
+        raise RowError(reason, str(error)) from error
 
 
 def whole(text: str, name: str) -> int:
@@ -108,13 +196,47 @@ def check_fields(fields: list[str], width: int) -> None:
         raise RowError(
             "wrong number of fields", f"the row has {len(fields)} fields, must have {width} like the header"
         )
-    if not all(map(str.isascii, fields)):
-        _check_text(fields)
-
-
-def _check_text(fields: list[str]) -> None:
+    if all(map(str.isascii, fields)):
+        return
     for field in fields:
         wrong = next((char for char in field if "\udc80" <= char <= "\udcff"), None)
         if wrong is not None:
             byte = ord(wrong) - 0xDC00
             raise RowError("bytes that are not UTF-8", f"byte 0x{byte:02x} in {field!a} is not UTF-8")
+
+
+def csv_rows(source: str, text: str) -> Iterator[tuple[int, list[str]]]:
+    """Yield (line number, fields) of each row that is not blank, the header first.
+
+    Raises:
+        InputError: The quoting is broken, so that what follows cannot be split into rows.
+    """
+    rows = csv.reader(io.StringIO(text, newline=""), strict=True)
+    try:
+        for fields in rows:
+            if fields:
+                yield rows.line_num, fields
+    except csv.Error as error:
+        raise InputError(f"{source}, line {rows.line_num}: broken CSV: {error}") from error
+
+
+def check_header(
+    source: str, header: Sequence[str], required: Collection[str], known: Collection[str] | None = None
+) -> None:
+    """Check a header's columns.
+
+    Args:
+        source: The file's name, for messages.
+        header: The columns found.
+        required: Columns that must be there.
+        known: All columns allowed; None allows any.
+
+    Raises:
+        InputError: Columns are missing, repeated or unknown; the message lists them.
+    """
+    if missing := [name for name in required if name not in header]:
+        raise InputError(f"{source}: missing columns: {', '.join(missing)}; found: {', '.join(header)}")
+    if repeated := sorted({name for name in header if header.count(name) > 1}):
+        raise InputError(f"{source}: columns given twice: {', '.join(repeated)}")
+    if known is not None and (unknown := [repr(name) for name in header if name not in known]):
+        raise InputError(f"{source}: unknown columns: {', '.join(unknown)}; known: {', '.join(known)}")

@@ -1,12 +1,21 @@
 """Slurm's accounting, as `sacct --parsable2` or `--parsable` prints it."""
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from dally.errors import InputError
-from dally.traces.intake import TraceIntake
-from dally.traces.rows import Draft, Omission, RowError, check_fields, number, time_limit, timestamp_s, whole
-from dally.traces.tables import check_header
+from dally.traces.rows import (
+    Draft,
+    JobCollector,
+    Omission,
+    RowError,
+    check_fields,
+    check_header,
+    number,
+    time_limit,
+    timestamp_s,
+    whole,
+)
 
 REQUIRED_COLUMNS = ("Submit", "ElapsedRaw", "State")
 _UNFINISHED = frozenset({"PENDING", "RUNNING", "REQUEUED", "RESIZING", "SUSPENDED"})
@@ -20,7 +29,7 @@ def matches(first_line: str) -> bool:
     return "|" in first_line and not {"JobIDRaw", "JobID"}.isdisjoint(first_line.split("|"))
 
 
-def read(text: str, intake: TraceIntake) -> None:
+def read(text: str, collector: JobCollector) -> None:
     """Read sacct's output; columns in any order, those not needed are ignored.
 
     Steps, jobs without GPUs, jobs that wait or run still and jobs cancelled before they started are left out.
@@ -30,8 +39,18 @@ def read(text: str, intake: TraceIntake) -> None:
     """
     rows = split_rows(text)
     _, header = next(rows)
-    _check_columns(intake.source, header)
-    intake.collect(rows, _builder(header))
+    check_header(collector.source, header, REQUIRED_COLUMNS)
+    for either in (("JobIDRaw", "JobID"), ("AllocTRES", "ReqTRES")):
+        if not set(either) & set(header):
+            raise InputError(
+                f"{collector.source}: missing columns: {' or '.join(either)}; found: {', '.join(header)}"
+            )
+
+    def build(fields: list[str]) -> Draft | Omission:
+        check_fields(fields, len(header))
+        return _draft(dict(zip(header, fields, strict=True)))
+
+    collector.collect(rows, build)
 
 
 def split_rows(text: str) -> Iterator[tuple[int, list[str]]]:
@@ -47,43 +66,20 @@ def split_rows(text: str) -> Iterator[tuple[int, list[str]]]:
         yield at, (line.removesuffix("|") if trailing else line).split("|", splits)
 
 
-def _check_columns(source: str, header: list[str]) -> None:
-    """Raise InputError unless the columns needed are there."""
-    check_header(source, header, REQUIRED_COLUMNS)
-    for either in (("JobIDRaw", "JobID"), ("AllocTRES", "ReqTRES")):
-        if not set(either) & set(header):
-            raise InputError(f"{source}: missing columns: {' or '.join(either)}; found: {', '.join(header)}")
-
-
-def _builder(header: list[str]) -> Callable[[list[str]], Draft | Omission]:
-    """The function that makes a draft of a row under this header."""
-
-    def build(fields: list[str]) -> Draft | Omission:
-        check_fields(fields, len(header))
-        row = dict(zip(header, fields, strict=True))
-        job_id = row.get("JobIDRaw") or row.get("JobID", "")
-        if "." in job_id:
-            return Omission.STEP
-        gpus = _gpus(row.get("AllocTRES", "")) or _gpus(row.get("ReqTRES", ""))
-        if gpus == 0:
-            return Omission.NO_GPU
-        return _omission(row) or _draft(job_id, gpus, row)
-
-    return build
-
-
-def _omission(row: dict[str, str]) -> Omission | None:
-    """Why a GPU job's record holds no finished run; None if it does."""
-    if row["State"].partition(" ")[0] in _UNFINISHED:
+def _draft(row: dict[str, str]) -> Draft | Omission:
+    """The draft of a finished GPU job, or why the row is none."""
+    job_id = row.get("JobIDRaw") or row.get("JobID", "")
+    if "." in job_id:
+        return Omission.STEP
+    gpus = _gpus(row.get("AllocTRES", "")) or _gpus(row.get("ReqTRES", ""))
+    if gpus == 0:
+        return Omission.NO_GPU
+    status = row["State"].partition(" ")[0]
+    if status in _UNFINISHED:
         return Omission.UNFINISHED
     unplaced = row["ElapsedRaw"] == "0" and not row.get("AllocTRES", "unknown")
     if unplaced or row.get("Start", "unknown") in _NO_DATE:
         return Omission.NEVER_STARTED
-    return None
-
-
-def _draft(job_id: str, gpus: int, row: dict[str, str]) -> Draft:
-    """The draft of a finished GPU job."""
     limit = row.get("TimelimitRaw", "")
     return Draft(
         job_id,
@@ -92,7 +88,7 @@ def _draft(job_id: str, gpus: int, row: dict[str, str]) -> Draft:
         number(row["ElapsedRaw"], "ElapsedRaw"),
         row.get("User", ""),
         row.get("Account", ""),
-        status=row["State"].partition(" ")[0],
+        status=status,
         gpu_type=_requested_type(row.get("ReqTRES", "")),
         time_limit_s=None if limit in _NO_LIMIT else time_limit(limit, 60.0),
         job_name=row.get("JobName", ""),

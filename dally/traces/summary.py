@@ -8,7 +8,6 @@ from itertools import pairwise
 from statistics import fmean, pstdev
 from typing import Any
 
-from dally.jobs.job import Job
 from dally.traces.workload import Workload
 
 PERCENTILES = (5, 25, 50, 75, 90, 95, 99)
@@ -71,8 +70,12 @@ def summarize(workload: Workload) -> TraceSummary:
     """Work out the figures of a workload."""
     jobs = workload.jobs
     durations_s = sorted(job.duration_s for job in jobs)
-    mean_gap_s, gap_cv = _gaps(jobs)
-    hours = _gpu_hours(jobs)
+    gaps_s = [later.submit_s - job.submit_s for job, later in pairwise(jobs)]
+    mean_gap_s = fmean(gaps_s) if gaps_s else None
+    seconds: dict[int, float] = {}
+    for job in jobs:
+        seconds[job.gpus] = seconds.get(job.gpus, 0.0) + job.duration_s
+    hours = {gpus: gpus * total_s / 3600.0 for gpus, total_s in sorted(seconds.items())}
     return TraceSummary(
         source=workload.source,
         format=workload.format,
@@ -87,7 +90,7 @@ def summarize(workload: Workload) -> TraceSummary:
         mean_duration_s=fmean(durations_s),
         duration_percentiles_s={at: percentile(durations_s, at) for at in (0, *PERCENTILES, 100)},
         mean_gap_s=mean_gap_s,
-        gap_cv=gap_cv,
+        gap_cv=pstdev(gaps_s, mean_gap_s) / mean_gap_s if mean_gap_s else None,
         users=len({job.user for job in jobs} - {""}),
         models=_by_count(job.model for job in jobs),
         statuses=_by_count(job.status for job in jobs),
@@ -100,23 +103,6 @@ def summarize(workload: Workload) -> TraceSummary:
 def percentile(ordered: Sequence[float], at: float) -> float:
     """The `at`-th percentile of sorted numbers by nearest rank: the least that `at` % do not exceed."""
     return ordered[max(0, math.ceil(len(ordered) * at / 100.0) - 1)]
-
-
-def _gaps(jobs: Sequence[Job]) -> tuple[float | None, float | None]:
-    """Mean and coefficient of variation of the times between submissions."""
-    gaps_s = [later.submit_s - job.submit_s for job, later in pairwise(jobs)]
-    if not gaps_s:
-        return None, None
-    mean_s = fmean(gaps_s)
-    return mean_s, pstdev(gaps_s, mean_s) / mean_s if mean_s else None
-
-
-def _gpu_hours(jobs: Sequence[Job]) -> dict[int, float]:
-    """GPU-hours by GPU count, ascending."""
-    seconds: dict[int, float] = {}
-    for job in jobs:
-        seconds[job.gpus] = seconds.get(job.gpus, 0.0) + job.duration_s
-    return {gpus: gpus * total_s / 3600.0 for gpus, total_s in sorted(seconds.items())}
 
 
 def _by_count(names: Iterable[str]) -> dict[str, int]:

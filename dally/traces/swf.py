@@ -1,9 +1,6 @@
 """The Standard Workload Format 2.2 of the Parallel Workloads Archive; processors are taken as GPUs."""
 
-from collections.abc import Iterator
-
-from dally.traces.intake import TraceIntake
-from dally.traces.rows import Draft, Omission, RowError, number, time_limit, whole
+from dally.traces.rows import Draft, JobCollector, Omission, RowError, number, time_limit, whole
 
 _FIELDS = 18
 _STATUS = {"0": "FAILED", "1": "COMPLETED", "5": "CANCELLED", "-1": ""}
@@ -16,20 +13,15 @@ def matches(first_line: str) -> bool:
     return first_line.startswith(";") or (len(fields) == _FIELDS and fields[0].isdecimal())
 
 
-def read(text: str, intake: TraceIntake) -> None:
+def read(text: str, collector: JobCollector) -> None:
     """Read an SWF file; -1 means missing.
 
     Raises:
         InputError: A row is wrong.
     """
-    intake.collect(_rows(text), _draft)
-
-
-def _rows(text: str) -> Iterator[tuple[int, list[str]]]:
-    """Yield (line number, fields) of each line that is neither blank nor a comment."""
-    for at, line in enumerate(text.splitlines(), 1):
-        if line.strip() and not line.lstrip().startswith(";"):
-            yield at, line.split()
+    numbered = enumerate(text.splitlines(), 1)
+    rows = ((at, line.split()) for at, line in numbered if line.strip() and not line.lstrip().startswith(";"))
+    collector.collect(rows, _draft)
 
 
 def _draft(fields: list[str]) -> Draft | Omission:
@@ -43,22 +35,19 @@ def _draft(fields: list[str]) -> Draft | Omission:
         raise RowError("unknown status", f"status is {status!r}, must be -1 to 5")
     if status == "5" and duration_s <= 0:
         return Omission.NEVER_STARTED
+    gpus = whole(fields[4], "allocated processors")
+    if gpus == -1:
+        gpus = whole(fields[7], "requested processors")
     return Draft(
         fields[0],
         number(fields[1], "submit time"),
-        _processors(fields),
+        gpus,
         duration_s,
         _known(fields[11]),
         _known(fields[12]),
         status=_STATUS[status],
         time_limit_s=time_limit(_known(fields[8])),
     )
-
-
-def _processors(fields: list[str]) -> int:
-    """Processors the job ran on, or asked for where that is missing."""
-    allocated = whole(fields[4], "allocated processors")
-    return allocated if allocated != -1 else whole(fields[7], "requested processors")
 
 
 def _known(text: str) -> str:

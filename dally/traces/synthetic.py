@@ -12,7 +12,7 @@ from string import ascii_lowercase
 
 from dally.errors import InputError
 from dally.jobs.job import Job
-from dally.traces.lazy_jobs import LazyJobs
+from dally.traces.workload import LazyJobs
 
 USER_SHARE, NAME_SHARE = 0.3, 0.5
 """Shares of the variance of the logarithm of durations that users and names explain."""
@@ -53,22 +53,6 @@ class WorkloadShape:
     names: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class People:
-    """Whose each job is and which name it has, as numbers from 0; empty where nobody is told."""
-
-    users: Sequence[int]
-    names: Sequence[int]
-
-    def user(self, at: int) -> str:
-        """The user of a job."""
-        return f"user-{self.users[at]}" if self.users else ""
-
-    def name(self, at: int) -> str:
-        """The name of a job: letters that its likes share, and its own number, like `train-ab-17`."""
-        return f"train-{_letters(self.names[at])}-{at}" if self.names else ""
-
-
 def synthesize(name: str, shape: WorkloadShape, seed: int) -> Sequence[Job]:
     """Draw a workload; job i is the same however many jobs follow it, unless `load` sets the pace.
 
@@ -81,10 +65,17 @@ def synthesize(name: str, shape: WorkloadShape, seed: int) -> Sequence[Job]:
         InputError: `load` is given without `cluster_gpus` or for jobs submitted at once, or the reverse; or
             names without users.
     """
-    _check_load(shape)
-    sizes = _draw_sizes(shape, Random(f"{seed}:{name}:gpus"))
-    people = _draw_people(shape, f"{seed}:{name}")
-    spread = _draw_spread(shape, people, f"{seed}:{name}")
+    if (shape.load is None) != (shape.cluster_gpus is None):
+        raise InputError("load and cluster_gpus go together: the load is a share of the cluster's GPU time")
+    if shape.names and not shape.users:
+        raise InputError("names needs users: each of them has so many")
+    if shape.load is not None and (shape.gap_s == 0 or shape.jobs < 2):
+        raise InputError("load needs at least 2 jobs and gaps between submissions")
+    counts, weights = zip(*shape.gpus, strict=True)
+    sizes = array("q", Random(f"{seed}:{name}:gpus").choices(counts, weights, k=shape.jobs))
+    users = _draw_zipf(shape.users, shape.jobs, Random(f"{seed}:{name}:users"))
+    names = _draw_zipf(shape.names, shape.jobs, Random(f"{seed}:{name}:names"))
+    spread = _spread(users, names, f"{seed}:{name}")
     durations_s = _draw_durations(shape, sizes, spread, Random(f"{seed}:{name}:durations"))
     gaps_s = _draw_gaps(shape, Random(f"{seed}:{name}:gaps"))
     if shape.load is not None and shape.cluster_gpus is not None:
@@ -94,7 +85,8 @@ def synthesize(name: str, shape: WorkloadShape, seed: int) -> Sequence[Job]:
     submits_s = array("q", map(round, accumulate(gaps_s)))
 
     def job(at: int) -> Job:
-        user, job_name = people.user(at), people.name(at)
+        user = f"user-{users[at]}" if users else ""
+        job_name = f"train-{_letters(names[at])}-{at}" if names else ""
         return Job(job_id(name, at), submits_s[at], sizes[at], durations_s[at], user, job_name=job_name)
 
     return LazyJobs(shape.jobs, job)
@@ -115,45 +107,26 @@ def poisson_arrivals_s(jobs: int, gap_s: float, rng: Random) -> Iterator[int]:
     return map(round, accumulate(exponential(rng, gap_s) if at else 0.0 for at in range(jobs)))
 
 
-def _check_load(shape: WorkloadShape) -> None:
-    """Raise InputError unless load and cluster_gpus are both given, with gaps to scale, or neither."""
-    if (shape.load is None) != (shape.cluster_gpus is None):
-        raise InputError("load and cluster_gpus go together: the load is a share of the cluster's GPU time")
-    if shape.names and not shape.users:
-        raise InputError("names needs users: each of them has so many")
-    if shape.load is not None and (shape.gap_s == 0 or shape.jobs < 2):
-        raise InputError("load needs at least 2 jobs and gaps between submissions")
-
-
-def _draw_sizes(shape: WorkloadShape, rng: Random) -> "array[int]":
-    """GPU counts of the jobs."""
-    counts = [count for count, _ in shape.gpus]
-    return array("q", rng.choices(counts, [weight for _, weight in shape.gpus], k=shape.jobs))
-
-
-def _draw_people(shape: WorkloadShape, stream: str) -> People:
-    """Whose each job is, and which of this user's names it has."""
-    if not shape.users:
-        return People((), ())
-    users = _draw_zipf(shape.users, shape.jobs, Random(f"{stream}:users"))
-    return People(users, _draw_zipf(shape.names, shape.jobs, Random(f"{stream}:names")))
-
-
 def _draw_zipf(count: int, draws: int, rng: Random) -> Sequence[int]:
     """Numbers below a count, each as often as one over its place; none if there is none to draw."""
     weights = [1.0 / place for place in range(1, count + 1)]
     return rng.choices(range(count), weights, k=draws) if count else ()
 
 
-def _draw_spread(shape: WorkloadShape, people: People, stream: str) -> Callable[[int, float], float]:
+def _spread(users: Sequence[int], names: Sequence[int], stream: str) -> Callable[[int, float], float]:
     """How a job's own draw from the standard normal distribution becomes its place among all durations.
 
     The user's and the name's draws take their shares of the variance, so that all durations together keep
     the distribution.
+
+    Args:
+        users: Whose each job is, as numbers; empty if nobody is told.
+        names: The name of each job, likewise.
+        stream: Names the random streams.
     """
-    if not shape.users:
+    if not users:
         return lambda at, own: own
-    by_name = NAME_SHARE if shape.names else 0.0
+    by_name = NAME_SHARE if names else 0.0
     own_part = math.sqrt(1.0 - USER_SHARE - by_name)
 
     @cache
@@ -161,10 +134,10 @@ def _draw_spread(shape: WorkloadShape, people: People, stream: str) -> Callable[
         return _NORMAL.inv_cdf(max(Random(f"{stream}:people:{whose}").random(), 2.0**-53))
 
     def place(at: int, own: float) -> float:
-        user = people.users[at]
+        user = users[at]
         together = math.sqrt(USER_SHARE) * drawn(user)
         if by_name:
-            together += math.sqrt(by_name) * drawn(user, people.names[at])
+            together += math.sqrt(by_name) * drawn(user, names[at])
         return together + own_part * own
 
     return place

@@ -1,12 +1,16 @@
 """A workload: the jobs of a run, and what is needed to say where they came from."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from itertools import pairwise
+from operator import attrgetter
+from typing import overload
 
 from dally.errors import InputError
 from dally.jobs.job import Job
-from dally.traces.lazy_jobs import changed, remade
+
+_FIELDS = [known.name for known in fields(Job) if known.init]
+_VALUES = attrgetter(*_FIELDS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +41,47 @@ class Workload:
     seed: int | None = None
 
 
+class LazyJobs(Sequence[Job]):
+    """A sequence of jobs, each built anew whenever it is asked for: a million take the room of their numbers.
+
+    Args:
+        count: How many there are.
+        build: Builds the one of a number, always the same.
+    """
+
+    def __init__(self, count: int, build: Callable[[int], Job]) -> None:
+        self._count, self._build = count, build
+
+    def __len__(self) -> int:
+        return self._count
+
+    @overload
+    def __getitem__(self, number: int) -> Job: ...
+    @overload
+    def __getitem__(self, number: slice) -> Sequence[Job]: ...
+    def __getitem__(self, number: int | slice) -> Job | Sequence[Job]:
+        if isinstance(number, slice):
+            return [self._build(each) for each in range(self._count)[number]]
+        return self._build(range(self._count)[number])
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and list(self) == list(other)
+
+
+def remade(job: Job, field: str, value: object) -> Job:
+    """The job with another value in a field; three times as fast as `replace`, which counts for a million."""
+    values = [*_VALUES(job)]
+    values[_FIELDS.index(field)] = value
+    return Job(*values)
+
+
+def changed(jobs: Sequence[Job], change: Callable[[Job], Job]) -> Sequence[Job]:
+    """The jobs with a change made to each: as lazy as they are."""
+    if isinstance(jobs, LazyJobs):
+        return LazyJobs(len(jobs), lambda number: change(jobs[number]))
+    return tuple(map(change, jobs))
+
+
 def window(
     jobs: Sequence[Job], start_s: float | None, end_s: float | None, zero_s: float = 0.0
 ) -> Sequence[Job]:
@@ -51,7 +96,8 @@ def window(
     Raises:
         InputError: The span is empty, or holds no job.
     """
-    if start_s is None and end_s is None and _in_order(jobs):
+    in_order = all(earlier.submit_s <= later.submit_s for earlier, later in pairwise(jobs))
+    if start_s is None and end_s is None and in_order:
         return jobs
     start_s = float("-inf") if start_s is None else start_s
     end_s = float("inf") if end_s is None else end_s
@@ -81,17 +127,13 @@ def in_group(jobs: Sequence[Job], group: str | None) -> Sequence[Job]:
     return inside
 
 
-def _in_order(jobs: Sequence[Job]) -> bool:
-    return all(earlier.submit_s <= later.submit_s for earlier, later in pairwise(jobs))
-
-
 def rebase(jobs: Sequence[Job]) -> Sequence[Job]:
     """Sorted jobs with all submission times shifted so that the first is 0."""
     first_s = jobs[0].submit_s
     return changed(jobs, lambda job: remade(job, "submit_s", job.submit_s - first_s) if first_s else job)
 
 
-def told_changes(dropped: Mapping[str, int], clamped: int) -> str:
+def changes_text(dropped: Mapping[str, int], clamped: int) -> str:
     """What was left out of a trace or changed, in one line; empty if nothing."""
     parts = [f"left out {count:,}: {reason}" for reason, count in dropped.items()]
     return "; ".join(parts + ([f"{clamped:,} durations raised to the least one"] if clamped else []))

@@ -5,8 +5,8 @@ from pathlib import Path
 import click
 
 from dally.errors import InputError
-from profiler.drive.publish import publish, show
-from profiler.drive.store import MeasurementStore
+from profiler.driver.publish import publish, show
+from profiler.driver.store import MeasurementStore
 
 
 @click.command()

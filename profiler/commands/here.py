@@ -5,9 +5,9 @@ import socket
 import click
 
 from dally.errors import InputError
-from profiler.commands.carrying_out import carry_out
+from profiler.commands.measuring import carry_out
 from profiler.commands.options import MeasurementSettings, measuring, naming_gpus
-from profiler.drive.plan import PlannedHost, PlannedRack, RankSpread, plan_runs
+from profiler.driver.plan import PlannedHost, PlannedRack, RankSpread, plan_runs
 from profiler.launch.here import Here, count_gpus
 from workloads.settings import Backend
 
@@ -32,15 +32,15 @@ def command(settings: MeasurementSettings, gpu_type: str | None, ranks: int | No
     Measures all MODELs if none is named; `profile-models models` lists them.
     """
     gpus = count_gpus()
-    order = settings.order(Backend.NCCL if gpus else Backend.GLOO, gpu_type)
-    most = ranks or (gpus if order.backend is Backend.NCCL else _RANKS_ON_CPUS)
-    if order.backend is Backend.NCCL and not 1 <= most <= gpus:
+    spec = settings.spec(Backend.NCCL if gpus else Backend.GLOO, gpu_type)
+    most = ranks or (gpus if spec.backend is Backend.NCCL else _RANKS_ON_CPUS)
+    if spec.backend is Backend.NCCL and not 1 <= most <= gpus:
         raise InputError(
             f"{max(most, 1)} ranks need as many GPUs, this machine has {gpus}; use --backend gloo"
         )
     racks = (PlannedRack((PlannedHost(socket.gethostname(), most),)),)
     spreads = [RankSpread("machine", 1, count) for count in doubled_up_to(most)]
-    carry_out(plan_runs(spreads, racks, order), Here(most), settings)
+    carry_out(plan_runs(spreads, racks, spec), Here(most), settings)
 
 
 def doubled_up_to(most: int) -> tuple[int, ...]:

@@ -9,7 +9,7 @@ from dally.profiles.files import write_profiles
 from dally.profiles.imports.origin import Origin
 from dally.profiles.imports.pollux import MeasuredHardware
 from dally.profiles.imports.tables import FORMS, import_profiles
-from profiler.drive.publish import show
+from profiler.driver.publish import show
 
 
 @click.command(

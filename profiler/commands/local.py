@@ -7,10 +7,10 @@ import click
 from dally.hosts.network import LocalNetwork
 from dally.hosts.network_spec import NetworkSpec, Rack
 from profiler.commands import values
-from profiler.commands.carrying_out import carry_out
+from profiler.commands.measuring import carry_out
 from profiler.commands.options import MeasurementSettings, apart, measuring, naming_gpus
-from profiler.drive.local_hosts import LocalHosts, racks_of
-from profiler.drive.plan import RankSpread, plan_runs, spreads_for
+from profiler.driver.local_hosts import LocalHosts, racks_of
+from profiler.driver.plan import RankSpread, plan_runs, spreads_for
 from profiler.launch.here import count_gpus
 from workloads.settings import Backend
 
@@ -59,8 +59,8 @@ def command(
     """
     network = LocalNetwork(NetworkSpec(tuple(Rack(count, rate, uplink) for count in hosts)))
     racks = racks_of(network.spec, ranks)
-    order = settings.order(Backend.NCCL if count_gpus() else Backend.GLOO, gpu_type)
-    runs = plan_runs(spreads_for(shapes, racks), racks, order, background)
+    spec = settings.spec(Backend.NCCL if count_gpus() else Backend.GLOO, gpu_type)
+    runs = plan_runs(spreads_for(shapes, racks), racks, spec, background)
     hosts_of_runs = LocalHosts(network, max(run.shape.gpus for run in runs))
     with nullcontext() if settings.dry_run else network:
         carry_out(runs, hosts_of_runs, settings)

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from profiler.commands import values
-from profiler.orders import MeasurementSpec
+from profiler.spec import MeasurementSpec
 from workloads.registry import WORKLOADS, find_workload
 from workloads.settings import Backend, Precision
 
@@ -55,7 +55,7 @@ class MeasurementSettings:
     stall_s: float
     timeout_s: float
 
-    def order(self, backend: Backend, gpu_type: str | None = None) -> MeasurementSpec:
+    def spec(self, backend: Backend, gpu_type: str | None = None) -> MeasurementSpec:
         """What ranks are asked; the place knows the backend if the user does not say, and the type of GPU."""
         return MeasurementSpec(
             models=self.models,

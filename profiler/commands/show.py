@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 
 from dally.profiles.files import load_profiles
-from profiler.drive.publish import show
+from profiler.driver.publish import show
 from profiler.report.table import describe_profiles
 
 

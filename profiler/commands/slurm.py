@@ -8,11 +8,10 @@ import click
 
 from dally.cluster import load_cluster
 from profiler.commands import values
-from profiler.commands.carrying_out import carry_out
+from profiler.commands.measuring import carry_out
 from profiler.commands.options import MeasurementSettings, apart, measuring
-from profiler.drive.cluster_racks import only_gpu_type, racks_of
-from profiler.drive.plan import NoRoomError, RankSpread, only_hosts, plan_runs, spreads_for
-from profiler.drive.slurm_queue import SlurmQueue
+from profiler.driver.plan import NoRoomError, RankSpread, only_hosts, plan_runs, spreads_for
+from profiler.driver.slurm_queue import SlurmQueue, only_gpu_type, racks_of
 from profiler.launch.slurm import SlurmClient
 from profiler.launch.slurm_nodes import configuration_folder, read_nodes, slurm_version
 from workloads.settings import Backend
@@ -68,8 +67,8 @@ def command(
     nodes = {node.name: node for node in read()}
     usable = [node.name for node in nodes.values() if node.free_s is not None]
     try:
-        order = settings.order(Backend.NCCL, gpu_type)
-        runs = plan_runs(spreads, only_hosts(racks, usable), order, background)
+        spec = settings.spec(Backend.NCCL, gpu_type)
+        runs = plan_runs(spreads, only_hosts(racks, usable), spec, background)
     except NoRoomError as error:
         error.hint = (
             "nodes that are drained, down or reserved for others do not count; measure what fits now, with "

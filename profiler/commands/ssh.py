@@ -7,10 +7,10 @@ import click
 
 from dally.hosts.hosts_file import read_hosts_file
 from dally.hosts.ssh import SshHosts
-from profiler.commands.carrying_out import carry_out
+from profiler.commands.measuring import carry_out
 from profiler.commands.options import MeasurementSettings, apart, measuring, naming_gpus
-from profiler.drive.plan import RankSpread, plan_runs, spreads_for
-from profiler.drive.remote_hosts import RemoteHosts, racks_of
+from profiler.driver.plan import RankSpread, plan_runs, spreads_for
+from profiler.driver.remote_hosts import RemoteHosts, racks_of
 from workloads.settings import Backend
 
 
@@ -44,7 +44,7 @@ def command(
     """
     file = read_hosts_file(hosts_file)
     racks = racks_of(file.hosts)
-    runs = plan_runs(spreads_for(shapes, racks), racks, settings.order(Backend.NCCL, gpu_type), background)
+    runs = plan_runs(spreads_for(shapes, racks), racks, settings.spec(Backend.NCCL, gpu_type), background)
     ssh = SshHosts(file)
     with nullcontext() if settings.dry_run else ssh:
         carry_out(runs, RemoteHosts(file, ssh), settings)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 import click
 
 from dally.errors import InputError
-from profiler.drive.plan import RankSpread, parse_shape
+from profiler.driver.plan import RankSpread, parse_shape
 
 _SIZE_UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}
 _RATE_UNITS = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9}

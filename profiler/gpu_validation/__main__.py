@@ -8,9 +8,9 @@ import sys
 from pathlib import Path
 
 from profiler.gpu_validation.commands import StepError, last_line, run_command
-from profiler.gpu_validation.drill import checkpoint_and_resume, controller_preempts
-from profiler.gpu_validation.findings import judge_compute, judge_counters, judge_link, read_profiles
 from profiler.gpu_validation.outcome import GpuCheckResult, all_well, describe, write_summary
+from profiler.gpu_validation.preemption import checkpoint_and_resume, controller_preempts
+from profiler.gpu_validation.profile_checks import judge_compute, judge_counters, judge_link, read_profiles
 from profiler.gpu_validation.steps import CheckFolder, GpuCheck, carry_out
 
 LIMIT_S = 465.0

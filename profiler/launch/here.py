@@ -13,7 +13,7 @@ from dally.errors import DallyError
 from dally.hosts.local_process import LocalProcess
 from dally.hosts.processes import Command, Running
 from profiler.launch.rank_commands import rank_argv, thread_variables
-from profiler.orders import MeasurementRun
+from profiler.spec import MeasurementRun
 
 _ANSWER_S = 60.0
 
@@ -100,8 +100,8 @@ def visible_gpus(variable: str | None, there: int) -> int:
     if variable is None:
         return there
     names = [name.strip() for name in variable.split(",")]
-    return sum(1 for _ in takewhile(lambda name: _is_gpu(name, there), names))
 
+    def is_gpu(name: str) -> bool:
+        return name.startswith(("GPU-", "MIG-")) or (name.isdecimal() and int(name) < there)
 
-def _is_gpu(name: str, there: int) -> bool:
-    return name.startswith(("GPU-", "MIG-")) or (name.isdecimal() and int(name) < there)
+    return len(list(takewhile(is_gpu, names)))

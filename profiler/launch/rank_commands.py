@@ -5,7 +5,7 @@ import random
 import sys
 
 from dally.hosts.processes import Command
-from profiler.orders import MeasurementRun, format_order
+from profiler.spec import MeasurementRun, format_spec
 
 _PORTS = range(20_000, 30_000)
 """Below those that Linux gives out of itself."""
@@ -13,7 +13,7 @@ _PORTS = range(20_000, 30_000)
 
 def rank_argv(run: MeasurementRun) -> tuple[str, ...]:
     """What every rank executes; with -P, as a folder of the user's may be called like a package of ours."""
-    return (sys.executable, "-P", "-m", "profiler.rank", format_order(run.order))
+    return (sys.executable, "-P", "-m", "profiler.rank", format_spec(run.spec))
 
 
 def thread_variables(most_ranks: int) -> dict[str, str]:
@@ -42,22 +42,11 @@ def rank_commands(run: MeasurementRun, address: str) -> tuple[Command, ...]:
         address: Of the first host, where the ranks meet.
     """
     per_host = run.shape.gpus_per_node
-    common = {
-        "WORLD_SIZE": str(run.shape.gpus),
-        "MASTER_ADDR": address,
-        "MASTER_PORT": str(draw_port()),
-    }
-    return tuple(
-        Command(
-            name=f"rank {index * per_host + local} on {host}",
-            argv=rank_argv(run),
-            env={
-                "RANK": str(index * per_host + local),
-                "LOCAL_RANK": str(local),
-                **common,
-            },
-            host=host,
-        )
-        for index, host in enumerate(run.hosts)
-        for local in range(per_host)
-    )
+    port = str(draw_port())
+    common = {"WORLD_SIZE": str(run.shape.gpus), "MASTER_ADDR": address, "MASTER_PORT": port}
+    commands = []
+    for rank in range(len(run.hosts) * per_host):
+        host = run.hosts[rank // per_host]
+        env = {"RANK": str(rank), "LOCAL_RANK": str(rank % per_host), **common}
+        commands.append(Command(f"rank {rank} on {host}", rank_argv(run), env, host))
+    return tuple(commands)

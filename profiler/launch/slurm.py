@@ -13,7 +13,7 @@ from dally.hosts.local_process import LocalProcess
 from dally.hosts.processes import Command, Running
 from profiler.launch.rank_commands import draw_port, rank_argv
 from profiler.launch.slurm_nodes import PartitionNode, SlurmError
-from profiler.orders import RANK_HOSTS, MeasurementRun
+from profiler.spec import RANK_HOSTS, MeasurementRun
 
 _SEGMENTS_SINCE = (24, 5)
 _JOB = re.compile(r"Pending job allocation (\d+)")
@@ -45,7 +45,20 @@ class SlurmClient:
     def commands(self, run: MeasurementRun) -> tuple[Command, ...]:
         """The srun of a run, whose ranks find their numbers by the node they are on, whatever its order."""
         job = self.job_options(run) if self.job is None else (f"--jobid={self.job}",)
-        argv = ("srun", *dict.fromkeys((*job, *_step_options(run))), *rank_argv(run))
+        per_host = run.shape.gpus_per_node
+        step = (
+            f"--nodes={len(run.hosts)}",
+            f"--ntasks={len(run.hosts) * per_host}",
+            f"--ntasks-per-node={per_host}",
+            f"--gres=gpu:{per_host}",
+            # All cores and memory of the nodes for every rank.
+            "--mem=0",
+            "--cpu-bind=none",
+            "--mpi=none",
+            "--kill-on-bad-exit=1",
+            "--export=ALL",
+        )
+        argv = ("srun", *dict.fromkeys((*job, *step)), *rank_argv(run))
         env = {
             RANK_HOSTS: ",".join(run.hosts),
             "MASTER_ADDR": self.nodes[run.hosts[0]].address,
@@ -105,7 +118,11 @@ class Allocation:
             ProcessError: It cannot be started.
         """
         argv = ("salloc", *options, "--wait-all-nodes=1", "sh", "-c", _TELL_AND_HOLD)
-        self._salloc = LocalProcess(Command("salloc", argv, _salloc_variables(os.environ)), open_stdin=True)
+        # What variables say to srun, salloc is to hear too, unless it has been told itself.
+        said = {name: os.environ.get(f"SLURM_{name}", "") for name in _OF_SRUN}
+        env = {f"SALLOC_{name}": value for name, value in said.items() if value}
+        own = {name: value for name, value in env.items() if name not in os.environ}
+        self._salloc = LocalProcess(Command("salloc", argv, own), open_stdin=True)
         self._events: SimpleQueue[tuple[str, str]] = SimpleQueue()
         self._said = ""
         self._open = 2
@@ -140,29 +157,6 @@ class Allocation:
     def stop(self) -> None:
         """Cancel it, whether it waits or has the nodes."""
         self._salloc.stop()
-
-
-def _step_options(run: MeasurementRun) -> tuple[str, ...]:
-    """The options that put a run's ranks on the hosts of its job."""
-    per_host = run.shape.gpus_per_node
-    return (
-        f"--nodes={len(run.hosts)}",
-        f"--ntasks={len(run.hosts) * per_host}",
-        f"--ntasks-per-node={per_host}",
-        f"--gres=gpu:{per_host}",
-        # All cores and memory of the nodes for every rank.
-        "--mem=0",
-        "--cpu-bind=none",
-        "--mpi=none",
-        "--kill-on-bad-exit=1",
-        "--export=ALL",
-    )
-
-
-def _salloc_variables(env: Mapping[str, str]) -> dict[str, str]:
-    """What is said to srun, so that salloc hears it too."""
-    said = {f"SALLOC_{name}": env.get(f"SLURM_{name}", "") for name in _OF_SRUN}
-    return {name: value for name, value in said.items() if value and name not in env}
 
 
 def _read(name: str, pipe: Iterable[bytes], put: Callable[[tuple[str, str]], None]) -> None:

@@ -1,4 +1,7 @@
-"""What Slurm's client commands say: of its nodes, who may use them and when they are free, and of one job."""
+"""What Slurm's client commands say: of its nodes, who may use them and when they are free, and of one job.
+
+Every function that asks raises `SlurmError` if Slurm does not answer.
+"""
 
 import os
 import re
@@ -91,21 +94,13 @@ def parse_nodes(
 
 
 def job_reason(job: str) -> str:
-    """Why a job waits, in Slurm's word; empty if it does not wait.
-
-    Raises:
-        SlurmError: Slurm does not answer, or does not know the job.
-    """
+    """Why a job waits, in Slurm's word; empty if it does not wait."""
     state, _, reason = ask("squeue", "--noheader", f"--jobs={job}", "--format=%T|%r").strip().partition("|")
     return reason if state == "PENDING" else ""
 
 
 def slurm_version() -> tuple[int, int]:
-    """The version of the client commands, like (24, 11).
-
-    Raises:
-        SlurmError: They are missing, or do not say.
-    """
+    """The version of the client commands, like (24, 11)."""
     said = ask("salloc", "--version")
     found = _VERSION.search(said)
     if not found:
@@ -114,11 +109,7 @@ def slurm_version() -> tuple[int, int]:
 
 
 def configuration_folder() -> Path:
-    """Where slurm.conf lies.
-
-    Raises:
-        SlurmError: Slurm does not answer.
-    """
+    """Where slurm.conf lies."""
     for line in ask("scontrol", "show", "config").splitlines():
         name, _, value = line.partition("=")
         if name.strip() == "SLURM_CONF":

@@ -33,7 +33,7 @@ class RankExchange:
         dist.all_gather_object(values, value)
         return values
 
-    def decide(self, value: _Value) -> _Value:
+    def broadcast(self, value: _Value) -> _Value:
         """Rank 0's value, on all ranks."""
         self.go_on()
         if self.size == 1:
@@ -42,6 +42,6 @@ class RankExchange:
         dist.broadcast_object_list(values, src=0)
         return values[0]
 
-    def meet(self) -> None:
+    def barrier(self) -> None:
         """Wait until all ranks are here."""
         self.gather(None)

@@ -1,7 +1,9 @@
-"""Says in one line why a rank failed, where torch, gloo or NCCL say it in many."""
+"""Why a rank failed, in one line where torch, gloo or NCCL use many; and the end of one that hangs."""
 
 import re
-from collections.abc import Sequence
+import threading
+import time
+from collections.abc import Callable, Sequence
 
 import torch
 
@@ -15,6 +17,9 @@ _LOST = re.compile(
 )
 _NO_MEMORY = re.compile(r"out of memory|can't allocate memory|not enough memory|STATUS_ALLOC_FAILED")
 _LATE = re.compile(r"timed? ?out", re.I)
+
+_CHECKS = 20
+"""How often a watch checks within the time after which a rank counts as stuck."""
 
 
 def is_out_of_memory(error: Exception) -> bool:
@@ -35,18 +40,57 @@ def explain(error: Exception, others: Sequence[Peer]) -> str:
         return text
     if is_out_of_memory(error):
         return f"out of memory: {first_line(error)}"
-    if others and _LOST.search(text):
-        return f"lost {_who(text, others)}: it ended, or the network between broke"
-    if others and _LATE.search(text):
-        return f"{_who(text, others)} did not answer in time"
+    lost, late = _LOST.search(text), _LATE.search(text)
+    if others and (lost or late):
+        # The message tells an address at best: name the rank there, or all that it may be.
+        found = _ADDRESS.search(text)
+        there = [peer for peer in others if found and peer.address == found[1]] or others
+        hosts = ", ".join(dict.fromkeys(peer.host for peer in there))
+        who = f"rank {there[0].rank} on {hosts}"
+        if len(there) > 1:
+            who = f"one of ranks {', '.join(str(peer.rank) for peer in there)} on {hosts}"
+        if lost:
+            return f"lost {who}: it ended, or the network between broke"
+        return f"{who} did not answer in time"
     return f"{type(error).__name__}: {first_line(error)}"
 
 
-def _who(text: str, others: Sequence[Peer]) -> str:
-    """The rank that a message speaks of by its address, or those it may speak of."""
-    found = _ADDRESS.search(text)
-    there = [peer for peer in others if found and peer.address == found[1]] or others
-    if len(there) == 1:
-        return f"rank {there[0].rank} on {there[0].host}"
-    hosts = ", ".join(dict.fromkeys(peer.host for peer in there))
-    return f"one of ranks {', '.join(str(peer.rank) for peer in there)} on {hosts}"
+class StallWatch:
+    """Ends this process with one line when it has made no progress for a while.
+
+    A collective for which another rank never comes has no end of its own. A thread of Python's is enough:
+    torch lets go of the interpreter while it waits for a collective or a GPU.
+
+    Attributes:
+        doing: What goes on, for the message.
+    """
+
+    def __init__(self, stall_s: float, end: Callable[[str], object]) -> None:
+        """Begin to watch.
+
+        Args:
+            stall_s: Longest time between two calls of `go_on`.
+            end: Called once with what is wrong; it is to end the process.
+        """
+        self.doing = "meeting the other ranks"
+        self._stall_s, self._end = stall_s, end
+        self._ended = threading.Event()
+        self._last_s = time.monotonic()
+        threading.Thread(target=self._watch, daemon=True).start()
+
+    def go_on(self) -> None:
+        """Say that this rank is not stuck."""
+        self._last_s = time.monotonic()
+
+    def stop(self) -> None:
+        """Watch no longer."""
+        self._ended.set()
+
+    def _watch(self) -> None:
+        while not self._ended.wait(self._stall_s / _CHECKS):
+            if time.monotonic() - self._last_s > self._stall_s:
+                self._end(
+                    f"got no further for {self._stall_s:g} s, at {self.doing}: another rank hangs, or the "
+                    "network between"
+                )
+                return

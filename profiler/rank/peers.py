@@ -68,7 +68,7 @@ def meet_peers(group: Group, exchange: RankExchange, master: str) -> list[Peer]:
     machine = _BOOT_ID.read_text().strip()
     stack = f"{machine}/{os.stat('/proc/self/ns/net').st_ino}"
     host, address = host_name(os.environ), address_towards(master)
-    exchange.meet()
+    exchange.barrier()
     clock_s = time.time()
     return exchange.gather(
         Peer(

@@ -1,16 +1,20 @@
-"""Times training iterations part by part, on all ranks alike."""
+"""Times training iterations part by part, on all ranks alike, with the gradient buckets of DDP."""
 
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from enum import Enum, auto
+from statistics import median
+
+import torch
+import torch.distributed as dist
+from torch._C._distributed_c10d import GradBucket
 
 from dally.profiles.schema import Bucket
-from profiler.orders import MeasurementSpec
-from profiler.rank.buckets import BucketMarks, Recorder
 from profiler.rank.clocks import Mark, Stopwatch
 from profiler.rank.exchange import RankExchange
 from profiler.rank.timings import Warmth, keep_typical, warm_up
+from profiler.spec import MeasurementSpec
 from workloads.training import Batch, Trainer
 
 
@@ -20,9 +24,44 @@ class GradientTraffic(Enum):
     FULL = auto()
     """They are reduced over the ranks, as in training."""
     SILENT = auto()
-    """They are put into buckets, which stay."""
+    """They are put into buckets, which are not sent."""
     NONE = auto()
     """They stay where they are, as in training on one GPU."""
+
+
+class BucketRecorder:
+    """A communication hook that does what DDP does without one, and marks when each bucket is ready.
+
+    Attributes:
+        silent: Leave gradients as they are: what backward does without communication.
+        dtype: Type of the gradients that go over the wire; None before the first.
+    """
+
+    def __init__(self, clock: Stopwatch, size: int) -> None:
+        self.silent = False
+        self.dtype: torch.dtype | None = None
+        self._clock = clock
+        self._size = size
+        self._buckets: list[tuple[int, Mark]] = []
+
+    def reduce(self, state: object, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
+        """The hook, for `DistributedDataParallel.register_comm_hook`."""
+        gradients = bucket.buffer()
+        self.dtype = gradients.dtype
+        self._buckets.append((gradients.nbytes, self._clock.mark()))
+        if self.silent:
+            devices: list[int | str | torch.device] | None = [gradients.device] if gradients.is_cuda else None
+            at_once: torch.futures.Future[torch.Tensor] = torch.futures.Future(devices=devices)
+            at_once.set_result(gradients)
+            return at_once
+        work = dist.all_reduce(gradients.div_(self._size), async_op=True)
+        future: torch.futures.Future[list[torch.Tensor]] = work.get_future()
+        return future.then(lambda done: done.value()[0])
+
+    def take(self) -> list[tuple[int, Mark]]:
+        """Bytes and ready moment of the buckets since the last call, in the order of these moments."""
+        buckets, self._buckets = self._buckets, []
+        return buckets
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,24 +72,6 @@ class Iteration:
     backward_s: float
     end_s: float
     buckets: tuple[Bucket, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class _Marks:
-    start: Mark
-    forward: Mark
-    backward: Mark
-    end: Mark
-    buckets: tuple[BucketMarks, ...]
-
-    def read(self) -> Iteration:
-        """The marks in seconds, once the clock has settled."""
-        return Iteration(
-            self.forward.since(self.start),
-            self.backward.since(self.start),
-            self.end.since(self.start),
-            tuple(Bucket(bucket.bytes, bucket.ready.since(self.start)) for bucket in self.buckets),
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,10 +89,11 @@ class Iterations:
     settled: bool
 
 
+@dataclass(frozen=True, slots=True)
 class Stepper:
     """Repeats iterations of one model on all ranks, and marks their parts.
 
-    Args:
+    Attributes:
         trainer: Of the model, with the recorder as its hook.
         recorder: Of its buckets.
         batch: Trained on in every iteration: where samples come from is not measured.
@@ -79,49 +101,50 @@ class Stepper:
         exchange: Between the ranks.
     """
 
-    def __init__(
-        self, trainer: Trainer, recorder: Recorder, batch: Batch, clock: Stopwatch, exchange: RankExchange
-    ) -> None:
-        self._trainer = trainer
-        self._recorder = recorder
-        self._batch = batch
-        self._clock = clock
-        self._exchange = exchange
+    trainer: Trainer
+    recorder: BucketRecorder
+    batch: Batch
+    clock: Stopwatch
+    exchange: RankExchange
 
-    def with_batch(self, batch: Batch) -> "Stepper":
-        """The same on other samples."""
-        return Stepper(self._trainer, self._recorder, batch, self._clock, self._exchange)
-
-    def warm_up(self, traffic: GradientTraffic, order: MeasurementSpec, least: int = 1) -> Warmth:
+    def warm_up(self, traffic: GradientTraffic, spec: MeasurementSpec, least: int = 1) -> Warmth:
         """Run iterations until they are warm; how often all ranks repeat them then, see `timings.warm_up`."""
-        return warm_up(lambda: self._run(traffic), self._clock, self._exchange, order, least)
+        return warm_up(lambda: self._run(traffic), self.clock, self.exchange, spec, least)
 
     def time(self, traffic: GradientTraffic, warmth: Warmth) -> Iterations:
         """Repeat an iteration on all ranks, and combine what they saw.
 
         Iterations follow each other as in training: nothing is awaited or exchanged in between.
         """
-        self._exchange.meet()
-        marks = [self._run(traffic) for _ in range(warmth.repetitions)]
-        self._clock.settle()
-        seen = self._exchange.gather([item.read() for item in marks])
-        combined = [slowest(ranks) for ranks in zip(*seen, strict=True)]
+        self.exchange.barrier()
+        runs = [self._run(traffic) for _ in range(warmth.repetitions)]
+        self.clock.settle()
+        own = [
+            Iteration(
+                forward.since(start),
+                backward.since(start),
+                end.since(start),
+                tuple(Bucket(size, ready.since(start)) for size, ready in buckets),
+            )
+            for start, forward, backward, end, buckets in runs
+        ]
+        combined = [slowest(ranks) for ranks in zip(*self.exchange.gather(own), strict=True)]
         kept = tuple(keep_typical(combined, lambda iteration: iteration.end_s))
         return Iterations(kept, warmth.repetitions, warmth.settled)
 
-    def _run(self, traffic: GradientTraffic) -> _Marks:
-        """One iteration; a GPU may still be at it."""
-        self._exchange.go_on()
-        self._recorder.silent = traffic is GradientTraffic.SILENT
-        mark = self._clock.mark
-        with self._trainer.unsynchronised() if traffic is GradientTraffic.NONE else nullcontext():
+    def _run(self, traffic: GradientTraffic) -> tuple[Mark, Mark, Mark, Mark, list[tuple[int, Mark]]]:
+        """One iteration, which a GPU may still be at: start, ends of forward, backward and all; buckets."""
+        self.exchange.go_on()
+        self.recorder.silent = traffic is GradientTraffic.SILENT
+        mark = self.clock.mark
+        with self.trainer.unsynchronised() if traffic is GradientTraffic.NONE else nullcontext():
             start = mark()
-            loss = self._trainer.forward(self._batch)
+            loss = self.trainer.forward(self.batch)
             forward = mark()
-            self._trainer.backward(loss)
+            self.trainer.backward(loss)
             backward = mark()
-        self._trainer.update()
-        return _Marks(start, forward, backward, mark(), self._recorder.take())
+        self.trainer.update()
+        return start, forward, backward, mark(), self.recorder.take()
 
 
 def slowest(ranks: Sequence[Iteration]) -> Iteration:
@@ -137,3 +160,9 @@ def slowest(ranks: Sequence[Iteration]) -> Iteration:
         max(rank.end_s for rank in ranks),
         tuple(Bucket(same[0].bytes, max(bucket.ready_s for bucket in same)) for same in buckets),
     )
+
+
+def median_buckets(iterations: Sequence[Iteration]) -> tuple[Bucket, ...]:
+    """Bytes and median ready times of the buckets, from iterations that had the same ones."""
+    buckets = zip(*(iteration.buckets for iteration in iterations), strict=True)
+    return tuple(Bucket(same[0].bytes, median(bucket.ready_s for bucket in same)) for same in buckets)

@@ -9,10 +9,10 @@ import torch.distributed as dist
 
 from dally.errors import InputError
 from dally.profiles.schema import Reduced
-from profiler.orders import MeasurementSpec
 from profiler.rank.clocks import clock_of
 from profiler.rank.exchange import RankExchange
 from profiler.rank.timings import keep_typical, summarise, warm_up, warmth_flag
+from profiler.spec import MeasurementSpec
 
 _ELEMENT_BYTES = 4
 _WINDOW_S = 0.02
@@ -34,7 +34,7 @@ def sweep(
     sizes: Iterable[int],
     device: torch.device,
     exchange: RankExchange,
-    order: MeasurementSpec,
+    spec: MeasurementSpec,
     report: Callable[[Reduced], None],
 ) -> tuple[str, ...]:
     """Time one all-reduce of each size, ascending, and report each when it is known.
@@ -51,13 +51,13 @@ def sweep(
     buffer = torch.empty(ascending[-1] // _ELEMENT_BYTES, dtype=torch.float32, device=device).fill_(0)
     flags: list[str] = []
     for size in ascending:
-        reduced, settled = _time_one(buffer[: size // _ELEMENT_BYTES], exchange, order)
+        reduced, settled = _time_one(buffer[: size // _ELEMENT_BYTES], exchange, spec)
         report(reduced)
-        flags += warmth_flag(f"the all-reduce of {size} bytes", settled, order)
+        flags += warmth_flag(f"the all-reduce of {size} bytes", settled, spec)
     return tuple(flags)
 
 
-def _time_one(data: torch.Tensor, exchange: RankExchange, order: MeasurementSpec) -> tuple[Reduced, bool]:
+def _time_one(data: torch.Tensor, exchange: RankExchange, spec: MeasurementSpec) -> tuple[Reduced, bool]:
     """An all-reduce, and whether its times had settled.
 
     Every rank times each all-reduce; their mean counts, the default of nccl-tests (`--average 1`).
@@ -71,8 +71,8 @@ def _time_one(data: torch.Tensor, exchange: RankExchange, order: MeasurementSpec
         exchange.go_on()
         dist.all_reduce(data)
 
-    warmth = warm_up(reduce, clock, exchange, order, window_s=_WINDOW_S)
-    exchange.meet()
+    warmth = warm_up(reduce, clock, exchange, spec, window_s=_WINDOW_S)
+    exchange.barrier()
     marks = [clock.mark()]
     for _ in range(warmth.repetitions):
         reduce()

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from dally.profiles.schema import Timing
-from profiler.orders import MeasurementSpec
 from profiler.rank.clocks import Stopwatch
 from profiler.rank.exchange import RankExchange
+from profiler.spec import MeasurementSpec
 
 LEAST = 3
 """Fewest repetitions of any timing."""
@@ -42,7 +42,7 @@ def warm_up(
     once: Callable[[], object],
     clock: Stopwatch,
     exchange: RankExchange,
-    order: MeasurementSpec,
+    spec: MeasurementSpec,
     least: int = 1,
     window_s: float = WINDOW_S,
 ) -> Warmth:
@@ -50,7 +50,7 @@ def warm_up(
 
     They have settled when the median of a window differs from that of the window before by 5 % or less: a
     GPU raises its clocks and libraries choose their kernels over seconds, not over a number of repetitions.
-    After the order's `warmup_s` the warm-up ends all the same.
+    After the specification's `warmup_s` the warm-up ends all the same.
 
     Rank 0's clock decides for all, since a rank that repeated a collective once more would wait for ever. It
     decides here, so that nothing is exchanged between the repetitions.
@@ -59,7 +59,7 @@ def warm_up(
         once: What is timed.
         clock: Of the device on which it is done.
         exchange: With the other ranks.
-        order: Its `warmup_s`, `repetitions` and `budget_s` count.
+        spec: Its `warmup_s`, `repetitions` and `budget_s` count.
         least: Fewest times it is done before it counts as warm.
         window_s: Seconds of a window, of three repetitions or more.
     """
@@ -68,34 +68,27 @@ def warm_up(
         start_s = time.perf_counter()
         once()
         clock.settle()
-        return exchange.decide(time.perf_counter() - start_s)
+        return exchange.broadcast(time.perf_counter() - start_s)
 
     before_s: float | None = None
     spent_s, done = 0.0, 0
     while True:
-        window = _run_window(timed_s, window_s, order.warmup_s - spent_s)
+        left_s = spec.warmup_s - spent_s
+        window = [timed_s()]
+        while (sum(window) < window_s or len(window) < LEAST) and sum(window) < left_s:
+            window.append(timed_s())
         now_s = statistics.median(window)
         spent_s, done = spent_s + sum(window), done + len(window)
         settled = before_s is not None and abs(now_s - before_s) <= _SETTLED * before_s
-        if done >= least and (settled or spent_s >= order.warmup_s):
-            return Warmth(affordable_repetitions(now_s, order), settled)
+        if done >= least and (settled or spent_s >= spec.warmup_s):
+            return Warmth(affordable_repetitions(now_s, spec), settled)
         before_s = now_s
 
 
-def _run_window(timed_s: Callable[[], float], window_s: float, left_s: float) -> list[float]:
-    """Durations of repetitions that fill a window, or what is left of the warm-up: one at least."""
-    window = [timed_s()]
-    spent_s = window[0]
-    while (spent_s < window_s or len(window) < LEAST) and spent_s < left_s:
-        window.append(timed_s())
-        spent_s += window[-1]
-    return window
-
-
-def affordable_repetitions(once_s: float, order: MeasurementSpec) -> int:
-    """How often an order has something repeated that takes so many seconds."""
-    affordable = order.budget_s / once_s if once_s > 0 else order.repetitions
-    return max(LEAST, int(min(order.repetitions, affordable)))
+def affordable_repetitions(once_s: float, spec: MeasurementSpec) -> int:
+    """How often something is repeated that takes so many seconds, by the limits of a specification."""
+    affordable = spec.budget_s / once_s if once_s > 0 else spec.repetitions
+    return max(LEAST, int(min(spec.repetitions, affordable)))
 
 
 def keep_typical(samples: Sequence[_Sample], duration_s: Callable[[_Sample], float]) -> list[_Sample]:
@@ -131,6 +124,6 @@ def outlier_flag(what: str, kept: int, made: int) -> tuple[str, ...]:
     return () if few else (f"{dropped} of {made} repetitions of {what} were outliers",)
 
 
-def warmth_flag(what: str, settled: bool, order: MeasurementSpec) -> tuple[str, ...]:
+def warmth_flag(what: str, settled: bool, spec: MeasurementSpec) -> tuple[str, ...]:
     """What to say of a timing that began before its times had settled."""
-    return () if settled else (f"{what} had not settled after {order.warmup_s:g} s of warm-up",)
+    return () if settled else (f"{what} had not settled after {spec.warmup_s:g} s of warm-up",)

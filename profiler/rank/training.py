@@ -6,20 +6,19 @@ from statistics import linear_regression, median, quantiles
 
 import torch
 
-from dally.profiles.schema import BatchTime, Compute, Model, Telemetry
-from profiler.findings import Trained
-from profiler.orders import MeasurementSpec
-from profiler.rank.buckets import Recorder, layout
+from dally.profiles.schema import BatchTime, Compute, Model
+from profiler.messages import Trained
 from profiler.rank.clocks import clock_of
 from profiler.rank.exchange import RankExchange
-from profiler.rank.gpus import usual_precision
+from profiler.rank.facts import usual_precision
 from profiler.rank.host_load import LoadMeter, judge, loads_of
-from profiler.rank.steps import GradientTraffic, Iteration, Iterations, Stepper
+from profiler.rank.steps import BucketRecorder, GradientTraffic, Iteration, Stepper, median_buckets
 from profiler.rank.telemetry import GpuSampler
-from profiler.rank.timings import Warmth, outlier_flag, summarise, warmth_flag
+from profiler.rank.timings import outlier_flag, summarise, warmth_flag
+from profiler.spec import MeasurementSpec
 from workloads.group import Group
 from workloads.registry import ModelRecipe
-from workloads.settings import Precision, Settings
+from workloads.settings import Settings
 from workloads.training import Trainer
 
 _MOST_FIXED = 0.99
@@ -34,7 +33,7 @@ class Bench:
     """What the measurements of all models share.
 
     Attributes:
-        order: What is measured.
+        spec: What is measured.
         group: The ranks, joined.
         exchange: Between them.
         sweep: Times all-reduces of sizes, unless they have been; what is to be said of all so far.
@@ -42,7 +41,7 @@ class Bench:
         make_sampler: Makes what reads the counters of GPUs; gives None on ranks that read none.
     """
 
-    order: MeasurementSpec
+    spec: MeasurementSpec
     group: Group
     exchange: RankExchange
     sweep: Callable[[Sequence[int]], tuple[str, ...]]
@@ -57,51 +56,80 @@ def measure_model(workload: ModelRecipe, bench: Bench) -> Trained:
     one rank with other local batches too; with buckets that are filled but not sent, for when each is ready;
     all-reduces of the buckets' sizes; iterations as in training.
     """
-    order = bench.order
+    spec, group, clock = bench.spec, bench.group, clock_of(bench.group.device)
     meter = bench.make_meter()
-    local_batch = workload.local_batch if order.local_batch is None else order.local_batch
-    precision = order.precision or usual_precision(bench.group.device)
-    trainer, recorder = _make_trainer(workload, local_batch, precision, bench)
-    stepper = _make_stepper(trainer, recorder, local_batch, bench)
-    warmth = stepper.warm_up(GradientTraffic.FULL, order, _UNTIL_REARRANGED)
-    alone = stepper.time(GradientTraffic.NONE, stepper.warm_up(GradientTraffic.NONE, order))
-    batches = _time_other_batches(trainer, stepper, local_batch, bench)
-    silent = stepper.time(GradientTraffic.SILENT, stepper.warm_up(GradientTraffic.SILENT, order))
-    peak_memory_bytes = _peak_memory_bytes(bench)
-    buckets = layout([iteration.buckets for iteration in silent.kept])
-    reduced_flags = bench.sweep([bucket.bytes for bucket in buckets])
-    full, telemetry = _time_watched(stepper, warmth, bench.make_sampler())
-    compute = compute_of(alone.kept, silent.kept, full.kept if bench.group.size > 1 else None)
+    local_batch = workload.local_batch if spec.local_batch is None else spec.local_batch
+    precision = spec.precision or usual_precision(group.device)
+    on_gpu = group.device.type == "cuda"
+    if on_gpu:
+        torch.cuda.reset_peak_memory_stats(group.device)
+    recorder = BucketRecorder(clock, group.size)
+    settings = Settings(
+        global_batch=local_batch * group.size,
+        precision=precision,
+        seed=spec.seed,
+        emulated_flops=spec.emulated_flops,
+    )
+    trainer = Trainer(workload, settings, group, recorder.reduce)
+    samples = range(group.rank * local_batch, (group.rank + 1) * local_batch)
+    stepper = Stepper(trainer, recorder, trainer.draw(samples), clock, bench.exchange)
+
+    warmth = stepper.warm_up(GradientTraffic.FULL, spec, _UNTIL_REARRANGED)
+    alone = stepper.time(GradientTraffic.NONE, stepper.warm_up(GradientTraffic.NONE, spec))
+    batches = []
+    # Profiles take their compute from one rank; others would only spend time on further batches.
+    for batch in sorted(other_batches(spec, local_batch)) if group.size == 1 else ():
+        other = replace(stepper, batch=trainer.draw(range(batch)))
+        timed = other.time(GradientTraffic.NONE, other.warm_up(GradientTraffic.NONE, spec))
+        batches.append(BatchTime(batch, compute_alone(timed.kept).total_s))
+    silent = stepper.time(GradientTraffic.SILENT, stepper.warm_up(GradientTraffic.SILENT, spec))
+    peak_memory_bytes = None
+    if on_gpu:  # the most that one rank has needed; the sweep's buffer comes only now
+        peak_memory_bytes = max(bench.exchange.gather(torch.cuda.max_memory_allocated(group.device)))
+    buckets = median_buckets(silent.kept)
+    sweep_flags = bench.sweep([bucket.bytes for bucket in buckets])
+    telemetry, sampler = None, bench.make_sampler()
+    if sampler:
+        sampler.start()
+    try:
+        full = stepper.time(GradientTraffic.FULL, warmth)
+    finally:
+        if sampler:
+            telemetry = sampler.stop()
+
+    compute = compute_of(alone.kept, silent.kept, full.kept if group.size > 1 else None)
     times_s = {local_batch: compute.total_s} | {item.local_batch: item.total_s for item in batches}
-    model = Model(
-        name=workload.name,
-        params=workload.params,
-        dtype=str(recorder.dtype).removeprefix("torch."),
-        grad_bytes=sum(bucket.bytes for bucket in buckets),
-        local_batch=local_batch,
-        optimizer=workload.optimizer,
-        buckets=buckets,
-        peak_memory_bytes=peak_memory_bytes,
-        precision=str(precision) if order.emulated_flops is None else None,
-    )
-    flags = (
-        *_flags("the iteration without communication", alone, order),
-        *_flags("the iteration with silent buckets", silent, order),
-        *_flags("the iteration", full, order),
-        *reduced_flags,
-    )
+    timings = {
+        "the iteration without communication": alone,
+        "the iteration with silent buckets": silent,
+        "the iteration": full,
+    }
+    flags: list[str] = []
+    for what, iterations in timings.items():
+        flags += warmth_flag(what, iterations.settled, spec)
+        flags += outlier_flag(what, len(iterations.kept), iterations.made)
     return Trained(
-        model=model,
-        compute=replace(compute, fixed_s=fixed_s(times_s, local_batch), other_batches=batches),
+        model=Model(
+            name=workload.name,
+            params=workload.params,
+            dtype=str(recorder.dtype).removeprefix("torch."),
+            grad_bytes=sum(bucket.bytes for bucket in buckets),
+            local_batch=local_batch,
+            optimizer=workload.optimizer,
+            buckets=buckets,
+            peak_memory_bytes=peak_memory_bytes,
+            precision=str(precision) if spec.emulated_flops is None else None,
+        ),
+        compute=replace(compute, fixed_s=fixed_s(times_s, local_batch), other_batches=tuple(batches)),
         iteration=summarise([iteration.end_s for iteration in full.kept]),
-        quality=judge(loads_of(bench.exchange.gather(meter.spent())), flags),
+        quality=judge(loads_of(bench.exchange.gather(meter.spent())), (*flags, *sweep_flags)),
         telemetry=telemetry,
     )
 
 
-def other_batches(order: MeasurementSpec, local_batch: int) -> tuple[int, ...]:
-    """The local batches whose compute is timed besides: those ordered, or half of the model's."""
-    asked = order.more_local_batches or (local_batch // 2,)
+def other_batches(spec: MeasurementSpec, local_batch: int) -> tuple[int, ...]:
+    """The local batches whose compute is timed besides: those asked for, or half of the model's."""
+    asked = spec.more_local_batches or (local_batch // 2,)
     return tuple(batch for batch in asked if 0 < batch != local_batch)
 
 
@@ -126,15 +154,28 @@ def compute_of(
 ) -> Compute:
     """What an iteration computes, from medians over repetitions.
 
+    Communication stretches backward by the contention factor. It is 1 unless the median with communication is
+    above nine in ten repetitions without: a short backward scatters by more than communication takes from it,
+    and as the factor is never below 1, scatter would only ever raise it.
+
     Args:
         alone: Without communication.
         silent: With buckets that are filled, but not sent.
         full: As in training; None with one rank.
     """
+    factor = None
+    if full:
+        # From the end of forward until the last bucket is ready: backward, without the wait for all-reduces.
+        still_s, stretched_s = (
+            [iteration.buckets[-1].ready_s - iteration.forward_s for iteration in iterations]
+            for iterations in (silent, full)
+        )
+        stretched = median(stretched_s) > quantiles(still_s, n=10, method="inclusive")[-1]
+        factor = median(stretched_s) / median(still_s) if stretched else 1.0
     return replace(
         compute_alone(alone),
         window_s=max(0.0, median(item.backward_s - item.buckets[0].ready_s for item in silent)),
-        contention_factor=_contention_factor(silent, full) if full else None,
+        contention_factor=factor,
     )
 
 
@@ -146,87 +187,4 @@ def compute_alone(alone: Sequence[Iteration]) -> Compute:
         step_s=median(iteration.end_s - iteration.backward_s for iteration in alone),
         window_s=None,
         contention_factor=None,
-    )
-
-
-def _contention_factor(silent: Sequence[Iteration], full: Sequence[Iteration]) -> float:
-    """By how much communication stretches backward.
-
-    It is 1 unless the median with communication is above nine in ten repetitions without: a short backward
-    scatters by more than communication takes from it, and as the factor is never below 1, scatter would only
-    ever raise it.
-    """
-    still_s = [_filling_s(iteration) for iteration in silent]
-    stretched_s = median(_filling_s(iteration) for iteration in full)
-    if stretched_s <= quantiles(still_s, n=10, method="inclusive")[-1]:
-        return 1.0
-    return stretched_s / median(still_s)
-
-
-def _filling_s(iteration: Iteration) -> float:
-    """From the end of forward until the last bucket is ready: backward, without the wait for all-reduces."""
-    return iteration.buckets[-1].ready_s - iteration.forward_s
-
-
-def _time_other_batches(
-    trainer: Trainer, stepper: Stepper, local_batch: int, bench: Bench
-) -> tuple[BatchTime, ...]:
-    """Compute of other local batches, ascending; only on one rank, whose compute profiles take."""
-    if bench.group.size > 1:
-        return ()
-    times = []
-    for batch in sorted(other_batches(bench.order, local_batch)):
-        other = stepper.with_batch(trainer.draw(range(batch)))
-        alone = other.time(GradientTraffic.NONE, other.warm_up(GradientTraffic.NONE, bench.order))
-        times.append(BatchTime(batch, compute_alone(alone.kept).total_s))
-    return tuple(times)
-
-
-def _make_trainer(
-    workload: ModelRecipe, local_batch: int, precision: Precision, bench: Bench
-) -> tuple[Trainer, Recorder]:
-    order, group = bench.order, bench.group
-    if group.device.type == "cuda":
-        torch.cuda.reset_peak_memory_stats(group.device)
-    settings = Settings(
-        global_batch=local_batch * group.size,
-        precision=precision,
-        seed=order.seed,
-        emulated_flops=order.emulated_flops,
-    )
-    recorder = Recorder(clock_of(group.device), group.size)
-    return Trainer(workload, settings, group, recorder.reduce), recorder
-
-
-def _make_stepper(trainer: Trainer, recorder: Recorder, local_batch: int, bench: Bench) -> Stepper:
-    first = bench.group.rank * local_batch
-    batch = trainer.draw(range(first, first + local_batch))
-    return Stepper(trainer, recorder, batch, clock_of(bench.group.device), bench.exchange)
-
-
-def _time_watched(
-    stepper: Stepper, warmth: Warmth, sampler: GpuSampler | None
-) -> tuple[Iterations, Telemetry | None]:
-    """Iterations as in training, while GPUs are watched where there are any."""
-    if sampler is None:
-        return stepper.time(GradientTraffic.FULL, warmth), None
-    sampler.start()
-    try:
-        full = stepper.time(GradientTraffic.FULL, warmth)
-    finally:
-        telemetry = sampler.stop()
-    return full, telemetry
-
-
-def _peak_memory_bytes(bench: Bench) -> int | None:
-    """The most GPU memory that one rank has needed so far; the sweep's buffer comes later."""
-    if bench.group.device.type != "cuda":
-        return None
-    return max(bench.exchange.gather(torch.cuda.max_memory_allocated(bench.group.device)))
-
-
-def _flags(what: str, iterations: Iterations, order: MeasurementSpec) -> tuple[str, ...]:
-    return (
-        *warmth_flag(what, iterations.settled, order),
-        *outlier_flag(what, len(iterations.kept), iterations.made),
     )

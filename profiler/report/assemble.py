@@ -21,10 +21,10 @@ from dally.profiles.schema import (
     Reduced,
 )
 from dally.profiles.trust import add_trust
-from profiler.findings import Trained
-from profiler.orders import MeasurementRun, MeasurementSpec
+from profiler.messages import Trained
 from profiler.report.contention import contention_parameters
 from profiler.report.raw import RawRun
+from profiler.spec import MeasurementRun, MeasurementSpec
 from workloads.settings import Backend
 
 _ALIKE = ("torch", "backend", "emulated_flops")
@@ -51,7 +51,7 @@ class _Place:
     @property
     def is_ordinary(self) -> bool:
         """Whether it was measured as gangs run."""
-        return self.run.shape.rank_order in (None, "blocked") and not self.run.order.background_flows
+        return self.run.shape.rank_order in (None, "blocked") and not self.run.spec.background_flows
 
 
 def assemble(raws: Iterable[RawRun], utc_time: str) -> tuple[Profile, ...]:
@@ -91,14 +91,14 @@ def _profile(model: str, raws: Sequence[RawRun], utc_time: str) -> Profile:
     _require_same_model(runs)
     places = [_merge(model, list(group)) for _, group in groupby(raws, key=_place)]
     measured = [place for place in places if place.trained]
-    fastest = min(measured, key=lambda place: (place.run.order.background_flows, place.run.shape.gpus > 1))
+    fastest = min(measured, key=lambda place: (place.run.spec.background_flows, place.run.shape.gpus > 1))
     assert fastest.trained is not None
     buckets = [place.trained.model.buckets for place in measured if place.trained]
     compute = replace(fastest.trained.compute, contention_factor=_contention_factor(measured))
     make_point = partial(_point, compute=compute, fastest_s=fastest.trained.iteration.median_s)
     profile = Profile(
         schema=SCHEMA,
-        provenance=_provenance(runs[0][0].run.order, [raw for raw, _ in runs], utc_time),
+        provenance=_provenance(runs[0][0].run.spec, [raw for raw, _ in runs], utc_time),
         env=_merge_envs([raw.env for raw in raws if raw.env]),
         model=replace(fastest.trained.model, buckets=next(filter(None, buckets), ())),
         compute=compute,
@@ -143,14 +143,14 @@ def _point(place: _Place, compute: Compute, fastest_s: float) -> Point:
         iteration=iteration,
         exposed_s=max(0.0, iteration.median_s - compute.total_s) if iteration and apart else None,
         slowdown=iteration.median_s / fastest_s if iteration else None,
-        background_flows=place.run.order.background_flows,
+        background_flows=place.run.spec.background_flows,
         telemetry=place.trained.telemetry if place.trained else None,
     )
 
 
-def _provenance(order: MeasurementSpec, raws: Iterable[RawRun], utc_time: str) -> Provenance:
-    mode = ProfileMode.NCCL if order.backend is Backend.NCCL else ProfileMode.GLOO
-    if order.emulated_flops is not None:
+def _provenance(spec: MeasurementSpec, raws: Iterable[RawRun], utc_time: str) -> Provenance:
+    mode = ProfileMode.NCCL if spec.backend is Backend.NCCL else ProfileMode.GLOO
+    if spec.emulated_flops is not None:
         mode = ProfileMode.EMULATED
     source = f"profile-models, runs {', '.join(sorted({raw.run.name for raw in raws}))}"
     return Provenance(mode, source, "own measurement", f"dally {__version__}", utc_time)
@@ -198,7 +198,7 @@ def _speed(raw: RawRun) -> tuple[object, ...]:
 def _place(raw: RawRun) -> tuple[object, ...]:
     """All that tells the place of one measurement from another's, the fastest first."""
     shape, link = raw.run.shape, raw.run.link
-    order = shape.rank_order or "blocked"
+    ranks = shape.rank_order or "blocked"
     return (
         TIERS.index(raw.run.tier),
         -link.bandwidth_bps if link else -inf,
@@ -206,8 +206,8 @@ def _place(raw: RawRun) -> tuple[object, ...]:
         shape.gpus,
         shape.nodes,
         shape.racks or 0,
-        (order != "blocked", order),
-        raw.run.order.background_flows,
+        (ranks != "blocked", ranks),
+        raw.run.spec.background_flows,
     )
 
 
@@ -225,8 +225,8 @@ def _require_alike(raws: Sequence[RawRun]) -> None:
 
 def _traits(raw: RawRun) -> tuple[object, ...]:
     assert raw.env is not None
-    order = raw.run.order
-    return raw.env.torch, order.backend, order.emulated_flops
+    spec = raw.run.spec
+    return raw.env.torch, spec.backend, spec.emulated_flops
 
 
 def _require_same_model(runs: Sequence[tuple[RawRun, Trained]]) -> None:

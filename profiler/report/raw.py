@@ -6,8 +6,8 @@ from pathlib import Path
 
 from dally.errors import InputError
 from dally.profiles.schema import Env, Reduced
-from profiler.findings import Failed, Finished, Line, Started, Trained, parse_line
-from profiler.orders import MeasurementRun
+from profiler.messages import Failed, Finished, Line, Started, Trained, parse_line
+from profiler.spec import MeasurementRun
 
 _ORDER = "lines must be one run, one started, then what was found, and finished last if at all"
 

@@ -93,9 +93,9 @@ def print_profiles(profiles: Iterable[Profile], console: Console) -> None:
 
 def format_shape(point: Point) -> str:
     """Machines x GPUs on each, as in 2x4, and what was unusual."""
-    order = point.shape.rank_order
+    ranks = point.shape.rank_order
     parts = [f"{point.shape.nodes}x{point.shape.gpus_per_node}"]
-    parts += [order] if order not in (None, "blocked") else []
+    parts += [ranks] if ranks not in (None, "blocked") else []
     parts += [f"+{point.background_flows} flows"] if point.background_flows else []
     return " ".join(parts)
 

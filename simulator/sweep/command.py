@@ -17,7 +17,7 @@ from simulator.sweep.groups import grouped
 from simulator.sweep.identity import task_key
 from simulator.sweep.plan import SweepPlan, SweepTask, read_plan
 from simulator.sweep.tables import overview, result_rows, summary_rows, to_csv
-from simulator.sweep.work import Failure, Result, Store, collect, hand_out
+from simulator.sweep.work import Failure, Result, Store, collect, submit_tasks
 from simulator.sweep.workers import LOCAL
 from simulator.sweep.workers import workers as start_workers
 
@@ -69,7 +69,7 @@ def command(
     plan = read_plan(file, policies, settings)
     store = Store(out or file.with_suffix(""), make=not dry_run)
     if dry_run:
-        for task in _left(plan, store):
+        for task in _to_do(plan, store):
             click.echo(str(task))
         return
     status = carry_out(plan, store, on, workers)
@@ -79,17 +79,17 @@ def command(
 
 def carry_out(plan: SweepPlan, store: Store, on: str, workers: int) -> int:
     """Run what has no result yet; 0, or the status to exit with: 1 if runs failed, 130 if interrupted."""
-    left = _left(plan, store)
+    tasks = _to_do(plan, store)
     with interruptible() as stop:
-        failures = _carry_out(left, start_workers(on, workers, plan.slurm), store, stop) if left else []
+        failures = _run(tasks, start_workers(on, workers, plan.slurm), store, stop) if tasks else []
         interrupted = stop()
     for failure in failures:
         click.echo(f"failed: {failure.task}: {failure.reason} ({failure.path})", err=True)
     return INTERRUPTED if interrupted else 1 if failures else 0
 
 
-def _left(plan: SweepPlan, store: Store) -> list[SweepTask]:
-    """The runs without a result, told."""
+def _to_do(plan: SweepPlan, store: Store) -> list[SweepTask]:
+    """The runs without a result; how many they are goes to standard error."""
     left = {task_key(task): task for task in plan.tasks if store.find(task) is None}
     for line in plan.left_out:
         click.echo(line, err=True)
@@ -97,8 +97,8 @@ def _left(plan: SweepPlan, store: Store) -> list[SweepTask]:
     return list(left.values())
 
 
-def _carry_out(
-    left: Sequence[SweepTask],
+def _run(
+    tasks: Sequence[SweepTask],
     workers: AbstractContextManager[Executor],
     store: Store,
     stop: Callable[[], bool],
@@ -107,29 +107,21 @@ def _carry_out(
     console = Console(stderr=True)
     bars = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
     with workers as executor:
-        pending = hand_out(left, executor)  # processes are forked here, before the bars have a thread
+        pending = submit_tasks(tasks, executor)  # processes are forked here, before the bars have a thread
         with bars as progress:
-            bar = progress.add_task("runs", total=len(left))
+            bar = progress.add_task("runs", total=len(tasks))
 
             def tell(task: SweepTask, ended: Result | Failure) -> None:
                 progress.advance(bar)
-                if not console.is_terminal:
-                    click.echo(_line(task, ended), err=True)
+                if console.is_terminal:
+                    return
+                if isinstance(ended, Failure):
+                    click.echo(f"{task}: failed: {ended.reason}", err=True)
+                else:
+                    jct, cpu = duration(ended["summary"]["jct_s"]["mean"]), duration(ended["cpu_s"])
+                    click.echo(f"{task}: mean JCT {jct}, took {cpu}", err=True)
 
             return collect(pending, store, stop, tell)
-
-
-def _line(task: SweepTask, ended: Result | Failure) -> str:
-    if isinstance(ended, Failure):
-        return f"{task}: failed: {ended.reason}"
-    return f"{task}: mean JCT {duration(ended['summary']['jct_s']['mean'])}, took {duration(ended['cpu_s'])}"
-
-
-def _known(tasks: Sequence[SweepTask]) -> str:
-    """What policies know, and that runs which knew different things are not compared."""
-    classes = list(dict.fromkeys(str(task.inputs.knows) for task in tasks))
-    apart = "; each table compares runs that knew the same" if len(classes) > 1 else ""
-    return f"running times known: {' / '.join(classes)}{apart}"
 
 
 def _report(tasks: Sequence[SweepTask], store: Store) -> None:
@@ -138,16 +130,18 @@ def _report(tasks: Sequence[SweepTask], store: Store) -> None:
     if not found:
         click.echo("no run has finished", err=True)
         return
-    places = grouped(found)
+    cases = grouped(found)
     write_atomically(store.folder / RESULTS, to_csv(result_rows(found), "complete"))
-    write_atomically(store.folder / SUMMARY, to_csv(summary_rows(places), "figure"))
+    write_atomically(store.folder / SUMMARY, to_csv(summary_rows(cases), "figure"))
     console = Console() if Console().is_terminal else Console(width=_FILE_WIDTH)
     click.echo(
         "means over seeds, and differences from the first policy by pairs of runs with the same jobs; "
         "both ± half a 95 % interval"
     )
-    click.echo(_known([task for task, _ in found]))
-    for table in overview(places):
+    classes = list(dict.fromkeys(str(task.inputs.knows) for task, _ in found))
+    apart = "; each table compares runs that knew the same" if len(classes) > 1 else ""
+    click.echo(f"running times known: {' / '.join(classes)}{apart}")
+    for table in overview(cases):
         console.print(table)
     incomplete = sum(not result["complete"] for _, result in found)
     if incomplete:

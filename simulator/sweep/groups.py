@@ -58,13 +58,13 @@ def figures(result: Result) -> dict[str, float]:
     return flat
 
 
-Place = tuple[object, ...]
-"""Setting and values of the options: where policies are compared."""
+Case = tuple[object, ...]
+"""Setting and values of the options: within one, policies are compared."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunGroup:
-    """The runs of one policy in one place.
+    """The runs of one policy in one case.
 
     Attributes:
         task: One of them.
@@ -111,17 +111,17 @@ class RunGroup:
         return ratio_of_means(list(zip(chain(*own), chain(*other), strict=True)))
 
 
-def grouped(found: Iterable[tuple[SweepTask, Result]]) -> dict[Place, list[RunGroup]]:
-    """The groups by place, in the order of the policies."""
-    groups: dict[tuple[Place, str], RunGroup] = {}
+def grouped(found: Iterable[tuple[SweepTask, Result]]) -> dict[Case, list[RunGroup]]:
+    """The groups by case, in the order of the policies."""
+    groups: dict[tuple[Case, str], RunGroup] = {}
     for task, result in found:
-        place: Place = (task.setting, *task.values.items())
-        group = groups.setdefault((place, task.policy), RunGroup(task))
+        case: Case = (task.setting, *task.values.items())
+        group = groups.setdefault((case, task.policy), RunGroup(task))
         group.by_seed[task.inputs.seed] = figures(result)
         group.blocks[task.inputs.seed] = [block["jct_mean_s"] for block in result.get("blocks", [])]
         if not result["complete"]:
             group.unfinished.append(task.inputs.seed)
-    places: dict[Place, list[RunGroup]] = {}
-    for (place, _), group in groups.items():
-        places.setdefault(place, []).append(group)
-    return places
+    cases: dict[Case, list[RunGroup]] = {}
+    for (case, _), group in groups.items():
+        cases.setdefault(case, []).append(group)
+    return cases

@@ -3,7 +3,6 @@
 import ast
 import hashlib
 import json
-from collections.abc import Iterator
 from dataclasses import asdict
 from functools import cache
 from importlib.util import find_spec
@@ -38,7 +37,7 @@ def _shipped_digest() -> str:
     assert spec is not None
     assert spec.origin is not None
     folder = Path(spec.origin).parent
-    return path_digest(folder / "clusters" / "examples") + path_digest(folder / "profiles" / "sets")
+    return path_digest(folder / "cluster" / "examples") + path_digest(folder / "profiles" / "sets")
 
 
 @cache
@@ -80,16 +79,13 @@ def _module(name: str) -> tuple[str, tuple[str, ...]]:
     if spec is None or spec.origin is None or not spec.origin.endswith(".py"):
         return "", ()
     tree = ast.parse(Path(spec.origin).read_bytes())
-    return _digest(ast.dump(tree).encode()), tuple(_imported(tree))
-
-
-def _imported(tree: ast.AST) -> Iterator[str]:
+    imported: list[str] = []
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
+            imported += (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module:
-            yield node.module
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+            imported += (node.module, *(f"{node.module}.{alias.name}" for alias in node.names))
+    return _digest(ast.dump(tree).encode()), tuple(imported)
 
 
 def _digest(content: bytes) -> str:

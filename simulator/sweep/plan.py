@@ -9,14 +9,14 @@ from typing import Any
 import click
 
 from dally.cluster import load_cluster
-from dally.cluster.left_out import left_out_line
+from dally.cluster.summary import left_out_line
 from dally.config_text import parse_toml
 from dally.errors import InputError
 from dally.jobs.knowledge import Knowledge
 from dally.policies.registry import parse_policy
 from dally.profiles.batch_split import Split
 from dally.spec import spec_knobs
-from dally.traces import GENERATORS
+from dally.traces.generators import is_generator
 from simulator.command import command as simulate_command
 from simulator.command import refuse_unmodelled
 from simulator.inputs import Inputs
@@ -61,7 +61,7 @@ class SweepTask:
     @property
     def generated(self) -> bool:
         """Whether the seed draws the jobs."""
-        return _is_generated(self.inputs.trace)
+        return is_generator(self.inputs.trace)
 
     def __str__(self) -> str:
         """The task in a line of progress."""
@@ -104,48 +104,39 @@ def read_plan(path: Path, policies: Sequence[str] = (), settings: Sequence[str] 
         raise InputError(f"{path}: not UTF-8 text") from error
     try:
         table = parse_toml(text)
-        slurm, study = _table(table, "slurm"), _table(table, "study")
+        for key in ("slurm", "study"):
+            if not isinstance(table.get(key, {}), dict):
+                raise InputError(f"{key} is {table[key]!r}, must be a table")
         tasks = list(_tasks(table, policies, settings))
         named = dict.fromkeys(task.inputs.cluster for task in tasks)
         left_out = {cluster: left_out_line(load_cluster(cluster)) for cluster in named}
         lines = tuple(f"cluster {cluster}: {line}" for cluster, line in left_out.items() if line)
-        return SweepPlan(tasks, slurm, study, lines)
+        return SweepPlan(tasks, table.get("slurm", {}), table.get("study", {}), lines)
     except InputError as error:
         raise InputError(f"{path}: {error}") from error
 
 
-def _table(table: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    found = table.get(key, {})
-    if not isinstance(found, dict):
-        raise InputError(f"{key} is {found!r}, must be a table")
-    return found
-
-
 def _tasks(table: Mapping[str, Any], policies: Sequence[str], names: Sequence[str]) -> Iterator[SweepTask]:
     for name, setting in _settings(table, names):
-        specs = [spec for each in policies or _texts(setting, "policies") for spec in alternatives(each)]
-        seeds = _seeds(setting)
+        asked = policies or setting.get("policies", [])
+        if not (isinstance(asked, list | tuple) and asked and all(isinstance(each, str) for each in asked)):
+            raise InputError(f"policies is {asked!r}, must be a list of at least one name")
+        specs = dict.fromkeys(spec for each in asked for spec in alternatives(each))
+        seeds = setting.get("seeds", [0])
+        if not (isinstance(seeds, list) and seeds and all(type(seed) is int for seed in seeds)):
+            raise InputError(f"seeds is {seeds!r}, must be a list of whole numbers")
         values = {key: value for key, value in setting.items() if key not in _PER_RUN}
-        for chosen in _combinations(values):
-            for seed, spec in product(seeds, dict.fromkeys(specs)):
+        for key in ("trace", "cluster"):
+            if key not in values:
+                raise InputError(f"{key} is missing")
+        choices = [_choices(key, value) for key, value in values.items()]
+        for combination in product(*choices):
+            chosen = dict(zip(values, combination, strict=True))
+            for seed, spec in product(dict.fromkeys(seeds), specs):
                 inputs = _inputs(chosen, seed)
                 refuse_unmodelled([parse_policy(spec)], inputs.contention)
                 _ = inputs.knows  # what is wrong with it is told before anything runs
                 yield SweepTask(name, chosen, spec, inputs)
-
-
-def _texts(table: Mapping[str, Any], key: str) -> list[str]:
-    values = table.get(key, [])
-    if not (isinstance(values, list) and values and all(isinstance(value, str) for value in values)):
-        raise InputError(f"{key} is {values!r}, must be a list of at least one name")
-    return values
-
-
-def _seeds(table: Mapping[str, Any]) -> list[int]:
-    seeds = table.get("seeds", [0])
-    if not (isinstance(seeds, list) and seeds and all(type(seed) is int for seed in seeds)):
-        raise InputError(f"seeds is {seeds!r}, must be a list of whole numbers")
-    return list(dict.fromkeys(seeds))
 
 
 def _settings(table: Mapping[str, Any], names: Sequence[str]) -> list[tuple[str, dict[str, Any]]]:
@@ -173,16 +164,6 @@ def _check_keys(table: Mapping[str, Any], where: str, valid: Sequence[str]) -> N
             raise InputError(f"{where}{key} is not a known key; valid: {', '.join(valid)}")
 
 
-def _combinations(values: Mapping[str, Any]) -> Iterator[dict[str, object]]:
-    """All ways to choose one value for each option that has a list of them."""
-    for key in ("trace", "cluster"):
-        if key not in values:
-            raise InputError(f"{key} is missing")
-    choices = [_choices(key, value) for key, value in values.items()]
-    for chosen in product(*choices):
-        yield dict(zip(values, chosen, strict=True))
-
-
 def _choices(key: str, value: Any) -> list[object]:
     given = value if isinstance(value, list) else [value]
     if not given:
@@ -190,7 +171,7 @@ def _choices(key: str, value: Any) -> list[object]:
     converted = [_converted(key, each) for each in given]
     if key != "trace":
         return list(dict.fromkeys(converted))
-    return [each for spec in converted for each in (alternatives(spec) if _is_generated(spec) else [spec])]
+    return [each for spec in converted for each in (alternatives(spec) if is_generator(spec) else [spec])]
 
 
 def _converted(key: str, value: object) -> Any:
@@ -213,10 +194,6 @@ def _inputs(values: Mapping[str, Any], seed: int) -> Inputs:
     if "knowledge" in fields:
         fields["knowledge"] = Knowledge(fields["knowledge"])
     return Inputs(seed=seed, **fields)
-
-
-def _is_generated(trace: str) -> bool:
-    return trace.partition(":")[0] in GENERATORS
 
 
 def alternatives(spec: str) -> list[str]:

@@ -10,7 +10,7 @@ from rich.table import Table
 
 from dally.runs.records import shown
 from dally.words import change, duration
-from simulator.sweep.groups import Mean, Place, RunGroup, figures
+from simulator.sweep.groups import Case, Mean, RunGroup, figures
 from simulator.sweep.plan import SweepTask
 from simulator.sweep.work import Result
 
@@ -24,9 +24,9 @@ def result_rows(found: Iterable[tuple[SweepTask, Result]]) -> Iterator[Row]:
         yield {**said, "complete": result["complete"], "cpu_s": result["cpu_s"], **figures(result)}
 
 
-def summary_rows(places: Mapping[Place, Sequence[RunGroup]]) -> Iterator[Row]:
+def summary_rows(cases: Mapping[Case, Sequence[RunGroup]]) -> Iterator[Row]:
     """A row a group and figure: mean over seeds, half a confidence interval, ratio to the first policy."""
-    for groups in places.values():
+    for groups in cases.values():
         for group in groups:
             for name in group.names():
                 values, ratio = group.mean(name), group.ratio(groups[0], name)
@@ -75,12 +75,14 @@ _COLUMNS = {
     "network": "comm_mean_s",
 }
 _COMPARED = ("JCT mean", "JCT p99", "makespan")
+_KNOWN = ("knowledge", "estimate_error", "profile_error")
+"""Options that `Known` says together."""
 
 
-def overview(places: Mapping[Place, Sequence[RunGroup]]) -> Iterator[Table]:
-    """A table a place: means and differences from the first policy, each ± half a 95 % interval."""
-    firsts = [groups[0] for groups in places.values()]
-    for groups in places.values():
+def overview(cases: Mapping[Case, Sequence[RunGroup]]) -> Iterator[Table]:
+    """A table a case: means and differences from the first policy, each ± half a 95 % interval."""
+    firsts = [groups[0] for groups in cases.values()]
+    for groups in cases.values():
         title = _title(groups[0], firsts)
         result = Table(box=SIMPLE_HEAD, pad_edge=False, title=title, title_justify="left")
         result.add_column("policy", overflow="fold")
@@ -90,16 +92,18 @@ def overview(places: Mapping[Place, Sequence[RunGroup]]) -> Iterator[Table]:
                 result.add_column("", no_wrap=True)
         result.add_column("seeds", justify="right")
         for group in groups:
-            result.add_row(group.task.policy, *_cells(group, groups[0]), str(len(group.by_seed)))
+            cells = []
+            for heading, name in _COLUMNS.items():
+                found = group.mean(name)
+                interval = (
+                    f" ±{found.half / found.value:.1%}" if found.half is not None and found.value else ""
+                )
+                cells.append(f"{duration(found.value)}{interval}")
+                if heading in _COMPARED:
+                    ratio = group.ratio(groups[0], name)
+                    cells.append("" if group is groups[0] or ratio is None else _difference(ratio))
+            result.add_row(group.task.policy, *cells, str(len(group.by_seed)))
         yield result
-
-
-def _cells(group: RunGroup, first: RunGroup) -> Iterator[str]:
-    for heading, name in _COLUMNS.items():
-        yield _with_interval(group.mean(name))
-        if heading in _COMPARED:
-            ratio = group.ratio(first, name)
-            yield "" if group is first or ratio is None else _difference(ratio)
 
 
 def _difference(ratio: Mean) -> str:
@@ -109,28 +113,18 @@ def _difference(ratio: Mean) -> str:
     return f"{100 * (ratio.value - 1):+.1f} ±{100 * ratio.half:.1f} %"
 
 
-def _with_interval(found: Mean) -> str:
-    if found.half is None or not found.value:
-        return duration(found.value)
-    return f"{duration(found.value)} ±{found.half / found.value:.1%}"
+def _title(case: RunGroup, others: Iterable[RunGroup]) -> str:
+    """The setting of a case, and the options whose values differ between the cases of this setting.
 
-
-_KNOWN = ("knowledge", "estimate_error", "profile_error")
-"""Options that `Known` says together."""
-
-
-def _title(place: RunGroup, others: Iterable[RunGroup]) -> str:
-    """The setting of a place, and the options whose values differ between the places of this setting.
-
-    What policies know is said where it differs between any two places.
+    What policies know is said where it differs between any two cases.
     """
     others = list(others)
     classes = {str(other.task.inputs.knows) for other in others}
-    knows = f"(knew: {place.task.inputs.knows})" if len(classes) > 1 else ""
-    alike = [other.task.values for other in others if other.task.setting == place.task.setting]
+    knows = f"(knew: {case.task.inputs.knows})" if len(classes) > 1 else ""
+    alike = [other.task.values for other in others if other.task.setting == case.task.setting]
     varied = [
         f"{key}={value}"
-        for key, value in place.task.values.items()
+        for key, value in case.task.values.items()
         if key not in _KNOWN and any(values.get(key) != value for values in alike)
     ]
-    return " ".join(filter(None, [place.task.setting, *varied, knows])) or "all runs"
+    return " ".join(filter(None, [case.task.setting, *varied, knows])) or "all runs"

@@ -102,7 +102,7 @@ Pending = dict[Future[Result], SweepTask]
 """What runs, or will."""
 
 
-def hand_out(tasks: Iterable[SweepTask], executor: Executor) -> Pending:
+def submit_tasks(tasks: Iterable[SweepTask], executor: Executor) -> Pending:
     """Hand tasks to an executor, which begins with them."""
     return {executor.submit(run_task, task.policy, task.inputs): task for task in tasks}
 
@@ -116,7 +116,7 @@ def collect(
     """Keep the results of tasks as they come; those that fail do not hold up the others.
 
     Args:
-        pending: What was handed out.
+        pending: What was submitted.
         store: Keeps each result as soon as it is there.
         stop: True ends the sweep; what has not finished by then is dropped.
         tell: Told of each task that ended.
@@ -128,22 +128,17 @@ def collect(
     while pending and not stop():
         for future in wait(pending, _POLL_S, FIRST_COMPLETED).done:
             task = pending.pop(future)
-            ended = _ended(future, task, store)
-            if isinstance(ended, Failure):
-                failures.append(ended)
-            tell(task, ended)
+            error = future.exception()
+            if error is None:
+                store.keep(task, future.result())
+                tell(task, future.result())
+                continue
+            if isinstance(error, BrokenExecutor):
+                raise DallyError(
+                    "a worker was killed, perhaps because memory ran out; "
+                    f"what finished is kept ({task} did not)"
+                ) from error
+            reason = str(error) if isinstance(error, DallyError) else f"{type(error).__name__}: {error}"
+            failures.append(Failure(task, reason, store.fail(task, error)))
+            tell(task, failures[-1])
     return failures
-
-
-def _ended(future: Future[Result], task: SweepTask, store: Store) -> Result | Failure:
-    error = future.exception()
-    if error is None:
-        result = future.result()
-        store.keep(task, result)
-        return result
-    if isinstance(error, BrokenExecutor):
-        raise DallyError(
-            f"a worker was killed, perhaps because memory ran out; what finished is kept ({task} did not)"
-        ) from error
-    reason = str(error) if isinstance(error, DallyError) else f"{type(error).__name__}: {error}"
-    return Failure(task, reason, store.fail(task, error))

@@ -5,7 +5,6 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import Executor, ProcessPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from multiprocessing import active_children, parent_process
-from multiprocessing.process import BaseProcess
 from os import _exit
 from threading import Thread
 from typing import Any
@@ -58,9 +57,9 @@ def _begin() -> None:
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     parent = parent_process()
     assert parent is not None
-    Thread(target=_end_after, args=[parent], daemon=True).start()
 
+    def end_with_parent() -> None:
+        parent.join()
+        _exit(1)
 
-def _end_after(parent: BaseProcess) -> None:
-    parent.join()
-    _exit(1)
+    Thread(target=end_with_parent, daemon=True).start()

@@ -4,7 +4,6 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -15,8 +14,8 @@ from rich.text import Text
 from dally.errors import InputError
 from slurm_plugin.admin.checks.gather import SLURM_CONF, gather, own_file
 from slurm_plugin.admin.checks.site import Level
-from slurm_plugin.admin.doctor import CHECKS, CheckResult, examine, worst
-from slurm_plugin.admin.install import UNIT_DIR, InstallPlan, InstallTarget, install, plan_install
+from slurm_plugin.admin.doctor import CHECKS, examine
+from slurm_plugin.admin.install import UNIT_DIR, InstallTarget, install, plan_install
 from slurm_plugin.admin.uninstall import plan_uninstall, uninstall
 from slurm_plugin.config import config_path
 from slurm_plugin.submit.hints import MODES, Mode
@@ -47,22 +46,17 @@ def doctor_command(config: Path | None, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps([{"name": item.name, **asdict(item.finding)} for item in results], indent=2))
     else:
-        _show(results)
-    if worst(results) is Level.PROBLEM:
+        console = Console(highlight=False, soft_wrap=True)
+        for result in results:
+            finding = result.finding
+            level = (f"{finding.level:8}", _COLOURS[finding.level])
+            console.print(Text.assemble(level, f"{result.name}: {finding.found}"))
+            if finding.advice:
+                console.print(Text(f"        -> {finding.advice}"))
+        if left_out := len(CHECKS) - len(results):
+            console.print(Text(f"{left_out} checks left out: they need what is missing above"))
+    if any(item.finding.level is Level.PROBLEM for item in results):
         sys.exit(1)
-
-
-def _show(results: Sequence[CheckResult]) -> None:
-    console = Console(highlight=False, soft_wrap=True)
-    for result in results:
-        finding = result.finding
-        console.print(
-            Text.assemble((f"{finding.level:8}", _COLOURS[finding.level]), f"{result.name}: {finding.found}")
-        )
-        if finding.advice:
-            console.print(Text(f"        -> {finding.advice}"))
-    if left_out := len(CHECKS) - len(results):
-        console.print(Text(f"{left_out} checks left out: they need what is missing above"))
 
 
 @command.command("install")
@@ -99,7 +93,9 @@ def install_command(
         config_path(config).absolute(), conf_dir.absolute(), units.absolute(), _dally(), user, mode
     )
     plan = plan_install(target)
-    _tell(plan)
+    for verb, paths in (("make  ", plan.folders), ("write ", plan.files), ("as is ", plan.kept)):
+        for path in paths:
+            click.echo(f"{verb} {path}")
     if dry_run:
         click.echo("nothing was changed (--dry-run)")
         return
@@ -107,15 +103,6 @@ def install_command(
     click.echo("left to you:")
     for number, step in enumerate(plan.next_steps, start=1):
         click.echo(f"  {number}. {step}")
-
-
-def _tell(plan: InstallPlan) -> None:
-    for folder in plan.folders:
-        click.echo(f"make   {folder}")
-    for file in plan.files:
-        click.echo(f"write  {file}")
-    for file in plan.kept:
-        click.echo(f"as is  {file}")
 
 
 def _dally() -> Path:

@@ -1,10 +1,10 @@
 """Runs all checks of a site, in the order in which an administrator would look."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from slurm_plugin.admin.checks import network, nodes, settings, setup
-from slurm_plugin.admin.checks.site import Finding, Level, SiteFacts
+from slurm_plugin.admin.checks.site import Finding, SiteFacts
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,9 +80,3 @@ def examine(site: SiteFacts) -> tuple[CheckResult, ...]:
         if not (check.needs_config and site.config is None)
         and not (check.needs_slurm and (site.slurm_error or site.version is None))
     )
-
-
-def worst(results: Sequence[CheckResult]) -> Level:
-    """The worst level among the findings."""
-    found = {result.finding.level for result in results}
-    return next((level for level in (Level.PROBLEM, Level.WARNING) if level in found), Level.OK)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from dally.atomic_file import write_atomically
 from dally.cluster import load_cluster
-from dally.cluster.slurm_lines import read_lines
+from dally.cluster.slurm_conf import read_lines
 from dally.errors import InputError
 from dally.profiles.files import load_profiles
 from slurm_plugin.admin.checks.gather import own_file
@@ -24,7 +24,7 @@ from slurm_plugin.admin.installed import (
     write_manifest,
 )
 from slurm_plugin.config import Config, load_config, parse_config
-from slurm_plugin.submit.hints import SLURM_MAX_WAIT_S, Mode, Waits, leaf_slowdowns, site_lua, wait_advice
+from slurm_plugin.submit.hints import SLURM_MAX_WAIT_S, Mode, leaf_slowdowns, site_lua, wait_advice
 
 UNITS = ("dally-controller.service", "dally-deadman.service", "dally-deadman.timer")
 UNIT_DIR = Path("/etc/systemd/system")
@@ -103,18 +103,34 @@ def plan_install(target: InstallTarget) -> InstallPlan:
         raise InputError(f"{manifest.mode} mode is installed; `dally slurm uninstall` first")
     if not (target.conf_dir / "slurm.conf").is_file():
         raise InputError(f"{target.conf_dir} has no slurm.conf; name its folder with --slurm-conf")
-    config, files = _configuration(target.config_path)
-    lua_dir = _lua_dir(target.conf_dir, manifest)
-    files[lua_dir / "job_submit.lua"] = own_file("job_submit.lua")
-    slowdowns, waits = _hints(target, config)
+    files: dict[Path, str] = {}
+    if target.config_path.exists():
+        config = load_config(target.config_path)
+    else:
+        files[target.config_path] = own_file("dally.toml")
+        config = parse_config(tomllib.loads(files[target.config_path]))
+    # Where the site has a job_submit.lua of its own, ours goes to a folder beside it.
+    lua = target.conf_dir / "job_submit.lua"
+    lua_text = own_file("job_submit.lua")
+    is_ours = str(lua) in manifest.files or hash_of(lua) in (None, hash_text(lua_text))
+    lua_dir = target.conf_dir if is_ours else target.conf_dir / "dally"
+    files[lua_dir / "job_submit.lua"] = lua_text
+    slowdowns: Mapping[str, float] = {}
+    if target.mode == "hint" and config.profiles:
+        slowdowns = leaf_slowdowns(load_profiles(config.profiles), load_cluster(config.cluster))
+    longest_s = _longest_wait_s(target.conf_dir / "slurm.conf")
     files[lua_dir / "dally_site.lua"] = site_lua(
-        config.partitions, _uids(target.user), target.mode, slowdowns, waits
+        config.partitions, _uids(target.user), target.mode, slowdowns, longest_s
     )
     folders = {target.manifest.parent: 0o755, lua_dir: 0o755}
     if target.mode == "hold":
         files |= {target.unit_dir / name: _unit(name, target, config) for name in UNITS}
         folders[Path(config.state_dir)] = _PRIVATE
-    _refuse_foreign(files, manifest)
+    for path, text in files.items():
+        found = hash_of(path)
+        if found not in (None, hash_text(text), manifest.files.get(str(path))):
+            what = "was changed since Dally wrote it" if str(path) in manifest.files else "is not Dally's"
+            raise InputError(f"{path} is in the way: it {what}; move it away, or take your changes back")
     changed = {path: text for path, text in files.items() if hash_of(path) != hash_text(text)}
     return InstallPlan(
         target,
@@ -122,10 +138,7 @@ def plan_install(target: InstallTarget) -> InstallPlan:
         changed,
         tuple(path for path in files if path not in changed),
         {path: mode for path, mode in folders.items() if not path.exists()},
-        (
-            *_config_steps(target, config, new=target.config_path in files),
-            *_slurm_steps(target, lua_dir, wait_advice(slowdowns, waits)),
-        ),
+        _next_steps(target, config, lua_dir, wait_advice(slowdowns, longest_s)),
     )
 
 
@@ -135,7 +148,16 @@ def install(plan: InstallPlan) -> None:
     Raises:
         OSError: A file cannot be written, most likely for want of rights.
     """
-    manifest = _make_folders(plan, replace(plan.manifest, mode=plan.target.mode))
+    manifest = replace(plan.manifest, mode=plan.target.mode)
+    # The configuration's folder comes first: in it is the list that remembers the others.
+    folders = sorted(plan.folders.items(), key=lambda item: item[0] != plan.target.manifest.parent)
+    for folder, mode in folders:
+        folder.mkdir(mode=mode, parents=True)
+        if mode == _PRIVATE and _uids(plan.target.user) and os.geteuid() == 0:
+            account = pwd.getpwnam(plan.target.user)
+            os.chown(folder, account.pw_uid, account.pw_gid, follow_symlinks=False)
+        manifest = replace(manifest, folders=(*manifest.folders, str(folder)))
+        write_manifest(plan.target.manifest, manifest)
     new = {str(path): hash_text(text) for path, text in plan.files.items() if not path.exists()}
     manifest = replace(manifest, files={**manifest.files, **new})
     if new:
@@ -146,33 +168,6 @@ def install(plan: InstallPlan) -> None:
     manifest = replace(manifest, files={**manifest.files, **written})
     if manifest != plan.manifest:
         write_manifest(plan.target.manifest, manifest)
-
-
-def _make_folders(plan: InstallPlan, manifest: Manifest) -> Manifest:
-    """Make the folders, the configuration's first: in it is the list that remembers the others."""
-    folders = sorted(plan.folders.items(), key=lambda item: item[0] != plan.target.manifest.parent)
-    for folder, mode in folders:
-        folder.mkdir(mode=mode, parents=True)
-        if mode == _PRIVATE:
-            _give_to(folder, plan.target.user)
-        manifest = replace(manifest, folders=(*manifest.folders, str(folder)))
-        write_manifest(plan.target.manifest, manifest)
-    return manifest
-
-
-def _configuration(path: Path) -> tuple[Config, dict[Path, str]]:
-    """The configuration, and the example to write where there is none."""
-    if path.exists():
-        return load_config(path), {}
-    example = own_file("dally.toml")
-    return parse_config(tomllib.loads(example)), {path: example}
-
-
-def _lua_dir(conf_dir: Path, manifest: Manifest) -> Path:
-    """Beside slurm.conf, or in a folder of its own where the site has a job_submit.lua of its own."""
-    path = conf_dir / "job_submit.lua"
-    ours = str(path) in manifest.files or hash_of(path) in (None, hash_text(own_file("job_submit.lua")))
-    return conf_dir if ours else conf_dir / "dally"
 
 
 def _unit(name: str, target: InstallTarget, config: Config) -> str:
@@ -191,23 +186,6 @@ def _unit(name: str, target: InstallTarget, config: Config) -> str:
     return text.replace("StateDirectory=dally\nStateDirectoryMode=0700", folder)
 
 
-def _refuse_foreign(files: Mapping[Path, str], manifest: Manifest) -> None:
-    """Refuse to write over what Dally did not write."""
-    for path, text in files.items():
-        found = hash_of(path)
-        if found not in (None, hash_text(text), manifest.files.get(str(path))):
-            what = "was changed since Dally wrote it" if str(path) in manifest.files else "is not Dally's"
-            raise InputError(f"{path} is in the way: it {what}; move it away, or take your changes back")
-
-
-def _hints(target: InstallTarget, config: Config) -> tuple[Mapping[str, float], Waits]:
-    """For hint mode: how much each model suffers across switches, and how long Slurm lets jobs wait."""
-    slowdowns: Mapping[str, float] = {}
-    if target.mode == "hint" and config.profiles:
-        slowdowns = leaf_slowdowns(load_profiles(config.profiles), load_cluster(config.cluster))
-    return slowdowns, Waits(longest_s=_longest_wait_s(target.conf_dir / "slurm.conf"))
-
-
 def _longest_wait_s(conf: Path) -> int:
     """The max_switch_wait in slurm.conf; the last line counts, as for Slurm."""
     lines = [line.values["schedulerparameters"] for line in read_lines(conf, ("schedulerparameters",))]
@@ -215,17 +193,17 @@ def _longest_wait_s(conf: Path) -> int:
     return int(found[1]) if found else SLURM_MAX_WAIT_S
 
 
-def _config_steps(target: InstallTarget, config: Config, *, new: bool) -> list[str]:
-    if new:
-        return [f"edit `partitions` in {target.config_path}, then {_AGAIN}"]
-    if target.mode == "hint" and not config.profiles:
-        return [f"name `profiles` in {target.config_path}, without which there are no hints, then {_AGAIN}"]
-    return []
-
-
-def _slurm_steps(target: InstallTarget, lua_dir: Path, advice: str) -> list[str]:
-    """The controller first: once slurmctld has read job_submit.lua, jobs wait for it."""
-    steps = [advice] if advice else []
+def _next_steps(target: InstallTarget, config: Config, lua_dir: Path, advice: str) -> tuple[str, ...]:
+    """What is left to do; the controller first: once slurmctld has restarted, jobs wait for it."""
+    steps = []
+    if not target.config_path.exists():
+        steps.append(f"edit `partitions` in {target.config_path}, then {_AGAIN}")
+    elif target.mode == "hint" and not config.profiles:
+        steps.append(
+            f"name `profiles` in {target.config_path}, without which there are no hints, then {_AGAIN}"
+        )
+    if advice:
+        steps.append(advice)
     if target.mode == "hold":
         if not _uids(target.user):
             steps.append(f"make the user {target.user}, a Slurm operator (docs/install.md), then {_AGAIN}")
@@ -236,7 +214,7 @@ def _slurm_steps(target: InstallTarget, lua_dir: Path, advice: str) -> list[str]
         )
     if not has_lua(target.conf_dir / "slurm.conf"):
         steps.append("add to slurm.conf: JobSubmitPlugins=lua")
-    return [*steps, "restart slurmctld (`systemctl restart slurmctld`)", "dally slurm doctor"]
+    return (*steps, "restart slurmctld (`systemctl restart slurmctld`)", "dally slurm doctor")
 
 
 def _uids(user: str) -> tuple[int, ...]:
@@ -245,9 +223,3 @@ def _uids(user: str) -> tuple[int, ...]:
         return (pwd.getpwnam(user).pw_uid,)
     except KeyError:
         return ()
-
-
-def _give_to(folder: Path, user: str) -> None:
-    """Give a folder to the controller's user, if it exists and we may; systemd does it at the latest."""
-    if _uids(user) and os.geteuid() == 0:
-        os.chown(folder, pwd.getpwnam(user).pw_uid, pwd.getpwnam(user).pw_gid, follow_symlinks=False)

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from dally.atomic_file import write_atomically
-from dally.cluster.slurm_lines import read_lines
+from dally.cluster.slurm_conf import read_lines
 from dally.errors import InputError
 
 

@@ -36,7 +36,16 @@ def plan_uninstall(config_path: Path) -> Removal:
         elif found is not None:
             left[Path(name)] = "changed since it was installed"
     for file in remove:
-        _refuse_needed(file)
+        conf, own = file.with_name("slurm.conf"), file.parent.parent / file.name
+        if file.name != "job_submit.lua":
+            continue
+        if conf.is_file() and has_lua(conf):
+            raise InputError(
+                f"{conf} still has JobSubmitPlugins=lua, and slurmctld does not start without {file}; "
+                "take lua out and restart slurmctld, then uninstall"
+            )
+        if own.is_file() and str(file).encode() in own.read_bytes():
+            raise InputError(f"{own} still calls {file}; take these lines out, then uninstall")
     return Removal(path, tuple(remove), tuple(Path(name) for name in reversed(manifest.folders)), left)
 
 
@@ -58,16 +67,3 @@ def uninstall(removal: Removal) -> tuple[Path, ...]:
         except OSError:
             full.append(folder)
     return tuple(full)
-
-
-def _refuse_needed(file: Path) -> None:
-    if file.name != "job_submit.lua":
-        return
-    conf, own = file.with_name("slurm.conf"), file.parent.parent / file.name
-    if conf.is_file() and has_lua(conf):
-        raise InputError(
-            f"{conf} still has JobSubmitPlugins=lua, and slurmctld does not start without {file}; "
-            "take lua out and restart slurmctld, then uninstall"
-        )
-    if own.is_file() and str(file).encode() in own.read_bytes():
-        raise InputError(f"{own} still calls {file}; take these lines out, then uninstall")

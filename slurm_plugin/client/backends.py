@@ -25,7 +25,10 @@ def open_slurm(name: str) -> Slurm:
         return CommandLine()
     problem = pyslurm_problem()
     if not problem:
-        return _open_pyslurm()
+        os.environ["SLURM_BITSTR_LEN"] = (
+            "0"  # libslurm reads it at each request and else cuts long task lists
+        )
+        return PyslurmSlurm(importlib.import_module("pyslurm"), CommandLine())
     if name == "auto":
         return CommandLine()
     raise InputError(
@@ -58,8 +61,3 @@ def pyslurm_problem() -> str:
         return said[-1] if said else f"importing it ended Python with exit code {probe.returncode}"
     version = probe.stdout.strip()
     return "" if version.startswith(f"{_VERSION}.") else f"it is version {version}, must be {_VERSION}"
-
-
-def _open_pyslurm() -> Slurm:
-    os.environ["SLURM_BITSTR_LEN"] = "0"  # libslurm reads it at each request and else cuts long task lists
-    return PyslurmSlurm(importlib.import_module("pyslurm"), CommandLine())

@@ -2,16 +2,18 @@
 
 import os
 import re
+import signal
+import subprocess
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import groupby
 
 from dally.errors import InputError
 from dally.jobs.job import Job
 from dally.traces import sacct
-from dally.traces.intake import TraceIntake
+from dally.traces.rows import JobCollector
 from slurm_plugin.client.job_json import read_jobs
 from slurm_plugin.client.node_text import read_nodes, read_partitions, read_reservations
-from slurm_plugin.client.processes import Output, TimedOutError, run_program
 from slurm_plugin.client.scontrol import answers, first_line, run_checked, script, steps, unavailable
 from slurm_plugin.client.slurm import (
     Cancel,
@@ -92,20 +94,20 @@ class CommandLine:
         return run_checked(orders, self._run_all)
 
     def _run_all(self, orders: Sequence[Order]) -> Iterator[str | None]:
-        for _, group in groupby(orders, key=_kind):
-            yield from self._run_alike(list(group))
-
-    def _run_alike(self, orders: Sequence[Order]) -> Iterator[str | None]:
-        """Carry out orders of one kind, each step for all of them."""
-        for start in range(0, len(orders), _AT_ONCE):
-            some = orders[start : start + _AT_ONCE]
-            signals = [order for order in some if isinstance(order, Signal)]
-            cancels = [order.job_id for order in some if isinstance(order, Cancel)]
-            lines = [steps(order) for order in some if not isinstance(order, Signal | Cancel)]
-            if cancels:
-                yield from self._scancel(cancels, "--state=PENDING")
-            else:
-                yield from self._send(signals) if signals else self._control(lines)
+        """Carry out orders of one kind together, each step for all of them; no process gets too many."""
+        for (kind, signal_name), group in groupby(orders, key=_kind):
+            alike = list(group)
+            for some in (alike[start : start + _AT_ONCE] for start in range(0, len(alike), _AT_ONCE)):
+                if kind is Cancel:
+                    yield from self._scancel(some, "--state=PENDING")
+                elif kind is Signal:
+                    # `--full` reaches the script and its steps. Without `--state` KILL would cancel a job
+                    # that waits.
+                    yield from self._scancel(some, "--state=RUNNING", "--full", f"--signal={signal_name}")
+                else:
+                    yield from self._control(
+                        [steps(order) for order in some if not isinstance(order, Signal | Cancel)]
+                    )
 
     def _control(self, lines: Sequence[tuple[str, ...]]) -> list[str | None]:
         refusals: list[str | None] = [None] * len(lines)
@@ -120,42 +122,65 @@ class CommandLine:
         if not lines:
             return []
         output = self._run("scontrol", text=script(lines))
-        said = answers(output.err, len(lines))
+        said = answers(output.stderr, len(lines))
         if said is None:
-            raise SlurmUnavailableError(f"scontrol ended early: {first_line(output.err) or output.status}")
+            raise SlurmUnavailableError(
+                f"scontrol ended early: {first_line(output.stderr) or output.returncode}"
+            )
         return said
 
-    def _send(self, orders: Sequence[Signal]) -> list[str | None]:
-        """Signal jobs, all that get the same signal at once.
-
-        `--full` reaches the script and its steps. Without `--state` KILL would cancel a job that waits.
-        """
-        numbers = [order.job_id for order in orders]
-        return self._scancel(numbers, "--state=RUNNING", "--full", f"--signal={orders[0].signal}")
-
-    def _scancel(self, numbers: Sequence[str], *options: str) -> list[str | None]:
+    def _scancel(self, orders: Sequence[Order], *options: str) -> list[str | None]:
+        numbers = [order.job_id for order in orders if isinstance(order, Signal | Cancel)]
         output = self._run("scancel", *options, *numbers)
-        refusals = [_refusal(number, output.err.splitlines()) for number in numbers]
-        if output.status and not any(refusals):
-            return [first_line(output.err) or f"scancel failed ({output.status})"] * len(numbers)
+        refusals = [_refusal(number, output.stderr.splitlines()) for number in numbers]
+        if output.returncode and not any(refusals):
+            return [first_line(output.stderr) or f"scancel failed ({output.returncode})"] * len(numbers)
         return refusals
 
     def _read(self, *argv: str) -> str:
         output = self._run(*argv)
-        if output.status:
-            raise SlurmUnavailableError(f"{argv[0]}: {first_line(output.err) or output.status}")
-        return output.out
+        if output.returncode:
+            raise SlurmUnavailableError(f"{argv[0]}: {first_line(output.stderr) or output.returncode}")
+        return output.stdout
 
-    def _run(self, *argv: str, text: str = "") -> Output:
+    def _run(self, *argv: str, text: str = "") -> subprocess.CompletedProcess[str]:
         try:
             output = run_program((*self.prefix, *argv), text, self.environment, self.timeout_s)
         except OSError as error:
             raise SlurmUnavailableError(f"cannot run {argv[0]}: {error.strerror}") from error
-        except TimedOutError as error:
+        except subprocess.TimeoutExpired as error:
             raise SlurmUnavailableError(f"{argv[0]} did not end within {self.timeout_s:g} s") from error
-        if unavailable(output.err):
-            raise SlurmUnavailableError(f"{argv[0]}: {_reason(output.err)}")
+        if reason := next((line for line in output.stderr.splitlines() if unavailable(line)), ""):
+            raise SlurmUnavailableError(f"{argv[0]}: {first_line(reason)}")
         return output
+
+
+def run_program(
+    argv: Sequence[str], text: str, environment: Mapping[str, str], timeout_s: float
+) -> subprocess.CompletedProcess[str]:
+    """Run a program with a text as its input and wait for its end.
+
+    Raises:
+        OSError: It could not be started.
+        TimeoutExpired: It took too long; it was killed, with the processes it had started.
+    """
+    with subprocess.Popen(
+        argv,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=dict(environment),
+        encoding="utf-8",
+        errors="replace",
+        start_new_session=True,
+    ) as process:
+        try:
+            out, err = process.communicate(text, timeout_s)
+        except BaseException:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            raise
+    return subprocess.CompletedProcess(argv, process.returncode, out, err)
 
 
 def read_ended(text: str) -> tuple[Job, ...]:
@@ -164,7 +189,7 @@ def read_ended(text: str) -> tuple[Job, ...]:
     Raises:
         SlurmUnavailableError: It is not sacct's output.
     """
-    found = TraceIntake("sacct", skip_bad=True, min_duration_s=1.0)
+    found = JobCollector("sacct", skip_bad=True, min_duration_s=1.0)
     try:
         sacct.read(text.strip() or "nothing", found)
     except InputError as error:
@@ -193,7 +218,3 @@ def _refusal(number: str, lines: Sequence[str]) -> str | None:
     array, is_task, _ = number.partition("_")
     about = re.compile(rf"(?<!\w)({number}(?!\w)" + (rf"|{array}_\[)" if is_task else ")"))
     return next((first_line(line) for line in lines if about.search(line)), None)
-
-
-def _reason(said: str) -> str:
-    return next(first_line(line) for line in said.splitlines() if unavailable(line))

@@ -33,6 +33,7 @@ _GPUS = re.compile(r"(?:^|,)gpu(?::[^:(),=]+)?[:=]([0-9]{1,9})", re.ASCII)
 _TASKS = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9})(?::([1-9][0-9]{0,8}))?)?", re.ASCII)
 _MOST = 2**53
 _SIGNAL_BITS = 0x7F
+_NESTED_SINCE = 23
 
 Record = Mapping[str, Any]
 
@@ -52,7 +53,10 @@ def read_jobs(text: str) -> tuple[SlurmJob, ...]:
     if document.get("errors"):
         raise SlurmUnavailableError(f"squeue: {_first_error(document['errors'])}")
     records: Iterable[Record] = (record for record in document["jobs"] if isinstance(record, dict))
-    if not _is_plain(document):
+    meta = document.get("meta")
+    slurm = _table(meta, "Slurm") or _table(meta, "slurm")
+    major = str(_table(slurm, "version").get("major", ""))
+    if not major.isdecimal() or int(major) >= _NESTED_SINCE:
         records = map(_plain, records)
     jobs = (job for record in records for job in _jobs(record))
     return tuple(sorted(jobs, key=lambda job: arrival(job.submit_s, job.job_id)))
@@ -64,14 +68,6 @@ def _first_error(errors: Any) -> str:
         words = (error.get("description"), error.get("error"), error.get("source"))
         return ": ".join(word for word in words if isinstance(word, str) and word) or "unknown error"
     return str(error)[:200]
-
-
-def _is_plain(document: Record) -> bool:
-    """Whether the version in the document writes plain values: 22.05 and before."""
-    meta = document.get("meta")
-    slurm = _table(meta, "Slurm") or _table(meta, "slurm")
-    major = str(_table(slurm, "version").get("major", ""))
-    return major.isdecimal() and int(major) < 23
 
 
 def _table(value: Any, key: str) -> Record:
@@ -132,6 +128,10 @@ def _job(record: Record, job_id: str) -> SlurmJob:
     get = record.get
     state_name, reason = _text(get("job_state")), _text(get("state_reason"))
     state = job_state(state_name)
+    status = _whole(
+        get("exit_code")
+    )  # as of wait(); as in a shell, 128 and more for a script that a signal ended
+    killed_by = status & _SIGNAL_BITS
     waits = state is State.PENDING
     nodes = node_names(_text(get("nodes")))
     limit_min = _number(get("time_limit"))
@@ -155,7 +155,9 @@ def _job(record: Record, job_id: str) -> SlurmJob:
         min_nodes=_whole(get("node_count")) or 1,
         tasks=_whole(get("tasks")) or 1,
         tasks_per_node=_whole(get("tasks_per_node")) or None,
-        cpus_per_task=_whole(get("cpus_per_task")) or _cpus_per_task(record),
+        # 22.05 does not show it: a waiting job asks for so many CPUs times its tasks.
+        cpus_per_task=_whole(get("cpus_per_task"))
+        or max(1, _whole(get("cpus")) // max(1, _whole(get("tasks")))),
         tres_per_job=_text(get("tres_per_job")),
         tres_per_node=_text(get("tres_per_node")),
         tres_per_task=_text(get("tres_per_task")),
@@ -175,7 +177,7 @@ def _job(record: Record, job_id: str) -> SlurmJob:
         gpus={} if waits else _gpus_by_node(nodes, get("gres_detail")),
         requeue=get("requeue") is not False,
         restarts=_whole(get("restart_cnt")),
-        exit_code=_exit_code(_whole(get("exit_code"))),
+        exit_code=128 + killed_by if killed_by else status >> 8,
         array_id=str(_whole(get("array_job_id")) or ""),
         array_throttle=_whole(get("array_max_tasks")),
     )
@@ -185,17 +187,6 @@ def job_state(name: str) -> State:
     """What a state in Slurm's words is to Dally; several words are joined by `+`."""
     words = set(name.split("+"))
     return next((state for state, names in _STATES.items() if words & set(names.split())), State.UNKNOWN)
-
-
-def _cpus_per_task(record: Record) -> int:
-    """What 22.05 does not show: a waiting job asks for so many CPUs times its tasks."""
-    return max(1, _whole(record.get("cpus")) // max(1, _whole(record.get("tasks"))))
-
-
-def _exit_code(status: int) -> int:
-    """The exit code in a wait status; as in a shell 128 and more for a script that a signal ended."""
-    killed_by = status & _SIGNAL_BITS
-    return 128 + killed_by if killed_by else status >> 8
 
 
 def _gpus_by_node(nodes: tuple[str, ...], detail: Any) -> dict[str, int]:

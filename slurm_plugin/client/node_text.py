@@ -1,6 +1,7 @@
 """Reads nodes, reservations and partitions as `scontrol --oneliner` shows them, in all versions alike."""
 
 import re
+from collections.abc import Iterator
 from math import inf
 
 from slurm_plugin.client.job_json import count_gpus, node_names
@@ -17,29 +18,31 @@ _NONE = ("(null)", "N/A", "None")
 
 def read_nodes(text: str) -> tuple[SlurmNode, ...]:
     """The nodes in what `scontrol --oneliner --details show node` printed."""
-    records = (_words(line) for line in text.splitlines())
-    return tuple(_node(record) for record in records if record.get("NodeName"))
-
-
-def _words(line: str) -> dict[str, str]:
-    """The first value of each key: remarks, in which administrators write what they like, come last."""
-    words: dict[str, str] = {}
-    for key, value in _WORD.findall(line):
-        words.setdefault(key, "" if value in _NONE else value)
-    return words
-
-
-def _node(record: dict[str, str]) -> SlurmNode:
-    state = record.get("State", "")
-    return SlurmNode(
-        name=record["NodeName"],
-        available=is_available(state),
-        state_name=state.lower(),
-        gpus=count_gpus(record.get("Gres", "")),
-        gpus_used=count_gpus(record.get("GresUsed", "")),
-        partitions=tuple(name for name in record.get("Partitions", "").split(",") if name),
-        memory_mb=_number(record.get("RealMemory", "")),
+    return tuple(
+        SlurmNode(
+            name=record["NodeName"],
+            available=is_available(record.get("State", "")),
+            state_name=record.get("State", "").lower(),
+            gpus=count_gpus(record.get("Gres", "")),
+            gpus_used=count_gpus(record.get("GresUsed", "")),
+            partitions=tuple(name for name in record.get("Partitions", "").split(",") if name),
+            memory_mb=_number(record.get("RealMemory", "")),
+        )
+        for record in _records(text, "NodeName")
     )
+
+
+def _records(text: str, name: str) -> Iterator[dict[str, str]]:
+    """The words of each line that has a name; of several values of a key the first.
+
+    Remarks, in which administrators write what they like, come last.
+    """
+    for line in text.splitlines():
+        record: dict[str, str] = {}
+        for key, value in _WORD.findall(line):
+            record.setdefault(key, "" if value in _NONE else value)
+        if record.get(name):
+            yield record
 
 
 def is_available(state: str) -> bool:
@@ -50,36 +53,26 @@ def is_available(state: str) -> bool:
 
 def read_reservations(text: str) -> tuple[Reservation, ...]:
     """The reservations in what `scontrol --oneliner show reservation` printed, with times as `%s`."""
-    records = (_words(line) for line in text.splitlines())
-    return tuple(_reservation(record) for record in records if record.get("ReservationName"))
-
-
-def _reservation(record: dict[str, str]) -> Reservation:
-    return Reservation(
-        record["ReservationName"],
-        node_names(record.get("Nodes")),
-        _number(record.get("StartTime", "")),
-        _number(record.get("EndTime", "")),
+    return tuple(
+        Reservation(
+            record["ReservationName"],
+            node_names(record.get("Nodes")),
+            _number(record.get("StartTime", "")),
+            _number(record.get("EndTime", "")),
+        )
+        for record in _records(text, "ReservationName")
     )
 
 
 def read_partitions(text: str) -> tuple[Partition, ...]:
     """The partitions in what `scontrol --oneliner show partition` printed."""
-    records = (_words(line) for line in text.splitlines())
-    return tuple(
-        Partition(record["PartitionName"], _limit_s(record.get("MaxTime", "")))
-        for record in records
-        if record.get("PartitionName")
-    )
-
-
-def _limit_s(text: str) -> float:
-    """A time limit like 2-12:00:00; UNLIMITED is none."""
-    found = _LIMIT.fullmatch(text)
-    if not found:
-        return inf
-    days, hours, minutes, seconds = (int(part or 0) for part in found.groups())
-    return days * 86_400.0 + hours * 3600 + minutes * 60 + seconds
+    found = []
+    for record in _records(text, "PartitionName"):
+        limit = _LIMIT.fullmatch(record.get("MaxTime", ""))  # like 2-12:00:00; UNLIMITED is none
+        days, hours, minutes, seconds = (int(part or 0) for part in limit.groups()) if limit else (inf,) * 4
+        longest_s = days * 86_400.0 + hours * 3600 + minutes * 60 + seconds
+        found.append(Partition(record["PartitionName"], longest_s))
+    return tuple(found)
 
 
 def _number(text: str) -> float:

@@ -1,4 +1,4 @@
-"""Slurm's accounting in a database for a local lab, as sites have it: MariaDB, and slurmdbd before it."""
+"""Slurm's accounting in a database for a local cluster, as sites have it: MariaDB, and slurmdbd before it."""
 
 import secrets
 import shutil
@@ -6,49 +6,51 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from slurm_plugin.local_cluster.cluster import ClusterError
 from slurm_plugin.local_cluster.local_cluster import search_path
-from slurm_plugin.local_cluster.local_slurm import LabError, LocalSlurm, free_ports
+from slurm_plugin.local_cluster.local_slurm import LocalSlurm, free_ports
 
 PACKAGES = ("slurmdbd", "mariadb-server")
-"""Debian's packages that it needs beside those of a lab."""
+"""Debian's packages that it needs beside those of a local cluster."""
 
 _PROGRAMS = ("slurmdbd", "mariadbd", "mariadb-install-db", "sacctmgr", "sacct")
 _HOST = "127.0.0.1"
 _INSTALL_S = 120.0
 
 
-def _missing_programs() -> list[str]:
-    """Programs that are not installed here."""
-    return [program for program in _PROGRAMS if not shutil.which(program, path=search_path())]
-
-
-def add_accounting(lab: LocalSlurm, accounts: Mapping[str, Sequence[str]]) -> None:
-    """Give a running lab a database of its own for its accounting; both end with the lab.
+def add_accounting(local_slurm: LocalSlurm, accounts: Mapping[str, Sequence[str]]) -> None:
+    """Give a running local cluster a database of its own for its accounting; both end with the cluster.
 
     Args:
-        lab: A lab that has started, of root's.
+        local_slurm: A local cluster that has started, of root's.
         accounts: Accounts, each with its users.
 
     Raises:
-        LabError: The packages are missing, or a daemon does not come up.
+        ClusterError: The packages are missing, or a daemon does not come up.
     """
-    if missing := _missing_programs():
+    if missing := [program for program in _PROGRAMS if not shutil.which(program, path=search_path())]:
         install = f"apt-get install --no-install-recommends {' '.join(PACKAGES)}"
-        raise LabError(f"accounting needs {', '.join(missing)}; on Debian, as root: {install}")
+        raise ClusterError(f"accounting needs {', '.join(missing)}; on Debian, as root: {install}")
     port, password = free_ports(2), secrets.token_hex(16)
-    _start_mariadb(lab, port, password)
-    _start_slurmdbd(lab, port, password)
-    lab.run("sacctmgr", "--immediate", "add", "cluster", "lab")
-    lab.rewrite(replace(lab.spec, extra_conf=(*lab.spec.extra_conf, *_slurm_lines(lab, port + 1))))
+    _start_mariadb(local_slurm, port, password)
+    _start_slurmdbd(local_slurm, port, password)
+    local_slurm.run("sacctmgr", "--immediate", "add", "cluster", "lab")
+    local_slurm.rewrite(
+        replace(
+            local_slurm.spec, extra_conf=(*local_slurm.spec.extra_conf, *_slurm_lines(local_slurm, port + 1))
+        )
+    )
     for account, users in accounts.items():
-        lab.run("sacctmgr", "--immediate", "add", "account", account)
-        lab.run("sacctmgr", "--immediate", "add", "user", ",".join(users), f"account={account}")
+        local_slurm.run("sacctmgr", "--immediate", "add", "account", account)
+        local_slurm.run("sacctmgr", "--immediate", "add", "user", ",".join(users), f"account={account}")
 
 
-def _start_mariadb(lab: LocalSlurm, port: int, password: str) -> None:
-    data = lab.spec.folder / "mariadb"
-    lab.run("mariadb-install-db", "--no-defaults", f"--datadir={data}", "--user=root", timeout_s=_INSTALL_S)
-    init = lab.spec.folder / "mariadb.sql"
+def _start_mariadb(local_slurm: LocalSlurm, port: int, password: str) -> None:
+    data = local_slurm.spec.folder / "mariadb"
+    local_slurm.run(
+        "mariadb-install-db", "--no-defaults", f"--datadir={data}", "--user=root", timeout_s=_INSTALL_S
+    )
+    init = local_slurm.spec.folder / "mariadb.sql"
     init.touch(mode=0o600)
     user = f"'slurm'@'{_HOST}'"
     init.write_text(
@@ -67,52 +69,52 @@ def _start_mariadb(lab: LocalSlurm, port: int, password: str) -> None:
         "--skip-name-resolve",
         "--innodb-flush-log-at-trx-commit=0",
     ]
-    _start(lab, command)
-    lab.wait_for((data / "socket").exists, "MariaDB to answer")
+    _start(local_slurm, command)
+    local_slurm.wait_for((data / "socket").exists, "MariaDB to answer")
 
 
-def _start_slurmdbd(lab: LocalSlurm, port: int, password: str) -> None:
-    folder = lab.spec.folder
-    conf = lab.spec.conf.parent / "slurmdbd.conf"
+def _start_slurmdbd(local_slurm: LocalSlurm, port: int, password: str) -> None:
+    folder = local_slurm.spec.folder
+    conf = local_slurm.spec.conf.parent / "slurmdbd.conf"
     conf.touch(mode=0o600)
     conf.write_text(
-        f"AuthType=auth/munge\nAuthInfo=socket={lab.spec.socket}\nSlurmUser={lab.spec.user}\n"
+        f"AuthType=auth/munge\nAuthInfo=socket={local_slurm.spec.socket}\nSlurmUser={local_slurm.spec.user}\n"
         f"DbdHost=localhost\nDbdAddr={_HOST}\nDbdPort={port + 1}\n"
         f"LogFile={folder}/log/slurmdbd.log\nPidFile={folder}/run/slurmdbd.pid\n"
         f"StorageType=accounting_storage/mysql\nStorageHost={_HOST}\nStoragePort={port}\n"
         f"StorageUser=slurm\nStoragePass={password}\nStorageLoc=slurm_acct_db\n"
     )
-    with lab.spec.conf.open("a", encoding="utf-8") as file:
-        file.write("\n".join(_slurm_lines(lab, port + 1)) + "\n")
-    slurmdbd = _start(lab, ["slurmdbd", "-D"])
+    with local_slurm.spec.conf.open("a", encoding="utf-8") as file:
+        file.write("\n".join(_slurm_lines(local_slurm, port + 1)) + "\n")
+    slurmdbd = _start(local_slurm, ["slurmdbd", "-D"])
 
     def answers() -> bool:
         if slurmdbd.poll() is not None:
             said = (folder / "log" / "slurmdbd.out").read_text(errors="replace").splitlines()
-            raise LabError(f"slurmdbd ended: {' | '.join(said[-3:]) or 'it said nothing'}")
-        return lab.attempt("sacctmgr", "--noheader", "list", "cluster").returncode == 0
+            raise ClusterError(f"slurmdbd ended: {' | '.join(said[-3:]) or 'it said nothing'}")
+        return local_slurm.attempt("sacctmgr", "--noheader", "list", "cluster").returncode == 0
 
-    lab.wait_for(answers, "slurmdbd")
+    local_slurm.wait_for(answers, "slurmdbd")
 
 
-def _slurm_lines(lab: LocalSlurm, port: int) -> tuple[str, ...]:
-    """What slurm.conf says of it; later lines win."""
+def _slurm_lines(local_slurm: LocalSlurm, port: int) -> tuple[str, ...]:
+    """Return the lines of slurm.conf about accounting; later lines win."""
     return (
         "AccountingStorageType=accounting_storage/slurmdbd",
         f"AccountingStorageHost={_HOST}",
         f"AccountingStoragePort={port}",
-        f"AccountingStoragePass={lab.spec.socket}",
+        f"AccountingStoragePass={local_slurm.spec.socket}",
         "AccountingStorageTRES=gres/gpu",
     )
 
 
-def _start(lab: LocalSlurm, command: list[str]) -> subprocess.Popen[bytes]:
-    """Start a daemon; the lab's keeper finds it by its environment and ends it with the lab."""
-    with (lab.spec.folder / "log" / f"{command[0]}.out").open("ab") as output:
+def _start(local_slurm: LocalSlurm, command: list[str]) -> subprocess.Popen[bytes]:
+    """Start a daemon; the cluster's supervisor finds it by its environment and ends it with the cluster."""
+    with (local_slurm.spec.folder / "log" / f"{command[0]}.out").open("ab") as output:
         return subprocess.Popen(
             command,
-            env=lab.environment,
-            cwd=lab.spec.folder,
+            env=local_slurm.environment,
+            cwd=local_slurm.spec.folder,
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,

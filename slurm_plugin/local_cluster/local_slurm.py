@@ -12,18 +12,19 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from math import inf
 from random import Random
 
-from dally.errors import DallyError
 from dally.hosts.network import LocalNetwork
-from slurm_plugin.local_cluster.local_cluster import LocalCluster, around, lab_environment, search_path
-from slurm_plugin.local_cluster.processes import child_of, end_processes, start_keeper
-from slurm_plugin.local_cluster.slurm_files import LabSpec, conf_files
+from slurm_plugin.local_cluster.cluster import ClusterError
+from slurm_plugin.local_cluster.local_cluster import LocalCluster, search_path, slurm_environment
+from slurm_plugin.local_cluster.processes import child_of, end_processes, start_supervisor
+from slurm_plugin.local_cluster.slurm_files import LocalClusterSpec, conf_files
 
 PACKAGES = ("slurmctld", "slurmd", "slurm-client", "munge", "slurm-wlm-basic-plugins")
-"""Debian's packages that a lab needs."""
+"""Debian's packages that a local cluster needs."""
 
 START_S = 60.0
 COMMAND_S = 30.0
@@ -34,10 +35,6 @@ _FOLDERS = {".": 0o755, "work": 0o1777, "state": 0o700} | dict.fromkeys(
 )
 _PORTS = (10_000, 32_000)
 """Below those that the system gives to connections, so that a restarted daemon finds its own still free."""
-
-
-class LabError(DallyError):
-    """A lab could not be brought up, or did not do in time what it was asked."""
 
 
 class LocalSlurm:
@@ -51,7 +48,7 @@ class LocalSlurm:
         network: The network that its nodes are the hosts of, if they have one.
     """
 
-    def __init__(self, spec: LabSpec, kept_open: tuple[int, ...] = ()):
+    def __init__(self, spec: LocalClusterSpec, kept_open: tuple[int, ...] = ()):
         """Set it up without starting anything; its folder is made by `start` and removed by `stop`.
 
         Args:
@@ -64,16 +61,16 @@ class LocalSlurm:
         self.network = LocalNetwork(spec.network) if spec.network else None
         self._kept_open = kept_open
         self._daemons: dict[str, subprocess.Popen[bytes]] = {}
-        self._keeper: subprocess.Popen[bytes] | None = None
+        self._supervisor: subprocess.Popen[bytes] | None = None
 
     @property
     def environment(self) -> dict[str, str]:
         """The environment for commands that are to speak to this cluster."""
-        return lab_environment(self.spec)
+        return slurm_environment(self.spec)
 
     @property
     def cluster(self) -> LocalCluster:
-        """The lab as what workloads run on."""
+        """The cluster as what workloads run on."""
         return LocalCluster(self.spec, self.network)
 
     def version(self) -> tuple[int, int]:
@@ -85,18 +82,33 @@ class LocalSlurm:
         """Write the configuration, start all daemons and wait until every node is idle.
 
         Raises:
-            LabError: Slurm is not installed, or a daemon does not come up.
+            ClusterError: Slurm is not installed, or a daemon does not come up.
         """
-        _check_machine(self.spec.user)
-        self._keeper = start_keeper(self.spec.folder, self.spec.conf, self._kept_open)
+        missing = [program for program in _PROGRAMS if not shutil.which(program, path=search_path())]
+        if missing:
+            install = f"apt-get install --no-install-recommends {' '.join(PACKAGES)}"
+            raise ClusterError(f"a local cluster needs {', '.join(missing)}; on Debian, as root: {install}")
+        if pwd.getpwuid(os.geteuid()).pw_name != self.spec.user:
+            raise ClusterError(f"the cluster's daemons are to run as {self.spec.user}; start it as that user")
+        self._supervisor = start_supervisor(self.spec.folder, self.spec.conf, self._kept_open)
         try:
             if self.network:
                 self.network.start()
-            self._make_folders()
-            self._start_munge()
+            for path, mode in _FOLDERS.items():
+                (self.spec.folder / path).mkdir(parents=True, exist_ok=True)
+                (self.spec.folder / path).chmod(mode)
+            self._write_conf()
+            munge = self.spec.socket.parent
+            (munge / "key").touch(mode=0o600)
+            (munge / "key").write_bytes(os.urandom(1024))
+            files = (f"--{name}-file={munge / name}" for name in ("key", "seed", "pid", "log"))
+            daemon = ["munged", "--foreground", "--force", f"--socket={self.spec.socket}", *files]
+            self._start("munged", daemon)
+            self._wait_up("munged", self.spec.socket.exists)
             self._start_slurm()
             self.wait_for(lambda: self.node_states() == {"idle"}, "all nodes to be idle", timeout_s)
-            self._wait_preloaded()
+            for node in self.spec.node_names() if self.spec.preload else ():
+                self._wait_up(_preloader(node), (self.spec.preloaded / node).exists)
         except BaseException:
             self.stop()
             raise
@@ -105,9 +117,9 @@ class LocalSlurm:
         """End every process of the cluster and its jobs, and remove its folder, in whatever state it is."""
         if self.network:
             self.network.stop()
-        if self._keeper:
-            self._keeper.communicate()
-            self._keeper = None
+        if self._supervisor:
+            self._supervisor.communicate()
+            self._supervisor = None
         for daemon in self._daemons.values():
             daemon.wait()
         self._daemons.clear()
@@ -146,8 +158,13 @@ class LocalSlurm:
     def start_node(self, name: str) -> None:
         """Start a node's slurmd; the node is back some time later."""
         self._start(name, ["slurmd", "-D", "-N", name], host=name)
-        if self.spec.preload:
-            self._start_preloader(name)
+        daemon = self._daemons.get(_preloader(name))
+        if self.spec.preload and (daemon is None or daemon.poll() is not None):
+            self.spec.preloaded.mkdir(mode=0o755, exist_ok=True)
+            socket_path = self.spec.preloaded / name
+            socket_path.unlink(missing_ok=True)
+            preload = [sys.executable, "-P", "-m", "workloads.preload", str(socket_path)]
+            self._start(_preloader(name), ["env", "OMP_NUM_THREADS=1", *preload], host=name)
 
     def kill_slurmd(self, name: str) -> None:
         """Kill a node's slurmd; the jobs on the node run on."""
@@ -165,19 +182,21 @@ class LocalSlurm:
         """The states that nodes are in, in sinfo's short words."""
         return set(self.run("sinfo", "--noheader", "--Node", "--format=%t").split())
 
-    def rewrite(self, spec: LabSpec) -> None:
+    def rewrite(self, spec: LocalClusterSpec) -> None:
         """Restart slurmctld and all slurmd with another configuration; jobs stay.
 
         Folder, user and ports stay too, so there cannot be more nodes than at first. When this returns,
         every node answers.
 
         Raises:
-            LabError: There are more nodes than at first, or a daemon does not come up.
+            ClusterError: There are more nodes than at first, or a daemon does not come up.
         """
         if spec.network != self.spec.network:
-            raise LabError("the lab's network stays as it is: it cannot be another one")
+            raise ClusterError("the cluster's network stays as it is: it cannot be another one")
         if spec.nodes > self._most_nodes and not spec.network:
-            raise LabError(f"the lab has ports for {self._most_nodes} nodes, {spec.nodes} are too many")
+            raise ClusterError(
+                f"the cluster has ports for {self._most_nodes} nodes, {spec.nodes} are too many"
+            )
         self.stop_controller()
         for name in self.spec.node_names():
             self._end(name, signal.SIGTERM)
@@ -189,58 +208,32 @@ class LocalSlurm:
     def run(
         self, *command: str, user: str | None = None, stdin: str = "", timeout_s: float = COMMAND_S
     ) -> str:
-        """Standard output of a command that speaks to this cluster, run by this or another user.
+        """Return the standard output of a command that speaks to this cluster, run by this or another user.
 
         Raises:
-            LabError: It failed or took too long; the message holds what it said.
+            ClusterError: It failed or took too long; the message holds what it said.
         """
-        done = self.attempt(*command, user=user, stdin=stdin, timeout_s=timeout_s)
-        if done.returncode:
-            said = " | ".join((done.stderr or done.stdout).split("\n"))
-            raise LabError(f"{' '.join(command)} failed ({done.returncode}): {said}")
-        return done.stdout
+        return self.cluster.ask(*_as_user(user, command), stdin=stdin, timeout_s=timeout_s)
 
     def attempt(
         self, *command: str, user: str | None = None, stdin: str = "", timeout_s: float = COMMAND_S
     ) -> subprocess.CompletedProcess[str]:
-        """Like `run`, but exit code, output and errors are for the caller to judge.
-
-        Raises:
-            LabError: It took too long.
-        """
-        try:
-            return subprocess.run(
-                self._as_user(user, command),
-                env=self.environment,
-                cwd=self.work,
-                input=stdin,
-                capture_output=True,
-                text=True,
-                timeout=timeout_s,
-            )
-        except subprocess.TimeoutExpired as error:
-            raise LabError(f"{' '.join(command)} took longer than {timeout_s:g} s") from error
+        """Like `run`, but exit code, output and errors are for the caller to judge."""
+        return self.cluster.attempt(*_as_user(user, command), stdin=stdin, timeout_s=timeout_s)
 
     def wait_for(self, holds: Callable[[], bool], what: str, timeout_s: float = START_S) -> None:
         """Wait until something holds.
 
         Raises:
-            LabError: It does not in time; the message has the end of slurmctld's log.
+            ClusterError: It does not in time; the message has the end of slurmctld's log.
         """
         deadline = time.monotonic() + timeout_s
         while not holds():
             if time.monotonic() > deadline:
-                raise LabError(
+                raise ClusterError(
                     f"waited {timeout_s:g} s for {what}; slurmctld's log ends: {self._tail('slurmctld.log')}"
                 )
             time.sleep(_POLL_S)
-
-    def _make_folders(self) -> None:
-        folder = self.spec.folder
-        for path, mode in _FOLDERS.items():
-            (folder / path).mkdir(parents=True, exist_ok=True)
-            (folder / path).chmod(mode)
-        self._write_conf()
 
     def _write_conf(self) -> None:
         for number in range(self.spec.gpus):
@@ -250,54 +243,19 @@ class LocalSlurm:
         for name, text in conf_files(self.spec, self.version()).items():
             (self.spec.conf.parent / name).write_text(text, encoding="utf-8")
 
-    def _start_munge(self) -> None:
-        folder = self.spec.socket.parent
-        (folder / "key").touch(mode=0o600)
-        (folder / "key").write_bytes(os.urandom(1024))
-        files = (f"--{name}-file={folder / name}" for name in ("key", "seed", "pid", "log"))
-        self._start("munged", ["munged", "--foreground", "--force", f"--socket={self.spec.socket}", *files])
-        self._wait_up("munged", self.spec.socket.exists)
-
     def _start_slurm(self) -> None:
         self.start_controller()
         for name in self.spec.node_names():
             self.start_node(name)
 
-    def _start_preloader(self, node: str) -> None:
-        """Start a node's preloaded process, if it does not run."""
-        daemon = self._daemons.get(_preloader(node))
-        if daemon is None or daemon.poll() is not None:
-            self.spec.preloaded.mkdir(mode=0o755, exist_ok=True)
-            socket_path = self.spec.preloaded / node
-            socket_path.unlink(missing_ok=True)
-            command = [
-                "env",
-                "OMP_NUM_THREADS=1",
-                sys.executable,
-                "-P",
-                "-m",
-                "workloads.preload",
-                str(socket_path),
-            ]
-            self._start(_preloader(node), command, host=node)
-
-    def _wait_preloaded(self) -> None:
-        for node in self.spec.node_names() if self.spec.preload else ():
-            self._wait_up(_preloader(node), (self.spec.preloaded / node).exists)
-
-    def _as_user(self, user: str | None, command: tuple[str, ...]) -> tuple[str, ...]:
-        """What runs a command as a user, on the core switch if there is one, and ends with its waiter."""
-        if user:
-            account = pwd.getpwnam(user)
-            ids = (f"--reuid={account.pw_uid}", f"--regid={account.pw_gid}", "--clear-groups")
-            command = ("setpriv", *ids, *command)
-        return around(self.network, ("env", f"--chdir={self.work}", *command)) if self.network else command
-
     def _start(self, name: str, command: list[str], host: str = "") -> None:
         """Start a daemon, on a node or on the head."""
+        if self.network:
+            command = ["env", f"--chdir={self.spec.folder}", *command]
+            command = [*(self.network.command(host, command) if host else self.network.core_command(command))]
         with (self.spec.folder / "log" / f"{name}.out").open("ab") as output:
             self._daemons[name] = subprocess.Popen(
-                self._inside(host, command),
+                command,
                 env={**self.environment, **({"SLURMD_NODENAME": host} if host else {})},
                 cwd=self.spec.folder,
                 stdin=subprocess.DEVNULL,
@@ -305,12 +263,6 @@ class LocalSlurm:
                 stderr=output,
                 start_new_session=True,
             )
-
-    def _inside(self, host: str, command: list[str]) -> tuple[str, ...]:
-        if not self.network:
-            return tuple(command)
-        prepared = ("env", f"--chdir={self.spec.folder}", *command)
-        return self.network.command(host, prepared) if host else self.network.core_command(prepared)
 
     def _pid(self, name: str) -> int:
         """The daemon's own number, also where another program waits for it outside a network."""
@@ -320,7 +272,7 @@ class LocalSlurm:
     def _wait_up(self, name: str, answers: Callable[[], bool]) -> None:
         def up() -> bool:
             if self._daemons[name].poll() is not None:
-                raise LabError(f"{name} ended: {self._tail(f'{name}.out')}")
+                raise ClusterError(f"{name} ended: {self._tail(f'{name}.out')}")
             return answers()
 
         self.wait_for(up, f"{name} to answer")
@@ -332,11 +284,25 @@ class LocalSlurm:
         try:
             daemon.wait(COMMAND_S)
         except subprocess.TimeoutExpired as error:
-            raise LabError(f"{name} did not end within {COMMAND_S:g} s of {number.name}") from error
+            raise ClusterError(f"{name} did not end within {COMMAND_S:g} s of {number.name}") from error
 
     def _tail(self, log: str) -> str:
         path = self.spec.folder / "log" / log
         return " | ".join(path.read_text(errors="replace").splitlines()[-3:]) if path.exists() else "nothing"
+
+
+def _as_user(user: str | None, command: tuple[str, ...]) -> tuple[str, ...]:
+    """Return what runs a command as a user of this machine; None for the one that runs this."""
+    if not user:
+        return command
+    account = pwd.getpwnam(user)
+    return (
+        "setpriv",
+        f"--reuid={account.pw_uid}",
+        f"--regid={account.pw_gid}",
+        "--clear-groups",
+        *command,
+    )
 
 
 def _preloader(node: str) -> str:
@@ -348,45 +314,30 @@ def free_ports(count: int) -> int:
     """The first of so many free ports in a row.
 
     Raises:
-        LabError: None was found.
+        ClusterError: None was found.
     """
     first, last = _PORTS
     draw = Random()
     for _ in range(100):
         start = draw.randrange(first, last - count)
-        if all(_is_free(port) for port in range(start, start + count)):
+        with suppress(OSError):
+            for port in range(start, start + count):
+                with socket.socket() as probe:
+                    probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                    probe.bind(("", port))
             return start
-    raise LabError(f"found no {count} free ports in a row between {first} and {last}")
+    raise ClusterError(f"found no {count} free ports in a row between {first} and {last}")
 
 
 def make_user(name: str) -> None:
     """Make an ordinary user who can run jobs, if there is none of this name.
 
     Raises:
-        LabError: It could not be made.
+        ClusterError: It could not be made.
     """
     if any(account.pw_name == name for account in pwd.getpwall()):
         return
     command = ["useradd", "--no-create-home", "--home-dir", "/tmp", "--shell", "/bin/sh", name]
     done = subprocess.run(command, capture_output=True, text=True, timeout=COMMAND_S)
     if done.returncode:
-        raise LabError(f"cannot make the user {name}: {done.stderr.strip()}")
-
-
-def _is_free(port: int) -> bool:
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("", port))
-        except OSError:
-            return False
-    return True
-
-
-def _check_machine(user: str) -> None:
-    missing = [program for program in _PROGRAMS if not shutil.which(program, path=search_path())]
-    if missing:
-        install = f"apt-get install --no-install-recommends {' '.join(PACKAGES)}"
-        raise LabError(f"a lab needs {', '.join(missing)}; on Debian, as root: {install}")
-    if pwd.getpwuid(os.geteuid()).pw_name != user:
-        raise LabError(f"the lab's daemons are to run as {user}; start it as that user")
+        raise ClusterError(f"cannot make the user {name}: {done.stderr.strip()}")

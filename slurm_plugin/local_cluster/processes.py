@@ -1,4 +1,4 @@
-"""The processes of a lab, found wherever they went, and a keeper that ends them when its parent is gone.
+"""The processes of a local cluster, found by their environment, and the supervisor that ends them.
 
 Daemons and jobs carry SLURM_CONF of their cluster, and SLURMD_NODENAME of their node, in their environment.
 What stands between them, slurmstepd, is without either in newer versions, but keeps slurmd's log open.
@@ -35,7 +35,8 @@ def find_processes(variables: Mapping[str, str], log: str = "") -> set[int]:
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit() and int(entry.name) != os.getpid():
             with suppress(OSError):
-                parents[int(entry.name)] = _parent(entry)
+                after_name = (entry / "stat").read_bytes().rpartition(b") ")[2].split()
+                parents[int(entry.name)] = int(after_name[_PARENT])
                 if wanted <= set((entry / "environ").read_bytes().split(b"\0")) or _has_open(entry, log):
                     found.add(int(entry.name))
     more = found
@@ -68,13 +69,13 @@ def child_of(pid: int) -> int | None:
     return int(children[0]) if children else None
 
 
-def start_keeper(folder: Path, conf: Path, kept_open: tuple[int, ...] = ()) -> subprocess.Popen[bytes]:
-    """A process that waits for this one's end, however it comes, then ends the lab and removes its folder.
+def start_supervisor(folder: Path, conf: Path, kept_open: tuple[int, ...] = ()) -> subprocess.Popen[bytes]:
+    """A process that waits for this one's end, in any way, then ends the cluster and removes its folder.
 
     Closing its standard input makes it do so at once.
 
     Args:
-        folder: The lab's folder.
+        folder: The cluster's folder.
         conf: Its slurm.conf.
         kept_open: File descriptors that it holds open until it is done.
     """
@@ -92,16 +93,7 @@ def _has_open(entry: Path, log: str) -> bool:
     return False
 
 
-def _parent(entry: Path) -> int:
-    after_name = (entry / "stat").read_bytes().rpartition(b") ")[2].split()
-    return int(after_name[_PARENT])
-
-
-def _keep(folder: str, conf: str) -> None:
-    sys.stdin.buffer.read()
-    end_processes({"SLURM_CONF": conf}, f"{folder}/log/slurmd-")
-    shutil.rmtree(folder, ignore_errors=True)
-
-
 if __name__ == "__main__":
-    _keep(*sys.argv[1:])
+    sys.stdin.buffer.read()
+    end_processes({"SLURM_CONF": sys.argv[2]}, f"{sys.argv[1]}/log/slurmd-")
+    shutil.rmtree(sys.argv[1], ignore_errors=True)

@@ -39,8 +39,8 @@ class TopologyPlugin(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class LabSpec:
-    """A lab: a Slurm cluster whose daemons all run on this machine.
+class LocalClusterSpec:
+    """A local cluster: a Slurm cluster whose daemons all run on this machine.
 
     Attributes:
         folder: Its folder; short, as sockets lie in it, and readable by the users who submit.
@@ -95,7 +95,7 @@ class LabSpec:
             if not _GPU_TYPE.fullmatch(gpu_type):
                 raise InputError(f"GPU type is {gpu_type!r}, must be a letter, then letters, digits, _ and -")
         if len(str(self.socket)) > _LONGEST_SOCKET:
-            raise InputError(f"the lab's folder {self.folder} is too long a path for a socket")
+            raise InputError(f"the cluster's folder {self.folder} is too long a path for a socket")
 
     @property
     def socket(self) -> Path:
@@ -152,8 +152,8 @@ class LabSpec:
         return self.network.address(node) if self.network else _LOOPBACK
 
 
-def conf_files(spec: LabSpec, version: tuple[int, int]) -> dict[str, str]:
-    """The texts of all files of the lab's configuration folder, by name, for a version of Slurm.
+def conf_files(spec: LocalClusterSpec, version: tuple[int, int]) -> dict[str, str]:
+    """The texts of all files of the cluster's configuration folder, by name, for a version of Slurm.
 
     Raises:
         InputError: This version does not have the topology plugin.
@@ -164,7 +164,7 @@ def conf_files(spec: LabSpec, version: tuple[int, int]) -> dict[str, str]:
     if spec.network:
         # Older versions look for a mounted cgroup unless told which kind, and a host has none.
         files.setdefault("cgroup.conf", "CgroupPlugin=cgroup/v1\n")
-        files[spec.cluster_file.name] = write_toml(lab_topology(spec))
+        files[spec.cluster_file.name] = write_toml(local_topology(spec))
     return {
         **files,
         "slurm.conf": slurm_conf(spec),
@@ -174,13 +174,8 @@ def conf_files(spec: LabSpec, version: tuple[int, int]) -> dict[str, str]:
     }
 
 
-def settings_conf(spec: LabSpec, address: str) -> str:
-    """The lines of slurm.conf that say nothing of nodes and partitions.
-
-    Args:
-        spec: What the cluster is made of.
-        address: Of its slurmctld.
-    """
+def settings_conf(spec: LocalClusterSpec, address: str) -> str:
+    """The lines of slurm.conf that say nothing of nodes and partitions, with the address of slurmctld."""
     settings = _SLURM_CONF.format(
         folder=spec.folder,
         address=address,
@@ -192,86 +187,65 @@ def settings_conf(spec: LabSpec, address: str) -> str:
     return settings + (f"TopologyPlugin={spec.topology}\n" if spec.topology else "")
 
 
-def slurm_conf(spec: LabSpec) -> str:
+def slurm_conf(spec: LocalClusterSpec) -> str:
     """The text of slurm.conf."""
+    lines = [line for name, line in _LUA.items() if name in spec.lua_files]
+    for number, (name, gpu_type) in enumerate(spec.types_of().items(), 1):
+        lines.append(
+            f"NodeName={name} NodeHostname=localhost NodeAddr={spec.address(name)} Port={spec.port + number} "
+            f"CPUs={spec.cpus} Boards=1 SocketsPerBoard=2 CoresPerSocket={spec.cpus // 2} ThreadsPerCore=1 "
+            f"RealMemory={NODE_MEMORY_MB} Gres=gpu:{gpu_type}:{spec.gpus} Feature={gpu_type} State=UNKNOWN"
+        )
+    for name in spec.partitions:
+        default = "YES" if name == spec.partitions[0] else "NO"
+        lines.append(
+            f"PartitionName={name} Nodes=ALL Default={default} MaxTime=INFINITE State=UP OverSubscribe=NO"
+        )
     settings = settings_conf(spec, CORE_ADDRESS if spec.network else _LOOPBACK)
-    lines = [
-        *(line for name, line in _LUA.items() if name in spec.lua_files),
-        *(
-            _node(spec, name, gpu_type, number)
-            for number, (name, gpu_type) in enumerate(spec.types_of().items(), 1)
-        ),
-        *(_partition(spec, name) for name in spec.partitions),
-        *spec.extra_conf,
-    ]
-    return settings + "\n".join(lines) + "\n"
+    return "\n".join([settings + "\n".join([*lines, *spec.extra_conf]), ""])
 
 
-def gres_conf(spec: LabSpec) -> str:
+def gres_conf(spec: LocalClusterSpec) -> str:
     """The text of gres.conf; each GPU is a file of its own, as Slurm refuses GPUs without."""
-    files = f"{spec.folder}/dev/nvidia{_range(0, spec.gpus - 1)}"
+    numbers = f"[0-{spec.gpus - 1}]" if spec.gpus > 1 else "0"
     nodes_of: dict[str, list[str]] = {}
     for node, gpu_type in spec.types_of().items():
         nodes_of.setdefault(gpu_type, []).append(node)
     lines = (
-        f"NodeName={fold(nodes)} Name=gpu Type={gpu_type} File={files}"
+        f"NodeName={fold(nodes)} Name=gpu Type={gpu_type} File={spec.folder}/dev/nvidia{numbers}"
         for gpu_type, nodes in nodes_of.items()
     )
     return "\n".join(["AutoDetect=off", *lines, ""])
 
 
-def topology_conf(spec: LabSpec) -> str:
+def topology_conf(spec: LocalClusterSpec) -> str:
     """The text of topology.conf: racks under one switch, or each a block."""
     racks = spec.racks_of()
     if spec.topology is TopologyPlugin.BLOCK:
         blocks = [f"BlockName={rack} Nodes={fold(nodes)}" for rack, nodes in racks.items()]
         return "\n".join([*blocks, f"BlockSizes={min(map(len, racks.values()))}"]) + "\n"
     lines = [f"SwitchName={rack} Nodes={fold(nodes)}" for rack, nodes in racks.items()]
-    return "\n".join([*lines, f"SwitchName={_top(spec)} Switches={fold(tuple(racks))}"]) + "\n"
+    top = CORE if spec.network else "spine"
+    return "\n".join([*lines, f"SwitchName={top} Switches={fold(tuple(racks))}"]) + "\n"
 
 
-def lab_topology(spec: LabSpec) -> Topology:
-    """A lab with a network as Dally sees it: its racks under one switch, with the links that it has.
+def local_topology(spec: LocalClusterSpec) -> Topology:
+    """A local cluster with a network as Dally sees it: its racks under one switch, with the links it has.
 
     The GPUs of a node talk over its loopback, which nothing shapes.
 
     Raises:
-        InputError: The lab has no network.
+        InputError: The cluster has no network.
     """
     if not spec.network:
-        raise InputError("the lab has no network, so nothing tells its links")
+        raise InputError("the cluster has no network, so nothing tells its links")
     attached, switches, types = [], [Switch(CORE, None)], spec.types_of()
     for (rack, nodes), entry in zip(spec.racks_of().items(), spec.network.racks, strict=True):
-        switches.append(Switch(rack, CORE, _link(entry.uplink_rate_bps)))
+        switches.append(Switch(rack, CORE, Link(entry.uplink_rate_bps or _UNSHAPED_BPS, _HOP_S)))
         for node in nodes:
-            machine = Machine(node, spec.gpus, types[node], _link(None))
-            attached.append(Attached(machine, rack, _link(entry.host_rate_bps)))
+            machine = Machine(node, spec.gpus, types[node], Link(_UNSHAPED_BPS, _HOP_S))
+            attached.append(Attached(machine, rack, Link(entry.host_rate_bps or _UNSHAPED_BPS, _HOP_S)))
     return build_topology("lab", attached, switches)
-
-
-def _link(rate_bps: float | None) -> Link:
-    return Link(rate_bps or _UNSHAPED_BPS, _HOP_S)
-
-
-def _top(spec: LabSpec) -> str:
-    return CORE if spec.network else "spine"
-
-
-def _node(spec: LabSpec, name: str, gpu_type: str, number: int) -> str:
-    return (
-        f"NodeName={name} NodeHostname=localhost NodeAddr={spec.address(name)} Port={spec.port + number}"
-        f" CPUs={spec.cpus} Boards=1 SocketsPerBoard=2 CoresPerSocket={spec.cpus // 2} ThreadsPerCore=1"
-        f" RealMemory={NODE_MEMORY_MB} Gres=gpu:{gpu_type}:{spec.gpus} Feature={gpu_type} State=UNKNOWN"
-    )
-
-
-def _partition(spec: LabSpec, name: str) -> str:
-    default = "YES" if name == spec.partitions[0] else "NO"
-    return f"PartitionName={name} Nodes=ALL Default={default} MaxTime=INFINITE State=UP OverSubscribe=NO"
-
-
-def _range(first: int, last: int) -> str:
-    return str(first) if first == last else f"[{first}-{last}]"
 
 
 _SLURM_CONF = """\

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from dally.cluster import load_cluster
-from dally.cluster.left_out import left_out_line
+from dally.cluster.summary import left_out_line
 from dally.errors import DallyError, InputError
 from dally.jobs.job import Job
 from dally.policies.registry import parse_policy

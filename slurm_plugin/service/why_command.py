@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from dally.commands.why import NETWORK, tell_run, told
+from dally.commands.why import NETWORK, event_text, tell_run
 from dally.errors import InputError
 from dally.words import plural
 from slurm_plugin.controller.tickets import Standing
@@ -53,7 +53,7 @@ def story(job: str, said: Mapping[str, Any]) -> Iterator[str]:
     else:
         yield from headline(said["job"], said["now_s"])
     for event in said["events"]:
-        yield f"{clock(event['t']):>{_SAME_ROOM}}  {told(event, job, clock)}"
+        yield f"{clock(event['t']):>{_SAME_ROOM}}  {event_text(event, job, clock)}"
 
 
 def headline(job: Mapping[str, Any], now_s: float) -> Iterator[str]:

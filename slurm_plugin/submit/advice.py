@@ -33,8 +33,16 @@ def advice(request: Request, script: str, config: Config, plans_by: str = "") ->
             f"warning: the script has no trap for {request.signal}, so this signal ends it before a "
             f"checkpoint is written; begin it with: trap : {request.signal}"
         )
-    if note := _profile_note(request.model, config):
-        yield note
+    guess = "Dally can only guess what distance costs it"
+    ask = "`dally models` lists the models that it knows"
+    known = _models(config) if request.model else ()
+    if known is not None and request.model not in known:
+        if request.model:
+            near = get_close_matches(request.model, known, n=1)
+            ask = f"did you mean {near[0]}?" if near else ask
+            yield f"note: no profile of model {request.model}, so {guess}; {ask}"
+        else:
+            yield f"note: no --model, so {guess}; {ask}"
         if plans_by and not (request.progress or request.companion_of):
             yield f"note: the policy plans by {plans_by}; report them with --progress=FILE, or it guesses"
 
@@ -50,19 +58,6 @@ def handles(script: str, name: str) -> bool:
     number = int(signal.Signals[f"SIG{name}"])
     valid = f"{_TRAP}|{_HANDLED_ELSEWHERE}".format(name=name, number=number)
     return re.search(valid, commands, re.MULTILINE) is not None
-
-
-def _profile_note(model: str, config: Config) -> str:
-    """That Dally does not know how the job takes distance; empty if it does, or nobody can tell from here."""
-    guess = "Dally can only guess what distance costs it"
-    if not model:
-        return f"note: no --model, so {guess}; `dally models` lists the models that it knows"
-    known = _models(config)
-    if known is None or model in known:
-        return ""
-    near = get_close_matches(model, known, n=1)
-    ask = f"did you mean {near[0]}?" if near else "`dally models` lists the models that it knows"
-    return f"note: no profile of model {model}, so {guess}; {ask}"
 
 
 def _models(config: Config) -> Collection[str] | None:

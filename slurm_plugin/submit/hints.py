@@ -7,11 +7,9 @@ switches loses (s - 1) T there, so waiting longer than that never pays; `share` 
 
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from typing import Literal
 
 from dally.cluster.topology import Allocation, Topology
-from dally.errors import InputError
 from dally.profiles.files import ProfileSet
 from dally.profiles.iteration import predict
 
@@ -24,26 +22,11 @@ SLURM_MAX_WAIT_S = 300
 _ODD = re.compile(r"[^A-Za-z0-9 _.:+-]")
 
 
-@dataclass(frozen=True, slots=True)
-class Waits:
-    """How long jobs may wait for one leaf switch, in the hint mode.
+SHARE = 0.5
+"""How much of the time that is at stake a job waits."""
 
-    Attributes:
-        share: How much of the time that is at stake.
-        default_run_s: Run time of a job without time limit, seconds.
-        longest_s: Longest wait, seconds: the site's max_switch_wait, as Slurm cuts longer ones silently.
-    """
-
-    share: float = 0.5
-    default_run_s: int = 3600
-    longest_s: int = SLURM_MAX_WAIT_S
-
-    def __post_init__(self) -> None:
-        if not 0 < self.share <= 1:
-            raise InputError(f"share is {self.share:g}, must be above 0 and at most 1")
-        for name in ("default_run_s", "longest_s"):
-            if getattr(self, name) < 1:
-                raise InputError(f"{name} is {getattr(self, name)}, must be at least 1")
+DEFAULT_RUN_S = 3600
+"""Run time that is assumed of a job without time limit."""
 
 
 def site_lua(
@@ -51,7 +34,7 @@ def site_lua(
     exempt_uids: Collection[int],
     mode: Mode = "hold",
     slowdowns: Mapping[str, float] | None = None,
-    waits: Waits | None = None,
+    longest_s: int = SLURM_MAX_WAIT_S,
 ) -> str:
     """The text of dally_site.lua.
 
@@ -61,9 +44,9 @@ def site_lua(
             controller's and administrators'; root always is.
         mode: `hold`: a controller starts the jobs; `hint`: Slurm does, each with a timer.
         slowdowns: For the hint mode, see `leaf_slowdowns`.
-        waits: For the hint mode.
+        longest_s: For the hint mode, the longest wait: the site's max_switch_wait, as Slurm cuts longer ones
+            silently.
     """
-    waits = waits or Waits()
     by_model = {_quoted(model): f"{value:.4f}" for model, value in (slowdowns or {}).items()}
     lines = [
         "-- Written by `dally slurm install`; job_submit.lua reads it anew for every job.",
@@ -72,9 +55,9 @@ def site_lua(
         f"  partitions = {_table({_quoted(name): 'true' for name in partitions})},",
         f"  exempt = {_table({str(uid): 'true' for uid in exempt_uids})},",
         f"  slowdowns = {_table(by_model)},",
-        f"  share = {waits.share!r},",
-        f"  default_run_s = {waits.default_run_s},",
-        f"  longest_s = {waits.longest_s},",
+        f"  share = {SHARE!r},",
+        f"  default_run_s = {DEFAULT_RUN_S},",
+        f"  longest_s = {longest_s},",
         "}",
     ]
     return "\n".join(lines) + "\n"
@@ -100,16 +83,14 @@ def leaf_slowdowns(profiles: ProfileSet, topology: Topology) -> dict[str, float]
     return found
 
 
-def wait_advice(slowdowns: Mapping[str, float], waits: Waits) -> str:
+def wait_advice(slowdowns: Mapping[str, float], longest_s: int) -> str:
     """What to tell the administrator of Slurm's limit on the wait; empty if it cuts no model's short."""
-    wished_s = {
-        model: (slowdown - 1) * waits.default_run_s * waits.share for model, slowdown in slowdowns.items()
-    }
-    cut = sorted(model for model, wait_s in wished_s.items() if wait_s > waits.longest_s)
+    wished_s = {model: (slowdown - 1) * DEFAULT_RUN_S * SHARE for model, slowdown in slowdowns.items()}
+    cut = sorted(model for model, wait_s in wished_s.items() if wait_s > longest_s)
     if not cut:
         return ""
     return (
-        f"waits of {', '.join(cut)} are cut to {waits.longest_s} s; SchedulerParameters=max_switch_wait="
+        f"waits of {', '.join(cut)} are cut to {longest_s} s; SchedulerParameters=max_switch_wait="
         f"{max(wished_s.values()):.0f} in slurm.conf would allow them all"
     )
 
@@ -128,15 +109,17 @@ def _two_machines(topology: Topology) -> tuple[Allocation, Allocation] | None:
         ]
         if not strangers:
             continue
-        far = max(strangers, key=lambda index: _likeness(topology, first, second, index))
+        gpu_type = topology.machines[second].gpu_type
+        # Machines like the second come first, of these the farthest.
+        far = max(
+            strangers,
+            key=lambda index: (
+                topology.machines[index].gpu_type == gpu_type,
+                topology.level_of(((first, 1), (index, 1))),
+            ),
+        )
         return _whole(topology, first, second), _whole(topology, first, far)
     return None
-
-
-def _likeness(topology: Topology, first: int, second: int, far: int) -> tuple[bool, int]:
-    """Machines like the second first, of these the farthest."""
-    like = topology.machines[far].gpu_type == topology.machines[second].gpu_type
-    return like, topology.level_of(((first, 1), (far, 1)))
 
 
 def _whole(topology: Topology, *machines: int) -> Allocation:

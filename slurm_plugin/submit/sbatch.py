@@ -10,7 +10,7 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NoReturn
+from typing import Any, NoReturn
 from urllib.parse import urlsplit
 
 from dally import __version__
@@ -23,8 +23,8 @@ from slurm_plugin.submit.sbatch_options import Takes
 from slurm_plugin.submit.submission import Submission, build_request, fixed_reason, read_submission
 
 _HEALTH_TIMEOUT_S = 1.0
+_LONGEST_ANSWER = 2**24
 _HELP_TIMEOUT_S = 10.0
-_LONGEST_ANSWER = 65_536
 _HELP_OPTION = re.compile(r"^\s+(?:-\w,?\s+)?--([\w-]+)(\[?=)?", re.MULTILINE)
 
 _USAGE = """\
@@ -87,49 +87,53 @@ def decide(submission: Submission, tag: str) -> SubmissionOutcome:
     if submission.settings.keys() & {"test-only", "usage"}:
         return SubmissionOutcome(plain, None)
     request = build_request(submission, tag)
+    by_slurm = "Slurm schedules this job"
     try:
         config = load_config()
     except InputError as error:
-        return _plain(plain, "warning", str(error))
+        return SubmissionOutcome(plain, None, (f"warning: {error}; {by_slurm}",))
     if reason := fixed_reason(submission.settings, config.partitions):
-        return _plain(plain, "note", reason)
-    reason, told = _ask(config.url)
+        return SubmissionOutcome(plain, None, (f"note: {reason}; {by_slurm}",))
+    reason, told = ask_controller(config.url)
+    comment = submission.settings.get("comment") or ""
     if reason:
         if config.fallback == "refuse":
             raise InputError(f"{reason}; this site takes no jobs without it, try again later")
-        return _plain(_with(submission, [_comment(submission, PLAIN)]), "warning", reason)
-    added = ["--hold", *_requeue(submission, request), _comment(submission, encode(request))]
+        plain = _with(submission, [f"--comment={PLAIN} {comment}".rstrip()])
+        return SubmissionOutcome(plain, None, (f"warning: {reason}; {by_slurm}",))
+    may_be_stopped = request.signal and not submission.settings.keys() & {"requeue", "no-requeue"}
+    requeue = ["--requeue"] if may_be_stopped else []
+    added = ["--hold", *requeue, f"--comment={encode(request, comment)}"]
+    variables = {FILE: request.progress} if request.progress else {}
+    changes_size = request.min_gpus or request.max_gpus or request.companion_of
+    if changes_size and isinstance(told.get("batching"), str):
+        variables[BATCHING] = str(told["batching"])
     notes = tuple(advice(request, submission.script, config, str(told.get("plans_by") or "")))
-    return SubmissionOutcome(_with(submission, added), request, notes, _variables(request, told))
+    return SubmissionOutcome(_with(submission, added), request, notes, variables)
 
 
-def _variables(request: Request, told: Mapping[str, object]) -> Mapping[str, str]:
-    """What the job is to find in its environment."""
-    found = {FILE: request.progress} if request.progress else {}
-    if (request.min_gpus or request.max_gpus or request.companion_of) and isinstance(
-        told.get("batching"), str
-    ):
-        found[BATCHING] = str(told["batching"])
-    return found
+def _with(submission: Submission, added: Sequence[str]) -> tuple[str, ...]:
+    """The command with options of ours; they come last, so they win over the user's."""
+    return ("sbatch", *submission.words, *added, *submission.rest)
 
 
-def unreachable(url: str) -> str:
-    """Why no controller answers at its address; empty if one is well there, or the address is empty."""
-    return _ask(url)[0]
-
-
-def _ask(url: str) -> tuple[str, Mapping[str, object]]:
-    """What `unreachable` says, and what a controller tells of itself that is well.
+def ask_controller(
+    url: str, page: str = "/health", timeout_s: float = _HEALTH_TIMEOUT_S
+) -> tuple[str, Mapping[str, Any]]:
+    """Why no controller answers at its address, and what one that is well shows on a page.
 
     Asked over a bare socket: it is quick to load, and a proxy in the environment does not matter.
+
+    Returns:
+        The reason is empty if the controller is well, or the address empty.
     """
     if not url:
         return "", {}
     try:
         place = urlsplit(url)
         address = place.hostname or "", place.port or 80
-        with socket.create_connection(address, timeout=_HEALTH_TIMEOUT_S) as connection:
-            connection.sendall(f"GET /health HTTP/1.0\r\nHost: {place.netloc}\r\n\r\n".encode())
+        with socket.create_connection(address, timeout=timeout_s) as connection:
+            connection.sendall(f"GET {page} HTTP/1.0\r\nHost: {place.netloc}\r\n\r\n".encode())
             with connection.makefile("rb") as said:
                 answer = said.read(_LONGEST_ANSWER)
     except (OSError, ValueError) as error:
@@ -162,25 +166,6 @@ def _run(arguments: Sequence[str]) -> None:
         return
     os.environ.update(outcome.variables)
     _become(outcome.command, submission.stdin)
-
-
-def _plain(command: tuple[str, ...], kind: str, reason: str) -> SubmissionOutcome:
-    return SubmissionOutcome(command, None, (f"{kind}: {reason}; Slurm schedules this job",))
-
-
-def _with(submission: Submission, added: Sequence[str]) -> tuple[str, ...]:
-    """The command with options of ours; they come last, so they win over the user's."""
-    return ("sbatch", *submission.words, *added, *submission.rest)
-
-
-def _comment(submission: Submission, mark: str) -> str:
-    """Our mark with the user's own comment behind it."""
-    return f"--comment={mark} {submission.settings.get('comment') or ''}".rstrip()
-
-
-def _requeue(submission: Submission, request: Request) -> list[str]:
-    asked = request.signal and not submission.settings.keys() & {"requeue", "no-requeue"}
-    return ["--requeue"] if asked else []
 
 
 def _understood(request: Request | None) -> str:

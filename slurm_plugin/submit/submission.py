@@ -2,15 +2,16 @@
 
 import os
 import re
+import shlex
 import signal
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from dally.errors import InputError
 from slurm_plugin.request import MARK, SIGNALS, Request
 from slurm_plugin.submit.sbatch_options import Learn, Takes, Words, set_by_variables, split_words
-from slurm_plugin.submit.script_lines import marked_words
 
 _REQUEST = {
     "model": Takes.VALUE,
@@ -81,11 +82,9 @@ def read_submission(
     positional = line.rest[1:] if line.rest[:1] == ("--",) else line.rest
     _refuse_script(given.get("model"), bool(positional) or "wrap" in given)
     stdin = None if positional or "wrap" in given else read_stdin()
-    script = (
-        stdin.decode("utf-8", "surrogateescape")
-        if stdin is not None
-        else _read_script(positional, given.get("chdir"), variables.get("PATH", ""))
-    )
+    script = "" if stdin is None else stdin.decode("utf-8", "surrogateescape")
+    if positional:
+        script = _read_script(positional[0], given.get("chdir"), variables.get("PATH", ""))
     lines = split_words(marked_words(script, "#SBATCH"), {}, learn)
     if positional[:1] == (":",) or lines.rest[:1] in (("hetjob",), ("packjob",)):
         raise InputError("heterogeneous jobs cannot be placed by Dally; submit this one with sbatch")
@@ -149,8 +148,14 @@ def build_request(submission: Submission, tag: str) -> Request:
     if grace is not None and "checkpoint-signal" not in asked:
         raise InputError("--checkpoint-grace without --checkpoint-signal; name the signal too, like USR2")
     copies = _count("copies", asked.get("copies", "1"))
-    if copies > 1:
-        _check_copies(submission.settings)
+    settings = submission.settings
+    if copies > 1 and settings.get("nodes", "1") not in ("1", "1-1"):
+        raise InputError(f"--copies with --nodes={settings['nodes']}; a copy is one node, so say --nodes=1")
+    if copies > 1 and not settings.keys() & {"gpus-per-node", "gres"}:
+        raise InputError("--copies needs the GPUs of one copy by --gpus-per-node, or by --gres")
+    progress = asked.get("progress", "")
+    if progress:  # the job finds its file in its own folder
+        progress = os.path.normpath(Path.cwd() / (settings.get("chdir") or "") / progress)
     return Request(
         model=asked.get("model", ""),
         signal=_signal(asked["checkpoint-signal"]) if "checkpoint-signal" in asked else "",
@@ -159,8 +164,8 @@ def build_request(submission: Submission, tag: str) -> Request:
         max_gpus=_count("max-gpus", asked.get("max-gpus", "0")),
         max_copies=copies,
         tag=tag,
-        held="hold" in submission.settings,
-        progress=_file(asked.get("progress", ""), submission.settings.get("chdir") or ""),
+        held="hold" in settings,
+        progress=progress,
         companion_of=asked.get("companion-of", ""),
     )
 
@@ -175,32 +180,29 @@ def _refuse_script(model: str | None, has_script: bool) -> None:
         raise InputError(f"--model is {model!r}, which is a script; say --model=NAME, then the script")
 
 
-def _check_copies(settings: Mapping[str, str | None]) -> None:
-    """Refuse copies of a job that is not one node with so many GPUs.
-
-    Raises:
-        InputError: It is more than one node, or its GPUs are not counted by node.
-    """
-    if settings.get("nodes", "1") not in ("1", "1-1"):
-        raise InputError(f"--copies with --nodes={settings['nodes']}; a copy is one node, so say --nodes=1")
-    if not settings.keys() & {"gpus-per-node", "gres"}:
-        raise InputError("--copies needs the GPUs of one copy by --gpus-per-node, or by --gres")
-
-
-def _read_script(positional: Sequence[str], chdir: str | None, path: str) -> str:
+def _read_script(name: str, chdir: str | None, path: str) -> str:
     """The script that sbatch would find; empty if it cannot be read, of which sbatch then tells."""
-    if not positional:
-        return ""
-    name = positional[0]
     folders = [""] if name.startswith((".", "/")) else [chdir or "", *path.split(os.pathsep)]
-    for folder in folders:
-        file = Path(folder, name)
-        if file.is_file():
-            try:
-                return file.read_bytes().decode("utf-8", "surrogateescape")
-            except OSError:
-                return ""
+    file = next((Path(folder, name) for folder in folders if Path(folder, name).is_file()), None)
+    with suppress(OSError):
+        return file.read_bytes().decode("utf-8", "surrogateescape") if file else ""
     return ""
+
+
+def marked_words(script: str, mark: str) -> list[str]:
+    """The words behind a mark, like `#SBATCH`, of all lines that begin with it up to the first command.
+
+    As in sbatch, quotes keep words together and `#` begins a comment. A line with an open quote is passed
+    over: sbatch refuses its own, and says why.
+    """
+    found: list[str] = []
+    for line in script.splitlines():
+        if line.strip() and not line.lstrip().startswith("#"):
+            break
+        if line.startswith(mark) and line[len(mark) : len(mark) + 1].isspace():
+            with suppress(ValueError):
+                found += shlex.split(line[len(mark) :], comments=True)
+    return found
 
 
 def _dally_lines(script: str) -> dict[str, str | None]:
@@ -246,11 +248,6 @@ def _seconds(text: str) -> int:
     for field in fields:
         seconds = seconds * 60 + field
     return seconds
-
-
-def _file(name: str, chdir: str) -> str:
-    """A file of the job's, as it finds it in its own folder."""
-    return os.path.normpath(Path.cwd() / chdir / name) if name else ""
 
 
 def _count(name: str, text: str) -> int:

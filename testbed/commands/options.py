@@ -17,7 +17,7 @@ from slurm_plugin.local_cluster.local_slurm import LocalSlurm
 from testbed.persistent.control import find_standing, opened_standing
 from testbed.persistent.folder import default_folder
 from testbed.persistent.hosts_shape import Shape
-from testbed.persistent.shape import LabShape
+from testbed.persistent.shape import LocalClusterShape
 from testbed.persistent.state import StandingError
 
 folder_option = click.option(
@@ -48,7 +48,7 @@ _SHAPE_OPTIONS = (
 
 
 @dataclass(frozen=True, slots=True)
-class LabOptions:
+class LocalClusterOptions:
     """A cluster on this machine as a user asked for it; None where nothing was said.
 
     Attributes:
@@ -74,33 +74,35 @@ class LabOptions:
 
     def fits(self, shape: Shape) -> bool:
         """Whether a cluster is what was asked for."""
-        if not isinstance(shape, LabShape):
+        if not isinstance(shape, LocalClusterShape):
             return not self.says_shape
         return all(getattr(shape, name) == value for name, value in self._said().items())
 
-    def shape(self) -> LabShape:
+    def shape(self) -> LocalClusterShape:
         """What was asked for; the rest is as usual.
 
         Raises:
             InputError: A number is out of range.
         """
-        return replace(LabShape(), **self._said())
+        return replace(LocalClusterShape(), **self._said())
 
     def _said(self) -> dict[str, Any]:
-        """What was said of it, by field of `LabShape`."""
-        values = {field.name: getattr(self, field.name) for field in fields(LabShape)}
+        """What was said of it, by field of `LocalClusterShape`."""
+        values = {field.name: getattr(self, field.name) for field in fields(LocalClusterShape)}
         return {name: value for name, value in values.items() if value is not None}
 
 
-def local_lab_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the options of a cluster on this machine; it is called with `lab`, a `LabOptions`."""
+def local_cluster_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options of a local cluster; it is called with `options`, a `LocalClusterOptions`."""
 
     @functools.wraps(command)
-    def with_lab(folder: Path | None, **options: Any) -> None:
-        said = {field.name: options.pop(field.name) for field in fields(LabShape)}
-        command(lab=LabOptions(chosen_folder(folder), **said), **options)
+    def with_cluster(folder: Path | None, **options: Any) -> None:
+        said = {field.name: options.pop(field.name) for field in fields(LocalClusterShape)}
+        command(options=LocalClusterOptions(chosen_folder(folder), **said), **options)
 
-    return functools.reduce(lambda decorated, option: option(decorated), reversed(_SHAPE_OPTIONS), with_lab)
+    return functools.reduce(
+        lambda decorated, option: option(decorated), reversed(_SHAPE_OPTIONS), with_cluster
+    )
 
 
 def chosen_folder(folder: Path | None) -> Path:
@@ -125,35 +127,35 @@ def standing_cluster(folder: Path | None = None) -> Iterator[Cluster | None]:
 
 
 @contextmanager
-def opened_cluster(lab: LabOptions) -> Iterator[Cluster]:
+def opened_cluster(options: LocalClusterOptions) -> Iterator[Cluster]:
     """The standing cluster if one is up, here or on hosts, else one here that ends with this context.
 
     Raises:
         StandingError: The one that is up is not what was asked for.
         DallyError: None can be brought up.
     """
-    state = find_standing(lab.folder)
+    state = find_standing(options.folder)
     if state is None:
-        with _own_cluster(lab.shape()) as cluster:
+        with _own_cluster(options.shape()) as cluster:
             yield cluster
         return
-    if not lab.fits(state.shape):
+    if not options.fits(state.shape):
         raise StandingError(
-            f"the testbed in {lab.folder} is up with {state.shape.options()}, not as asked for"
+            f"the testbed in {options.folder} is up with {state.shape.options()}, not as asked for"
         )
-    with opened_standing(lab.folder) as cluster:
+    with opened_standing(options.folder) as cluster:
         yield cluster
 
 
 @contextmanager
-def _own_cluster(shape: LabShape) -> Iterator[Cluster]:
+def _own_cluster(shape: LocalClusterShape) -> Iterator[Cluster]:
     folder = Path(tempfile.mkdtemp(prefix="dally-", dir="/tmp"))
     try:
-        lab = LocalSlurm(shape.spec(folder))
-        lab.start()
+        options = LocalSlurm(shape.spec(folder))
+        options.start()
         try:
-            yield lab.cluster
+            yield options.cluster
         finally:
-            lab.stop()
+            options.stop()
     finally:
-        shutil.rmtree(folder, ignore_errors=True)  # of a lab that could not even begin
+        shutil.rmtree(folder, ignore_errors=True)  # of a local cluster that could not even begin

@@ -18,7 +18,7 @@ from testbed.commands.existing_options import (
     existing_options,
     opened_existing,
 )
-from testbed.commands.options import LabOptions, local_lab_options, opened_cluster
+from testbed.commands.options import LocalClusterOptions, local_cluster_options, opened_cluster
 from testbed.running.campaign import check_policies, run_policy, topology_of
 from testbed.running.order import EMULATED_TFLOPS, PROFILE_SET, RunRequest, named_workloads, plan_campaign
 from testbed.running.report import displayed, show_runs
@@ -70,14 +70,14 @@ The same command again goes on where a killed one was. Policy slurm is Slurm's o
 @click.option("--format", "trace_format", type=click.Choice(FORMAT_NAMES), help="Format of the trace file.")
 @click.option("--timeout-s", type=float, help="Longest time for one policy; then its jobs are cancelled.")
 @click.option("--json", "as_json", is_flag=True, help="Print the summaries as JSON.")
-@local_lab_options
+@local_cluster_options
 @existing_options
 def command(
     policies: tuple[str, ...],
     out: Path,
     cluster_file: str | None,
     as_json: bool,
-    lab: LabOptions,
+    options: LocalClusterOptions,
     existing: ExistingOptions | None,
     **ordered: Any,
 ) -> None:
@@ -95,7 +95,7 @@ def command(
     runs = []
     if existing:
         check_reservation(existing, specs)
-    opened = opened_existing(existing) if existing else opened_cluster(lab)
+    opened = opened_existing(existing) if existing else opened_cluster(options)
     with interruptible() as stop, opened as cluster, displayed() as display:
         if existing:
             check_rights(cluster, specs)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from testbed.commands.options import LabOptions, local_lab_options
+from testbed.commands.options import LocalClusterOptions, local_cluster_options
 from testbed.persistent.control import bring_up, find_standing, open_standing
 from testbed.persistent.hosts_shape import HostsShape, Shape, hosts_shape
 from testbed.remote.options import logs_option
@@ -20,7 +20,7 @@ Examples:
   dally testbed up --racks 2,2,1 --gpus 1 --gpu-types v100,p100,k80
   dally testbed up --hosts hosts.toml --shared /nfs/dally"""
 )
-@local_lab_options
+@local_cluster_options
 @click.option(
     "--hosts", "hosts_file", type=click.Path(path_type=Path), help="TOML file of hosts to use instead."
 )
@@ -28,17 +28,17 @@ Examples:
 @click.option("--fake-gpus", is_flag=True, help="Let the hosts' GPUs be pretended.")
 @logs_option
 def command(
-    lab: LabOptions, hosts_file: Path | None, shared: Path | None, fake_gpus: bool, logs: Path
+    options: LocalClusterOptions, hosts_file: Path | None, shared: Path | None, fake_gpus: bool, logs: Path
 ) -> None:
     """Bring a Slurm cluster up: on this machine, with network namespaces as nodes, or on hosts over SSH.
 
     It stays until `dally testbed down`. If it is up already, that is said; the exit code is 1 if it is
     another one. Needs root and Slurm's and munge's packages, here or on the hosts.
     """
-    shape = _shape(lab, hosts_file, shared, fake_gpus, logs)
-    begun = bring_up(lab.folder, shape)
+    shape = _shape(options, hosts_file, shared, fake_gpus, logs)
+    begun = bring_up(options.folder, shape)
     click.echo(f"{'up' if begun else 'up already'}: {shape.shown()}")
-    for line in _uses_of_hosts(lab.folder) if isinstance(shape, HostsShape) else _uses(lab.folder):
+    for line in _uses_of_hosts(options.folder) if isinstance(shape, HostsShape) else _uses(options.folder):
         click.echo(line)
     click.echo(
         "run a workload: dally testbed run; look at it: dally testbed status; end it: dally testbed down"
@@ -46,15 +46,15 @@ def command(
 
 
 def _shape(
-    lab: LabOptions, hosts_file: Path | None, shared: Path | None, fake_gpus: bool, logs: Path
+    options: LocalClusterOptions, hosts_file: Path | None, shared: Path | None, fake_gpus: bool, logs: Path
 ) -> Shape:
     if hosts_file is None:
         if shared or fake_gpus:
             raise click.UsageError("--shared and --fake-gpus go with --hosts")
-        return lab.shape()
+        return options.shape()
     if shared is None:
         raise click.UsageError("--hosts needs --shared, a folder that all hosts share")
-    if lab.says_shape:
+    if options.says_shape:
         raise click.UsageError(
             "--racks, --gpus, --gpu-types, --rate and --uplink do not go with --hosts, whose file tells"
         )

@@ -17,7 +17,7 @@ _KILLS = 4
 _FREEZE_S = 15.0
 _NODE_AWAY_S = 36.0
 _CUT_S = 45.0
-"""Slurm gives a silent node up after SlurmdTimeout, 30 s in a lab."""
+"""Slurm gives a silent node up after SlurmdTimeout, 30 s in a local cluster."""
 
 _FULL_S = 12.0
 _STATE_BYTES = 2 << 20
@@ -66,14 +66,14 @@ def restart_slurmctld(scene: Scene) -> None:
     """Kill slurmctld as soon as it has saved what it knows and start it again, then freeze it."""
     scene.until_training(WIDE)
     begun_s = time.time()
-    scene.until(lambda: scene.lab.saved_s() > begun_s, "slurmctld has saved what it knows")
-    scene.break_("slurmctld is killed", scene.lab.kill_controller)
+    scene.until(lambda: scene.local_slurm.saved_s() > begun_s, "slurmctld has saved what it knows")
+    scene.break_("slurmctld is killed", scene.local_slurm.kill_controller)
     scene.pause(4.0)
-    scene.mend(scene.lab.start_controller)
+    scene.mend(scene.local_slurm.start_controller)
     scene.pause(8.0)
-    scene.break_(f"slurmctld is frozen for {_FREEZE_S:g} s", scene.lab.pause_controller)
+    scene.break_(f"slurmctld is frozen for {_FREEZE_S:g} s", scene.local_slurm.pause_controller)
     scene.pause(_FREEZE_S)
-    scene.mend(scene.lab.resume_controller)
+    scene.mend(scene.local_slurm.resume_controller)
 
 
 def take_node_down(scene: Scene) -> None:
@@ -83,15 +83,15 @@ def take_node_down(scene: Scene) -> None:
     if not nodes:
         raise DrillError(f"job {WIDE} trains and Slurm does not show where")
     node = nodes[-1]
-    scene.break_(f"node {node}, where job {WIDE} trains, dies", lambda: scene.lab.kill_node(node))
+    scene.break_(f"node {node}, where job {WIDE} trains, dies", lambda: scene.local_slurm.kill_node(node))
     scene.pause(_NODE_AWAY_S)
-    scene.mend(lambda: scene.lab.start_node(node))
+    scene.mend(lambda: scene.local_slurm.start_node(node))
 
 
 def cut_uplink(scene: Scene) -> None:
     """Cut a rack off while a job trains on both sides."""
     scene.until_training(WIDE)
-    network = scene.lab.network
+    network = scene.local_slurm.network
     assert network
     rack = list(network.spec.hosts_of)[-1]
     scene.break_(f"the uplink of rack {rack} is cut for {_CUT_S:g} s", lambda: network.cut(rack))
@@ -99,16 +99,16 @@ def cut_uplink(scene: Scene) -> None:
     scene.mend(lambda: network.mend(rack))
     # Slurm asks a node that it has given up for a sign of life only once in minutes; a new slurmd gives one.
     for node in network.spec.hosts_of[rack]:
-        scene.lab.kill_slurmd(node)
-        scene.lab.start_node(node)
+        scene.local_slurm.kill_slurmd(node)
+        scene.local_slurm.start_node(node)
 
 
 def limit_disk(scene: Scene) -> None:
     """Give the controller's state a small file system of its own."""
     state = scene.base / "state"
     state.mkdir(parents=True)
-    assert scene.lab.network
-    scene.lab.network.limit_folder(state, _STATE_BYTES)
+    assert scene.local_slurm.network
+    scene.local_slurm.network.limit_folder(state, _STATE_BYTES)
 
 
 def fill_disk(scene: Scene) -> None:
@@ -117,13 +117,13 @@ def fill_disk(scene: Scene) -> None:
     filler = str(scene.base / "state" / "filler.pt")
 
     def fill() -> None:
-        done = scene.lab.attempt("dd", "if=/dev/zero", f"of={filler}", "bs=4096")
+        done = scene.local_slurm.attempt("dd", "if=/dev/zero", f"of={filler}", "bs=4096")
         if "No space left" not in done.stderr:
             raise DrillError(f"the disk is not full: {done.stderr.strip()}")
 
     scene.break_(f"the disk with the controller's state is full for {_FULL_S:g} s", fill)
     scene.pause(_FULL_S)
-    scene.mend(lambda: scene.lab.run("rm", filler))
+    scene.mend(lambda: scene.local_slurm.run("rm", filler))
 
 
 def make_deaf(scene: Scene) -> None:
@@ -150,8 +150,8 @@ def deafened(script: str) -> str:
 
 def own_clock(scene: Scene) -> None:
     """Give the controller a wall clock of its own."""
-    lab: LocalSlurm = scene.lab
-    scene.cluster = SteppedCluster(lab.spec, lab.network, _clock_file(scene))
+    local_slurm: LocalSlurm = scene.local_slurm
+    scene.cluster = SteppedCluster(local_slurm.spec, local_slurm.network, _clock_file(scene))
 
 
 def step_clock(scene: Scene) -> None:

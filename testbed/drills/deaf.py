@@ -3,7 +3,7 @@
 import signal
 from unittest import mock
 
-from workloads.signals import StopRequest
+from workloads.stopping import StopRequest
 from workloads.train import main
 
 

@@ -50,11 +50,11 @@ def hold_drill(
     if folder.exists() and any(folder.iterdir()):
         raise InputError(f"{folder} holds something already; name another --out")
     begun_s = time.monotonic()
-    with _lab() as lab:
-        trouble = _run(drill, lab, folder, seed, stop, jobs)
+    with _local_slurm() as local_slurm:
+        trouble = _run(drill, local_slurm, folder, seed, stop, jobs)
         for name in _LOGS:
             with suppress(OSError):
-                shutil.copy(lab.spec.folder / "log" / name, folder / name)
+                shutil.copy(local_slurm.spec.folder / "log" / name, folder / name)
     return judged(drill, folder, trouble, time.monotonic() - begun_s)
 
 
@@ -89,29 +89,34 @@ def judged(drill: Drill, folder: Path, trouble: str, wall_s: float) -> DrillResu
 
 
 @contextmanager
-def _lab() -> Iterator[LocalSlurm]:
+def _local_slurm() -> Iterator[LocalSlurm]:
     folder = Path(tempfile.mkdtemp(prefix="dally-", dir="/tmp"))
-    lab = LocalSlurm(SHAPE.spec(folder))
+    local_slurm = LocalSlurm(SHAPE.spec(folder))
     try:
-        lab.start()
-        yield lab
+        local_slurm.start()
+        yield local_slurm
     finally:
-        lab.stop()
+        local_slurm.stop()
         shutil.rmtree(folder, ignore_errors=True)
 
 
 def _run(
-    drill: Drill, lab: LocalSlurm, folder: Path, seed: int, stop: Callable[[], bool], jobs: Sequence[Job]
+    drill: Drill,
+    local_slurm: LocalSlurm,
+    folder: Path,
+    seed: int,
+    stop: Callable[[], bool],
+    jobs: Sequence[Job],
 ) -> str:
     """Run the workload with the fault in its midst; why it did not go as it should, empty if it did."""
-    inputs = drill_inputs(topology_of(lab.cluster, None), jobs)
+    inputs = drill_inputs(topology_of(local_slurm.cluster, None), jobs)
     run = new_name(folder.parent, drill.name)
     facts = {"seed": seed, "drill": drill.name}
     tflops = dict.fromkeys(inputs.topology.gpu_types, EMULATED_TFLOPS)
-    state = RunState(run, POLICY, str(lab.work / run), tflops, "gloo", facts)
+    state = RunState(run, POLICY, str(local_slurm.work / run), tflops, "gloo", facts)
     begin_run(folder, state, inputs)
     over = Event()
-    scene = Scene(lab, folder, Path(state.base), Random(f"{drill.name} {seed}"), over.is_set)
+    scene = Scene(local_slurm, folder, Path(state.base), Random(f"{drill.name} {seed}"), over.is_set)
     drill.prepares(scene)
     trouble: list[str] = []
     breaker = Thread(target=_break, args=(drill, scene, over, trouble))
@@ -124,7 +129,7 @@ def _run(
     finally:
         over.set()
         breaker.join()
-    collect_run(folder, lab.cluster)
+    collect_run(folder, local_slurm.cluster)
     return "; ".join([*trouble, *([note] if note and not trouble else [])])
 
 
@@ -133,7 +138,7 @@ def _break(drill: Drill, scene: Scene, over: Event, trouble: list[str]) -> None:
     config = Desk(scene.base).config
     try:
         scene.until(config.exists, "the controller was to be started")
-        pulse = start_pulse(scene.lab.cluster, config, scene.base / PULSE)
+        pulse = start_pulse(scene.local_slurm.cluster, config, scene.base / PULSE)
         try:
             drill.breaks(scene)
             over.wait()

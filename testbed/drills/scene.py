@@ -43,7 +43,7 @@ class Scene:
     """One drill while it goes on.
 
     Args:
-        lab: The cluster, up.
+        local cluster: The cluster, up.
         folder: The run's folder.
         base: The same on the head node.
         draw: Chooses moments.
@@ -54,10 +54,10 @@ class Scene:
     """
 
     def __init__(
-        self, lab: LocalSlurm, folder: Path, base: Path, draw: Random, ended: Callable[[], bool]
+        self, local_slurm: LocalSlurm, folder: Path, base: Path, draw: Random, ended: Callable[[], bool]
     ) -> None:
-        self.lab, self.folder, self.base, self.draw = lab, folder, base, draw
-        self.cluster: Cluster = lab.cluster
+        self.local_slurm, self.folder, self.base, self.draw = local_slurm, folder, base, draw
+        self.cluster: Cluster = local_slurm.cluster
         self._ended = ended
 
     def break_(self, said: str, break_it: Callable[[], object]) -> None:
@@ -97,18 +97,18 @@ class Scene:
 
     def nodes_of(self, job_id: str) -> list[str]:
         """The nodes that a job runs on now."""
-        shown = self.lab.run("squeue", "--noheader", "--states=RUNNING", "--format=%o %N")
+        shown = self.local_slurm.run("squeue", "--noheader", "--states=RUNNING", "--format=%o %N")
         wanted = str(self.base / JOBS_FOLDER / job_id / SCRIPT)
         for line in shown.splitlines():
             command, _, nodes = line.strip().partition(" ")
             if command == wanted:
-                return self.lab.run("scontrol", "show", "hostnames", nodes).split()
+                return self.local_slurm.run("scontrol", "show", "hostnames", nodes).split()
         return []
 
     def kill_controller(self) -> None:
         """Kill Dally's controller as it is; who keeps it running starts another."""
         pid = beside(Desk(self.base).log, "pid").read_text(encoding="ascii").strip()
-        self.lab.attempt("kill", "-KILL", pid)
+        self.local_slurm.attempt("kill", "-KILL", pid)
 
     def until_started(self, times: int) -> None:
         """Wait until the controller has so often said that it starts."""

@@ -17,21 +17,21 @@ from dally.commands import main as dally
 from dally.hosts.network import JoinedNetwork
 from dally.hosts.processes import Command, Running
 from slurm_plugin.local_cluster.local_cluster import LocalCluster
-from slurm_plugin.local_cluster.slurm_files import LabSpec
+from slurm_plugin.local_cluster.slurm_files import LocalClusterSpec
 
 _DALLY = ("-m", "dally")
 
 
 class SteppedCluster(LocalCluster):
-    """A lab whose controller lives under a clock of its own.
+    """A local cluster whose controller lives under a clock of its own.
 
     Args:
-        spec: What the lab is made of.
+        spec: What the cluster is made of.
         network: Its network.
         file: Says by how many seconds the clock is wrong; may come and change at any time.
     """
 
-    def __init__(self, spec: LabSpec, network: JoinedNetwork | None, file: Path) -> None:
+    def __init__(self, spec: LocalClusterSpec, network: JoinedNetwork | None, file: Path) -> None:
         super().__init__(spec, network)
         self._file = file
 

@@ -22,11 +22,11 @@ from dally.profiles.schema import (
     Provenance,
     Timing,
 )
-from testbed.persistent.shape import LabShape
+from testbed.persistent.shape import LocalClusterShape
 from testbed.running.folder import RunInputs
 from testbed.running.work import plan_work
 
-SHAPE = LabShape((2, 2), 2, 1e9, 500e6)
+SHAPE = LocalClusterShape((2, 2), 2, 1e9, 500e6)
 POLICY = "dally:lease_s=12"
 """Leases far below the jobs' lengths, so that jobs are stopped and put back all the time."""
 

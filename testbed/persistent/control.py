@@ -15,13 +15,13 @@ from slurm_plugin.local_cluster.cluster import Cluster
 from slurm_plugin.local_cluster.local_cluster import LocalCluster
 from testbed.persistent.folder import clear, lock, open_folder
 from testbed.persistent.hosts_shape import HostsShape, Shape, SlurmPlace
-from testbed.persistent.keeper import READY, REMOTE, keeper_argv
 from testbed.persistent.state import StandingError, StandingState, read_state
+from testbed.persistent.supervisor import READY, REMOTE, supervisor_argv
 
 _START_S = 120.0
 _END_S = 60.0
 _GRACE_S = 30.0
-"""After which a keeper that is asked to end is killed."""
+"""After which a supervisor that is asked to end is killed."""
 
 _POLL_S = 0.05
 _CHUNK_BYTES = 65536
@@ -94,7 +94,7 @@ def bring_up(folder: Path, shape: Shape) -> bool:
             return False
         if (handle := _claim(folder)) is not None:
             try:
-                _start_keeper(folder, shape, handle)
+                _start_supervisor(folder, shape, handle)
             finally:
                 os.close(handle)
             return True
@@ -129,7 +129,7 @@ def _await_end(folder: Path, handle: int) -> bool:
         lasting_s = time.monotonic() - begun_s
         if lasting_s > _END_S:
             raise StandingError(f"the testbed in {folder} did not end within {_END_S:g} s")
-        _end_keeper(folder, signal.SIGTERM if lasting_s < _GRACE_S else signal.SIGKILL)
+        _end_supervisor(folder, signal.SIGTERM if lasting_s < _GRACE_S else signal.SIGKILL)
         time.sleep(_POLL_S)
     return found
 
@@ -166,10 +166,10 @@ def _claim(folder: Path) -> int | None:
     return None
 
 
-def _start_keeper(folder: Path, shape: Shape, handle: int) -> None:
+def _start_supervisor(folder: Path, shape: Shape, handle: int) -> None:
     """Start the process that owns the cluster and wait until it says that all is up."""
-    keeper = subprocess.Popen(
-        keeper_argv(folder, shape, handle),
+    supervisor = subprocess.Popen(
+        supervisor_argv(folder, shape, handle),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -178,26 +178,26 @@ def _start_keeper(folder: Path, shape: Shape, handle: int) -> None:
         pass_fds=(handle,),
     )
     try:
-        said = _listen(keeper)
+        said = _listen(supervisor)
         if said != READY:
-            raise StandingError(said or "the testbed's keeper ended without a word")
+            raise StandingError(said or "the testbed's supervisor ended without a word")
     except BaseException:
-        keeper.terminate()
+        supervisor.terminate()
         with suppress(subprocess.TimeoutExpired):
-            keeper.wait(_GRACE_S)
+            supervisor.wait(_GRACE_S)
         with suppress(OSError, StandingError):
             clear(folder)
             folder.rmdir()
         raise
 
 
-def _listen(keeper: subprocess.Popen[bytes]) -> str:
-    """The last line a keeper says before it has ended or is ready."""
-    assert keeper.stdout
+def _listen(supervisor: subprocess.Popen[bytes]) -> str:
+    """The last line a supervisor says before it has ended or is ready."""
+    assert supervisor.stdout
     said = b""
     deadline = time.monotonic() + _START_S
-    while select.select([keeper.stdout], [], [], max(0.0, deadline - time.monotonic()))[0]:
-        chunk = os.read(keeper.stdout.fileno(), _CHUNK_BYTES)
+    while select.select([supervisor.stdout], [], [], max(0.0, deadline - time.monotonic()))[0]:
+        chunk = os.read(supervisor.stdout.fileno(), _CHUNK_BYTES)
         said += chunk
         last = said.decode(errors="replace").strip().rpartition("\n")[2]
         if not chunk or last == READY:
@@ -205,8 +205,8 @@ def _listen(keeper: subprocess.Popen[bytes]) -> str:
     raise StandingError(f"the testbed did not come up within {_START_S:g} s")
 
 
-def _end_keeper(folder: Path, number: signal.Signals) -> None:
+def _end_supervisor(folder: Path, number: signal.Signals) -> None:
     with suppress(StandingError, ProcessLookupError):
         state = read_state(folder)
-        if state and state.keeper.lives():
-            os.kill(state.keeper.pid, number)
+        if state and state.supervisor.lives():
+            os.kill(state.supervisor.pid, number)

@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 
 from slurm_plugin.local_cluster.processes import end_processes
-from testbed.persistent.shape import LabShape
+from testbed.persistent.shape import LocalClusterShape
 from testbed.persistent.state import STATE_FILE, StandingError
 
 
@@ -63,7 +63,7 @@ def clear(folder: Path) -> bool:
         return False
     if not (folder / STATE_FILE).is_file():
         raise StandingError(f"{folder} is not empty and holds no testbed; name another with --folder")
-    spec = LabShape().spec(folder)
+    spec = LocalClusterShape().spec(folder)
     end_processes({"SLURM_CONF": str(spec.conf)}, f"{folder}/log/slurmd-")
     shutil.rmtree(folder)
     return True

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from dally.errors import InputError
 from dally.hosts.hosts_file import HostsFile, read_hosts_file
-from testbed.persistent.shape import LabShape
+from testbed.persistent.shape import LocalClusterShape
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ class SlurmPlace:
     interfaces: Mapping[str, str]
 
 
-Shape = LabShape | HostsShape
+Shape = LocalClusterShape | HostsShape
 """What a standing cluster is made of, of whichever kind."""
 
 

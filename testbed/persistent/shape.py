@@ -6,14 +6,14 @@ from pathlib import Path
 
 from dally.errors import InputError
 from dally.hosts.network_spec import NetworkSpec, Rack
-from slurm_plugin.local_cluster.slurm_files import LabSpec
+from slurm_plugin.local_cluster.slurm_files import LocalClusterSpec
 
 _MOST_HOSTS = 64
 """Each is a slurmd that wants a port, memory and, when ranks run, a share of the cores."""
 
 
 @dataclass(frozen=True, slots=True)
-class LabShape:
+class LocalClusterShape:
     """Racks of hosts and their links.
 
     Attributes:
@@ -38,11 +38,11 @@ class LabShape:
             raise InputError(f"the racks have {sum(self.racks)} hosts, must be 1 to {_MOST_HOSTS} in all")
         self.spec(Path("/"))  # refuses what Slurm or the network cannot be
 
-    def spec(self, folder: Path, port: int = 0) -> LabSpec:
-        """The lab in a folder; its ports are found unless given."""
+    def spec(self, folder: Path, port: int = 0) -> LocalClusterSpec:
+        """The cluster in a folder; its ports are found unless given."""
         racks = tuple(Rack(hosts, self.rate_bps, self.uplink_bps) for hosts in self.racks)
         preload = find_spec("torch") is not None
-        return LabSpec(
+        return LocalClusterSpec(
             folder,
             gpus=self.gpus,
             gpu_types=self.gpu_types,

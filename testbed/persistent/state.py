@@ -9,7 +9,7 @@ from typing import Any
 from dally.atomic_file import write_atomically
 from dally.errors import DallyError
 from testbed.persistent.hosts_shape import HostsShape, Shape, SlurmPlace
-from testbed.persistent.shape import LabShape
+from testbed.persistent.shape import LocalClusterShape
 
 STATE_FILE = "testbed.json"
 _VERSION = 1
@@ -45,7 +45,7 @@ class StandingState:
     Attributes:
         shape: What it is made of.
         since_s: When it was asked for, seconds since 1970.
-        keeper: The process that owns it.
+        supervisor: The process that owns it.
         holder: The process whose namespaces its network is made of; None on hosts, and until all nodes are
             idle.
         port: Of its slurmctld on this machine; the nodes have the next ones.
@@ -54,7 +54,7 @@ class StandingState:
 
     shape: Shape
     since_s: float
-    keeper: ProcessMark
+    supervisor: ProcessMark
     holder: ProcessMark | None = None
     port: int = 0
     place: SlurmPlace | None = None
@@ -63,7 +63,7 @@ class StandingState:
     def usable(self) -> bool:
         """Whether it is up."""
         is_there = self.place is not None or (self.holder is not None and self.holder.lives())
-        return is_there and self.keeper.lives()
+        return is_there and self.supervisor.lives()
 
 
 def mark_process(pid: int) -> ProcessMark | None:
@@ -93,7 +93,7 @@ def read_shape(facts: dict[str, Any]) -> Shape:
     read: dict[str, Any] = {
         name: tuple(fact) if isinstance(fact, list) else fact for name, fact in facts.items()
     }
-    return LabShape(**read)
+    return LocalClusterShape(**read)
 
 
 def write_state(folder: Path, state: StandingState) -> None:
@@ -118,9 +118,10 @@ def read_state(folder: Path) -> StandingState | None:
     try:
         if found.pop("version") != _VERSION:
             raise StandingError(f"{path} is of another version of Dally")
+        supervisor = found.pop("keeper", None) or found["supervisor"]  # "keeper": versions until 2026
         holder = found["holder"] and ProcessMark(**found["holder"])
         place = found.get("place") and SlurmPlace(**found["place"])
-        marks = {"keeper": ProcessMark(**found["keeper"]), "holder": holder, "place": place}
+        marks = {"supervisor": ProcessMark(**supervisor), "holder": holder, "place": place}
         return StandingState(**{**found, **marks, "shape": read_shape(found["shape"])})
     except (KeyError, TypeError, AttributeError) as error:
         raise StandingError(f"{path} is not what `dally testbed up` writes: {error}") from error

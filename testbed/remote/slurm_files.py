@@ -1,4 +1,4 @@
-"""The configuration of a private Slurm on remote hosts: as a local lab's, but for real nodes and GPUs."""
+"""The configuration of a private Slurm on remote hosts: as a local cluster's, but for real nodes and GPUs."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -7,7 +7,7 @@ from pathlib import Path
 
 from dally.cluster.hostlist import fold
 from dally.errors import InputError
-from slurm_plugin.local_cluster.slurm_files import LabSpec, conf_files, settings_conf
+from slurm_plugin.local_cluster.slurm_files import LocalClusterSpec, conf_files, settings_conf
 
 PARTITION = "gpu"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
@@ -52,7 +52,7 @@ def remote_conf_files(
     Raises:
         InputError: The name of a rack is none that Slurm takes.
     """
-    spec = LabSpec(folder, nodes=len(nodes), racks=1, port=port)
+    spec = LocalClusterSpec(folder, nodes=len(nodes), racks=1, port=port)
     lines = [_node(node, port + number) for number, node in enumerate(nodes, 1)]
     partition = f"PartitionName={PARTITION} Nodes=ALL Default=YES MaxTime=INFINITE State=UP OverSubscribe=NO"
     return {

@@ -12,9 +12,9 @@ from typing import Any
 from dally.errors import DallyError
 from dally.hosts.processes import Command, run_together
 from dally.profiles.schema import PointShape, Reduced
-from profiler.drive.remote_hosts import RemoteHosts
-from profiler.findings import parse_line
-from profiler.orders import MeasurementRun, MeasurementSpec
+from profiler.driver.remote_hosts import RemoteHosts
+from profiler.messages import parse_line
+from profiler.spec import MeasurementRun, MeasurementSpec
 from testbed.remote.hosts import ANSWER_S, Hosts, LoggedProcess, RemoteError, each
 from workloads.settings import Backend
 
@@ -198,7 +198,7 @@ def _all_reduces_at_once(
 
 def _all_reduce(hosts: Hosts, pair: Pair, found: Mapping[str, HostFacts]) -> float:
     gpus = [(facts.facts or {})["gpus"]["names"] for facts in (found[name] for name in pair)]
-    order = MeasurementSpec(
+    spec = MeasurementSpec(
         models=(),
         backend=Backend.NCCL if all(gpus) else Backend.GLOO,
         sweep_bytes=(_ALL_REDUCE_BYTES,),
@@ -208,13 +208,13 @@ def _all_reduce(hosts: Hosts, pair: Pair, found: Mapping[str, HostFacts]) -> flo
         join_timeout_s=60.0,
         allow_busy=True,
     )
-    run = MeasurementRun("check", "network", PointShape(2, 1, "blocked"), pair, None, order)
+    run = MeasurementRun("check", "network", PointShape(2, 1, "blocked"), pair, None, spec)
     times: list[float] = []
 
     def hear(line: str) -> None:
-        finding = parse_line(line)
-        if isinstance(finding, Reduced):
-            times.append(finding.median_s)
+        message = parse_line(line)
+        if isinstance(message, Reduced):
+            times.append(message.median_s)
 
     run_together(RemoteHosts(hosts.file, hosts.ssh).commands(run), hosts.start, hear, _ALL_REDUCE_S)
     if not times:

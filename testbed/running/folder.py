@@ -15,7 +15,7 @@ from dally.errors import InputError
 from dally.profiles.files import ProfileSet, load_profiles, write_profiles
 from dally.runs.records import CLUSTER
 from dally.traces import load_trace
-from dally.traces.output_file import write_workload
+from dally.traces.common_csv import write_workload
 from simulator.scenario import folder_name
 from testbed.running.work import Work, plan_work
 

@@ -26,7 +26,7 @@ from dally.runs.records import JobRecord, read_jobs
 from simulator.scenario import folder_name
 from slurm_plugin.local_cluster.cluster import Cluster
 from slurm_plugin.local_cluster.local_slurm import LocalSlurm
-from testbed.persistent.shape import LabShape
+from testbed.persistent.shape import LocalClusterShape
 from testbed.running.campaign import check_policies, run_policy, topology_of
 from testbed.running.folder import JOBS_FOLDER, job_folder
 from testbed.running.lines import read_lines
@@ -34,7 +34,7 @@ from testbed.running.order import RunRequest, plan_campaign
 from testbed.running.script import STEPS
 
 PAGE = Path(__file__).parents[2] / "docs" / "results" / "elastic-live.md"
-SHAPE = LabShape(racks=(2, 2), gpus=2)
+SHAPE = LocalClusterShape(racks=(2, 2), gpus=2)
 TFLOPS = 0.0002
 """Of the pretended GPU: 0.15 s for a step of 32 images, several times what these take for real."""
 
@@ -235,12 +235,12 @@ def run_seed(folder: Path, seed: int, policies: Sequence[str], companions: int =
 @contextmanager
 def _cluster() -> Iterator[Cluster]:
     with tempfile.TemporaryDirectory(prefix="dally-", dir="/tmp") as name:
-        lab = LocalSlurm(SHAPE.spec(Path(name)))
-        lab.start()
+        local_slurm = LocalSlurm(SHAPE.spec(Path(name)))
+        local_slurm.start()
         try:
-            yield lab.cluster
+            yield local_slurm.cluster
         finally:
-            lab.stop()
+            local_slurm.stop()
 
 
 def _prepare(folder: Path) -> None:

@@ -9,7 +9,7 @@ from dally.jobs.job import CHECKPOINTED, JobKind
 from dally.policies.slurm.node_choice import LEAF
 from dally.policies.slurm.policy import SlurmKnobs
 from testbed.running.work import Work
-from workloads.handover import PRELOADED
+from workloads.preload_client import PRELOADED
 
 STEPS, DIARY, OUTPUT, CHECKPOINT, SCRIPT = "steps.jsonl", "diary", "output.txt", "checkpoint.pt", "job.sh"
 COMPANION = "companion.sh"

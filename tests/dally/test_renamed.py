@@ -6,7 +6,7 @@ from dally.cluster import load_cluster
 from dally.errors import InputError
 from dally.policies.registry import parse_policy, policy_names
 from dally.profiles.files import load_profiles, shipped_sets
-from dally.renamed import now_called
+from dally.spec import now_called
 from dally.traces import load_trace
 
 

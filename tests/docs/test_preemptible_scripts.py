@@ -12,7 +12,7 @@ import torch
 from dally.errors import DallyError
 from dally.hosts.network_spec import INTERFACE, NetworkSpec, Rack
 from slurm_plugin.local_cluster.local_slurm import LocalSlurm
-from slurm_plugin.local_cluster.slurm_files import LabSpec
+from slurm_plugin.local_cluster.slurm_files import LocalClusterSpec
 from tests.slurm_plugin.controller.test_real_controller import RealSite, sleeping
 
 PAGE = (Path(__file__).parents[2] / "docs" / "preemptible-scripts.md").read_text(encoding="utf-8")
@@ -23,21 +23,21 @@ LEFT = 3
 
 
 @pytest.fixture
-def site(lab_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RealSite]:
+def site(cluster_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RealSite]:
     """Two nodes of two GPUs that know each other by name, with the page's files in the jobs' folder."""
-    lab = LocalSlurm(LabSpec(lab_folder, gpus=2, network=NetworkSpec((Rack(2),))))
-    monkeypatch.setenv("PATH", os.pathsep.join((str(lab.work / "bin"), os.environ["PATH"])))
+    local_slurm = LocalSlurm(LocalClusterSpec(cluster_folder, gpus=2, network=NetworkSpec((Rack(2),))))
+    monkeypatch.setenv("PATH", os.pathsep.join((str(local_slurm.work / "bin"), os.environ["PATH"])))
     monkeypatch.setenv("GLOO_SOCKET_IFNAME", INTERFACE)
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     try:
-        lab.start()
+        local_slurm.start()
     except DallyError as error:
         pytest.fail(str(error), pytrace=False)
-    write_programs(lab.work)
-    real = RealSite(lab, "dally:timers=no-wait,lease_s=8")
+    write_programs(local_slurm.work)
+    real = RealSite(local_slurm, "dally:timers=no-wait,lease_s=8")
     yield real
     real.journal.close()
-    lab.stop()
+    local_slurm.stop()
 
 
 def write_programs(work: Path) -> None:
@@ -56,7 +56,7 @@ def write_programs(work: Path) -> None:
 def test_the_script_is_put_back_with_its_checkpoint_and_goes_on_to_its_end(
     site: RealSite, script: str
 ) -> None:
-    work = site.lab.work
+    work = site.local_slurm.work
     job = site.submit(script)
     output, checkpoint = work / f"{script}-{job}.txt", work / f"model-{job}.pt"
     site.until(lambda: output.exists() and "goes on after step 0" in output.read_text(), "the job to train")

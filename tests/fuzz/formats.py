@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from analysis.report.runs import load_runs
 from dally.commands import main
-from dally.commands.why import told
+from dally.commands.why import event_text
 from dally.errors import DallyError
 from dally.hosts.hosts_file import read_hosts_file
 from dally.jobs.job import Job
@@ -331,7 +331,7 @@ def _all_readers(path: Path) -> None:
     for job_id in ("1", None):
         with suppress(DallyError):
             for event in read_events(path.parent, job_id):
-                told(event, "1", clock)
+                event_text(event, "1", clock)
     site = Site(path.parent)
     try:
         site.run_to(1.0)

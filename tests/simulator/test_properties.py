@@ -149,17 +149,17 @@ class Audit:
 
 @every_policy
 def test_every_job_ends_once_and_no_gpu_is_held_twice(policy: str) -> None:
-    on_worlds(policy, 20, lambda world: holds_throughout(run(policy, world), world))
+    on_worlds(policy, 10, lambda world: holds_throughout(run(policy, world), world))
 
 
 @every_policy
 def test_every_job_ends_once_and_keeps_its_work_where_jobs_share_links(policy: str) -> None:
-    on_worlds(policy, 10, lambda world: holds_throughout(run_on_slow_links(policy, world), world))
+    on_worlds(policy, 6, lambda world: holds_throughout(run_on_slow_links(policy, world), world))
 
 
 @every_policy
 def test_every_job_ends_and_runs_at_its_true_pace_where_profiles_are_wrong(policy: str) -> None:
-    on_worlds(policy, 10, lambda world: runs_true(policy, world))
+    on_worlds(policy, 6, lambda world: runs_true(policy, world))
 
 
 def runs_true(policy: str, world: World) -> None:
@@ -192,7 +192,7 @@ def holds_throughout(result: Result, world: World) -> None:
 
 @every_policy
 def test_same_inputs_give_the_same_bytes(policy: str) -> None:
-    on_worlds(policy, 10, lambda world: comes_out_the_same(lambda: run(policy, world)))
+    on_worlds(policy, 6, lambda world: comes_out_the_same(lambda: run(policy, world)))
 
 
 @every_policy

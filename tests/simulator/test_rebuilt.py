@@ -86,7 +86,7 @@ def acts(plan: Plan) -> list[object]:
         *(("srsf-delay:lease_s=60", each) for each in ("limits", "history", "auto", "none")),
     ],
 )
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(world=worlds(models=("", "resnet50", "bert-large"), varying=True))
 def test_a_rebuilt_scheduler_decides_the_same(policy: str, knowledge: str, world: World) -> None:
     state = ClusterState(world.topology, CostModel(world.topology, AUTHOR), Known(Knowledge(knowledge)))

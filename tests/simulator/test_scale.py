@@ -53,7 +53,7 @@ def cost(policy: str, topology: Topology, jobs: int, load: float) -> Cost:
 def test_four_times_the_jobs_cost_about_four_times_as_much(policy: str) -> None:
     """Another simulator took seventeen times as long; the longer run also has more to preempt."""
     topology = racks([[8] * 4] * 4)
-    least = 300 if policy in SEARCHING else 900
+    least = 200 if policy in SEARCHING else 500
     few, many = (cost(policy, topology, jobs, load=0.8) for jobs in (least, 4 * least))
     assert many.calls < 2 * 4 * few.calls
     assert many.per_event < 1.5 * few.per_event

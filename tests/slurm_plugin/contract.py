@@ -9,8 +9,7 @@ from slurm_plugin.client.fake import FakeSlurm
 from slurm_plugin.client.fake_job import SubmitSpec
 from slurm_plugin.client.slurm import Hold, Order, Slurm, SlurmJob, State
 from slurm_plugin.local_cluster.local_slurm import LocalSlurm
-
-LONGEST_S = 60.0
+from tests.patience import LONGEST_S
 
 
 class World(Protocol):
@@ -75,9 +74,9 @@ class FakeWorld:
 class RealWorld:
     """Real Slurm, reached by its commands."""
 
-    def __init__(self, lab: LocalSlurm):
-        self.lab = lab
-        self.slurm: Slurm = CommandLine(lab.environment, timeout_s=5.0)
+    def __init__(self, local_slurm: LocalSlurm):
+        self.local_slurm = local_slurm
+        self.slurm: Slurm = CommandLine(local_slurm.environment, timeout_s=5.0)
 
     def submit(self, spec: SubmitSpec) -> str:
         """Submit by sbatch a script that sleeps."""
@@ -96,7 +95,7 @@ class RealWorld:
         if spec.array_throttle:
             asked["--array"] += f"%{spec.array_throttle}"
         script = f"--wrap=sleep {min(spec.run_time_s, 600.0) if not callable(spec.run_time_s) else 600}"
-        return self.lab.run(
+        return self.local_slurm.run(
             "sbatch",
             "--parsable",
             "--output=/dev/null",
@@ -116,36 +115,36 @@ class RealWorld:
 
     def cancel(self, job_id: str) -> None:
         """Cancel as root."""
-        self.lab.run("scancel", job_id)
+        self.local_slurm.run("scancel", job_id)
 
     def hold(self, job_id: str) -> None:
         """Hold as root."""
-        self.lab.run("scontrol", "hold", job_id)
+        self.local_slurm.run("scontrol", "hold", job_id)
 
     def release(self, job_id: str) -> None:
         """Release as root."""
-        self.lab.run("scontrol", "release", job_id)
+        self.local_slurm.run("scontrol", "release", job_id)
 
     def set_node(self, name: str, state: str) -> None:
         """Change a node's state as root."""
-        self.lab.run("scontrol", "update", f"NodeName={name}", f"State={state}", "Reason=test")
+        self.local_slurm.run("scontrol", "update", f"NodeName={name}", f"State={state}", "Reason=test")
 
     def stop_answering(self) -> None:
         """Freeze slurmctld, and do not wait long for it."""
-        self.lab.pause_controller()
-        self.slurm = CommandLine(self.lab.environment, timeout_s=0.5)
+        self.local_slurm.pause_controller()
+        self.slurm = CommandLine(self.local_slurm.environment, timeout_s=0.5)
 
     def answer_again(self) -> None:
         """Let slurmctld go on."""
-        self.lab.resume_controller()
-        self.slurm = CommandLine(self.lab.environment, timeout_s=5.0)
+        self.local_slurm.resume_controller()
+        self.slurm = CommandLine(self.local_slurm.environment, timeout_s=5.0)
 
     def clean(self) -> None:
         """Bring the cluster back to how it was: no jobs, no reservations, all nodes idle."""
-        self.lab.run("scancel", "--quiet", "--user=dally-alice")
-        self.lab.run("scancel", "--quiet", "--user=dally-bob")
+        self.local_slurm.run("scancel", "--quiet", "--user=dally-alice")
+        self.local_slurm.run("scancel", "--quiet", "--user=dally-bob")
         for reservation in self.slurm.reservations():
-            self.lab.run("scontrol", "delete", f"ReservationName={reservation.name}")
+            self.local_slurm.run("scontrol", "delete", f"ReservationName={reservation.name}")
         for node in self.slurm.nodes():
             if not node.available:
                 self.set_node(node.name, "resume")

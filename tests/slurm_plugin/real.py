@@ -20,7 +20,7 @@ from unittest.mock import patch
 from dally.cluster import load_cluster
 from dally.profiles.costs import CostModel
 from slurm_plugin.client.command_line import CommandLine
-from slurm_plugin.client.slurm import Signal, SlurmUnavailableError
+from slurm_plugin.client.slurm import Order, Signal, SlurmUnavailableError
 from slurm_plugin.config import load_config
 from slurm_plugin.controller.controller import Clock, Controller
 from slurm_plugin.controller.journal import Journal, JournalError
@@ -130,11 +130,13 @@ class DyingCommandLine(CommandLine):
         self._at(f"amid {word}")
         return said + super()._scontrol(lines[1:])
 
-    def _send(self, orders: Sequence[Signal]) -> list[str | None]:
+    def _scancel(self, orders: Sequence[Order], *options: str) -> list[str | None]:
+        if not isinstance(orders[0], Signal):
+            return super()._scancel(orders, *options)
         self._at("before signal")
-        said = super()._send(orders[:1])
+        said = super()._scancel(orders[:1], *options)
         self._at("amid signal")
-        return said + (super()._send(orders[1:]) if orders[1:] else [])
+        return said + (super()._scancel(orders[1:], *options) if orders[1:] else [])
 
 
 class KillAt:

@@ -14,15 +14,15 @@ from testbed.sleepers import ACCOUNTS, draw, history, run
 JOBS = 25
 
 
-def test_advice_is_calibrated_on_what_sacct_has_of_real_jobs(lab: LocalSlurm) -> None:
-    add_accounting(lab, ACCOUNTS)
-    run(lab, [replace(job, sleep_s=min(job.sleep_s, 12)) for job in draw(JOBS, 0.4, seed=1)])
-    path, page = lab.work / "jobs.sacct", lab.work / "advice.html"
-    path.write_text(history(lab))
+def test_advice_is_calibrated_on_what_sacct_has_of_real_jobs(local_slurm: LocalSlurm) -> None:
+    add_accounting(local_slurm, ACCOUNTS)
+    run(local_slurm, [replace(job, sleep_s=min(job.sleep_s, 12)) for job in draw(JOBS, 0.4, seed=1)])
+    path, page = local_slurm.work / "jobs.sacct", local_slurm.work / "advice.html"
+    path.write_text(history(local_slurm))
     jobs = read_history(path).jobs
     assert {past.job.user for past in jobs} == {"dally-alice", "dally-bob"}
     assert {past.job.group for past in jobs} == {*ACCOUNTS}
-    inputs = ["--cluster", str(lab.spec.conf.parent), "--policy", "srsf-delay", "--processes", "1"]
+    inputs = ["--cluster", str(local_slurm.spec.conf.parent), "--policy", "srsf-delay", "--processes", "1"]
     result = CliRunner().invoke(main, ["advise", str(path), *inputs, "-o", str(page), "--json"])
     assert result.exit_code == 0, result.output
     said = json.loads(result.output)

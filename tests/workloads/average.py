@@ -9,11 +9,11 @@ import sys
 from collections.abc import Sequence
 
 from tests.workloads.tiny import TINY
-from workloads.ending import end_at_once
 from workloads.group import join, leave
 from workloads.samples import share
 from workloads.settings import Backend, Settings
 from workloads.shares import local_batches
+from workloads.stopping import end_at_once
 from workloads.training import Trainer
 
 STEPS = 3

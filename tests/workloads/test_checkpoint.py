@@ -39,15 +39,15 @@ def test_a_kill_while_saving_leaves_a_whole_checkpoint(tmp_path: Path) -> None:
     chance = random.Random(0)
     save_checkpoint(ONE, path)
     for _ in range(15):
-        saver = multiprocessing.get_context("fork").Process(target=save_on_and_on, args=(path,))
-        saver.start()
+        writer = multiprocessing.get_context("fork").Process(target=save_on_and_on, args=(path,))
+        writer.start()
         before = path.stat().st_ino
         while path.stat().st_ino == before:
-            assert saver.is_alive()
+            assert writer.is_alive()
             time.sleep(0.001)
         time.sleep(chance.uniform(0, 0.02))
-        saver.kill()
-        saver.join()
+        writer.kill()
+        writer.join()
         loaded = load_checkpoint(path, IDENTITY)
         assert loaded
         assert loaded.step > 1

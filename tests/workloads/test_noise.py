@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from tests.workloads.tiny import TINY
-from workloads.elastic.tuning import Tuning
+from workloads.elastic.batch_rules import Tuning
 from workloads.group import Group
 from workloads.noise import EVERY, NoiseScale
 from workloads.settings import Settings

@@ -18,7 +18,7 @@ from dally.jobs.job import CHECKPOINTED
 from tests.workloads.ranks import Ended, finish, run, started
 from workloads.group import leave
 from workloads.settings import BatchRule, TrainingJob
-from workloads.signals import STOP_SIGNALS, StopRequest
+from workloads.stopping import STOP_SIGNALS, StopRequest
 from workloads.train import main
 from workloads.training import Trainer
 
@@ -273,7 +273,7 @@ def test_a_full_disk_ends_the_job_with_one_line(tmp_path: Path, short_files: Non
 
 def test_a_library_that_is_missing_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "transformers", None)
-    monkeypatch.delitem(sys.modules, "workloads.models.resnet", raising=False)
+    monkeypatch.delitem(sys.modules, "workloads.models.transformers_nets", raising=False)
     code, output = invoke("resnet18", *BASE[1:], "--steps", "1")
     assert code == 1
     assert (

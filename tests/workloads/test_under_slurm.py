@@ -21,19 +21,21 @@ SMALL = {
 START_S = 120.0
 
 
-def test_a_job_checkpoints_at_a_signal_and_goes_on(lab: LocalSlurm) -> None:
-    log = lab.work / "job.jsonl"
-    job = submit(lab, 100_000, nodes=2)
-    lab.wait_for(lambda: log.exists() and len(log.read_text().splitlines()) > 2, "three steps", START_S)
-    lab.run("scancel", "--signal=USR2", "--full", job)
-    assert wait_for_end(lab, job) == CHECKPOINTED
+def test_a_job_checkpoints_at_a_signal_and_goes_on(local_slurm: LocalSlurm) -> None:
+    log = local_slurm.work / "job.jsonl"
+    job = submit(local_slurm, 100_000, nodes=2)
+    local_slurm.wait_for(
+        lambda: log.exists() and len(log.read_text().splitlines()) > 2, "three steps", START_S
+    )
+    local_slurm.run("scancel", "--signal=USR2", "--full", job)
+    assert wait_for_end(local_slurm, job) == CHECKPOINTED
     steps = [json.loads(line)["step"] for line in log.read_text().splitlines()]
-    assert wait_for_end(lab, submit(lab, steps[-1] + 2, nodes=1)) == 0
+    assert wait_for_end(local_slurm, submit(local_slurm, steps[-1] + 2, nodes=1)) == 0
     steps = [json.loads(line)["step"] for line in log.read_text().splitlines()]
     assert steps == list(range(1, len(steps) + 1))
 
 
-def submit(lab: LocalSlurm, steps: int, nodes: int) -> str:
+def submit(local_slurm: LocalSlurm, steps: int, nodes: int) -> str:
     """Submit the job, one rank on each node, all of which meet on this machine; its number."""
     found = re.search(r"^#!/bin/bash\n#SBATCH .*?^exit \$\?\n", PAGE, re.MULTILINE | re.DOTALL)
     assert found
@@ -41,21 +43,23 @@ def submit(lab: LocalSlurm, steps: int, nodes: int) -> str:
     for word, other in SMALL.items():
         assert word in text
         text = text.replace(word, other)
-    script = lab.work / "train.sh"
-    script.write_text(text.format(folder=lab.work, steps=steps))
-    options = ("--parsable", "--no-requeue", f"--chdir={ROOT}", f"--output={lab.work}/output")
+    script = local_slurm.work / "train.sh"
+    script.write_text(text.format(folder=local_slurm.work, steps=steps))
+    options = ("--parsable", "--no-requeue", f"--chdir={ROOT}", f"--output={local_slurm.work}/output")
     size = (f"--nodes={nodes}", "--gpus-per-node=1", "--ntasks-per-node=1")
     export = "--export=ALL,MASTER_ADDR=127.0.0.1,OMP_NUM_THREADS=1"
-    return lab.run("sbatch", *options, *size, export, str(script)).strip()
+    return local_slurm.run("sbatch", *options, *size, export, str(script)).strip()
 
 
-def wait_for_end(lab: LocalSlurm, job: str) -> int:
+def wait_for_end(local_slurm: LocalSlurm, job: str) -> int:
     """Wait until the job has ended; its exit code."""
 
     def show() -> str:
-        return lab.run("scontrol", "--oneliner", "show", "job", job)
+        return local_slurm.run("scontrol", "--oneliner", "show", "job", job)
 
-    lab.wait_for(lambda: re.search(r"JobState=(COMPLETED|FAILED)", show()) is not None, "the end", START_S)
+    local_slurm.wait_for(
+        lambda: re.search(r"JobState=(COMPLETED|FAILED)", show()) is not None, "the end", START_S
+    )
     found = re.search(r" ExitCode=(\d+):0", show())
     assert found
     return int(found[1])

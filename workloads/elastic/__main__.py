@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from dally.errors import DallyError, InputError
-from workloads.elastic.folder import Folder
+from workloads.elastic.folder import RendezvousFolder
 
 _LOOK_S = 0.2
 
@@ -19,7 +19,7 @@ _LOOK_S = 0.2
 def main(folder: Path, ranks: int | None, wait: float) -> None:
     """Tell the members of the job that meets in FOLDER, a line each: its name and its machine."""
     try:
-        job = Folder(folder)
+        job = RendezvousFolder(folder)
         if ranks is not None:
             shrink(job, ranks, wait)
         for name, host in job.present().items():
@@ -29,7 +29,7 @@ def main(folder: Path, ranks: int | None, wait: float) -> None:
         sys.exit(1)
 
 
-def shrink(job: Folder, ranks: int, wait_s: float) -> None:
+def shrink(job: RendezvousFolder, ranks: int, wait_s: float) -> None:
     """Have the last ranks of a job leave, and wait until they have.
 
     Args:

@@ -21,7 +21,7 @@ _KEPT = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Meeting:
+class RendezvousPoint:
     """Where the first rank of a group is met.
 
     Attributes:
@@ -35,7 +35,7 @@ class Meeting:
     group: str
 
 
-class Folder:
+class RendezvousFolder:
     """Such a folder.
 
     Args:
@@ -74,15 +74,15 @@ class Folder:
             if wanted == list(names) or self._publish(number + 1, wanted):
                 return self.wanted()[0]
 
-    def open(self, meeting: Meeting, hosts: Mapping[str, str], step: int) -> None:
+    def open(self, meeting: RendezvousPoint, hosts: Mapping[str, str], step: int) -> None:
         """Say where the first rank is met from now on, and who trains, on which machines."""
         _write(self._path / "present", {"step": step, "members": dict(hosts)})
         _write(self._path / "meeting", asdict(meeting))
 
-    def meeting(self) -> Meeting | None:
+    def meeting(self) -> RendezvousPoint | None:
         """Where the first rank is met; None if nobody is there."""
         content = _read(self._path / "meeting")
-        return Meeting(**content) if content else None
+        return RendezvousPoint(**content) if content else None
 
     def present(self) -> Mapping[str, str]:
         """Who trains, in order of rank, on which machines.

@@ -4,32 +4,31 @@ import gc
 import importlib
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from torch._C._distributed_c10d import PrefixStore, TCPStore
 
 from workloads.checkpoint import load_checkpoint
-from workloads.elastic.folder import Folder, Meeting
-from workloads.elastic.meeting import (
-    Guest,
-    Host,
-    MembershipChange,
+from workloads.checkpoint_owner import CheckpointWriter
+from workloads.elastic.batch_rules import LearningRateRamp, most_ranks, size_on
+from workloads.elastic.broadcast import broadcast, broadcast_state
+from workloads.elastic.folder import RendezvousFolder, RendezvousPoint
+from workloads.elastic.rendezvous import (
+    Newcomer,
+    RendezvousHost,
     Terms,
     connect,
     machine,
     open_store,
     siblings,
 )
-from workloads.elastic.rules import Ramp, Size, most_ranks, size_on
-from workloads.elastic.spread import spread, tell
 from workloads.group import Group, RankEnvironment, find_device, find_place, first_line, gather, join, leave
 from workloads.progress import Progress
-from workloads.pulse import Pulse, StepReport, TrainingError
 from workloads.registry import find_workload
-from workloads.saving import Saver
 from workloads.settings import BatchRule, Elastic, TrainingJob
-from workloads.signals import StopRequest
+from workloads.step_sync import StepReport, StepSync, TrainingError
 from workloads.steps import Steps
+from workloads.stopping import StopRequest
 
 _FORM_S = 60.0
 """How long members wait for each other at a change: all were there a moment before."""
@@ -54,8 +53,11 @@ def run_elastic(job: TrainingJob, elastic: Elastic, stop: StopRequest) -> bool:
     importlib.import_module(_LOADED_BY_DDP)
     member = _Member(job, elastic, stop, find_place(os.environ))
     try:
-        begun = member.come() if elastic.joins else member.begin()
-        return member.run() if begun else not stop.back
+        if elastic.joins and not member.join_job():
+            return not stop.back
+        if not elastic.joins:
+            member.start_job()
+        return member.run()
     except RuntimeError as error:  # torch's: memory, CUDA, another rank that is gone
         raise TrainingError(f"{member.name} failed: {first_line(error)}") from error
 
@@ -69,38 +71,42 @@ class _Member:
 
     def __init__(self, job: TrainingJob, elastic: Elastic, stop: StopRequest, place: RankEnvironment) -> None:
         self._job, self._elastic, self._stop, self._place = job, elastic, stop, place
-        self._crew = siblings(place)
-        self.name = self._crew[place.rank]
-        self._folder = Folder(elastic.folder)
+        self._siblings = siblings(place)
+        self.name = self._siblings[place.rank]
+        self._folder = RendezvousFolder(elastic.folder)
         device = find_device(job.backend, place.local_rank)
         alone = Group(0, 1, place.local_rank, device, job.backend)
         self._steps = Steps(job, alone, 0, 1)
         self._lr = find_workload(job.model).learning_rate
         self._total = job.steps * job.settings.global_batch
         self._done = self._samples = self._first = self._formed = 0
-        self._saver: Saver | None = None
+        self._writer: CheckpointWriter | None = None
         gc.freeze()  # what is there by now stays: changes collect garbage, and need not look at it
 
-    def begin(self) -> bool:
+    def start_job(self) -> None:
         """Start the job with those that the launcher started, from the checkpoint if there is one."""
-        group = join(self._job.backend, self._job.join_timeout_s)
-        saver = Saver(self._job, group)
+        job = self._job
+        group = join(job.backend, job.join_timeout_s)
+        writer = CheckpointWriter(job, group)
         if group.rank == 0:
-            saver.take()
+            writer.take()
             self._folder.prepare()
-            self._folder.ask(into=self._crew)
-            self._load()
-        self._enter(group, saver, None)
+            self._folder.ask(into=self._siblings)
+            checkpoint = job.checkpoint and load_checkpoint(job.checkpoint, self._steps.identity)
+            if checkpoint:
+                self._steps.trainer.restore(checkpoint.state)
+                self._done, self._samples = checkpoint.step, checkpoint.samples
+                self._first = self._done
+        self._enter(group, writer, None)
         if self._progress:
             self._progress.start(self._done)
-        return True
 
-    def come(self) -> bool:
+    def join_job(self) -> bool:
         """Join the job that runs; False if it has ended, or this rank was asked to stop."""
-        guest = Guest(self._folder, self.name, self._crew, self._terms(), self._stop)
-        invitation = guest.come(self._job.join_timeout_s)
+        newcomer = Newcomer(self._folder, self.name, self._siblings, self._terms(), self._stop)
+        invitation = newcomer.join(self._job.join_timeout_s)
         if invitation:
-            self._meet(*invitation, None)
+            self._form(*invitation, None)
         return invitation is not None
 
     def run(self) -> bool:
@@ -123,19 +129,22 @@ class _Member:
         loss = self._steps.train(self._done, self._samples)
         self._done += 1
         self._samples += self._size.batch
-        stop, pause = self._hear(self._pulse.send(self._done, loss, self._must_stop(), self._wants_change()))
+        is_lost = self._writer is not None and self._writer.is_lost()
+        must_stop = is_lost or (self._stop.asked and not self._elastic.joins)
+        wants_change = self._leaves() or (self._host is not None and self._host.wants_change())
+        stop, pause = self._note(self._sync.send(self._done, loss, must_stop, wants_change))
         saves = self._is_done() or self._job.saves_after(self._done)
         if stop or pause or saves:
-            too = self._hear(self._pulse.settle())
+            too = self._note(self._sync.finish())
             stop, pause = stop or too[0], pause or too[1]
         if stop or saves:
             self._save()
         if self._progress and self._job.judges_after(self._done) and (score := self._steps.score()):
             self._progress.note_score(score, self._done)
-            self._pulse.rest()
+            self._sync.restart_clock()
         return stop, pause
 
-    def _hear(self, report: StepReport | None) -> tuple[bool, bool]:
+    def _note(self, report: StepReport | None) -> tuple[bool, bool]:
         """Note how a step went; whether to stop after it, and whether to pause."""
         if report is None:
             return False, False
@@ -156,18 +165,17 @@ class _Member:
         """Whether this rank, not the job, was asked to stop."""
         return self._stop.asked and self._elastic.joins
 
-    def _must_stop(self) -> bool:
-        asked = self._stop.asked and not self._elastic.joins
-        return asked or (self._saver is not None and self._saver.is_lost())
-
-    def _wants_change(self) -> bool:
-        return self._leaves() or (self._host is not None and self._host.wants_change())
-
     def _change(self) -> bool:
         """Go on in another group, if there is need; False if this rank is not in it."""
-        members = list(self._members)
-        leaving = [name for name, goes in zip(members, self._gather_leaving(), strict=True) if goes]
-        plan = tell(self._group, 0, self._plan(leaving))
+        leaving = [
+            name
+            for name, goes in zip(self._members, gather(self._group, int(self._leaves())), strict=True)
+            if goes
+        ]
+        proposed = self._host.plan(leaving) if self._host else None
+        if proposed and proposed.staying and self.name not in proposed.staying and self._writer:
+            self._writer.release()  # before another rank takes the checkpoint
+        plan = broadcast(self._group, 0, proposed)
         if plan is None:
             return True
         if not plan.staying:
@@ -175,49 +183,40 @@ class _Member:
             if self._progress:
                 self._end(self._progress)
             return False
-        first = members.index(plan.staying[0])
+        first = self._members.index(plan.staying[0])
         store, opened = open_store() if self._group.rank == first else (None, None)
-        meeting = tell(self._group, first, opened)
-        assert meeting
+        point = broadcast(self._group, first, opened)
+        assert point
         if self._host:
-            self._host.admit(plan, meeting)
+            self._host.admit(plan, point)
         self._leave()
         if self.name in plan.staying:
-            self._meet(meeting, plan.members, store)
+            self._form(point, plan.members, store)
             return True
         if self._host and plan.newcomers:
-            _wait_for(meeting)
+            # Newcomers learn of the new group at this rank's store, so it stays until that group has formed.
+            other, until_s = connect(point), time.monotonic() + _FORM_S
+            while not other.check(["formed"]) and time.monotonic() < until_s:
+                time.sleep(0.01)
         return False
 
     def _leave(self) -> None:
         self._steps.trainer.part()
         leave()
 
-    def _gather_leaving(self) -> Sequence[int]:
-        return gather(self._group, int(self._leaves()))
-
-    def _plan(self, leaving: Sequence[str]) -> MembershipChange | None:
-        """The first rank's; if it is to leave, it gives up the checkpoint before anybody takes it."""
-        if not self._host:
-            return None
-        plan = self._host.plan(leaving)
-        if plan and plan.staying and self.name not in plan.staying and self._saver:
-            self._saver.release()
-        return plan
-
-    def _meet(self, meeting: Meeting, members: Sequence[str], store: TCPStore | None) -> None:
+    def _form(self, point: RendezvousPoint, members: Sequence[str], store: TCPStore | None) -> None:
         """Form the new group; the first rank has opened the store."""
-        own = store or connect(meeting)
+        own = store or connect(point)
         rank = members.index(self.name)
-        place = RankEnvironment(rank, len(members), self._place.local_rank, meeting.host, meeting.port)
-        group = join(self._job.backend, _FORM_S, place, PrefixStore(meeting.group, own))
-        self._had = own
-        goes_on = self._saver is not None and self._saver.owner is not None
-        saver = self._saver if goes_on else Saver(self._job, group)
-        assert saver
-        if rank == 0 and not goes_on:
-            saver.take()
-        self._enter(group, saver, (store, meeting) if store else None)
+        place = RankEnvironment(rank, len(members), self._place.local_rank, point.host, point.port)
+        group = join(self._job.backend, _FORM_S, place, PrefixStore(point.group, own))
+        self._kept_store = own  # must live as long as the group
+        writer = self._writer if self._writer and self._writer.owner else None
+        if writer is None:
+            writer = CheckpointWriter(self._job, group)
+            if rank == 0:
+                writer.take()
+        self._enter(group, writer, (store, point) if store else None)
         if store:
             store.set("formed", "")
         if self._progress:
@@ -226,45 +225,38 @@ class _Member:
                 f"goes on after step {self._done} with {ranks}, batches of {self._size.batch}"
             )
 
-    def _enter(self, group: Group, saver: Saver, opened: tuple[TCPStore, Meeting] | None) -> None:
-        """Be a rank of this group: all go on from what its first one has."""
+    def _enter(
+        self, group: Group, writer: CheckpointWriter, opened: tuple[TCPStore, RendezvousPoint] | None
+    ) -> None:
+        """Be a rank of this group: all go on from what its first one has, which newcomers meet."""
+        job, elastic, trainer = self._job, self._elastic, self._steps.trainer
         self._group = group
-        self._size = tell(group, 0, self._size_on(group.size))
-        self._steps.regroup(group, self._size.batch)
-        spread(group, self._steps.trainer)
-        self._done, self._samples = tell(group, 0, (self._done, self._samples))
-        self._ramp = self._make_ramp()
-        self._formed = self._done
-        self._members = self._gather_members()
-        trainer = self._steps.trainer
-        self._progress = Progress(self._job, group, trainer=trainer) if group.rank == 0 else None
-        self._saver = Saver(self._job, group, self._progress, saver.owner)
-        self._host = self._receive(*(opened or open_store())) if group.rank == 0 else None
-        self._pulse = Pulse(group)
-
-    def _size_on(self, ranks: int) -> Size:
-        trainer = self._steps.trainer
         noise = trainer.noise.samples if trainer.noise else None
         measured = (trainer.tuning, noise) if trainer.tuning else None
-        return size_on(self._elastic, self._job.settings.global_batch, self._lr, ranks, measured)
-
-    def _make_ramp(self) -> Ramp | None:
-        """How the learning rate goes to that of this number of ranks; None if it stays."""
-        if self._size.lr is None:
-            return None
-        return Ramp(self._steps.trainer.learning_rate, self._size.lr, self._done, self._elastic.ramp_steps)
-
-    def _gather_members(self) -> Mapping[str, str]:
-        """All names in order of rank, and their machines."""
-        return dict(tell(self._group, rank, (self.name, machine())) for rank in range(self._group.size))
-
-    def _receive(self, store: TCPStore, meeting: Meeting) -> Host:
-        """Be the one whom newcomers meet."""
-        most = most_ranks(self._elastic, self._job.settings.global_batch, self._lr)
-        names = list(self._members)
-        host = Host(self._folder, store, names, most, self._job.join_timeout_s, self._terms())
-        self._folder.open(meeting, self._members, self._done)
-        return host
+        size = size_on(elastic, job.settings.global_batch, self._lr, group.size, measured)
+        self._size = broadcast(group, 0, size)
+        self._steps.regroup(group, self._size.batch)
+        broadcast_state(group, trainer)
+        self._formed, self._samples = broadcast(group, 0, (self._done, self._samples))
+        self._done = self._formed
+        self._ramp = None
+        if self._size.lr is not None:
+            self._ramp = LearningRateRamp(
+                trainer.learning_rate, self._size.lr, self._done, elastic.ramp_steps
+            )
+        hosts = dict(broadcast(group, rank, (self.name, machine())) for rank in range(group.size))
+        self._members = list(hosts)
+        self._progress = Progress(job, group, trainer=trainer) if group.rank == 0 else None
+        self._writer = CheckpointWriter(job, group, self._progress, writer.owner)
+        self._host = None
+        if group.rank == 0:
+            store, point = opened or open_store()
+            most = most_ranks(elastic, job.settings.global_batch, self._lr)
+            self._host = RendezvousHost(
+                self._folder, store, self._members, most, job.join_timeout_s, self._terms()
+            )
+            self._folder.open(point, hosts, self._done)
+        self._sync = StepSync(group)
 
     def _terms(self) -> Terms:
         """What a newcomer must have as the job has it: all ranks must stop and save after the same steps."""
@@ -280,30 +272,15 @@ class _Member:
             "ramp_steps": elastic.ramp_steps,
         }
 
-    def _load(self) -> None:
-        """Go on from the checkpoint, on the first rank."""
-        checkpoint = self._job.checkpoint and load_checkpoint(self._job.checkpoint, self._steps.identity)
-        if checkpoint:
-            self._steps.trainer.restore(checkpoint.state)
-            self._done, self._samples = checkpoint.step, checkpoint.samples
-            self._first = self._done
-
     def _save(self) -> None:
-        assert self._saver
-        self._saver.save(self._steps.identity, self._done, self._samples, self._steps.trainer)
-        self._pulse.rest()
+        assert self._writer
+        self._writer.save(self._steps.identity, self._done, self._samples, self._steps.trainer)
+        self._sync.restart_clock()
 
     def _end(self, progress: Progress) -> None:
         """The job ends here, or is asked to."""
         if self._is_done() and self._done > self._first and (score := self._steps.score()):
             progress.note_score(score)
         self._folder.close()
-        if self._saver:
-            self._saver.release()
-
-
-def _wait_for(meeting: Meeting) -> None:
-    """Till the new group has formed, whose newcomers learn of it at this rank's store."""
-    store, until_s = connect(meeting), time.monotonic() + _FORM_S
-    while not store.check(["formed"]) and time.monotonic() < until_s:
-        time.sleep(0.01)
+        if self._writer:
+            self._writer.release()

@@ -16,9 +16,9 @@ from typing import Any
 
 from dally.atomic_file import write_atomically
 from workloads.checkpoint import Checkpoint, CheckpointError, load_checkpoint, save_checkpoint, sync_folder
+from workloads.checkpoint_owner import taken_over
 from workloads.forked.ranges import Ranges, size
 from workloads.forked.slot import CopyResult, SlotStart
-from workloads.owner import taken_over
 
 _KEPT = 2
 """Slots before the newest one whose files stay: a copy that is late may be reading them."""

@@ -15,10 +15,10 @@ from workloads.forked.slot import CopyResult, SlotStart
 from workloads.forked.tracker import OVER, Tracker
 from workloads.group import Group, RankEnvironment, find_place, first_line, free_port, gather, join, leave
 from workloads.progress import Progress
-from workloads.pulse import Pulse, TrainingError
 from workloads.settings import Backend, Fork, TrainingJob
-from workloads.signals import StopRequest
+from workloads.step_sync import StepSync, TrainingError
 from workloads.steps import Steps
+from workloads.stopping import StopRequest
 
 
 def run_forked(job: TrainingJob, fork: Fork, stop: StopRequest) -> bool:
@@ -78,7 +78,7 @@ class _Copy:
         self._steps = Steps(job, group, world.rank, world.size)
         batch = job.settings.global_batch
         self._exchange = Exchange(job.checkpoint, start, self._copy, self._steps.identity, batch)
-        self._pulse = Pulse(group)
+        self._sync = StepSync(group)
         self._progress = Progress(job, group, copies)
         self._tracker = Tracker(job, fork, self._exchange, self._copy, copies, stop, self._progress)
 
@@ -115,16 +115,16 @@ class _Copy:
         """Train this copy's batches of a slot, as many as there is time for."""
         from_s, until_s = time.monotonic(), begun_s + self._fork.slot_s - slot.overhead_s
         trained, loss, cut = [], 0.0, False
-        self._pulse.rest()
+        self._sync.restart_clock()
         for number in numbers(slot.shares.get(self._copy, ())):
             own = self._steps.train(number)
             trained.append((number, number + 1))
-            report = self._pulse.send(number + 1, own, self._must_end(until_s))
+            report = self._sync.send(number + 1, own, self._must_end(until_s))
             if report:
                 loss, cut = loss + report.loss, report.stop
             if cut:
                 break
-        if last := self._pulse.settle():
+        if last := self._sync.finish():
             loss += last.loss
         seconds = time.monotonic() - from_s
         stop = self._asked_to_stop() or (cut and time.monotonic() < until_s)  # another rank was asked

@@ -8,14 +8,16 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import torch
+from torch import Tensor
+
 from dally.policies.hadar_e.job_tracker import consolidation_weights
-from workloads.forked.average import average
 from workloads.forked.exchange import Exchange
 from workloads.forked.ranges import Ranges
 from workloads.forked.slot import CopyResult, SlotStart, follow, plan
 from workloads.progress import Progress
 from workloads.settings import Fork, TrainingJob
-from workloads.signals import StopRequest
+from workloads.stopping import StopRequest
 
 OVER = -1
 """In place of a slot's number: the others have ended the job."""
@@ -162,6 +164,33 @@ def consolidate(
     averaged = average([state for _, state in trained], weights, _training(before))
     assert isinstance(averaged, dict)
     return averaged
+
+
+def average(states: Sequence[Any], weights: Sequence[float], before: Any = None) -> Any:
+    """Average states of one shape: mappings and lists of tensors, and of plain values, which are all alike.
+
+    Parameters, the statistics of batch norms and an optimizer's moments are averaged. Whole numbers count
+    what was seen, as batch norms do: the counts of all copies since they parted are added.
+
+    Args:
+        states: Of the copies.
+        weights: Theirs, summing up to one.
+        before: What all copies started from; needed only where there are tensors of whole numbers.
+    """
+    first = states[0]
+    if isinstance(first, dict):
+        had = before if isinstance(before, dict) else {}
+        return {key: average([state[key] for state in states], weights, had.get(key)) for key in first}
+    if isinstance(first, list):
+        return [average(items, weights) for items in zip(*states, strict=True)]
+    if not isinstance(first, Tensor):
+        return first
+    if not first.is_floating_point():
+        return before + sum(state - before for state in states)
+    total = torch.zeros_like(first, dtype=torch.float64)
+    for tensor, weight in zip(states, weights, strict=True):
+        total.add_(tensor, alpha=weight)
+    return total.to(first.dtype)
 
 
 def _training(state: Mapping[str, Any]) -> dict[str, Any]:

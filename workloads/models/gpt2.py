@@ -10,8 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from workloads.models.texts import texts
-from workloads.task import Task
+from workloads.task import Task, texts
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,7 +55,7 @@ function drawMap(data, run, colour) {
   const z = map.names.map((_, row) => Array.from({ length: values.bins.count }, (__, bin) => cellValue(colour, arrays, row * values.bins.count + bin, count)));
   drawMapLegend(palette, arrays.level.includes(DOWN_CELL));
   const note = document.getElementById("map-note");
-  note.textContent = `Each row is one ${map.unit}, each cell ${duration(values.bins.width_s)}. ${colour === "level" ? "The colour is the level at which most of the cell's GPU time was held. " : ""}Choose a cell to read the story of its job.`;
+  note.textContent = `Each row is one ${map.unit}, each cell ${duration(values.bins.width_s)}. ${colour === "level" ? "The colour is the level at which most of the cell's GPU time was held. " : ""}Choose a cell to read the timeline of its job.`;
   const scale = palette.scale ?? steps(palette.colours);
   const trace = {
     type: "heatmap", z, text: cellTexts(data, map, arrays), x0: (values.bins.begin_s + values.bins.width_s / 2) / unit.seconds, dx: values.bins.width_s / unit.seconds, zmin: palette.scale ? 0 : -0.5,

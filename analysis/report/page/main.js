@@ -4,7 +4,7 @@ class Report {
   constructor(data) {
     this.data = data;
     this.run = 0;
-    this.jobs = new JobList(data, (job) => openStory(data, job, this.run));
+    this.jobs = new JobList(data, (job) => openTimeline(data, job, this.run));
   }
 
   async start() {
@@ -24,7 +24,7 @@ class Report {
       await new Promise(requestAnimationFrame);
     }
     document.getElementById("plot-map").on("plotly_click", (event) => this.openCell(event.points[0]));
-    const dialog = document.getElementById("story");
+    const dialog = document.getElementById("timeline");
     dialog.addEventListener("click", (event) => event.target === dialog && dialog.close());
   }
 
@@ -71,7 +71,7 @@ class Report {
 
   openCell(point) {
     const job = this.data.array(`${this.run}.map.job`)[point.pointNumber[0] * this.data.values.bins.count + point.pointNumber[1]];
-    if (job >= 0) openStory(this.data, job, this.run);
+    if (job >= 0) openTimeline(this.data, job, this.run);
   }
 }
 

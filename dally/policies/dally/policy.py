@@ -47,7 +47,7 @@ def build_timers(knobs: DallyKnobs, levels: int) -> Timers:
 
 
 class Dally(Policy):
-    """Delay scheduling by network sensitivity; see `docs/policies.md` and arXiv 2401.16492.
+    """Delay scheduling by network sensitivity; see `docs/policies/dally.md` and arXiv 2401.16492.
 
     The delay is charged to a job that really lost its GPUs, not to one whose lease was renewed.
     """

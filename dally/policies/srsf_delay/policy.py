@@ -20,7 +20,7 @@ from dally.words import are, plural
 
 
 class SrsfDelay(Policy):
-    """The least claim goes first; see `docs/policies.md`."""
+    """The least claim goes first; see `docs/policies/srsf-delay.md`."""
 
     name: ClassVar[str] = "srsf-delay"
     summary: ClassVar[str] = (

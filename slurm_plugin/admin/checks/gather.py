@@ -1,31 +1,27 @@
 """Gathers the facts about a site: asks Slurm, and reads the files of this machine."""
 
-import http.client
-import json
 import os
 import pwd
 import re
 import shutil
+import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from importlib import resources
 from itertools import product
 from pathlib import Path
-from typing import Any
-from urllib.parse import urlsplit
 
 from dally.cluster import load_cluster
-from dally.cluster.slurm_conf import configured_gres
-from dally.cluster.slurm_lines import ConfLine, read_lines
-from dally.cluster.slurm_network import read_network
+from dally.cluster.slurm_conf import configured_gres, read_lines
+from dally.cluster.slurm_topology import read_network
 from dally.errors import InputError
 from dally.profiles.files import load_profiles
 from slurm_plugin.admin.checks.site import Row, SiteFacts, StateFolder, TopologyFile
-from slurm_plugin.client.processes import TimedOutError, run_program
+from slurm_plugin.client.command_line import run_program
 from slurm_plugin.client.slurm import SlurmUnavailableError
 from slurm_plugin.config import config_path, load_config
-from slurm_plugin.submit.sbatch import unreachable
+from slurm_plugin.submit.sbatch import ask_controller
 
 COMMANDS = ("sbatch", "squeue", "sinfo", "scontrol")
 """Slurm's commands that Dally runs."""
@@ -45,7 +41,11 @@ def gather(path: Path | None = None) -> SiteFacts:
         site = replace(site, config=load_config(path))
     except InputError as error:
         site = replace(site, config_error=str(error))
-    site = _with_files(_with_slurm(replace(site, user=_user_name(site.uid))))
+    try:
+        site = replace(site, user=pwd.getpwuid(site.uid).pw_name)
+    except KeyError:
+        site = replace(site, user=str(site.uid))
+    site = _with_files(_with_slurm(site))
     return site if site.config is None else _with_own(site)
 
 
@@ -60,12 +60,12 @@ def ask(argv: Sequence[str]) -> str:
         done = run_program(argv, "", environment, _TIMEOUT_S)
     except OSError as error:
         raise SlurmUnavailableError(f"{argv[0]}: {error.strerror}") from error
-    except TimedOutError as error:
+    except subprocess.TimeoutExpired as error:
         raise SlurmUnavailableError(f"{' '.join(argv)} gave no answer within {_TIMEOUT_S:g} s") from error
-    if done.status:
-        said = (done.err or done.out).strip().splitlines() or [f"exit code {done.status}"]
+    if done.returncode:
+        said = (done.stderr or done.stdout).strip().splitlines() or [f"exit code {done.returncode}"]
         raise SlurmUnavailableError(f"{' '.join(argv)}: {said[0]}")
-    return done.out
+    return done.stdout
 
 
 def parse_settings(text: str) -> dict[str, str]:
@@ -96,7 +96,10 @@ def parse_version(text: str) -> tuple[int, int] | None:
 def _with_slurm(site: SiteFacts) -> SiteFacts:
     try:
         site = replace(site, version=parse_version(ask(["scontrol", "--version"])))
-        _ping()
+        # Where slurmctld is down, ping fails at once; the other commands wait ten seconds.
+        ping = ask(["scontrol", "ping"]).strip()
+        if " UP" not in ping:
+            raise SlurmUnavailableError(ping.splitlines()[0] if ping else "scontrol ping said nothing")
         text, now_s = ask(["scontrol", "show", "config"]), time.time()
         settings = parse_settings(text)
         return replace(
@@ -110,15 +113,6 @@ def _with_slurm(site: SiteFacts) -> SiteFacts:
         )
     except SlurmUnavailableError as error:
         return replace(site, slurm_error=str(error))
-
-
-def _ping() -> None:
-    """Fail at once where slurmctld is down: `scontrol ping` says so in no time, others wait ten seconds."""
-    said = ask(["scontrol", "ping"])
-    if " UP" not in said:
-        raise SlurmUnavailableError(
-            said.strip().splitlines()[0] if said.strip() else "scontrol ping said nothing"
-        )
 
 
 def _seconds(match: re.Match[str] | None, default: float) -> float:
@@ -145,13 +139,6 @@ def _admin_level(user: str, settings: Row) -> str:
     return said.strip().lower()
 
 
-def _user_name(uid: int) -> str:
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:
-        return str(uid)
-
-
 def slurm_conf(settings: Row) -> Path:
     """Where slurm.conf is: what Slurm's commands say, else $SLURM_CONF, else /etc/slurm."""
     return Path(settings.get("SLURM_CONF") or os.environ.get("SLURM_CONF") or SLURM_CONF)
@@ -160,7 +147,11 @@ def slurm_conf(settings: Row) -> Path:
 def _with_files(site: SiteFacts) -> SiteFacts:
     """Add what is beside slurm.conf."""
     conf = slurm_conf(site.settings)
-    lua = _called_lua(conf.with_name("job_submit.lua"))
+    # Dally's job_submit.lua is the one beside slurm.conf, or the one that it calls.
+    lua = conf.with_name("job_submit.lua")
+    called = conf.parent / "dally" / lua.name
+    if str(called) in (_text(lua) or ""):
+        lua = called
     site = replace(
         site,
         conf_dir=conf.parent,
@@ -170,20 +161,11 @@ def _with_files(site: SiteFacts) -> SiteFacts:
         own_lua=own_file("job_submit.lua"),
     )
     try:
-        return replace(site, conf_gres=configured_gres(conf), gres_lines=_gres_lines(conf))
+        gres = conf.with_name("gres.conf")
+        lines = tuple(read_lines(gres, ("nodename", "name", "autodetect"))) if gres.exists() else None
+        return replace(site, conf_gres=configured_gres(conf), gres_lines=lines)
     except InputError as error:
         return replace(site, conf_error=str(error))
-
-
-def _called_lua(path: Path) -> Path:
-    """Dally's job_submit.lua: the one beside slurm.conf, or the one that it calls."""
-    called = path.parent / "dally" / path.name
-    return called if str(called) in (_text(path) or "") else path
-
-
-def _gres_lines(conf: Path) -> tuple[ConfLine, ...] | None:
-    path = conf.with_name("gres.conf")
-    return tuple(read_lines(path, ("nodename", "name", "autodetect"))) if path.exists() else None
 
 
 def _topology(folder: Path) -> TopologyFile | None:
@@ -227,31 +209,14 @@ def _with_own(site: SiteFacts) -> SiteFacts:
             site = replace(site, profiles=len(known.models), stand_ins=known.stand_ins(wanted))
     except InputError as error:
         site = replace(site, profiles_error=str(error))
-    site = replace(
-        site, state_dir=_state_folder(Path(config.state_dir)), health_error=unreachable(config.url)
-    )
-    return replace(site, running_times=_running_times(config.url)) if not site.health_error else site
-
-
-def _running_times(url: str) -> Mapping[str, Any]:
-    """What a controller says of running times on its page of status; nothing if it does not answer."""
-    if not url:
-        return {}
-    place = urlsplit(url)
-    connection = http.client.HTTPConnection(place.hostname or "", place.port or 80, timeout=_TIMEOUT_S)
     try:
-        connection.request("GET", "/status")
-        said = json.loads(connection.getresponse().read())
-    except (OSError, http.client.HTTPException, ValueError):
-        return {}
-    finally:
-        connection.close()
-    return said.get("running_times", {}) if isinstance(said, dict) else {}
-
-
-def _state_folder(path: Path) -> StateFolder | None:
-    try:
-        status = path.stat()
-        return StateFolder(status.st_uid, status.st_mode & 0o777, shutil.disk_usage(path).free)
+        folder = Path(config.state_dir)
+        status, free_bytes = folder.stat(), shutil.disk_usage(folder).free
+        site = replace(site, state_dir=StateFolder(status.st_uid, status.st_mode & 0o777, free_bytes))
     except OSError:
-        return None
+        site = replace(site, state_dir=None)
+    health_error, _ = ask_controller(config.url)
+    if health_error:
+        return replace(site, health_error=health_error)
+    _, status_page = ask_controller(config.url, "/status", _TIMEOUT_S)
+    return replace(site, running_times=status_page.get("running_times", {}))

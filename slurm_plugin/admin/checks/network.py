@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from slurm_plugin.admin.checks.site import Finding, SiteFacts, TopologyFile, ok, problem, some, warning
+from slurm_plugin.admin.checks.site import Finding, SiteFacts, ok, problem, some, warning
 
 _FLAT = ("", "topology/none", "topology/default", "topology/flat")
 _YAML_SINCE = (25, 5)
@@ -12,34 +12,27 @@ _CLOSE_S = 60.0
 def plugin(site: SiteFacts) -> Finding:
     """The topology file and TopologyPlugin agree."""
     found = site.setting("TopologyPlugin").lower()
+    conf = site.conf_dir / "topology.conf"
+    if site.topology is None and found not in _FLAT:
+        return problem(f"TopologyPlugin={found}, but {conf} is missing", "write it, or bring it to this host")
     if site.topology is None:
-        return _without_file(site, found)
+        return warning(
+            f"Slurm knows no switches: TopologyPlugin is flat and {conf} is missing",
+            "write topology.conf (`topograph` can), or name a TOML file as `cluster`",
+        )
     if site.topology.path.suffix == ".yaml":
-        return _with_yaml(site, site.topology)
+        if site.version is not None and site.version < _YAML_SINCE:
+            return problem(
+                f"{site.topology.path} is there, but only Slurm 25.05 and newer read it",
+                "write topology.conf instead",
+            )
+        return ok(f"{site.topology.path.name} is what Slurm reads")
     if found in _FLAT:
         return problem(
             f"{site.topology.path} is there, but Slurm ignores it: TopologyPlugin is unset or flat",
             "TopologyPlugin=topology/tree (or topology/block) in slurm.conf, then restart slurmctld",
         )
     return ok(f"{site.topology.path.name} with TopologyPlugin={found}")
-
-
-def _without_file(site: SiteFacts, found: str) -> Finding:
-    path = site.conf_dir / "topology.conf"
-    if found not in _FLAT:
-        return problem(f"TopologyPlugin={found}, but {path} is missing", "write it, or bring it to this host")
-    return warning(
-        f"Slurm knows no switches: TopologyPlugin is flat and {path} is missing",
-        "write topology.conf (`topograph` can), or name a TOML file as `cluster`",
-    )
-
-
-def _with_yaml(site: SiteFacts, topology: TopologyFile) -> Finding:
-    if site.version is not None and site.version < _YAML_SINCE:
-        return problem(
-            f"{topology.path} is there, but only Slurm 25.05 and newer read it", "write topology.conf instead"
-        )
-    return ok(f"{topology.path.name} is what Slurm reads")
 
 
 def content(site: SiteFacts) -> Finding:

@@ -2,8 +2,8 @@
 
 from collections import Counter
 
-from dally.cluster.left_out import left_out_line
 from dally.cluster.slurm_gres import parse_gres
+from dally.cluster.summary import left_out_line
 from slurm_plugin.admin.checks.site import Finding, SiteFacts, ok, problem, some, warning
 from slurm_plugin.client.node_text import is_available
 

@@ -7,9 +7,9 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from dally.cluster.slurm_lines import ConfLine
+from dally.cluster.slurm_conf import ConfLine
 from dally.cluster.topology import Topology
-from dally.cluster.wiring import Wiring
+from dally.cluster.topology_build import Wiring
 from slurm_plugin.config import Config
 
 Row = Mapping[str, str]

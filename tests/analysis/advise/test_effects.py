@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from analysis.advise.advice import SETTINGS, choose
 from analysis.advise.effects import MOST, Effect, Pair, changes_by_case, effects
-from analysis.advise.settings import SETTINGS, choose
 from analysis.advise.simulated import SimulatedTimes, SimulationTask
 from analysis.advise.site import ModelAssumption
 from tests.analysis.advise.histories import Row, read

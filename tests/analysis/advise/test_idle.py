@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from analysis.advise.idle import idle_share
+from analysis.advise.history import idle_share
 from tests.analysis.advise.histories import Row, read
 
 

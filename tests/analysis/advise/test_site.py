@@ -4,9 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from analysis.advise.cases import ALL, HIGH, LOW, MIDDLE, TOLD, cases, sensitivities
 from analysis.advise.naming import NamingRules
-from analysis.advise.site import ModelAssumption, fitting
+from analysis.advise.site import ALL, HIGH, LOW, MIDDLE, TOLD, ModelAssumption, cases, fitting, sensitivities
 from dally.errors import CapacityError, InputError
 from dally.profiles.costs import CostModel
 from dally.profiles.files import load_profiles

@@ -1,8 +1,8 @@
 """The numbers behind the figures, by hand."""
 
-from analysis.report.bins import Bins
 from analysis.report.figures import (
     POINTS,
+    TimeBins,
     distribution,
     preempted_jobs,
     preemption_classes,
@@ -31,18 +31,18 @@ def test_a_long_distribution_is_thinned_and_keeps_its_ends() -> None:
 
 def test_usage_is_of_gpus_held_and_jobs_that_wait() -> None:
     history = RunHistory(LEVELS, {"a": 0, "b": 1})
-    history.see({"t": 0, "event": "submit", "job": "a", "gpus": 2, "model": ""})
-    history.see(started(10, "a", {"m": 2}))
-    history.see({"t": 30, "event": "end", "job": "a"})
-    assert usage(history, 4, Bins(0, 10, 4)) == {"held": [0, 50, 50, 0], "waiting": [1, 0, 0, 0]}
+    history.add({"t": 0, "event": "submit", "job": "a", "gpus": 2, "model": ""})
+    history.add(started(10, "a", {"m": 2}))
+    history.add({"t": 30, "event": "end", "job": "a"})
+    assert usage(history, 4, TimeBins(0, 10, 4)) == {"held": [0, 50, 50, 0], "waiting": [1, 0, 0, 0]}
 
 
 def test_timers_by_time_and_level() -> None:
     history = RunHistory(LEVELS, {"a": 0, "b": 1})
     for job, until in (("a", 25.0), ("b", 45.0)):
-        history.see({"t": 5, "event": "submit", "job": job, "gpus": 1, "model": ""})
-        history.see(waits(5, job, "machine", until))
-    machine, rack = timers_over_time(history.timers, 2, Bins(0, 10, 2))
+        history.add({"t": 5, "event": "submit", "job": job, "gpus": 1, "model": ""})
+        history.add(waits(5, job, "machine", until))
+    machine, rack = timers_over_time(history.timers, 2, TimeBins(0, 10, 2))
     assert machine == {"median": [30, None], "least": [20, None], "most": [40, None]}
     assert rack["median"] == [None, None]
 

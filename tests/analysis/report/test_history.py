@@ -9,7 +9,7 @@ LEVELS = ["machine", "rack", "network"]
 def folded(events: list[Event], end_s: float = 100, machines: dict[str, int] | None = None) -> RunHistory:
     history = RunHistory(LEVELS, {"a": 0, "b": 1}, machines)
     for event in events:
-        history.see(event)
+        history.add(event)
     history.close(end_s)
     return history
 

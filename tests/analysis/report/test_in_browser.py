@@ -53,7 +53,7 @@ def report(browser: Browser, runs: Path) -> Iterator[Report]:
 def page(report: Report) -> Iterator[Page]:
     """The report as it was opened; a complaint or a fetch fails the test."""
     page, complaints = report
-    page.evaluate("document.getElementById('story').close()")
+    page.evaluate("document.getElementById('timeline').close()")
     page.locator("#search").fill("")
     page.locator("#jobs select.run").select_option("0")
     page.emulate_media(color_scheme="light")
@@ -119,30 +119,30 @@ def test_jobs_are_found_by_words_and_drawn_a_page_at_a_time(page: Page) -> None:
     assert column(page, "job") == []
 
 
-def test_the_story_of_a_job_has_all_its_events_under_each_run(page: Page, runs: Path) -> None:
+def test_the_timeline_of_a_job_has_all_its_events_under_each_run(page: Page, runs: Path) -> None:
     name = "venus-like-000100"
     page.locator("#search").fill(name)
     page.locator("#job-table tbody tr").click()
-    expect(page.locator("#story")).to_be_visible()
-    expect(page.locator("#story-title")).to_have_text(name)
-    page.locator("#story details").last.locator("summary").click()
+    expect(page.locator("#timeline")).to_be_visible()
+    expect(page.locator("#timeline-title")).to_have_text(name)
+    page.locator("#timeline details").last.locator("summary").click()
     for place, policy in enumerate(POLICIES):
         events = [json.loads(line) for line in (runs / policy / EVENTS).read_text().splitlines()]
         own = [event for event in events if event.get("job") == name or name in event.get("by", ())]
-        lines = page.locator("#story details").nth(place).locator("li").all_inner_texts()
+        lines = page.locator("#timeline details").nth(place).locator("li").all_inner_texts()
         assert len(lines) == len(own)
         assert "submitted, asks for" in lines[0]
         assert all(event.get("reason", "") in line for event, line in zip(own, lines, strict=True))
     page.get_by_role("button", name="Close").click()
-    expect(page.locator("#story")).to_be_hidden()
+    expect(page.locator("#timeline")).to_be_hidden()
 
 
-def test_a_cell_of_the_map_opens_the_story_of_its_job(page: Page) -> None:
+def test_a_cell_of_the_map_opens_the_timeline_of_its_job(page: Page) -> None:
     page.locator("#plot-map").scroll_into_view_if_needed()
     box = page.locator("#plot-map .nsewdrag").bounding_box()
     assert box is not None
     page.mouse.click(box["x"] + box["width"] / 4, box["y"] + box["height"] / 2)
-    expect(page.locator("#story-title")).to_have_text(re.compile("venus-like-"))
+    expect(page.locator("#timeline-title")).to_have_text(re.compile("venus-like-"))
 
 
 def test_choosing_a_run_changes_map_timers_and_jobs(page: Page) -> None:

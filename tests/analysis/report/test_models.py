@@ -1,7 +1,7 @@
 """Where models ran, by hand."""
 
 from analysis.report.history import RunHistory
-from analysis.report.models import OTHER_MODELS, ModelPlacements, gpu_time_by_model, levels_by_model
+from analysis.report.tables import OTHER_MODELS, ModelPlacements, gpu_time_by_model, levels_by_model
 from tests.analysis.report.folders import record, started
 
 
@@ -11,8 +11,8 @@ def test_gpu_time_is_of_gangs() -> None:
         for name, gpus in (("a", 2), ("b", 1))
     ]
     history = RunHistory(["machine", "rack"], {"a": 0, "b": 1})
-    history.see(started(0, "a", {"x": 1, "y": 1}, "rack"))
-    history.see(started(0, "b", {"x": 1}))
+    history.add(started(0, "a", {"x": 1, "y": 1}, "rack"))
+    history.add(started(0, "b", {"x": 1}))
     history.close(10)
     assert gpu_time_by_model(history, jobs) == {"m": [0.0, 20.0]}
 

@@ -14,8 +14,8 @@ from analysis.studies.drl_training import (
     WIDTHS,
     Adam,
     ChoiceBatch,
-    Exploring,
-    Imitating,
+    ExploringPolicy,
+    ImitatingPolicy,
     ObservedRound,
     burden_s,
     gradient,
@@ -80,7 +80,7 @@ def test_steps_lessen_the_loss_and_the_net_is_for_inputs_as_they_are() -> None:
 
 
 def test_who_imitates_gives_what_optimus_gives() -> None:
-    class Compared(Imitating):
+    class Compared(ImitatingPolicy):
         """Notes what both say."""
 
         def targets(self, jobs, pool, now):  # type: ignore[no-untyped-def]
@@ -100,7 +100,7 @@ def test_who_imitates_gives_what_optimus_gives() -> None:
 
 def test_what_follows_counts_by_when() -> None:
     """One job that waits and runs from 100 s to 400 s: the area under it, less the later it is."""
-    policy = Exploring(state := new_state(), drawn(), RNG(0))
+    policy = ExploringPolicy(state := new_state(), drawn(), RNG(0))
     [record] = simulate(policy, state, workload(42, 1))
     assert record.end_s is not None
     times = np.array([record.submit_s, record.end_s, record.end_s + 5])
@@ -111,7 +111,7 @@ def test_what_follows_counts_by_when() -> None:
 def test_runs_differ_by_their_draws_and_repeat_by_seed() -> None:
     ends = []
     for seed in (0, 0, 1):
-        policy = Exploring(state := new_state(), drawn(), RNG(seed))
+        policy = ExploringPolicy(state := new_state(), drawn(), RNG(seed))
         ends.append([record.end_s for record in simulate(policy, state, workload(43, 6))])
     assert ends[0] == ends[1]
     assert ends[0] != ends[2]
@@ -119,7 +119,7 @@ def test_runs_differ_by_their_draws_and_repeat_by_seed() -> None:
 
 def test_after_a_little_imitation_it_chooses_as_optimus_on_other_jobs_too() -> None:
     net = imitate(drawn(), [workload(44, 20)], 2)
-    policy = Imitating(state := new_state())
+    policy = ImitatingPolicy(state := new_state())
     simulate(policy, state, workload(45, 20))
     batch = ChoiceBatch.of(policy.rounds, np.ones(len(policy.rounds)))
     assert gradient(net, batch, 1.0)[0] < 0.8 * gradient(drawn(), batch, 1.0)[0]
@@ -136,7 +136,7 @@ def test_learning_makes_good_choices_likelier(monkeypatch: pytest.MonkeyPatch) -
 
 def drawn_jct_s(net: PolicyNetwork, jobs: Sequence[Job]) -> float:
     """Mean completion time in a run whose choices are drawn, seconds."""
-    policy = Exploring(state := new_state(), net, RNG(5))
+    policy = ExploringPolicy(state := new_state(), net, RNG(5))
     return fmean(record.jct_s for record in simulate(policy, state, jobs))
 
 

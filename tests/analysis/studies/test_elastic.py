@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from analysis.studies.elastic import TIRESIAS_OF_POLLUX, VARIANTS, main, ones_profiles
-from analysis.studies.pollux_workloads import draw_jobs, pollux_profiles, read_workload
+from analysis.studies.elastic import TIRESIAS_OF_POLLUX, VARIANTS, larger, main, steps_table
+from analysis.studies.elastic_jobs import draw_jobs, ones_profiles, pollux_profiles, read_workload
 from dally.cluster.load import load_cluster
 from dally.errors import InputError
 from dally.jobs.job import JobKind
@@ -162,3 +162,15 @@ def test_bad_input_fails_in_one_line(folder: Path, args: tuple[object, ...], mes
     assert result.exit_code == 1
     assert message in result.output
     assert "Traceback" not in result.output
+
+
+def test_a_larger_cluster_has_the_same_machines_on_one_switch() -> None:
+    topology = larger(COSTS.topology, 128)
+    assert topology.gpus == 128
+    assert (topology.levels, topology.gpu_types) == (COSTS.topology.levels, COSTS.topology.gpu_types)
+
+
+def test_a_row_for_each_number_of_jobs() -> None:
+    header, _, row = steps_table(COSTS.topology, [3], [8]).splitlines()
+    assert header == "| median / longest, ms | 8 GPUs |"
+    assert row.startswith("| 3 jobs |")

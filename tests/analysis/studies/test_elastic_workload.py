@@ -7,7 +7,7 @@ from click.testing import CliRunner
 from analysis.studies.elastic_workload import main
 from dally.jobs.job import JobKind
 from dally.traces import load_trace
-from dally.traces.gavel import SINGLE
+from dally.traces.published_workloads import GAVEL_SINGLE
 
 
 def test_a_share_of_the_jobs_becomes_elastic_and_nothing_else_changes(tmp_path: Path) -> None:
@@ -23,9 +23,9 @@ def test_a_share_of_the_jobs_becomes_elastic_and_nothing_else_changes(tmp_path: 
             new.model,
         )
     elastic = [job for job in after if job.kind is JobKind.ELASTIC]
-    able = [job for job in after if job.model not in SINGLE]
+    able = [job for job in after if job.model not in GAVEL_SINGLE]
     assert 0.35 < len(elastic) / len(able) < 0.65
-    assert {job.model for job in elastic}.isdisjoint(SINGLE)
+    assert {job.model for job in elastic}.isdisjoint(GAVEL_SINGLE)
     assert {(job.gpus, job.min_gpus, job.max_gpus) for job in elastic} <= {
         (1, 1, 4),
         (2, 1, 8),

@@ -45,7 +45,7 @@ def test_what_policies_know_is_asked_for_and_stands_above_the_table() -> None:
     )
     assert "Running times known: exact. `slurm`" in exact
     assert "Running times known: none instead of exact" in none
-    assert exact.splitlines()[-2] != none.splitlines()[-2]
+    assert exact.splitlines()[-1] != none.splitlines()[-1]
 
 
 def test_alone_nobody_is_slowed_by_others() -> None:

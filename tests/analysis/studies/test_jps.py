@@ -1,16 +1,31 @@
 """The optimum of small instances by three ways, and that the study runs."""
 
+from itertools import product
+
 import numpy as np
 import pytest
 from click.testing import CliRunner
 from hypothesis import given, settings
 
-from analysis.studies.jps import draw_instance, main
-from analysis.studies.jps_optimum import assignments_s, bound_s, optimum_s
+from analysis.studies.jps import bound_s, draw_instance, main, optimum_s
 from dally.policies.jps.instance import Instance
 from dally.policies.jps.search import Search
 from dally.profiles.files import load_profiles
 from tests.dally.policies.jps.instances import BY_HAND, instances
+
+
+def assignments_s(instance: Instance) -> float:
+    """The least mean running time by trying each assignment of each worker, seconds; for tiny instances."""
+    kinds = np.repeat(np.arange(len(instance.workers)), instance.workers)
+    jobs = range(len(instance.work))
+    best = np.inf
+    for owners in product(jobs, repeat=len(kinds)):
+        given = np.zeros(instance.speeds.shape, dtype=np.int64)
+        np.add.at(given, (np.array(owners), kinds), 1)
+        sizes = given.sum(axis=1)
+        if (sizes >= instance.least).all() and (sizes <= instance.most).all():
+            best = min(best, float(instance.times_s(given).mean()))
+    return best
 
 
 def test_the_optimum_of_the_instance_by_hand() -> None:

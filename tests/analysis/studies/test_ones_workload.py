@@ -5,8 +5,7 @@ from statistics import fmean, stdev
 
 import pytest
 
-from analysis.studies.elastic import artifact_profiles, ones_profiles
-from analysis.studies.ones_workload import KINDS, draw_artifact_jobs
+from analysis.studies.elastic_jobs import KINDS, artifact_profiles, draw_artifact_jobs, ones_profiles
 from dally.errors import InputError
 from dally.jobs.job import Job
 

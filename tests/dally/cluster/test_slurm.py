@@ -67,22 +67,22 @@ def nodes(text: str) -> dict[str, str]:
 
 
 def test_nodes_with_gpus_are_read_with_defaults_and_types(tmp_path: Path) -> None:
-    lab = load(tmp_path, FILES)
-    found = [(machine.name, machine.gpus, machine.gpu_type) for machine in lab.machines]
+    cluster = load(tmp_path, FILES)
+    found = [(machine.name, machine.gpus, machine.gpu_type) for machine in cluster.machines]
     gpu = [(f"gpu{number}", 8, "h100") for number in ("01", "02", "03", "04", "07")]
     assert found == [*gpu, ("old1", 2, "v100"), ("old2", 2, "v100")]
-    assert lab.name == "lab"
+    assert cluster.name == "lab"
 
 
 def test_switches_form_the_tree_and_those_without_gpus_are_dropped(tmp_path: Path) -> None:
-    lab = load(tmp_path, FILES)
-    assert lab.levels == ("machine", "rack", "pod", "network")
-    assert [[domain.name for domain in level] for level in lab.level_domains[1:]] == [
+    cluster = load(tmp_path, FILES)
+    assert cluster.levels == ("machine", "rack", "pod", "network")
+    assert [[domain.name for domain in level] for level in cluster.level_domains[1:]] == [
         ["leaf1", "leaf2", "leaf3"],
         ["mid1", "mid2"],
         ["spine"],
     ]
-    assert [domain.gpus for domain in lab.level_domains[1]] == [16, 24, 4]
+    assert [domain.gpus for domain in cluster.level_domains[1]] == [16, 24, 4]
 
 
 def test_slurm_conf_itself_may_be_named(tmp_path: Path) -> None:
@@ -90,17 +90,17 @@ def test_slurm_conf_itself_may_be_named(tmp_path: Path) -> None:
 
 
 def test_links_are_the_defaults_of_their_level(tmp_path: Path) -> None:
-    lab = load(tmp_path, FILES)
-    uplinks = [{domain.uplink for domain in level} for level in lab.level_domains]
+    cluster = load(tmp_path, FILES)
+    uplinks = [{domain.uplink for domain in level} for level in cluster.level_domains]
     assert uplinks == [{Link(200e9, 1e-6)}, {Link(400e9, 2e-6)}, {Link(400e9, 2e-6)}, {None}]
 
 
 def test_links_can_be_given(tmp_path: Path) -> None:
     load(tmp_path, FILES)
     links = DefaultLinks(Link(1.0), (Link(2.0), Link(3.0), Link(4.0)))
-    lab = load_cluster(tmp_path, links=links)
-    assert lab.machines[0].fabric == Link(1.0)
-    assert [level[0].uplink for level in lab.level_domains] == [Link(2.0), Link(3.0), Link(4.0), None]
+    cluster = load_cluster(tmp_path, links=links)
+    assert cluster.machines[0].fabric == Link(1.0)
+    assert [level[0].uplink for level in cluster.level_domains] == [Link(2.0), Link(3.0), Link(4.0), None]
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 
 from dally.cluster import DefaultLinks, load_cluster
 from dally.cluster.hostlist import fold
-from dally.cluster.left_out import left_out_line
+from dally.cluster.summary import left_out_line
 from dally.cluster.topology import Topology
 from dally.errors import InputError
 

@@ -14,13 +14,13 @@ from dally.errors import InputError
 from dally.hosts import network as network_module
 from dally.hosts.local_process import LocalProcess
 from dally.hosts.network import LocalNetwork, NetworkError
-from dally.hosts.network_probe import Pair, round_trip_s, together_bps, transfer
 from dally.hosts.network_spec import NetworkSpec, Rack
 from dally.hosts.network_wiring import WiringCommand, wiring
 from dally.hosts.processes import Command, ProcessError, run_together
+from tests.dally.hosts.network_probe import Pair, round_trip_s, together_bps, transfer
 from tests.dally.hosts.waits import await_gone, await_true
+from tests.patience import LONGEST_S
 
-LIMIT_S = 60.0
 MEGABYTE = 1_000_000
 ROOT = Path(__file__).parents[3]
 NOBODY = 65534
@@ -58,7 +58,7 @@ with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as port:
 
 UNPRIVILEGED = """
 from dally.hosts.network import LocalNetwork
-from dally.hosts.network_probe import together_bps, transfer
+from tests.dally.hosts.network_probe import together_bps, transfer
 from dally.hosts.network_spec import NetworkSpec, Rack
 with LocalNetwork(NetworkSpec((Rack(2, 200e6), Rack(1, 200e6)))) as network:
     print(together_bps(transfer(network, [("r1h1", "r2h1")], 5_000_000)))
@@ -80,7 +80,7 @@ def rate_bps(network: LocalNetwork, *pairs: Pair, megabytes: int = 6) -> float:
 def inside(network: LocalNetwork, host: str, *argv: str) -> str:
     """What a command prints that runs inside a host."""
     done = subprocess.run(
-        network.command(host, argv), capture_output=True, text=True, timeout=LIMIT_S, check=True
+        network.command(host, argv), capture_output=True, text=True, timeout=LONGEST_S, check=True
     )
     return done.stdout
 
@@ -156,11 +156,11 @@ def test_counters_tell_which_links_were_crossed_and_in_which_direction(network: 
 
 def test_the_core_reaches_hosts_by_their_names(network: LocalNetwork) -> None:
     command = network.core_command(("getent", "hosts", "r3h2"))
-    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=True)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=LONGEST_S, check=True)
     assert done.stdout.split() == [network.address("r3h2"), "r3h2"]
     before = network.traffic()["r3h2"].received_bytes
     command = network.core_command((sys.executable, "-c", SEND, "r3h2"))
-    subprocess.run(command, timeout=LIMIT_S, check=True)
+    subprocess.run(command, timeout=LONGEST_S, check=True)
     assert network.traffic()["r3h2"].received_bytes - before > MEGABYTE
 
 
@@ -168,7 +168,9 @@ def test_a_cut_uplink_carries_nothing_until_it_is_mended() -> None:
     with LocalNetwork(NetworkSpec((Rack(1, FAST_BPS, FAST_BPS), Rack(1, FAST_BPS)))) as own:
         own.cut("r1")
         before = own.traffic()["r2"].received_bytes
-        subprocess.run(own.command("r1h1", (sys.executable, "-c", SEND, "r2h1")), timeout=LIMIT_S, check=True)
+        subprocess.run(
+            own.command("r1h1", (sys.executable, "-c", SEND, "r2h1")), timeout=LONGEST_S, check=True
+        )
         assert own.traffic()["r2"].received_bytes - before < MEGABYTE / 100
         own.mend("r1")
         assert rate_bps(own, ("r1h1", "r2h1"), megabytes=12) < MARGIN * FAST_BPS
@@ -184,7 +186,7 @@ def test_a_limited_folder_is_full_at_its_size_and_seen_inside_only(tmp_path: Pat
         own.limit_folder(tmp_path, MEGABYTE)
         write = ("head", "--bytes=2M", "/dev/zero")
         command = own.core_command(("sh", "-c", f"{' '.join(write)} > {tmp_path}/file"))
-        done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=LONGEST_S)
         assert "No space left on device" in done.stderr
         assert not list(tmp_path.iterdir())
 
@@ -289,7 +291,7 @@ def test_programs_are_found_that_are_not_in_the_search_path(monkeypatch: pytest.
 def test_who_may_not_make_namespaces_is_told_so_in_one_line() -> None:
     # To a user that its user namespace does not know, the kernel gives no further one.
     argv = ["unshare", "--user", sys.executable, "-c", OWNER]
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=LIMIT_S)
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=LONGEST_S)
     assert "cannot make namespaces here (unshare: " in done.stderr.splitlines()[-1]
 
 
@@ -300,7 +302,7 @@ def test_a_rank_that_is_killed_inside_its_host_is_named_and_ends_those_in_others
         argv = {"r1h1": ("sleep", "1000"), "r1h2": ("sh", "-c", "kill -KILL $$")}
         commands = [Command(f"rank on {host}", own.command(host, argv[host])) for host in own.hosts]
         with pytest.raises(ProcessError, match=r"^rank on r1h2: killed by SIGKILL$"):
-            run_together(commands, LocalProcess, print, LIMIT_S)
+            run_together(commands, LocalProcess, print, LONGEST_S)
         await_true(lambda: len(processes_in(spaces)) == empty, "the other rank to end")
 
 
@@ -317,7 +319,7 @@ def test_it_works_without_being_root() -> None:
         pytest.skip(f"the kernel forbids user namespaces: {may.stderr.decode().strip()}")
     argv = [*as_nobody(), python_for_all(), "-c", UNPRIVILEGED]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1"}
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=LIMIT_S, env=environment, cwd="/")
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=LONGEST_S, env=environment, cwd="/")
     assert done.stderr == ""
     assert 0 < float(done.stdout) < MARGIN * 200e6
 

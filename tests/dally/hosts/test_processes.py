@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 from dally.hosts.local_process import LocalProcess
 from dally.hosts.processes import Command, ProcessError, run_together
 from tests.dally.hosts.waits import await_gone, await_numbers
-
-LIMIT_S = 60.0
+from tests.patience import LONGEST_S
 
 TELL_PID = "import os, sys; open(sys.argv[1], 'a').write(f'{os.getpid()}\\n')\n"
 """Python that adds its process id to the file named by its argument."""
@@ -42,7 +41,7 @@ def python(name: str, script: str, *arguments: object) -> Command:
 def heard(*commands: Command) -> list[str]:
     """The lines of commands that run together."""
     lines: list[str] = []
-    run_together(commands, LocalProcess, lines.append, LIMIT_S)
+    run_together(commands, LocalProcess, lines.append, LONGEST_S)
     return lines
 
 
@@ -56,7 +55,7 @@ def failure(*commands: Command) -> ProcessError:
 def test_a_shown_command_does_the_same_in_a_shell() -> None:
     command = Command("x", ("printf", "%s|", "it's", "a $b", ""), {"SHOWN": 'two "words"'})
     line = f"{command.shown()}; {Command('y', ('env',), command.env).shown()}"
-    done = subprocess.run(["sh", "-c", line], capture_output=True, text=True, timeout=LIMIT_S, check=True)
+    done = subprocess.run(["sh", "-c", line], capture_output=True, text=True, timeout=LONGEST_S, check=True)
     assert done.stdout.startswith("it's|a $b||")
     assert 'SHOWN=two "words"\n' in done.stdout
 
@@ -155,7 +154,7 @@ def test_an_error_of_the_listener_ends_all(tmp_path: Path) -> None:
 
     with pytest.raises(OSError, match="disk full"):
         run_together(
-            [python("x", TELL_PID + "print('a', flush=True)\n" + SLEEP, pids)], LocalProcess, full, LIMIT_S
+            [python("x", TELL_PID + "print('a', flush=True)\n" + SLEEP, pids)], LocalProcess, full, LONGEST_S
         )
     await_gone(*await_numbers(pids, 1))
 
@@ -180,7 +179,7 @@ def test_when_all_have_ended_nothing_is_left_open() -> None:
         return kept[-1]
 
     before = len(os.listdir("/proc/self/fd"))
-    run_together([python("x", "print(1)"), python("y", "print(2)")], start, lambda line: None, LIMIT_S)
+    run_together([python("x", "print(1)"), python("y", "print(2)")], start, lambda line: None, LONGEST_S)
     assert len(os.listdir("/proc/self/fd")) == before
 
 
@@ -194,7 +193,7 @@ def test_if_one_cannot_be_started_those_before_it_end() -> None:
         return started[0]
 
     with pytest.raises(ProcessError, match="no more"):
-        run_together([python("x", SLEEP), python("y", SLEEP)], start, print, LIMIT_S)
+        run_together([python("x", SLEEP), python("y", SLEEP)], start, print, LONGEST_S)
     assert started[0].wait() == 128 + signal.SIGTERM
 
 
@@ -205,7 +204,7 @@ def test_when_the_driver_is_ended_by_a_signal_its_ranks_end(number: signal.Signa
     with subprocess.Popen(argv, stderr=subprocess.DEVNULL) as driver:
         ranks = await_numbers(pids, 2)
         os.kill(driver.pid, number)
-        driver.wait(LIMIT_S)
+        driver.wait(LONGEST_S)
     for pid in ranks:
         await_gone(pid)
 

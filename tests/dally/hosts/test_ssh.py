@@ -17,8 +17,8 @@ from dally.hosts.ssh import SshHosts
 from dally.hosts.ssh_login import SshError
 from tests.dally.hosts.sshd import Sshd, free_port, make_key, running_sshd
 from tests.dally.hosts.waits import await_gone, await_numbers, await_true, is_gone
+from tests.patience import LONGEST_S
 
-LIMIT_S = 60.0
 TELL_PID = "import os, sys; open(sys.argv[1], 'a').write(f'{os.getpid()}\\n')\n"
 SLEEP = "import time; time.sleep(1000)\n"
 IGNORE = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
@@ -81,7 +81,7 @@ def test_lines_come_back_and_variables_and_arguments_arrive_as_they_are(hosts: S
     odd = 'it\'s "$HOME" `x` \\ !'
     lines: list[str] = []
     script = "import os, sys; print(os.environ['ODD']); print(sys.argv[1])"
-    run_together([python("n1", script, odd, ODD=odd)], hosts.start, lines.append, LIMIT_S)
+    run_together([python("n1", script, odd, ODD=odd)], hosts.start, lines.append, LONGEST_S)
     assert lines == [odd, odd]
 
 
@@ -93,21 +93,21 @@ def test_a_rank_that_fails_ends_the_others_on_other_hosts(hosts: SshHosts, tmp_p
     )
     commands = [python("n1", TELL_PID + SLEEP, pids), python("n2", await_other, pids)]
     with pytest.raises(ProcessError, match=r"^rank on n2: ValueError: no GPU$"):
-        run_together(commands, hosts.start, print, LIMIT_S)
+        run_together(commands, hosts.start, print, LONGEST_S)
     await_gone(*await_numbers(pids, 1))
 
 
 def test_a_killed_rank_is_named_with_its_signal(hosts: SshHosts) -> None:
     with pytest.raises(ProcessError, match=r"^rank on n1: killed by SIGKILL$"):
-        run_together([python("n1", "import os; os.kill(os.getpid(), 9)")], hosts.start, print, LIMIT_S)
+        run_together([python("n1", "import os; os.kill(os.getpid(), 9)")], hosts.start, print, LONGEST_S)
 
 
 def test_stop_ends_what_ignores_the_request_and_what_that_started(
     hosts: SshHosts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     grace = f"sleep {ssh.GRACE_S}"
-    assert grace in ssh.KEEPER
-    monkeypatch.setattr(ssh, "KEEPER", ssh.KEEPER.replace(grace, "sleep 0.2"))
+    assert grace in ssh.SUPERVISOR
+    monkeypatch.setattr(ssh, "SUPERVISOR", ssh.SUPERVISOR.replace(grace, "sleep 0.2"))
     pids = tmp_path / "pids"
     stubborn = IGNORE + TELL_PID + SLEEP
     parent = f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', {stubborn!r}, sys.argv[1]])\n"
@@ -124,7 +124,7 @@ def test_what_a_command_leaves_behind_ends_with_it(hosts: SshHosts, tmp_path: Pa
         f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', {TELL_PID + SLEEP!r}, sys.argv[1]])"
     )
     wait = "\nimport time\nwhile not os.path.exists(sys.argv[1]): time.sleep(0.01)"
-    run_together([python("n1", child + "\nimport os" + wait, pids)], hosts.start, print, LIMIT_S)
+    run_together([python("n1", child + "\nimport os" + wait, pids)], hosts.start, print, LONGEST_S)
     await_gone(*await_numbers(pids, 1))
 
 
@@ -137,7 +137,7 @@ def test_when_the_driver_is_ended_by_a_signal_its_ranks_end(
     with subprocess.Popen(argv, stderr=subprocess.DEVNULL) as driver:
         ranks = await_numbers(pids, 2)
         os.kill(driver.pid, number)
-        driver.wait(LIMIT_S)
+        driver.wait(LONGEST_S)
     for pid in ranks:
         await_gone(pid)
 
@@ -170,7 +170,7 @@ def test_a_host_behind_a_jump_host_is_reached_through_it(daemons: tuple[Sshd, Ss
         with SshHosts(read_hosts_file(path)) as hosts:
             assert len(children(gate.process.pid)) == 1
             command = python("n1", "import os; print(os.environ['SSH_CONNECTION'].split()[3])")
-            run_together([command], hosts.start, lines.append, LIMIT_S)
+            run_together([command], hosts.start, lines.append, LONGEST_S)
     assert lines == [str(host.port)]
 
 
@@ -184,7 +184,7 @@ def test_hosts_behind_a_jump_host_that_fails_say_so_and_others_are_connected(
     try:
         failed = hosts.connect_each()
         assert {name: str(error)[:4] for name, error in failed.items()} == {"n2": "gate"}
-        run_together([python("n1", "")], hosts.start, print, LIMIT_S)
+        run_together([python("n1", "")], hosts.start, print, LONGEST_S)
     finally:
         hosts.close()
 
@@ -200,7 +200,7 @@ def test_a_shown_command_does_the_same_in_a_shell(hosts: SshHosts, hosts_toml: P
         python("n2", "import os, sys; print(os.environ['ODD'], sys.argv[1])", "a b", ODD="it's")
     )
     assert str(hosts_toml.parent / "known") in line
-    done = subprocess.run(shlex.split(line), capture_output=True, text=True, timeout=LIMIT_S, check=True)
+    done = subprocess.run(shlex.split(line), capture_output=True, text=True, timeout=LONGEST_S, check=True)
     assert done.stdout == "it's a b\n"
 
 
@@ -281,5 +281,5 @@ def test_an_address_that_does_not_exist_is_named(tmp_path: Path) -> None:
 
 def test_without_paramiko_the_way_to_install_it_is_told() -> None:
     script = "import sys; sys.modules['paramiko'] = None; import dally.hosts.ssh"
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=LIMIT_S)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=LONGEST_S)
     assert done.stderr.splitlines()[-1].endswith("in Dally's folder: pip install '.[ssh]'")

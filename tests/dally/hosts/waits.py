@@ -4,14 +4,14 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-LIMIT_S = 60.0
+from tests.patience import LONGEST_S
 
 
 def await_true(holds: Callable[[], bool], what: str) -> None:
     """Wait until something holds."""
-    until = time.monotonic() + LIMIT_S
+    until = time.monotonic() + LONGEST_S
     while not holds():
-        assert time.monotonic() < until, f"waited {LIMIT_S:g} s in vain for {what}"
+        assert time.monotonic() < until, f"waited {LONGEST_S:g} s in vain for {what}"
         time.sleep(0.02)
 
 

@@ -14,7 +14,7 @@ from dally.policies import registry
 from dally.policies.registry import parse_policy, policy_names, policy_type
 from tests.worlds import racks, simulate
 
-DOCUMENT = Path(__file__).parents[3] / "docs" / "policies.md"
+DOCUMENT = Path(__file__).parents[3] / "docs" / "policies" / "your-own.md"
 
 
 def register(monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:

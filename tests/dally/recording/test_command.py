@@ -107,7 +107,7 @@ def test_a_torn_line_is_told(run: Path) -> None:
     path.write_bytes(path.read_bytes()[:-10])
     said = dally("replay", run)
     assert said.exit_code == 0
-    assert " is torn: whoever recorded was killed there" in said.stdout
+    assert " is torn: the recorder was killed there" in said.stdout
 
 
 def test_an_unknown_policy_is_named(run: Path) -> None:

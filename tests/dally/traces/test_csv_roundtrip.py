@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from dally.jobs.job import Job, JobKind
 from dally.traces import common_csv, load_trace, write_workload
-from dally.traces.intake import TraceIntake
+from dally.traces.rows import JobCollector
 
 NAMES = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 TIMES_S = st.floats(0, 1e9, allow_nan=False)
@@ -46,9 +46,9 @@ def jobs(draw: st.DrawFn) -> list[Job]:
 def test_what_is_written_reads_back_the_same(made: list[Job]) -> None:
     text = io.StringIO(newline="")
     common_csv.write(made, text)
-    intake = TraceIntake("memory")
-    common_csv.read(text.getvalue(), intake)
-    assert intake.jobs == made
+    collector = JobCollector("memory")
+    common_csv.read(text.getvalue(), collector)
+    assert collector.jobs == made
 
 
 def test_a_written_file_is_complete_and_the_same_every_time(tmp_path: Path) -> None:

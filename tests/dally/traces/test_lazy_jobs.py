@@ -4,7 +4,7 @@ import pytest
 
 from dally.jobs.job import Job
 from dally.traces import assign_models, load_trace
-from dally.traces.lazy_jobs import LazyJobs, changed
+from dally.traces.workload import LazyJobs, changed
 
 THREE = LazyJobs(3, lambda number: Job(f"j{number}", number, 1, 10))
 

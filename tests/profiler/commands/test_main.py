@@ -8,8 +8,8 @@ from click.testing import CliRunner, Result
 from dally.profiles.files import load_profiles
 from dally.profiles.imports.pollux import MODELS
 from profiler.commands import main
-from profiler.drive.store import MeasurementStore
-from tests.profiler.drive.worlds import findings, make_run
+from profiler.driver.store import MeasurementStore
+from tests.profiler.driver.worlds import make_run, messages
 from workloads.registry import WORKLOADS
 
 
@@ -23,8 +23,8 @@ def measured(tmp_path: Path) -> Path:
     store = MeasurementStore(tmp_path / "out")
     store.raw.mkdir(parents=True)
     store.begin(make_run())
-    for finding in findings("resnet18", "vgg11"):
-        store.add("rack-2x1", finding)
+    for message in messages("resnet18", "vgg11"):
+        store.add("rack-2x1", message)
     store.finish("rack-2x1")
     return store.out
 

@@ -6,8 +6,8 @@ import pytest
 
 from dally.hosts.processes import Command, ProcessError, run_together
 from profiler.launch.here import Here, count_gpus
-from profiler.orders import parse_order
-from tests.profiler.drive.worlds import make_run
+from profiler.spec import parse_spec
+from tests.profiler.driver.worlds import make_run
 
 REPORT = """\
 profiler.rank FAILED
@@ -42,7 +42,7 @@ def test_a_run_on_this_machine_is_one_standalone_torchrun() -> None:
 
     assert command.argv[1:5] == ("-P", "-m", "torch.distributed.run", "--standalone")
     assert command.argv[6:9] == ("--nproc-per-node=1", "-m", "profiler.rank")
-    assert parse_order(command.argv[-1]) == make_run().order
+    assert parse_spec(command.argv[-1]) == make_run().spec
     assert command.env["PYTHONSAFEPATH"] == "1", "a folder called profiler where it starts must not count"
 
 

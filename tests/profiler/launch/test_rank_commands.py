@@ -2,8 +2,8 @@ from dataclasses import replace
 
 from dally.profiles.schema import PointShape
 from profiler.launch.rank_commands import rank_commands
-from profiler.orders import parse_order
-from tests.profiler.drive.worlds import make_run
+from profiler.spec import parse_spec
+from tests.profiler.driver.worlds import make_run
 
 RUN = replace(make_run(), shape=PointShape(2, 2, "blocked", 1))
 
@@ -23,4 +23,4 @@ def test_all_ranks_meet_at_one_place_with_one_order() -> None:
         (item.env["MASTER_ADDR"], item.env["MASTER_PORT"], item.env["WORLD_SIZE"]) for item in commands
     }
     assert len(meeting) == 1
-    assert {parse_order(item.argv[-1]) for item in commands} == {RUN.order}
+    assert {parse_spec(item.argv[-1]) for item in commands} == {RUN.spec}

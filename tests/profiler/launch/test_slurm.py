@@ -8,13 +8,13 @@ from dally.profiles.schema import PointShape
 from profiler.launch.rank_commands import rank_argv
 from profiler.launch.slurm import Allocation, SlurmClient
 from profiler.launch.slurm_nodes import PartitionNode, SlurmError
-from profiler.orders import MeasurementRun, parse_order
+from profiler.spec import MeasurementRun, parse_spec
 from slurm_plugin.local_cluster.local_slurm import LocalSlurm
-from tests.profiler.drive.worlds import make_run
+from tests.profiler.driver.worlds import make_run
 
 WAIT_S = 60.0
 TELL = (
-    "import os; from workloads.settings import Backend; from profiler.rank.slurm_place import take_place; "
+    "import os; from workloads.settings import Backend; from profiler.rank.slurm_rank import take_place; "
     "take_place(os.environ, Backend.GLOO); "
     "print(*(os.environ[name] for name in ('RANK', 'DALLY_HOST', 'LOCAL_RANK', 'WORLD_SIZE')))"
 )
@@ -23,20 +23,22 @@ TELL = (
 
 def run_on(*hosts: str, ranks: int = 2) -> MeasurementRun:
     shape = PointShape(len(hosts), ranks, "blocked", len(hosts))
-    return MeasurementRun(f"network-{len(hosts)}x{ranks}", "network", shape, hosts, None, make_run().order)
+    return MeasurementRun(f"network-{len(hosts)}x{ranks}", "network", shape, hosts, None, make_run().spec)
 
 
-def slurm(lab: LocalSlurm | None = None, version: tuple[int, int] = (22, 5)) -> SlurmClient:
-    names = lab.spec.node_names() if lab else ("n1", "n2", "n3")
+def slurm(local_slurm: LocalSlurm | None = None, version: tuple[int, int] = (22, 5)) -> SlurmClient:
+    names = local_slurm.spec.node_names() if local_slurm else ("n1", "n2", "n3")
     nodes = {name: PartitionNode(name, "127.0.0.1", 0.0) for name in names}
-    return SlurmClient(nodes, None if lab else "gpu", 90.0, lab.version() if lab else version)
+    return SlurmClient(
+        nodes, None if local_slurm else "gpu", 90.0, local_slurm.version() if local_slurm else version
+    )
 
 
 @pytest.fixture
-def client(lab_of_any_topology: LocalSlurm, monkeypatch: pytest.MonkeyPatch) -> LocalSlurm:
-    for name, value in lab_of_any_topology.environment.items():
+def client(slurm_of_any_topology: LocalSlurm, monkeypatch: pytest.MonkeyPatch) -> LocalSlurm:
+    for name, value in slurm_of_any_topology.environment.items():
         monkeypatch.setenv(name, value)
-    return lab_of_any_topology
+    return slurm_of_any_topology
 
 
 def test_srun_by_itself_gets_whole_nodes_by_leaving_out_all_others() -> None:
@@ -58,7 +60,7 @@ def test_srun_by_itself_gets_whole_nodes_by_leaving_out_all_others() -> None:
     assert len(command.argv) == len(set(command.argv))
     assert command.env["DALLY_RANK_HOSTS"] == "n3,n1"
     assert command.env["MASTER_ADDR"] == "127.0.0.1"
-    assert parse_order(command.argv[-1]) == run.order
+    assert parse_spec(command.argv[-1]) == run.spec
 
 
 def test_in_a_job_srun_asks_for_nothing_that_the_job_has_asked_for() -> None:
@@ -116,31 +118,37 @@ def test_the_line_of_a_dry_run_does_the_same_alone(client: LocalSlurm) -> None:
 
 
 def test_a_job_that_waits_tells_its_number_and_is_gone_when_it_is_stopped(
-    lab: LocalSlurm, monkeypatch: pytest.MonkeyPatch
+    local_slurm: LocalSlurm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("SLURM_CONF", str(lab.spec.conf))
-    lab.run("sbatch", "-wn1", "--exclusive", "--wrap", "sleep 300")
-    allocation = Allocation(slurm(lab).job_options(run_on("n1")))
-    lab.wait_for(lambda: "PENDING" in lab.run("squeue", "-h", "-o%T", "-n", "profile-network-1x2"), "the job")
+    monkeypatch.setenv("SLURM_CONF", str(local_slurm.spec.conf))
+    local_slurm.run("sbatch", "-wn1", "--exclusive", "--wrap", "sleep 300")
+    allocation = Allocation(slurm(local_slurm).job_options(run_on("n1")))
+    local_slurm.wait_for(
+        lambda: "PENDING" in local_slurm.run("squeue", "-h", "-o%T", "-n", "profile-network-1x2"), "the job"
+    )
 
     assert allocation.wait(1.0) is None
-    assert allocation.job == lab.run("squeue", "-h", "-o%i", "-n", "profile-network-1x2").strip()
+    assert allocation.job == local_slurm.run("squeue", "-h", "-o%i", "-n", "profile-network-1x2").strip()
     allocation.stop()
 
-    assert lab.run("squeue", "-h", "-n", "profile-network-1x2") == ""
+    assert local_slurm.run("squeue", "-h", "-n", "profile-network-1x2") == ""
 
 
-def test_a_job_that_is_refused_or_cancelled_says_so(lab: LocalSlurm, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SLURM_CONF", str(lab.spec.conf))
-    refused = Allocation(slurm(lab).job_options(run_on("n1", ranks=9)))
+def test_a_job_that_is_refused_or_cancelled_says_so(
+    local_slurm: LocalSlurm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SLURM_CONF", str(local_slurm.spec.conf))
+    refused = Allocation(slurm(local_slurm).job_options(run_on("n1", ranks=9)))
     with pytest.raises(SlurmError, match="Requested node configuration is not available"):
         refused.wait(WAIT_S)
     refused.stop()
 
-    lab.run("sbatch", "-wn1", "--exclusive", "--wrap", "sleep 300")
-    cancelled = Allocation(slurm(lab).job_options(run_on("n1")))
-    lab.wait_for(lambda: "PENDING" in lab.run("squeue", "-h", "-o%T", "-n", "profile-network-1x2"), "the job")
-    lab.run("scancel", "--name=profile-network-1x2")
+    local_slurm.run("sbatch", "-wn1", "--exclusive", "--wrap", "sleep 300")
+    cancelled = Allocation(slurm(local_slurm).job_options(run_on("n1")))
+    local_slurm.wait_for(
+        lambda: "PENDING" in local_slurm.run("squeue", "-h", "-o%T", "-n", "profile-network-1x2"), "the job"
+    )
+    local_slurm.run("scancel", "--name=profile-network-1x2")
     with pytest.raises(SlurmError, match=r"salloc: job \d+ left the queue: "):
         cancelled.wait(WAIT_S)
     cancelled.stop()

@@ -99,22 +99,28 @@ def test_what_a_client_says_last_is_told(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_a_real_slurm_tells_its_nodes_its_version_and_its_configuration(
-    lab: LocalSlurm, monkeypatch: pytest.MonkeyPatch
+    local_slurm: LocalSlurm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("SLURM_CONF", str(lab.spec.conf))
+    monkeypatch.setenv("SLURM_CONF", str(local_slurm.spec.conf))
     monkeypatch.setenv("SLURM_TIME_FORMAT", "relative")
-    job = lab.run("sbatch", "--parsable", "-wn1", "--exclusive", "--time=5", "--wrap", "sleep 300").strip()
-    waiting = lab.run("sbatch", "--parsable", "-wn1", "--exclusive", "--time=5", "--wrap", "true").strip()
-    lab.run("scontrol", "update", "nodename=n2", "state=drain", "reason=test")
-    lab.run(
+    job = local_slurm.run(
+        "sbatch", "--parsable", "-wn1", "--exclusive", "--time=5", "--wrap", "sleep 300"
+    ).strip()
+    waiting = local_slurm.run(
+        "sbatch", "--parsable", "-wn1", "--exclusive", "--time=5", "--wrap", "true"
+    ).strip()
+    local_slurm.run("scontrol", "update", "nodename=n2", "state=drain", "reason=test")
+    local_slurm.run(
         *("scontrol", "create", "reservation", "reservationname=mine", "nodes=n3", "users=root"),
         *("starttime=now", "duration=60"),
     )
-    lab.wait_for(lambda: lab.run("squeue", "-h", "-o%t", "-j", job).strip() == "R", "the job to run")
+    local_slurm.wait_for(
+        lambda: local_slurm.run("squeue", "-h", "-o%t", "-j", job).strip() == "R", "the job to run"
+    )
 
     nodes = {node.name: node for node in read_nodes(None, ())}
 
-    assert tuple(nodes) == lab.spec.node_names()
+    assert tuple(nodes) == local_slurm.spec.node_names()
     assert 1.0 < (nodes["n1"].free_s or 0.0) < inf
     assert (nodes["n2"].free_s, nodes["n3"].free_s, nodes["n4"]) == (
         None,
@@ -122,9 +128,9 @@ def test_a_real_slurm_tells_its_nodes_its_version_and_its_configuration(
         PartitionNode("n4", "127.0.0.1", 0.0),
     )
     assert [node.name for node in read_nodes(None, ("mine",)) if node.free_s is not None] == ["n3"]
-    lab.wait_for(lambda: job_reason(waiting) in ("Resources", "Priority"), "the reason")
+    local_slurm.wait_for(lambda: job_reason(waiting) in ("Resources", "Priority"), "the reason")
     assert job_reason(job) == ""
-    assert slurm_version() == lab.version()
-    assert configuration_folder() == lab.spec.conf.parent
+    assert slurm_version() == local_slurm.version()
+    assert configuration_folder() == local_slurm.spec.conf.parent
     with pytest.raises(SlurmError, match="no partition lab"):
         read_nodes("lab", ())

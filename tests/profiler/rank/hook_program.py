@@ -9,11 +9,11 @@ from torch import nn
 from torch._C._distributed_c10d import GradBucket
 from torch.nn.parallel import DistributedDataParallel
 
-from profiler.rank.buckets import Recorder
 from profiler.rank.clocks import HostClock
-from workloads.ending import end_at_once
+from profiler.rank.steps import BucketRecorder
 from workloads.group import join, leave
 from workloads.settings import Backend
+from workloads.stopping import end_at_once
 
 _JOIN_S = 120.0
 _BUCKET_MB = 0.01
@@ -44,7 +44,7 @@ def _ddp_layout(parallel: DistributedDataParallel) -> list[int]:
 def main() -> None:
     """Compare the two."""
     group = join(Backend.GLOO, _JOIN_S)
-    recorder = Recorder(HostClock(), group.size)
+    recorder = BucketRecorder(HostClock(), group.size)
     layouts: list[list[int]] = []
 
     def reduce(state: object, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
@@ -63,7 +63,7 @@ def main() -> None:
         print(
             json.dumps(
                 {
-                    "recorded": [mark.bytes for mark in last],
+                    "recorded": [size for size, _ in last],
                     "ddp": _ddp_layout(plain),
                     "same_gradients": same,
                 }

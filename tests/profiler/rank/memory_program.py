@@ -1,4 +1,4 @@
-"""A rank on which one model does not fit into memory: `memory_program ORDER MODEL RANK`."""
+"""A rank on which one model does not fit into memory: `memory_program SPEC MODEL RANK`."""
 
 import os
 import sys
@@ -6,8 +6,8 @@ from unittest.mock import patch
 
 import torch
 
-from profiler.findings import Trained
-from profiler.rank import launch
+from profiler.messages import Trained
+from profiler.rank import session
 from profiler.rank.__main__ import main
 from profiler.rank.training import Bench, measure_model
 from workloads.registry import ModelRecipe
@@ -21,5 +21,5 @@ def _measure(workload: ModelRecipe, bench: Bench) -> Trained:
 
 if __name__ == "__main__":
     _RANK, _MODEL = sys.argv.pop(), sys.argv.pop()
-    with patch.object(launch, "measure_model", _measure):
+    with patch.object(session, "measure_model", _measure):
         main()

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from profiler.orders import MeasurementSpec, format_order
+from profiler.spec import MeasurementSpec, format_spec
 
 TIMEOUT_S = 240.0
 
@@ -49,9 +49,9 @@ def ranks(size: int, arguments: Sequence[str]) -> Iterator[list[Rank]]:
             process.communicate()
 
 
-def order_arguments(order: MeasurementSpec) -> tuple[str, ...]:
+def spec_arguments(spec: MeasurementSpec) -> tuple[str, ...]:
     """What a rank is started with."""
-    return ("-m", "profiler.rank", format_order(order))
+    return ("-m", "profiler.rank", format_spec(spec))
 
 
 def finish(started: Sequence[Rank]) -> list[tuple[int, str, str]]:

@@ -1,11 +1,16 @@
 import dataclasses
+import signal
+import threading
 
 import pytest
 import torch
 
 from dally.errors import InputError
-from profiler.rank.failures import explain, is_out_of_memory
+from profiler.rank.failures import StallWatch, explain, is_out_of_memory
+from profiler.spec import MeasurementSpec
+from tests.profiler.rank.ranks import TIMEOUT_S, finish, ranks, spec_arguments
 from tests.profiler.rank.test_peers import FIRST, SECOND
+from workloads.settings import Backend
 
 THIRD = dataclasses.replace(SECOND, rank=2, host="n3", address="10.0.0.3")
 CLOSED = "[gloo/transport/tcp/pair.cc:547] Connection closed by peer [10.0.0.3]:40312. It may have crashed"
@@ -59,3 +64,38 @@ def test_want_of_memory_is_seen_wherever_it_comes_from(error: Exception) -> None
 
 def test_other_errors_are_no_want_of_memory() -> None:
     assert not is_out_of_memory(RuntimeError(CLOSED))
+
+
+def test_a_rank_that_never_goes_on_is_ended_with_what_it_was_at() -> None:
+    said: list[str] = []
+    ended = threading.Event()
+
+    def end(message: str) -> None:
+        said.append(message)
+        ended.set()
+
+    watch = StallWatch(0.2, end)
+    watch.doing = "resnet18"
+    assert ended.wait(TIMEOUT_S)
+    assert said == ["got no further for 0.2 s, at resnet18: another rank hangs, or the network between"]
+
+
+def test_when_a_rank_stops_in_a_collective_the_other_ends_within_the_stated_time() -> None:
+    spec = MeasurementSpec(
+        ("mobilenetv3",),
+        Backend.GLOO,
+        emulated_flops=1e12,
+        repetitions=1000,
+        budget_s=1000.0,
+        stall_s=5.0,
+        allow_busy=True,
+    )
+    with ranks(2, spec_arguments(spec)) as started:
+        assert started[0].stdout is not None
+        assert "started" in started[0].stdout.readline()
+        started[1].send_signal(signal.SIGSTOP)
+        status, _, err = finish(started[:1])[0]
+    assert status == 1
+    assert err.splitlines()[-1] == (
+        "rank 0 on host0: got no further for 5 s, at mobilenetv3: another rank hangs, or the network between"
+    )

@@ -7,8 +7,8 @@ import torch
 from torch import distributed
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
-from profiler.rank.buckets import Recorder
 from profiler.rank.clocks import HostClock
+from profiler.rank.steps import BucketRecorder
 from workloads.group import Group
 from workloads.registry import find_workload
 from workloads.settings import Backend, Precision, Settings
@@ -27,7 +27,7 @@ def gang() -> Iterator[Group]:
 
 def buckets(group: Group, precision: Precision) -> tuple[list[int], torch.dtype | None]:
     """Bytes of the buckets of an iteration, once DDP has put them in order, and what they hold."""
-    recorder = Recorder(HostClock(), group.size)
+    recorder = BucketRecorder(HostClock(), group.size)
     recorder.silent = True  # the fake all-reduce gives no result
     settings = Settings(global_batch=group.size, precision=precision)
     trainer = Trainer(find_workload("digits"), settings, group, recorder.reduce)
@@ -35,7 +35,7 @@ def buckets(group: Group, precision: Precision) -> tuple[list[int], torch.dtype 
         recorder.take()
         trainer.backward(trainer.forward(trainer.draw([0])))
         trainer.update()
-    return [bucket.bytes for bucket in recorder.take()], recorder.dtype
+    return [size for size, _ in recorder.take()], recorder.dtype
 
 
 @pytest.mark.parametrize("precision", Precision)

@@ -1,11 +1,15 @@
+import json
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from dally.profiles.schema import Bucket
-from profiler.orders import MeasurementSpec
-from profiler.rank.steps import Iteration, slowest
+from profiler.rank.steps import Iteration, median_buckets, slowest
 from profiler.rank.training import compute_of, fixed_s, other_batches
+from profiler.spec import MeasurementSpec
+from tests.profiler.rank.ranks import finish, ranks
 from workloads.settings import Backend
 
 MOMENTS = st.lists(st.floats(0, 100), min_size=6, max_size=6).map(sorted)
@@ -23,8 +27,8 @@ def test_the_gang_reaches_each_moment_with_its_slowest_rank() -> None:
 
 
 @given(st.lists(MOMENTS, min_size=1, max_size=5))
-def test_buckets_of_the_gang_become_ready_in_order(ranks: list[list[float]]) -> None:
-    seen = [iteration(moments[0], tuple(moments[1:4]), moments[4], moments[5]) for moments in ranks]
+def test_buckets_of_the_gang_become_ready_in_order(gang: list[list[float]]) -> None:
+    seen = [iteration(moments[0], tuple(moments[1:4]), moments[4], moments[5]) for moments in gang]
     ready = [bucket.ready_s for bucket in slowest(seen).buckets]
     assert ready == sorted(ready)
 
@@ -74,3 +78,36 @@ def test_the_other_batches_are_those_asked_for_or_half(
     asked: tuple[int, ...], local_batch: int, others: tuple[int, ...]
 ) -> None:
     assert other_batches(MeasurementSpec((), Backend.GLOO, more_local_batches=asked), local_batch) == others
+
+
+@pytest.fixture(scope="module")
+def compared() -> dict[str, Any]:
+    """What differs between training with the recorder as hook and training without a hook, on two ranks."""
+    with ranks(2, ("-m", "tests.profiler.rank.hook_program")) as started:
+        ended = finish(started)
+    assert [status for status, _, _ in ended] == [0, 0], ended
+    found = json.loads(ended[0][1])
+    assert isinstance(found, dict)
+    return found
+
+
+def test_the_recorded_layout_is_the_one_ddp_chose_for_itself(compared: dict[str, Any]) -> None:
+    assert compared["recorded"] == compared["ddp"]
+    assert len(compared["recorded"]) > 2
+
+
+def test_gradients_are_those_of_ddp_without_a_hook(compared: dict[str, Any]) -> None:
+    assert compared["same_gradients"] is True
+
+
+def test_the_layout_has_the_median_ready_time_of_each_bucket() -> None:
+    iterations = [
+        Iteration(0.5, 9.0, 9.5, (Bucket(400, ready_s), Bucket(100, ready_s + 1)))
+        for ready_s in (1.0, 2.0, 6.0)
+    ]
+    assert median_buckets(iterations) == (Bucket(400, 2.0), Bucket(100, 3.0))
+
+
+def test_iterations_with_other_buckets_are_not_mixed() -> None:
+    with pytest.raises(ValueError, match="shorter"):
+        median_buckets([iteration(1.0, (1.0,) * count, 2.0, 2.5) for count in (2, 1)])

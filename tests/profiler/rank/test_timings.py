@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from profiler.orders import MeasurementSpec
 from profiler.rank import timings
 from profiler.rank.clocks import HostClock
 from profiler.rank.exchange import RankExchange
@@ -21,6 +20,7 @@ from profiler.rank.timings import (
     warm_up,
     warmth_flag,
 )
+from profiler.spec import MeasurementSpec
 from workloads.settings import Backend
 
 DURATIONS = st.lists(st.floats(1e-6, 1e3), min_size=3, max_size=40)
@@ -64,8 +64,8 @@ def test_a_summary_is_ordered_and_lies_within_the_samples(durations: list[float]
     ("once_s", "repetitions"), [(0.1, 30), (0.5, 20), (2.0, 5), (60.0, LEAST), (0.0, 30)]
 )
 def test_repetitions_fill_the_budget_but_are_three_at_least(once_s: float, repetitions: int) -> None:
-    order = MeasurementSpec((), Backend.GLOO, repetitions=30, budget_s=10.0)
-    assert affordable_repetitions(once_s, order) == repetitions
+    spec = MeasurementSpec((), Backend.GLOO, repetitions=30, budget_s=10.0)
+    assert affordable_repetitions(once_s, spec) == repetitions
 
 
 def test_one_outlier_and_a_tenth_are_not_worth_a_flag() -> None:
@@ -92,8 +92,8 @@ def warmed(
         done += 1
 
     monkeypatch.setattr(timings, "time", SimpleNamespace(perf_counter=lambda: now_s))
-    order = MeasurementSpec((), Backend.GLOO, repetitions=1000, budget_s=10.0, warmup_s=warmup_s)
-    return warm_up(once, HostClock(), RankExchange(0, 1), order, least), done
+    spec = MeasurementSpec((), Backend.GLOO, repetitions=1000, budget_s=10.0, warmup_s=warmup_s)
+    return warm_up(once, HostClock(), RankExchange(0, 1), spec, least), done
 
 
 def test_a_warm_up_lasts_until_times_settle_however_many_repetitions_that_takes(

@@ -16,9 +16,9 @@ from dally.profiles.schema import (
     Reduced,
     Timing,
 )
-from profiler.findings import Finished, Line, Started, Trained, format_line
-from profiler.orders import MeasurementRun, MeasurementSpec
+from profiler.messages import Finished, Line, Started, Trained, format_line
 from profiler.report.raw import RawRun
+from profiler.spec import MeasurementRun, MeasurementSpec
 from workloads.settings import Backend
 
 SWEEP = (4096, 65536, 2**20, 2**24, 2**26, 2**28)
@@ -39,12 +39,12 @@ class Place:
     per_node: int = 1
     bandwidth_bps: float | None = None
     flows: int = 0
-    order: str = "blocked"
+    spec: str = "blocked"
 
     @property
     def name(self) -> str:
         rate = f"-{self.bandwidth_bps / 1e6:.0f}m" if self.bandwidth_bps else ""
-        return f"{self.tier}-{self.nodes}x{self.per_node}{rate}-{self.order}-bg{self.flows}"
+        return f"{self.tier}-{self.nodes}x{self.per_node}{rate}-{self.spec}-bg{self.flows}"
 
 
 SOLO = Place("machine", 1)
@@ -110,15 +110,15 @@ def measure(
     """
     apart = place.nodes > 1
     slowed = (stretch, error) if apart else (1.0, 0.0)
-    order = MeasurementSpec(
+    spec = MeasurementSpec(
         tuple(models), Backend.GLOO, background_flows=place.flows, emulated_flops=emulated_flops
     )
-    shape = PointShape(place.nodes, place.per_node, place.order, 2 if place.tier == "network" else 1)
+    shape = PointShape(place.nodes, place.per_node, place.spec, 2 if place.tier == "network" else 1)
     link = PointLink(place.bandwidth_bps, None) if place.bandwidth_bps else None
     hosts = tuple(f"h{number}" for number in range(1, place.nodes + 1))
     sizes = sorted({*SWEEP, *(size for model in models for size in SIZES[model])}) if apart else []
     return RawRun(
-        run=MeasurementRun(place.name, place.tier, shape, hosts, link, order),
+        run=MeasurementRun(place.name, place.tier, shape, hosts, link, spec),
         env=env,
         reduced=tuple(Reduced(size, allreduce_s(place, size), None, None, 5) for size in sizes),
         trained=tuple(_train(place, model, *slowed) for model in models),

@@ -161,7 +161,7 @@ def test_foreign_flows_that_share_fairly_weigh_1_and_iterations_beside_them_are_
 
 
 def test_ranks_in_another_order_are_predicted_from_their_own_curve() -> None:
-    crossed = replace(FAR, order="interleaved", bandwidth_bps=0.5e9)
+    crossed = replace(FAR, spec="interleaved", bandwidth_bps=0.5e9)
     fit = profiles([measure(place) for place in (*PLACES, crossed)])["vgg"].fit
     assert fit is not None
     assert fit.residuals == pytest.approx((0, 0, 0, 0), abs=1e-9)
@@ -249,7 +249,7 @@ def test_a_profile_survives_writing_and_reading() -> None:
 
 ALL = tuple(
     measure(place, stretch=1.1, error=error)
-    for place in (*PLACES, replace(SLOW, flows=2), replace(FAR, order="interleaved"))
+    for place in (*PLACES, replace(SLOW, flows=2), replace(FAR, spec="interleaved"))
     for error in (0.0, 0.02)
 )
 NAMED = tuple(replace(raw, run=replace(raw.run, name=f"r{number}")) for number, raw in enumerate(ALL))

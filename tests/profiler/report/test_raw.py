@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from dally.errors import InputError
-from profiler.findings import Finished, Started, format_line
+from profiler.messages import Finished, Started, format_line
 from profiler.report.raw import read_folder, read_raw
 from tests.profiler.report.machine import ENV, FAR, SOLO, measure, write_raw
 

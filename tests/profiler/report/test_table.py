@@ -20,7 +20,7 @@ RAWS = (
     measure(RACK),
     measure(SLOW, error=0.25),
     measure(replace(SLOW, flows=3)),
-    measure(replace(FAR, order="interleaved")),
+    measure(replace(FAR, spec="interleaved")),
 )
 
 

@@ -18,7 +18,7 @@ def _read_again() -> Iterator[None]:
 
 
 def forget() -> None:
-    for cached in (identity.path_digest, identity.code_digest, identity._module):
+    for cached in (identity.path_digest, identity.code_digest, identity._module, identity._shipped_digest):
         cached.cache_clear()
 
 
@@ -54,3 +54,16 @@ def test_code_counts_with_what_it_imports_and_comments_do_not(
         digests.append(identity.code_digest(("thirdparty.policy",)))
     assert digests[0] == digests[1] != digests[2]
     sys.modules.pop("thirdparty", None)
+
+
+def test_the_clusters_and_profiles_that_come_with_dally_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    folders: list[Path] = []
+
+    def digest(path: Path) -> str:
+        folders.append(path)
+        return path.name
+
+    monkeypatch.setattr(identity, "path_digest", digest)
+    identity._shipped_digest.__wrapped__()
+    assert [folder.name for folder in folders] == ["examples", "sets"]
+    assert all(any(folder.iterdir()) for folder in folders)

@@ -23,23 +23,29 @@ local_directory = "{folder}"
 """
 
 
-def test_runs_are_jobs_of_slurm(lab: LocalSlurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in lab.environment.items():
+def test_runs_are_jobs_of_slurm(
+    local_slurm: LocalSlurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in local_slurm.environment.items():
         monkeypatch.setenv(name, value)
     study = tmp_path / "study.toml"
-    study.write_text(STUDY.format(folder=lab.work))
+    study.write_text(STUDY.format(folder=local_slurm.work))
     result = CliRunner().invoke(main, ["sweep", str(study), "--on", "slurm", "--workers", "2"])
     assert result.exit_code == 0, result.output
     assert len(list(csv.DictReader((tmp_path / "study" / "results.csv").open()))) == 4
-    assert len(list(lab.work.glob("dask-worker-*.out"))) == 2
-    lab.wait_for(lambda: not lab.run("squeue", "--noheader").strip(), "the workers' jobs to end")
+    assert len(list(local_slurm.work.glob("dask-worker-*.out"))) == 2
+    local_slurm.wait_for(
+        lambda: not local_slurm.run("squeue", "--noheader").strip(), "the workers' jobs to end"
+    )
 
 
-def test_a_job_that_slurm_would_not_take_is_refused(lab: LocalSlurm, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in lab.environment.items():
+def test_a_job_that_slurm_would_not_take_is_refused(
+    local_slurm: LocalSlurm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in local_slurm.environment.items():
         monkeypatch.setenv(name, value)
-    study = lab.work / "study.toml"
-    study.write_text(STUDY.format(folder=lab.work).replace('"gpu"', '"nowhere"'))
+    study = local_slurm.work / "study.toml"
+    study.write_text(STUDY.format(folder=local_slurm.work).replace('"gpu"', '"nowhere"'))
     result = CliRunner().invoke(main, ["sweep", str(study), "--on", "slurm"])
     assert result.exit_code == 1
     assert "invalid partition specified: nowhere" in result.output

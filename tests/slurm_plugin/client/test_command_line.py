@@ -214,10 +214,10 @@ def test_jobs_are_asked_for_in_a_form_that_tells_exclusive_ones(version: str, op
 
 
 @pytest.mark.slurm
-def test_an_exclusive_job_is_seen_as_one(lab: LocalSlurm) -> None:
+def test_an_exclusive_job_is_seen_as_one(local_slurm: LocalSlurm) -> None:
     for option in ("--exclusive", "--job-name=shares"):
-        lab.run("sbatch", "--hold", option, "--gres=gpu:1", "--output=/dev/null", "--wrap=true")
-    assert [job.exclusive for job in CommandLine(lab.environment).jobs()] == [True, False]
+        local_slurm.run("sbatch", "--hold", option, "--gres=gpu:1", "--output=/dev/null", "--wrap=true")
+    assert [job.exclusive for job in CommandLine(local_slurm.environment).jobs()] == [True, False]
 
 
 def test_signals_are_refused_by_job(tmp_path: Path) -> None:
@@ -248,13 +248,22 @@ while :; do wait; done
 
 
 @pytest.mark.slurm
-def test_a_signal_reaches_the_script_and_each_step_once(lab: LocalSlurm, users: Sequence[str]) -> None:
-    slurm = CommandLine(lab.environment)
-    script = SIGNALLED.format(folder=lab.work)
-    job_id = lab.run("sbatch", "--parsable", "--output=/dev/null", "-N2", stdin=script, user=users[0]).strip()
-    lab.wait_for(lambda: (lab.work / "up0").exists() and (lab.work / "up1").exists(), "both steps to run")
+def test_a_signal_reaches_the_script_and_each_step_once(
+    local_slurm: LocalSlurm, users: Sequence[str]
+) -> None:
+    slurm = CommandLine(local_slurm.environment)
+    script = SIGNALLED.format(folder=local_slurm.work)
+    job_id = local_slurm.run(
+        "sbatch", "--parsable", "--output=/dev/null", "-N2", stdin=script, user=users[0]
+    ).strip()
+    local_slurm.wait_for(
+        lambda: (local_slurm.work / "up0").exists() and (local_slurm.work / "up1").exists(),
+        "both steps to run",
+    )
     assert slurm.run([Signal(job_id, "USR1")]) == (None,)
-    got = lab.work / "got"
-    lab.wait_for(lambda: got.exists() and len(got.read_text().splitlines()) >= 3, "the signal to arrive")
+    got = local_slurm.work / "got"
+    local_slurm.wait_for(
+        lambda: got.exists() and len(got.read_text().splitlines()) >= 3, "the signal to arrive"
+    )
     assert sorted(got.read_text().split()) == ["script", "step", "step"]
     assert [job.state for job in slurm.jobs()] == [State.RUNNING]

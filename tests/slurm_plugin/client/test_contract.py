@@ -22,7 +22,7 @@ from slurm_plugin.client.slurm import (
     Unfence,
 )
 from slurm_plugin.local_cluster.local_slurm import LocalSlurm
-from slurm_plugin.local_cluster.slurm_files import LabSpec
+from slurm_plugin.local_cluster.slurm_files import LocalClusterSpec
 from tests.slurm_plugin.contract import (
     FakeWorld,
     RealWorld,
@@ -40,12 +40,14 @@ PAIR_JOB = SubmitSpec(user=ALICE, gpus_per_node=8, nodes=2)
 
 
 @pytest.fixture(scope="module")
-def one_lab(users: tuple[str, ...]) -> Iterator[LocalSlurm]:
+def one_slurm(users: tuple[str, ...]) -> Iterator[LocalSlurm]:
     types = ("h100", "h100", "h100", "k80")
-    lab = LocalSlurm(LabSpec(Path(tempfile.mkdtemp(prefix="dally-", dir="/tmp")), gpu_types=types))
-    lab.start()
-    yield lab
-    lab.stop()
+    local_slurm = LocalSlurm(
+        LocalClusterSpec(Path(tempfile.mkdtemp(prefix="dally-", dir="/tmp")), gpu_types=types)
+    )
+    local_slurm.start()
+    yield local_slurm
+    local_slurm.stop()
 
 
 @pytest.fixture(params=["fake", pytest.param("real", marks=pytest.mark.slurm)])
@@ -57,7 +59,7 @@ def world(request: pytest.FixtureRequest) -> Iterator[World]:
         ]
         yield FakeWorld(FakeSlurm(nodes, completing_s=0.1))
         return
-    real = RealWorld(request.getfixturevalue("one_lab"))
+    real = RealWorld(request.getfixturevalue("one_slurm"))
     yield real
     real.clean()
 

@@ -18,10 +18,10 @@ from slurm_plugin.controller.controller import Controller
 from slurm_plugin.controller.journal import Journal
 from slurm_plugin.controller.tickets import Standing, Ticket
 from slurm_plugin.local_cluster.local_slurm import LocalSlurm
-from slurm_plugin.local_cluster.slurm_files import LabSpec
+from slurm_plugin.local_cluster.slurm_files import LocalClusterSpec
 from slurm_plugin.submit.hints import site_lua
+from tests.patience import LONGEST_S
 
-LONGEST_S = 30.0
 LUA = Path(__file__).parents[3] / "slurm_plugin" / "site" / "job_submit.lua"
 
 ADVICE = re.compile(r"^dally-sbatch: (note: no |warning: the script has no trap ).*\n", re.MULTILINE)
@@ -36,15 +36,15 @@ SLEEP = "#!/bin/sh\nsleep $1\n"
 
 
 class RealSite:
-    """A lab with a controller that runs in this process, cycle by cycle."""
+    """A local cluster with a controller that runs in this process, cycle by cycle."""
 
-    def __init__(self, lab: LocalSlurm, policy: str, max_requeues: int = 3):
-        self.lab = lab
-        self.longest_s = LONGEST_S
-        config_file = lab.work / "dally.toml"
-        state = lab.spec.folder / "srsf-delay"
+    def __init__(self, local_slurm: LocalSlurm, policy: str, max_requeues: int = 3):
+        self.local_slurm = local_slurm
+        config_file = local_slurm.work / "dally.toml"
+        state = local_slurm.spec.folder / "srsf-delay"
         config_file.write_text(
-            f'partitions = ["gpu"]\ncluster = "{lab.spec.conf.parent}"\nurl = ""\npolicy = "{policy}"\n'
+            f'partitions = ["gpu"]\ncluster = "{local_slurm.spec.conf.parent}"\n'
+            f'url = ""\npolicy = "{policy}"\n'
         )
         self.record = state / "facts.jsonl"
         self.config = Config(
@@ -56,28 +56,33 @@ class RealSite:
             max_requeues=max_requeues,
             record=str(self.record),
         )
-        self.environment = {**lab.environment, "DALLY_CONFIG": str(config_file)}
+        self.environment = {**local_slurm.environment, "DALLY_CONFIG": str(config_file)}
         self.journal = Journal(state)
-        topology = load_cluster(str(lab.spec.conf.parent))
-        self.prefix = lab.cluster.argv() if lab.network else ()
-        slurm = CommandLine(lab.environment, self.prefix, timeout_s=30.0)
+        topology = load_cluster(str(local_slurm.spec.conf.parent))
+        self.prefix = local_slurm.cluster.argv() if local_slurm.network else ()
+        slurm = CommandLine(local_slurm.environment, self.prefix, timeout_s=30.0)
         self.controller = Controller(slurm, self.config, topology, None, self.journal)
         for name, text in (("sleep.sh", SLEEP), ("train.sh", CHECKPOINTING)):
-            (lab.work / name).write_text(text)
+            (local_slurm.work / name).write_text(text)
 
     def submit(self, *arguments: str) -> str:
         """`dally-sbatch`, as root; the job's number."""
         wrapper = "from slurm_plugin.submit.sbatch import main; main()"
         command = [*self.prefix, sys.executable, "-c", wrapper, "--parsable", *arguments]
         done = subprocess.run(
-            command, env=self.environment, cwd=self.lab.work, capture_output=True, text=True, timeout=60
+            command,
+            env=self.environment,
+            cwd=self.local_slurm.work,
+            capture_output=True,
+            text=True,
+            timeout=60,
         )
         assert (done.returncode, ADVICE.sub("", done.stderr)) == (0, "")
         return done.stdout.strip()
 
     def until(self, holds: Callable[[], object], what: str = "") -> None:
         """Cycles until something holds."""
-        deadline = time.monotonic() + self.longest_s
+        deadline = time.monotonic() + LONGEST_S
         while True:
             self.controller.cycle()
             if holds():
@@ -99,11 +104,11 @@ class RealSite:
 
     def state(self, job: str) -> str:
         """A job's state as squeue shows it."""
-        return self.lab.run("squeue", "-h", "-r", "--states=all", "-j", job, "-o", "%T").strip()
+        return self.local_slurm.run("squeue", "-h", "-r", "--states=all", "-j", job, "-o", "%T").strip()
 
     def nodes(self, job: str) -> str:
         """The nodes a job holds."""
-        return self.lab.run("squeue", "-h", "-r", "-j", job, "-o", "%N").strip()
+        return self.local_slurm.run("squeue", "-h", "-r", "-j", job, "-o", "%N").strip()
 
     def was_requeued(self, job: str, times: int) -> bool:
         """Whether the controller has seen a job requeued so often."""
@@ -111,13 +116,13 @@ class RealSite:
 
     def reason(self, job: str) -> str:
         """Why a job is pending."""
-        return self.lab.run("squeue", "-h", "-r", "-j", job, "-o", "%r").strip()
+        return self.local_slurm.run("squeue", "-h", "-r", "-j", job, "-o", "%r").strip()
 
 
 @pytest.fixture
-def site(lab: LocalSlurm) -> Iterator[RealSite]:
-    """A lab whose jobs wait for a near placement for ten seconds."""
-    real = RealSite(lab, "dally:timers=manual,machine=1,rack=2,lease_s=5")
+def site(local_slurm: LocalSlurm) -> Iterator[RealSite]:
+    """A local cluster whose jobs wait for a near placement for ten seconds."""
+    real = RealSite(local_slurm, "dally:timers=manual,machine=1,rack=2,lease_s=5")
     yield real
     real.decide_again()
     real.journal.close()
@@ -141,7 +146,7 @@ def test_nodes_that_a_user_gives_back_are_for_others(site: RealSite) -> None:
     site.until(lambda: site.state(job) == "RUNNING")
     other = sleeping(site, 60, "-N1", "--gres=gpu:8")
     site.until(lambda: other in site.tickets)
-    site.lab.run("scontrol", "update", f"JobId={job}", "NumNodes=7")
+    site.local_slurm.run("scontrol", "update", f"JobId={job}", "NumNodes=7")
     site.until(lambda: site.state(other) == "RUNNING")
     assert (site.nodes(job), site.nodes(other)) == ("n[1-7]", "n8")
     assert site.tickets[job].standing is Standing.RUNNING
@@ -157,7 +162,7 @@ def test_two_nodes_come_from_one_rack_and_gpus_are_shared_on_a_node(site: RealSi
 
 def test_a_far_placement_is_declined_until_the_timer_is_over(site: RealSite) -> None:
     for name in ("n1", "n3", "n5", "n7"):
-        site.lab.run(
+        site.local_slurm.run(
             "sbatch",
             "--partition=other",
             f"--nodelist={name}",
@@ -165,7 +170,9 @@ def test_a_far_placement_is_declined_until_the_timer_is_over(site: RealSite) -> 
             "-o/dev/null",
             "--wrap=sleep 300",
         )
-    site.lab.wait_for(lambda: "PENDING" not in site.lab.run("squeue", "-h", "-o", "%T"), "others to run")
+    site.local_slurm.wait_for(
+        lambda: "PENDING" not in site.local_slurm.run("squeue", "-h", "-o", "%T"), "others to run"
+    )
     pair = sleeping(site, 60, "-N2", "--gres=gpu:8")
     site.until(lambda: pair in site.tickets)
     began = time.monotonic()
@@ -175,18 +182,18 @@ def test_a_far_placement_is_declined_until_the_timer_is_over(site: RealSite) -> 
     assert site.nodes(pair) == "n[2,4]"
 
 
-def test_a_checkpointing_job_gives_way_and_goes_on_from_its_step(lab: LocalSlurm) -> None:
-    site = RealSite(lab, "dally:timers=no-wait,lease_s=8")
+def test_a_checkpointing_job_gives_way_and_goes_on_from_its_step(local_slurm: LocalSlurm) -> None:
+    site = RealSite(local_slurm, "dally:timers=no-wait,lease_s=8")
     options = ("--checkpoint-signal=USR1", "--checkpoint-grace=20", "--output=/dev/null")
-    long = site.submit(*options, "-N8", "--gres=gpu:8", "train.sh", str(lab.work / "long"))
+    long = site.submit(*options, "-N8", "--gres=gpu:8", "train.sh", str(local_slurm.work / "long"))
     site.until(lambda: site.state(long) == "RUNNING")
-    site.until(lambda: (lab.work / "long.step").exists())
+    site.until(lambda: (local_slurm.work / "long.step").exists())
     short = sleeping(site, 3, "-N8", "--gres=gpu:8")
     site.until(lambda: site.state(short) == "RUNNING")
     assert site.state(long) == "PENDING"
     site.until(lambda: site.state(long) == "RUNNING")
-    site.until(lambda: len((lab.work / "long.log").read_text().splitlines()) == 2)
-    first, second = (line.split() for line in (lab.work / "long.log").read_text().splitlines())
+    site.until(lambda: len((local_slurm.work / "long.log").read_text().splitlines()) == 2)
+    first, second = (line.split() for line in (local_slurm.work / "long.log").read_text().splitlines())
     assert (first[3], first[-1], second[-1]) == ("0", "0", "1")
     assert int(second[3]) > 0, "it goes on from its checkpoint"
     site.journal.close()
@@ -194,25 +201,25 @@ def test_a_checkpointing_job_gives_way_and_goes_on_from_its_step(lab: LocalSlurm
 
 
 def test_an_elastic_job_starts_on_what_is_free_of_a_node_and_grows_under_another_controller(
-    lab: LocalSlurm,
+    local_slurm: LocalSlurm,
 ) -> None:
     policy = "elastic-scaling:interval_s=1"
-    site = RealSite(lab, policy)
-    lab.run("scontrol", "update", "NodeName=n[2-8]", "State=DRAIN", "Reason=test")
-    others = lab.run(
+    site = RealSite(local_slurm, policy)
+    local_slurm.run("scontrol", "update", "NodeName=n[2-8]", "State=DRAIN", "Reason=test")
+    others = local_slurm.run(
         "sbatch", "--parsable", "-pother", "--gres=gpu:6", "-o/dev/null", "--wrap=sleep 300"
     ).strip()
-    lab.wait_for(lambda: site.state(others) == "RUNNING", "others to run")
+    local_slurm.wait_for(lambda: site.state(others) == "RUNNING", "others to run")
     options = ("--checkpoint-signal=USR1", "--checkpoint-grace=20", "--output=/dev/null")
     size = ("--ntasks=4", "--gpus-per-task=1", "--min-gpus=1", "--max-gpus=8")
-    job = site.submit(*options, *size, "train.sh", str(lab.work / "elastic"))
+    job = site.submit(*options, *size, "train.sh", str(local_slurm.work / "elastic"))
     site.until(lambda: site.state(job) == "RUNNING", "to start")
-    site.until(lambda: (lab.work / "elastic.step").exists())
+    site.until(lambda: (local_slurm.work / "elastic.step").exists())
     assert site.tickets[job].gpus == {"n1": 2}
     site.journal.close()
     site.decide_again()
-    site = RealSite(lab, policy)
-    lab.run("scancel", others)
+    site = RealSite(local_slurm, policy)
+    local_slurm.run("scancel", others)
     site.until(lambda: site.tickets[job].gpus == {"n1": 8} and site.state(job) == "RUNNING", "to grow")
     assert (site.tickets[job].tasks, site.tickets[job].restarts, site.tickets[job].refusals) == (4, 1, 0)
     site.journal.close()
@@ -227,27 +234,27 @@ def test_tasks_of_an_array_are_placed_one_by_one_within_their_limit(site: RealSi
 
 
 def running(site: RealSite) -> set[str]:
-    return set(site.lab.run("squeue", "-h", "-r", "-t", "RUNNING", "-o", "%i").split())
+    return set(site.local_slurm.run("squeue", "-h", "-r", "-t", "RUNNING", "-o", "%i").split())
 
 
 def test_a_job_can_be_cancelled_at_every_stage(site: RealSite) -> None:
     first = sleeping(site, 60, "-N8", "--gres=gpu:8")
-    site.lab.run("scancel", first)
+    site.local_slurm.run("scancel", first)
     second = sleeping(site, 60, "-N8", "--gres=gpu:8")
     site.until(lambda: site.state(second) == "RUNNING")
     third = sleeping(site, 60, "-N8", "--gres=gpu:8")
     site.until(lambda: third in site.tickets)
-    site.lab.run("scancel", third, second)
+    site.local_slurm.run("scancel", third, second)
     site.until(lambda: not site.tickets)
     assert not site.controller.scheduler.state.jobs
 
 
 def test_an_administrators_hold_and_release_are_respected(site: RealSite) -> None:
     job = sleeping(site, 60, "--gres=gpu:8")
-    site.lab.run("scontrol", "hold", job)
+    site.local_slurm.run("scontrol", "hold", job)
     site.until(lambda: job in site.tickets)
     assert site.tickets[job].why == "held by an administrator"
-    site.lab.run("scontrol", "release", job)
+    site.local_slurm.run("scontrol", "release", job)
     site.until(lambda: job in running(site))
 
 
@@ -256,9 +263,9 @@ def test_a_job_released_by_hand_is_left_to_slurm(site: RealSite) -> None:
     site.until(lambda: whole in running(site))
     job = sleeping(site, 60, "--gres=gpu:8")
     site.until(lambda: job in site.tickets)
-    site.lab.run("scontrol", "release", job)
+    site.local_slurm.run("scontrol", "release", job)
     site.until(lambda: site.tickets[job].standing is Standing.LEFT)
-    site.lab.run("scancel", whole)
+    site.local_slurm.run("scancel", whole)
     site.until(lambda: job in running(site))
     assert site.tickets[job].standing is Standing.LEFT
 
@@ -268,7 +275,7 @@ def test_an_administrator_moves_a_job_to_another_partition(site: RealSite) -> No
     job = sleeping(site, 60, "--gres=gpu:8")
     move = ("scontrol", "update", f"JobId={job}", "Partition=other")
     # 26.05 says now and then that a resource is unavailable, and obeys when told again.
-    site.lab.wait_for(lambda: not site.lab.attempt(*move).returncode, "the job to be moved")
+    site.local_slurm.wait_for(lambda: not site.local_slurm.attempt(*move).returncode, "the job to be moved")
     site.until(lambda: job in running(site))
     assert site.tickets[job].standing is Standing.LEFT
 
@@ -277,7 +284,7 @@ def test_nobody_takes_the_nodes_between_decision_and_start(site: RealSite) -> No
     """A job of another partition waits for the same nodes all the while."""
     whole = sleeping(site, 3, "-N8", "--gres=gpu:8")
     site.until(lambda: whole in running(site))
-    rival = site.lab.run(
+    rival = site.local_slurm.run(
         "sbatch", "--parsable", "--partition=other", "-N8", "--gres=gpu:8", "-o/dev/null", "--wrap=sleep 5"
     ).strip()
     ours = sleeping(site, 3, "-N8", "--gres=gpu:8")
@@ -290,19 +297,21 @@ def test_a_job_that_was_requeued_too_often_is_preempted_no_more(site: RealSite) 
     for restarts in range(1, 4):
         site.until(lambda: site.state(job) == "RUNNING")
         assert site.tickets[job].job.preemptible
-        site.lab.run("scontrol", "requeue", job)
+        site.local_slurm.run("scontrol", "requeue", job)
         site.until(partial(site.was_requeued, job, restarts))
     site.until(lambda: site.state(job) == "RUNNING")
     assert not site.tickets[job].job.preemptible
 
 
-def test_a_plain_sbatch_is_caught_by_the_plugin_and_placed(lab_folder: Path, users: tuple[str, ...]) -> None:
+def test_a_plain_sbatch_is_caught_by_the_plugin_and_placed(
+    cluster_folder: Path, users: tuple[str, ...]
+) -> None:
     files = {"job_submit.lua": LUA.read_text(), "dally_site.lua": site_lua(["gpu"], [], "hold", {})}
-    lab = LocalSlurm(LabSpec(lab_folder, lua_files=files))
-    lab.start()
+    local_slurm = LocalSlurm(LocalClusterSpec(cluster_folder, lua_files=files))
+    local_slurm.start()
     try:
-        site = RealSite(lab, "dally")
-        said = lab.run(
+        site = RealSite(local_slurm, "dally")
+        said = local_slurm.run(
             "sbatch", "--parsable", "--gres=gpu:2", "-o/dev/null", "--wrap=sleep 60", user=users[0]
         )
         job = said.strip()
@@ -311,4 +320,4 @@ def test_a_plain_sbatch_is_caught_by_the_plugin_and_placed(lab_folder: Path, use
         assert site.tickets[job].job.user == users[0]
         site.journal.close()
     finally:
-        lab.stop()
+        local_slurm.stop()

@@ -13,8 +13,9 @@ from slurm_plugin.client.command_line import CommandLine
 from slurm_plugin.client.slurm import SlurmJob, State
 from slurm_plugin.controller.journal import NAME
 from slurm_plugin.local_cluster.local_slurm import LocalSlurm
-from slurm_plugin.local_cluster.slurm_files import LabSpec
+from slurm_plugin.local_cluster.slurm_files import LocalClusterSpec
 from slurm_plugin.request import Request, encode
+from tests.patience import LONGEST_S
 from tests.slurm_plugin.real import (
     CHECKPOINT_AND_EXIT,
     CHECKPOINT_AND_GO_ON,
@@ -27,7 +28,6 @@ from tests.slurm_plugin.real import (
     run_twice_at_once,
 )
 
-LONGEST_S = 90.0
 FROZEN_S = 30.0
 MANY_S = 300.0
 ALICE = "dally-alice"
@@ -35,17 +35,17 @@ QUICK = "dally:lease_s=2,timers=no-wait"
 
 
 class Site:
-    """A lab, its controller's process, and what its jobs wrote down."""
+    """A local cluster, its controller's process, and what its jobs wrote down."""
 
-    def __init__(self, lab: LocalSlurm, policy: str = QUICK):
-        self.lab, self.slurm = lab, CommandLine(lab.environment)
-        self.state_dir = lab.spec.folder / "srsf-delay"
-        self.config = lab.spec.folder / "dally.toml"
+    def __init__(self, local_slurm: LocalSlurm, policy: str = QUICK):
+        self.local_slurm, self.slurm = local_slurm, CommandLine(local_slurm.environment)
+        self.state_dir = local_slurm.spec.folder / "srsf-delay"
+        self.config = local_slurm.spec.folder / "dally.toml"
         self.jobs: list[str] = []
         self.controller: ControllerProcess | None = None
         values = {
             "policy": policy,
-            "cluster": str(lab.spec.conf.parent),
+            "cluster": str(local_slurm.spec.conf.parent),
             "state_dir": str(self.state_dir),
             "poll_s": 0.5,
             "start_timeout_s": 5.0,
@@ -58,14 +58,14 @@ class Site:
     def start(self, *options: str) -> ControllerProcess:
         """Start a controller, in place of the one before, which is no more."""
         assert self.controller is None or not self.controller.runs, "one controller at a time"
-        self.controller = ControllerProcess(self.config, self.lab.environment, *options)
+        self.controller = ControllerProcess(self.config, self.local_slurm.environment, *options)
         return self.controller
 
     def submit(self, traps: str, nodes: int = 8) -> str:
         """A job over whole nodes; its number."""
         comment = encode(Request(signal="USR1", grace_s=3, tag=f"{len(self.jobs) + 1:x}"))
         options = (f"--nodes={nodes}", "--gres=gpu:8", "--hold", "--requeue", "--output=/dev/null")
-        said = self.lab.run(
+        said = self.local_slurm.run(
             "sbatch",
             "--parsable",
             *options,
@@ -78,7 +78,7 @@ class Site:
 
     def finish(self) -> None:
         """From now on jobs end when they have done their steps."""
-        (self.lab.work / "finish").touch()
+        (self.local_slurm.work / "finish").touch()
 
     def wait(self, holds: Callable[[], object], what: str, timeout_s: float = LONGEST_S) -> float:
         """Wait until something holds; how long it took, seconds."""
@@ -100,7 +100,7 @@ class Site:
 
     def runs(self) -> list[Run]:
         """What really ran."""
-        return read_runs(self.lab.work / "ran")
+        return read_runs(self.local_slurm.work / "ran")
 
     def tickets(self) -> list[str]:
         """What the journal still holds."""
@@ -127,13 +127,13 @@ class Site:
 
     def submit_many(self, count: int) -> None:
         """Many small jobs at once."""
-        script = self.lab.work / "small.sh"
+        script = self.local_slurm.work / "small.sh"
         script.write_text(job_script("", steps=0), encoding="ascii")
         command = (
             f"for n in $(seq {count}); do sbatch --parsable --gres=gpu:1 --hold --output=/dev/null "
             f"--comment=dally:tag=$(printf %x $n) {script} || exit 1; done"
         )
-        self.jobs += self.lab.run("bash", "-c", command, user=ALICE, timeout_s=120).split()
+        self.jobs += self.local_slurm.run("bash", "-c", command, user=ALICE, timeout_s=120).split()
 
     def ended(self) -> set[str]:
         """Jobs that have ended."""
@@ -162,15 +162,15 @@ class Site:
             self.controller.kill()
 
     def close(self) -> None:
-        """Kill the controller and end the lab."""
+        """Kill the controller and end the cluster."""
         self.stop()
-        self.lab.stop()
+        self.local_slurm.stop()
 
 
 @pytest.fixture
-def site(lab: LocalSlurm) -> Iterator[Site]:
-    """A lab whose jobs take turns every two seconds."""
-    site = Site(lab)
+def site(local_slurm: LocalSlurm) -> Iterator[Site]:
+    """A local cluster whose jobs take turns every two seconds."""
+    site = Site(local_slurm)
     yield site
     site.stop()
 
@@ -220,13 +220,13 @@ def test_a_controller_killed_while_it_stops_jobs_loses_no_checkpoint(site: Site,
 
 def test_orders_that_outlive_their_controller_start_no_job_twice(site: Site) -> None:
     take_turns(site)
-    slurmctld = int((site.lab.spec.folder / "run" / "slurmctld.pid").read_text(encoding="ascii"))
+    slurmctld = int((site.local_slurm.spec.folder / "run" / "slurmctld.pid").read_text(encoding="ascii"))
     for point in ("before update", "before release", "before signal", "before requeuehold", "before uhold"):
         controller = site.start("--kill-at", point, "--freeze", str(slurmctld))
         site.wait(lambda: " T " in Path(f"/proc/{slurmctld}/stat").read_text(encoding="ascii"), point)
         site.wait(controller.commands, "a command to wait for slurmctld")
         controller.kill()
-        site.lab.resume_controller()
+        site.local_slurm.resume_controller()
     site.start()
     site.end()
 
@@ -243,9 +243,9 @@ def test_slurmctld_stopped_and_started_again_loses_nothing(site: Site) -> None:
     take_turns(site)
     site.start()
     site.wait(site.running, "a job to run")
-    site.lab.stop_controller()
+    site.local_slurm.stop_controller()
     site.wait(lambda: "Unavailable" in site.said(), "the controller to notice")
-    site.lab.start_controller()
+    site.local_slurm.start_controller()
     site.recovers()
     site.end()
 
@@ -254,9 +254,9 @@ def test_slurmctld_killed_and_started_again_loses_no_job(site: Site) -> None:
     take_turns(site)
     site.start()
     site.wait(lambda: len(site.runs()) >= 3, "turns")
-    site.lab.kill_controller()
+    site.local_slurm.kill_controller()
     site.wait(lambda: "Unavailable" in site.said(), "the controller to notice")
-    site.lab.start_controller()
+    site.local_slurm.start_controller()
     site.recovers()
     site.end(loses_steps=True)
 
@@ -265,11 +265,11 @@ def test_slurmctld_that_does_not_answer_for_long_is_waited_for(site: Site) -> No
     take_turns(site)
     site.start()
     site.wait(site.running, "a job to run")
-    site.lab.pause_controller()
+    site.local_slurm.pause_controller()
     resume_s = time.monotonic() + FROZEN_S
     site.wait(lambda: "Unavailable" in site.said(), "the controller to notice")
     site.wait(lambda: time.monotonic() > resume_s, "time to pass")
-    site.lab.resume_controller()
+    site.local_slurm.resume_controller()
     site.recovers()
     site.end()
 
@@ -279,7 +279,7 @@ def test_a_cluster_with_other_racks_and_fewer_nodes_is_taken_as_it_is(site: Site
     site.start()
     site.wait(site.running, "a job to run")
     site.stop()
-    site.lab.rewrite(replace(site.lab.spec, nodes=6, racks=2))
+    site.local_slurm.rewrite(replace(site.local_slurm.spec, nodes=6, racks=2))
     small = site.submit(CHECKPOINT_AND_EXIT, nodes=3)
     site.start()
     site.wait(lambda: small in {run.job_id for run in site.runs()}, "the new job to run")
@@ -290,14 +290,14 @@ def test_a_cluster_with_other_racks_and_fewer_nodes_is_taken_as_it_is(site: Site
     assert not run_twice_at_once(site.runs())
 
 
-def test_a_lost_node_sends_its_job_elsewhere(lab_folder: Path, users: tuple[str, ...]) -> None:
-    lab = LocalSlurm(LabSpec(lab_folder, extra_conf=("SlurmdTimeout=5",)))
-    lab.start()
-    with closing(Site(lab)) as site:
+def test_a_lost_node_sends_its_job_elsewhere(cluster_folder: Path, users: tuple[str, ...]) -> None:
+    local_slurm = LocalSlurm(LocalClusterSpec(cluster_folder, extra_conf=("SlurmdTimeout=5",)))
+    local_slurm.start()
+    with closing(Site(local_slurm)) as site:
         site.submit(CHECKPOINT_AND_EXIT, nodes=2)
         site.start()
         site.wait(site.runs, "it to run")
-        lab.kill_node("n1")
+        local_slurm.kill_node("n1")
         site.recovers()
         site.end(loses_steps=True)
         assert [run.nodes for run in site.runs()] == ["n[1-2]", "n[3-4]"]
@@ -307,8 +307,8 @@ def test_slurmd_killed_and_started_again_disturbs_nothing(site: Site) -> None:
     take_turns(site)
     site.start()
     site.wait(site.running, "a job to run")
-    site.lab.kill_slurmd("n1")
-    site.lab.start_node("n1")
+    site.local_slurm.kill_slurmd("n1")
+    site.local_slurm.start_node("n1")
     site.recovers()
     site.end()
 
@@ -342,7 +342,7 @@ def test_a_lost_journal_is_rebuilt_from_slurm(site: Site, damage: Callable[[Path
 
 def test_a_full_disk_stops_the_controller_and_not_the_jobs(site: Site) -> None:
     site.state_dir.mkdir()
-    site.lab.run("mount", "-t", "tmpfs", "-o", "size=400k", "tmpfs", str(site.state_dir))
+    site.local_slurm.run("mount", "-t", "tmpfs", "-o", "size=400k", "tmpfs", str(site.state_dir))
     try:
         take_turns(site)
         site.start()
@@ -357,7 +357,7 @@ def test_a_full_disk_stops_the_controller_and_not_the_jobs(site: Site) -> None:
         site.end()
     finally:
         site.stop()
-        site.lab.run("umount", str(site.state_dir))
+        site.local_slurm.run("umount", str(site.state_dir))
 
 
 def test_clock_steps_stop_nothing(site: Site) -> None:
@@ -371,8 +371,8 @@ def test_clock_steps_stop_nothing(site: Site) -> None:
     site.end()
 
 
-def test_hundreds_of_jobs_at_once_all_run_once(lab: LocalSlurm) -> None:
-    with closing(Site(lab, "fifo")) as site:
+def test_hundreds_of_jobs_at_once_all_run_once(local_slurm: LocalSlurm) -> None:
+    with closing(Site(local_slurm, "fifo")) as site:
         site.finish()
         site.start()
         site.submit_many(400)

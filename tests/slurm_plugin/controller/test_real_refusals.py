@@ -8,7 +8,7 @@ import pytest
 from slurm_plugin.controller.journal import read_events
 from slurm_plugin.controller.tickets import Standing
 from slurm_plugin.local_cluster.local_slurm import LocalSlurm
-from slurm_plugin.local_cluster.slurm_files import LabSpec
+from slurm_plugin.local_cluster.slurm_files import LocalClusterSpec
 from tests.slurm_plugin.controller.test_real_controller import RealSite
 
 NODES = 2
@@ -23,21 +23,25 @@ while [ $step -lt $1 ]; do sleep 1 & wait $!; step=$((step + gpus)); done
 
 
 @pytest.fixture
-def small_lab(lab_folder: Path) -> Iterator[LocalSlurm]:
+def small_cluster(cluster_folder: Path) -> Iterator[LocalSlurm]:
     """Two nodes of two GPUs, and one licence."""
-    spec = LabSpec(
-        lab_folder, NODES, 1, GPUS, partitions=("gpu",), extra_conf=("Licenses=matlab:1", "OverTimeLimit=0")
+    spec = LocalClusterSpec(
+        cluster_folder,
+        NODES,
+        1,
+        GPUS,
+        partitions=("gpu",),
+        extra_conf=("Licenses=matlab:1", "OverTimeLimit=0"),
     )
-    lab = LocalSlurm(spec)
-    lab.start()
-    yield lab
-    lab.stop()
+    local_slurm = LocalSlurm(spec)
+    local_slurm.start()
+    yield local_slurm
+    local_slurm.stop()
 
 
-def site_of(lab: LocalSlurm, policy: str, longest_s: float = 30.0) -> RealSite:
-    site = RealSite(lab, policy)
-    site.longest_s = longest_s
-    (lab.work / "elastic.sh").write_text(ELASTIC)
+def site_of(local_slurm: LocalSlurm, policy: str) -> RealSite:
+    site = RealSite(local_slurm, policy)
+    (local_slurm.work / "elastic.sh").write_text(ELASTIC)
     return site
 
 
@@ -50,14 +54,16 @@ def events(site: RealSite, *kinds: str) -> list[tuple[str, str]]:
 @pytest.mark.parametrize(
     "asked", [("--licenses=matlab:1",), ("--mem=10T",)], ids=["licence-in-use", "more-memory-than-there-is"]
 )
-def test_a_job_that_slurm_would_not_start_stops_nobody(small_lab: LocalSlurm, asked: tuple[str, ...]) -> None:
-    site = site_of(small_lab, "srtf")
+def test_a_job_that_slurm_would_not_start_stops_nobody(
+    small_cluster: LocalSlurm, asked: tuple[str, ...]
+) -> None:
+    site = site_of(small_cluster, "srtf")
     jobs = [
         site.submit("--gres=gpu:2", "--checkpoint-signal=USR1", "-t", "60", "train.sh", f"j{number}")
         for number in range(NODES)
     ]
     site.until(lambda: all(site.state(job) == "RUNNING" for job in jobs))
-    small_lab.run("sbatch", "--parsable", "-L", "matlab:1", "-o", "/dev/null", "--wrap=sleep 600")
+    small_cluster.run("sbatch", "--parsable", "-L", "matlab:1", "-o", "/dev/null", "--wrap=sleep 600")
     bad = site.submit("--gres=gpu:2", "-t", "1", *asked, "sleep.sh", "5")
     site.until(lambda: bad in site.tickets and site.tickets[bad].standing is Standing.ASIDE)
     for _ in range(10):
@@ -67,9 +73,9 @@ def test_a_job_that_slurm_would_not_start_stops_nobody(small_lab: LocalSlurm, as
     site.journal.close()
 
 
-def test_a_job_refused_by_a_node_whose_cpus_are_used_up_starts_on_another(small_lab: LocalSlurm) -> None:
-    site = site_of(small_lab, "srsf-delay", 60.0)
-    small_lab.run("sbatch", "--parsable", "-w", "n1", "-c", "16", "-o", "/dev/null", "--wrap=sleep 600")
+def test_a_job_refused_by_a_node_whose_cpus_are_used_up_starts_on_another(small_cluster: LocalSlurm) -> None:
+    site = site_of(small_cluster, "srsf-delay")
+    small_cluster.run("sbatch", "--parsable", "-w", "n1", "-c", "16", "-o", "/dev/null", "--wrap=sleep 600")
     job = site.submit("--gres=gpu:1", "-t", "1", "sleep.sh", "30")
     site.until(lambda: site.state(job) == "RUNNING")
     assert site.nodes(job) == "n2"
@@ -79,10 +85,10 @@ def test_a_job_refused_by_a_node_whose_cpus_are_used_up_starts_on_another(small_
 
 @pytest.mark.parametrize("longest", ["UNLIMITED", "1"])
 def test_elastic_jobs_that_share_a_node_do_not_run_into_their_limits(
-    small_lab: LocalSlurm, longest: str
+    small_cluster: LocalSlurm, longest: str
 ) -> None:
-    site = site_of(small_lab, "elastic-scaling:interval_s=20", 300.0)
-    small_lab.run("scontrol", "update", "PartitionName=gpu", f"MaxTime={longest}")
+    site = site_of(small_cluster, "elastic-scaling:interval_s=20")
+    small_cluster.run("scontrol", "update", "PartitionName=gpu", f"MaxTime={longest}")
     asked = ("--gpus-per-task=1", "--ntasks=2", "--min-gpus=1", "--max-gpus=2", "--checkpoint-grace=5")
     jobs = [
         site.submit(*asked, "--checkpoint-signal=USR1", "-t", "1", "elastic.sh", "80")

@@ -29,11 +29,11 @@ from slurm_plugin.config import Config
 from slurm_plugin.controller.controller import Controller
 from slurm_plugin.controller.journal import Journal, read_events
 from slurm_plugin.local_cluster.local_slurm import LocalSlurm, make_user
-from slurm_plugin.local_cluster.slurm_files import LabSpec
+from slurm_plugin.local_cluster.slurm_files import LocalClusterSpec
 from slurm_plugin.request import SIGNALS
 from slurm_plugin.submit.hints import site_lua
+from tests.patience import LONGEST_S
 
-LONGEST_S = 60.0
 LUA = (Path(__file__).parents[3] / "slurm_plugin" / "site" / "job_submit.lua").read_text(encoding="utf-8")
 
 HOSTILE = [
@@ -54,10 +54,12 @@ HOSTILE = [
 _MARKS = ("dally:model=a ", "dally:", "dally:model=a&tag=1&x=", "")
 
 
-def submit(lab: LocalSlurm, *options: str, user: str = "dally-alice", script: str = "sleep 600") -> str:
+def submit(
+    local_slurm: LocalSlurm, *options: str, user: str = "dally-alice", script: str = "sleep 600"
+) -> str:
     """A held job; its number."""
     words = ("sbatch", "--parsable", "--hold", "--requeue", "--output=/dev/null")
-    return lab.run(*words, *options, user=user, stdin=f"#!/bin/sh\n{script}\n").strip()
+    return local_slurm.run(*words, *options, user=user, stdin=f"#!/bin/sh\n{script}\n").strip()
 
 
 def job(slurm: CommandLine, job_id: str) -> SlurmJob:
@@ -72,13 +74,13 @@ def until(holds: Callable[[], bool]) -> None:
 
 
 class Cell:
-    """A lab with a controller that runs in this process."""
+    """A local cluster with a controller that runs in this process."""
 
-    def __init__(self, lab: LocalSlurm, prefix: tuple[str, ...] = ()) -> None:
-        self.lab = lab
-        self.slurm = CommandLine(lab.environment, prefix)
-        conf_dir = str(lab.spec.conf.parent)
-        self.folder = lab.spec.folder / "srsf-delay"
+    def __init__(self, local_slurm: LocalSlurm, prefix: tuple[str, ...] = ()) -> None:
+        self.local_slurm = local_slurm
+        self.slurm = CommandLine(local_slurm.environment, prefix)
+        conf_dir = str(local_slurm.spec.conf.parent)
+        self.folder = local_slurm.spec.folder / "srsf-delay"
         self.journal = Journal(self.folder)
         config = Config(("gpu",), cluster=conf_dir)
         self.controller = Controller(self.slurm, config, load_cluster(conf_dir), None, self.journal)
@@ -95,27 +97,27 @@ class Cell:
 
 
 @pytest.fixture
-def cell(lab: LocalSlurm) -> Iterator[Cell]:
-    cell = Cell(lab)
+def cell(local_slurm: LocalSlurm) -> Iterator[Cell]:
+    cell = Cell(local_slurm)
     yield cell
     cell.journal.close()
 
 
 @pytest.fixture
-def guarded(lab_folder: Path, users: tuple[str, ...]) -> Iterator[LocalSlurm]:
-    """A lab with job_submit.lua."""
+def guarded(cluster_folder: Path, users: tuple[str, ...]) -> Iterator[LocalSlurm]:
+    """A local cluster with job_submit.lua."""
     lua = {"job_submit.lua": LUA, "dally_site.lua": site_lua(["gpu"], [])}
-    lab = LocalSlurm(LabSpec(lab_folder, nodes=2, racks=2, lua_files=lua))
-    lab.start()
-    yield lab
-    lab.stop()
+    local_slurm = LocalSlurm(LocalClusterSpec(cluster_folder, nodes=2, racks=2, lua_files=lua))
+    local_slurm.start()
+    yield local_slurm
+    local_slurm.stop()
 
 
 @pytest.fixture
-def unprivileged(lab_folder: Path, users: tuple[str, ...]) -> Iterator[LocalSlurm]:
-    """A lab whose slurmctld runs as an ordinary user of the system, SlurmUser; its nodes' daemons as root."""
+def unprivileged(cluster_folder: Path, users: tuple[str, ...]) -> Iterator[LocalSlurm]:
+    """A local cluster whose slurmctld runs as an ordinary user of the system; its slurmds as root."""
     make_user("dally-slurm")
-    work = lab_folder / "work"
+    work = cluster_folder / "work"
     conf = (
         "SlurmUser=dally-slurm",
         f"StateSaveLocation={work}/state",
@@ -123,10 +125,10 @@ def unprivileged(lab_folder: Path, users: tuple[str, ...]) -> Iterator[LocalSlur
         f"SlurmctldPidFile={work}/slurmctld.pid",
         f"JobCompLoc={work}/jobcomp.txt",
     )
-    lab = LocalSlurm(LabSpec(lab_folder, nodes=2, racks=2, extra_conf=conf))
-    lab.start()
-    yield lab
-    lab.stop()
+    local_slurm = LocalSlurm(LocalClusterSpec(cluster_folder, nodes=2, racks=2, extra_conf=conf))
+    local_slurm.start()
+    yield local_slurm
+    local_slurm.stop()
 
 
 def as_user(name: str) -> tuple[str, ...]:
@@ -138,36 +140,38 @@ def as_user(name: str) -> tuple[str, ...]:
 def test_whatever_alice_writes_is_text_and_bobs_job_starts(cell: Cell) -> None:
     alices = []
     for number, text in enumerate(HOSTILE):
-        folder = cell.lab.work / re.sub("[/\0]", "_", f"{number} {text}")[:80]
+        folder = cell.local_slurm.work / re.sub("[/\0]", "_", f"{number} {text}")[:80]
         folder.mkdir()
         folder.chmod(0o777)
         mark = _MARKS[number % len(_MARKS)]
         options = [f"--comment={mark}{text}", f"--job-name={text}", f"--account={text}", f"--wckey={text}"]
-        alices.append(submit(cell.lab, "--gpus=1", f"--chdir={folder}", f"--mail-user={text}", *options))
-    bobs = submit(cell.lab, "--gpus=1", "--comment=dally:", user="dally-bob")
+        alices.append(
+            submit(cell.local_slurm, "--gpus=1", f"--chdir={folder}", f"--mail-user={text}", *options)
+        )
+    bobs = submit(cell.local_slurm, "--gpus=1", "--comment=dally:", user="dally-bob")
     cell.cycle_until(lambda: cell.runs(bobs))
     seen = {each.job_id: each for each in cell.slurm.jobs()}
     assert seen.keys() == {*alices, bobs}
     assert {each.user for each in seen.values()} == {"dally-alice", "dally-bob"}
-    assert not [*cell.lab.spec.folder.rglob("pwned")]
+    assert not [*cell.local_slurm.spec.folder.rglob("pwned")]
     body = str([read_events(cell.folder, each) for each in seen])
     assert body.isascii()
     assert "\x1b" not in body
 
 
 def test_alices_jobs_with_hostile_texts_run_too(cell: Cell) -> None:
-    alices = [submit(cell.lab, "--gpus=1", f"--comment=dally:model=a {text}") for text in HOSTILE]
+    alices = [submit(cell.local_slurm, "--gpus=1", f"--comment=dally:model=a {text}") for text in HOSTILE]
     cell.cycle_until(lambda: all(cell.runs(each) for each in alices))
 
 
 def test_texts_of_64_kib_are_slurms_to_refuse_and_disturb_nobody(cell: Cell) -> None:
-    alices = submit(cell.lab, "--gpus=1", "--comment=dally:")
+    alices = submit(cell.local_slurm, "--gpus=1", "--comment=dally:")
     long = "x" * 65_536
     for field in ("Comment", "JobName", "Account", "WorkDir"):
-        assert cell.lab.attempt(
+        assert cell.local_slurm.attempt(
             "scontrol", "update", f"JobId={alices}", f"{field}={long}", user="dally-alice"
         ).stderr
-    bobs = submit(cell.lab, "--gpus=1", "--comment=dally:", user="dally-bob")
+    bobs = submit(cell.local_slurm, "--gpus=1", "--comment=dally:", user="dally-bob")
     cell.cycle_until(lambda: cell.runs(bobs) and cell.runs(alices))
 
 
@@ -183,24 +187,26 @@ def test_a_job_with_an_environment_of_a_mebibyte_runs_and_does_not_swell_the_pol
         "--gpus=1",
         "--comment=dally:",
     )
-    alices = cell.lab.run(*words, user="dally-alice", stdin="#!/bin/sh\nsleep 600\n").strip()
-    assert len(cell.lab.run("squeue", "--all", "--json")) < 100_000
+    alices = cell.local_slurm.run(*words, user="dally-alice", stdin="#!/bin/sh\nsleep 600\n").strip()
+    assert len(cell.local_slurm.run("squeue", "--all", "--json")) < 100_000
     cell.cycle_until(lambda: cell.runs(alices))
 
 
 @pytest.mark.parametrize("asked", ["--gpus=1000", "--gres=gpu:a100:1", "--gpus-per-task=1 --ntasks=70000"])
 def test_a_job_that_asks_for_what_there_is_not_stops_nobody(cell: Cell, asked: str) -> None:
-    submit(cell.lab, *asked.split(), "--comment=dally:")
-    bobs = submit(cell.lab, "--gpus=1", "--comment=dally:", user="dally-bob")
+    submit(cell.local_slurm, *asked.split(), "--comment=dally:")
+    bobs = submit(cell.local_slurm, "--gpus=1", "--comment=dally:", user="dally-bob")
     cell.cycle_until(lambda: cell.runs(bobs))
 
 
-def test_a_signal_for_a_checkpoint_reaches_the_script_and_none_of_them_ends_it(lab: LocalSlurm) -> None:
-    slurm = CommandLine(lab.environment)
-    trap = f"trap : {' '.join(SIGNALS)}\ntouch $0.ready {lab.work}/ready\nwhile :; do sleep 0.2; done"
-    job_id = submit(lab, "--gpus=1", "--comment=dally:", script=trap)
+def test_a_signal_for_a_checkpoint_reaches_the_script_and_none_of_them_ends_it(
+    local_slurm: LocalSlurm,
+) -> None:
+    slurm = CommandLine(local_slurm.environment)
+    trap = f"trap : {' '.join(SIGNALS)}\ntouch $0.ready {local_slurm.work}/ready\nwhile :; do sleep 0.2; done"
+    job_id = submit(local_slurm, "--gpus=1", "--comment=dally:", script=trap)
     assert slurm.run([Place(job_id, ("n1",))]) == (None,)
-    until(lambda: (lab.work / "ready").exists())
+    until(lambda: (local_slurm.work / "ready").exists())
     for name in SIGNALS:
         assert slurm.run([Signal(job_id, name)]) == (None,)
     assert job(slurm, job_id).state is State.RUNNING
@@ -267,10 +273,10 @@ def test_a_controller_run_by_slurm_user_places_jobs_of_others(unprivileged: Loca
 
 
 def test_an_ordinary_user_orders_nothing_for_others_and_leaves_their_jobs_as_they_are(
-    lab: LocalSlurm,
+    local_slurm: LocalSlurm,
 ) -> None:
-    slurm = CommandLine(lab.environment, as_user("dally-bob"))
-    job_id = submit(lab, "--gpus=1", "--comment=dally:")
+    slurm = CommandLine(local_slurm.environment, as_user("dally-bob"))
+    job_id = submit(local_slurm, "--gpus=1", "--comment=dally:")
     before = job(slurm, job_id)
     for order in orders_for(job_id):
         (said,) = slurm.run([order])
@@ -279,9 +285,9 @@ def test_an_ordinary_user_orders_nothing_for_others_and_leaves_their_jobs_as_the
     assert before.hold is Hold.USER
 
 
-def test_a_controller_without_rights_touches_no_job_of_others(lab: LocalSlurm) -> None:
-    cell = Cell(lab, as_user("dally-bob"))
-    job_id = submit(lab, "--gpus=1", "--comment=dally:")
+def test_a_controller_without_rights_touches_no_job_of_others(local_slurm: LocalSlurm) -> None:
+    cell = Cell(local_slurm, as_user("dally-bob"))
+    job_id = submit(local_slurm, "--gpus=1", "--comment=dally:")
     for _ in range(2):
         cell.controller.cycle()
     seen = job(cell.slurm, job_id)
@@ -295,6 +301,6 @@ def test_a_controller_without_rights_touches_no_job_of_others(lab: LocalSlurm) -
 def test_the_state_folder_is_the_controllers_alone(cell: Cell) -> None:
     folder = cell.folder
     assert folder.stat().st_mode & 0o077 == 0
-    assert cell.lab.attempt("ls", str(folder), user="dally-alice").returncode
+    assert cell.local_slurm.attempt("ls", str(folder), user="dally-alice").returncode
     assert {path.name for path in folder.iterdir()} >= {"journal.sqlite", "lock"}
     assert folder.stat().st_uid == os.geteuid()

@@ -9,11 +9,10 @@ import pytest
 from dally.errors import DallyError
 from slurm_plugin.controller.journal import read_events
 from slurm_plugin.local_cluster.local_slurm import LocalSlurm
-from slurm_plugin.local_cluster.slurm_files import LabSpec
+from slurm_plugin.local_cluster.slurm_files import LocalClusterSpec
 from tests.slurm_plugin.controller.test_real_controller import RealSite
 
 ROOT = Path(__file__).parents[3]
-LONGEST_S = 420.0
 """For three jobs that would take a minute and a half on a machine of its own."""
 
 TRAIN = f"""#!/usr/bin/env python3
@@ -45,21 +44,20 @@ while samples < total:
 
 
 @pytest.fixture
-def lab(lab_folder: Path) -> Iterator[LocalSlurm]:
+def local_slurm(cluster_folder: Path) -> Iterator[LocalSlurm]:
     """Two nodes of four GPUs in one rack."""
-    lab = LocalSlurm(LabSpec(lab_folder, nodes=2, racks=1, gpus=4))
+    local_slurm = LocalSlurm(LocalClusterSpec(cluster_folder, nodes=2, racks=1, gpus=4))
     try:
-        lab.start()
+        local_slurm.start()
     except DallyError as error:
         pytest.fail(str(error), pytrace=False)
-    yield lab
-    lab.stop()
+    yield local_slurm
+    local_slurm.stop()
 
 
-def start(lab: LocalSlurm, policy: str) -> RealSite:
-    site = RealSite(lab, policy, max_requeues=100)
-    site.longest_s = LONGEST_S
-    (lab.work / "train.py").write_text(TRAIN)
+def start(local_slurm: LocalSlurm, policy: str) -> RealSite:
+    site = RealSite(local_slurm, policy, max_requeues=100)
+    (local_slurm.work / "train.py").write_text(TRAIN)
     return site
 
 
@@ -67,10 +65,10 @@ def submit(site: RealSite, number: int, samples: int, *options: str) -> str:
     """A training of so many samples that reports, and can be put back; 1,000 take seven seconds on 8 GPUs."""
     return site.submit(
         *("--time=60", "--output=/dev/null", "--checkpoint-signal=USR2", "--checkpoint-grace=20"),
-        f"--progress={site.lab.work}/progress-%j.json",
+        f"--progress={site.local_slurm.work}/progress-%j.json",
         *options,
-        str(site.lab.work / "train.py"),
-        *(str(site.lab.work / f"step{number}"), str(samples)),
+        str(site.local_slurm.work / "train.py"),
+        *(str(site.local_slurm.work / f"step{number}"), str(samples)),
     )
 
 
@@ -107,9 +105,9 @@ def heard(site: RealSite, job: str) -> Callable[[], bool]:
 @pytest.mark.parametrize(
     "policy", ["ones:interval_s=2", "pollux:round_s=5,restart_s=2", "optimus:interval_s=5"]
 )
-def test_jobs_that_report_get_their_sizes_by_that_and_all_end(lab: LocalSlurm, policy: str) -> None:
+def test_jobs_that_report_get_their_sizes_by_that_and_all_end(local_slurm: LocalSlurm, policy: str) -> None:
     """The first asks for all eight GPUs, which are idle: ones once let it keep one for most of its limit."""
-    site = start(lab, policy)
+    site = start(local_slurm, policy)
     first = submit(site, 1, 6000, *ELASTIC)
     site.until(heard(site, first), "for a first throughput")
     site.until(lambda: gpus(site, first) == 8 and site.state(first) == "RUNNING", "for all GPUs")
@@ -118,7 +116,7 @@ def test_jobs_that_report_get_their_sizes_by_that_and_all_end(lab: LocalSlurm, p
     site.journal.close()
     site.decide_again()
     known = progress(site, first)
-    site = start(lab, policy)  # another controller goes on
+    site = start(local_slurm, policy)  # another controller goes on
     assert progress(site, first) == known
     all_end(site, [first, *others])
     assert events(site, "resize"), "somebody got another size"
@@ -132,13 +130,13 @@ def progress(site: RealSite, job: str) -> object:
     return site.tickets[job].past.progress if job in site.tickets else None
 
 
-def test_gavel_has_jobs_that_report_take_turns_and_all_end(lab: LocalSlurm) -> None:
-    site = start(lab, "gavel:round_s=6,turn_restarts=0")
+def test_gavel_has_jobs_that_report_take_turns_and_all_end(local_slurm: LocalSlurm) -> None:
+    site = start(local_slurm, "gavel:round_s=6,turn_restarts=0")
     jobs = [submit(site, number, 2500, *RIGID) for number in (1, 2, 3)]
     site.until(lambda: len(set(events(site, "start"))) == len(jobs), "for each to have had a turn")
     site.journal.close()
     site.decide_again()
-    site = start(lab, "gavel:round_s=6,turn_restarts=0")
+    site = start(local_slurm, "gavel:round_s=6,turn_restarts=0")
     all_end(site, jobs)
     assert events(site, "preempt"), "they took turns"
     assert set(events(site, "reports")) == set(jobs)
@@ -146,10 +144,10 @@ def test_gavel_has_jobs_that_report_take_turns_and_all_end(lab: LocalSlurm) -> N
     site.decide_again()
 
 
-def test_a_job_whose_report_is_garbage_runs_to_its_end(lab: LocalSlurm) -> None:
-    site = start(lab, "ones:interval_s=2")
+def test_a_job_whose_report_is_garbage_runs_to_its_end(local_slurm: LocalSlurm) -> None:
+    site = start(local_slurm, "ones:interval_s=2")
     job = submit(site, 1, 2500, *ELASTIC)
-    file = lab.work / f"progress-{job}.json"
+    file = local_slurm.work / f"progress-{job}.json"
     torn = json.dumps({"samples": 40, "total": 2500})[:-9]
 
     def spoil() -> bool:

@@ -1,4 +1,4 @@
-"""Processes are found by their environment and with their descendants, and ended with their keeper."""
+"""Processes are found by their environment and with their descendants, and ended with their supervisor."""
 
 import os
 import select
@@ -58,26 +58,26 @@ def test_a_process_with_the_log_open_is_found_and_no_other_child_of_who_opened_i
 PARENT = """
 import subprocess, sys
 from pathlib import Path
-from slurm_plugin.local_cluster.processes import start_keeper
+from slurm_plugin.local_cluster.processes import start_supervisor
 folder, conf = map(Path, sys.argv[1:])
-keeper = start_keeper(folder, conf)
+supervisor = start_supervisor(folder, conf)
 subprocess.Popen(["sleep", "300"], env={"SLURM_CONF": str(conf)}, stdout=subprocess.DEVNULL)
-print(keeper.pid, flush=True)
+print(supervisor.pid, flush=True)
 sys.stdin.read()
 """
 
 
-def test_a_lab_ends_when_its_parent_is_killed(tmp_path: Path) -> None:
+def test_a_cluster_ends_when_its_parent_is_killed(tmp_path: Path) -> None:
     folder = tmp_path / "lab"
     folder.mkdir()
     variables = {"SLURM_CONF": str(folder / "slurm.conf")}
     command = [sys.executable, "-c", PARENT, str(folder), variables["SLURM_CONF"]]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as parent:
         assert parent.stdout
-        keeper = os.pidfd_open(int(parent.stdout.readline()))
+        supervisor = os.pidfd_open(int(parent.stdout.readline()))
         assert find_processes(variables)
         parent.kill()
-    assert select.select([keeper], [], [], 20)[0]
-    os.close(keeper)
+    assert select.select([supervisor], [], [], 20)[0]
+    os.close(supervisor)
     assert find_processes(variables) == set()
     assert not folder.exists()

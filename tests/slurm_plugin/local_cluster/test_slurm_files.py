@@ -1,4 +1,4 @@
-"""The text of a lab's configuration, and what is refused."""
+"""The text of a local cluster's configuration, and what is refused."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -11,16 +11,16 @@ from dally.cluster.links import DefaultLinks
 from dally.errors import InputError
 from dally.hosts.network_spec import NetworkSpec, Rack
 from slurm_plugin.local_cluster.slurm_files import (
-    LabSpec,
+    LocalClusterSpec,
     TopologyPlugin,
     conf_files,
     gres_conf,
-    lab_topology,
+    local_topology,
     slurm_conf,
     topology_conf,
 )
 
-SPEC = LabSpec(Path("/tmp/x"), port=7000)
+SPEC = LocalClusterSpec(Path("/tmp/x"), port=7000)
 
 
 def test_racks_share_the_nodes_out_in_order() -> None:
@@ -156,10 +156,10 @@ def test_dally_sees_the_same_tree_in_slurms_files(tmp_path: Path) -> None:
     for name, text in conf_files(NETWORK, (22, 5)).items():
         (tmp_path / name).write_text(text)
     assert load_cluster(tmp_path).machines == tuple(
-        replace(machine, fabric=DefaultLinks().fabric) for machine in lab_topology(NETWORK).machines
+        replace(machine, fabric=DefaultLinks().fabric) for machine in local_topology(NETWORK).machines
     )
 
 
 def test_without_a_network_there_are_no_links_to_tell() -> None:
-    with pytest.raises(InputError, match="the lab has no network"):
-        lab_topology(SPEC)
+    with pytest.raises(InputError, match="the cluster has no network"):
+        local_topology(SPEC)

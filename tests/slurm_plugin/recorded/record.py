@@ -11,7 +11,7 @@ from pathlib import Path
 
 from slurm_plugin.client.command_line import json_option
 from slurm_plugin.local_cluster.local_slurm import LocalSlurm, make_user
-from slurm_plugin.local_cluster.slurm_files import LabSpec
+from slurm_plugin.local_cluster.slurm_files import LocalClusterSpec
 
 USER = "dally-alice"
 FORMAT = ("LC_ALL=C.UTF-8", "SLURM_BITSTR_LEN=0", "SLURM_TIME_FORMAT=%s")
@@ -41,15 +41,15 @@ HELD = {
 
 @dataclass(frozen=True, slots=True)
 class Recorder:
-    """A lab and the folder that its recordings go to."""
+    """A local cluster and the folder that its recordings go to."""
 
-    lab: LocalSlurm
+    local_slurm: LocalSlurm
     folder: Path
 
     def submit(self, name: str, *options: str, user: str | None = USER) -> str:
         """Submit a job; its number."""
         fixed = ("sbatch", "--parsable", "--output=/dev/null", "--time=60", f"--job-name={name}")
-        return self.lab.run(*fixed, *options, user=user).strip()
+        return self.local_slurm.run(*fixed, *options, user=user).strip()
 
     def started(self, name: str, *options: str) -> str:
         """Submit a job and wait until it runs."""
@@ -60,15 +60,17 @@ class Recorder:
     def wait_state(self, job: str, state: str) -> None:
         """Wait until a job is in a state."""
         show = ("squeue", "--noheader", "--states=all", "--format=%T", f"--jobs={job}")
-        self.lab.wait_for(lambda: state in self.lab.run(*show).split(), f"job {job} to be {state}", 100)
+        self.local_slurm.wait_for(
+            lambda: state in self.local_slurm.run(*show).split(), f"job {job} to be {state}", 100
+        )
 
     def control(self, *words: str) -> None:
         """Run scontrol as root."""
-        self.lab.run("scontrol", *words)
+        self.local_slurm.run("scontrol", *words)
 
     def save(self, name: str, *command: str) -> None:
         """Keep what a command prints, without this machine's name and folder."""
-        done = self.lab.attempt("env", *FORMAT, *command)
+        done = self.local_slurm.attempt("env", *FORMAT, *command)
         for ending, text in (("", done.stdout), (".err", done.stderr)):
             if text:
                 (self.folder / f"{name}{ending}").write_text(self.without_machine(text), encoding="utf-8")
@@ -76,7 +78,7 @@ class Recorder:
     def without_machine(self, text: str) -> str:
         """The text with a name and a folder that are the same on all machines; JSON may escape slashes."""
         for slash in ("/", "\\/"):
-            text = text.replace(str(self.lab.spec.folder).replace("/", slash), f"{slash}lab")
+            text = text.replace(str(self.local_slurm.spec.folder).replace("/", slash), f"{slash}lab")
         return re.sub(rf"\b{re.escape(socket.gethostname())}\b", "head", text)
 
 
@@ -100,7 +102,7 @@ def submit_all(slurm: Recorder) -> None:
     slurm.wait_state(slurm.submit("completed", "--gres=gpu:1", "--wrap=true"), "COMPLETED")
     slurm.wait_state(slurm.submit("failed", "--gres=gpu:1", "--wrap=exit 3"), "FAILED")
     cancelled = slurm.submit("cancelled", "-H", "--gres=gpu:1", SLEEP)
-    slurm.lab.run("scancel", cancelled, user=USER)
+    slurm.local_slurm.run("scancel", cancelled, user=USER)
     run_jobs(slurm)
     slurm.wait_state(timeout, "TIMEOUT")
     slurm.submit("resources", "-N8", "--gres=gpu:8", SLEEP)
@@ -127,8 +129,8 @@ def change_nodes(slurm: Recorder) -> None:
     """Take nodes away in all ways there are."""
     slurm.control("update", "NodeName=n5,n8", "State=DRAIN", "Reason=it is | broken")
     for name in ("n6", "n9"):
-        slurm.lab.kill_node(name)
-    slurm.lab.wait_for(lambda: "idle*" in slurm.lab.node_states(), "n6 to be seen dead", 200)
+        slurm.local_slurm.kill_node(name)
+    slurm.local_slurm.wait_for(lambda: "idle*" in slurm.local_slurm.node_states(), "n6 to be seen dead", 200)
     slurm.control("update", "NodeName=n9", "State=DOWN", "Reason=it is | broken")
 
 
@@ -137,13 +139,13 @@ def complete(slurm: Recorder) -> None:
     cancelled = slurm.started("completing", "-w", "n10", "--gres=gpu:1", STUBBORN)
     requeued = slurm.started("completing-requeued", "-w", "n10", "--gres=gpu:1", STUBBORN)
     slurm.control("requeuehold", requeued)
-    slurm.lab.run("scancel", cancelled)
+    slurm.local_slurm.run("scancel", cancelled)
     slurm.wait_state(cancelled, "COMPLETING")
 
 
 def save_all(slurm: Recorder) -> None:
     """Record what is read of Slurm, then the same while slurmctld is down."""
-    json = json_option(slurm.lab.run("squeue", "--version"))
+    json = json_option(slurm.local_slurm.run("squeue", "--version"))
     for down in ("", "-down"):
         slurm.save(f"squeue{down}.json", "squeue", "--all", "--states=all", json)
         for what in ("node", "reservation"):
@@ -151,25 +153,27 @@ def save_all(slurm: Recorder) -> None:
             slurm.save(f"scontrol-{what}{down}.txt", *command)
         slurm.save(f"scontrol-ping{down}.txt", "scontrol", "ping")
         if not down:
-            slurm.lab.stop_controller()
+            slurm.local_slurm.stop_controller()
 
 
 def main() -> None:
     """Record everything into the folder of this Slurm's version."""
     make_user(USER)
     folder = Path(tempfile.mkdtemp(prefix="dally-", dir="/tmp"))
-    lab = LocalSlurm(LabSpec(folder, nodes=10, racks=5, extra_conf=("KillWait=60", "SlurmdTimeout=300")))
+    local_slurm = LocalSlurm(
+        LocalClusterSpec(folder, nodes=10, racks=5, extra_conf=("KillWait=60", "SlurmdTimeout=300"))
+    )
     try:
-        lab.start()
-        place = Path(__file__).parent / f"{lab.version()[0]}.{lab.version()[1]:02}"
+        local_slurm.start()
+        place = Path(__file__).parent / f"{local_slurm.version()[0]}.{local_slurm.version()[1]:02}"
         place.mkdir(exist_ok=True)
-        slurm = Recorder(lab, place)
+        slurm = Recorder(local_slurm, place)
         reserve(slurm)
         submit_all(slurm)
         complete(slurm)
         save_all(slurm)
     finally:
-        lab.stop()
+        local_slurm.stop()
 
 
 if __name__ == "__main__":

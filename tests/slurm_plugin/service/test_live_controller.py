@@ -22,19 +22,20 @@ SBATCH = "import sys; from slurm_plugin.submit.sbatch import main; main()"
 
 
 class Site:
-    """A lab with Dally's configuration, whose controller comes and goes."""
+    """A local cluster with Dally's configuration, whose controller comes and goes."""
 
-    def __init__(self, lab: LocalSlurm) -> None:
-        self.lab, self.folder = lab, lab.work
+    def __init__(self, local_slurm: LocalSlurm) -> None:
+        self.local_slurm, self.folder = local_slurm, local_slurm.work
         self.url = f"http://127.0.0.1:{free_ports(1)}"
         self.config = self.folder / "dally.toml"
         self.config.write_text(
-            f'partitions = ["gpu"]\ncluster = "{lab.spec.conf.parent}"\nstate_dir = "{self.folder}/state"\n'
+            f'partitions = ["gpu"]\ncluster = "{local_slurm.spec.conf.parent}"\n'
+            f'state_dir = "{self.folder}/state"\n'
             f'listen = "{self.url.removeprefix("http://")}"\nurl = "{self.url}"\npoll_s = 0.5\n'
             'policy = "dally:timers=manual,machine=1,rack=600,lease_s=1"\n'
         )
         (self.folder / "job.sh").write_text("#!/bin/sh\nsleep 600\n")
-        self.environment = {**lab.environment, "DALLY_CONFIG": str(self.config)}
+        self.environment = {**local_slurm.environment, "DALLY_CONFIG": str(self.config)}
         self.controller: subprocess.Popen[str] | None = None
 
     def start(self, *options: str) -> None:
@@ -111,9 +112,9 @@ class Site:
 
 
 @pytest.fixture
-def site(lab: LocalSlurm) -> Iterator[Site]:
-    """A lab without a controller; one that a test leaves behind is killed."""
-    site = Site(lab)
+def site(local_slurm: LocalSlurm) -> Iterator[Site]:
+    """A local cluster without a controller; one that a test leaves behind is killed."""
+    site = Site(local_slurm)
     yield site
     if site.controller is not None:
         site.end(signal.SIGKILL)
@@ -134,8 +135,8 @@ def test_a_user_and_an_administrator_see_what_happens_and_take_over(site: Site) 
     assert site.end(signal.SIGTERM) == 0
     assert site.dally("release-all", "--if-silent-for", "900", "--yes").startswith("heard the controller")
     assert site.dally("release-all", "--yes") == "handed 2 jobs back to Slurm\n"
-    site.lab.run("scancel", *running)
-    site.wait_for(lambda: site.lab.run("squeue", "-h", "-t", "R", "-o", "%A").count("\n") == 2)
+    site.local_slurm.run("scancel", *running)
+    site.wait_for(lambda: site.local_slurm.run("squeue", "-h", "-t", "R", "-o", "%A").count("\n") == 2)
     assert (site.folder / "errors").read_text() == ""
 
 
@@ -150,7 +151,7 @@ def test_killed_and_restarted_it_goes_on_where_it_was(site: Site) -> None:
     site.start()
     assert site.standings() == {first: "running", second: "waiting"}
     assert site.page(f"/why/{second}")["job"]["since_s"] == since_s
-    site.lab.run("scancel", first)
+    site.local_slurm.run("scancel", first)
     site.wait_for(lambda: site.standings() == {second: "running"})
     assert [event["job"] for event in site.events() if event["event"] == "start"] == [first, second]
 
@@ -159,7 +160,7 @@ def test_another_topology_is_taken_up_while_it_runs(site: Site) -> None:
     site.start()
     job = site.submit("--gres=gpu:8")
     site.wait_for(lambda: site.standings() == {job: "running"})
-    site.lab.rewrite(replace(site.lab.spec, racks=2))
+    site.local_slurm.rewrite(replace(site.local_slurm.spec, racks=2))
     site.wait_for(lambda: len([event for event in site.events() if event["event"] == "cluster"]) == 2)
     pair = site.submit("-N4", "--gres=gpu:8", "--ntasks=4")
     site.wait_for(lambda: site.standings() == {job: "running", pair: "running"})
@@ -170,7 +171,7 @@ def test_another_topology_is_taken_up_while_it_runs(site: Site) -> None:
 
 def test_the_log_of_a_service_is_json_only(site: Site) -> None:
     site.start("--shadow")
-    site.lab.run("sbatch", "--gres=gpu:8", "--mem=100", "-o", "/dev/null", "--wrap", "sleep 600")
+    site.local_slurm.run("sbatch", "--gres=gpu:8", "--mem=100", "-o", "/dev/null", "--wrap", "sleep 600")
     site.wait_for(lambda: any(event["event"] == "submit" for event in site.events()))
     assert site.controller is not None
     os.kill(site.controller.pid, signal.SIGHUP)

@@ -17,10 +17,10 @@ from click.testing import CliRunner, Result
 from dally.commands import main
 from slurm_plugin.controller.controller import Mode
 from slurm_plugin.service.server import Pages, Server
+from tests.patience import LONGEST_S
 from tests.slurm_plugin.daemons import DaemonSite
 from tests.slurm_plugin.service.test_queue_command import busy
 
-LIMIT_S = 30.0
 HOME, OTHER_SCREEN_ENDS = "\x1b[H", "\x1b[?1049l"
 STYLE = re.compile(r"\x1b\[[0-9;]*m")
 
@@ -101,7 +101,7 @@ class Terminal:
 
     def await_line(self, begin: str) -> None:
         """Wait until the first line begins so."""
-        until_s = time.monotonic() + LIMIT_S
+        until_s = time.monotonic() + LONGEST_S
         while not self.first_line.startswith(begin):
             assert time.monotonic() < until_s, f"{begin!r} is not in {self.drawn[-3000:]!r}"
             self.read(0.1)
@@ -115,7 +115,7 @@ class Terminal:
     def end(self) -> int:
         """End it as `kill` does; its exit status."""
         self.process.send_signal(signal.SIGTERM)
-        status = self.process.wait(LIMIT_S)
+        status = self.process.wait(LONGEST_S)
         self.read(0.0)
         return status
 

@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from dally.commands import main
-from dally.commands.why import told
+from dally.commands.why import event_text
 from slurm_plugin.service.why_command import headline
 from tests.slurm_plugin.service.test_queue_command import JOB, busy
 
@@ -119,4 +119,4 @@ def test_a_job_that_was_refused_says_so_and_when_it_is_tried_again() -> None:
     ],
 )
 def test_events_of_a_controller_are_told_in_words(event: dict[str, Any], words: str) -> None:
-    assert told({"job": "1", **event}, "1", str) == words
+    assert event_text({"job": "1", **event}, "1", str) == words

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from slurm_plugin.local_cluster.local_slurm import LocalSlurm
-from slurm_plugin.local_cluster.slurm_files import LabSpec
+from slurm_plugin.local_cluster.slurm_files import LocalClusterSpec
 from slurm_plugin.request import Request, decode, decode_job
-from slurm_plugin.submit.hints import Mode, Waits, site_lua
+from slurm_plugin.submit.hints import Mode, site_lua
 
 pytestmark = pytest.mark.slurm
 
@@ -30,33 +30,35 @@ LUA = (resources.files("slurm_plugin") / "site" / "job_submit.lua").read_text(en
 
 
 class Site:
-    """A lab with job_submit.lua, and what an ordinary user does there."""
+    """A local cluster with job_submit.lua, and what an ordinary user does there."""
 
-    def __init__(self, lab: LocalSlurm, user: str, exempt: str) -> None:
-        self.lab = lab
+    def __init__(self, local_slurm: LocalSlurm, user: str, exempt: str) -> None:
+        self.local_slurm = local_slurm
         self.user = user
         self.exempt = exempt
-        self.table = lab.spec.conf.parent / "dally_site.lua"
-        (lab.work / "dally.toml").write_text('partitions = ["gpu"]\nurl = ""\n')
+        self.table = local_slurm.spec.conf.parent / "dally_site.lua"
+        (local_slurm.work / "dally.toml").write_text('partitions = ["gpu"]\nurl = ""\n')
 
     def set_mode(self, mode: Mode, slowdowns: dict[str, float] | None = None) -> None:
         uids = [pwd.getpwnam(self.exempt).pw_uid]
-        self.table.write_text(site_lua(["gpu"], uids, mode, slowdowns, Waits(longest_s=200)))
+        self.table.write_text(site_lua(["gpu"], uids, mode, slowdowns, 200))
 
     def submit(self, *options: str, user: str | None = None) -> str:
         """Submit a script that sleeps; the job's number."""
-        return self.lab.run("sbatch", *_OUTPUT, *options, user=user or self.user, stdin=_SCRIPT).strip()
+        return self.local_slurm.run(
+            "sbatch", *_OUTPUT, *options, user=user or self.user, stdin=_SCRIPT
+        ).strip()
 
     def submit_wrapped(self, *options: str, user: str | None = None) -> str:
         """The same through `dally-sbatch`, which loads as us: users may have no access to this Python."""
         account = pwd.getpwnam(user or self.user)
         words = (sys.executable, "-c", WRAPPER, str(account.pw_gid), str(account.pw_uid))
-        return self.lab.run(*words, *_OUTPUT, *options, stdin=_SCRIPT).strip()
+        return self.local_slurm.run(*words, *_OUTPUT, *options, stdin=_SCRIPT).strip()
 
     def facts(self, job: str) -> dict[str, str]:
         """What scontrol shows of a job; comments have lines of their own."""
         found: dict[str, str] = {}
-        for line in self.lab.run("scontrol", "show", "job", job).splitlines():
+        for line in self.local_slurm.run("scontrol", "show", "job", job).splitlines():
             words = [line.strip()] if "Comment=" in line else line.split()
             pairs = (word.partition("=") for word in words)
             found.update({name: value for name, equals, value in pairs if equals})
@@ -64,7 +66,7 @@ class Site:
 
     def refusal(self, *options: str) -> str:
         """What sbatch says of a script that it does not submit."""
-        done = self.lab.attempt("sbatch", *_OUTPUT, *options, user=self.user, stdin=_SCRIPT)
+        done = self.local_slurm.attempt("sbatch", *_OUTPUT, *options, user=self.user, stdin=_SCRIPT)
         assert done.returncode != 0
         return done.stderr
 
@@ -77,7 +79,7 @@ class Site:
 
     def scontrol(self, *words: str, user: str | None = None) -> bool:
         """Whether scontrol lets the user do something."""
-        return self.lab.attempt("scontrol", *words, user=user or self.user).returncode == 0
+        return self.local_slurm.attempt("scontrol", *words, user=user or self.user).returncode == 0
 
 
 @pytest.fixture(scope="module")
@@ -85,10 +87,10 @@ def cluster(users: tuple[str, ...]) -> Iterator[LocalSlurm]:
     """One cluster for all tests here: they only submit, and every test cancels its jobs."""
     folder = Path(tempfile.mkdtemp(prefix="dally-", dir="/tmp"))
     lua = {"job_submit.lua": LUA, "dally_site.lua": site_lua(["gpu"], [])}
-    lab = LocalSlurm(LabSpec(folder, nodes=2, racks=2, lua_files=lua))
-    lab.start()
-    yield lab
-    lab.stop()
+    local_slurm = LocalSlurm(LocalClusterSpec(folder, nodes=2, racks=2, lua_files=lua))
+    local_slurm.start()
+    yield local_slurm
+    local_slurm.stop()
 
 
 @pytest.fixture
@@ -115,9 +117,9 @@ def test_a_plain_gpu_job_is_marked_and_held(site: Site) -> None:
 @pytest.fixture
 def one_hour(site: Site) -> Iterator[None]:
     """The partition lets jobs run for an hour at most."""
-    site.lab.run("scontrol", "update", "PartitionName=gpu", "MaxTime=60")
+    site.local_slurm.run("scontrol", "update", "PartitionName=gpu", "MaxTime=60")
     yield
-    site.lab.run("scontrol", "update", "PartitionName=gpu", "MaxTime=INFINITE")
+    site.local_slurm.run("scontrol", "update", "PartitionName=gpu", "MaxTime=INFINITE")
 
 
 def test_a_job_beyond_its_partitions_time_is_refused_and_told_why(site: Site, one_hour: None) -> None:
@@ -147,7 +149,7 @@ def test_a_job_within_its_partitions_time_is_held(site: Site, one_hour: None) ->
     ],
 )
 def test_a_job_that_is_not_dallys_is_left_alone(site: Site, options: list[str]) -> None:
-    if "--spread-job" in options and site.lab.version() == (24, 11):
+    if "--spread-job" in options and site.local_slurm.version() == (24, 11):
         pytest.skip("slurmctld 24.11.5 ends at sbatch --gpus=1 --spread-job, also without Dally")
     facts = site.facts(site.submit(*options))
     assert facts["Reason"] != "JobHeldUser"
@@ -163,9 +165,9 @@ def test_however_it_asks_for_gpus_a_job_is_held(site: Site, option: str) -> None
 
 
 def test_interactive_and_heterogeneous_jobs_are_left_alone(site: Site) -> None:
-    assert site.lab.attempt("srun", "--gpus=1", "true", user=site.user).returncode == 0
+    assert site.local_slurm.attempt("srun", "--gpus=1", "true", user=site.user).returncode == 0
     leader = site.submit("--gpus=1", ":", "--gpus=1")
-    assert "AdminComment" not in site.lab.run("scontrol", "show", "job", leader)
+    assert "AdminComment" not in site.local_slurm.run("scontrol", "show", "job", leader)
 
 
 def test_plain_jobs_of_root_and_exempt_users_are_left_alone(site: Site) -> None:
@@ -175,7 +177,7 @@ def test_plain_jobs_of_root_and_exempt_users_are_left_alone(site: Site) -> None:
 
 @pytest.mark.parametrize("hold", [True, False])
 def test_a_job_that_found_no_controller_goes_to_slurm(site: Site, hold: bool) -> None:
-    (site.lab.work / "dally.toml").write_text('partitions = ["gpu"]\nurl = "http://127.0.0.1:9"\n')
+    (site.local_slurm.work / "dally.toml").write_text('partitions = ["gpu"]\nurl = "http://127.0.0.1:9"\n')
     facts = site.facts(site.submit_wrapped("--gpus=1", "--comment=my words", *(["-H"] if hold else [])))
     assert (facts["Reason"] == "JobHeldUser", facts["Comment"]) == (hold, "my words")
     assert "AdminComment" not in facts
@@ -226,7 +228,9 @@ def test_sbatch_does_not_read_a_variable_for_the_comment(site: Site, monkeypatch
     "comment", ["dally:grace_s=soon", "dally:model=a;b", "dally:held=2", "dally:nonsense"]
 )
 def test_a_malformed_mark_is_refused_with_a_message(site: Site, comment: str) -> None:
-    done = site.lab.attempt("sbatch", "--gpus=1", f"--comment={comment}", "--wrap=true", user=site.user)
+    done = site.local_slurm.attempt(
+        "sbatch", "--gpus=1", f"--comment={comment}", "--wrap=true", user=site.user
+    )
     assert done.returncode == 1
     assert f"dally: comment with {comment.removeprefix('dally:')} is no request to Dally" in done.stderr
 
@@ -274,7 +278,7 @@ def test_root_may_place_and_release_a_job(site: Site) -> None:
     job = site.submit("--gpus=1")
     assert site.scontrol("update", f"JobId={job}", "NodeList=n2", user="root")
     assert site.scontrol("release", job, user="root")
-    site.lab.wait_for(lambda: site.facts(job)["NodeList"] == "n2", "the job to run on n2")
+    site.local_slurm.wait_for(lambda: site.facts(job)["NodeList"] == "n2", "the job to run on n2")
 
 
 @pytest.mark.parametrize("comment", ["", "my words"])

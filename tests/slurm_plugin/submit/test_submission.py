@@ -6,7 +6,13 @@ import pytest
 
 from dally.errors import InputError
 from slurm_plugin.request import Request
-from slurm_plugin.submit.submission import Submission, build_request, fixed_reason, read_submission
+from slurm_plugin.submit.submission import (
+    Submission,
+    build_request,
+    fixed_reason,
+    marked_words,
+    read_submission,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -196,3 +202,26 @@ def test_the_request_says_what_the_user_said(line: str, request_: Request) -> No
 def test_a_wrong_value_is_named(line: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
         build_request(read(f"{line} job.sh"), "f")
+
+
+@pytest.mark.parametrize(
+    ("script", "words"),
+    [
+        ("#!/bin/sh\n#SBATCH -N2 --time=5\n", ["-N2", "--time=5"]),
+        ("#!/bin/sh\n\n# words\n#SBATCH -N2\n  # more\n#SBATCH -n4\n", ["-N2", "-n4"]),
+        ("#!/bin/sh\nset -e\n#SBATCH -N2\n", []),
+        ("#!/bin/sh\n  #SBATCH -N2\n#SBATCHX -n4\n", []),
+        ("#SBATCH\t-N2\n", ["-N2"]),
+        ("#SBATCH --comment='a b' -J \"c d\"\n", ["--comment=a b", "-J", "c d"]),
+        ("#SBATCH --comment=a#b -N2\n", ["--comment=a"]),
+        ("#SBATCH --comment='a\n#SBATCH -N2\n", ["-N2"]),
+        ("", []),
+    ],
+)
+def test_lines_count_up_to_the_first_command(script: str, words: list[str]) -> None:
+    assert marked_words(script, "#SBATCH") == words
+
+
+def test_each_mark_has_its_own_lines() -> None:
+    script = "#!/bin/sh\n#SBATCH -N2\n#DALLY --model=a\n"
+    assert marked_words(script, "#DALLY") == ["--model=a"]

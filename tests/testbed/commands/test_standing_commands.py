@@ -10,11 +10,16 @@ import pytest
 from click.testing import CliRunner
 
 from dally.commands import main
-from testbed.commands.options import LabOptions, local_lab_options, opened_cluster, standing_cluster
-from testbed.persistent.shape import LabShape
+from testbed.commands.options import (
+    LocalClusterOptions,
+    local_cluster_options,
+    opened_cluster,
+    standing_cluster,
+)
+from testbed.persistent.shape import LocalClusterShape
 from testbed.persistent.state import StandingError, StandingState, own_mark, write_state
 
-SHAPE = LabShape((1, 3), gpus=4)
+SHAPE = LocalClusterShape((1, 3), gpus=4)
 
 
 @pytest.fixture
@@ -24,39 +29,39 @@ def standing(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def parsed(*argv: str) -> LabOptions:
-    found: list[LabOptions] = []
+def parsed(*argv: str) -> LocalClusterOptions:
+    found: list[LocalClusterOptions] = []
 
     @click.command()
-    @local_lab_options
-    def command(lab: LabOptions) -> None:
-        found.append(lab)
+    @local_cluster_options
+    def command(options: LocalClusterOptions) -> None:
+        found.append(options)
 
     command.main(list(argv), standalone_mode=False)
     return found[0]
 
 
 def test_without_options_the_usual_cluster_is_meant() -> None:
-    lab = parsed()
-    assert lab.shape() == LabShape((2, 2, 2, 2), gpus=2, rate_bps=1e9, uplink_bps=200e6)
-    assert lab.folder == Path(f"/tmp/dally-testbed-{os.geteuid()}")
+    options = parsed()
+    assert options.shape() == LocalClusterShape((2, 2, 2, 2), gpus=2, rate_bps=1e9, uplink_bps=200e6)
+    assert options.folder == Path(f"/tmp/dally-testbed-{os.geteuid()}")
 
 
 def test_what_is_said_wins_over_what_is_usual() -> None:
-    lab = parsed("--racks=1,3", "--gpus=4", "--gpu-types=v100,k80", "--rate=2Gb", "--folder=here")
-    assert lab.shape() == replace(SHAPE, gpu_types=("v100", "k80"), rate_bps=2e9)
-    assert lab.folder == Path.cwd() / "here"
+    options = parsed("--racks=1,3", "--gpus=4", "--gpu-types=v100,k80", "--rate=2Gb", "--folder=here")
+    assert options.shape() == replace(SHAPE, gpu_types=("v100", "k80"), rate_bps=2e9)
+    assert options.folder == Path.cwd() / "here"
 
 
 def test_the_standing_cluster_serves_who_asks_for_nothing_or_for_the_same(standing: Path) -> None:
-    for lab in (LabOptions(standing), LabOptions(standing, gpus=4)):
-        with opened_cluster(lab) as cluster:
+    for options in (LocalClusterOptions(standing), LocalClusterOptions(standing, gpus=4)):
+        with opened_cluster(options) as cluster:
             assert cluster.conf == standing / "etc" / "slurm.conf"
 
 
 def test_who_asks_for_another_than_is_up_is_told_what_is(standing: Path) -> None:
-    lab = LabOptions(standing, gpus=5)
-    with pytest.raises(StandingError, match="is up with --racks 1,3 --gpus 4"), opened_cluster(lab):
+    options = LocalClusterOptions(standing, gpus=5)
+    with pytest.raises(StandingError, match="is up with --racks 1,3 --gpus 4"), opened_cluster(options):
         pass
 
 

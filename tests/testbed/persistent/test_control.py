@@ -10,13 +10,13 @@ from typing import Any
 
 from slurm_plugin.local_cluster.processes import find_processes
 from testbed.persistent.control import bring_up, find_standing, open_standing, take_down
-from testbed.persistent.shape import LabShape
+from testbed.persistent.shape import LocalClusterShape
 from tests.dally.hosts.waits import await_gone, await_true
+from tests.patience import LONGEST_S
 from tests.slurm_plugin.local_cluster.test_network import SENT_BYTES, talk
 
 SMALL = ("--racks", "1,1", "--gpus", "1", "--rate", "1Gb", "--uplink", "200Mb")
-SHAPE = LabShape((1, 1), 1, 1e9, 200e6)
-LIMIT_S = 120
+SHAPE = LocalClusterShape((1, 1), 1, 1e9, 200e6)
 
 USER = """
 import sys, time
@@ -31,7 +31,7 @@ time.sleep(1000)
 
 def dally(verb: str, folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "dally", "testbed", verb, "--folder", str(folder), *options]
-    return subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S)
+    return subprocess.run(command, capture_output=True, text=True, timeout=LONGEST_S)
 
 
 def status(folder: Path) -> dict[str, Any]:
@@ -51,17 +51,17 @@ def processes(folder: Path) -> set[int]:
     return found - {os.getpid()}
 
 
-def test_it_stays_up_is_used_by_other_processes_and_goes_without_trace(lab_folder: Path) -> None:
-    begun = dally("up", lab_folder, *SMALL)
+def test_it_stays_up_is_used_by_other_processes_and_goes_without_trace(cluster_folder: Path) -> None:
+    begun = dally("up", cluster_folder, *SMALL)
     assert begun.stdout.startswith(
         "up: 2 nodes of 1 GPUs (h100) in 2 racks, 1 Gb/s a node, 200 Mb/s between racks\n"
     )
-    assert dally("up", lab_folder, *SMALL).stdout.startswith("up already: ")
-    other = dally("up", lab_folder, "--racks", "2")
+    assert dally("up", cluster_folder, *SMALL).stdout.startswith("up already: ")
+    other = dally("up", cluster_folder, "--racks", "2")
     assert (other.returncode, other.stderr.count("\n")) == (1, 1)
-    sent = talk(open_standing(lab_folder), "r1h1,r2h1")
+    sent = talk(open_standing(cluster_folder), "r1h1,r2h1")
     assert {name for name, count in sent.items() if count > SENT_BYTES} == {"r2h1", "r2"}
-    seen = status(lab_folder)
+    seen = status(cluster_folder)
     assert [(node["name"], node["rack"]) for node in seen["nodes"]] == [("r1h1", "r1"), ("r2h1", "r2")]
     assert {link["name"]: link["rate_bps"] for link in seen["links"]} == {
         "r1h1": 1e9,
@@ -69,38 +69,38 @@ def test_it_stays_up_is_used_by_other_processes_and_goes_without_trace(lab_folde
         "r1": 200e6,
         "r2": 200e6,
     }
-    assert dally("down", lab_folder).stdout == f"down: nothing is left in {lab_folder}\n"
-    assert not lab_folder.exists()
-    assert not processes(lab_folder)
-    again = dally("down", lab_folder)
-    assert (again.returncode, again.stdout) == (0, f"nothing is up in {lab_folder}\n")
+    assert dally("down", cluster_folder).stdout == f"down: nothing is left in {cluster_folder}\n"
+    assert not cluster_folder.exists()
+    assert not processes(cluster_folder)
+    again = dally("down", cluster_folder)
+    assert (again.returncode, again.stdout) == (0, f"nothing is up in {cluster_folder}\n")
 
 
-def test_a_killed_keeper_takes_all_along_and_the_next_comes_up(lab_folder: Path) -> None:
-    assert bring_up(lab_folder, SHAPE)
-    cluster = open_standing(lab_folder)
+def test_a_killed_supervisor_takes_all_along_and_the_next_comes_up(cluster_folder: Path) -> None:
+    assert bring_up(cluster_folder, SHAPE)
+    cluster = open_standing(cluster_folder)
     cluster.ask("sbatch", "--nodes=2", "--gres=gpu:1", "--output=/dev/null", "--wrap=srun sleep 1000")
     await_true(lambda: "RUNNING" in cluster.ask("squeue", "--format=%T"), "the job to run")
-    state = find_standing(lab_folder)
+    state = find_standing(cluster_folder)
     assert state
-    os.kill(state.keeper.pid, signal.SIGKILL)
-    await_gone(state.keeper.pid)
-    assert bring_up(lab_folder, SHAPE)
-    assert "RUNNING" not in open_standing(lab_folder).ask("squeue", "--format=%T")
-    assert take_down(lab_folder)
-    assert not lab_folder.exists()
-    assert not processes(lab_folder)
+    os.kill(state.supervisor.pid, signal.SIGKILL)
+    await_gone(state.supervisor.pid)
+    assert bring_up(cluster_folder, SHAPE)
+    assert "RUNNING" not in open_standing(cluster_folder).ask("squeue", "--format=%T")
+    assert take_down(cluster_folder)
+    assert not cluster_folder.exists()
+    assert not processes(cluster_folder)
 
 
-def test_what_a_killed_process_has_started_there_ends_and_the_cluster_stays(lab_folder: Path) -> None:
-    assert bring_up(lab_folder, SHAPE)
-    before = processes(lab_folder)
-    command = [sys.executable, "-c", USER, str(lab_folder)]
+def test_what_a_killed_process_has_started_there_ends_and_the_cluster_stays(cluster_folder: Path) -> None:
+    assert bring_up(cluster_folder, SHAPE)
+    before = processes(cluster_folder)
+    command = [sys.executable, "-c", USER, str(cluster_folder)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as user:
         assert user.stdout
         assert user.stdout.readline() == "up\n"
-        assert processes(lab_folder) - before - {user.pid}
+        assert processes(cluster_folder) - before - {user.pid}
         user.kill()
-    await_true(lambda: not processes(lab_folder) - before, "what it started to end")
-    assert "idle" in open_standing(lab_folder).ask("sinfo")
-    assert take_down(lab_folder)
+    await_true(lambda: not processes(cluster_folder) - before, "what it started to end")
+    assert "idle" in open_standing(cluster_folder).ask("sinfo")
+    assert take_down(cluster_folder)

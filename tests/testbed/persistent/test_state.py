@@ -10,7 +10,7 @@ import pytest
 from dally.errors import InputError
 from testbed.persistent.control import bring_up, find_standing, open_standing, take_down
 from testbed.persistent.folder import clear, lock, open_folder
-from testbed.persistent.shape import LabShape
+from testbed.persistent.shape import LocalClusterShape
 from testbed.persistent.state import (
     STATE_FILE,
     ProcessMark,
@@ -22,7 +22,7 @@ from testbed.persistent.state import (
     write_state,
 )
 
-SHAPE = LabShape((2, 3), gpus=4, rate_bps=1e9, uplink_bps=250e6, gpu_types=("v100", "k80"))
+SHAPE = LocalClusterShape((2, 3), gpus=4, rate_bps=1e9, uplink_bps=250e6, gpu_types=("v100", "k80"))
 NOBODY = 65534
 
 
@@ -148,4 +148,12 @@ def test_an_empty_folder_holds_nothing_to_clear(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("racks", "said"), [((65,), 65), ((40, 40), 80)])
 def test_more_hosts_than_a_machine_bears_are_refused(racks: tuple[int, ...], said: int) -> None:
     with pytest.raises(InputError, match=f"the racks have {said} hosts, must be 1 to 64 in all"):
-        LabShape(racks)
+        LocalClusterShape(racks)
+
+
+def test_a_state_that_an_earlier_version_wrote_is_read(tmp_path: Path) -> None:
+    state = StandingState(SHAPE, 17.5, own_mark(), ProcessMark(7, 8), 9)
+    write_state(tmp_path, state)
+    file = tmp_path / STATE_FILE
+    file.write_text(file.read_text().replace('"supervisor"', '"keeper"'))
+    assert read_state(tmp_path) == state

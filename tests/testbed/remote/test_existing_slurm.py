@@ -9,7 +9,7 @@ from dally.hosts.hosts_file import read_hosts_file
 from dally.hosts.processes import Command
 from slurm_plugin.local_cluster.cluster import Cluster, ClusterError
 from slurm_plugin.local_cluster.local_slurm import LocalSlurm
-from slurm_plugin.local_cluster.slurm_files import LabSpec
+from slurm_plugin.local_cluster.slurm_files import LocalClusterSpec
 from testbed.remote.existing_slurm import check_harmless, find_slurm
 from testbed.remote.hosts import Hosts
 from testbed.remote.log import CommandLog
@@ -18,22 +18,22 @@ from tests.testbed.remote.hosts_files import write_hosts
 
 
 @pytest.fixture
-def small_lab(lab_folder: Path) -> Iterator[LocalSlurm]:
+def small_cluster(cluster_folder: Path) -> Iterator[LocalSlurm]:
     """Somebody's Slurm on this machine."""
-    lab = LocalSlurm(LabSpec(lab_folder, nodes=2, racks=1))
-    lab.start()
-    yield lab
-    lab.stop()
+    local_slurm = LocalSlurm(LocalClusterSpec(cluster_folder, nodes=2, racks=1))
+    local_slurm.start()
+    yield local_slurm
+    local_slurm.stop()
 
 
 def test_jobs_run_in_the_partition_and_the_reservation(
-    small_lab: LocalSlurm, hosts: Hosts, tmp_path: Path
+    small_cluster: LocalSlurm, hosts: Hosts, tmp_path: Path
 ) -> None:
-    small_lab.run(
+    small_cluster.run(
         "scontrol", "create", "reservation", "ReservationName=ours", "Nodes=n2", "Users=root",
         "StartTime=now", "Duration=60",
     )  # fmt: skip
-    conf = small_lab.spec.conf
+    conf = small_cluster.spec.conf
     cluster: Cluster = find_slurm(hosts, "other", tmp_path, "ours", conf)
     assert cluster.conf == conf
     script = "echo $SLURM_JOB_PARTITION $SLURMD_NODENAME $PWD"

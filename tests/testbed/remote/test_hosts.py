@@ -7,7 +7,7 @@ import pytest
 
 from dally.hosts.hosts_file import read_hosts_file
 from dally.hosts.processes import Command
-from dally.hosts.ssh import KEEPER
+from dally.hosts.ssh import SUPERVISOR
 from testbed.remote.hosts import Hosts, RemoteError, each
 from testbed.remote.log import CommandLog
 from tests.dally.hosts.sshd import Sshd, free_port
@@ -69,8 +69,8 @@ def test_a_file_that_cannot_be_written_is_named(hosts: Hosts, tmp_path: Path) ->
 
 
 def test_input_that_was_cut_off_starts_nothing(hosts: Hosts, tmp_path: Path) -> None:
-    keeper = ("sh", "-c", KEEPER, "sh", "10", "touch", str(tmp_path / "started"))
-    assert hosts.attempt("n1", *keeper, stdin="12345").status == 1
+    supervisor = ("sh", "-c", SUPERVISOR, "sh", "10", "touch", str(tmp_path / "started"))
+    assert hosts.attempt("n1", *supervisor, stdin="12345").status == 1
     assert not (tmp_path / "started").exists()
 
 

@@ -20,7 +20,7 @@ from slurm_plugin.client.command_line import CommandLine
 from slurm_plugin.client.slurm import Fence, HandBack, Hold, HoldBack, Place, Requeue, Signal, SlurmJob, State
 from slurm_plugin.local_cluster.cluster import ClusterError
 from slurm_plugin.local_cluster.local_slurm import LocalSlurm
-from slurm_plugin.local_cluster.slurm_files import LabSpec
+from slurm_plugin.local_cluster.slurm_files import LocalClusterSpec
 from slurm_plugin.submit.hints import site_lua
 from testbed.remote.existing_slurm import find_slurm
 from testbed.remote.hosts import Hosts
@@ -28,11 +28,11 @@ from testbed.remote.log import CommandLog
 from testbed.remote.rights import find_rights, judge_all
 from tests.dally.hosts.sshd import running_sshd
 from tests.dally.hosts.waits import await_true
+from tests.patience import LONGEST_S
 from tests.testbed.remote.test_standing_slurm import ONE_JOB, TINY_TFLOPS, assert_complete, dally
 from tests.testbed.running.worlds import write_profile_folder
 
 USER = "dally-carol"
-LIMIT_S = 30
 ENFORCED = "EnforcePartLimits=ALL"
 """Without, 24.11 and later take a job for a partition that is closed to its user, and it waits for ever."""
 
@@ -75,12 +75,12 @@ def login() -> Iterator[Login]:
 
 
 def order(*argv: str) -> None:
-    subprocess.run(argv, check=True, capture_output=True, timeout=LIMIT_S)
+    subprocess.run(argv, check=True, capture_output=True, timeout=LONGEST_S)
 
 
 def remove_user() -> int:
     """The status of userdel, which refuses as long as the user has processes."""
-    return subprocess.run(["userdel", USER], capture_output=True, timeout=LIMIT_S).returncode
+    return subprocess.run(["userdel", USER], capture_output=True, timeout=LONGEST_S).returncode
 
 
 def open_python(folder: Path) -> Path:
@@ -99,42 +99,44 @@ def open_python(folder: Path) -> Path:
 
 def may_run(program: str) -> bool:
     argv = ["su", USER, "-c", shlex.join([program, "-c", ""])]
-    return subprocess.run(argv, capture_output=True, timeout=LIMIT_S).returncode == 0
+    return subprocess.run(argv, capture_output=True, timeout=LONGEST_S).returncode == 0
 
 
-def started(spec: LabSpec) -> Iterator[LocalSlurm]:
-    lab = LocalSlurm(spec)
-    lab.start()
-    yield lab
-    lab.stop()
+def started(spec: LocalClusterSpec) -> Iterator[LocalSlurm]:
+    local_slurm = LocalSlurm(spec)
+    local_slurm.start()
+    yield local_slurm
+    local_slurm.stop()
 
 
 @pytest.fixture
-def roots_lab(lab_folder: Path, login: Login) -> Iterator[LocalSlurm]:
+def roots_slurm(cluster_folder: Path, login: Login) -> Iterator[LocalSlurm]:
     """A Slurm of root's, with a partition that the user may not use."""
-    yield from started(LabSpec(lab_folder, nodes=2, racks=2, gpus=2, extra_conf=(CLOSED, ENFORCED)))
+    yield from started(
+        LocalClusterSpec(cluster_folder, nodes=2, racks=2, gpus=2, extra_conf=(CLOSED, ENFORCED))
+    )
 
 
 @pytest.fixture
-def dallys_lab(lab_folder: Path, login: Login) -> Iterator[LocalSlurm]:
+def dallys_slurm(cluster_folder: Path, login: Login) -> Iterator[LocalSlurm]:
     """A Slurm whose partition `gpu` is scheduled by the site's own Dally."""
     files = {"job_submit.lua": own_file("job_submit.lua"), "dally_site.lua": site_lua(["gpu"], [])}
-    yield from started(LabSpec(lab_folder, nodes=2, racks=2, gpus=2, lua_files=files))
+    yield from started(LocalClusterSpec(cluster_folder, nodes=2, racks=2, gpus=2, lua_files=files))
 
 
 @pytest.fixture
-def her_lab(lab_folder: Path, login: Login) -> Iterator[LocalSlurm]:
+def alices_slurm(cluster_folder: Path, login: Login) -> Iterator[LocalSlurm]:
     """A Slurm whose SlurmUser is the user, who so may do all."""
-    work = lab_folder / "work"
+    work = cluster_folder / "work"
     files = ("StateSaveLocation", "SlurmctldLogFile", "SlurmctldPidFile", "JobCompLoc")
     conf = (f"SlurmUser={USER}", *(f"{name}={work}/{name}" for name in files))
-    yield from started(LabSpec(lab_folder, nodes=2, racks=2, gpus=2, extra_conf=conf))
+    yield from started(LocalClusterSpec(cluster_folder, nodes=2, racks=2, gpus=2, extra_conf=conf))
 
 
-def place(login: Login, lab: LocalSlurm, partition: str) -> tuple[str | Path, ...]:
+def place(login: Login, local_slurm: LocalSlurm, partition: str) -> tuple[str | Path, ...]:
     folder = login.hosts_toml.parent
     there = ("--hosts", login.hosts_toml, "--partition", partition, "--work", login.home)
-    return (*there, "--slurm-conf", lab.spec.conf, "--logs", folder / "logs")
+    return (*there, "--slurm-conf", local_slurm.spec.conf, "--logs", folder / "logs")
 
 
 def connected(login: Login) -> Hosts:
@@ -142,70 +144,74 @@ def connected(login: Login) -> Hosts:
     return Hosts(read_hosts_file(login.hosts_toml), CommandLog(login.hosts_toml.parent / "logs"))
 
 
-def run(login: Login, lab: LocalSlurm, partition: str = "gpu") -> subprocess.CompletedProcess[str]:
+def run(login: Login, local_slurm: LocalSlurm, partition: str = "gpu") -> subprocess.CompletedProcess[str]:
     """Run a workload under fifo on the user's account."""
     folder = login.hosts_toml.parent
     (folder / "trace.csv").write_text(ONE_JOB)
     profiles = write_profile_folder(folder / "profiles")
     work = ("--workload", folder / "trace.csv", "--profiles", profiles, "--emulate", TINY_TFLOPS)
     ends = ("--policy", "fifo", "--out", login.out, "--existing")
-    return dally("run", *work, *ends, *place(login, lab, partition))
+    return dally("run", *work, *ends, *place(login, local_slurm, partition))
 
 
 def test_an_ordinary_user_runs_a_workload_and_nothing_else_changes(
-    login: Login, roots_lab: LocalSlurm
+    login: Login, roots_slurm: LocalSlurm
 ) -> None:
-    lab = roots_lab
-    lab.run("sbatch", "--hold", "--output=/dev/null", "--wrap=true")
+    local_slurm = roots_slurm
+    local_slurm.run("sbatch", "--hold", "--output=/dev/null", "--wrap=true")
     shown = [("scontrol", "show", what) for what in ("partition", "reservation")]
-    before = [lab.run(*argv) for argv in shown]
-    done = run(login, lab)
+    before = [local_slurm.run(*argv) for argv in shown]
+    done = run(login, local_slurm)
     assert done.returncode == 0, done.stderr
     assert f"note: {USER} is no operator: jobs of partitions closed, other may take nodes" in done.stderr
     assert_complete(login.out / "fifo", {"a"})
-    assert [lab.run(*argv) for argv in shown] == before
-    assert lab.run("squeue", "--noheader", "--format=%u %T") == "root PENDING\n"
+    assert [local_slurm.run(*argv) for argv in shown] == before
+    assert local_slurm.run("squeue", "--noheader", "--format=%u %T") == "root PENDING\n"
     owners = {path.owner() for path in login.home.glob("out-fifo-*/**/*")}
     assert owners == {USER}
 
 
-def test_what_the_user_may_not_do_is_said_beforehand(login: Login, roots_lab: LocalSlurm) -> None:
-    done = run(login, roots_lab, "closed")
+def test_what_the_user_may_not_do_is_said_beforehand(login: Login, roots_slurm: LocalSlurm) -> None:
+    done = run(login, roots_slurm, "closed")
     assert (done.returncode, done.stderr.count("\n"), login.out.exists()) == (1, 1, False)
     assert f"{USER} may not run jobs in partition closed: User's group not permitted" in done.stderr
     assert "AllowGroups" in done.stderr
-    roots_lab.run("sbatch", "--hold", "--comment=dally:", "--output=/dev/null", "--wrap=true")
-    done = run(login, roots_lab)
+    roots_slurm.run("sbatch", "--hold", "--comment=dally:", "--output=/dev/null", "--wrap=true")
+    done = run(login, roots_slurm)
     assert (done.returncode, done.stderr.count("\n"), login.out.exists()) == (1, 1, False)
     assert "partition gpu has jobs for Dally of root" in done.stderr
-    found = dally("check", *place(login, roots_lab, "other"), "--json")
+    found = dally("check", *place(login, roots_slurm, "other"), "--json")
     rows = {row["check"]: row for row in json.loads(found.stdout)}
     assert rows["jobs"]["found"] == f"{USER} may run jobs in partition other"
     assert (rows["rights"]["level"], rows["others"]["level"]) == ("warning", "ok")
     assert "without slurmdbd there are no operators" in rows["rights"]["advice"]
 
 
-def test_beside_the_sites_own_dally_only_slurm_itself_can_run(login: Login, dallys_lab: LocalSlurm) -> None:
+def test_beside_the_sites_own_dally_only_slurm_itself_can_run(login: Login, dallys_slurm: LocalSlurm) -> None:
     with connected(login) as hosts:
         for partition, problems in (("gpu", {"jobs", "others"}), ("other", {"others"})):
-            slurm = find_slurm(hosts, partition, login.home, conf=dallys_lab.spec.conf)
+            slurm = find_slurm(hosts, partition, login.home, conf=dallys_slurm.spec.conf)
             found = judge_all(find_rights(slurm))
             assert {name for name, each in found.items() if each.level is Level.PROBLEM} == problems
 
 
-def test_with_the_rights_granted_dally_keeps_its_nodes_from_others(login: Login, her_lab: LocalSlurm) -> None:
-    done = run(login, her_lab)
+def test_with_the_rights_granted_dally_keeps_its_nodes_from_others(
+    login: Login, alices_slurm: LocalSlurm
+) -> None:
+    done = run(login, alices_slurm)
     assert (done.returncode, "note: " in done.stderr) == (0, False), done.stderr
     events = (login.out / "fifo" / "controller.jsonl").read_text()
     assert '"refused"' not in events
 
 
-def test_all_orders_for_ones_own_job_are_taken_but_for_the_fence(login: Login, roots_lab: LocalSlurm) -> None:
+def test_all_orders_for_ones_own_job_are_taken_but_for_the_fence(
+    login: Login, roots_slurm: LocalSlurm
+) -> None:
     account = pwd.getpwnam(USER)
     prefix = ("setpriv", f"--reuid={account.pw_uid}", f"--regid={account.pw_gid}", "--clear-groups")
-    slurm = CommandLine(roots_lab.environment, prefix)
+    slurm = CommandLine(roots_slurm.environment, prefix)
     words = ("sbatch", "--parsable", "--hold", "--requeue", "--gpus=1", "--output=/dev/null")
-    number = roots_lab.run(*words, "--wrap=sleep 600", user=USER).strip()
+    number = roots_slurm.run(*words, "--wrap=sleep 600", user=USER).strip()
 
     def job() -> SlurmJob:
         return next(each for each in slurm.jobs() if each.job_id == number)
@@ -222,7 +228,7 @@ def test_all_orders_for_ones_own_job_are_taken_but_for_the_fence(login: Login, r
     assert job().hold is Hold.USER
     assert slurm.run([HandBack(number, 1)]) == (None,)
     await_true(lambda: job().state is State.RUNNING, "the job to run again")
-    roots_lab.run("scancel", number, user=USER)
+    roots_slurm.run("scancel", number, user=USER)
 
 
 def test_a_slurm_conf_that_the_user_cannot_read_is_named(login: Login) -> None:

@@ -10,8 +10,8 @@ from typing import Any
 
 from dally import __version__
 from testbed.remote import probe
+from tests.patience import LONGEST_S
 
-LIMIT_S = 60.0
 NVML = """
 def nvmlInit(): pass
 def nvmlDeviceGetCount(): return 2
@@ -31,7 +31,7 @@ def told(folder: Path) -> dict[str, Any]:
         env=env,
         capture_output=True,
         text=True,
-        timeout=LIMIT_S,
+        timeout=LONGEST_S,
         check=True,
     )
     found: dict[str, Any] = json.loads(done.stdout)

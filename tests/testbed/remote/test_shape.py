@@ -15,9 +15,9 @@ from dally.hosts.network import LocalNetwork
 from dally.hosts.network_spec import NetworkSpec, Rack, burst_bytes
 from testbed.remote.shaping import RECORDS
 from tests.dally.hosts.sshd import Sshd, running_sshd
+from tests.patience import LONGEST_S
 from tests.testbed.remote.hosts_files import write_hosts
 
-LIMIT_S = 120.0
 SPEC = NetworkSpec((Rack(1, 400e6), Rack(1)))
 OWN_RUN = ("unshare", "--mount", "sh", "-c", 'mount -t tmpfs none /run && mkdir /run/sshd && exec "$@"', "sh")
 """As every host has a /run of its own."""
@@ -40,7 +40,7 @@ class Site:
             capture_output=True,
             text=True,
             stdin=subprocess.DEVNULL,
-            timeout=LIMIT_S,
+            timeout=LONGEST_S,
         )
 
     def done(self, *options: str) -> list[str]:
@@ -58,7 +58,7 @@ class Site:
     def inside(self, host: str, *argv: str) -> str:
         """What a command prints on a host."""
         command = self.network.command(host, argv)
-        return subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=True).stdout
+        return subprocess.run(command, capture_output=True, text=True, timeout=LONGEST_S, check=True).stdout
 
     def qdiscs(self, host: str) -> list[dict[str, Any]]:
         """What a host's network card has."""

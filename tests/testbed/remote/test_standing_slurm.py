@@ -13,14 +13,14 @@ import pytest
 from dally.runs.records import read_jobs, read_run
 from slurm_plugin.local_cluster.local_slurm import LocalSlurm
 from slurm_plugin.local_cluster.processes import find_processes
-from slurm_plugin.local_cluster.slurm_files import LabSpec
+from slurm_plugin.local_cluster.slurm_files import LocalClusterSpec
 from testbed.persistent.control import find_standing
 from tests.dally.hosts.sshd import Sshd, running_sshd
 from tests.dally.hosts.waits import await_true
+from tests.patience import LONGEST_S
 from tests.testbed.remote.hosts_files import write_hosts
 from tests.testbed.running.worlds import write_profile_folder
 
-LIMIT_S = 200
 TINY_TFLOPS = "1e6"
 """Of a GPU on which steps cost no time but that of the training loop."""
 
@@ -61,23 +61,23 @@ def two_racks(elsewhere: tuple[Sshd, Sshd], tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def small_lab(lab_folder: Path) -> Iterator[LocalSlurm]:
+def small_cluster(cluster_folder: Path) -> Iterator[LocalSlurm]:
     """Somebody's Slurm on this machine."""
-    lab = LocalSlurm(LabSpec(lab_folder, nodes=2, racks=2, gpus=2))
-    lab.start()
-    yield lab
-    lab.stop()
+    local_slurm = LocalSlurm(LocalClusterSpec(cluster_folder, nodes=2, racks=2, gpus=2))
+    local_slurm.start()
+    yield local_slurm
+    local_slurm.stop()
 
 
 def entries(folder: Path, daemon: Sshd) -> str:
     """What is in a folder, as an sshd sees it."""
     argv = [*within(daemon), "ls", "-A", str(folder)]
-    return subprocess.run(argv, capture_output=True, text=True, check=True, timeout=LIMIT_S).stdout
+    return subprocess.run(argv, capture_output=True, text=True, check=True, timeout=LONGEST_S).stdout
 
 
 def dally(verb: str, *options: str | Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "dally", "testbed", verb, *map(str, options)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S)
+    return subprocess.run(command, capture_output=True, text=True, timeout=LONGEST_S)
 
 
 def run(folder: Path, trace: str, *options: str | Path) -> Path:
@@ -101,53 +101,61 @@ def assert_complete(out: Path, jobs: set[str]) -> None:
 
 @pytest.mark.slurm
 def test_a_slurm_on_hosts_stays_runs_a_workload_and_goes_without_trace(
-    elsewhere: tuple[Sshd, Sshd], two_racks: Path, shared: Path, tmp_path: Path, lab_folder: Path
+    elsewhere: tuple[Sshd, Sshd], two_racks: Path, shared: Path, tmp_path: Path, cluster_folder: Path
 ) -> None:
-    up = ("--folder", lab_folder, "--hosts", two_racks, "--shared", shared, "--fake-gpus")
+    up = ("--folder", cluster_folder, "--hosts", two_racks, "--shared", shared, "--fake-gpus")
     begun = dally("up", *up, "--logs", tmp_path / "logs")
     assert begun.stdout.startswith(f"up: 2 hosts of {two_racks} with 4 pretended GPUs in 2 racks\n"), begun
     assert dally("up", *up, "--logs", tmp_path / "logs").stdout.startswith("up already: ")
     other = dally("up", *up[:-1])
     assert (other.returncode, other.stderr.count("\n")) == (1, 1)
-    seen = json.loads(dally("status", "--folder", lab_folder, "--json").stdout)
+    seen = json.loads(dally("status", "--folder", cluster_folder, "--json").stdout)
     assert [(node["name"], node["rack"], node["state"]) for node in seen["nodes"]] == [
         ("n1", "r1", "idle"),
         ("n2", "r2", "idle"),
     ]
-    assert_complete(run(tmp_path, TWO_JOBS, "--folder", lab_folder), {"a", "b"})
-    assert dally("down", "--folder", lab_folder).stdout == f"down: nothing is left in {lab_folder}\n"
-    assert not lab_folder.exists()
+    assert_complete(run(tmp_path, TWO_JOBS, "--folder", cluster_folder), {"a", "b"})
+    assert dally("down", "--folder", cluster_folder).stdout == f"down: nothing is left in {cluster_folder}\n"
+    assert not cluster_folder.exists()
     assert not Path(seen["conf"]).parent.parent.exists()
     assert not find_processes({"SLURM_CONF": seen["conf"]})
     assert not entries(shared, elsewhere[0])
 
 
 @pytest.mark.slurm
-def test_a_killed_keeper_takes_the_slurm_on_hosts_along(
-    elsewhere: tuple[Sshd, Sshd], two_racks: Path, shared: Path, tmp_path: Path, lab_folder: Path
+def test_a_killed_supervisor_takes_the_slurm_on_hosts_along(
+    elsewhere: tuple[Sshd, Sshd], two_racks: Path, shared: Path, tmp_path: Path, cluster_folder: Path
 ) -> None:
-    up = ("--folder", lab_folder, "--hosts", two_racks, "--shared", shared, "--fake-gpus")
+    up = ("--folder", cluster_folder, "--hosts", two_racks, "--shared", shared, "--fake-gpus")
     dally("up", *up, "--logs", tmp_path / "logs")
-    state = find_standing(lab_folder)
+    state = find_standing(cluster_folder)
     assert state
     assert state.place
     conf = Path(state.place.conf)
-    os.kill(state.keeper.pid, signal.SIGKILL)
+    os.kill(state.supervisor.pid, signal.SIGKILL)
     await_true(lambda: not conf.parent.parent.exists(), "its folder to be removed")
     await_true(lambda: not find_processes({"SLURM_CONF": str(conf)}), "its processes to end")
     await_true(lambda: not entries(shared, elsewhere[0]), "the shared folder to be empty")
-    assert dally("down", "--folder", lab_folder).stdout == f"down: nothing is left in {lab_folder}\n"
-    assert not lab_folder.exists()
+    assert dally("down", "--folder", cluster_folder).stdout == f"down: nothing is left in {cluster_folder}\n"
+    assert not cluster_folder.exists()
 
 
 @pytest.mark.slurm
 def test_a_slurm_of_others_runs_a_workload_and_keeps_the_jobs_of_others(
-    small_lab: LocalSlurm, hosts_toml: Path, tmp_path: Path
+    small_cluster: LocalSlurm, hosts_toml: Path, tmp_path: Path
 ) -> None:
-    small_lab.run("sbatch", "--hold", "--output=/dev/null", "--wrap=true")
-    place = ("--existing", "--hosts", hosts_toml, "--partition", "gpu", "--slurm-conf", small_lab.spec.conf)
+    small_cluster.run("sbatch", "--hold", "--output=/dev/null", "--wrap=true")
+    place = (
+        "--existing",
+        "--hosts",
+        hosts_toml,
+        "--partition",
+        "gpu",
+        "--slurm-conf",
+        small_cluster.spec.conf,
+    )
     options = (*place, "--work", tmp_path, "--logs", tmp_path / "logs")
     assert_complete(run(tmp_path, ONE_JOB, *options), {"a"})
-    assert small_lab.run("squeue", "--noheader", "--format=%i %T") == "1 PENDING\n"
+    assert small_cluster.run("squeue", "--noheader", "--format=%i %T") == "1 PENDING\n"
     again = dally("collect", "--out", tmp_path / "out", *options)
     assert again.returncode == 0, again.stderr

@@ -23,13 +23,13 @@ def dally(*arguments: str) -> str:
 
 @pytest.mark.slurm
 def test_a_run_brings_its_cluster_up_trains_all_jobs_and_is_compared_and_replayed(
-    lab_folder: Path, tmp_path: Path
+    cluster_folder: Path, tmp_path: Path
 ) -> None:
     out, run = tmp_path / "runs", tmp_path / "runs" / "dally_lease_s=90"
-    shorter = ("--duration-scale", "0.5", "--scale", "0.5", "--folder", str(lab_folder))
+    shorter = ("--duration-scale", "0.5", "--scale", "0.5", "--folder", str(cluster_folder))
     dally("testbed", "run", "--workload", "demo", "--policy", POLICY, *CLUSTER, *shorter, "--out", str(out))
     assert [record.status for record in read_jobs(run)] == ["COMPLETED"] * 12
-    assert not any(lab_folder.glob("*"))  # the cluster is gone with all that it had
+    assert not any(cluster_folder.glob("*"))  # the cluster is gone with all that it had
     dally("testbed", "compare", str(run))
     compared: dict[str, Any] = json.loads((run / "compare.json").read_text(encoding="utf-8"))
     assert compared["jobs_compared"] == 12

@@ -10,7 +10,7 @@ import pytest
 from dally.errors import DallyError
 from dally.runs.records import read_events, read_jobs, read_run
 from slurm_plugin.local_cluster.local_slurm import LocalSlurm
-from slurm_plugin.local_cluster.slurm_files import LabSpec
+from slurm_plugin.local_cluster.slurm_files import LocalClusterSpec
 from testbed.running.campaign import Campaign, check_policies, run_policy, topology_of
 from testbed.running.driver import Counts
 from testbed.running.folder import CONTROLLER, RunInputs
@@ -25,25 +25,25 @@ TINY = {"h100": 1e6}
 
 
 @pytest.fixture
-def small_lab(lab_folder: Path) -> Iterator[LocalSlurm]:
-    lab = LocalSlurm(LabSpec(lab_folder, nodes=2, racks=2, gpus=2))
+def small_cluster(cluster_folder: Path) -> Iterator[LocalSlurm]:
+    local_slurm = LocalSlurm(LocalClusterSpec(cluster_folder, nodes=2, racks=2, gpus=2))
     try:
-        lab.start()
+        local_slurm.start()
     except DallyError as error:
         pytest.fail(str(error), pytrace=False)
-    yield lab
-    lab.stop()
+    yield local_slurm
+    local_slurm.stop()
 
 
-def works(lab: LocalSlurm) -> tuple[Work, ...]:
+def works(local_slurm: LocalSlurm) -> tuple[Work, ...]:
     """A long job on all GPUs of both nodes, and two short ones that come when it runs."""
     jobs = [job("long", 2, 4.0), job("b", 1, 1.0, 1.0), job("c", 1, 1.0, 1.0)]
-    return plan_work(jobs, topology_of(lab.cluster, None), profiles())
+    return plan_work(jobs, topology_of(local_slurm.cluster, None), profiles())
 
 
-def test_a_run_leaves_a_complete_folder_that_why_reads(small_lab: LocalSlurm, tmp_path: Path) -> None:
-    cluster, stopped = small_lab.cluster, False
-    inputs = RunInputs(works(small_lab), topology_of(cluster, None), profiles())
+def test_a_run_leaves_a_complete_folder_that_why_reads(small_cluster: LocalSlurm, tmp_path: Path) -> None:
+    cluster, stopped = small_cluster.cluster, False
+    inputs = RunInputs(works(small_cluster), topology_of(cluster, None), profiles())
     campaign = Campaign(tmp_path, inputs, {"seed": 0}, TINY, "gloo", TIMEOUT_S)
     (policy,) = check_policies(["dally:lease_s=600"])
     out: Path = tmp_path / "dally_lease_s=600"
@@ -54,7 +54,9 @@ def test_a_run_leaves_a_complete_folder_that_why_reads(small_lab: LocalSlurm, tm
         steps = next(cluster.work.glob("*/jobs/long/steps.jsonl"), None)
         if not stopped and steps and steps.stat().st_size:
             stopped = True
-            small_lab.attempt("scontrol", "requeue", "1")  # 26.05 obeys, and calls its own answer unexpected
+            small_cluster.attempt(
+                "scontrol", "requeue", "1"
+            )  # 26.05 obeys, and calls its own answer unexpected
 
     run = run_policy(cluster, campaign, policy, lambda: False, stop_the_first)
     assert (run.complete, run.summary.completed) == (True, 3)
@@ -71,4 +73,4 @@ def test_a_run_leaves_a_complete_folder_that_why_reads(small_lab: LocalSlurm, tm
     assert (
         "a machine failed under it" in subprocess.run(why, capture_output=True, text=True, timeout=60).stdout
     )
-    assert small_lab.run("squeue", "--noheader") == ""
+    assert small_cluster.run("squeue", "--noheader") == ""

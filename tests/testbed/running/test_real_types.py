@@ -13,7 +13,7 @@ from dally.jobs.job import Job, JobKind
 from dally.profiles.emulated import of_types
 from dally.runs.records import JobRecord, read_events, read_jobs
 from slurm_plugin.local_cluster.local_slurm import LocalSlurm
-from slurm_plugin.local_cluster.slurm_files import LabSpec
+from slurm_plugin.local_cluster.slurm_files import LocalClusterSpec
 from testbed.running.campaign import Campaign, check_policies, run_policy, topology_of
 from testbed.running.folder import RunInputs
 from testbed.running.lines import read_lines
@@ -32,16 +32,18 @@ SHORT = job("short", 1, 4.0, submit_s=8.0, gpu_type="v100")
 
 
 @pytest.fixture(scope="module")
-def lab() -> Iterator[LocalSlurm]:
+def local_slurm() -> Iterator[LocalSlurm]:
     """Two nodes with a V100 each in one rack, two with a K80 each in another."""
     folder = Path(tempfile.mkdtemp(prefix="dally-", dir="/tmp"))
-    lab = LocalSlurm(LabSpec(folder, nodes=4, racks=2, gpus=1, gpu_types=("v100", "k80"), preload=True))
+    local_slurm = LocalSlurm(
+        LocalClusterSpec(folder, nodes=4, racks=2, gpus=1, gpu_types=("v100", "k80"), preload=True)
+    )
     try:
-        lab.start()
+        local_slurm.start()
     except DallyError as error:
         pytest.fail(str(error), pytrace=False)
-    yield lab
-    lab.stop()
+    yield local_slurm
+    local_slurm.stop()
 
 
 @dataclass(frozen=True)
@@ -60,9 +62,9 @@ class Ran:
         return kept
 
 
-def ran(lab: LocalSlurm, out: Path, policy: str, *jobs: Job) -> Ran:
+def ran(local_slurm: LocalSlurm, out: Path, policy: str, *jobs: Job) -> Ran:
     """Run jobs under a policy to their end."""
-    cluster = lab.cluster
+    cluster = local_slurm.cluster
     topology = topology_of(cluster, None)
     typed = of_types(profiles(), SPEEDS)
     works = plan_work(jobs, topology, typed)
@@ -74,8 +76,10 @@ def ran(lab: LocalSlurm, out: Path, policy: str, *jobs: Job) -> Ran:
     return Ran(works, {record.job_id: record for record in read_jobs(folder)}, folder)
 
 
-def test_copies_train_side_by_side_and_give_way_to_another_job(lab: LocalSlurm, tmp_path: Path) -> None:
-    found = ran(lab, tmp_path, "hadar-e:round_s=6,overhead_s=0.5", FORKED, SHORT)
+def test_copies_train_side_by_side_and_give_way_to_another_job(
+    local_slurm: LocalSlurm, tmp_path: Path
+) -> None:
+    found = ran(local_slurm, tmp_path, "hadar-e:round_s=6,overhead_s=0.5", FORKED, SHORT)
     first, *others = found.stretches("forked")
     assert first["gpus"] == {"n1": 1, "n2": 1, "n3": 1, "n4": 1}
     assert {len(line["gpus"]) for line in others} >= {3}
@@ -84,26 +88,30 @@ def test_copies_train_side_by_side_and_give_way_to_another_job(lab: LocalSlurm, 
     assert found.records["short"].failures == 0
 
 
-def test_a_gang_lies_on_two_types_and_runs_at_the_pace_of_the_slower(lab: LocalSlurm, tmp_path: Path) -> None:
-    found = ran(lab, tmp_path, "hadar:round_s=6", job("gang", 3, 4.0))
+def test_a_gang_lies_on_two_types_and_runs_at_the_pace_of_the_slower(
+    local_slurm: LocalSlurm, tmp_path: Path
+) -> None:
+    found = ran(local_slurm, tmp_path, "hadar:round_s=6", job("gang", 3, 4.0))
     (line,) = found.stretches("gang")
     assert len(line["gpus"]) == 3
     assert line["compute_s"] == pytest.approx(0.2)
 
 
-def test_an_elastic_job_gets_more_than_it_asked_for_where_that_helps(lab: LocalSlurm, tmp_path: Path) -> None:
+def test_an_elastic_job_gets_more_than_it_asked_for_where_that_helps(
+    local_slurm: LocalSlurm, tmp_path: Path
+) -> None:
     """Both V100s; with a K80 besides, all would run at its pace."""
     elastic = job("elastic", 1, 6.0, kind=JobKind.ELASTIC, min_gpus=1, max_gpus=4)
-    found = ran(lab, tmp_path, "jps", elastic)
+    found = ran(local_slurm, tmp_path, "jps", elastic)
     assert [line["gpus"] for line in found.stretches("elastic")] == [{"n1": 1, "n2": 1}]
     assert found.steps_kept("elastic") == found.works[0].steps
 
 
 def test_an_elastic_policy_shrinks_a_job_for_another_and_lets_it_grow_again(
-    lab: LocalSlurm, tmp_path: Path
+    local_slurm: LocalSlurm, tmp_path: Path
 ) -> None:
     elastic = job("elastic", 1, 40.0, kind=JobKind.ELASTIC, min_gpus=1, max_gpus=2, gpu_type="v100")
-    found = ran(lab, tmp_path, "elastic-scaling:interval_s=5", elastic, SHORT)
+    found = ran(local_slurm, tmp_path, "elastic-scaling:interval_s=5", elastic, SHORT)
     stretches = found.stretches("elastic")
     assert [len(line["gpus"]) for line in stretches] == [2, 1, 2]
     assert found.steps_kept("elastic") == found.works[0].steps

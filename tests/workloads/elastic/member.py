@@ -26,10 +26,10 @@ registry.WORKLOADS["tiny"] = TINY
 def watch() -> None:
     """Have ranks write a digest of their state whenever they have one from another."""
     run = importlib.import_module("workloads.elastic.run")
-    spread: Callable[[Group, Trainer], None] = vars(run)["spread"]
+    broadcast_state: Callable[[Group, Trainer], None] = vars(run)["spread"]
 
     def spread_and_tell(group: Group, trainer: Trainer) -> None:
-        spread(group, trainer)
+        broadcast_state(group, trainer)
         told = {"rank": group.rank, "ranks": group.size, "state": digest(trainer.state())}
         with (Path(os.environ["STATES"]) / f"states.{os.getpid()}").open("a") as file:
             file.write(json.dumps(told) + "\n")

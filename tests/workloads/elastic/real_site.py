@@ -9,7 +9,7 @@ import pytest
 from dally.errors import DallyError
 from slurm_plugin.local_cluster.cluster import PRELOADED
 from slurm_plugin.local_cluster.local_slurm import LocalSlurm
-from slurm_plugin.local_cluster.slurm_files import LabSpec
+from slurm_plugin.local_cluster.slurm_files import LocalClusterSpec
 from tests.slurm_plugin.controller.test_real_controller import RealSite
 from tests.workloads.ranks import ROOT
 
@@ -23,15 +23,15 @@ def four_nodes(folder: Path, policy: str, **options: int) -> Iterator[RealSite]:
         policy: With its knobs.
         options: Of `RealSite`.
     """
-    lab = LocalSlurm(LabSpec(folder, nodes=4, racks=1, gpus=1, preload=True))
+    local_slurm = LocalSlurm(LocalClusterSpec(folder, nodes=4, racks=1, gpus=1, preload=True))
     try:
-        lab.start()
+        local_slurm.start()
     except DallyError as error:
         pytest.fail(str(error), pytrace=False)
-    site = RealSite(lab, policy, **options)
+    site = RealSite(local_slurm, policy, **options)
     yield site
     site.journal.close()
-    lab.stop()
+    local_slurm.stop()
 
 
 def submit_training(site: RealSite, name: str, script: str, options: str, *asked: str) -> str:
@@ -44,7 +44,12 @@ def submit_training(site: RealSite, name: str, script: str, options: str, *asked
         options: Of the training program.
         asked: Options of `dally-sbatch`.
     """
-    work = site.lab.work
-    values = {"root": ROOT, "work": work, "python": site.lab.cluster.python, "preloaded": work / PRELOADED}
+    work = site.local_slurm.work
+    values = {
+        "root": ROOT,
+        "work": work,
+        "python": site.local_slurm.cluster.python,
+        "preloaded": work / PRELOADED,
+    }
     (work / name).write_text(script.format(options=options, **values))
     return site.submit(*asked, str(work / name))

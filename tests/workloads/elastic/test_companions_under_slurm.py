@@ -11,7 +11,6 @@ from tests.workloads.elastic.real_site import four_nodes, submit_training
 from tests.workloads.elastic.test_run import steps
 from tests.workloads.elastic.test_under_slurm import lost_s, ranks
 
-LONGEST_S = 150.0
 MOST_LOST_S = 10.0
 SCRIPT = """\
 #!/bin/bash
@@ -27,10 +26,9 @@ exit $?
 
 
 @pytest.fixture
-def site(lab_folder: Path) -> Iterator[RealSite]:
+def site(cluster_folder: Path) -> Iterator[RealSite]:
     """Under a policy that sizes jobs, and looks every other second."""
-    with four_nodes(lab_folder, "elastic-scaling:interval_s=2", max_requeues=100) as real:
-        real.longest_s = LONGEST_S
+    with four_nodes(cluster_folder, "elastic-scaling:interval_s=2", max_requeues=100) as real:
         yield real
 
 
@@ -39,11 +37,11 @@ def submit(site: RealSite, name: str, *options: str, join: str = "") -> str:
 
 
 def set_nodes(site: RealSite, state: str) -> None:
-    site.lab.cluster.ask("scontrol", "update", "NodeName=n[2-4]", f"State={state}", "Reason=test")
+    site.local_slurm.cluster.ask("scontrol", "update", "NodeName=n[2-4]", f"State={state}", "Reason=test")
 
 
 def test_a_training_grows_shrinks_and_grows_and_its_waiting_companions_end_with_it(site: RealSite) -> None:
-    work = site.lab.work
+    work = site.local_slurm.work
     set_nodes(site, "DRAIN")
     job = submit(site, "job.sh", "--min-gpus=1", "--max-gpus=4")
     site.until((work / "ranks" / "meeting").exists, "for the job to begin")
@@ -62,7 +60,7 @@ def test_a_training_grows_shrinks_and_grows_and_its_waiting_companions_end_with_
     kinds = [str(each["event"]) for each in read_events(Path(site.config.state_dir))]
     assert "stop" not in kinds
     assert kinds.count("resize") >= 3
-    site.lab.cluster.ask("scancel", "--full", job)
+    site.local_slurm.cluster.ask("scancel", "--full", job)
     site.until(lambda: not site.tickets, "for the job to have gone")
     site.until(
         lambda: all(site.state(each) in ("CANCELLED", "COMPLETED", "FAILED") for each in mates),

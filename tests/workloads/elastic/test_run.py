@@ -16,9 +16,9 @@ import torch
 from dally.jobs.job import CHECKPOINTED
 from tests.workloads.ranks import ROOT, finish, run, started
 from tests.workloads.test_train import codes, files, log_of, wait_until
-from workloads.elastic.folder import Folder
-from workloads.elastic.tuning import Tuning
-from workloads.handover import PRELOADED
+from workloads.elastic.batch_rules import Tuning
+from workloads.elastic.folder import RendezvousFolder
+from workloads.preload_client import PRELOADED
 
 TRAIN = "workloads.train"
 BASE = ("--backend", "gloo", "--pace", "0.02", "--global-batch", "8")
@@ -108,7 +108,7 @@ def test_linear_grows_the_batch_and_the_first_rank_may_leave(tmp_path: Path) -> 
     with started(2, TRAIN, *command) as first, started(1, TRAIN, *command, "--join") as late:
         wait_until(reaches(tmp_path, 3), [*first, *late])
         members = list(json.loads((tmp_path / "ranks" / "present").read_text())["members"])
-        Folder(tmp_path / "ranks").ask(out=members[:1])
+        RendezvousFolder(tmp_path / "ranks").ask(out=members[:1])
         wait_until(lambda: first[0].poll() is not None, [first[1], *late])
         wait_until(reaches(tmp_path, 2), [first[1], *late])
         first[1].send_signal(signal.SIGUSR1)
@@ -157,7 +157,7 @@ def test_a_newcomer_that_dies_before_the_change_is_not_waited_for(tmp_path: Path
     command = job(tmp_path, "tiny", 200, "--join-timeout", "2")
     with started(1, TRAIN, *command) as first:
         wait_until((tmp_path / "ranks" / "meeting").exists, first)
-        Folder(tmp_path / "ranks").ask(into=["nobody"])
+        RendezvousFolder(tmp_path / "ranks").ask(into=["nobody"])
         [ended] = finish(first)
     assert ended.code == 0, ended
     assert {line["ranks"] for line in log_of(tmp_path)} == {1}

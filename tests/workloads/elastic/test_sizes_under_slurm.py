@@ -12,7 +12,6 @@ from tests.workloads.elastic.real_site import four_nodes, submit_training
 from tests.workloads.elastic.test_run import steps
 from tests.workloads.ranks import ROOT
 
-LONGEST_S = 300.0
 SCRIPT = """\
 #!/bin/bash
 #SBATCH --ntasks=4 --gpus-per-task=1 --time=60 --chdir={root} --output={work}/output --open-mode=append
@@ -34,17 +33,16 @@ exit $?
 
 
 @pytest.fixture
-def site(lab_folder: Path) -> Iterator[RealSite]:
+def site(cluster_folder: Path) -> Iterator[RealSite]:
     """Under ones, as its controller would tell jobs that it plans."""
-    with four_nodes(lab_folder, "ones:first_size=least,interval_s=2", max_requeues=100) as real:
-        real.longest_s = LONGEST_S
+    with four_nodes(cluster_folder, "ones:first_size=least,interval_s=2", max_requeues=100) as real:
         real.environment["DALLY_BATCHING"] = "linear"
         yield real
 
 
 def test_a_training_grows_by_its_epochs_and_its_batch_with_it(site: RealSite) -> None:
-    work = site.lab.work
-    make = [site.lab.cluster.python, "-m", "workloads.digits", str(work / "digits.npz")]
+    work = site.local_slurm.work
+    make = [site.local_slurm.cluster.python, "-m", "workloads.digits", str(work / "digits.npz")]
     subprocess.run(make, cwd=ROOT, check=True)
     job = submit_training(site, "job.sh", SCRIPT, "")
     site.until(lambda: 4 in {line["ranks"] for line in steps(work)}, "for all four ranks")

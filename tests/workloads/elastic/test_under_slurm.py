@@ -23,9 +23,9 @@ exit $?
 
 
 @pytest.fixture
-def site(lab_folder: Path) -> Iterator[RealSite]:
+def site(cluster_folder: Path) -> Iterator[RealSite]:
     """Under a policy by which short jobs take the GPUs of long ones."""
-    with four_nodes(lab_folder, "srtf") as real:
+    with four_nodes(cluster_folder, "srtf") as real:
         yield real
 
 
@@ -35,7 +35,7 @@ def submit(site: RealSite, name: str, *options: str, join: str = "") -> str:
 
 
 def test_a_job_grows_by_companions_to_four_ranks_and_gives_two_of_them_to_another_job(site: RealSite) -> None:
-    work = site.lab.work
+    work = site.local_slurm.work
     job = submit(site, "job.sh", "--time=30")
     site.until((work / "ranks" / "meeting").exists, "for the job to begin")
     mate = submit(site, "mate.sh", "--time=40", "--checkpoint-signal=USR1", join="--join")

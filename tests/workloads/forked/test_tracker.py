@@ -1,18 +1,22 @@
 """Whoever's turn it is publishes the next slot: when all results are there, or it is too late for more."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
+from torch import nn
+from torch.optim import Adam, Optimizer
 
+from tests.workloads.forked.states import MOMENTUM, trained
 from workloads.forked import tracker as module
 from workloads.forked.exchange import Exchange, prepare
 from workloads.forked.slot import CopyResult, SlotStart, plan
-from workloads.forked.tracker import OVER, Tracker
+from workloads.forked.tracker import OVER, Tracker, average, consolidate
 from workloads.group import Group
 from workloads.progress import Progress
 from workloads.settings import Backend, Fork, Settings, TrainingJob
-from workloads.signals import StopRequest
+from workloads.stopping import StopRequest
 
 SLOT = plan(SlotStart(0, (), {}, {}), [0, 1, 2], steps=30, slot_s=60.0)
 
@@ -136,3 +140,56 @@ def test_a_copy_that_finds_the_files_gone_is_told_that_all_is_over(
     prepare(tmp_path / "job.pt", 8)
     mine = tracker(1, exchanges, tmp_path)
     assert mine.follow(SLOT, result(1), {}, begun_s=1000.0) == OVER
+
+
+def test_everything_is_averaged_by_weight_and_counts_are_added() -> None:
+    before, one, more = trained(0), trained(1), trained(3)
+    averaged = average([one, more], [0.25, 0.75], before)
+    for name in ("0.weight", "1.weight", "1.running_mean", "1.running_var"):
+        wanted = 0.25 * one["model"][name] + 0.75 * more["model"][name]
+        assert torch.allclose(averaged["model"][name], wanted)
+        assert not torch.equal(one["model"][name], more["model"][name])
+    assert averaged["model"]["1.num_batches_tracked"] == 4
+    first = averaged["optimizer"]["state"][0]["momentum_buffer"]
+    parts = [state["optimizer"]["state"][0]["momentum_buffer"] for state in (one, more)]
+    assert torch.allclose(first, 0.25 * parts[0] + 0.75 * parts[1])
+    assert averaged["optimizer"]["param_groups"] == one["optimizer"]["param_groups"]
+
+
+@pytest.mark.parametrize("make", [MOMENTUM, Adam])
+def test_a_copy_alone_is_its_own_average_to_the_bit(make: Callable[..., Optimizer]) -> None:
+    alone = trained(3, make)
+    averaged = average([alone], [1.0], trained(0, make))
+    assert averaged["model"].keys() == alone["model"].keys()
+    for name, tensor in alone["model"].items():
+        assert torch.equal(averaged["model"][name], tensor)
+    for number, moments in alone["optimizer"]["state"].items():
+        for name, tensor in moments.items():
+            assert torch.equal(averaged["optimizer"]["state"][number][name], tensor)
+
+
+def test_copies_weigh_as_much_as_they_have_done_and_those_without_a_step_nothing() -> None:
+    before, one, more = trained(0), trained(1), trained(3)
+    results = [
+        (CopyResult(0, ((0, 1),), 1.0, 0.5, False), one),
+        (CopyResult(1, (), 0.0, 0.0, False), {}),
+        (CopyResult(2, ((1, 4),), 1.0, 0.5, False), {**more, "result": {}}),
+    ]
+    state = consolidate(results, {**before, "slot": {}})
+    assert state.keys() == {"model", "optimizer"}
+    wanted = average([one, more], [0.25, 0.75], before)
+    assert torch.equal(state["model"]["0.weight"], wanted["model"]["0.weight"])
+    assert torch.equal(consolidate(results[1:2], before)["model"]["0.weight"], before["model"]["0.weight"])
+
+
+def test_an_average_trains_on() -> None:
+    first = nn.Linear(2, 3)
+    module = nn.Sequential(first, nn.BatchNorm1d(3))
+    optimizer = MOMENTUM(module.parameters())
+    state = average([trained(1), trained(3)], [0.5, 0.5], trained(0))
+    module.load_state_dict(state["model"])
+    optimizer.load_state_dict(state["optimizer"])
+    before = first.weight.detach().clone()
+    module(torch.rand(4, 2)).square().sum().backward()
+    optimizer.step()
+    assert not torch.equal(before, first.weight)

@@ -1,0 +1,172 @@
+"""What studies share: their options, a simulation in memory, tables printed or put into a page."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+from dally.cluster.topology import Topology
+from dally.errors import DallyError
+from dally.jobs.job import Job
+from dally.jobs.knowledge import EXACTLY, Knowledge, Known
+from dally.markdown import replace_section
+from dally.policies.registry import parse_policy
+from dally.profiles.batch_split import Split
+from dally.profiles.contention import SharedLinks
+from dally.profiles.costs import CostModel
+from dally.profiles.files import ProfileSet
+from dally.runs.records import JobRecord, NoEvents
+from dally.runs.summary import Summary, summarise
+from dally.scheduling.scheduler import Scheduler
+from dally.state import ClusterState
+from simulator.engine import Engine
+
+Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+
+class StudyCommand(click.Command):
+    """A command that prints what went wrong with its input or files as one line."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command."""
+        try:
+            return super().invoke(ctx)
+        except (DallyError, OSError) as error:
+            raise click.ClickException(str(error)) from error
+
+
+def policies_option(usual: Sequence[str] = ()) -> Decorator:
+    """The option that says which policies to run instead of the usual ones."""
+    return click.option(
+        "--policy", "policies", multiple=True, default=usual, help="NAME[:knob=value,...]; default: all here."
+    )
+
+
+seeds_option: Decorator = click.option(
+    "--seed", "seeds", type=int, multiple=True, default=(1, 2, 3), show_default=True
+)
+known_option: Decorator = click.option(
+    "--knowledge",
+    "known",
+    type=click.Choice([each.value for each in Knowledge]),
+    default=Knowledge.EXACT.value,
+    show_default=True,
+    callback=lambda context, option, value: Known(Knowledge(value)),
+    help="Of running times, the same for all policies; exact is what the published simulations assume.",
+)
+write_option: Decorator = click.option(
+    "--write", "page", type=click.Path(path_type=Path), help="Put the tables into this document's sections."
+)
+
+
+def knowledge_line(known: Known, detail: str) -> str:
+    """What the policies of a table know of running times, for the line above it.
+
+    Args:
+        known: What they know.
+        detail: Which of them go by that, and what the published ones knew; a sentence.
+    """
+    other = "" if known == EXACTLY else " instead of exact, as the published figures assume"
+    return f"Running times known: {known}{other}. {detail}"
+
+
+def publish(tables: Iterable[tuple[str, str]], page: Path | None) -> None:
+    """Print tables, or put each into the section of a page that has its name, as soon as it is made.
+
+    Raises:
+        DallyError: The page lacks a section, or cannot be read or written.
+    """
+    for number, (section, body) in enumerate(tables):
+        if page is None:
+            click.echo(f"\n{body}" if number else body)
+            continue
+        try:
+            text = replace_section(page.read_text(encoding="utf-8"), section, body)
+            page.write_text(text, encoding="utf-8")
+        except OSError as error:
+            raise DallyError(f"cannot write {page}: {error}") from error
+
+
+class CountedEvents(NoEvents):
+    """A log that keeps nothing but how many events of each kind there were.
+
+    Attributes:
+        counts: Events by kind.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.counts: Counter[str] = Counter()
+
+    def write(self, now: float, event: str, **said: Any) -> None:
+        """Count an event."""
+        self.counts[event] += 1
+
+
+@dataclass(frozen=True, slots=True)
+class StudyRun:
+    """One simulation.
+
+    Attributes:
+        summary: Its figures.
+        records: Its jobs.
+        events: How many events of each kind there were.
+    """
+
+    summary: Summary
+    records: Sequence[JobRecord]
+    events: Counter[str]
+
+    @property
+    def jct_s(self) -> float:
+        """The mean completion time, seconds."""
+        return self.summary.jct_s.mean
+
+    @property
+    def resizes(self) -> int:
+        """Changes of GPUs without a checkpoint."""
+        return self.events["resize"]
+
+    @property
+    def stops(self) -> int:
+        """Migrations and preemptions."""
+        return self.events["migrate"] + self.events["preempt"]
+
+
+def simulate(
+    policy: str,
+    jobs: Sequence[Job],
+    topology: Topology,
+    profiles: ProfileSet,
+    known: Known = EXACTLY,
+    split: Split = Split.EVEN,
+    contention: bool = False,
+    log: CountedEvents | None = None,
+) -> StudyRun:
+    """Simulate one policy in memory.
+
+    Args:
+        policy: NAME[:knob=value,...].
+        jobs: By submission.
+        topology: The cluster.
+        profiles: Of the jobs' models.
+        known: What the policy knows of running times.
+        split: How gangs over several GPU types split their batch.
+        contention: Whether jobs that share links slow each other.
+        log: Where events go; by default they are only counted.
+
+    Raises:
+        DallyError: The policy is wrong, leaves jobs waiting for ever, or gets nothing done.
+    """
+    spec, log = parse_policy(policy), log or CountedEvents()
+    averaging = spec.policy.averaging(spec.knobs)
+    costs = CostModel(topology, profiles, split, spec.policy.batching, averaging=averaging)
+    state = ClusterState(topology, costs, known)
+    links = SharedLinks(costs) if contention else None
+    ended = Engine(Scheduler(state, spec.build(state)), jobs, log, links=links).run()
+    if not ended.complete:
+        raise DallyError(f"{policy}: {ended.note}")
+    return StudyRun(summarise(ended.records, topology.gpus, ended.end_s), ended.records, log.counts)

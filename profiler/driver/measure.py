@@ -1,0 +1,245 @@
+"""Measures: launches runs one after another, and stores each finding as it comes."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from dataclasses import replace
+from typing import Protocol
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+
+from dally.errors import DallyError, InputError
+from dally.hosts.processes import Command, ProcessError, Running, run_together
+from dally.profiles.schema import Reduced
+from profiler.driver.plan import NoRoomError
+from profiler.driver.store import MeasurementStore, StoreError
+from profiler.driver.tasks import MeasurementTask
+from profiler.messages import Failed, Finished, Message, Started, Trained, parse_line
+from profiler.report.raw import read_raw
+from profiler.spec import MeasurementRun
+
+
+class MeasureError(DallyError):
+    """A run failed or was interrupted; the hint tells what was kept."""
+
+
+class InterruptedRunError(MeasureError):
+    """The user stopped it."""
+
+
+class Launcher(Protocol):
+    """A place where runs can be launched."""
+
+    def commands(self, run: MeasurementRun) -> Sequence[Command]:
+        """What makes up a run; the first one's standard output has the findings."""
+        ...
+
+    def start(self, command: Command) -> Running:
+        """Start one of these commands."""
+        ...
+
+    def shown(self, command: Command) -> str:
+        """The line that does the same in a shell."""
+        ...
+
+
+Hold = Callable[
+    [MeasurementRun, Callable[[str], None]], AbstractContextManager[tuple[MeasurementRun, Launcher]]
+]
+"""Gets the hosts of a run and holds them while it runs, and tells what it waits for.
+
+It gives the run on the hosts that it got, and what launches it there; NoRoomError if it gets none.
+"""
+
+
+def measure(
+    tasks: Sequence[MeasurementTask],
+    launcher: Launcher,
+    store: MeasurementStore,
+    timeout_s: float,
+    hold: Hold | None = None,
+) -> tuple[str, ...]:
+    """Carry out tasks one after another; whatever happens, the findings so far stay and no rank runs on.
+
+    A run that fails once its ranks have met ends alone, and the next one begins. A model that does not fit
+    into memory is left out of its run; where it did not fit for one rank alone, of all later ones too.
+
+    Args:
+        tasks: What to do.
+        launcher: Where.
+        store: Takes the findings.
+        timeout_s: Longest that one run may take.
+        hold: Gets the hosts of a run; None where they are there.
+
+    Returns:
+        What was not measured and why, a line each; nothing if all was.
+
+    Raises:
+        MeasureError: The ranks of a run never met, or the user interrupted it.
+        StoreError: Findings cannot be written.
+    """
+    problems: list[str] = []
+    too_large: set[str] = set()
+    with _displayed(sum(len(task.missing) for task in tasks)) as display:
+        for task in (task.without(too_large) for task in tasks):
+            name = task.run.name
+            log = _RunLog(task.run, store, display)
+            here = nullcontext((task.run, launcher))
+            try:
+                if task.missing:
+                    with hold(task.run, log.say) if hold else here as (run, runs_there):
+                        _launch(replace(task, run=run), runs_there, log, timeout_s)
+            except NoRoomError as error:
+                log.say(str(error))
+                problems.append(f"{name}: {error}")
+            except KeyboardInterrupt as error:
+                raise _with_hint(InterruptedRunError(f"{name}: interrupted"), task, store) from error
+            except DallyError as error:
+                if isinstance(error, ProcessError) and error.last_lines:
+                    with suppress(StoreError):  # for who wants to know more than the message
+                        store.write(store.log(name), "".join(f"{line}\n" for line in error.last_lines))
+                failure = _with_hint(MeasureError(f"{name}: {error}"), task, store)
+                if isinstance(error, StoreError) or not log.met:
+                    raise failure from error
+                display.say(str(failure))
+                problems.append(f"{failure} ({failure.hint})")
+            problems += [f"{name}: {item.model}: {item.reason}" for item in log.failed]
+            if task.run.shape.gpus == 1:
+                too_large |= {item.model for item in log.failed}
+    return tuple(problems)
+
+
+def _launch(task: MeasurementTask, launcher: Launcher, log: "_RunLog", timeout_s: float) -> None:
+    """Launch a run, and again without each model that turned out not to fit into memory."""
+    while task.missing:
+        log.begin(task)
+        failed = len(log.failed)
+        try:
+            run_together(launcher.commands(task.remaining), launcher.start, log.receive, timeout_s)
+        except ProcessError as error:
+            if log.finished:
+                log.say(f"all is measured, but the end was not clean: {error}")
+            elif len(log.failed) == failed:
+                raise
+        if log.finished:
+            return
+        if len(log.failed) == failed:
+            raise DallyError("all ranks ended, but rank 0 did not say that it finished")
+        task = task.without_failed(read_raw(log.path))
+
+
+class _RunLog:
+    """Receives what ranks print: messages are stored, all else is shown.
+
+    What is kept of an earlier attempt is not stored twice.
+
+    Attributes:
+        met: The ranks have met.
+        failed: Models that do not fit into memory.
+        finished: Rank 0 said that all is measured, and the raw file is complete.
+        path: Where the messages lie until the run has finished.
+    """
+
+    def __init__(self, run: MeasurementRun, store: MeasurementStore, display: "MeasurementDisplay") -> None:
+        self.met = self.finished = False
+        self.failed: list[Failed] = []
+        self.path = store.partial(run.name)
+        self._run, self._store, self._display = run, store, display
+
+    def begin(self, task: MeasurementTask) -> None:
+        """Store what is kept."""
+        self._env = next((message.env for message in task.kept if isinstance(message, Started)), None)
+        self._sizes = {message.bytes for message in task.kept if isinstance(message, Reduced)}
+        self._store.begin(task.whole, task.kept)
+        self._display.begin(task.remaining)
+
+    def receive(self, line: str) -> None:
+        """Take in a line.
+
+        Raises:
+            DallyError: It is no message though it looks like one, or the machine is another than before.
+        """
+        if not line.startswith("{"):
+            self.say(line)
+            return
+        message = parse_line(line)
+        if isinstance(message, MeasurementRun):
+            raise DallyError("a rank printed the run itself instead of what it measured")
+        known = isinstance(message, Reduced) and message.bytes in self._sizes
+        if isinstance(message, Started):
+            known = self._env is not None
+            for name in ("gpu_type", "device_name", "torch") if self._env else ():
+                was, now = getattr(self._env, name), getattr(message.env, name)
+                if was != now:
+                    raise InputError(f"began with {name} {was}, cannot go on with {now}")
+        elif isinstance(message, Failed):  # all ranks may say so
+            known = message.model in {item.model for item in self.failed}
+        if not known:
+            self._store.add(self._run.name, message)
+            self._display.show(self._run, message)
+        if isinstance(message, Started):
+            self.met = True
+        elif isinstance(message, Failed) and not known:
+            self.failed.append(message)
+        elif isinstance(message, Finished):
+            self._store.finish(self._run.name)
+            self.finished = True
+
+    def say(self, text: str) -> None:
+        """Show something that is no message."""
+        self._display.say(f"{self._run.name}: {text}")
+
+
+def _with_hint(error: MeasureError, task: MeasurementTask, store: MeasurementStore) -> MeasureError:
+    """An error whose hint tells what was kept."""
+    path = store.partial(task.run.name)
+    if path.exists():
+        kept = len(read_raw(path).trained)
+        error.hint = (
+            f"{kept} of {len(task.whole.spec.models)} models are kept in {path}; "
+            "the same command with --resume continues"
+        )
+    return error
+
+
+class MeasurementDisplay:
+    """Lines on standard error; the bar counts models measured over all runs."""
+
+    def __init__(self, progress: Progress, task: TaskID) -> None:
+        self._progress = progress
+        self._task = task
+
+    def say(self, text: str) -> None:
+        """Print a line above the bar."""
+        self._progress.console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+    def begin(self, run: MeasurementRun) -> None:
+        """A run is launched."""
+        self._progress.update(self._task, description=run.name)
+        ranks = "1 rank" if run.shape.gpus == 1 else f"{run.shape.gpus} ranks"
+        flows = f", {run.spec.background_flows} foreign flows" if run.spec.background_flows else ""
+        self.say(f"{run.name}: {ranks} on {', '.join(run.hosts)}{flows}")
+
+    def show(self, run: MeasurementRun, message: Message) -> None:
+        """A rank reported; all-reduces are too many to tell."""
+        if isinstance(message, Trained):
+            self._progress.advance(self._task)
+            text = f"{message.model.name} {message.iteration.median_s * 1e3:.4g} ms an iteration"
+            flags = "".join(f"; {flag}" for flag in message.quality.flags)
+            self.say(f"{run.name}: {text}{flags}")
+        elif isinstance(message, Failed):
+            self._progress.advance(self._task)
+            self.say(f"{run.name}: {message.model} is not measured: {message.reason}")
+        elif isinstance(message, Started) and message.env.gpu_type:
+            self.say(f"{run.name}: on {message.env.gpu_type}")
+        elif isinstance(message, Finished):
+            self.say(f"{run.name}: finished after {message.wall_s:.0f} s")
+
+
+@contextmanager
+def _displayed(models: int) -> Iterator[MeasurementDisplay]:
+    """A display for so many models over all runs; the bar only where a person looks at it."""
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+        yield MeasurementDisplay(progress, progress.add_task("", total=models))

@@ -1,0 +1,54 @@
+"""Runs on hosts reached over SSH: their racks, and the commands of their ranks."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+
+from dally.hosts.hosts_file import HostsFile, SshHost
+from dally.hosts.processes import Command, Running
+from dally.hosts.ssh import SshHosts
+from profiler.driver.plan import PlannedHost, PlannedRack
+from profiler.launch.rank_commands import rank_commands
+from profiler.spec import MeasurementRun
+
+_PASSED_ON = ("NCCL_", "GLOO_")
+"""How variables begin that the hosts get too, as sshd takes none from here."""
+
+
+class RemoteHosts:
+    """The hosts of a hosts file."""
+
+    def __init__(self, file: HostsFile, ssh: SshHosts) -> None:
+        """Take connections, which must be open when something is started."""
+        self._hosts = {host.name: host for host in file.hosts}
+        self._ssh = ssh
+
+    def commands(self, run: MeasurementRun) -> tuple[Command, ...]:
+        """One for each rank."""
+        commands = rank_commands(run, self._hosts[run.hosts[0]].login.address)
+        passed = {name: value for name, value in os.environ.items() if name.startswith(_PASSED_ON)}
+        return tuple(
+            replace(
+                command,
+                argv=(self._hosts[command.host].python, *command.argv[1:]),
+                env={**command.env, **passed},
+            )
+            for command in commands
+        )
+
+    def start(self, command: Command) -> Running:
+        """Start it on its host."""
+        return self._ssh.start(command)
+
+    def shown(self, command: Command) -> str:
+        """The ssh that does the same."""
+        return self._ssh.shown(command)
+
+
+def racks_of(hosts: Sequence[SshHost]) -> tuple[PlannedRack, ...]:
+    """The racks of a hosts file, in the order in which it names them; nothing is known of their links."""
+    names = dict.fromkeys(host.rack for host in hosts)
+    return tuple(
+        PlannedRack(tuple(PlannedHost(host.name, host.gpus) for host in hosts if host.rack == name))
+        for name in names
+    )

@@ -1,0 +1,219 @@
+"""Gets the nodes of a run from a Slurm that others use too: chosen, queued for, and held while it runs."""
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from math import ceil
+from time import monotonic
+
+from dally.cluster import DefaultLinks
+from dally.cluster.hostlist import fold
+from dally.cluster.topology import Domain, Topology
+from dally.errors import InputError
+from dally.profiles.schema import PointLink
+from profiler.driver.plan import NoRoomError, PlannedHost, PlannedRack, only_hosts, place
+from profiler.launch.slurm import Allocation, SlurmClient
+from profiler.launch.slurm_nodes import PartitionNode, SlurmError, ask, job_reason
+from profiler.spec import MeasurementRun
+
+_ASSUMED = DefaultLinks()
+_FIRST_CHECK_S = 2.0
+_REPEAT_S = 300.0
+_HOPELESS = (
+    *("BadConstraints", "PartitionTimeLimit", "PartitionNodeLimit", "InvalidAccount", "InvalidQOS"),
+    *("AssocMaxWallDurationPerJobLimit", "QOSMaxWallDurationPerJobLimit"),
+)
+"""Reasons for which a job pends that no other job's end changes."""
+
+
+def only_gpu_type(topology: Topology, gpu_type: str | None) -> str:
+    """The GPU type to measure: the one asked for, or the only one there is.
+
+    Raises:
+        InputError: There is no such type, or there are several and none is asked for.
+    """
+    types = topology.gpu_types
+    if gpu_type is None and len(types) == 1:
+        return types[0]
+    if gpu_type in types and gpu_type is not None:
+        return gpu_type
+    asked = "several GPU types and none asked for" if gpu_type is None else f"no GPU type {gpu_type}"
+    raise InputError(f"{topology.name} has {asked}; --gpu-type can be {', '.join(filter(None, types))}")
+
+
+def racks_of(topology: Topology, gpu_type: str) -> tuple[PlannedRack, ...]:
+    """The machines with one type of GPU, rack by rack, a rank for each GPU; racks without are left out."""
+    racks = []
+    for domain in topology.level_domains[1]:  # racks
+        machines = [index for index in domain.children if topology.machines[index].gpu_type == gpu_type]
+        hosts = tuple(
+            PlannedHost(
+                topology.machines[index].name, topology.machines[index].gpus, _link(topology.domains[index])
+            )
+            for index in machines
+        )
+        if hosts:
+            racks.append(PlannedRack(hosts, _link(domain)))
+    return tuple(racks)
+
+
+def _link(domain: Domain) -> PointLink | None:
+    """The uplink of a domain; None if it is only assumed, as Slurm's files tell none."""
+    uplink = domain.uplink
+    if uplink is None or uplink == _ASSUMED.uplink(domain.level):
+        return None
+    return PointLink(uplink.bandwidth_bps, uplink.latency_s)
+
+
+@dataclass(frozen=True, slots=True)
+class SlurmQueue:
+    """What queues for the nodes of runs, one run at a time.
+
+    Attributes:
+        slurm: The cluster, as it was when the runs were planned.
+        racks: Its racks.
+        read: Reads the nodes of the partition as they are now.
+        wait_s: Longest that one run waits for its nodes.
+        poll_s: How often it checks whether other nodes are free sooner.
+    """
+
+    slurm: SlurmClient
+    racks: Sequence[PlannedRack]
+    read: Callable[[], Sequence[PartitionNode]]
+    wait_s: float
+    poll_s: float = 30.0
+
+    @contextmanager
+    def hold(
+        self, run: MeasurementRun, say: Callable[[str], None]
+    ) -> Iterator[tuple[MeasurementRun, SlurmClient]]:
+        """Wait for nodes and hold them until the end, however it comes.
+
+        Args:
+            run: As planned.
+            say: Told what it waits for.
+
+        Yields:
+            The run on the nodes that it got, and what launches it there.
+
+        Raises:
+            NoRoomError: No nodes lie as the run needs them, or they did not come in time.
+            SlurmError: Slurm refused the job.
+        """
+        placed = place_soonest(run, self.racks, {node.name: node for node in self.read()})
+        allocation = Allocation(self.slurm.job_options(placed))
+        try:
+            placed, job = _Wait(self, run, placed, allocation, say).wait()
+            yield placed, self.slurm.with_job(job)
+        finally:
+            allocation.stop()
+
+
+def place_soonest(
+    run: MeasurementRun, racks: Sequence[PlannedRack], nodes: Mapping[str, PartitionNode]
+) -> MeasurementRun:
+    """A run on nodes that are free the soonest, across a link like that between its planned hosts.
+
+    Raises:
+        NoRoomError: No usable nodes lie as it needs them.
+    """
+    planned = only_hosts(racks, run.hosts)
+    uplinks = {rack.uplink for rack in planned}
+    links = {host.link for rack in planned for host in rack.hosts}
+    alike = only_hosts(
+        [rack for rack in racks if rack.uplink in uplinks],
+        {host.name for rack in racks for host in rack.hosts if host.link in links},
+    )
+
+    def placed(free_s: float) -> MeasurementRun | None:
+        there = {node.name for node in nodes.values() if node.free_s is not None and node.free_s <= free_s}
+        return place(run, only_hosts(alike, there))
+
+    times_s = sorted({node.free_s for node in nodes.values() if node.free_s is not None})
+    first = bisect_left(times_s, True, key=lambda free_s: placed(free_s) is not None)
+    for free_s in times_s[first:]:
+        found = placed(free_s)
+        if found and found.link == run.link:
+            return found
+    raise NoRoomError("the nodes that lie as it needs them are drained, down or reserved for others")
+
+
+class _Wait:
+    """One wait for the nodes of a run, whose job asks for other nodes when these are free sooner."""
+
+    def __init__(
+        self,
+        queue: SlurmQueue,
+        run: MeasurementRun,
+        placed: MeasurementRun,
+        allocation: Allocation,
+        say: Callable[[str], None],
+    ) -> None:
+        self._queue, self._run, self._placed = queue, run, placed
+        self._allocation, self._say = allocation, say
+        self._start_s = monotonic()
+        self._shown, self._shown_s = "", 0.0
+
+    def wait(self) -> tuple[MeasurementRun, str]:
+        """The run on the nodes that it got, and the job that has them."""
+        pause_s = min(_FIRST_CHECK_S, self._queue.wait_s)
+        while (got := self._allocation.wait(pause_s)) is None:
+            self._check()
+            pause_s = min(self._queue.poll_s, max(0.0, self._queue.wait_s - self._waited_s))
+        if set(got) != set(self._placed.hosts):
+            raise SlurmError(f"Slurm gave {fold(got)}, not {fold(sorted(self._placed.hosts))}")
+        assert self._allocation.job
+        return self._placed, self._allocation.job
+
+    @property
+    def _waited_s(self) -> float:
+        return monotonic() - self._start_s
+
+    def _check(self) -> None:
+        """Ask for other nodes where that helps, show how long it has waited and for what, or give up."""
+        reason = ""
+        try:
+            nodes = {node.name: node for node in self._queue.read()}
+            self._retarget(nodes)
+            job = self._allocation.job
+            reason = job_reason(job) if job else ""
+            idle = f"{_idle(self._placed, nodes)} of {len(self._placed.hosts)} idle"
+            stands = f"{idle}; job {job or 'not yet'} pending ({reason or 'not looked at yet'})"
+        except SlurmError as error:  # the job waits on, also where slurmctld is restarted
+            stands = str(error)
+        what = f"waiting for {_described(self._placed)}: {stands}"
+        if reason in _HOPELESS:
+            raise NoRoomError(f"gave up {what}; Slurm never starts it")
+        if self._waited_s >= self._queue.wait_s:
+            raise NoRoomError(f"gave up {what}, after {_minutes(self._waited_s)}")
+        if what != self._shown or monotonic() - self._shown_s > _REPEAT_S:
+            self._say(f"{what}, {_minutes(self._waited_s)} so far")
+            self._shown, self._shown_s = what, monotonic()
+
+    def _retarget(self, nodes: Mapping[str, PartitionNode]) -> None:
+        """Let the job take other nodes where these are idle or its own cannot be used; it keeps its place."""
+        better, job = place_soonest(self._run, self._queue.racks, nodes), self._allocation.job
+        sooner = _idle(better, nodes) == len(better.hosts) > _idle(self._placed, nodes)
+        usable = all(host in nodes and nodes[host].free_s is not None for host in self._placed.hosts)
+        if job and (sooner or not usable):
+            others = self._queue.slurm.others(better.hosts)
+            with suppress(SlurmError):  # it has just started where it was, or Slurm does not let it
+                ask("scontrol", "update", f"JobId={job}", f"ExcNodeList={others}")
+                self._placed = better
+
+
+def _idle(run: MeasurementRun, nodes: Mapping[str, PartitionNode]) -> int:
+    """How many of a run's hosts are idle."""
+    return sum(host in nodes and nodes[host].idle for host in run.hosts)
+
+
+def _described(run: MeasurementRun) -> str:
+    hosts, racks = fold(sorted(run.hosts)), run.shape.racks
+    if len(run.hosts) == 1:
+        return f"node {hosts}"
+    return f"{len(run.hosts)} nodes of {'one rack' if racks == 1 else f'{racks} racks'}, {hosts}"
+
+
+def _minutes(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 60 else f"{ceil(seconds / 60)} min"

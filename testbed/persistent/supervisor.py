@@ -1,0 +1,121 @@
+"""The process that owns a standing cluster: all of it ends with this process, however that ends."""
+
+import json
+import os
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import asdict, replace
+from importlib import import_module
+from pathlib import Path
+from types import FrameType
+from typing import NoReturn
+
+from dally.errors import DallyError
+from slurm_plugin.local_cluster.local_slurm import LocalSlurm
+from slurm_plugin.local_cluster.slurm_files import LocalClusterSpec
+from testbed.persistent.hosts_shape import HostsShape, Shape, SlurmPlace
+from testbed.persistent.state import StandingState, mark_process, own_mark, read_shape, write_state
+
+READY = "ready"
+"""What it says when all nodes are idle; all else that it says is what went wrong."""
+
+REMOTE = "testbed.remote.standing_slurm"
+"""Loaded only for hosts: it needs paramiko, which a cluster on this machine does not."""
+
+_Up = tuple[StandingState, Callable[[], bool]]
+"""A cluster's state once it is up, and what tells whether it has ended."""
+
+_WATCH_S = 1.0
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+def supervisor_argv(folder: Path, shape: Shape, handle: int) -> tuple[str, ...]:
+    """The command that keeps a cluster up in a folder, which is locked by the handle."""
+    return sys.executable, "-P", "-m", __name__, str(folder), str(handle), json.dumps(asdict(shape))
+
+
+def keep(folder: Path, handle: int, shape: Shape) -> None:
+    """Bring a cluster up and keep it until a signal comes, its network is gone, or a host of it.
+
+    Raises:
+        DallyError: It cannot be brought up; nothing of it is left.
+        SystemExit: A signal came; nothing is left.
+    """
+    for number in _SIGNALS:
+        signal.signal(number, _end)
+    begun = StandingState(shape, time.time(), own_mark())
+    write_state(folder, begun)
+    body: AbstractContextManager[_Up]
+    if isinstance(shape, HostsShape):
+        body = _on_hosts(folder, begun, shape)
+    else:
+        body = _here(begun, shape.spec(folder), handle)
+    with body as (state, has_ended):
+        try:
+            write_state(folder, state)
+            _say_ready()
+            while not has_ended():
+                time.sleep(_WATCH_S)
+        finally:
+            _ignore_signals()
+
+
+def _end(number: int, frame: FrameType | None) -> NoReturn:
+    _ignore_signals()
+    sys.exit(0)
+
+
+def _ignore_signals() -> None:
+    """What ends a cluster must come to its end."""
+    for number in _SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
+
+
+@contextmanager
+def _here(begun: StandingState, spec: LocalClusterSpec, handle: int) -> Iterator[_Up]:
+    """A cluster on this machine, which removes its folder when it ends."""
+    local_slurm = LocalSlurm(spec, kept_open=(handle,))
+    local_slurm.start()
+    try:
+        network = local_slurm.network
+        assert network
+        holder = mark_process(network.holder)
+        yield replace(begun, holder=holder, port=local_slurm.spec.port), lambda: network.ended
+    finally:
+        local_slurm.stop()
+
+
+@contextmanager
+def _on_hosts(folder: Path, begun: StandingState, shape: HostsShape) -> Iterator[_Up]:
+    """A cluster on hosts; what is left of it here is removed when it ends."""
+    private_slurm: Callable[[HostsShape], AbstractContextManager[tuple[SlurmPlace, Callable[[], bool]]]]
+    private_slurm = import_module(REMOTE).private_slurm
+    try:
+        with private_slurm(shape) as (place, has_ended):
+            yield replace(begun, place=place), has_ended
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _say_ready() -> None:
+    """Tell who waits for it, then part from that terminal or pipe."""
+    print(READY, flush=True)
+    null = os.open(os.devnull, os.O_RDWR)
+    for stream in (sys.stdout, sys.stderr):
+        os.dup2(null, stream.fileno())
+    os.close(null)
+
+
+def _main(folder: str, handle: str, shape: str) -> None:
+    try:
+        keep(Path(folder), int(handle), read_shape(json.loads(shape)))
+    except (DallyError, OSError) as error:
+        sys.exit(str(error))
+
+
+if __name__ == "__main__":
+    _main(*sys.argv[1:])

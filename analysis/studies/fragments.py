@@ -9,6 +9,7 @@ from statistics import fmean
 from typing import Any
 
 import click
+from dally.policies.monkeytree.census import Census, split
 
 from analysis.studies.common import (
     CountedEvents,
@@ -26,7 +27,6 @@ from dally.cluster.topology import Link, Machine, Topology
 from dally.cluster.topology_build import Attached, Switch, build_topology
 from dally.jobs.knowledge import EXACTLY, Known
 from dally.markdown import table
-from dally.policies.monkeytree.census import Census, split
 from dally.policies.registry import parse_policy
 from dally.profiles.files import load_profiles
 from dally.runs.summary import Summary

@@ -29,7 +29,7 @@ class Policy(ABC):
         name: Its name in the registry.
         summary: What it does, in a sentence.
         source: Where it was published.
-        knobs_type: A frozen dataclass of its settings, each field with a `help` in its metadata.
+        knobs_type: A frozen dataclass of its settings (`dally.policies.common.knobs`).
         batching: What becomes of an elastic job's batch when this policy changes its GPUs.
         learns_limits: Where limits are known it goes by what jobs with such a limit took, not by the limits.
         islands: Whether it keeps gangs within one island where a cluster has several (see `Topology`).

@@ -1,7 +1,7 @@
 """Elastic scaling: sizes with the greatest sum of speed-ups, by dynamic programming."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import inf
 from typing import ClassVar
 
@@ -10,6 +10,7 @@ import numpy as np
 from dally.policies.common.gpu_pool import Pool
 from dally.policies.common.growth import SizeValues, share_out
 from dally.policies.common.in_sizes import InSizes, remaining_s
+from dally.policies.common.knobs import knob
 from dally.policies.common.sizing import SizeTarget
 from dally.profiles.goodput import Batching
 from dally.state import ClusterState, JobState
@@ -20,9 +21,7 @@ from dally.words import plural
 class ElasticScalingKnobs:
     """Settings of `elastic-scaling`."""
 
-    interval_s: float = field(
-        default=60.0, metadata={"help": "how often all jobs are sized anew though nothing happens, s"}
-    )
+    interval_s: float = knob(60.0, "how often all jobs are sized anew though nothing happens, s")
 
 
 class ElasticScaling(InSizes):

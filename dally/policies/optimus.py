@@ -1,12 +1,13 @@
 """Optimus: GPUs one by one to the job whose remaining time each shortens most."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar
 
 from dally.policies.common.gpu_pool import Pool
 from dally.policies.common.growth import SizeValues, climb
 from dally.policies.common.in_sizes import InSizes
+from dally.policies.common.knobs import knob
 from dally.policies.common.sizing import SizeTarget, held_gpus
 from dally.profiles.goodput import Batching
 from dally.state import ClusterState, JobState
@@ -17,10 +18,7 @@ from dally.words import plural
 class OptimusKnobs:
     """Settings of `optimus`."""
 
-    interval_s: float = field(
-        default=600.0,
-        metadata={"help": "how often all jobs are sized anew, s; 60 in Pollux's simulator"},
-    )
+    interval_s: float = knob(600.0, "how often all jobs are sized anew, s; 60 in Pollux's simulator")
 
 
 class Optimus(InSizes):

@@ -1,7 +1,7 @@
 """A-SRPT: jobs start in the order in which a virtual machine as strong as the whole cluster ends them."""
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from itertools import islice, takewhile
 from math import inf
 from typing import Any, ClassVar
@@ -11,6 +11,7 @@ from dally.plan import Decision, Plan, Start, Wait
 from dally.policies.a_srpt.virtual_srpt import VirtualSrpt
 from dally.policies.base import Policy
 from dally.policies.common.estimates import remaining_s
+from dally.policies.common.knobs import knob
 from dally.policies.common.placements import Placement, closest
 from dally.policies.common.ranking import Ranking
 from dally.state import ClusterState, JobState
@@ -21,22 +22,14 @@ from dally.words import plural, span
 class ASrptKnobs:
     """Settings of `a-srpt`."""
 
-    release: str = field(
-        default="early",
-        metadata={
-            "help": "start a job when its turn has come, or not before the virtual machine has ended it",
-            "choices": ("early", "ended"),
-        },
+    release: str = knob(
+        "early",
+        "start a job when its turn has come, or not before the virtual machine has ended it",
+        ("early", "ended"),
     )
-    heavy: float = field(
-        default=1.1,
-        metadata={"help": "slowdown of a placement from which a job is communication-heavy there"},
-    )
-    patience: float = field(
-        default=1.0,
-        metadata={"help": "such a job waits at most so many times what the placement would cost it"},
-    )
-    depth: int = field(default=100, metadata={"help": "how many waiting jobs are looked at"})
+    heavy: float = knob(1.1, "slowdown of a placement from which a job is communication-heavy there")
+    patience: float = knob(1.0, "such a job waits at most so many times what the placement would cost it")
+    depth: int = knob(100, "how many waiting jobs are looked at")
 
     def __post_init__(self) -> None:
         if not (self.heavy >= 1 and self.patience >= 0):
@@ -46,11 +39,11 @@ class ASrptKnobs:
 
 
 class AdaptiveSrpt(Policy):
-    """Starts jobs in the order in which preemptive SRPT ends them on one virtual machine; stops nobody.
+    """Starts jobs in the order in which preemptive SRPT ends them on one virtual machine; stops none.
 
     A job is GPUs * expected time / GPUs of the cluster of work to that machine. The first in this order whose
-    GPUs are not free lets nobody pass. One that could start only where the network slows it much lets others
-    pass and waits for its best level, but no longer than what it is offered first would cost it.
+    GPUs are not free lets no other pass. One that could start only where the network slows it much lets
+    others pass and waits for its best level, but no longer than what it is offered first would cost it.
     """
 
     name: ClassVar[str] = "a-srpt"
@@ -117,7 +110,7 @@ class AdaptiveSrpt(Policy):
         self._until_s = dict(learnt["until_s"])
 
     def decide(self, state: ClusterState, now: float) -> Plan:
-        """Start whose turn it is, one after the other, until the GPUs of one are not free."""
+        """Start jobs in turn, until the GPUs of one are not free."""
         if not self.queue:
             return Plan()
         with state.free.trial():
@@ -129,7 +122,10 @@ class AdaptiveSrpt(Policy):
         """Starts and new waits for better placements, by job, and when the next job has its turn."""
         free, decisions = self._state.free, dict[str, Decision]()
         held_s = inf
-        for job in islice(self._ready(now), self.knobs.depth):
+        ready: Iterable[JobState] = self.queue
+        if self.knobs.release == "ended":
+            ready = takewhile(lambda job: self.virtual.end_s(job, now) is not None, self.queue)
+        for job in islice(ready, self.knobs.depth):
             placement = self._fit(job)
             if placement is None:
                 return decisions, held_s
@@ -143,13 +139,6 @@ class AdaptiveSrpt(Policy):
                 decisions[job.job_id] = self._start(job, placement, now)
         released_s = self.virtual.next_end_s(now) if self.knobs.release == "ended" else inf
         return decisions, min(held_s, released_s)
-
-    def _ready(self, now: float) -> Iterator[JobState]:
-        """The waiting jobs that may start, in order."""
-        if self.knobs.release == "early":
-            yield from self.queue
-            return
-        yield from takewhile(lambda job: self.virtual.end_s(job, now) is not None, self.queue)
 
     def _fit(self, job: JobState) -> Placement | None:
         """The closest free GPUs for its gang."""

@@ -12,14 +12,14 @@ from dally.policies.common.ranking import Rank, Ranking
 from dally.state import JobState
 
 MICROS = 1_000_000
-"""Of a second: times in here are whole microseconds, so that how often somebody looks changes nothing."""
+"""Of a second: times in here are whole microseconds, so that how often they are asked changes nothing."""
 
 
 class VirtualSrpt:
     """One machine under preemptive shortest remaining processing time first.
 
-    Who has ended goes before who has not, by its end; the others go by what is left of them, in which order
-    they will end if nobody arrives. A newcomer comes in between them; it never changes the order of others.
+    Jobs that have ended go first, by their end; the others go by what is left of them, the order in which
+    they will end if none arrives. A new job comes in between them; it never changes the order of others.
     """
 
     def __init__(self) -> None:
@@ -76,7 +76,7 @@ class VirtualSrpt:
         return left / MICROS
 
     def next_end_s(self, now: float) -> float:
-        """When the next job ends after `now`, if nobody arrives; inf if nobody is at work."""
+        """When the next job ends after `now`, if none arrives; inf if none is at work."""
         moment = round(now * MICROS)
         return next((end / MICROS for _, end in self._ends() if end > moment), inf)
 
@@ -96,7 +96,7 @@ class VirtualSrpt:
         self._known_left, self._ended = dict(learnt["left_us"]), dict(learnt["ended_us"])
 
     def _ends(self) -> Iterator[tuple[JobState, int]]:
-        """Who ends when, in order, if nobody arrives."""
+        """Jobs and when they end, in order, if none arrives."""
         end = self._clock
         for job in self._pending:
             end += int(self._pending.rank(job)[0])

@@ -21,7 +21,7 @@ class PromisedGpus:
     """GPUs promised to the head job.
 
     Attributes:
-        shadow_s: When it can start at the latest, if the predictions hold; inf if nobody can say.
+        shadow_s: When it can start at the latest, if the predictions hold; inf if that is unknown.
         domain: The domain it will start in.
         level: That domain's level.
         gpu_type: The type of GPU it needs; None for any.
@@ -41,17 +41,18 @@ class PromisedGpus:
         return anywhere and end_s > self.shadow_s and gpus > self.extra
 
     def after(self, topology: Topology, allocation: Allocation, end_s: float) -> "PromisedGpus | None":
-        """What is left of it if a job takes GPUs until `end_s`; None if that would delay the head."""
+        """What is left of the promise if a job takes GPUs until `end_s`; None if that delays the head."""
         if end_s <= self.shadow_s:
             return self
-        used = sum(gpus for machine, gpus in allocation if self._touches(topology, machine))
+        used = sum(
+            gpus
+            for machine, gpus in allocation
+            if self.gpu_type in (None, topology.machines[machine].gpu_type)
+            and topology.ancestors[machine][self.level] == self.domain
+        )
         if used > self.extra:
             return None
         return PromisedGpus(self.shadow_s, self.domain, self.level, self.gpu_type, self.extra - used)
-
-    def _touches(self, topology: Topology, machine: int) -> bool:
-        wanted = self.gpu_type in (None, topology.machines[machine].gpu_type)
-        return wanted and topology.ancestors[machine][self.level] == self.domain
 
 
 def reserve(
@@ -68,8 +69,9 @@ def reserve(
     """
     level = min(level, free.topology.widest)
     gains = Gains(free, job.gang, level)
-    found = _fitting_now(free, job, level) if earliest_s > -inf else None
-    shadow_s = earliest_s if found is not None else inf
+    found, shadow_s = None, inf
+    if earliest_s > -inf and (now := free.find(job.gang, level)) is not None:
+        found, shadow_s = free.topology.ancestors[now[0][0]][level], earliest_s
     for end_s, allocation in released:
         if end_s > shadow_s:
             break
@@ -80,8 +82,3 @@ def reserve(
         return PromisedGpus(inf, free.topology.root.index, free.topology.top, job.gpu_type, 0)
     extra = gains.spare(found) if job.gang.per_machine is None else 0
     return PromisedGpus(shadow_s, found, level, job.gpu_type, extra)
-
-
-def _fitting_now(free: FreeGpus, job: Job, level: int) -> int | None:
-    allocation = free.find(job.gang, level)
-    return None if allocation is None else free.topology.ancestors[allocation[0][0]][level]

@@ -3,7 +3,6 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from dally.jobs.job import Job
 from dally.policies.base import Cache
 from dally.profiles.costs import CostModel
 from dally.profiles.goodput import phase
@@ -13,6 +12,14 @@ Floats = NDArray[np.float64]
 
 MOST_REMEMBERED = 20_000
 """Rows that are remembered at most."""
+
+
+def speeds_key(costs: CostModel, job: JobState, now: float) -> tuple[object, ...]:
+    """All that the predicted speeds of a job depend on; jobs with equal keys have equal speeds."""
+    asked, learning = job.job, costs.learning(job.job)
+    number = -1 if learning is None else phase(learning, job.done(now))
+    sizes = asked.least_gpus, asked.most_gpus
+    return asked.model, asked.gang, asked.batch, asked.kind, *sizes, number, costs.reported.get(asked.job_id)
 
 
 class Speeds:
@@ -32,22 +39,13 @@ class Speeds:
         In ideal seconds a second, as `JobState.speed`; 0 below the fewest that it runs on, and where they do
         not come out even with those that it wants on each machine. `most` is what it can use and get.
         """
-        asked = job.job
-        learning = self._costs.learning(asked)
-        number = -1 if learning is None else phase(learning, job.done(now))
-        own = self._costs.reported.get(asked.job_id)
-        sizes = asked.least_gpus, asked.most_gpus
-        key = asked.model, asked.gang, asked.batch, asked.kind, *sizes, number, own
+        asked, key = job.job, speeds_key(self._costs, job, now)
         if key not in self._rows:
             if len(self._rows) > MOST_REMEMBERED:  # jobs that report get new rows now and then
                 self._rows.clear()
-            self._rows[key] = self._speeds(asked, job.done(now))
+            most, each = self._costs.most_gpus(asked), asked.gang.per_machine or 1
+            self._rows[key] = row = np.zeros(most + 1)
+            for gpus in range(asked.least_gpus, most + 1):
+                if gpus % each == 0:
+                    row[gpus] = 1 / self._costs.ideal(asked, gpus, job.done(now)).slowdown
         return self._rows[key]
-
-    def _speeds(self, job: Job, done: float) -> Floats:
-        most, each = self._costs.most_gpus(job), job.gang.per_machine or 1
-        row = np.zeros(most + 1)
-        for gpus in range(job.least_gpus, most + 1):
-            if gpus % each == 0:
-                row[gpus] = 1 / self._costs.ideal(job, gpus, done).slowdown
-        return row

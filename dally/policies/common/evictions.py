@@ -31,21 +31,21 @@ class Evictions:
             self._free.give(victim.allocation)
 
     def take_back(self, victims: Iterable[JobState]) -> None:
-        """They keep their GPUs after all."""
+        """End the trial: these jobs keep their GPUs."""
         for victim in victims:
             self._free.take(victim.allocation)
 
     def stop(self, victim: JobState, by: JobState, reason: str) -> None:
-        """A released job is stopped for another."""
+        """Stop a released job for another."""
         self._decided[victim.order] = victim, Preempt(victim.job_id, (by.job_id,), reason)
 
     def move(self, job: JobState, placement: Placement, reason: str) -> None:
-        """A released job goes on on other free GPUs at once."""
+        """Move a released job to other free GPUs at once."""
         self._free.take(placement.allocation)
         self._decided[job.order] = job, Migrate(job.job_id, placement.allocation, placement.level, reason)
 
     def move_stopped(self, place: Callable[[JobState], Placement | None]) -> None:
-        """Stopped jobs that fit on GPUs that stay free go on there at once, in the order of their stops."""
+        """Move stopped jobs that fit on GPUs that stay free, in the order of their stops."""
         for victim, stop in list(self._decided.values()):
             if isinstance(stop, Preempt) and (placement := place(victim)) is not None:
                 reason = f"made room for {stop.by[0]} ({stop.reason}); other GPUs stay free"

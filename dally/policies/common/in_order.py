@@ -2,7 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from heapq import merge
 from itertools import islice
 from math import inf
@@ -14,6 +14,7 @@ from dally.policies.common.backfill import PromisedGpus, Release, reserve
 from dally.policies.common.estimates import remaining_s, stretch_s
 from dally.policies.common.evictions import Evictions
 from dally.policies.common.job_queue import JobQueue
+from dally.policies.common.knobs import knob
 from dally.policies.common.placements import Placement, closest
 from dally.policies.common.ranking import Ranking
 from dally.state import ClusterState, JobState
@@ -27,14 +28,10 @@ DEPTH = 100
 class BackfillKnobs:
     """Settings of what happens behind the first job."""
 
-    backfill: str = field(
-        default="none",
-        metadata={
-            "help": "whether later jobs may start if that does not delay the first one",
-            "choices": ("none", "easy"),
-        },
+    backfill: str = knob(
+        "none", "whether later jobs may start if that does not delay the first one", ("none", "easy")
     )
-    depth: int = field(default=DEPTH, metadata={"help": "how many later jobs backfill looks at"})
+    depth: int = knob(DEPTH, "how many later jobs backfill looks at")
 
     def __post_init__(self) -> None:
         if self.depth < 1:
@@ -45,12 +42,10 @@ class BackfillKnobs:
 class OrderKnobs(BackfillKnobs):
     """Settings of the policies that serve jobs in order."""
 
-    placement: str = field(
-        default="no-wait",
-        metadata={
-            "help": "take the closest that is free, or only the closest that the idle cluster could give",
-            "choices": ("no-wait", "consolidated"),
-        },
+    placement: str = knob(
+        "no-wait",
+        "take the closest that is free, or only the closest that the idle cluster could give",
+        ("no-wait", "consolidated"),
     )
 
 

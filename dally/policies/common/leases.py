@@ -1,6 +1,6 @@
-"""Leases: running jobs hold their GPUs for a term at a time, renewed lazily while nobody waits."""
+"""Leases: running jobs hold their GPUs for a term at a time, renewed lazily while no job waits."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from itertools import chain
 from math import floor, inf, isfinite
 from typing import Any
@@ -18,7 +18,7 @@ class LeaseBook:
     """When the lease of each running job ends.
 
     A lease begins when the job makes progress (after its restart), so every lease moves the work forward.
-    While nobody waits leases renew without a trace: the book only looks at them again when somebody does.
+    While no job waits leases renew without a trace: the book only looks at them again when one does.
 
     Args:
         lease_s: Length of a lease, seconds.
@@ -35,7 +35,7 @@ class LeaseBook:
         self._settled_s = -inf
 
     def started(self, job: JobState) -> None:
-        """A job's first lease begins; that of a job that cannot be preempted never ends."""
+        """Begin the first lease of a job; that of a job that must not be preempted never ends."""
         self._jobs[job.order] = job
         end = job.ready_s + self.lease_s if job.job.preemptible else inf
         self._set_end(job.order, end if end > self._settled_s else self._next_end(end, self._settled_s))
@@ -44,7 +44,7 @@ class LeaseBook:
             self._phases.add((phase_s, job.order))
 
     def stopped(self, job: JobState) -> None:
-        """A job gave up its lease."""
+        """End the lease of a job."""
         self._ends.remove((self._end_of.pop(job.order), job.order))
         if job.order in self._phase_of:
             self._phases.remove((self._phase_of.pop(job.order), job.order))
@@ -61,7 +61,7 @@ class LeaseBook:
         return end - self.lease_s
 
     def expired(self, now: float) -> list[JobState]:
-        """Jobs whose lease has ended, while somebody was waiting, since the last settled moment."""
+        """Jobs whose lease has ended, while a job was waiting, since the last settled moment."""
         if not self._wanted:
             return []
         jobs = []
@@ -76,23 +76,18 @@ class LeaseBook:
         """The next end of any lease after `now`; inf if no job runs."""
         if not self._ends or self._ends[0][0] > now:
             return self._ends[0][0] if self._ends else inf
-        first = inf
-        for earliest_s, order in self._coming(now):
-            if earliest_s > first:
+        first, begin_s = inf, now - _ROUNDING_S
+        # The jobs by the earliest that their next lease could end after `now`, as they end again and again.
+        at = self._phases.bisect_left((begin_s % self.lease_s, -1))
+        for phase_s, order in chain(self._phases.islice(at), self._phases.islice(0, at)):
+            if begin_s + (phase_s - begin_s) % self.lease_s - _ROUNDING_S > first:
                 break
             end = self._end_of[order]
             first = min(first, end if end > now else self._next_end(end, now))
         return first
 
-    def _coming(self, now: float) -> Iterator[tuple[float, int]]:
-        """The jobs by the earliest that their next lease could end after `now`, as (seconds, order)."""
-        begin_s = now - _ROUNDING_S
-        at = self._phases.bisect_left((begin_s % self.lease_s, -1))
-        for phase_s, order in chain(self._phases.islice(at), self._phases.islice(0, at)):
-            yield begin_s + (phase_s - begin_s) % self.lease_s - _ROUNDING_S, order
-
     def settle(self, now: float, wanted: bool) -> None:
-        """Leases that ended by `now` and were not taken are renewed; `wanted`: whether anybody waits."""
+        """Leases that ended by `now` and were not taken are renewed; `wanted`: whether a job waits."""
         self._settled_s, self._wanted = now, wanted
         while wanted and self._ends and self._ends[0][0] <= now:
             end, order = self._ends.pop(0)
@@ -123,7 +118,7 @@ class LeaseBook:
 class ScatteredLeases(LeaseBook):
     """The leases of jobs placed farther apart than their gangs need: at each end they may move closer.
 
-    Unlike others these end whether or not anybody waits, for their holders want something themselves.
+    Unlike others these end whether or not a job waits: it is their holders that want something.
 
     Args:
         lease_s: Length of a lease, seconds.
@@ -135,12 +130,12 @@ class ScatteredLeases(LeaseBook):
         self._best_level = best_level
 
     def started(self, job: JobState) -> None:
-        """A job's first lease begins, if it is scattered."""
+        """Begin the first lease of a job, if it is scattered."""
         if job.level > self._best_level(job.job.gang):
             super().started(job)
 
     def stopped(self, job: JobState) -> None:
-        """A job gave up its lease, if it had one."""
+        """End the lease of a job, if it had one."""
         if job.order in self._end_of:
             super().stopped(job)
 

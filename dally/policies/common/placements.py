@@ -1,4 +1,4 @@
-"""Placements of gangs: the closest on free GPUs, and whom to stop so that there is one."""
+"""Placements of gangs: the closest on free GPUs, and which jobs to stop so that there is one."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -32,7 +32,7 @@ class Gains:
 
     Args:
         free: What is free now.
-        gang: Who wants it.
+        gang: The GPUs that are asked for.
         level: Level of the domains; above islands, theirs.
     """
 
@@ -42,7 +42,7 @@ class Gains:
         self._units: dict[int, int] = {}
 
     def add(self, allocation: Allocation) -> int | None:
-        """GPUs come free: the first domain that gains by it and now holds the gang; None if none does."""
+        """Count GPUs that come free; the first domain that now holds the gang by it, None if none does."""
         gaining = {self._gain(machine, gpus): None for machine, gpus in self._usable(allocation)}
         return next((domain for domain in gaining if self.spare(domain) >= 0), None)
 

@@ -8,7 +8,7 @@ from sortedcontainers import SortedList
 from dally.state import JobState
 
 Rank = tuple[float, ...]
-"""The claim of a job, lower first; its last number is the order of arrival, which breaks ties."""
+"""The priority of a job, lower first; its last number is the order of arrival, which breaks ties."""
 
 
 class Ranking:

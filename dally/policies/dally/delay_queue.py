@@ -12,12 +12,12 @@ from dally.policies.dally.timers import Timers
 from dally.state import JobState
 
 Rank = tuple[float, float, int]
-"""Claim of a job, lower first: (network sensitivity, last assignment in seconds, order of arrival)."""
+"""Rank of a job, lower first: (network sensitivity, last assignment in seconds, order of arrival)."""
 
 
 @dataclass(slots=True)
 class QueueEntry:
-    """A waiting job, its claim, and the highest level it accepts by now (its tier)."""
+    """A waiting job, its rank, and the highest level it accepts by now (its tier)."""
 
     job: JobState
     rank: Rank
@@ -27,7 +27,7 @@ class QueueEntry:
 
 @dataclass(slots=True)
 class SizeClass:
-    """The waiting jobs that ask for the same gang: equal in what fits, different in patience and claim.
+    """The waiting jobs that ask for the same gang: equal in what fits, different in patience and rank.
 
     Attributes:
         gang: What they ask for.
@@ -121,7 +121,7 @@ class DelayQueue:
         return self._waiting
 
     def add(self, job: JobState, rank: Rank, now: float) -> None:
-        """A job begins to wait at `job.origin_s` with a claim."""
+        """A job begins to wait at `job.origin_s` with a rank."""
         gang = job.job.gang
         if gang not in self._classes:
             self._classes[gang] = SizeClass(gang, base=self._best_level(gang), top=self._top)
@@ -152,7 +152,7 @@ class DelayQueue:
                 size.refresh(self.timers.delays_s(size.gang.gpus, now), now)
 
     def classes(self) -> Iterator[SizeClass]:
-        """The classes in which somebody waits."""
+        """The classes in which jobs wait."""
         return iter(self._classes.values())
 
     def next_due_s(self) -> float:
@@ -161,7 +161,7 @@ class DelayQueue:
 
 
 class Offers:
-    """A round of offers over a queue that stays as it is: gives the best claim that fits, again and again."""
+    """A round of offers over a queue that stays as it is: the job of best rank that fits, again and again."""
 
     def __init__(self, queue: DelayQueue, free: FreeGpus) -> None:
         self._free = free
@@ -169,7 +169,7 @@ class Offers:
         self._found: tuple[QueueEntry, int, list[int]]
 
     def best(self) -> tuple[QueueEntry, int] | None:
-        """The best claim among jobs that accept what is free, with the lowest level that holds its gang."""
+        """The best of the jobs that accept what is free, with the lowest level that holds its gang."""
         best: Rank | None = None
         for size, cursor in self._cursors:
             level = self._free.lowest_level(size.gang, size.base)

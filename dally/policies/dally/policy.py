@@ -1,7 +1,7 @@
 """Dally as published: delay scheduling with tuned timers and network-sensitive preemption at lease ends."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import inf
 from typing import Any, ClassVar
 
@@ -9,9 +9,10 @@ from dally.cluster.topology import Allocation
 from dally.errors import InputError
 from dally.plan import Decision, Migrate, Plan, Preempt, Start, Wait
 from dally.policies.base import Policy
+from dally.policies.common.knobs import knob
 from dally.policies.common.leases import LeaseBook, ScatteredLeases
 from dally.policies.dally.delay_queue import DelayQueue, Offers, QueueEntry, Rank
-from dally.policies.dally.timers import FixedTimers, Timers, TunedTimers, consolidated, no_wait
+from dally.policies.dally.timers import FixedTimers, Timers, TunedTimers
 from dally.state import ClusterState, JobState
 from dally.words import plural, span
 
@@ -22,14 +23,11 @@ NEVER_ASSIGNED = -inf
 class DallyKnobs:
     """Settings of `dally`."""
 
-    timers: str = field(
-        default="auto",
-        metadata={"help": "delay timers", "choices": ("auto", "manual", "no-wait", "consolidated")},
-    )
-    machine: float = field(default=12.0, metadata={"help": "manual timer of the machine level, in leases"})
-    rack: float = field(default=24.0, metadata={"help": "manual timer of the levels above, in leases"})
-    lease_s: float = field(default=3600.0, metadata={"help": "length of a lease, seconds"})
-    horizon: int = field(default=24, metadata={"help": "how long the auto-tuner remembers a wait, in leases"})
+    timers: str = knob("auto", "delay timers", ("auto", "manual", "no-wait", "consolidated"))
+    machine: float = knob(12.0, "manual timer of the machine level, in leases")
+    rack: float = knob(24.0, "manual timer of the levels above, in leases")
+    lease_s: float = knob(3600.0, "length of a lease, seconds")
+    horizon: int = knob(24, "how long the auto-tuner remembers a wait, in leases")
 
     def __post_init__(self) -> None:
         if self.lease_s <= 0 or self.horizon < 1:
@@ -45,7 +43,7 @@ def build_timers(knobs: DallyKnobs, levels: int) -> Timers:
         return FixedTimers(tuple(delay * knobs.lease_s for delay in leases))
     if knobs.timers == "auto":
         return TunedTimers(levels, knobs.lease_s, knobs.horizon)
-    return no_wait(levels) if knobs.timers == "no-wait" else consolidated(levels)
+    return FixedTimers((0.0 if knobs.timers == "no-wait" else inf,) * levels)
 
 
 class Dally(Policy):
@@ -141,7 +139,7 @@ class Dally(Policy):
         return job.network_sensitivity(now), self._assigned.get(job.job_id, NEVER_ASSIGNED), job.order
 
     def lease_rank(self, job: JobState, now: float) -> Rank:
-        """The claim of a running job on its own GPUs when its lease ends."""
+        """The priority of a running job for its own GPUs when its lease ends."""
         return job.network_sensitivity(now), self.leases.began_s(job, now), job.order
 
     def _expired(self, now: float) -> list[JobState]:
@@ -158,26 +156,26 @@ class Dally(Policy):
             self.queue.refresh(free, now)
 
     def decide(self, state: ClusterState, now: float) -> Plan:
-        """Offer what is free, and what leases give back, by claim."""
+        """Offer what is free, and what leases give back, by rank."""
         expired = self._expired(now)
         if not (self.queue or expired):
             return Plan(wakeup_s=self.scattered.next_end_s(now))
         with state.free.trial():
             for job in expired:
                 state.free.give(job.allocation)
-            auction = Round(self, state, now, expired)
-            auction.run()
+            offers = OfferRound(self, state, now, expired)
+            offers.run()
         # A job started now has no lease in the book yet; one lease ahead is never too late for it.
         ends_s = (self.leases if self.queue else self.scattered).next_end_s(now)
-        wakeup_s = min(self.queue.next_due_s(), auction.next_due_s, ends_s, now + self.knobs.lease_s)
-        return Plan(auction.decisions(), wakeup_s)
+        wakeup_s = min(self.queue.next_due_s(), offers.next_due_s, ends_s, now + self.knobs.lease_s)
+        return Plan(offers.decisions(), wakeup_s)
 
 
-class Round:
+class OfferRound:
     """One round of offers on trial: who gets what is free, and which expired leases are renewed.
 
     Attributes:
-        next_due_s: When the next delay of the jobs that give way runs out; they are not in the queue yet.
+        next_due_s: When the next delay of the jobs that it stops runs out; they are not in the queue yet.
     """
 
     def __init__(self, policy: Dally, state: ClusterState, now: float, expired: list[JobState]) -> None:
@@ -190,7 +188,7 @@ class Round:
         self.next_due_s = inf
 
     def run(self) -> None:
-        """Serve claims, best first, until nobody accepts what is left."""
+        """Serve jobs by rank, best first, until none accepts what is left."""
         offers = Offers(self._policy.queue, self._free)
         while True:
             best = offers.best()
@@ -225,41 +223,34 @@ class Round:
         return allocation
 
     def _renew(self, job: JobState) -> None:
-        """A job whose lease ended keeps its GPUs, moves closer together, or gives way."""
+        """A job whose lease ended keeps its GPUs, moves closer together, or stops."""
         request, levels = job.job, self._state.topology.levels
         best = self._state.best_level(request.gang)
         level = self._free.lowest_level(request.gang, best)
+        # The highest level that it takes as soon as a new wait begins.
+        delays_s = self._policy.timers.delays_s(request.gpus, self._now)[best:]
+        at_once = max((each + 1 for each, delay_s in enumerate(delays_s, best) if delay_s <= 0), default=best)
         if level is not None and level < job.level:
             have = f"{levels[level]} has {plural(request.gpus, 'free GPU')}"
             reason = f"lease over; {have}, it held a {levels[job.level]}'s"
             self._starts.append(Migrate(job.job_id, self._place(job, level), level, reason))
         elif self._free.holds(job.allocation):
             self._free.take(job.allocation)
-        elif level is not None and level <= self._accepted_at_once(job):
+        elif level is not None and level <= at_once:
             reason = f"lease over and GPUs given away; another {levels[level]} is free"
             self._starts.append(Migrate(job.job_id, self._place(job, level), level, reason))
         else:
-            self._give_way(job)
+            self._stop(job, best, delays_s)
 
-    def _accepted_at_once(self, job: JobState) -> int:
-        """The highest level that a job takes when its wait begins."""
-        best, delays_s = self._state.best_level(job.job.gang), self._delays_s(job)
-        return max((level + 1 for level, delay_s in enumerate(delays_s, best) if delay_s <= 0), default=best)
-
-    def _delays_s(self, job: JobState) -> tuple[float, ...]:
-        """The delays of a wait that begins now, of the levels from the best up."""
-        best = self._state.best_level(job.job.gang)
-        return self._policy.timers.delays_s(job.job.gpus, self._now)[best:]
-
-    def _give_way(self, job: JobState) -> None:
+    def _stop(self, job: JobState, best: int, delays_s: tuple[float, ...]) -> None:
+        """Stop a job whose GPUs are given away; it waits with these delays from its best level up."""
         takers = tuple(
             dict.fromkeys(t for machine, _ in job.allocation for t in self._takers.get(machine, ()))
         )
         score = job.network_sensitivity(self._now)
         reason = f"lease over; {', '.join(takers)} had a better claim than its score {score:.3f}"
         self._stops.append(Preempt(job.job_id, takers, reason))
-        tier = self._state.best_level(job.job.gang)
-        wait = self._wait(job, tier, self._now, self._delays_s(job))
+        wait = self._wait(job, best, self._now, delays_s)
         if wait.until_s > self._now:
             self.next_due_s = min(self.next_due_s, wait.until_s)
         self._starts.append(wait)
@@ -283,14 +274,10 @@ class Round:
         if delay_s < inf:
             leases = delay_s / self._policy.knobs.lease_s
             lasting = f"{leases:g} lease{'s' * (leases != 1)}"
-            reason += f"; declines farther ones for {lasting}{self._learnt(job, tier)}"
+            reason += f"; declines farther ones for {lasting}"
+            if isinstance(self._policy.timers, TunedTimers):
+                waits = self._policy.timers.observations(tier, job.job.gpus, self._now)
+                reason += f", tuned from {plural(waits, 'wait')}"
         elif not delays_s:
             reason += "; takes any"
         return Wait(job.job_id, tier, origin_s + delay_s, reason)
-
-    def _learnt(self, job: JobState, tier: int) -> str:
-        if not isinstance(self._policy.timers, TunedTimers):
-            return ""
-        return (
-            f", tuned from {plural(self._policy.timers.observations(tier, job.job.gpus, self._now), 'wait')}"
-        )

@@ -42,7 +42,7 @@ class WaitHistory:
     """Waits of one gang size at one level, with their sums kept up to date.
 
     Waits are whole millionths of a lease, so that sums are exact whatever was added and taken away. Entries
-    that have become too old leave the sums when somebody looks, and the history when one is added.
+    that have become too old leave the sums when these are asked for, and the history when one is added.
     """
 
     entries: deque[tuple[float, int]] = field(default_factory=deque)
@@ -61,7 +61,7 @@ class WaitHistory:
         self.aged = 0
 
     def age(self, oldest_s: float) -> int:
-        """Leave out of the sums what ended before `oldest_s`; how many waits are left in them."""
+        """Leave waits that ended before `oldest_s` out of the sums; how many are left in them."""
         while self.aged < len(self.entries) and self.entries[self.aged][0] < oldest_s:
             wait = self.entries[self.aged][1]
             self.total -= wait
@@ -145,13 +145,3 @@ class TunedTimers:
             history = self._histories[level, gpus] = WaitHistory()
             for time, wait in entries:
                 history.add(time, round(wait * MILLION), -inf)
-
-
-def no_wait(levels: int) -> FixedTimers:
-    """Timers that take any placement at once."""
-    return FixedTimers((0.0,) * levels)
-
-
-def consolidated(levels: int) -> FixedTimers:
-    """Timers that wait for ever for the closest placement."""
-    return FixedTimers((inf,) * levels)

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from itertools import pairwise
@@ -14,6 +14,7 @@ import numpy as np
 from dally.policies.common.gpu_pool import Ints, Pool
 from dally.policies.common.growth import Floats
 from dally.policies.common.in_sizes import InSizes, remaining_s
+from dally.policies.common.knobs import knob
 from dally.policies.common.sizing import SizeTarget
 from dally.profiles.goodput import Batching
 from dally.state import ClusterState, JobState
@@ -33,7 +34,7 @@ WEIGHTS = "drl.json"
 class DrlKnobs:
     """Settings of `drl`."""
 
-    interval_s: float = field(default=10.0, metadata={"help": "how often all jobs are sized anew, s"})
+    interval_s: float = knob(10.0, "how often all jobs are sized anew, s")
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +87,7 @@ def trained() -> PolicyNetwork:
 
 
 class Allotment:
-    """The sizes of one round in the making: each job has its least size, then somebody gets a step more.
+    """The sizes of one round in the making: each job has its least size, then one of them gets a step more.
 
     A step goes to the next size at which the job is faster than on all smaller ones. A choice is a row of
     `rows`: a job's step, or nobody's, which ends the round. The network sees of it: whether it is nobody's;
@@ -106,7 +107,12 @@ class Allotment:
     """
 
     def __init__(self, jobs: Sequence[JobState], speeds: Sequence[Floats], pool: Pool, now: float) -> None:
-        self._ladders = [_ladder(row[: pool.total + 1]) for row in speeds]
+        # Sizes at which each job is faster than on all smaller ones, ascending.
+        self._ladders: list[Ints] = []
+        for row in speeds:
+            best = np.maximum.accumulate(row[: pool.total + 1])
+            faster = row[1 : pool.total + 1] > best[:-1] * (1 + FASTER)
+            self._ladders.append(np.flatnonzero(faster) + 1)
         steps = [
             _steps(job, row[ladder], ladder, now)
             for job, row, ladder in zip(jobs, speeds, self._ladders, strict=True)
@@ -147,7 +153,7 @@ class Allotment:
         return int(self._ladders[place][self._at[place] - self._first[place] + 1])
 
     def take(self, row: int) -> bool:
-        """Somebody gets a step; False if it is nobody's."""
+        """Give a job its step; False if the row is nobody's."""
         if row >= self._first[-1]:
             return False
         place = self.owner(row)
@@ -160,12 +166,6 @@ class Allotment:
         self._left[0] -= gpus
         if self._types[place]:
             self._left[self._types[place]] -= gpus
-
-
-def _ladder(speeds: Floats) -> Ints:
-    """Sizes at which a job is faster than on all smaller ones, ascending."""
-    best = np.maximum.accumulate(speeds)
-    return np.flatnonzero(speeds[1:] > best[:-1] * (1 + FASTER)) + 1
 
 
 def _steps(job: JobState, speeds: Floats, sizes: Ints, now: float) -> Floats:

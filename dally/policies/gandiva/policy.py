@@ -1,21 +1,20 @@
 """Gandiva: affinity by gang size, time slicing when overloaded, migration of scattered jobs."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import islice, takewhile
 from math import inf
 from typing import ClassVar
 
-from dally.cluster.free import FreeGpus
 from dally.cluster.topology import Allocation
 from dally.errors import InputError
 from dally.plan import Decision, Migrate, Plan, Start, Wait
 from dally.policies.base import Policy
 from dally.policies.common.evictions import Evictions
 from dally.policies.common.job_queue import DemandQueue, DemandRound
+from dally.policies.common.knobs import knob
 from dally.policies.common.placements import Placement, closest, find_victims
 from dally.policies.common.ranking import Ranking
-from dally.policies.gandiva.affinity import Affinity
 from dally.state import ClusterState, JobState
 from dally.words import plural, span
 
@@ -24,19 +23,13 @@ from dally.words import plural, span
 class GandivaKnobs:
     """Settings of `gandiva`.
 
-    Gandiva slices time by the minute, at 100 ms a switch, because its jobs stay in memory. Here whoever loses
-    its GPUs pays a checkpoint and a restart, by default 6 s + 1 s per GPU: of 60 s slices a gang of 54 would
-    do no work at all, of hours 2 % are lost.
+    Gandiva slices time by the minute, at 100 ms a switch, because its jobs stay in memory. Here a job that
+    loses its GPUs pays a checkpoint and a restart, by default 6 s + 1 s per GPU: of 60 s slices a gang of 54
+    would do no work at all, of hours 2 % are lost.
     """
 
-    slice_s: float = field(
-        default=3600.0,
-        metadata={"help": "seconds of work that a job is sure of before others may take its GPUs"},
-    )
-    migrate: int = field(
-        default=8,
-        metadata={"help": "scattered jobs considered for migration when GPUs come free; 0 is no migration"},
-    )
+    slice_s: float = knob(3600.0, "seconds of work that a job is sure of before others may take its GPUs")
+    migrate: int = knob(8, "scattered jobs considered for migration when GPUs come free; 0 is no migration")
 
     def __post_init__(self) -> None:
         if self.slice_s <= 0 or self.migrate < 0:
@@ -45,13 +38,45 @@ class GandivaKnobs:
             )
 
 
+class Affinity:
+    """An idle machine is dedicated to the size of the first gang it takes, until it is idle again.
+
+    Sets of machines are bit sets of machine indexes.
+    """
+
+    def __init__(self) -> None:
+        self._machines: dict[int, int] = {}
+        self._size_of: dict[int, int] = {}
+        self._gangs_on: dict[int, int] = {}
+
+    def add(self, gpus: int, allocation: Allocation) -> None:
+        """A gang of `gpus` GPUs runs on an allocation."""
+        for machine, _ in allocation:
+            self._gangs_on[machine] = self._gangs_on.get(machine, 0) + 1
+            if machine not in self._size_of:
+                self._size_of[machine] = gpus
+                self._machines[gpus] = self._machines.get(gpus, 0) | 1 << machine
+
+    def remove(self, allocation: Allocation) -> None:
+        """A gang has left an allocation."""
+        for machine, _ in allocation:
+            self._gangs_on[machine] -= 1
+            if not self._gangs_on[machine]:
+                size = self._size_of.pop(machine)
+                self._machines[size] ^= 1 << machine
+
+    def sets(self) -> dict[int, int]:
+        """The machines dedicated to each size, as a copy to try placements with."""
+        return dict(self._machines)
+
+
 class Gandiva(Policy):
     """Starts jobs at once wherever they fit and mends placements later.
 
     A gang that fits in a machine goes to the best-fitting one that is dedicated to gangs of its size, else to
     an idle one, else to the one with most free GPUs; others to the domain with most free GPUs at the lowest
     level that holds them. When nothing is free the job that has waited longest takes the GPUs of jobs whose
-    slice is over, those whose slice ended first; they join the end of the queue. Nobody else slices before
+    slice is over, those whose slice ended first; they join the end of the queue. No other job slices before
     it has started, so wide gangs get their turn, but jobs behind it may use what is free. A slice once over
     stays over: a wide gang needs many jobs past theirs at one moment, and slices end at different times.
 
@@ -142,7 +167,7 @@ class Gandiva(Policy):
             self.scattered.remove(job)
 
     def _wakeup_s(self, plan: "GandivaRound") -> float:
-        """The next end of a slice, if anybody waits after this plan."""
+        """The next end of a slice, if a job waits after this plan."""
         if len(self.waiting) == len(plan.started) and not len(plan.evictions):
             return inf
         # A job started now has no slice in the ranking yet; one slice ahead is never too late for it.
@@ -173,7 +198,12 @@ class GandivaRound:
             else:
                 offers.served()
                 self._start(job, *found)
-        self.evictions.move_stopped(self._move)
+
+        def elsewhere(job: JobState) -> Placement | None:
+            found = self._place(job)
+            return None if found is None else found[0]
+
+        self.evictions.move_stopped(elsewhere)
 
     def migrate(self) -> None:
         """Bring scattered jobs closer together on GPUs that stay free."""
@@ -206,21 +236,17 @@ class GandivaRound:
     def _machine(self, job: JobState) -> tuple[Placement, str]:
         """The machine for a gang that fits in one."""
         request, free = job.job, self._state.free
+        idle = (1 << len(self._state.topology.machines)) - 1
+        for machines in self._dedicated.values():
+            idle &= ~machines
         same = self._dedicated.get(request.gpus, 0)
-        machine, why = self._among(free, same, job), f"runs other gangs of {request.gpus}"
-        if machine is None:
-            idle = (1 << len(self._state.topology.machines)) - 1
-            for machines in self._dedicated.values():
-                idle &= ~machines
-            machine, why = self._among(free, idle, job), "was idle"
-        if machine is None:
-            machine, why = free.roomiest(0, request.gang), "has most free GPUs"
+        for machines, why in ((same, f"runs other gangs of {request.gpus}"), (idle, "was idle")):
+            machine = free.machine_among(machines, request.gang) if machines else None
+            if machine is not None:
+                return Placement(((machine, request.gpus),), 0), why
+        machine = free.roomiest(0, request.gang)
         assert machine is not None, "a machine has so many free"
-        return Placement(((machine, request.gpus),), 0), why
-
-    @staticmethod
-    def _among(free: FreeGpus, machines: int, job: JobState) -> int | None:
-        return free.machine_among(machines, job.job.gang) if machines else None
+        return Placement(((machine, request.gpus),), 0), "has most free GPUs"
 
     def _slice(self, job: JobState) -> tuple[Placement, str] | None:
         """Take the GPUs of jobs whose slice is over, together if possible."""
@@ -243,10 +269,6 @@ class GandivaRound:
         slices = self._policy.slices
         over = takewhile(lambda job: slices.rank(job)[0] <= self.now, slices)
         return (job for job in over if job not in self.evictions)
-
-    def _move(self, job: JobState) -> Placement | None:
-        found = self._place(job)
-        return None if found is None else found[0]
 
     def _start(self, job: JobState, placement: Placement, why: str) -> None:
         self._take(job, placement)
@@ -272,7 +294,7 @@ class GandivaRound:
         placement = closest(free, job.job, self._best_level(job), self._state.topology.top)
         assert placement is not None, "its own GPUs are free"
         left_s, restart_s = job.remaining_s(self.now), costs.restart_s(job.job)
-        # Both as if alone: who else will use the links, here or there, nobody knows.
+        # Both as if alone: which other jobs will use the links, here or there, is not known.
         slowdown, held = (
             costs.cost(job.job, place).slowdown for place in (placement.allocation, job.allocation)
         )

@@ -1,7 +1,7 @@
 """Gavel: time shares on GPU types by a linear program, and rounds in which jobs take turns to get them."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import inf
 from typing import Any, ClassVar
 
@@ -10,6 +10,7 @@ import numpy as np
 from dally.errors import InputError
 from dally.plan import Plan
 from dally.policies.common.in_rounds import InRounds
+from dally.policies.common.knobs import knob
 from dally.policies.common.rounds import RoundTargets, handed_out, movable
 from dally.policies.gavel.round_credits import RoundCredits
 from dally.policies.gavel.round_placement import Pools, RoundPlacement, RoundTable
@@ -32,34 +33,22 @@ SETTLED = 0.01
 class GavelKnobs:
     """Settings of `gavel`."""
 
-    objective: str = field(
-        default="las",
-        metadata={
-            "help": "max-min attained service, finish-time fairness, or the least makespan",
-            "choices": ("las", "ftf", "makespan"),
-        },
+    objective: str = knob(
+        "las",
+        "max-min attained service, finish-time fairness, or the least makespan",
+        ("las", "ftf", "makespan"),
     )
-    aware: bool = field(
-        default=True, metadata={"help": "know that types differ in speed; no: share time on all types alike"}
+    aware: bool = knob(True, "know that types differ in speed; no: share time on all types alike")
+    round_s: float = knob(360.0, "seconds of a round")
+    hold_s: float = knob(1920.0, "seconds that shares stay at least though jobs come and go; 0 is a round")
+    turn_restarts: float = knob(
+        10.0, "a turn is half a round of work, or so many times what the job's restart costs, at least"
     )
-    round_s: float = field(default=360.0, metadata={"help": "seconds of a round"})
-    hold_s: float = field(
-        default=1920.0,
-        metadata={"help": "seconds that shares stay at least though jobs come and go; 0 is a round"},
-    )
-    turn_restarts: float = field(
-        default=10.0,
-        metadata={
-            "help": "a turn is half a round of work, or so many times what the job's restart costs, at least"
-        },
-    )
-    spare: str = field(
-        default="in-order",
-        metadata={
-            "help": "jobs without a share of a type get its GPUs type by type, as its authors do, or once "
-            "all shares are met",
-            "choices": ("in-order", "last"),
-        },
+    spare: str = knob(
+        "in-order",
+        "jobs without a share of a type get its GPUs type by type, as its authors do, or once "
+        "all shares are met",
+        ("in-order", "last"),
     )
 
     def __post_init__(self) -> None:

@@ -1,7 +1,7 @@
 """Hadar: prices for the GPUs of each server, and jobs that run where their payoff is greatest."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, TypeVar
 
@@ -12,6 +12,7 @@ from dally.errors import InputError
 from dally.policies.base import Cache
 from dally.policies.common.estimates import restart_s
 from dally.policies.common.in_rounds import InRounds
+from dally.policies.common.knobs import knob
 from dally.policies.common.rounds import RoundTarget, RoundTargets, movable
 from dally.policies.hadar.dual_subroutine import BidQueue, decide_exactly, decide_greedily
 from dally.policies.hadar.find_alloc import Bid, Bidder
@@ -40,31 +41,20 @@ _LEAST_S = 1e-3
 class HadarKnobs:
     """Settings of `hadar`."""
 
-    utility: str = field(
-        default="throughput",
-        metadata={
-            "help": "what a completion time is worth: work done per second since arrival, or 1 / seconds",
-            "choices": ("throughput", "completion"),
-        },
+    utility: str = knob(
+        "throughput",
+        "what a completion time is worth: work done per second since arrival, or 1 / seconds",
+        ("throughput", "completion"),
     )
-    round_s: float = field(default=360.0, metadata={"help": "seconds between two rounds"})
-    exact: int = field(default=12, metadata={"help": "with so many jobs or fewer a round is decided exactly"})
-    horizon: float = field(
-        default=1.0,
-        metadata={
-            "help": "the horizon of the prices, in times of the end of all jobs one by one at their slowest"
-        },
+    round_s: float = knob(360.0, "seconds between two rounds")
+    exact: int = knob(12, "with so many jobs or fewer a round is decided exactly")
+    horizon: float = knob(
+        1.0, "the horizon of the prices, in times of the end of all jobs one by one at their slowest"
     )
-    floor: float = field(
-        default=0.0,
-        metadata={
-            "help": "the lowest price is this part of the highest, at least; what nobody pays is then free"
-        },
+    floor: float = knob(
+        0.0, "the lowest price is this part of the highest, at least; what nobody pays is then free"
     )
-    mixed: bool = field(
-        default=True,
-        metadata={"help": "a gang may have GPUs of several types; no: only if none alone holds it"},
-    )
+    mixed: bool = knob(True, "a gang may have GPUs of several types; no: only if none alone holds it")
 
     def __post_init__(self) -> None:
         if self.horizon <= 0 or not 0 <= self.floor <= 1:

@@ -1,13 +1,14 @@
 """HadarE: Hadar with forked jobs, whose copies train side by side on machines that would be idle."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar
 
 from dally.cluster.topology import Allocation
 from dally.errors import InputError
 from dally.jobs.job import JobKind
+from dally.policies.common.knobs import knob
 from dally.policies.common.rounds import RoundTarget
 from dally.policies.hadar.find_alloc import Bid
 from dally.policies.hadar.policy import Hadar, HadarKnobs, HadarRound
@@ -20,11 +21,8 @@ from dally.state import ClusterState, JobState
 class HadarEKnobs(HadarKnobs):
     """Settings of `hadar-e`; a round is a slot."""
 
-    overhead_s: float = field(
-        default=10.0,
-        metadata={
-            "help": "seconds of a slot that averaging several copies takes beside the transfer of the model"
-        },
+    overhead_s: float = knob(
+        10.0, "seconds of a slot that averaging several copies takes beside the transfer of the model"
     )
 
     def __post_init__(self) -> None:

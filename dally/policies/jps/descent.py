@@ -23,17 +23,35 @@ def exchange(instance: Instance, given: Ints) -> Ints:
 
 def descend(instance: Instance, given: Ints) -> Ints:
     """Exchanges, and workers handed over from one job to another, until neither saves time."""
-    given = exchange(instance, given)
-    while _hand_over_once(instance, given):
+    while True:
         given = exchange(instance, given)
-    return given
+        longer_s, shorter_s = handed_s(instance, given)
+        # The best pair of a kind is among the two best givers and the two best takers of that kind.
+        givers, takers = (np.argsort(change_s, axis=0)[:2] for change_s in (longer_s, shorter_s))
+        best, best_s = None, -_LEAST * instance.times_s(given).sum()
+        for kind in range(len(instance.workers)):
+            for giver, taker in product(givers[:, kind], takers[:, kind]):
+                change_s = longer_s[giver, kind] + shorter_s[taker, kind]
+                if giver != taker and change_s < best_s:
+                    best, best_s = (giver, taker, kind), change_s
+        if best is None:
+            return given
+        giver, taker, kind = best
+        given[giver, kind] -= 1
+        given[taker, kind] += 1
 
 
 def _exchange_once(instance: Instance, given: Ints) -> bool:
     """Make the best exchange if it saves time."""
     idle = instance.workers - given.sum(axis=0)
     idle_s = np.broadcast_to(np.where(idle > 0, 0.0, np.inf)[:, None], (1, len(idle), len(idle)))
-    changes_s = np.concatenate([_swapped_s(instance, given), idle_s])
+    # How much longer each job runs with one of the second kind for one of the first: (jobs, kinds, kinds).
+    speeds, work = instance.speeds, instance.work[:, None, None]
+    speed = (given * speeds).sum(axis=1)[:, None, None]
+    after = speed - speeds[:, :, None] + speeds[:, None, :]
+    possible = (given[:, :, None] > 0) & (speeds[:, None, :] > 0) & (after > 0)
+    swapped_s = np.where(possible, work / np.where(possible, after, 1.0) - work / speed, np.inf)
+    changes_s = np.concatenate([swapped_s, idle_s])
     job, change_s = changes_s.argmin(axis=0), changes_s.min(axis=0)
     both_s = np.where(job == job.T, np.inf, change_s + change_s.T)
     first, second = np.unravel_index(int(both_s.argmin()), both_s.shape)
@@ -46,31 +64,6 @@ def _exchange_once(instance: Instance, given: Ints) -> bool:
     return True
 
 
-def _swapped_s(instance: Instance, given: Ints) -> Floats:
-    """(jobs, kinds, kinds) how much longer each job runs with one of the second kind for one of the first."""
-    speeds, work = instance.speeds, instance.work[:, None, None]
-    speed = (given * speeds).sum(axis=1)[:, None, None]
-    after = speed - speeds[:, :, None] + speeds[:, None, :]
-    possible = (given[:, :, None] > 0) & (speeds[:, None, :] > 0) & (after > 0)
-    return np.asarray(np.where(possible, work / np.where(possible, after, 1.0) - work / speed, np.inf))
-
-
-def _hand_over_once(instance: Instance, given: Ints) -> bool:
-    """Make the best handing over if it saves time."""
-    longer_s, shorter_s = handed_s(instance, given)
-    givers, takers = (np.argsort(change_s, axis=0)[:2] for change_s in (longer_s, shorter_s))
-    best, best_s = (0, 0, 0), -_LEAST * instance.times_s(given).sum()
-    for kind in range(len(instance.workers)):
-        for giver, taker in product(givers[:, kind], takers[:, kind]):
-            change_s = longer_s[giver, kind] + shorter_s[taker, kind]
-            if giver != taker and change_s < best_s:
-                best, best_s = (giver, taker, kind), change_s
-    giver, taker, kind = best
-    given[giver, kind] -= giver != taker
-    given[taker, kind] += giver != taker
-    return bool(giver != taker)
-
-
 def handed_s(instance: Instance, given: Ints) -> tuple[Floats, Floats]:
     """(jobs, kinds) how much longer each job runs with a worker of a kind less, and with one more.
 
@@ -78,14 +71,14 @@ def handed_s(instance: Instance, given: Ints) -> tuple[Floats, Floats]:
     """
     sizes = given.sum(axis=1)
     now_s = instance.times_s(given)
-    less_s, more_s = (_resized_s(instance, given, step) - now_s[:, None] for step in (-1, 1))
+
+    def change_s(step: int) -> Floats:
+        """How much longer each job runs with `step` workers more of a kind."""
+        speed = (given * instance.speeds).sum(axis=1)[:, None] + step * instance.speeds
+        reduce_s = instance.all_reduce_s(sizes + step)[:, None]
+        times_s = instance.work[:, None] / np.where(speed > 0, speed, np.inf) + reduce_s
+        return np.asarray(times_s - now_s[:, None])
+
     fewer = (given > 0) & (sizes > instance.least)[:, None]
     more = (instance.speeds > 0) & (sizes < instance.most)[:, None]
-    return np.where(fewer, less_s, np.inf), np.where(more, more_s, np.inf)
-
-
-def _resized_s(instance: Instance, given: Ints, step: int) -> Floats:
-    """(jobs, kinds) how long each job runs with `step` workers more of a kind, seconds."""
-    speed = (given * instance.speeds).sum(axis=1)[:, None] + step * instance.speeds
-    all_reduce_s = instance.all_reduce_s(given.sum(axis=1) + step)
-    return np.asarray(instance.work[:, None] / np.where(speed > 0, speed, np.inf) + all_reduce_s[:, None])
+    return np.where(fewer, change_s(-1), np.inf), np.where(more, change_s(1), np.inf)

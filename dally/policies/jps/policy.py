@@ -1,7 +1,7 @@
 """JPS: decides for all jobs at once how many workers each gets, and by a matching market which."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import inf
 from typing import Any, ClassVar
 
@@ -12,6 +12,7 @@ from dally.jobs.job import JobKind
 from dally.plan import Migrate, Plan, Resize, Start, Wait
 from dally.policies.base import Policy
 from dally.policies.common.job_queue import JobQueue
+from dally.policies.common.knobs import knob
 from dally.policies.common.ranking import Ranking
 from dally.policies.common.sizing import change_s, needs_no_checkpoint
 from dally.policies.jps.instance import Instance, Ints, WorkerDemands, workload_s
@@ -29,25 +30,17 @@ _MARKETS: Mapping[str, Assign] = {"hungarian": hungarian, "price-ascent": price_
 class JpsKnobs:
     """Settings of `jps`."""
 
-    search: str = field(
-        default="guided",
-        metadata={
-            "help": "climb from sizes in proportion to sqrt(T Pi / speed), or draw categories as published",
-            "choices": ("guided", "sampled"),
-        },
+    search: str = knob(
+        "guided",
+        "climb from sizes in proportion to sqrt(T Pi / speed), or draw categories as published",
+        ("guided", "sampled"),
     )
-    markets: int = field(default=2, metadata={"help": "categories matched at most each time"})
-    assign: str = field(
-        default="hungarian", metadata={"help": "how a market matches", "choices": tuple(_MARKETS)}
-    )
-    alpha: float = field(
-        default=0.0, metadata={"help": "share of the drawn categories, the least even ones, that is skipped"}
-    )
-    beta: float = field(
-        default=0.0, metadata={"help": "weight of unfairness (1 - Jain's index) against the mean time"}
-    )
-    seed: int = field(default=0, metadata={"help": "of the drawn categories"})
-    depth: int = field(default=100, metadata={"help": "how many waiting jobs that do not fit are looked at"})
+    markets: int = knob(2, "categories matched at most each time")
+    assign: str = knob("hungarian", "how a market matches", tuple(_MARKETS))
+    alpha: float = knob(0.0, "share of the drawn categories, the least even ones, that is skipped")
+    beta: float = knob(0.0, "weight of unfairness (1 - Jain's index) against the mean time")
+    seed: int = knob(0, "of the drawn categories")
+    depth: int = knob(100, "how many waiting jobs that do not fit are looked at")
 
     def __post_init__(self) -> None:
         if self.markets < 1 or self.depth < 1:

@@ -1,6 +1,6 @@
 """The search for a good category: drawn ones (JPS), a guided start that climbs, or all of them."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -76,8 +76,12 @@ class Search:
         """From the guided category down, with a market after each descent; then by single workers."""
         if not self.hold(guided_category(self.instance)):
             self.hold(self.instance.least)  # types asked for can make any category but this impossible
-        while self.markets < most_markets and self._descend():
-            pass
+        better = True
+        while better and self.markets < most_markets:
+            given = descend(self.instance, self._found().given)
+            better = self._keep_if_best(given)
+            if better:
+                self.hold(given.sum(axis=1))
         while self.markets < most_markets and self._step(most_markets):
             pass
         return self._found()
@@ -100,17 +104,7 @@ class Search:
 
     def _found(self) -> FoundPlacement:
         assert self.best is not None, "there is a category"
-        return FoundPlacement(
-            self.best.given, self.best.times_s, self.best.fairness, self.best.score, self.markets
-        )
-
-    def _descend(self) -> bool:
-        """Descend from the best placement and hold the market of where that leads; whether either helped."""
-        given = descend(self.instance, self._found().given)
-        if not self._keep_if_best(given):
-            return False
-        self.hold(given.sum(axis=1))
-        return True
+        return replace(self.best, markets=self.markets)
 
     def _step(self, most_markets: int) -> bool:
         """Hold the markets of neighbours, those first that should be best; whether one is better."""

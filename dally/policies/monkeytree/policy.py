@@ -1,13 +1,14 @@
 """MonkeyTree: order of arrival, and few migrations that keep every rack's uplinks to few jobs."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from dally.errors import InputError
 from dally.plan import Migrate, Plan, Start
 from dally.policies.common.in_order import BackfillKnobs, InOrder, OrderKnobs
-from dally.policies.monkeytree.census import Census
+from dally.policies.common.knobs import knob
+from dally.policies.monkeytree.rack_fragments import RackFragments
 from dally.policies.monkeytree.rearrange import Rearranged, Rearrangement
 from dally.state import ClusterState, JobState
 from dally.words import span
@@ -17,13 +18,8 @@ from dally.words import span
 class MonkeyTreeKnobs(BackfillKnobs):
     """Settings of `monkeytree`."""
 
-    bound: int = field(
-        default=2,
-        metadata={"help": "jobs that may have part of their GPUs in a rack and the rest in others"},
-    )
-    migrate: bool = field(
-        default=True, metadata={"help": "whether running jobs move for that, or only new ones are placed"}
-    )
+    bound: int = knob(2, "jobs that may have part of their GPUs in a rack and the rest in others")
+    migrate: bool = knob(True, "whether running jobs move for that, or only new ones are placed")
 
     def __post_init__(self) -> None:
         BackfillKnobs.__post_init__(self)
@@ -52,7 +48,7 @@ class MonkeyTree(InOrder):
 
     def __init__(self, knobs: MonkeyTreeKnobs, state: ClusterState) -> None:
         super().__init__(OrderKnobs(backfill=knobs.backfill, depth=knobs.depth), state)
-        self.census = Census(state.topology)
+        self.fragments = RackFragments(state.topology)
         self._bound, self._migrate = knobs.bound, knobs.migrate
         self._free_before = state.topology.gpus
 
@@ -63,17 +59,17 @@ class MonkeyTree(InOrder):
     def started(self, job: JobState, now: float) -> None:
         """Its fragments count."""
         super().started(job, now)
-        self.census.add(job)
+        self.fragments.add(job)
 
     def stopped(self, job: JobState, now: float) -> None:
         """Its fragments are gone."""
         super().stopped(job, now)
-        self.census.remove(job)
+        self.fragments.remove(job)
 
     def finished(self, job: JobState, now: float) -> None:
         """Its fragments are gone."""
         super().finished(job, now)
-        self.census.remove(job)
+        self.fragments.remove(job)
 
     def plan_applied(self, plan: Plan, state: ClusterState, now: float) -> None:
         """Remember what is free, to see when more comes free."""
@@ -85,7 +81,12 @@ class MonkeyTree(InOrder):
         starts = {each.job_id: each.allocation for each in plan.decisions if isinstance(each, Start)}
         if not starts and state.free.total() <= self._free_before:
             return plan
-        search = Rearrangement(state, self.census, starts, self._bound, lambda job: self._may_move(job, now))
+
+        def may_move(job: JobState) -> bool:
+            """Whether a running job is at work, so that moves never keep it from getting on."""
+            return self._migrate and job.job.preemptible and job.ready_s < now
+
+        search = Rearrangement(state, self.fragments, starts, self._bound, may_move)
         found = search.best()
         if found is None:
             return plan
@@ -94,14 +95,10 @@ class MonkeyTree(InOrder):
         rest = [self._elsewhere(each, found) if isinstance(each, Start) else each for each in plan.decisions]
         return replace(plan, decisions=(*moves, *rest))
 
-    def _may_move(self, job: JobState, now: float) -> bool:
-        """Whether a running job may move: only one at work, so that moves never keep it from getting on."""
-        return self._migrate and job.job.preemptible and job.ready_s < now
-
     def _move(self, found: Rearranged, name: str, others: int) -> Migrate:
         """A migration beside others, and what it is good for."""
         job, place = self._state.jobs[name], found.places[name]
-        held, given = self.census.shares(job.allocation), self.census.shares(place)
+        held, given = self.fragments.shares(job.allocation), self.fragments.shares(place)
         left = {rack: gpus - given.get(rack, 0) for rack, gpus in held.items() if gpus > given.get(rack, 0)}
         gained = [rack for rack, gpus in given.items() if gpus > held.get(rack, 0)]
         # A rack with too many that it leaves, else the one with most, for which it only makes room.
@@ -119,8 +116,8 @@ class MonkeyTree(InOrder):
         place = found.places.get(start.job_id)
         if place is None:
             return start
-        worst = max(found.before, key=lambda rack: found.before[rack])
-        there = self._names(self.census.shares(place))
+        worst = max(found.before, key=found.before.__getitem__)
+        there = self._names(self.fragments.shares(place))
         reason = f"{start.reason}; on {there} because else {self._crowded(found, worst)}"
         return Start(start.job_id, place, self._state.topology.level_of(place), reason)
 

@@ -3,7 +3,6 @@
 What is minimised and what is bounded is published (arXiv 2602.08296); variables and constraints are ours.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -103,11 +102,6 @@ def solve(problem: FragmentProblem, nodes: int) -> Ints | None:
 
 def _sums(rows: int, width: int, *terms: tuple[Ints, Ints, Ints | int]) -> coo_array:
     """A matrix (rows, width) of sums, from terms (row, column, factor)."""
-    row, column, factor = (np.concatenate(each) for each in zip(*map(_spread, terms), strict=True))
+    row, column = (np.concatenate([term[place] for term in terms]) for place in (0, 1))
+    factor = np.concatenate([np.broadcast_to(np.asarray(each), row.shape) for row, _, each in terms])
     return coo_array((factor, (row, column)), shape=(rows, width)).tocsc()
-
-
-def _spread(term: tuple[Ints, Ints, Ints | int]) -> Sequence[Ints]:
-    """A term with as many factors as rows."""
-    row, column, factor = term
-    return row, column, np.broadcast_to(np.asarray(factor), row.shape)

@@ -9,8 +9,8 @@ import numpy as np
 from dally.cluster.free import FreeGpus
 from dally.cluster.topology import Allocation
 from dally.jobs.job import Gang, JobKind
-from dally.policies.monkeytree.census import Census, Shares, split
 from dally.policies.monkeytree.program import FragmentProblem, Ints, solve
+from dally.policies.monkeytree.rack_fragments import RackFragments, Shares, split_racks
 from dally.state import ClusterState, JobState
 
 RACKS = 8
@@ -40,7 +40,7 @@ class Rearranged:
 
 
 @dataclass(frozen=True, slots=True)
-class _Gang:
+class _PlacedGang:
     """A gang that may be placed anew: what it has or would start on, all of one GPU type."""
 
     job: JobState
@@ -68,7 +68,7 @@ class Rearrangement:
 
     Args:
         state: The cluster before the starts.
-        census: Its running gangs.
+        fragments: Its running gangs.
         starts: Where waiting jobs would start.
         bound: Fragments that a rack may have.
         may_move: Whether a running gang may move.
@@ -77,32 +77,32 @@ class Rearrangement:
     def __init__(
         self,
         state: ClusterState,
-        census: Census,
+        fragments: RackFragments,
         starts: Places,
         bound: int,
         may_move: Callable[[JobState], bool],
     ) -> None:
-        self._state, self._census, self._starts = state, census, starts
+        self._state, self._fragments, self._starts = state, fragments, starts
         self._bound, self._may_move = bound, may_move
         self._newcomers = [
             self._gang(state.jobs[name], place)
             for name, place in starts.items()
             if len(place) > 1 and state.jobs[name].job.kind is not JobKind.FORKED
         ]
-        self._fragments = Counter(census.fragments)
+        self._counts = Counter(fragments.counts)
         for gang in self._newcomers:
-            self._fragments.update(split(gang.shares))
-        self._over = self._too_many(self._fragments)
+            self._counts.update(split_racks(gang.shares))
+        self._over = self._too_many(self._counts)
 
     def best(self) -> Rearranged | None:
         """The places found with the fewest fragments beyond the bound; None if none have fewer than now."""
-        best, least = None, self._excess(self._fragments)
+        best, least = None, self._excess(self._counts)
         for racks in self._scopes():
             places = self._ask(racks)
-            after = self._fragments_at(places)
+            after = self._counts_at(places)
             if self._excess(after) < least:
                 least = self._excess(after)
-                before = {rack: self._fragments[rack] for rack in self._over}
+                before = {rack: self._counts[rack] for rack in self._over}
                 best = Rearranged(places, before, {rack: after[rack] for rack in self._over})
             if least == 0:
                 break
@@ -111,14 +111,14 @@ class Rearrangement:
     def _too_many(self, fragments: Counter[int]) -> list[int]:
         """Racks with more fragments than the bound, those with most first."""
         found = [rack for rack, count in fragments.items() if count > self._bound]
-        return sorted(filter(self._census.bounded, found), key=lambda rack: (-fragments[rack], rack))
+        return sorted(filter(self._fragments.bounded, found), key=lambda rack: (-fragments[rack], rack))
 
     def _excess(self, fragments: Counter[int]) -> int:
         return sum(fragments[rack] - self._bound for rack in self._too_many(fragments))
 
-    def _gang(self, job: JobState, place: Allocation, runs: bool = False) -> _Gang:
+    def _gang(self, job: JobState, place: Allocation, runs: bool = False) -> _PlacedGang:
         gpu_type = self._state.topology.machines[place[0][0]].gpu_type
-        return _Gang(job, runs, place, self._census.shares(place), gpu_type)
+        return _PlacedGang(job, runs, place, self._fragments.shares(place), gpu_type)
 
     def _scopes(self) -> Iterator[Sequence[int]]:
         """Racks to look at: those with too many, those they share gangs with, then those with most free."""
@@ -128,7 +128,7 @@ class Rearrangement:
         for gang in self._gangs(self._over):
             near |= dict.fromkeys(gang.shares)
         rest = sorted(
-            set(self._census.racks) - set(near), key=lambda rack: (-self._state.free.on(rack), rack)
+            set(self._fragments.racks) - set(near), key=lambda rack: (-self._state.free.on(rack), rack)
         )
         order, count = [*near, *rest], RACKS
         yield order[:count]
@@ -138,9 +138,9 @@ class Rearrangement:
                 break
             yield order[:count]
 
-    def _gangs(self, racks: Sequence[int]) -> list[_Gang]:
+    def _gangs(self, racks: Sequence[int]) -> list[_PlacedGang]:
         """The gangs with GPUs in these racks that may be placed anew."""
-        running = (self._gang(job, job.allocation, True) for job in self._census.jobs(racks))
+        running = (self._gang(job, job.allocation, True) for job in self._fragments.jobs(racks))
         found = [gang for gang in running if self._may_move(gang.job)]
         found += [gang for gang in self._newcomers if not gang.shares.keys().isdisjoint(racks)]
         by_type = self._state.topology.by_type
@@ -159,19 +159,19 @@ class Rearrangement:
             given = solve(self._problem(free, gangs, racks), NODES)
             return {} if given is None else self._places(free, gangs, racks, given)
 
-    def _inside(self, gang: _Gang, racks: Sequence[int]) -> Allocation:
+    def _inside(self, gang: _PlacedGang, racks: Sequence[int]) -> Allocation:
         """What a gang has in these racks."""
-        return tuple(part for part in gang.place if self._census.rack(part[0]) in racks)
+        return tuple(part for part in gang.place if self._fragments.rack(part[0]) in racks)
 
-    def _problem(self, free: FreeGpus, gangs: Sequence[_Gang], racks: Sequence[int]) -> FragmentProblem:
+    def _problem(self, free: FreeGpus, gangs: Sequence[_PlacedGang], racks: Sequence[int]) -> FragmentProblem:
         """The program, with the GPUs of these gangs in these racks free."""
         types = self._state.topology.gpu_types
         now = np.array([[gang.shares.get(rack, 0) for rack in racks] for gang in gangs])
-        others = Counter(self._fragments)
+        others = Counter(self._counts)
         for gang in gangs:
-            others.subtract(split(gang.shares))
+            others.subtract(split_racks(gang.shares))
         most = [[free.held(rack, gang.part(gang.unit)) * gang.unit for rack in racks] for gang in gangs]
-        spare = [self._bound - others[r] if self._census.bounded(r) else len(gangs) for r in racks]
+        spare = [self._bound - others[r] if self._fragments.bounded(r) else len(gangs) for r in racks]
         return FragmentProblem(
             gpus=now.sum(axis=1),
             unit=np.array([gang.unit for gang in gangs]),
@@ -183,10 +183,12 @@ class Rearrangement:
             spare=np.array(spare),
         )
 
-    def _places(self, free: FreeGpus, gangs: Sequence[_Gang], racks: Sequence[int], given: Ints) -> Places:
+    def _places(
+        self, free: FreeGpus, gangs: Sequence[_PlacedGang], racks: Sequence[int], given: Ints
+    ) -> Places:
         """GPUs as the program gave them; in racks where a gang has as many as before it keeps them."""
         parts: dict[str, Allocation] = {}
-        asked: list[tuple[_Gang, int, int]] = []
+        asked: list[tuple[_PlacedGang, int, int]] = []
         for gang, row in zip(gangs, given.tolist(), strict=True):
             other = {rack: n for rack, n in zip(racks, row, strict=True) if n != gang.shares.get(rack, 0)}
             asked += [(gang, rack, gpus) for rack, gpus in other.items() if gpus]
@@ -202,11 +204,11 @@ class Rearrangement:
         placed = {name: tuple(sorted(place)) for name, place in parts.items()}
         return {name: placed[name] for gang in gangs if placed[name := gang.job.job_id] != gang.place}
 
-    def _fragments_at(self, places: Places) -> Counter[int]:
+    def _counts_at(self, places: Places) -> Counter[int]:
         """Fragments by rack if gangs had these places."""
-        found = Counter(self._fragments)
+        found = Counter(self._counts)
         for name, place in places.items():
             before = self._starts.get(name) or self._state.jobs[name].allocation
-            found.subtract(split(self._census.shares(before)))
-            found.update(split(self._census.shares(place)))
+            found.subtract(split_racks(self._fragments.shares(before)))
+            found.update(split_racks(self._fragments.shares(place)))
         return found

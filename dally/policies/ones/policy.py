@@ -1,7 +1,7 @@
 """ONES: sizes and batches of elastic jobs by a population of schedules that evolves while jobs run."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import islice
 from math import inf
 from statistics import median
@@ -15,6 +15,7 @@ from dally.jobs.job import Gang, JobKind
 from dally.jobs.knowledge import Knowledge
 from dally.plan import Decision, Migrate, Plan, Preempt, Resize, Start, Wait
 from dally.policies.base import Policy
+from dally.policies.common.knobs import knob
 from dally.policies.common.ranking import Ranking
 from dally.policies.common.rounds import next_multiple
 from dally.policies.common.sizing import held_gpus, needs_no_checkpoint
@@ -37,75 +38,51 @@ from dally.words import plural
 class OnesKnobs:
     """Settings of `ones`."""
 
-    candidates: int = field(default=16, metadata={"help": "schedules kept from step to step (K)"})
-    exchange: float = field(
-        default=0.5, metadata={"help": "part of the genes that a crossover exchanges (xi)"}
+    candidates: int = knob(16, "schedules kept from step to step (K)")
+    exchange: float = knob(0.5, "part of the genes that a crossover exchanges (xi)")
+    remove: float = knob(0.3, "probability that a mutation removes a job (theta)")
+    scale_down: float = knob(1.0, "how strongly a job loses GPUs that ran longer than others (sigma)")
+    interval_s: float = knob(10.0, "steps while jobs run are made at multiples of this")
+    gate: str = knob(
+        "each",
+        "who finished an epoch since its last move may move, or nobody until all to be moved did",
+        ("each", "all"),
     )
-    remove: float = field(default=0.3, metadata={"help": "probability that a mutation removes a job (theta)"})
-    scale_down: float = field(
-        default=1.0, metadata={"help": "how strongly a job loses GPUs that ran longer than others (sigma)"}
+    first_size: str = knob(
+        "asked",
+        "elastic jobs begin with up to those asked for; their fewest, as published; or the most",
+        ("least", "asked", "most"),
     )
-    interval_s: float = field(
-        default=10.0, metadata={"help": "steps while jobs run are made at multiples of this"}
+    search: str = knob(
+        "evolution",
+        "candidates evolve; or evolution is off and only what is gets padded",
+        ("evolution", "padding"),
     )
-    gate: str = field(
-        default="each",
-        metadata={
-            "help": "who finished an epoch since its last move may move, or nobody until all to be moved did",
-            "choices": ("each", "all"),
-        },
+    padding: str = knob(
+        "turns",
+        "idle GPUs go to all in turns that double, or to each at once up to its limit (artifact)",
+        ("turns", "limit"),
     )
-    first_size: str = field(
-        default="asked",
-        metadata={
-            "help": "elastic jobs begin with up to those asked for; their fewest, as published; or the most",
-            "choices": ("least", "asked", "most"),
-        },
+    counted: str = knob(
+        "all",
+        "whose work left a schedule's score counts: all jobs', or of those it runs (artifact)",
+        ("all", "running"),
     )
-    search: str = field(
-        default="evolution",
-        metadata={
-            "help": "candidates evolve; or evolution is off and only what is gets padded",
-            "choices": ("evolution", "padding"),
-        },
+    shrink: str = knob(
+        "widest",
+        "whom scale_down concerns: the widest job if it has half of the GPUs (artifact), or all",
+        ("widest", "all"),
     )
-    padding: str = field(
-        default="turns",
-        metadata={
-            "help": "idle GPUs go to all in turns that double, or to each at once up to its limit (artifact)",
-            "choices": ("turns", "limit"),
-        },
+    predictor_input: str = knob(
+        "log", "size of an epoch as the progress is guessed from it; raw as in the artifact", ("log", "raw")
     )
-    counted: str = field(
-        default="all",
-        metadata={
-            "help": "whose work left a schedule's score counts: all jobs', or of those it runs (artifact)",
-            "choices": ("all", "running"),
-        },
+    two_epochs: str = knob(
+        "none",
+        "limits double when reached; or after two epochs in all, or since the last change",
+        ("none", "life", "stretch"),
     )
-    shrink: str = field(
-        default="widest",
-        metadata={
-            "help": "whom scale_down concerns: the widest job if it has half of the GPUs (artifact), or all",
-            "choices": ("widest", "all"),
-        },
-    )
-    predictor_input: str = field(
-        default="log",
-        metadata={
-            "help": "size of an epoch as the progress is guessed from it; raw as in the artifact",
-            "choices": ("log", "raw"),
-        },
-    )
-    two_epochs: str = field(
-        default="none",
-        metadata={
-            "help": "limits double when reached; or after two epochs in all, or since the last change",
-            "choices": ("none", "life", "stretch"),
-        },
-    )
-    seed: int = field(default=0, metadata={"help": "of the evolution and of the predictor's first weights"})
-    depth: int = field(default=64, metadata={"help": "waiting jobs looked at beyond the number of free GPUs"})
+    seed: int = knob(0, "of the evolution and of the predictor's first weights")
+    depth: int = knob(64, "waiting jobs looked at beyond the number of free GPUs")
 
     def __post_init__(self) -> None:
         if self.candidates < 2 or self.depth < 1:

@@ -9,15 +9,12 @@ from dally.cluster.free import FreeGpus
 from dally.cluster.topology import Allocation
 from dally.jobs.job import Gang, Job
 from dally.policies.base import Cache
+from dally.policies.common.elastic_speeds import MOST_REMEMBERED, speeds_key
 from dally.profiles.costs import CostModel
-from dally.profiles.goodput import phase
 from dally.state import JobState
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-
-MOST_REMEMBERED = 20_000
-"""Tables that are remembered at most."""
 
 CLOSE, APART = 0, 1
 """On as few machines as can hold the GPUs, or on more."""
@@ -54,24 +51,11 @@ class PlacedSpeeds:
         In ideal seconds a second, as `JobState.speed`; 0 where it does not run. Where a type alone holds too
         few GPUs, those of all types together count.
         """
-        asked = job.job
-        learning = self._costs.learning(asked)
-        number = -1 if learning is None else phase(learning, job.done(now))
-        key = (
-            asked.model,
-            asked.gang,
-            asked.batch,
-            asked.kind,
-            asked.least_gpus,
-            asked.most_gpus,
-            number,
-            most,
-            self._costs.reported.get(asked.job_id),
-        )
+        key = *speeds_key(self._costs, job, now), most
         if key not in self._tables:
             if len(self._tables) > MOST_REMEMBERED:  # jobs that report get new tables now and then
                 self._tables.clear()
-            self._tables[key] = self._speeds(asked, job.done(now), most)
+            self._tables[key] = self._speeds(job.job, job.done(now), most)
         return self._tables[key]
 
     def _speeds(self, job: Job, done: float, most: int) -> Floats:

@@ -1,7 +1,7 @@
 """Pollux: sizes, batches and places of elastic jobs by a genetic search for the greatest mean speed-up."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import islice
 from math import inf
 from typing import Any, ClassVar
@@ -12,6 +12,7 @@ from dally.errors import InputError
 from dally.jobs.job import JobKind
 from dally.plan import Decision, Migrate, Plan, Resize
 from dally.policies.common.in_rounds import InRounds
+from dally.policies.common.knobs import knob
 from dally.policies.common.ranking import Ranking
 from dally.policies.common.rounds import RoundTarget, RoundTargets, handed_out, movable
 from dally.policies.common.sizing import held_gpus, needs_no_checkpoint
@@ -34,33 +35,18 @@ _KEPT = 8
 class PolluxKnobs:
     """Settings of `pollux`."""
 
-    round_s: float = field(default=60.0, metadata={"help": "seconds from one search to the next"})
-    restart_s: float = field(
-        default=30.0, metadata={"help": "seconds that a change of GPUs is taken to cost, against a job's age"}
-    )
-    power: float = field(
-        default=-1.0, metadata={"help": "power of the mean of speed-ups; the lower, the fairer"}
-    )
-    decay: float = field(
-        default=0.0, metadata={"help": "jobs weigh min(1, 4 GPU-hours / attained service) to this power"}
-    )
-    growth: float = field(
-        default=2.0, metadata={"help": "times the most GPUs a job has had that it may have; 0: any number"}
-    )
-    avoid: bool = field(
-        default=True, metadata={"help": "at most one job over several machines on each machine"}
-    )
-    population: int = field(default=100, metadata={"help": "allocation matrices of the search"})
-    generations: int = field(default=100, metadata={"help": "of a search, at most"})
-    patience: int = field(
-        default=10, metadata={"help": "generations without a better matrix after which a search ends"}
-    )
-    rest: int = field(
-        default=16,
-        metadata={"help": "rounds at most between searches that change nothing; 1: search in each round"},
-    )
-    depth: int = field(default=200, metadata={"help": "how many waiting jobs take part in a search"})
-    seed: int = field(default=0, metadata={"help": "of the search"})
+    round_s: float = knob(60.0, "seconds from one search to the next")
+    restart_s: float = knob(30.0, "seconds that a change of GPUs is taken to cost, against a job's age")
+    power: float = knob(-1.0, "power of the mean of speed-ups; the lower, the fairer")
+    decay: float = knob(0.0, "jobs weigh min(1, 4 GPU-hours / attained service) to this power")
+    growth: float = knob(2.0, "times the most GPUs a job has had that it may have; 0: any number")
+    avoid: bool = knob(True, "at most one job over several machines on each machine")
+    population: int = knob(100, "allocation matrices of the search")
+    generations: int = knob(100, "of a search, at most")
+    patience: int = knob(10, "generations without a better matrix after which a search ends")
+    rest: int = knob(16, "rounds at most between searches that change nothing; 1: search in each round")
+    depth: int = knob(200, "how many waiting jobs take part in a search")
+    seed: int = knob(0, "of the search")
 
     def __post_init__(self) -> None:
         least = {"population": 2, "generations": 0, "patience": 1, "rest": 1, "depth": 1}

@@ -1,9 +1,9 @@
 """Which machines a gang would get, given what is left on each, where no index of free GPUs helps."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from dally.cluster.topology import Allocation, Domain, Topology
+from dally.cluster.topology import Allocation, Topology
 from dally.jobs.job import Gang
 
 LEAF = 1
@@ -13,19 +13,31 @@ LEAF = 1
 def best_fit(topology: Topology, left: Sequence[int], gang: Gang, highest: int) -> Allocation | None:
     """The lowest domain, up to a level, that holds the gang on the fewest machines; None if none does.
 
+    Of equal domains the one with the least to spare.
+
     Args:
         topology: The cluster.
         left: GPUs that each machine could give, in order of the machines.
-        gang: Who wants them.
+        gang: The GPUs that are asked for.
         highest: The highest level of one domain.
     """
     units = _units(left, gang)
     if sum(units.values()) < gang.units:
         return None
     for level in range(min(highest, topology.widest) + 1):
-        found = _fitting(topology, units, gang, level)
-        if found is not None:
-            return found
+        members: dict[int, list[int]] = {}
+        for machine in units:
+            members.setdefault(topology.ancestors[machine][level], []).append(machine)
+        best: tuple[int, int, list[tuple[int, int]]] | None = None
+        for machines in members.values():
+            spare = sum(units[machine] for machine in machines) - gang.units
+            if spare < 0:
+                continue
+            packed = _packed(units, machines, gang.units)
+            if best is None or (len(packed), spare) < best[:2]:
+                best = len(packed), spare, packed
+        if best is not None:
+            return _allocation(best[2], gang)
     return None
 
 
@@ -43,12 +55,21 @@ def as_topology_tree(topology: Topology, left: Sequence[int], gang: Gang) -> All
     Args:
         topology: The cluster.
         left: GPUs that each machine could give, in order of the machines.
-        gang: Who wants them; it names a number of machines if it has so many GPUs on each.
+        gang: The GPUs that are asked for; it names a number of machines if it has so many GPUs on each.
     """
-    for units in _by_island(topology, _units(left, gang)):
-        classes = _classes(units, left, gang)
-        if classes is not None:
-            return _allocation(_take(topology, units, gang, *classes), gang)
+    islands: dict[int, dict[int, int]] = {}
+    for machine, count in _units(left, gang).items():
+        islands.setdefault(topology.ancestors[machine][topology.widest], {})[machine] = count
+    for units in islands.values():
+        classes: dict[int, list[int]] = {}
+        for machine in units:
+            classes.setdefault(min(left[machine], gang.gpus), []).append(machine)
+        sure, last, held = list[int](), list[int](), 0
+        for _, machines in sorted(classes.items(), reverse=True):
+            sure, last = sure + last, machines
+            held += sum(units[machine] for machine in machines)
+            if held >= gang.units:
+                return _allocation(_take(topology, units, gang, sure, last), gang)
     return None
 
 
@@ -67,31 +88,10 @@ def _units(left: Sequence[int], gang: Gang) -> dict[int, int]:
     }
 
 
-def _by_island(topology: Topology, units: Mapping[int, int]) -> list[dict[int, int]]:
-    """The machines of each network that a gang may lie in."""
-    islands: dict[int, dict[int, int]] = {}
-    for machine, count in units.items():
-        islands.setdefault(topology.ancestors[machine][topology.widest], {})[machine] = count
-    return list(islands.values())
-
-
-def _classes(units: Mapping[int, int], left: Sequence[int], gang: Gang) -> tuple[list[int], list[int]] | None:
-    """The machines that are used up, and those of the last class needed; None if all do not hold the gang."""
-    classes: dict[int, list[int]] = {}
-    for machine in units:
-        classes.setdefault(min(left[machine], gang.gpus), []).append(machine)
-    sure, last, held = list[int](), list[int](), 0
-    for _, machines in sorted(classes.items(), reverse=True):
-        sure, last = sure + last, machines
-        held += sum(units[machine] for machine in machines)
-        if held >= gang.units:
-            return sure, last
-    return None
-
-
 def _take(
     topology: Topology, units: Mapping[int, int], gang: Gang, sure: list[int], last: list[int]
 ) -> list[tuple[int, int]]:
+    """The machines of a gang, with their units: the sure ones, then as many of the last class as it takes."""
     ancestors, chosen, wanted = topology.ancestors, list[tuple[int, int]](), gang.units
     queue, rest = sorted(sure), set(last)
     used = {ancestors[machine][LEAF] for machine in sure}
@@ -110,11 +110,18 @@ def _take(
     return chosen
 
 
-def _next_leaf(topology: Topology, able: Iterable[int], machines: int, used: Iterable[int]) -> int:
+def _next_leaf(topology: Topology, able: Collection[int], machines: int, used: Iterable[int]) -> int:
+    """The leaf switch closest to those in use; of these the one with the fewest machines that are enough."""
     ancestors, domains = topology.ancestors, topology.domains
     counts = Counter(domain for machine in able for domain in ancestors[machine][LEAF:])
     paths = {ancestors[machine][LEAF]: ancestors[machine][LEAF:] for machine in able}
-    near = [_path(domains, leaf) for leaf in used]
+    near = []
+    for leaf in used:
+        path, above = [leaf], domains[leaf].parent
+        while above is not None:
+            path.append(above)
+            above = domains[above].parent
+        near.append(path)
 
     def rank(leaf: int) -> tuple[int, int, int, int, int]:
         path = paths[leaf]
@@ -124,30 +131,6 @@ def _next_leaf(topology: Topology, able: Iterable[int], machines: int, used: Ite
         return apart, fits, holder, -counts[leaf], leaf
 
     return min(paths, key=rank)
-
-
-def _path(domains: Sequence[Domain], leaf: int) -> list[int]:
-    """A domain and those above it."""
-    path, above = [leaf], domains[leaf].parent
-    while above is not None:
-        path.append(above)
-        above = domains[above].parent
-    return path
-
-
-def _fitting(topology: Topology, units: dict[int, int], gang: Gang, level: int) -> Allocation | None:
-    members: dict[int, list[int]] = {}
-    for machine in units:
-        members.setdefault(topology.ancestors[machine][level], []).append(machine)
-    best: tuple[int, int, list[tuple[int, int]]] | None = None
-    for machines in members.values():
-        spare = sum(units[machine] for machine in machines) - gang.units
-        if spare < 0:
-            continue
-        packed = _packed(units, machines, gang.units)
-        if best is None or (len(packed), spare) < best[:2]:
-            best = len(packed), spare, packed
-    return None if best is None else _allocation(best[2], gang)
 
 
 def _packed(units: dict[int, int], machines: list[int], wanted: int) -> list[tuple[int, int]]:

@@ -21,7 +21,7 @@ _OVERDUE_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class JobToTest:
     """A job to test.
 
     Attributes:
@@ -40,7 +40,7 @@ class Ask:
 
 
 @dataclass(frozen=True, slots=True)
-class Planned:
+class PlannedStart:
     """When a job can start, and on which GPUs."""
 
     start_s: float
@@ -60,7 +60,10 @@ class NodeSpace:
         self.end_s = end_s
 
     def window(self, begin_s: float, end_s: float) -> tuple[int, float | None]:
-        """The machines promised some time between, and when others than the rest are no longer, if ever."""
+        """The machines promised at some time between, and when a promise ends that may help, if ever.
+
+        That is the first slot behind which a machine is free that was promised until then.
+        """
         closed, later_s = 0, None
         for place in range(bisect_right(self._begins_s, begin_s) - 1, len(self._begins_s)):
             here = self._closed[place]
@@ -79,7 +82,7 @@ class NodeSpace:
         return any(closed & machines for closed in self._closed[first:last])
 
     def promise(self, machines: int, begin_s: float, end_s: float) -> None:
-        """Promise machines to somebody for so long."""
+        """Promise machines to a job for so long."""
         first, last = self._cut(max(begin_s, self._begins_s[0])), self._cut(end_s)
         for place in range(first, last):
             self._closed[place] |= machines
@@ -95,7 +98,7 @@ class NodeSpace:
         return place
 
 
-class Planner:
+class BackfillPlanner:
     """One pass of backfill.
 
     Args:
@@ -124,47 +127,47 @@ class Planner:
         self._not_now: set[tuple[Gang, int, int]] = set()
         self.promises = 0
 
-    def test(self, ask: Ask, promises: bool = True) -> Planned | None:
+    def test(self, asked: JobToTest, promises: bool = True) -> PlannedStart | None:
         """When a job can start; if that is later, the machines are promised to it. None: nobody can say.
 
         Args:
-            ask: The job.
+            asked: The job.
             promises: Whether it is promised anything; if not, only a start right now counts.
         """
         begin_s: float = self._now
-        if ask.first is not None:
-            promised, _ = self._space.window(begin_s, begin_s + ask.limit_s)
-            if not promised & _bits(machine for machine, _ in ask.first):
-                return Planned(begin_s, ask.first)
+        if asked.first is not None:
+            promised, _ = self._space.window(begin_s, begin_s + asked.limit_s)
+            if not promised & _bits(machine for machine, _ in asked.first):
+                return PlannedStart(begin_s, asked.first)
         while True:
-            closed, later_s = self._space.window(begin_s, begin_s + ask.limit_s)
-            found = self._soonest(ask, closed, promises)
+            closed, later_s = self._space.window(begin_s, begin_s + asked.limit_s)
+            found = self._soonest(asked, closed, promises)
             if found is not None:
                 start_s = max(found.start_s, begin_s)
                 if start_s <= self._now:
                     return found
                 if later_s is None or start_s <= later_s:
-                    later_s = self._promise(ask, Planned(start_s, found.allocation))
+                    later_s = self._promise(asked, PlannedStart(start_s, found.allocation))
                     if later_s is None:
-                        return Planned(start_s, found.allocation)
+                        return PlannedStart(start_s, found.allocation)
             if later_s is None or later_s <= begin_s or not promises:
                 return None
             begin_s = later_s
 
     def started(self, allocation: Allocation, end_s: float) -> None:
-        """A job has been started now, which ends then at the latest."""
+        """Take GPUs for a job that starts now and ends then at the latest."""
         for machine, gpus in allocation:
             self._left[machine] -= gpus
         self._not_now.clear()
         insort(self._releases, (end_s, allocation), key=lambda release: release[0])
 
-    def _promise(self, ask: Ask, planned: Planned) -> float | None:
-        """Promise machines to a job; when to try again if somebody else has a promise of them."""
+    def _promise(self, asked: JobToTest, planned: PlannedStart) -> float | None:
+        """Promise machines to a job; when to try again if they are promised to another."""
         if planned.start_s > self._space.end_s:
             return None
         step_s = self._resolution_s
         begin_s = _floor(planned.start_s, step_s)
-        end_s = _floor(min(planned.start_s + ask.limit_s, self._space.end_s + step_s), step_s)
+        end_s = _floor(min(planned.start_s + asked.limit_s, self._space.end_s + step_s), step_s)
         machines = _bits(machine for machine, _ in planned.allocation)
         if self._space.overlaps(machines, begin_s, end_s):
             return planned.start_s
@@ -172,28 +175,30 @@ class Planner:
         self.promises += 1
         return None
 
-    def _soonest(self, ask: Ask, closed: int, ahead: bool) -> Planned | None:
+    def _soonest(self, asked: JobToTest, closed: int, ahead: bool) -> PlannedStart | None:
         """The first moment, now or as running jobs end, at which machines that are not closed hold a job."""
-        asked = ask.gang, ask.level, closed
-        if not ahead and asked in self._not_now:
+        key, barred = (asked.gang, asked.level, closed), closed | self._other_types(asked.gang.gpu_type)
+        if not ahead and key in self._not_now:
             return None
-        left, held = self._open(ask.gang, closed), ask.gang.held
-        units = sum(left) if ask.gang.per_machine is None else sum(map(held, left))
-        if units >= ask.gang.units:
-            allocation = ask.choose(left)
+        left, held, rest = self._left.copy(), asked.gang.held, barred
+        while rest:  # no GPUs on these machines, the lowest bit first
+            left[(rest & -rest).bit_length() - 1] = 0
+            rest &= rest - 1
+        units = sum(left) if asked.gang.per_machine is None else sum(map(held, left))
+        if units >= asked.gang.units:
+            allocation = asked.choose(left)
             if allocation is not None:
-                return Planned(self._now, allocation)
-        self._not_now.add(asked)
+                return PlannedStart(self._now, allocation)
+        self._not_now.add(key)
         if not ahead:
             return None
-        barred = closed | self._other_types(ask.gang.gpu_type)
         for end_s, gains in self._ends_together(barred):
             for machine, gpus in gains:
                 units += held(left[machine] + gpus) - held(left[machine])
                 left[machine] += gpus
-            allocation = ask.choose(left) if units >= ask.gang.units else None
+            allocation = asked.choose(left) if units >= asked.gang.units else None
             if allocation is not None:
-                return Planned(max(end_s, self._now + _OVERDUE_S), allocation)
+                return PlannedStart(max(end_s, self._now + _OVERDUE_S), allocation)
         return None
 
     def _ends_together(self, barred: int) -> Iterator[tuple[float, list[tuple[int, int]]]]:
@@ -215,14 +220,6 @@ class Planner:
                 window_s, gains = 2 * window_s, []
                 while barrier_s + window_s < next_s < inf:
                     window_s *= 2
-
-    def _open(self, gang: Gang, closed: int) -> list[int]:
-        """Free GPUs of each machine that the gang may use now."""
-        left, barred = self._left.copy(), closed | self._other_types(gang.gpu_type)
-        while barred:
-            left[(barred & -barred).bit_length() - 1] = 0
-            barred &= barred - 1
-        return left
 
     def _other_types(self, gpu_type: str | None) -> int:
         """The machines whose GPUs are of another type."""

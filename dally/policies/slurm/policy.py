@@ -1,7 +1,7 @@
 """What Slurm itself does: order of arrival, topology/tree, `--switches=1@T`, backfill with promises."""
 
 from collections.abc import Container, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from math import inf
@@ -14,10 +14,11 @@ from dally.jobs.knowledge import Knowledge
 from dally.plan import Decision, Plan, Wait
 from dally.policies.common.estimates import remaining_s, restart_s, stretch_s
 from dally.policies.common.in_order import InOrder, OrderKnobs, OrderRound
+from dally.policies.common.knobs import knob
 from dally.policies.common.placements import Placement, closest
 from dally.policies.common.rounds import next_multiple
 from dally.policies.slurm.node_choice import LEAF, as_topology_tree, best_fit, leaves_of
-from dally.policies.slurm.planned_backfill import Ask, Planner
+from dally.policies.slurm.planned_backfill import BackfillPlanner, JobToTest
 from dally.state import ClusterState, JobState
 from dally.words import plural, span
 
@@ -28,40 +29,27 @@ _Known = dict[tuple[Gang, int], Allocation | None]
 class SlurmKnobs:
     """Settings of `slurm`; those with names of slurm.conf(5) are its SchedulerParameters."""
 
-    switch_wait_s: float = field(
-        default=300.0,
-        metadata={
-            "help": "T of --switches=1@T, seconds; 300 is Slurm's max_switch_wait, 0 asks for no switch"
-        },
+    switch_wait_s: float = knob(
+        300.0, "T of --switches=1@T, seconds; 300 is Slurm's max_switch_wait, 0 asks for no switch"
     )
-    scheduler: str = field(
-        default="backfill",
-        metadata={
-            "help": "SchedulerType: whether later jobs may start if that delays nobody who was promised GPUs",
-            "choices": ("builtin", "backfill"),
-        },
+    scheduler: str = knob(
+        "backfill",
+        "SchedulerType: whether later jobs may start if that delays nobody who was promised GPUs",
+        ("builtin", "backfill"),
     )
-    bf_interval_s: float = field(
-        default=30.0,
-        metadata={"help": "seconds between passes of backfill, as bf_interval; 0 is a pass at every event"},
+    bf_interval_s: float = knob(
+        30.0, "seconds between passes of backfill, as bf_interval; 0 is a pass at every event"
     )
-    bf_max_job_test: int = field(default=500, metadata={"help": "jobs that a pass of backfill looks at"})
-    bf_job_part_count_reserve: int = field(
-        default=3,
-        metadata={"help": "of these, the first so many that cannot start get promises; 0: all, Slurm's own"},
+    bf_max_job_test: int = knob(500, "jobs that a pass of backfill looks at")
+    bf_job_part_count_reserve: int = knob(
+        3, "of these, the first so many that cannot start get promises; 0: all, Slurm's own"
     )
-    bf_resolution_s: float = field(
-        default=60.0, metadata={"help": "promises begin and end at multiples of this, seconds"}
-    )
-    bf_window_s: float = field(
-        default=86_400.0, metadata={"help": "how far ahead promises are made, seconds"}
-    )
-    placement: str = field(
-        default="fit",
-        metadata={
-            "help": "the leaf switch that needs the fewest nodes, or what topology/tree does without --nodes",
-            "choices": ("fit", "tree"),
-        },
+    bf_resolution_s: float = knob(60.0, "promises begin and end at multiples of this, seconds")
+    bf_window_s: float = knob(86_400.0, "how far ahead promises are made, seconds")
+    placement: str = knob(
+        "fit",
+        "the leaf switch that needs the fewest nodes, or what topology/tree does without --nodes",
+        ("fit", "tree"),
     )
 
     def __post_init__(self) -> None:
@@ -136,9 +124,9 @@ class SlurmBackfill(InOrder):
         return job.since_s + max(0.0, job.expected_s - job.work_before_s)
 
     def fill(self, plan: OrderRound) -> None:
-        """Start jobs that break no promise to jobs before them; promises are made once somebody might."""
+        """Start jobs that break no promise to jobs before them; promises are made once a later job might."""
         assert plan.head is not None, "backfill has a head"
-        planner: Planner | None = None
+        planner: BackfillPlanner | None = None
         unplanned, first, known = [plan.head], len(plan.started) + 1, _Known()
         for job in islice(self.queue, first, first + self.depth):
             now = self._now(job, plan, known)
@@ -149,9 +137,9 @@ class SlurmBackfill(InOrder):
             for earlier in unplanned:
                 if not self._promises(planner):
                     break
-                planner.test(self._ask(earlier, plan))
+                planner.test(self._asked(earlier, plan))
             unplanned.clear()
-            planned = planner.test(self._ask(job, plan, now), self._promises(planner))
+            planned = planner.test(self._asked(job, plan, now), self._promises(planner))
             if planned is not None and planned.start_s <= plan.now:
                 self._fill_in(job, planned.allocation, planner, plan)
                 known.clear()
@@ -228,7 +216,7 @@ class SlurmBackfill(InOrder):
 
     @property
     def _restless(self) -> bool:
-        """Whether passes follow each other with nothing between: starts change who fits under one switch."""
+        """Whether a pass may follow another with nothing between: starts change which jobs fit a switch."""
         return self._knobs.placement == "tree"
 
     def _pass_at(self, timer_s: float) -> float:
@@ -263,7 +251,7 @@ class SlurmBackfill(InOrder):
     def _now(self, job: JobState, plan: OrderRound, known: _Known) -> Allocation | None:
         """GPUs that a job could have but for promises; () if that is to be tested; None if it has to wait.
 
-        Keeps in `known` what each gang gets up to each level, as long as nobody starts.
+        Keeps in `known` what each gang gets up to each level, as long as no job starts.
         """
         gang, free = job.job.gang, plan.state.free
         if gang.gpus > free.total(gang.gpu_type):
@@ -276,24 +264,24 @@ class SlurmBackfill(InOrder):
             known[asked] = None if placement is None else placement.allocation
         return known[asked]
 
-    def _promises(self, planner: Planner) -> bool:
+    def _promises(self, planner: BackfillPlanner) -> bool:
         """Whether the next job that cannot start is promised something."""
         most = self._knobs.bf_job_part_count_reserve
         return not most or planner.promises < most
 
-    def _planner(self, plan: OrderRound) -> Planner:
+    def _planner(self, plan: OrderRound) -> BackfillPlanner:
         free, topology, knobs = plan.state.free, plan.state.topology, self._knobs
         left = [free.on(machine) for machine in range(len(topology.machines))]
         times_s = plan.now, knobs.bf_window_s, knobs.bf_resolution_s
-        return Planner(topology, left, plan.releases(), *times_s)
+        return BackfillPlanner(topology, left, plan.releases(), *times_s)
 
-    def _ask(self, job: JobState, plan: OrderRound, first: Allocation = ()) -> Ask:
+    def _asked(self, job: JobState, plan: OrderRound, first: Allocation = ()) -> JobToTest:
         highest = self.accepts(plan.state, job, plan.now)
         limit_s = remaining_s(job)
         if self._state.knows.knowledge is not Knowledge.LIMITS:
             limit_s += restart_s(job, plan.state.costs)
         choose = partial(self._choose, job, highest)
-        return Ask(job.job.gang, limit_s, choose, highest, first or None)
+        return JobToTest(job.job.gang, limit_s, choose, highest, first or None)
 
     def _choose(self, job: JobState, highest: int, left: Sequence[int]) -> Allocation | None:
         if self._knobs.placement == "fit":
@@ -303,7 +291,9 @@ class SlurmBackfill(InOrder):
             return None
         return allocation
 
-    def _fill_in(self, job: JobState, allocation: Allocation, planner: Planner, plan: OrderRound) -> None:
+    def _fill_in(
+        self, job: JobState, allocation: Allocation, planner: BackfillPlanner, plan: OrderRound
+    ) -> None:
         assert plan.head is not None, "backfill has a head"
         end_s = plan.now + stretch_s(job, plan.state.costs, allocation)
         promises = plural(planner.promises, "promise")

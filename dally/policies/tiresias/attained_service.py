@@ -19,31 +19,31 @@ simulator/tiresias.py, two queues of which the first ends at 16 GPU-hours.
 """
 
 
-def queue_limits(said: str) -> tuple[float, ...]:
+def queue_limits(knob: str) -> tuple[float, ...]:
     """The limits that a name or a list like 3600+36000 stands for, GPU-seconds.
 
     Raises:
         InputError: It is neither, or the numbers do not rise.
     """
-    if said in LIMITS:
-        return LIMITS[said]
+    if knob in LIMITS:
+        return LIMITS[knob]
     try:
-        limits = tuple(map(float, said.split("+")))
+        limits = tuple(map(float, knob.split("+")))
     except ValueError:
         limits = ()
     if not limits or not all(low < high for low, high in pairwise((0.0, *limits, inf))):
         raise InputError(
-            f"knob limits is {said!r}, must be {', '.join(LIMITS)}, or rising GPU-seconds like 3600+36000"
+            f"knob limits is {knob!r}, must be {', '.join(LIMITS)}, or rising GPU-seconds like 3600+36000"
         )
     return limits
 
 
 @dataclass(slots=True)
-class Service:
+class AttainedService:
     """What a job has got since it was last in the top queue as new.
 
-    What follows from time alone (`queue`, `promoted_s`, `due_s`) is brought up to date when somebody asks;
-    the rest changes with facts only.
+    What follows from time alone (`queue`, `promoted_s`, `due_s`) is brought up to date by each decision; the
+    rest changes with facts only.
 
     Attributes:
         highest: The highest level it accepts.

@@ -1,7 +1,7 @@
 """Tiresias: discretised two-dimensional least attained service, with consolidation for skewed models only."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import takewhile
 from math import inf
 from typing import Any, ClassVar
@@ -11,11 +11,12 @@ from dally.plan import Decision, Migrate, Plan, Start, Wait
 from dally.policies.base import Policy
 from dally.policies.common.evictions import Evictions
 from dally.policies.common.job_queue import DemandQueue, DemandRound
+from dally.policies.common.knobs import knob
 from dally.policies.common.leases import ScatteredLeases
 from dally.policies.common.placements import Placement, closest, find_victims
 from dally.policies.common.ranking import Rank, Ranking
 from dally.policies.common.rounds import next_multiple
-from dally.policies.tiresias.attained_service import Service, queue_limits
+from dally.policies.tiresias.attained_service import AttainedService, queue_limits
 from dally.policies.tiresias.skew import skew
 from dally.state import ClusterState, JobState
 from dally.words import are, gpu_time, plural, span
@@ -25,41 +26,27 @@ from dally.words import are, gpu_time, plural, span
 class TiresiasKnobs:
     """Settings of `tiresias`."""
 
-    limits: str = field(
-        default="published",
-        metadata={
-            "help": "GPU-seconds at which a job leaves a queue: published (3250+7200), pollux (57600), none "
-            "(one queue), or others like 3600+36000"
-        },
+    limits: str = knob(
+        "published",
+        "GPU-seconds at which a job leaves a queue: published (3250+7200), pollux (57600), none "
+        "(one queue), or others like 3600+36000",
     )
-    quantum_s: float = field(
-        default=600.0,
-        metadata={"help": "seconds of training that a job is sure of at each start; 0 is none"},
+    quantum_s: float = knob(600.0, "seconds of training that a job is sure of at each start; 0 is none")
+    quantum_restarts: float = knob(10.0, "and so many times what the job's restart costs, if that is longer")
+    order: str = knob(
+        "start",
+        "in a queue by first start, then arrival; or by arrival: who waits stops who came later",
+        ("start", "arrival"),
     )
-    quantum_restarts: float = field(
-        default=10.0, metadata={"help": "and so many times what the job's restart costs, if that is longer"}
+    interval_s: float = knob(0.0, "decide at multiples of so many seconds only; 0 is at every event")
+    promote: float = knob(
+        8.0, "back to the top queue after waiting this many times the time trained; 0 is never"
     )
-    order: str = field(
-        default="start",
-        metadata={
-            "help": "in a queue by first start, then arrival; or by arrival: who waits stops who came later",
-            "choices": ("start", "arrival"),
-        },
+    skew_limit: float = knob(
+        0.25, "models whose largest tensor is more than this share of the gradients consolidate"
     )
-    interval_s: float = field(
-        default=0.0, metadata={"help": "decide at multiples of so many seconds only; 0 is at every event"}
-    )
-    promote: float = field(
-        default=8.0,
-        metadata={"help": "back to the top queue after waiting this many times the time trained; 0 is never"},
-    )
-    skew_limit: float = field(
-        default=0.25,
-        metadata={"help": "models whose largest tensor is more than this share of the gradients consolidate"},
-    )
-    regroup_s: float = field(
-        default=3600.0,
-        metadata={"help": "training after which a scattered job moves closer together if it can; 0 is never"},
+    regroup_s: float = knob(
+        3600.0, "training after which a scattered job moves closer together if it can; 0 is never"
     )
 
     def __post_init__(self) -> None:
@@ -102,7 +89,7 @@ class Tiresias(Policy):
         self.sure = Ranking()
         self.scattered = ScatteredLeases(knobs.regroup_s or inf, state.best_level)
         self._state = state
-        self._service: dict[str, Service] = {}
+        self._service: dict[str, AttainedService] = {}
         self._changes = Ranking()
 
     def submitted(self, job: JobState, now: float) -> None:
@@ -111,7 +98,7 @@ class Tiresias(Policy):
         best = self._state.best_level(request.gang)
         top = self._state.topology.top
         skewed = skew(request, self._state.costs.profiles) > self.knobs.skew_limit
-        service = self._service.setdefault(job.job_id, Service(top, job.origin_s))
+        service = self._service.setdefault(job.job_id, AttainedService(top, job.origin_s))
         service.highest = best if skewed else top
         service.queue = sum(limit <= self.attained_s(job, now) for limit in self.limits)
         self._enqueue(job)
@@ -173,14 +160,16 @@ class Tiresias(Policy):
         self.scattered.restore(learnt["scattered"])
         top = self._state.topology.top
         for job_id, (entered_s, start_s, *rest) in learnt["services"].items():
-            self._service[job_id] = Service(top, entered_s, inf if start_s is None else start_s, *rest)
+            self._service[job_id] = AttainedService(
+                top, entered_s, inf if start_s is None else start_s, *rest
+            )
 
     def time_passed(self, state: ClusterState, now: float) -> None:
         """Jobs change their queues, and quanta end."""
         self._refresh(now)
 
     def decide(self, state: ClusterState, now: float) -> Plan:
-        """Start waiting jobs by queue, on free GPUs or on those of jobs with a lesser claim."""
+        """Start waiting jobs by queue, on free GPUs or on those of jobs with a lower priority."""
         scattered = self.scattered.expired(now)
         if not self.waiting and not scattered:
             return Plan(wakeup_s=self.scattered.next_end_s(now))
@@ -205,13 +194,13 @@ class Tiresias(Policy):
         """The queue of a job, 0 for the top."""
         return self._service[job.job_id].present_queue
 
-    def lesser(self, rank: Rank) -> Iterator[JobState]:
-        """Running jobs with a lesser claim, the least first."""
-        lesser = takewhile(lambda job: self.running.rank(job) > rank, reversed(self.running))
-        return (job for job in lesser if job.job.preemptible and job not in self.sure)
+    def lower_priority(self, rank: Rank) -> Iterator[JobState]:
+        """Running jobs with a lower priority than a rank, the lowest first."""
+        lower = takewhile(lambda job: self.running.rank(job) > rank, reversed(self.running))
+        return (job for job in lower if job.job.preemptible and job not in self.sure)
 
     def rank(self, job: JobState) -> Rank:
-        """The claim of a job: queue, first start if that counts, entry, arrival."""
+        """The priority of a job: queue, first start if that counts, entry, arrival."""
         return (*self._key(job), job.order)
 
     def _key(self, job: JobState) -> tuple[float, ...]:
@@ -223,28 +212,22 @@ class Tiresias(Policy):
         return job.job.gpus * self._trained_s(job, now)
 
     def _refresh(self, now: float) -> None:
-        """Carry out the changes of queue that are due, end quanta; done twice it changes nothing more."""
+        """Carry out the changes of queue that are due, end quanta; a second call changes nothing more."""
         while self.sure and self.sure.first_key() <= now:
             self.sure.remove(self.sure.at(0))
         while self._changes and self._changes.first_key() <= now:
             job = self._changes.at(0)
-            if job in self.running:
-                self._demote(job)
-            else:
-                self._promote(job)
-
-    def _demote(self, job: JobState) -> None:
-        self._service[job.job_id].queue += 1
-        self.running.remove(job)
-        self.running.add(job, *self._key(job))
-        self._set_due(job, self._demotion_s(job, job.since_s))
-
-    def _promote(self, job: JobState) -> None:
-        service = self._service[job.job_id]
-        self.waiting.remove(job)
-        service.promoted_s = service.due_s
-        self._set_due(job, inf)
-        self._enqueue(job)
+            service = self._service[job.job_id]
+            if job in self.running:  # down one queue
+                service.queue += 1
+                self.running.remove(job)
+                self.running.add(job, *self._key(job))
+                self._set_due(job, self._demotion_s(job, job.since_s))
+            else:  # back to the top
+                self.waiting.remove(job)
+                service.promoted_s = service.due_s
+                self._set_due(job, inf)
+                self._enqueue(job)
 
     def _quantum_s(self, job: JobState) -> float:
         """How long a job trains once it has started, for sure, seconds."""
@@ -296,7 +279,7 @@ class Tiresias(Policy):
         self.scattered.settle(now)
 
     def _wakeup_s(self, plan: "TiresiasRound") -> float:
-        """The next change of queue or end of a quantum, if anybody waits, or look of a scattered job."""
+        """The next change of queue or end of a quantum, if a job waits, or look of a scattered job."""
         # A job that starts scattered is not in the book yet; one term ahead is never too late for it.
         look_s = min(self.scattered.next_end_s(plan.now), plan.now + self.scattered.lease_s)
         if len(self.waiting) == len(plan.started) and not len(plan.evictions):
@@ -323,7 +306,7 @@ class TiresiasRound:
         self.starts: list[Decision] = []
 
     def run(self) -> None:
-        """Serve the waiting jobs by claim; those that stop go on elsewhere if they can."""
+        """Serve the waiting jobs by priority; those that stop go on elsewhere if they can."""
         offers = DemandRound(self._policy.waiting)
         while (job := offers.next()) is not None:
             placement = self._place(job) or self._make_room(job)
@@ -358,11 +341,11 @@ class TiresiasRound:
         return closest(self._state.free, job.job, best, self._policy.highest(job))
 
     def _make_room(self, job: JobState) -> Placement | None:
-        """Stop jobs with a lesser claim, the least first, if that lets the job start."""
+        """Stop jobs with a lower priority, the lowest first, if that lets the job start."""
         rank = self._policy.rank(job)
         candidates = (
             victim
-            for victim in self._policy.lesser(rank)
+            for victim in self._policy.lower_priority(rank)
             if victim.since_s < self.now and victim not in self.evictions
         )
         victims = find_victims(self._state.free, candidates, job.job, self._policy.highest(job))
@@ -370,10 +353,10 @@ class TiresiasRound:
             return None
         self.evictions.release(victims)
         for victim in victims:
-            self.evictions.stop(victim, job, self._claims(victim, job))
+            self.evictions.stop(victim, job, self._preempt_reason(victim, job))
         return self._place(job)
 
-    def _claims(self, victim: JobState, job: JobState) -> str:
+    def _preempt_reason(self, victim: JobState, job: JobState) -> str:
         lost, won = self._policy.queue_of(victim), self._policy.queue_of(job)
         attained_s = self._policy.attained_s(victim, self.now)
         if lost == won:

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dally.policies.dally.timers import FixedTimers, TunedTimers, WaitHistory, consolidated, no_wait
+from dally.policies.dally.policy import DallyKnobs, build_timers
+from dally.policies.dally.timers import FixedTimers, TunedTimers, WaitHistory
 
 LEASE_S = 3600.0
 
@@ -102,6 +103,6 @@ def test_running_sums_are_those_of_a_plain_list(waits: list[tuple[int, int]]) ->
 
 
 def test_fixed_timers() -> None:
-    assert no_wait(2).delays_s(8, 0) == (0, 0)
-    assert consolidated(2).delays_s(8, 0) == (float("inf"),) * 2
+    assert build_timers(DallyKnobs("no-wait"), 2).delays_s(8, 0) == (0, 0)
+    assert build_timers(DallyKnobs("consolidated"), 2).delays_s(8, 0) == (float("inf"),) * 2
     assert FixedTimers((1.0, 2.0)).delays_s(8, 99) == (1.0, 2.0)

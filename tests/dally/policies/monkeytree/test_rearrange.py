@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from dally.cluster.topology import Allocation, Topology
 from dally.jobs.job import Job
-from dally.policies.monkeytree.census import Census, split
+from dally.policies.monkeytree.rack_fragments import RackFragments, split_racks
 from dally.policies.monkeytree.rearrange import Rearranged, Rearrangement
 from dally.profiles.costs import CostModel
 from dally.state import ClusterState
@@ -21,11 +21,11 @@ class Cluster:
 
     def __init__(self, topology: Topology) -> None:
         self.state = ClusterState(topology, CostModel(topology))
-        self.census = Census(topology)
+        self.fragments = RackFragments(topology)
 
     def run(self, name: str, place: Allocation, share: int | None = None) -> None:
         self.ask(name, sum(gpus for _, gpus in place), share)
-        self.census.add(self.state.start(name, place, 0.0, 0.0, 1.0))
+        self.fragments.add(self.state.start(name, place, 0.0, 0.0, 1.0))
 
     def ask(self, name: str, gpus: int, share: int | None = None) -> None:
         self.state.submit(Job(name, 0.0, gpus, 100.0, gpus_per_machine=share), 0.0)
@@ -34,7 +34,7 @@ class Cluster:
         self, bound: int, starts: dict[str, Allocation] | None = None, still: Sequence[str] = ()
     ) -> Rearranged | None:
         search = Rearrangement(
-            self.state, self.census, starts or {}, bound, lambda job: job.job_id not in still
+            self.state, self.fragments, starts or {}, bound, lambda job: job.job_id not in still
         )
         return search.best()
 
@@ -134,6 +134,6 @@ def test_every_rack_can_be_brought_to_two_fragments(cluster: Cluster) -> None:
     after = Counter(
         rack
         for name, job in jobs.items()
-        for rack in split(cluster.census.shares(places.get(name, job.allocation)))
+        for rack in split_racks(cluster.fragments.shares(places.get(name, job.allocation)))
     )
     assert max(after.values(), default=0) <= 2

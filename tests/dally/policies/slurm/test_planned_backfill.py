@@ -10,45 +10,45 @@ from hypothesis import strategies as st
 from dally.jobs.job import Gang
 from dally.policies.common.backfill import Release
 from dally.policies.slurm.node_choice import best_fit
-from dally.policies.slurm.planned_backfill import Ask, NodeSpace, Planned, Planner
+from dally.policies.slurm.planned_backfill import BackfillPlanner, JobToTest, NodeSpace, PlannedStart
 from tests.worlds import racks
 
 TWO = racks([[2, 2]])
 DAY_S = 86_400.0
 
 
-def planner(left: list[int], releases: Sequence[Release], resolution_s: float = 60.0) -> Planner:
-    return Planner(TWO, left, releases, 0.0, DAY_S, resolution_s)
+def planner(left: list[int], releases: Sequence[Release], resolution_s: float = 60.0) -> BackfillPlanner:
+    return BackfillPlanner(TWO, left, releases, 0.0, DAY_S, resolution_s)
 
 
-def ask(gpus: int, limit_s: float) -> Ask:
+def ask(gpus: int, limit_s: float) -> JobToTest:
     gang = Gang(gpus)
-    return Ask(gang, limit_s, lambda left: best_fit(TWO, left, gang, TWO.top))
+    return JobToTest(gang, limit_s, lambda left: best_fit(TWO, left, gang, TWO.top))
 
 
 def test_a_job_that_fits_starts_now() -> None:
-    assert planner([2, 2], []).test(ask(3, 600)) == Planned(0.0, ((0, 2), (1, 1)))
+    assert planner([2, 2], []).test(ask(3, 600)) == PlannedStart(0.0, ((0, 2), (1, 1)))
 
 
 def test_a_job_that_does_not_is_planned_for_the_end_of_a_running_one() -> None:
     plan = planner([0, 1], [(500.0, ((1, 1),)), (900.0, ((0, 2),))])
-    assert plan.test(ask(2, 600)) == Planned(500.0, ((1, 2),))
+    assert plan.test(ask(2, 600)) == PlannedStart(500.0, ((1, 2),))
     assert plan.promises == 1
 
 
 def test_whole_machines_are_promised_so_a_free_gpu_beside_is_not_had_for_longer() -> None:
     releases = [(600.0, ((1, 1),))]
     plan = planner([0, 1], releases)
-    assert plan.test(ask(2, 600)) == Planned(600.0, ((1, 2),))
+    assert plan.test(ask(2, 600)) == PlannedStart(600.0, ((1, 2),))
     later = plan.test(ask(1, 660))
     assert later is None or later.start_s > 0
-    assert planner([0, 1], releases).test(ask(1, 660)) == Planned(0.0, ((1, 1),))
+    assert planner([0, 1], releases).test(ask(1, 660)) == PlannedStart(0.0, ((1, 1),))
 
 
 def test_a_job_whose_limit_ends_before_the_promise_starts_now() -> None:
     plan = planner([0, 1], [(600.0, ((1, 1),))])
     plan.test(ask(2, 600))
-    assert plan.test(ask(1, 599)) == Planned(0.0, ((1, 1),))
+    assert plan.test(ask(1, 599)) == PlannedStart(0.0, ((1, 1),))
 
 
 @pytest.mark.parametrize(
@@ -60,19 +60,19 @@ def test_a_promise_begins_at_a_multiple_of_the_resolution(
 ) -> None:
     plan = planner([0, 1], [(630.0, ((1, 1),))], resolution_s)
     plan.test(ask(2, 600))
-    assert (plan.test(ask(1, limit_s)) == Planned(0.0, ((1, 1),))) is starts
+    assert (plan.test(ask(1, limit_s)) == PlannedStart(0.0, ((1, 1),))) is starts
 
 
 def test_every_job_that_waits_is_promised_something_not_only_the_first() -> None:
     plan = planner([0, 1], [(600.0, ((1, 1),)), (1200.0, ((0, 2),))])
-    assert plan.test(ask(2, 6000)) == Planned(600.0, ((1, 2),))
-    assert plan.test(ask(2, 6000)) == Planned(1200.0, ((0, 2),))
+    assert plan.test(ask(2, 6000)) == PlannedStart(600.0, ((1, 2),))
+    assert plan.test(ask(2, 6000)) == PlannedStart(1200.0, ((0, 2),))
     assert plan.promises == 2
 
 
 def test_a_job_that_would_overlap_a_promise_is_planned_behind_it() -> None:
     plan = planner([0, 0], [(600.0, ((0, 2), (1, 2)))])
-    assert plan.test(ask(4, 600)) == Planned(600.0, ((0, 2), (1, 2)))
+    assert plan.test(ask(4, 600)) == PlannedStart(600.0, ((0, 2), (1, 2)))
     second = plan.test(ask(4, 600))
     assert second is not None
     assert second.start_s == 1200.0
@@ -81,28 +81,28 @@ def test_a_job_that_would_overlap_a_promise_is_planned_behind_it() -> None:
 def test_without_promises_only_a_start_now_counts() -> None:
     plan = planner([0, 1], [(600.0, ((1, 1),))])
     assert plan.test(ask(2, 600), promises=False) is None
-    assert plan.test(ask(1, 9000), promises=False) == Planned(0.0, ((1, 1),))
+    assert plan.test(ask(1, 9000), promises=False) == PlannedStart(0.0, ((1, 1),))
 
 
 def test_a_start_beyond_the_window_promises_nothing() -> None:
     plan = planner([0, 1], [(DAY_S + 600, ((1, 1),))])
     plan.test(ask(2, 600))
     assert plan.promises == 0
-    assert plan.test(ask(1, 2 * DAY_S)) == Planned(0.0, ((1, 1),))
+    assert plan.test(ask(1, 2 * DAY_S)) == PlannedStart(0.0, ((1, 1),))
 
 
 def test_ends_that_are_close_are_taken_as_one() -> None:
     """As Slurm does, which tests a job after all ends of some 30 s at once, then of ever longer times."""
     ends: list[Release] = [(100.0, ((0, 2),)), (140.0, ((1, 1),)), (1000.0, ((1, 1),))]
-    assert planner([0, 0], ends).test(ask(2, 600)) == Planned(140.0, ((0, 2),))
+    assert planner([0, 0], ends).test(ask(2, 600)) == PlannedStart(140.0, ((0, 2),))
     ends = [(100.0, ((0, 2),)), (160.0, ((1, 1),)), (1000.0, ((1, 1),))]
-    assert planner([0, 0], ends).test(ask(2, 600)) == Planned(100.0, ((0, 2),))
+    assert planner([0, 0], ends).test(ask(2, 600)) == PlannedStart(100.0, ((0, 2),))
 
 
 def test_who_has_been_started_holds_its_gpus_until_its_limit() -> None:
     plan = planner([2, 0], [(900.0, ((1, 2),))])
     plan.started(((0, 2),), 300.0)
-    assert plan.test(ask(2, 600)) == Planned(300.0, ((0, 2),))
+    assert plan.test(ask(2, 600)) == PlannedStart(300.0, ((0, 2),))
 
 
 def test_nobody_can_say_when_jobs_end_whose_end_is_not_known() -> None:
@@ -129,7 +129,7 @@ def test_the_slots_of_time_say_who_is_promised_when(
 
 
 def test_gpus_of_a_job_that_is_past_its_limit_are_not_free_yet() -> None:
-    plan = Planner(TWO, [0, 1], [(40.0, ((0, 2),))], 100.0, DAY_S, 60.0)
+    plan = BackfillPlanner(TWO, [0, 1], [(40.0, ((0, 2),))], 100.0, DAY_S, 60.0)
     planned = plan.test(ask(2, 600))
     assert planned is not None
     assert planned.start_s > 100.0

@@ -2,7 +2,7 @@
 
 from dally.cluster.topology import Allocation, Topology
 from dally.jobs.job import Job
-from dally.policies.monkeytree.census import Census
+from dally.policies.monkeytree.rack_fragments import RackFragments
 from dally.profiles.costs import CostModel
 from dally.state import ClusterState, JobState
 from tests.worlds import racks
@@ -15,10 +15,10 @@ def running(state: ClusterState, name: str, place: Allocation) -> JobState:
 
 def counted(topology: Topology, *places: Allocation) -> dict[str, int]:
     """Fragments by rack of gangs on these places."""
-    state, census = ClusterState(topology, CostModel(topology)), Census(topology)
+    state, fragments = ClusterState(topology, CostModel(topology)), RackFragments(topology)
     for number, place in enumerate(places):
-        census.add(running(state, f"j{number}", place))
-    return {topology.domains[rack].name: count for rack, count in census.fragments.items() if count}
+        fragments.add(running(state, f"j{number}", place))
+    return {topology.domains[rack].name: count for rack, count in fragments.counts.items() if count}
 
 
 def test_only_gangs_over_several_racks_have_fragments() -> None:
@@ -41,12 +41,12 @@ def test_machines_on_one_switch_share_no_uplink() -> None:
 
 def test_who_is_gone_does_not_count() -> None:
     topology = racks([[4], [4]])
-    state, census = ClusterState(topology, CostModel(topology)), Census(topology)
+    state, fragments = ClusterState(topology, CostModel(topology)), RackFragments(topology)
     job = running(state, "a", ((0, 1), (1, 1)))
-    first = census.racks[0]
-    census.add(job)
-    assert census.jobs([first]) == [job]
+    first = fragments.racks[0]
+    fragments.add(job)
+    assert fragments.jobs([first]) == [job]
     state.stop("a", 1.0, 0.0)
-    census.remove(job)
-    assert not census.jobs([first])
-    assert not census.fragments[first]
+    fragments.remove(job)
+    assert not fragments.jobs([first])
+    assert not fragments.counts[first]

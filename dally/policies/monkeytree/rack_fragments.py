@@ -11,7 +11,7 @@ Shares = Mapping[int, int]
 """GPUs of a gang by rack, a domain's index."""
 
 
-class Census:
+class RackFragments:
     """The running gangs on several machines, by rack.
 
     Gangs on one machine cross no link. Racks are the domains of the lowest level above the machines that has
@@ -22,7 +22,7 @@ class Census:
 
     Attributes:
         racks: The racks, by index.
-        fragments: How many fragments each rack has.
+        counts: How many fragments each rack has.
     """
 
     def __init__(self, topology: Topology) -> None:
@@ -33,7 +33,7 @@ class Census:
         self.racks = tuple(domain.index for domain in racks)
         self._level = racks[0].level if racks else topology.top
         self._bounded = frozenset(domain.index for domain in racks if domain.uplink is not None)
-        self.fragments: Counter[int] = Counter()
+        self.counts: Counter[int] = Counter()
         self._shares: dict[int, Shares] = {}
         self._in: dict[int, dict[int, JobState]] = {}
 
@@ -53,20 +53,20 @@ class Census:
         return rack in self._bounded
 
     def add(self, job: JobState) -> None:
-        """A job runs now."""
+        """Count a job that runs now."""
         if len(job.allocation) == 1 or job.job.kind is JobKind.FORKED:
             return
         self._shares[job.order] = shares = self.shares(job.allocation)
         for rack in shares:
             self._in.setdefault(rack, {})[job.order] = job
-        self.fragments.update(split(shares))
+        self.counts.update(split_racks(shares))
 
     def remove(self, job: JobState) -> None:
-        """A job runs no more."""
+        """Count a job no more."""
         shares = self._shares.pop(job.order, {})
         for rack in shares:
             del self._in[rack][job.order]
-        self.fragments.subtract(split(shares))
+        self.counts.subtract(split_racks(shares))
 
     def jobs(self, racks: Iterable[int]) -> list[JobState]:
         """The gangs on several machines that have GPUs in one of these racks, by arrival."""
@@ -74,6 +74,6 @@ class Census:
         return [job for _, job in sorted(found.items())]
 
 
-def split(shares: Shares) -> list[int]:
+def split_racks(shares: Shares) -> list[int]:
     """The racks in which a gang has fragments: all of its own if they are several."""
     return [*shares] if len(shares) > 1 else []

@@ -155,7 +155,7 @@ def _size(nodes: int, order: Place | HandBack) -> str:
 
 
 def _limit(order: Place | HandBack) -> str:
-    """Its time limit, which only an operator may raise."""
+    """The job's new time limit, which only an operator may raise."""
     return "" if order.limit_min is None else f" TimeLimit={order.limit_min}"
 
 

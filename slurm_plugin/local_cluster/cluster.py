@@ -25,7 +25,7 @@ class Cluster(Protocol):
 
     @property
     def conf(self) -> Path:
-        """Its slurm.conf on the head node; gres.conf and topology.conf lie beside it."""
+        """The slurm.conf on the head node; gres.conf and topology.conf lie beside it."""
 
     @property
     def work(self) -> Path:

@@ -35,7 +35,7 @@ class TopologyPlugin(StrEnum):
     TREE = "topology/tree"
     BLOCK = "topology/block"
     NONE = ""
-    """Nothing: no plugin is named, and there is no topology.conf."""
+    """No plugin is named, and there is no topology.conf."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +104,7 @@ class LocalClusterSpec:
 
     @property
     def conf(self) -> Path:
-        """Its slurm.conf."""
+        """The path of slurm.conf."""
         return self.folder / "etc" / "slurm.conf"
 
     @property
@@ -119,7 +119,7 @@ class LocalClusterSpec:
 
     @property
     def cluster_file(self) -> Path:
-        """The same cluster as Dally sees it, with the true links; only with a network."""
+        """The file that describes the cluster to Dally, with the true links; only with a network."""
         return self.folder / "etc" / "cluster.toml"
 
     @property

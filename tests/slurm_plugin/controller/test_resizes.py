@@ -115,7 +115,7 @@ def test_nodes_that_a_user_gives_back_are_for_others(tmp_path: Path) -> None:
     site.run_to(20)
     assert site.ticket(other).standing is Standing.WAITING
     last = list(site.nodes(job))[2:]
-    site.slurm.give_back(job, *last)
+    site.slurm.shrink(job, *last)
     site.run_to(30)
     assert list(site.nodes(other)) == last
     assert (site.ticket(job).standing, site.ticket(job).job.gpus) == (Standing.RUNNING, 2)
@@ -125,7 +125,7 @@ def test_nodes_that_a_user_gives_back_are_for_others(tmp_path: Path) -> None:
 def test_a_controller_that_was_away_meanwhile_sees_them_given_back(site: Site) -> None:
     job = submit_elastic(site)
     site.run_to(10)
-    site.slurm.give_back(job, *list(site.nodes(job))[1:])
+    site.slurm.shrink(job, *list(site.nodes(job))[1:])
     site.restart()
     site.run_to(11)
     assert sum(site.ticket(job).gpus.values()) == 1

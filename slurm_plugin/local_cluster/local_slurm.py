@@ -18,8 +18,7 @@ from math import inf
 from random import Random
 
 from dally.hosts.network import LocalNetwork
-from slurm_plugin.local_cluster.cluster import ClusterError
-from slurm_plugin.local_cluster.local_cluster import LocalCluster, search_path, slurm_environment
+from slurm_plugin.local_cluster.cluster import ClusterError, LocalCluster, search_path, slurm_environment
 from slurm_plugin.local_cluster.processes import child_of, end_processes, start_supervisor
 from slurm_plugin.local_cluster.slurm_files import LocalClusterSpec, conf_files
 

@@ -12,7 +12,9 @@ from dally.cluster.topology import Link, Machine, Topology
 from dally.cluster.topology_build import Attached, Switch, build_topology
 from dally.errors import InputError
 from dally.hosts.network_spec import CORE, CORE_ADDRESS, INTERFACE, NetworkSpec
-from slurm_plugin.local_cluster.cluster import PRELOADED
+
+PRELOADED = "preloaded"
+"""In the work folder, where nodes have processes that have loaded torch already, their sockets."""
 
 _GPU_TYPE = re.compile("[A-Za-z][A-Za-z0-9_-]*")
 NODE_MEMORY_MB = 64_000

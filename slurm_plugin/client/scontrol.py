@@ -114,7 +114,9 @@ def _check(valid: re.Pattern[str], word: str, what: str) -> None:
 def steps(order: Place | HoldBack | HandBack | Requeue | ReservationOrder) -> tuple[str, ...]:
     """The lines that carry out an order; each is to be sent only once scontrol accepted the one before.
 
-    A job whose node list was refused must not be released: Slurm would start it anywhere.
+    A job whose node list was refused must not be released: Slurm would start it anywhere. StartTime takes
+    back the 121 s that Slurm adds at a requeue, and the node list, which outlives a requeue and a dead node,
+    is replaced or cleared each time. `Incomplete` keeps a job that has just completed from running again.
     """
     match order:
         case Place(job_id, nodes, reservation):

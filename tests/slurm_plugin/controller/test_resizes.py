@@ -6,12 +6,12 @@ import pytest
 
 from dally.jobs.job import Job
 from dally.profiles.files import load_profiles
-from slurm_plugin.client.fake_job import SubmitSpec
 from slurm_plugin.client.slurm import HandBack
 from slurm_plugin.controller.journal import read_events
 from slurm_plugin.controller.tickets import Standing
 from slurm_plugin.request import Request, encode
 from slurm_plugin.service.handback import to_hand_back
+from tests.slurm_plugin.fake_job import SubmitSpec
 from tests.slurm_plugin.worlds import Site
 from tests.worlds import racks
 

@@ -14,8 +14,6 @@ from math import inf
 from typing import Any
 
 from dally.jobs.job import Job
-from slurm_plugin.client.fake_job import FakeJob, FakeNode, SubmitSpec, split_gpus
-from slurm_plugin.client.fake_reservations import FENCE_S, FakeReservations, RefusedError
 from slurm_plugin.client.slurm import (
     Cancel,
     Fence,
@@ -35,6 +33,8 @@ from slurm_plugin.client.slurm import (
     State,
     arrival,
 )
+from tests.slurm_plugin.fake_job import FakeJob, FakeNode, SubmitSpec, split_gpus
+from tests.slurm_plugin.fake_reservations import FENCE_S, FakeReservations, RefusedError
 
 REQUEUE_DELAY_S = 121.0
 

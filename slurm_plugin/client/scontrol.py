@@ -118,7 +118,9 @@ def _check(valid: re.Pattern[str], word: str, what: str) -> None:
 def steps(order: ReleaseOnNodes | Rehold | ReleaseToSlurm | Requeue | ReservationOrder) -> tuple[str, ...]:
     """The lines that carry out an order; each is to be sent only once scontrol accepted the one before.
 
-    A job whose node list was refused must not be released: Slurm would start it anywhere.
+    A job whose node list was refused must not be released: Slurm would start it anywhere. StartTime takes
+    back the 121 s that Slurm adds at a requeue, and the node list, which outlives a requeue and a dead node,
+    is replaced or cleared each time. `Incomplete` keeps a job that has just completed from running again.
     """
     match order:
         case ReleaseOnNodes(job_id, nodes, reservation):
@@ -159,7 +161,7 @@ def _size(nodes: int, order: ReleaseOnNodes | ReleaseToSlurm) -> str:
 
 
 def _limit(order: ReleaseOnNodes | ReleaseToSlurm) -> str:
-    """Its time limit, which only an operator may raise."""
+    """The new time limit of the job, which only an operator may raise."""
     return "" if order.limit_min is None else f" TimeLimit={order.limit_min}"
 
 

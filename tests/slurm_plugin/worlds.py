@@ -7,8 +7,6 @@ from typing import Any
 
 from dally.cluster.topology import Topology
 from dally.profiles.files import ProfileSet
-from slurm_plugin.client.fake import FakeSlurm
-from slurm_plugin.client.fake_job import FakeNode, SubmitSpec
 from slurm_plugin.client.slurm import SlurmUnavailableError
 from slurm_plugin.config import Config
 from slurm_plugin.controller.controller import Controller, ControllerMode
@@ -16,6 +14,8 @@ from slurm_plugin.controller.journal import Journal, read_events
 from slurm_plugin.controller.managed_job import ManagedJob
 from slurm_plugin.controller.progress_files import ProgressFiles
 from slurm_plugin.request import Request, encode
+from tests.slurm_plugin.fake import FakeSlurm
+from tests.slurm_plugin.fake_job import FakeNode, SubmitSpec
 from tests.worlds import racks
 
 RACKS = racks([[8, 8], [8, 8]])

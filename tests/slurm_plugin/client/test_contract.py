@@ -6,8 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from slurm_plugin.client.fake import FakeSlurm
-from slurm_plugin.client.fake_job import FakeNode, SubmitSpec
 from slurm_plugin.client.slurm import (
     Cancel,
     Hold,
@@ -33,6 +31,8 @@ from tests.slurm_plugin.contract import (
     wait_reason,
     wait_state,
 )
+from tests.slurm_plugin.fake import FakeSlurm
+from tests.slurm_plugin.fake_job import FakeNode, SubmitSpec
 
 ALICE, BOB = "dally-alice", "dally-bob"
 NODE_JOB = SubmitSpec(user=ALICE, gpus_per_node=8)

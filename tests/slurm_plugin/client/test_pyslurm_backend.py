@@ -5,8 +5,6 @@ from typing import Any
 import pytest
 
 from dally.jobs.job import Job
-from slurm_plugin.client.fake import FakeSlurm
-from slurm_plugin.client.fake_job import FakeNode, SubmitSpec
 from slurm_plugin.client.pyslurm_backend import REREAD_S, PyslurmSlurm
 from slurm_plugin.client.slurm import (
     Hold,
@@ -24,6 +22,8 @@ from slurm_plugin.client.slurm import (
     SlurmUnavailableError,
     State,
 )
+from tests.slurm_plugin.fake import FakeSlurm
+from tests.slurm_plugin.fake_job import FakeNode, SubmitSpec
 from tests.slurm_plugin.mock_pyslurm import UNKNOWN_NODE, mock_pyslurm
 
 HELD = SlurmJob(

@@ -9,7 +9,6 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from dally.errors import InputError
-from slurm_plugin.client.fake_job import SubmitSpec
 from slurm_plugin.client.slurm import Hold
 from slurm_plugin.controller.journal import read_events
 from slurm_plugin.request import Request, encode
@@ -23,6 +22,7 @@ from tests.slurm_plugin.controller.test_crashes import (
     struck,
     told,
 )
+from tests.slurm_plugin.fake_job import SubmitSpec
 from tests.slurm_plugin.worlds import Site
 from tests.worlds import racks
 

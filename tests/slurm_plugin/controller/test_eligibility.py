@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 
 from dally.jobs.job import CHECKPOINTED, Job
-from slurm_plugin.client.fake import FakeSlurm
-from slurm_plugin.client.fake_job import FakeJob
 from slurm_plugin.client.slurm import Hold, SlurmJob, State
 from slurm_plugin.controller.eligibility import ineligible_reason
 from slurm_plugin.controller.managed_job import NEW, JobPhase, ManagedJob
 from slurm_plugin.request import Request
+from tests.slurm_plugin.fake import FakeSlurm
+from tests.slurm_plugin.fake_job import FakeJob
 from tests.slurm_plugin.worlds import Site
 
 WAITS = "waits for jobs it depends on"

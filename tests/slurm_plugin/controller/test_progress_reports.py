@@ -14,7 +14,6 @@ import pytest
 from dally.errors import InputError
 from dally.jobs.progress import MOST_BYTES, ProgressReport
 from dally.scheduling.recording.replay import replay
-from slurm_plugin.client.fake_job import SubmitSpec
 from slurm_plugin.controller import progress_files
 from slurm_plugin.controller.journal import read_events
 from slurm_plugin.controller.progress_files import ProgressFile, ProgressFiles, read_report
@@ -22,6 +21,7 @@ from slurm_plugin.controller.progress_reports import EVERY_S, MISSED_S
 from slurm_plugin.request import Request, encode
 from slurm_plugin.service.report import job_as_data, report
 from slurm_plugin.service.why_command import headline
+from tests.slurm_plugin.fake_job import SubmitSpec
 from tests.slurm_plugin.worlds import Killed, Site
 from tests.worlds import racks
 

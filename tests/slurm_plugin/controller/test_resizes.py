@@ -6,12 +6,12 @@ import pytest
 
 from dally.jobs.job import Job
 from dally.profiles.files import load_profiles
-from slurm_plugin.client.fake_job import SubmitSpec
 from slurm_plugin.client.slurm import ReleaseToSlurm
 from slurm_plugin.controller.journal import read_events
 from slurm_plugin.controller.managed_job import JobPhase
 from slurm_plugin.request import Request, encode
 from slurm_plugin.service.release_all import to_hand_back
+from tests.slurm_plugin.fake_job import SubmitSpec
 from tests.slurm_plugin.worlds import Site
 from tests.worlds import racks
 
@@ -115,7 +115,7 @@ def test_nodes_that_a_user_gives_back_are_for_others(tmp_path: Path) -> None:
     site.run_to(20)
     assert site.managed(other).phase is JobPhase.PENDING
     last = list(site.nodes(job))[2:]
-    site.slurm.give_back(job, *last)
+    site.slurm.shrink(job, *last)
     site.run_to(30)
     assert list(site.nodes(other)) == last
     assert (site.managed(job).phase, site.managed(job).job.gpus) == (JobPhase.RUNNING, 2)
@@ -125,7 +125,7 @@ def test_nodes_that_a_user_gives_back_are_for_others(tmp_path: Path) -> None:
 def test_a_controller_that_was_away_meanwhile_sees_them_given_back(site: Site) -> None:
     job = submit_elastic(site)
     site.run_to(10)
-    site.slurm.give_back(job, *list(site.nodes(job))[1:])
+    site.slurm.shrink(job, *list(site.nodes(job))[1:])
     site.restart()
     site.run_to(11)
     assert sum(site.managed(job).gpus.values()) == 1

@@ -24,8 +24,8 @@ from dally.runs.records import EventLog
 from dally.scheduling.scheduler import Scheduler
 from dally.state import ClusterState
 from simulator.engine import Engine
-from slurm_plugin.client.fake_job import SubmitSpec
 from slurm_plugin.request import Request, encode
+from tests.slurm_plugin.fake_job import SubmitSpec
 from tests.slurm_plugin.worlds import Site
 from tests.worlds import World, worlds
 

@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 
 from dally.errors import InputError
 from dally.jobs.job import Job
-from slurm_plugin.client.fake import FakeSlurm
 from slurm_plugin.client.job_json import read_jobs
 from slurm_plugin.client.scontrol import check, run_checked, steps
 from slurm_plugin.client.slurm import (
@@ -41,6 +40,7 @@ from slurm_plugin.controller.journal import Journal
 from slurm_plugin.controller.managed_job import JobPhase, ManagedJob
 from slurm_plugin.request import SIGNALS, Request, decode, decode_job, encode
 from slurm_plugin.service.cli import clean
+from tests.slurm_plugin.fake import FakeSlurm
 from tests.slurm_plugin.worlds import Site
 
 HOSTILE = "999"

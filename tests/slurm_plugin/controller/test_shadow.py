@@ -3,10 +3,10 @@
 from pathlib import Path
 from typing import Any
 
-from slurm_plugin.client.fake_job import SubmitSpec
 from slurm_plugin.client.slurm import Hold
 from slurm_plugin.controller.controller import ControllerMode
 from slurm_plugin.controller.managed_job import JobPhase
+from tests.slurm_plugin.fake_job import SubmitSpec
 from tests.slurm_plugin.worlds import Site
 
 

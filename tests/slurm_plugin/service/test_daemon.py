@@ -15,14 +15,14 @@ import pytest
 from click.testing import CliRunner
 
 from dally.commands import main
-from slurm_plugin.client.fake import FakeSlurm
-from slurm_plugin.client.fake_job import FakeNode, SubmitSpec
 from slurm_plugin.client.slurm import Order, SlurmUnavailableError
 from slurm_plugin.controller.controller import ControllerMode
 from slurm_plugin.controller.journal import FencedError, JournalError, heartbeat_s
 from slurm_plugin.service.daemon import LONGEST_BACKOFF_S, REST, SETTLE_S, DaemonLog, TellingJournal
 from slurm_plugin.service.signals import Signals
 from tests.slurm_plugin.daemons import NODES, DaemonSite, Pauses
+from tests.slurm_plugin.fake import FakeSlurm
+from tests.slurm_plugin.fake_job import FakeNode, SubmitSpec
 
 
 def test_jobs_are_placed_and_each_event_is_one_line_of_json(tmp_path: Path) -> None:

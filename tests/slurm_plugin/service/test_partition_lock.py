@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from slurm_plugin.client.fake_reservations import FakeReservations, RefusedError
 from slurm_plugin.client.slurm import Reservation
 from slurm_plugin.controller.controller import ControllerMode
 from slurm_plugin.service.partition_lock import AHEAD_S, PREFIX, SILENT_S, OccupiedError
 from tests.slurm_plugin.daemons import DaemonSite
+from tests.slurm_plugin.fake_reservations import FakeReservations, RefusedError
 
 
 @pytest.fixture

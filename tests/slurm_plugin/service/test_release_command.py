@@ -11,10 +11,10 @@ import pytest
 from click.testing import CliRunner, Result
 
 from dally.commands import main
-from slurm_plugin.client.fake import FakeSlurm
-from slurm_plugin.client.fake_job import SubmitSpec
 from slurm_plugin.client.slurm import Hold, Order, ReleaseOnNodes
 from tests.slurm_plugin.daemons import NODES, DaemonSite
+from tests.slurm_plugin.fake import FakeSlurm
+from tests.slurm_plugin.fake_job import SubmitSpec
 
 
 class Hanging(FakeSlurm):

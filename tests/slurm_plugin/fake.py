@@ -14,8 +14,6 @@ from math import inf
 from typing import Any
 
 from dally.jobs.job import Job
-from slurm_plugin.client.fake_job import FakeJob, FakeNode, SubmitSpec, split_gpus
-from slurm_plugin.client.fake_reservations import FENCE_S, FakeReservations, RefusedError
 from slurm_plugin.client.slurm import (
     Cancel,
     Hold,
@@ -35,6 +33,8 @@ from slurm_plugin.client.slurm import (
     State,
     arrival,
 )
+from tests.slurm_plugin.fake_job import FakeJob, FakeNode, SubmitSpec, split_gpus
+from tests.slurm_plugin.fake_reservations import FENCE_S, FakeReservations, RefusedError
 
 REQUEUE_DELAY_S = 121.0
 
@@ -44,13 +44,13 @@ class _Event:
     at_s: float
     number: int
     job: FakeJob | None = field(compare=False)
-    life: int = field(compare=False)
+    run_number: int = field(compare=False)
     action: Callable[[], None] = field(compare=False)
 
     @property
     def stale(self) -> bool:
-        """Whether it belongs to an earlier life of its job."""
-        return self.job is not None and self.job.life != self.life
+        """Whether the event belongs to an earlier run of its job."""
+        return self.job is not None and self.job.run_number != self.run_number
 
 
 class FakeSlurm:
@@ -179,7 +179,9 @@ class FakeSlurm:
         self.now_s = max(self.now_s, to_s)
 
     def _at(self, at_s: float, action: Callable[[], None], job: FakeJob | None = None) -> None:
-        heapq.heappush(self._events, _Event(at_s, next(self._numbers), job, job.life if job else 0, action))
+        heapq.heappush(
+            self._events, _Event(at_s, next(self._numbers), job, job.run_number if job else 0, action)
+        )
 
     # What users and administrators do.
 
@@ -190,10 +192,10 @@ class FakeSlurm:
         self._next_job += len(names)
         for name in names:
             job = FakeJob(name, spec, self.now_s, array_id=number if spec.array else "")
-            job.take_size()
+            job.reset_size()
             job.begin_s = spec.begin_s
             self._jobs[name] = job
-            self._hold(job, Hold.USER) if spec.held else self._let_go(job)
+            self._hold(job, Hold.USER) if spec.held else self._make_eligible(job)
         self._schedule()
         return number
 
@@ -206,7 +208,7 @@ class FakeSlurm:
 
     def requeue(self, job_id: str) -> None:
         """Put a running job back, as its user may."""
-        self._put_back(self._jobs[job_id])
+        self._requeue_now(self._jobs[job_id])
         self._schedule()
 
     def forget_start(self, job_id: str) -> None:
@@ -217,7 +219,7 @@ class FakeSlurm:
         job.required_nodes, job.reservation = (), ""
         self._hold(job, Hold.USER)
 
-    def give_back(self, job_id: str, *nodes: str) -> None:
+    def shrink(self, job_id: str, *nodes: str) -> None:
         """Take nodes from a running job, as its user may."""
         job = self._jobs[job_id]
         self._used.subtract({node: job.gpus[node] for node in nodes})
@@ -231,7 +233,7 @@ class FakeSlurm:
 
     def release(self, job_id: str) -> None:
         """Release a job."""
-        self._let_go(self._jobs[job_id])
+        self._make_eligible(self._jobs[job_id])
         self._schedule()
 
     def update(self, job_id: str, **values: Any) -> None:
@@ -240,7 +242,7 @@ class FakeSlurm:
         job.required_nodes = values.pop("required_nodes", job.required_nodes)
         job.spec = replace(job.spec, **values)
         if "nodes" in values:
-            job.take_size()
+            job.reset_size()
         job.limit_s = values.get("time_limit_s", job.limit_s)
         self._schedule()
 
@@ -249,7 +251,7 @@ class FakeSlurm:
         self._node_states[name] = state
         if state == "down":
             for job in [job for job in self._jobs.values() if name in job.gpus]:
-                self._put_back(job) if job.spec.requeue else self._end(job, "NODE_FAIL", 1)
+                self._requeue_now(job) if job.spec.requeue else self._end(job, "NODE_FAIL", 1)
         self._schedule()
 
     def reserve(self, reservation: Reservation, user: str) -> None:
@@ -292,11 +294,11 @@ class FakeSlurm:
             case ReleaseOnNodes(_, nodes, reservation):
                 job.resize(len(nodes), order)
                 self._pin(job, nodes, len(nodes), reservation or "")
-                self._let_go(job)
+                self._make_eligible(job)
             case ReleaseToSlurm(_, min_nodes):
                 job.resize(min_nodes, order)
                 self._pin(job, (), min_nodes, "")
-                self._let_go(job)
+                self._make_eligible(job)
             case Rehold():
                 self._check_pending(job)
                 self._hold(job, Hold.USER)
@@ -329,7 +331,7 @@ class FakeSlurm:
             raise RefusedError("Node count specification invalid")
         job.min_nodes = node_count
 
-    def _let_go(self, job: FakeJob) -> None:
+    def _make_eligible(self, job: FakeJob) -> None:
         """Let a job start, behind those that were released before."""
         self._hold(job, Hold.NONE)
         self._released[job.job_id] = job
@@ -345,13 +347,15 @@ class FakeSlurm:
         if job.state is State.RUNNING or (ended and job.state is State.ENDED):
             if not job.spec.requeue:
                 raise RefusedError("Requested operation is presently disabled")
-            self._put_back(job)
+            self._requeue_now(job)
             self._hold(job, Hold.USER)
 
     def _checkpoint(self, job: FakeJob) -> None:
         after_s, code = job.spec.checkpoint_exit_s, job.spec.checkpoint_code
         if after_s is not None:
-            leave = partial(self._put_back, job) if code is None else partial(self._end, job, "FAILED", code)
+            leave = (
+                partial(self._requeue_now, job) if code is None else partial(self._end, job, "FAILED", code)
+            )
             self._at(self.now_s + after_s, leave, job)
 
     # What Slurm does by itself.
@@ -426,11 +430,11 @@ class FakeSlurm:
 
     def _start(self, job: FakeJob, gpus: Mapping[str, int]) -> None:
         del self._released[job.job_id]
-        job.life += 1
+        job.run_number += 1
         job.state, job.state_name, job.reason = State.RUNNING, "RUNNING", ""
         job.start_s, job.gpus = self.now_s, dict(gpus)
         self._used.update(gpus)
-        run_time_s, limit_s = job.left_s(), job.limit_s
+        run_time_s, limit_s = job.remaining_s(), job.limit_s
         if self.enforces_limits and limit_s is not None and limit_s < run_time_s:
             self._at(self.now_s + limit_s, lambda: self._end(job, "TIMEOUT", 0), job)
         elif run_time_s != inf:
@@ -446,17 +450,17 @@ class FakeSlurm:
     def _forget(self, job: FakeJob) -> None:
         del self._jobs[job.job_id]
 
-    def _put_back(self, job: FakeJob) -> None:
+    def _requeue_now(self, job: FakeJob) -> None:
         """Requeue a job; it keeps its node list, and its submission is that of now."""
         job.restarts += 1
         job.submit_s, job.begin_s = self.now_s, self.now_s + REQUEUE_DELAY_S
         self._stop(job, State.PENDING, "PENDING")
-        self._let_go(job)
+        self._make_eligible(job)
 
     def _stop(self, job: FakeJob, state: State, name: str) -> None:
         """Take a job off its nodes, at once or after it has been completing."""
-        job.life += 1
-        job.keep_step(self.now_s)
+        job.run_number += 1
+        job.keep_progress(self.now_s)
 
         def leave() -> None:
             self._used.subtract(job.gpus)

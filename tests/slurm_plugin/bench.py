@@ -14,8 +14,6 @@ import click
 
 from dally.cluster import load_cluster
 from slurm_plugin.client.command_line import CommandLine
-from slurm_plugin.client.fake import FakeSlurm
-from slurm_plugin.client.fake_job import FakeNode, SubmitSpec
 from slurm_plugin.client.slurm import ReleaseOnNodes, Slurm
 from slurm_plugin.config import Config
 from slurm_plugin.controller.controller import Controller
@@ -23,6 +21,8 @@ from slurm_plugin.controller.journal import Journal
 from slurm_plugin.local_cluster.local_slurm import LocalSlurm
 from slurm_plugin.local_cluster.slurm_files import LocalClusterSpec, slurm_conf, topology_conf
 from slurm_plugin.request import Request, encode
+from tests.slurm_plugin.fake import FakeSlurm
+from tests.slurm_plugin.fake_job import FakeNode, SubmitSpec
 
 NODES_PER_RACK = 16
 BEGIN_S = 600.0

@@ -4,9 +4,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slurm_plugin.client.fake import REQUEUE_DELAY_S, FakeSlurm
-from slurm_plugin.client.fake_job import FakeNode, SubmitSpec
-from slurm_plugin.client.fake_reservations import FENCE_S
 from slurm_plugin.client.slurm import (
     Order,
     Rehold,
@@ -18,6 +15,9 @@ from slurm_plugin.client.slurm import (
     SlurmUnavailableError,
     State,
 )
+from tests.slurm_plugin.fake import REQUEUE_DELAY_S, FakeSlurm
+from tests.slurm_plugin.fake_job import FakeNode, SubmitSpec
+from tests.slurm_plugin.fake_reservations import FENCE_S
 
 NODES = [FakeNode(f"n{number}") for number in range(1, 5)]
 FULL = SubmitSpec(gpus_per_node=8, run_time_s=10)

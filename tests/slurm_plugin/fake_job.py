@@ -108,7 +108,7 @@ class FakeJob:
         tasks: Its tasks.
         limit_s: Its time limit.
         done: How much of its run is behind it, 0 to 1; more than 0 only if it resumes.
-        life: Counts starts and stops, so that an event of an earlier life is known as such.
+        run_number: Counts starts and stops, so that an event of an earlier run is known as such.
     """
 
     job_id: str
@@ -132,23 +132,23 @@ class FakeJob:
     restarts: int = 0
     exit_code: int = 0
     ready_s: float = 0.0
-    life: int = 0
+    run_number: int = 0
 
-    def take_size(self) -> None:
-        """Nodes, tasks and time limit are what it was submitted with."""
+    def reset_size(self) -> None:
+        """Set nodes, tasks and time limit to what the job was submitted with."""
         self.limit_s = self.spec.time_limit_s
         self.min_nodes, self.max_nodes = self.spec.nodes, self.spec.most_nodes
         self.tasks = self.spec.tasks or self.spec.nodes * self.spec.tasks_per_node
 
-    def left_s(self) -> float:
-        """How long the rest of its run takes on the GPUs that it has."""
+    def remaining_s(self) -> float:
+        """Return how long the rest of the job's run takes on the GPUs that it has."""
         run_time = self.spec.run_time_s
         return (1 - self.done) * (run_time(self.gpus) if callable(run_time) else run_time)
 
-    def keep_step(self, now: float) -> None:
-        """It is stopped; if it resumes, what it has done since its start is behind it."""
+    def keep_progress(self, now: float) -> None:
+        """Keep what a job that resumes has done since its start, as it is stopped."""
         if self.spec.resumes and self.start_s is not None and self.gpus:
-            self.done += (1 - self.done) * min(1.0, (now - self.start_s) / self.left_s())
+            self.done += (1 - self.done) * min(1.0, (now - self.start_s) / self.remaining_s())
 
     def resize(self, nodes: int, order: ReleaseOnNodes | ReleaseToSlurm) -> None:
         """Set the tasks of a pending job, its most nodes and its time limit, if the order says so."""
@@ -158,7 +158,7 @@ class FakeJob:
             self.limit_s = 60.0 * order.limit_min if order.limit_min else self.limit_s
 
     def set_hold(self, hold: Hold) -> None:
-        """Hold it, or let it go."""
+        """Hold the job, or end its hold."""
         self.hold = hold
         self.reason = {Hold.USER: "JobHeldUser", Hold.ADMIN: "JobHeldAdmin", Hold.NONE: ""}[hold]
 

@@ -8,8 +8,8 @@ pyslurm shows and does less than Slurm's commands, so a second backend stands in
 - `ReleaseOnNodes` on a task of an array, with another size or time limit, or where the number of nodes or the
   reservation has to be taken back: pyslurm takes a job's own number only, and cannot change the node count
   or empty a field.
-- `Rehold` (pyslurm's hold as the user writes through a null pointer), `ReleaseToSlurm` (it cannot empty a field),
-  `Requeue` (no `Incomplete`), `Signal` (no tasks of arrays, and old errors are reported again).
+- `Rehold` (pyslurm's hold as the user writes through a null pointer), `ReleaseToSlurm` (it cannot empty a
+  field), `Requeue` (no `Incomplete`), `Signal` (no tasks of arrays, and old errors are reported again).
 """
 
 import time

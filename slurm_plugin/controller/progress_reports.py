@@ -125,7 +125,7 @@ class ProgressReports:
     """Takes in what the running jobs report.
 
     Args:
-        reconciler: Tickets and state.
+        reconciler: Managed jobs and state.
         log: Records events.
         files: Reads their files; None: on a thread.
     """

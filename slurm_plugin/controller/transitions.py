@@ -9,7 +9,7 @@ from dally.errors import CapacityError, DallyError
 from dally.jobs.job import Job, JobKind
 from dally.jobs.progress import ProgressReport
 from dally.scheduling.scheduler import Scheduler
-from dally.state import JobState, Past, Phase
+from dally.state import JobHistory, JobState, Phase
 from slurm_plugin.controller.managed_job import (
     NEW,
     ON_GPUS,
@@ -179,10 +179,10 @@ class JobTransitions:
         return tuple(sorted((self._machines[node], count) for node, count in gpus.items()))
 
 
-def job_history(state: JobState) -> Past:
+def job_history(state: JobState) -> JobHistory:
     """What happened to a job before the wait it is in."""
     assert state.phase is not Phase.RUNNING, "a running job's history ends with its run"
-    return Past(
+    return JobHistory(
         state.origin_s,
         state.first_start_s,
         state.work_before_s,

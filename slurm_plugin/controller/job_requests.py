@@ -116,11 +116,6 @@ class RequestReader:
         longest_s = self._config.longest_grace_s
         return request if request.grace_s <= longest_s else replace(request, grace_s=longest_s)
 
-    def tag(self, job: SlurmJob) -> str:
-        """The tag in the job's comments; empty if there is none."""
-        request = self.request(job)
-        return request.tag if request else ""
-
     def first_asked(self, job: SlurmJob, request: Request) -> Job:
         """What a job asks for, which Dally has never released.
 

@@ -166,7 +166,8 @@ class Reconciler:
     def _observe(self, managed: ManagedJob, now: float) -> None:
         """Has a job that we know gone, ended, or come back to the queue?"""
         job = self._seen.get(managed.job_id)
-        if job is None or not managed.same_as(job, self._reader.tag(job)):
+        request = None if job is None else self._reader.request(job)
+        if job is None or not managed.same_as(job, request.tag if request else ""):
             self._transitions.end(managed, now, "GONE")
             return
         requeued = job.restarts > managed.restarts

@@ -1,7 +1,7 @@
 """Changes of a managed job that the policy's state must share: both are told, or neither."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 from math import inf
 
 from dally.cluster.topology import Allocation
@@ -180,15 +180,6 @@ class JobTransitions:
 
 
 def job_history(state: JobState) -> JobHistory:
-    """What happened to a job before the wait it is in."""
+    """What happened to a job before the wait it is in; the fields are the same."""
     assert state.phase is not Phase.RUNNING, "a running job's history ends with its run"
-    return JobHistory(
-        state.origin_s,
-        state.first_start_s,
-        state.work_before_s,
-        state.run_before_s,
-        state.training_before_s,
-        state.preemptions,
-        state.more_before_s,
-        state.progress,
-    )
+    return JobHistory(**{each.name: getattr(state, each.name) for each in fields(JobHistory)})

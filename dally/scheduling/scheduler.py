@@ -14,7 +14,7 @@ from dally.profiles.costs import Cost
 from dally.profiles.goodput import Batching
 from dally.scheduling.beliefs import Beliefs, Told, Unknown
 from dally.scheduling.learnt_beliefs import Learnt
-from dally.state import ClusterState, JobState, Past
+from dally.state import ClusterState, JobHistory, JobState
 
 REVISED_S = 60.0
 """Beliefs that are over are revised at the next multiple of so many seconds, whenever somebody asks.
@@ -80,7 +80,7 @@ class Scheduler:
         self.beliefs = beliefs or beliefs_of(state.knows, policy.learns_limits)
         self._decided = -inf, Plan()
 
-    def submit(self, job: Job, now: float, past: Past | None = None) -> JobState:
+    def submit(self, job: Job, now: float, past: JobHistory | None = None) -> JobState:
         """A job arrived, or one with a past waits again."""
         state = self.state.submit(job, now, past)
         self.state.costs.report_progress(job, state.progress)

@@ -5,11 +5,11 @@ pyslurm shows and does less than Slurm's commands, so a second backend stands in
 - What a job asks for and how it ended: pyslurm loses the count of `--gpus` and its relatives, takes 128 off
   exit codes from 128 on, and fails on a comment that is not UTF-8. So commands read all jobs when one is new
   or has ended, and once a minute; in between pyslurm says what changes by itself or by our orders.
-- `Place` on a task of an array, with another size or time limit, or where the number of nodes or the
+- `ReleaseOnNodes` on a task of an array, with another size or time limit, or where the number of nodes or the
   reservation has to be taken back: pyslurm takes a job's own number only, and cannot change the node count
   or empty a field.
-- `HoldBack` (pyslurm's hold as the user writes through a null pointer), `HandBack` (it cannot empty a field),
-  `Requeue` (no `Incomplete`), `Signal` (no tasks of arrays, and old errors are reported again).
+- `Rehold` (pyslurm's hold as the user writes through a null pointer), `ReleaseToSlurm` (it cannot empty a
+  field), `Requeue` (no `Incomplete`), `Signal` (no tasks of arrays, and old errors are reported again).
 """
 
 import time

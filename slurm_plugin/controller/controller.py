@@ -25,8 +25,7 @@ from slurm_plugin.controller.actuator import Actuator, next_due_s
 from slurm_plugin.controller.journal import Journal, JournalContents
 from slurm_plugin.controller.managed_job import JobPhase
 from slurm_plugin.controller.plan_checker import PlanChecker
-from slurm_plugin.controller.progress_files import ProgressFiles
-from slurm_plugin.controller.progress_reports import ProgressReports
+from slurm_plugin.controller.progress_reports import ProgressFiles, ProgressReports
 from slurm_plugin.controller.reconciler import Reconciler
 from slurm_plugin.controller.time_limits import TimeLimits
 

@@ -67,16 +67,12 @@ def never_satisfied(managed: ManagedJob, job: SlurmJob, jobs: Mapping[str, Slurm
         return ""
     for kind, number in _ON_JOBS.findall(job.dependency):
         for other in jobs.values():
-            if number in (other.job_id, other.array_id) and _rules_out(kind, other):
+            if other.state is not State.ENDED or asks_for_requeue(other):
+                continue
+            unwanted = (other.state_name == "COMPLETED") == (kind == "afternotok")
+            if unwanted and number in (other.job_id, other.array_id):
                 return f"{words}, and job {other.job_id} is {other.state_name}"
     return ""
-
-
-def _rules_out(kind: str, other: SlurmJob) -> bool:
-    """Whether the end of a job that another depends on is one that the other does not wait for."""
-    if other.state is not State.ENDED or asks_for_requeue(other):
-        return False
-    return (other.state_name == "COMPLETED") == (kind == "afternotok")
 
 
 def array_slots(jobs: Collection[SlurmJob], managed_jobs: Mapping[str, ManagedJob]) -> Counter[str]:

@@ -9,7 +9,7 @@ import sqlite3
 import time
 import zlib
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from math import isfinite, nan
@@ -90,14 +90,15 @@ class Journal:
 
     Args:
         folder: The state directory; made if missing.
+        tell: Told each event as it is written.
 
     Raises:
         BusyError: A controller holds the lock.
         JournalError: The folder or file cannot be written.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self._path = folder / NAME
+    def __init__(self, folder: Path, tell: Callable[..., None] = lambda now, event, **said: None) -> None:
+        self._path, self._tell = folder / NAME, tell
         self._events: deque[tuple[float, str | None, str]] = deque(maxlen=_MOST_UNWRITTEN)
         self._commits = 0
         self._lost = ""
@@ -219,6 +220,7 @@ class Journal:
         """Add an event, as in the run folder's events.jsonl; it is on disk after the next commit."""
         body = json.dumps({"t": round(now, 3), "event": event, **said})
         self._events.append((now, str(said["job"]) if "job" in said else None, body))
+        self._tell(now, event, **said)
 
     def commit(
         self,

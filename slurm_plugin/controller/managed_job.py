@@ -11,7 +11,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 from dally.jobs.job import CHECKPOINTED, Job, JobKind
 from dally.jobs.progress import to_progress
-from dally.state import Past
+from dally.state import JobHistory
 from slurm_plugin.client.slurm import SlurmJob, State
 from slurm_plugin.request import Request
 
@@ -95,7 +95,7 @@ class ManagedJob:
     until_s: float = inf
     level: str = ""
     gpus: dict[str, int] = field(default_factory=dict)
-    history: Past = field(default_factory=lambda: Past(0.0))
+    history: JobHistory = field(default_factory=lambda: JobHistory(0.0))
     interval: RunInterval | None = None
     refusals: int = 0
     refused: str = ""
@@ -218,7 +218,7 @@ def job_from_data(data: Mapping[str, Any]) -> ManagedJob:
             "request": Request(**data["request"]),
             "phase": JobPhase(data["phase"]),
             "until_s": inf if data["until_s"] is None else data["until_s"],
-            "history": Past(**history),
+            "history": JobHistory(**history),
             "interval": None if data["interval"] is None else RunInterval(**data["interval"]),
             "left_nodes": tuple(data["left_nodes"]),
             "refused_nodes": tuple(data.get("refused_nodes", ())),

@@ -7,7 +7,7 @@ from math import inf
 from dally.errors import DallyError
 from dally.jobs.job import Job
 from dally.scheduling.scheduler import Scheduler, start_facts
-from dally.state import Past
+from dally.state import JobHistory
 from slurm_plugin.client.slurm import (
     HOLDS_GPUS,
     Hold,
@@ -166,7 +166,8 @@ class Reconciler:
     def _observe(self, managed: ManagedJob, now: float) -> None:
         """Has a job that we know gone, ended, or come back to the queue?"""
         job = self._seen.get(managed.job_id)
-        if job is None or not managed.same_as(job, self._reader.tag(job)):
+        request = None if job is None else self._reader.request(job)
+        if job is None or not managed.same_as(job, request.tag if request else ""):
             self._transitions.end(managed, now, "GONE")
             return
         requeued = job.restarts > managed.restarts
@@ -321,7 +322,7 @@ class Reconciler:
         except DallyError as error:
             asked, unfit = Job(job.job_id, job.submit_s, 1, 1.0, user=job.user), str(error)
         since_s = min(now, job.submit_s)
-        managed = ManagedJob(asked, request, JobPhase.INELIGIBLE, NEW, now, history=Past(since_s))
+        managed = ManagedJob(asked, request, JobPhase.INELIGIBLE, NEW, now, history=JobHistory(since_s))
         managed.submit_s, managed.restarts = job.submit_s, job.restarts
         managed.min_nodes, managed.tasks = shown_size(job, request)
         ours = bool(job.required_nodes) or job.reservation.startswith(RESERVATION_PREFIX)

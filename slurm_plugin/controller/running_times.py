@@ -1,24 +1,12 @@
-"""What the controller goes by of running times: as plain data, and in one line for people."""
+"""What the controller goes by of running times, in one line for people."""
 
 import time
 from collections.abc import Mapping
-from dataclasses import asdict
 from typing import Any
 
 from dally.jobs.knowledge import Knowledge
 from dally.scheduling.belief_choice import FEWEST_JOBS
-from dally.scheduling.beliefs import Lessons
 from dally.words import plural, share
-
-
-def as_data(lessons: Lessons, configured: str) -> dict[str, Any]:
-    """As plain data.
-
-    Args:
-        lessons: What the beliefs rest on.
-        configured: What dally.toml says: auto, or what is pinned.
-    """
-    return {"configured": configured, **asdict(lessons)}
 
 
 def in_words(said: Mapping[str, Any]) -> str:

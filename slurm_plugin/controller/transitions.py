@@ -1,7 +1,7 @@
 """Changes of a managed job that the policy's state must share: both are told, or neither."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 from math import inf
 
 from dally.cluster.topology import Allocation
@@ -9,7 +9,7 @@ from dally.errors import CapacityError, DallyError
 from dally.jobs.job import Job, JobKind
 from dally.jobs.progress import ProgressReport
 from dally.scheduling.scheduler import Scheduler
-from dally.state import JobState, Past, Phase
+from dally.state import JobHistory, JobState, Phase
 from slurm_plugin.controller.managed_job import (
     NEW,
     ON_GPUS,
@@ -179,16 +179,7 @@ class JobTransitions:
         return tuple(sorted((self._machines[node], count) for node, count in gpus.items()))
 
 
-def job_history(state: JobState) -> Past:
-    """What happened to a job before the wait it is in."""
+def job_history(state: JobState) -> JobHistory:
+    """What happened to a job before the wait it is in; the fields are the same."""
     assert state.phase is not Phase.RUNNING, "a running job's history ends with its run"
-    return Past(
-        state.origin_s,
-        state.first_start_s,
-        state.work_before_s,
-        state.run_before_s,
-        state.training_before_s,
-        state.preemptions,
-        state.more_before_s,
-        state.progress,
-    )
+    return JobHistory(**{each.name: getattr(state, each.name) for each in fields(JobHistory)})

@@ -3,6 +3,7 @@
 import http.client
 import json
 import time
+from contextlib import closing
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
@@ -44,9 +45,13 @@ def ask(config: Path | None, page: str) -> dict[str, Any]:
     url = load_config(config).url
     if not url:
         raise InputError(f"{config_path(config)}: url is empty, so the controller's address is not known")
+    place = urlsplit(url)  # past any proxy: the answer is the cluster's own
+    connection = http.client.HTTPConnection(place.hostname or "", place.port or 80, timeout=_TIMEOUT_S)
     try:
-        status, body = _get(url, page)
-        said = json.loads(body)
+        with closing(connection):
+            connection.request("GET", page)
+            answer = connection.getresponse()
+            status, said = answer.status, json.loads(answer.read(_LONGEST_BYTES))
     except (OSError, http.client.HTTPException) as error:
         reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
         raise NoControllerError(f"no controller answers at {url}: {reason}") from error
@@ -57,18 +62,6 @@ def ask(config: Path | None, page: str) -> dict[str, Any]:
     if status != HTTPStatus.OK:
         raise NoControllerError(f"the controller at {url} says: {clean(str(said.get('error', status)))}")
     return said
-
-
-def _get(url: str, page: str) -> tuple[int, bytes]:
-    """Status and text of a page, past any proxy."""
-    place = urlsplit(url)
-    connection = http.client.HTTPConnection(place.hostname or "", place.port or 80, timeout=_TIMEOUT_S)
-    try:
-        connection.request("GET", page)
-        answer = connection.getresponse()
-        return answer.status, answer.read(_LONGEST_BYTES)
-    finally:
-        connection.close()
 
 
 def clean(text: str) -> str:

@@ -1,11 +1,13 @@
 """The part of the cluster that Dally schedules: the nodes of its partitions, read anew when they change."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from dally.cluster import load_cluster
-from dally.cluster.topology import Domain, Machine, Topology
+from dally.cluster.topology import Topology
 from dally.errors import InputError
 from dally.policies.registry import parse_policy
 from dally.profiles.files import ProfileSet, load_profiles
@@ -52,16 +54,13 @@ def stamp_of(cluster: str) -> Stamp:
     """The present stamp of a cluster's files; those beside slurm.conf count, whichever of them is named."""
     place = Path(cluster)
     folder = place if place.is_dir() else place.parent
-    paths = {place, *(folder / name for name in CLUSTER_FILES)}
-    return tuple(stamp for path in sorted(paths) if (stamp := _stamp(path)))
-
-
-def _stamp(path: Path) -> tuple[str, int, int] | None:
-    try:
-        status = path.stat()
-    except OSError:
-        return None
-    return None if path.is_dir() else (str(path), status.st_mtime_ns, status.st_size)
+    stamp = []
+    for path in sorted({place, *(folder / name for name in CLUSTER_FILES)}):
+        with suppress(OSError):
+            status = path.stat()
+            if not path.is_dir():
+                stamp.append((str(path), status.st_mtime_ns, status.st_size))
+    return tuple(stamp)
 
 
 def managed_gpus(nodes: Iterable[SlurmNode], partitions: Iterable[str]) -> dict[str, int]:
@@ -79,29 +78,26 @@ def cut(topology: Topology, gpus: Mapping[str, int]) -> Topology:
     kept = [index for index, machine in enumerate(topology.machines) if machine.name in gpus]
     if not kept:
         raise InputError(f"cluster {topology.name} has no node of Dally's partitions with GPUs")
-    used = sorted({domain for index in kept for domain in topology.ancestors[index]})
-    number = {old: new for new, old in enumerate(used)}
-    machines = tuple(_with_gpus(topology.machines[index], gpus) for index in kept)
-    held = [0] * len(used)
+    machines = []
+    for machine in (topology.machines[index] for index in kept):
+        count = gpus[machine.name]
+        if count != machine.gpus:
+            slots = 1 if count % machine.slots else machine.slots
+            machine = replace(machine, gpus=count, slots=slots)
+        machines.append(machine)
+    held: Counter[int] = Counter()
     for index in kept:
         for domain in topology.ancestors[index]:
-            held[number[domain]] += gpus[topology.machines[index].name]
-    domains = tuple(_renumbered(topology.domains[old], number, held) for old in used)
-    return Topology(topology.name, topology.levels, machines, domains, topology.islands)
-
-
-def _with_gpus(machine: Machine, gpus: Mapping[str, int]) -> Machine:
-    count = gpus[machine.name]
-    if count == machine.gpus:
-        return machine
-    return replace(machine, gpus=count, slots=1 if count % machine.slots else machine.slots)
-
-
-def _renumbered(domain: Domain, number: Mapping[int, int], gpus: list[int]) -> Domain:
-    return replace(
-        domain,
-        index=number[domain.index],
-        parent=None if domain.parent is None else number[domain.parent],
-        children=tuple(number[child] for child in domain.children if child in number),
-        gpus=gpus[number[domain.index]],
-    )
+            held[domain] += gpus[topology.machines[index].name]
+    number = {old: new for new, old in enumerate(sorted(held))}
+    domains = [
+        replace(
+            domain,
+            index=number[domain.index],
+            parent=None if domain.parent is None else number[domain.parent],
+            children=tuple(number[child] for child in domain.children if child in number),
+            gpus=held[domain.index],
+        )
+        for domain in (topology.domains[old] for old in number)
+    ]
+    return Topology(topology.name, topology.levels, tuple(machines), tuple(domains), topology.islands)

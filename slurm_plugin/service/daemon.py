@@ -70,19 +70,6 @@ class DaemonLog:
                 self._out = None
 
 
-class TellingJournal(Journal):
-    """A journal that also tells each event when it is written."""
-
-    def __init__(self, folder: Path, tell: Callable[..., None]) -> None:
-        self._tell = tell
-        super().__init__(folder)
-
-    def write(self, now: float, event: str, **said: object) -> None:
-        """Add an event, and tell it."""
-        super().write(now, event, **said)
-        self._tell(now, event, **said)
-
-
 class WatchedSlurm:
     """Slurm, of which the daemon keeps what nodes it showed, and counts what it was ordered.
 
@@ -159,10 +146,13 @@ class Daemon:
         self._site = load_site(path)
         self._tell_jobs()
         self._slurm = WatchedSlurm(open_backend(self._site.config.backend), self.metrics)
-        self._folder = _folder(self._site, mode)
-        self._journal = TellingJournal(self._folder, self._said)
+        folder = Path(self._site.config.state_dir)  # a shadow's journal must not be taken for the real one's
+        self._folder = folder / "shadow" if mode.shadow else folder
+        self._journal = Journal(self._folder, self._said)
         self._clock = clock or Clock(self._journal.load().now_s)
-        self._locks = PartitionLocks(self._slurm, self._folder, self._no_partition_lock)
+        self._locks = PartitionLocks(
+            self._slurm, self._folder, lambda reason: self._tell("no_partition_lock", reason=reason)
+        )
         self._controller: Controller | None = None
         self._built_for: dict[str, int] = {}
         self._differs_since_s: float | None = None
@@ -197,7 +187,12 @@ class Daemon:
         self._tell("controller_starts", mode=self.status.mode, policy=self._site.config.policy, **said)
         try:
             while not self._signals.end:
-                pause_s = self._round(once)
+                try:
+                    pause_s = self._cycle()
+                except (SlurmUnavailableError, JournalError) as error:
+                    if once:
+                        raise
+                    pause_s = self._failed(error)
                 if once:
                     break
                 self._signals.wait(pause_s)
@@ -205,44 +200,34 @@ class Daemon:
             pass
         finally:
             self._tell("controller_ends")
-            self._close()
-
-    def _round(self, once: bool) -> float:
-        """One cycle, however it ends; seconds until the next."""
-        try:
-            return self._cycle()
-        except (SlurmUnavailableError, JournalError) as error:
-            if once:
-                raise
-            return self._failed(error)
+            if self.server is not None:
+                self.server.stop()
+            with suppress(SlurmUnavailableError):
+                self._locks.release()
+            self._journal.close()
 
     def _cycle(self) -> float:
+        """One cycle; seconds until the next."""
         self._serve()
-        controller = self._renewed()
+        controller, config = self._renewed(), self._site.config
         if not self._mode.shadow:
-            self._locks.hold(self._node_of_each_partition(), self._clock())
+            first_nodes = {
+                name: node.name
+                for node in reversed(self._slurm.shown)
+                for name in node.partitions
+                if name in config.partitions
+            }
+            self._locks.hold(first_nodes, self._clock())
         wakeup_s = controller.cycle()
-        pause_s = min(self._site.config.poll_s, wakeup_s - self._clock())
+        pause_s = min(config.poll_s, wakeup_s - self._clock())
         pause_s = max(pause_s, REST * controller.stats.observe_s, SHORTEST_PAUSE_S)
-        latest = report(controller, self._site.config.policy, self._site.config.partitions)
+        latest = report(controller, config.policy, config.partitions)
         self.status.publish(latest, pause_s)
         self.metrics.cycle(latest)
         if self._failures:
             self._tell("recovered", failures=self._failures)
             self._failures = 0
         return pause_s
-
-    def _node_of_each_partition(self) -> dict[str, str]:
-        """The first node of each of our partitions."""
-        return {
-            name: node.name
-            for node in reversed(self._slurm.shown)
-            for name in node.partitions
-            if name in self._site.config.partitions
-        }
-
-    def _no_partition_lock(self, reason: str) -> None:
-        self._tell("no_partition_lock", reason=reason)
 
     def _failed(self, error: DallyError) -> float:
         """Say what went wrong, give a sign of life if the journal takes it, and try again later."""
@@ -269,7 +254,13 @@ class Daemon:
         if self._controller is None:
             self._slurm.nodes()
             return self._build(self._site)
-        if self._nodes_differ():
+        shown, now = managed_gpus(self._slurm.shown, self._site.config.partitions), self._clock()
+        if shown in ({}, self._built_for):
+            self._differs_since_s = None
+            return self._controller
+        if self._differs_since_s is None:
+            self._differs_since_s = now
+        if now - self._differs_since_s >= SETTLE_S:
             self._attempt("cluster", lambda: self._build(self._site))
         return self._controller
 
@@ -304,16 +295,6 @@ class Daemon:
             self._build(site)
         self._site = site
         self._tell_jobs()
-
-    def _nodes_differ(self) -> bool:
-        """Whether Slurm's nodes have not been those the controller was built for, for some time now."""
-        shown = managed_gpus(self._slurm.shown, self._site.config.partitions)
-        if shown in ({}, self._built_for):
-            self._differs_since_s = None
-            return False
-        if self._differs_since_s is None:
-            self._differs_since_s = self._clock()
-        return self._clock() - self._differs_since_s >= SETTLE_S
 
     def _build(self, site: ControllerInputs) -> Controller:
         """A controller that goes on from the journal."""
@@ -356,13 +337,6 @@ class Daemon:
             if self._signals.end:
                 raise _EndError
 
-    def _close(self) -> None:
-        if self.server is not None:
-            self.server.stop()
-        with suppress(SlurmUnavailableError):
-            self._locks.release()
-        self._journal.close()
-
     def _tell_problem(self, event: str, error: DallyError, **said: Any) -> None:
         self.status.add_problem(CycleProblem(round(self._clock(), 3), event, str(error)))
         self._tell(event, reason=str(error), **said)
@@ -375,9 +349,3 @@ class Daemon:
         if event == JOURNAL_LOST:
             self.status.add_problem(CycleProblem(round(t, 3), event, str(said["reason"])))
         self._log(t, event, **said)
-
-
-def _folder(site: ControllerInputs, mode: ControllerMode) -> Path:
-    """Where the journal is; what a shadow writes must not be taken for the real one's."""
-    folder = Path(site.config.state_dir)
-    return folder / "shadow" if mode.shadow else folder

@@ -110,6 +110,6 @@ class _FromPublishedStatus(Collector):
             labels=["level", "gpus"],
         )
         for timer in latest.timers:
-            delay_s = inf if timer.delay_s is None else timer.delay_s
-            timers.add_metric([timer.level, str(timer.gpus)], delay_s)
+            delay_s = inf if timer["delay_s"] is None else timer["delay_s"]
+            timers.add_metric([timer["level"], str(timer["gpus"])], delay_s)
         yield from (jobs, gpus, most_free, decisions, timers)

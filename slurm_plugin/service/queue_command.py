@@ -59,18 +59,14 @@ def table(jobs: Sequence[Mapping[str, Any]], now_s: float, width: int, ages: boo
         for column, widest in enumerate(_WIDEST)
     ]
     rest = max(len(_HEADS[-1]), width - sum(widths) - len(widths))
-    return [_line(row, (*widths, rest)) for row in rows]
-
-
-def _line(row: Sequence[str], widths: Sequence[int]) -> str:
-    cells = zip(range(len(row)), row, widths, strict=True)
-    return clean(" ".join(_fit(cell, width, column) for column, cell, width in cells)).rstrip()
-
-
-def _fit(cell: str, width: int, column: int) -> str:
-    if len(cell) > width:
-        cell = f"{cell[: width - 1]}+"
-    return cell.rjust(width) if column == _RIGHT else cell.ljust(width)
+    lines = []
+    for row in rows:
+        cells = []
+        for column, (cell, room) in enumerate(zip(row, (*widths, rest), strict=True)):
+            fit = cell if len(cell) <= room else f"{cell[: room - 1]}+"
+            cells.append(fit.rjust(room) if column == _RIGHT else fit.ljust(room))
+        lines.append(clean(" ".join(cells)).rstrip())
+    return lines
 
 
 def _cells(job: Mapping[str, Any], now_s: float, ages: bool) -> tuple[str, ...]:

@@ -2,7 +2,7 @@
 
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, fields
 from itertools import pairwise
 from math import inf
@@ -13,7 +13,6 @@ from dally.policies.dally.timers import FixedTimers, TunedTimers
 from dally.progress import of_job
 from dally.state import ClusterState
 from slurm_plugin.client.slurm import arrival
-from slurm_plugin.controller import running_times
 from slurm_plugin.controller.controller import Controller
 from slurm_plugin.controller.managed_job import WITH_POLICY, JobPhase, ManagedJob
 
@@ -23,57 +22,8 @@ GRACE_S = 60.0
 _MOST_PROBLEMS = 10
 
 
-@dataclass(frozen=True, slots=True)
-class JobReport:
-    """One job.
-
-    Attributes:
-        job: Its number.
-        user: Its user.
-        model: Its model; empty if unknown.
-        gpus: GPUs it holds or is to start on, else those it asks for.
-        state: Its phase; see `JobPhase`.
-        since_s: Since when, seconds since 1970; so are all times.
-        until_s: While it is pending, when it takes a placement of `next_level`; else the end of a grace, of a
-            back-off or of the time to start; None if there is none.
-        level: The level on which it insists until then; empty if it insists on none.
-        next_level: The level above; empty if there is none.
-        nodes: GPUs by node that it holds or is to start on.
-        reason: What it waits for, or what was decided last, in words.
-        submit_s: When it was submitted.
-        refusals: Failed starts in a row.
-        preemptions: How often it has lost its GPUs.
-        assumed_slowdown: What each level farther apart is assumed to cost it, as its model has no profile, or
-            it names none; None: it has a profile.
-        progress: What it has reported, and what follows from it; None if it is not known to report.
-    """
-
-    job: str
-    user: str
-    model: str
-    gpus: int
-    state: str
-    since_s: float
-    until_s: float | None
-    level: str
-    next_level: str
-    nodes: Mapping[str, int]
-    reason: str
-    submit_s: float
-    refusals: int
-    preemptions: int
-    assumed_slowdown: float | None = None
-    progress: Mapping[str, Any] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class TimerReport:
-    """How long gangs of a size decline placements above a level, seconds; None: for ever."""
-
-    level: str
-    gpus: int
-    delay_s: float | None
-    waits: int
+JobData = Mapping[str, Any]
+"""One job as plain data; `_job` tells what is in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,10 +36,11 @@ class Report:
         running_times: What it goes by of running times, and how true that was, as plain data.
         partitions: Slurm partitions.
         nodes: Number of nodes.
-        jobs: All jobs.
+        jobs: All jobs, in no order.
         gpus: GPUs in all, in use, free, and unavailable: others', promised, or of closed nodes.
         most_free: For each level, the free GPUs of that one domain which has most of them.
-        timers: Delay timers of the gang sizes that are in the queue or run.
+        timers: How long gangs of the sizes that wait or run decline GPUs above a `level`: `gpus`, `delay_s`
+            (None: for ever), and the number of `waits` from which that was learnt.
         decisions: Decisions so far, by kind.
         observe_s: How long the last look at Slurm took.
         cycle_s: How long the last cycle took.
@@ -100,10 +51,10 @@ class Report:
     running_times: Mapping[str, Any]
     partitions: tuple[str, ...]
     nodes: int
-    jobs: tuple[JobReport, ...]
+    jobs: tuple[JobData, ...]
     gpus: Mapping[str, int]
     most_free: Mapping[str, int]
-    timers: tuple[TimerReport, ...]
+    timers: tuple[Mapping[str, Any], ...]
     decisions: Mapping[str, int]
     observe_s: float
     cycle_s: float
@@ -111,12 +62,12 @@ class Report:
     @property
     def longest_wait_s(self) -> float:
         """How long the job has waited that has waited longest since it was last stopped or submitted."""
-        waits = (self.now_s - job.since_s for job in self.jobs if job.state == JobPhase.PENDING)
+        waits = (self.now_s - job["since_s"] for job in self.jobs if job["state"] == JobPhase.PENDING)
         return max(waits, default=0.0)
 
     def job_counts(self) -> dict[str, int]:
         """Number of jobs in each state, all states named."""
-        found = Counter(job.state for job in self.jobs)
+        found = Counter(job["state"] for job in self.jobs)
         return {state.value: found[state.value] for state in ORDER}
 
 
@@ -138,7 +89,10 @@ def report(controller: Controller, policy: str, partitions: tuple[str, ...]) -> 
     return Report(
         now_s=stats.now_s,
         policy=policy,
-        running_times=running_times.as_data(controller.scheduler.beliefs.lessons(), controller.knowledge),
+        running_times={
+            "configured": controller.knowledge,
+            **asdict(controller.scheduler.beliefs.lessons()),
+        },
         partitions=partitions,
         nodes=len(topology.machines),
         jobs=tuple(_job(managed, state) for managed in controller.reconciler.managed_jobs.values()),
@@ -152,50 +106,55 @@ def report(controller: Controller, policy: str, partitions: tuple[str, ...]) -> 
             level: max(state.free.on(domain.index) for domain in domains)
             for level, domains in zip(topology.levels, topology.level_domains, strict=True)
         },
-        timers=_timers(controller),
+        timers=tuple(_timers(controller)),
         decisions=dict(stats.decisions),
         observe_s=stats.observe_s,
         cycle_s=stats.cycle_s,
     )
 
 
-def jobs_as_data(latest: Report) -> list[dict[str, Any]]:
-    """The jobs as plain data, by state and arrival."""
+def sorted_jobs(latest: Report) -> list[JobData]:
+    """The jobs by state and arrival."""
     place = {state.value: index for index, state in enumerate(ORDER)}
-    jobs = sorted(latest.jobs, key=lambda job: (place[job.state], arrival(job.submit_s, job.job)))
-    return [job_as_data(job) for job in jobs]
+    return sorted(latest.jobs, key=lambda job: (place[job["state"]], arrival(job["submit_s"], job["job"])))
 
 
-def job_as_data(job: JobReport) -> dict[str, Any]:
-    """A job as plain data; not `asdict`, which copies deeply and takes as long as a cycle."""
-    return {name: getattr(job, name) for name in _JOB_FIELDS}
+def _job(managed: ManagedJob, state: ClusterState) -> JobData:
+    """One job as plain data: its number as `job`, `user`, `model` (empty if unknown), `submit_s`, and these.
 
-
-_JOB_FIELDS = tuple(each.name for each in fields(JobReport))
-
-
-def _job(managed: ManagedJob, state: ClusterState) -> JobReport:
+    gpus: GPUs it holds or is to start on, else those it asks for; 0 if nobody knows, as it is Slurm's.
+    state, since_s: Its phase, and since when, seconds since 1970; so are all times.
+    until_s: While it is pending, when it takes a placement of `next_level`; else the end of a grace, of a
+        back-off or of the time to start; None if there is none.
+    level, next_level: The level on which it insists until then, and the one above; empty if none.
+    nodes: GPUs by node that it holds or is to start on.
+    reason: What it waits for, or what was decided last, in words.
+    refusals, preemptions: Failed starts in a row; how often it has lost its GPUs.
+    assumed_slowdown: What each level farther apart is assumed to cost it, as its model has no profile, or it
+        names none; None: it has a profile.
+    progress: What it has reported, and what follows from it; None if it is not known to report.
+    """
     pending = managed.phase is JobPhase.PENDING
     level = managed.level if pending else ""
-    asked = 0 if managed.phase is JobPhase.RELEASED else managed.job.gpus  # of Slurm's jobs nobody knows it
-    return JobReport(
-        job=managed.job_id,
-        user=managed.job.user,
-        model=managed.job.model,
-        gpus=sum(managed.gpus.values()) or asked,
-        state=managed.phase.value,
-        since_s=managed.since_s,
-        until_s=managed.until_s if managed.until_s < inf else None,
-        level=level,
-        next_level=dict(pairwise(state.topology.levels)).get(level, ""),
-        nodes={} if pending else dict(managed.gpus),
-        reason=managed.reason,
-        submit_s=managed.job.submit_s,
-        refusals=managed.refusals,
-        preemptions=managed.history.preemptions,
-        assumed_slowdown=None if state.costs.knows(managed.job) else state.costs.assumed_slowdown,
-        progress=_progress(managed),
-    )
+    asked = 0 if managed.phase is JobPhase.RELEASED else managed.job.gpus
+    return {
+        "job": managed.job_id,
+        "user": managed.job.user,
+        "model": managed.job.model,
+        "gpus": sum(managed.gpus.values()) or asked,
+        "state": managed.phase.value,
+        "since_s": managed.since_s,
+        "until_s": managed.until_s if managed.until_s < inf else None,
+        "level": level,
+        "next_level": dict(pairwise(state.topology.levels)).get(level, ""),
+        "nodes": {} if pending else dict(managed.gpus),
+        "reason": managed.reason,
+        "submit_s": managed.job.submit_s,
+        "refusals": managed.refusals,
+        "preemptions": managed.history.preemptions,
+        "assumed_slowdown": None if state.costs.knows(managed.job) else state.costs.assumed_slowdown,
+        "progress": _progress(managed),
+    }
 
 
 def _progress(managed: ManagedJob) -> Mapping[str, Any] | None:
@@ -216,18 +175,17 @@ def _progress(managed: ManagedJob) -> Mapping[str, Any] | None:
     }
 
 
-def _timers(controller: Controller) -> tuple[TimerReport, ...]:
+def _timers(controller: Controller) -> Iterator[Mapping[str, Any]]:
     timers = getattr(controller.scheduler.policy, "timers", None)
     if not isinstance(timers, TunedTimers | FixedTimers):
-        return ()
+        return
     now, levels = controller.stats.now_s, controller.scheduler.state.topology.levels
-    managed_jobs = controller.reconciler.managed_jobs.values()
-    found = []
-    for gpus in sorted({managed.job.gpus for managed in managed_jobs if managed.phase in WITH_POLICY}):
+    known = controller.reconciler.managed_jobs.values()
+    for gpus in sorted({managed.job.gpus for managed in known if managed.phase in WITH_POLICY}):
         for index, delay_s in enumerate(timers.delays_s(gpus, now)):
             waits = timers.observations(index, gpus, now) if isinstance(timers, TunedTimers) else 0
-            found.append(TimerReport(levels[index], gpus, delay_s if delay_s < inf else None, waits))
-    return tuple(found)
+            delay = delay_s if delay_s < inf else None
+            yield {"level": levels[index], "gpus": gpus, "delay_s": delay, "waits": waits}
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,18 +266,6 @@ class PublishedStatus:
         }
         if self.last is not None:
             latest = self.last[0]
-            said |= {
-                "now_s": latest.now_s,
-                "policy": latest.policy,
-                "running_times": dict(latest.running_times),
-                "partitions": list(latest.partitions),
-                "nodes": latest.nodes,
-                "jobs": latest.job_counts(),
-                "gpus": dict(latest.gpus),
-                "most_free": dict(latest.most_free),
-                "timers": [asdict(timer) for timer in latest.timers],
-                "decisions": dict(latest.decisions),
-                "observe_s": latest.observe_s,
-                "cycle_s": latest.cycle_s,
-            }
+            said |= {each.name: getattr(latest, each.name) for each in fields(latest)}
+            said["jobs"] = latest.job_counts()
         return said

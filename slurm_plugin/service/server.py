@@ -24,7 +24,7 @@ from dally import __version__
 from dally.errors import DallyError, InputError
 from slurm_plugin.controller.journal import JournalError, read_events
 from slurm_plugin.service.metrics import Metrics
-from slurm_plugin.service.report import PublishedStatus, job_as_data, jobs_as_data
+from slurm_plugin.service.report import PublishedStatus, sorted_jobs
 
 _CONNECTION_S = 10.0
 """A connection may last so long, while there is room for it."""
@@ -76,8 +76,8 @@ class Pages:
     def _health(self) -> Page:
         health = self._status.health()
         status = HTTPStatus.OK if health.ok else HTTPStatus.SERVICE_UNAVAILABLE
-        told = {"plans_by": self._status.plans_by, "batching": self._status.batching}
-        return _page(asdict(health) | told, status, health.reason or None)
+        policy = {"plans_by": self._status.plans_by, "batching": self._status.batching}
+        return _page(asdict(health) | policy, status, health.reason or None)
 
     def _jobs(self) -> Page:
         """All jobs; the text is made once for each report, however often it is asked for."""
@@ -85,44 +85,37 @@ class Pages:
             return self._not_yet()
         latest, published_s, _ = self._status.last
         if self._queue[0] != published_s:
-            said = {"now_s": latest.now_s, "jobs": jobs_as_data(latest)}
-            self._queue = published_s, _text(said)
+            page = {"now_s": latest.now_s, "jobs": sorted_jobs(latest)}
+            self._queue = published_s, json.dumps(page).encode()
         return Page(HTTPStatus.OK, _JSON, self._queue[1])
 
     def _why(self, job_id: str) -> Page:
         if self._status.last is None:
             return self._not_yet()
         latest = self._status.last[0]
-        job = next((job_as_data(job) for job in latest.jobs if job.job == job_id), None)
+        job = next((job for job in latest.jobs if job["job"] == job_id), None)
         try:
-            events = _of_last_submission(read_events(self._folder, job_id))
+            events = read_events(self._folder, job_id)
         except JournalError as error:
             return _error(HTTPStatus.SERVICE_UNAVAILABLE, str(error))
         if job is None and not events:
             return _error(HTTPStatus.NOT_FOUND, f"job {job_id} is none of Dally's")
-        return _page({"now_s": latest.now_s, "policy": latest.policy, "job": job, "events": events})
+        # Slurm may use a number again: only the last job that had it counts.
+        last = max((index for index, event in enumerate(events) if event["event"] == "submit"), default=0)
+        page = {"now_s": latest.now_s, "policy": latest.policy, "job": job, "events": events[last:]}
+        return _page(page)
 
     def _not_yet(self) -> Page:
         last = self._status.problems[-1].reason if self._status.problems else "it has just started"
         return _error(HTTPStatus.SERVICE_UNAVAILABLE, f"no cycle has gone well yet: {last}")
 
 
-def _of_last_submission(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Slurm may use a number again: the events of the last job that had it."""
-    submits = [index for index, event in enumerate(events) if event["event"] == "submit"]
-    return events[submits[-1] :] if submits else events
-
-
-def _page(said: object, status: HTTPStatus = HTTPStatus.OK, phrase: str | None = None) -> Page:
-    return Page(status, _JSON, _text(said), phrase)
+def _page(content: object, status: HTTPStatus = HTTPStatus.OK, phrase: str | None = None) -> Page:
+    return Page(status, _JSON, json.dumps(content).encode(), phrase)
 
 
 def _error(status: HTTPStatus, reason: str) -> Page:
     return _page({"error": reason}, status)
-
-
-def _text(said: object) -> bytes:
-    return json.dumps(said).encode()
 
 
 class PortError(DallyError):

@@ -48,7 +48,14 @@ def command(config: Path | None, every_s: float, once: bool) -> None:
     """
     console = Console(highlight=False)
     if once:
-        _print_once(look(config, ControllerView({})), console)
+        view = look(config, ControllerView({}))
+        if view.trouble:
+            raise NoControllerError(view.trouble)
+        width, height = shutil.get_terminal_size((80, 0))
+        lines = screen(view, time.monotonic(), width, height - 1 if height else None)
+        console.print(lines, no_wrap=True, crop=False)
+        if not view.status["healthy"]:
+            sys.exit(_UNHEALTHY)
         return
     if not console.is_terminal or console.is_dumb_terminal:
         raise InputError("this is no terminal that can be drawn on again; use --once")
@@ -64,32 +71,13 @@ def look(config: Path | None, before: ControllerView) -> ControllerView:
     """
     try:
         status = ask(config, "/status")
-        jobs = _jobs(config, status, before)
+        jobs: Sequence[Mapping[str, Any]] = ()
+        if "now_s" in status:  # the jobs of the same cycle; asked for only if there was one since
+            unchanged = status["now_s"] == before.status.get("now_s")
+            jobs = before.jobs if unchanged else ask(config, "/queue")["jobs"]
     except NoControllerError as error:
         return replace(before, trouble=str(error))
     return ControllerView(status, jobs, time.monotonic())
-
-
-def _jobs(
-    config: Path | None, status: Mapping[str, Any], before: ControllerView
-) -> Sequence[Mapping[str, Any]]:
-    """The jobs of the same cycle as the status; asked for only if there was one since."""
-    if "now_s" not in status:
-        return ()
-    if status["now_s"] == before.status.get("now_s"):
-        return before.jobs
-    jobs: Sequence[Mapping[str, Any]] = ask(config, "/queue")["jobs"]
-    return jobs
-
-
-def _print_once(view: ControllerView, console: Console) -> None:
-    if view.trouble:
-        raise NoControllerError(view.trouble)
-    width, height = shutil.get_terminal_size((80, 0))
-    lines = screen(view, time.monotonic(), width, height - 1 if height else None)
-    console.print(lines, no_wrap=True, crop=False)
-    if not view.status["healthy"]:
-        sys.exit(_UNHEALTHY)
 
 
 def _watch(config: Path | None, every_s: float, console: Console) -> None:

@@ -73,15 +73,11 @@ def screen(view: ControllerView, now_s: float, width: int, height: int | None = 
         age_s = now_s - view.seen_s + status["age_s"]
         rows = None if height is None else height - len(lines) - 1
         lines += _job_lines(view.jobs, status["now_s"] + age_s, width, rows)
-    return Text("\n").join(_cut(line, width) for line in lines[:height])
-
-
-def _cut(line: Text, width: int) -> Text:
-    """The line, or as much of it as fits, with a sign that there is more."""
-    if line.cell_len > width:
-        line.truncate(width - 1)
-        line.append("+")
-    return line
+    for line in lines[:height]:
+        if line.cell_len > width:  # a sign that there is more
+            line.truncate(width - 1)
+            line.append("+")
+    return Text("\n").join(lines[:height])
 
 
 def _head(view: ControllerView, now_s: float, width: int, roomy: bool) -> Iterator[Text]:
@@ -94,25 +90,17 @@ def _head(view: ControllerView, now_s: float, width: int, roomy: bool) -> Iterat
         yield Text(f"Trying again.{old}", _BAD)
     if not status:
         return
-    yield _health(status, width)
-    yield from _problems(status, roomy)
-    if "policy" in status:
-        yield from _cycle(status, now_s - view.seen_s, width)
-        yield from _timers(status, roomy)
-        yield from _reasons(view.jobs, roomy)
-
-
-def _health(status: Mapping[str, Any], width: int) -> Text:
-    well = status["healthy"]
-    said = "well" if well else f"NOT WELL: {clean(status['reason'])}"
-    left = f"dally {status['version']}, {status['mode']} mode, {said}"
-    now = time.strftime("%H:%M:%S")
+    well, now = status["healthy"], time.strftime("%H:%M:%S")
+    health = "well" if well else f"NOT WELL: {clean(status['reason'])}"
+    left = f"dally {status['version']}, {status['mode']} mode, {health}"
     room = max(0, width - len(now))
-    return Text(f"{left[: max(0, room - 1)].ljust(room)}{now}", _HEAD if well else _BAD)
-
-
-def _cycle(status: Mapping[str, Any], since_s: float, width: int) -> Iterator[Text]:
-    age_s = status["age_s"] + since_s
+    yield Text(f"{left[: max(0, room - 1)].ljust(room)}{now}", _HEAD if well else _BAD)
+    recent = [problem for problem in status["problems"] if time.time() - problem["t"] < _RECENT_S]
+    for problem in reversed(recent[-5 if roomy else -2 :]):
+        yield Text(f"problem {clock(problem['t'])} {problem['event']}: {clean(problem['reason'])}", _ODD)
+    if "policy" not in status:
+        return
+    age_s = status["age_s"] + now_s - view.seen_s
     yield Text(f"cycle   {lasting(age_s)} ago, took {status['cycle_s']:.2f} s; {status['policy']}")
     yield _gpus(status, width)
     *below, _ = status["most_free"].items()
@@ -120,6 +108,12 @@ def _cycle(status: Mapping[str, Any], since_s: float, width: int) -> Iterator[Te
     yield Text(f"free    at most {', '.join(free)}")
     jobs = [f"{count} {state}" for state, count in status["jobs"].items() if count]
     yield Text(f"jobs    {', '.join(jobs) or 'none'}")
+    timers = list(timer_lines(status["timers"]))
+    if not roomy and timers:
+        timers = ["; ".join(timers)]
+    for number, text in enumerate(timers):
+        yield Text(f"{'' if number else 'timers':<8}{text}")
+    yield from _reasons(view.jobs, roomy)
 
 
 def _gpus(status: Mapping[str, Any], width: int) -> Text:
@@ -141,14 +135,6 @@ def _gpus(status: Mapping[str, Any], width: int) -> Text:
     )
 
 
-def _timers(status: Mapping[str, Any], roomy: bool) -> Iterator[Text]:
-    said = list(timer_lines(status["timers"]))
-    if not roomy and said:
-        said = ["; ".join(said)]
-    for number, text in enumerate(said):
-        yield Text(f"{'' if number else 'timers':<8}{text}")
-
-
 def _reasons(jobs: Sequence[Mapping[str, Any]], roomy: bool) -> Iterator[Text]:
     """Why jobs wait, the most frequent reason first; such as differ in their numbers alone count together."""
     said = [job["reason"].partition(";")[0] for job in jobs if job["state"] == JobPhase.PENDING]
@@ -167,12 +153,6 @@ def _merged(texts: Collection[str]) -> str:
     return _NUMBER.sub(lambda _: next(ranges), next(iter(texts)))
 
 
-def _problems(status: Mapping[str, Any], roomy: bool) -> Iterator[Text]:
-    recent = [problem for problem in status["problems"] if time.time() - problem["t"] < _RECENT_S]
-    for problem in reversed(recent[-5 if roomy else -2 :]):
-        yield Text(f"problem {clock(problem['t'])} {problem['event']}: {clean(problem['reason'])}", _ODD)
-
-
 def _job_lines(
     jobs: Sequence[Mapping[str, Any]], now_s: float, width: int, rows: int | None
 ) -> Iterator[Text]:
@@ -182,7 +162,9 @@ def _job_lines(
         groups.setdefault(job["state"], []).append(job)
     sizes = {state: len(group) for state, group in groups.items() if group}
     room = sizes if rows is None else shared_rows(sizes, rows)
-    shown = {state: _fitting(groups[state], given) for state, given in room.items()}
+    shown = {  # a group that does not fit gives one of its rows to the line that counts the others
+        state: groups[state][: given if given == sizes[state] else given - 1] for state, given in room.items()
+    }
     head, *lines = table([job for some in shown.values() for job in some], now_s, width, ages=True)
     yield Text(head, _HEAD)
     rest = iter(lines)
@@ -191,11 +173,6 @@ def _job_lines(
             yield Text(next(rest), _STYLES.get(JobPhase(state), ""))
         if left := sizes[state] - len(some):
             yield Text(f"... {left:,} {'more ' if some else ''}{state}", _OLD)
-
-
-def _fitting(group: list[Mapping[str, Any]], rows: int) -> list[Mapping[str, Any]]:
-    """The jobs of a group that fit, with a line for the others if there are any."""
-    return group if len(group) <= rows else group[: max(0, rows - 1)]
 
 
 def shared_rows(sizes: Mapping[str, int], rows: int) -> dict[str, int]:

@@ -12,7 +12,7 @@ from slurm_plugin.config import Config
 from slurm_plugin.controller.controller import Controller, ControllerMode
 from slurm_plugin.controller.journal import Journal, read_events
 from slurm_plugin.controller.managed_job import ManagedJob
-from slurm_plugin.controller.progress_files import ProgressFiles
+from slurm_plugin.controller.progress_reports import ProgressFiles
 from slurm_plugin.request import Request, encode
 from tests.slurm_plugin.fake import FakeSlurm
 from tests.slurm_plugin.fake_job import FakeNode, SubmitSpec

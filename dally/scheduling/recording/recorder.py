@@ -21,7 +21,7 @@ from dally.profiles.files import ProfileSet, format_profile
 from dally.scheduling.beliefs import Beliefs
 from dally.scheduling.recording.plain import decision_data, job_data, past_data, plan_data
 from dally.scheduling.scheduler import Scheduler
-from dally.state import ClusterState, JobState, Past
+from dally.state import ClusterState, JobHistory, JobState
 
 FACTS = "facts.jsonl"
 """The name of a recording in a run folder."""
@@ -140,7 +140,7 @@ class RecordedScheduler(Scheduler):
         self._last: Plan | None = None
         recording.add(segment_data(state, policy, spec, self.beliefs.snapshot()))
 
-    def submit(self, job: Job, now: float, past: Past | None = None) -> JobState:
+    def submit(self, job: Job, now: float, past: JobHistory | None = None) -> JobState:
         """A job arrived, or one with a past waits again."""
         life = super().submit(job, now, past)
         before = {} if past is None else {"past": past_data(past)}

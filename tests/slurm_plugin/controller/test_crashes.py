@@ -60,7 +60,7 @@ def exit_on_signal(site: Site) -> None:
 
 STORIES = {
     "place": Story(((0.0, job()), (1.0, job(2)), (3.0, job(4)))),
-    "place behind fences": Story(((0.0, job()), (1.0, job(2)), (3.0, job(4))), {"partitions": SHARED}),
+    "place in reservations": Story(((0.0, job()), (1.0, job(2)), (3.0, job(4))), {"partitions": SHARED}),
     "refused": Story(
         ((0.0, refusing("Unspecified error")), (0.0, job()), (1.0, job()), (130.0, refusing(None)))
     ),

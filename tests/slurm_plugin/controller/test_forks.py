@@ -8,7 +8,7 @@ from dally.profiles.files import load_profiles
 from slurm_plugin.client.slurm import ReleaseToSlurm
 from slurm_plugin.controller.journal import NAME
 from slurm_plugin.controller.managed_job import JobPhase
-from slurm_plugin.service.release_all import to_hand_back
+from slurm_plugin.service.release_command import release_orders
 from tests.slurm_plugin.worlds import Site
 from tests.worlds import NIC, racks
 
@@ -115,7 +115,8 @@ def test_a_forked_job_is_handed_back_as_one_copy(site: Site) -> None:
     managed_jobs = site.controller.reconciler.managed_jobs
     for known in (managed_jobs, {}):
         assert (
-            to_hand_back(site.slurm.jobs(), known) == (ReleaseToSlurm(job, 1, tasks=2, exact=True),) or known
+            release_orders(site.slurm.jobs(), known) == (ReleaseToSlurm(job, 1, tasks=2, exact=True),)
+            or known
         )
     site.run_to(6)
     assert site.slurm.run([ReleaseToSlurm(job, 1, tasks=2, exact=True)]) is not None

@@ -3,7 +3,6 @@
 import sqlite3
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -79,8 +78,16 @@ def site_of_the_dump(folder: Path) -> Site:
     site.run_to(30)
     site.slurm.cancel(never)
     site.slurm.start_delay_s = 0.0
-    asked: dict[str, Any] = {"nodes": 4, "gpus_per_node": 8, "signal": "USR1", "grace_s": 30, "tag": "aa"}
-    site.submit(**asked, user="alice", model="vgg16", run_time_s=5000.0)
+    site.submit(
+        nodes=4,
+        gpus_per_node=8,
+        signal="USR1",
+        grace_s=30,
+        tag="aa",
+        user="alice",
+        model="vgg16",
+        run_time_s=5000.0,
+    )
     site.run_to(1000)
     site.slurm.hold(site.submit(gpus_per_node=8, run_time_s=10.0, user="bob"), Hold.ADMIN)
     left = site.submit(gpus_per_node=4, run_time_s=10.0, user="bob")

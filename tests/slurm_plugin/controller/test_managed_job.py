@@ -1,4 +1,4 @@
-"""Tickets: which job is which, and their way into the journal and back."""
+"""Managed jobs: which job is which, and their way into the journal and back."""
 
 import json
 from dataclasses import replace
@@ -7,7 +7,7 @@ from math import inf
 import pytest
 
 from dally.jobs.job import CHECKPOINTED, Job
-from dally.state import Past
+from dally.state import JobHistory
 from slurm_plugin.client.slurm import SlurmJob, State
 from slurm_plugin.controller.managed_job import (
     JobPhase,
@@ -26,7 +26,7 @@ MANAGED = ManagedJob(
     "rack has 8 free GPUs",
     6.0,
     gpus={"n1": 4, "n2": 4},
-    history=Past(5.0, preemptions=1),
+    history=JobHistory(5.0, preemptions=1),
     interval=RunInterval(6.0, 7.0, 0.5, 6.0),
     left_nodes=("n3",),
     left_s=4.0,
@@ -37,7 +37,7 @@ MANAGED = ManagedJob(
 )
 
 
-def test_a_ticket_comes_back_from_json_as_it_was() -> None:
+def test_a_managed_job_comes_back_from_json_as_it_was() -> None:
     for managed in (
         MANAGED,
         replace(MANAGED, until_s=8.0, phase=JobPhase.INELIGIBLE, interval=None, left_s=-inf),

@@ -14,12 +14,17 @@ import pytest
 from dally.errors import InputError
 from dally.jobs.progress import MOST_BYTES, ProgressReport
 from dally.scheduling.recording.replay import replay
-from slurm_plugin.controller import progress_files
+from slurm_plugin.controller import progress_reports
 from slurm_plugin.controller.journal import read_events
-from slurm_plugin.controller.progress_files import ProgressFile, ProgressFiles, read_report
-from slurm_plugin.controller.progress_reports import EVERY_S, MISSED_S
+from slurm_plugin.controller.progress_reports import (
+    EVERY_S,
+    MISSED_S,
+    ProgressFile,
+    ProgressFiles,
+    read_report,
+)
 from slurm_plugin.request import Request, encode
-from slurm_plugin.service.report import job_as_data, report
+from slurm_plugin.service.report import report
 from slurm_plugin.service.why_command import headline
 from tests.slurm_plugin.fake_job import SubmitSpec
 from tests.slurm_plugin.worlds import Killed, Site
@@ -96,7 +101,7 @@ def test_dally_why_shows_it(world: Reporting) -> None:
     job = world.submit()
     world.train(120, loss=0.4567, noise=900)
     (shown,) = report(world.site.controller, "fifo", ("gpu",)).jobs
-    said = "\n".join(headline(json.loads(json.dumps(job_as_data(shown))), world.site.now_s))
+    said = "\n".join(headline(json.loads(json.dumps(shown)), world.site.now_s))
     for words in (
         "of 5,000,000 samples (",
         " epochs, batches of 100, loss 0.4567, gradient noise 900",
@@ -220,8 +225,8 @@ def test_a_file_system_that_hangs_holds_up_nobody_and_is_named(
         free.wait(30)
         return ProgressReport(0.0, 1.0)
 
-    monkeypatch.setattr(progress_files, "read_report", hang)
-    monkeypatch.setattr(progress_files, "SLOW_S", 0.0)
+    monkeypatch.setattr(progress_reports, "read_report", hang)
+    monkeypatch.setattr(progress_reports, "SLOW_S", 0.0)
     threads: list[threading.Thread] = []
 
     def start(work: Callable[[], None]) -> None:

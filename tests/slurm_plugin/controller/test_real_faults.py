@@ -197,14 +197,14 @@ def test_undisturbed_jobs_that_take_turns_lose_nothing(site: Site) -> None:
 
 
 EVER = ("cycle", "observed", "decided", "cycle done")
-RELEASE = ("place", "before update", "amid update", "before release", "amid release", "place done")
-PLACE = ("fence", "before create", "amid create", "fence done", *RELEASE)
+RELEASE = ("release", "before update", "amid update", "before release", "amid release", "release done")
+RESERVE = ("reserve", "before create", "amid create", "reserve done", *RELEASE)
 STOP = ("signal", "before signal", "amid signal", "signal done")
 REQUEUE = ("requeue", "before requeuehold", "amid requeuehold", "requeue done")
-MEND = ("mend", "before uhold", "amid uhold", "mend done")
+CORRECT = ("correct", "before uhold", "amid uhold", "correct done")
 
 
-@pytest.mark.parametrize("points", [EVER, PLACE, MEND], ids=["ever", "place", "mend"])
+@pytest.mark.parametrize("points", [EVER, RESERVE, CORRECT], ids=["ever", "reserve", "correct"])
 def test_a_controller_killed_at_each_step_loses_nothing(site: Site, points: tuple[str, ...]) -> None:
     take_turns(site)
     die_at(site, points)
@@ -328,7 +328,7 @@ def cut(folder: Path) -> None:
 
 @pytest.mark.parametrize(
     ("damage", "point"),
-    [(delete, "signal done"), (delete, "place done"), (overwrite, "requeue done"), (cut, "mend")],
+    [(delete, "signal done"), (delete, "release done"), (overwrite, "requeue done"), (cut, "correct")],
 )
 def test_a_lost_journal_is_rebuilt_from_slurm(site: Site, damage: Callable[[Path], None], point: str) -> None:
     take_turns(site)

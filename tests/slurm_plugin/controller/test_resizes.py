@@ -10,7 +10,7 @@ from slurm_plugin.client.slurm import ReleaseToSlurm
 from slurm_plugin.controller.journal import read_events
 from slurm_plugin.controller.managed_job import JobPhase
 from slurm_plugin.request import Request, encode
-from slurm_plugin.service.release_all import to_hand_back
+from slurm_plugin.service.release_command import release_orders
 from tests.slurm_plugin.fake_job import SubmitSpec
 from tests.slurm_plugin.worlds import Site
 from tests.worlds import racks
@@ -102,7 +102,7 @@ def test_a_job_of_another_size_is_handed_back_as_it_was_submitted(
     site.restart()
     site.run_to(until_s + 1)
     assert (site.managed(job).phase, site.managed(job).job.gpus) == (JobPhase.PENDING, 3)
-    assert to_hand_back(site.slurm.jobs(), site.controller.reconciler.managed_jobs) == (
+    assert release_orders(site.slurm.jobs(), site.controller.reconciler.managed_jobs) == (
         ReleaseToSlurm(job, 1, tasks=3, limit_min=limit_min),
     )
 

@@ -1,6 +1,7 @@
 """What the live controller goes by of running times, and that it is kept."""
 
 import re
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from slurm_plugin.client.command_line import read_ended
 from slurm_plugin.client.slurm import SlurmUnavailableError
 from slurm_plugin.controller.controller import TAUGHT_DAYS
 from slurm_plugin.controller.journal import read_events
-from slurm_plugin.controller.running_times import as_data, in_words
+from slurm_plugin.controller.running_times import in_words
 from tests.slurm_plugin.worlds import Site
 from tests.worlds import racks
 
@@ -37,7 +38,8 @@ def ended(count: int) -> tuple[Job, ...]:
 
 
 def said(site: Site) -> str:
-    return in_words(as_data(site.controller.scheduler.beliefs.lessons(), site.config.knowledge))
+    lessons = asdict(site.controller.scheduler.beliefs.lessons())
+    return in_words({"configured": site.config.knowledge, **lessons})
 
 
 def taught(folder: Path, **settings: Any) -> Site:

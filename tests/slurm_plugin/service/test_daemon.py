@@ -17,8 +17,8 @@ from click.testing import CliRunner
 from dally.commands import main
 from slurm_plugin.client.slurm import Order, SlurmUnavailableError
 from slurm_plugin.controller.controller import ControllerMode
-from slurm_plugin.controller.journal import FencedError, JournalError, heartbeat_s
-from slurm_plugin.service.daemon import LONGEST_BACKOFF_S, REST, SETTLE_S, DaemonLog, TellingJournal
+from slurm_plugin.controller.journal import FencedError, Journal, JournalError, heartbeat_s
+from slurm_plugin.service.daemon import LONGEST_BACKOFF_S, REST, SETTLE_S, DaemonLog
 from slurm_plugin.service.signals import Signals
 from tests.slurm_plugin.daemons import NODES, DaemonSite, Pauses
 from tests.slurm_plugin.fake import FakeSlurm
@@ -98,7 +98,7 @@ def test_an_error_of_the_journal_is_told_and_the_next_cycle_goes_on(
         raise JournalError("disk full")
 
     with monkeypatch.context() as broken:
-        broken.setattr(TellingJournal, "commit", full)
+        broken.setattr(Journal, "commit", full)
         site.run(lambda: site.states()[job] == "PENDING" or pytest.fail("started"), broken.undo)
     assert [event["reason"] for event in site.events("journal_error")] == ["disk full"] * 2
     assert site.states() == {job: "RUNNING"}

@@ -57,7 +57,7 @@ def test_a_controller_that_ended_leaves_the_partition_to_the_next_at_once(
 def killed(site: DaemonSite) -> None:
     """Its controller is gone, and what it said in Slurm is still there."""
     daemon = site.start()
-    daemon._round(once=True)
+    daemon._cycle()
     daemon._journal.close()
 
 

@@ -19,8 +19,8 @@ from dally.errors import InputError
 from dally.interruption import INTERRUPTED, interruptible
 from dally.jobs.knowledge import Knowledge
 from dally.policies.registry import PolicySpec, parse_policy
-from dally.profiles.batch_split import Split
 from dally.profiles.files import shipped_sets
+from dally.profiles.gang_iteration import Split
 from dally.profiles.goodput import Batching
 from dally.traces import FORMAT_NAMES, changes_text
 from simulator.comparison import as_data, table

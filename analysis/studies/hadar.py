@@ -15,9 +15,9 @@ from dally.jobs.job import Job
 from dally.markdown import replace_section, table
 from dally.policies.gavel.shares import Demand, Floats, least_makespan
 from dally.policies.registry import parse_policy
-from dally.profiles.batch_split import Split
 from dally.profiles.costs import CostModel
 from dally.profiles.files import ProfileSet, load_profiles
+from dally.profiles.gang_iteration import Split
 from dally.runs.records import JobRecord
 from dally.runs.summary import Summary
 from dally.traces.generators import generate

@@ -14,7 +14,7 @@ from dally.jobs.job import Job, JobKind
 from dally.markdown import replace_section, table
 from dally.policies.jps.instance import jain
 from dally.policies.registry import parse_policy
-from dally.profiles.batch_split import Split
+from dally.profiles.gang_iteration import Split
 from dally.runs.summary import Summary, summarise
 from dally.scheduling.scheduler import Scheduler
 from dally.state import ClusterState

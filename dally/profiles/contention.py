@@ -7,7 +7,8 @@ from math import fsum, log
 from dally.cluster.topology import Allocation, Topology
 from dally.jobs.job import Job, JobKind
 from dally.profiles.allreduce import ring_factor
-from dally.profiles.costs import Cost, CostModel, Spread
+from dally.profiles.costs import Cost, CostModel
+from dally.profiles.gang_iteration import Spread
 from dally.profiles.iteration import Prediction
 
 HEADERS = 1514 / 1448

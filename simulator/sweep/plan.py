@@ -14,7 +14,7 @@ from dally.config_text import parse_toml
 from dally.errors import InputError
 from dally.jobs.knowledge import Knowledge
 from dally.policies.registry import parse_policy
-from dally.profiles.batch_split import Split
+from dally.profiles.gang_iteration import Split
 from dally.spec import spec_knobs
 from dally.traces.generators import is_generator
 from simulator.command import command as simulate_command

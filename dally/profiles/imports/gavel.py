@@ -9,12 +9,11 @@ from math import isfinite
 from pathlib import Path
 
 from dally.errors import InputError
-from dally.profiles.checks import PredictionCheck, shape_of
+from dally.profiles.checks import PredictionCheck, add_trust, shape_of
 from dally.profiles.imports.consistency import flag_inconsistent
 from dally.profiles.imports.origin import UNKNOWN, Origin
 from dally.profiles.iteration import predict
 from dally.profiles.schema import Compute, Env, Model, Point, PointShape, Profile, Timing
-from dally.profiles.trust import add_trust
 
 GPU_TYPES = ("k80", "p100", "v100")
 """The types of Gavel's own table."""

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from dally.cluster.topology import Link, Ring, Shape
 from dally.errors import InputError
+from dally.profiles.checks import add_trust
 from dally.profiles.imports.consistency import flag_inconsistent, with_flags
 from dally.profiles.imports.origin import UNKNOWN, Origin
 from dally.profiles.imports.pollux_learning import learn, read_courses
@@ -23,7 +24,6 @@ from dally.profiles.schema import (
     Profile,
     Timing,
 )
-from dally.profiles.trust import add_trust
 
 MODELS = ("bert", "cifar10", "deepspeech2", "imagenet")
 """The models of Pollux's own tables."""

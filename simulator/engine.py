@@ -12,8 +12,8 @@ from dally.profiles.costs import Cost, CostModel
 from dally.runs.records import EventLog, JobRecord
 from dally.scheduling.scheduler import Scheduler, start_facts, told_slowdown, wait_facts
 from dally.state import JobState
+from simulator.event_queue import EventQueue, Priority
 from simulator.failures import Outage
-from simulator.kernel import EventQueue, Priority
 from simulator.records import JobCounters, record
 from simulator.stall_detector import StallDetector
 

@@ -10,8 +10,7 @@ from pathlib import Path
 
 from dally.errors import InputError
 from dally.profiles.checks import PredictionCheck, add_trust, shape_of
-from dally.profiles.imports.consistency import flag_inconsistent
-from dally.profiles.imports.origin import UNKNOWN, Origin
+from dally.profiles.imports.imported import UNKNOWN, Origin, flag_inconsistent
 from dally.profiles.iteration import predict
 from dally.profiles.schema import Compute, Env, Model, Point, PointShape, Profile, Timing
 

@@ -1,4 +1,4 @@
-"""The event kernel: a heap of events in order of time, then priority, then insertion."""
+"""A heap of events in order of time, then priority, then insertion."""
 
 from enum import IntEnum
 from heapq import heappop, heappush
@@ -35,7 +35,7 @@ class EventQueue(Generic[Payload]):
         return self._pushed
 
     def cancel(self, number: int) -> None:
-        """An event will not happen."""
+        """Drop an event by its number."""
         self._cancelled.add(number)
         self._drop_cancelled()
 

@@ -228,7 +228,7 @@ def _report(runs: Sequence[Run], scenario: Scenario, out: Path, as_json: bool) -
     if scenario.too_large:
         click.echo(f"{len(scenario.too_large)} jobs larger than the cluster were left out", err=True)
     if unknown := sorted({model for run in runs for model in run.predictions.models_without_profile}):
-        click.echo(f"no profile, {_taken(scenario.assumed_slowdown)}: {', '.join(unknown)}", err=True)
+        click.echo(f"no profile, {_assumption(scenario.assumed_slowdown)}: {', '.join(unknown)}", err=True)
     for line in sorted({line for run in runs for line in run.predictions.stand_ins}):
         click.echo(line, err=True)
     for run in runs:
@@ -238,8 +238,8 @@ def _report(runs: Sequence[Run], scenario: Scenario, out: Path, as_json: bool) -
         click.echo(f"runs: {out}/   look at them: dally report {out}")
 
 
-def _taken(assumed_slowdown: float) -> str:
-    """What distance is to jobs without a profile."""
+def _assumption(assumed_slowdown: float) -> str:
+    """What is assumed of jobs without a profile, in words."""
     if assumed_slowdown == 1.0:
         return "taken as insensitive to the network"
     return f"taken as {assumed_slowdown:g} x slower with each level farther apart"
@@ -249,7 +249,9 @@ def _headline(scenario: Scenario, modes: Sequence[str]) -> str:
     """What was simulated, in a line."""
     topology, profiles = scenario.topology, scenario.facts["profiles"]
     assumed = scenario.assumed_slowdown
-    measured = f"profiles {profiles} ({', '.join(modes)})" if profiles else f"no profiles: {_taken(assumed)}"
+    measured = (
+        f"profiles {profiles} ({', '.join(modes)})" if profiles else f"no profiles: {_assumption(assumed)}"
+    )
     machines = f"{topology.gpus:,} GPUs in {len(topology.machines):,} machines"
     knows = f"running times known: {scenario.knows}"
     return f"{len(scenario.jobs):,} jobs on {topology.name}: {machines}; {measured}; {knows}"

@@ -1,4 +1,4 @@
-"""What a simulation is told to use, read and checked as a whole before anything is written."""
+"""The inputs of a simulation, read and checked as a whole before anything is written."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace

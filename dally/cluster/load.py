@@ -45,7 +45,7 @@ def load_cluster(
         links: Links by level, for files that give none; if None, `DefaultLinks()` and, for Slurm's files,
             NVLink across machines by GPU type. TOML files give their own.
         machines_per_rack: Machines in a rack, for the Philly list only; `MACHINES_PER_RACK` if None.
-        absent: Keep nodes that slurm.conf says are FUTURE or DOWN, for those who ask Slurm what is up.
+        absent: Keep nodes that slurm.conf says are FUTURE or DOWN, for callers that ask Slurm what is up.
 
     Raises:
         InputError: There is no such cluster, its files are wrong, or machines_per_rack is given for another

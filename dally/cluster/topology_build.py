@@ -202,7 +202,7 @@ class SwitchEntry:
 
 @dataclass(frozen=True, slots=True)
 class Wiring:
-    """What hangs on what.
+    """The switch of each machine, and the switch above each switch.
 
     Attributes:
         switch_of: The switch of each machine, by name.

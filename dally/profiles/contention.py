@@ -175,7 +175,7 @@ class SharedLinks:
         self._touched: set[int] = set()
 
     def start(self, job: Job, allocation: Allocation) -> None:
-        """A job runs now."""
+        """Add a job that starts to run."""
         flow = self._flow(job, allocation)
         if flow is None:
             return
@@ -185,7 +185,7 @@ class SharedLinks:
         self._touched.update(flow.links)
 
     def stop(self, job_id: str) -> None:
-        """A job runs no more."""
+        """Remove a job that runs no more."""
         gone = self._running.pop(job_id, None)
         if gone is None:
             return

@@ -15,9 +15,9 @@ from dally.profiles.gang_iteration import GangIterations, Split, Spread, gpus_of
 from dally.profiles.goodput import Batching, batches, efficiency, mean_efficiency, phase
 from dally.profiles.iteration import Prediction
 from dally.profiles.local_batch import batch_factor, compute_pass
+from dally.profiles.profile_error import ProfileError
 from dally.profiles.reported_speeds import ReportedSpeeds, reported_speeds
 from dally.profiles.schema import Learning, Restart
-from dally.profiles.wrong import ProfileError
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +109,7 @@ class CostModel(GangIterations):
         self._worker_speeds: dict[tuple[str, str | None], Mapping[str, float]] = {}
 
     def believed(self, known: Known) -> "CostModel":
-        """What schedulers take costs to be who know so much: these, or wrong ones if their profiles are.
+        """The costs that schedulers with this knowledge believe: these, or wrong ones if their profiles are.
 
         Restarts cost what they cost: each one shows its price.
         """
@@ -127,7 +127,7 @@ class CostModel(GangIterations):
         )
 
     def report_progress(self, job: Job, progress: ReportedProgress | None) -> None:
-        """What a job has reported so far; None: nothing, or it is gone."""
+        """Take what a job has reported so far; None: nothing, or the job has left."""
         said = None if progress is None else reported_speeds(progress)
         if said is None:
             self.reported.pop(job.job_id, None)

@@ -11,8 +11,8 @@ from dally.jobs.job import Job, JobKind
 from dally.profiles.files import ProfileSet
 from dally.profiles.iteration import Prediction, predict
 from dally.profiles.local_batch import batch_factor
+from dally.profiles.profile_error import ProfileError
 from dally.profiles.schema import Profile
-from dally.profiles.wrong import ProfileError
 
 _REMEMBERED = 64
 """Allocations whose spread is remembered: policies ask about few of them, again and again."""
@@ -128,10 +128,7 @@ class GangIterations:
         return job.batch / gpus / known if job.batch and known else job.gpus / gpus
 
     def _profile_batch(self, job: Job) -> int | None:
-        """Samples of one GPU in an iteration as in the job's profile, what batches are told by.
-
-        None if unknown.
-        """
+        """The local batch of the job's profile, to which others are compared; None if unknown."""
         profile = self._profile(job.model, job.gpu_type or "")
         return None if profile is None else profile.model.local_batch
 

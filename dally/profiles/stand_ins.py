@@ -86,7 +86,7 @@ def at_speed(profile: Profile, speed: float) -> Profile:
 
 
 def _repredicted(plain: Profile, tier: str, point: Point, pace: float) -> Point:
-    """A point whose iteration is that of GPUs of another pace; left out where it cannot be told."""
+    """A point whose iteration is that of GPUs of another pace; left out where nothing tells it."""
     if point.iteration is None:
         return point
     iteration = None

@@ -28,7 +28,7 @@ class JobRecord:
 
     Attributes:
         job_id: Name of the job.
-        user: Who submitted it.
+        user: Its user.
         group: Account or virtual cluster.
         model: Model it trained.
         gpus: Size of its gang.

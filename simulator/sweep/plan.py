@@ -51,7 +51,7 @@ class SweepTask:
 
     @property
     def columns(self) -> dict[str, object]:
-        """What tells it from other tasks, the seed left out: setting, policy, options, knowledge, knobs."""
+        """The columns that tell tasks apart, but the seed: setting, policy, options, knowledge, knobs."""
         knobs = {f"policy.{name}": value for name, value in spec_knobs(self.policy).items()}
         if self.generated:
             knobs |= {f"trace.{name}": value for name, value in spec_knobs(self.inputs.trace).items()}

@@ -1,4 +1,4 @@
-"""What imported profiles share: their provenance, and flags for what in their tables does not fit together."""
+"""What imported profiles share: their provenance, and flags for what in their tables does not fit."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace

@@ -1,4 +1,4 @@
-"""What those believe whose profiles are wrong: predictions off by factors that are drawn once and stay."""
+"""Wrong profiles: what is believed of iterations is off by factors that are drawn once and stay."""
 
 from dataclasses import dataclass, replace
 from functools import lru_cache

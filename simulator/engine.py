@@ -168,7 +168,7 @@ class Engine:
             self._scheduler.submit(job, now)
             self._log.write(now, "submit", job=job.job_id, gpus=job.gpus, model=job.model)
             self._arriving = next(self._arrivals, None)
-        self._share_links(now)
+        self._share_links(now)  # the policy is to see the rates that what has ended leaves
         plan = self._scheduler.decide(now)
         # Stops first, so that their GPUs are free for what starts.
         for decision in plan.decisions:

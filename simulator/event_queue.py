@@ -36,7 +36,7 @@ class EventQueue(Generic[Payload]):
 
     def cancel(self, number: int) -> None:
         """Drop an event by its number."""
-        self._cancelled.add(number)
+        self._cancelled.add(number)  # it stays in the heap until it would be the next one
         self._drop_cancelled()
 
     @property

@@ -7,9 +7,9 @@ from pathlib import Path
 from dally.cluster.host_tables import LINGJUN_COLUMNS, PHILLY_COLUMNS, header_of, read_lingjun, read_philly
 from dally.cluster.links import DefaultLinks
 from dally.cluster.slurm_cluster import read_slurm, read_topology_file
-from dally.cluster.source import read_text
 from dally.cluster.toml_file import read_toml
 from dally.cluster.topology import Topology
+from dally.config_text import read_text
 from dally.errors import InputError
 from dally.spec import now_called
 

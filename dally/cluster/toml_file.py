@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from dally.cluster.hostlist import expand
-from dally.cluster.source import naming
 from dally.cluster.topology import Link, Machine, Topology
 from dally.cluster.topology_build import (
     Attached,
@@ -20,7 +19,7 @@ from dally.cluster.topology_build import (
     switch_heights,
     wire,
 )
-from dally.config_text import parse_toml
+from dally.config_text import naming, parse_toml
 from dally.errors import InputError
 
 _TOP_KEYS = ("name", "top_level", "islands", "levels", "machines", "switches")

@@ -141,7 +141,7 @@ class JobsFile:
                 start, end = self._starts[number : number + 2]
                 self._lines.seek(start)
                 line = self._lines.read(end - start)
-                file.write(line if self._varied else line[:-2] + b"\n")
+                file.write(line if self._varied else line[:-2] + b"\n")  # less the comma of an empty column
         self._lines.close()
 
 

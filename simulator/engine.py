@@ -12,8 +12,8 @@ from dally.profiles.costs import Cost, CostModel
 from dally.runs.records import EventLog, JobRecord
 from dally.scheduling.scheduler import Scheduler, start_facts, told_slowdown, wait_facts
 from dally.state import JobState
+from simulator.event_queue import EventQueue, Priority
 from simulator.failures import Outage
-from simulator.kernel import EventQueue, Priority
 from simulator.records import JobCounters, record
 from simulator.stall_detector import StallDetector
 
@@ -168,7 +168,7 @@ class Engine:
             self._scheduler.submit(job, now)
             self._log.write(now, "submit", job=job.job_id, gpus=job.gpus, model=job.model)
             self._arriving = next(self._arrivals, None)
-        self._share_links(now)
+        self._share_links(now)  # the policy is to see the rates that what has ended leaves
         plan = self._scheduler.decide(now)
         # Stops first, so that their GPUs are free for what starts.
         for decision in plan.decisions:

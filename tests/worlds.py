@@ -15,10 +15,10 @@ from dally.jobs.job import Job, JobKind
 from dally.jobs.knowledge import EXACTLY, Known
 from dally.plan import Plan
 from dally.policies.registry import PolicySpec, parse_policy, policy_names
-from dally.profiles.batch_split import Split
 from dally.profiles.contention import SharedLinks
 from dally.profiles.costs import CostModel
 from dally.profiles.files import ProfileSet
+from dally.profiles.gang_iteration import Split
 from dally.runs.records import EventLog, JobRecord
 from dally.scheduling.scheduler import Scheduler
 from dally.state import ClusterState

@@ -6,7 +6,7 @@ from math import ceil, inf
 from dally.cluster.topology import Allocation
 from dally.jobs.job import Job
 from dally.jobs.knowledge import Knowledge, Known
-from dally.jobs.progress import ProgressReport, heard
+from dally.jobs.progress import ProgressReport, with_report
 from dally.plan import Migrate, Plan, Start, Wait
 from dally.policies.base import Policy
 from dally.policies.common.estimates import restart_s
@@ -191,7 +191,7 @@ class Scheduler:
         gpus, types = sum(count for _, count in job.allocation), self.state.topology.by_type(job.allocation)
         kind = "+".join(sorted(types))
         asked = job.job.gpus / gpus if costs.batching is Batching.LINEAR else 1.0
-        progress = heard(job.progress, report, now, job.since_s, kind, gpus, asked)
+        progress = with_report(job.progress, report, now, job.since_s, kind, gpus, asked)
         costs.report_progress(job.job, progress)
         slowdown = costs.cost(job.job, job.allocation, job.done(now)).slowdown
         if progress.since_s == job.since_s and (measured := progress.throughput(kind, gpus)) is not None:

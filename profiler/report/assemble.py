@@ -8,6 +8,7 @@ from math import inf
 
 from dally import __version__
 from dally.errors import InputError
+from dally.profiles.checks import add_trust
 from dally.profiles.schema import (
     SCHEMA,
     TIERS,
@@ -20,7 +21,6 @@ from dally.profiles.schema import (
     Quality,
     Reduced,
 )
-from dally.profiles.trust import add_trust
 from profiler.messages import Trained
 from profiler.report.contention import contention_parameters
 from profiler.report.raw import RawRun

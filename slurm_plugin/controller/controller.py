@@ -11,9 +11,9 @@ from dally.jobs.knowledge import Knowledge, Known
 from dally.plan import Migrate, Plan, Preempt, Start
 from dally.policies.base import Policy
 from dally.policies.registry import PolicySpec, parse_policy
-from dally.profiles.batch_split import Split
 from dally.profiles.costs import CostModel
 from dally.profiles.files import ProfileSet
+from dally.profiles.gang_iteration import Split
 from dally.scheduling.beliefs import Beliefs
 from dally.scheduling.learnt_beliefs import Learnt
 from dally.scheduling.recording.recorder import MOST_BYTES, RecordedScheduler, Recording

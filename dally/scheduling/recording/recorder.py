@@ -16,8 +16,8 @@ from dally.jobs.knowledge import EXACTLY
 from dally.jobs.progress import ProgressReport
 from dally.plan import Plan, Wait
 from dally.policies.base import Policy
-from dally.profiles.batch_split import Split
 from dally.profiles.files import ProfileSet, format_profile
+from dally.profiles.gang_iteration import Split
 from dally.scheduling.beliefs import Beliefs
 from dally.scheduling.recording.plain import decision_data, job_data, past_data, plan_data
 from dally.scheduling.scheduler import Scheduler

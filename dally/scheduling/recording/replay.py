@@ -13,10 +13,10 @@ from dally.jobs.knowledge import EXACTLY, Knowledge, Known
 from dally.jobs.progress import ProgressReport
 from dally.plan import Decision, Plan, Wait
 from dally.policies.registry import parse_policy
-from dally.profiles.batch_split import Split
 from dally.profiles.costs import CostModel
 from dally.profiles.decoding import decode, shown
 from dally.profiles.files import ProfileSet
+from dally.profiles.gang_iteration import Split
 from dally.profiles.schema import Profile
 from dally.scheduling.recording.compare import Difference, count_acts, differences
 from dally.scheduling.recording.plain import to_allocation, to_decision, to_job, to_past, to_plan

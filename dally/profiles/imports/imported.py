@@ -1,12 +1,16 @@
-"""What does not fit together in a table that was imported, in words, for the flags of its profiles."""
+"""What imported profiles share: their provenance, and flags for what in their tables does not fit."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import pairwise, permutations
 
+from dally import __version__
 from dally.profiles.checks import measured_points
 from dally.profiles.gpu_types import TERAFLOPS
-from dally.profiles.schema import BatchTime, Profile, Quality
+from dally.profiles.schema import BatchTime, Profile, ProfileMode, Provenance, Quality
+
+_IMPORTED_AT = "2026-11-21T00:00:00Z"
+"""A fixed time, so that the same tables give the same files."""
 
 _NOTABLE = 0.05
 """Differences below this fraction may be noise."""
@@ -15,9 +19,32 @@ _MUCH_FASTER = 1.5
 """One GPU type should be faster than another if its data sheet says so many times its teraflops."""
 
 
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where tables are from and under which licence, as the importing user says."""
+
+    source: str = "unknown"
+    licence: str = "unknown"
+
+    def provenance(self, detail: str) -> Provenance:
+        """The provenance of a profile out of a part of the tables."""
+        return imported(f"{self.source}, {detail}", self.licence)
+
+
+UNKNOWN = Origin()
+
+
+def imported(source: str, licence: str) -> Provenance:
+    """The provenance of a profile made from published figures."""
+    return Provenance(ProfileMode.IMPORTED, source, licence, f"dally {__version__}", _IMPORTED_AT)
+
+
 def flag_inconsistent(profiles: Sequence[Profile]) -> tuple[Profile, ...]:
     """The profiles of one table, each with flags for what of it contradicts itself or the others."""
-    return tuple(_flagged(profile, profiles) for profile in profiles)
+    return tuple(
+        with_flags(profile, (*_batch_flags(profile), *_gpus_flags(profile), *_type_flags(profile, profiles)))
+        for profile in profiles
+    )
 
 
 def with_flags(profile: Profile, flags: Iterable[str]) -> Profile:
@@ -29,11 +56,7 @@ def with_flags(profile: Profile, flags: Iterable[str]) -> Profile:
     return replace(profile, quality=replace(quality, flags=(*quality.flags, *added)))
 
 
-def _flagged(profile: Profile, others: Iterable[Profile]) -> Profile:
-    return with_flags(profile, (*_batches(profile), *_gpus(profile), *_types(profile, others)))
-
-
-def _batches(profile: Profile) -> Iterator[str]:
+def _batch_flags(profile: Profile) -> Iterator[str]:
     """Batches that a GPU gets through more slowly, sample by sample, than smaller ones."""
     own = profile.model.local_batch
     if own is None:
@@ -49,7 +72,7 @@ def _batches(profile: Profile) -> Iterator[str]:
             )
 
 
-def _gpus(profile: Profile) -> Iterator[str]:
+def _gpus_flags(profile: Profile) -> Iterator[str]:
     """Several GPUs whose iteration is shorter than that of one."""
     for _, point in measured_points(profile):
         assert point.iteration is not None
@@ -59,7 +82,7 @@ def _gpus(profile: Profile) -> Iterator[str]:
             yield f"an iteration on {spread} GPUs is {1 - ratio:.0%} shorter than on one"
 
 
-def _types(profile: Profile, others: Iterable[Profile]) -> Iterator[str]:
+def _type_flags(profile: Profile, others: Iterable[Profile]) -> Iterator[str]:
     """Types that are slower than ones they should be faster than."""
     alike = [
         each

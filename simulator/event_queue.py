@@ -1,4 +1,4 @@
-"""The event kernel: a heap of events in order of time, then priority, then insertion."""
+"""A heap of events in order of time, then priority, then insertion."""
 
 from enum import IntEnum
 from heapq import heappop, heappush
@@ -35,8 +35,8 @@ class EventQueue(Generic[Payload]):
         return self._pushed
 
     def cancel(self, number: int) -> None:
-        """An event will not happen."""
-        self._cancelled.add(number)
+        """Drop an event by its number."""
+        self._cancelled.add(number)  # it stays in the heap until it would be the next one
         self._drop_cancelled()
 
     @property

@@ -7,10 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dally.profiles.checks import calibration_point, check_held_out, check_points, shape_of
+from dally.profiles.checks import add_trust, calibration_point, check_held_out, check_points, shape_of
 from dally.profiles.iteration import predict
 from dally.profiles.schema import Compute, Point, PointLink, Profile, Quality
-from dally.profiles.trust import add_trust
 from tests.dally.profiles.test_iteration import CURVE, GBPS, point, profile, reduced
 
 COMPUTE = Compute(fwd_s=1.0, bwd_s=2.0, step_s=0.5, window_s=1.5, contention_factor=None)

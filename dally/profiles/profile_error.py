@@ -1,6 +1,5 @@
-"""What those believe whose profiles are wrong: predictions off by factors that are drawn once and stay."""
+"""Wrong profiles: what is believed of iterations is off by factors that are drawn once and stay."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import pairwise
@@ -42,16 +41,11 @@ class ProfileError:
         """What is believed of an iteration whose model runs on this GPU type."""
         pace, *factors = _factors(self, model, gpu_type)
         compute_s = true.iteration_s - true.exposed_s
-        waits = sum(
-            factor * part for factor, part in zip(factors, _parts(true.exposed_s / compute_s), strict=True)
-        )
+        waiting = true.exposed_s / compute_s
+        in_bands = (max(0.0, min(waiting, high) - low) for low, high in pairwise(BANDS))
+        waits = sum(factor * part for factor, part in zip(factors, in_bands, strict=True))
         exposed_s = pace * compute_s * waits
         return replace(true, iteration_s=pace * compute_s + exposed_s, exposed_s=exposed_s)
-
-
-def _parts(waits: float) -> Iterator[float]:
-    """How much of such waiting lies in each band."""
-    return (max(0.0, min(waits, high) - low) for low, high in pairwise(BANDS))
 
 
 @lru_cache(4096)

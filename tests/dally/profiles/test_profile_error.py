@@ -11,7 +11,7 @@ from dally.jobs.knowledge import Knowledge, Known
 from dally.profiles.costs import CostModel
 from dally.profiles.files import load_profiles
 from dally.profiles.iteration import Prediction
-from dally.profiles.wrong import ProfileError
+from dally.profiles.profile_error import ProfileError
 from tests.worlds import racks
 
 CLUSTER = racks([[8, 8], [8, 8]])

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dally.profiles.batch_split import split_by_speed, split_evenly
+from dally.profiles.gang_iteration import split_by_speed, split_evenly
 from dally.profiles.iteration import Prediction
 
 

@@ -87,7 +87,7 @@ class CheckFolder:
     """Where a check works, and for how long.
 
     Attributes:
-        folder: Of all findings.
+        folder: For all results.
         limit_s: How long it may take.
     """
 
@@ -125,7 +125,7 @@ def run_checks(checks: Sequence[GpuCheck], folder: Path, limit_s: float) -> Iter
 
     Args:
         checks: The checks.
-        folder: Of all findings.
+        folder: For all results.
         limit_s: Of all together: no check gets more than what is left.
     """
     until_s = time.monotonic() + limit_s

@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
+from analysis.studies.profiler_validation import errors_table, iterations_table, list_cells, rings_table
 from profiler.report.assemble import assemble
-from profiler.report.validation import errors_table, iterations_table, list_cells, rings_table
 from tests.profiler.report.machine import FAR, RACK, SLOW, SOLO, measure
 
 APART = replace(RACK, tier="network")

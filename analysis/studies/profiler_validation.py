@@ -1,13 +1,30 @@
-"""Tables that hold predicted against measured times on local networks of several rates, as Markdown."""
+"""Writes the tables and the figure of docs/profiler-validation.md: predicted against measured times.
 
+`python -m analysis.studies.profiler_validation [FOLDER]` measures local networks of several rates, on an idle
+machine; it takes most of an hour. What FOLDER holds is not measured again.
+"""
+
+import shutil
+import subprocess
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from statistics import mean
 
-from dally.markdown import table
+import click
+
+from dally.errors import DallyError
+from dally.markdown import replace_section, table
 from dally.profiles.allreduce import ring_factor
+from dally.profiles.files import load_profiles
 from dally.profiles.schema import Point, Profile
 from profiler.report.table import MeasuredRow, format_rate, list_rows
+
+ROOT = Path(__file__).parents[2]
+RATES = ("2Gb", "1Gb", "500Mb", "200Mb")
+MODELS = ("alexnet", "mobilenetv3", "resnet18", "resnet50")
+OPTIONS = "--emulate 9 --racks 2,2 --shapes 2x1,4x1 --sweep 64K:64M --budget 4 --resume"
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +43,9 @@ class ValidationCell:
         """Predicted over measured, minus 1."""
         return self.predicted_s / self.measured_s - 1
 
+    def __str__(self) -> str:
+        return f"{self.measured_s:.3f} / {self.predicted_s:.3f} ({self.error:+.1%})"
+
 
 def list_cells(profiles: Iterable[Profile]) -> tuple[ValidationCell, ...]:
     """The predicted iterations over a network, by model and place."""
@@ -38,7 +58,7 @@ def iterations_table(cells: Sequence[ValidationCell]) -> str:
     rates = sorted({cell.bandwidth_bps for cell in cells})
     found = {(cell.model, cell.place, cell.bandwidth_bps): cell for cell in cells}
     lines = [
-        (model, place, *(_times(found.get((model, place, rate))) for rate in rates))
+        (model, place, *(str(found.get((model, place, rate), "")) for rate in rates))
         for model, place in dict.fromkeys((cell.model, cell.place) for cell in cells)
     ]
     return table(("model", "place", *map(format_rate, rates)), lines)
@@ -77,10 +97,6 @@ def _cell(profile: Profile, row: MeasuredRow) -> Iterator[ValidationCell]:
         )
 
 
-def _times(cell: ValidationCell | None) -> str:
-    return f"{cell.measured_s:.3f} / {cell.predicted_s:.3f} ({cell.error:+.1%})" if cell else ""
-
-
 def _pairs(profile: Profile) -> Iterator[tuple[float, Point]]:
     for point in profile.tiers.get("rack", ()):
         if point.shape.gpus == 2 and point.link and not point.background_flows:
@@ -97,3 +113,32 @@ def _size(size: int) -> str:
     if size & (size - 1):
         return f"{size / 1e6:.2f} MB"
     return f"{size / 2**20:g} MiB" if size >= 2**20 else f"{size / 2**10:g} KiB"
+
+
+@click.command()
+@click.argument("folder", type=click.Path(path_type=Path), default=ROOT / "runs" / "profiler-validation")
+def main(folder: Path) -> None:
+    """Measure into FOLDER, a folder for each rate, and rewrite the generated sections."""
+    program = Path(sys.executable).with_name("profile-models")
+    for rate in RATES:
+        places = ("--rate", rate, "--uplink", rate, "--out", folder / rate)
+        if status := subprocess.run([program, "local", *MODELS, *OPTIONS.split(), *places]).returncode:
+            sys.exit(status)
+    document = ROOT / "docs" / "profiler-validation.md"
+    try:
+        profiles = [profile for rate in RATES for profile in load_profiles(folder / rate).profiles]
+        text, cells = document.read_text(encoding="utf-8"), list_cells(profiles)
+        for name, body in (
+            ("errors", errors_table(cells)),
+            ("iterations", iterations_table(cells)),
+            ("rings", rings_table(profiles)),
+        ):
+            text = replace_section(text, name, body)
+        document.write_text(text, encoding="utf-8")
+        shutil.copy(folder / "1Gb" / "profiles.png", document.with_suffix(".png"))
+    except DallyError as error:
+        raise click.ClickException(str(error)) from error
+
+
+if __name__ == "__main__":
+    main()

@@ -207,7 +207,7 @@ class Engine:
                 self._start(decision, "migrate", now)
             case Wait():
                 self._log.write(now, "wait", job=decision.job_id, **wait_facts(self._state, decision))
-                self._scheduler.waits(decision)
+                self._scheduler.wait_explained(decision)
 
     def _start(self, decision: Start | Migrate, event: str, now: float) -> None:
         job = self._state.jobs[decision.job_id]

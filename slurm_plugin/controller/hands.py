@@ -267,7 +267,7 @@ class Actuator:
             ticket = self._tickets.get(decision.job_id)
             if isinstance(decision, Wait) and ticket and ticket.standing is Standing.WAITING:
                 self._log(now, "wait", job=ticket.job_id, **wait_facts(self._mirror.state, decision))
-                self._mirror.scheduler.waits(decision)
+                self._mirror.scheduler.wait_explained(decision)
                 ticket.why, ticket.until_s = decision.reason, decision.until_s
                 ticket.level = self._mirror.state.topology.levels[decision.level]
                 self._mirror.changed.add(ticket.job_id)

@@ -11,7 +11,6 @@ from dally.errors import InputError
 from dally.jobs.job import JobKind
 from dally.plan import Migrate, Plan, Resize, Start, Wait
 from dally.policies.base import Policy
-from dally.policies.common.job_queue import JobQueue
 from dally.policies.common.ranking import Ranking
 from dally.policies.common.sizing import change_s, goes_on
 from dally.policies.jps.hands import PlacementTrial
@@ -83,7 +82,7 @@ class JointPlacement(Policy):
 
     def __init__(self, knobs: JpsKnobs, state: ClusterState) -> None:
         self.knobs = knobs
-        self.queue = JobQueue()
+        self.queue = Ranking()
         self.ends = Ranking()
         self.movers: dict[int, JobState] = {}
         self.claims = WorkerDemands(state.costs)
@@ -123,10 +122,6 @@ class JointPlacement(Policy):
         self.queue.remove(job)
         self._changed = True
 
-    def waits(self, decision: Wait) -> None:
-        """Its wait is on record."""
-        self.queue.said(decision.job_id)
-
     def plan_applied(self, plan: Plan, state: ClusterState, now: float) -> None:
         """What changed was answered; its number seeds the next draw."""
         self._reruns += self._changed
@@ -150,7 +145,7 @@ class JointPlacement(Policy):
         rerun = Rerun(state, self.claims, self.solve, now, next_end_s, self.knobs.depth)
         hands, gain_s = rerun.best(self.queue, able)
         changes = [self._change(state.jobs[name], hands, gain_s) for name in hands.places]
-        waits = [self._wait(job, now) for job in self.queue.unsaid() if job.job_id not in hands.places]
+        waits = [self._wait(job, now) for job in state.to_explain(changes)]
         return Plan((*changes, *waits))
 
     def solve(self, instance: Instance) -> Ints:

@@ -126,7 +126,6 @@ class Pollux(InRounds):
 
     def submitted(self, job: JobState, now: float) -> None:
         """It waits; who had least service first."""
-        super().submitted(job, now)
         self._state.best_level(job.job.gang)
         self._enqueue(job, now)
 
@@ -142,18 +141,15 @@ class Pollux(InRounds):
 
     def stopped(self, job: JobState, now: float) -> None:
         """It waits again."""
-        super().stopped(job, now)
         self._movers.pop(job.job_id, None)
         self._enqueue(job, now)
 
     def finished(self, job: JobState, now: float) -> None:
         """Its GPUs are for others."""
-        super().finished(job, now)
         self._forget(job)
 
     def withdrawn(self, job: JobState, now: float) -> None:
         """It leaves the queue."""
-        super().withdrawn(job, now)
         self._queue.remove(job)
         self._forget(job)
 
@@ -162,7 +158,6 @@ class Pollux(InRounds):
         self._changed = True
 
     def _run(self, job: JobState, past: ServiceHad) -> None:
-        self._unsaid.pop(job.job_id, None)
         self._queue.remove(job)
         held = sum(gpus for _, gpus in job.allocation)
         self._pasts[job.job_id] = replace(past, most=max(past.most, held))

@@ -1,5 +1,6 @@
 """The state of a cluster and its jobs, kept up to date event by event in both worlds."""
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from math import inf
@@ -10,6 +11,7 @@ from dally.cluster.topology import Allocation, Topology
 from dally.jobs.job import Gang, Job, JobKind
 from dally.jobs.knowledge import EXACTLY, Known
 from dally.jobs.progress import ReportedProgress
+from dally.plan import Decision
 from dally.profiles.costs import CostModel
 
 
@@ -189,6 +191,8 @@ class ClusterState:
         jobs: Every job not yet done, by name.
         waiting: Names of the waiting jobs, in order of arrival in the queue (a dict as an ordered set).
         running: Names of the running jobs, in order of their start.
+        unexplained: Names of the waiting jobs for whose wait no reason is on record yet, in the order in
+            which they began to wait.
         withheld: GPUs that jobs cannot have though none of ours holds them, by machine: of machines that are
             down, or in others' hands.
     """
@@ -200,6 +204,7 @@ class ClusterState:
     jobs: dict[str, JobState] = field(default_factory=dict)
     waiting: dict[str, None] = field(default_factory=dict)
     running: dict[str, None] = field(default_factory=dict)
+    unexplained: dict[str, None] = field(default_factory=dict)
     withheld: dict[int, int] = field(default_factory=dict)
     arrivals: int = 0
 
@@ -214,7 +219,7 @@ class ClusterState:
         state = JobState(job, self.arrivals, **before)
         self.arrivals += 1
         self.jobs[job.job_id] = state
-        self.waiting[job.job_id] = None
+        self.waiting[job.job_id] = self.unexplained[job.job_id] = None
         return state
 
     def start(
@@ -227,6 +232,7 @@ class ClusterState:
             raise AssertionError(f"job {job_id} is {state.phase} and cannot start on {shares} GPUs")
         self.free.take(allocation)
         del self.waiting[job_id]
+        self.unexplained.pop(job_id, None)
         self.running[job_id] = None
         state.phase, state.allocation = Phase.RUNNING, allocation
         state.level = self.topology.level_of(allocation)
@@ -261,7 +267,7 @@ class ClusterState:
         state = self._release(job_id, now)
         state.work_before_s = kept_work_s
         state.phase, state.origin_s = Phase.WAITING, now
-        self.waiting[job_id] = None
+        self.waiting[job_id] = self.unexplained[job_id] = None
         return state
 
     def finish(self, job_id: str, now: float) -> JobState:
@@ -288,7 +294,18 @@ class ClusterState:
         if job_id not in self.waiting:
             raise AssertionError(f"job {job_id} is {self.jobs[job_id].phase}, not waiting")
         del self.waiting[job_id]
+        self.unexplained.pop(job_id, None)
         return self.jobs.pop(job_id)
+
+    def to_explain(self, decided: Iterable[Decision] = ()) -> Iterator[JobState]:
+        """The waiting jobs whose wait a plan has to explain, but for those that it decides about."""
+        known = {decision.job_id for decision in decided}
+        return (self.jobs[job_id] for job_id in self.unexplained if job_id not in known)
+
+    def explain_again(self, job_id: str) -> None:
+        """A waiting job waits for another reason than the one on record."""
+        self.unexplained.pop(job_id, None)
+        self.unexplained[job_id] = None
 
     def withhold(self, machine: int, gpus: int) -> None:
         """Jobs cannot have so many GPUs of a machine beside those that our jobs hold; 0: all again."""

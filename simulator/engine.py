@@ -184,7 +184,7 @@ class Engine:
                     self._start(decision, "migrate", now)
                 case Wait():
                     self._log.write(now, "wait", job=decision.job_id, **wait_facts(self._state, decision))
-                    self._scheduler.waits(decision)
+                    self._scheduler.wait_explained(decision)
         self._share_links(now)
         self._scheduler.plan_applied(now)
         if plan.wakeup_s <= now:

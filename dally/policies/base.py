@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, ClassVar, TypeVar
 
-from dally.plan import Plan, Wait
+from dally.plan import Plan
 from dally.profiles.averaging import Averaging
 from dally.profiles.goodput import Batching
 from dally.state import ClusterState, JobState
@@ -58,7 +58,8 @@ class Policy(ABC):
     def decide(self, state: ClusterState, now: float) -> Plan:
         """Decide what to do at `now` (seconds): which jobs start, wait, stop or move, and why.
 
-        `time_passed` was called for this moment.
+        `time_passed` was called for this moment. Waits are decided for the jobs of `state.to_explain`: the
+        scheduler remembers whose wait is on record. Another wait is decided where its end changes.
         """
 
     def time_passed(self, state: ClusterState, now: float) -> None:
@@ -95,11 +96,8 @@ class Policy(ABC):
         """A job submitted just now ran before this policy was built: its wait teaches nothing."""
         self.started(job, now)
 
-    def waits(self, decision: Wait) -> None:
-        """A wait was recorded; it need not be decided again until something about it changes."""
-
     def plan_applied(self, plan: Plan, state: ClusterState, now: float) -> None:
-        """The plan of `now` was carried out, as far as that could be: `state` shows how far."""
+        """The plan of `now` was carried out; `plan.decisions` are those of which that could be."""
 
     def snapshot(self) -> dict[str, Any]:
         """What the policy has learnt that the state does not hold, as plain data for JSON."""

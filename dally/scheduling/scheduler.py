@@ -7,7 +7,7 @@ from dally.cluster.topology import Allocation
 from dally.jobs.job import Job
 from dally.jobs.knowledge import Knowledge, Known
 from dally.jobs.progress import ProgressReport, with_report
-from dally.plan import Migrate, Plan, Start, Wait
+from dally.plan import Decision, Migrate, Plan, Preempt, Start, Wait
 from dally.policies.base import Policy
 from dally.policies.common.estimates import restart_s
 from dally.profiles.costs import Cost
@@ -79,6 +79,7 @@ class Scheduler:
         self.policy = policy
         self.beliefs = beliefs or beliefs_of(state.knows, policy.learns_limits)
         self._decided = -inf, Plan()
+        self._explained: list[Wait] = []
 
     def submit(self, job: Job, now: float, past: JobHistory | None = None) -> JobState:
         """A job arrived, or one with a past waits again."""
@@ -116,7 +117,7 @@ class Scheduler:
         """What to do at `now`, once all that is due by then has happened."""
         self.advance(now)
         plan = self.policy.decide(self.state, now)
-        self._decided = now, plan
+        self._decided, self._explained = (now, plan), []
         due_s = min(self.beliefs.next_due_s(), self._next_due_s(plan, now))
         if not self.state.waiting or due_s == inf:
             return plan
@@ -203,12 +204,22 @@ class Scheduler:
         self.policy.reported(job, now)
         return job
 
-    def waits(self, decision: Wait) -> None:
-        """A decision to wait was recorded."""
-        self.policy.waits(decision)
+    def wait_explained(self, wait: Wait) -> None:
+        """The reason of a wait is on record; the wait need not be explained again."""
+        self.state.unexplained.pop(wait.job_id, None)
+        self._explained.append(wait)
 
     def plan_applied(self, now: float) -> None:
-        """The plan of `now` was carried out, as far as that could be: the policy gets its memo back."""
-        decided_s, plan = self._decided
-        self._decided = -inf, Plan()
-        self.policy.plan_applied(plan if decided_s == now else Plan(), self.state, now)
+        """The plan of `now` was carried out as far as that could be: the policy learns how far."""
+        (decided_s, plan), waits = self._decided, self._explained
+        self._decided, self._explained = (-inf, Plan()), []
+        plan = plan if decided_s == now else Plan()
+        acts = (each for each in plan.decisions if self._is_carried_out(each))
+        self.policy.plan_applied(replace(plan, decisions=(*acts, *waits)), self.state, now)
+
+    def _is_carried_out(self, decision: Decision) -> bool:
+        """Whether a job has been started, moved or stopped as a plan wanted it."""
+        if isinstance(decision, Start | Migrate):
+            job = self.state.jobs.get(decision.job_id)
+            return job is not None and job.allocation == decision.allocation
+        return isinstance(decision, Preempt) and decision.job_id not in self.state.running

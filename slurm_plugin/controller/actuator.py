@@ -264,7 +264,7 @@ class Actuator:
             managed = self._managed_jobs.get(decision.job_id)
             if isinstance(decision, Wait) and managed and managed.phase is JobPhase.PENDING:
                 self._log(now, "wait", job=managed.job_id, **wait_facts(self._state, decision))
-                self._reconciler.scheduler.waits(decision)
+                self._reconciler.scheduler.wait_explained(decision)
                 managed.reason, managed.until_s = decision.reason, decision.until_s
                 managed.level = self._state.topology.levels[decision.level]
                 self._reconciler.changed.add(managed.job_id)

@@ -61,7 +61,6 @@ class AdaptiveSrpt(Policy):
         self.virtual = VirtualSrpt()
         self.queue = Ranking()
         self._state = state
-        self._unsaid: dict[str, JobState] = {}
         self._until_s: dict[str, float] = {}
 
     def submitted(self, job: JobState, now: float) -> None:
@@ -90,14 +89,11 @@ class AdaptiveSrpt(Policy):
         self._dequeue(job)
         self.finished(job, now)
 
-    def waits(self, decision: Wait) -> None:
-        """Its wait is on record, and how long it waits for a better placement."""
-        self._unsaid.pop(decision.job_id, None)
-        if decision.until_s < inf:
-            self._until_s[decision.job_id] = decision.until_s
-
     def plan_applied(self, plan: Plan, state: ClusterState, now: float) -> None:
-        """The virtual machine has worked until now."""
+        """The virtual machine has worked until now; whoever waits for a better placement keeps to that."""
+        for each in plan.decisions:
+            if isinstance(each, Wait) and each.until_s < inf and each.job_id in state.waiting:
+                self._until_s[each.job_id] = each.until_s
         self._advance(now)
 
     def snapshot(self) -> dict[str, Any]:
@@ -115,7 +111,7 @@ class AdaptiveSrpt(Policy):
             return Plan()
         with state.free.trial():
             decisions, wakeup_s = self._serve(now)
-            waits = [self._wait(job, now) for name, job in self._unsaid.items() if name not in decisions]
+            waits = [self._wait(job, now) for job in state.to_explain(decisions.values())]
         return Plan((*decisions.values(), *waits), wakeup_s)
 
     def _serve(self, now: float) -> tuple[dict[str, Decision], float]:
@@ -166,11 +162,9 @@ class AdaptiveSrpt(Policy):
 
     def _enqueue(self, job: JobState) -> None:
         self.queue.add(job, *self.virtual.rank(job))
-        self._unsaid[job.job_id] = job
 
     def _dequeue(self, job: JobState) -> None:
         self.queue.remove(job)
-        self._unsaid.pop(job.job_id, None)
         self._until_s.pop(job.job_id, None)
 
     def _start(self, job: JobState, placement: Placement, now: float) -> Start:

@@ -13,7 +13,6 @@ from dally.policies.base import Policy
 from dally.policies.common.backfill import PromisedGpus, Release, reserve
 from dally.policies.common.estimates import remaining_s, stretch_s
 from dally.policies.common.evictions import Evictions
-from dally.policies.common.job_queue import JobQueue
 from dally.policies.common.knobs import knob
 from dally.policies.common.placements import Placement, closest
 from dally.policies.common.ranking import Ranking
@@ -56,7 +55,7 @@ class InOrder(Policy):
         self.backfill = knobs.backfill == "easy"
         self.depth = knobs.depth
         self.consolidated = knobs.placement == "consolidated"
-        self.queue = JobQueue()
+        self.queue = Ranking()
         self.ends = Ranking()
         self._state = state
         self._best: dict[int, int] = {}
@@ -134,10 +133,6 @@ class InOrder(Policy):
         self.queue.remove(job)
         del self._best[job.order]
 
-    def waits(self, decision: Wait) -> None:
-        """Its wait is on record."""
-        self.queue.said(decision.job_id)
-
     def decide(self, state: ClusterState, now: float) -> Plan:
         """Start jobs in order until one cannot; then those behind it that do not delay it."""
         if not self.queue:
@@ -149,8 +144,8 @@ class InOrder(Policy):
         return Plan((*plan.decisions(), *waits), self.wakeup_s(plan))
 
     def new_waits(self, plan: "OrderRound") -> list[Decision]:
-        """Waits that are not on record yet, of jobs that the plan does not start."""
-        return [self.wait(job, plan) for job in self.queue.unsaid() if job.order not in plan.started]
+        """The waits to be explained, but of jobs that the plan starts."""
+        return [self.wait(job, plan) for job in plan.state.to_explain(plan.decisions())]
 
     def wait(self, job: JobState, plan: "OrderRound") -> Wait:
         """The decision that a job waits."""

@@ -24,7 +24,6 @@ class InRounds(Policy):
 
     def __init__(self, round_s: float) -> None:
         self.rounds = Rounds(round_s)
-        self._unsaid: dict[str, None] = {}
 
     @abstractmethod
     def allocate(self, state: ClusterState, now: float) -> RoundTargets:
@@ -57,13 +56,9 @@ class InRounds(Policy):
             found = self.allocate(state, now)
             memo = found.memo
             decisions = plan_round(state, found.by_job, self.preempt_reason())
-        starting = {decision.job_id for decision in decisions if isinstance(decision, Start)}
-        waits = [
-            self._wait(state, state.jobs[job_id], now, due, memo)
-            for job_id in self._unsaid
-            if job_id not in starting
-        ]
-        return Plan((*decisions, *waits), self.rounds.wakeup_s(state, now, bool(starting)), memo)
+        starts = any(isinstance(decision, Start) for decision in decisions)
+        waits = [self._wait(state, job, now, due, memo) for job in state.to_explain(decisions)]
+        return Plan((*decisions, *waits), self.rounds.wakeup_s(state, now, starts), memo)
 
     def _wait(self, state: ClusterState, job: JobState, now: float, due: bool, memo: Any) -> Wait:
         reason = (
@@ -72,26 +67,6 @@ class InRounds(Policy):
             else f"waits for the next round; there is one every {span(self.rounds.round_s)}"
         )
         return Wait(job.job_id, state.topology.top, inf, reason)
-
-    def submitted(self, job: JobState, now: float) -> None:
-        """Its wait is not on record yet."""
-        self._unsaid[job.job_id] = None
-
-    def started(self, job: JobState, now: float) -> None:
-        """It does not wait any more."""
-        self._unsaid.pop(job.job_id, None)
-
-    def stopped(self, job: JobState, now: float) -> None:
-        """Its new wait is not on record yet."""
-        self._unsaid[job.job_id] = None
-
-    def withdrawn(self, job: JobState, now: float) -> None:
-        """It does not wait any more."""
-        self._unsaid.pop(job.job_id, None)
-
-    def waits(self, decision: Wait) -> None:
-        """Its wait is on record."""
-        self._unsaid.pop(decision.job_id, None)
 
     def plan_applied(self, plan: Plan, state: ClusterState, now: float) -> None:
         """The round is over, if it was one."""

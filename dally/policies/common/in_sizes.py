@@ -14,7 +14,7 @@ from dally.policies.base import Policy
 from dally.policies.common.elastic_speeds import Speeds
 from dally.policies.common.gpu_pool import Pool, Room, free_by_kind, held_by_kind
 from dally.policies.common.growth import Floats
-from dally.policies.common.job_queue import JobQueue
+from dally.policies.common.ranking import Ranking
 from dally.policies.common.rounds import next_multiple
 from dally.policies.common.sizing import SizeTarget, held_gpus, plan_sizes
 from dally.state import ClusterState, JobState
@@ -49,7 +49,7 @@ class InSizes(Policy):
         self.interval_s = interval_s
         self.speeds = Speeds(state.costs)
         self._state = state
-        self._queue = JobQueue()
+        self._queue = Ranking()
         self._elastic: dict[int, JobState] = {}
         self._changed = False
         self._withheld: dict[int, int] = {}
@@ -78,10 +78,7 @@ class InSizes(Policy):
         due = self._is_due(state, now)
         decisions = self._sized(state, now) if due else ()
         starts = [state.jobs[each.job_id] for each in decisions if isinstance(each, Start)]
-        starting = {job.job_id for job in starts}
-        waits = [
-            self._wait(state, job, now, due) for job in self._queue.unsaid() if job.job_id not in starting
-        ]
+        waits = [self._wait(state, job, now, due) for job in state.to_explain(decisions)]
         return Plan((*decisions, *waits), self._next_s(state, now, any(map(_is_sizable, starts))))
 
     def _sized(self, state: ClusterState, now: float) -> tuple[Decision, ...]:
@@ -174,10 +171,6 @@ class InSizes(Policy):
         """It leaves the queue."""
         self._queue.remove(job)
         self._changed = True
-
-    def waits(self, decision: Wait) -> None:
-        """Its wait is on record."""
-        self._queue.said(decision.job_id)
 
     def snapshot(self) -> dict[str, Any]:
         """When sizes are looked at next."""

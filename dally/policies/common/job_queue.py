@@ -1,4 +1,4 @@
-"""The waiting jobs of a policy: in order, by the gang they ask for, and those whose wait is not on record."""
+"""The waiting jobs of a policy by what they ask for: a round looks only at those that could differ."""
 
 from collections.abc import Iterable
 from heapq import heapify, heappop, heapreplace
@@ -6,40 +6,6 @@ from heapq import heapify, heappop, heapreplace
 from dally.jobs.job import Gang
 from dally.policies.common.ranking import Ranking
 from dally.state import JobState
-
-
-class JobQueue(Ranking):
-    """Waiting jobs in order; remembers whose wait has yet to be said."""
-
-    __slots__ = ("_unsaid",)
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._unsaid: dict[str, JobState] = {}
-
-    def add(self, job: JobState, *key: float) -> None:
-        """A job begins to wait."""
-        super().add(job, *key)
-        self._unsaid[job.job_id] = job
-
-    def remove(self, job: JobState) -> None:
-        """A job no longer waits."""
-        super().remove(job)
-        self._unsaid.pop(job.job_id, None)
-
-    def move(self, job: JobState, *key: float) -> None:
-        """A waiting job gets another place."""
-        super().remove(job)
-        super().add(job, *key)
-
-    def said(self, job_id: str) -> None:
-        """The wait of a job was recorded."""
-        self._unsaid.pop(job_id, None)
-
-    def unsaid(self) -> list[JobState]:
-        """Jobs whose wait is not on record, in the order in which they began to wait."""
-        return list(self._unsaid.values())
-
 
 Demand = tuple[Gang, int]
 """What jobs that fit or do not fit together have in common: the gang, the highest level accepted."""
@@ -52,35 +18,24 @@ class DemandQueue:
     """
 
     def __init__(self) -> None:
-        self._everybody = JobQueue()
         self._by_demand: dict[Demand, Ranking] = {}
         self._demand_of: dict[int, Demand] = {}
 
     def __len__(self) -> int:
-        return len(self._everybody)
+        return len(self._demand_of)
 
     def add(self, job: JobState, highest: int, *key: float) -> None:
         """A job that accepts no placement above level `highest` begins to wait."""
         demand = job.job.gang, highest
-        self._everybody.add(job, *key)
         self._demand_of[job.order] = demand
         self._by_demand.setdefault(demand, Ranking()).add(job, *key)
 
     def remove(self, job: JobState) -> None:
         """A job no longer waits."""
         demand = self._demand_of.pop(job.order)
-        self._everybody.remove(job)
         self._by_demand[demand].remove(job)
         if not self._by_demand[demand]:
             del self._by_demand[demand]
-
-    def said(self, job_id: str) -> None:
-        """The wait of a job was recorded."""
-        self._everybody.said(job_id)
-
-    def unsaid(self) -> list[JobState]:
-        """Jobs whose wait is not on record, in the order in which they began to wait."""
-        return self._everybody.unsaid()
 
     def rankings(self) -> Iterable[Ranking]:
         """The jobs of each demand in which somebody waits."""

@@ -52,6 +52,11 @@ class Ranking:
         self._ranks.remove(self._rank_of.pop(job.order))
         del self._jobs[job.order]
 
+    def move(self, job: JobState, *key: float) -> None:
+        """Give a job that is in it another place."""
+        self.remove(job)
+        self.add(job, *key)
+
     def rank(self, job: JobState) -> Rank:
         """The rank of a job that is in it."""
         return self._rank_of[job.order]

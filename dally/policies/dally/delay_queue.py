@@ -1,6 +1,6 @@
 """Waiting jobs of delay scheduling, indexed so that an offer looks only at jobs that could take it."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from dataclasses import dataclass, field
 from math import inf
 
@@ -43,7 +43,6 @@ class SizeClass:
     by_rank: list[SortedList[tuple[Rank, int]]] = field(init=False)
     by_origin: list[SortedList[tuple[float, int]]] = field(init=False)
     entries: dict[int, QueueEntry] = field(default_factory=dict)
-    unsaid: set[int] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self.by_rank = [SortedList() for _ in range(self.top + 1)]
@@ -66,7 +65,6 @@ class SizeClass:
         entry = self.entries.pop(order)
         self.by_rank[entry.tier].remove((entry.rank, order))
         self.by_origin[entry.tier].remove((entry.origin_s, order))
-        self.unsaid.discard(order)
         return entry
 
     def next_due_s(self) -> float:
@@ -77,8 +75,8 @@ class SizeClass:
                 due = min(due, self.by_origin[tier][0][0] + min(self.delays_s[tier:]))
         return due
 
-    def refresh(self, delays_s: tuple[float, ...], now: float) -> None:
-        """Move the jobs whose tier has changed, because of the time or of new delays."""
+    def refresh(self, delays_s: tuple[float, ...], now: float) -> Iterator[str]:
+        """Move the jobs whose tier has changed, because of the time or of new delays; their names."""
         if delays_s != self.delays_s:
             self.delays_s = delays_s
             moved = list(self.entries)
@@ -91,7 +89,7 @@ class SizeClass:
                 self.remove(order)
                 entry.tier = tier
                 self.add(entry)
-                self.unsaid.add(order)
+                yield entry.job.job_id
 
     def _due(self, tier: int, now: float) -> Iterator[int]:
         shortest = min(self.delays_s[tier:])
@@ -129,7 +127,6 @@ class DelayQueue:
         if not size.delays_s:
             size.delays_s = self.timers.delays_s(gang.gpus, now)
         size.add(QueueEntry(job, rank, job.origin_s, size.tier(job.origin_s, now)))
-        size.unsaid.add(job.order)
         self._waiting += 1
 
     def remove(self, job: JobState) -> None:
@@ -140,16 +137,23 @@ class DelayQueue:
         if not size.entries:
             del self._classes[size.gang]
 
-    def said(self, job: JobState) -> None:
-        """The wait of a job was recorded."""
-        self._classes[job.job.gang].unsaid.discard(job.order)
+    def refresh(self, free: FreeGpus, unexplained: Container[Gang], now: float) -> list[str]:
+        """Bring the delays and tiers of all classes that matter now up to date.
 
-    def refresh(self, free: FreeGpus, now: float) -> None:
-        """Bring the delays and tiers of all classes that matter now up to date."""
+        Args:
+            free: What jobs could have.
+            unexplained: Gangs of jobs whose wait is to be explained.
+            now: The moment, seconds.
+
+        Returns:
+            Names of the jobs whose tier has changed.
+        """
+        moved: list[str] = []
         for size in self._classes.values():
             fits = free.total(size.gang.gpu_type) >= size.gang.gpus
-            if fits or size.unsaid or size.next_due_s() <= now:
-                size.refresh(self.timers.delays_s(size.gang.gpus, now), now)
+            if fits or size.gang in unexplained or size.next_due_s() <= now:
+                moved += size.refresh(self.timers.delays_s(size.gang.gpus, now), now)
+        return moved
 
     def classes(self) -> Iterator[SizeClass]:
         """The classes in which jobs wait."""

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 from dally.cluster.topology import Allocation
 from dally.errors import InputError
+from dally.jobs.job import Gang
 from dally.plan import Decision, Migrate, Plan, Preempt, Start, Wait
 from dally.policies.base import Policy
 from dally.policies.common.knobs import knob
@@ -68,12 +69,10 @@ class Dally(Policy):
         self.queue = DelayQueue(self.timers, state.best_level, state.topology.top)
         self.leases = LeaseBook(knobs.lease_s)
         self.scattered = ScatteredLeases(knobs.lease_s, state.best_level)
-        self._jobs: dict[str, JobState] = {}
         self._assigned: dict[str, float] = {}
 
     def submitted(self, job: JobState, now: float) -> None:
         """A new job scores 0 and has never been assigned GPUs; one that ran before has its score."""
-        self._jobs[job.job_id] = job
         self.queue.add(job, self._rank(job, now), now)
 
     def started(self, job: JobState, now: float) -> None:
@@ -97,17 +96,11 @@ class Dally(Policy):
         """Forget it."""
         self._release(job)
         self._assigned.pop(job.job_id, None)
-        del self._jobs[job.job_id]
 
     def withdrawn(self, job: JobState, now: float) -> None:
         """It leaves the queue."""
         self.queue.remove(job)
         self._assigned.pop(job.job_id, None)
-        del self._jobs[job.job_id]
-
-    def waits(self, decision: Wait) -> None:
-        """Its wait is on record until its tier changes."""
-        self.queue.said(self._jobs[decision.job_id])
 
     def plan_applied(self, plan: Plan, state: ClusterState, now: float) -> None:
         """Leases that nobody took are renewed."""
@@ -147,13 +140,15 @@ class Dally(Policy):
         return (self.leases if self.queue else self.scattered).expired(now)
 
     def time_passed(self, state: ClusterState, now: float) -> None:
-        """Delays run out: of all jobs that could have what is free or what leases give back."""
+        """Delays run out."""
         if isinstance(self.timers, TunedTimers):
             self.timers.age(now)
         with state.free.trial() as free:
             for job in self._expired(now):
                 free.give(job.allocation)
-            self.queue.refresh(free, now)
+            gangs = {job.job.gang for job in state.to_explain()}
+            for job_id in self.queue.refresh(free, gangs, now):
+                state.explain_again(job_id)
 
     def decide(self, state: ClusterState, now: float) -> Plan:
         """Offer what is free, and what leases give back, by rank."""
@@ -182,7 +177,6 @@ class OfferRound:
         self._policy, self._state, self._free, self._now = policy, state, state.free, now
         self._holders = sorted(((policy.lease_rank(job, now), job) for job in expired), reverse=True)
         self._takers: dict[int, list[str]] = {}
-        self._started: set[int] = set()
         self._stops: list[Decision] = []
         self._starts: list[Decision] = []
         self.next_due_s = inf
@@ -201,13 +195,12 @@ class OfferRound:
                 return
 
     def decisions(self) -> tuple[Decision, ...]:
-        """Stops first, so that what starts finds its GPUs free; then waits that are not on record."""
+        """Stops first, so that what starts finds its GPUs free; then waits to be explained."""
         return (*self._stops, *self._starts, *self._waits())
 
     def _start(self, entry: QueueEntry, level: int) -> None:
         job = entry.job
         allocation = self._place(job, level)
-        self._started.add(job.order)
         have = f"{self._state.topology.levels[level]} has {plural(job.job.gpus, 'free GPU')}"
         reason = f"{have}; waited {span(self._now - job.origin_s)}"
         if level > self._state.best_level(job.job.gang):
@@ -257,8 +250,11 @@ class OfferRound:
 
     def _waits(self) -> list[Decision]:
         waits: list[Decision] = []
+        orders: dict[Gang, list[int]] = {}
+        for job in self._state.to_explain(self._starts):
+            orders.setdefault(job.job.gang, []).append(job.order)
         for size in self._policy.queue.classes():
-            for order in sorted(size.unsaid - self._started):
+            for order in sorted(orders.get(size.gang, ())):
                 entry = size.entries[order]
                 delays_s = size.delays_s[entry.tier :]
                 waits.append(self._wait(entry.job, entry.tier, entry.origin_s, delays_s))

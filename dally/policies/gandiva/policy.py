@@ -136,10 +136,6 @@ class Gandiva(Policy):
         """It leaves the queue."""
         self.waiting.remove(job)
 
-    def waits(self, decision: Wait) -> None:
-        """Its wait is on record."""
-        self.waiting.said(decision.job_id)
-
     def plan_applied(self, plan: Plan, state: ClusterState, now: float) -> None:
         """Remember what is free, to see when more comes free."""
         self._free_before = state.free.total()
@@ -212,8 +208,8 @@ class GandivaRound:
                 self._try_migration(job)
 
     def waits(self) -> list[Decision]:
-        """Waits that are not on record yet."""
-        return [self._wait(job) for job in self._policy.waiting.unsaid() if job.order not in self.started]
+        """The waits to be explained."""
+        return [self._wait(job) for job in self._state.to_explain(self.starts)]
 
     def _best_level(self, job: JobState) -> int:
         return self._state.best_level(job.job.gang)

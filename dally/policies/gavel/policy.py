@@ -107,7 +107,6 @@ class Gavel(InRounds):
 
     def submitted(self, job: JobState, now: float) -> None:
         """The shares are out of date."""
-        super().submitted(job, now)
         self._state.best_level(job.job.gang)
         self._look_up(job)
         self._changed = True
@@ -125,12 +124,10 @@ class Gavel(InRounds):
 
     def finished(self, job: JobState, now: float) -> None:
         """The shares are out of date."""
-        super().finished(job, now)
         self._forget(job)
 
     def withdrawn(self, job: JobState, now: float) -> None:
         """The shares are out of date."""
-        super().withdrawn(job, now)
         self._forget(job)
 
     def _forget(self, job: JobState) -> None:

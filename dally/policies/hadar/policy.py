@@ -93,18 +93,15 @@ class Hadar(InRounds):
 
     def submitted(self, job: JobState, now: float) -> None:
         """It bids from now on."""
-        super().submitted(job, now)
         self._costs.best_level(job.job.gang)
         self._put(job)
 
     def started(self, job: JobState, now: float) -> None:
         """It bids on, unless it must not be preempted."""
-        super().started(job, now)
         self._put(job)
 
     def stopped(self, job: JobState, now: float) -> None:
         """It bids as one that waits."""
-        super().stopped(job, now)
         self._put(job)
 
     def repaced(self, job: JobState, now: float) -> None:
@@ -121,7 +118,6 @@ class Hadar(InRounds):
 
     def withdrawn(self, job: JobState, now: float) -> None:
         """Forget it."""
-        super().withdrawn(job, now)
         self._table.drop(job)
 
     def _put(self, job: JobState) -> None:

@@ -11,7 +11,6 @@ from dally.errors import InputError
 from dally.jobs.job import JobKind
 from dally.plan import Migrate, Plan, Resize, Start, Wait
 from dally.policies.base import Policy
-from dally.policies.common.job_queue import JobQueue
 from dally.policies.common.knobs import knob
 from dally.policies.common.ranking import Ranking
 from dally.policies.common.sizing import change_s, needs_no_checkpoint
@@ -75,7 +74,7 @@ class JointPlacement(Policy):
 
     def __init__(self, knobs: JpsKnobs, state: ClusterState) -> None:
         self.knobs = knobs
-        self.queue = JobQueue()
+        self.queue = Ranking()
         self.ends = Ranking()
         self.movers: dict[int, JobState] = {}
         self.demands = WorkerDemands(state.costs)
@@ -115,10 +114,6 @@ class JointPlacement(Policy):
         self.queue.remove(job)
         self._changed = True
 
-    def waits(self, decision: Wait) -> None:
-        """Its wait is on record."""
-        self.queue.said(decision.job_id)
-
     def plan_applied(self, plan: Plan, state: ClusterState, now: float) -> None:
         """What changed was answered; its number seeds the next draw."""
         self._reruns += self._changed
@@ -142,7 +137,7 @@ class JointPlacement(Policy):
         rerun = Rerun(state, self.demands, self.solve, now, next_end_s, self.knobs.depth)
         trial, gain_s = rerun.best(self.queue, able)
         changes = [self._change(state.jobs[name], trial, gain_s) for name in trial.places]
-        waits = [self._wait(job, now) for job in self.queue.unsaid() if job.job_id not in trial.places]
+        waits = [self._wait(job, now) for job in state.to_explain(changes)]
         return Plan((*changes, *waits))
 
     def solve(self, instance: Instance) -> Ints:

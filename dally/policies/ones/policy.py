@@ -134,7 +134,6 @@ class Evolution(Policy):
         self._state = state
         self._steps = 0
         self._elastic: dict[str, JobState] = {}
-        self._unsaid: dict[str, JobState] = {}
 
     def submitted(self, job: JobState, now: float) -> None:
         """It waits and is in no candidate yet."""
@@ -171,10 +170,6 @@ class Evolution(Policy):
         self._dequeue(job)
         self.registry.remove(job)
 
-    def waits(self, decision: Wait) -> None:
-        """Its wait is on record."""
-        self._unsaid.pop(decision.job_id, None)
-
     def plan_applied(self, plan: Plan, state: ClusterState, now: float) -> None:
         """The step of this moment counts: its candidates are the next one's parents."""
         if plan.memo is None:
@@ -209,8 +204,7 @@ class Evolution(Policy):
         """Make a step and apply its best candidate, or as much of it as concerns only free GPUs."""
         step = self._step(state, now)
         changes = [] if step is None else self._apply(state, step)
-        starting = {change.job_id for change in changes if isinstance(change, Start)}
-        waits = [self._wait(job) for job in self._unsaid.values() if job.job_id not in starting]
+        waits = [self._wait(job) for job in state.to_explain(changes)]
         return Plan((*changes, *waits), self._wakeup_s(state, now, bool(changes)), step)
 
     def _step(self, state: ClusterState, now: float) -> EvolutionStep | None:
@@ -325,10 +319,8 @@ class Evolution(Policy):
             self.new.add(job)
         else:
             self.stopped_jobs.add(job, job.work_before_s)
-        self._unsaid[job.job_id] = job
 
     def _dequeue(self, job: JobState) -> None:
         for queue in (self.new, self.stopped_jobs):
             if job in queue:
                 queue.remove(job)
-        self._unsaid.pop(job.job_id, None)

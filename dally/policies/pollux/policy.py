@@ -113,7 +113,6 @@ class Pollux(InRounds):
 
     def submitted(self, job: JobState, now: float) -> None:
         """It waits; jobs with least service go first."""
-        super().submitted(job, now)
         self._state.best_level(job.job.gang)
         self._enqueue(job, now)
 
@@ -129,18 +128,15 @@ class Pollux(InRounds):
 
     def stopped(self, job: JobState, now: float) -> None:
         """It waits again."""
-        super().stopped(job, now)
         self._movers.pop(job.job_id, None)
         self._enqueue(job, now)
 
     def finished(self, job: JobState, now: float) -> None:
         """Its GPUs are for others."""
-        super().finished(job, now)
         self._forget(job)
 
     def withdrawn(self, job: JobState, now: float) -> None:
         """It leaves the queue."""
-        super().withdrawn(job, now)
         self._queue.remove(job)
         self._forget(job)
 
@@ -149,7 +145,6 @@ class Pollux(InRounds):
         self._changed = True
 
     def _run(self, job: JobState, had: ServiceHad) -> None:
-        self._unsaid.pop(job.job_id, None)
         self._queue.remove(job)
         self._had[job.job_id] = replace(had, most=max(had.most, held_gpus(job)))
         if job.job.preemptible and (job.job.kind is JobKind.ELASTIC or job.speed < 1):

@@ -154,18 +154,15 @@ class SlurmBackfill(InOrder):
         super().withdrawn(job, now)
         self._until_s.pop(job.job_id, None)
 
-    def waits(self, decision: Wait) -> None:
-        """Its wait is on record, and when it ends."""
-        super().waits(decision)
-        if decision.until_s < inf:
-            self._until_s[decision.job_id] = decision.until_s
-
     def backfills(self, now: float) -> bool:
         """Whether a pass of backfill is due."""
         return self.backfill and (not self._knobs.bf_interval_s or now >= self._due_backfill_s)
 
     def plan_applied(self, plan: Plan, state: ClusterState, now: float) -> None:
-        """What happened now is for the next pass of backfill; after a pass, the next timer is."""
+        """Timers run; what happened now is for the next pass of backfill, and after a pass the next timer."""
+        for each in plan.decisions:
+            if isinstance(each, Wait) and each.until_s < inf and each.job_id in state.waiting:
+                self._until_s[each.job_id] = each.until_s
         if not self._knobs.bf_interval_s:
             return
         if not self.queue or (now >= self._due_backfill_s and not self._restless):
@@ -189,7 +186,7 @@ class SlurmBackfill(InOrder):
     def new_waits(self, plan: OrderRound) -> list[Decision]:
         """Waits of jobs that are new, and of those looked at for the first time, whose timer starts now."""
         untimed = {job.order: job for job in self._timed(plan, self._until_s)}
-        fresh = {job.order: job for job in self.queue.unsaid() if job.order not in plan.started}
+        fresh = {job.order: job for job in plan.state.to_explain(plan.decisions())}
         return [
             self._timed_wait(job, plan) if order in untimed else self.wait(job, plan)
             for order, job in sorted((fresh | untimed).items())

@@ -96,14 +96,11 @@ class SrsfDelay(Policy):
         self.books.declining.pop(job.job_id, None)
         self.books.owners.left(job)
 
-    def waits(self, decision: Wait) -> None:
-        """Its wait is on record, and until when it declines far placements."""
-        self.books.waiting.said(decision.job_id)
-        if decision.level < self._state.topology.top:
-            self.books.declining[decision.job_id] = decision.until_s
-
     def plan_applied(self, plan: Plan, state: ClusterState, now: float) -> None:
-        """Remember what is free, to see when more comes free."""
+        """Remember who declines far placements, and what is free, to see when more comes free."""
+        for each in plan.decisions:
+            if isinstance(each, Wait) and each.level < state.topology.top and each.job_id in state.waiting:
+                self.books.declining[each.job_id] = each.until_s
         self._free_before = state.free.total()
         self.books.guard.settle(now)
 

@@ -65,9 +65,7 @@ class ClaimRound:
 
     def waiting(self) -> Iterator[JobState]:
         """Jobs that wait after this plan and whose wait is to be said: new ones, and those that it stops."""
-        for job in self._books.waiting.unsaid():
-            if job.order not in self.started and job.job_id not in self._declines:
-                yield job
+        yield from self._state.to_explain((*self._starts, *self._declines.values()))
         yield from self._stops.evictions.stopped()
 
     def _serve_longest_waiting(self) -> None:

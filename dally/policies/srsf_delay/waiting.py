@@ -27,7 +27,6 @@ class WaitingByClaim:
         self._claim, self._kind = claim, kind
         self._gangs: dict[Gang, dict[Kind, Ranking]] = {}
         self._jobs = 0
-        self._unsaid: dict[str, JobState] = {}
 
     def __len__(self) -> int:
         return self._jobs
@@ -37,7 +36,6 @@ class WaitingByClaim:
         kinds = self._gangs.setdefault(job.job.gang, {})
         kinds.setdefault(self._kind(job), Ranking()).add(job, self._claim(job))
         self._jobs += 1
-        self._unsaid[job.job_id] = job
 
     def remove(self, job: JobState) -> None:
         """A job no longer waits."""
@@ -48,21 +46,10 @@ class WaitingByClaim:
         if not kinds:
             del self._gangs[job.job.gang]
         self._jobs -= 1
-        self._unsaid.pop(job.job_id, None)
 
     def move(self, job: JobState) -> None:
         """A waiting job claims more than it did, or less."""
-        ranking = self._gangs[job.job.gang][self._kind(job)]
-        ranking.remove(job)
-        ranking.add(job, self._claim(job))
-
-    def said(self, job_id: str) -> None:
-        """The wait of a job was recorded."""
-        self._unsaid.pop(job_id, None)
-
-    def unsaid(self) -> list[JobState]:
-        """Jobs whose wait is not on record, in the order in which they began to wait."""
-        return list(self._unsaid.values())
+        self._gangs[job.job.gang][self._kind(job)].move(job, self._claim(job))
 
     def candidates(self, free: FreeGpus, most: Callable[[Gang], float]) -> Iterator[Ranking]:
         """The kinds whose first job may start: it fits, or claims less than it might take from others."""

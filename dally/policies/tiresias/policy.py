@@ -125,6 +125,7 @@ class Tiresias(Policy):
         self._refresh(now)
         self._drop(job)
         self._enqueue(job)
+        self._state.explain_again(job.job_id)  # after those that changed their queue just now
         self._set_due(job, self._promotion_s(job, now))
 
     def finished(self, job: JobState, now: float) -> None:
@@ -137,10 +138,6 @@ class Tiresias(Policy):
         self.waiting.remove(job)
         self._set_due(job, inf)
         del self._service[job.job_id]
-
-    def waits(self, decision: Wait) -> None:
-        """Its wait is on record."""
-        self.waiting.said(decision.job_id)
 
     def snapshot(self) -> dict[str, Any]:
         """The service of each job since it was last new, and when scattered jobs last looked."""
@@ -228,6 +225,7 @@ class Tiresias(Policy):
                 service.promoted_s = service.due_s
                 self._set_due(job, inf)
                 self._enqueue(job)
+                self._state.explain_again(job.job_id)
 
     def _quantum_s(self, job: JobState) -> float:
         """How long a job trains once it has started, for sure, seconds."""
@@ -333,8 +331,8 @@ class TiresiasRound:
                 self.starts.append(Migrate(job.job_id, closer.allocation, closer.level, reason))
 
     def waits(self) -> list[Decision]:
-        """Waits that are not on record yet."""
-        return [self._wait(job) for job in self._policy.waiting.unsaid() if job.order not in self.started]
+        """The waits to be explained."""
+        return [self._wait(job) for job in self._state.to_explain(self.starts)]
 
     def _place(self, job: JobState) -> Placement | None:
         best = self._state.best_level(job.job.gang)

@@ -218,10 +218,10 @@ class RecordedScheduler(Scheduler):
         self._told("report_progress", t=now, job_id=job_id, report=asdict(report))
         return life
 
-    def waits(self, decision: Wait) -> None:
-        """A decision to wait was recorded."""
-        super().waits(decision)
-        self._told("waits", decision=decision_data(decision))
+    def wait_explained(self, wait: Wait) -> None:
+        """The reason of a wait is on record."""
+        super().wait_explained(wait)
+        self._told("waits", decision=decision_data(wait))
 
     def plan_applied(self, now: float) -> None:
         """The plan of `now` was carried out, as far as that could be."""

@@ -186,7 +186,7 @@ class _Twin:
         """The waits of another policy, but of jobs that run though it would have stopped them."""
         for decision in plan.decisions:
             if isinstance(decision, Wait) and decision.job_id in self._scheduler.state.waiting:
-                self._scheduler.waits(decision)
+                self._scheduler.wait_explained(decision)
 
 
 def _scheduler(first: Line, spec: str, restored: bool) -> Scheduler:
@@ -249,7 +249,7 @@ def _start(scheduler: Scheduler, line: Line) -> object:
 def _waits(scheduler: Scheduler, line: Line) -> object:
     decision: Decision = to_decision(line["decision"])
     assert isinstance(decision, Wait), "what waits is no wait"
-    scheduler.waits(decision)
+    scheduler.wait_explained(decision)
     return None
 
 

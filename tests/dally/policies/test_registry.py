@@ -48,6 +48,8 @@ def test_the_documented_example_is_a_policy(monkeypatch: pytest.MonkeyPatch, tmp
     jobs = [Job("wide", 0, 4, 100), Job("narrow", 0, 1, 100), Job("middle", 0, 3, 100)]
     events = simulate("smallest-first", racks([[4]]), jobs).events
     assert [event["job"] for event in events if event["event"] == "start"] == ["narrow", "middle", "wide"]
+    waits = [(event["job"], event["reason"]) for event in events if event["event"] == "wait"]
+    assert waits == [("wide", "4 GPUs asked for, 0 left by smaller jobs")]
 
 
 def test_what_is_registered_but_no_policy_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -56,7 +56,8 @@ Act = tuple[object, ...]
 def written_down(monkeypatch: pytest.MonkeyPatch) -> list[Act]:
     """What any scheduler is told from now on, with the time."""
     acts: list[Act] = []
-    start, preempt, finish, waits = Scheduler.start, Scheduler.preempt, Scheduler.finish, Scheduler.waits
+    start, preempt, finish = Scheduler.start, Scheduler.preempt, Scheduler.finish
+    explained = Scheduler.wait_explained
 
     def noted_start(self: Scheduler, job: str, gpus: Allocation, now: float, speed: float) -> object:
         acts.append((round(now, 6), "start", job, gpus))
@@ -70,14 +71,14 @@ def written_down(monkeypatch: pytest.MonkeyPatch) -> list[Act]:
         acts.append((round(now, 6), "finish", job))
         return finish(self, job, now)
 
-    def noted_waits(self: Scheduler, wait: Wait) -> None:
+    def noted_wait_explained(self: Scheduler, wait: Wait) -> None:
         in_rounds = isinstance(self.policy, InRounds)
         act = (round(wait.until_s, 6), "wait", wait.job_id, wait.level, "" if in_rounds else wait.reason)
         if not in_rounds or act not in acts:
             acts.append(act)
-        waits(self, wait)
+        explained(self, wait)
 
-    for noted in (noted_start, noted_preempt, noted_finish, noted_waits):
+    for noted in (noted_start, noted_preempt, noted_finish, noted_wait_explained):
         monkeypatch.setattr(Scheduler, noted.__name__.removeprefix("noted_"), noted)
     return acts
 

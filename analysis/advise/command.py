@@ -57,6 +57,7 @@ def as_data(advice: Advice) -> dict[str, object]:
 
 
 def _compared(found: PolicyComparison) -> dict[str, object]:
+    """What Dally changes, as part of `as_data`."""
     return {
         "start_with": found.chosen.policy,
         "settings": {

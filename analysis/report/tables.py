@@ -52,10 +52,6 @@ class ReportColumn:
     left_out_if_same: bool = False
 
 
-def _times(value: float) -> str:
-    return f"{value:,.3g}"
-
-
 def _count(value: float) -> str:
     return f"{value:,.0f}"
 
@@ -87,7 +83,7 @@ HEADLINE = (
         "slowdown",
         "mean completion time over the running time at the best placement, which counts as 10 s at least",
         lambda run: run.slowdown.mean,
-        _times,
+        lambda value: f"{value:,.3g}",
     ),
     ReportColumn("network", "of running, what waited for the network; mean", lambda run: run.comm_s.mean),
     ReportColumn("makespan", "from the first submission to the last end", lambda run: run.makespan_s),

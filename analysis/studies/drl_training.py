@@ -241,6 +241,7 @@ class Adam:
 
 @cache
 def _costs() -> CostModel:
+    """One for all runs, as it remembers what it predicted."""
     return CostModel(load_cluster(CLUSTER), artifact_profiles(), batching=Drl.batching)
 
 
@@ -251,7 +252,7 @@ def workload(seed: int, jobs: int = JOBS) -> tuple[Job, ...]:
 
 def new_state() -> ClusterState:
     """The cluster of the artifact, in which nothing has happened."""
-    return ClusterState(load_cluster(CLUSTER), _costs())
+    return ClusterState(_costs().topology, _costs())
 
 
 def simulate(policy: Drl, state: ClusterState, jobs: Sequence[Job]) -> list[JobRecord]:

@@ -10,7 +10,6 @@ class Errors:
     """Relative errors |predicted / measured - 1| over a number of rows; the bias is their signed mean."""
 
     rows: int
-    median: float
     mean: float
     worst: float
     bias: float
@@ -27,6 +26,4 @@ class PairOrder:
 def summarise(errors: Sequence[float]) -> Errors:
     """Summarise errors with their signs, negative where the prediction is too small; at least one."""
     sizes = [abs(error) for error in errors]
-    return Errors(
-        len(sizes), statistics.median(sizes), statistics.mean(sizes), max(sizes), statistics.mean(errors)
-    )
+    return Errors(len(sizes), statistics.mean(sizes), max(sizes), statistics.mean(errors))

@@ -22,7 +22,7 @@ from dally.policies.registry import PolicySpec, parse_policy
 from dally.profiles.batch_split import Split
 from dally.profiles.files import shipped_sets
 from dally.profiles.goodput import Batching
-from dally.traces import FORMAT_NAMES, told_changes
+from dally.traces import format_names, told_changes
 from simulator.comparison import as_data, table
 from simulator.inputs import Inputs, load_scenario
 from simulator.scenario import Run, Scenario, folder_name, simulate
@@ -105,7 +105,7 @@ Examples:
     "--checkpoint-s", type=float, default=1800.0, show_default=True, help="Work between checkpoints."
 )
 @click.option("--restart-s", type=float, help="Cost of each restart, instead of what the profiles say.")
-@click.option("--format", "trace_format", type=click.Choice(FORMAT_NAMES), help="Format of the trace file.")
+@click.option("--format", "trace_format", type=click.Choice(format_names()), help="Format of the trace file.")
 @click.option("--from-s", "start_s", type=float, help="Keep jobs submitted at this second or later.")
 @click.option("--to-s", "end_s", type=float, help="Keep jobs submitted before this second.")
 @click.option(

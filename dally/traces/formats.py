@@ -4,6 +4,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from dally.errors import InputError
+from dally.extensions import (
+    TRACE_FORMATS,
+    ExtensionError,
+    blaming_extension,
+    extension_names,
+    load_extension,
+)
 from dally.traces import common_csv, helios, philly, sacct, swf
 from dally.traces.intake import TraceIntake
 
@@ -32,7 +39,11 @@ FORMATS = (
     TraceFormat("swf", swf.matches, swf.read, dated=False),
     TraceFormat("philly", philly.matches, philly.read, dated=True),
 )
-FORMAT_NAMES = tuple(known.name for known in FORMATS)
+
+
+def format_names() -> list[str]:
+    """The names of all formats: ours, then those of other packages."""
+    return [*(known.name for known in FORMATS), *extension_names(TRACE_FORMATS)]
 
 
 def pick_format(source: str, text: str, name: str | None = None) -> TraceFormat:
@@ -45,12 +56,22 @@ def pick_format(source: str, text: str, name: str | None = None) -> TraceFormat:
 
     Raises:
         InputError: The name is unknown, or the first line fits no format.
+        ExtensionError: A format of another package is broken.
     """
+    first = text.lstrip().partition("\n")[0].rstrip()
     for known in FORMATS:
-        if name == known.name or (name is None and known.matches(text.lstrip().partition("\n")[0].rstrip())):
+        if name == known.name or (name is None and known.matches(first)):
             return known
-    valid = ", ".join(FORMAT_NAMES)
+    # Those of other packages are imported only where none of ours fits.
+    for other in extension_names(TRACE_FORMATS):
+        if name in (None, other):
+            found = load_extension(TRACE_FORMATS, other)
+            if not isinstance(found, TraceFormat):
+                raise ExtensionError(f"{TRACE_FORMATS} {other!r} is broken: {found!r} is no TraceFormat")
+            with blaming_extension(TRACE_FORMATS, other):
+                if name == other or found.matches(first):
+                    return found
+    valid = ", ".join(format_names())
     if name is not None:
         raise InputError(f"unknown trace format {name!r}, must be one of {valid}")
-    first = text.lstrip().partition("\n")[0].rstrip()[:60]
-    raise InputError(f"{source}: the first line {first!r} fits no trace format; formats: {valid}")
+    raise InputError(f"{source}: the first line {first[:60]!r} fits no trace format; formats: {valid}")

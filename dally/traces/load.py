@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from dally.errors import InputError
+from dally.extensions import TRACE_FORMATS, blaming_extension
 from dally.renamed import now_called
 from dally.traces import common_csv
 from dally.traces.formats import pick_format
@@ -102,7 +103,8 @@ def _read(
         )
     file = read_source(path)
     picked = pick_format(intake.source, file.text, trace_format)
-    picked.read(file.text, intake)
+    with blaming_extension(TRACE_FORMATS, picked.name):
+        picked.read(file.text, intake)
     if not intake.jobs:
         raise InputError(f"{path}: no jobs in it{_dropped_note(intake)}")
     zero_s = min(job.submit_s for job in intake.jobs) if picked.dated else 0.0

@@ -66,7 +66,7 @@ def pack_data(runs: Sequence[ReadRun], jobs: Sequence[JobRecord], verdict: Verdi
 
 
 def _pack_over_time(pack: Pack, runs: Sequence[ReadRun], begin_s: float) -> None:
-    """What has an axis of time: the same for all runs, from the first submission to the last end."""
+    """Pack the figures over time; their axis is the same for all runs, from first submission to last end."""
     end_s = max(each.run.end_s for each in runs)
     levels = runs[0].history.levels
     pack.value("levels", levels)

@@ -72,7 +72,7 @@ class WholeRun:
 
     @property
     def knew(self) -> str:
-        """What its schedulers knew, as `dally.jobs.knowledge` has it; limits if it was real."""
+        """The knowledge of running times, as `dally.jobs.knowledge` has it; limits in a real run."""
         real = self.facts.get("kind") == "testbed"
         known = self.facts.get("knowledge", Knowledge.LIMITS if real else Knowledge.EXACT)
         errors = (float(self.facts.get(name, 0)) for name in ("estimate_error", "profile_error"))
@@ -80,7 +80,7 @@ class WholeRun:
 
     @cached_property
     def summary(self) -> Summary:
-        """Its headline numbers."""
+        """The run's headline numbers."""
         return summarise(self.records, self.cluster["gpus"], self.end_s)
 
     def events(self) -> Iterator[dict[str, Any]]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from statistics import median
 
-from analysis.report.history import DOWN, RunHistory, Timer
+from analysis.report.history import DOWN, PlacementTimer, RunHistory
 from analysis.report.runs import WholeRun
 from dally.runs.records import JobRecord
 from dally.runs.summary import Summary
@@ -150,7 +150,7 @@ def timer_table(histories: Mapping[str, RunHistory]) -> ReportTable:
     return ReportTable(headings, rows)
 
 
-def _timer_row(level: str, timers: Sequence[Timer]) -> list[Cell]:
+def _timer_row(level: str, timers: Sequence[PlacementTimer]) -> list[Cell]:
     delays_s = [timer.delay_s for timer in timers]
     least, most = duration(min(delays_s)), duration(max(delays_s))
     spread = least if least == most else f"{duration(median(delays_s))}; {least} to {most}"

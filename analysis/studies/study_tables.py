@@ -42,7 +42,7 @@ class Case:
 
     @property
     def first(self) -> RunGroup:
-        """What others are compared with."""
+        """The runs of the first policy, which the others are compared with."""
         return next(iter(self.groups.values()))
 
 

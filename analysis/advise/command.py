@@ -13,9 +13,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from analysis.advise import sentences
 from analysis.advise.advice import Advice, PolicyComparison, advise, plan_simulations
-from analysis.advise.anonymise import anonymise
 from analysis.advise.history import read_history
-from analysis.advise.naming import NamingRules, check_models, read_rules
+from analysis.advise.naming import NamingRules, anonymise, check_models, read_rules
 from analysis.advise.sentences import summary_lines
 from analysis.advise.simulated import SimulationTask, processes_here, runner
 from analysis.advise.site import Site, cases, without_too_large

@@ -196,6 +196,11 @@ def warnings(runs: Sequence[WholeRun]) -> Iterator[str]:
         yield f"No profile, taken as insensitive to the network: {', '.join(unknown)}."
 
 
+def _failures(facts: Mapping[str, Any]) -> str:
+    told = [f"{key} {value}" for key, value in (facts.get("failures") or {}).items() if value is not None]
+    return ", ".join(told) or "none"
+
+
 _INPUTS: Sequence[tuple[str, Callable[[Mapping[str, Any]], object]]] = (
     ("kind", lambda facts: facts.get("kind")),
     ("cluster", lambda facts: f"{facts['cluster'].get('name')} of {plural(facts['cluster']['gpus'], 'GPU')}"),
@@ -207,10 +212,6 @@ _INPUTS: Sequence[tuple[str, Callable[[Mapping[str, Any]], object]]] = (
     ("knowledge of running times", lambda facts: facts.get("knowledge", "exact")),
     ("error of running times", lambda facts: facts.get("estimate_error", 0)),
     ("error of the profiles that policies saw", lambda facts: facts.get("profile_error", 0)),
-    ("failures", lambda facts: _failures(facts.get("failures") or {})),
+    ("failures", _failures),
     ("version", lambda facts: facts.get("version")),
 )
-
-
-def _failures(said: Mapping[str, object]) -> str:
-    return ", ".join(f"{key} {value}" for key, value in said.items() if value is not None) or "none"

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 
-from analysis.studies.relative_errors import Errors, summarise
+from analysis.studies.pollux_validation import Errors, summarise
 from dally.markdown import table
 from dally.profiles.imports.gavel import check_far, gavel_profile, gpu_types, list_entries, read_tables
 from dally.profiles.schema import Profile

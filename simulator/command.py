@@ -20,7 +20,7 @@ from dally.policies.registry import PolicySpec, parse_policy
 from dally.profiles.files import shipped_sets
 from dally.profiles.gang_iteration import Split
 from dally.profiles.goodput import Batching
-from dally.traces import FORMAT_NAMES, changes_text
+from dally.traces import changes_text, format_names
 from simulator.comparison import as_data, progress_bars, table, table_console
 from simulator.inputs import Inputs, load_scenario
 from simulator.scenario import Run, Scenario, folder_name, simulate
@@ -102,7 +102,7 @@ Examples:
     "--checkpoint-s", type=float, default=1800.0, show_default=True, help="Work between checkpoints."
 )
 @click.option("--restart-s", type=float, help="Cost of each restart, instead of what the profiles say.")
-@click.option("--format", "trace_format", type=click.Choice(FORMAT_NAMES), help="Format of the trace file.")
+@click.option("--format", "trace_format", type=click.Choice(format_names()), help="Format of the trace file.")
 @click.option("--from-s", "start_s", type=float, help="Keep jobs submitted at this second or later.")
 @click.option("--to-s", "end_s", type=float, help="Keep jobs submitted before this second.")
 @click.option(

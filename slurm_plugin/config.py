@@ -8,6 +8,7 @@ from typing import Any, get_type_hints
 
 from dally.config_text import parse_toml
 from dally.errors import InputError
+from dally.extensions import SLURM_BACKENDS, extension_names
 from dally.jobs.knowledge import Knowledge
 
 VARIABLE = "DALLY_CONFIG"
@@ -38,7 +39,8 @@ class Config:
             history, whichever told truer so far of the jobs that ended.
         batch_split: How gangs over several GPU types split their batch: `even`, or `proportional` to speed.
         state_dir: Folder of the journal; the controller's alone, kept over restarts.
-        backend: How Slurm is reached: `command-line`, `pyslurm`, or `auto` for pyslurm where it works.
+        backend: How Slurm is reached: `command-line`, `pyslurm`, `auto` for pyslurm where it works, or the
+            name of another package's backend (docs/extending.md).
         poll_s: Longest time between two looks at Slurm, seconds.
         start_timeout_s: A released job that does not start within this goes back to waiting, seconds.
         backoff_s: How long such a job is left out at most; doubles each time up to an hour.
@@ -82,6 +84,8 @@ class Config:
             if getattr(self, name) < 0:
                 raise InputError(f"{name} is {getattr(self, name)}, must be 0 or more")
         for name, choices in _CHOICES.items():
+            if name == "backend" and self.backend not in choices:
+                choices = (*choices, *extension_names(SLURM_BACKENDS))
             if getattr(self, name) not in choices:
                 valid = f"{', '.join(choices[:-1])} or {choices[-1]}"
                 raise InputError(f"{name} is {getattr(self, name)!r}, must be {valid}")

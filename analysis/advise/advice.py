@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from analysis.advise.calibration import TODAYS, Calibration, calibrate
-from analysis.advise.effects import EVEN, Effects, Pair, effects
+from analysis.advise.effects import EVEN, Effects, SimulatedPair, effects
 from analysis.advise.simulated import Runner, SimulatedTimes, SimulationTask
 from analysis.advise.site import ModelAssumption, Site
 
@@ -27,7 +27,7 @@ SETTINGS = (
     Setting("srsf-delay", "checkpoints: jobs are stopped for others and moved"),
     Setting("srsf-delay:fair=user", "checkpoints; users have equal shares before all else"),
 )
-"""Those that ask for least come first."""
+"""Settings to try, those first that ask least of a site."""
 
 
 def choose(settings: Sequence[Setting], outcomes: Sequence[SimulatedTimes]) -> Setting:
@@ -50,14 +50,14 @@ class PolicyComparison:
 
     Attributes:
         settings: The settings tried, each with what became of the jobs under the first case.
-        chosen: The one to start with.
-        pairs: It against today's scheduler under every case.
-        effects: Who would have gained and who lost.
+        chosen: The setting to start with.
+        pairs: Simulations of it and of today's scheduler under every case.
+        effects: Which jobs would have gained and which lost.
     """
 
     settings: Sequence[tuple[Setting, SimulatedTimes]]
     chosen: Setting
-    pairs: Sequence[Pair]
+    pairs: Sequence[SimulatedPair]
     effects: Effects
 
 
@@ -70,7 +70,7 @@ class Advice:
         cases: What was assumed of the jobs' models.
         today: The simulation of today's scheduler.
         calibration: How far it is from what really happened; None if the history tells no starts.
-        assumed: The same with the models of the first case; None if that cannot be told, or was not reached.
+        assumed: The same error with the models of the first case; None if it is unknown, or was not reached.
         comparison: Dally against it; None if it does not resemble what really happened.
     """
 
@@ -83,13 +83,13 @@ class Advice:
 
     @property
     def bias_s(self) -> float:
-        """How far the simulated mean wait is off at most; 0 if nobody knows."""
+        """The larger error of the simulated mean wait that is known, seconds; 0 if none is."""
         known = [found for found in (self.calibration, self.assumed) if found is not None]
         return max((abs(found.bias_s) for found in known), default=0.0)
 
     @property
     def concluded(self) -> PolicyComparison | None:
-        """The comparison, if it says more than the simulation is off; None: nothing may be concluded."""
+        """The comparison, if its difference exceeds the error of the simulation; else None."""
         if self.comparison is None:
             return None
         whole = self.comparison.effects.whole
@@ -119,7 +119,9 @@ class AdvicePlan:
         return len(self.todays) * self.calibrated + 1 + len(self.settings) + 2 * (len(self.cases) - 1)
 
 
-def plan(site: Site, today: str | None, policy: str | None, cases: Sequence[ModelAssumption]) -> AdvicePlan:
+def plan_simulations(
+    site: Site, today: str | None, policy: str | None, cases: Sequence[ModelAssumption]
+) -> AdvicePlan:
     """What to simulate.
 
     Args:
@@ -162,6 +164,6 @@ def _compare(site: Site, todo: AdvicePlan, base: SimulatedTimes, simulate: Runne
     rest = simulate(
         [SimulationTask(policy, case) for case in others for policy in (base.task.policy, chosen.policy)]
     )
-    pairs = [Pair(base, best), *(Pair(*rest[at : at + 2]) for at in range(0, len(rest), 2))]
+    pairs = [SimulatedPair(base, best), *(SimulatedPair(*rest[at : at + 2]) for at in range(0, len(rest), 2))]
     settings = list(zip(todo.settings, tried, strict=True))
     return PolicyComparison(settings, chosen, pairs, effects(site.history, pairs))

@@ -9,13 +9,13 @@ from analysis.advise.history import SiteHistory
 from analysis.advise.simulated import Floats, SimulatedTimes
 
 TODAYS = ("slurm:switch_wait_s=0", "slurm", "slurm:switch_wait_s=0,scheduler=builtin")
-"""What today's scheduler may be, unless the user says; the first if nothing tells."""
+"""Policies that may stand for today's scheduler; the first counts where the history tells no starts."""
 
 TIED = 0.1
 """Simulations whose errors differ by no more than this share are about as close."""
 
 CLOSE, CLOSE_S = 0.1, 2.0
-"""A completion time is met if it is off by no more than this share, or these seconds."""
+"""A completion time is close to the real one within this share of it, or within these seconds."""
 
 CHANCE = 2 / 3
 """Unexplained share of waits dealt out anew from one exponential distribution: E|x - y| / E max(x, y)."""
@@ -29,7 +29,7 @@ NEGLIGIBLE = 0.01
 
 
 @dataclass(frozen=True, slots=True)
-class Tried:
+class TriedPolicy:
     """A simulation of today's scheduler: mean size of the error of a start, and mean wait; seconds."""
 
     policy: str
@@ -59,7 +59,7 @@ class Calibration:
     real_wait_s: Floats
     wait_s: Floats
     run_s: Floats
-    tried: Sequence[Tried]
+    tried: Sequence[TriedPolicy]
 
     @property
     def error_s(self) -> float:
@@ -94,7 +94,7 @@ class Calibration:
 
     @property
     def close(self) -> float:
-        """Share of the jobs whose completion time is met."""
+        """The share of the jobs whose simulated completion time is close to the real one."""
         real_s = self.real_wait_s + self.run_s
         return float(np.mean(np.abs(self.wait_s - self.real_wait_s) <= np.maximum(CLOSE * real_s, CLOSE_S)))
 
@@ -119,7 +119,7 @@ def calibrate(history: SiteHistory, outcomes: Sequence[SimulatedTimes]) -> Calib
     real_wait_s = np.array([past.wait_s for past in started], dtype=float)
     waits_s = [outcome.start_s[known] - submit_s for outcome in outcomes]
     tried = [
-        Tried(outcome.task.policy, _off_s(wait_s, real_wait_s), float(wait_s.mean()))
+        TriedPolicy(outcome.task.policy, _off_s(wait_s, real_wait_s), float(wait_s.mean()))
         for outcome, wait_s in zip(outcomes, waits_s, strict=True)
     ]
     least_s = min(each.error_s for each in tried)

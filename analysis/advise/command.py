@@ -12,13 +12,12 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from analysis.advise import sentences
-from analysis.advise.advice import Advice, PolicyComparison, advise, plan
-from analysis.advise.anonymise import anonymise
+from analysis.advise.advice import Advice, PolicyComparison, advise, plan_simulations
 from analysis.advise.history import read_history
-from analysis.advise.naming import NamingRules, check_models, read_rules
+from analysis.advise.naming import NamingRules, anonymise, check_models, read_rules
 from analysis.advise.sentences import summary_lines
 from analysis.advise.simulated import SimulationTask, processes_here, runner
-from analysis.advise.site import Site, cases, fitting
+from analysis.advise.site import Site, cases, without_too_large
 from dally.atomic_file import write_atomically
 from dally.cluster import load_cluster
 from dally.cluster.summary import left_out_line
@@ -57,6 +56,7 @@ def as_data(advice: Advice) -> dict[str, object]:
 
 
 def _compared(found: PolicyComparison) -> dict[str, object]:
+    """What Dally changes, as part of `as_data`."""
     return {
         "start_with": found.chosen.policy,
         "settings": {
@@ -166,7 +166,7 @@ def command(
     topology = load_cluster(cluster)
     spans = {name: options.pop(name) for name in ("start_s", "end_s", "min_duration_s")}
     read = read_history(history, skip_bad=options["skip_bad"], **spans)
-    kept = fitting(read, topology, options["skip_bad"])
+    kept = without_too_large(read, topology, options["skip_bad"])
     knows = Known(Knowledge(knowledge) if knowledge else kept.knowledge)
     _advise(Site(topology, known, kept, named, knows, options["arrival_scale"]), **options)
 
@@ -190,7 +190,7 @@ def _advise(
         raise InputError(f"cannot write {output}: there is no folder {output.parent}")
     for spec in filter(None, (today, policy)):
         parse_policy(spec)
-    todo = plan(site, today, policy, cases(site, mix, seeds))
+    todo = plan_simulations(site, today, policy, cases(site, mix, seeds))
     # Found missing before anything is simulated.
     render: Callable[[Advice], str] = import_optional("analysis.advise.page", "analysis").render
     with _progress(todo.simulations) as tell, runner(site, processes or processes_here(), tell) as simulate:
@@ -215,7 +215,7 @@ def _advise(
 
 @contextmanager
 def _progress(simulations: int) -> Iterator[Callable[[SimulationTask], None]]:
-    """What is told of each simulation that ended, and shows that on a terminal."""
+    """Show a bar on a terminal; give the function to call with each simulation that has ended."""
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:

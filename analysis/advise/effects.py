@@ -21,7 +21,7 @@ Members = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
-class Pair:
+class SimulatedPair:
     """Today's scheduler and Dally under one case, with one seed."""
 
     today: SimulatedTimes
@@ -33,7 +33,7 @@ class Effect:
     """What would have changed for some jobs; means in seconds, of the first pair where nothing else is said.
 
     Attributes:
-        name: Whose jobs these are.
+        name: Of the group, user or size of these jobs.
         jobs: How many.
         gpu_h: The GPU-hours that they really took.
         today_s: Mean completion time under today's scheduler.
@@ -72,7 +72,7 @@ class Effect:
 
 @dataclass(frozen=True, slots=True)
 class Effects:
-    """Who would have gained and who lost.
+    """Which jobs would have gained and which lost.
 
     Attributes:
         whole: All jobs.
@@ -89,7 +89,7 @@ class Effects:
     losers: Sequence[Effect]
 
 
-def effects(history: SiteHistory, pairs: Sequence[Pair]) -> Effects:
+def effects(history: SiteHistory, pairs: Sequence[SimulatedPair]) -> Effects:
     """Compare Dally with today's scheduler.
 
     Args:
@@ -134,7 +134,7 @@ def _members(names: Sequence[str]) -> dict[str, Members]:
 
 
 def _largest(members: Mapping[str, Members], gpu_h: Floats, what: str) -> dict[str, Members]:
-    """Those with most GPU time, and the rest together; none if nobody is named."""
+    """The members with most GPU time by name, and all others together; empty where no job names one."""
     named = {name: inside for name, inside in members.items() if name}
     order = sorted(named, key=lambda name: (-gpu_h[named[name]].sum(), name))
     shown = {name: named[name] for name in order[: MOST if len(order) > MOST + 1 else len(order)]}
@@ -142,7 +142,7 @@ def _largest(members: Mapping[str, Members], gpu_h: Floats, what: str) -> dict[s
     return {**shown, **({f"{OTHER} {len(rest)} {what}": np.logical_or.reduce(rest)} if rest else {})}
 
 
-def _effect(name: str, inside: Members, gpu_h: Floats, pairs: Sequence[Pair]) -> Effect:
+def _effect(name: str, inside: Members, gpu_h: Floats, pairs: Sequence[SimulatedPair]) -> Effect:
     today, dally = pairs[0].today, pairs[0].dally
     changes = [_change(pair, inside) for pair in pairs]
     ratio = dally.jct_s[inside] / today.jct_s[inside]
@@ -162,11 +162,11 @@ def _effect(name: str, inside: Members, gpu_h: Floats, pairs: Sequence[Pair]) ->
     )
 
 
-def _change(pair: Pair, inside: Members) -> float:
+def _change(pair: SimulatedPair, inside: Members) -> float:
     return float(pair.dally.jct_s[inside].mean() / pair.today.jct_s[inside].mean()) - 1
 
 
-def changes_by_case(pairs: Sequence[Pair]) -> Iterator[tuple[str, list[float]]]:
+def changes_by_case(pairs: Sequence[SimulatedPair]) -> Iterator[tuple[str, list[float]]]:
     """For each case its name and the change of the mean completion time with each seed."""
     found: dict[str, list[float]] = {}
     for pair in pairs:

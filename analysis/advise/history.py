@@ -61,7 +61,7 @@ class SiteHistory:
 
     @property
     def started(self) -> Sequence[PastJob]:
-        """Those of which the real start is known."""
+        """The jobs whose real start is known."""
         return [past for past in self.jobs if past.start_s is not None]
 
     @property

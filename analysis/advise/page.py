@@ -1,7 +1,6 @@
 """What the page of advice shows, put together in the report's style."""
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable
 from importlib import resources
 
 from analysis.advise import sentences, tables
@@ -10,95 +9,6 @@ from analysis.advise.calibration import Calibration
 from analysis.report.figures import TimeBins, distribution
 from analysis.report.packing import Pack
 from analysis.report.page import SHARED_SCRIPTS, assemble, asset
-from analysis.report.tables import ReportTable
-
-
-@dataclass(frozen=True, slots=True)
-class Compared:
-    """What is shown of Dally against today's scheduler.
-
-    Attributes:
-        headline: Both in numbers.
-        effects: Headings and tables of whom it concerns.
-        settings: Settings tried.
-        asks: What each of them asks for.
-        start: With which settings to start.
-    """
-
-    headline: ReportTable
-    effects: Sequence[tuple[str, ReportTable]]
-    settings: ReportTable
-    asks: Sequence[tuple[str, str]]
-    start: Sequence[str]
-
-
-@dataclass(frozen=True, slots=True)
-class AdviceView:
-    """What the page's template and script are given.
-
-    Attributes:
-        setting: Whose history on which cluster.
-        calibration: How far the simulation is from what really happened; the headline first.
-        calibrated: Whether that is known.
-        title: What would have changed, or that nothing is concluded.
-        lines: What lies behind it.
-        tried: What else was tried as today's scheduler.
-        waits: Real and simulated waits, by size; None if not calibrated.
-        compared: Dally against it; None if nothing is concluded.
-        assumptions: What was assumed of the jobs' models.
-        limits: What the simulation leaves out.
-        origin: Where the jobs came from.
-        data: What the script draws, packed.
-    """
-
-    setting: str
-    calibration: Sequence[str]
-    calibrated: bool
-    title: str
-    lines: Sequence[str]
-    tried: Sequence[str]
-    waits: ReportTable | None
-    compared: Compared | None
-    assumptions: Sequence[str]
-    limits: Sequence[str]
-    origin: str
-    data: str
-
-
-def build_view(advice: Advice) -> AdviceView:
-    """What a page shows of advice."""
-    found, workload = advice.calibration, advice.site.history.workload
-    return AdviceView(
-        setting=sentences.setting_line(advice),
-        calibration=list(sentences.calibration_lines(advice)),
-        calibrated=found is not None,
-        title=sentences.title(advice),
-        lines=sentences.finding_lines(advice),
-        tried=sentences.tried_lines(found) if found else [],
-        waits=tables.calibration_table(found) if found else None,
-        compared=_compared(advice, advice.concluded) if advice.concluded else None,
-        assumptions=list(sentences.assumption_lines(advice)),
-        limits=list(sentences.limit_lines(advice)),
-        origin=f"{workload.source} (SHA-256 {workload.sha256[:12]}), from {workload.origin}",
-        data=pack_data(advice),
-    )
-
-
-def _compared(advice: Advice, found: PolicyComparison) -> Compared:
-    by_kind = {
-        "By size": found.effects.sizes,
-        "By group": found.effects.groups,
-        "By user": found.effects.users,
-        "Groups and users who would lose": found.effects.losers,
-    }
-    return Compared(
-        headline=tables.headline_table(advice.today, found),
-        effects=[(name, tables.effect_table(effects)) for name, effects in by_kind.items() if effects],
-        settings=tables.settings_table(found),
-        asks=[(setting.policy, setting.asks) for setting, _ in found.settings if setting.asks],
-        start=list(sentences.settings_lines(advice, found)),
-    )
-
 
 QUEUE_TIMES = 150
 """Bins of the queue over time."""
@@ -156,4 +66,37 @@ _PAGE = resources.files("analysis.advise") / "page"
 def render(advice: Advice) -> str:
     """The advice as HTML that fetches nothing."""
     template, script = ((_PAGE / name).read_text("utf-8") for name in ("advice.html", "advice.js"))
-    return assemble(template, [*map(asset, SHARED_SCRIPTS), script], view=build_view(advice))
+    found, workload = advice.calibration, advice.site.history.workload
+    return assemble(
+        template,
+        [*map(asset, SHARED_SCRIPTS), script],
+        setting=sentences.setting_line(advice),
+        calibration=list(sentences.calibration_lines(advice)),
+        calibrated=found is not None,
+        title=sentences.title(advice),
+        lines=sentences.finding_lines(advice),
+        tried=sentences.tried_lines(found) if found else [],
+        waits=tables.calibration_table(found) if found else None,
+        compared=_compared(advice, advice.concluded) if advice.concluded else None,
+        assumptions=list(sentences.assumption_lines(advice)),
+        limits=list(sentences.limit_lines(advice)),
+        origin=f"{workload.source} (SHA-256 {workload.sha256[:12]}), from {workload.origin}",
+        data=pack_data(advice),
+    )
+
+
+def _compared(advice: Advice, found: PolicyComparison) -> dict[str, object]:
+    """What the page shows of Dally against today's scheduler."""
+    by_kind = {
+        "By size": found.effects.sizes,
+        "By group": found.effects.groups,
+        "By user": found.effects.users,
+        "Groups and users who would lose": found.effects.losers,
+    }
+    return {
+        "headline": tables.headline_table(advice.today, found),
+        "effects": [(name, tables.effect_table(effects)) for name, effects in by_kind.items() if effects],
+        "settings": tables.settings_table(found),
+        "asks": [(setting.policy, setting.asks) for setting, _ in found.settings if setting.asks],
+        "start": list(sentences.settings_lines(advice, found)),
+    }

@@ -73,7 +73,7 @@ def effect_lines(advice: Advice, found: PolicyComparison) -> Iterator[str]:
 
 
 def losers_line(found: PolicyComparison) -> str:
-    """Who would lose."""
+    """The sentence about the sizes, groups and users whose jobs would end later."""
     sizes = [each for each in found.effects.sizes if each.change > EVEN]
     named = [f"jobs of {each.name} ({percent(each.change)})" for each in sizes]
     people = found.effects.losers
@@ -96,7 +96,7 @@ def settings_lines(advice: Advice, found: PolicyComparison) -> Iterator[str]:
 
 
 def case_lines(advice: Advice, found: PolicyComparison) -> Iterator[str]:
-    """What each case of the jobs' models came to."""
+    """One line for each case of the jobs' models: the change of completion times."""
     if advice.site.profiles is None:
         return
     for name, changes in changes_by_case(found.pairs):
@@ -109,7 +109,7 @@ def case_lines(advice: Advice, found: PolicyComparison) -> Iterator[str]:
 
 
 def changes(compared: PolicyComparison) -> list[tuple[str, Effect]]:
-    """Whose completion times a figure compares: all jobs, sizes, groups and users, each with its name."""
+    """The effects that a figure compares: of all jobs, sizes, groups and users, each with its name."""
     found = compared.effects
     return [
         ("all jobs", found.whole),
@@ -177,7 +177,7 @@ def title(advice: Advice) -> str:
 
 
 def finding_lines(advice: Advice) -> list[str]:
-    """What lies behind the headline."""
+    """The sentences below the headline: means and losers, or why nothing is concluded."""
     if advice.concluded is not None:
         return [*effect_lines(advice, advice.concluded), losers_line(advice.concluded)]
     return [*_refusal_lines(advice)]
@@ -281,7 +281,7 @@ def limit_lines(advice: Advice) -> Iterator[str]:
 
 
 def tried_lines(found: Calibration) -> list[str]:
-    """What was tried as today's scheduler, the closest first."""
+    """The policies that were tried as today's scheduler, the closest first."""
     return [
         f"{each.policy}: starts off by {duration(each.error_s)}, waits of {duration(each.wait_s)} on average"
         for each in found.tried
@@ -289,7 +289,7 @@ def tried_lines(found: Calibration) -> list[str]:
 
 
 def setting_line(advice: Advice) -> str:
-    """Whose history on which cluster."""
+    """One line: the history, the cluster, the profiles and what schedulers know."""
     site = advice.site
     parts = [
         f"{plural(len(site.history.jobs), 'job')} of {Path(site.history.workload.source).name}",

@@ -33,7 +33,7 @@ class SimulatedTimes:
     Attributes:
         task: What was simulated.
         start_s: First starts.
-        wait_s: Time without GPUs over the whole life.
+        wait_s: Time without GPUs, over all waits of a job.
         jct_s: From submission to the end.
         preemptions: How often GPUs were taken.
         makespan_s: Until the last end.
@@ -74,7 +74,7 @@ Runner = Callable[[Sequence[SimulationTask]], list[SimulatedTimes]]
 
 @contextmanager
 def runner(site: Site, processes: int, tell: Callable[[SimulationTask], None]) -> Iterator[Runner]:
-    """What simulates tasks of a site in so many processes; each task is told of when it is done."""
+    """Give a function that simulates tasks of a site in so many processes, and calls `tell` after each."""
 
     def told(outcomes: Iterator[SimulatedTimes]) -> list[SimulatedTimes]:
         found = []

@@ -86,7 +86,7 @@ class Site:
 
     def located(self) -> int:
         """How many jobs' nodes are known, of those with more than one GPU."""
-        return sum(self.place(past) is not None for past in self.history.jobs if past.job.gpus > 1)
+        return sum(self.real_placement(past) is not None for past in self.history.jobs if past.job.gpus > 1)
 
     def _with_models(self, case: ModelAssumption) -> list[tuple[PastJob, Job]]:
         """Each job with that of the history, its model told, by its name, or drawn as a case has it."""
@@ -100,13 +100,13 @@ class Site:
 
     def _placed_best(self, past: PastJob, job: Job, costs: CostModel) -> Job:
         """The job with what the network cost it, where it really ran, taken out of its time."""
-        place = self.place(past)
+        place = self.real_placement(past)
         if place is None or not job.model:
             return job
         slowdown = max(1.0, costs.cost(job, place).slowdown)
         return replace(job, duration_s=job.duration_s / slowdown)
 
-    def place(self, past: PastJob) -> Allocation | None:
+    def real_placement(self, past: PastJob) -> Allocation | None:
         """The GPUs that a job really had, shared out evenly over its nodes; None if that is not known."""
         try:
             names = expand(past.nodes) if past.nodes else ()
@@ -133,7 +133,7 @@ class Site:
         )
 
 
-def fitting(history: SiteHistory, topology: Topology, skip: bool) -> SiteHistory:
+def without_too_large(history: SiteHistory, topology: Topology, skip: bool) -> SiteHistory:
     """The history without jobs that the cluster cannot hold.
 
     Raises:

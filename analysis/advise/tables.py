@@ -108,7 +108,7 @@ def settings_table(found: PolicyComparison) -> ReportTable:
 
 
 def effect_table(effects: Sequence[Effect]) -> ReportTable:
-    """Whose jobs would end sooner or later."""
+    """A row for each group of jobs: completion times and waits under today's scheduler and Dally."""
     headings = [
         ("jobs", "how many"),
         ("GPU-hours", "that they really took"),

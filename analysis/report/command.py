@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from analysis.report.runs import load_runs
+from analysis.report.verdict import compare_runs
 from dally.atomic_file import write_atomically
 from dally.optional import import_optional
 
@@ -37,15 +38,14 @@ def command(paths: tuple[Path, ...], output: Path | None, as_json: bool) -> None
     runs = load_runs(paths)
     target = output or paths[0] / _REPORT
     page = import_optional("analysis.report.page", "analysis")
-    view = page.build_view(runs)
-    write_atomically(target, page.render(view))
-    title = str(view.verdict.title)
+    verdict = compare_runs(runs)
+    write_atomically(target, page.render(runs, verdict))
     if as_json:
         found = {
             run.name: {"folder": str(run.folder), "complete": run.facts["complete"], **asdict(run.summary)}
             for run in runs
         }
-        click.echo(json.dumps({"report": str(target), "verdict": title, "runs": found}, indent=2))
+        click.echo(json.dumps({"report": str(target), "verdict": verdict.title, "runs": found}, indent=2))
         return
-    click.echo(title)
+    click.echo(verdict.title)
     click.echo(f"report: {target} ({target.stat().st_size / 1e6:.1f} MB)")

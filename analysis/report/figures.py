@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from analysis.report.history import DOWN, RunHistory, Timer
+from analysis.report.history import DOWN, PlacementTimer, RunHistory
 from dally.runs.records import JobRecord
 from dally.runs.summary import quantile
 
@@ -26,7 +26,7 @@ class TimeBins:
 
     @classmethod
     def between(cls, begin_s: float, end_s: float, count: int) -> "TimeBins":
-        """So many bins between two moments; a millisecond each if the moments are one."""
+        """Divide the time between two moments; bins last a millisecond each if the moments are one."""
         return cls(begin_s, max(end_s - begin_s, 1e-3 * count) / count, count)
 
     @property
@@ -92,7 +92,7 @@ def usage(history: RunHistory, gpus: int, bins: TimeBins) -> dict[str, list[floa
 
 
 def timers_over_time(
-    timers: Sequence[Timer], levels: int, bins: TimeBins
+    timers: Sequence[PlacementTimer], levels: int, bins: TimeBins
 ) -> list[dict[str, list[float | None]]]:
     """For each level and bin, the median, least and most delay of the timers told, seconds; None if none."""
     delays_s: list[list[list[float]]] = [[[] for _ in range(bins.count)] for _ in range(levels)]

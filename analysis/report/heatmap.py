@@ -82,7 +82,7 @@ def _by_machine(names: list[str], machines: Mapping[str, int], racks: Mapping[st
 
 
 def _by_block(names: list[str], machines: Mapping[str, int]) -> HeatmapRows:
-    """So many machines to a row, by name, that the rows are few enough."""
+    """Rows of equally many machines, by name, so large that the rows are few enough."""
     size = -(-len(names) // MOST_ROWS)
     blocks = [names[start : start + size] for start in range(0, len(names), size)]
     nowhere = [""] * len(blocks)

@@ -17,7 +17,7 @@ DOWN = -1
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class HeldGpus:
     """GPUs of one machine that one job held.
 
     Attributes:
@@ -38,7 +38,7 @@ class Held:
 
 
 @dataclass(slots=True)
-class Timer:
+class PlacementTimer:
     """A wait in which a job declined farther placements, and what it came to.
 
     Attributes:
@@ -106,9 +106,9 @@ class RunHistory:
             machines: GPUs of each machine by its name; None if unknown: those that are ever held.
         """
         self.levels = levels
-        self.held: list[Held] = []
+        self.held: list[HeldGpus] = []
         self.waits: list[tuple[float, float]] = []
-        self.timers: list[Timer] = []
+        self.timers: list[PlacementTimer] = []
         self.moves = 0
         self._numbers = numbers
         self._place = {level: place for place, level in enumerate(levels)}
@@ -118,7 +118,7 @@ class RunHistory:
             self._slots[name] = _MachineSlots(gpus, list(range(gpus)))
         self._running: dict[int, tuple[float, int, dict[str, tuple[int, ...]]]] = {}
         self._waiting: dict[int, float] = {}
-        self._open: defaultdict[int, list[Timer]] = defaultdict(list)
+        self._open: defaultdict[int, list[PlacementTimer]] = defaultdict(list)
         self._down: dict[str, float] = {}
 
     def add(self, event: Mapping[str, Any]) -> None:
@@ -157,7 +157,7 @@ class RunHistory:
         elif kind == "wait" and event["until"] is not None:
             delay_s, level = event["until"] - self._waiting.get(job, t), self._place[event["level"]]
             if delay_s > 0 and level < len(self.levels) - 1:  # a wait at the top declines no placement
-                timer = Timer(job, self._gpus.get(job, 0), level, t, delay_s, event["reason"])
+                timer = PlacementTimer(job, self._gpus.get(job, 0), level, t, delay_s, event["reason"])
                 self.timers.append(timer)
                 self._open[job].append(timer)
 
@@ -185,13 +185,13 @@ class RunHistory:
         for machine, slots in taken.items():
             self._slots[machine].give(slots)
             if begin_s < t:
-                self.held.append(Held(begin_s, t, machine, slots, level, job))
+                self.held.append(HeldGpus(begin_s, t, machine, slots, level, job))
 
     def _repair(self, machine: str, t: float) -> None:
         begin_s = self._down.pop(machine, t)
         slots = self._slots[machine]
         if begin_s < t:
-            self.held.append(Held(begin_s, t, machine, tuple(range(slots.known)), DOWN, DOWN))
+            self.held.append(HeldGpus(begin_s, t, machine, tuple(range(slots.known)), DOWN, DOWN))
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from importlib import resources
 
 from jinja2 import Environment, FunctionLoader, StrictUndefined
@@ -22,8 +21,6 @@ from analysis.report.history import ReadRun, number_jobs, read_histories
 from analysis.report.packing import Pack, deflated
 from analysis.report.runs import WholeRun
 from analysis.report.tables import (
-    ModelPlacements,
-    ReportTable,
     gpu_time_by_model,
     headline_table,
     levels_by_model,
@@ -31,79 +28,9 @@ from analysis.report.tables import (
     timer_table,
 )
 from analysis.report.timelines import BLOCK, pack_timelines
-from analysis.report.verdict import Verdict, compare_runs, origin, setting, warnings
+from analysis.report.verdict import Verdict, origin, setting, warnings
 from dally import __version__
 from dally.runs.records import JobRecord
-
-
-@dataclass(frozen=True, slots=True)
-class ReportView:
-    """What the page's template and script are given.
-
-    Attributes:
-        verdict: Which run was best.
-        setting: What was run.
-        warnings: What a reader must know.
-        headline: The runs in numbers.
-        levels: Names of the levels.
-        placements: For each model and run the share of GPU time at each level.
-        timers: What the timers came to; no rows if nobody set any.
-        preemptions: What preemption did.
-        origin: Where the jobs came from.
-        folders: The run folders.
-        data: What the script draws, packed.
-        timelines: For each run, the packed timelines of its jobs.
-        left_out: How many jobs have no timeline, for want of room.
-    """
-
-    verdict: Verdict
-    setting: str
-    warnings: Sequence[str]
-    headline: ReportTable
-    levels: Sequence[str]
-    placements: Sequence[ModelPlacements]
-    timers: ReportTable
-    preemptions: ReportTable
-    origin: str
-    folders: Sequence[str]
-    data: str
-    timelines: Sequence[Sequence[str]]
-    left_out: int
-
-
-def build_view(runs: Sequence[WholeRun]) -> ReportView:
-    """Read the runs' events and work out all that the report shows.
-
-    Raises:
-        InputError: A run's events are cut off or wrong.
-    """
-    jobs = number_jobs(runs)
-    runs_read = read_histories(runs, jobs)
-    histories = {each.run.name: each.history for each in runs_read}
-    levels = runs_read[0].history.levels
-    by_model = {each.run.name: gpu_time_by_model(each.history, each.records) for each in runs_read}
-    waited_s = [
-        sum(record.queue_s for record in records if record is not None)
-        for records in zip(*(each.records for each in runs_read), strict=True)
-    ]
-    timelines, left_out = pack_timelines([each.timelines for each in runs_read], waited_s)
-    verdict = compare_runs(runs)
-    return ReportView(
-        verdict=verdict,
-        setting=setting(runs),
-        warnings=list(warnings(runs)),
-        headline=headline_table(runs),
-        levels=levels,
-        placements=levels_by_model(by_model, len(levels)),
-        timers=timer_table(histories),
-        preemptions=preemption_table(runs, histories),
-        origin=origin(runs),
-        folders=[str(run.folder) for run in runs],
-        data=pack_data(runs_read, jobs, verdict),
-        timelines=timelines,
-        left_out=left_out,
-    )
-
 
 MAP_TIMES, USAGE_TIMES, TIMER_TIMES = 300, 120, 60
 """Bins of the map, of usage over time, of the timers."""
@@ -139,7 +66,7 @@ def pack_data(runs: Sequence[ReadRun], jobs: Sequence[JobRecord], verdict: Verdi
 
 
 def _pack_over_time(pack: Pack, runs: Sequence[ReadRun], begin_s: float) -> None:
-    """What has an axis of time: the same for all runs, from the first submission to the last end."""
+    """Pack the figures over time; their axis is the same for all runs, from first submission to last end."""
     end_s = max(each.run.end_s for each in runs)
     levels = runs[0].history.levels
     pack.value("levels", levels)
@@ -168,9 +95,39 @@ SHARED_SCRIPTS = ("unpack.js", "opening.js", "words.js", "figures.js")
 _SCRIPTS = (*SHARED_SCRIPTS, "heatmap.js", "jobs.js", "timeline.js", "main.js")
 
 
-def render(view: ReportView) -> str:
-    """The report as HTML that fetches nothing."""
-    return assemble(asset("report.html"), map(asset, _SCRIPTS), view=view)
+def render(runs: Sequence[WholeRun], verdict: Verdict) -> str:
+    """The report as HTML that fetches nothing.
+
+    Raises:
+        InputError: A run's events are cut off or wrong.
+    """
+    jobs = number_jobs(runs)
+    read = read_histories(runs, jobs)
+    histories = {each.run.name: each.history for each in read}
+    levels = read[0].history.levels
+    by_model = {each.run.name: gpu_time_by_model(each.history, each.records) for each in read}
+    waited_s = [
+        sum(record.queue_s for record in records if record is not None)
+        for records in zip(*(each.records for each in read), strict=True)
+    ]
+    timelines, left_out = pack_timelines([each.timelines for each in read], waited_s)
+    return assemble(
+        asset("report.html"),
+        map(asset, _SCRIPTS),
+        verdict=verdict,
+        setting=setting(runs),
+        warnings=list(warnings(runs)),
+        headline=headline_table(runs),
+        levels=levels,
+        placements=levels_by_model(by_model, len(levels)),
+        timers=timer_table(histories),
+        preemptions=preemption_table(runs, histories),
+        origin=origin(runs),
+        folders=[str(run.folder) for run in runs],
+        data=pack_data(read, jobs, verdict),
+        timelines=timelines,
+        jobs_without_timeline=left_out,
+    )
 
 
 def assemble(template: str, scripts: Iterable[str], **values: object) -> str:

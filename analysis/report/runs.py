@@ -72,7 +72,7 @@ class WholeRun:
 
     @property
     def knew(self) -> str:
-        """What its schedulers knew, as `dally.jobs.knowledge` has it; limits if it was real."""
+        """The knowledge of running times, as `dally.jobs.knowledge` has it; limits in a real run."""
         real = self.facts.get("kind") == "testbed"
         known = self.facts.get("knowledge", Knowledge.LIMITS if real else Knowledge.EXACT)
         errors = (float(self.facts.get(name, 0)) for name in ("estimate_error", "profile_error"))
@@ -80,7 +80,7 @@ class WholeRun:
 
     @cached_property
     def summary(self) -> Summary:
-        """Its headline numbers."""
+        """The run's headline numbers."""
         return summarise(self.records, self.cluster["gpus"], self.end_s)
 
     def events(self) -> Iterator[dict[str, Any]]:
@@ -147,32 +147,6 @@ def find_runs(path: Path) -> list[Path]:
 
 def _read(folder: Path) -> WholeRun:
     facts = read_run(folder)
-    _check_endings(folder)
-    records = read_jobs(folder)
-    try:
-        spec, said = str(facts["policy"]["spec"]), facts["summary"]["jobs"]
-        cluster, end_s, _ = facts["cluster"], facts["end_s"], facts["complete"]
-        gpus, levels = cluster["gpus"], cluster["levels"]
-    except (KeyError, TypeError) as error:
-        raise InputError(f"{folder / RUN}: lacks {error}") from error
-    named = isinstance(levels, list) and levels and all(isinstance(level, str) for level in levels)
-    if not (_is_number(end_s) and _is_number(gpus) and named):
-        raise InputError(f"{folder / RUN}: end_s and cluster.gpus must be numbers, cluster.levels names")
-    if not records:
-        raise InputError(f"{folder / JOBS} has no jobs, so there is nothing to report")
-    if len(records) != said:
-        raise InputError(
-            f"{folder / JOBS} has {len(records)} jobs and {RUN} says {said}; the file is truncated"
-        )
-    return WholeRun(folder, spec, facts, records, _cluster(folder, facts["cluster"]))
-
-
-def _is_number(value: object) -> bool:
-    """Whether a value of run.json can be reckoned with."""
-    return isinstance(value, int | float) and abs(value) < _LARGEST
-
-
-def _check_endings(folder: Path) -> None:
     for name in (JOBS, EVENTS):
         path = folder / name
         if not path.is_file():
@@ -181,15 +155,31 @@ def _check_endings(folder: Path) -> None:
             file.seek(max(0, path.stat().st_size - 1))
             if file.read() != b"\n":
                 raise InputError(f"{path}: the last line is cut off, the file is truncated")
-
-
-def _cluster(folder: Path, said: Mapping[str, Any]) -> Topology | None:
-    """The cluster's tree; None if the folder has none, or another than run.json says."""
+    records = read_jobs(folder)
+    try:
+        spec, said = str(facts["policy"]["spec"]), facts["summary"]["jobs"]
+        cluster, end_s, _ = facts["cluster"], facts["end_s"], facts["complete"]
+        gpus, levels = cluster["gpus"], cluster["levels"]
+    except (KeyError, TypeError) as error:
+        raise InputError(f"{folder / RUN}: lacks {error}") from error
+    named = isinstance(levels, list) and levels and all(isinstance(level, str) for level in levels)
+    numbers = all(isinstance(value, int | float) and abs(value) < _LARGEST for value in (end_s, gpus))
+    if not (numbers and named):
+        raise InputError(f"{folder / RUN}: end_s and cluster.gpus must be numbers, cluster.levels names")
+    if not records:
+        raise InputError(f"{folder / JOBS} has no jobs, so there is nothing to report")
+    if len(records) != said:
+        raise InputError(
+            f"{folder / JOBS} has {len(records)} jobs and {RUN} says {said}; the file is truncated"
+        )
+    topology: Topology | None = None
     try:
         found = load_cluster(folder / CLUSTER)
+        if (found.gpus, list(found.levels)) == (gpus, levels):  # else the file is another cluster's
+            topology = found
     except InputError:
-        return None
-    return found if (found.gpus, list(found.levels)) == (said["gpus"], said["levels"]) else None
+        pass  # older folders have none
+    return WholeRun(folder, spec, facts, records, topology)
 
 
 def _named(runs: Sequence[WholeRun]) -> list[WholeRun]:
@@ -205,23 +195,20 @@ def _named(runs: Sequence[WholeRun]) -> list[WholeRun]:
 
 
 def _check_same_jobs(runs: Sequence[WholeRun]) -> None:
+    """Refuse runs whose jobs differ; only a run that is not complete may lack some."""
     first = {record.job_id: record for record in runs[0].records}
     for run in runs[1:]:
-        other = {record.job_id: record for record in run.records}
-        for job_id in dict.fromkeys([*first, *other]):
-            if why := _difference(first.get(job_id), other.get(job_id), runs[0], run):
+        others, why = {record.job_id: record for record in run.records}, ""
+        for job_id in dict.fromkeys([*first, *others]):
+            one, other = first.get(job_id), others.get(job_id)
+            if one is None or other is None:
+                lacking = runs[0] if one is None else run
+                why = f"is not in {lacking.folder}" if lacking.facts["complete"] else ""
+            elif one.gpus != other.gpus:
+                why = f"asks for {one.gpus} and {other.gpus} GPUs"
+            elif abs(one.submit_s - other.submit_s) > SAME_MOMENT_S:
+                why = f"is submitted at {one.submit_s:,.0f} s and {other.submit_s:,.0f} s"
+            if why:
                 raise InputError(
                     f"{runs[0].folder} and {run.folder} are runs of different traces: job {job_id} {why}"
                 )
-
-
-def _difference(one: JobRecord | None, two: JobRecord | None, first: WholeRun, other: WholeRun) -> str:
-    """How a job of two runs differs; a run that is not complete may lack it."""
-    if one is None or two is None:
-        lacking = first if one is None else other
-        return f"is not in {lacking.folder}" if lacking.facts["complete"] else ""
-    if one.gpus != two.gpus:
-        return f"asks for {one.gpus} and {two.gpus} GPUs"
-    if abs(one.submit_s - two.submit_s) > SAME_MOMENT_S:
-        return f"is submitted at {one.submit_s:,.0f} s and {two.submit_s:,.0f} s"
-    return ""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from statistics import median
 
-from analysis.report.history import DOWN, RunHistory, Timer
+from analysis.report.history import DOWN, PlacementTimer, RunHistory
 from analysis.report.runs import WholeRun
 from dally.runs.records import JobRecord
 from dally.runs.summary import Summary
@@ -52,10 +52,6 @@ class ReportColumn:
     left_out_if_same: bool = False
 
 
-def _times(value: float) -> str:
-    return f"{value:,.3g}"
-
-
 def _count(value: float) -> str:
     return f"{value:,.0f}"
 
@@ -87,7 +83,7 @@ HEADLINE = (
         "slowdown",
         "mean completion time over the running time at the best placement, which counts as 10 s at least",
         lambda run: run.slowdown.mean,
-        _times,
+        lambda value: f"{value:,.3g}",
     ),
     ReportColumn("network", "of running, what waited for the network; mean", lambda run: run.comm_s.mean),
     ReportColumn("makespan", "from the first submission to the last end", lambda run: run.makespan_s),
@@ -154,7 +150,7 @@ def timer_table(histories: Mapping[str, RunHistory]) -> ReportTable:
     return ReportTable(headings, rows)
 
 
-def _timer_row(level: str, timers: Sequence[Timer]) -> list[Cell]:
+def _timer_row(level: str, timers: Sequence[PlacementTimer]) -> list[Cell]:
     delays_s = [timer.delay_s for timer in timers]
     least, most = duration(min(delays_s)), duration(max(delays_s))
     spread = least if least == most else f"{duration(median(delays_s))}; {least} to {most}"

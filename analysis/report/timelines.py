@@ -11,9 +11,9 @@ from dally.words import moment
 BLOCK = 256
 """Jobs of which the timelines lie in one block."""
 MOST_LINES = 60
-"""Of longer timelines the middle is left out."""
+"""Lines of a timeline at most; of a longer one the middle is left out."""
 MOST_BYTES = 12_000_000
-"""Of all timelines of a report, packed; beyond that, those of the jobs that waited least are left out."""
+"""Size of all timelines of a report, packed; beyond it, those of the jobs that waited least are left out."""
 
 LEFT_OUT = "\x00"
 """Stands for the timeline of a job that is left out."""
@@ -50,7 +50,7 @@ def pack_timelines(texts: Sequence[Sequence[str]], waited_s: Sequence[float]) ->
 
     Args:
         texts: For each run, the timeline of each job.
-        waited_s: How long each job waited, over all runs: who matters most if there is not room for all.
+        waited_s: How long each job waited, over all runs; if room is short, the longest waits stay.
 
     Returns:
         For each run its blocks of `BLOCK` jobs each, and how many jobs are left out.

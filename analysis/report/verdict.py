@@ -14,7 +14,7 @@ from dally.words import change, duration, plural, share
 EVEN = 0.01
 """Mean completion times, and those of one job, count as the same within this share."""
 TELLING = 0.05
-"""What is worse under the best run by less than this share is not told."""
+"""A figure that is worse under the best run by less than this share is not mentioned."""
 
 _PRICES: Sequence[tuple[str, Callable[[Summary], float]]] = (
     ("the median completion time", lambda summary: summary.jct_s.median),
@@ -104,7 +104,7 @@ def _paired(pairs: Sequence[tuple[float, float]], rival: str) -> str:
 
 
 def _variants(runs: Sequence[WholeRun], means_s: Sequence[float], best: int, rival: int) -> Iterator[str]:
-    """What the best policy comes to with other knobs, and how much of the difference to the rival that is."""
+    """Sentences on the best policy with other knobs, and how much of its lead over the rival that costs."""
     for run, mean_s in zip(runs, means_s, strict=True):
         name, spec = run.facts["policy"]["name"], run.facts["policy"]["spec"]
         if run is runs[best] or run is runs[rival] or name != runs[best].facts["policy"]["name"]:
@@ -116,7 +116,7 @@ def _variants(runs: Sequence[WholeRun], means_s: Sequence[float], best: int, riv
 
 
 def _price(runs: Sequence[WholeRun], best: int) -> str:
-    """What is worse under the best run than under the one that is best at that."""
+    """The sentence about figures in which another run is better than the best one."""
     worse = []
     for name, value in _PRICES:
         least = min(runs, key=lambda run: value(run.summary))
@@ -196,6 +196,11 @@ def warnings(runs: Sequence[WholeRun]) -> Iterator[str]:
         yield f"No profile, taken as insensitive to the network: {', '.join(unknown)}."
 
 
+def _failures(facts: Mapping[str, Any]) -> str:
+    told = [f"{key} {value}" for key, value in (facts.get("failures") or {}).items() if value is not None]
+    return ", ".join(told) or "none"
+
+
 _INPUTS: Sequence[tuple[str, Callable[[Mapping[str, Any]], object]]] = (
     ("kind", lambda facts: facts.get("kind")),
     ("cluster", lambda facts: f"{facts['cluster'].get('name')} of {plural(facts['cluster']['gpus'], 'GPU')}"),
@@ -207,10 +212,6 @@ _INPUTS: Sequence[tuple[str, Callable[[Mapping[str, Any]], object]]] = (
     ("knowledge of running times", lambda facts: facts.get("knowledge", "exact")),
     ("error of running times", lambda facts: facts.get("estimate_error", 0)),
     ("error of the profiles that policies saw", lambda facts: facts.get("profile_error", 0)),
-    ("failures", lambda facts: _failures(facts.get("failures") or {})),
+    ("failures", _failures),
     ("version", lambda facts: facts.get("version")),
 )
-
-
-def _failures(said: Mapping[str, object]) -> str:
-    return ", ".join(f"{key} {value}" for key, value in said.items() if value is not None) or "none"

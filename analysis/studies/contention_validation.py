@@ -4,7 +4,7 @@ In the exact simulation each job computes, then sends its bits over its links, a
 moment the links are shared max-min fairly. Jobs begin at random places of their iterations.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 
@@ -48,7 +48,7 @@ class Cycle:
         return self.compute_s + self.comm_s
 
 
-class _Life:
+class _JobProgress:
     """A job on its way through its iterations."""
 
     def __init__(self, cycle: Cycle, begun_s: float) -> None:
@@ -68,19 +68,20 @@ class _Life:
         self.sending = not self.sending
         self.left = self.cycle.sent_bits if self.sending else self.cycle.compute_s
 
-    @property
-    def mean_s(self) -> float:
-        """Mean iteration time since the first one ended, seconds."""
-        return (self.ends_s[-1] - self.ends_s[0]) / (len(self.ends_s) - 1)
-
 
 def fair_rates(cycles: Mapping[int, Cycle], capacity_bps: Mapping[int, float]) -> Rates:
     """Max-min fair rates of jobs that send now, by progressive filling."""
     left_bps, rates, open_jobs = dict(capacity_bps), Rates(), dict(cycles)
     while open_jobs:
-        level, full = _next_level(open_jobs, left_bps)
+        # The next limit is met by the slowest job that can send no faster, or by the fullest link.
+        counts = {link: sum(link in cycle.links for cycle in open_jobs.values()) for link in left_bps}
+        share_bps, full = min((left_bps[link] / count, link) for link, count in counts.items() if count)
+        slowest_bps = min(cycle.demand_bps for cycle in open_jobs.values())
+        level = min(share_bps, slowest_bps)
         limited = [
-            job for job, cycle in open_jobs.items() if cycle.demand_bps <= level or full in cycle.links
+            job
+            for job, cycle in open_jobs.items()
+            if cycle.demand_bps <= level or (share_bps < slowest_bps and full in cycle.links)
         ]
         for job in limited:
             cycle = open_jobs.pop(job)
@@ -90,27 +91,19 @@ def fair_rates(cycles: Mapping[int, Cycle], capacity_bps: Mapping[int, float]) -
     return rates
 
 
-def _next_level(cycles: Mapping[int, Cycle], left_bps: Mapping[int, float]) -> tuple[float, int | None]:
-    """The rate at which the next limit is met, and the link that is then full, if it is one."""
-    slowest_bps = min(cycle.demand_bps for cycle in cycles.values())
-    counts = {link: sum(link in cycle.links for cycle in cycles.values()) for link in left_bps}
-    shares = [(left_bps[link] / count, link) for link, count in counts.items() if count]
-    share_bps, link = min(shares)
-    return (slowest_bps, None) if slowest_bps <= share_bps else (share_bps, link)
-
-
 def exact(cycles: Sequence[Cycle], capacity_bps: Mapping[int, float], seed: int = 0) -> list[float]:
     """Mean iteration times of jobs that begin at random places of their iterations, seconds."""
     random, now = Random(seed), 0.0
-    lives = [_Life(cycle, random.random() * cycle.alone_s) for cycle in cycles]
-    while min(len(life.ends_s) for life in lives) <= _ITERATIONS:
-        sending = {place: life.cycle for place, life in enumerate(lives) if life.sending}
-        rates = dict.fromkeys(range(len(lives)), 1.0) | fair_rates(sending, capacity_bps)
-        lasting_s = min(life.left / rates[place] for place, life in enumerate(lives))
+    jobs = [_JobProgress(cycle, random.random() * cycle.alone_s) for cycle in cycles]
+    while min(len(job.ends_s) for job in jobs) <= _ITERATIONS:
+        sending = {place: job.cycle for place, job in enumerate(jobs) if job.sending}
+        rates = dict.fromkeys(range(len(jobs)), 1.0) | fair_rates(sending, capacity_bps)
+        lasting_s = min(job.left / rates[place] for place, job in enumerate(jobs))
         now += lasting_s
-        for place, life in enumerate(lives):
-            life.pass_time(lasting_s, rates[place], now)
-    return [life.mean_s for life in lives]
+        for place, job in enumerate(jobs):
+            job.pass_time(lasting_s, rates[place], now)
+    # Mean iteration times since each job's first iteration ended.
+    return [(job.ends_s[-1] - job.ends_s[0]) / (len(job.ends_s) - 1) for job in jobs]
 
 
 def shared(cycles: Sequence[Cycle], capacity_bps: Mapping[int, float]) -> list[float]:
@@ -129,14 +122,18 @@ def split_evenly(cycles: Sequence[Cycle], capacity_bps: Mapping[int, float]) -> 
             for each, factor in zip(cycles, stretch, strict=True)
         ]
         stretch = [
-            1 + max(sum(busy[k] for k in _others(cycles, place, link)) for link in each.links)
+            1
+            + max(
+                sum(busy[k] for k, other in enumerate(cycles) if k != place and link in other.links)
+                for link in each.links
+            )
             for place, each in enumerate(cycles)
         ]
     return [each.compute_s + each.comm_s * factor for each, factor in zip(cycles, stretch, strict=True)]
 
 
 def alone(cycles: Sequence[Cycle], capacity_bps: Mapping[int, float]) -> list[float]:
-    """What it takes if nobody else is there, seconds."""
+    """The iteration times of jobs that have the links for themselves, seconds."""
     return [each.alone_s for each in cycles]
 
 
@@ -150,9 +147,12 @@ MODELS: Mapping[str, Model] = {
 def mixes_table(links: int) -> str:
     """Errors of the models on random mixes of 2 to 6 jobs over so many links."""
     random = Random(links)
-    mixes = [_mix(random, links) for _ in range(_MIXES)]
+    mixes = [[_draw(random, links) for _ in range(random.choice([2, 2, 3, 4, 6]))] for _ in range(_MIXES)]
     capacity_bps = dict.fromkeys(range(links), 1.0)
-    truths = [_mean_exact(mix, capacity_bps) for mix in mixes]
+    truths = []
+    for mix in mixes:
+        runs = [exact(mix, capacity_bps, seed) for seed in range(_STARTS)]
+        truths.append([sum(times) / len(times) for times in zip(*runs, strict=True)])
     rows = []
     for name, model in MODELS.items():
         errors = [
@@ -179,25 +179,12 @@ def measured_table() -> str:
     return table(("model", "seconds, 1.35 measured", "error"), rows)
 
 
-def _mix(random: Random, links: int) -> list[Cycle]:
-    return [_cycle(random, links) for _ in range(random.choice([2, 2, 3, 4, 6]))]
-
-
-def _cycle(random: Random, links: int) -> Cycle:
+def _draw(random: Random, links: int) -> Cycle:
     """A job that communicates 10 to 95 % of its time, over up to two links, at 40 to 100 % of their rate."""
     demand_bps, busy = random.choice([1.0, 1.0, 1.0, 0.8, 0.4]), random.uniform(0.1, 0.95)
     alone_s = 10 ** random.uniform(-0.7, 0.7)
     crossed = tuple(sorted(random.sample(range(links), min(links, 2))))
     return Cycle(alone_s * (1 - busy), alone_s * busy * demand_bps, demand_bps, crossed)
-
-
-def _mean_exact(cycles: Sequence[Cycle], capacity_bps: Mapping[int, float]) -> list[float]:
-    runs = [exact(cycles, capacity_bps, seed) for seed in range(_STARTS)]
-    return [sum(times) / len(times) for times in zip(*runs, strict=True)]
-
-
-def _others(cycles: Sequence[Cycle], place: int, link: int) -> Iterable[int]:
-    return (other for other, each in enumerate(cycles) if other != place and link in each.links)
 
 
 def _constant(value: float) -> Callable[[float], float]:

@@ -35,7 +35,7 @@ WIDTHS = (FEATURES, 32, 32, 1)
 """Numbers from layer to layer of the network."""
 
 JOBS = 50
-"""Of each workload."""
+"""Jobs of each workload."""
 IMITATED, LEARNT, CHECKED = 1000, 2000, 3000
 """First seeds of the workloads to imitate on, to learn from and to pick the best network by."""
 REPORTED = (1, 2, 3)
@@ -51,9 +51,9 @@ TEMPERATURE = 0.5
 HORIZON_S = 300.0
 """After so much time what a choice leads to counts 1/e."""
 WORKLOADS, RUNS = 2, 4
-"""Of each round of learning: workloads, and runs of each, whose mean is what a run is compared with."""
+"""Workloads of each round of learning, and runs of each; a run is compared with the mean of the others."""
 STEPS = 6
-"""Of the optimiser in each round of learning."""
+"""Steps of the optimiser in each round of learning."""
 
 
 @dataclass(slots=True)
@@ -157,7 +157,7 @@ class ChoiceBatch:
 
     @classmethod
     def of(cls, rounds: Sequence[ObservedRound], weights: Floats) -> "ChoiceBatch":
-        """Those of some rounds, each with its weight (rounds,)."""
+        """The choices of some rounds, each with its weight (rounds,)."""
         offsets = np.cumsum([0, *(len(each.rows) for each in rounds)])
         every = [row + offset for each, offset in zip(rounds, offsets, strict=False) for row in each.choices]
         used, at = np.unique(np.concatenate(every), return_inverse=True)
@@ -242,6 +242,7 @@ class Adam:
 
 @cache
 def _costs() -> CostModel:
+    """One for all runs, as it remembers what it predicted."""
     return CostModel(load_cluster(CLUSTER), artifact_profiles(), batching=Drl.batching)
 
 
@@ -252,7 +253,7 @@ def workload(seed: int, jobs: int = JOBS) -> tuple[Job, ...]:
 
 def new_state() -> ClusterState:
     """The cluster of the artifact, in which nothing has happened."""
-    return ClusterState(load_cluster(CLUSTER), _costs())
+    return ClusterState(_costs().topology, _costs())
 
 
 def simulate(policy: Drl, state: ClusterState, jobs: Sequence[Job]) -> list[JobRecord]:

@@ -19,7 +19,7 @@ from dally.profiles.schema import Restart
 
 CLUSTER = "pollux-64"
 GPUS = 64
-"""Of Pollux's cluster and of the artifact's run: the most that an elastic job can use."""
+"""GPUs of Pollux's cluster and of the artifact's run: the most that an elastic job can use."""
 
 COLUMNS = ("name", "time", "application", "num_replicas", "batch_size")
 WITHOUT_TABLES: Mapping[str, float] = {"ncf": 100.0}
@@ -62,7 +62,7 @@ def ones_profiles() -> ProfileSet:
 
 
 def artifact_profiles() -> ProfileSet:
-    """Those of `ones_profiles`, in which a resize costs what it does with companions (measured)."""
+    """The set of `ones_profiles`, in which a resize costs what it does with companions (measured)."""
     given = ones_profiles()
     profiles = [
         replace(each, restart=replace(each.restart, resize_s=COMPANIONS_S)) for each in given.profiles

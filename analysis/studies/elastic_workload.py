@@ -23,15 +23,12 @@ def make_elastic(jobs: Sequence[Job], share: float, seed: int) -> list[Job]:
     """
     rng = Random(f"{seed}:elastic")
     drawn = [rng.random() < share for _ in jobs]
-    return [
-        _elastic(job) if chosen and job.model not in GAVEL_SINGLE else job
-        for job, chosen in zip(jobs, drawn, strict=True)
-    ]
-
-
-def _elastic(job: Job) -> Job:
-    least, most = max(1, job.gpus // 2), max(job.gpus, min(LARGEST, 4 * job.gpus))
-    return replace(job, kind=JobKind.ELASTIC, min_gpus=least, max_gpus=most)
+    made = []
+    for job, chosen in zip(jobs, drawn, strict=True):
+        least, most = max(1, job.gpus // 2), max(job.gpus, min(LARGEST, 4 * job.gpus))
+        elastic = replace(job, kind=JobKind.ELASTIC, min_gpus=least, max_gpus=most)
+        made.append(elastic if chosen and job.model not in GAVEL_SINGLE else job)
+    return made
 
 
 @click.command()

@@ -34,7 +34,7 @@ from dally.state import ClusterState
 from simulator.engine import Engine
 
 GPUS = 36
-"""Of each type. The authors' simulator knows no placement: every gang is as fast as on one server."""
+"""GPUs of each type. The authors' simulator knows no placement: every gang is as fast as on one server."""
 
 WINDOW = range(4000, 5001)
 """Jobs whose completion times count: those numbered 4000 to 5000, as the authors' notebook reads the logs."""

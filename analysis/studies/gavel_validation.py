@@ -5,11 +5,10 @@ from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 
-from analysis.studies.relative_errors import Errors, summarise
+from analysis.studies.pollux_validation import Errors, summarise
 from dally.markdown import table
-from dally.profiles.checks import PredictionCheck
 from dally.profiles.imports.gavel import check_far, gavel_profile, gpu_types, list_entries, read_tables
-from dally.profiles.schema import Point, Profile
+from dally.profiles.schema import Profile
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,31 +54,22 @@ def validate_pairs(table: Path) -> tuple[PairErrors, ...]:
 
 
 def _pair_errors(family: str, gpu_type: str, profiles: Sequence[Profile]) -> PairErrors:
-    checks = [(profile.tiers["rack"][0], check) for profile in profiles for check in check_far(profile)]
-    pairs = [pair for profile in profiles for pair in _pairs(profile)]
-    return PairErrors(
-        family=family,
-        gpu_type=gpu_type,
-        ours=summarise([check.error for _, check in checks]),
-        unchanged=summarise([_unchanged(two, check) for two, check in checks]),
-        pairs=len(pairs),
-        faster_apart=sum(apart_s < packed_s for packed_s, apart_s in pairs),
-    )
-
-
-def _unchanged(two: Point, check: PredictionCheck) -> float:
-    assert two.iteration
-    assert check.point.iteration
-    return two.iteration.median_s / check.point.iteration.median_s - 1
-
-
-def _pairs(profile: Profile) -> list[tuple[float, float]]:
-    """(packed, apart) iteration times by number of GPUs, seconds."""
-    packed, apart = (
-        {point.shape.gpus: point.iteration.median_s for point in points if point.iteration}
-        for points in (profile.tiers.get("machine", ()), profile.tiers.get("rack", ()))
-    )
-    return [(packed_s, apart[gpus]) for gpus, packed_s in packed.items() if gpus in apart]
+    ours, unchanged = [], []
+    pairs: list[tuple[float, float]] = []
+    for profile in profiles:
+        near, far = (
+            {point.shape.gpus: point.iteration.median_s for point in points if point.iteration}
+            for points in (profile.tiers.get("machine", ()), profile.tiers["rack"])
+        )
+        pairs += [(packed_s, far[gpus]) for gpus, packed_s in near.items() if gpus in far]
+        two = profile.tiers["rack"][0]
+        for check in check_far(profile):
+            assert two.iteration
+            assert check.point.iteration
+            ours.append(check.error)
+            unchanged.append(two.iteration.median_s / check.point.iteration.median_s - 1)
+    faster_apart = sum(apart_s < packed_s for packed_s, apart_s in pairs)
+    return PairErrors(family, gpu_type, summarise(ours), summarise(unchanged), len(pairs), faster_apart)
 
 
 def pairs_table(results: Iterable[PairErrors]) -> str:

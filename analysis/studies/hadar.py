@@ -72,7 +72,7 @@ class HadarSetting:
     costs: CostModel
 
     def demand(self, jobs: Sequence[Job]) -> Demand:
-        """What jobs ask of the types, each gang on one of them."""
+        """The jobs' gangs and speeds, each gang on one GPU type."""
         types = self.topology.gpu_types
         counts = [sum(m.gpus for m in self.topology.machines if m.gpu_type == each) for each in types]
         speeds = [[self.costs.type_speeds(job).get(each, 0.0) for each in types] for job in jobs]

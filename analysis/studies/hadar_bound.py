@@ -49,7 +49,7 @@ class SlotJob:
     speeds: Mapping[str, float]
 
     def utility(self, slot: int) -> float:
-        """What it is worth that it ends with this slot."""
+        """The utility of an end with this slot."""
         return self.work / (slot + 1 - self.arrival)
 
 
@@ -259,7 +259,7 @@ def _carry_out(scheduler: Scheduler, now: float) -> None:
 
 
 def summary(results: Sequence[BoundResult]) -> dict[str, float]:
-    """What the table says of some instances."""
+    """The figures of some instances, by name."""
     ratios: npt.NDArray[np.float64] = np.array([result.ratio for result in results])
     return {
         "instances": len(results),

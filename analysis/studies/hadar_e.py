@@ -68,16 +68,13 @@ def _change(ours: Runs, gavel: Runs, jct: bool = False) -> str:
     return f"{fmean(own / other - 1 for own, other in pairs):+.0%}"
 
 
-def _held(runs: Runs) -> float:
-    return fmean(run.utilization for run in runs)
-
-
 def mixes_table(profiles: ProfileSet, seeds: Sequence[int]) -> str:
     """Markdown: a row for each cluster and mix, means over the seeds of changes against Gavel."""
     rows = []
     for name, nodes in clusters().items():
         for jobs in MIXES:
             gavel, hadar, one, other = (run(nodes, profiles, spec, jobs, seeds) for spec in POLICIES)
+            held = [fmean(each.utilization for each in runs) for runs in (gavel, hadar, one)]
             rows.append(
                 [
                     name,
@@ -85,9 +82,9 @@ def mixes_table(profiles: ProfileSet, seeds: Sequence[int]) -> str:
                     f"{fmean(each.makespan_s for each in gavel) / 3600:.1f}",
                     _change(hadar, gavel),
                     *(_change(runs, gavel, jct) for runs in (one, other) for jct in (False, True)),
-                    *(f"{_held(runs):.0%}" for runs in (gavel, hadar, one)),
-                    f"{_held(one) / _held(gavel):.2f}",
-                    f"{_held(one) / _held(hadar):.2f}",
+                    *(f"{each:.0%}" for each in held),
+                    f"{held[2] / held[0]:.2f}",
+                    f"{held[2] / held[1]:.2f}",
                 ]
             )
     header = [

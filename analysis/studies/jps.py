@@ -31,7 +31,7 @@ MOST_EXACT = 100
 """Workers up to which the optimum is calculated; beyond, the Lagrange dual bounds it."""
 BOUND_STEPS = 100
 LARGE = 4
-"""Of so many instances one is drawn beyond that size: bounds and many draws take minutes."""
+"""Beyond that size only one of so many instances is drawn, as bounds and many draws take minutes."""
 
 Method = Callable[[Instance, np.random.Generator], FoundPlacement]
 

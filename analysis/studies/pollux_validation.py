@@ -9,7 +9,6 @@ from pathlib import Path
 
 from scipy.optimize import minimize
 
-from analysis.studies.relative_errors import Errors, PairOrder, summarise
 from dally.markdown import table
 from dally.profiles.imports.pollux import (
     MODELS,
@@ -20,6 +19,31 @@ from dally.profiles.imports.pollux import (
     read_scalability,
 )
 from dally.profiles.iteration import predict
+
+
+@dataclass(frozen=True, slots=True)
+class Errors:
+    """Relative errors |predicted / measured - 1| over a number of rows; the bias is their signed mean."""
+
+    rows: int
+    mean: float
+    worst: float
+    bias: float
+
+
+@dataclass(frozen=True, slots=True)
+class PairOrder:
+    """Pairs of measurements that differ notably, and how many of them are predicted in the right order."""
+
+    pairs: int
+    right: int
+
+
+def summarise(errors: Sequence[float]) -> Errors:
+    """Summarise errors with their signs, negative where the prediction is too small; at least one."""
+    sizes = [abs(error) for error in errors]
+    return Errors(len(sizes), statistics.mean(sizes), max(sizes), statistics.mean(errors))
+
 
 DEFAULT_RUN = ("1", "4", "11", "44", "1111", "4444")
 """Placements that `profile-models` measures unless told otherwise on nodes of four GPUs behind one switch

@@ -84,7 +84,7 @@ def philly(traces: Path, policies: tuple[str, ...], *options: str) -> Iterator[L
 
 
 def shared_links(traces: Path, policies: tuple[str, ...]) -> Iterator[Line]:
-    """The same, and jobs that share links slow each other; not under policies that let batches vary."""
+    """Philly where jobs that share links slow each other; not under policies that let batches vary."""
     fixed = [name for name in policies if parse_policy(name).policy.batching is Batching.FIXED]
     yield from philly(traces, tuple(fixed), "--contention")
 

@@ -39,7 +39,7 @@ def read_effects(study: Mapping[str, object]) -> Effects:
 
 
 def results(plan: SweepPlan, store: Store) -> dict[str, list[Case]]:
-    """What there is of a study's results, by class of knowledge."""
+    """The results of a study that are there so far, by class of knowledge."""
     return cases(list(grouped(store.found(plan.tasks)).values()))
 
 

@@ -42,7 +42,7 @@ class Case:
 
     @property
     def first(self) -> RunGroup:
-        """What others are compared with."""
+        """The runs of the first policy, which the others are compared with."""
         return next(iter(self.groups.values()))
 
 
@@ -87,17 +87,14 @@ def overview(own: Sequence[Case]) -> str:
     columns = [["setting", *(case.name for case in own), "all settings"]]
     columns.append([f"`{own[0].first.task.policy}`", *(_time(case.first, JCT) for case in own), ""])
     for policy, found in ratios(own).items():
-        cells = [_cell(case, policy, ratio) for case, ratio in zip(own, found, strict=True)]
+        cells = [
+            "" if policy not in case.groups else _NOT_ENDED if ratio is None else _change(ratio)
+            for case, ratio in zip(own, found, strict=True)
+        ]
         columns.append([f"`{policy}`", *cells, _over_all(found)])
     wide = len(columns) > len(own) + 2
     header, *rows = columns if wide else zip(*columns, strict=True)
     return table(header, rows)
-
-
-def _cell(case: Case, policy: str, ratio: Mean | None) -> str:
-    if policy not in case.groups:
-        return ""
-    return _NOT_ENDED if ratio is None else _change(ratio)
 
 
 def _over_all(found: Sequence[Mean | None]) -> str:
@@ -195,26 +192,21 @@ def class_table(found: Mapping[str, Sequence[Case]]) -> str:
     rows = []
     for name in dict.fromkeys(name for _, name in firsts):
         there = {knows: firsts[knows, name] for knows in found if (knows, name) in firsts}
-        cells = [_class_cell(there.get(knows), there.get("exact")) for knows in found]
-        rows.append([name, *cells, *(_gap_closed(there, figure) for figure in (JCT, WAIT_P99))])
+        exact, cells = there.get("exact"), [name]
+        for group in map(there.get, found):
+            ratio = group.against(exact) if group and exact and group is not exact else None
+            over = f" ({_change(ratio)})" if ratio else ""
+            cells.append(f"{_time(group, JCT)}{over} / {_time(group, WAIT_P99)}" if group else "")
+        for figure in (JCT, WAIT_P99):
+            means = {knows: group.mean(figure).value for knows, group in there.items()}
+            closed = ""
+            if {"none", "history", "exact"} <= means.keys() and means["none"] > means["exact"]:
+                part = (means["none"] - means["history"]) / (means["none"] - means["exact"])
+                closed = f"{100 * part:.0f} %"
+            cells.append(closed)
+        rows.append(cells)
     heads = [f"{knows}: mean JCT (over exact) / p99 wait" for knows in found]
     return table(["setting", *heads, "history closes, of mean JCT", "of p99 wait"], rows)
-
-
-def _class_cell(group: RunGroup | None, exact: RunGroup | None) -> str:
-    if group is None:
-        return ""
-    ratio = group.against(exact) if exact and group is not exact else None
-    over = f" ({_change(ratio)})" if ratio else ""
-    return f"{_time(group, JCT)}{over} / {_time(group, WAIT_P99)}"
-
-
-def _gap_closed(groups: Mapping[str, RunGroup], figure: str) -> str:
-    """What share of the way from none to exact history is."""
-    if not {"none", "history", "exact"} <= groups.keys():
-        return ""
-    none, history, exact = (groups[knows].mean(figure).value for knows in ("none", "history", "exact"))
-    return f"{100 * (none - history) / (none - exact):.0f} %" if none > exact else ""
 
 
 SECTIONS = ("overview", "effects", "classes", "behind", "details")
@@ -232,11 +224,10 @@ def sections(found: Mapping[str, Sequence[Case]], effects: Effects) -> Iterator[
 
 
 def _by_class(found: Mapping[str, Sequence[Case]], make: Callable[[Sequence[Case]], str]) -> str:
+    def heading(knows: str) -> str:
+        name, _, error = knows.partition(" ± ")
+        return _HEADINGS[name] + (f", with a log-normal error of sigma {error}" if error else "")
+
     return "\n\n".join(
-        f"**{knows}**: everybody {_told(knows)}.\n\n{make(own)}" for knows, own in found.items()
+        f"**{knows}**: everybody {heading(knows)}.\n\n{make(own)}" for knows, own in found.items()
     )
-
-
-def _told(knows: str) -> str:
-    name, _, error = knows.partition(" ± ")
-    return _HEADINGS[name] + (f", with a log-normal error of sigma {error}" if error else "")

@@ -12,12 +12,12 @@ from rich.table import Table
 from rich.text import Text
 
 from dally.traces import (
-    FORMAT_NAMES,
     GENERATORS,
     TraceSummary,
     assign_models,
     changes_text,
     common_csv,
+    format_names,
     load_trace,
     summarize,
     write_workload,
@@ -45,7 +45,7 @@ _EPILOG = "\b\n" + "\n".join(
 
 @click.command(epilog=_EPILOG)
 @click.argument("spec")
-@click.option("--format", "trace_format", type=click.Choice(FORMAT_NAMES), help="Format of the file.")
+@click.option("--format", "trace_format", type=click.Choice(format_names()), help="Format of the file.")
 @click.option(
     "--seed", type=int, default=0, show_default=True, help="Seed of a generator and of --model-mix."
 )

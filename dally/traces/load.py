@@ -11,6 +11,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from dally.errors import InputError
+from dally.extensions import (
+    TRACE_FORMATS,
+    ExtensionError,
+    blaming_extension,
+    extension_names,
+    load_extension,
+)
 from dally.spec import now_called
 from dally.traces import common_csv, helios, philly, sacct, swf
 from dally.traces.generators import GENERATORS, generate, is_generator
@@ -44,7 +51,11 @@ FORMATS = (
     TraceFormat("swf", swf.matches, swf.read, dated=False),
     TraceFormat("philly", philly.matches, philly.read, dated=True),
 )
-FORMAT_NAMES = tuple(known.name for known in FORMATS)
+
+
+def format_names() -> list[str]:
+    """The names of all formats: ours, then those of other packages."""
+    return [*(known.name for known in FORMATS), *extension_names(TRACE_FORMATS)]
 
 
 def pick_format(source: str, text: str, name: str | None = None) -> TraceFormat:
@@ -57,12 +68,22 @@ def pick_format(source: str, text: str, name: str | None = None) -> TraceFormat:
 
     Raises:
         InputError: The name is unknown, or the first line fits no format.
+        ExtensionError: A format of another package is broken.
     """
     first = text.lstrip().partition("\n")[0].rstrip()
     for known in FORMATS:
         if name == known.name or (name is None and known.matches(first)):
             return known
-    valid = ", ".join(FORMAT_NAMES)
+    # Those of other packages are imported only where none of ours fits.
+    for other in extension_names(TRACE_FORMATS):
+        if name in (None, other):
+            found = load_extension(TRACE_FORMATS, other)
+            if not isinstance(found, TraceFormat):
+                raise ExtensionError(f"{TRACE_FORMATS} {other!r} is broken: {found!r} is no TraceFormat")
+            with blaming_extension(TRACE_FORMATS, other):
+                if name == other or found.matches(first):
+                    return found
+    valid = ", ".join(format_names())
     if name is not None:
         raise InputError(f"unknown trace format {name!r}, must be one of {valid}")
     raise InputError(f"{source}: the first line {first[:60]!r} fits no trace format; formats: {valid}")
@@ -167,7 +188,8 @@ def load_trace(
     text, digest = read_source(Path(source))
     picked = pick_format(str(source), text, trace_format)
     found = JobCollector(str(source), skip_bad=skip_bad, min_duration_s=min_duration_s)
-    picked.read(text, found)
+    with blaming_extension(TRACE_FORMATS, picked.name):
+        picked.read(text, found)
     if not found.jobs:
         counts = ", ".join(f"{count} {reason}" for reason, count in sorted(found.dropped.items()))
         raise InputError(f"{Path(source)}: no jobs in it" + (f"; left out: {counts}" if counts else ""))

@@ -8,7 +8,7 @@ from dally.errors import InputError
 from dally.profiles.files import write_profiles
 from dally.profiles.imports.imported import Origin
 from dally.profiles.imports.pollux import MeasuredHardware
-from dally.profiles.imports.tables import FORMS, import_profiles
+from dally.profiles.imports.tables import OURS, import_forms, import_profiles
 from profiler.driver.publish import show
 
 
@@ -19,7 +19,7 @@ Examples:
       --source "stanford-futuredata/gavel c4fa400" --licence MIT
   profile-models import pollux my-tables --gpu-type a100 --link-gbps 100 --out profiles/mine"""
 )
-@click.argument("form", type=click.Choice(FORMS))
+@click.argument("form", type=click.Choice(import_forms()))
 @click.argument("tables", type=click.Path(path_type=Path, exists=True))
 @click.option("--source", default="unknown", show_default=True, help="Where the tables are from.")
 @click.option("--licence", default="unknown", show_default=True, help="Their licence.")
@@ -42,12 +42,14 @@ def command(
     every_batch: bool,
     out: Path,
 ) -> None:
-    """Make profiles from the file or folder TABLES, which has the FORM of Gavel's or of Pollux's tables.
+    """Make profiles from the file or folder TABLES, which has the FORM of Gavel's, Pollux's or other tables.
 
     Prints how far the predictions are from those measurements that the profiles do not rest on. What
     contradicts itself in the tables is in the profiles' flags.
     """
-    if form == "gavel" and (gpu_type, link_gbps) != (None, None):
+    if every_batch and form not in OURS:
+        raise click.UsageError(f"--every-batch is for the forms {' and '.join(OURS)} only")
+    if form != "pollux" and (gpu_type, link_gbps) != (None, None):
         raise click.UsageError("--gpu-type and --link-gbps are for pollux's form only")
     if link_gbps is not None and not 0 < link_gbps < float("inf"):
         raise InputError(f"--link-gbps is {link_gbps:g}, must be a positive number")

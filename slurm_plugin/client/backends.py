@@ -4,8 +4,10 @@ import importlib
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 
 from dally.errors import InputError
+from dally.extensions import SLURM_BACKENDS, blaming_extension, extension_names, load_extension
 from slurm_plugin.client.command_line import CommandLine
 from slurm_plugin.client.pyslurm_backend import PyslurmSlurm
 from slurm_plugin.client.slurm import Slurm
@@ -20,9 +22,14 @@ def open_slurm(name: str) -> Slurm:
 
     Raises:
         InputError: Pyslurm was asked for and does not work here.
+        ExtensionError: It is another package's and is broken.
     """
     if name == "command-line":
         return CommandLine()
+    if name in extension_names(SLURM_BACKENDS):
+        opener: Callable[[], Slurm] = load_extension(SLURM_BACKENDS, name)
+        with blaming_extension(SLURM_BACKENDS, name):
+            return opener()
     problem = pyslurm_problem()
     if not problem:
         os.environ["SLURM_BITSTR_LEN"] = (

@@ -8,7 +8,7 @@ import click
 
 from dally.errors import InputError
 from dally.interruption import INTERRUPTED, interruptible
-from dally.traces import FORMAT_NAMES
+from dally.traces import format_names
 from profiler.commands import values
 from testbed.commands.existing_options import (
     ExistingOptions,
@@ -67,7 +67,7 @@ The same command again goes on where a killed one was. Policy slurm is Slurm's o
 @click.option("--duration-scale", type=float, default=1.0, help="Factor on durations.")
 @click.option("--model-mix", help="Models for jobs that name none, like resnet18=0.6,ncf=0.4.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Of generators, model mix and training.")
-@click.option("--format", "trace_format", type=click.Choice(FORMAT_NAMES), help="Format of the trace file.")
+@click.option("--format", "trace_format", type=click.Choice(format_names()), help="Format of the trace file.")
 @click.option("--timeout-s", type=float, help="Longest time for one policy; then its jobs are cancelled.")
 @click.option("--json", "as_json", is_flag=True, help="Print the summaries as JSON.")
 @local_cluster_options

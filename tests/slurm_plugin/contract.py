@@ -47,28 +47,30 @@ class World(Protocol):
 class FakeWorld:
     """The fake, whose time passes from event to event."""
 
-    def __init__(self, slurm: FakeSlurm):
-        self.slurm = slurm
-        self.submit = slurm.submit
-        self.cancel = slurm.cancel
-        self.hold = slurm.hold
-        self.release = slurm.release
-        self.set_node = slurm.set_node
+    def __init__(self, fake: FakeSlurm, backend: Slurm | None = None):
+        """Take a fake, and the backend over it that is tried; by default the fake itself."""
+        self.fake = fake
+        self.slurm: Slurm = backend or fake
+        self.submit = fake.submit
+        self.cancel = fake.cancel
+        self.hold = fake.hold
+        self.release = fake.release
+        self.set_node = fake.set_node
 
     def wait(self, holds: Callable[[], bool], what: str) -> None:
         """Go from event to event until something holds."""
         while not holds():
-            next_s = self.slurm.next_event_s
+            next_s = self.fake.next_event_s
             assert next_s is not None, f"waited in vain for {what}"
-            self.slurm.advance(next_s)
+            self.fake.advance(next_s)
 
     def stop_answering(self) -> None:
         """Every call raises."""
-        self.slurm.unavailable = True
+        self.fake.unavailable = True
 
     def answer_again(self) -> None:
         """Calls work again."""
-        self.slurm.unavailable = False
+        self.fake.unavailable = False
 
 
 class RealWorld:

@@ -4,13 +4,20 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from dally.errors import InputError
+from dally.extensions import (
+    PROFILE_IMPORTERS,
+    ExtensionError,
+    blaming_extension,
+    extension_names,
+    load_extension,
+)
 from dally.profiles.imports.gavel import gavel_profiles
 from dally.profiles.imports.imported import UNKNOWN, Origin
 from dally.profiles.imports.pollux import POLLUX_SITE, UNKNOWN_SITE, MeasuredHardware, pollux_profiles
 from dally.profiles.schema import Profile
 
-FORMS = ("gavel", "pollux")
-"""The forms of tables that can be read, by the project whose tables have it."""
+OURS = ("gavel", "pollux")
+"""The forms of tables that Dally reads itself, by the project whose tables have it."""
 
 PUBLISHED: Mapping[str, Origin] = {
     "gavel": Origin("stanford-futuredata/gavel c4fa40097339, simulation_throughputs.json", "MIT"),
@@ -20,6 +27,11 @@ PUBLISHED: Mapping[str, Origin] = {
     ),
 }
 """Where the tables of the shipped sets are from."""
+
+
+def import_forms() -> list[str]:
+    """The forms of tables that can be imported: ours, then those of other packages."""
+    return [*OURS, *extension_names(PROFILE_IMPORTERS)]
 
 
 def import_profiles(
@@ -32,20 +44,28 @@ def import_profiles(
     """The profiles in tables of a form, with their errors on held-out measurements.
 
     Args:
-        form: One of `FORMS`.
+        form: One of `import_forms`.
         tables: Their file or folder.
         origin: Where they are from.
-        site: What they were measured on, where the tables do not say it themselves.
-        every_batch: A profile for each local batch instead of for the middle one.
+        site: What they were measured on, where the tables do not say it themselves; for Pollux's form only.
+        every_batch: A profile for each local batch instead of for the middle one; for our forms only.
 
     Raises:
         InputError: No such form, or the tables cannot be read.
+        ExtensionError: An importer of another package is broken.
     """
     if form == "gavel":
         return gavel_profiles(tables, origin, every_batch)
     if form == "pollux":
         return pollux_profiles(tables, origin, site, every_batch)
-    raise InputError(f"no importer {form}; valid: {', '.join(FORMS)}")
+    if form not in import_forms():
+        raise InputError(f"no importer {form}; valid: {', '.join(import_forms())}")
+    read = load_extension(PROFILE_IMPORTERS, form)
+    with blaming_extension(PROFILE_IMPORTERS, form):
+        found = tuple(read(tables, origin))
+    if not found or not all(isinstance(each, Profile) for each in found):
+        raise ExtensionError(f"{PROFILE_IMPORTERS} {form!r} is broken: it gave no profiles")
+    return found
 
 
 def import_published(name: str, tables: Path) -> tuple[Profile, ...]:

@@ -4,9 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from analysis.advise.anonymise import anonymise
 from analysis.advise.history import read_history
-from analysis.advise.naming import NamingRules
+from analysis.advise.naming import NamingRules, anonymise
 from dally.errors import InputError
 from tests.analysis.advise.histories import Row, read, written
 

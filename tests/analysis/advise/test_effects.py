@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from analysis.advise.advice import SETTINGS, choose
-from analysis.advise.effects import MOST, Effect, Pair, changes_by_case, effects
+from analysis.advise.effects import MOST, Effect, SimulatedPair, changes_by_case, effects
 from analysis.advise.simulated import SimulatedTimes, SimulationTask
 from analysis.advise.site import ModelAssumption
 from tests.analysis.advise.histories import Row, read
@@ -24,8 +24,8 @@ def outcome(jct_s: list[float], case: ModelAssumption | None = None) -> Simulate
     return SimulatedTimes(SimulationTask("p", case), times_s / 2, times_s / 2, times_s, 0, max(jct_s))
 
 
-def pair(today_s: list[float], dally_s: list[float], case: str = "middle") -> Pair:
-    return Pair(outcome(today_s, ModelAssumption(case)), outcome(dally_s, ModelAssumption(case)))
+def pair(today_s: list[float], dally_s: list[float], case: str = "middle") -> SimulatedPair:
+    return SimulatedPair(outcome(today_s, ModelAssumption(case)), outcome(dally_s, ModelAssumption(case)))
 
 
 def named(found: list[Effect]) -> dict[str, Effect]:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from analysis.advise import sentences
-from analysis.advise.advice import SETTINGS, Advice, PolicyComparison, advise, plan
+from analysis.advise.advice import SETTINGS, Advice, PolicyComparison, advise, plan_simulations
 from analysis.advise.simulated import runner
 from analysis.advise.site import ModelAssumption
 from dally.jobs.knowledge import Knowledge, Known
@@ -23,7 +23,9 @@ def advice(tmp_path: Path) -> Advice:
     """Three jobs, of which each needs the whole cluster; simulated waits are 10 s too short on average."""
     here = site(tmp_path, ROWS)
     with runner(here, 1, lambda task: None) as simulate:
-        return advise(here, plan(here, "slurm", "srsf-delay", [ModelAssumption("as told")]), simulate)
+        return advise(
+            here, plan_simulations(here, "slurm", "srsf-delay", [ModelAssumption("as told")]), simulate
+        )
 
 
 def compared(advice: Advice) -> PolicyComparison:
@@ -126,7 +128,7 @@ def asked(folder: Path, rows: Iterable[Row], case: ModelAssumption, profiles: st
     """Advice on a history of the small cluster, under one case."""
     here = site(folder, rows, load_profiles(profiles) if profiles else None)
     with runner(here, 1, lambda task: None) as simulate:
-        return advise(here, plan(here, None, "srsf-delay", [case]), simulate)
+        return advise(here, plan_simulations(here, None, "srsf-delay", [case]), simulate)
 
 
 def test_waits_that_come_from_outside_end_in_no_conclusion(tmp_path: Path) -> None:

@@ -5,7 +5,17 @@ from pathlib import Path
 import pytest
 
 from analysis.advise.naming import NamingRules
-from analysis.advise.site import ALL, HIGH, LOW, MIDDLE, TOLD, ModelAssumption, cases, fitting, sensitivities
+from analysis.advise.site import (
+    ALL,
+    HIGH,
+    LOW,
+    MIDDLE,
+    TOLD,
+    ModelAssumption,
+    cases,
+    sensitivities,
+    without_too_large,
+)
 from dally.errors import CapacityError, InputError
 from dally.profiles.costs import CostModel
 from dally.profiles.files import load_profiles
@@ -25,7 +35,7 @@ def test_nodes_tell_the_placement(tmp_path: Path) -> None:
         Row(0, 0, 9, 2),
     ]
     here = site(tmp_path, rows)
-    places = [here.place(past) for past in here.history.jobs]
+    places = [here.real_placement(past) for past in here.history.jobs]
     assert places == [((0, 2), (3, 1)), ((1, 2),), None, None, None, None]
     assert here.located() == 2
 
@@ -85,8 +95,8 @@ def test_a_mix_of_unknown_models_is_told(tmp_path: Path) -> None:
 def test_jobs_larger_than_the_cluster_are_told_or_left_out(tmp_path: Path) -> None:
     history = read(tmp_path, [Row(0, 0, 9, 9), Row(0, 0, 9, 8)])
     with pytest.raises(CapacityError, match="job 1: a gang of 9 GPUs does not fit"):
-        fitting(history, small_cluster(), skip=False)
-    kept = fitting(history, small_cluster(), skip=True)
+        without_too_large(history, small_cluster(), skip=False)
+    kept = without_too_large(history, small_cluster(), skip=True)
     assert ([past.job.job_id for past in kept.jobs], kept.too_large) == (["2"], 1)
     with pytest.raises(InputError, match="can hold none of the 1 jobs"):
-        fitting(read(tmp_path, [Row(0, 0, 9, 9)]), small_cluster(), skip=True)
+        without_too_large(read(tmp_path, [Row(0, 0, 9, 9)]), small_cluster(), skip=True)

@@ -1,6 +1,6 @@
 """Events folded into who held what, who waited and what timers came to."""
 
-from analysis.report.history import DOWN, Held, RunHistory
+from analysis.report.history import DOWN, HeldGpus, RunHistory
 from tests.analysis.report.folders import Event, started, waits
 
 LEVELS = ["machine", "rack", "network"]
@@ -28,7 +28,7 @@ def preempted(t: float, job: str) -> Event:
 
 def test_a_job_holds_the_lowest_free_gpus_from_its_start_to_its_end() -> None:
     history = folded([started(0, "a", {"m": 2}), started(5, "b", {"m": 1}), ended(10, "a"), ended(20, "b")])
-    assert history.held == [Held(0, 10, "m", (0, 1), 0, 0), Held(5, 20, "m", (2,), 0, 1)]
+    assert history.held == [HeldGpus(0, 10, "m", (0, 1), 0, 0), HeldGpus(5, 20, "m", (2,), 0, 1)]
     assert history.machines() == {"m": 3}
 
 
@@ -52,7 +52,7 @@ def test_a_move_ends_one_stretch_and_begins_another() -> None:
 
 def test_what_runs_and_waits_at_the_end_does_so_until_then() -> None:
     history = folded([submitted(0, "a"), started(10, "a", {"m": 1}), submitted(30, "b")])
-    assert history.held == [Held(10, 100, "m", (0,), 0, 0)]
+    assert history.held == [HeldGpus(10, 100, "m", (0,), 0, 0)]
     assert history.waits == [(0, 10), (30, 100)]
 
 
@@ -72,7 +72,7 @@ def test_a_preempted_job_waits_again() -> None:
 def test_a_machine_that_is_down_is_held_by_nobody() -> None:
     down = {"t": 10, "event": "machine_down", "machine": "m"}
     up = {"t": 30, "event": "machine_up", "machine": "m"}
-    assert folded([down, up], machines={"m": 2}).held == [Held(10, 30, "m", (0, 1), DOWN, DOWN)]
+    assert folded([down, up], machines={"m": 2}).held == [HeldGpus(10, 30, "m", (0, 1), DOWN, DOWN)]
 
 
 def test_a_timer_runs_from_the_begin_of_the_wait_and_learns_where_the_job_started() -> None:

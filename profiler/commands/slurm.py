@@ -63,7 +63,8 @@ def command(
     gpu_type = only_gpu_type(topology, gpu_type)
     racks = racks_of(topology, gpu_type)
     spreads = spreads_for(shapes, racks)
-    read = partial(read_nodes, partition, _reservations())
+    reservations = tuple(filter(None, os.environ.get("SLURM_RESERVATION", "").split(",")))  # as for srun
+    read = partial(read_nodes, partition, reservations)
     nodes = {node.name: node for node in read()}
     usable = [node.name for node in nodes.values() if node.free_s is not None]
     try:
@@ -77,8 +78,3 @@ def command(
         raise
     slurm = SlurmClient(nodes, partition, settings.timeout_s, slurm_version())
     measure_and_show(runs, slurm, settings, SlurmQueue(slurm, racks, read, wait_s).hold)
-
-
-def _reservations() -> tuple[str, ...]:
-    """The reservations that srun would use."""
-    return tuple(filter(None, os.environ.get("SLURM_RESERVATION", "").split(",")))

@@ -235,7 +235,12 @@ class Newcomer:
     def _wait(self, store: TCPStore, until_s: float) -> tuple[RendezvousPoint, Sequence[str]] | None:
         """Wait at one group until it changes; None if that was without this rank."""
         store.wait(["terms"], _CONNECT)
-        self._compare(json.loads(store.get("terms")))
+        terms = json.loads(store.get("terms"))
+        for name, value in self._terms.items():
+            if terms.get(name) != value:
+                raise InputError(
+                    f"the job has {name} {terms.get(name)}, and this rank {value}; start it with the same"
+                )
         store.set(f"ready/{self._name}", "")
         self._folder.ask(into=self._siblings)
         while not store.check(["call"]):
@@ -248,10 +253,3 @@ class Newcomer:
         if self._name not in content["members"]:
             return None
         return RendezvousPoint(**content["meeting"]), content["members"]
-
-    def _compare(self, terms: Terms) -> None:
-        for name, value in self._terms.items():
-            if terms.get(name) != value:
-                raise InputError(
-                    f"the job has {name} {terms.get(name)}, and this rank {value}; start it with the same"
-                )

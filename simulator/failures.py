@@ -34,7 +34,19 @@ def read_outages(path: Path, topology: Topology) -> list[Outage]:
     reader = csv.DictReader(StringIO(read_text(path), newline=""))
     if reader.fieldnames != COLUMNS:
         raise InputError(f"{path}: the columns must be {', '.join(COLUMNS)}")
-    outages = sorted(_outage(row, f"{path}:{reader.line_num}", topology) for row in reader)
+    outages = []
+    for row in reader:
+        where, machine = f"{path}:{reader.line_num}", topology.machine_index.get(row["machine"])
+        if machine is None:
+            raise InputError(f"{where}: the cluster has no machine {row['machine']!r}")
+        try:
+            down, up = float(row["down_s"]), inf if row["up_s"] == "" else float(row["up_s"])
+        except (TypeError, ValueError) as error:
+            raise InputError(f"{where}: down_s and up_s must be numbers") from error
+        if not 0 <= down < up:
+            raise InputError(f"{where}: down_s {down:g} must be 0 or more and before up_s {up:g}")
+        outages.append(Outage(down, machine, up))
+    outages.sort()
     up_s: dict[int, float] = {}
     for outage in outages:
         if outage.down_s < up_s.get(outage.machine, -inf):
@@ -43,19 +55,6 @@ def read_outages(path: Path, topology: Topology) -> list[Outage]:
             )
         up_s[outage.machine] = outage.up_s
     return outages
-
-
-def _outage(row: dict[str, str], where: str, topology: Topology) -> Outage:
-    machine = topology.machine_index.get(row["machine"])
-    if machine is None:
-        raise InputError(f"{where}: the cluster has no machine {row['machine']!r}")
-    try:
-        down_s, up_s = float(row["down_s"]), inf if row["up_s"] == "" else float(row["up_s"])
-    except (TypeError, ValueError) as error:
-        raise InputError(f"{where}: down_s and up_s must be numbers") from error
-    if not 0 <= down_s < up_s:
-        raise InputError(f"{where}: down_s {down_s:g} must be 0 or more and before up_s {up_s:g}")
-    return Outage(down_s, machine, up_s)
 
 
 def random_outages(topology: Topology, mtbf_s: float, repair_s: float, seed: int) -> Iterator[Outage]:

@@ -181,20 +181,18 @@ def parse_report(data: bytes, written_s: float) -> ProgressReport:
         raise InputError("it is no JSON object") from None
     if not isinstance(said, dict):
         raise InputError("it is no JSON object")
-    found = {"t": written_s} | {
-        name: _number(name, said[name]) for name in _NAMES if said.get(name) is not None
-    }
-    found["t"] = found.pop("time", found["t"])
+    found = {"t": written_s}
+    for name in _NAMES:
+        value = said.get(name)
+        if value is None:
+            continue
+        number = float(value) if isinstance(value, int | float) and not isinstance(value, bool) else -1.0
+        if not isfinite(number) or abs(number) > _MOST or (number < 0 and name != "loss"):
+            raise InputError(f"{name} is no number of 0 or more")
+        found["t" if name == "time" else name] = number
     if "samples" not in found:
         raise InputError("it has no samples")
     return ProgressReport(**found)
-
-
-def _number(name: str, value: object) -> float:
-    number = float(value) if isinstance(value, int | float) and not isinstance(value, bool) else -1.0
-    if not isfinite(number) or abs(number) > _MOST or (number < 0 and name != "loss"):
-        raise InputError(f"{name} is no number of 0 or more")
-    return number
 
 
 _NAMES = ("time", *(each.name for each in fields(ProgressReport) if each.name != "t"))

@@ -44,7 +44,28 @@ def read(text: str, collector: JobCollector) -> None:
     rows = csv_rows(collector.source, text)
     _, header = next(rows)
     check_header(collector.source, header, REQUIRED_COLUMNS, (*BASE_COLUMNS, *_EXTRA_COLUMNS))
-    collector.collect(rows, _builder(header))
+    width = len(header)
+    base = itemgetter(*(header.index(name) if name in header else width for name in BASE_COLUMNS))
+    extras = [(name, header.index(name), parse) for name, parse in _EXTRA_COLUMNS.items() if name in header]
+
+    def build(fields: list[str]) -> Draft:
+        check_fields(fields, width)
+        fields.append("")  # where an absent column is looked up
+        job_id, submit, gpus, duration, user, group, model, status = base(fields)
+        draft = Draft(
+            job_id,
+            number(submit, "submit_s"),
+            whole(gpus, "gpus"),
+            number(duration, "duration_s"),
+            user,
+            group,
+            model,
+            status,
+        )
+        more = {_field(name): parse(fields[at]) for name, at, parse in extras}
+        return draft._replace(**more) if more else draft
+
+    collector.collect(rows, build)
 
 
 def write(jobs: Sequence[Job], stream: TextIO) -> None:
@@ -97,32 +118,6 @@ def _text(value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     return "" if value is None else str(value)
-
-
-def _builder(header: list[str]) -> Callable[[list[str]], Draft]:
-    """The function that makes a draft of a row under this header."""
-    width = len(header)
-    base = itemgetter(*(header.index(name) if name in header else width for name in BASE_COLUMNS))
-    extras = [(name, header.index(name), parse) for name, parse in _EXTRA_COLUMNS.items() if name in header]
-
-    def build(fields: list[str]) -> Draft:
-        check_fields(fields, width)
-        fields.append("")  # where an absent column is looked up
-        job_id, submit, gpus, duration, user, group, model, status = base(fields)
-        draft = Draft(
-            job_id,
-            number(submit, "submit_s"),
-            whole(gpus, "gpus"),
-            number(duration, "duration_s"),
-            user,
-            group,
-            model,
-            status,
-        )
-        more = {_field(name): parse(fields[at]) for name, at, parse in extras}
-        return draft._replace(**more) if more else draft
-
-    return build
 
 
 def _field(column: str) -> str:

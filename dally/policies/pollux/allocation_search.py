@@ -109,7 +109,7 @@ class Allocations:
                 speedup[self._counted(rows[:, members]) == 0] = np.inf
             np.minimum(value, speedup, out=value)
         value[gpus == 0] = 0.0
-        # A row that changes costs a restart, by which its speed-up is discounted (section 4.2.1).
+        # A row that changes costs a restart, by which its speed-up is discounted (section 4.2).
         same = self._counted(rows[self._kept(owners)], len(owners)) == gpus
         same &= gpus == self.held.sum(axis=1)
         return np.where(same, value, value * self.factor)

@@ -1,3 +1,3 @@
-"""The ground floor of Dally: cluster, jobs, profiles, placement and the policies that decide."""
+"""What all of Dally stands on: cluster, jobs, profiles, the policies and the scheduler that asks them."""
 
 __version__ = "0.1.0"

@@ -1,7 +1,10 @@
-"""TOML and YAML as plain data: whatever is wrong with what people wrote there is one line."""
+"""Files that people write, read as text, TOML or YAML: what is wrong in them is told in one line."""
 
 import re
 import tomllib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import yaml
@@ -17,6 +20,29 @@ _DEEP_KEY = re.compile(rf"(?m)(?:^|[\[{{,])\s*(?:[\w-]+\s*\.\s*){{{_DEEPEST + 1}
 
 _TOO_DEEP = f"it is nested more than {_DEEPEST} deep"
 _TOO_LARGE = "a whole number has more than 64 bits"
+
+
+def read_text(path: Path) -> str:
+    """The text of a UTF-8 file, without a byte order mark.
+
+    Raises:
+        InputError: The file cannot be read or is not UTF-8.
+    """
+    try:
+        return path.read_bytes().decode("utf-8-sig")
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror or error}") from error
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}: byte 0x{error.object[error.start]:02x} is not UTF-8") from error
+
+
+@contextmanager
+def naming(source: object) -> Iterator[None]:
+    """Put a file's name, or file and line, before the message of an `InputError` raised inside."""
+    try:
+        yield
+    except InputError as error:
+        raise InputError(f"{source}: {error}") from error
 
 
 def parse_toml(text: str) -> dict[str, Any]:

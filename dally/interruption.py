@@ -1,4 +1,4 @@
-"""An end between two steps: SIGINT and SIGTERM are noted, and whoever works asks for them."""
+"""Ends a program between two steps: SIGINT and SIGTERM are noted, and the program asks for them."""
 
 import signal
 from collections.abc import Callable, Iterator
@@ -6,12 +6,12 @@ from contextlib import contextmanager
 from types import FrameType
 
 INTERRUPTED = 130
-"""Exit status after such an end, as shells have it for SIGINT."""
+"""Exit status of a program that was ended so, as shells have it for SIGINT."""
 
 
 @contextmanager
 def interruptible() -> Iterator[Callable[[], bool]]:
-    """Let SIGINT and SIGTERM end what goes on at its next moment instead of tearing it apart.
+    """Note SIGINT and SIGTERM instead of dying of them, so that the program can end after its present step.
 
     Yields:
         Whether one came.

@@ -27,19 +27,17 @@ def import_optional(module: str, extra: str = "") -> ModuleType:
     try:
         return importlib.import_module(module)
     except ImportError as error:
-        raise MissingModuleError(_reason(error, extra)) from error
-
-
-def _reason(error: ImportError, extra: str) -> str:
-    missing = error.name or ""
-    package = missing.partition(".")[0]
-    if package in _OWN and (found := find_spec(package)) is not None:
-        place = next(iter(found.submodule_search_locations or ()), found.origin)
-        return (
-            f"{missing} is not in {package} at {place}, which hides Dally's; "
-            "take it off the Python path (PYTHONPATH, the current folder), or rename it"
-        )
-    if isinstance(error, ModuleNotFoundError):
-        helps = f"; in Dally's folder: pip install '.[{extra}]'" if extra else ""
-        return f"the Python package {package} is not installed{helps}"
-    return f"{missing or 'a Python package'} cannot be imported: {error}"
+        missing = error.name or ""
+        package = missing.partition(".")[0]
+        if package in _OWN and (found := find_spec(package)) is not None:
+            place = next(iter(found.submodule_search_locations or ()), found.origin)
+            reason = (
+                f"{missing} is not in {package} at {place}, which hides Dally's; "
+                "take it off the Python path (PYTHONPATH, the current folder), or rename it"
+            )
+        elif isinstance(error, ModuleNotFoundError):
+            helps = f"; in Dally's folder: pip install '.[{extra}]'" if extra else ""
+            reason = f"the Python package {package} is not installed{helps}"
+        else:
+            reason = f"{missing or 'a Python package'} cannot be imported: {error}"
+        raise MissingModuleError(reason) from error

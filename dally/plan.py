@@ -1,7 +1,8 @@
 """What a policy decides: a plan of decisions, each with its reason, and when to ask again."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import inf
+from typing import Any
 
 from dally.cluster.topology import Allocation
 
@@ -58,7 +59,15 @@ Decision = Start | Wait | Preempt | Migrate
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The decisions of one moment, and the time (seconds) at which the policy wants to be asked again."""
+    """The decisions of one moment.
+
+    Attributes:
+        decisions: What to do, each with its reason.
+        wakeup_s: The time (seconds) at which the policy wants to be asked again.
+        memo: What the policy worked out and wants to keep if the plan is carried out; it comes back with
+            `Policy.plan_applied`, and nobody else looks into it.
+    """
 
     decisions: tuple[Decision, ...] = ()
     wakeup_s: float = inf
+    memo: Any = field(default=None, compare=False, repr=False)

@@ -22,7 +22,7 @@ class Phase(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Past:
+class JobHistory:
     """What happened to a waiting job before anybody watched; the fields are those of `JobState`."""
 
     origin_s: float
@@ -206,7 +206,7 @@ class ClusterState:
     def __post_init__(self) -> None:
         self.free = FreeGpus(self.topology)
 
-    def submit(self, job: Job, now: float, past: Past | None = None) -> JobState:
+    def submit(self, job: Job, now: float, past: JobHistory | None = None) -> JobState:
         """A job arrives and waits, or waits on if it has a past."""
         if job.job_id in self.jobs:
             raise AssertionError(f"job {job.job_id} is here already")
@@ -305,6 +305,6 @@ class ClusterState:
         return self.costs.best_level(gang)
 
 
-def _as_fields(past: Past) -> dict[str, Any]:
+def _as_fields(past: JobHistory) -> dict[str, Any]:
     """A past as fields of `JobState`."""
     return {each.name: getattr(past, each.name) for each in fields(past)}

@@ -10,8 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from dally.cluster import shipped_clusters
 from dally.cluster.summary import left_out_line
@@ -19,16 +17,15 @@ from dally.errors import InputError
 from dally.interruption import INTERRUPTED, interruptible
 from dally.jobs.knowledge import Knowledge
 from dally.policies.registry import PolicySpec, parse_policy
-from dally.profiles.batch_split import Split
 from dally.profiles.files import shipped_sets
+from dally.profiles.gang_iteration import Split
 from dally.profiles.goodput import Batching
 from dally.traces import FORMAT_NAMES, changes_text
-from simulator.comparison import as_data, table
+from simulator.comparison import as_data, progress_bars, table, table_console
 from simulator.inputs import Inputs, load_scenario
 from simulator.scenario import Run, Scenario, folder_name, simulate
 
 _MOMENTS_PER_UPDATE = 500
-_FILE_WIDTH = 180
 
 _EPILOG = f"""\b
 Shipped clusters: {", ".join(shipped_clusters())}
@@ -146,9 +143,8 @@ def command(
     split, known = Split(batch_split), Knowledge(knowledge)
     scenario = load_scenario(Inputs(seed=seed, batch_split=split, knowledge=known, **options))
     refuse_unmodelled(specs, scenario.contention)
-    console = Console(stderr=True)
     with _finished_whole(out) as folder, interruptible() as stop:
-        runs = _run_all(scenario, specs, folder, stop, console, record)
+        runs = _run_all(scenario, specs, folder, stop, record)
         (folder / "comparison.json").write_text(json.dumps(as_data(runs), indent=2) + "\n", encoding="utf-8")
         interrupted = stop()
     _report(runs, scenario, out, as_json)
@@ -190,12 +186,10 @@ def _run_all(
     specs: Sequence[PolicySpec],
     folder: Path,
     stop: Callable[[], bool],
-    console: Console,
     record: bool,
 ) -> list[Run]:
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     runs: list[Run] = []
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+    with progress_bars() as progress:
         for spec in specs:
             task = progress.add_task(spec.spec, total=len(scenario.jobs))
             moments = 0
@@ -218,7 +212,7 @@ def _report(runs: Sequence[Run], scenario: Scenario, out: Path, as_json: bool) -
         click.echo(json.dumps(as_data(runs), indent=2))
     else:
         click.echo(_headline(scenario, runs[0].predictions.modes))
-        console = Console() if Console().is_terminal else Console(width=_FILE_WIDTH)
+        console = table_console()
         click.echo("mean over jobs where nothing else is said; differences are from the first policy")
         console.print(table(runs, scenario.topology.levels, console.width))
     if changes := changes_text(scenario.facts["trace"]["dropped"], scenario.facts["trace"]["clamped"]):
@@ -228,7 +222,7 @@ def _report(runs: Sequence[Run], scenario: Scenario, out: Path, as_json: bool) -
     if scenario.too_large:
         click.echo(f"{len(scenario.too_large)} jobs larger than the cluster were left out", err=True)
     if unknown := sorted({model for run in runs for model in run.predictions.models_without_profile}):
-        click.echo(f"no profile, {_taken(scenario.assumed_slowdown)}: {', '.join(unknown)}", err=True)
+        click.echo(f"no profile, {_assumption(scenario.assumed_slowdown)}: {', '.join(unknown)}", err=True)
     for line in sorted({line for run in runs for line in run.predictions.stand_ins}):
         click.echo(line, err=True)
     for run in runs:
@@ -238,8 +232,8 @@ def _report(runs: Sequence[Run], scenario: Scenario, out: Path, as_json: bool) -
         click.echo(f"runs: {out}/   look at them: dally report {out}")
 
 
-def _taken(assumed_slowdown: float) -> str:
-    """What distance is to jobs without a profile."""
+def _assumption(assumed_slowdown: float) -> str:
+    """What is assumed of jobs without a profile, in words."""
     if assumed_slowdown == 1.0:
         return "taken as insensitive to the network"
     return f"taken as {assumed_slowdown:g} x slower with each level farther apart"
@@ -249,7 +243,9 @@ def _headline(scenario: Scenario, modes: Sequence[str]) -> str:
     """What was simulated, in a line."""
     topology, profiles = scenario.topology, scenario.facts["profiles"]
     assumed = scenario.assumed_slowdown
-    measured = f"profiles {profiles} ({', '.join(modes)})" if profiles else f"no profiles: {_taken(assumed)}"
+    measured = (
+        f"profiles {profiles} ({', '.join(modes)})" if profiles else f"no profiles: {_assumption(assumed)}"
+    )
     machines = f"{topology.gpus:,} GPUs in {len(topology.machines):,} machines"
     knows = f"running times known: {scenario.knows}"
     return f"{len(scenario.jobs):,} jobs on {topology.name}: {machines}; {measured}; {knows}"

@@ -1,14 +1,30 @@
-"""Runs of the same workload under several policies, side by side."""
+"""Runs of the same workload under several policies, side by side, and how far they are."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 
 from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from dally.runs.summary import Summary
 from dally.words import change, duration
 from simulator.scenario import Run
+
+_FILE_WIDTH = 180
+
+
+def table_console() -> Console:
+    """The console for tables on standard output, which is wide where that is no terminal."""
+    return Console() if Console().is_terminal else Console(width=_FILE_WIDTH)
+
+
+def progress_bars() -> Progress:
+    """Bars on standard error, shown on terminals alone."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    console = Console(stderr=True)
+    return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,19 +74,17 @@ def table(runs: Sequence[Run], levels: Sequence[str], width: int) -> Table:
     if width >= _WIDE:
         result.add_column(f"starts by {', '.join(levels)}", justify="right")
     for run in runs:
-        cells = [cell for column in columns for cell in _cells(column, run, runs[0])]
+        comparable = run is not runs[0] and run.complete and runs[0].complete
+        cells = []
+        for column in columns:
+            value = column.value(run.summary)
+            cells.append(column.show(value))
+            if column.compared:
+                cells.append(change(value, column.value(runs[0].summary)) if comparable else "")
         if width >= _WIDE:
             cells.append(", ".join(f"{run.summary.placements.get(level, 0):,}" for level in levels))
         result.add_row(run.spec if run.complete else f"{run.spec} (incomplete)", *cells)
     return result
-
-
-def _cells(column: Column, run: Run, first: Run) -> list[str]:
-    value = column.value(run.summary)
-    if not column.compared:
-        return [column.show(value)]
-    comparable = run is not first and run.complete and first.complete
-    return [column.show(value), change(value, column.value(first.summary)) if comparable else ""]
 
 
 def as_data(runs: Sequence[Run]) -> dict[str, object]:

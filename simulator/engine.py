@@ -12,8 +12,8 @@ from dally.profiles.costs import Cost, CostModel
 from dally.runs.records import EventLog, JobRecord
 from dally.scheduling.scheduler import Scheduler, start_facts, told_slowdown, wait_facts
 from dally.state import JobState
+from simulator.event_queue import EventQueue, Priority
 from simulator.failures import Outage
-from simulator.kernel import EventQueue, Priority
 from simulator.records import JobCounters, record
 from simulator.stall_detector import StallDetector
 
@@ -168,7 +168,7 @@ class Engine:
             self._scheduler.submit(job, now)
             self._log.write(now, "submit", job=job.job_id, gpus=job.gpus, model=job.model)
             self._arriving = next(self._arrivals, None)
-        self._share_links(now)
+        self._share_links(now)  # the policy is to see the rates that what has ended leaves
         plan = self._scheduler.decide(now)
         # Stops first, so that their GPUs are free for what starts.
         for decision in plan.decisions:
@@ -186,7 +186,7 @@ class Engine:
                     self._log.write(now, "wait", job=decision.job_id, **wait_facts(self._state, decision))
                     self._scheduler.waits(decision)
         self._share_links(now)
-        self._scheduler.settle(now)
+        self._scheduler.plan_applied(now)
         if plan.wakeup_s <= now:
             raise AssertionError(f"the policy asked at {now} s to be woken at {plan.wakeup_s} s")
         self._wakeup_s = plan.wakeup_s

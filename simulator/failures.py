@@ -10,6 +10,7 @@ from pathlib import Path
 from random import Random
 
 from dally.cluster.topology import Topology
+from dally.config_text import read_text
 from dally.errors import InputError
 
 COLUMNS = ["machine", "down_s", "up_s"]
@@ -30,12 +31,7 @@ def read_outages(path: Path, topology: Topology) -> list[Outage]:
     Raises:
         InputError: Naming file, line and reason.
     """
-    try:
-        reader = csv.DictReader(StringIO(path.read_text(encoding="utf-8"), newline=""))
-    except OSError as error:
-        raise InputError(f"cannot read failures from {path}: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path}: not UTF-8 text") from error
+    reader = csv.DictReader(StringIO(read_text(path), newline=""))
     if reader.fieldnames != COLUMNS:
         raise InputError(f"{path}: the columns must be {', '.join(COLUMNS)}")
     outages = sorted(_outage(row, f"{path}:{reader.line_num}", topology) for row in reader)

@@ -1,4 +1,4 @@
-"""What a simulation is told to use, read and checked as a whole before anything is written."""
+"""The inputs of a simulation, read and checked as a whole before anything is written."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -10,9 +10,9 @@ from dally.cluster.topology import Topology
 from dally.errors import CapacityError, InputError
 from dally.jobs.job import Job
 from dally.jobs.knowledge import Knowledge, Known
-from dally.profiles.batch_split import Split
 from dally.profiles.costs import CostModel
 from dally.profiles.files import load_profiles
+from dally.profiles.gang_iteration import Split
 from dally.traces import Workload, assign_models, load_trace
 from dally.traces.workload import changed
 from simulator.failures import Outage, random_outages, read_outages

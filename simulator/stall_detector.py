@@ -32,7 +32,7 @@ class JobTimes:
     preemptions: int = 0
 
     def since(self, before: "JobTimes") -> "JobTimes":
-        """What it had since then."""
+        """The times since an earlier moment."""
         return JobTimes(
             self.held_s - before.held_s,
             self.trained_s - before.trained_s,
@@ -59,11 +59,11 @@ class StallDetector:
         self._before: Mapping[str, JobTimes] | None = None
 
     def ended(self) -> None:
-        """A job has ended."""
+        """Note that a job has ended."""
         self._decisions, self._before = 0, None
 
     def decided(self, now: float) -> str:
-        """A decision was carried out: what is wrong by now, in words; mostly nothing."""
+        """Note a decision that was carried out; return in words what is wrong by now, mostly nothing."""
         self._decisions += 1
         if self._decisions < self._window:
             return ""

@@ -11,15 +11,12 @@ from dally.errors import InputError
 from dally.jobs.knowledge import Knowledge
 
 VARIABLE = "DALLY_CONFIG"
-PLACE = Path("/etc/dally/dally.toml")
+DEFAULT_PATH = Path("/etc/dally/dally.toml")
 
 _URL = re.compile(r"http://[\w.:\[\]-]+/?", re.ASCII)
 _MOST_ASSUMED = 10
-LIVE = (Knowledge.AUTO, Knowledge.LIMITS, Knowledge.HISTORY, Knowledge.NONE)
-"""What can be known of running times on a live cluster."""
-
 _CHOICES: dict[str, tuple[str, ...]] = {
-    "knowledge": LIVE,
+    "knowledge": (Knowledge.AUTO, Knowledge.LIMITS, Knowledge.HISTORY, Knowledge.NONE),
     "batch_split": ("even", "proportional"),
     "backend": ("command-line", "pyslurm", "auto"),
     "fallback": ("plain", "refuse"),
@@ -99,7 +96,7 @@ class Config:
 
 def config_path(path: Path | None = None) -> Path:
     """The file to read: the one given, else `$DALLY_CONFIG`, else /etc/dally/dally.toml."""
-    return path or Path(os.environ.get(VARIABLE) or PLACE)
+    return path or Path(os.environ.get(VARIABLE) or DEFAULT_PATH)
 
 
 def load_config(path: Path | None = None) -> Config:

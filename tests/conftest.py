@@ -67,9 +67,6 @@ ONE_WORKER = {
     "slurm_plugin/admin/test_dashboard.py",
     "slurm_plugin/client/test_contract.py",
     "slurm_plugin/submit/test_job_submit.py",
-    "testbed/remote/test_check.py",
-    "testbed/remote/test_private_slurm.py",
-    "testbed/remote/test_shape.py",
     "testbed/running/test_real_types.py",
     "workloads/elastic/test_run.py",
     "workloads/test_handover.py",
@@ -99,6 +96,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.slow)
         if str(folder) in ONE_WORKER:
             item.add_marker(pytest.mark.xdist_group(str(folder)))
+        elif folder.is_relative_to("testbed/remote"):  # its sshds, users and hosts are the machine's
+            item.add_marker(pytest.mark.xdist_group("testbed/remote"))
     items.sort(key=lambda item: item.get_closest_marker("slow") is None)
 
 

@@ -15,15 +15,16 @@ from dally.jobs.job import Job, JobKind
 from dally.jobs.knowledge import EXACTLY, Known
 from dally.plan import Plan
 from dally.policies.registry import PolicySpec, parse_policy, policy_names
-from dally.profiles.batch_split import Split
 from dally.profiles.contention import SharedLinks
 from dally.profiles.costs import CostModel
 from dally.profiles.files import ProfileSet
+from dally.profiles.gang_iteration import Split
 from dally.runs.records import EventLog, JobRecord
 from dally.scheduling.scheduler import Scheduler
 from dally.state import ClusterState
 from simulator.engine import Engine, Outcome
 from simulator.failures import Outage
+from tests.described import described
 
 SEARCHING = {"elastic-scaling", "gavel", "hadar", "hadar-e", "jps", "monkeytree", "ones", "optimus", "pollux"}
 """Policies that search, or solve a program, at each decision: with many jobs they take minutes."""
@@ -64,15 +65,18 @@ class World:
 
 
 class CheckedScheduler(Scheduler):
-    """Asks the policy twice and holds it to its word: the same plan, and nothing changed."""
+    """Asks the policy twice and holds it to its word: the same plan and memo, and nothing changed."""
 
     def decide(self, now: float) -> Plan:
         """Decide, and check that deciding is pure."""
+        self.advance(now)
+        before = described(self.policy)
         free = [self.state.free.on(domain.index) for domain in self.state.topology.domains]
-        learnt = json.dumps(self.policy.snapshot())
         plan = super().decide(now)
-        assert super().decide(now) == plan
-        assert json.dumps(self.policy.snapshot()) == learnt
+        assert described(self.policy) == before, "deciding has changed the policy"
+        again = super().decide(now)
+        assert again == plan
+        assert described(again.memo) == described(plan.memo)
         assert [self.state.free.on(domain.index) for domain in self.state.topology.domains] == free
         return plan
 

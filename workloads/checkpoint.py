@@ -52,7 +52,9 @@ def save_checkpoint(checkpoint: Checkpoint, path: Path) -> None:
     partial = path.with_name(f".{path.name}.partial")
     try:
         with partial.open("wb") as file:
-            torch.save({"format": _FORMAT, **_content(checkpoint)}, file)
+            # By hand, as `asdict` would copy the whole model.
+            content = {field.name: getattr(checkpoint, field.name) for field in fields(checkpoint)}
+            torch.save({"format": _FORMAT, **content}, file)
             file.flush()
             os.fsync(file.fileno())
         partial.replace(path)
@@ -60,7 +62,10 @@ def save_checkpoint(checkpoint: Checkpoint, path: Path) -> None:
     except (OSError, RuntimeError) as error:
         with suppress(OSError):
             partial.unlink()
-        raise CheckpointError(f"checkpoint {path} cannot be written: {_reason(error)}") from error
+        # torch hides what the system said behind an error of its own.
+        cause = error.__context__ if isinstance(error.__context__, OSError) else error
+        reason = (isinstance(cause, OSError) and cause.strerror) or first_line(cause)
+        raise CheckpointError(f"checkpoint {path} cannot be written: {reason}") from error
 
 
 def load_checkpoint(path: Path, identity: Mapping[str, str | float | None]) -> Checkpoint | None:
@@ -91,19 +96,8 @@ def load_checkpoint(path: Path, identity: Mapping[str, str | float | None]) -> C
     return checkpoint
 
 
-def _content(checkpoint: Checkpoint) -> dict[str, Any]:
-    """The fields by name; `asdict` would copy the whole model."""
-    return {field.name: getattr(checkpoint, field.name) for field in fields(checkpoint)}
-
-
-def _reason(error: Exception) -> str:
-    """What the system said, which torch hides behind an error of its own."""
-    cause = error.__context__ if isinstance(error.__context__, OSError) else error
-    return (isinstance(cause, OSError) and cause.strerror) or first_line(cause)
-
-
 def sync_folder(folder: Path) -> None:
-    """Make a rename in it last."""
+    """Make a rename in a folder last, also if the machine loses power."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)

@@ -16,11 +16,11 @@ from workloads.progress import Progress
 from workloads.settings import TrainingJob
 from workloads.training import Trainer
 
-_LOOK_S = 1.0
-"""How often a start looks whether it is still the owner."""
+_CHECK_S = 1.0
+"""How often a start checks whether it is still the owner."""
 
 _WAIT_S = 2.0
-"""So long a start waits for one before it that did not say its end: it was killed, or is yet to look."""
+"""So long a start waits for one before it that did not say its end: it was killed, or is yet to check."""
 
 
 class CheckpointOwner:
@@ -33,7 +33,7 @@ class CheckpointOwner:
     def __init__(self, checkpoint: Path) -> None:
         self._checkpoint, self._file = checkpoint, checkpoint.with_name(f".{checkpoint.name}.owner")
         self._name = uuid.uuid4().hex
-        self._looked_s, self._lost = time.monotonic(), False
+        self._checked_s, self._lost = time.monotonic(), False
 
     def take(self) -> None:
         """Become the owner; when this returns, one before it has stopped, if its steps are short.
@@ -50,29 +50,29 @@ class CheckpointOwner:
             time.sleep(_WAIT_S)
 
     def is_lost(self) -> bool:
-        """Whether another start has become the owner since; looks only now and then."""
-        if not self._lost and time.monotonic() - self._looked_s > _LOOK_S:
-            self._look()
+        """Whether another start has become the owner since; checks only now and then."""
+        if not self._lost and time.monotonic() - self._checked_s > _CHECK_S:
+            self._check()
         return self._lost
 
     def require(self) -> None:
-        """Look whether this is still the owner.
+        """Check whether this is still the owner.
 
         Raises:
             CheckpointError: It is not.
         """
-        self._look()
+        self._check()
         if self._lost:
             raise taken_over(self._checkpoint)
 
     def release(self) -> None:
-        """Nothing more will be written by this start."""
-        self._look()
+        """Let a later start have the checkpoint at once: this one writes nothing more."""
+        self._check()
         if not self._lost:
             self._file.unlink(missing_ok=True)
 
-    def _look(self) -> None:
-        self._looked_s = time.monotonic()
+    def _check(self) -> None:
+        self._checked_s = time.monotonic()
         try:
             self._lost |= self._file.read_text(encoding="ascii") != self._name
         except FileNotFoundError:  # a later one came, and has ended by now
@@ -87,7 +87,7 @@ def taken_over(checkpoint: Path) -> CheckpointError:
 
 
 class CheckpointWriter:
-    """One rank's part in a job's checkpoints.
+    """Writes a job's checkpoints on rank 0, while its start is the newest; all ranks learn of failures.
 
     Args:
         job: The job.
@@ -117,7 +117,7 @@ class CheckpointWriter:
             self.owner.take()
 
     def release(self) -> None:
-        """This start writes nothing more."""
+        """Let a later start have the checkpoint at once: this one writes nothing more."""
         if self.owner:
             self.owner.release()
 

@@ -33,11 +33,12 @@ def emulate(workload: ModelRecipe, size: int | None, flops: float) -> Task:
         InputError: The size does not fit the model.
     """
     shapes, layers = find_layers(workload, size)
-
-    def build() -> nn.Module:
-        return _Emulated(shapes, layers, flops)
-
-    return Task(build=build, inputs=_INPUTS, targets=_INPUTS, loss=_take_mean)
+    return Task(
+        build=lambda: _Emulated(shapes, layers, flops),
+        inputs=_INPUTS,
+        targets=_INPUTS,
+        loss=lambda outputs, _: outputs.mean() / _INPUTS.limits[0],
+    )
 
 
 def computing_s(workload: ModelRecipe, size: int | None, flops: float) -> float:
@@ -109,7 +110,3 @@ class _Slept(Function):
 
 
 _sleep: Callable[..., Tensor] = _Slept.apply
-
-
-def _take_mean(outputs: Tensor, targets: Tensor) -> Tensor:
-    return outputs.mean() / _INPUTS.limits[0]

@@ -76,10 +76,24 @@ def join(
         JoinError: Not all came within the time.
     """
     place = place or find_place(os.environ)
-    device = find_device(backend, place.local_rank)
+    device, limit_s = find_device(backend, place.local_rank), timeout_s
     try:
-        _meet(backend, place, timeout_s, store)
-        first = torch.zeros(1, device=device)  # data take other ways than the meeting
+        store = HashStore() if place.size == 1 else store
+        url = None
+        if store is None:
+            host = f"[{place.host}]" if ":" in place.host else place.host
+            url = f"tcp://{host}:{place.port}"
+            if place.rank > 0:
+                timeout_s = _wait_until_open(place, timeout_s)
+        distributed.init_process_group(
+            backend,
+            init_method=url,
+            store=store,
+            rank=place.rank,
+            world_size=place.size,
+            timeout=timedelta(seconds=timeout_s),
+        )
+        first = torch.zeros(1, device=device)  # data take other ways than the rendezvous
         distributed.all_reduce(first)
         first.item()  # NCCL's sum is only queued until somebody reads it
         _set_pg_timeout(_PATIENCE)
@@ -91,9 +105,24 @@ def join(
             ) from error
         raise JoinError(
             f"rank {place.rank} of {place.size} did not meet the others at {place.host}:{place.port} "
-            f"within {timeout_s:g} s: {first_line(error)}"
+            f"within {limit_s:g} s: {first_line(error)}"
         ) from error
     return Group(place.rank, place.size, place.local_rank, device, backend)
+
+
+def _wait_until_open(place: RankEnvironment, timeout_s: float) -> float:
+    """Wait for rank 0 to listen, where torch would print pages of stacks; the seconds left."""
+    until_s = time.monotonic() + timeout_s
+    while True:
+        left_s = until_s - time.monotonic()
+        try:
+            socket.create_connection((place.host, place.port), max(left_s, _RETRY_S)).close()
+        except OSError:
+            if left_s < _RETRY_S:
+                raise
+            time.sleep(_RETRY_S)
+        else:
+            return max(until_s - time.monotonic(), _RETRY_S)
 
 
 def leave() -> None:
@@ -132,20 +161,15 @@ def find_place(env: Mapping[str, str]) -> RankEnvironment:
         return RankEnvironment(rank, size, local, _text(env, "MASTER_ADDR"), _number(env, "MASTER_PORT"))
     if "SLURM_PROCID" in env and "SLURM_NTASKS" in env:  # a script of sbatch may have the first without
         rank, size, local = (_number(env, name) for name in ("SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID"))
-        return RankEnvironment(rank, size, local, _slurm_host(env), _slurm_port(env))
+        # MASTER_*: whoever launched the ranks may know rank 0's host and its address better.
+        host = (
+            env.get("MASTER_ADDR")
+            or expand(env.get("SLURM_STEP_NODELIST") or _text(env, "SLURM_JOB_NODELIST"))[0]
+        )
+        given = env.get("MASTER_PORT")
+        port = _number(env, "MASTER_PORT") if given else _FIRST_PORT + _number(env, "SLURM_JOB_ID") % _PORTS
+        return RankEnvironment(rank, size, local, host, port)
     return RankEnvironment(0, 1, 0, "localhost", 0)
-
-
-def _slurm_host(env: Mapping[str, str]) -> str:
-    if env.get("MASTER_ADDR"):  # who launched it knows which host is rank 0's, and by what address
-        return env["MASTER_ADDR"]
-    return expand(env.get("SLURM_STEP_NODELIST") or _text(env, "SLURM_JOB_NODELIST"))[0]
-
-
-def _slurm_port(env: Mapping[str, str]) -> int:
-    if env.get("MASTER_PORT"):
-        return _number(env, "MASTER_PORT")
-    return _FIRST_PORT + _number(env, "SLURM_JOB_ID") % _PORTS
 
 
 def first_line(error: Exception) -> str:
@@ -156,42 +180,6 @@ def first_line(error: Exception) -> str:
     line = re.sub(r"^\[\S+:\d+\] ", "", str(error).split("\n", 1)[0])
     cause = re.search(r"^Last error:\s+(\S.*)", str(error), re.MULTILINE)
     return f"{line}: {cause[1]}" if cause else line
-
-
-def _meet(backend: Backend, place: RankEnvironment, timeout_s: float, store: Store | None) -> None:
-    if place.size == 1:
-        store = HashStore()
-    if store is not None:
-        patience = timedelta(seconds=timeout_s)
-        distributed.init_process_group(
-            backend, store=store, rank=place.rank, world_size=place.size, timeout=patience
-        )
-        return
-    if place.rank > 0:
-        timeout_s = max(timeout_s - _wait_until_open(place, timeout_s), _RETRY_S)
-    host = f"[{place.host}]" if ":" in place.host else place.host
-    distributed.init_process_group(
-        backend,
-        init_method=f"tcp://{host}:{place.port}",
-        rank=place.rank,
-        world_size=place.size,
-        timeout=timedelta(seconds=timeout_s),
-    )
-
-
-def _wait_until_open(place: RankEnvironment, timeout_s: float) -> float:
-    """Wait for rank 0 to listen; torch would, too, but print pages of stacks. Gives the seconds it took."""
-    start_s = time.monotonic()
-    while True:
-        left_s = start_s + timeout_s - time.monotonic()
-        try:
-            socket.create_connection((place.host, place.port), max(left_s, _RETRY_S)).close()
-        except OSError:
-            if left_s < _RETRY_S:
-                raise
-            time.sleep(_RETRY_S)
-        else:
-            return time.monotonic() - start_s
 
 
 def find_device(backend: Backend, local_rank: int) -> torch.device:

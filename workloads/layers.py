@@ -5,7 +5,6 @@ count takes seconds, and each rank of an emulated job would spend them at every 
 """
 
 import json
-from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import resources
 
@@ -81,11 +80,7 @@ def count_layers(task: Task) -> Counted:
     with counter, torch.no_grad():
         module(inputs)
     assert not left, "a parameter that no module's forward pass uses"
-    return tuple(tuple(parameter.shape) for parameter in parameters), _layers(ends, counter.get_total_flops())
-
-
-def _layers(ends: Sequence[tuple[tuple[int, ...], int]], total: int) -> tuple[Layer, ...]:
-    """Layers out of the operations counted up to each one's end; what comes after the last is part of it."""
-    until = [*(flops for _, flops in ends[:-1]), total]
-    starts = [0, *until]
-    return tuple(Layer(own, end - start) for (own, _), start, end in zip(ends, starts, until, strict=False))
+    # Operations are counted up to the end of each layer; what comes after the last one is part of it.
+    until = [*(flops for _, flops in ends[:-1]), counter.get_total_flops()]
+    layers = (Layer(own, end - start) for (own, _), start, end in zip(ends, [0, *until], until, strict=False))
+    return tuple(tuple(parameter.shape) for parameter in parameters), tuple(layers)

@@ -78,18 +78,14 @@ def _open(path: Path, name: str, wanted: Numbers) -> NDArray[np.generic]:
             f"{name} of {path} are {array.dtype} of shape {array.shape}, "
             f"must be whole numbers of shape (samples, {', '.join(map(str, wanted.shape))})"
         )
-    if array.dtype != np.uint8 or min(wanted.limits) < 256:
-        _check_limits(array, wanted, f"{name} of {path}")
+    if array.size and (array.dtype != np.uint8 or min(wanted.limits) < 256):
+        axes = tuple(range(array.ndim)) if len(wanted.limits) == 1 else tuple(range(array.ndim - 1))
+        low, high = np.min(array, axis=axes), np.max(array, axis=axes)
+        if np.any(low < 0) or np.any(high >= wanted.limits):
+            raise InputError(
+                f"{name} of {path} go from {low} to {high}, must be 0 or more and below {wanted.limits}"
+            )
     return array
-
-
-def _check_limits(array: NDArray[np.generic], wanted: Numbers, what: str) -> None:
-    if array.size == 0:
-        return
-    axes = tuple(range(array.ndim)) if len(wanted.limits) == 1 else tuple(range(array.ndim - 1))
-    low, high = np.min(array, axis=axes), np.max(array, axis=axes)
-    if np.any(low < 0) or np.any(high >= wanted.limits):
-        raise InputError(f"{what} go from {low} to {high}, must be 0 or more and below {wanted.limits}")
 
 
 def _map(path: Path, member: str) -> NDArray[np.generic]:

@@ -46,36 +46,35 @@ class _Run:
         self._writer = CheckpointWriter(job, group, self._progress)
 
     def run(self) -> bool:
+        job = self._job
         step = first = self._resume()
-        while step < self._job.steps:
+        while step < job.steps:
             loss = self._steps.train(step)
             step += 1
-            stopping = self._hear(self._sync.send(step, loss, self._must_stop()))
-            if stopping or self._job.saves_after(step):
-                stopping |= self._hear(self._sync.finish())
-                self._save(step)
-            if self._progress and self._job.judges_after(step) and (score := self._steps.score()):
+            # To stop are a rank that was asked to, and all of a job that has been started anew elsewhere.
+            must_stop = self._stop.asked or self._writer.is_lost()
+            stopping = self._note(self._sync.send(step, loss, must_stop))
+            if stopping or job.saves_after(step):
+                stopping |= self._note(self._sync.finish())
+                samples = step * job.settings.global_batch
+                self._writer.save(self._steps.identity, step, samples, self._steps.trainer)
+                self._sync.restart_clock()
+            if self._progress and job.judges_after(step) and (score := self._steps.score()):
                 self._progress.note_score(score, step)
                 self._sync.restart_clock()
             if stopping:
                 break
-        done = step >= self._job.steps
+        done = step >= job.steps
         if done and step > first and self._progress and (score := self._steps.score()):
             self._progress.note_score(score)
         self._writer.release()
         return done
 
-    def _must_stop(self) -> bool:
-        """Whether this rank was asked to, or the job has been started anew elsewhere."""
-        return self._stop.asked or self._writer.is_lost()
-
-    def _hear(self, report: StepReport | None) -> bool:
+    def _note(self, report: StepReport | None) -> bool:
         """Note how a step went; whether to stop after it."""
-        if report is None:
-            return False
-        if self._progress:
+        if report and self._progress:
             self._progress.note(report)
-        return report.stop
+        return report is not None and report.stop
 
     def _resume(self) -> int:
         """Load the checkpoint; gives the steps that are done."""
@@ -93,9 +92,3 @@ class _Run:
         if self._progress:
             self._progress.start(step)
         return step
-
-    def _save(self, step: int) -> None:
-        """Write the checkpoint, if the job has one."""
-        samples = step * self._job.settings.global_batch
-        self._writer.save(self._steps.identity, step, samples, self._steps.trainer)
-        self._sync.restart_clock()

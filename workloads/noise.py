@@ -54,6 +54,6 @@ class NoiseScale:
 
 
 def squared_norm(gradients: Iterable[Tensor | None]) -> float:
-    """Of all of them together."""
+    """The squared norm of all gradients together."""
     squares = [gradient.detach().float().pow(2).sum() for gradient in gradients if gradient is not None]
     return float(torch.stack(squares).sum()) if squares else 0.0

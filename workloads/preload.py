@@ -40,10 +40,10 @@ class CommandServer:
     def __init__(self, listener: socket.socket) -> None:
         self._listener = listener
         self._selector = DefaultSelector()
-        self._watch(listener.fileno(), self._meet)
+        self._watch(listener.fileno(), self._accept)
 
     def serve(self) -> NoReturn:
-        """Do so until this process is ended."""
+        """Serve until this process is ended."""
         while True:
             for key, _ in self._selector.select():
                 if self._selector.get_map().get(key.fd) is key:  # not ended by one before it
@@ -52,7 +52,7 @@ class CommandServer:
     def _watch(self, file: int, act: Callable[[], None]) -> None:
         self._selector.register(file, EVENT_READ, act)
 
-    def _meet(self) -> None:
+    def _accept(self) -> None:
         connection, _ = self._listener.accept()
         try:
             request, files = _read_request(connection)
@@ -103,7 +103,7 @@ def _read_request(connection: socket.socket) -> tuple[dict[str, Any], list[int]]
 
 
 def _become(request: dict[str, Any], files: Sequence[int]) -> NoReturn:
-    """Be the process that was asked for."""
+    """Become the process that was asked for."""
     try:
         os.setsid()
         for number, file in enumerate(files):

@@ -1,4 +1,4 @@
-"""Hands a training command over to a process of this node that has torch loaded already, and stands for it.
+"""Has a training command run by a process of this node that has torch loaded already, and stands for it.
 
 Where many nodes share the cores of one machine, as in a local testbed, loading torch on every rank at every
 start would keep the cores busier than the training itself. Slurm and the job see no difference: output,
@@ -25,7 +25,7 @@ FORWARDED = (*STOP_SIGNALS, signal.SIGINT)
 KILLED = 128 + signal.SIGKILL
 
 
-def hand_over(arguments: Sequence[str]) -> int | None:
+def run_preloaded(arguments: Sequence[str]) -> int | None:
     """Have a training command carried out by this node's preloaded process, if there is one for this user.
 
     Args:
@@ -43,18 +43,10 @@ def hand_over(arguments: Sequence[str]) -> int | None:
         except OSError:
             return None
         for number in FORWARDED:
-            signal.signal(number, lambda number, frame: _forward(connection, number))
-        _ask(connection, arguments)
+            signal.signal(number, lambda number, frame: connection.send(bytes([number])))
+        request = {"arguments": list(arguments), "environment": dict(os.environ), "folder": str(Path.cwd())}
+        text = json.dumps(request).encode()
+        socket.send_fds(connection, [LENGTH.pack(len(text))], [0, 1, 2])
+        connection.sendall(text)
         answer = connection.recv(1)
     return answer[0] if answer else KILLED
-
-
-def _ask(connection: socket.socket, arguments: Sequence[str]) -> None:
-    request = {"arguments": list(arguments), "environment": dict(os.environ), "folder": str(Path.cwd())}
-    text = json.dumps(request).encode()
-    socket.send_fds(connection, [LENGTH.pack(len(text))], [0, 1, 2])
-    connection.sendall(text)
-
-
-def _forward(connection: socket.socket, number: int) -> None:
-    connection.send(bytes([number]))

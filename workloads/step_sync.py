@@ -41,7 +41,7 @@ class StepReport:
 
 
 class StepSync:
-    """Sends one report a step around the ranks, and reads it at the next."""
+    """Sums one report a step over the ranks, and reads it at the next."""
 
     def __init__(self, group: Group) -> None:
         self._group = group
@@ -49,7 +49,7 @@ class StepSync:
         self.restart_clock()
 
     def restart_clock(self) -> None:
-        """What comes next is timed from now on."""
+        """Time the next step from now on, without what was done since the last."""
         self._since_s = time.perf_counter()
 
     def send(self, step: int, loss: Tensor, stop: bool, pause: bool = False) -> StepReport | None:

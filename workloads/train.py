@@ -17,7 +17,7 @@ import click
 from dally.errors import DallyError
 from dally.jobs.job import CHECKPOINTED
 from dally.progress import BATCHING, told_file
-from workloads.preload_client import hand_over
+from workloads.preload_client import run_preloaded
 from workloads.registry import WORKLOADS
 from workloads.settings import Backend, BatchRule, Elastic, Fork, Precision, Settings, TrainingJob
 from workloads.stopping import StopRequest, end_at_once
@@ -153,7 +153,10 @@ def main(
             judge_every=judge_every,
             progress=progress or told_file(os.environ),
         )
-        done = _run(job)
+        stop = StopRequest()
+        if job.checkpoint or (job.elastic and job.elastic.joins):
+            stop.listen()
+        done = importlib.import_module("workloads.loop").run_job(job, stop)
     except DallyError as error:
         _fail(str(error))
     except ModuleNotFoundError as error:
@@ -176,15 +179,6 @@ def _planned(max_batch: int | None, asked_ranks: int) -> tuple[BatchRule, int | 
     return BatchRule.KEEP, None, 1
 
 
-def _run(job: TrainingJob) -> bool:
-    stop = StopRequest()
-    if job.checkpoint or (job.elastic and job.elastic.joins):
-        stop.listen()
-    done = importlib.import_module("workloads.loop").run_job(job, stop)
-    assert isinstance(done, bool)
-    return done
-
-
 def _fail(message: str) -> NoReturn:
     click.echo(f"dally-train: {message}", err=True)
     sys.exit(1)
@@ -201,7 +195,7 @@ def train(arguments: Sequence[str]) -> int:
 
 def console() -> None:
     """The command `dally-train`; where this node has a preloaded process, that one carries it out."""
-    code = hand_over(sys.argv[1:])
+    code = run_preloaded(sys.argv[1:])
     end_at_once(train(sys.argv[1:]) if code is None else code)
 
 

@@ -14,10 +14,10 @@ from dally.jobs.job import Job
 from dally.jobs.knowledge import EXACTLY, Knowledge, Known
 from dally.markdown import replace_section
 from dally.policies.registry import parse_policy
-from dally.profiles.batch_split import Split
 from dally.profiles.contention import SharedLinks
 from dally.profiles.costs import CostModel
 from dally.profiles.files import ProfileSet
+from dally.profiles.gang_iteration import Split
 from dally.runs.records import JobRecord, NoEvents
 from dally.runs.summary import Summary, summarise
 from dally.scheduling.scheduler import Scheduler

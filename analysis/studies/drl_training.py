@@ -85,10 +85,10 @@ class RecordingPolicy(Drl):
         self.rounds: list[ObservedRound] = []
         self._now = 0.0
 
-    def targets(self, jobs: Sequence[JobState], pool: Pool, now: float) -> Mapping[str, SizeTarget]:
+    def allocate(self, jobs: Sequence[JobState], pool: Pool, now: float) -> Mapping[str, SizeTarget]:
         """Keep the moment, for `record`."""
         self._now = now
-        return super().targets(jobs, pool, now)
+        return super().allocate(jobs, pool, now)
 
     def record(self, allotment: Allotment, choices: Ints, taken: int) -> int:
         """Keep that one of the choices was taken; which row that is."""
@@ -107,11 +107,11 @@ class ImitatingPolicy(RecordingPolicy):
         self._teacher = Optimus(OptimusKnobs(), state)
         self._goals: list[int] = []
 
-    def targets(self, jobs: Sequence[JobState], pool: Pool, now: float) -> Mapping[str, SizeTarget]:
+    def allocate(self, jobs: Sequence[JobState], pool: Pool, now: float) -> Mapping[str, SizeTarget]:
         """The sizes that Optimus gives, as far as steps of `drl` lead there."""
-        wanted = self._teacher.targets(jobs, pool, now)
+        wanted = self._teacher.allocate(jobs, pool, now)
         self._goals = [wanted[job.job_id].gpus for job in jobs]
-        return super().targets(jobs, pool, now)
+        return super().allocate(jobs, pool, now)
 
     def choose(self, allotment: Allotment, choices: Ints, scores: Floats) -> int:
         """The job that is furthest from its goal; no job if all have reached theirs."""

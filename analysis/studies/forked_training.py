@@ -328,8 +328,8 @@ def _average_once(trainer: Trainer) -> tuple[float, ...]:
         first.publish(SlotStart(0, (), {}, {}), trainer.state())
         results = [CopyResult(copy, ((copy, copy + 1),), 1.0, 0.0, False) for copy in range(COPIES)]
         for result, exchange in zip(results[1:], copies[1:], strict=True):
-            exchange.hand_in(0, result, trainer.state())
-        handed_in_s, _ = _timed(lambda: first.hand_in(0, results[0], trainer.state()))
+            exchange.submit(0, result, trainer.state())
+        handed_in_s, _ = _timed(lambda: first.submit(0, results[0], trainer.state()))
         averaged_s, state = _timed(
             lambda: consolidate([first.result(0, copy) for copy in range(COPIES)], first.slot(0)[1])
         )

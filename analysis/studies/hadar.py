@@ -21,9 +21,9 @@ from dally.cluster.topology import Topology
 from dally.jobs.job import Job
 from dally.markdown import table
 from dally.policies.gavel.shares import Demand, Floats, least_makespan
-from dally.profiles.batch_split import Split
 from dally.profiles.costs import CostModel
 from dally.profiles.files import ProfileSet, load_profiles
+from dally.profiles.gang_iteration import Split
 from dally.runs.records import JobRecord
 from dally.traces.generators import generate
 from dally.traces.model_mix import assign_models

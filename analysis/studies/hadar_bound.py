@@ -252,7 +252,7 @@ def _carry_out(scheduler: Scheduler, now: float) -> None:
         if isinstance(decision, Start | Migrate):
             cost = state.costs.cost(state.jobs[decision.job_id].job, decision.allocation)
             scheduler.start(decision.job_id, decision.allocation, now, 1 / cost.slowdown)
-    scheduler.settle(now)
+    scheduler.plan_applied(now)
 
 
 # The table

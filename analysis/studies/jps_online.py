@@ -12,7 +12,7 @@ from analysis.studies.hadar import HadarSetting, read_setting, run
 from dally.jobs.job import Job, JobKind
 from dally.markdown import table
 from dally.policies.jps.instance import jain
-from dally.profiles.batch_split import Split
+from dally.profiles.gang_iteration import Split
 from dally.traces.generators import generate
 from dally.traces.published_workloads import GAVEL_SINGLE
 

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 from dally.cluster.hostlist import expand
 from dally.cluster.links import DefaultLinks
-from dally.cluster.source import naming
 from dally.cluster.topology import Machine, Topology
 from dally.cluster.topology_build import Wiring, build_with_defaults
+from dally.config_text import naming
 from dally.errors import InputError
 
 LINGJUN_COLUMNS = ("ip", "DSW", "PSW", "ASW")

@@ -7,9 +7,9 @@ from pathlib import Path
 from dally.cluster.host_tables import LINGJUN_COLUMNS, PHILLY_COLUMNS, header_of, read_lingjun, read_philly
 from dally.cluster.links import DefaultLinks
 from dally.cluster.slurm_cluster import read_slurm, read_topology_file
-from dally.cluster.source import read_text
 from dally.cluster.toml_file import read_toml
 from dally.cluster.topology import Topology
+from dally.config_text import read_text
 from dally.errors import InputError
 from dally.spec import now_called
 
@@ -45,7 +45,7 @@ def load_cluster(
         links: Links by level, for files that give none; if None, `DefaultLinks()` and, for Slurm's files,
             NVLink across machines by GPU type. TOML files give their own.
         machines_per_rack: Machines in a rack, for the Philly list only; `MACHINES_PER_RACK` if None.
-        absent: Keep nodes that slurm.conf says are FUTURE or DOWN, for those who ask Slurm what is up.
+        absent: Keep nodes that slurm.conf says are FUTURE or DOWN, for callers that ask Slurm what is up.
 
     Raises:
         InputError: There is no such cluster, its files are wrong, or machines_per_rack is given for another

@@ -12,10 +12,10 @@ from dally.cluster.slurm_conf import SlurmConf, read_slurm_conf
 from dally.cluster.slurm_gres import UnusableGpusError, gpus_of_node, parse_gres, read_gres_conf
 from dally.cluster.slurm_network import network_of, topology_file
 from dally.cluster.slurm_topology import SlurmNetwork, read_network
-from dally.cluster.source import naming
 from dally.cluster.summary import left_out_text
 from dally.cluster.topology import LeftOut, Link, Machine, Topology
 from dally.cluster.topology_build import OwnLinks, build_with_defaults
+from dally.config_text import naming
 from dally.errors import InputError
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from dally.cluster.hostlist import expand
-from dally.cluster.source import naming, read_text
+from dally.config_text import naming, read_text
 from dally.errors import InputError
 
 _PAIR = re.compile(r"\s*([A-Za-z0-9_.]+)\s*[-+*/]?=\s*(?:\"([^\"]*)\"|(\S+))(?=\s|$)")

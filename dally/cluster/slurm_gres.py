@@ -7,7 +7,7 @@ from pathlib import Path
 
 from dally.cluster.hostlist import expand
 from dally.cluster.slurm_conf import read_lines
-from dally.cluster.source import naming
+from dally.config_text import naming
 from dally.errors import InputError
 
 _OUTER_COMMA = re.compile(r",(?![^(]*\))")

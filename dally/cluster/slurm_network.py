@@ -14,9 +14,9 @@ from dally.cluster.slurm_topology import (
     read_topology_conf,
     yaml_network,
 )
-from dally.cluster.source import naming
 from dally.cluster.topology import LeftOut
 from dally.cluster.topology_build import SwitchEntry, Wiring, wire
+from dally.config_text import naming
 from dally.errors import InputError
 
 _FLAT = ("topology/flat", "topology/default", "topology/none")

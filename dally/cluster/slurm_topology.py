@@ -10,9 +10,8 @@ from typing import Any
 
 from dally.cluster.hostlist import expand
 from dally.cluster.slurm_conf import read_lines, required
-from dally.cluster.source import naming, read_text
 from dally.cluster.topology_build import SwitchEntry, Wiring, wire
-from dally.config_text import parse_yaml
+from dally.config_text import naming, parse_yaml, read_text
 from dally.errors import InputError
 
 ROOT = "network"

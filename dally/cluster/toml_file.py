@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from dally.cluster.hostlist import expand
-from dally.cluster.source import naming
 from dally.cluster.topology import Link, Machine, Topology
 from dally.cluster.topology_build import (
     Attached,
@@ -20,7 +19,7 @@ from dally.cluster.topology_build import (
     switch_heights,
     wire,
 )
-from dally.config_text import parse_toml
+from dally.config_text import naming, parse_toml
 from dally.errors import InputError
 
 _TOP_KEYS = ("name", "top_level", "islands", "levels", "machines", "switches")
@@ -171,39 +170,27 @@ def _machine(name: str, table: TomlTable) -> Machine:
 
 
 def _regular(name: str, levels: Sequence[TomlTable], level_names: Sequence[str], islands: bool) -> Topology:
-    """A tree whose domains of one level are all alike."""
-    names = _numbered_names(levels, level_names[-1])
-    bottom, bottom_link = _machine(levels[0].path, levels[0]), levels[0].link("uplink")
-    attached = [
-        Attached(replace(bottom, name=machine), switch, bottom_link)
-        for machine, switch in _with_parents(names[0], names[1])
-    ]
-    switches = [Switch(names[-1][0], None)]
-    for height in range(len(levels) - 1, 0, -1):
-        uplink = levels[height].link("uplink")
-        switches += [
-            Switch(child, parent, uplink) for child, parent in _with_parents(names[height], names[height + 1])
-        ]
-    return build_topology(name, attached, switches, level_names, islands=islands)
-
-
-def _numbered_names(levels: Sequence[TomlTable], root: str) -> list[list[str]]:
-    """The names of all domains by level, machines first, the root last."""
-    names = [[root]]
-    for level in reversed(levels):
-        total = len(names[-1]) * level.count("count")
+    """A tree whose domains of one level are all alike, each with as many below it."""
+    machine = _machine(levels[0].path, levels[0])
+    attached: list[Attached] = []
+    switches, above = [Switch(level_names[-1], None)], [level_names[-1]]
+    for number in range(len(levels) - 1, -1, -1):
+        level = levels[number]
+        count, uplink = level.count("count"), level.link("uplink")
+        total = len(above) * count
         if total > _MOST_MACHINES:
             raise InputError(f"{level.path}: {total} of {level.text('name')}, more than {_MOST_MACHINES}")
         prefix, width = level.text("prefix", level.text("name")), len(str(total))
         with naming(level.key_path("prefix")):
             expand(prefix)
-        names.append([f"{prefix}{number:0{width}d}" for number in range(1, total + 1)])
-    return names[::-1]
-
-
-def _with_parents(children: Sequence[str], parents: Sequence[str]) -> list[tuple[str, str]]:
-    each = len(children) // len(parents)
-    return [(child, parents[number // each]) for number, child in enumerate(children)]
+        names = [f"{prefix}{at:0{width}d}" for at in range(1, total + 1)]
+        placed = [(child, above[at // count]) for at, child in enumerate(names)]
+        if number:
+            switches += [Switch(child, parent, uplink) for child, parent in placed]
+        else:
+            attached = [Attached(replace(machine, name=child), parent, uplink) for child, parent in placed]
+        above = names
+    return build_topology(name, attached, switches, level_names, islands=islands)
 
 
 def _explicit(

@@ -12,7 +12,7 @@ Allocation = tuple[tuple[int, int], ...]
 
 
 MOST_GPUS = 1_000_000
-"""In one machine."""
+"""The most GPUs of one machine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +93,7 @@ class Ring:
 
     @property
     def sharers(self) -> int:
-        """All between which the data that crosses a link of this stage is reduced."""
+        """Members among which the data that crosses a link of this stage is reduced."""
         return self.apart or self.members
 
 

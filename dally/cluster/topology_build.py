@@ -130,7 +130,7 @@ def switch_heights(leaves: Iterable[str], parents: Mapping[str, str | None]) -> 
     heights: dict[str, int] = {}
     for leaf in leaves:
         height, switch = 1, leaf
-        while heights.get(switch, 0) < height:
+        while heights.get(switch, 0) < height:  # as long as this machine is deeper than those before it
             heights[switch] = height
             above = parents[switch]
             if above is None:
@@ -202,7 +202,7 @@ class SwitchEntry:
 
 @dataclass(frozen=True, slots=True)
 class Wiring:
-    """What hangs on what.
+    """The switch of each machine, and the switch above each switch.
 
     Attributes:
         switch_of: The switch of each machine, by name.

@@ -3,7 +3,7 @@
 import json
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import click
@@ -94,7 +94,7 @@ def command(
     if target is None:
         summary = summarize(workload)
         if as_json:
-            click.echo(json.dumps(summary.as_dict(), indent=2))
+            click.echo(json.dumps(asdict(summary), indent=2))
         else:
             figures = Table(show_header=False)
             figures.add_column(style="bold", no_wrap=True)

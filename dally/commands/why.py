@@ -97,12 +97,12 @@ def _stop(event: Event, when: When) -> str:
     return f"is asked by {event['signal']} for its checkpoint, within {grace}: {event['reason']}"
 
 
-def _refuse(event: Event, when: When) -> str:
+def _start_failed(event: Event, when: When) -> str:
     then = f"left out for {span(event['again_in_s'])}" if event["again_in_s"] else "tries other nodes"
     return f"{event['reason']}; {then}"
 
 
-def _reports(event: Event, when: When) -> str:
+def _progress_reported(event: Event, when: When) -> str:
     total = f" of {event['total']:,.0f}" if event["total"] else ""
     return f"reports its progress: {event['samples']:,.0f}{total} samples"
 
@@ -123,15 +123,17 @@ _TEXTS: Mapping[str, Callable[[Event, When], str]] = {
     "fail": _fail,
     "end": lambda event, when: f"ends, {event['status'].lower()}",
     "stop": _stop,
-    "refuse": _refuse,
-    "decline": lambda event, when: f"is left out until a job leaves: {event['reason']}",
-    "refused": lambda event, when: f"Slurm refuses to {event['order']} it: {event['said']}",
-    "leave": lambda event, when: f"is no longer Dally's: {event['reason']}",
+    "start_failed": _start_failed,
+    "start_declined": lambda event, when: f"is left out until a job leaves: {event['reason']}",
+    "order_refused": lambda event, when: (
+        f"Slurm refused to {event['order'].replace('_', ' ')}: {event['said']}"
+    ),
+    "released": lambda event, when: f"is no longer Dally's: {event['reason']}",
     "conflict": lambda event, when: (
         f"runs on GPUs that another job seems to hold: {_machines(event['gpus'])}"
     ),
-    "reports": _reports,
-    "no_report": lambda event, when: f"is to report its progress, and does not: {event['reason']}",
+    "progress_reported": _progress_reported,
+    "progress_missing": lambda event, when: f"is to report its progress, and does not: {event['reason']}",
     "would_start": lambda event, when: f"would start on {_machines(event['gpus'])}: {event['reason']}",
     "would_migrate": lambda event, when: f"would move to {_machines(event['gpus'])}: {event['reason']}",
     "would_resize": lambda event, when: f"would go on on {_machines(event['gpus'])}: {event['reason']}",

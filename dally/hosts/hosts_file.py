@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from dally.cluster.source import naming, read_text
 from dally.cluster.toml_file import TomlTable
-from dally.config_text import parse_toml
+from dally.config_text import naming, parse_toml, read_text
 from dally.errors import InputError
 
 _LOGIN_KEYS = ("name", "address", "user", "port", "key")

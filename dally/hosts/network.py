@@ -147,7 +147,7 @@ class LocalNetwork(JoinedNetwork):
     """Hosts in network namespaces, up between `start` and `stop` or inside `with`."""
 
     def __init__(self, spec: NetworkSpec) -> None:
-        """Nothing is set up before `start`."""
+        """Describe the network; `start` sets it up."""
         super().__init__(spec, None)
         self._process: subprocess.Popen[str] | None = None
 

@@ -103,42 +103,32 @@ def run_together(
         ProcessError: One failed: the message is the error of the one that failed first. Or they took longer
             than the timeout.
     """
-    events: SimpleQueue[str | None] = SimpleQueue()
+    events: SimpleQueue[str | None] = SimpleQueue()  # lines of output; None says that one more has ended
     watched: list[_Watched] = []
     try:
         for command in commands:
             watched.append(_Watched(command, start(command), events))
-        _follow(watched, events, on_line, timeout_s)
+        until = monotonic() + timeout_s
+        settling = False
+        while not all(one.ended for one in watched) or not events.empty():
+            try:
+                line = events.get(timeout=max(0.0, until - monotonic()))
+            except Empty:
+                break
+            if line is not None:
+                on_line(line)
+            elif not settling and any(one.failed for one in watched):
+                settling, until = True, min(until, monotonic() + _SETTLE_S)
+        failed = [one for one in watched if one.failed]
+        if failed:
+            first = min(failed, key=_Watched.precedence)
+            raise ProcessError(first.error(), tuple(first.last_lines))
+        late = [one for one in watched if not one.ended]
+        if late:
+            raise ProcessError(f"{late[0].name} took longer than {timeout_s:g} s", tuple(late[0].last_lines))
     finally:
         with ThreadPoolExecutor(max(1, len(watched))) as pool:
             list(pool.map(_Watched.stop, watched))
-
-
-def _follow(
-    watched: Sequence["_Watched"],
-    events: "SimpleQueue[str | None]",
-    on_line: Callable[[str], None],
-    timeout_s: float,
-) -> None:
-    """Pass lines on until all have ended; None among the events says that one more has."""
-    until = monotonic() + timeout_s
-    settling = False
-    while not all(one.ended for one in watched) or not events.empty():
-        try:
-            line = events.get(timeout=max(0.0, until - monotonic()))
-        except Empty:
-            break
-        if line is not None:
-            on_line(line)
-        elif not settling and any(one.failed for one in watched):
-            settling, until = True, min(until, monotonic() + _SETTLE_S)
-    failed = [one for one in watched if one.failed]
-    if failed:
-        first = min(failed, key=_Watched.precedence)
-        raise ProcessError(first.error(), tuple(first.last_lines))
-    late = [one for one in watched if not one.ended]
-    if late:
-        raise ProcessError(f"{late[0].name} took longer than {timeout_s:g} s", tuple(late[0].last_lines))
 
 
 class _Watched:

@@ -97,7 +97,7 @@ class SshHosts:
     """Connections to all hosts of a file, open between `connect` and `close` or inside `with`."""
 
     def __init__(self, file: HostsFile) -> None:
-        """Nothing is connected before `connect`."""
+        """Describe the hosts; `connect` logs in."""
         self._file = file
         self._clients: dict[str, paramiko.SSHClient] = {}
         self._jumps: dict[str, paramiko.SSHClient] = {}

@@ -13,7 +13,7 @@ CHECKPOINTED = 85
 
 
 MOST_GPUS = 1_000_000_000
-"""That one job may ask for."""
+"""The most GPUs that one job may ask for."""
 
 
 class JobKind(StrEnum):
@@ -56,7 +56,7 @@ class Job:
         submit_s: Submission time, seconds from the workload's origin.
         gpus: GPUs asked for; all of them start together or none does. Of one copy if it is forked.
         duration_s: Running time on `gpus` GPUs at the best placement the cluster offers, seconds.
-        user: Who submitted it; empty if unknown.
+        user: Its user; empty if unknown.
         group: Account or virtual cluster; empty if unknown.
         model: Name of the model it trains, a key of the profiles; empty if unknown.
         status: How the job ended in the trace it came from; empty if unknown. Not used for scheduling.

@@ -13,7 +13,7 @@ class Knowledge(StrEnum):
     EXACT: the durations that jobs come with: true in a simulation, time limits on a live cluster.
     LIMITS: what users ask for.
     HISTORY: how long jobs took that have ended, and how long each has run.
-    AUTO: limits or history, whichever told truer so far of the jobs that ended.
+    AUTO: limits or history, whichever was nearer so far for the jobs that ended.
     NONE: only how long each has run.
     """
 
@@ -32,7 +32,7 @@ class Known:
         knowledge: The class.
         error: Of exact durations: standard deviation of the logarithm of what is believed over what is true.
         seed: Of errors, and of limits that jobs do not come with.
-        profile_error: How wrong the profiles are that they go by; see `dally.profiles.wrong.ProfileError`.
+        profile_error: How wrong the profiles are that they go by; `ProfileError` says what that means.
 
     Raises:
         InputError: An error is no number of 0 or more, or that of durations is of another class.

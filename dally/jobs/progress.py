@@ -9,7 +9,7 @@ from typing import Any
 from dally.errors import InputError
 
 MOST_BYTES = 16_384
-"""A report is no longer."""
+"""The longest report, bytes."""
 
 KEPT_S = 600.0
 """Seconds of training on which a throughput rests at most: what was long ago counts less."""
@@ -67,7 +67,7 @@ class Throughput:
         return self.samples / self.seconds
 
     def with_more(self, samples: float, seconds: float) -> "Throughput":
-        """After some more training."""
+        """The throughput after some more training."""
         samples, seconds = self.samples + samples, self.seconds + seconds
         part = min(1.0, KEPT_S / seconds)
         return replace(self, samples=samples * part, seconds=seconds * part)
@@ -80,7 +80,7 @@ class ReportedProgress:
     Attributes:
         last: Its last report.
         heard_s: When that was heard, on the scheduler's clock.
-        since_s: Start of the stretch of running in which it was.
+        since_s: Start of the run interval in which it was.
         throughputs: By GPUs and batch; the last is the present one, if it ran long enough to have one.
         rate: Samples in an ideal second; 0 until that is known.
         batch: On the GPUs that it asked for; 0 if it does not say.
@@ -111,7 +111,7 @@ class ReportedProgress:
         return next(found, None)
 
 
-def heard(
+def with_report(
     before: ReportedProgress | None,
     report: ProgressReport,
     now: float,
@@ -120,13 +120,13 @@ def heard(
     gpus: int,
     asked: float = 1.0,
 ) -> ReportedProgress:
-    """What is known with one more report; the rate is still that of before.
+    """Add a report to what is known of a job; the rate of samples stays as it was.
 
     Args:
         before: What was known; None if nothing was.
         report: The new one.
         now: When it was heard.
-        since_s: Start of the stretch of running in which it was.
+        since_s: Start of the run interval in which it was.
         gpu_types: Types of the GPUs that the job has there, joined by `+`.
         gpus: How many.
         asked: Times as large as there its batch would be on the GPUs that it asked for, but for its limit.
@@ -147,7 +147,7 @@ def heard(
 
 
 def to_progress(data: Mapping[str, Any]) -> ReportedProgress:
-    """Take it back out of plain data, as `dataclasses.asdict` gives it.
+    """Rebuild reported progress from plain data, as `dataclasses.asdict` gives it.
 
     Raises:
         KeyError, TypeError, ValueError: It is something else.

@@ -2,20 +2,28 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 from dally.plan import Plan, Wait
 from dally.profiles.averaging import Averaging
 from dally.profiles.goodput import Batching
 from dally.state import ClusterState, JobState
 
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class Cache(dict[K, V]):
+    """Results of a pure function by its arguments: all of a policy that `decide` may add to."""
+
 
 class Policy(ABC):
     """A scheduling policy.
 
-    `decide` changes nothing: asked twice at the same moment it answers the same. What it knows beyond the
-    state it learns from the hooks, which are called after the state has changed, for facts only: a decision
-    that could not be carried out is never reported. `settle` closes each round of decisions.
+    `decide` changes nothing, neither the state nor the policy: asked twice at the same moment it answers the
+    same. What it knows beyond the state it learns from the hooks, which are called after the state has
+    changed, for facts only: a decision that could not be carried out is never reported. What it works out in
+    `decide` and wants to keep goes into the plan as a memo, and comes back with `plan_applied`.
 
     Attributes:
         name: Its name in the registry.
@@ -48,7 +56,13 @@ class Policy(ABC):
 
     @abstractmethod
     def decide(self, state: ClusterState, now: float) -> Plan:
-        """Decide what to do at `now` (seconds): which jobs start, wait, stop or move, and why."""
+        """Decide what to do at `now` (seconds): which jobs start, wait, stop or move, and why.
+
+        `time_passed` was called for this moment.
+        """
+
+    def time_passed(self, state: ClusterState, now: float) -> None:
+        """It is `now`: what becomes of jobs by the passing of time alone; a second call changes nothing."""
 
     def submitted(self, job: JobState, now: float) -> None:
         """A job waits: it has just arrived, or it ran and waited before this policy was built."""
@@ -84,8 +98,8 @@ class Policy(ABC):
     def waits(self, decision: Wait) -> None:
         """A wait was recorded; it need not be decided again until something about it changes."""
 
-    def settle(self, state: ClusterState, now: float) -> None:
-        """All decisions of `now` were carried out."""
+    def plan_applied(self, plan: Plan, state: ClusterState, now: float) -> None:
+        """The plan of `now` was carried out, as far as that could be: `state` shows how far."""
 
     def snapshot(self) -> dict[str, Any]:
         """What the policy has learnt that the state does not hold, as plain data for JSON."""

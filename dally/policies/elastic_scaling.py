@@ -50,11 +50,11 @@ class ElasticScaling(InSizes):
         """In order of arrival."""
         return ()
 
-    def lacks(self, job: JobState) -> str:
+    def wait_reason(self, job: JobState) -> str:
         """Who goes first."""
         return "jobs start in order of arrival"
 
-    def targets(self, jobs: Sequence[JobState], pool: Pool, now: float) -> Mapping[str, SizeTarget]:
+    def allocate(self, jobs: Sequence[JobState], pool: Pool, now: float) -> Mapping[str, SizeTarget]:
         """Sizes by dynamic programming over jobs and GPUs."""
         wants = [self._want(job, now, pool.total) for job in jobs]
         sizes = share_out(wants, pool)

@@ -49,11 +49,11 @@ class Optimus(InSizes):
         """Smallest first."""
         return (job.job.least_gpus,)
 
-    def lacks(self, job: JobState) -> str:
+    def wait_reason(self, job: JobState) -> str:
         """Who goes first."""
         return "smaller jobs go first, then those who came before"
 
-    def targets(self, jobs: Sequence[JobState], pool: Pool, now: float) -> Mapping[str, SizeTarget]:
+    def allocate(self, jobs: Sequence[JobState], pool: Pool, now: float) -> Mapping[str, SizeTarget]:
         """Sizes by marginal gain; none if nobody waits and the changes would cost more than they gain."""
         left_s = [self.left_s(job, now, pool.total) for job in jobs]
         wants = [SizeValues(-row, job.job.gpu_type) for row, job in zip(left_s, jobs, strict=True)]

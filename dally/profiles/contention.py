@@ -7,8 +7,8 @@ from math import fsum, log
 from dally.cluster.topology import Allocation, Topology
 from dally.jobs.job import Job, JobKind
 from dally.profiles.allreduce import ring_factor
-from dally.profiles.costs import Cost, CostModel, Spread
-from dally.profiles.iteration import Prediction
+from dally.profiles.costs import Cost, CostModel
+from dally.profiles.gang_iteration import Spread
 
 HEADERS = 1514 / 1448
 """Bytes on an Ethernet of 1,500 bytes a packet for each byte of gradients, over TCP with time stamps."""
@@ -67,18 +67,18 @@ def stretches(flows: Sequence[Flow], capacity_bps: Mapping[int, float]) -> list[
         flows: The jobs.
         capacity_bps: Bandwidth of the links that count; others have room for all.
     """
-    meeting = _Meeting(flows, capacity_bps)
+    sharing = _Sharing(flows, capacity_bps)
     found = [1.0] * len(flows)
     for _ in range(_MOST_ROUNDS):
-        before, found = found, meeting.stretches()
+        before, found = found, sharing.stretches()
         if all(now - was <= _TOLERANCE * was for now, was in zip(found, before, strict=True)):
             break
-        meeting.meet(found)
+        sharing.update(found)
     return found
 
 
-class _Meeting:
-    """Jobs on links, and the part of each job's communication in which it meets each other job's."""
+class _Sharing:
+    """Jobs on links, and the part of the time in which each job communicates beside each other one."""
 
     def __init__(self, flows: Sequence[Flow], capacity_bps: Mapping[int, float]) -> None:
         self._flows, self._capacity_bps = flows, capacity_bps
@@ -93,13 +93,13 @@ class _Meeting:
             for number, links in enumerate(self._links)
         ]
         self._met: dict[tuple[int, int], float] = {}
-        self.meet([1.0] * len(flows), alone=True)
+        self.update([1.0] * len(flows), alone=True)
 
     def stretches(self) -> list[float]:
         """How many times as long each job's communication takes."""
         return [self._stretch(number) for number in range(len(self._flows))]
 
-    def meet(self, found: Sequence[float], alone: bool = False) -> None:
+    def update(self, found: Sequence[float], alone: bool = False) -> None:
         """Say anew how much of its communication each job spends beside each other one's."""
         met: dict[tuple[int, int], float] = {}
         for number, flow in enumerate(self._flows):
@@ -175,7 +175,7 @@ class SharedLinks:
         self._touched: set[int] = set()
 
     def start(self, job: Job, allocation: Allocation) -> None:
-        """A job runs now."""
+        """Add a job that starts to run."""
         flow = self._flow(job, allocation)
         if flow is None:
             return
@@ -185,7 +185,7 @@ class SharedLinks:
         self._touched.update(flow.links)
 
     def stop(self, job_id: str) -> None:
-        """A job runs no more."""
+        """Remove a job that runs no more."""
         gone = self._running.pop(job_id, None)
         if gone is None:
             return
@@ -194,19 +194,32 @@ class SharedLinks:
         self._touched.update(gone.flow.links)
 
     def changes(self) -> list[tuple[str, Cost]]:
-        """The running jobs that go on at another pace since the last call, each with its cost now."""
+        """The running jobs whose rate has changed since the last call, each with its cost now."""
         if not self._touched:
             return []
         touched = dict.fromkeys(name for link in sorted(self._touched) for name in self._on[link])
         self._touched.clear()
         changed: dict[str, float] = {}
         seen: set[str] = set()
-        for name in touched:
-            if name not in seen:
-                names, crowded_bps = self._component(name)
-                seen.update(names)
-                changed |= self._settle(names, crowded_bps)
-        return [(name, self._repaced(name, stretch)) for name, stretch in changed.items()]
+        for first in touched:
+            if first in seen:
+                continue
+            names, crowded_bps = self._component(first)
+            seen.update(names)
+            flows = [self._running[name].flow for name in names]
+            found = stretches(flows, crowded_bps) if crowded_bps else [1.0] * len(names)
+            for name, stretch in zip(names, found, strict=True):
+                if stretch != self._running[name].stretch:
+                    changed[name] = stretch
+        costs = []
+        for name, stretch in changed.items():
+            running = self._running[name] = replace(self._running[name], stretch=stretch)
+            if stretch == 1.0:
+                cost = self._costs.cost(running.job, running.allocation)
+            else:
+                cost = self._costs.stretched(running.job, running.allocation, stretch)
+            costs.append((name, cost))
+        return costs
 
     def _flow(self, job: Job, allocation: Allocation) -> Flow | None:
         """The traffic of a job; None if it crosses no link or nobody knows that it would."""
@@ -220,7 +233,12 @@ class SharedLinks:
         if key not in self._idle:
             self._idle[key] = _Idle(self._costs, job, allocation)
         narrowest_bps = min(_uplink_bps(self._costs.topology, link) for link in links)
-        demand_bps = min(narrowest_bps, _sent_bps(alone, sum(gpus for _, gpus in allocation), narrowest_bps))
+        demand_bps = narrowest_bps
+        if alone.reduced_bytes is not None:
+            # What each rank of a ring sends while it communicates, so each machine's last one.
+            ranks = sum(gpus for _, gpus in allocation)
+            sent_bps = HEADERS * 8 * ring_factor(ranks) * alone.reduced_bytes / alone.comm_s
+            demand_bps = min(narrowest_bps, sent_bps)
         return Flow(links, demand_bps, alone.comm_s, self._idle[key])
 
     def _component(self, name: str) -> tuple[list[str], dict[int, float]]:
@@ -232,35 +250,13 @@ class SharedLinks:
                 if link in seen:
                     continue
                 seen.add(link)
-                capacity_bps = self._crowded_bps(link)
-                if capacity_bps is not None:
+                capacity_bps = _uplink_bps(self._costs.topology, link)
+                wanted_bps = fsum(self._running[other].flow.demand_bps for other in self._on[link])
+                if wanted_bps > capacity_bps:
                     crowded_bps[link] = capacity_bps
                     queue += [other for other in self._on[link] if other not in names]
                     names |= self._on[link]
         return [*names], crowded_bps
-
-    def _crowded_bps(self, link: int) -> float | None:
-        """The bandwidth of a link, if the jobs on it could want more together."""
-        capacity_bps = _uplink_bps(self._costs.topology, link)
-        wanted_bps = fsum(self._running[name].flow.demand_bps for name in self._on[link])
-        return capacity_bps if wanted_bps > capacity_bps else None
-
-    def _settle(self, names: Sequence[str], crowded_bps: Mapping[int, float]) -> dict[str, float]:
-        """The new stretches of those jobs of a component whose stretch is another now."""
-        flows = [self._running[name].flow for name in names]
-        found = stretches(flows, crowded_bps) if crowded_bps else [1.0] * len(names)
-        return {
-            name: stretch
-            for name, stretch in zip(names, found, strict=True)
-            if stretch != self._running[name].stretch
-        }
-
-    def _repaced(self, name: str, stretch: float) -> Cost:
-        running = self._running[name]
-        self._running[name] = replace(running, stretch=stretch)
-        if stretch == 1.0:
-            return self._costs.cost(running.job, running.allocation)
-        return self._costs.stretched(running.job, running.allocation, stretch)
 
 
 def crossed_links(topology: Topology, allocation: Allocation) -> tuple[int, ...]:
@@ -268,13 +264,6 @@ def crossed_links(topology: Topology, allocation: Allocation) -> tuple[int, ...]
     level = topology.level_of(allocation)
     below = {domain for machine, _ in allocation for domain in topology.ancestors[machine][:level]}
     return tuple(sorted(domain for domain in below if topology.domains[domain].uplink is not None))
-
-
-def _sent_bps(alone: Prediction, ranks: int, unknown_bps: float) -> float:
-    """What each rank of a ring sends while it communicates, so each machine's last one; headers included."""
-    if alone.reduced_bytes is None:
-        return unknown_bps
-    return HEADERS * 8 * ring_factor(ranks) * alone.reduced_bytes / alone.comm_s
 
 
 def _uplink_bps(topology: Topology, domain: int) -> float:

@@ -1,27 +1,23 @@
 """What a placement costs a job: its slowdown and exposed communication, from the profiles."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from math import fsum
 
 from dally.cluster.idle_cluster import IdleCluster
-from dally.cluster.topology import Allocation, Shape, Topology
+from dally.cluster.topology import Allocation, Topology
 from dally.jobs.job import Gang, Job, JobKind
 from dally.jobs.knowledge import Known
 from dally.jobs.progress import ReportedProgress
 from dally.profiles.averaging import Averaging
-from dally.profiles.batch_split import Split, split_by_speed, split_evenly
 from dally.profiles.files import ProfileSet
+from dally.profiles.gang_iteration import GangIterations, Split, Spread, gpus_of
 from dally.profiles.goodput import Batching, batches, efficiency, mean_efficiency, phase
-from dally.profiles.iteration import Prediction, predict
+from dally.profiles.iteration import Prediction
 from dally.profiles.local_batch import batch_factor, compute_pass
+from dally.profiles.profile_error import ProfileError
 from dally.profiles.reported_speeds import ReportedSpeeds, reported_speeds
-from dally.profiles.schema import Learning, Profile, Restart
-from dally.profiles.wrong import ProfileError
-
-REMEMBERED = 64
-"""Allocations whose spread is remembered: policies ask about few of them, again and again."""
+from dally.profiles.schema import Learning, Restart
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,14 +57,11 @@ class Predictions:
     stand_ins: tuple[str, ...] = ()
 
 
-Spread = tuple[Shape, tuple[int, ...]]
-"""All that a gang's speed depends on: its shape; for a batch split by speed over types, the GPUs of each."""
-
 _UNKNOWN = Cost(slowdown=1.0, exposed=0.0, extrapolated=True)
 _ALONE = Cost(slowdown=1.0, exposed=0.0, extrapolated=False)
 
 
-class CostModel:
+class CostModel(GangIterations):
     """Predicts what placements cost; remembers what it predicted.
 
     A job without a profile is taken as insensitive to GPU types, and to the network but for what is assumed;
@@ -101,30 +94,22 @@ class CostModel:
         error: ProfileError | None = None,
         averaging: Averaging | None = None,
     ) -> None:
-        self.topology = topology
+        super().__init__(topology, profiles, split, error)
         self.assumed_slowdown = assumed_slowdown
-        self.profiles = profiles
-        self.split = split
         self.batching = batching
         self.every_restart_s = restart_s
-        self.error = error
         self.reported: dict[str, ReportedSpeeds] = {}
         self.averaging = averaging
         self._idle = IdleCluster(topology)
-        kinds = {replace(machine, name=""): number for number, machine in enumerate(topology.machines)}
-        self._kinds = [kinds[replace(machine, name="")] for machine in topology.machines]
-        self._on_machines = lru_cache(REMEMBERED)(self._spread)
-        self._on_one_machine: dict[tuple[int, int], Spread] = {}
         self._costs: dict[tuple[str, Gang, Spread, float], Cost] = {}
         self._learning_costs: dict[tuple[str, Gang, float, Spread, int], Cost] = {}
         self._best_s: dict[tuple[str, Gang, float], float] = {}
         self._restarts: dict[tuple[str, str | None], Restart] = {}
-        self._predictions: dict[tuple[str, Spread, float, int | None], Prediction | None] = {}
         self._type_speeds: dict[tuple[str, Gang, int | None], Mapping[str, float]] = {}
         self._worker_speeds: dict[tuple[str, str | None], Mapping[str, float]] = {}
 
     def believed(self, known: Known) -> "CostModel":
-        """What schedulers take costs to be who know so much: these, or wrong ones if their profiles are.
+        """The costs that schedulers with this knowledge believe: these, or wrong ones if their profiles are.
 
         Restarts cost what they cost: each one shows its price.
         """
@@ -142,7 +127,7 @@ class CostModel:
         )
 
     def report_progress(self, job: Job, progress: ReportedProgress | None) -> None:
-        """What a job has reported so far; None: nothing, or it is gone."""
+        """Take what a job has reported so far; None: nothing, or the job has left."""
         said = None if progress is None else reported_speeds(progress)
         if said is None:
             self.reported.pop(job.job_id, None)
@@ -166,22 +151,30 @@ class CostModel:
             done: How much of its work is done, 0 to 1; matters only where its batch varies.
         """
         if job.kind is JobKind.FORKED and len(allocation) > 1:
-            together = _side_by_side([self._gang_cost(job, (copy,)) for copy in allocation])
-            return replace(together, slowdown=together.slowdown / self._training(job, allocation))
+            return self._copies_cost(job, allocation)
         learning = self.learning(job)
         if learning is not None:
             return self._learning_cost(job, allocation, learning, phase(learning, done))
         return self._gang_cost(job, allocation)
 
-    def _training(self, job: Job, copies: Allocation) -> float:
-        """The part of a slot that copies train, which averaging leaves."""
-        if self.averaging is None:
-            return 1.0
-        profile = self._profile(job.model, job.gpu_type or "")
-        model_bytes = profile.model.grad_bytes if profile else None
-        uplinks = [self.topology.level_domains[0][machine].uplink for machine, _ in copies]
-        slowest_bps = min((link.bandwidth_bps for link in uplinks if link is not None), default=float("inf"))
-        return self.averaging.left(len(copies), model_bytes, slowest_bps)
+    def _copies_cost(self, job: Job, allocation: Allocation) -> Cost:
+        """Copies train side by side, each at its own pace: their speeds add up, less what averaging takes."""
+        copies = [self._gang_cost(job, (copy,)) for copy in allocation]
+        speeds = [1 / copy.slowdown for copy in copies]
+        waiting = fsum(speed * copy.exposed for speed, copy in zip(speeds, copies, strict=True))
+        training = 1.0  # the part of a slot that averaging leaves
+        if self.averaging is not None:
+            profile = self._profile(job.model, job.gpu_type or "")
+            model_bytes = profile.model.grad_bytes if profile else None
+            uplinks = [self.topology.level_domains[0][machine].uplink for machine, _ in allocation]
+            bandwidths = [link.bandwidth_bps for link in uplinks if link is not None]
+            slowest_bps = min(bandwidths, default=float("inf"))
+            training = self.averaging.left(len(copies), model_bytes, slowest_bps)
+        return Cost(
+            slowdown=1 / fsum(speeds) / training,
+            exposed=waiting / fsum(speeds),
+            extrapolated=any(copy.extrapolated for copy in copies),
+        )
 
     def learning(self, job: Job) -> Learning | None:
         """How a job's training gets on, if its batch varies with its GPUs; None if it stays or is unknown."""
@@ -202,7 +195,7 @@ class CostModel:
         return 1.0 if learning is None else learning.done[phase(learning, done)]
 
     def _gang_cost(self, job: Job, allocation: Allocation) -> Cost:
-        gpus = _gpus_of(job, allocation)
+        gpus = gpus_of(job, allocation)
         if gpus == job.gpus == len(self.topology.gpu_types) == 1:
             return _ALONE
         if (measured := self._reported_speeds(job)) is not None:
@@ -221,27 +214,31 @@ class CostModel:
         """The cost with the best of the batches that the job may have there, in a phase of its training."""
         if (measured := self._reported_speeds(job)) is not None:
             return self._reported_cost(job, measured, allocation, learning)
-        own, spread = self._own_batch(job), self.spread(allocation)
-        if (said := self.reported.get(job.job_id)) is not None and said.learning is learning:
-            return self._best_batch(job, spread, learning, number, own)
+        # Samples of an iteration on the GPUs asked for; as many as GPUs where nobody knows.
+        own = job.batch or job.gpus * (self._profile_batch(job) or 1)
+        spread = self.spread(allocation)
         key = job.model, job.gang, own, spread, number
-        if key not in self._learning_costs:
-            self._learning_costs[key] = self._best_batch(job, spread, learning, number, own)
-        return self._learning_costs[key]
-
-    def _best_batch(self, job: Job, spread: Spread, learning: Learning, number: int, own: float) -> Cost:
+        # A curve that the job itself reports is its own, and changes: nothing is remembered of it.
+        reported = (said := self.reported.get(job.job_id)) is not None and said.learning is learning
+        if not reported and (known := self._learning_costs.get(key)) is not None:
+            return known
         gpus = spread[0].gpus
         worth = own * mean_efficiency(learning, own)
-        options = [
-            self._compare(
-                job,
-                spread,
-                batch / own * self._local_batch(job, gpus),
-                worth / batch / efficiency(learning, batch, number),
-            )
-            for batch in batches(learning, self.batching, own, job.gpus, gpus)
-        ]
-        return min(options, key=lambda cost: cost.slowdown)
+        best = min(
+            (
+                self._compare(
+                    job,
+                    spread,
+                    batch / own * self._local_batch(job, gpus),
+                    worth / batch / efficiency(learning, batch, number),
+                )
+                for batch in batches(learning, self.batching, own, job.gpus, gpus)
+            ),
+            key=lambda cost: cost.slowdown,
+        )
+        if not reported:
+            self._learning_costs[key] = best
+        return best
 
     def _reported_speeds(self, job: Job) -> ReportedSpeeds | None:
         """What a job without a profile says of its speed; None if it has a profile, or says nothing."""
@@ -252,7 +249,7 @@ class CostModel:
         self, job: Job, said: ReportedSpeeds, allocation: Allocation, learning: Learning | None = None
     ) -> Cost:
         """The cost as a job's own reports have it; what distance costs it is still assumed."""
-        gpus, types = _gpus_of(job, allocation), self.topology.shape(allocation).gpu_types
+        gpus, types = gpus_of(job, allocation), self.topology.shape(allocation).gpu_types
         on = job, self._idle.accepted(job), types, gpus
         slowdown = (
             said.slowdown(*on) if learning is None else said.learning_slowdown(*on, learning, self.batching)
@@ -265,20 +262,19 @@ class CostModel:
         Relative to its best placement, at the closest one of that type on the idle cluster, so the fastest
         type has 1; 1 for all without a profile. Empty if no type alone holds the gang.
         """
-        if self._reported_speeds(job) is not None:
-            return self._speeds_by_type(job)
         key = job.model, job.gang, job.batch
-        if key not in self._type_speeds:
-            self._type_speeds[key] = self._speeds_by_type(job)
-        return self._type_speeds[key]
-
-    def _speeds_by_type(self, job: Job) -> Mapping[str, float]:
+        reported = self._reported_speeds(job) is not None
+        if not reported and key in self._type_speeds:
+            return self._type_speeds[key]
         closest = {gpu_type: self._idle.closest(job.gang, gpu_type) for gpu_type in self._idle.accepted(job)}
-        return {
+        speeds = {
             gpu_type: 1 / self._gang_cost(job, allocation).slowdown
             for gpu_type, allocation in closest.items()
             if allocation is not None
         }
+        if not reported:
+            self._type_speeds[key] = speeds
+        return speeds
 
     def worker_speeds(self, job: Job) -> Mapping[str, float]:
         """The speed of one GPU of each type that a job accepts, relative to the fastest; compute alone.
@@ -324,34 +320,15 @@ class CostModel:
 
     def report(self) -> Predictions:
         """What the predictions so far rest on."""
+        without = {model for (model, *_), known in self._predictions.items() if known is None}
+        used = {(model, name) for model, (shape, _), *_ in self._predictions for name in shape.gpu_types}
         return Predictions(
             modes=tuple(self.profiles.modes) if self.profiles else (),
-            models_without_profile=tuple(
-                sorted({model for (model, *_), known in self._predictions.items() if known is None})
-            ),
+            models_without_profile=tuple(sorted(without)),
             shapes=len(self._costs),
             extrapolated_shapes=sum(cost.extrapolated for cost in self._costs.values()),
-            stand_ins=self._stand_ins(),
+            stand_ins=self.profiles.stand_ins(used) if self.profiles is not None else (),
         )
-
-    def _stand_ins(self) -> tuple[str, ...]:
-        if self.profiles is None:
-            return ()
-        used = {(model, name) for model, (shape, _), *_ in self._predictions for name in shape.gpu_types}
-        return self.profiles.stand_ins(used)
-
-    def prediction(self, job: Job, allocation: Allocation, stretch: float = 1.0) -> Prediction | None:
-        """The iteration of a job's gang on an allocation; None without a profile.
-
-        Args:
-            job: The job.
-            allocation: The GPUs of its gang; of one copy if it is forked.
-            stretch: How many times as long its communication takes because others share its links.
-        """
-        if not job.model:
-            return None
-        batch = self._local_batch(job, _gpus_of(job, allocation))
-        return self._predict(job, self.spread(allocation), batch, stretch)
 
     def stretched(self, job: Job, allocation: Allocation, stretch: float) -> Cost:
         """The cost of running a job with a profile where others stretch its communication."""
@@ -380,43 +357,6 @@ class CostModel:
             self._restarts[key] = restart
         return self._restarts[key]
 
-    def spread(self, allocation: Allocation) -> Spread:
-        """All that a gang's speed depends on; on one machine the same as on each machine like it."""
-        if len(allocation) > 1:
-            return self._on_machines(allocation)
-        machine, gpus = allocation[0]
-        key = self._kinds[machine], gpus
-        if key not in self._on_one_machine:
-            self._on_one_machine[key] = self._spread(allocation)
-        return self._on_one_machine[key]
-
-    def _spread(self, allocation: Allocation) -> Spread:
-        shape = self.topology.shape(allocation)
-        if self.split is Split.EVEN or len(shape.gpu_types) == 1:
-            return shape, ()
-        return shape, tuple(self.topology.by_type(allocation).values())
-
-    def _profile(self, model: str, gpu_type: str, samples: float | None = None) -> Profile | None:
-        """The profile of a model on a GPU type, of several the one for this local batch."""
-        return self.profiles.find(model, gpu_type or None, samples) if self.profiles and model else None
-
-    def _own_batch(self, job: Job) -> float:
-        """Samples of an iteration on the GPUs asked for; as many as GPUs where nobody knows."""
-        return job.batch or job.gpus * (self._profile_batch(job) or 1)
-
-    def _local_batch(self, job: Job, gpus: int) -> float:
-        """The batch of each of so many GPUs over that of the profile, if the global batch stays."""
-        known = self._profile_batch(job) if job.batch else None
-        return job.batch / gpus / known if job.batch and known else job.gpus / gpus
-
-    def _profile_batch(self, job: Job) -> int | None:
-        """Samples of one GPU in an iteration as in the job's profile, what batches are told by.
-
-        None if unknown.
-        """
-        profile = self._profile(job.model, job.gpu_type or "")
-        return None if profile is None else profile.model.local_batch
-
     def _compare(self, job: Job, spread: Spread, batch: float, worth: float = 1.0) -> Cost:
         """The cost of GPUs with `batch` times their profile's batch; `worth` iterations count as one."""
         prediction = self._predict(job, spread, batch)
@@ -441,10 +381,6 @@ class CostModel:
         slowdown = self.assumed_slowdown**farther
         return Cost(batch * slowdown, exposed=1 - 1 / slowdown, extrapolated=True)
 
-    def knows(self, job: Job) -> bool:
-        """Whether a job's model has a profile."""
-        return self._profile(job.model, job.gpu_type or "") is not None
-
     def _relative(self, job: Job, prediction: Prediction, worth: float = 1.0) -> Cost:
         """An iteration against that of the best placement."""
         batch = self._local_batch(job, job.gpus)
@@ -460,49 +396,3 @@ class CostModel:
             exposed=prediction.exposed_s / prediction.iteration_s,
             extrapolated=prediction.extrapolated,
         )
-
-    def _predict(
-        self, job: Job, spread: Spread, batch: float = 1.0, stretch: float = 1.0
-    ) -> Prediction | None:
-        """The iteration of a gang whose GPUs have `batch` times their profile's batch on average."""
-        reference = self._profile_batch(job)
-        if stretch != 1.0:
-            return self._joint(job.model, spread, batch, reference, stretch)
-        key = job.model, spread, batch, reference
-        if key not in self._predictions:
-            self._predictions[key] = self._joint(job.model, spread, batch, reference)
-        return self._predictions[key]
-
-    def _joint(
-        self, model: str, spread: Spread, batch: float, reference: int | None, stretch: float = 1.0
-    ) -> Prediction | None:
-        """The iteration of a gang from those of its GPU types; None if one has no profile."""
-        shape, gpus = spread
-        samples = batch * reference if reference else None
-        profiles = [self._profile(model, gpu_type, samples) for gpu_type in shape.gpu_types]
-        known = [profile for profile in profiles if profile is not None]
-        if len(known) < len(profiles):
-            return None
-        parts = [
-            predict(profile, shape, stretch, batch_factor(profile, batch, reference)) for profile in known
-        ]
-        if self.error is not None:
-            believed = zip(parts, shape.gpu_types, strict=True)
-            parts = [self.error.believed(part, model, gpu_type) for part, gpu_type in believed]
-        return split_by_speed(parts, gpus) if gpus else split_evenly(parts)
-
-
-def _gpus_of(job: Job, allocation: Allocation) -> int:
-    """GPUs among which a job's batch is split: those of one copy if it is forked."""
-    return sum(gpus for _, gpus in allocation) if job.kind is JobKind.ELASTIC else job.gpus
-
-
-def _side_by_side(copies: Sequence[Cost]) -> Cost:
-    """Copies of a forked job, each at its own pace: their speeds add up."""
-    speeds = [1 / copy.slowdown for copy in copies]
-    waiting = fsum(speed * copy.exposed for speed, copy in zip(speeds, copies, strict=True))
-    return Cost(
-        slowdown=1 / fsum(speeds),
-        exposed=waiting / fsum(speeds),
-        extrapolated=any(copy.extrapolated for copy in copies),
-    )

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import MISSING, Field, fields, is_dataclass
+from dataclasses import MISSING, fields, is_dataclass
 from enum import StrEnum
 from types import NoneType, UnionType
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
@@ -43,12 +43,16 @@ def _decode(kind: Any, value: object, place: str) -> object:
     if is_dataclass(kind):
         return _decode_object(kind, value, place)
     if get_origin(kind) is tuple:
-        return _decode_list(get_args(kind)[0], value, place)
+        if not isinstance(value, list):
+            raise InputError(f"{place} is {shown(value)}, must be a list")
+        return tuple(_decode(get_args(kind)[0], item, f"{place}[{at}]") for at, item in enumerate(value))
     if get_origin(kind) is Mapping:
         items = _items(value, place)
         return {key: _decode(get_args(kind)[1], item, f"{place}.{key}") for key, item in items.items()}
     if issubclass(kind, StrEnum):
-        return _decode_choice(kind, value, place)
+        if value not in [str(choice) for choice in kind]:
+            raise InputError(f"{place} is {shown(value)}; valid: {', '.join(kind)}")
+        return kind(value)
     return _decode_scalar(kind, value, place)
 
 
@@ -60,7 +64,7 @@ def _decode_object(kind: Any, value: object, place: str) -> object:
         if key not in known:
             raise InputError(f"unknown key {prefix}{key}; valid: {', '.join(known)}")
     for key, item in known.items():
-        if key not in items and _required(item):
+        if key not in items and item.default is MISSING and item.default_factory is MISSING:
             raise InputError(f"{prefix}{key} is missing")
     hints = get_type_hints(kind)
     values = {key: _decode(hints[key], item, f"{prefix}{key}") for key, item in items.items()}
@@ -68,22 +72,6 @@ def _decode_object(kind: Any, value: object, place: str) -> object:
         return kind(**values)
     except InputError as error:
         raise InputError(f"{prefix}{error}") from error
-
-
-def _required(item: Field[Any]) -> bool:
-    return item.default is MISSING and item.default_factory is MISSING
-
-
-def _decode_list(kind: Any, value: object, place: str) -> tuple[object, ...]:
-    if not isinstance(value, list):
-        raise InputError(f"{place} is {shown(value)}, must be a list")
-    return tuple(_decode(kind, item, f"{place}[{number}]") for number, item in enumerate(value))
-
-
-def _decode_choice(kind: type[StrEnum], value: object, place: str) -> StrEnum:
-    if value not in [str(choice) for choice in kind]:
-        raise InputError(f"{place} is {shown(value)}; valid: {', '.join(kind)}")
-    return kind(value)
 
 
 def _decode_scalar(kind: type, value: object, place: str) -> object:

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from dally.errors import InputError
 from dally.profiles.files import ProfileSet
-from dally.profiles.schema import Bucket, Compute, Point, Profile, ProfileMode
+from dally.profiles.schema import Bucket, Profile, ProfileMode
 
 
 def of_types(profiles: ProfileSet, speeds: Mapping[str, float]) -> ProfileSet:
@@ -41,6 +41,13 @@ def scale(profile: Profile, gpu_type: str, speed: float) -> Profile:
     one speed, so for another they are left out, and predicted.
     """
     source = f"{profile.provenance.source}; compute times divided by {speed:g}"
+    compute = profile.compute
+    tiers = {}
+    for tier, points in profile.tiers.items():
+        if speed != 1:  # only what rests on all-reduces alone holds at another speed
+            curves = (point for point in points if point.allreduce_curve)
+            points = tuple(replace(point, iteration=None, exposed_s=None, slowdown=None) for point in curves)
+        tiers[tier] = points
     return replace(
         profile,
         provenance=replace(profile.provenance, source=source),
@@ -49,27 +56,11 @@ def scale(profile: Profile, gpu_type: str, speed: float) -> Profile:
             profile.model,
             buckets=tuple(Bucket(bucket.bytes, bucket.ready_s / speed) for bucket in profile.model.buckets),
         ),
-        compute=_faster(profile.compute, speed),
-        tiers={
-            tier: tuple(kept for point in points if (kept := _without_iteration(point, speed)))
-            for tier, points in profile.tiers.items()
-        },
+        compute=replace(
+            compute,
+            fwd_s=None if compute.fwd_s is None else compute.fwd_s / speed,
+            bwd_s=compute.bwd_s / speed,
+            window_s=None if compute.window_s is None else compute.window_s / speed,
+        ),
+        tiers=tiers,
     )
-
-
-def _faster(compute: Compute, speed: float) -> Compute:
-    return replace(
-        compute,
-        fwd_s=None if compute.fwd_s is None else compute.fwd_s / speed,
-        bwd_s=compute.bwd_s / speed,
-        window_s=None if compute.window_s is None else compute.window_s / speed,
-    )
-
-
-def _without_iteration(point: Point, speed: float) -> Point | None:
-    """What of a measurement holds at another speed; None if nothing does."""
-    if speed == 1:
-        return point
-    if not point.allreduce_curve:
-        return None
-    return replace(point, iteration=None, exposed_s=None, slowdown=None)

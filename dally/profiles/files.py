@@ -141,9 +141,21 @@ def load_profiles(path_or_name: str | Path, allow_mixed: bool = False) -> Profil
     name = str(path_or_name)
     files = _profile_files(name)
     profiles = [parse_profile(text, source) for source, text in files]
-    _refuse_duplicates(profiles, [source for source, _ in files])
-    if not allow_mixed:
-        _refuse_mix(name, profiles)
+    seen: dict[tuple[str, str, int], str] = {}
+    for profile, (source, _) in zip(profiles, files, strict=True):
+        key = model, gpu_type, batch = _sort_key(profile)
+        if key in seen:
+            with_batch = f" with local batch {batch}" if batch else ""
+            raise InputError(
+                f"{source}: model {model} on GPU type {gpu_type or None}{with_batch} is also in {seen[key]}"
+            )
+        seen[key] = source
+    modes = sorted({profile.provenance.mode for profile in profiles})
+    if not allow_mixed and len({mode.on_cpu for mode in modes}) > 1:
+        raise InputError(
+            f"profile set {name} mixes CPU and GPU profiles ({', '.join(modes)}); use only nccl and imported "
+            "ones, or only gloo and emulated ones, or allow the mix"
+        )
     return ProfileSet(name, tuple(sorted(profiles, key=_sort_key)))
 
 
@@ -260,27 +272,6 @@ def _profile_files(name: str) -> list[tuple[str, str]]:
     return [(str(item), _read(item)) for item in paths]
 
 
-def _refuse_duplicates(profiles: Iterable[Profile], sources: Iterable[str]) -> None:
-    seen: dict[tuple[str, str, int], str] = {}
-    for profile, source in zip(profiles, sources, strict=True):
-        key = model, gpu_type, batch = _sort_key(profile)
-        if key in seen:
-            with_batch = f" with local batch {batch}" if batch else ""
-            raise InputError(
-                f"{source}: model {model} on GPU type {gpu_type or None}{with_batch} is also in {seen[key]}"
-            )
-        seen[key] = source
-
-
 def _sort_key(profile: Profile) -> tuple[str, str, int]:
     """What tells the profiles of a set apart."""
     return profile.model.name, profile.env.gpu_type or "", profile.model.local_batch or 0
-
-
-def _refuse_mix(name: str, profiles: Iterable[Profile]) -> None:
-    modes = sorted({profile.provenance.mode for profile in profiles})
-    if len({mode.on_cpu for mode in modes}) > 1:
-        raise InputError(
-            f"profile set {name} mixes CPU and GPU profiles ({', '.join(modes)}); use only nccl and imported "
-            "ones, or only gloo and emulated ones, or allow the mix"
-        )

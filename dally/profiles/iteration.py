@@ -82,8 +82,21 @@ def predict(profile: Profile, shape: Shape, stretch: float = 1.0, batch: float =
         batch: Local batch over that of the profile.
     """
     work = compute_pass(profile, batch)
-    draft = _draft(profile, shape, stretch, work)
-    notes = [note for note in (_gpu_type_note(profile, shape), *draft.notes) if note]
+    if shape.gpus == 1:
+        draft = _compute_alone(work)
+    else:
+        draft = (
+            _from_exact(profile, shape, stretch, work)
+            or _from_curves(profile, shape, stretch, work)
+            or _from_iterations(profile, shape, tier_of(shape), stretch, work)
+            or _from_rings(profile, shape, stretch, work)
+            or _from_other_tiers(profile, shape, stretch, work)
+            or _compute_alone(work, "nothing known of its communication, none counted")
+        )
+    notes = [note for note in draft.notes if note]
+    gpu_type, types = profile.env.gpu_type, [name for name in shape.gpu_types if name]
+    if gpu_type and types and not any(same_type(gpu_type, name) for name in types):
+        notes.insert(0, f"measured on GPU type {gpu_type}, not {', '.join(types)}")
     iteration_s = work.before_s + draft.iteration_s
     return Prediction(
         iteration_s=iteration_s,
@@ -124,19 +137,6 @@ def window_s(compute: Compute, comm_s: float) -> float:
     factor = compute.contention_factor or 1.0
     exposed_s = max(0.0, comm_s - (compute.window_s or 0.0) * factor)
     return compute.total_s + compute.bwd_s * (factor - 1.0) + exposed_s
-
-
-def _draft(profile: Profile, shape: Shape, stretch: float, work: Pass) -> _Draft:
-    if shape.gpus == 1:
-        return _compute_alone(work)
-    return (
-        _from_exact(profile, shape, stretch, work)
-        or _from_curves(profile, shape, stretch, work)
-        or _from_iterations(profile, shape, tier_of(shape), stretch, work)
-        or _from_rings(profile, shape, stretch, work)
-        or _from_other_tiers(profile, shape, stretch, work)
-        or _compute_alone(work, "nothing known of its communication, none counted")
-    )
 
 
 def _compute_alone(work: Pass, *notes: str) -> _Draft:
@@ -180,8 +180,13 @@ def _from_curves(profile: Profile, shape: Shape, stretch: float, work: Pass) -> 
             blend, shape, lambda point: curve_time_s(point.allreduce_curve, size_bytes)
         )
 
-    notes = (difference_note(blend, shape), _range_note(profile, blend))
-    return _with_allreduce(profile, allreduce_s, notes, work)
+    low = max(point.allreduce_curve[0].bytes for point in blend.points)
+    high = min(point.allreduce_curve[-1].bytes for point in blend.points)
+    outside = [size for size in _reduced(profile) if not low <= size <= high]
+    range_note = (
+        f"all-reduce of {max(outside)} bytes outside of the measured {low} to {high}" if outside else ""
+    )
+    return _with_allreduce(profile, allreduce_s, (difference_note(blend, shape), range_note), work)
 
 
 def _from_rings(profile: Profile, shape: Shape, stretch: float, work: Pass) -> _Draft | None:
@@ -217,15 +222,11 @@ def _from_iterations(profile: Profile, shape: Shape, tier: str, stretch: float, 
     if not points:
         return None
     blend = blend_points(points, shape)
-    if profile.compute.window_s is not None:
-        return _by_window(profile, shape, blend, stretch, work)
-    return _by_overlap(profile, shape, tier, blend, stretch, work)
-
-
-def _by_window(profile: Profile, shape: Shape, blend: Blend, stretch: float, work: Pass) -> _Draft:
-    """The window formula: communication is the exposed time and the window that hides the rest."""
-    compute, hidden_s = profile.compute, profile.compute.window_s or 0.0
-    reductions = max(1, len(profile.model.buckets))
+    compute = profile.compute
+    if compute.window_s is None:
+        return _by_overlap(profile, shape, tier, blend, stretch, work)
+    # The window formula: communication is the exposed time and the window that hides the rest.
+    hidden_s, reductions = compute.window_s, max(1, len(profile.model.buckets))
     comm_s = stretch * _blended_s(
         blend, shape, lambda point: hidden_s + _exposed_s(point, compute), reductions
     )
@@ -244,9 +245,12 @@ def _by_overlap(
     """
 
     def computing_s(gpus: int, each: Pass) -> float:
-        if tier != TIERS[0]:
-            return _inside_s(profile, gpus, each)
-        return each.compute.total_s * (1 + _contention(profile, gpus))
+        if tier == TIERS[0]:
+            return each.compute.total_s * (1 + _contention(profile, gpus))
+        inside = None  # as on one GPU if nobody knows more
+        if gpus > 1:
+            inside = _from_iterations(profile, Shape(0, (gpus,), (), (), ()), TIERS[0], 1.0, each)
+        return inside.iteration_s if inside else each.compute.total_s
 
     whole = compute_pass(profile)
 
@@ -257,15 +261,6 @@ def _by_overlap(
     comm_s = stretch * _blended_s(blend, shape, communication_s)
     iteration_s = _joined_s(computing_s(max(shape.machines), work), comm_s)
     return _Draft(iteration_s, comm_s, "window", (difference_note(blend, shape),))
-
-
-def _inside_s(profile: Profile, gpus: int, work: Pass) -> float:
-    """An iteration on so many GPUs of one machine, seconds; as on one GPU if nobody knows more."""
-    inside = None
-    if gpus > 1:
-        machine = Shape(0, (gpus,), (), (), ())
-        inside = _from_iterations(profile, machine, TIERS[0], 1.0, work)
-    return inside.iteration_s if inside else work.compute.total_s
 
 
 def _contention(profile: Profile, gpus: int) -> float:
@@ -327,22 +322,3 @@ def _points(profile: Profile, tier: str) -> list[Point]:
 def _exposed_s(point: Point, compute: Compute) -> float:
     assert point.iteration is not None
     return max(0.0, point.iteration.median_s - compute.total_s)
-
-
-def _range_note(profile: Profile, blend: Blend) -> str:
-    """Which all-reduces are smaller or larger than those measured, in words."""
-    sizes = _reduced(profile)
-    low = max(point.allreduce_curve[0].bytes for point in blend.points)
-    high = min(point.allreduce_curve[-1].bytes for point in blend.points)
-    outside = [size for size in sizes if not low <= size <= high]
-    if not outside:
-        return ""
-    return f"all-reduce of {max(outside)} bytes outside of the measured {low} to {high}"
-
-
-def _gpu_type_note(profile: Profile, shape: Shape) -> str:
-    gpu_type = profile.env.gpu_type
-    known = [name for name in shape.gpu_types if name]
-    if not gpu_type or not known or any(same_type(gpu_type, name) for name in known):
-        return ""
-    return f"measured on GPU type {gpu_type}, not {', '.join(known)}"

@@ -50,30 +50,30 @@ class ModelEntry:
 
 def model_entries(profiles: Iterable[Profile]) -> tuple[ModelEntry, ...]:
     """An entry for each profile, in their order."""
-    return tuple(_entry(profile) for profile in profiles)
-
-
-def _entry(profile: Profile) -> ModelEntry:
-    return ModelEntry(
-        model=profile.model.name,
-        gpu_type=profile.env.gpu_type,
-        mode=profile.provenance.mode.value,
-        local_batch=profile.model.local_batch,
-        measured=profile.provenance.utc_time,
-        source=profile.provenance.source,
-        tiers=tuple(_tier(tier, points, profile.compute.total_s) for tier, points in profile.tiers.items()),
-        held_out_error=profile.fit.held_out_mape if profile.fit else None,
-        flags=profile.quality.flags if profile.quality else (),
+    return tuple(
+        ModelEntry(
+            model=profile.model.name,
+            gpu_type=profile.env.gpu_type,
+            mode=profile.provenance.mode.value,
+            local_batch=profile.model.local_batch,
+            measured=profile.provenance.utc_time,
+            source=profile.provenance.source,
+            tiers=tuple(
+                _tier(tier, points, profile.compute.total_s) for tier, points in profile.tiers.items()
+            ),
+            held_out_error=profile.fit.held_out_mape if profile.fit else None,
+            flags=profile.quality.flags if profile.quality else (),
+        )
+        for profile in profiles
     )
 
 
 def _tier(tier: str, points: tuple[Point, ...], alone_s: float) -> TierEntry:
     shapes = sorted({(point.shape.nodes, point.shape.gpus_per_node) for point in points})
-    slowdowns = [found for point in points if (found := _slowdown(point, alone_s)) is not None]
+    slowdowns = []
+    for point in points:
+        if point.slowdown is not None:
+            slowdowns.append(point.slowdown)
+        elif point.iteration is not None:
+            slowdowns.append(point.iteration.median_s / alone_s)
     return TierEntry(tier, tuple(f"{nodes}x{gpus}" for nodes, gpus in shapes), max(slowdowns, default=None))
-
-
-def _slowdown(point: Point, alone_s: float) -> float | None:
-    if point.slowdown is None and point.iteration is not None:
-        return point.iteration.median_s / alone_s
-    return point.slowdown

@@ -43,23 +43,19 @@ def compute_pass(profile: Profile, batch: float = 1.0) -> Pass:
     compute, model = profile.compute, profile.model
     if batch == 1.0:
         return Pass(compute, model.buckets, 0.0, 1.0)
-    parts = max(1, ceil(batch / _most(profile)))
+    most = float("inf")  # the largest batch that one GPU holds, over that of the profile
+    if profile.learning is not None and model.local_batch is not None:
+        most = profile.learning.most_local_batch / model.local_batch
+    parts = max(1, ceil(batch / most))
     pace = _total_s(compute, model, batch / parts) / compute.total_s
-    part = paced(compute, pace)
-    return Pass(part, paced_buckets(model.buckets, pace), (parts - 1) * part.total_s, pace)
+    part = scaled_compute(compute, pace)
+    return Pass(part, scaled_buckets(model.buckets, pace), (parts - 1) * part.total_s, pace)
 
 
 def batch_factor(profile: Profile, batch: float, reference: int | None) -> float:
     """A local batch over that of a profile, from one over another's, the reference; the same if unknown."""
     own = profile.model.local_batch
     return batch if own == reference or not own or not reference else batch * reference / own
-
-
-def _most(profile: Profile) -> float:
-    """The largest batch that one GPU holds, over that of the profile; infinite if unknown."""
-    if profile.learning is None or profile.model.local_batch is None:
-        return float("inf")
-    return profile.learning.most_local_batch / profile.model.local_batch
 
 
 def _total_s(compute: Compute, model: Model, batch: float) -> float:
@@ -77,7 +73,7 @@ def _total_s(compute: Compute, model: Model, batch: float) -> float:
     return max(line_s, known[0].total_s * min(1.0, samples / known[0].local_batch))
 
 
-def paced(compute: Compute, pace: float) -> Compute:
+def scaled_compute(compute: Compute, pace: float) -> Compute:
     """The same iteration, each phase so many times as long."""
 
     def times(value_s: float | None) -> float | None:
@@ -96,6 +92,6 @@ def paced(compute: Compute, pace: float) -> Compute:
     )
 
 
-def paced_buckets(buckets: Iterable[Bucket], pace: float) -> tuple[Bucket, ...]:
+def scaled_buckets(buckets: Iterable[Bucket], pace: float) -> tuple[Bucket, ...]:
     """The same buckets, ready so many times as late."""
     return tuple(Bucket(bucket.bytes, bucket.ready_s * pace) for bucket in buckets)

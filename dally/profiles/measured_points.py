@@ -65,7 +65,8 @@ def blend_points(points: Sequence[Point], shape: Shape) -> Blend:
         points: At least one.
         shape: A gang of two or more GPUs.
     """
-    points = _nearest_link(_blocked(points), shape)
+    points = [point for point in points if point.shape.rank_order in (None, "blocked")] or points
+    points = _nearest_link(points, shape)
     exact = [point for point in points if same_spread(point, shape)]
     if exact:
         return Blend(((1.0, exact[0]),))
@@ -73,7 +74,8 @@ def blend_points(points: Sequence[Point], shape: Shape) -> Blend:
     per_node = min(max(sizes), max(min(sizes), (max(shape.machines) + shape.gpus / nodes) / 2))
     weights = _on_nearest_machines(points, nodes, per_node)
     if nodes > max(point.shape.nodes for point in points):
-        pooled = _on_any_machines(points, per_node)
+        away = per_node - sum(sizes) / len(points)
+        pooled = [1 / len(points) + away * slope for slope in _growth(points)]
         weights = [(one + other) / 2 for one, other in zip(weights, pooled, strict=True)]
     return Blend(tuple((weight, point) for weight, point in zip(weights, points, strict=True) if weight))
 
@@ -119,11 +121,6 @@ def difference_note(blend: Blend, shape: Shape) -> str:
     return "; ".join(notes)
 
 
-def _blocked(points: Sequence[Point]) -> Sequence[Point]:
-    """The points in blocked rank order, as gangs are started; all if none is."""
-    return [point for point in points if point.shape.rank_order in (None, "blocked")] or points
-
-
 def _nearest_link(points: Sequence[Point], shape: Shape) -> Sequence[Point]:
     crossed = crossed_link(shape)
     if crossed is None:
@@ -163,12 +160,6 @@ def _on_nearest_machines(points: Sequence[Point], nodes: int, per_node: float) -
     weights = [(per_node - sizes[edge]) * slope for slope in _growth(points)]
     weights[edge] += 1.0
     return weights
-
-
-def _on_any_machines(points: Sequence[Point], per_node: float) -> list[float]:
-    """The weight of each point where all numbers of machines count alike."""
-    away = per_node - sum(point.shape.gpus_per_node for point in points) / len(points)
-    return [1 / len(points) + away * slope for slope in _growth(points)]
 
 
 def _growth(points: Sequence[Point]) -> list[float]:

@@ -21,7 +21,7 @@ class Curve:
     per_step_s: float
 
     def step_s(self, gpus: int, batch: float) -> float:
-        """Of a batch on so many GPUs."""
+        """Seconds of a step with a batch on so many GPUs."""
         return self.per_sample_s * batch / gpus + self.per_step_s
 
 

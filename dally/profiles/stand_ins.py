@@ -8,7 +8,7 @@ from statistics import mean
 from dally.profiles.checks import is_ordinary, shape_of
 from dally.profiles.gpu_types import distance, same_type
 from dally.profiles.iteration import predict
-from dally.profiles.local_batch import paced, paced_buckets
+from dally.profiles.local_batch import scaled_buckets, scaled_compute
 from dally.profiles.schema import Point, Profile
 
 _NAMED = 4
@@ -46,22 +46,18 @@ def choose_stand_in(profiles: Sequence[Profile], model: str, wanted: str) -> Sta
     """
     types = {profile.env.gpu_type or "" for profile in profiles if profile.model.name == model}
     taken = min(sorted(types), key=lambda gpu_type: distance(wanted, gpu_type))
-    ratios = _speeds(profiles, wanted, taken)
-    speed = exp(mean(map(log, ratios.values()))) if ratios else None
-    return StandIn(model, wanted, taken, speed, tuple(sorted(ratios)))
-
-
-def _speeds(profiles: Sequence[Profile], wanted: str, taken: str) -> dict[str, float]:
-    """How much faster the wanted type is, by model that has both types with the same local batch."""
     faster = _compute_by_work(profiles, wanted)
-    return {
+    ratios = {
         work[0]: compute_s / faster[work]
         for work, compute_s in _compute_by_work(profiles, taken).items()
         if work in faster
     }
+    speed = exp(mean(map(log, ratios.values()))) if ratios else None
+    return StandIn(model, wanted, taken, speed, tuple(sorted(ratios)))
 
 
 def _compute_by_work(profiles: Sequence[Profile], gpu_type: str) -> dict[tuple[str, int | None], float]:
+    """Seconds of compute on a GPU type, by model and local batch."""
     return {
         (profile.model.name, profile.model.local_batch): profile.compute.total_s
         for profile in profiles
@@ -80,8 +76,8 @@ def at_speed(profile: Profile, speed: float) -> Profile:
     plain = replace(profile, compute=in_proportion, learning=None)
     return replace(
         profile,
-        model=replace(profile.model, buckets=paced_buckets(profile.model.buckets, pace)),
-        compute=paced(profile.compute, pace),
+        model=replace(profile.model, buckets=scaled_buckets(profile.model.buckets, pace)),
+        compute=scaled_compute(profile.compute, pace),
         tiers={
             tier: tuple(_repredicted(plain, tier, point, pace) for point in points)
             for tier, points in profile.tiers.items()
@@ -90,7 +86,7 @@ def at_speed(profile: Profile, speed: float) -> Profile:
 
 
 def _repredicted(plain: Profile, tier: str, point: Point, pace: float) -> Point:
-    """A point whose iteration is that of GPUs of another pace; left out where it cannot be told."""
+    """A point whose iteration is that of GPUs of another pace; left out where nothing tells it."""
     if point.iteration is None:
         return point
     iteration = None

@@ -28,7 +28,7 @@ class JobRecord:
 
     Attributes:
         job_id: Name of the job.
-        user: Who submitted it.
+        user: Its user.
         group: Account or virtual cluster.
         model: Model it trained.
         gpus: Size of its gang.
@@ -116,7 +116,8 @@ class JobsFile:
         self._path = path
         self._lines: BinaryIO = TemporaryFile(dir=path.parent)  # noqa: SIM115
         self._places, self._starts = array("q"), array("q", [0])
-        self._line = _LineWriter()
+        self._text = StringIO(newline="")
+        self._write = csv.writer(self._text, lineterminator="\n").writerow
         self._varied = False
 
     def add(self, place: int, record: JobRecord) -> None:
@@ -124,6 +125,12 @@ class JobsFile:
         self._places.append(place)
         self._starts.append(self._starts[-1] + self._lines.write(self._line(_VALUES(record))))
         self._varied = self._varied or record.gpu_s is not None
+
+    def _line(self, values: Iterable[object]) -> bytes:
+        self._text.seek(0)
+        self._text.truncate()
+        self._write([shown(value) if isinstance(value, float) else value for value in values])
+        return self._text.getvalue().encode()
 
     def close(self) -> None:
         """Write the file; the last column only if a record has a value there."""
@@ -134,22 +141,8 @@ class JobsFile:
                 start, end = self._starts[number : number + 2]
                 self._lines.seek(start)
                 line = self._lines.read(end - start)
-                file.write(line if self._varied else line[:-2] + b"\n")
+                file.write(line if self._varied else line[:-2] + b"\n")  # less the comma of an empty column
         self._lines.close()
-
-
-class _LineWriter:
-    """Makes a line of jobs.csv of values."""
-
-    def __init__(self) -> None:
-        self._text = StringIO(newline="")
-        self._write = csv.writer(self._text, lineterminator="\n").writerow
-
-    def __call__(self, values: Iterable[object]) -> bytes:
-        self._text.seek(0)
-        self._text.truncate()
-        self._write([shown(value) if isinstance(value, float) else value for value in values])
-        return self._text.getvalue().encode()
 
 
 def write_jobs(path: Path, records: Iterable[JobRecord]) -> None:
@@ -184,7 +177,14 @@ def _record(row: Mapping[str, str | None], where: str) -> JobRecord:
         if text is None:
             raise InputError(f"{where}: the line ends before column {column}")
         try:
-            values[column] = _parsed(column, text)
+            if column in _TEXT:
+                values[column] = text
+            elif column in _MISSABLE and not text:
+                values[column] = None
+            else:
+                values[column] = int(text) if column in _WHOLE else float(text)
+                if not abs(values[column]) < _LARGEST:
+                    raise ValueError
         except ValueError as error:
             raise InputError(f"{where}: {column} is {text!r}, must be a number") from error
     record = JobRecord(**values)
@@ -193,17 +193,6 @@ def _record(row: Mapping[str, str | None], where: str) -> JobRecord:
     if not _LEVELS.fullmatch(record.levels):
         raise InputError(f"{where}: levels is {record.levels!r}, must be like machine:2;rack:1")
     return record
-
-
-def _parsed(column: str, text: str) -> str | int | float | None:
-    if column in _TEXT:
-        return text
-    if column in _MISSABLE and not text:
-        return None
-    value = int(text) if column in _WHOLE else float(text)
-    if not abs(value) < _LARGEST:
-        raise ValueError
-    return value
 
 
 class EventLog:
@@ -228,6 +217,30 @@ class NoEvents(EventLog):
         """Drop it."""
 
 
+_EVENT_NAMES_OF_0_1 = {
+    "refuse": "start_failed",
+    "refused": "order_refused",
+    "decline": "start_declined",
+    "keep": "requeue_failed",
+    "leave": "released",
+    "reports": "progress_reported",
+    "no_report": "progress_missing",
+    "reports_stuck": "progress_stuck",
+    "policy_fresh": "policy_memory_lost",
+    "history_fresh": "history_lost",
+    "well_again": "recovered",
+    "no_pages": "pages_unavailable",
+    "configuration_kept": "configuration_rejected",
+    "cluster_kept": "cluster_rejected",
+}
+"""Event names of live controllers of Dally 0.1, whose journals and run folders are still read."""
+
+
+def in_current_words(event: dict[str, Any]) -> dict[str, Any]:
+    """An event under the name that its kind has today."""
+    return {**event, "event": _EVENT_NAMES_OF_0_1.get(event["event"], event["event"])}
+
+
 def read_events(folder: Path) -> Iterator[dict[str, Any]]:
     """The events of a run folder, in order.
 
@@ -242,7 +255,7 @@ def read_events(folder: Path) -> Iterator[dict[str, Any]]:
             raise InputError(f"{path}:{number}: not a JSON object, the file may be truncated") from error
         if not is_event(event):
             raise InputError(f"{path}:{number}: no event: it lacks `event`, or a time `t`")
-        yield event
+        yield in_current_words(event)
 
 
 def is_event(data: object) -> TypeGuard[dict[str, Any]]:

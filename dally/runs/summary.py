@@ -113,10 +113,8 @@ class Figures:
         self._held_gpu_s.append(record.held_gpu_s)
         self._restart_gpu_s.append(record.mean_gpus * record.restart_s)
         self._lost_gpu_s.append(record.gpus * record.lost_s)
-        if record.status == "COMPLETED":
-            self._add_completed(record)
-
-    def _add_completed(self, record: JobRecord) -> None:
+        if record.status != "COMPLETED":
+            return
         self.jct_s.append(record.jct_s)
         self.queue_s.append(record.queue_s)
         self._starved += record.queue_s > STARVED * max(record.ideal_s, BOUND_S)

@@ -6,7 +6,7 @@ from math import ceil, inf
 from dally.cluster.topology import Allocation
 from dally.jobs.job import Job
 from dally.jobs.knowledge import Knowledge, Known
-from dally.jobs.progress import ProgressReport, heard
+from dally.jobs.progress import ProgressReport, with_report
 from dally.plan import Migrate, Plan, Start, Wait
 from dally.policies.base import Policy
 from dally.policies.common.estimates import restart_s
@@ -14,7 +14,7 @@ from dally.profiles.costs import Cost
 from dally.profiles.goodput import Batching
 from dally.scheduling.beliefs import Beliefs, Told, Unknown
 from dally.scheduling.learnt_beliefs import Learnt
-from dally.state import ClusterState, JobState, Past
+from dally.state import ClusterState, JobHistory, JobState
 
 REVISED_S = 60.0
 """Beliefs that are over are revised at the next multiple of so many seconds, whenever somebody asks.
@@ -78,8 +78,9 @@ class Scheduler:
         self.state = state
         self.policy = policy
         self.beliefs = beliefs or beliefs_of(state.knows, policy.learns_limits)
+        self._decided = -inf, Plan()
 
-    def submit(self, job: Job, now: float, past: Past | None = None) -> JobState:
+    def submit(self, job: Job, now: float, past: JobHistory | None = None) -> JobState:
         """A job arrived, or one with a past waits again."""
         state = self.state.submit(job, now, past)
         self.state.costs.report_progress(job, state.progress)
@@ -105,11 +106,17 @@ class Scheduler:
         self.policy.resumed(job, now)
         return job
 
-    def decide(self, now: float) -> Plan:
-        """What to do at `now`; changes nothing but beliefs that are over."""
+    def advance(self, now: float) -> None:
+        """It is `now`: beliefs that are over are revised, and what policies time happens."""
         for job in self.beliefs.due(REVISED_S * (now // REVISED_S)):
             self.policy.revised(job, now)
+        self.policy.time_passed(self.state, now)
+
+    def decide(self, now: float) -> Plan:
+        """What to do at `now`, once all that is due by then has happened."""
+        self.advance(now)
         plan = self.policy.decide(self.state, now)
+        self._decided = now, plan
         due_s = min(self.beliefs.next_due_s(), self._next_due_s(plan, now))
         if not self.state.waiting or due_s == inf:
             return plan
@@ -184,7 +191,7 @@ class Scheduler:
         gpus, types = sum(count for _, count in job.allocation), self.state.topology.by_type(job.allocation)
         kind = "+".join(sorted(types))
         asked = job.job.gpus / gpus if costs.batching is Batching.LINEAR else 1.0
-        progress = heard(job.progress, report, now, job.since_s, kind, gpus, asked)
+        progress = with_report(job.progress, report, now, job.since_s, kind, gpus, asked)
         costs.report_progress(job.job, progress)
         slowdown = costs.cost(job.job, job.allocation, job.done(now)).slowdown
         if progress.since_s == job.since_s and (measured := progress.throughput(kind, gpus)) is not None:
@@ -200,6 +207,8 @@ class Scheduler:
         """A decision to wait was recorded."""
         self.policy.waits(decision)
 
-    def settle(self, now: float) -> None:
-        """The plan of `now` was carried out."""
-        self.policy.settle(self.state, now)
+    def plan_applied(self, now: float) -> None:
+        """The plan of `now` was carried out, as far as that could be: the policy gets its memo back."""
+        decided_s, plan = self._decided
+        self._decided = -inf, Plan()
+        self.policy.plan_applied(plan if decided_s == now else Plan(), self.state, now)

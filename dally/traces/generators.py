@@ -17,8 +17,6 @@ from dally.traces.published_workloads import (
 )
 from dally.traces.synthetic import WorkloadShape, synthesize
 
-_MOST_JOBS = 10_000_000
-
 
 def knob_number(name: str, text: str, *, low: float, high: float = float("inf")) -> float:
     """A number between `low` and `high`, both allowed unless infinite.
@@ -110,29 +108,36 @@ LINGJUN = WorkloadShape(
     cv=4.1,
 )
 
-_SIZE_KNOBS: Mapping[str, Callable[[str], Any]] = {
-    "jobs": lambda text: knob_whole("jobs", text, low=1, high=_MOST_JOBS),
-    "gpus": lambda text: knob_mix("gpus", text),
-    "mu": lambda text: knob_number("mu", text, low=-20, high=50),
-    "sigma": lambda text: knob_number("sigma", text, low=0, high=20),
-    "max_s": lambda text: knob_number("max_s", text, low=1),
+Parse = Callable[[str, str], Any]
+"""Makes a value of a knob's name and text."""
+
+
+def _number(low: float, high: float = float("inf")) -> Parse:
+    return lambda name, text: knob_number(name, text, low=low, high=high)
+
+
+def _whole(low: int, high: int) -> Parse:
+    return lambda name, text: knob_whole(name, text, low=low, high=high)
+
+
+_SIZE_KNOBS: Mapping[str, Parse] = {
+    "jobs": _whole(1, 10_000_000),
+    "gpus": knob_mix,
+    "mu": _number(-20, 50),
+    "sigma": _number(0, 20),
+    "max_s": _number(1),
 }
-_ARRIVAL_KNOBS: Mapping[str, Callable[[str], Any]] = {
-    "gap_s": lambda text: knob_number("gap_s", text, low=0.001),
-    "load": lambda text: knob_number("load", text, low=0.001),
-    "cluster_gpus": lambda text: knob_whole("cluster_gpus", text, low=1, high=10_000_000),
+_ARRIVAL_KNOBS: Mapping[str, Parse] = {
+    "gap_s": _number(0.001),
+    "load": _number(0.001),
+    "cluster_gpus": _whole(1, 10_000_000),
 }
-_PEOPLE_KNOBS: Mapping[str, Callable[[str], Any]] = {
-    "users": lambda text: knob_whole("users", text, low=0, high=1_000_000),
-    "names": lambda text: knob_whole("names", text, low=0, high=1_000_000),
-}
-_MADE_KNOBS: Mapping[str, Callable[[str], Any]] = {
+_BURST_KNOBS: Mapping[str, Parse] = {"cv": _number(1, 100)}
+_PEOPLE_KNOBS: Mapping[str, Parse] = {"users": _whole(0, 1_000_000), "names": _whole(0, 1_000_000)}
+_PUBLISHED_KNOBS: Mapping[str, Parse] = {
     "jobs": _SIZE_KNOBS["jobs"],
-    "gpus": _SIZE_KNOBS["gpus"],
-    "gap_s": lambda text: knob_number("gap_s", text, low=0),
-}
-_BURST_KNOBS: Mapping[str, Callable[[str], Any]] = {
-    "cv": lambda text: knob_number("cv", text, low=1, high=100)
+    "gpus": knob_mix,
+    "gap_s": _number(0),
 }
 
 
@@ -147,11 +152,11 @@ class Generator:
     """
 
     summary: str
-    knobs: Mapping[str, Callable[[str], Any]]
+    knobs: Mapping[str, Parse]
     draw: Callable[[str, Mapping[str, Any], int], Sequence[Job]]
 
 
-def _synthetic(summary: str, shape: WorkloadShape, *knobs: Mapping[str, Callable[[str], Any]]) -> Generator:
+def _synthetic(summary: str, shape: WorkloadShape, *knobs: Mapping[str, Parse]) -> Generator:
     """A generator that draws from a shape; setting mu or sigma replaces the fits by GPU count as well."""
 
     def draw(name: str, values: Mapping[str, Any], seed: int) -> Sequence[Job]:
@@ -185,14 +190,14 @@ GENERATORS: Mapping[str, Generator] = {
     "lingjun-like": _synthetic("fitted to Alibaba Lingjun", LINGJUN, _ARRIVAL_KNOBS, _BURST_KNOBS),
     "gavel": Generator(
         "Gavel's, with models of profile set gavel",
-        _MADE_KNOBS,
+        _PUBLISHED_KNOBS,
         lambda name, values, seed: gavel_workload(
             name, values.get("jobs", 1000), values.get("gap_s", 1800.0), values.get("gpus", GAVEL_SIZES), seed
         ),
     ),
     "hadar": Generator(
         "Hadar's four classes of GPU time, with models of profile set gavel",
-        _MADE_KNOBS,
+        _PUBLISHED_KNOBS,
         lambda name, values, seed: hadar_workload(
             name, values.get("jobs", 480), values.get("gap_s", 0.0), values.get("gpus", GAVEL_SIZES), seed
         ),
@@ -225,7 +230,7 @@ def generate(spec: str, seed: int) -> Sequence[Job]:
             if knob not in generator.knobs:
                 valid = ", ".join(generator.knobs) or "none"
                 raise InputError(f"unknown knob {knob!r}; knobs: {valid}")
-            values[knob] = generator.knobs[knob](text)
+            values[knob] = generator.knobs[knob](knob, text)
         return generator.draw(name, values, seed)
     except InputError as error:
         raise InputError(f"{spec}: {error}") from error

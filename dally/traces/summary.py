@@ -3,10 +3,9 @@
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import pairwise
 from statistics import fmean, pstdev
-from typing import Any
 
 from dally.traces.workload import Workload
 
@@ -60,10 +59,6 @@ class TraceSummary:
     dropped: Mapping[str, int]
     clamped: int
     outside: int
-
-    def as_dict(self) -> dict[str, Any]:
-        """The figures as plain data for JSON."""
-        return asdict(self)
 
 
 def summarize(workload: Workload) -> TraceSummary:

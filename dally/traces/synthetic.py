@@ -35,7 +35,7 @@ class WorkloadShape:
         load: GPU time asked for / GPU time the cluster has until the last submission; None leaves `gap_s`.
         cluster_gpus: The cluster's GPUs, for `load`.
         fits: (mu, sigma) of jobs with this many GPUs, instead of the general ones.
-        users: Users, the first of whom submits most (Zipf); 0: nobody is told. Their jobs are alike.
+        users: Users, the first of whom submits most (Zipf); 0: no job has a user. The jobs of one are alike.
         names: Names that each of them gives to jobs, in the same way; 0: none. Jobs of one are more alike.
     """
 
@@ -120,7 +120,7 @@ def _spread(users: Sequence[int], names: Sequence[int], stream: str) -> Callable
     the distribution.
 
     Args:
-        users: Whose each job is, as numbers; empty if nobody is told.
+        users: The user of each job, as numbers; empty if jobs have none.
         names: The name of each job, likewise.
         stream: Names the random streams.
     """

@@ -5,7 +5,7 @@ import socket
 import click
 
 from dally.errors import InputError
-from profiler.commands.measuring import carry_out
+from profiler.commands.measuring import measure_and_show
 from profiler.commands.options import MeasurementSettings, measuring, naming_gpus
 from profiler.driver.plan import PlannedHost, PlannedRack, RankSpread, plan_runs
 from profiler.launch.here import Here, count_gpus
@@ -40,7 +40,7 @@ def command(settings: MeasurementSettings, gpu_type: str | None, ranks: int | No
         )
     racks = (PlannedRack((PlannedHost(socket.gethostname(), most),)),)
     spreads = [RankSpread("machine", 1, count) for count in doubled_up_to(most)]
-    carry_out(plan_runs(spreads, racks, spec), Here(most), settings)
+    measure_and_show(plan_runs(spreads, racks, spec), Here(most), settings)
 
 
 def doubled_up_to(most: int) -> tuple[int, ...]:

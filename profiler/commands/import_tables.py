@@ -6,7 +6,7 @@ import click
 
 from dally.errors import InputError
 from dally.profiles.files import write_profiles
-from dally.profiles.imports.origin import Origin
+from dally.profiles.imports.imported import Origin
 from dally.profiles.imports.pollux import MeasuredHardware
 from dally.profiles.imports.tables import FORMS, import_profiles
 from profiler.driver.publish import show

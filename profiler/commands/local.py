@@ -7,7 +7,7 @@ import click
 from dally.hosts.network import LocalNetwork
 from dally.hosts.network_spec import NetworkSpec, Rack
 from profiler.commands import values
-from profiler.commands.measuring import carry_out
+from profiler.commands.measuring import measure_and_show
 from profiler.commands.options import MeasurementSettings, apart, measuring, naming_gpus
 from profiler.driver.local_hosts import LocalHosts, racks_of
 from profiler.driver.plan import RankSpread, plan_runs, spreads_for
@@ -63,4 +63,4 @@ def command(
     runs = plan_runs(spreads_for(shapes, racks), racks, spec, background)
     hosts_of_runs = LocalHosts(network, max(run.shape.gpus for run in runs))
     with nullcontext() if settings.dry_run else network:
-        carry_out(runs, hosts_of_runs, settings)
+        measure_and_show(runs, hosts_of_runs, settings)

@@ -25,7 +25,7 @@ _INTERRUPTED = 130
 """Exit status after a signal, as shells have it for SIGINT."""
 
 
-def carry_out(
+def measure_and_show(
     runs: Sequence[MeasurementRun],
     launcher: Launcher,
     settings: MeasurementSettings,
@@ -49,7 +49,14 @@ def carry_out(
         return
     with _interruptible(), store.locked():
         tasks = plan_tasks(runs, store, settings.resume)
-        _note(runs, settings, store)
+        facts = {
+            "command": sys.argv,
+            "version": __version__,
+            "utc_time": datetime.now(UTC).isoformat(timespec="seconds"),
+            "settings": asdict(settings),
+            "runs": [run.name for run in runs],
+        }
+        store.write(store.raw / "run.json", json.dumps(facts, indent=2, default=str) + "\n")
         try:
             problems = measure(tasks, launcher, store, settings.timeout_s, hold)
         except InterruptedRunError as error:
@@ -77,18 +84,6 @@ def _print_commands(runs: Sequence[MeasurementRun], launcher: Launcher, store: M
         for command in others:
             click.echo(f"{launcher.shown(command)} &")
         click.echo(f"{launcher.shown(first)} >> {raw}")
-
-
-def _note(runs: Sequence[MeasurementRun], settings: MeasurementSettings, store: MeasurementStore) -> None:
-    """Write what was asked for beside the raw files."""
-    facts = {
-        "command": sys.argv,
-        "version": __version__,
-        "utc_time": datetime.now(UTC).isoformat(timespec="seconds"),
-        "settings": asdict(settings),
-        "runs": [run.name for run in runs],
-    }
-    store.write(store.raw / "run.json", json.dumps(facts, indent=2, default=str) + "\n")
 
 
 @contextmanager

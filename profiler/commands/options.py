@@ -1,8 +1,8 @@
-"""The options that all measuring commands share, and what these commands do once they know their runs."""
+"""The options that all measuring commands share."""
 
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,8 @@ from workloads.registry import WORKLOADS, find_workload
 from workloads.settings import Backend, Precision
 
 _TERA = 1e12
+_FOR_RANKS = ("repetitions", "budget_s", "warmup_s", "sweep_bytes", "allow_busy", "stall_s")
+"""Options that are called as what they are in a `MeasurementSpec`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,57 +23,24 @@ class MeasurementSettings:
     """What the user asked for, alike for all places.
 
     Attributes:
-        models: What is measured.
         out: Folder of the profiles and raw files.
         dry_run: Only print the commands.
         resume: Go on from what is stored.
-        backend: What carries the collectives; None for what the place has.
-        precision: What is computed in; None for bf16 where the GPU has it, else fp32.
-        local_batches: Samples per rank, and other batches whose compute is timed too; empty for each model's
-            own, and half of it.
-        emulated_flops: Speed of the pretended GPU; None to compute for real.
-        repetitions: Most repetitions of each timing.
-        budget_s: When a timing stops early.
-        warmup_s: When a timing begins although nothing has settled.
-        sweep_bytes: Sizes of the all-reduce sweep.
-        allow_busy: Measure on a busy machine too.
-        stall_s: Longest that a rank may get no further.
         timeout_s: Longest that one run may take.
+        backend: What carries the collectives; None for what the place has.
+        options: What ranks measure, but for the backend and the type of GPU, which depend on the place.
     """
 
-    models: tuple[str, ...]
     out: Path
     dry_run: bool
     resume: bool
-    backend: Backend | None
-    precision: Precision | None
-    local_batches: tuple[int, ...]
-    emulated_flops: float | None
-    repetitions: int
-    budget_s: float
-    warmup_s: float
-    sweep_bytes: tuple[int, ...]
-    allow_busy: bool
-    stall_s: float
     timeout_s: float
+    backend: Backend | None
+    options: MeasurementSpec
 
     def spec(self, backend: Backend, gpu_type: str | None = None) -> MeasurementSpec:
-        """What ranks are asked; the place knows the backend if the user does not say, and the type of GPU."""
-        return MeasurementSpec(
-            models=self.models,
-            backend=self.backend or backend,
-            precision=self.precision,
-            local_batch=self.local_batches[0] if self.local_batches else None,
-            more_local_batches=self.local_batches[1:],
-            emulated_flops=self.emulated_flops,
-            sweep_bytes=self.sweep_bytes,
-            repetitions=self.repetitions,
-            budget_s=self.budget_s,
-            warmup_s=self.warmup_s,
-            allow_busy=self.allow_busy,
-            stall_s=self.stall_s,
-            gpu_type=gpu_type,
-        )
+        """What ranks measure; the place knows the backend if the user does not say, and the type of GPU."""
+        return replace(self.options, backend=self.backend or backend, gpu_type=gpu_type)
 
 
 _OPTIONS = (
@@ -202,22 +171,28 @@ def measuring(command: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(command)
     def with_settings(
         models: tuple[str, ...],
+        out: Path,
+        dry_run: bool,
+        resume: bool,
+        timeout_s: float,
         backend: str | None,
         precision: str | None,
+        local_batches: tuple[int, ...],
         emulate_tflops: float | None,
         **options: Any,
     ) -> None:
-        own = {
-            name: options.pop(name) for name in tuple(options) if name not in MeasurementSettings.__slots__
-        }
-        settings = MeasurementSettings(
+        asked = {name: options.pop(name) for name in _FOR_RANKS}
+        spec = MeasurementSpec(
             models=tuple(find_workload(name).name for name in dict.fromkeys(models)) or tuple(WORKLOADS),
-            backend=Backend(backend) if backend else None,
+            backend=Backend(backend) if backend else Backend.NCCL,
             precision=Precision(precision) if precision else None,
+            local_batch=local_batches[0] if local_batches else None,
+            more_local_batches=local_batches[1:],
             emulated_flops=emulate_tflops * _TERA if emulate_tflops else None,
-            **options,
+            **asked,
         )
-        command(settings, **own)
+        chosen = Backend(backend) if backend else None
+        command(MeasurementSettings(out, dry_run, resume, timeout_s, chosen, spec), **options)
 
     return _decorate(with_settings, _OPTIONS)
 

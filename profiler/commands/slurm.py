@@ -8,7 +8,7 @@ import click
 
 from dally.cluster import load_cluster
 from profiler.commands import values
-from profiler.commands.measuring import carry_out
+from profiler.commands.measuring import measure_and_show
 from profiler.commands.options import MeasurementSettings, apart, measuring
 from profiler.driver.plan import NoRoomError, RankSpread, only_hosts, plan_runs, spreads_for
 from profiler.driver.slurm_queue import SlurmQueue, only_gpu_type, racks_of
@@ -76,7 +76,7 @@ def command(
         )
         raise
     slurm = SlurmClient(nodes, partition, settings.timeout_s, slurm_version())
-    carry_out(runs, slurm, settings, SlurmQueue(slurm, racks, read, wait_s).hold)
+    measure_and_show(runs, slurm, settings, SlurmQueue(slurm, racks, read, wait_s).hold)
 
 
 def _reservations() -> tuple[str, ...]:

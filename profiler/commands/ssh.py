@@ -7,7 +7,7 @@ import click
 
 from dally.hosts.hosts_file import read_hosts_file
 from dally.hosts.ssh import SshHosts
-from profiler.commands.measuring import carry_out
+from profiler.commands.measuring import measure_and_show
 from profiler.commands.options import MeasurementSettings, apart, measuring, naming_gpus
 from profiler.driver.plan import RankSpread, plan_runs, spreads_for
 from profiler.driver.remote_hosts import RemoteHosts, racks_of
@@ -47,4 +47,4 @@ def command(
     runs = plan_runs(spreads_for(shapes, racks), racks, settings.spec(Backend.NCCL, gpu_type), background)
     ssh = SshHosts(file)
     with nullcontext() if settings.dry_run else ssh:
-        carry_out(runs, RemoteHosts(file, ssh), settings)
+        measure_and_show(runs, RemoteHosts(file, ssh), settings)

@@ -26,11 +26,21 @@ class LocalHosts:
 
     def commands(self, run: MeasurementRun) -> tuple[Command, ...]:
         """One for each rank."""
-        commands = rank_commands(run, self._network.address(run.hosts[0]))
-        return tuple(
-            replace(item, env={**item.env, **self._variables, **_variables(run, item, self._gpus)})
-            for item in commands
-        )
+        commands = []
+        for command in rank_commands(run, self._network.address(run.hosts[0])):
+            # What makes the collectives take the emulated links, and not what ranks of one machine share.
+            variables = {"DALLY_HOST": command.host, "GLOO_SOCKET_IFNAME": INTERFACE}
+            if run.spec.backend is not Backend.GLOO:
+                variables = {
+                    "LOCAL_RANK": str(int(command.env["RANK"]) % max(1, self._gpus)),  # hosts share the GPUs
+                    "DALLY_HOST": command.host,
+                    "NCCL_HOSTID": command.host,
+                    "NCCL_NET": "Socket",
+                    "NCCL_SOCKET_IFNAME": f"={INTERFACE}",
+                    "NCCL_MULTI_RANK_GPU_ENABLE": "1",
+                }
+            commands.append(replace(command, env={**command.env, **self._variables, **variables}))
+        return tuple(commands)
 
     def start(self, command: Command) -> Running:
         """Start it inside its host."""
@@ -55,17 +65,3 @@ def racks_of(spec: NetworkSpec, ranks: int) -> tuple[PlannedRack, ...]:
 
 def _link(rate_bps: float | None) -> PointLink | None:
     return None if rate_bps is None else PointLink(rate_bps, None)
-
-
-def _variables(run: MeasurementRun, command: Command, gpus: int) -> dict[str, str]:
-    """What makes the collectives take the emulated links, and not what ranks of one machine share."""
-    if run.spec.backend is Backend.GLOO:
-        return {"DALLY_HOST": command.host, "GLOO_SOCKET_IFNAME": INTERFACE}
-    return {
-        "LOCAL_RANK": str(int(command.env["RANK"]) % max(1, gpus)),  # the hosts share the GPUs
-        "DALLY_HOST": command.host,
-        "NCCL_HOSTID": command.host,
-        "NCCL_NET": "Socket",
-        "NCCL_SOCKET_IFNAME": f"={INTERFACE}",
-        "NCCL_MULTI_RANK_GPU_ENABLE": "1",
-    }

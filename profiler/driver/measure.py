@@ -31,7 +31,7 @@ class Launcher(Protocol):
     """A place where runs can be launched."""
 
     def commands(self, run: MeasurementRun) -> Sequence[Command]:
-        """What makes up a run; the first one's standard output has the findings."""
+        """What makes up a run; the first one's standard output has the messages."""
         ...
 
     def start(self, command: Command) -> Running:
@@ -59,7 +59,7 @@ def measure(
     timeout_s: float,
     hold: Hold | None = None,
 ) -> tuple[str, ...]:
-    """Carry out tasks one after another; whatever happens, the findings so far stay and no rank runs on.
+    """Carry out tasks one after another; whatever happens, the messages so far stay and no rank runs on.
 
     A run that fails once its ranks have met ends alone, and the next one begins. A model that does not fit
     into memory is left out of its run; where it did not fit for one rank alone, of all later ones too.
@@ -67,7 +67,7 @@ def measure(
     Args:
         tasks: What to do.
         launcher: Where.
-        store: Takes the findings.
+        store: Takes the messages.
         timeout_s: Longest that one run may take.
         hold: Gets the hosts of a run; None where they are there.
 

@@ -1,7 +1,7 @@
 """Which runs measure a cluster: for every tier, gangs of a few shapes, on hosts that lie so."""
 
 import re
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass, replace
 
 from dally.errors import DallyError, InputError
@@ -66,17 +66,6 @@ def parse_shape(text: str) -> tuple[RankSpread, ...]:
     return tuple(RankSpread(tier, hosts, ranks) for tier in tiers if match[1] in (None, tier))
 
 
-def spreads_for(
-    shapes: Sequence[tuple[RankSpread, ...]], racks: Sequence[PlannedRack]
-) -> tuple[RankSpread, ...]:
-    """The shapes asked for, or the usual ones if none are.
-
-    Raises:
-        InputError: A shape fits nowhere.
-    """
-    return chosen_spreads(shapes, racks) if shapes else usual_spreads(racks)
-
-
 def usual_spreads(racks: Sequence[PlannedRack]) -> tuple[RankSpread, ...]:
     """What is measured unless told otherwise, of that which fits.
 
@@ -95,14 +84,16 @@ def usual_spreads(racks: Sequence[PlannedRack]) -> tuple[RankSpread, ...]:
     return tuple(spread for spread in dict.fromkeys(wanted) if _find(spread, racks))
 
 
-def chosen_spreads(
+def spreads_for(
     shapes: Sequence[tuple[RankSpread, ...]], racks: Sequence[PlannedRack]
 ) -> tuple[RankSpread, ...]:
-    """One rank, and the shapes asked for, each in every tier in which it fits.
+    """One rank, and the shapes asked for, each in every tier in which it fits; the usual ones if none are.
 
     Raises:
         InputError: A shape fits nowhere.
     """
+    if not shapes:
+        return usual_spreads(racks)
     found = [SOLO]
     for shape in shapes:
         fits = [spread for spread in shape if _find(spread, racks)]
@@ -129,7 +120,13 @@ def plan_runs(
         NoRoomError: No free hosts lie as one of the spreads needs them.
         InputError: There are to be foreign flows, and no spread has two hosts.
     """
-    quiet = [_plan(spread, racks, spec) for spread in spreads]
+    quiet = []
+    for spread in spreads:
+        used = _find(spread, racks)
+        if not used:
+            raise NoRoomError(f"no free hosts for {spread.name}; {describe(racks)}")
+        shape = PointShape(spread.hosts, spread.ranks, "blocked", len(used))
+        quiet.append(MeasurementRun(spread.name, spread.tier, shape, _names(used), _crossed(used), spec))
     if not background:
         return tuple(quiet)
     busy = replace(spec, background_flows=background)
@@ -154,16 +151,8 @@ def describe(racks: Sequence[PlannedRack]) -> str:
 def place(run: MeasurementRun, racks: Sequence[PlannedRack]) -> MeasurementRun | None:
     """A planned run on the first of these hosts that lie as it needs them; None if there are none."""
     spread = RankSpread(run.tier, run.shape.nodes, run.shape.gpus_per_node)
-    used = _take(_fitting(spread, racks), list(_shares(spread.hosts, run.shape.racks or 1)))
+    used = _take(spread, racks, run.shape.racks or 1)
     return replace(run, hosts=_names(used), link=_crossed(used)) if used else None
-
-
-def _plan(spread: RankSpread, racks: Sequence[PlannedRack], spec: MeasurementSpec) -> MeasurementRun:
-    used = _find(spread, racks)
-    if not used:
-        raise NoRoomError(f"no free hosts for {spread.name}; {describe(racks)}")
-    shape = PointShape(spread.hosts, spread.ranks, "blocked", len(used))
-    return MeasurementRun(spread.name, spread.tier, shape, _names(used), _crossed(used), spec)
 
 
 def _names(used: Sequence[PlannedRack]) -> tuple[str, ...]:
@@ -175,34 +164,24 @@ def _find(spread: RankSpread, racks: Sequence[PlannedRack]) -> tuple[PlannedRack
 
     As few racks as possible, and of these equally many hosts, the first ones more if that does not come out.
     """
-    fitting = _fitting(spread, racks)
     counts = range(2, spread.hosts + 1) if spread.tier == "network" else (1,)
-    return next(filter(None, (_take(fitting, list(_shares(spread.hosts, count))) for count in counts)), ())
+    return next(filter(None, (_take(spread, racks, count) for count in counts)), ())
 
 
-def _fitting(spread: RankSpread, racks: Sequence[PlannedRack]) -> list[PlannedRack]:
-    """The racks with those of their hosts that have room for the ranks."""
-    return [
+def _take(spread: RankSpread, racks: Sequence[PlannedRack], count: int) -> tuple[PlannedRack, ...]:
+    """The first so many racks that share the hosts, each with no fewer than the next; none if they do not."""
+    left = [
         replace(rack, hosts=tuple(host for host in rack.hosts if host.ranks >= spread.ranks))
         for rack in racks
     ]
-
-
-def _shares(hosts: int, racks: int) -> Iterator[int]:
-    for rack in range(racks):
-        yield hosts // racks + (rack < hosts % racks)
-
-
-def _take(racks: Sequence[PlannedRack], shares: list[int]) -> tuple[PlannedRack, ...]:
-    """The first racks that have the shares, each share at least as large as the next; none if they do not."""
     taken = []
-    left = list(racks)
-    for share in shares:
-        rack = next((rack for rack in left if len(rack.hosts) >= share), None)
+    for number in range(count):
+        hosts = spread.hosts // count + (number < spread.hosts % count)
+        rack = next((rack for rack in left if len(rack.hosts) >= hosts), None)
         if rack is None:
             return ()
         left.remove(rack)
-        taken.append(replace(rack, hosts=rack.hosts[:share]))
+        taken.append(replace(rack, hosts=rack.hosts[:hosts]))
     return tuple(taken)
 
 

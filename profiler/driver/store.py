@@ -46,11 +46,11 @@ class MeasurementStore:
             yield
 
     def partial(self, name: str) -> Path:
-        """Where the findings of a run lie until it has finished."""
+        """Where the messages of a run lie until it has finished."""
         return self.raw / f"{name}.partial.jsonl"
 
     def complete(self, name: str) -> Path:
-        """Where the findings of a run lie when it has finished."""
+        """Where the messages of a run lie when it has finished."""
         return self.raw / f"{name}.jsonl"
 
     def log(self, name: str) -> Path:

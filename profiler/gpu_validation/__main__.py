@@ -5,13 +5,21 @@ Exits with 1 where a check has not passed, and with 2 where there is no NVIDIA G
 
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
+from profiler.gpu_validation.checks import (
+    CheckFolder,
+    GpuCheck,
+    GpuCheckResult,
+    all_well,
+    describe,
+    run_checks,
+    write_summary,
+)
 from profiler.gpu_validation.commands import StepError, last_line, run_command
-from profiler.gpu_validation.outcome import GpuCheckResult, all_well, describe, write_summary
 from profiler.gpu_validation.preemption import checkpoint_and_resume, controller_preempts
 from profiler.gpu_validation.profile_checks import judge_compute, judge_counters, judge_link, read_profiles
-from profiler.gpu_validation.steps import CheckFolder, GpuCheck, carry_out
 
 LIMIT_S = 465.0
 """Of all checks together: under eight minutes, with the start and the summary."""
@@ -23,6 +31,9 @@ MODELS = (
 
 _ANSWER_S = 20.0
 _RATE_BPS = 1e9
+_GPU_TYPE = "local"
+"""What Slurm calls the GPU here: any name will do, as nothing but this machine is meant."""
+
 _PYTHON = {
     "torch": "torch",
     "transformers": "transformers",
@@ -59,14 +70,14 @@ def main() -> None:
         print(f"validate_gpu: {folder} exists; name another folder", file=sys.stderr)
         sys.exit(2)
     print(machine)
-    outcomes: list[GpuCheckResult] = []
-    for outcome in carry_out(STEPS, folder, LIMIT_S):
-        outcomes.append(outcome)
-        write_summary(outcomes, machine, folder)
-        print(describe([outcome]).splitlines()[0], flush=True)
-    print("\n".join(describe(outcomes).splitlines()[len(outcomes) :]))
+    results: list[GpuCheckResult] = []
+    for result in run_checks(CHECKS, folder, LIMIT_S):
+        results.append(result)
+        write_summary(results, machine, folder)
+        print(describe([result]).splitlines()[0], flush=True)
+    print("\n".join(describe(results).splitlines()[len(results) :]))
     print(f"findings: {folder}/   summary: {folder / 'summary.txt'}")
-    sys.exit(0 if all_well(outcomes) else 1)
+    sys.exit(0 if all_well(results) else 1)
 
 
 def list_gpus() -> str:
@@ -103,10 +114,6 @@ def _measure_compute(work: CheckFolder) -> str:
     return judge_compute(read_profiles(out), MODELS)
 
 
-def _read_counters(work: CheckFolder) -> str:
-    return judge_counters(read_profiles(work.folder / "profiles"))
-
-
 def _reduce_over_link(work: CheckFolder) -> str:
     out = work.folder / "profiles-socket"
     link = ("--racks=1,1", "--rate=1Gb", "--uplink=1Gb", "--shapes=network-2x1", "--sweep=64K:16M")
@@ -116,23 +123,28 @@ def _reduce_over_link(work: CheckFolder) -> str:
     return judge_link(read_profiles(out)["resnet18"], _RATE_BPS)
 
 
-def _preempt(work: CheckFolder) -> str:
-    return controller_preempts(work, _GPU_TYPE)
-
-
-_GPU_TYPE = "local"
-"""What Slurm calls the GPU here: any name will do, as nothing but this machine is meant."""
-
-STEPS = (
+CHECKS = (
     GpuCheck("torch sees the GPU", 40.0, _see_gpu, {"torch": "torch"}, {}),
     GpuCheck("compute in bf16", 210.0, _measure_compute, _PYTHON, _PROCESSES, ("torch sees the GPU",)),
-    GpuCheck("NVML counters", 10.0, _read_counters, _NVML, {}, ("compute in bf16",)),
+    GpuCheck(
+        "NVML counters",
+        10.0,
+        lambda work: judge_counters(read_profiles(work.folder / "profiles")),
+        _NVML,
+        {},
+        ("compute in bf16",),
+    ),
     GpuCheck(
         "NCCL over a link", 75.0, _reduce_over_link, _PYTHON, _PROCESSES | _NETWORK, ("torch sees the GPU",)
     ),
     GpuCheck("checkpoint and resume", 75.0, checkpoint_and_resume, _PYTHON, {}, ("torch sees the GPU",)),
     GpuCheck(
-        "the controller", 100.0, _preempt, _PYTHON, _PROCESSES | _NETWORK | _SLURM, ("compute in bf16",)
+        "the controller",
+        100.0,
+        partial(controller_preempts, gpu_type=_GPU_TYPE),
+        _PYTHON,
+        _PROCESSES | _NETWORK | _SLURM,
+        ("compute in bf16",),
     ),
 )
 

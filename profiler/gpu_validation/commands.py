@@ -3,7 +3,6 @@
 import os
 import signal
 import subprocess
-import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -66,22 +65,17 @@ def wait_for(process: subprocess.Popen[bytes], limit_s: float) -> int | None:
     except subprocess.TimeoutExpired:
         return None
     finally:
-        _end_group(process)
+        # Ask the group to end, wait for its first process a moment, then kill what is left of it.
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGTERM)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(_GRACE_S)
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
 
 
 def last_line(log: Path) -> str:
     """The last line of a log that is not empty."""
     lines = [line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip()]
     return lines[-1] if lines else "it wrote nothing"
-
-
-def _end_group(process: subprocess.Popen[bytes]) -> None:
-    """Ask a process group to end, wait for its first process a moment, then kill what is left of it."""
-    with suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGTERM)
-    until_s = time.monotonic() + _GRACE_S
-    with suppress(subprocess.TimeoutExpired):
-        process.wait(until_s - time.monotonic())
-    with suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()

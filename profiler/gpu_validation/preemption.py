@@ -9,8 +9,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from profiler.gpu_validation.checks import CheckFolder
 from profiler.gpu_validation.commands import StepError, last_line, run_command, start_command, wait_for
-from profiler.gpu_validation.steps import CheckFolder
 
 _CHECKPOINTED = 85
 """Exit status of a training that wrote its checkpoint at a signal."""

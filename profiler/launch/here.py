@@ -34,8 +34,8 @@ class Here:
         python, safe_path, *arguments = rank_argv(run)
         ranks = f"--nproc-per-node={run.shape.gpus_per_node}"
         # The machine's name, which torchrun would take, need not lead to an address.
-        meeting = ("--standalone", "--local-addr=127.0.0.1")
-        torchrun = (python, safe_path, "-m", "torch.distributed.run", *meeting, ranks)
+        rendezvous = ("--standalone", "--local-addr=127.0.0.1")
+        torchrun = (python, safe_path, "-m", "torch.distributed.run", *rendezvous, ranks)
         # torchrun starts ranks without options for Python; this variable says the same as -P.
         variables = {**self._variables, "PYTHONSAFEPATH": "1"}
         return (Command("torchrun", (*torchrun, *arguments), variables),)

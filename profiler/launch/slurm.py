@@ -97,7 +97,7 @@ class SlurmClient:
         return fold([name for name in self.nodes if name not in hosts])
 
     def with_job(self, job: str) -> "SlurmClient":
-        """The same, its runs being steps of a job that has the nodes."""
+        """Return a client whose runs are steps of a job that has the nodes."""
         return replace(self, job=job)
 
 

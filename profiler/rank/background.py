@@ -36,29 +36,29 @@ def background_flows(count: int, peers: Sequence[Peer], exchange: RankExchange) 
     if not count or len(firsts) < 2:
         yield ()
         return
-    process = _start() if exchange.rank in firsts else None
+    process = None
+    if exchange.rank in firsts:
+        process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "profiler.rank.flows"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
     try:
         targets = exchange.gather(_target(process, peers, exchange.rank))
         problem = None
         if process:
             after = firsts[(firsts.index(exchange.rank) + 1) % len(firsts)]
             problem = _connect(process, targets[after], count)
-        _refuse(exchange.gather(problem), peers)
+        for peer, what in zip(peers, exchange.gather(problem), strict=True):
+            if what is not None:
+                raise FlowError(f"no background flows from {peer.host}: {what}")
         yield (process.pid,) if process else ()
     finally:
         if process:
             with process:  # closes its pipes and waits for its end
                 process.kill()
-
-
-def _start() -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-P", "-m", "profiler.rank.flows"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
 
 
 def _target(process: subprocess.Popen[str] | None, peers: Sequence[Peer], rank: int) -> str:
@@ -83,9 +83,3 @@ def _connect(process: subprocess.Popen[str], target: str, count: int) -> str | N
     except BrokenPipeError:
         return process.stderr.read().strip()
     return None if process.stdout.readline().strip() == "sending" else process.stderr.read().strip()
-
-
-def _refuse(problems: Sequence[str | None], peers: Sequence[Peer]) -> None:
-    for peer, problem in zip(peers, problems, strict=True):
-        if problem is not None:
-            raise FlowError(f"no background flows from {peer.host}: {problem}")

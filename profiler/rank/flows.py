@@ -65,7 +65,9 @@ def serve(server: socket.socket, senders: Sequence[socket.socket]) -> None:
                     return
                 assert isinstance(key.fileobj, socket.socket)
                 if key.fileobj is server:
-                    selector.register(_accept(server), selectors.EVENT_READ)
+                    stream, _ = server.accept()
+                    stream.setblocking(False)
+                    selector.register(stream, selectors.EVENT_READ)
                 elif not (send if events & selectors.EVENT_WRITE else discard)(key.fileobj):
                     selector.unregister(key.fileobj)
 
@@ -79,12 +81,6 @@ def main() -> None:
         senders = connect(line[0], int(line[1]), int(line[2]))
         print("sending", flush=True)
         serve(server, senders)
-
-
-def _accept(server: socket.socket) -> socket.socket:
-    stream, _ = server.accept()
-    stream.setblocking(False)
-    return stream
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ BUSY_FRACTION = 0.25
 
 _FLAGGED_FRACTION = 0.1
 _FLAGGED_STEAL = 0.05
-_LOOK_S = 0.5
+_CHECK_S = 0.5
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -97,11 +97,16 @@ def loads_of(ranks: Sequence[Spent]) -> list[Load]:
     machines: dict[str, list[Spent]] = defaultdict(list)
     for spent in ranks:
         machines[spent.machine].append(spent)
-    return [_load(group) for group in machines.values()]
+    loads = []
+    for own in machines.values():
+        cpu = own[0].cpu
+        foreign_s = max(0.0, cpu.busy_s - sum(spent.own_s for spent in own))
+        loads.append(Load(own[0].host, foreign_s / (cpu.total_s or 1.0), cpu.steal_s / (cpu.total_s or 1.0)))
+    return loads
 
 
 def refuse_busy_hosts(meter: LoadMeter, exchange: RankExchange) -> None:
-    """Look at the machines for a moment before anything is measured.
+    """Watch the machines for a moment before anything is measured.
 
     Args:
         meter: Made just now.
@@ -110,7 +115,7 @@ def refuse_busy_hosts(meter: LoadMeter, exchange: RankExchange) -> None:
     Raises:
         BusyHostError: Others take more than `BUSY_FRACTION` of the CPUs of one.
     """
-    time.sleep(_LOOK_S)
+    time.sleep(_CHECK_S)
     for load in loads_of(exchange.gather(meter.spent())):
         if load.foreign > BUSY_FRACTION:
             raise BusyHostError(
@@ -128,13 +133,6 @@ def judge(loads: Sequence[Load], flags: Sequence[str]) -> Quality:
         if load.steal > _FLAGGED_STEAL:
             words.append(f"the hypervisor took {load.steal:.0%} of the CPUs of {load.host}")
     return Quality(max(load.foreign for load in loads), max(load.steal for load in loads), tuple(words))
-
-
-def _load(ranks: Sequence[Spent]) -> Load:
-    first = ranks[0]
-    total_s = first.cpu.total_s or 1.0
-    foreign_s = max(0.0, first.cpu.busy_s - sum(spent.own_s for spent in ranks))
-    return Load(first.host, foreign_s / total_s, first.cpu.steal_s / total_s)
 
 
 def _process_s(pid: int) -> float:

@@ -103,10 +103,24 @@ def check_peers(peers: Sequence[Peer]) -> None:
     """
     first = peers[0]
     for peer in peers[1:]:
-        for what in ("torch", "dally", "backend"):
-            _require_same(f"{what} version" if what != "backend" else what, what, first, peer)
-        _require_same("GPU type", "gpu_type", first, peer)
-        _require_own_gpu(peer, peers)
+        for what, ours, theirs in (
+            ("torch version", first.torch, peer.torch),
+            ("dally version", first.dally, peer.dally),
+            ("backend", first.backend, peer.backend),
+            ("GPU type", first.gpu_type, peer.gpu_type),
+        ):
+            if ours != theirs:
+                raise PeerError(
+                    f"{what} differs: {_name(first)} has {ours or 'none'}, {_name(peer)} has "
+                    f"{theirs or 'none'}; all ranks need the same"
+                )
+        # Two ranks of one host on one GPU would each be half as fast; hosts inside one machine may share it.
+        for other in peers[: peer.rank]:
+            if peer.gpu_uuid and (other.gpu_uuid, other.stack) == (peer.gpu_uuid, peer.stack):
+                raise PeerError(
+                    f"{_name(other)} and rank {peer.rank} are on one GPU, {peer.gpu_uuid}; start no more "
+                    "ranks on a host than it has GPUs"
+                )
         apart_s = peer.clock_s - first.clock_s
         if abs(apart_s) > CLOCK_LIMIT_S:
             raise PeerError(
@@ -137,25 +151,6 @@ def address_among(peers: Sequence[Peer], rank: int) -> str:
 def first_of_each(keys: Sequence[str]) -> list[int]:
     """The lowest rank of each machine or stack, ascending, from the keys of all ranks."""
     return sorted({key: rank for rank, key in reversed(list(enumerate(keys)))}.values())
-
-
-def _require_same(what: str, field: str, first: Peer, peer: Peer) -> None:
-    ours, theirs = getattr(first, field), getattr(peer, field)
-    if ours != theirs:
-        raise PeerError(
-            f"{what} differs: {_name(first)} has {ours or 'none'}, {_name(peer)} has {theirs or 'none'}; "
-            "all ranks need the same"
-        )
-
-
-def _require_own_gpu(peer: Peer, peers: Sequence[Peer]) -> None:
-    """Two ranks of one host on one GPU would each be half as fast; hosts inside one machine may share it."""
-    for other in peers[: peer.rank]:
-        if peer.gpu_uuid and (other.gpu_uuid, other.stack) == (peer.gpu_uuid, peer.stack):
-            raise PeerError(
-                f"{_name(other)} and rank {peer.rank} are on one GPU, {peer.gpu_uuid}; start no more ranks "
-                "on a host than it has GPUs"
-            )
 
 
 def _name(peer: Peer) -> str:

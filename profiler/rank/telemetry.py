@@ -4,7 +4,6 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from statistics import mean
-from typing import TypeVar
 
 from dally.profiles.schema import Telemetry
 from profiler.rank.nvml import CounterError, Gpu, Nvml
@@ -16,7 +15,6 @@ PCIE_PERIOD_S = 1.0
 """Between two readings of PCIe traffic, which last 20 ms each way."""
 
 _COUNTERS = ("gpu_utilisation", "memory_used_bytes", "pcie_bps", "nvlink_bps")
-_Value = TypeVar("_Value")
 
 
 class GpuSampler:
@@ -49,18 +47,21 @@ class GpuSampler:
     def start(self) -> None:
         """Begin to read."""
         self._start_s = time.monotonic()
-        self._start_bytes = self._try("nvlink_bps", self._nvlink_bytes)
+        self._start_bytes = self._mean("nvlink_bps", Gpu.nvlink_bytes)
         self._thread.start()
 
     def stop(self) -> Telemetry:
         """End, and tell what was read; utilisation and traffic are means over the GPUs."""
         self._ended.set()
         self._thread.join()
+        end_bytes, nvlink_bps = self._mean("nvlink_bps", Gpu.nvlink_bytes), None
+        if end_bytes is not None and self._start_bytes is not None:
+            nvlink_bps = (end_bytes - self._start_bytes) * 8 / (time.monotonic() - self._start_s)
         return Telemetry(
             gpu_utilisation=mean(self._utilisation) if self._utilisation else None,
             memory_used_bytes=max(self._memory_bytes, default=None),
             pcie_bps=mean(self._pcie_bps) if self._pcie_bps else None,
-            nvlink_bps=self._nvlink_bps(),
+            nvlink_bps=nvlink_bps,
             samples=max(len(self._utilisation), len(self._memory_bytes)),
             reasons=dict(self._reasons),
         )
@@ -68,37 +69,28 @@ class GpuSampler:
     def _read_on(self) -> None:
         pcie_due_s = self._start_s
         while True:
-            self._try("gpu_utilisation", self._read_utilisation)
-            self._try("memory_used_bytes", self._read_memory)
+            if (share := self._mean("gpu_utilisation", Gpu.utilisation)) is not None:
+                self._utilisation.append(share)
+            if (used := self._read("memory_used_bytes", Gpu.memory_used_bytes)) is not None:
+                self._memory_bytes.append(int(max(used)))
             if time.monotonic() >= pcie_due_s:
-                self._try("pcie_bps", self._read_pcie)
+                if (rate_bps := self._mean("pcie_bps", Gpu.pcie_bps)) is not None:
+                    self._pcie_bps.append(rate_bps)
                 pcie_due_s = time.monotonic() + PCIE_PERIOD_S
             if self._ended.wait(PERIOD_S):
                 return
 
-    def _try(self, counter: str, read: Callable[[], _Value]) -> _Value | None:
+    def _mean(self, counter: str, read: Callable[[Gpu], float]) -> float | None:
+        """The mean of a counter over the GPUs."""
+        values = self._read(counter, read)
+        return None if values is None else mean(values)
+
+    def _read(self, counter: str, read: Callable[[Gpu], float]) -> list[float] | None:
+        """A counter of each GPU; None where it cannot be read now, or could not be before."""
         if counter in self._reasons:
             return None
         try:
-            return read()
+            return [read(gpu) for gpu in self._gpus]
         except CounterError as error:
             self._reasons[counter] = str(error)
             return None
-
-    def _read_utilisation(self) -> None:
-        self._utilisation.append(mean(gpu.utilisation() for gpu in self._gpus))
-
-    def _read_memory(self) -> None:
-        self._memory_bytes.append(max(gpu.memory_used_bytes() for gpu in self._gpus))
-
-    def _read_pcie(self) -> None:
-        self._pcie_bps.append(mean(gpu.pcie_bps() for gpu in self._gpus))
-
-    def _nvlink_bytes(self) -> float:
-        return mean(gpu.nvlink_bytes() for gpu in self._gpus)
-
-    def _nvlink_bps(self) -> float | None:
-        end_bytes = self._try("nvlink_bps", self._nvlink_bytes)
-        if end_bytes is None or self._start_bytes is None:
-            return None
-        return (end_bytes - self._start_bytes) * 8 / (time.monotonic() - self._start_s)

@@ -1,6 +1,5 @@
 """How much of a link a job keeps beside foreign flows, from points measured with and without them."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from statistics import mean
 
@@ -42,10 +41,20 @@ def fit_contention(profile: Profile) -> Contention | None:
     Returns:
         None without all-reduces measured both with and without background flows.
     """
-    pairs = [pair for pair in _pairs(profile) if pair.jammed.allreduce_curve and pair.free.allreduce_curve]
+    pairs = []
+    for tier in TIERS:
+        points = profile.tiers.get(tier, ())
+        free = {(point.shape, point.link): point for point in points if not point.background_flows}
+        for point in points:
+            alone = free.get((point.shape, point.link))
+            if point.background_flows and point.allreduce_curve and alone and alone.allreduce_curve:
+                pairs.append(_Pair(tier, point, alone))
     if not pairs:
         return None
-    stretches = [(pair.jammed.background_flows, _stretch(profile, pair)) for pair in pairs]
+    stretches = [
+        (pair.jammed.background_flows, _reducing_s(profile, pair.jammed) / _reducing_s(profile, pair.free))
+        for pair in pairs
+    ]
     slope = sum(flows * (stretch - 1) for flows, stretch in stretches)
     weight = max(0.0, slope / sum(flows**2 for flows, _ in stretches))
     return Contention(
@@ -72,20 +81,6 @@ def contention_parameters(profile: Profile) -> dict[str, float]:
     if errors:
         parameters |= {"background_mape": mean(errors), "background_max": max(errors)}
     return parameters
-
-
-def _pairs(profile: Profile) -> Iterable[_Pair]:
-    for tier in TIERS:
-        points = profile.tiers.get(tier, ())
-        free = {(point.shape, point.link): point for point in points if not point.background_flows}
-        for point in points:
-            if point.background_flows and (point.shape, point.link) in free:
-                yield _Pair(tier, point, free[point.shape, point.link])
-
-
-def _stretch(profile: Profile, pair: _Pair) -> float:
-    """How much longer the model's all-reduces take under background flows."""
-    return _reducing_s(profile, pair.jammed) / _reducing_s(profile, pair.free)
 
 
 def _reducing_s(profile: Profile, point: Point) -> float:

@@ -16,7 +16,7 @@ from dally.atomic_file import write_atomically
 from dally.errors import InputError
 from dally.profiles.allreduce import bus_bandwidth_bps
 from dally.profiles.schema import TIERS, Profile
-from profiler.report.table import MeasuredRow, format_rate, format_shape, list_rows
+from profiler.report.table import format_rate, format_shape, list_rows
 
 _GROUP_WIDTH = 0.8
 """Of the bars at one place, where places are 1 apart."""
@@ -43,8 +43,11 @@ def draw_profiles(profiles: Sequence[Profile], path: Path) -> None:
     Raises:
         InputError: It cannot be written, or not in such a format.
     """
-    listed = ((_name(profile), list_bars(profile)) for profile in profiles)
-    bars = {name: group for name, group in listed if group}
+    bars = {
+        " ".join(filter(None, (profile.model.name, profile.env.gpu_type))): group
+        for profile in profiles
+        if (group := list_bars(profile))
+    }
     places = tuple(dict.fromkeys(place for group in bars.values() for place in group))
     curves = list_bandwidths(profiles)
     widths = [min(16.0, 5.0 + 0.2 * len(places) * len(bars))] + ([6.0] if curves else [])
@@ -65,7 +68,10 @@ def draw_profiles(profiles: Sequence[Profile], path: Path) -> None:
 def list_bars(profile: Profile) -> dict[str, Bar]:
     """The slowdowns of several GPUs by place, nearer tiers first."""
     return {
-        _place(row.tier, row.shape, row.bandwidth_bps): _bar(row)
+        _place(row.tier, row.shape, row.bandwidth_bps): Bar(
+            row.slowdown,
+            None if row.predicted_s is None else row.slowdown * row.predicted_s / row.measured_s,
+        )
         for row in list_rows(profile)
         if row.gpus > 1
     }
@@ -85,12 +91,6 @@ def list_bandwidths(profiles: Sequence[Profile]) -> dict[str, list[tuple[int, fl
         for point in profile.tiers.get(tier, ())
         if point.allreduce_curve and point.shape.gpus > 1
     }
-
-
-def _bar(row: MeasuredRow) -> Bar:
-    if row.predicted_s is None:
-        return Bar(row.slowdown, None)
-    return Bar(row.slowdown, row.slowdown * row.predicted_s / row.measured_s)
 
 
 def _draw_slowdowns(axes: Axes, bars: Mapping[str, Mapping[str, Bar]], places: Sequence[str]) -> None:
@@ -138,10 +138,6 @@ def _clean(axes: Axes) -> None:
     axes.grid(alpha=0.25)
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)
-
-
-def _name(profile: Profile) -> str:
-    return " ".join(filter(None, (profile.model.name, profile.env.gpu_type)))
 
 
 def _place(tier: str, shape: str, bandwidth_bps: float | None) -> str:

@@ -17,12 +17,12 @@ class RawRun:
     """What one run found.
 
     Attributes:
-        run: What was ordered.
+        run: What was to be measured.
         env: What it ran on; None if the ranks never met.
         reduced: Its all-reduces.
         trained: Its models.
         failed: Those that could not be measured.
-        finished: Whether all that was ordered is there.
+        finished: Whether all that was to be measured is there.
     """
 
     run: MeasurementRun
@@ -53,7 +53,7 @@ def read_raw(path: Path) -> RawRun:
     """
     lines = _read_lines(path)
     if not lines or not isinstance(lines[0], MeasurementRun):
-        raise InputError(f"{path}:1: must be what was ordered, a whole line of kind run")
+        raise InputError(f"{path}:1: must be a whole line of kind run")
     for number, (before, line) in enumerate(pairwise(lines), 2):
         begins = isinstance(before, MeasurementRun) == isinstance(line, Started)
         if not begins or isinstance(before, Finished) or isinstance(line, MeasurementRun):

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from dally.profiles.checks import PredictionCheck, check_held_out, check_points
+from dally.profiles.checks import check_held_out, check_points
 from dally.profiles.schema import TIERS, Point, Profile, ProfileMode
 from profiler.report.contention import fit_contention
 
@@ -54,12 +54,28 @@ def list_rows(profile: Profile) -> tuple[MeasuredRow, ...]:
     known, unknown = (
         {_place(check.tier, check.point): check for check in each} for each in (checks, held_out)
     )
-    return tuple(
-        _row(profile, tier, point, known.get(_place(tier, point)), unknown.get(_place(tier, point)))
-        for tier in TIERS
-        for point in profile.tiers.get(tier, ())
-        if point.iteration
-    )
+    rows = []
+    for tier in TIERS:
+        for point in profile.tiers.get(tier, ()):
+            if point.iteration is None:
+                continue
+            check, apart = known.get(_place(tier, point)), unknown.get(_place(tier, point))
+            measured_s = point.iteration.median_s
+            rows.append(
+                MeasuredRow(
+                    tier=tier,
+                    gpus=point.shape.gpus,
+                    shape=format_shape(point),
+                    bandwidth_bps=point.link.bandwidth_bps if point.link else None,
+                    background_flows=point.background_flows,
+                    slowdown=point.slowdown or measured_s / profile.compute.total_s,
+                    measured_s=measured_s,
+                    predicted_s=check.prediction.iteration_s if check else None,
+                    error=check.error if check else None,
+                    held_out_error=apart.error if apart else None,
+                )
+            )
+    return tuple(rows)
 
 
 def describe_profiles(profiles: Iterable[Profile]) -> list[dict[str, object]]:
@@ -81,12 +97,29 @@ def describe_profiles(profiles: Iterable[Profile]) -> list[dict[str, object]]:
 def print_profiles(profiles: Iterable[Profile], console: Console) -> None:
     """Print for each model its compute time, then slowdown and errors by tier and shape, then flags."""
     for profile in profiles:
-        console.print(Text(_title(profile), style="bold"))
-        console.print(Text(_compute(profile)))
-        rows = list_rows(profile)
-        if rows:
+        compute, model, fit = profile.compute, profile.model, profile.fit
+        gpu_type = f" on {profile.env.gpu_type}" if profile.env.gpu_type else ""
+        console.print(Text(f"{model.name}{gpu_type} ({profile.provenance.mode})", style="bold"))
+        parts = [f"compute {_duration(compute.total_s)}"]
+        if compute.window_s is not None:
+            parts.append(f"hides up to {_duration(compute.window_s)}")
+        if compute.contention_factor is not None:
+            parts.append(f"contention x{compute.contention_factor:.2f}")
+        if model.grad_bytes:
+            buckets = f" in {len(model.buckets)} buckets" if model.buckets else ""
+            parts.append(f"{model.grad_bytes / 1e6:.1f} MB{buckets}")
+        console.print(Text(", ".join(parts)))
+        if rows := list_rows(profile):
             console.print(_table(rows))
-        for line in _footer(profile):
+        lines = []
+        if fit and fit.held_out_mape is not None and fit.held_out_max is not None:
+            which = "held out" if _holds_out(profile) else "held out, not in this table"
+            lines.append(f"{which}: {fit.held_out_mape:.1%} off on average, {fit.held_out_max:.1%} at most")
+        if fit and "background_weight" in fit.parameters:
+            weight = fit.parameters["background_weight"]
+            lines.append(f"beside n foreign flows a job keeps 1 / (1 + {weight:.2f} n) of a link")
+        lines += [f"! {flag}" for flag in (profile.quality.flags if profile.quality else ())]
+        for line in lines:
             console.print(Text(line))
         console.print()
 
@@ -111,46 +144,9 @@ def _place(tier: str, point: Point) -> tuple[object, ...]:
     return tier, point.shape, point.link, point.background_flows
 
 
-def _row(
-    profile: Profile, tier: str, point: Point, check: PredictionCheck | None, held_out: PredictionCheck | None
-) -> MeasuredRow:
-    assert point.iteration is not None
-    measured_s = point.iteration.median_s
-    return MeasuredRow(
-        tier=tier,
-        gpus=point.shape.gpus,
-        shape=format_shape(point),
-        bandwidth_bps=point.link.bandwidth_bps if point.link else None,
-        background_flows=point.background_flows,
-        slowdown=point.slowdown or measured_s / profile.compute.total_s,
-        measured_s=measured_s,
-        predicted_s=check.prediction.iteration_s if check else None,
-        error=check.error if check else None,
-        held_out_error=held_out.error if held_out else None,
-    )
-
-
 def _holds_out(profile: Profile) -> bool:
     """Whether its held-out errors are of its own places; imported profiles hold others out."""
     return profile.provenance.mode is not ProfileMode.IMPORTED
-
-
-def _title(profile: Profile) -> str:
-    gpu_type = f" on {profile.env.gpu_type}" if profile.env.gpu_type else ""
-    return f"{profile.model.name}{gpu_type} ({profile.provenance.mode})"
-
-
-def _compute(profile: Profile) -> str:
-    compute, model = profile.compute, profile.model
-    parts = [f"compute {_duration(compute.total_s)}"]
-    if compute.window_s is not None:
-        parts.append(f"hides up to {_duration(compute.window_s)}")
-    if compute.contention_factor is not None:
-        parts.append(f"contention x{compute.contention_factor:.2f}")
-    if model.grad_bytes:
-        buckets = f" in {len(model.buckets)} buckets" if model.buckets else ""
-        parts.append(f"{model.grad_bytes / 1e6:.1f} MB{buckets}")
-    return ", ".join(parts)
 
 
 def _table(rows: Iterable[MeasuredRow]) -> Table:
@@ -165,25 +161,9 @@ def _table(rows: Iterable[MeasuredRow]) -> Table:
             f"{row.slowdown:.2f}",
             _duration(row.measured_s),
             "-" if row.predicted_s is None else _duration(row.predicted_s),
-            *(_error(error) for error in (row.error, row.held_out_error)),
+            *("-" if error is None else f"{error:+.1%}" for error in (row.error, row.held_out_error)),
         )
     return table
-
-
-def _footer(profile: Profile) -> list[str]:
-    lines = []
-    fit = profile.fit
-    if fit and fit.held_out_mape is not None and fit.held_out_max is not None:
-        which = "held out" if _holds_out(profile) else "held out, not in this table"
-        lines.append(f"{which}: {fit.held_out_mape:.1%} off on average, {fit.held_out_max:.1%} at most")
-    if fit and "background_weight" in fit.parameters:
-        weight = fit.parameters["background_weight"]
-        lines.append(f"beside n foreign flows a job keeps 1 / (1 + {weight:.2f} n) of a link")
-    return lines + [f"! {flag}" for flag in (profile.quality.flags if profile.quality else ())]
-
-
-def _error(error: float | None) -> str:
-    return "-" if error is None else f"{error:+.1%}"
 
 
 def _duration(seconds: float) -> str:

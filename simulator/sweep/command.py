@@ -7,12 +7,11 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 import click
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from dally.atomic_file import write_atomically
 from dally.interruption import INTERRUPTED, interruptible
 from dally.words import duration
+from simulator.comparison import progress_bars, table_console
 from simulator.sweep.groups import grouped
 from simulator.sweep.identity import task_key
 from simulator.sweep.plan import SweepPlan, SweepTask, read_plan
@@ -22,7 +21,6 @@ from simulator.sweep.workers import LOCAL
 from simulator.sweep.workers import workers as start_workers
 
 RESULTS, SUMMARY = "results.csv", "summary.csv"
-_FILE_WIDTH = 180
 
 _EPILOG = """\b
 A file (docs/sweeps.md):
@@ -103,17 +101,14 @@ def _run(
     store: Store,
     stop: Callable[[], bool],
 ) -> list[Failure]:
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    console = Console(stderr=True)
-    bars = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
     with workers as executor:
         pending = submit_tasks(tasks, executor)  # processes are forked here, before the bars have a thread
-        with bars as progress:
+        with progress_bars() as progress:
             bar = progress.add_task("runs", total=len(tasks))
 
             def tell(task: SweepTask, ended: Result | Failure) -> None:
                 progress.advance(bar)
-                if console.is_terminal:
+                if progress.console.is_terminal:
                     return
                 if isinstance(ended, Failure):
                     click.echo(f"{task}: failed: {ended.reason}", err=True)
@@ -133,7 +128,7 @@ def _report(tasks: Sequence[SweepTask], store: Store) -> None:
     cases = grouped(found)
     write_atomically(store.folder / RESULTS, to_csv(result_rows(found), "complete"))
     write_atomically(store.folder / SUMMARY, to_csv(summary_rows(cases), "figure"))
-    console = Console() if Console().is_terminal else Console(width=_FILE_WIDTH)
+    console = table_console()
     click.echo(
         "means over seeds, and differences from the first policy by pairs of runs with the same jobs; "
         "both ± half a 95 % interval"

@@ -40,12 +40,12 @@ def on_slurm(count: int, options: Mapping[str, Any]) -> Iterator[Executor]:
     except (TypeError, ValueError) as error:
         raise InputError(f"[slurm]: {error}") from error
     with cluster:
-        _try(cluster.job_script())
+        _check_accepted(cluster.job_script())
         cluster.scale(jobs=count)
         yield from _executor(cluster)
 
 
-def _try(script: str) -> None:
+def _check_accepted(script: str) -> None:
     """Ask Slurm whether it would take a job: Dask waits for ever for one that was refused."""
     try:
         asked = subprocess.run(

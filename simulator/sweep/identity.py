@@ -15,7 +15,7 @@ _COMMON = ("simulator.scenario", "simulator.inputs")
 
 
 def task_key(task: SweepTask) -> str:
-    """The same for two tasks if they cannot but give the same result: 16 hex digits."""
+    """A key of 16 hex digits, equal for two tasks only if they must give the same result."""
     known = {
         "policy": task.policy,
         "inputs": asdict(task.inputs),

@@ -10,11 +10,11 @@ import click
 
 from dally.cluster import load_cluster
 from dally.cluster.summary import left_out_line
-from dally.config_text import parse_toml
+from dally.config_text import naming, parse_toml, read_text
 from dally.errors import InputError
 from dally.jobs.knowledge import Knowledge
 from dally.policies.registry import parse_policy
-from dally.profiles.batch_split import Split
+from dally.profiles.gang_iteration import Split
 from dally.spec import spec_knobs
 from dally.traces.generators import is_generator
 from simulator.command import command as simulate_command
@@ -51,7 +51,7 @@ class SweepTask:
 
     @property
     def columns(self) -> dict[str, object]:
-        """What tells it from other tasks, the seed left out: setting, policy, options, knowledge, knobs."""
+        """The columns that tell tasks apart, but the seed: setting, policy, options, knowledge, knobs."""
         knobs = {f"policy.{name}": value for name, value in spec_knobs(self.policy).items()}
         if self.generated:
             knobs |= {f"trace.{name}": value for name, value in spec_knobs(self.inputs.trace).items()}
@@ -96,13 +96,8 @@ def read_plan(path: Path, policies: Sequence[str] = (), settings: Sequence[str] 
     Raises:
         InputError: The file or a value in it is wrong; the message names file, key and value.
     """
-    try:
-        text = path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path}: not UTF-8 text") from error
-    try:
+    text = read_text(path)
+    with naming(path):
         table = parse_toml(text)
         for key in ("slurm", "study"):
             if not isinstance(table.get(key, {}), dict):
@@ -112,8 +107,6 @@ def read_plan(path: Path, policies: Sequence[str] = (), settings: Sequence[str] 
         left_out = {cluster: left_out_line(load_cluster(cluster)) for cluster in named}
         lines = tuple(f"cluster {cluster}: {line}" for cluster, line in left_out.items() if line)
         return SweepPlan(tasks, table.get("slurm", {}), table.get("study", {}), lines)
-    except InputError as error:
-        raise InputError(f"{path}: {error}") from error
 
 
 def _tasks(table: Mapping[str, Any], policies: Sequence[str], names: Sequence[str]) -> Iterator[SweepTask]:

@@ -1,4 +1,4 @@
-"""Carries a sweep out: tasks to workers, each finished result onto disk at once, failures told at the end."""
+"""Runs a sweep: tasks go to workers, each finished result to disk at once; failures are listed at the end."""
 
 import json
 import time
@@ -25,7 +25,7 @@ Result = Mapping[str, Any]
 
 
 def run_task(policy: str, inputs: Inputs) -> Result:
-    """Simulate one task, in whatever process; nothing is written there."""
+    """Simulate one task, in any process; nothing is written there."""
     began_s = time.process_time()
     run = simulate(_scenario(inputs), parse_policy(policy), folder=None)
     return {
@@ -83,7 +83,7 @@ class Store:
         self._path(task, ".error.txt").unlink(missing_ok=True)
 
     def fail(self, task: SweepTask, error: BaseException) -> Path:
-        """Put on disk why a task failed; where."""
+        """Write why a task failed to a file, and return that."""
         path = self._path(task, ".error.txt")
         write_atomically(path, "".join(traceback.format_exception(error)))
         return path

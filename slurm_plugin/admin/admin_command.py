@@ -16,7 +16,7 @@ from slurm_plugin.admin.checks.gather import SLURM_CONF, gather, own_file
 from slurm_plugin.admin.checks.site import Level
 from slurm_plugin.admin.doctor import CHECKS, examine
 from slurm_plugin.admin.install import UNIT_DIR, InstallTarget, install, plan_install
-from slurm_plugin.admin.uninstall import plan_uninstall, uninstall
+from slurm_plugin.admin.installed import plan_uninstall, uninstall
 from slurm_plugin.config import config_path
 from slurm_plugin.submit.hints import MODES, Mode
 

@@ -27,7 +27,7 @@ _STATES = {
 """Names by state; of several that a job has, the first found here decides."""
 
 HOLDS = {"JobHeldUser": Hold.USER, "JobHeldAdmin": Hold.ADMIN}
-"""Who holds a job that waits for this reason."""
+"""The hold that a pending job is under, by the reason that Slurm shows."""
 
 _GPUS = re.compile(r"(?:^|,)gpu(?::[^:(),=]+)?[:=]([0-9]{1,9})", re.ASCII)
 _TASKS = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9})(?::([1-9][0-9]{0,8}))?)?", re.ASCII)

@@ -5,11 +5,11 @@ pyslurm shows and does less than Slurm's commands, so a second backend stands in
 - What a job asks for and how it ended: pyslurm loses the count of `--gpus` and its relatives, takes 128 off
   exit codes from 128 on, and fails on a comment that is not UTF-8. So commands read all jobs when one is new
   or has ended, and once a minute; in between pyslurm says what changes by itself or by our orders.
-- `Place` on a task of an array, with another size or time limit, or where the number of nodes or the
+- `ReleaseOnNodes` on a task of an array, with another size or time limit, or where the number of nodes or the
   reservation has to be taken back: pyslurm takes a job's own number only, and cannot change the node count
   or empty a field.
-- `HoldBack` (pyslurm's hold as the user writes through a null pointer), `HandBack` (it cannot empty a field),
-  `Requeue` (no `Incomplete`), `Signal` (no tasks of arrays, and old errors are reported again).
+- `Rehold` (pyslurm's hold as the user writes through a null pointer), `ReleaseToSlurm` (it cannot empty a
+  field), `Requeue` (no `Incomplete`), `Signal` (no tasks of arrays, and old errors are reported again).
 """
 
 import time
@@ -25,13 +25,13 @@ from slurm_plugin.client.node_text import is_available
 from slurm_plugin.client.scontrol import run_checked
 from slurm_plugin.client.slurm import (
     HOLDS_GPUS,
-    Fence,
-    HandBack,
     Hold,
     Order,
     Partition,
-    Place,
+    ReleaseOnNodes,
+    ReleaseToSlurm,
     Reservation,
+    Reserve,
     Slurm,
     SlurmJob,
     SlurmNode,
@@ -131,12 +131,15 @@ class PyslurmSlurm:
         One that holds something that is no number and no name is refused unsent. After one that changes a
         time limit commands read all jobs anew, as pyslurm is not asked for that.
         """
-        if any(isinstance(order, Place | HandBack) and order.limit_min is not None for order in orders):
+        if any(
+            isinstance(order, ReleaseOnNodes | ReleaseToSlurm) and order.limit_min is not None
+            for order in orders
+        ):
             self._read_at_s = float("-inf")
         return run_checked(orders, self._run_all)
 
     def _run_all(self, orders: Sequence[Order]) -> list[str | None]:
-        placing = any(isinstance(order, Place) for order in orders)
+        placing = any(isinstance(order, ReleaseOnNodes) for order in orders)
         jobs = {str(job.id): job for job in self._load("Jobs")} if placing else {}
         answers: list[str | None] = []
         for by_pyslurm, neighbours in groupby(orders, key=lambda order: _is_for_pyslurm(order, jobs)):
@@ -146,9 +149,9 @@ class PyslurmSlurm:
 
     def _carry_out(self, order: Order) -> str | None:
         try:
-            if isinstance(order, Place):
+            if isinstance(order, ReleaseOnNodes):
                 self._place(order)
-            elif isinstance(order, Fence):
+            elif isinstance(order, Reserve):
                 self._fence(order)
         except self._pyslurm.RPCError as error:
             if error.errno in self._no_answer or 0 < error.errno <= _LAST_SYSTEM_ERROR:
@@ -156,7 +159,7 @@ class PyslurmSlurm:
             return _one_line(error)
         return None
 
-    def _place(self, order: Place) -> None:
+    def _place(self, order: ReleaseOnNodes) -> None:
         """Two requests, not one: a job whose nodes are refused must not be released."""
         changes = self._pyslurm.JobSubmitDescription(
             required_nodes=list(order.nodes),
@@ -167,7 +170,7 @@ class PyslurmSlurm:
         job.modify(changes)
         job.release()
 
-    def _fence(self, order: Fence) -> None:
+    def _fence(self, order: Reserve) -> None:
         """Create the fence; `create` may report the error of an earlier call, so an error is looked into."""
         flags = self._pyslurm.ReservationFlags
         reservation = self._pyslurm.Reservation(
@@ -201,12 +204,12 @@ def _one_line(error: Exception) -> str:
 
 def _is_for_pyslurm(order: Order, jobs: Mapping[str, Any]) -> bool:
     """Whether pyslurm can do it as asked; tasks of arrays are not among `jobs`, by number of their own."""
-    if isinstance(order, Fence):
+    if isinstance(order, Reserve):
         return True
-    job = jobs.get(order.job_id) if isinstance(order, Place) else None
+    job = jobs.get(order.job_id) if isinstance(order, ReleaseOnNodes) else None
     return (
         job is not None
-        and isinstance(order, Place)
+        and isinstance(order, ReleaseOnNodes)
         and order.tasks is None
         and order.limit_min is None
         and job.num_nodes == job.max_nodes == len(order.nodes)
@@ -214,7 +217,7 @@ def _is_for_pyslurm(order: Order, jobs: Mapping[str, Any]) -> bool:
     )
 
 
-def _is_fence(record: Any, order: Fence) -> bool:
+def _is_fence(record: Any, order: Reserve) -> bool:
     return (
         record.name == order.name
         and set(node_names(record.nodes)) == set(order.nodes)

@@ -9,17 +9,17 @@ from collections.abc import Callable, Iterable, Sequence
 from dally.cluster.hostlist import fold
 from dally.errors import InputError
 from slurm_plugin.client.slurm import (
-    Fence,
-    HandBack,
-    HoldBack,
     LockPartition,
     Order,
-    Place,
+    Rehold,
+    ReleaseOnNodes,
+    ReleaseToSlurm,
     Requeue,
     ReservationOrder,
+    Reserve,
     Signal,
-    Unfence,
     UnlockPartition,
+    Unreserve,
 )
 from slurm_plugin.request import SIGNALS
 
@@ -59,23 +59,27 @@ def check(order: Order) -> None:
         _check(_NAME, order.name, "reservation name")
     else:
         _check(_JOB, order.job_id, "job number")
-    if isinstance(order, Fence | LockPartition):
+    if isinstance(order, Reserve | LockPartition):
         _check(_USER, order.user, "user name")
     if isinstance(order, LockPartition):
         _check(_NAME, order.node, "node name")
-    if isinstance(order, Place | Fence):
+    if isinstance(order, ReleaseOnNodes | Reserve):
         _check_nodes(order.nodes)
-    if isinstance(order, Place) and order.reservation is not None:
+    if isinstance(order, ReleaseOnNodes) and order.reservation is not None:
         _check(_NAME, order.reservation, "reservation name")
     if isinstance(order, Signal):
         _check(_SIGNAL, order.signal, "checkpoint signal")
-    if isinstance(order, HandBack) and order.min_nodes < 1:
+    if isinstance(order, ReleaseToSlurm) and order.min_nodes < 1:
         raise InputError(
             f"job {order.job_id} cannot be handed back with {order.min_nodes} nodes, must be 1 or more"
         )
-    if isinstance(order, Place | HandBack) and order.tasks is not None and order.tasks < 1:
+    if isinstance(order, ReleaseOnNodes | ReleaseToSlurm) and order.tasks is not None and order.tasks < 1:
         raise InputError(f"job {order.job_id} cannot have {order.tasks} tasks, must be 1 or more")
-    if isinstance(order, Place | HandBack) and order.limit_min is not None and order.limit_min < 1:
+    if (
+        isinstance(order, ReleaseOnNodes | ReleaseToSlurm)
+        and order.limit_min is not None
+        and order.limit_min < 1
+    ):
         raise InputError(f"job {order.job_id} cannot have {order.limit_min} minutes, must be 1 or more")
 
 
@@ -111,26 +115,28 @@ def _check(valid: re.Pattern[str], word: str, what: str) -> None:
         raise InputError(f"{word!r} is no {what}")
 
 
-def steps(order: Place | HoldBack | HandBack | Requeue | ReservationOrder) -> tuple[str, ...]:
+def steps(order: ReleaseOnNodes | Rehold | ReleaseToSlurm | Requeue | ReservationOrder) -> tuple[str, ...]:
     """The lines that carry out an order; each is to be sent only once scontrol accepted the one before.
 
-    A job whose node list was refused must not be released: Slurm would start it anywhere.
+    A job whose node list was refused must not be released: Slurm would start it anywhere. StartTime takes
+    back the 121 s that Slurm adds at a requeue, and the node list, which outlives a requeue and a dead node,
+    is replaced or cleared each time. `Incomplete` keeps a job that has just completed from running again.
     """
     match order:
-        case Place(job_id, nodes, reservation):
+        case ReleaseOnNodes(job_id, nodes, reservation):
             where = f"NodeList={fold(nodes)} {_size(len(nodes), order)} ReservationName={reservation or ''}"
             return (_update(job_id, where + _limit(order)), f"release {job_id}")
-        case HoldBack(job_id):
+        case Rehold(job_id):
             return (f"uhold {job_id}", _update(job_id, "NodeList= ReservationName="))
-        case HandBack(job_id, min_nodes):
+        case ReleaseToSlurm(job_id, min_nodes):
             where = f"NodeList= {_size(min_nodes, order)} ReservationName="
             return (_update(job_id, where + _limit(order), _HANDED_BACK_START), f"release {job_id}")
         case Requeue(job_id, ended):
             return (f"requeuehold {'' if ended else 'Incomplete '}{job_id}",)
-        case Fence(name, nodes, user):
+        case Reserve(name, nodes, user):
             who = f"ReservationName={name} Nodes={fold(nodes)} Users={user}"
             return (f"create reservation {who} StartTime=now Duration=1 Flags={_FENCE_FLAGS}",)
-        case Unfence(name):
+        case Unreserve(name):
             return (f"update ReservationName={name} EndTime=now",)
         case LockPartition(name, node, user, start_s, renewed):
             when = f"StartTime=uts{start_s:.0f} Duration=1"
@@ -142,7 +148,7 @@ def steps(order: Place | HoldBack | HandBack | Requeue | ReservationOrder) -> tu
             return (f"delete ReservationName={name}",)
 
 
-def _size(nodes: int, order: Place | HandBack) -> str:
+def _size(nodes: int, order: ReleaseOnNodes | ReleaseToSlurm) -> str:
     """A job's size. Of one that changes, all that it had before is said anew, or Slurm would want both.
 
     The CPUs are the fewest: what it asks for by node and task holds whatever is said here. It asks for no
@@ -154,8 +160,8 @@ def _size(nodes: int, order: Place | HandBack) -> str:
     return f"{count} NumTasks={order.tasks} NumCPUs={order.tasks * order.cpus_per_task} TresPerJob="
 
 
-def _limit(order: Place | HandBack) -> str:
-    """Its time limit, which only an operator may raise."""
+def _limit(order: ReleaseOnNodes | ReleaseToSlurm) -> str:
+    """The new time limit of the job, which only an operator may raise."""
     return "" if order.limit_min is None else f" TimeLimit={order.limit_min}"
 
 

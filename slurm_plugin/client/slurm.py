@@ -186,7 +186,7 @@ class Partition:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ReleaseOnNodes:
     """Release a held job onto exactly these nodes, at once.
 
     `nodes` has as many names as the job gets nodes. `reservation` is the fence to start in; None clears any.
@@ -206,7 +206,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class HoldBack:
+class Rehold:
     """Hold a pending job as its user would, and clear its node list, begin time and reservation."""
 
     job_id: str
@@ -239,11 +239,11 @@ class Cancel:
 
 
 @dataclass(frozen=True, slots=True)
-class HandBack:
+class ReleaseToSlurm:
     """Release a held job without nodes: from here on Slurm schedules it.
 
     `min_nodes` is what it asked for; so is `tasks`, of a job that may have been placed with others. `exact`,
-    `cpus_per_task` and `limit_min` are as for `Place`.
+    `cpus_per_task` and `limit_min` are as for `ReleaseOnNodes`.
     """
 
     job_id: str
@@ -255,7 +255,7 @@ class HandBack:
 
 
 @dataclass(frozen=True, slots=True)
-class Fence:
+class Reserve:
     """Keep nodes for one user's jobs for a minute, whatever runs there now; jobs in the fence may outlast it.
 
     Jobs of other fences may start on the same nodes, so only jobs that are in no fence are kept out.
@@ -267,7 +267,7 @@ class Fence:
 
 
 @dataclass(frozen=True, slots=True)
-class Unfence:
+class Unreserve:
     """Open a fence before its minute is over; the jobs in it run on."""
 
     name: str
@@ -295,18 +295,18 @@ class UnlockPartition:
 
 
 Order = (
-    Place
-    | HoldBack
+    ReleaseOnNodes
+    | Rehold
     | Requeue
     | Signal
     | Cancel
-    | HandBack
-    | Fence
-    | Unfence
+    | ReleaseToSlurm
+    | Reserve
+    | Unreserve
     | LockPartition
     | UnlockPartition
 )
-ReservationOrder = Fence | Unfence | LockPartition | UnlockPartition
+ReservationOrder = Reserve | Unreserve | LockPartition | UnlockPartition
 """Those that are about no job."""
 
 

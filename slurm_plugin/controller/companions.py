@@ -10,8 +10,18 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import ceil
 
-from slurm_plugin.client.slurm import Cancel, Hold, HoldBack, Order, Place, Requeue, Signal, SlurmJob, State
-from slurm_plugin.controller.tickets import Standing, Ticket, wants_back
+from slurm_plugin.client.slurm import (
+    Cancel,
+    Hold,
+    Order,
+    Rehold,
+    ReleaseOnNodes,
+    Requeue,
+    Signal,
+    SlurmJob,
+    State,
+)
+from slurm_plugin.controller.managed_job import JobPhase, ManagedJob, asks_for_requeue
 from slurm_plugin.request import Request
 
 _LATER_MIN = 5
@@ -21,7 +31,7 @@ ReadRequest = Callable[[SlurmJob], Request | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class CompanionStep:
     """What companions do next so that their job gets the GPUs that it is to have.
 
     Attributes:
@@ -54,8 +64,8 @@ class Companions:
         self._left_s: dict[str, float] = {}
         self.why: dict[str, str] = {}
 
-    def fold(self, jobs: Sequence[SlurmJob], now: float) -> list[SlurmJob]:
-        """The jobs that stand for themselves; those that have companions with their GPUs, too."""
+    def observe(self, jobs: Sequence[SlurmJob], now: float) -> list[SlurmJob]:
+        """The jobs that stand for themselves; those that companions have joined, with their GPUs, too."""
         found: list[tuple[SlurmJob, str]] = []
         others: list[SlurmJob] = []
         for job in jobs:
@@ -70,54 +80,47 @@ class Companions:
         self._of = {}
         for job, parent in found:
             self._of.setdefault(parent if users.get(parent) == job.user else "", []).append(job)
-        self._note_who_left([job for job, _ in found], now)
-        self._own = {job.job_id: job.gpus for job in others if job.job_id in self._of}
-        return [self._with_companions(job) if job.job_id in self._own else job for job in others]
 
-    def _note_who_left(self, found: Sequence[SlurmJob], now: float) -> None:
-        numbers = {job.job_id for job in found}
-        running = {job.job_id for job in found if job.state not in (State.PENDING, State.ENDED)}
-        unknown = {job.job_id for job in found if job.restarts and job.job_id not in self._left_s}
+        numbers = {job.job_id for job, _ in found}
+        running = {job.job_id for job, _ in found if job.state not in (State.PENDING, State.ENDED)}
+        unknown = {job.job_id for job, _ in found if job.restarts and job.job_id not in self._left_s}
         self._left_s = {job_id: left_s for job_id, left_s in self._left_s.items() if job_id in numbers}
         self._left_s |= dict.fromkeys((self._running | unknown) & numbers - running, now)
         self._running = running
+        self._own = {job.job_id: job.gpus for job in others if job.job_id in self._of}
+        return [self._with_companions(job) if job.job_id in self._own else job for job in others]
 
     def _with_companions(self, job: SlurmJob) -> SlurmJob:
         """A job with the GPUs of those that have joined it since it was started."""
-        joined = list(self._joined(job))
-        if not joined or not job.gpus:
+        if job.state is not State.RUNNING or not job.gpus:
             return job
         gpus = Counter(job.gpus)
-        for each in joined:
-            gpus.update(each.gpus)
-        return replace(job, gpus=dict(gpus), nodes=tuple(gpus))
-
-    def _joined(self, job: SlurmJob) -> Iterator[SlurmJob]:
         for each in self._of[job.job_id]:
-            if job.state is each.state is State.RUNNING and (each.start_s or 0.0) >= (job.start_s or 0.0):
-                yield each
+            if each.state is State.RUNNING and (each.start_s or 0.0) >= (job.start_s or 0.0):
+                gpus.update(each.gpus)
+        return job if gpus == job.gpus else replace(job, gpus=dict(gpus), nodes=tuple(gpus))
 
-    def mend(self, tickets: Mapping[str, Ticket]) -> Iterator[Order]:
-        """What companions must be told as of the last view."""
+    def corrections(self, managed_jobs: Mapping[str, ManagedJob]) -> Iterator[Order]:
+        """What companions must be told as of the last view.
+
+        Those without a job end; those that have left, or were not started at once, wait held.
+        """
+        waits = (JobPhase.PENDING, JobPhase.INELIGIBLE)
         for parent, companions in self._of.items():
-            ticket = tickets.get(parent)
+            managed = managed_jobs.get(parent)
             for job in companions:
-                if (order := self._mend(job, ticket)) is not None:
-                    yield order
-
-    def _mend(self, job: SlurmJob, ticket: Ticket | None) -> Order | None:
-        """Those without a job end; those that have left, or were not started at once, wait held."""
-        if job.state is State.PENDING:
-            if ticket is None:
-                return Cancel(job.job_id)
-            return HoldBack(job.job_id) if job.hold is Hold.NONE else None
-        if ticket is None:
-            return None  # its ranks end as those of its job do
-        if job.state is State.ENDED:
-            back = job.state_name == "COMPLETED" or wants_back(job)
-            return Requeue(job.job_id, ended=True) if back and job.requeue else None
-        waits = ticket.standing in (Standing.WAITING, Standing.ASIDE)
-        return self.leave(job.job_id, job) if waits and job.state is State.RUNNING else None
+                if job.state is State.PENDING:
+                    if managed is None:
+                        yield Cancel(job.job_id)
+                    elif job.hold is Hold.NONE:
+                        yield Rehold(job.job_id)
+                elif managed is None:
+                    continue  # its ranks end as those of its job do
+                elif job.state is State.ENDED:
+                    if job.requeue and (job.state_name == "COMPLETED" or asks_for_requeue(job)):
+                        yield Requeue(job.job_id, ended=True)
+                elif managed.phase in waits and job.state is State.RUNNING:
+                    yield self.leave(job.job_id)
 
     @property
     def starting(self) -> bool:
@@ -126,18 +129,18 @@ class Companions:
             job.state is State.PENDING and job.hold is Hold.NONE for each in self._of.values() for job in each
         )
 
-    def change(self, ticket: Ticket, target: Mapping[str, int], now: float) -> Change | None:
+    def next_step(self, managed: ManagedJob, target: Mapping[str, int], now: float) -> CompanionStep | None:
         """What companions do so that a running job has these GPUs by node; None if they cannot do it.
 
         The GPUs that the job was started with stay its own for as long as it runs.
         """
-        own = self._own.get(ticket.job_id)
+        own = self._own.get(managed.job_id)
         if not own or any(target.get(node, 0) < gpus for node, gpus in own.items()):
             return None
         left = Counter(target)
         left.subtract(own)
         leave = []
-        companions = self._of[ticket.job_id]
+        companions = self._of[managed.job_id]
         for job in companions:
             if job.state is not State.RUNNING:
                 continue
@@ -147,26 +150,25 @@ class Companions:
                 leave.append(job.job_id)
         rest = {node: gpus for node, gpus in left.items() if gpus > 0}
         if leave or not rest:
-            return Change(tuple(leave))
-        ready = next((job.job_id for job in companions if self._is_ready(job, now)), None)
-        return None if ready is None else Change((), ready, tuple(rest.items()))
+            return CompanionStep(tuple(leave))
+        for job in companions:
+            rested = now >= self._left_s.get(job.job_id, -self._gap_s) + self._gap_s
+            if rested and job.state is State.PENDING and job.hold is Hold.USER:
+                return CompanionStep((), job.job_id, tuple(rest.items()))
+        return None
 
-    def _is_ready(self, job: SlurmJob, now: float) -> bool:
-        held = job.state is State.PENDING and job.hold is Hold.USER
-        return held and now >= self._left_s.get(job.job_id, -self._gap_s) + self._gap_s
-
-    def leave(self, job_id: str, job: SlurmJob | None = None) -> Signal:
+    def leave(self, job_id: str) -> Signal:
         """The order by which a companion leaves."""
-        job = job or next(each for all_ in self._of.values() for each in all_ if each.job_id == job_id)
+        job = next(each for companions in self._of.values() for each in companions if each.job_id == job_id)
         request = self._request_of(job)
         assert request is not None, "it is a companion"
         return Signal(job_id, request.signal)
 
-    def join(self, change: Change, ticket: Ticket, job: SlurmJob, now: float) -> Place:
+    def join(self, step: CompanionStep, managed: ManagedJob, job: SlurmJob, now: float) -> ReleaseOnNodes:
         """The order by which a companion joins: as many ranks for each GPU as its job has."""
-        tasks = max(1, sum(gpus for _, gpus in change.gpus) * ticket.tasks // ticket.job.gpus)
+        tasks = max(1, sum(gpus for _, gpus in step.gpus) * managed.tasks // managed.job.gpus)
         limit_min = None
         if job.time_limit_s is not None and job.start_s is not None:
             limit_min = ceil(max(0.0, job.start_s + job.time_limit_s - now) / 60) + _LATER_MIN
-        nodes = tuple(node for node, _ in change.gpus)
-        return Place(change.joins, nodes, None, tasks, True, job.cpus_per_task, limit_min)
+        nodes = tuple(node for node, _ in step.gpus)
+        return ReleaseOnNodes(step.joins, nodes, None, tasks, True, job.cpus_per_task, limit_min)

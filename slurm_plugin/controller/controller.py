@@ -5,16 +5,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from math import inf
 from pathlib import Path
-from typing import Any
 
 from dally.cluster.topology import Topology
 from dally.jobs.knowledge import Knowledge, Known
 from dally.plan import Migrate, Plan, Preempt, Start
 from dally.policies.base import Policy
 from dally.policies.registry import PolicySpec, parse_policy
-from dally.profiles.batch_split import Split
 from dally.profiles.costs import CostModel
 from dally.profiles.files import ProfileSet
+from dally.profiles.gang_iteration import Split
 from dally.scheduling.beliefs import Beliefs
 from dally.scheduling.learnt_beliefs import Learnt
 from dally.scheduling.recording.recorder import MOST_BYTES, RecordedScheduler, Recording
@@ -22,14 +21,13 @@ from dally.scheduling.scheduler import Scheduler, beliefs_of
 from dally.state import ClusterState
 from slurm_plugin.client.slurm import Slurm, SlurmNode, SlurmUnavailableError
 from slurm_plugin.config import Config
-from slurm_plugin.controller.hands import Actuator, next_due_s
-from slurm_plugin.controller.journal import Journal, Memory
-from slurm_plugin.controller.limits import Limits
-from slurm_plugin.controller.mirror import Mirror
-from slurm_plugin.controller.progress_files import ProgressFiles
-from slurm_plugin.controller.progress_reports import ProgressReports
-from slurm_plugin.controller.tickets import Standing
-from slurm_plugin.controller.vetting import Vetting
+from slurm_plugin.controller.actuator import Actuator, next_due_s
+from slurm_plugin.controller.journal import Journal, JournalContents
+from slurm_plugin.controller.managed_job import JobPhase
+from slurm_plugin.controller.plan_checker import PlanChecker
+from slurm_plugin.controller.progress_reports import ProgressFiles, ProgressReports
+from slurm_plugin.controller.reconciler import Reconciler
+from slurm_plugin.controller.time_limits import TimeLimits
 
 CONFIRM_S = (0.0, 0.3, 0.5, 0.8, 1.2)
 """Pauses before each look at jobs just released or put back, seconds; later looks belong to later cycles."""
@@ -63,7 +61,7 @@ class Clock:
 
 
 @dataclass(slots=True)
-class Mode:
+class ControllerMode:
     """How far the controller may go: shadow touches nothing, drain starts and stops nothing new."""
 
     shadow: bool = False
@@ -71,7 +69,7 @@ class Mode:
 
 
 @dataclass(slots=True)
-class Seen:
+class CycleStats:
     """What the last cycle saw and did, for those who ask.
 
     Attributes:
@@ -112,7 +110,7 @@ class Controller:
         topology: Topology,
         profiles: ProfileSet | None,
         journal: Journal,
-        mode: Mode | None = None,
+        mode: ControllerMode | None = None,
         clock: Callable[[], float] | None = None,
         sleep: Callable[[float], None] = time.sleep,
         at: Callable[[str], None] = lambda step: None,
@@ -120,37 +118,43 @@ class Controller:
     ) -> None:
         memory = journal.load()
         self._slurm, self._config, self._journal = slurm, config, journal
-        self._mode = mode or Mode()
+        self._mode = mode or ControllerMode()
         self._clock = clock or Clock(memory.now_s)
         self._sleep, self._at = sleep, at
-        self.seen = Seen()
+        self.stats = CycleStats()
         self._nodes: tuple[SlurmNode, ...] = ()
         self._shown: dict[str, str] = {}
         now = self._clock()
         self._recording = self._new_recording()
         self.scheduler = self._scheduler(topology, profiles, memory, now)
-        self.mirror = Mirror(self.scheduler, config, journal.write, self._mode.shadow)
-        self._limits = Limits(slurm.partitions, self.scheduler.state)
-        self._vetting = Vetting(self.mirror, self._limits)
-        self._reports = ProgressReports(self.mirror, journal.write, progress_files)
-        self._hands = Actuator(slurm, self.mirror, config, self._limits, journal.write, self._commit, at)
+        self.reconciler = Reconciler(self.scheduler, config, journal.write, self._mode.shadow)
+        self._limits = TimeLimits(slurm.partitions, self.scheduler.state)
+        self._plan_checker = PlanChecker(self.reconciler, self._limits)
+        self._reports = ProgressReports(self.reconciler, journal.write, progress_files)
+        self._actuator = Actuator(
+            slurm, self.reconciler, config, self._limits, journal.write, self._commit, at
+        )
         if memory.lost:
             journal.write(now, JOURNAL_LOST, reason=memory.lost)
-        self.mirror.recall(memory.tickets, now)
+        self.reconciler.recall(memory.managed_jobs, now)
 
     def _scheduler(
-        self, topology: Topology, profiles: ProfileSet | None, memory: Memory, now: float
+        self, topology: Topology, profiles: ProfileSet | None, memory: JournalContents, now: float
     ) -> Scheduler:
         """State and policy, with what an earlier one has learnt if that can be read."""
-        split = Split(self._config.batch_split)
         spec = parse_policy(self._config.policy)
-        known, assumed = profiles and _with_requeues(profiles), self._config.assumed_slowdown
+        if profiles:  # on Slurm a resize is a checkpoint and a start
+            requeues = (
+                replace(each, restart=replace(each.restart, resize_s=each.restart.cost_s(1)))
+                for each in profiles.profiles
+            )
+            profiles = replace(profiles, profiles=tuple(requeues))
         costs = CostModel(
             topology,
-            known,
-            split,
+            profiles,
+            Split(self._config.batch_split),
             spec.policy.batching,
-            assumed_slowdown=assumed,
+            assumed_slowdown=self._config.assumed_slowdown,
             averaging=spec.policy.averaging(spec.knobs),
         )
         state = ClusterState(topology, costs, Known(Knowledge(self._config.knowledge)))
@@ -160,7 +164,7 @@ class Controller:
             return Scheduler(state, policy, beliefs)
         return RecordedScheduler(state, policy, self._config.policy, self._recording, beliefs)
 
-    def _policy(self, spec: PolicySpec, state: ClusterState, memory: Memory, now: float) -> Policy:
+    def _policy(self, spec: PolicySpec, state: ClusterState, memory: JournalContents, now: float) -> Policy:
         policy = spec.build(state)
         if not memory.policy:
             return policy
@@ -169,18 +173,18 @@ class Controller:
                 raise ValueError(f"it was {memory.policy}")
             policy.restore(memory.learnt)
         except _MEMORY_ERRORS as error:
-            self._journal.write(now, "policy_fresh", policy=self._config.policy, reason=repr(error))
+            self._journal.write(now, "policy_memory_lost", policy=self._config.policy, reason=repr(error))
             return spec.build(state)
         return policy
 
-    def _beliefs(self, new: Callable[[], Beliefs], memory: Memory, now: float) -> Beliefs:
+    def _beliefs(self, new: Callable[[], Beliefs], memory: JournalContents, now: float) -> Beliefs:
         """What was learnt of running times; of a new site, what its accounting can teach."""
         beliefs = new()
         if memory.believed:
             try:
                 beliefs.restore(memory.believed)
             except _MEMORY_ERRORS as error:
-                self._journal.write(now, "history_fresh", reason=repr(error))
+                self._journal.write(now, "history_lost", reason=repr(error))
                 return new()
         elif isinstance(beliefs, Learnt):
             try:
@@ -203,10 +207,11 @@ class Controller:
         path = Path(self._config.record)
         if self._mode.shadow:
             path = path.with_name(f"shadow-{path.name}")
-        return Recording(path, self._recording_ended, MOST_BYTES)
 
-    def _recording_ended(self, reason: str) -> None:
-        self._journal.write(self._clock(), "recording_ended", reason=reason)
+        def ended(reason: str) -> None:
+            self._journal.write(self._clock(), "recording_ended", reason=reason)
+
+        return Recording(path, ended, MOST_BYTES)
 
     @property
     def knowledge(self) -> str:
@@ -235,112 +240,99 @@ class Controller:
         now = self._clock()
         self._at("cycle")
         self._observe(now)
-        self._reports.hear(now)
+        self._reports.take_reports(now)
         if self._mode.shadow:
-            self.mirror.orders.clear()
-            wakeup_s = self._shadow(now)
+            self.reconciler.corrections.clear()
+            wakeup_s = self._decide_in_shadow(now)
         else:
             self._limits.forget()
-            self._hands.mend(now)
-            self._hands.save(now)
-            if self._hands.put_back(now):
-                self._confirm((Standing.STOPPING,))
+            self._actuator.apply_corrections(now)
+            self._actuator.checkpoint_before_limits(now)
+            if self._actuator.requeue_due(now):
+                self._confirm(JobPhase.STOPPING)
             wakeup_s = inf if self._mode.drain else self._act(now)
         self._commit(now)
         self._at("cycle done")
-        self.seen.now_s, self.seen.wakeup_s = now, wakeup_s
-        self.seen.cycle_s = time.perf_counter() - began_s
-        return min(wakeup_s, next_due_s(self.mirror.tickets.values(), now, self._config.restart_gap_s))
+        self.stats.now_s, self.stats.wakeup_s = now, wakeup_s
+        self.stats.cycle_s = time.perf_counter() - began_s
+        due_s = next_due_s(self.reconciler.managed_jobs.values(), now, self._config.restart_gap_s)
+        return min(wakeup_s, due_s)
 
     def _observe(self, now: float) -> None:
         began_s = time.perf_counter()
         jobs, self._nodes = self._slurm.jobs(), self._slurm.nodes()
         reservations = self._slurm.reservations()
-        self.seen.observe_s = time.perf_counter() - began_s
-        self.mirror.fold(jobs, self._nodes, reservations, now)
+        self.stats.observe_s = time.perf_counter() - began_s
+        self.reconciler.reconcile(jobs, self._nodes, reservations, now)
         self._at("observed")
 
     def _act(self, now: float) -> float:
         """Carry out what could not be until now, then decide and carry that out."""
-        if self._hands.start_claimed(self._nodes, now):
-            self._confirm((Standing.STARTING,))
-        plan = self._vetting.decide(now)
+        if self._actuator.start_pending(self._nodes, now):
+            self._confirm(JobPhase.STARTING)
+        plan = self._plan_checker.decide(now)
         self._count(plan)
         self._at("decided")
-        if self._hands.stop(plan, now):
-            self._confirm((Standing.STOPPING,))
-        if self._hands.start(plan, self._nodes, now):
-            self._confirm((Standing.STARTING,))
-        self._hands.wait(plan, now)
-        self.scheduler.settle(now)
+        # Jobs stop before others start: on the GPUs that they leave.
+        if self._actuator.stop(plan, now):
+            self._confirm(JobPhase.STOPPING)
+        if self._actuator.start(plan, self._nodes, now):
+            self._confirm(JobPhase.STARTING)
+        self._actuator.record_waits(plan, now)
+        self.scheduler.plan_applied(now)
         return plan.wakeup_s
 
-    def _confirm(self, standings: tuple[Standing, ...]) -> None:
-        """Look until what was ordered has happened, or it is left to the next cycle."""
+    def _confirm(self, phase: JobPhase) -> None:
+        """Look until the jobs that should have started or come back have, or it is left to the next cycle.
+
+        Stopping jobs in their grace are not due.
+        """
         for pause_s in CONFIRM_S:
             if pause_s:
                 self._sleep(pause_s)
             self._observe(self._clock())
-            if not any(self._under_way(standings)) and not self.mirror.companions.starting:
+            now = self._clock()
+            under_way = any(
+                managed.phase is phase and (phase is JobPhase.STARTING or now >= managed.until_s)
+                for managed in self.reconciler.managed_jobs.values()
+            )
+            if not under_way and not self.reconciler.companions.starting:
                 break
-        self._hands.mend(self._clock())
+        self._actuator.apply_corrections(self._clock())
 
-    def _under_way(self, standings: tuple[Standing, ...]) -> list[str]:
-        """Jobs that should have started or come back by now; those in their grace are not due."""
-        now = self._clock()
-        return [
-            ticket.job_id
-            for ticket in self.mirror.tickets.values()
-            if ticket.standing in standings
-            and (ticket.standing is Standing.STARTING or now >= ticket.until_s)
-        ]
-
-    def _shadow(self, now: float) -> float:
+    def _decide_in_shadow(self, now: float) -> float:
         """Decide and say so, once for each new decision; the facts come from Slurm."""
         plan = self.scheduler.decide(now)
         self._count(plan)
-        acts: dict[str, Any] = {
+        acts: dict[str, Start | Preempt | Migrate] = {
             each.job_id: each for each in plan.decisions if isinstance(each, Start | Preempt | Migrate)
         }
+        shown = {job_id: f"would_{type(act).__name__.lower()}" for job_id, act in acts.items()}
         for job_id, act in acts.items():
-            event = f"would_{type(act).__name__.lower()}"
-            if self._shown.get(job_id) != event:
-                gpus = {} if isinstance(act, Preempt) else self._named(act)
-                self._journal.write(now, event, job=job_id, gpus=gpus, reason=act.reason)
-        self._shown = {job_id: f"would_{type(act).__name__.lower()}" for job_id, act in acts.items()}
-        self._hands.wait(plan, now)
-        self.scheduler.settle(now)
+            if self._shown.get(job_id) != shown[job_id]:
+                named = self.scheduler.state.topology.named
+                gpus = {} if isinstance(act, Preempt) else named(act.allocation)
+                self._journal.write(now, shown[job_id], job=job_id, gpus=gpus, reason=act.reason)
+        self._shown = shown
+        self._actuator.record_waits(plan, now)
+        self.scheduler.plan_applied(now)
         return plan.wakeup_s
-
-    def _named(self, act: Start | Migrate) -> dict[str, int]:
-        return self.scheduler.state.topology.named(act.allocation)
 
     def _count(self, plan: Plan) -> None:
         for decision in plan.decisions:
             kind = type(decision).__name__.lower()
-            self.seen.decisions[kind] = self.seen.decisions.get(kind, 0) + 1
+            self.stats.decisions[kind] = self.stats.decisions.get(kind, 0) + 1
 
     def _commit(self, now: float) -> None:
-        mirror = self.mirror
+        reconciler, known = self.reconciler, self.reconciler.managed_jobs
         if lost := self._journal.renew_if_lost():
-            mirror.changed.update(mirror.tickets)
+            reconciler.changed.update(known)
             self._journal.write(now, JOURNAL_LOST, reason=lost)
-        changed = [mirror.tickets[job_id] for job_id in sorted(mirror.changed) if job_id in mirror.tickets]
-        gone = mirror.gone - mirror.tickets.keys()
+        changed = [known[job_id] for job_id in sorted(reconciler.changed) if job_id in known]
+        gone = reconciler.gone - known.keys()
         policy, beliefs = self.scheduler.policy, self.scheduler.beliefs
         believed = None if beliefs.is_saved and not lost else beliefs.snapshot()
         self._journal.commit(now, changed, gone, self._config.policy, policy.snapshot(), believed)
-        mirror.changed.clear()
-        mirror.gone.clear()
+        reconciler.changed.clear()
+        reconciler.gone.clear()
         beliefs.is_saved = True
-
-
-def _with_requeues(profiles: ProfileSet) -> ProfileSet:
-    """The profiles where a resize is a checkpoint and a start."""
-    return replace(
-        profiles,
-        profiles=tuple(
-            replace(profile, restart=replace(profile.restart, resize_s=profile.restart.cost_s(1)))
-            for profile in profiles.profiles
-        ),
-    )

@@ -1,4 +1,4 @@
-"""The controller's journal: tickets, what the policy has learnt, and every event, in one SQLite file."""
+"""The controller's journal: managed_jobs, what the policy has learnt, and every event, in one SQLite file."""
 
 import fcntl
 import json
@@ -9,7 +9,7 @@ import sqlite3
 import time
 import zlib
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from math import isfinite, nan
@@ -17,19 +17,21 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from dally.errors import DallyError
-from dally.runs.records import is_event
+from dally.runs.records import in_current_words, is_event
 from slurm_plugin.controller.journal_file import BUSY_S as BUSY_S
 from slurm_plugin.controller.journal_file import NAME as NAME
 from slurm_plugin.controller.journal_file import (
     SCHEMA,
+    TABLES,
     UNREADABLE,
     as_text,
-    look_of,
+    file_stat,
+    managed_jobs_in,
+    migrate,
     passes,
     set_aside_if_broken,
-    tickets_in,
 )
-from slurm_plugin.controller.tickets import Ticket, to_data
+from slurm_plugin.controller.managed_job import ManagedJob, job_to_data
 
 KEEP_S = 60 * 86_400.0
 """Events older than this are dropped."""
@@ -45,13 +47,6 @@ _MOST_READ = 1_000
 _TRIM_EVERY = 1_000
 _MOST_UNWRITTEN = 100_000
 
-_TABLES = """
-CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value TEXT NOT NULL);
-CREATE TABLE IF NOT EXISTS tickets (job TEXT PRIMARY KEY, body TEXT NOT NULL);
-CREATE TABLE IF NOT EXISTS events (number INTEGER PRIMARY KEY, t REAL NOT NULL, job TEXT, body TEXT NOT NULL);
-CREATE INDEX IF NOT EXISTS events_of_job ON events (job);
-"""
-
 
 class JournalError(DallyError):
     """The journal cannot be written: the controller must not act until it can."""
@@ -66,11 +61,11 @@ class BusyError(DallyError):
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class JournalContents:
     """What a journal remembers.
 
     Attributes:
-        tickets: By number of the job.
+        managed_jobs: By number of the job.
         policy: Specification of the policy that learnt; empty if there was none.
         learnt: What it learnt.
         believed: What was learnt of how long jobs take; empty if nothing was.
@@ -78,7 +73,7 @@ class Memory:
         lost: Why an earlier journal could not be read; empty if it could, or there was none.
     """
 
-    tickets: dict[str, Ticket]
+    managed_jobs: dict[str, ManagedJob]
     policy: str
     learnt: Mapping[str, Any]
     believed: Mapping[str, Any]
@@ -95,14 +90,15 @@ class Journal:
 
     Args:
         folder: The state directory; made if missing.
+        tell: Told each event as it is written.
 
     Raises:
         BusyError: A controller holds the lock.
         JournalError: The folder or file cannot be written.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self._path = folder / NAME
+    def __init__(self, folder: Path, tell: Callable[..., None] = lambda now, event, **said: None) -> None:
+        self._path, self._tell = folder / NAME, tell
         self._events: deque[tuple[float, str | None, str]] = deque(maxlen=_MOST_UNWRITTEN)
         self._commits = 0
         self._lost = ""
@@ -121,16 +117,13 @@ class Journal:
         except OSError as error:
             raise JournalError(f"cannot open the journal {self._path}: {error}") from error
         try:
-            self._begin()
+            self._lost = set_aside_if_broken(self._path)
+            self._connect()
+            self._take_over()
+            self._left = file_stat(self._path)
         except (OSError, *UNREADABLE) as error:
             self._lock.close()
             raise JournalError(f"cannot open the journal {self._path}: {error}") from error
-
-    def _begin(self) -> None:
-        self._lost = set_aside_if_broken(self._path)
-        self._connect()
-        self._take_over()
-        self._left = look_of(self._path)
 
     def _connect(self) -> None:
         self._broken = ""
@@ -139,28 +132,24 @@ class Journal:
 
     def _take_over(self) -> None:
         self._database.execute("PRAGMA journal_mode=DELETE")
-        self._database.executescript(_TABLES)
+        self._database.executescript(TABLES)
         with self._transaction():
+            migrate(self._database)
             self._set("schema", SCHEMA)
             self._set("epoch", self._epoch)
             self._set("owner", f"{socket.gethostname()}, process {os.getpid()}")
 
-    def _trim(self, now: float) -> None:
-        self._database.execute("DELETE FROM events WHERE t < ?", (now - KEEP_S,))
-        last = "(SELECT max(number) FROM events)"
-        self._database.execute(f"DELETE FROM events WHERE number <= {last} - ?", (MOST_EVENTS,))
-
     def renew_if_lost(self) -> str:
         """Begin a new journal if this one was deleted or damaged; why, or nothing if it is as it was left.
 
-        All tickets are then to be written.
+        All managed_jobs are then to be written.
 
         Raises:
             FencedError: Another controller has begun one in its place.
             JournalError: It cannot be begun.
         """
         try:
-            found = look_of(self._path)
+            found = file_stat(self._path)
             if self._broken or found != self._left:
                 return self._renew(found.inode)
         except FileNotFoundError:
@@ -186,31 +175,28 @@ class Journal:
         self._connect()
         if lost:
             self._take_over()
-        self._left = look_of(self._path)
+        self._left = file_stat(self._path)
         return lost
 
-    def load(self) -> Memory:
-        """What is remembered; tickets that cannot be read are left out, their jobs are met as new.
+    def load(self) -> JournalContents:
+        """What is remembered; jobs that cannot be read are left out, they are met as new ones.
 
         Raises:
             JournalError: It cannot be read.
         """
         try:
-            return self._load()
+            managed_jobs, lost = managed_jobs_in(self._database)
+            now_s = self._plain("now_s")
+            return JournalContents(
+                managed_jobs=managed_jobs,
+                policy=self._fact("policy") or "",
+                learnt=self._checked("learnt"),
+                believed=self._checked("believed"),
+                now_s=now_s if isinstance(now_s, int | float) and isfinite(now_s) else 0.0,
+                lost=lost or self._lost,
+            )
         except UNREADABLE as error:
             raise JournalError(f"cannot read the journal {self._path}: {error}") from error
-
-    def _load(self) -> Memory:
-        tickets, lost = tickets_in(self._database)
-        now_s = self._plain("now_s")
-        return Memory(
-            tickets=tickets,
-            policy=self._fact("policy") or "",
-            learnt=self._sound("learnt"),
-            believed=self._sound("believed"),
-            now_s=now_s if isinstance(now_s, int | float) and isfinite(now_s) else 0.0,
-            lost=lost or self._lost,
-        )
 
     def _plain(self, name: str) -> Any:
         """A fact that is JSON; None if it is not there or cannot be read."""
@@ -219,7 +205,7 @@ class Journal:
         except (ValueError, RecursionError):
             return None
 
-    def _sound(self, name: str) -> Mapping[str, Any]:
+    def _checked(self, name: str) -> Mapping[str, Any]:
         """A fact that is a table; empty if not a byte of it may be trusted."""
         text, written = self._fact(name), self._fact(f"{name}_crc")
         found = self._plain(name) if text and written in (None, _crc(text)) else None
@@ -234,11 +220,12 @@ class Journal:
         """Add an event, as in the run folder's events.jsonl; it is on disk after the next commit."""
         body = json.dumps({"t": round(now, 3), "event": event, **said})
         self._events.append((now, str(said["job"]) if "job" in said else None, body))
+        self._tell(now, event, **said)
 
     def commit(
         self,
         now: float,
-        changed: Iterable[Ticket] = (),
+        changed: Iterable[ManagedJob] = (),
         gone: Iterable[str] = (),
         policy: str | None = None,
         learnt: Mapping[str, Any] | None = None,
@@ -255,10 +242,10 @@ class Journal:
                 if self._fact("epoch") != self._epoch:
                     raise FencedError(f"another controller has taken over: {self._fact('owner')}")
                 self._database.executemany(
-                    "INSERT OR REPLACE INTO tickets VALUES (?, ?)",
-                    [(ticket.job_id, json.dumps(to_data(ticket))) for ticket in changed],
+                    "INSERT OR REPLACE INTO jobs VALUES (?, ?)",
+                    [(managed.job_id, json.dumps(job_to_data(managed))) for managed in changed],
                 )
-                self._database.executemany("DELETE FROM tickets WHERE job = ?", [(job,) for job in gone])
+                self._database.executemany("DELETE FROM jobs WHERE job = ?", [(job,) for job in gone])
                 self._database.executemany("INSERT INTO events (t, job, body) VALUES (?, ?, ?)", self._events)
                 self._set("now_s", now)
                 self._set("heartbeat_s", time.time())
@@ -268,8 +255,10 @@ class Journal:
                 if believed:
                     self._set_checked("believed", believed)
                 if self._commits % _TRIM_EVERY == 0:
-                    self._trim(now)
-            self._left = look_of(self._path)
+                    self._database.execute("DELETE FROM events WHERE t < ?", (now - KEEP_S,))
+                    last = "(SELECT max(number) FROM events)"
+                    self._database.execute(f"DELETE FROM events WHERE number <= {last} - ?", (MOST_EVENTS,))
+            self._left = file_stat(self._path)
         except (OSError, *UNREADABLE) as error:
             if isinstance(error, sqlite3.Error) and not passes(error, self._path):
                 self._broken = str(error)
@@ -323,25 +312,20 @@ def heartbeat_s(folder: Path) -> float | None:
             row = database.execute("SELECT value FROM facts WHERE name = 'heartbeat_s'").fetchone()
         beat_s = float(row[0])
     except UNREADABLE:
-        beat_s = _written_s(folder / NAME)
+        try:
+            beat_s = (folder / NAME).stat().st_mtime
+        except OSError:
+            beat_s = nan
     except (TypeError, ValueError, OverflowError):
         return None
     return beat_s if beat_s <= time.time() + MOST_AHEAD_S else None
 
 
-def _written_s(path: Path) -> float:
-    """When a file was last written; NaN if that cannot be found out."""
-    try:
-        return path.stat().st_mtime
-    except OSError:
-        return nan
-
-
-def read_tickets(folder: Path) -> dict[str, Ticket]:
-    """The tickets of a journal that somebody else may be writing; none if it cannot be read."""
+def read_managed_jobs(folder: Path) -> dict[str, ManagedJob]:
+    """The managed_jobs of a journal that somebody else may be writing; none if it cannot be read."""
     try:
         with _reading(folder) as database:
-            return tickets_in(database)[0]
+            return managed_jobs_in(database)[0]
     except UNREADABLE:
         return {}
 
@@ -361,17 +345,15 @@ def read_events(folder: Path, job_id: str | None = None) -> list[dict[str, Any]]
             rows = database.execute(f"SELECT body FROM events {where} {order}", values).fetchall()
     except UNREADABLE as error:
         raise JournalError(f"cannot read the journal {folder / NAME}: {error}") from error
-    events = (_event(body) for (body,) in reversed(rows))
-    return [event for event in events if event is not None]
-
-
-def _event(body: object) -> dict[str, Any] | None:
-    """An event out of its row; None if it is none."""
-    try:
-        event = json.loads(str(body))
-    except (ValueError, RecursionError):
-        return None
-    return event if is_event(event) else None
+    events = []
+    for (body,) in reversed(rows):
+        try:
+            event = json.loads(str(body))
+        except (ValueError, RecursionError):
+            continue
+        if is_event(event):
+            events.append(in_current_words(event))
+    return events
 
 
 @contextmanager

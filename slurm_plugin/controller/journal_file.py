@@ -4,25 +4,28 @@ import json
 import os
 import sqlite3
 import time
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from dally.errors import DallyError
-from slurm_plugin.controller.tickets import Ticket, from_data
+from slurm_plugin.controller.managed_job import ManagedJob, from_schema_1, job_from_data
 
 NAME = "journal.sqlite"
 BUSY_S = 10.0
 """How long another process may keep the journal from being written, seconds."""
 
-SCHEMA = 1
-_COLUMNS = {
-    ("facts", "name"),
-    ("facts", "value"),
-    ("tickets", "job"),
-    ("tickets", "body"),
-    ("events", "body"),
-}
+SCHEMA = 2
+"""In 1, of Dally 0.1, jobs are in a table `tickets`, with other names of fields; see `from_schema_1`."""
+
+TABLES = """
+CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS jobs (job TEXT PRIMARY KEY, body TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS events (number INTEGER PRIMARY KEY, t REAL NOT NULL, job TEXT, body TEXT NOT NULL);
+CREATE INDEX IF NOT EXISTS events_of_job ON events (job);
+"""
+_COLUMNS = {("facts", "name"), ("facts", "value"), ("events", "body")}
+_JOBS_OF_SCHEMA_1, _JOBS = "SELECT job, body FROM tickets", "SELECT job, body FROM jobs"
 
 _NOT_TODAY = {
     sqlite3.SQLITE_PERM,
@@ -40,7 +43,7 @@ UNREADABLE = (sqlite3.Error, UnicodeDecodeError)
 """What SQLite raises of a broken journal; its words about broken names need not be UTF-8."""
 
 
-class Look(NamedTuple):
+class FileStat(NamedTuple):
     """A file as `stat` shows it: what changes when anybody writes to it or puts another in its place."""
 
     inode: int
@@ -48,10 +51,10 @@ class Look(NamedTuple):
     size: int
 
 
-def look_of(path: Path) -> Look:
+def file_stat(path: Path) -> FileStat:
     """A file as it is now."""
     status = path.stat()
-    return Look(status.st_ino, status.st_mtime_ns, status.st_size)
+    return FileStat(status.st_ino, status.st_mtime_ns, status.st_size)
 
 
 def as_text(raw: bytes) -> str:
@@ -59,23 +62,45 @@ def as_text(raw: bytes) -> str:
     return raw.decode(errors="replace")
 
 
-def tickets_in(database: sqlite3.Connection) -> tuple[dict[str, Ticket], str]:
-    """The tickets that can be read, and why one of the others cannot; empty if all can."""
-    tickets: dict[str, Ticket] = {}
+def managed_jobs_in(database: sqlite3.Connection) -> tuple[dict[str, ManagedJob], str]:
+    """The jobs that can be read, and why one of the others cannot; empty if all can."""
+    old = _is_of_schema_1(database)
+    managed_jobs: dict[str, ManagedJob] = {}
     lost = ""
-    for job, body in database.execute("SELECT job, body FROM tickets"):
+    for job, body in database.execute(_JOBS_OF_SCHEMA_1 if old else _JOBS):
         try:
-            ticket = from_data(json.loads(body, parse_constant=_no_number))
-            if ticket.job_id != job:
-                raise ValueError(f"it is of job {ticket.job_id}")
-            tickets[job] = ticket
+            data = _loads(body)
+            managed = job_from_data(from_schema_1(data) if old else data)
+            if managed.job_id != job:
+                raise ValueError(f"it is of job {managed.job_id}")
+            managed_jobs[job] = managed
         except (AttributeError, KeyError, TypeError, ValueError, RecursionError, DallyError) as error:
-            lost = f"ticket of job {job}: {error!r}"
-    return tickets, lost
+            lost = f"record of job {job}: {error!r}"
+    return managed_jobs, lost
 
 
-def _no_number(word: str) -> None:
-    raise ValueError(f"{word} is no number")
+def migrate(database: sqlite3.Connection) -> None:
+    """Bring the jobs of a journal of schema 1 into the table of today; called within a transaction."""
+    if not _is_of_schema_1(database):
+        return
+    for job, body in database.execute(_JOBS_OF_SCHEMA_1).fetchall():
+        with suppress(AttributeError, KeyError, TypeError, ValueError, RecursionError):
+            body = json.dumps(
+                from_schema_1(_loads(body))
+            )  # else as it is: whoever loads it says that it is lost
+        database.execute("INSERT OR REPLACE INTO jobs VALUES (?, ?)", (job, body))
+    database.execute("DROP TABLE tickets")
+
+
+def _is_of_schema_1(database: sqlite3.Connection) -> bool:
+    return bool(database.execute("SELECT 1 FROM sqlite_master WHERE name = 'tickets'").fetchone())
+
+
+def _loads(body: str) -> Any:
+    def refuse(word: str) -> None:
+        raise ValueError(f"{word} is no number")
+
+    return json.loads(body, parse_constant=refuse)
 
 
 def set_aside_if_broken(path: Path, known: str = "") -> str:
@@ -106,7 +131,27 @@ def _verdict(path: Path) -> str:
     try:
         with closing(sqlite3.connect(path, timeout=BUSY_S, isolation_level=None)) as database:
             database.text_factory = as_text
-            return _wrong(database) or "ok"
+            said = str(database.execute("PRAGMA quick_check").fetchone()[0])
+            if said != "ok":
+                return said
+            columns = {
+                (table, column)
+                for (table,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+                for (column,) in database.execute("SELECT name FROM pragma_table_info(?)", (table,))
+            }
+            if not columns:
+                return "ok"
+            jobs = "tickets" if _is_of_schema_1(database) else "jobs"
+            if not columns >= _COLUMNS | {(jobs, "job"), (jobs, "body")}:
+                return "it is another kind of database"
+            schema = database.execute("SELECT value FROM facts WHERE name = 'schema'").fetchone()
+            if schema not in (None, ("1",), (str(SCHEMA),)):
+                return f"it is of version {schema[0]}"
+            database.execute("SELECT name, value FROM facts").fetchall()
+            database.execute(_JOBS_OF_SCHEMA_1 if jobs == "tickets" else _JOBS).fetchall()
+            database.execute("BEGIN IMMEDIATE")  # files of a later format can be read and not written
+            database.execute("ROLLBACK")
+            return "ok"
     except sqlite3.Error as error:
         if passes(error, path):
             raise
@@ -121,27 +166,3 @@ def passes(error: sqlite3.Error, path: Path) -> bool:
     if code == sqlite3.SQLITE_READONLY:  # what SQLite also says of a file of a later format
         return not os.access(path, os.W_OK)
     return code in _NOT_TODAY
-
-
-def _wrong(database: sqlite3.Connection) -> str:
-    """What is wrong with a database that can be looked at; empty if nothing is."""
-    said = str(database.execute("PRAGMA quick_check").fetchone()[0])
-    if said != "ok":
-        return said
-    columns = {
-        (table, column)
-        for (table,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
-        for (column,) in database.execute("SELECT name FROM pragma_table_info(?)", (table,))
-    }
-    if not columns:
-        return ""
-    if not columns >= _COLUMNS:
-        return "it is another kind of database"
-    schema = database.execute("SELECT value FROM facts WHERE name = 'schema'").fetchone()
-    if schema not in (None, (str(SCHEMA),)):
-        return f"it is of version {schema[0]}"
-    database.execute("SELECT name, value FROM facts").fetchall()
-    database.execute("SELECT job, body FROM tickets").fetchall()
-    database.execute("BEGIN IMMEDIATE")  # files of a later format can be read and not written
-    database.execute("ROLLBACK")
-    return ""

@@ -1,17 +1,118 @@
-"""What jobs report of their progress, told to the policy as facts; see `dally.progress`."""
+"""What jobs report of their progress, told to the policy as facts; see `dally.progress`.
 
-from collections.abc import Iterator
+Their files are read on a thread of its own: the controller waits for no file system.
+"""
+
+import os
+import pwd
+import stat
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 from dally.errors import InputError
-from dally.jobs.progress import ProgressReport
+from dally.jobs.progress import MOST_BYTES, ProgressReport, parse_report
 from dally.progress import of_job
-from slurm_plugin.controller.ledger import Log
-from slurm_plugin.controller.mirror import Mirror
-from slurm_plugin.controller.progress_files import ProgressFile, ProgressFiles
-from slurm_plugin.controller.tickets import ON_GPUS, Ticket
+from slurm_plugin.controller.managed_job import ON_GPUS, ManagedJob
+from slurm_plugin.controller.reconciler import Reconciler
+from slurm_plugin.controller.transitions import Log
+
+SLOW_S = 60.0
+"""Reading takes so long only where a file system hangs."""
+
+ReadReports = Mapping[str, ProgressReport | InputError]
+"""What jobs report, by number, or why their files cannot be read."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProgressFile:
+    """One job's file, and the user to whom it must belong."""
+
+    path: str
+    user: str
+
+
+class ProgressFiles:
+    """Reads files on a thread of its own; what it has read is there at the next look.
+
+    Args:
+        start: Runs a function beside the rest; for tests that run it at once.
+    """
+
+    def __init__(self, start: Callable[[Callable[[], None]], object] | None = None) -> None:
+        self._start = start or (
+            lambda work: threading.Thread(target=work, name="reports", daemon=True).start()
+        )
+        self._read: ReadReports = {}
+        self._since_s: float | None = None
+        self._reading = ""
+
+    def look(self, files: Mapping[str, ProgressFile]) -> ReadReports:
+        """What was read since the last look; the next reading begins, of these files.
+
+        Args:
+            files: By number of the job.
+        """
+        if self._since_s is not None:
+            return {}
+        found, self._read = self._read, {}
+        if files:
+            self._since_s = time.monotonic()
+            self._start(lambda: self._read_all(dict(files)))
+        return found
+
+    @property
+    def stuck(self) -> str:
+        """The file at which it hangs; empty if it does not."""
+        began_s = self._since_s
+        return self._reading if began_s is not None and time.monotonic() - began_s > SLOW_S else ""
+
+    def _read_all(self, files: Mapping[str, ProgressFile]) -> None:
+        found: dict[str, ProgressReport | InputError] = {}
+        try:
+            for job_id, file in files.items():
+                self._reading = file.path
+                try:
+                    found[job_id] = read_report(file)
+                except InputError as error:
+                    found[job_id] = error
+        finally:
+            self._read, self._since_s = found, None
+
+
+def read_report(file: ProgressFile) -> ProgressReport:
+    """Read one file, which anybody may have named: only a plain one of the job's own user.
+
+    It is looked at before it is opened to be read: to open a device, or a pipe, can do harm.
+
+    Raises:
+        InputError: It cannot be read, is somebody else's or no report; nothing of what is in it is told.
+    """
+    try:
+        place = os.open(file.path, os.O_PATH | os.O_CLOEXEC)
+        try:
+            status = os.fstat(place)
+            if not stat.S_ISREG(status.st_mode):
+                raise InputError("it is no plain file")
+            try:
+                owned = status.st_uid == pwd.getpwnam(file.user).pw_uid
+            except KeyError:  # this machine does not know that user
+                owned = False
+            if not owned:
+                raise InputError(f"it is not {file.user}'s")
+            reading = os.open(f"/proc/self/fd/{place}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+            with open(reading, "rb") as opened:
+                data = opened.read(MOST_BYTES + 1)
+        finally:
+            os.close(place)
+    except OSError as error:
+        raise InputError(error.strerror or "it cannot be read") from None
+    return parse_report(data, status.st_mtime)
+
 
 EVERY_S = 30.0
-"""A job is heard so often, once its throughput is known: each report is a line in the journal."""
+"""A report of a job is taken so often, once its throughput is known: each report is a line in the journal."""
 
 MISSED_S = 300.0
 """A job that runs for so long without a report should have made one."""
@@ -21,62 +122,57 @@ _SKEW_S = 60.0
 
 
 class ProgressReports:
-    """Hears the running jobs that report.
+    """Takes in what the running jobs report.
 
     Args:
-        mirror: Tickets and state.
+        reconciler: Managed jobs and state.
         log: Records events.
         files: Reads their files; None: on a thread.
     """
 
-    def __init__(self, mirror: Mirror, log: Log, files: ProgressFiles | None = None) -> None:
-        self._mirror, self._log, self._files = mirror, log, files or ProgressFiles()
+    def __init__(self, reconciler: Reconciler, log: Log, files: ProgressFiles | None = None) -> None:
+        self._reconciler, self._log, self._files = reconciler, log, files or ProgressFiles()
         self._missed: dict[str, str] = {}
         self._stuck = ""
 
-    def hear(self, now: float) -> None:
-        """Tell the policy what was reported since the last time."""
-        running = {ticket.job_id: ticket for ticket in self._reporting()}
+    def take_reports(self, now: float) -> None:
+        """Tell the policy what was reported since the last time; say once why a report is missing."""
+        running = {
+            managed.job_id: managed
+            for managed in self._reconciler.managed_jobs.values()
+            if managed.request.progress and managed.phase in ON_GPUS
+        }
         self._missed = {job_id: why for job_id, why in self._missed.items() if job_id in running}
         wanted = {
-            job_id: ProgressFile(of_job(ticket.request.progress, job_id), ticket.job.user)
-            for job_id, ticket in running.items()
+            job_id: ProgressFile(of_job(managed.request.progress, job_id), managed.job.user)
+            for job_id, managed in running.items()
         }
         for job_id, found in self._files.look(wanted).items():
-            if (ticket := running.get(job_id)) is None:
+            if (managed := running.get(job_id)) is None:
                 continue
             if isinstance(found, ProgressReport):
-                self._take(ticket, found, now)
-            elif now - ticket.since_s > MISSED_S:
-                self._miss(ticket, found, now)
+                self._missed.pop(job_id, None)
+                self._take(managed, found, now)
+            elif now - managed.since_s > MISSED_S and self._missed.get(job_id) != str(found):
+                self._missed[job_id] = str(found)
+                reason = f"{wanted[job_id].path}: {found}"
+                self._log(now, "progress_missing", job=job_id, reason=reason)
         if self._files.stuck != self._stuck:
             self._stuck = self._files.stuck
             if self._stuck:
-                self._log(now, "reports_stuck", file=self._stuck)
+                self._log(now, "progress_stuck", file=self._stuck)
 
-    def _reporting(self) -> Iterator[Ticket]:
-        for ticket in self._mirror.tickets.values():
-            if ticket.request.progress and ticket.standing in ON_GPUS:
-                yield ticket
-
-    def _take(self, ticket: Ticket, report: ProgressReport, now: float) -> None:
-        """Hear it, unless it was heard, is of an earlier job, or came too soon after another."""
-        stretch, before = ticket.stretch, ticket.past.progress
-        assert stretch is not None, "it runs"
-        self._missed.pop(ticket.job_id, None)
-        if report.t < stretch.slurm_start_s - _SKEW_S:
+    def _take(self, managed: ManagedJob, report: ProgressReport, now: float) -> None:
+        """Take in a report, unless it is known, is of an earlier job, or came too soon after another."""
+        run, before = managed.interval, managed.history.progress
+        assert run is not None, "it runs"
+        if report.t < run.slurm_start_s - _SKEW_S:
             return
         if before is None:
-            self._log(now, "reports", job=ticket.job_id, samples=report.samples, total=report.total)
+            said = {"samples": report.samples, "total": report.total}
+            self._log(now, "progress_reported", job=managed.job_id, **said)
         else:
-            measured = before.since_s == stretch.since_s and bool(before.throughputs)
+            measured = before.since_s == run.since_s and bool(before.throughputs)
             if report.t <= before.last.t or (measured and now - before.heard_s < EVERY_S):
                 return
-        self._mirror.report_progress(ticket, report, now)
-
-    def _miss(self, ticket: Ticket, why: InputError, now: float) -> None:
-        """Say once why there is no report."""
-        if self._missed.get(ticket.job_id) != str(why):
-            self._missed[ticket.job_id] = str(why)
-            file = of_job(ticket.request.progress, ticket.job_id)
-            self._log(now, "no_report", job=ticket.job_id, reason=f"{file}: {why}")
+        self._reconciler.report_progress(managed, report, now)

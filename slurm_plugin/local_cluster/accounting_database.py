@@ -6,8 +6,7 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from slurm_plugin.local_cluster.cluster import ClusterError
-from slurm_plugin.local_cluster.local_cluster import search_path
+from slurm_plugin.local_cluster.cluster import ClusterError, search_path
 from slurm_plugin.local_cluster.local_slurm import LocalSlurm, free_ports
 
 PACKAGES = ("slurmdbd", "mariadb-server")

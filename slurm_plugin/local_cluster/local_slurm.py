@@ -18,8 +18,7 @@ from math import inf
 from random import Random
 
 from dally.hosts.network import LocalNetwork
-from slurm_plugin.local_cluster.cluster import ClusterError
-from slurm_plugin.local_cluster.local_cluster import LocalCluster, search_path, slurm_environment
+from slurm_plugin.local_cluster.cluster import ClusterError, LocalCluster, search_path, slurm_environment
 from slurm_plugin.local_cluster.processes import child_of, end_processes, start_supervisor
 from slurm_plugin.local_cluster.slurm_files import LocalClusterSpec, conf_files
 
@@ -118,7 +117,7 @@ class LocalSlurm:
         if self.network:
             self.network.stop()
         if self._supervisor:
-            self._supervisor.communicate()
+            self._supervisor.communicate()  # closes its standard input: it ends what is left, then the folder
             self._supervisor = None
         for daemon in self._daemons.values():
             daemon.wait()
@@ -126,6 +125,7 @@ class LocalSlurm:
 
     def start_controller(self) -> None:
         """Start slurmctld and wait until it answers."""
+        # By exactly this name, and slurmd too: under Debian's names with `-wlm`, nodes silently have no GPUs.
         self._start("slurmctld", ["slurmctld", "-D"])
         self._wait_up("slurmctld", self.controller_answers)
 

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import click
 
-from slurm_plugin.controller.controller import Mode
+from slurm_plugin.controller.controller import ControllerMode
+from slurm_plugin.service.cli import config_option
 from slurm_plugin.service.daemon import Daemon
-from slurm_plugin.service.live import config_option
 from slurm_plugin.service.signals import Signals
 
 
@@ -22,4 +22,4 @@ def command(config: Path | None, shadow: bool, drain: bool, once: bool) -> None:
     its configuration again. However it ends, the next one goes on where it was.
     """
     with Signals() as signals:
-        Daemon(config, Mode(shadow=shadow, drain=drain), signals, serve=not once).run(once)
+        Daemon(config, ControllerMode(shadow=shadow, drain=drain), signals, serve=not once).run(once)

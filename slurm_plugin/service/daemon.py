@@ -24,12 +24,18 @@ from slurm_plugin.client.slurm import (
     SlurmNode,
     SlurmUnavailableError,
 )
-from slurm_plugin.controller.controller import JOURNAL_LOST, Clock, Controller, Mode
+from slurm_plugin.controller.controller import JOURNAL_LOST, Clock, Controller, ControllerMode
 from slurm_plugin.controller.journal import Journal, JournalError
-from slurm_plugin.service.managed import ControllerInputs, cut, load_site, managed_gpus, stamp_of
+from slurm_plugin.service.controller_inputs import (
+    ControllerInputs,
+    cut,
+    load_site,
+    managed_gpus,
+    stamp_of,
+)
 from slurm_plugin.service.metrics import Metrics
 from slurm_plugin.service.partition_lock import PartitionLocks
-from slurm_plugin.service.report import Board, CycleProblem, report
+from slurm_plugin.service.report import CycleProblem, PublishedStatus, report
 from slurm_plugin.service.server import Pages, PortError, Server
 from slurm_plugin.service.signals import Signals
 
@@ -62,19 +68,6 @@ class DaemonLog:
                 print(json.dumps({"t": round(t, 3), "event": event, **said}), file=self._out, flush=True)
             except OSError:
                 self._out = None
-
-
-class TellingJournal(Journal):
-    """A journal that also tells each event when it is written."""
-
-    def __init__(self, folder: Path, tell: Callable[..., None]) -> None:
-        self._tell = tell
-        super().__init__(folder)
-
-    def write(self, now: float, event: str, **said: object) -> None:
-        """Add an event, and tell it."""
-        super().write(now, event, **said)
-        self._tell(now, event, **said)
 
 
 class WatchedSlurm:
@@ -138,7 +131,7 @@ class Daemon:
     def __init__(
         self,
         path: Path | None,
-        mode: Mode,
+        mode: ControllerMode,
         signals: Signals,
         open_backend: Callable[[str], Slurm] = open_slurm,
         clock: Callable[[], float] | None = None,
@@ -147,16 +140,19 @@ class Daemon:
     ) -> None:
         self._path, self._mode, self._signals = path, mode, signals
         self._open_backend = open_backend
-        self.board = Board("shadow" if mode.shadow else "drain" if mode.drain else "normal")
-        self.metrics = Metrics(self.board)
+        self.status = PublishedStatus("shadow" if mode.shadow else "drain" if mode.drain else "normal")
+        self.metrics = Metrics(self.status)
         self._log = DaemonLog(out or sys.stdout)
         self._site = load_site(path)
         self._tell_jobs()
         self._slurm = WatchedSlurm(open_backend(self._site.config.backend), self.metrics)
-        self._folder = _folder(self._site, mode)
-        self._journal = TellingJournal(self._folder, self._said)
+        folder = Path(self._site.config.state_dir)  # a shadow's journal must not be taken for the real one's
+        self._folder = folder / "shadow" if mode.shadow else folder
+        self._journal = Journal(self._folder, self._said)
         self._clock = clock or Clock(self._journal.load().now_s)
-        self._locks = PartitionLocks(self._slurm, self._folder, self._no_partition_lock)
+        self._locks = PartitionLocks(
+            self._slurm, self._folder, lambda reason: self._tell("no_partition_lock", reason=reason)
+        )
         self._controller: Controller | None = None
         self._built_for: dict[str, int] = {}
         self._differs_since_s: float | None = None
@@ -168,16 +164,16 @@ class Daemon:
     def _tell_jobs(self) -> None:
         """What `dally-sbatch` may know of the policy."""
         policy = parse_policy(self._site.config.policy).policy
-        self.board.plans_by, self.board.batching = policy.plans_by, policy.batching.value
+        self.status.plans_by, self.status.batching = policy.plans_by, policy.batching.value
 
     def _serve(self) -> None:
         """Serve the pages; if somebody else has the port, schedule without them and try again."""
         if self.server is None and self._listen:
             try:
-                self.server = Server(self._listen, Pages(self.board, self.metrics, self._folder))
+                self.server = Server(self._listen, Pages(self.status, self.metrics, self._folder))
             except PortError as error:
-                if not any(problem.reason == str(error) for problem in self.board.problems):
-                    self._tell_problem("no_pages", error)
+                if not any(problem.reason == str(error) for problem in self.status.problems):
+                    self._tell_problem("pages_unavailable", error)
 
     def run(self, once: bool = False) -> None:
         """Cycle until the end is asked for, or once.
@@ -187,11 +183,16 @@ class Daemon:
             OccupiedError: Another controller is at work on one of the partitions.
             SlurmUnavailableError, JournalError: With `once`: the cycle did not end well.
         """
-        said = {"plans_by": self.board.plans_by} if self.board.plans_by else {}
-        self._tell("controller_starts", mode=self.board.mode, policy=self._site.config.policy, **said)
+        said = {"plans_by": self.status.plans_by} if self.status.plans_by else {}
+        self._tell("controller_starts", mode=self.status.mode, policy=self._site.config.policy, **said)
         try:
             while not self._signals.end:
-                pause_s = self._round(once)
+                try:
+                    pause_s = self._cycle()
+                except (SlurmUnavailableError, JournalError) as error:
+                    if once:
+                        raise
+                    pause_s = self._failed(error)
                 if once:
                     break
                 self._signals.wait(pause_s)
@@ -199,44 +200,34 @@ class Daemon:
             pass
         finally:
             self._tell("controller_ends")
-            self._close()
-
-    def _round(self, once: bool) -> float:
-        """One cycle, however it ends; seconds until the next."""
-        try:
-            return self._cycle()
-        except (SlurmUnavailableError, JournalError) as error:
-            if once:
-                raise
-            return self._failed(error)
+            if self.server is not None:
+                self.server.stop()
+            with suppress(SlurmUnavailableError):
+                self._locks.release()
+            self._journal.close()
 
     def _cycle(self) -> float:
+        """One cycle; seconds until the next."""
         self._serve()
-        controller = self._renewed()
+        controller, config = self._renewed(), self._site.config
         if not self._mode.shadow:
-            self._locks.hold(self._node_of_each_partition(), self._clock())
+            first_nodes = {
+                name: node.name
+                for node in reversed(self._slurm.shown)
+                for name in node.partitions
+                if name in config.partitions
+            }
+            self._locks.hold(first_nodes, self._clock())
         wakeup_s = controller.cycle()
-        pause_s = min(self._site.config.poll_s, wakeup_s - self._clock())
-        pause_s = max(pause_s, REST * controller.seen.observe_s, SHORTEST_PAUSE_S)
-        latest = report(controller, self._site.config.policy, self._site.config.partitions)
-        self.board.pin(latest, pause_s)
+        pause_s = min(config.poll_s, wakeup_s - self._clock())
+        pause_s = max(pause_s, REST * controller.stats.observe_s, SHORTEST_PAUSE_S)
+        latest = report(controller, config.policy, config.partitions)
+        self.status.publish(latest, pause_s)
         self.metrics.cycle(latest)
         if self._failures:
-            self._tell("well_again", failures=self._failures)
+            self._tell("recovered", failures=self._failures)
             self._failures = 0
         return pause_s
-
-    def _node_of_each_partition(self) -> dict[str, str]:
-        """The first node of each of our partitions."""
-        return {
-            name: node.name
-            for node in reversed(self._slurm.shown)
-            for name in node.partitions
-            if name in self._site.config.partitions
-        }
-
-    def _no_partition_lock(self, reason: str) -> None:
-        self._tell("no_partition_lock", reason=reason)
 
     def _failed(self, error: DallyError) -> float:
         """Say what went wrong, give a sign of life if the journal takes it, and try again later."""
@@ -263,7 +254,13 @@ class Daemon:
         if self._controller is None:
             self._slurm.nodes()
             return self._build(self._site)
-        if self._nodes_differ():
+        shown, now = managed_gpus(self._slurm.shown, self._site.config.partitions), self._clock()
+        if shown in ({}, self._built_for):
+            self._differs_since_s = None
+            return self._controller
+        if self._differs_since_s is None:
+            self._differs_since_s = now
+        if now - self._differs_since_s >= SETTLE_S:
             self._attempt("cluster", lambda: self._build(self._site))
         return self._controller
 
@@ -272,7 +269,7 @@ class Daemon:
         try:
             renew()
         except (InputError, JournalError) as error:
-            self._tell_problem(f"{what}_kept", error)
+            self._tell_problem(f"{what}_rejected", error)
 
     def _read_cluster(self) -> None:
         self._site = replace(self._site, stamp=stamp_of(self._site.config.cluster))
@@ -298,16 +295,6 @@ class Daemon:
             self._build(site)
         self._site = site
         self._tell_jobs()
-
-    def _nodes_differ(self) -> bool:
-        """Whether Slurm's nodes have not been those the controller was built for, for some time now."""
-        shown = managed_gpus(self._slurm.shown, self._site.config.partitions)
-        if shown in ({}, self._built_for):
-            self._differs_since_s = None
-            return False
-        if self._differs_since_s is None:
-            self._differs_since_s = self._clock()
-        return self._clock() - self._differs_since_s >= SETTLE_S
 
     def _build(self, site: ControllerInputs) -> Controller:
         """A controller that goes on from the journal."""
@@ -340,7 +327,7 @@ class Daemon:
             at=self._step,
         )
         if before is not None:
-            self._controller.seen.decisions = before.seen.decisions
+            self._controller.stats.decisions = before.stats.decisions
         return self._controller
 
     def _step(self, step: str) -> None:
@@ -350,15 +337,8 @@ class Daemon:
             if self._signals.end:
                 raise _EndError
 
-    def _close(self) -> None:
-        if self.server is not None:
-            self.server.stop()
-        with suppress(SlurmUnavailableError):
-            self._locks.release()
-        self._journal.close()
-
     def _tell_problem(self, event: str, error: DallyError, **said: Any) -> None:
-        self.board.add_problem(CycleProblem(round(self._clock(), 3), event, str(error)))
+        self.status.add_problem(CycleProblem(round(self._clock(), 3), event, str(error)))
         self._tell(event, reason=str(error), **said)
 
     def _tell(self, event: str, **said: Any) -> None:
@@ -367,11 +347,5 @@ class Daemon:
     def _said(self, t: float, event: str, **said: object) -> None:
         self.metrics.event(event)
         if event == JOURNAL_LOST:
-            self.board.add_problem(CycleProblem(round(t, 3), event, str(said["reason"])))
+            self.status.add_problem(CycleProblem(round(t, 3), event, str(said["reason"])))
         self._log(t, event, **said)
-
-
-def _folder(site: ControllerInputs, mode: Mode) -> Path:
-    """Where the journal is; what a shadow writes must not be taken for the real one's."""
-    folder = Path(site.config.state_dir)
-    return folder / "shadow" if mode.shadow else folder

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterator, Sequence
+from math import inf
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -9,7 +10,8 @@ from prometheus_client.registry import Collector
 
 from dally import __version__
 from slurm_plugin.client.slurm import Order
-from slurm_plugin.service.report import Board, Report
+from slurm_plugin.controller.actuator import order_name
+from slurm_plugin.service.report import PublishedStatus, Report
 
 _SECONDS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
 
@@ -22,7 +24,7 @@ class Metrics:
         journal_errors: Cycles that ended because the journal could not be written.
     """
 
-    def __init__(self, board: Board) -> None:
+    def __init__(self, status: PublishedStatus) -> None:
         registry = CollectorRegistry()
         self._registry = registry
         self._cycle = Histogram(
@@ -42,7 +44,7 @@ class Metrics:
         self.journal_errors = Counter(
             "dally_journal_errors", "Cycles in which the journal could not be written.", registry=registry
         )
-        registry.register(_FromBoard(board))
+        registry.register(_FromPublishedStatus(status))
 
     def cycle(self, latest: Report) -> None:
         """A cycle went well."""
@@ -56,7 +58,7 @@ class Metrics:
     def orders(self, orders: Sequence[Order], answers: Sequence[str | None]) -> None:
         """Slurm took or refused orders."""
         for order, refusal in zip(orders, answers, strict=True):
-            kind = type(order).__name__.lower()
+            kind = order_name(order)
             self._orders.labels(kind).inc()
             if refusal is not None:
                 self._refused.labels(kind).inc()
@@ -66,29 +68,29 @@ class Metrics:
         return generate_latest(self._registry)
 
 
-class _FromBoard(Collector):
+class _FromPublishedStatus(Collector):
     """Metrics that are read off the last report when somebody asks."""
 
-    def __init__(self, board: Board) -> None:
-        self._board = board
+    def __init__(self, status: PublishedStatus) -> None:
+        self._status = status
 
     def collect(self) -> Iterator[Metric]:
         """The metrics; few before the first good cycle."""
         info = GaugeMetricFamily("dally_build_info", "Version and mode.", labels=["version", "mode"])
-        info.add_metric([__version__, self._board.mode], 1)
+        info.add_metric([__version__, self._status.mode], 1)
         yield info
-        if self._board.last is None:
+        if self._status.last is None:
             return
-        latest, pinned_s, _ = self._board.last
+        latest, published_s, _ = self._status.last
         yield GaugeMetricFamily(
             "dally_last_cycle_age_seconds",
             "Seconds since the last good cycle.",
-            value=time.monotonic() - pinned_s,
+            value=time.monotonic() - published_s,
         )
-        jobs = GaugeMetricFamily("dally_jobs", "Jobs, by standing.", labels=["standing"])
-        for standing, count in latest.standings().items():
-            jobs.add_metric([standing], count)
-        gpus = GaugeMetricFamily("dally_gpus", "GPUs: total, used, free, withheld.", labels=["state"])
+        jobs = GaugeMetricFamily("dally_jobs", "Jobs, by state.", labels=["state"])
+        for state, count in latest.job_counts().items():
+            jobs.add_metric([state], count)
+        gpus = GaugeMetricFamily("dally_gpus", "GPUs: total, used, free, unavailable.", labels=["state"])
         for name, count in latest.gpus.items():
             gpus.add_metric([name], count)
         most_free = GaugeMetricFamily(
@@ -102,15 +104,12 @@ class _FromBoard(Collector):
         decisions = CounterMetricFamily("dally_decisions", "Decisions, by kind.", labels=["decision"])
         for kind, count in latest.decisions.items():
             decisions.add_metric([kind], count)
-        yield from (jobs, gpus, most_free, decisions, _timers(latest))
-
-
-def _timers(latest: Report) -> Metric:
-    timers = GaugeMetricFamily(
-        "dally_timer_seconds", "How long gangs decline placements above a level.", labels=["level", "gpus"]
-    )
-    for timer in latest.timers:
-        timers.add_metric(
-            [timer.level, str(timer.gpus)], float("inf") if timer.delay_s is None else timer.delay_s
+        timers = GaugeMetricFamily(
+            "dally_timer_seconds",
+            "How long gangs decline placements above a level.",
+            labels=["level", "gpus"],
         )
-    return timers
+        for timer in latest.timers:
+            delay_s = inf if timer["delay_s"] is None else timer["delay_s"]
+            timers.add_metric([timer["level"], str(timer["gpus"])], delay_s)
+        yield from (jobs, gpus, most_free, decisions, timers)

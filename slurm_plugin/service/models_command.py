@@ -8,11 +8,11 @@ from pathlib import Path
 import click
 
 from dally.errors import InputError
-from dally.profiles.files import ProfileSet, load_profiles, shipped_sets
-from dally.profiles.listing import ModelEntry, TierEntry, model_entries
+from dally.profiles.files import load_profiles, shipped_sets
+from dally.profiles.listing import ModelEntry, model_entries
 from dally.profiles.schema import TIERS
 from slurm_plugin.config import config_path, load_config
-from slurm_plugin.service.live import clean, config_option, json_option
+from slurm_plugin.service.cli import clean, config_option, json_option
 
 _HEADS = ("MODEL", "GPU TYPE", "MODE", "BATCH", *(tier.upper() for tier in TIERS), "ERROR", "MEASURED")
 
@@ -30,7 +30,18 @@ def command(names: tuple[str, ...], profiles: str | None, config: Path | None, a
     BATCH is that of one GPU. A tier shows the shapes measured there, machines x GPUs on each, and the largest
     slowdown among them. ERROR is the mean error on what was held out.
     """
-    chosen = _profiles(profiles, config)
+    if not profiles:
+        elsewhere = f"a shipped set shows with --profiles: {', '.join(shipped_sets())}"
+        try:
+            profiles = load_config(config).profiles
+        except InputError as error:
+            raise InputError(f"{error}; {elsewhere}") from error
+        if not profiles:
+            raise InputError(
+                f"{config_path(config)} names no profiles, so Dally knows no model here; measure yours with "
+                f"profile-models, and name their folder there as `profiles`; {elsewhere}"
+            )
+    chosen = load_profiles(profiles)
     entries = [entry for entry in model_entries(chosen.profiles) if not names or entry.model in names]
     if unknown := sorted(set(names) - {entry.model for entry in entries}):
         raise InputError(
@@ -41,27 +52,6 @@ def command(names: tuple[str, ...], profiles: str | None, config: Path | None, a
         return
     for line in _table(entries):
         click.echo(clean(line).rstrip())
-
-
-def _profiles(named: str | None, config: Path | None) -> ProfileSet:
-    """The set that is named, else the site's.
-
-    Raises:
-        InputError: The site names none, or they cannot be read.
-    """
-    if named:
-        return load_profiles(named)
-    elsewhere = f"a shipped set shows with --profiles: {', '.join(shipped_sets())}"
-    try:
-        site = load_config(config)
-    except InputError as error:
-        raise InputError(f"{error}; {elsewhere}") from error
-    if not site.profiles:
-        raise InputError(
-            f"{config_path(config)} names no profiles, so Dally knows no model here; measure yours with "
-            f"profile-models, and name their folder there as `profiles`; {elsewhere}"
-        )
-    return load_profiles(site.profiles)
 
 
 def _table(entries: Sequence[ModelEntry]) -> Iterator[str]:
@@ -75,24 +65,17 @@ def _table(entries: Sequence[ModelEntry]) -> Iterator[str]:
 
 
 def _cells(entry: ModelEntry) -> tuple[str, ...]:
-    tiers = {tier.tier: _tier(tier) for tier in entry.tiers}
-    error = "-" if entry.held_out_error is None else f"{entry.held_out_error:.1%}"
+    tiers = {}
+    for tier in entry.tiers:
+        shapes, slowdown = tier.shapes, "" if tier.slowdown is None else f" {tier.slowdown:.2f}"
+        few = ",".join(shapes) if len(shapes) <= 3 else f"{shapes[0]}..{shapes[-1]}"
+        tiers[tier.tier] = f"{few}{slowdown}" if shapes else "-"
     return (
         entry.model,
         entry.gpu_type or "any",
         entry.mode,
         "-" if entry.local_batch is None else str(entry.local_batch),
         *(tiers.get(tier, "-") for tier in TIERS),
-        error,
+        "-" if entry.held_out_error is None else f"{entry.held_out_error:.1%}",
         entry.measured[:10],
     )
-
-
-def _tier(tier: TierEntry) -> str:
-    slowdown = "" if tier.slowdown is None else f" {tier.slowdown:.2f}"
-    return f"{_few(tier.shapes)}{slowdown}" if tier.shapes else "-"
-
-
-def _few(shapes: Sequence[str]) -> str:
-    """The shapes, of many the first and the last."""
-    return ",".join(shapes) if len(shapes) <= 3 else f"{shapes[0]}..{shapes[-1]}"

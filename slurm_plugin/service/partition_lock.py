@@ -63,7 +63,7 @@ class PartitionLocks:
         """
         if now < self._due_s:
             return
-        names = {partition: f"{_place(partition)}{self._who}" for partition in nodes}
+        names = {partition: f"{_name_start(partition)}{self._who}" for partition in nodes}
         shown = self._look(names, now)
         dead = [UnlockPartition(other) for name in names.values() for other in _others(name, shown)]
         signs = [
@@ -98,20 +98,17 @@ class PartitionLocks:
                 silent_s = now - (shown[other].start_s - AHEAD_S)
                 is_first = name not in shown or other < name
                 if is_first and -_MOST_AHEAD_S < silent_s < SILENT_S:
-                    raise OccupiedError(_refusal(partition, other, silent_s))
+                    host = other.removeprefix(_name_start(partition)).partition(".")[0]
+                    raise OccupiedError(
+                        f"another controller is at work on partition {partition}, on host {host}, sign of "
+                        f"life {max(0.0, silent_s):.0f} s ago; stop it first. If it is dead, this one may "
+                        f"start {SILENT_S:.0f} s after that sign, or at once after "
+                        f"`scontrol delete ReservationName={other}`"
+                    )
         return shown
 
 
-def _refusal(partition: str, other: str, silent_s: float) -> str:
-    host = other.removeprefix(_place(partition)).partition(".")[0]
-    return (
-        f"another controller is at work on partition {partition}, on host {host}, sign of life "
-        f"{max(0.0, silent_s):.0f} s ago; stop it first. If it is dead, this one may start {SILENT_S:.0f} s "
-        f"after that sign, or at once after `scontrol delete ReservationName={other}`"
-    )
-
-
-def _place(partition: str) -> str:
+def _name_start(partition: str) -> str:
     """How the names of all reservations for a partition begin."""
     return f"{PREFIX}.{_NO_NAME.sub('-', partition)}."
 

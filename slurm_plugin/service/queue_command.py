@@ -10,13 +10,13 @@ from typing import Any
 import click
 
 from dally.commands.why import NETWORK
-from slurm_plugin.controller.tickets import Standing
-from slurm_plugin.service.live import ask, clean, clock, config_option, folded, json_option, lasting
+from slurm_plugin.controller.managed_job import JobPhase
+from slurm_plugin.service.cli import ask, clean, clock, config_option, folded, json_option, lasting
 
 _SINCE = "SINCE"
-_HEADS = ("JOBID", "USER", "MODEL", "GPUS", "STANDING", _SINCE, "TIMER", "NODES or REASON")
+_HEADS = ("JOBID", "USER", "MODEL", "GPUS", "STATE", _SINCE, "TIMER", "NODES or REASON")
 _RIGHT = 3
-_WIDEST = (14, 8, 10, 5, 8, 12, 15)
+_WIDEST = (14, 8, 10, 5, 10, 12, 15)
 """Widest that a column gets on a narrow terminal; the last one takes what is left."""
 
 _NO_PROFILE = "*"
@@ -28,7 +28,7 @@ _ROOMY = 120
 @click.option("--me", is_flag=True, help="Only my own jobs.")
 @json_option
 def command(config: Path | None, me: bool, as_json: bool) -> None:
-    """Show the jobs that Dally schedules: where they stand, and what they wait for.
+    """Show the jobs that Dally schedules: their states, and what they wait for.
 
     TIMER says when a job will take GPUs that are farther apart (`rack 4m`: any of one rack in 4 minutes).
     """
@@ -50,7 +50,7 @@ def table(jobs: Sequence[Mapping[str, Any]], now_s: float, width: int, ages: boo
         jobs: The jobs, as the controller shows them.
         now_s: Its time, seconds since 1970.
         width: Characters in a line.
-        ages: Whether it tells for how long a job has stood where it does, and not since when.
+        ages: Whether it tells for how long a job has been in its state, and not since when.
     """
     heads = tuple("FOR" if ages and head == _SINCE else head for head in _HEADS)
     rows = [heads, *(_cells(job, now_s, ages) for job in jobs)]
@@ -59,31 +59,27 @@ def table(jobs: Sequence[Mapping[str, Any]], now_s: float, width: int, ages: boo
         for column, widest in enumerate(_WIDEST)
     ]
     rest = max(len(_HEADS[-1]), width - sum(widths) - len(widths))
-    return [_line(row, (*widths, rest)) for row in rows]
-
-
-def _line(row: Sequence[str], widths: Sequence[int]) -> str:
-    cells = zip(range(len(row)), row, widths, strict=True)
-    return clean(" ".join(_fit(cell, width, column) for column, cell, width in cells)).rstrip()
-
-
-def _fit(cell: str, width: int, column: int) -> str:
-    if len(cell) > width:
-        cell = f"{cell[: width - 1]}+"
-    return cell.rjust(width) if column == _RIGHT else cell.ljust(width)
+    lines = []
+    for row in rows:
+        cells = []
+        for column, (cell, room) in enumerate(zip(row, (*widths, rest), strict=True)):
+            fit = cell if len(cell) <= room else f"{cell[: room - 1]}+"
+            cells.append(fit.rjust(room) if column == _RIGHT else fit.ljust(room))
+        lines.append(clean(" ".join(cells)).rstrip())
+    return lines
 
 
 def _cells(job: Mapping[str, Any], now_s: float, ages: bool) -> tuple[str, ...]:
-    running = job["standing"] in (Standing.RUNNING, Standing.STARTING) and job["nodes"]
+    running = job["state"] in (JobPhase.RUNNING, JobPhase.STARTING) and job["nodes"]
     return (
         job["job"],
         job["user"],
         f"{_NO_PROFILE if job.get('assumed_slowdown') else ''}{job['model']}" or "-",
         str(job["gpus"] or "-"),
-        job["standing"],
+        job["state"],
         lasting(now_s - job["since_s"]) if ages else clock(job["since_s"]),
         timer(job, now_s),
-        folded(job["nodes"]) if running else job["why"],
+        folded(job["nodes"]) if running else job["reason"],
     )
 
 
@@ -91,13 +87,13 @@ def timer(job: Mapping[str, Any], now_s: float) -> str:
     """What comes next for a job by itself, and in how long, or how far it is; `-` if there is nothing."""
     until_s = job["until_s"]
     done = (job.get("progress") or {}).get("done")
-    if job["standing"] == Standing.RUNNING and done is not None:
+    if job["state"] == JobPhase.RUNNING and done is not None:
         return f"{done:.0%} done"
     what = {
-        Standing.WAITING: "any GPUs" if job["next_level"] == NETWORK else job["next_level"],
-        Standing.ASIDE: "again",
-        Standing.STOPPING: "stop",
-    }.get(job["standing"])
+        JobPhase.PENDING: "any GPUs" if job["next_level"] == NETWORK else job["next_level"],
+        JobPhase.INELIGIBLE: "again",
+        JobPhase.STOPPING: "stop",
+    }.get(job["state"])
     if not what or until_s is None:
         return "-"
     return f"{what} {lasting(until_s - now_s)}" if until_s > now_s else f"{what} now"

@@ -1,20 +1,74 @@
-"""`dally release-all`: hands every job that is held for Dally back to Slurm."""
+"""`dally release-all`: releases every job that is held for Dally to Slurm, with or without a controller."""
 
 import json
 import sys
 import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import click
 
+from dally.words import plural
 from slurm_plugin.client.backends import open_slurm
+from slurm_plugin.client.slurm import Hold, ReleaseToSlurm, Slurm, SlurmJob, State
 from slurm_plugin.config import load_config
-from slurm_plugin.controller.journal import heartbeat_s, read_tickets
-from slurm_plugin.service.handback import HandBackResult, hand_back, to_hand_back
-from slurm_plugin.service.live import clean, config_option, json_option, lasting
+from slurm_plugin.controller.job_requests import read_request, release_order
+from slurm_plugin.controller.journal import heartbeat_s, read_managed_jobs
+from slurm_plugin.controller.managed_job import JobPhase, ManagedJob
+from slurm_plugin.service.cli import clean, config_option, json_option, lasting
 
 _ALIVE_S = 90.0
 _MOST_REFUSALS = 10
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseResult:
+    """What became of the jobs: those that are Slurm's now, and what Slurm said against the others."""
+
+    released: tuple[str, ...]
+    refused: Mapping[str, str]
+
+
+def release_orders(
+    jobs: Sequence[SlurmJob], managed_jobs: Mapping[str, ManagedJob]
+) -> tuple[ReleaseToSlurm, ...]:
+    """The orders for all jobs that wait for Dally, and for those that it has pinned to nodes.
+
+    Jobs that their users or an administrator hold stay held.
+    """
+    orders = []
+    for job in jobs:
+        request = read_request(job.comment, job.admin_comment)
+        if job.state is not State.PENDING or request is None or job.hold is Hold.ADMIN:
+            continue
+        managed = managed_jobs.get(job.job_id)
+        if managed is not None and not managed.same_as(job, request.tag):
+            managed = None
+        if job.hold is Hold.NONE:
+            wanted = bool(job.required_nodes) and (managed is None or managed.phase is JobPhase.STARTING)
+        else:
+            wanted = not request.held or (managed is not None and managed.user_released)
+        if wanted:
+            orders.append(release_order(job, request, managed))
+    return tuple(orders)
+
+
+def release_to_slurm(
+    slurm: Slurm, orders: Sequence[ReleaseToSlurm], managed_jobs: Mapping[str, ManagedJob]
+) -> ReleaseResult:
+    """Carry out the orders; a job that has left meanwhile counts neither way.
+
+    Raises:
+        SlurmUnavailableError: Slurm did not answer.
+    """
+    answers = slurm.run(orders)
+    said = {order.job_id: answer for order, answer in zip(orders, answers, strict=True) if answer is not None}
+    still = {order.job_id for order in release_orders(slurm.jobs(), managed_jobs)} if said else set()
+    return ReleaseResult(
+        tuple(order.job_id for order in orders if order.job_id not in said),
+        {job_id: answer for job_id, answer in said.items() if job_id in still},
+    )
 
 
 @click.command
@@ -39,42 +93,33 @@ def command(config: Path | None, silent_s: float | None, yes: bool, as_json: boo
     beat_s = heartbeat_s(folder)
     silence_s = None if beat_s is None else max(0.0, time.time() - beat_s)
     if silent_s is not None and silence_s is not None and silence_s < silent_s:
-        _say(as_json, HandBackResult((), {}), f"heard the controller {lasting(silence_s)} ago: all stays")
+        _print(as_json, ReleaseResult((), {}), f"heard the controller {lasting(silence_s)} ago: all stays")
         return
-    slurm, tickets = open_slurm(settings.backend), read_tickets(folder)
-    orders = to_hand_back(slurm.jobs(), tickets)
+    slurm, managed_jobs = open_slurm(settings.backend), read_managed_jobs(folder)
+    orders = release_orders(slurm.jobs(), managed_jobs)
     if not orders:
-        _say(as_json, HandBackResult((), {}), "no job is held for Dally")
+        _print(as_json, ReleaseResult((), {}), "no job is held for Dally")
         return
     if not yes:
-        click.confirm(_question(len(orders), silence_s), abort=True, err=True)
-    outcome = hand_back(slurm, orders, tickets)
-    _say(as_json, outcome, f"handed {_jobs(len(outcome.released))} back to Slurm")
-    if outcome.refused:
+        alive = ""
+        if silence_s is not None and silence_s < _ALIVE_S:
+            alive = (
+                f"A controller is at work (sign of life {lasting(silence_s)} ago). It will leave these jobs "
+                "to Slurm and go on with those submitted later; to end that, stop it first.\n"
+            )
+        click.confirm(f"{alive}Hand {plural(len(orders), 'job')} back to Slurm?", abort=True, err=True)
+    result = release_to_slurm(slurm, orders, managed_jobs)
+    _print(as_json, result, f"handed {plural(len(result.released), 'job')} back to Slurm")
+    if result.refused:
         sys.exit(1)
 
 
-def _question(count: int, silence_s: float | None) -> str:
-    alive = ""
-    if silence_s is not None and silence_s < _ALIVE_S:
-        alive = (
-            f"A controller is at work (sign of life {lasting(silence_s)} ago). It will leave these jobs to "
-            "Slurm and go on with those submitted later; to end that, stop it first.\n"
-        )
-    return f"{alive}Hand {_jobs(count)} back to Slurm?"
-
-
-def _jobs(count: int) -> str:
-    return f"{count} job{'s' * (count != 1)}"
-
-
-def _say(as_json: bool, outcome: HandBackResult, text: str) -> None:
+def _print(as_json: bool, result: ReleaseResult, text: str) -> None:
     if as_json:
-        said = {"released": list(outcome.released), "refused": dict(outcome.refused), "said": text}
-        click.echo(json.dumps(said, indent=2))
+        click.echo(json.dumps({**asdict(result), "said": text}, indent=2))
         return
     click.echo(text)
-    for job_id, refusal in list(outcome.refused.items())[:_MOST_REFUSALS]:
+    for job_id, refusal in list(result.refused.items())[:_MOST_REFUSALS]:
         click.echo(f"refused {job_id}: {clean(refusal)}")
-    if len(outcome.refused) > _MOST_REFUSALS:
-        click.echo(f"refused {len(outcome.refused) - _MOST_REFUSALS} more")
+    if len(result.refused) > _MOST_REFUSALS:
+        click.echo(f"refused {len(result.refused) - _MOST_REFUSALS} more")

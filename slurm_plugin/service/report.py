@@ -2,7 +2,7 @@
 
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, fields
 from itertools import pairwise
 from math import inf
@@ -13,9 +13,8 @@ from dally.policies.dally.timers import FixedTimers, TunedTimers
 from dally.progress import of_job
 from dally.state import ClusterState
 from slurm_plugin.client.slurm import arrival
-from slurm_plugin.controller import lessons
 from slurm_plugin.controller.controller import Controller
-from slurm_plugin.controller.tickets import WITH_POLICY, Standing, Ticket
+from slurm_plugin.controller.managed_job import WITH_POLICY, JobPhase, ManagedJob
 
 GRACE_S = 60.0
 """A controller is healthy while its last good cycle is younger than three periods and this."""
@@ -23,57 +22,8 @@ GRACE_S = 60.0
 _MOST_PROBLEMS = 10
 
 
-@dataclass(frozen=True, slots=True)
-class JobReport:
-    """One job.
-
-    Attributes:
-        job: Its number.
-        user: Its user.
-        model: Its model; empty if unknown.
-        gpus: GPUs it holds or is to start on, else those it asks for.
-        standing: Where it stands; see `Standing`.
-        since_s: Since when, seconds since 1970; so are all times.
-        until_s: While it waits, when it takes a placement of `next_level`; else the end of a grace, of a
-            back-off or of the time to start; None if there is none.
-        level: The level on which it insists until then; empty if it insists on none.
-        next_level: The level above; empty if there is none.
-        nodes: GPUs by node that it holds or is to start on.
-        why: What it waits for, or what was decided last, in words.
-        submit_s: When it was submitted.
-        refusals: Starts in a row that came to nothing.
-        preemptions: How often it has lost its GPUs.
-        assumed_slowdown: What each level farther apart is assumed to cost it, as its model has no profile, or
-            it names none; None: it has a profile.
-        progress: What it has reported, and what follows from it; None if it is not known to report.
-    """
-
-    job: str
-    user: str
-    model: str
-    gpus: int
-    standing: str
-    since_s: float
-    until_s: float | None
-    level: str
-    next_level: str
-    nodes: Mapping[str, int]
-    why: str
-    submit_s: float
-    refusals: int
-    preemptions: int
-    assumed_slowdown: float | None = None
-    progress: Mapping[str, Any] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class TimerReport:
-    """How long gangs of a size decline placements above a level, seconds; None: for ever."""
-
-    level: str
-    gpus: int
-    delay_s: float | None
-    waits: int
+JobData = Mapping[str, Any]
+"""One job as plain data; `_job` tells what is in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,10 +36,11 @@ class Report:
         running_times: What it goes by of running times, and how true that was, as plain data.
         partitions: Slurm partitions.
         nodes: Number of nodes.
-        jobs: All jobs.
-        gpus: GPUs in all, in use, free, and withheld: others', promised, or of closed nodes.
+        jobs: All jobs, in no order.
+        gpus: GPUs in all, in use, free, and unavailable: others', promised, or of closed nodes.
         most_free: For each level, the free GPUs of that one domain which has most of them.
-        timers: Delay timers of the gang sizes that are in the queue or run.
+        timers: How long gangs of the sizes that wait or run decline GPUs above a `level`: `gpus`, `delay_s`
+            (None: for ever), and the number of `waits` from which that was learnt.
         decisions: Decisions so far, by kind.
         observe_s: How long the last look at Slurm took.
         cycle_s: How long the last cycle took.
@@ -100,10 +51,10 @@ class Report:
     running_times: Mapping[str, Any]
     partitions: tuple[str, ...]
     nodes: int
-    jobs: tuple[JobReport, ...]
+    jobs: tuple[JobData, ...]
     gpus: Mapping[str, int]
     most_free: Mapping[str, int]
-    timers: tuple[TimerReport, ...]
+    timers: tuple[Mapping[str, Any], ...]
     decisions: Mapping[str, int]
     observe_s: float
     cycle_s: float
@@ -111,104 +62,107 @@ class Report:
     @property
     def longest_wait_s(self) -> float:
         """How long the job has waited that has waited longest since it was last stopped or submitted."""
-        waits = (self.now_s - job.since_s for job in self.jobs if job.standing == Standing.WAITING)
+        waits = (self.now_s - job["since_s"] for job in self.jobs if job["state"] == JobPhase.PENDING)
         return max(waits, default=0.0)
 
-    def standings(self) -> dict[str, int]:
-        """Jobs by standing, all standings named."""
-        found = Counter(job.standing for job in self.jobs)
-        return {standing.value: found[standing.value] for standing in ORDER}
+    def job_counts(self) -> dict[str, int]:
+        """Number of jobs in each state, all states named."""
+        found = Counter(job["state"] for job in self.jobs)
+        return {state.value: found[state.value] for state in ORDER}
 
 
 ORDER = (
-    Standing.RUNNING,
-    Standing.STOPPING,
-    Standing.STARTING,
-    Standing.WAITING,
-    Standing.ASIDE,
-    Standing.LEFT,
+    JobPhase.RUNNING,
+    JobPhase.STOPPING,
+    JobPhase.STARTING,
+    JobPhase.PENDING,
+    JobPhase.INELIGIBLE,
+    JobPhase.RELEASED,
 )
 """In which order jobs are shown."""
 
 
 def report(controller: Controller, policy: str, partitions: tuple[str, ...]) -> Report:
     """What the controller knows after a cycle, copied so that other threads may read it."""
-    state, seen = controller.scheduler.state, controller.seen
-    free, withheld = state.free.on(state.topology.root.index), sum(state.withheld.values())
+    state, stats, topology = controller.scheduler.state, controller.stats, controller.scheduler.state.topology
+    free, unavailable = state.free.on(topology.root.index), sum(state.withheld.values())
     return Report(
-        now_s=seen.now_s,
+        now_s=stats.now_s,
         policy=policy,
-        running_times=lessons.as_data(controller.scheduler.beliefs.lessons(), controller.knowledge),
-        partitions=partitions,
-        nodes=len(state.topology.machines),
-        jobs=tuple(_job(ticket, state) for ticket in controller.mirror.tickets.values()),
-        gpus={
-            "total": state.topology.gpus,
-            "used": state.topology.gpus - free - withheld,
-            "free": free,
-            "withheld": withheld,
+        running_times={
+            "configured": controller.knowledge,
+            **asdict(controller.scheduler.beliefs.lessons()),
         },
-        most_free=_most_free(state),
-        timers=_timers(controller),
-        decisions=dict(seen.decisions),
-        observe_s=seen.observe_s,
-        cycle_s=seen.cycle_s,
+        partitions=partitions,
+        nodes=len(topology.machines),
+        jobs=tuple(_job(managed, state) for managed in controller.reconciler.managed_jobs.values()),
+        gpus={
+            "total": topology.gpus,
+            "used": topology.gpus - free - unavailable,
+            "free": free,
+            "unavailable": unavailable,
+        },
+        most_free={
+            level: max(state.free.on(domain.index) for domain in domains)
+            for level, domains in zip(topology.levels, topology.level_domains, strict=True)
+        },
+        timers=tuple(_timers(controller)),
+        decisions=dict(stats.decisions),
+        observe_s=stats.observe_s,
+        cycle_s=stats.cycle_s,
     )
 
 
-def _most_free(state: ClusterState) -> dict[str, int]:
-    """Free GPUs are worth the more the closer they are together."""
-    topology = state.topology
+def sorted_jobs(latest: Report) -> list[JobData]:
+    """The jobs by state and arrival."""
+    place = {state.value: index for index, state in enumerate(ORDER)}
+    return sorted(latest.jobs, key=lambda job: (place[job["state"]], arrival(job["submit_s"], job["job"])))
+
+
+def _job(managed: ManagedJob, state: ClusterState) -> JobData:
+    """One job as plain data: its number as `job`, `user`, `model` (empty if unknown), `submit_s`, and these.
+
+    gpus: GPUs it holds or is to start on, else those it asks for; 0 if nobody knows, as it is Slurm's.
+    state, since_s: Its phase, and since when, seconds since 1970; so are all times.
+    until_s: While it is pending, when it takes a placement of `next_level`; else the end of a grace, of a
+        back-off or of the time to start; None if there is none.
+    level, next_level: The level on which it insists until then, and the one above; empty if none.
+    nodes: GPUs by node that it holds or is to start on.
+    reason: What it waits for, or what was decided last, in words.
+    refusals, preemptions: Failed starts in a row; how often it has lost its GPUs.
+    assumed_slowdown: What each level farther apart is assumed to cost it, as its model has no profile, or it
+        names none; None: it has a profile.
+    progress: What it has reported, and what follows from it; None if it is not known to report.
+    """
+    pending = managed.phase is JobPhase.PENDING
+    level = managed.level if pending else ""
+    asked = 0 if managed.phase is JobPhase.RELEASED else managed.job.gpus
     return {
-        level: max(state.free.on(domain.index) for domain in domains)
-        for level, domains in zip(topology.levels, topology.level_domains, strict=True)
+        "job": managed.job_id,
+        "user": managed.job.user,
+        "model": managed.job.model,
+        "gpus": sum(managed.gpus.values()) or asked,
+        "state": managed.phase.value,
+        "since_s": managed.since_s,
+        "until_s": managed.until_s if managed.until_s < inf else None,
+        "level": level,
+        "next_level": dict(pairwise(state.topology.levels)).get(level, ""),
+        "nodes": {} if pending else dict(managed.gpus),
+        "reason": managed.reason,
+        "submit_s": managed.job.submit_s,
+        "refusals": managed.refusals,
+        "preemptions": managed.history.preemptions,
+        "assumed_slowdown": None if state.costs.knows(managed.job) else state.costs.assumed_slowdown,
+        "progress": _progress(managed),
     }
 
 
-def listed(latest: Report) -> list[dict[str, Any]]:
-    """The jobs as plain data, by standing and arrival."""
-    place = {standing.value: index for index, standing in enumerate(ORDER)}
-    jobs = sorted(latest.jobs, key=lambda job: (place[job.standing], arrival(job.submit_s, job.job)))
-    return [as_data(job) for job in jobs]
-
-
-def as_data(job: JobReport) -> dict[str, Any]:
-    """A job as plain data."""
-    return {name: getattr(job, name) for name in _JOB_FIELDS}
-
-
-_JOB_FIELDS = tuple(each.name for each in fields(JobReport))
-
-
-def _job(ticket: Ticket, state: ClusterState) -> JobReport:
-    topology, costs = state.topology, state.costs
-    level = ticket.level if ticket.standing is Standing.WAITING else ""
-    return JobReport(
-        job=ticket.job_id,
-        user=ticket.job.user,
-        model=ticket.job.model,
-        gpus=_gpus(ticket),
-        standing=ticket.standing.value,
-        since_s=ticket.since_s,
-        until_s=ticket.until_s if ticket.until_s < inf else None,
-        level=level,
-        next_level=_above(level, topology.levels),
-        nodes=dict(ticket.gpus) if ticket.standing is not Standing.WAITING else {},
-        why=ticket.why,
-        submit_s=ticket.job.submit_s,
-        refusals=ticket.refusals,
-        preemptions=ticket.past.preemptions,
-        assumed_slowdown=None if costs.knows(ticket.job) else costs.assumed_slowdown,
-        progress=_progress(ticket),
-    )
-
-
-def _progress(ticket: Ticket) -> Mapping[str, Any] | None:
+def _progress(managed: ManagedJob) -> Mapping[str, Any] | None:
     """As plain data: the last report, and samples a second by the GPUs and the batch that it had."""
-    known = ticket.past.progress
+    known = managed.history.progress
     if known is None:
-        file = ticket.request.progress
-        return {"file": of_job(file, ticket.job_id)} if file else None
+        file = managed.request.progress
+        return {"file": of_job(file, managed.job_id)} if file else None
     last = known.last
     return {
         **asdict(last),
@@ -221,28 +175,17 @@ def _progress(ticket: Ticket) -> Mapping[str, Any] | None:
     }
 
 
-def _gpus(ticket: Ticket) -> int:
-    """Those it has coming; of a job of Slurm's nobody knows what it asks for."""
-    asked = 0 if ticket.standing is Standing.LEFT else ticket.job.gpus
-    return sum(ticket.gpus.values()) or asked
-
-
-def _above(level: str, levels: tuple[str, ...]) -> str:
-    return dict(pairwise(levels)).get(level, "")
-
-
-def _timers(controller: Controller) -> tuple[TimerReport, ...]:
+def _timers(controller: Controller) -> Iterator[Mapping[str, Any]]:
     timers = getattr(controller.scheduler.policy, "timers", None)
     if not isinstance(timers, TunedTimers | FixedTimers):
-        return ()
-    now, levels = controller.seen.now_s, controller.scheduler.state.topology.levels
-    tickets = controller.mirror.tickets.values()
-    found = []
-    for gpus in sorted({ticket.job.gpus for ticket in tickets if ticket.standing in WITH_POLICY}):
+        return
+    now, levels = controller.stats.now_s, controller.scheduler.state.topology.levels
+    known = controller.reconciler.managed_jobs.values()
+    for gpus in sorted({managed.job.gpus for managed in known if managed.phase in WITH_POLICY}):
         for index, delay_s in enumerate(timers.delays_s(gpus, now)):
             waits = timers.observations(index, gpus, now) if isinstance(timers, TunedTimers) else 0
-            found.append(TimerReport(levels[index], gpus, delay_s if delay_s < inf else None, waits))
-    return tuple(found)
+            delay = delay_s if delay_s < inf else None
+            yield {"level": levels[index], "gpus": gpus, "delay_s": delay, "waits": waits}
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,8 +215,8 @@ class Health:
 
 
 @dataclass(slots=True)
-class Board:
-    """Where the daemon pins up what others may know; its readers are other threads, which only read.
+class PublishedStatus:
+    """What the daemon publishes after each cycle; its readers are other threads, which only read.
 
     Attributes:
         mode: normal, drain or shadow.
@@ -290,7 +233,7 @@ class Board:
     plans_by: str = ""
     batching: str = "fixed"
 
-    def pin(self, latest: Report, period_s: float) -> None:
+    def publish(self, latest: Report, period_s: float) -> None:
         """A cycle went well; the next is due in some seconds."""
         self.last = latest, time.monotonic(), period_s
 
@@ -302,15 +245,15 @@ class Board:
         """Whether all is well now. In shadow mode jobs must not be given to it: it would start none."""
         if self.last is None:
             return Health(False, self.mode, None, "no cycle has gone well yet")
-        _, pinned_s, period_s = self.last
-        age_s = round(time.monotonic() - pinned_s, 1)
+        _, published_s, period_s = self.last
+        age_s = round(time.monotonic() - published_s, 1)
         if self.mode == "shadow":
             return Health(False, self.mode, age_s, "shadow mode starts no jobs")
         if age_s > 3 * period_s + GRACE_S:
             return Health(False, self.mode, age_s, f"the last good cycle was {age_s:.0f} s ago")
         return Health(True, self.mode, age_s, "")
 
-    def status(self) -> dict[str, Any]:
+    def as_data(self) -> dict[str, Any]:
         """All but the jobs, as plain data."""
         health = self.health()
         said: dict[str, Any] = {
@@ -323,18 +266,6 @@ class Board:
         }
         if self.last is not None:
             latest = self.last[0]
-            said |= {
-                "now_s": latest.now_s,
-                "policy": latest.policy,
-                "running_times": dict(latest.running_times),
-                "partitions": list(latest.partitions),
-                "nodes": latest.nodes,
-                "jobs": latest.standings(),
-                "gpus": dict(latest.gpus),
-                "most_free": dict(latest.most_free),
-                "timers": [asdict(timer) for timer in latest.timers],
-                "decisions": dict(latest.decisions),
-                "observe_s": latest.observe_s,
-                "cycle_s": latest.cycle_s,
-            }
+            said |= {each.name: getattr(latest, each.name) for each in fields(latest)}
+            said["jobs"] = latest.job_counts()
         return said

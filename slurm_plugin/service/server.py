@@ -1,6 +1,6 @@
 """The controller's HTTP server: a few read-only pages for commands, monitoring and `dally-sbatch`.
 
-It runs beside the controller and never holds it up: pages come from what the controller has pinned up, and
+It runs beside the controller and never holds it up: pages come from what the controller has published, and
 from the journal's file; connections are few, short and bounded.
 """
 
@@ -24,7 +24,7 @@ from dally import __version__
 from dally.errors import DallyError, InputError
 from slurm_plugin.controller.journal import JournalError, read_events
 from slurm_plugin.service.metrics import Metrics
-from slurm_plugin.service.report import Board, as_data, listed
+from slurm_plugin.service.report import PublishedStatus, sorted_jobs
 
 _CONNECTION_S = 10.0
 """A connection may last so long, while there is room for it."""
@@ -50,19 +50,19 @@ class Pages:
     """What is shown under each path.
 
     Args:
-        board: What the controller has pinned up.
+        status: What the controller has published.
         metrics: Its metrics.
         folder: Where its journal is.
     """
 
-    def __init__(self, board: Board, metrics: Metrics, folder: Path) -> None:
-        self._board, self._folder = board, folder
+    def __init__(self, status: PublishedStatus, metrics: Metrics, folder: Path) -> None:
+        self._status, self._folder = status, folder
         self._queue: tuple[float, bytes] = (0.0, b"")
         self._paths: dict[str, Callable[[], Page]] = {
             "/health": self._health,
             "/metrics": lambda: Page(HTTPStatus.OK, "text/plain; version=0.0.4", metrics.text()),
             "/queue": self._jobs,
-            "/status": lambda: _page(board.status()),
+            "/status": lambda: _page(status.as_data()),
         }
 
     def page(self, path: str) -> Page:
@@ -74,55 +74,48 @@ class Pages:
         return _error(HTTPStatus.NOT_FOUND, "there is no such page")
 
     def _health(self) -> Page:
-        health = self._board.health()
+        health = self._status.health()
         status = HTTPStatus.OK if health.ok else HTTPStatus.SERVICE_UNAVAILABLE
-        told = {"plans_by": self._board.plans_by, "batching": self._board.batching}
-        return _page(asdict(health) | told, status, health.reason or None)
+        policy = {"plans_by": self._status.plans_by, "batching": self._status.batching}
+        return _page(asdict(health) | policy, status, health.reason or None)
 
     def _jobs(self) -> Page:
         """All jobs; the text is made once for each report, however often it is asked for."""
-        if self._board.last is None:
+        if self._status.last is None:
             return self._not_yet()
-        latest, pinned_s, _ = self._board.last
-        if self._queue[0] != pinned_s:
-            said = {"now_s": latest.now_s, "jobs": listed(latest)}
-            self._queue = pinned_s, _text(said)
+        latest, published_s, _ = self._status.last
+        if self._queue[0] != published_s:
+            page = {"now_s": latest.now_s, "jobs": sorted_jobs(latest)}
+            self._queue = published_s, json.dumps(page).encode()
         return Page(HTTPStatus.OK, _JSON, self._queue[1])
 
     def _why(self, job_id: str) -> Page:
-        if self._board.last is None:
+        if self._status.last is None:
             return self._not_yet()
-        latest = self._board.last[0]
-        job = next((as_data(job) for job in latest.jobs if job.job == job_id), None)
+        latest = self._status.last[0]
+        job = next((job for job in latest.jobs if job["job"] == job_id), None)
         try:
-            events = _of_last_submission(read_events(self._folder, job_id))
+            events = read_events(self._folder, job_id)
         except JournalError as error:
             return _error(HTTPStatus.SERVICE_UNAVAILABLE, str(error))
         if job is None and not events:
             return _error(HTTPStatus.NOT_FOUND, f"job {job_id} is none of Dally's")
-        return _page({"now_s": latest.now_s, "policy": latest.policy, "job": job, "events": events})
+        # Slurm may use a number again: only the last job that had it counts.
+        last = max((index for index, event in enumerate(events) if event["event"] == "submit"), default=0)
+        page = {"now_s": latest.now_s, "policy": latest.policy, "job": job, "events": events[last:]}
+        return _page(page)
 
     def _not_yet(self) -> Page:
-        last = self._board.problems[-1].reason if self._board.problems else "it has just started"
+        last = self._status.problems[-1].reason if self._status.problems else "it has just started"
         return _error(HTTPStatus.SERVICE_UNAVAILABLE, f"no cycle has gone well yet: {last}")
 
 
-def _of_last_submission(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Slurm may use a number again: the events of the last job that had it."""
-    submits = [index for index, event in enumerate(events) if event["event"] == "submit"]
-    return events[submits[-1] :] if submits else events
-
-
-def _page(said: object, status: HTTPStatus = HTTPStatus.OK, phrase: str | None = None) -> Page:
-    return Page(status, _JSON, _text(said), phrase)
+def _page(content: object, status: HTTPStatus = HTTPStatus.OK, phrase: str | None = None) -> Page:
+    return Page(status, _JSON, json.dumps(content).encode(), phrase)
 
 
 def _error(status: HTTPStatus, reason: str) -> Page:
     return _page({"error": reason}, status)
-
-
-def _text(said: object) -> bytes:
-    return json.dumps(said).encode()
 
 
 class PortError(DallyError):

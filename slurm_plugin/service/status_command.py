@@ -9,8 +9,8 @@ from typing import Any
 
 import click
 
-from slurm_plugin.controller.lessons import told
-from slurm_plugin.service.live import ask, clean, clock, config_option, json_option, lasting
+from slurm_plugin.controller.running_times import in_words
+from slurm_plugin.service.cli import ask, clean, clock, config_option, json_option, lasting
 
 _MOST_PROBLEMS = 3
 _UNHEALTHY = 3
@@ -39,39 +39,28 @@ def lines(said: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     health = "well" if said["healthy"] else f"NOT WELL: {clean(said['reason'])}"
     yield "controller", f"{said['mode']} mode, {health}; Dally {said['version']}"
     if "policy" in said:
-        yield from _cycle_lines(said)
+        yield "policy", f"{said['policy']}, partitions {', '.join(said['partitions'])}"
+        yield "run times", in_words(said["running_times"])
+        took = f"took {said['cycle_s']:.2f} s, {said['observe_s']:.2f} s of it to look at Slurm"
+        yield "last cycle", f"{lasting(said['age_s'])} ago, {took}"
+        jobs = [f"{count} {state}" for state, count in said["jobs"].items() if count]
+        yield "jobs", ", ".join(jobs) or "none"
+        gpus = said["gpus"]
+        use = f"{gpus['used']} used by Dally's jobs, {gpus['free']} free, {gpus['unavailable']} unavailable"
+        yield "GPUs", f"{gpus['total']} on {said['nodes']} nodes: {use}"
+        for number, text in enumerate(timer_lines(said["timers"])):
+            yield "" if number else "timers", text
     for number, problem in enumerate(reversed(said["problems"][-_MOST_PROBLEMS:])):
         text = f"{clock(problem['t'])} {problem['event']}: {clean(problem['reason'])}"
         yield "" if number else "problems", text
 
 
-def _cycle_lines(said: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    yield "policy", f"{said['policy']}, partitions {', '.join(said['partitions'])}"
-    yield "run times", told(said["running_times"])
-    yield (
-        "last cycle",
-        f"{lasting(said['age_s'])} ago, took {said['cycle_s']:.2f} s, "
-        f"{said['observe_s']:.2f} s of it to look at Slurm",
-    )
-    jobs = [f"{count} {standing}" for standing, count in said["jobs"].items() if count]
-    yield "jobs", ", ".join(jobs) or "none"
-    gpus = said["gpus"]
-    yield (
-        "GPUs",
-        f"{gpus['total']} on {said['nodes']} nodes: {gpus['used']} used by Dally's jobs, "
-        f"{gpus['free']} free, {gpus['withheld']} withheld",
-    )
-    for number, text in enumerate(timer_lines(said["timers"])):
-        yield "" if number else "timers", text
-
-
 def timer_lines(timers: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """How long gangs of each size decline GPUs above each level, a line for each size."""
     for gpus, group in groupby(timers, key=lambda timer: timer["gpus"]):
-        parts = [f"{timer['level']} {_delay(timer)}" for timer in group]
+        parts = []
+        for timer in group:
+            learnt = f" (from {timer['waits']} waits)" if timer["waits"] else ""
+            delay = "for ever" if timer["delay_s"] is None else lasting(timer["delay_s"])
+            parts.append(f"{timer['level']} {delay}{learnt}")
         yield f"{gpus} GPU{'s' * (gpus > 1)}: {', '.join(parts)}"
-
-
-def _delay(timer: Mapping[str, Any]) -> str:
-    learnt = f" (from {timer['waits']} waits)" if timer["waits"] else ""
-    return ("for ever" if timer["delay_s"] is None else lasting(timer["delay_s"])) + learnt

@@ -16,8 +16,8 @@ from rich.live import Live
 from rich.text import Text
 
 from dally.errors import InputError
-from slurm_plugin.service.live import NoControllerError, ask, config_option
-from slurm_plugin.service.top_view import Picture, screen
+from slurm_plugin.service.cli import NoControllerError, ask, config_option
+from slurm_plugin.service.top_view import ControllerView, screen
 
 _UNHEALTHY = 3
 
@@ -48,7 +48,14 @@ def command(config: Path | None, every_s: float, once: bool) -> None:
     """
     console = Console(highlight=False)
     if once:
-        _print_once(look(config, Picture({})), console)
+        view = look(config, ControllerView({}))
+        if view.trouble:
+            raise NoControllerError(view.trouble)
+        width, height = shutil.get_terminal_size((80, 0))
+        lines = screen(view, time.monotonic(), width, height - 1 if height else None)
+        console.print(lines, no_wrap=True, crop=False)
+        if not view.status["healthy"]:
+            sys.exit(_UNHEALTHY)
         return
     if not console.is_terminal or console.is_dumb_terminal:
         raise InputError("this is no terminal that can be drawn on again; use --once")
@@ -56,7 +63,7 @@ def command(config: Path | None, every_s: float, once: bool) -> None:
         _watch(config, every_s, console)
 
 
-def look(config: Path | None, before: Picture) -> Picture:
+def look(config: Path | None, before: ControllerView) -> ControllerView:
     """What the controller says now; what it said before, and why there is no more, if it does not answer.
 
     Raises:
@@ -64,43 +71,26 @@ def look(config: Path | None, before: Picture) -> Picture:
     """
     try:
         status = ask(config, "/status")
-        jobs = _jobs(config, status, before)
+        jobs: Sequence[Mapping[str, Any]] = ()
+        if "now_s" in status:  # the jobs of the same cycle; asked for only if there was one since
+            unchanged = status["now_s"] == before.status.get("now_s")
+            jobs = before.jobs if unchanged else ask(config, "/queue")["jobs"]
     except NoControllerError as error:
         return replace(before, trouble=str(error))
-    return Picture(status, jobs, time.monotonic())
-
-
-def _jobs(config: Path | None, status: Mapping[str, Any], before: Picture) -> Sequence[Mapping[str, Any]]:
-    """The jobs of the same cycle as the status; asked for only if there was one since."""
-    if "now_s" not in status:
-        return ()
-    if status["now_s"] == before.status.get("now_s"):
-        return before.jobs
-    jobs: Sequence[Mapping[str, Any]] = ask(config, "/queue")["jobs"]
-    return jobs
-
-
-def _print_once(picture: Picture, console: Console) -> None:
-    if picture.trouble:
-        raise NoControllerError(picture.trouble)
-    width, height = shutil.get_terminal_size((80, 0))
-    lines = screen(picture, time.monotonic(), width, height - 1 if height else None)
-    console.print(lines, no_wrap=True, crop=False)
-    if not picture.status["healthy"]:
-        sys.exit(_UNHEALTHY)
+    return ControllerView(status, jobs, time.monotonic())
 
 
 def _watch(config: Path | None, every_s: float, console: Console) -> None:
-    picture = Picture({})
+    view = ControllerView({})
 
     def drawn() -> Text:
-        if not (picture.status or picture.trouble):
+        if not (view.status or view.trouble):
             return Text("asking the controller")
-        return screen(picture, time.monotonic(), console.width, console.height)
+        return screen(view, time.monotonic(), console.width, console.height)
 
     with Live(get_renderable=drawn, console=console, screen=True, refresh_per_second=1) as live:
         while True:
-            picture = look(config, picture)
+            view = look(config, view)
             live.refresh()
             time.sleep(every_s)
 

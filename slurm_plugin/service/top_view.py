@@ -10,24 +10,29 @@ from typing import Any
 
 from rich.text import Text
 
-from slurm_plugin.controller.tickets import Standing
-from slurm_plugin.service.live import clean, clock, lasting
+from slurm_plugin.controller.managed_job import JobPhase
+from slurm_plugin.service.cli import clean, clock, lasting
 from slurm_plugin.service.queue_command import table
 from slurm_plugin.service.status_command import timer_lines
 
 _BAD, _ODD, _HEAD, _OLD = "bold red", "yellow", "bold", "dim"
 _WEIGHTS = {
-    Standing.STOPPING: 2,
-    Standing.STARTING: 2,
-    Standing.WAITING: 6,
-    Standing.ASIDE: 2,
-    Standing.RUNNING: 3,
-    Standing.LEFT: 1,
+    JobPhase.STOPPING: 2,
+    JobPhase.STARTING: 2,
+    JobPhase.PENDING: 6,
+    JobPhase.INELIGIBLE: 2,
+    JobPhase.RUNNING: 3,
+    JobPhase.RELEASED: 1,
 }
 """Groups of jobs as they are shown, and how much room one gets where all want more."""
 
-_STYLES = {Standing.STOPPING: _ODD, Standing.STARTING: _ODD, Standing.RUNNING: "green", Standing.LEFT: _OLD}
-_BAR = {"used": ("#", "green"), "withheld": ("x", _ODD), "free": (".", "")}
+_STYLES = {
+    JobPhase.STOPPING: _ODD,
+    JobPhase.STARTING: _ODD,
+    JobPhase.RUNNING: "green",
+    JobPhase.RELEASED: _OLD,
+}
+_BAR = {"used": ("#", "green"), "unavailable": ("x", _ODD), "free": (".", "")}
 _LEAST_BAR, _LONGEST_BAR = 10, 60
 _RECENT_S = 86_400.0
 _ROOMY = 40
@@ -37,7 +42,7 @@ _NUMBER = re.compile(r"\d+(?:\.\d+)?")
 
 
 @dataclass(frozen=True, slots=True)
-class Picture:
+class ControllerView:
     """What the controller last said.
 
     Attributes:
@@ -53,75 +58,69 @@ class Picture:
     trouble: str = ""
 
 
-def screen(picture: Picture, now_s: float, width: int, height: int | None = None) -> Text:
-    """A picture as lines that fit.
+def screen(view: ControllerView, now_s: float, width: int, height: int | None = None) -> Text:
+    """A view as lines that fit.
 
     Args:
-        picture: What is shown.
+        view: What is shown.
         now_s: Now, on this machine's monotonic clock.
         width: Characters in a line.
         height: Lines; None for as many as it takes.
     """
-    lines = list(_head(picture, now_s, width, height is None or height >= _ROOMY))
-    status = picture.status
+    lines = list(_head(view, now_s, width, height is None or height >= _ROOMY))
+    status = view.status
     if "policy" in status:
-        age_s = now_s - picture.seen_s + status["age_s"]
+        age_s = now_s - view.seen_s + status["age_s"]
         rows = None if height is None else height - len(lines) - 1
-        lines += _job_lines(picture.jobs, status["now_s"] + age_s, width, rows)
-    return Text("\n").join(_cut(line, width) for line in lines[:height])
+        lines += _job_lines(view.jobs, status["now_s"] + age_s, width, rows)
+    for line in lines[:height]:
+        if line.cell_len > width:  # a sign that there is more
+            line.truncate(width - 1)
+            line.append("+")
+    return Text("\n").join(lines[:height])
 
 
-def _cut(line: Text, width: int) -> Text:
-    """The line, or as much of it as fits, with a sign that there is more."""
-    if line.cell_len > width:
-        line.truncate(width - 1)
-        line.append("+")
-    return line
-
-
-def _head(picture: Picture, now_s: float, width: int, roomy: bool) -> Iterator[Text]:
+def _head(view: ControllerView, now_s: float, width: int, roomy: bool) -> Iterator[Text]:
     """The lines above the jobs: what is wrong comes first."""
-    status = picture.status
-    if picture.trouble:
-        for line in wrap(clean(picture.trouble), width):
+    status = view.status
+    if view.trouble:
+        for line in wrap(clean(view.trouble), width):
             yield Text(line, _BAD)
-        old = f" What follows was said {lasting(now_s - picture.seen_s)} ago." if status else ""
+        old = f" What follows was said {lasting(now_s - view.seen_s)} ago." if status else ""
         yield Text(f"Trying again.{old}", _BAD)
     if not status:
         return
-    yield _health(status, width)
-    yield from _problems(status, roomy)
-    if "policy" in status:
-        yield from _cycle(status, now_s - picture.seen_s, width)
-        yield from _timers(status, roomy)
-        yield from _reasons(picture.jobs, roomy)
-
-
-def _health(status: Mapping[str, Any], width: int) -> Text:
-    well = status["healthy"]
-    said = "well" if well else f"NOT WELL: {clean(status['reason'])}"
-    left = f"dally {status['version']}, {status['mode']} mode, {said}"
-    now = time.strftime("%H:%M:%S")
+    well, now = status["healthy"], time.strftime("%H:%M:%S")
+    health = "well" if well else f"NOT WELL: {clean(status['reason'])}"
+    left = f"dally {status['version']}, {status['mode']} mode, {health}"
     room = max(0, width - len(now))
-    return Text(f"{left[: max(0, room - 1)].ljust(room)}{now}", _HEAD if well else _BAD)
-
-
-def _cycle(status: Mapping[str, Any], since_s: float, width: int) -> Iterator[Text]:
-    age_s = status["age_s"] + since_s
+    yield Text(f"{left[: max(0, room - 1)].ljust(room)}{now}", _HEAD if well else _BAD)
+    recent = [problem for problem in status["problems"] if time.time() - problem["t"] < _RECENT_S]
+    for problem in reversed(recent[-5 if roomy else -2 :]):
+        yield Text(f"problem {clock(problem['t'])} {problem['event']}: {clean(problem['reason'])}", _ODD)
+    if "policy" not in status:
+        return
+    age_s = status["age_s"] + now_s - view.seen_s
     yield Text(f"cycle   {lasting(age_s)} ago, took {status['cycle_s']:.2f} s; {status['policy']}")
     yield _gpus(status, width)
     *below, _ = status["most_free"].items()
     free = (f"{gpus} in one {level}" for level, gpus in below)
     yield Text(f"free    at most {', '.join(free)}")
-    jobs = [f"{count} {standing}" for standing, count in status["jobs"].items() if count]
+    jobs = [f"{count} {state}" for state, count in status["jobs"].items() if count]
     yield Text(f"jobs    {', '.join(jobs) or 'none'}")
+    timers = list(timer_lines(status["timers"]))
+    if not roomy and timers:
+        timers = ["; ".join(timers)]
+    for number, text in enumerate(timers):
+        yield Text(f"{'' if number else 'timers':<8}{text}")
+    yield from _reasons(view.jobs, roomy)
 
 
 def _gpus(status: Mapping[str, Any], width: int) -> Text:
     gpus = status["gpus"]
     said = (
         f"GPUs    {gpus['used']} of {gpus['total']} used, {gpus['free']} free, "
-        f"{gpus['withheld']} withheld, {status['nodes']} nodes "
+        f"{gpus['unavailable']} unavailable, {status['nodes']} nodes "
     )
     room = min(_LONGEST_BAR, width - len(said) - 2)
     if room < _LEAST_BAR or not gpus["total"]:
@@ -136,17 +135,9 @@ def _gpus(status: Mapping[str, Any], width: int) -> Text:
     )
 
 
-def _timers(status: Mapping[str, Any], roomy: bool) -> Iterator[Text]:
-    said = list(timer_lines(status["timers"]))
-    if not roomy and said:
-        said = ["; ".join(said)]
-    for number, text in enumerate(said):
-        yield Text(f"{'' if number else 'timers':<8}{text}")
-
-
 def _reasons(jobs: Sequence[Mapping[str, Any]], roomy: bool) -> Iterator[Text]:
     """Why jobs wait, the most frequent reason first; such as differ in their numbers alone count together."""
-    said = [job["why"].partition(";")[0] for job in jobs if job["standing"] == Standing.WAITING]
+    said = [job["reason"].partition(";")[0] for job in jobs if job["state"] == JobPhase.PENDING]
     found: dict[str, Counter[str]] = {}
     for why, count in Counter(filter(None, said)).items():
         found.setdefault(_NUMBER.sub("\0", why), Counter())[why] = count
@@ -162,35 +153,26 @@ def _merged(texts: Collection[str]) -> str:
     return _NUMBER.sub(lambda _: next(ranges), next(iter(texts)))
 
 
-def _problems(status: Mapping[str, Any], roomy: bool) -> Iterator[Text]:
-    recent = [problem for problem in status["problems"] if time.time() - problem["t"] < _RECENT_S]
-    for problem in reversed(recent[-5 if roomy else -2 :]):
-        yield Text(f"problem {clock(problem['t'])} {problem['event']}: {clean(problem['reason'])}", _ODD)
-
-
 def _job_lines(
     jobs: Sequence[Mapping[str, Any]], now_s: float, width: int, rows: int | None
 ) -> Iterator[Text]:
     """A table of the jobs, those first that are about to change, and how many there is no room for."""
-    groups: dict[str, list[Mapping[str, Any]]] = {standing: [] for standing in _WEIGHTS}
+    groups: dict[str, list[Mapping[str, Any]]] = {state: [] for state in _WEIGHTS}
     for job in jobs:
-        groups.setdefault(job["standing"], []).append(job)
-    sizes = {standing: len(group) for standing, group in groups.items() if group}
+        groups.setdefault(job["state"], []).append(job)
+    sizes = {state: len(group) for state, group in groups.items() if group}
     room = sizes if rows is None else shared_rows(sizes, rows)
-    shown = {standing: _fitting(groups[standing], given) for standing, given in room.items()}
+    shown = {  # a group that does not fit gives one of its rows to the line that counts the others
+        state: groups[state][: given if given == sizes[state] else given - 1] for state, given in room.items()
+    }
     head, *lines = table([job for some in shown.values() for job in some], now_s, width, ages=True)
     yield Text(head, _HEAD)
     rest = iter(lines)
-    for standing, some in shown.items():
+    for state, some in shown.items():
         for _ in some:
-            yield Text(next(rest), _STYLES.get(Standing(standing), ""))
-        if left := sizes[standing] - len(some):
-            yield Text(f"... {left:,} {'more ' if some else ''}{standing}", _OLD)
-
-
-def _fitting(group: list[Mapping[str, Any]], rows: int) -> list[Mapping[str, Any]]:
-    """The jobs of a group that fit, with a line for the others if there are any."""
-    return group if len(group) <= rows else group[: max(0, rows - 1)]
+            yield Text(next(rest), _STYLES.get(JobPhase(state), ""))
+        if left := sizes[state] - len(some):
+            yield Text(f"... {left:,} {'more ' if some else ''}{state}", _OLD)
 
 
 def shared_rows(sizes: Mapping[str, int], rows: int) -> dict[str, int]:
@@ -203,6 +185,6 @@ def shared_rows(sizes: Mapping[str, int], rows: int) -> dict[str, int]:
     given = dict.fromkeys(sizes, 0)
     for _ in range(min(rows, sum(sizes.values()))):
         wanting = [group for group, size in sizes.items() if given[group] < size]
-        first = min(wanting, key=lambda group: (given[group] > 0, given[group] / _WEIGHTS[Standing(group)]))
+        first = min(wanting, key=lambda group: (given[group] > 0, given[group] / _WEIGHTS[JobPhase(group)]))
         given[first] += 1
     return {group: count for group, count in given.items() if count}

@@ -11,8 +11,8 @@ import click
 from dally.commands.why import NETWORK, event_text, tell_run
 from dally.errors import InputError
 from dally.words import plural
-from slurm_plugin.controller.tickets import Standing
-from slurm_plugin.service.live import ask, clean, clock, config_option, folded, lasting
+from slurm_plugin.controller.managed_job import JobPhase
+from slurm_plugin.service.cli import ask, clean, clock, config_option, folded, lasting
 
 _JOB = re.compile(r"\d{1,10}(_\d{1,10})?", re.ASCII)
 _SAME_ROOM = 14
@@ -56,22 +56,51 @@ def story(job: str, said: Mapping[str, Any]) -> Iterator[str]:
         yield f"{clock(event['t']):>{_SAME_ROOM}}  {event_text(event, job, clock)}"
 
 
+_PHASE_WORDS = {
+    JobPhase.INELIGIBLE: "cannot be placed yet,",
+    JobPhase.PENDING: "waits for GPUs",
+    JobPhase.STARTING: "is being started",
+    JobPhase.RUNNING: "runs",
+    JobPhase.STOPPING: "is being stopped",
+    JobPhase.RELEASED: "is Slurm's own to schedule",
+}
+_NEXT = {
+    JobPhase.INELIGIBLE: "will be tried again at",
+    JobPhase.STARTING: "goes back to waiting if it does not run by",
+    JobPhase.STOPPING: "is put back at the latest at",
+    JobPhase.RUNNING: "is asked for its checkpoint, as its time limit comes too early, at",
+}
+"""What comes by itself at `until_s`."""
+
+
 def headline(job: Mapping[str, Any], now_s: float) -> Iterator[str]:
-    """Where a job stands now: what it asks for, since when, what it waits for and what comes next."""
+    """Where a job is now: what it asks for, since when, what it waits for and what comes next."""
     model = f", model {job['model']}" if job["model"] else ""
     asked = f" asks for {plural(job['gpus'], 'GPU')}{model}," if job["gpus"] else ""
     since = f"since {clock(job['since_s'])} ({lasting(now_s - job['since_s'])})"
-    standing = Standing(job["standing"])
-    where = f" on {folded(job['nodes'])}" if job["nodes"] and standing is not Standing.ASIDE else ""
-    yield f"{job['job']} of {job['user']}:{asked} {_STANDS[standing]}{where} {since}"
-    if job["why"] and standing is not Standing.RUNNING:
-        yield f"  {job['why']}"
-    if comes := _next(job, now_s):
-        yield f"  {comes}"
+    phase = JobPhase(job["state"])
+    where = f" on {folded(job['nodes'])}" if job["nodes"] and phase is not JobPhase.INELIGIBLE else ""
+    yield f"{job['job']} of {job['user']}:{asked} {_PHASE_WORDS[phase]}{where} {since}"
+    if job["reason"] and phase is not JobPhase.RUNNING:
+        yield f"  {job['reason']}"
+    comes, until_s = _NEXT.get(phase, ""), job["until_s"]
+    if phase is JobPhase.PENDING and (level := job["next_level"]):
+        comes = f"takes {'any GPUs' if level == NETWORK else f'GPUs of one {level}, too,'} from"
+    if comes and until_s is not None:
+        ahead = f" (in {lasting(until_s - now_s)})" if until_s > now_s else ""
+        yield f"  {comes} {clock(until_s)}{ahead}"
     if job["refusals"]:
-        yield f"  {plural(job['refusals'], 'start')} in a row came to nothing"
+        yield f"  {plural(job['refusals'], 'start')} in a row failed"
     if assumed := job.get("assumed_slowdown"):
-        yield f"  {_without_profile(job, assumed)}"
+        missing = "it names no model, so it has no profile"
+        if job["model"]:
+            missing = f"no profile of {job['model']}"
+        costs = f": each level farther apart than need be is assumed to make it {assumed:g} x slower"
+        if job["gpus"] == 1:
+            costs = ""
+        elif assumed == 1:
+            costs = ": distance is assumed to cost it nothing"
+        yield f"  {missing}{costs}"
     if progress := job.get("progress"):
         yield from (f"  {line}" for line in _reported(progress))
 
@@ -93,50 +122,10 @@ def _reported(progress: Mapping[str, Any]) -> Iterator[str]:
     if progress["noise"]:
         parts.append(f"gradient noise {progress['noise']:,.0f}")
     yield f"reported at {clock(progress['heard_s'])}: {', '.join(parts)}"
-    if progress["throughputs"]:
-        yield f"samples a second: {', '.join(map(_throughput, progress['throughputs']))}"
-
-
-def _throughput(measured: Mapping[str, Any]) -> str:
-    kind = f" {measured['gpu_types']}" if measured["gpu_types"] else ""
-    batch = f" in batches of {measured['batch']:,.0f}" if measured["batch"] else ""
-    return f"{measured['rate']:,.0f} on {measured['gpus']}{kind}{batch}"
-
-
-def _without_profile(job: Mapping[str, Any], assumed: float) -> str:
-    """That a job has no profile, and of a gang what is assumed in its place."""
-    missing = f"no profile of {job['model']}" if job["model"] else "it names no model, so it has no profile"
-    if job["gpus"] == 1:
-        return missing
-    if assumed == 1:
-        return f"{missing}: distance is assumed to cost it nothing"
-    return f"{missing}: each level farther apart than need be is assumed to make it {assumed:g} x slower"
-
-
-_STANDS = {
-    Standing.ASIDE: "cannot be placed yet,",
-    Standing.WAITING: "waits for GPUs",
-    Standing.STARTING: "is being started",
-    Standing.RUNNING: "runs",
-    Standing.STOPPING: "is being stopped",
-    Standing.LEFT: "is Slurm's own to schedule",
-}
-
-
-def _farther(level: str) -> str:
-    return "any GPUs" if level == NETWORK else f"GPUs of one {level}, too,"
-
-
-def _next(job: Mapping[str, Any], now_s: float) -> str:
-    """What comes by itself, and when; empty if nothing does."""
-    words = {
-        Standing.WAITING: f"takes {_farther(job['next_level'])} from" if job["next_level"] else "",
-        Standing.ASIDE: "will be tried again at",
-        Standing.STARTING: "goes back to waiting if it does not run by",
-        Standing.STOPPING: "is put back at the latest at",
-        Standing.RUNNING: "is asked for its checkpoint, as its time limit comes too early, at",
-    }.get(Standing(job["standing"]), "")
-    if not words or job["until_s"] is None:
-        return ""
-    ahead = f" (in {lasting(job['until_s'] - now_s)})" if job["until_s"] > now_s else ""
-    return f"{words} {clock(job['until_s'])}{ahead}"
+    rates = []
+    for measured in progress["throughputs"]:
+        kind = f" {measured['gpu_types']}" if measured["gpu_types"] else ""
+        batch = f" in batches of {measured['batch']:,.0f}" if measured["batch"] else ""
+        rates.append(f"{measured['rate']:,.0f} on {measured['gpus']}{kind}{batch}")
+    if rates:
+        yield f"samples a second: {', '.join(rates)}"

@@ -19,7 +19,7 @@ from dally.progress import BATCHING, FILE
 from slurm_plugin.config import load_config
 from slurm_plugin.request import PLAIN, Request, encode
 from slurm_plugin.submit.advice import advice
-from slurm_plugin.submit.sbatch_options import Takes
+from slurm_plugin.submit.sbatch_options import HasArg
 from slurm_plugin.submit.submission import Submission, build_request, fixed_reason, read_submission
 
 _HEALTH_TIMEOUT_S = 1.0
@@ -190,7 +190,7 @@ def _understood(request: Request | None) -> str:
     return f"Dally: {', '.join(parts)}"
 
 
-def _plugin_options() -> dict[str, Takes]:
+def _plugin_options() -> dict[str, HasArg]:
     """The options that this sbatch tells of in its help, those of SPANK plugins included."""
     try:
         done = subprocess.run(
@@ -198,7 +198,7 @@ def _plugin_options() -> dict[str, Takes]:
         )
     except (OSError, subprocess.TimeoutExpired):
         return {}
-    kinds = {"": Takes.NOTHING, "=": Takes.VALUE, "[=": Takes.PERHAPS}
+    kinds = {"": HasArg.NO, "=": HasArg.REQUIRED, "[=": HasArg.OPTIONAL}
     return {name: kinds[follows] for name, follows in _HELP_OPTION.findall(done.stdout)}
 
 

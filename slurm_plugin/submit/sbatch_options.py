@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from enum import Enum
 
 
-class Takes(Enum):
-    """What follows an option."""
+class HasArg(Enum):
+    """Whether an option has an argument, as getopt_long says it; an optional one is in the same word."""
 
-    NOTHING = "nothing"
-    VALUE = "value"
-    PERHAPS = "a value, only in the same word"
+    NO = "no"
+    REQUIRED = "required"
+    OPTIONAL = "optional"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +33,8 @@ class Words:
     rest: tuple[str, ...]
 
 
-Learn = Callable[[], Mapping[str, Takes]]
-"""Tells of more options than these, such as those of a site's SPANK plugins."""
+MoreOptions = Callable[[], Mapping[str, HasArg]]
+"""Returns further options, such as those of a site's SPANK plugins."""
 
 _VALUE = """
     account acctg-freq array batch bb bbf begin chdir cluster cluster-constraint clusters comment constraint
@@ -52,9 +52,9 @@ _NOTHING = """
 """
 _PERHAPS = "exclusive get-user-env nice no-kill propagate"
 _OLD = {
-    **dict.fromkeys(_VALUE.split(), Takes.VALUE),
-    **dict.fromkeys(_NOTHING.split(), Takes.NOTHING),
-    **dict.fromkeys(_PERHAPS.split(), Takes.PERHAPS),
+    **dict.fromkeys(_VALUE.split(), HasArg.REQUIRED),
+    **dict.fromkeys(_NOTHING.split(), HasArg.NO),
+    **dict.fromkeys(_PERHAPS.split(), HasArg.OPTIONAL),
 }
 """Options of 22.05."""
 
@@ -62,9 +62,9 @@ _NEW_VALUE = "container-id extra resources segment tres-bind tres-per-task"
 _NEW_NOTHING = "consolidate-segments external spread-segments stepmgr"
 _NEW_PERHAPS = "oom-kill-step resv-ports"
 _NEW = {
-    **dict.fromkeys(_NEW_VALUE.split(), Takes.VALUE),
-    **dict.fromkeys(_NEW_NOTHING.split(), Takes.NOTHING),
-    **dict.fromkeys(_NEW_PERHAPS.split(), Takes.PERHAPS),
+    **dict.fromkeys(_NEW_VALUE.split(), HasArg.REQUIRED),
+    **dict.fromkeys(_NEW_NOTHING.split(), HasArg.NO),
+    **dict.fromkeys(_NEW_PERHAPS.split(), HasArg.OPTIONAL),
 }
 """Options that came later; what abbreviates one of 22.05 keeps its meaning."""
 
@@ -101,25 +101,26 @@ _VARIABLES = {
 """Variables that set an option which matters here; sbatch reads no variable for the others of them."""
 
 
-def split_words(words: Sequence[str], own: Mapping[str, Takes], learn: Learn = dict) -> Words:
+def split_words(words: Sequence[str], own: Mapping[str, HasArg], more_options: MoreOptions = dict) -> Words:
     """Take a command line apart as getopt does: options up to the first word that is none.
 
     Args:
         words: The arguments.
         own: Options beyond sbatch's; they cannot be abbreviated.
-        learn: Asked once, when an option is known neither here nor there.
+        more_options: Asked once, when an option is known neither here nor there.
     """
     found: list[Option] = []
     left = list(words)
-    more: Mapping[str, Takes] | None = None
+    more: Mapping[str, HasArg] | None = None
     while left and left[0] not in ("-", "--") and left[0].startswith("-"):
         if left[0].startswith("--"):
             name, equals, value = left[0][2:].partition("=")
-            if more is None and not _matches(name, own):
-                more = learn()
-            name, takes = _full_name(name, {**own, **(more or {})})
+            is_known = name in own or any(known.startswith(name) for known in (*_OLD, *_NEW))
+            if more is None and not is_known:
+                more = more_options()
+            name, has_arg = _full_name(name, {**own, **(more or {})})
             read = [Option(name, value if equals else None, (left[0],))]
-            if takes is Takes.VALUE and not equals and len(left) > 1:
+            if has_arg is HasArg.REQUIRED and not equals and len(left) > 1:
                 read = [Option(name, left[1], (left[0], left[1]))]
         else:
             read = _letters(left[0][1:], left[1:2])
@@ -133,17 +134,18 @@ def set_by_variables(variables: Mapping[str, str]) -> dict[str, str | None]:
     return {
         name: variables[variable]
         for variable, name in _VARIABLES.items()
-        if variable in variables and (_takes(name) is not Takes.NOTHING or _is_yes(variables[variable]))
+        if variable in variables
+        # A variable sets an option without a value if it is empty, `yes` or a number other than zero.
+        and (
+            _has_arg(name) is not HasArg.NO
+            or variables[variable] in ("", "yes")
+            or (variables[variable].isdigit() and int(variables[variable]) != 0)
+        )
     }
 
 
-def _is_yes(value: str) -> bool:
-    """Whether a variable sets an option that takes no value: empty, `yes` or a number other than zero."""
-    return value in ("", "yes") or (value.isdigit() and int(value) != 0)
-
-
-def _takes(name: str) -> Takes:
-    return _OLD.get(name) or _NEW.get(name) or Takes.NOTHING
+def _has_arg(name: str) -> HasArg:
+    return _OLD.get(name) or _NEW.get(name) or HasArg.NO
 
 
 def _letters(letters: str, following: Sequence[str]) -> list[Option]:
@@ -152,12 +154,12 @@ def _letters(letters: str, following: Sequence[str]) -> list[Option]:
     words = [f"-{letters}"]
     for place, letter in enumerate(letters):
         name = _LETTERS.get(letter, letter)
-        takes = _takes(name)
-        if takes is Takes.NOTHING:
+        has_arg = _has_arg(name)
+        if has_arg is HasArg.NO:
             found.append(Option(name, None, ()))
             continue
         value = letters[place + 1 :] or None
-        if value is None and takes is Takes.VALUE:
+        if value is None and has_arg is HasArg.REQUIRED:
             words += following
             value = following[0] if following else None
         found.append(Option(name, value, ()))
@@ -165,11 +167,7 @@ def _letters(letters: str, following: Sequence[str]) -> list[Option]:
     return [Option(found[0].name, found[0].value, tuple(words)), *found[1:]]
 
 
-def _matches(name: str, own: Mapping[str, Takes]) -> bool:
-    return name in own or any(known.startswith(name) for known in (*_OLD, *_NEW))
-
-
-def _full_name(name: str, own: Mapping[str, Takes]) -> tuple[str, Takes]:
+def _full_name(name: str, own: Mapping[str, HasArg]) -> tuple[str, HasArg]:
     """The option that a long name or its abbreviation means; sbatch itself refuses an ambiguous one."""
     for table in (own, _OLD, _NEW):
         if name in table:
@@ -178,4 +176,4 @@ def _full_name(name: str, own: Mapping[str, Takes]) -> tuple[str, Takes]:
         full = next((known for known in table if known.startswith(name)), None)
         if full is not None:
             return full, table[full]
-    return name, Takes.NOTHING
+    return name, HasArg.NO

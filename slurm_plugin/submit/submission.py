@@ -11,19 +11,19 @@ from pathlib import Path
 
 from dally.errors import InputError
 from slurm_plugin.request import MARK, SIGNALS, Request
-from slurm_plugin.submit.sbatch_options import Learn, Takes, Words, set_by_variables, split_words
+from slurm_plugin.submit.sbatch_options import HasArg, MoreOptions, Words, set_by_variables, split_words
 
 _REQUEST = {
-    "model": Takes.VALUE,
-    "checkpoint-signal": Takes.VALUE,
-    "checkpoint-grace": Takes.VALUE,
-    "min-gpus": Takes.VALUE,
-    "max-gpus": Takes.VALUE,
-    "copies": Takes.VALUE,
-    "progress": Takes.VALUE,
-    "companion-of": Takes.VALUE,
+    "model": HasArg.REQUIRED,
+    "checkpoint-signal": HasArg.REQUIRED,
+    "checkpoint-grace": HasArg.REQUIRED,
+    "min-gpus": HasArg.REQUIRED,
+    "max-gpus": HasArg.REQUIRED,
+    "copies": HasArg.REQUIRED,
+    "progress": HasArg.REQUIRED,
+    "companion-of": HasArg.REQUIRED,
 }
-_OWN = {**_REQUEST, "dry-run": Takes.NOTHING, "help": Takes.NOTHING, "version": Takes.NOTHING}
+_OWN = {**_REQUEST, "dry-run": HasArg.NO, "help": HasArg.NO, "version": HasArg.NO}
 
 _FIXES = (
     "nodelist nodefile exclude constraint prefer batch exclusive reservation switches contiguous spread-job "
@@ -62,7 +62,10 @@ class Submission:
 
 
 def read_submission(
-    arguments: Sequence[str], variables: Mapping[str, str], read_stdin: Callable[[], bytes], learn: Learn
+    arguments: Sequence[str],
+    variables: Mapping[str, str],
+    read_stdin: Callable[[], bytes],
+    more_options: MoreOptions,
 ) -> Submission:
     """Understand a command line.
 
@@ -70,12 +73,12 @@ def read_submission(
         arguments: The command line without the program's name.
         variables: The environment.
         read_stdin: Gives standard input; asked only if the script comes from there.
-        learn: See `split_words`.
+        more_options: See `split_words`.
 
     Raises:
         InputError: An option of Dally is wrong, or the job is heterogeneous.
     """
-    line = split_words(arguments, _OWN, learn)
+    line = split_words(arguments, _OWN, more_options)
     given = {option.name: option.value for option in line.options}
     if given.keys() & {"help", "version"}:
         return Submission((), (), {}, given)
@@ -85,7 +88,7 @@ def read_submission(
     script = "" if stdin is None else stdin.decode("utf-8", "surrogateescape")
     if positional:
         script = _read_script(positional[0], given.get("chdir"), variables.get("PATH", ""))
-    lines = split_words(marked_words(script, "#SBATCH"), {}, learn)
+    lines = split_words(marked_words(script, "#SBATCH"), {}, more_options)
     if positional[:1] == (":",) or lines.rest[:1] in (("hetjob",), ("packjob",)):
         raise InputError("heterogeneous jobs cannot be placed by Dally; submit this one with sbatch")
     settings = {option.name: option.value for option in lines.options}
@@ -216,13 +219,13 @@ def _dally_lines(script: str) -> dict[str, str | None]:
     return asked
 
 
-def _checked(words: Words, own: Mapping[str, Takes]) -> dict[str, str | None]:
+def _checked(words: Words, own: Mapping[str, HasArg]) -> dict[str, str | None]:
     """Dally's own among the options."""
     found = {option.name: option.value for option in words.options if option.name in own}
     for name, value in found.items():
-        if own[name] is Takes.VALUE and not value:
+        if own[name] is HasArg.REQUIRED and not value:
             raise InputError(f"--{name} needs a value")
-        if own[name] is Takes.NOTHING and value is not None:
+        if own[name] is HasArg.NO and value is not None:
             raise InputError(f"--{name} takes no value, got {value!r}")
     return found
 

@@ -93,12 +93,12 @@ class LocalClusterOptions:
 
 
 def local_cluster_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the options of a local cluster; it is called with `options`, a `LocalClusterOptions`."""
+    """Give a command the options of a local cluster, as `cluster_options`, a `LocalClusterOptions`."""
 
     @functools.wraps(command)
     def with_cluster(folder: Path | None, **options: Any) -> None:
         said = {field.name: options.pop(field.name) for field in fields(LocalClusterShape)}
-        command(options=LocalClusterOptions(chosen_folder(folder), **said), **options)
+        command(cluster_options=LocalClusterOptions(chosen_folder(folder), **said), **options)
 
     return functools.reduce(
         lambda decorated, option: option(decorated), reversed(_SHAPE_OPTIONS), with_cluster
@@ -127,23 +127,23 @@ def standing_cluster(folder: Path | None = None) -> Iterator[Cluster | None]:
 
 
 @contextmanager
-def opened_cluster(options: LocalClusterOptions) -> Iterator[Cluster]:
+def opened_cluster(cluster_options: LocalClusterOptions) -> Iterator[Cluster]:
     """The standing cluster if one is up, here or on hosts, else one here that ends with this context.
 
     Raises:
         StandingError: The one that is up is not what was asked for.
         DallyError: None can be brought up.
     """
-    state = find_standing(options.folder)
+    state = find_standing(cluster_options.folder)
     if state is None:
-        with _own_cluster(options.shape()) as cluster:
+        with _own_cluster(cluster_options.shape()) as cluster:
             yield cluster
         return
-    if not options.fits(state.shape):
+    if not cluster_options.fits(state.shape):
         raise StandingError(
-            f"the testbed in {options.folder} is up with {state.shape.options()}, not as asked for"
+            f"the testbed in {cluster_options.folder} is up with {state.shape.options()}, not as asked for"
         )
-    with opened_standing(options.folder) as cluster:
+    with opened_standing(cluster_options.folder) as cluster:
         yield cluster
 
 
@@ -151,11 +151,11 @@ def opened_cluster(options: LocalClusterOptions) -> Iterator[Cluster]:
 def _own_cluster(shape: LocalClusterShape) -> Iterator[Cluster]:
     folder = Path(tempfile.mkdtemp(prefix="dally-", dir="/tmp"))
     try:
-        options = LocalSlurm(shape.spec(folder))
-        options.start()
+        local_slurm = LocalSlurm(shape.spec(folder))
+        local_slurm.start()
         try:
-            yield options.cluster
+            yield local_slurm.cluster
         finally:
-            options.stop()
+            local_slurm.stop()
     finally:
         shutil.rmtree(folder, ignore_errors=True)  # of a local cluster that could not even begin

@@ -77,7 +77,7 @@ def command(
     out: Path,
     cluster_file: str | None,
     as_json: bool,
-    options: LocalClusterOptions,
+    cluster_options: LocalClusterOptions,
     existing: ExistingOptions | None,
     **ordered: Any,
 ) -> None:
@@ -95,7 +95,7 @@ def command(
     runs = []
     if existing:
         check_reservation(existing, specs)
-    opened = opened_existing(existing) if existing else opened_cluster(options)
+    opened = opened_existing(existing) if existing else opened_cluster(cluster_options)
     with interruptible() as stop, opened as cluster, displayed() as display:
         if existing:
             check_rights(cluster, specs)

@@ -28,17 +28,25 @@ Examples:
 @click.option("--fake-gpus", is_flag=True, help="Let the hosts' GPUs be pretended.")
 @logs_option
 def command(
-    options: LocalClusterOptions, hosts_file: Path | None, shared: Path | None, fake_gpus: bool, logs: Path
+    cluster_options: LocalClusterOptions,
+    hosts_file: Path | None,
+    shared: Path | None,
+    fake_gpus: bool,
+    logs: Path,
 ) -> None:
     """Bring a Slurm cluster up: on this machine, with network namespaces as nodes, or on hosts over SSH.
 
     It stays until `dally testbed down`. If it is up already, that is said; the exit code is 1 if it is
     another one. Needs root and Slurm's and munge's packages, here or on the hosts.
     """
-    shape = _shape(options, hosts_file, shared, fake_gpus, logs)
-    begun = bring_up(options.folder, shape)
+    shape = _shape(cluster_options, hosts_file, shared, fake_gpus, logs)
+    begun = bring_up(cluster_options.folder, shape)
     click.echo(f"{'up' if begun else 'up already'}: {shape.shown()}")
-    for line in _uses_of_hosts(options.folder) if isinstance(shape, HostsShape) else _uses(options.folder):
+    for line in (
+        _uses_of_hosts(cluster_options.folder)
+        if isinstance(shape, HostsShape)
+        else _uses(cluster_options.folder)
+    ):
         click.echo(line)
     click.echo(
         "run a workload: dally testbed run; look at it: dally testbed status; end it: dally testbed down"
@@ -46,15 +54,19 @@ def command(
 
 
 def _shape(
-    options: LocalClusterOptions, hosts_file: Path | None, shared: Path | None, fake_gpus: bool, logs: Path
+    cluster_options: LocalClusterOptions,
+    hosts_file: Path | None,
+    shared: Path | None,
+    fake_gpus: bool,
+    logs: Path,
 ) -> Shape:
     if hosts_file is None:
         if shared or fake_gpus:
             raise click.UsageError("--shared and --fake-gpus go with --hosts")
-        return options.shape()
+        return cluster_options.shape()
     if shared is None:
         raise click.UsageError("--hosts needs --shared, a folder that all hosts share")
-    if options.says_shape:
+    if cluster_options.says_shape:
         raise click.UsageError(
             "--racks, --gpus, --gpu-types, --rate and --uplink do not go with --hosts, whose file tells"
         )

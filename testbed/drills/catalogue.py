@@ -190,7 +190,7 @@ DRILLS = (
         f"slurmctld is killed and started again, then frozen for {_FREEZE_S:g} s",
         restart_slurmctld,
         45.0,
-        {"slurm_unavailable": 1, "well_again": 1},
+        {"slurm_unavailable": 1, "recovered": 1},
     ),
     Drill(
         "node-down",
@@ -211,7 +211,7 @@ DRILLS = (
         f"the disk with the controller's state is full for {_FULL_S:g} s",
         fill_disk,
         30.0,
-        {"journal_error": 1, "well_again": 1},
+        {"journal_error": 1, "recovered": 1},
         limit_disk,
     ),
     Drill(

@@ -16,13 +16,13 @@ _WORDS = {
     "controller_starts": "the controller started {} times",
     "slurm_unavailable": "Slurm did not answer it {} times",
     "journal_error": "it could not write its journal {} times",
-    "well_again": "it was well again {} times",
+    "recovered": "it was well again {} times",
     "start": "jobs were started {} times",
     "migrate": "moved {} times",
     "resize": "given another size {} times",
     "preempt": "{} times a job's GPUs were taken",
     "fail": "{} times a job lost its stretch to a failure",
-    "refused": "Slurm refused {} orders",
+    "order_refused": "Slurm refused {} orders",
 }
 
 

@@ -16,7 +16,7 @@ from unittest import mock
 from dally.commands import main as dally
 from dally.hosts.network import JoinedNetwork
 from dally.hosts.processes import Command, Running
-from slurm_plugin.local_cluster.local_cluster import LocalCluster
+from slurm_plugin.local_cluster.cluster import LocalCluster
 from slurm_plugin.local_cluster.slurm_files import LocalClusterSpec
 
 _DALLY = ("-m", "dally")

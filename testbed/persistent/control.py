@@ -11,8 +11,7 @@ from importlib import import_module
 from pathlib import Path
 
 from dally.hosts.network import JoinedNetwork
-from slurm_plugin.local_cluster.cluster import Cluster
-from slurm_plugin.local_cluster.local_cluster import LocalCluster
+from slurm_plugin.local_cluster.cluster import Cluster, LocalCluster
 from testbed.persistent.folder import clear, lock, open_folder
 from testbed.persistent.hosts_shape import HostsShape, Shape, SlurmPlace
 from testbed.persistent.state import StandingError, StandingState, read_state

@@ -8,7 +8,7 @@ from slurm_plugin.admin.checks.gather import parse_settings
 from slurm_plugin.admin.checks.site import Finding, Level, ok, problem, some, warning
 from slurm_plugin.client.job_json import read_jobs
 from slurm_plugin.client.slurm import SlurmJob, SlurmUnavailableError, State
-from slurm_plugin.controller.intake import read_request
+from slurm_plugin.controller.job_requests import read_request
 from slurm_plugin.local_cluster.cluster import ClusterError
 from testbed.remote.head_node import HeadNode
 

@@ -10,7 +10,8 @@ from dally.errors import DallyError
 from dally.jobs.job import CHECKPOINTED, JobKind
 from dally.policies.registry import parse_policy
 from dally.runs.records import CLUSTER
-from slurm_plugin.local_cluster.cluster import PRELOADED, Cluster, ClusterError
+from slurm_plugin.local_cluster.cluster import Cluster, ClusterError
+from slurm_plugin.local_cluster.slurm_files import PRELOADED
 from testbed.running.control import Control, Desk, configuration, free_port
 from testbed.running.folder import (
     JOBS_FOLDER,

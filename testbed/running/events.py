@@ -7,15 +7,15 @@ from typing import Any
 from dally.profiles.costs import CostModel
 from testbed.running.life import Life, start_event
 
-_OF_JOBS = ("wait", "stop", "refuse", "refused", "keep", "leave", "conflict")
+_OF_JOBS = ("wait", "stop", "start_failed", "order_refused", "requeue_failed", "released", "conflict")
 _OF_ITSELF = (
     "controller_starts",
     "controller_ends",
     "slurm_unavailable",
     "journal_error",
     "journal_lost",
-    "well_again",
-    "policy_fresh",
+    "recovered",
+    "policy_memory_lost",
 )
 """Events of the controller that are told as they are."""
 

@@ -22,8 +22,8 @@ from slurm_plugin.client.job_json import read_jobs
 from slurm_plugin.client.node_text import read_nodes, read_reservations
 from slurm_plugin.client.scontrol import answers
 from slurm_plugin.config import load_config
-from slurm_plugin.controller.journal import NAME, heartbeat_s, read_events, read_tickets
-from slurm_plugin.service.live import clock
+from slurm_plugin.controller.journal import NAME, heartbeat_s, read_events, read_managed_jobs
+from slurm_plugin.service.cli import clock
 from tests.analysis.report.folders import simple_run
 from tests.dally.recording.recorded import record
 from tests.slurm_plugin.worlds import Site
@@ -327,7 +327,7 @@ def _journal(folder: Path) -> Mapping[str, bytes]:
 def _all_readers(path: Path) -> None:
     """The commands that read a journal beside its controller, then the next controller."""
     heartbeat_s(path.parent)
-    read_tickets(path.parent)
+    read_managed_jobs(path.parent)
     for job_id in ("1", None):
         with suppress(DallyError):
             for event in read_events(path.parent, job_id):

@@ -95,7 +95,7 @@ def test_the_same_inputs_give_the_same_bytes(trace: Path, tmp_path: Path) -> Non
         (["--policy", "fifo", "--checkpoint-s", "0"], "checkpoint_s is 0, must be a positive number"),
         (["--policy", "fifo", "--mtbf-h", "0"], "mtbf_h 0 and repair_h 4 must be positive"),
         (["--policy", "fifo", "--mtbf-h", "9", "--failures", "f.csv"], "exclude each other"),
-        (["--policy", "fifo", "--failures", "none.csv"], "cannot read failures from none.csv"),
+        (["--policy", "fifo", "--failures", "none.csv"], "none.csv: No such file or directory"),
         (["--policy", "fifo", "--cluster", "moon"], "cluster 'moon' is neither a file"),
         (["--policy", "fifo", "--trace", "moon"], "no trace file 'moon'"),
     ],

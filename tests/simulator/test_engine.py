@@ -17,8 +17,8 @@ from dally.runs.records import EventLog
 from dally.scheduling.scheduler import Scheduler
 from dally.state import ClusterState
 from simulator.engine import Engine
+from simulator.event_queue import EventQueue, Priority
 from simulator.failures import Outage
-from simulator.kernel import EventQueue, Priority
 from tests.worlds import racks, simulate
 
 

@@ -13,9 +13,9 @@ from dally.cluster.topology import Topology
 from dally.jobs.job import Job, JobKind
 from dally.jobs.knowledge import Known
 from dally.policies.registry import PolicySpec, policy_names
-from dally.profiles.batch_split import Split
 from dally.profiles.costs import CostModel
 from dally.profiles.files import ProfileSet, load_profiles
+from dally.profiles.gang_iteration import Split
 from dally.scheduling.scheduler import told_slowdown
 from tests.worlds import SEARCHING, Result, World, racks, simulate, worlds
 

@@ -13,7 +13,7 @@ from dally.profiles.costs import CostModel
 from dally.profiles.files import load_profiles
 from dally.runs.records import EventLog
 from dally.scheduling.scheduler import Scheduler
-from dally.state import ClusterState, JobState, Past, Phase
+from dally.state import ClusterState, JobHistory, JobState, Phase
 from simulator.engine import Engine
 from tests.worlds import World, worlds
 
@@ -59,8 +59,8 @@ class Rebuilding(Scheduler):
         return twin
 
 
-def past(job: JobState) -> Past:
-    return Past(
+def past(job: JobState) -> JobHistory:
+    return JobHistory(
         job.origin_s,
         job.first_start_s if job.phase is Phase.WAITING or job.first_start_s < job.since_s else float("inf"),
         job.work_before_s,

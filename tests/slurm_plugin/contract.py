@@ -5,11 +5,11 @@ from collections.abc import Callable
 from typing import Protocol
 
 from slurm_plugin.client.command_line import CommandLine
-from slurm_plugin.client.fake import FakeSlurm
-from slurm_plugin.client.fake_job import SubmitSpec
 from slurm_plugin.client.slurm import Hold, Order, Slurm, SlurmJob, State
 from slurm_plugin.local_cluster.local_slurm import LocalSlurm
 from tests.patience import LONGEST_S
+from tests.slurm_plugin.fake import FakeSlurm
+from tests.slurm_plugin.fake_job import SubmitSpec
 
 
 class World(Protocol):

@@ -9,12 +9,12 @@ from typing import Any
 from click.testing import CliRunner, Result
 
 from dally.commands import main
-from slurm_plugin.client.fake import FakeSlurm
-from slurm_plugin.client.fake_job import FakeNode, SubmitSpec
-from slurm_plugin.controller.controller import Mode
+from slurm_plugin.controller.controller import ControllerMode
 from slurm_plugin.request import Request, encode
 from slurm_plugin.service.daemon import Daemon
 from slurm_plugin.service.signals import Signals
+from tests.slurm_plugin.fake import FakeSlurm
+from tests.slurm_plugin.fake_job import FakeNode, SubmitSpec
 
 TOPOLOGY = (
     "SwitchName=rack0 Nodes=n[1-2]\nSwitchName=rack1 Nodes=n[3-4]\nSwitchName=spine Switches=rack[0-1]\n"
@@ -62,7 +62,7 @@ class DaemonSite:
         }
         self.configure()
         self.describe("n[1-4]", TOPOLOGY)
-        self.mode = Mode()
+        self.mode = ControllerMode()
         self.out = io.StringIO()
         self.daemon: Daemon | None = None
         self.pauses = Pauses

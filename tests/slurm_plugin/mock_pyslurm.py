@@ -14,9 +14,9 @@ from types import SimpleNamespace
 from typing import Any, ClassVar
 
 from slurm_plugin.client.slurm import (
-    Fence,
     Order,
-    Place,
+    ReleaseOnNodes,
+    Reserve,
     Slurm,
     SlurmJob,
     SlurmNode,
@@ -116,7 +116,7 @@ class Job(Bound):
         if not isinstance(job_id, int):
             raise TypeError("an integer is required")
         self.id = job_id
-        self._place: Place | None = None
+        self._place: ReleaseOnNodes | None = None
 
     def modify(self, changes: JobSubmitDescription) -> None:
         """Pin the job; a `Slurm` pins and releases at once, so the release does it all."""
@@ -128,7 +128,7 @@ class Job(Bound):
         assert len(nodes) == job.min_nodes, "Slurm accepts it, and the job waits with BadConstraints"
         if UNKNOWN_NODE in nodes:
             raise RPCError(ESLURM_INVALID_NODE_NAME, "Invalid node name specified")
-        self._place = Place(str(self.id), nodes, changes.reservations or job.reservation or None)
+        self._place = ReleaseOnNodes(str(self.id), nodes, changes.reservations or job.reservation or None)
 
     def release(self) -> None:
         """Release the job where it was pinned."""
@@ -202,7 +202,7 @@ class Reservation(Bound):
         assert self.duration == 1, "a minute"
         assert self.flags == ~flags(0), "all of them"
         (user,) = self.users
-        _do(self.slurm, Fence(self.name, tuple(self.nodes.split(",")), user))
+        _do(self.slurm, Reserve(self.name, tuple(self.nodes.split(",")), user))
         if self.stale_errno:
             raise RPCError(self.stale_errno, "an error of some earlier call")
 

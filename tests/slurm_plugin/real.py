@@ -1,6 +1,6 @@
 """A controller over a real Slurm that dies where it is told to, and jobs that write down what really ran.
 
-As a program it is that controller: `python -m tests.slurm_plugin.real dally.toml --kill-at "place fenced"`.
+As a program it is that controller: `python -m tests.slurm_plugin.real dally.toml --kill-at "reserve done"`.
 """
 
 import argparse

@@ -7,15 +7,15 @@ from typing import Any
 
 from dally.cluster.topology import Topology
 from dally.profiles.files import ProfileSet
-from slurm_plugin.client.fake import FakeSlurm
-from slurm_plugin.client.fake_job import FakeNode, SubmitSpec
 from slurm_plugin.client.slurm import SlurmUnavailableError
 from slurm_plugin.config import Config
-from slurm_plugin.controller.controller import Controller, Mode
+from slurm_plugin.controller.controller import Controller, ControllerMode
 from slurm_plugin.controller.journal import Journal, read_events
-from slurm_plugin.controller.progress_files import ProgressFiles
-from slurm_plugin.controller.tickets import Ticket
+from slurm_plugin.controller.managed_job import ManagedJob
+from slurm_plugin.controller.progress_reports import ProgressFiles
 from slurm_plugin.request import Request, encode
+from tests.slurm_plugin.fake import FakeSlurm
+from tests.slurm_plugin.fake_job import FakeNode, SubmitSpec
 from tests.worlds import racks
 
 RACKS = racks([[8, 8], [8, 8]])
@@ -40,7 +40,7 @@ class Site:
         topology: Topology = RACKS,
         policy: str = "dally:lease_s=100",
         profiles: ProfileSet | None = None,
-        mode: Mode | None = None,
+        mode: ControllerMode | None = None,
         partitions: Mapping[str, tuple[str, ...]] | None = None,
         slurm_ahead_s: float = 0.0,
         memory_mb: float = inf,
@@ -139,15 +139,17 @@ class Site:
                 self.now_s += away_s
                 self.restart()
                 continue
-            if self.now_s >= until_s or not (coming or self.slurm.busy or self.controller.mirror.tickets):
+            if self.now_s >= until_s or not (
+                coming or self.slurm.busy or self.controller.reconciler.managed_jobs
+            ):
                 return
             event_s = inf if self.slurm.next_event_s is None else self.slurm.next_event_s
             moments = (wakeup_s, event_s, coming[0][0] if coming else inf, self.now_s + POLL_S, until_s)
             self.now_s = min(moment for moment in moments if moment > self.now_s)
 
-    def ticket(self, job_id: str) -> Ticket:
-        """The controller's ticket of a job."""
-        return self.controller.mirror.tickets[job_id]
+    def managed(self, job_id: str) -> ManagedJob:
+        """The controller's managed of a job."""
+        return self.controller.reconciler.managed_jobs[job_id]
 
     def nodes(self, job_id: str) -> Mapping[str, int]:
         """GPUs by node that Slurm gives a job."""

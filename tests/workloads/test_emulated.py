@@ -7,7 +7,7 @@ import torch
 from torch._C._distributed_c10d import GradBucket
 from torch.futures import Future
 
-from dally.profiles.imports.layers import LAYERS
+from dally.profiles.imports.realistic import LAYERS
 from tests.workloads.clock import Clock
 from workloads.group import Group
 from workloads.layers import find_layers

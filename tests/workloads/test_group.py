@@ -4,9 +4,10 @@ import socket
 
 import pytest
 import torch
+from torch import distributed
+from torch._C._distributed_c10d import HashStore
 
 from dally.errors import InputError
-from workloads import group as groups
 from workloads.group import Group, JoinError, RankEnvironment, find_device, find_place, first_line, join
 from workloads.settings import Backend
 
@@ -125,16 +126,16 @@ def test_more_ranks_than_gpus_are_an_error(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_what_nccl_says_of_two_ranks_on_one_gpu_is_told_in_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: object) -> None:
+    def refuse(*_: object, **__: object) -> None:
         raise RuntimeError(
             "NCCL error in: NCCLUtils.cpp:77, invalid usage\nncclInvalidUsage: ...\n"
             "Last error:\nDuplicate GPU detected : rank 1 and rank 0 both on CUDA device 1000"
         )
 
     see_gpus(1, monkeypatch)
-    monkeypatch.setattr(groups, "_meet", refuse)
+    monkeypatch.setattr(distributed, "init_process_group", refuse)
     with pytest.raises(InputError, match="rank 1 of 2 shares its GPU with another rank: there are 1 here"):
-        join(Backend.NCCL, 1.0, RankEnvironment(1, 2, 1, "n1", 4000))
+        join(Backend.NCCL, 1.0, RankEnvironment(1, 2, 1, "n1", 4000), HashStore())
 
 
 def see_gpus(count: int, monkeypatch: pytest.MonkeyPatch) -> None:

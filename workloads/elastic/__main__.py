@@ -9,7 +9,7 @@ import click
 from dally.errors import DallyError, InputError
 from workloads.elastic.folder import RendezvousFolder
 
-_LOOK_S = 0.2
+_POLL_S = 0.2
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
@@ -48,7 +48,7 @@ def shrink(job: RendezvousFolder, ranks: int, wait_s: float) -> None:
     while not set(members[ranks:]).isdisjoint(job.present()):
         if time.monotonic() > until_s:
             raise InputError(f"the ranks did not leave within {wait_s:g} s; they are still asked to")
-        time.sleep(_LOOK_S)
+        time.sleep(_POLL_S)
 
 
 if __name__ == "__main__":

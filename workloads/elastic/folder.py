@@ -2,7 +2,7 @@
 
 `generation-N` lists who is asked to be in the job from the next change on: the newest counts. Anybody may
 write the next one: each appears whole, and only once, so that no wish is lost. `meeting` says where the job's
-first rank is to be reached, `present` who trains, and `over` that the job ended in order.
+first rank is reached, `present` who trains, and `over` that the job ended in order.
 """
 
 import json
@@ -22,7 +22,7 @@ _KEPT = 20
 
 @dataclass(frozen=True, slots=True)
 class RendezvousPoint:
-    """Where the first rank of a group is met.
+    """Where newcomers meet the first rank of a group.
 
     Attributes:
         host: Its machine.
@@ -36,7 +36,7 @@ class RendezvousPoint:
 
 
 class RendezvousFolder:
-    """Such a folder.
+    """The folder by which the ranks of one elastic job find each other.
 
     Args:
         path: Of it; its parent must exist.
@@ -74,12 +74,12 @@ class RendezvousFolder:
             if wanted == list(names) or self._publish(number + 1, wanted):
                 return self.wanted()[0]
 
-    def open(self, meeting: RendezvousPoint, hosts: Mapping[str, str], step: int) -> None:
+    def open(self, point: RendezvousPoint, hosts: Mapping[str, str], step: int) -> None:
         """Say where the first rank is met from now on, and who trains, on which machines."""
         _write(self._path / "present", {"step": step, "members": dict(hosts)})
-        _write(self._path / "meeting", asdict(meeting))
+        _write(self._path / "meeting", asdict(point))
 
-    def meeting(self) -> RendezvousPoint | None:
+    def rendezvous(self) -> RendezvousPoint | None:
         """Where the first rank is met; None if nobody is there."""
         content = _read(self._path / "meeting")
         return RendezvousPoint(**content) if content else None
@@ -97,11 +97,11 @@ class RendezvousFolder:
         return members
 
     def close(self) -> None:
-        """The job has ended in order."""
+        """Note that the job has ended in order."""
         (self._path / "over").touch()
 
     def is_over(self) -> bool:
-        """Whether it has."""
+        """Whether the job has ended in order."""
         return (self._path / "over").exists()
 
     def _publish(self, number: int, names: Sequence[str]) -> bool:

@@ -21,8 +21,8 @@ from workloads.elastic.folder import RendezvousFolder, RendezvousPoint
 from workloads.group import JoinError, RankEnvironment
 from workloads.stopping import StopRequest
 
-_LOOK_S = 0.2
-"""How often the host looks into the folder."""
+_CHECK_S = 0.2
+"""How often the host reads the folder."""
 
 _POLL_S = 0.02
 """How often a newcomer looks whether it is called."""
@@ -39,7 +39,7 @@ Terms = Mapping[str, str | float | None]
 
 @dataclass(frozen=True, slots=True)
 class MembershipChange:
-    """A change.
+    """A change of the members of a job.
 
     Attributes:
         staying: Members that go on, in order.
@@ -51,7 +51,7 @@ class MembershipChange:
 
     @property
     def members(self) -> Sequence[str]:
-        """All of the group after it, in order of rank."""
+        """All members after the change, in order of rank."""
         return [*self.staying, *self.newcomers]
 
 
@@ -114,16 +114,16 @@ class RendezvousHost:
     ) -> None:
         self._folder, self._store, self._members = folder, store, members
         self._most, self._patience_s = most, patience_s
-        self._looked_s = float("-inf")
+        self._checked_s = float("-inf")
         self._asked_s: dict[str, float] = {}
         store.set("terms", json.dumps(terms))
 
     def wants_change(self) -> bool:
         """Whether members are to leave, or all newcomers that are still waited for are ready."""
         now_s = time.monotonic()
-        if now_s - self._looked_s < _LOOK_S:
+        if now_s - self._checked_s < _CHECK_S:
             return False
-        self._looked_s = now_s
+        self._checked_s = now_s
         _, wanted = self._folder.wanted()
         staying = [name for name in self._members if name in wanted]
         if len(staying) < len(self._members):
@@ -208,7 +208,7 @@ class Newcomer:
         until_s, tried = time.monotonic() + timeout_s, None
         try:
             while self._waits(until_s):
-                meeting = self._folder.meeting()
+                meeting = self._folder.rendezvous()
                 if meeting is None or meeting == tried:
                     time.sleep(_POLL_S)
                     continue

@@ -1,8 +1,8 @@
 """The files by which the copies of a job meet, in a folder beside its checkpoint that all of them share.
 
-A copy hands its result in; whoever comes first publishes what follows from all results, which is a checkpoint
+A copy submits its result; the first that can publishes what follows from all results, which is a checkpoint
 of the job. A file appears whole or not at all, and a second one of the same slot not at all. So copies need
-no leader: any may be lost at any moment, and whoever publishes, all go on from the same.
+no leader: any may be lost at any moment, and all go on from the same, whichever of them publishes.
 """
 
 import os
@@ -23,8 +23,8 @@ from workloads.forked.slot import CopyResult, SlotStart
 _KEPT = 2
 """Slots before the newest one whose files stay: a copy that is late may be reading them."""
 
-_LOOK_S = 0.5
-"""How often a training copy looks whether another was asked to stop."""
+_CHECK_S = 0.5
+"""How often a training copy checks whether another was asked to stop."""
 
 Identity = Mapping[str, str | float | None]
 
@@ -64,7 +64,7 @@ class Exchange:
     def __init__(self, file: Path, start: int, copy: int, identity: Identity, batch: int) -> None:
         self._file, self._folder = file, folder_of(file, start)
         self._copy, self._identity, self._batch = copy, identity, batch
-        self._looked_s, self._stopping = float("-inf"), False
+        self._checked_s, self._stopping = float("-inf"), False
 
     def trained(self) -> tuple[Ranges, Mapping[str, Any]]:
         """What the job's checkpoint has: its batches and its state, which is empty if there is none."""
@@ -73,18 +73,18 @@ class Exchange:
             return (), {}
         return SlotStart(**checkpoint.state["slot"]).trained, checkpoint.state
 
-    def hand_in(self, slot: int, result: CopyResult, state: Mapping[str, Any]) -> None:
+    def submit(self, slot: int, result: CopyResult, state: Mapping[str, Any]) -> None:
         """Leave this copy's result, and the state after it."""
         content = {**state, "result": asdict(result)} if result.steps else {"result": asdict(result)}
         self._save(self._path(slot, self._copy), result.trained, content)
 
-    def handed_in(self, slot: int) -> list[int]:
-        """The copies that have."""
+    def submitted(self, slot: int) -> list[int]:
+        """The copies that have submitted a result."""
         names = (path.name for path in self._folder.glob(f"slot-{slot}.copy-*"))
         return sorted(int(name.rpartition("-")[2]) for name in names)
 
     def result(self, slot: int, copy: int) -> tuple[CopyResult, Mapping[str, Any]]:
-        """What a copy has handed in."""
+        """The result that a copy has submitted, and the state after it."""
         state = self._load(self._path(slot, copy))
         return CopyResult(**state["result"]), state
 
@@ -104,7 +104,9 @@ class Exchange:
             mine.unlink()
             return False
         self._keep(mine)
-        self._tidy(slot.number - _KEPT)
+        for path in self._folder.glob("slot-*"):
+            if int(path.name.split(".")[0].rpartition("-")[2]) < slot.number - _KEPT:
+                path.unlink(missing_ok=True)
         return True
 
     def newest(self) -> int:
@@ -122,9 +124,9 @@ class Exchange:
         (self._folder / "stop").touch()
 
     def asked_to_stop(self) -> bool:
-        """Whether a copy asked for it; looks only now and then."""
-        if not self._stopping and time.monotonic() - self._looked_s > _LOOK_S:
-            self._looked_s = time.monotonic()
+        """Whether a copy asked all to stop; checks only now and then."""
+        if not self._stopping and time.monotonic() - self._checked_s > _CHECK_S:
+            self._checked_s = time.monotonic()
             self._stopping = (self._folder / "stop").exists()
         return self._stopping
 
@@ -133,7 +135,7 @@ class Exchange:
         return not self._folder.is_dir()
 
     def ended_with(self) -> int:
-        """The exit code with which they have.
+        """The exit code with which the others have ended the job.
 
         Raises:
             CheckpointError: They did not end it: another start of the job has removed this one's files.
@@ -152,25 +154,17 @@ class Exchange:
             write_atomically(code_file(self._file), f"{code}\n")
             (self._folder / f"closed-{self._copy}").touch()
             if len(list(self._folder.glob("closed-*"))) >= len(slot.shares):
-                self._remove()
+                shutil.rmtree(_slots(self._file), ignore_errors=True)
 
     def close_at_once(self) -> None:
-        """There was nothing to do."""
+        """End a job that has nothing left to train."""
         write_atomically(code_file(self._file), "0\n")
-        self._remove()
-
-    def _remove(self) -> None:
         shutil.rmtree(_slots(self._file), ignore_errors=True)
 
     def _keep(self, mine: Path) -> None:
         """Make a file of the folder the job's checkpoint."""
         mine.replace(self._file)
         sync_folder(self._file.parent)
-
-    def _tidy(self, before: int) -> None:
-        for path in self._folder.glob("slot-*"):
-            if int(path.name.split(".")[0].rpartition("-")[2]) < before:
-                path.unlink(missing_ok=True)
 
     def _path(self, slot: int, copy: int | None = None) -> Path:
         return self._folder / (f"slot-{slot}" if copy is None else f"slot-{slot}.copy-{copy}")

@@ -6,6 +6,7 @@ Copies share no group of ranks once all have met: a group breaks when one of its
 import os
 import time
 from collections.abc import Callable
+from functools import partial
 
 from dally.errors import InputError
 from dally.jobs.job import CHECKPOINTED
@@ -90,10 +91,13 @@ class _Copy:
         number = self._agree(lambda: self._tracker.open(trained, self._steps.trainer.state()))
         while number != OVER:
             begun_s = time.monotonic()
-            slot = self._adopt(number)
+            slot, state = self._exchange.slot(number)
+            self._steps.trainer.restore(state)  # all copies begin a slot with the same
             if slot.stop or not gaps(slot.trained, self._job.steps):
                 return self._end(slot)
-            number = self._follow(slot, self._train(slot, begun_s), begun_s)
+            result = self._train(slot, begun_s)
+            own = self._steps.trainer.state()
+            number = self._agree(partial(self._tracker.follow, slot, result, own, begun_s))
         return self._exchange.ended_with() == 0
 
     def _resume(self) -> Ranges:
@@ -105,12 +109,6 @@ class _Copy:
             self._progress.start(size(trained))
         return trained
 
-    def _adopt(self, number: int) -> SlotStart:
-        """Begin a slot with the parameters that all begin it with."""
-        slot, state = self._exchange.slot(number)
-        self._steps.trainer.restore(state)
-        return slot
-
     def _train(self, slot: SlotStart, begun_s: float) -> CopyResult:
         """Train this copy's batches of a slot, as many as there is time for."""
         from_s, until_s = time.monotonic(), begun_s + self._fork.slot_s - slot.overhead_s
@@ -119,7 +117,9 @@ class _Copy:
         for number in numbers(slot.shares.get(self._copy, ())):
             own = self._steps.train(number)
             trained.append((number, number + 1))
-            report = self._sync.send(number + 1, own, self._must_end(until_s))
+            # The first rank ends the slot when time is up, any rank when it is asked to stop.
+            out_of_time = self._group.rank == 0 and time.monotonic() >= until_s
+            report = self._sync.send(number + 1, own, out_of_time or self._asked_to_stop())
             if report:
                 loss, cut = loss + report.loss, report.stop
             if cut:
@@ -130,15 +130,6 @@ class _Copy:
         stop = self._asked_to_stop() or (cut and time.monotonic() < until_s)  # another rank was asked
         return CopyResult(self._copy, union(trained), seconds, loss / max(len(trained), 1), stop)
 
-    def _follow(self, slot: SlotStart, result: CopyResult, begun_s: float) -> int:
-        state = self._steps.trainer.state()
-        return self._agree(lambda: self._tracker.follow(slot, result, state, begun_s))
-
-    def _must_end(self, until_s: float) -> bool:
-        """Whether this rank ends the slot: the first when time is up, any when it is asked to stop."""
-        out_of_time = self._group.rank == 0 and time.monotonic() >= until_s
-        return out_of_time or self._asked_to_stop()
-
     def _asked_to_stop(self) -> bool:
         return self._stop.asked or (self._group.rank == 0 and self._exchange.asked_to_stop())
 
@@ -147,7 +138,7 @@ class _Copy:
         return gather(self._group, say() if self._group.rank == 0 else 0)[0]
 
     def _end(self, slot: SlotStart) -> bool:
-        """All is trained, or a copy was asked to stop; gives whether it is the first."""
+        """End the job for this copy: all is trained, or a copy was asked to stop; whether all is."""
         done = not gaps(slot.trained, self._job.steps)
         gather(self._group, 0)  # all ranks of the copy have read the slot, which goes with the last copy
         if self._group.rank == 0:

@@ -1,4 +1,4 @@
-"""The Job Tracker of a forked job: every copy has one, and whoever's turn it is publishes the next slot.
+"""The Job Tracker of a forked job: every copy has one, and they publish the next slot in turns.
 
 Source: HadarE (arXiv 2503.10918), reconstructed. That there is no leader, and what becomes of late copies, is
 ours.
@@ -37,7 +37,7 @@ _TURN_S = 5.0
 
 
 class Tracker:
-    """One copy's part in it.
+    """One copy's part in leading the job from slot to slot.
 
     Args:
         job: The job.
@@ -82,7 +82,7 @@ class Tracker:
         return self._await(OVER, lambda: time.monotonic() >= turn_s, publish)
 
     def follow(self, slot: SlotStart, result: CopyResult, state: Mapping[str, Any], begun_s: float) -> int:
-        """Hand this copy's result in; the number of the slot after, once it is published.
+        """Submit this copy's result; the number of the slot after, once it is published.
 
         Args:
             slot: The one that is over.
@@ -92,7 +92,7 @@ class Tracker:
         """
         if self._exchange.is_over():
             return OVER
-        self._exchange.hand_in(slot.number, result, state)
+        self._exchange.submit(slot.number, result, state)
         late_s = begun_s + slot.due_s + min(_LATE * slot.due_s, _LATEST_S) + _LATE_S
         turn = _Turn(self._exchange, self._copy, slot, late_s)
         self.published = False
@@ -114,13 +114,13 @@ class Tracker:
 
     def _publish_after(self, slot: SlotStart, begun_s: float) -> None:
         """Publish what follows from the results that are there."""
-        read = [self._exchange.result(slot.number, copy) for copy in self._exchange.handed_in(slot.number)]
+        read = [self._exchange.result(slot.number, copy) for copy in self._exchange.submitted(slot.number)]
         results = [result for result, _ in read]
         _, before = self._exchange.slot(slot.number)
         state = consolidate(read, before)
         seconds, overhead_s = time.monotonic() - begun_s, slot.overhead_s
         lost = sorted(slot.shares.keys() - {result.copy for result in results})
-        if not lost:  # else somebody was waited for in vain, which is not to be expected again
+        if not lost:  # else a lost copy was waited for in vain, which is not to be expected again
             overhead_s = seconds - max(result.seconds for result in results)
         after = follow(slot, results, self._steps, self._slot_s, overhead_s)
         if self._exchange.publish(after, state):
@@ -138,8 +138,8 @@ class _Turn:
         self._turn_s = float("inf")
 
     def has_come(self) -> bool:
-        """Whether it is."""
-        now_s, there = time.monotonic(), self._exchange.handed_in(self._slot.number)
+        """Whether this copy may publish now."""
+        now_s, there = time.monotonic(), self._exchange.submitted(self._slot.number)
         if self._exchange.asked_to_stop():
             self._late_s = min(self._late_s, now_s + _STOP_S)
         if now_s >= self._late_s or self._slot.shares.keys() <= set(there):

@@ -96,7 +96,7 @@ class AdaptiveSrpt(Policy):
         if decision.until_s < inf:
             self._until_s[decision.job_id] = decision.until_s
 
-    def settle(self, state: ClusterState, now: float) -> None:
+    def plan_applied(self, plan: Plan, state: ClusterState, now: float) -> None:
         """The virtual machine has worked until now."""
         self._advance(now)
 

@@ -3,6 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
+from dally.policies.base import Cache
 from dally.profiles.costs import CostModel
 from dally.profiles.goodput import phase
 from dally.state import JobState
@@ -30,7 +31,7 @@ class Speeds:
 
     def __init__(self, costs: CostModel) -> None:
         self._costs = costs
-        self._rows: dict[tuple[object, ...], Floats] = {}
+        self._rows = Cache[tuple[object, ...], Floats]()
 
     def row(self, job: JobState, now: float) -> Floats:
         """(most + 1,) the speed on 0, 1, ... GPUs at their best placement on the idle cluster.

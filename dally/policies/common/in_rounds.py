@@ -7,7 +7,7 @@ from typing import Any
 
 from dally.plan import Decision, Plan, Start, Wait
 from dally.policies.base import Policy
-from dally.policies.common.rounds import Rounds, RoundTarget, plan_round
+from dally.policies.common.rounds import Rounds, RoundTargets, plan_round
 from dally.state import ClusterState, JobState
 from dally.words import span
 
@@ -15,8 +15,8 @@ from dally.words import span
 class InRounds(Policy):
     """A policy that hands out the GPUs anew each round; a job that gets those it has keeps them at no cost.
 
-    A subclass says what each job is to have (`targets`) and why others wait (`lacks`). It extends the hooks
-    and `snapshot` / `restore` for what it learns, calling these here.
+    A subclass says what each job is to have (`allocate`) and why others wait (`wait_reason`). It extends the
+    hooks and `snapshot` / `restore` for what it learns, calling these here.
 
     Args:
         round_s: Length of a round, seconds.
@@ -27,8 +27,8 @@ class InRounds(Policy):
         self._unsaid: dict[str, None] = {}
 
     @abstractmethod
-    def targets(self, state: ClusterState, now: float) -> Mapping[str, RoundTarget]:
-        """What jobs are to have from `now` on, by name; it must change nothing.
+    def allocate(self, state: ClusterState, now: float) -> RoundTargets:
+        """What jobs are to have from `now` on; it must change nothing.
 
         Together they must fit the GPUs that `rounds.handed_out` shows as free. Jobs that
         run and must not be preempted keep theirs and get no target. A running job left out keeps its GPUs
@@ -36,14 +36,14 @@ class InRounds(Policy):
         """
 
     @abstractmethod
-    def lacks(self, state: ClusterState, job: JobState, now: float) -> str:
-        """Why a job waits though a round was held, in words and numbers."""
+    def wait_reason(self, state: ClusterState, job: JobState, now: float, memo: Any) -> str:
+        """Why a job waits though a round was held, in words and numbers; with the memo of that round."""
 
     @abstractmethod
-    def gives_way(self) -> str:
+    def preempt_reason(self) -> str:
         """Why a running job has no target, in words."""
 
-    def restless(self, state: ClusterState, now: float) -> bool:
+    def needs_next_round(self, state: ClusterState, now: float) -> bool:
         """Whether the next round could change something though nothing happens and nobody waits."""
         return False
 
@@ -52,20 +52,22 @@ class InRounds(Policy):
         if not state.jobs:
             return Plan()
         decisions: tuple[Decision, ...] = ()
-        due = self.rounds.due(state, now)
+        due, memo = self.rounds.due(state, now), None
         if due:
-            decisions = plan_round(state, self.targets(state, now), self.gives_way())
+            found = self.allocate(state, now)
+            memo = found.memo
+            decisions = plan_round(state, found.by_job, self.preempt_reason())
         starting = {decision.job_id for decision in decisions if isinstance(decision, Start)}
         waits = [
-            self._wait(state, state.jobs[job_id], now, due)
+            self._wait(state, state.jobs[job_id], now, due, memo)
             for job_id in self._unsaid
             if job_id not in starting
         ]
-        return Plan((*decisions, *waits), self.rounds.wakeup_s(state, now, bool(starting)))
+        return Plan((*decisions, *waits), self.rounds.wakeup_s(state, now, bool(starting)), memo)
 
-    def _wait(self, state: ClusterState, job: JobState, now: float, due: bool) -> Wait:
+    def _wait(self, state: ClusterState, job: JobState, now: float, due: bool, memo: Any) -> Wait:
         reason = (
-            self.lacks(state, job, now)
+            self.wait_reason(state, job, now, memo)
             if due
             else f"waits for the next round; there is one every {span(self.rounds.round_s)}"
         )
@@ -91,9 +93,9 @@ class InRounds(Policy):
         """Its wait is on record."""
         self._unsaid.pop(decision.job_id, None)
 
-    def settle(self, state: ClusterState, now: float) -> None:
+    def plan_applied(self, plan: Plan, state: ClusterState, now: float) -> None:
         """The round is over, if it was one."""
-        self.rounds.settle(state, now, lambda: self.restless(state, now))
+        self.rounds.applied(state, now, lambda: self.needs_next_round(state, now))
 
     def snapshot(self) -> dict[str, Any]:
         """When the next round is due."""

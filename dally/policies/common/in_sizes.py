@@ -60,7 +60,7 @@ class InSizes(Policy):
         """The priority of a waiting job, lower first; ties go by arrival."""
 
     @abstractmethod
-    def targets(self, jobs: Sequence[JobState], pool: Pool, now: float) -> Mapping[str, SizeTarget]:
+    def allocate(self, jobs: Sequence[JobState], pool: Pool, now: float) -> Mapping[str, SizeTarget]:
         """The sizes of jobs that run or are admitted; it must change nothing.
 
         Args:
@@ -70,7 +70,7 @@ class InSizes(Policy):
         """
 
     @abstractmethod
-    def lacks(self, job: JobState) -> str:
+    def wait_reason(self, job: JobState) -> str:
         """Why a job is not admitted, in words: which jobs go first."""
 
     def decide(self, state: ClusterState, now: float) -> Plan:
@@ -98,7 +98,7 @@ class InSizes(Policy):
         jobs = [*able, *self._admitted(state, room)]
         if not jobs:
             return ()
-        return plan_sizes(state, self.targets(jobs, pool, now), now)
+        return plan_sizes(state, self.allocate(jobs, pool, now), now)
 
     def _is_able(self, job: JobState, now: float) -> bool:
         """Whether a running job may be resized: not in the middle of a change, nor at its end."""
@@ -127,7 +127,7 @@ class InSizes(Policy):
         return self._changed or self._withheld != state.withheld
 
     def _next_s(self, state: ClusterState, now: float, growing: bool = False) -> float:
-        """When sizes could change though nothing happens until then; for `decide`, and then for `settle`."""
+        """When sizes could change though nothing happens until then; for `decide` and `plan_applied`."""
         if self._is_due(state, now):
             return self._multiple_s(now) if growing or self._elastic else inf
         return min(self._due_s, self._multiple_s(now) if self._is_changed(state) else inf)
@@ -136,7 +136,7 @@ class InSizes(Policy):
         """The first multiple of the interval after `now`."""
         return next_multiple(now, self.interval_s)
 
-    def settle(self, state: ClusterState, now: float) -> None:
+    def plan_applied(self, plan: Plan, state: ClusterState, now: float) -> None:
         """What had changed was answered, if it was time."""
         due, self._due_s = self._is_due(state, now), self._next_s(state, now)
         if due:
@@ -144,7 +144,7 @@ class InSizes(Policy):
 
     def _wait(self, state: ClusterState, job: JobState, now: float, due: bool) -> Wait:
         free = state.free.total(job.job.gpu_type)
-        reason = f"{plural(job.job.least_gpus, 'GPU')} needed at least, {free} free; {self.lacks(job)}"
+        reason = f"{plural(job.job.least_gpus, 'GPU')} needed at least, {free} free; {self.wait_reason(job)}"
         if not due:
             reason = f"waits until sizes are looked at, every {span(self.interval_s)}"
         return Wait(job.job_id, state.topology.top, inf, reason)

@@ -6,7 +6,7 @@ A policy of rounds is best built on `dally.policies.common.in_rounds.InRounds`, 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import floor, inf
 from typing import Any
 
@@ -25,12 +25,20 @@ class RoundTarget:
     reason: str
 
 
+@dataclass(frozen=True, slots=True)
+class RoundTargets:
+    """What jobs are to have in a round, by name, and what the policy wants to keep if they get it."""
+
+    by_job: Mapping[str, RoundTarget] = field(default_factory=dict)
+    memo: Any = None
+
+
 class Rounds:
     """The moments at which a policy decides: multiples of a round, and any moment at which nothing runs.
 
     A round is wanted only if it could change something: while jobs wait and jobs run, after an arrival, an
-    end or a change of the machines at hand since the last round, or because the policy is restless. So a
-    cluster on which all have what they want costs nothing.
+    end or a change of the machines at hand since the last round, or because the policy needs the next one. So
+    a cluster on which all have what they want costs nothing.
 
     Args:
         round_s: Length of a round, seconds.
@@ -44,7 +52,7 @@ class Rounds:
         self._seen: list[Any] = []
 
     def due(self, state: ClusterState, now: float) -> bool:
-        """Whether a round is held at `now`; asked again after `settle` it is not, unless nothing runs."""
+        """Whether a round is held at `now`; asked again after `applied` it is not, unless nothing runs."""
         return not state.running or now >= self._due_s
 
     def next_s(self, now: float) -> float:
@@ -65,19 +73,21 @@ class Rounds:
             wanted = self._due_s < inf or self._wanted(state)
         return self.next_s(now) if wanted else inf
 
-    def settle(self, state: ClusterState, now: float, restless: Callable[[], bool] = lambda: False) -> None:
-        """The plan of `now` was carried out; for the policy's `settle`.
+    def applied(
+        self, state: ClusterState, now: float, needs_next: Callable[[], bool] = lambda: False
+    ) -> None:
+        """The plan of `now` was carried out; for the policy's `plan_applied`.
 
         Args:
             state: As it is now.
             now: The moment, seconds.
-            restless: Asked if this was a round: whether the next one could change something though nothing
+            needs_next: Asked if this was a round: whether the next one could change something though nothing
                 happens until then and no job waits, as where running jobs take turns on the better GPUs.
         """
         wanted = False
         if now >= self._due_s:
             self._due_s, self._seen = inf, _fingerprint(state)
-            wanted = restless()
+            wanted = needs_next()
         if wanted or self._wanted(state):
             self._due_s = min(self._due_s, self.next_s(now))
 

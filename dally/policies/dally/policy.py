@@ -109,7 +109,7 @@ class Dally(Policy):
         """Its wait is on record until its tier changes."""
         self.queue.said(self._jobs[decision.job_id])
 
-    def settle(self, state: ClusterState, now: float) -> None:
+    def plan_applied(self, plan: Plan, state: ClusterState, now: float) -> None:
         """Leases that nobody took are renewed."""
         self.leases.settle(now, wanted=len(self.queue) > 0)
         self.scattered.settle(now)
@@ -142,17 +142,27 @@ class Dally(Policy):
         """The priority of a running job for its own GPUs when its lease ends."""
         return job.network_sensitivity(now), self.leases.began_s(job, now), job.order
 
+    def _expired(self, now: float) -> list[JobState]:
+        """Running jobs whose lease is over, for those that wait or for themselves."""
+        return (self.leases if self.queue else self.scattered).expired(now)
+
+    def time_passed(self, state: ClusterState, now: float) -> None:
+        """Delays run out: of all jobs that could have what is free or what leases give back."""
+        if isinstance(self.timers, TunedTimers):
+            self.timers.age(now)
+        with state.free.trial() as free:
+            for job in self._expired(now):
+                free.give(job.allocation)
+            self.queue.refresh(free, now)
+
     def decide(self, state: ClusterState, now: float) -> Plan:
         """Offer what is free, and what leases give back, by rank."""
-        expired = (self.leases if self.queue else self.scattered).expired(now)
+        expired = self._expired(now)
         if not (self.queue or expired):
             return Plan(wakeup_s=self.scattered.next_end_s(now))
-        self.queue.refresh(state.free, now)
         with state.free.trial():
             for job in expired:
                 state.free.give(job.allocation)
-            if expired:
-                self.queue.refresh(state.free, now)
             offers = OfferRound(self, state, now, expired)
             offers.run()
         # A job started now has no lease in the book yet; one lease ahead is never too late for it.

@@ -104,6 +104,11 @@ class TunedTimers:
             wait = round(MILLION * waited_s / self.lease_s)
             self._histories.setdefault((level, gpus), WaitHistory()).add(now, wait, self._oldest_s(now))
 
+    def age(self, now: float) -> None:
+        """It is `now`: forget the waits that are over for longer than the horizon."""
+        for history in self._histories.values():
+            history.age(self._oldest_s(now))
+
     def delays_s(self, gpus: int, now: float) -> tuple[float, ...]:
         """One delay per level below the top, seconds."""
         return tuple(self._delay(level, gpus, now) * self.lease_s for level in range(self.levels))

@@ -210,11 +210,11 @@ class Drl(InSizes):
         """In order of arrival."""
         return ()
 
-    def lacks(self, job: JobState) -> str:
+    def wait_reason(self, job: JobState) -> str:
         """Who goes first."""
         return "jobs start in order of arrival"
 
-    def targets(self, jobs: Sequence[JobState], pool: Pool, now: float) -> Mapping[str, SizeTarget]:
+    def allocate(self, jobs: Sequence[JobState], pool: Pool, now: float) -> Mapping[str, SizeTarget]:
         """Sizes by one choice of the network after the other."""
         allotment = Allotment(jobs, [self.speeds.row(job, now) for job in jobs], pool, now)
         scores = self.net.scores(allotment.rows)

@@ -140,7 +140,7 @@ class Gandiva(Policy):
         """Its wait is on record."""
         self.waiting.said(decision.job_id)
 
-    def settle(self, state: ClusterState, now: float) -> None:
+    def plan_applied(self, plan: Plan, state: ClusterState, now: float) -> None:
         """Remember what is free, to see when more comes free."""
         self._free_before = state.free.total()
 

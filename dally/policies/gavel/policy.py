@@ -8,9 +8,10 @@ from typing import Any, ClassVar
 import numpy as np
 
 from dally.errors import InputError
+from dally.plan import Plan
 from dally.policies.common.in_rounds import InRounds
 from dally.policies.common.knobs import knob
-from dally.policies.common.rounds import RoundTarget, handed_out, movable
+from dally.policies.common.rounds import RoundTargets, handed_out, movable
 from dally.policies.gavel.round_credits import RoundCredits
 from dally.policies.gavel.round_placement import Pools, RoundPlacement, RoundTable
 from dally.policies.gavel.shares import (
@@ -62,7 +63,6 @@ class RoundShares:
     """What rounds go by: the shares of one moment and the rounds had since.
 
     Attributes:
-        round_s: The round that it was worked out for, seconds on the clock.
         credits: Shares and rounds of each job.
         capacity: GPUs of each type that the shares are of.
         value: The objective that they reach.
@@ -70,7 +70,6 @@ class RoundShares:
         stale: Jobs or machines have changed since.
     """
 
-    round_s: float
     credits: RoundCredits
     capacity: tuple[int, ...]
     value: float
@@ -104,8 +103,7 @@ class Gavel(InRounds):
         self._state = state
         self._speeds: dict[str, list[float]] = {}
         self._changed = True
-        self._standing = RoundShares(-inf, RoundCredits(len(self.pools.names)), (), 0.0, -inf, stale=True)
-        self._next = self._standing
+        self._standing = RoundShares(RoundCredits(len(self.pools.names)), (), 0.0, -inf, stale=True)
 
     def submitted(self, job: JobState, now: float) -> None:
         """The shares are out of date."""
@@ -140,13 +138,13 @@ class Gavel(InRounds):
         del self._speeds[job.job_id]
         self._changed = True
 
-    def targets(self, state: ClusterState, now: float) -> Mapping[str, RoundTarget]:
+    def allocate(self, state: ClusterState, now: float) -> RoundTargets:
         """New shares if they are out of date and old enough, then a turn for the jobs that are next."""
         with handed_out(state) as free:
             jobs = [job for name, job in state.jobs.items() if job.job.preemptible or name in state.waiting]
             capacity = [free.total(gpu_type) for gpu_type in self.pools.types]
             table = RoundTable(jobs, self._speeds, capacity)
-            shares = self._next = self._at(table, now)
+            shares = self._at(table, now)
 
             def reason(place: int, pool: int) -> str:
                 return self._reason(shares, table.ids[place], pool)
@@ -161,11 +159,11 @@ class Gavel(InRounds):
             placement.place_mixed(due=True)
             placement.place_by_type(self._in_order(table, now), shares_first=self.knobs.spare == "last")
             placement.place_mixed(due=False)
-            return placement.targets
+            return RoundTargets(placement.targets, shares)
 
-    def lacks(self, state: ClusterState, job: JobState, now: float) -> str:
+    def wait_reason(self, state: ClusterState, job: JobState, now: float, memo: RoundShares) -> str:
         """Its shares, and how many rounds it had."""
-        credits = self._next.credits
+        credits = memo.credits
         credit = credits.of(job.job_id)
         promised = ", ".join(
             f"{had} on {name} for a share of {share:.2f}"
@@ -175,11 +173,11 @@ class Gavel(InRounds):
         rounds = plural(credits.rounds, "round")
         return f"of {rounds} it had {promised or 'none promised'}; others go first"
 
-    def gives_way(self) -> str:
+    def preempt_reason(self) -> str:
         """Its turn is over."""
         return "turn over"
 
-    def restless(self, state: ClusterState, now: float) -> bool:
+    def needs_next_round(self, state: ClusterState, now: float) -> bool:
         """Whether shares are to be renewed, or a running job has a share elsewhere."""
         return self._changed or self._standing.stale or any(map(self._has_more_elsewhere, movable(state)))
 
@@ -187,15 +185,15 @@ class Gavel(InRounds):
         shares = self._standing.credits.of(job.job_id).shares
         return sum(shares) - shares[self.pools.of(job.allocation)] > SETTLED
 
-    def settle(self, state: ClusterState, now: float) -> None:
+    def plan_applied(self, plan: Plan, state: ClusterState, now: float) -> None:
         """If this was a round, its shares hold from now on and whoever runs in it has a turn."""
-        if self._next.round_s == now and self._next is not self._standing:
-            if self._next.credits is not self._standing.credits:
+        if plan.memo is not None:
+            if plan.memo.credits is not self._standing.credits:
                 self._changed = False
-            self._standing = self._next
+            self._standing = plan.memo
             running = (state.jobs[job_id] for job_id in state.running)
             self._standing.credits.add_round({job.job_id: self.pools.of(job.allocation) for job in running})
-        super().settle(state, now)
+        super().plan_applied(plan, state, now)
 
     def snapshot(self) -> dict[str, Any]:
         """The shares, who had how many turns since they hold, and the rounds."""
@@ -214,19 +212,15 @@ class Gavel(InRounds):
         credits = RoundCredits(len(self.pools.names))
         credits.restore(learnt["turns"])
         since_s = -inf if learnt["since_s"] is None else learnt["since_s"]
-        self._standing = RoundShares(
-            -inf, credits, tuple(learnt["capacity"]), learnt["value"], since_s, stale=True
-        )
+        self._standing = RoundShares(credits, tuple(learnt["capacity"]), learnt["value"], since_s, stale=True)
 
     def _at(self, table: RoundTable, now: float) -> RoundShares:
         """What a round at `now` goes by: the present shares, or new ones."""
-        if self._next.round_s == now and self._next is not self._standing:
-            return self._next
         old = self._standing
         stale = self._changed or old.stale or table.capacity != old.capacity
         young = now < old.since_s + self.knobs.hold_s and any(name in old.credits for name in table.ids)
         if young or not stale:
-            return RoundShares(now, old.credits, old.capacity, old.value, old.since_s, stale)
+            return RoundShares(old.credits, old.capacity, old.value, old.since_s, stale)
         value = 0.0
         parts: Floats = np.zeros(table.opens.shape)  # nothing for jobs that fit nowhere now
         if table.able.any():
@@ -235,7 +229,7 @@ class Gavel(InRounds):
             value = shares.value
             parts[table.able] = shares.parts if self.knobs.aware else table.spread(shares.parts)
         rows = dict(zip(table.ids, parts.tolist(), strict=True))
-        return RoundShares(now, old.credits.renewed(rows), table.capacity, value, now, stale=False)
+        return RoundShares(old.credits.renewed(rows), table.capacity, value, now, stale=False)
 
     def _objective(self, demand: Demand, jobs: Sequence[JobState], now: float) -> Shares:
         if self.knobs.objective == "las":

@@ -3,16 +3,17 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
 from dally.cluster.topology import Allocation
 from dally.errors import InputError
+from dally.policies.base import Cache
 from dally.policies.common.estimates import restart_s
 from dally.policies.common.in_rounds import InRounds
 from dally.policies.common.knobs import knob
-from dally.policies.common.rounds import RoundTarget, movable
+from dally.policies.common.rounds import RoundTarget, RoundTargets, movable
 from dally.policies.hadar.dual_subroutine import BidQueue, decide_exactly, decide_greedily
 from dally.policies.hadar.find_alloc import Bid, Bidder
 from dally.policies.hadar.job_table import JobTable, JobView
@@ -88,7 +89,7 @@ class Hadar(InRounds):
         self._costs = state.costs
         self._servers = Servers(state.topology)
         self._table = JobTable(state.topology)
-        self._tiers: dict[tuple[str, str | None, int], tuple[Flags, ...]] = {}
+        self._tiers = Cache[tuple[str, str | None, int], tuple[Flags, ...]]()
 
     def submitted(self, job: JobState, now: float) -> None:
         """It bids from now on."""
@@ -130,19 +131,19 @@ class Hadar(InRounds):
         slowest = min(self._costs.worker_speeds(job.job).values())
         self._table.put(job, job.expected_s / slowest, restart_s(job, self._costs))
 
-    def targets(self, state: ClusterState, now: float) -> Mapping[str, RoundTarget]:
+    def allocate(self, state: ClusterState, now: float) -> RoundTargets:
         """The dual subroutine: prices for this round's GPUs, and the bids that pay."""
-        return self.round(state, now).targets() if len(self._table) else {}
+        return RoundTargets(self.round(state, now).targets() if len(self._table) else {})
 
     def round(self, state: ClusterState, now: float) -> "HadarRound":
         """A round at `now`, over all jobs that bid; there must be one."""
         return HadarRound(self, state, self._table.view(now), now)
 
-    def gives_way(self) -> str:
+    def preempt_reason(self) -> str:
         """Why a running job has no target."""
         return "others have a higher payoff for each GPU"
 
-    def lacks(self, state: ClusterState, job: JobState, now: float) -> str:
+    def wait_reason(self, state: ClusterState, job: JobState, now: float, memo: Any) -> str:
         """What the job would have paid."""
         span_s = now - job.job.submit_s + restart_s(job, self._costs) + job.remaining_s(now)
         worth = self.utility(job.expected_s, max(span_s, _LEAST_S)) / job.job.gpus

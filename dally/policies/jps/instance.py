@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dally.jobs.job import Job
+from dally.policies.base import Cache
 from dally.profiles.costs import CostModel
 from dally.state import JobState
 
@@ -99,8 +100,8 @@ class WorkerDemands:
 
     def __init__(self, costs: CostModel) -> None:
         self._costs = costs
-        self._rows: dict[tuple[str, str | None], Floats] = {}
-        self._shares: dict[tuple[str, tuple[object, ...]], tuple[float, float, int]] = {}
+        self._rows = Cache[tuple[str, str | None], Floats]()
+        self._shares = Cache[tuple[str, tuple[object, ...]], tuple[float, float, int]]()
 
     def instance(self, jobs: Sequence[JobState], workers: Ints, now: float) -> Instance:
         """The jobs on so many GPUs of each type; `Room` has seen that their least sizes fit."""

@@ -119,7 +119,7 @@ class JointPlacement(Policy):
         """Its wait is on record."""
         self.queue.said(decision.job_id)
 
-    def settle(self, state: ClusterState, now: float) -> None:
+    def plan_applied(self, plan: Plan, state: ClusterState, now: float) -> None:
         """What changed was answered; its number seeds the next draw."""
         self._reruns += self._changed
         self._changed = False

@@ -71,7 +71,7 @@ class MonkeyTree(InOrder):
         super().finished(job, now)
         self.fragments.remove(job)
 
-    def settle(self, state: ClusterState, now: float) -> None:
+    def plan_applied(self, plan: Plan, state: ClusterState, now: float) -> None:
         """Remember what is free, to see when more comes free."""
         self._free_before = state.free.total()
 

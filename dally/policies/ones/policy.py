@@ -135,7 +135,6 @@ class Evolution(Policy):
         self._steps = 0
         self._elastic: dict[str, JobState] = {}
         self._unsaid: dict[str, JobState] = {}
-        self._last: EvolutionStep | None = None
 
     def submitted(self, job: JobState, now: float) -> None:
         """It waits and is in no candidate yet."""
@@ -176,11 +175,11 @@ class Evolution(Policy):
         """Its wait is on record."""
         self._unsaid.pop(decision.job_id, None)
 
-    def settle(self, state: ClusterState, now: float) -> None:
+    def plan_applied(self, plan: Plan, state: ClusterState, now: float) -> None:
         """The step of this moment counts: its candidates are the next one's parents."""
-        if self._last is None or self._last.now != now:
+        if plan.memo is None:
             return
-        self.genes, self._last = self._last.generation.genes, None
+        self.genes = plan.memo.generation.genes
         self._steps += 1
         self._scale(now)
 
@@ -208,11 +207,11 @@ class Evolution(Policy):
 
     def decide(self, state: ClusterState, now: float) -> Plan:
         """Make a step and apply its best candidate, or as much of it as concerns only free GPUs."""
-        self._last = self._step(state, now)
-        changes = [] if self._last is None else self._apply(state, self._last)
+        step = self._step(state, now)
+        changes = [] if step is None else self._apply(state, step)
         starting = {change.job_id for change in changes if isinstance(change, Start)}
         waits = [self._wait(job) for job in self._unsaid.values() if job.job_id not in starting]
-        return Plan((*changes, *waits), self._wakeup_s(state, now, bool(changes)))
+        return Plan((*changes, *waits), self._wakeup_s(state, now, bool(changes)), step)
 
     def _step(self, state: ClusterState, now: float) -> EvolutionStep | None:
         """Let the candidates evolve once; None if nothing could change."""

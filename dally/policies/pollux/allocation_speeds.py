@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from dally.cluster.free import FreeGpus
 from dally.cluster.topology import Allocation
 from dally.jobs.job import Gang, Job
+from dally.policies.base import Cache
 from dally.policies.common.elastic_speeds import MOST_REMEMBERED, speeds_key
 from dally.profiles.costs import CostModel
 from dally.state import JobState
@@ -33,7 +34,7 @@ class PlacedSpeeds:
         self._costs = costs
         self._topology = costs.topology
         self._idle = FreeGpus(costs.topology)
-        self._tables: dict[tuple[object, ...], Floats] = {}
+        self._tables = Cache[tuple[object, ...], Floats]()
 
     def fewest(self, most: int) -> Ints:
         """(types, most + 1) the fewest machines of each type that hold 0, 1, ... GPUs; all if they cannot."""

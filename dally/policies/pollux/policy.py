@@ -14,7 +14,7 @@ from dally.plan import Decision, Migrate, Plan, Resize
 from dally.policies.common.in_rounds import InRounds
 from dally.policies.common.knobs import knob
 from dally.policies.common.ranking import Ranking
-from dally.policies.common.rounds import RoundTarget, handed_out, movable
+from dally.policies.common.rounds import RoundTarget, RoundTargets, handed_out, movable
 from dally.policies.common.sizing import held_gpus, needs_no_checkpoint
 from dally.policies.pollux.allocation_problem import (
     AllocationProblem,
@@ -66,15 +66,11 @@ class FoundSizes:
     """What a search found.
 
     Attributes:
-        now: When, seconds.
-        targets: What jobs are to have.
         acts: Whether that differs from what they have.
         population: The best individuals, as plain data.
         withheld: GPUs withheld then, by machine.
     """
 
-    now: float
-    targets: Mapping[str, RoundTarget]
     acts: bool
     population: dict[str, Any]
     withheld: Mapping[int, int]
@@ -114,8 +110,6 @@ class Pollux(InRounds):
         self._searches = self._quiet = 0
         self._again_s = -inf
         self._changed = True
-        self._answer: FoundSizes | None = None
-        self._fresh = False
 
     def submitted(self, job: JobState, now: float) -> None:
         """It waits; jobs with least service go first."""
@@ -152,7 +146,7 @@ class Pollux(InRounds):
 
     def _enqueue(self, job: JobState, now: float) -> None:
         self._queue.add(job, job.attained_s(now))
-        self._note_change()
+        self._changed = True
 
     def _run(self, job: JobState, had: ServiceHad) -> None:
         self._unsaid.pop(job.job_id, None)
@@ -160,56 +154,50 @@ class Pollux(InRounds):
         self._had[job.job_id] = replace(had, most=max(had.most, held_gpus(job)))
         if job.job.preemptible and (job.job.kind is JobKind.ELASTIC or job.speed < 1):
             self._movers[job.job_id] = None
-        self._note_change()
+        self._changed = True
 
     def _forget(self, job: JobState) -> None:
         self._had.pop(job.job_id, None)
         self._movers.pop(job.job_id, None)
-        self._note_change()
-
-    def _note_change(self) -> None:
-        self._changed, self._fresh = True, False
+        self._changed = True
 
     def decide(self, state: ClusterState, now: float) -> Plan:
         """A round's moves, without a checkpoint for elastic jobs that keep GPUs."""
         plan = super().decide(state, now)
         return replace(plan, decisions=tuple(self._resized(each) for each in plan.decisions))
 
-    def targets(self, state: ClusterState, now: float) -> Mapping[str, RoundTarget]:
+    def allocate(self, state: ClusterState, now: float) -> RoundTargets:
         """What a search finds, if one is due; nothing, so that all keep what they have, if not."""
         due = self._changed or now >= self._again_s or dict(state.withheld) != self._withheld
         if state.running and not due:
-            return {}
-        if self._answer is None or self._answer.now != now or not self._fresh:
-            self._answer, self._fresh = self._search(state, now), True
-        return self._answer.targets
+            return RoundTargets()
+        return self._search(state, now)
 
-    def lacks(self, state: ClusterState, job: JobState, now: float) -> str:
+    def wait_reason(self, state: ClusterState, job: JobState, now: float, memo: FoundSizes | None) -> str:
         """How many GPUs it needs and how many are free."""
         return (
             f"{plural(job.job.least_gpus, 'GPU')} needed, {state.free.total(job.job.gpu_type)} free; "
             f"the mean speed-up of {plural(len(state.jobs), 'job')} is greater if others run"
         )
 
-    def gives_way(self) -> str:
+    def preempt_reason(self) -> str:
         """What took its GPUs."""
         return "the mean speed-up is greater without it"
 
-    def restless(self, state: ClusterState, now: float) -> bool:
+    def needs_next_round(self, state: ClusterState, now: float) -> bool:
         """Whether a running job could grow, shrink or move."""
         return bool(self._movers)
 
-    def settle(self, state: ClusterState, now: float) -> None:
+    def plan_applied(self, plan: Plan, state: ClusterState, now: float) -> None:
         """The search, if there was one, counts, and its population is kept."""
-        answer = self._answer
-        if answer is not None and answer.now == now:
+        found: FoundSizes | None = plan.memo
+        if found is not None:
             self._searches += 1
-            self._population, self._withheld = answer.population, answer.withheld
-            self._quiet = 0 if answer.acts else self._quiet + 1
+            self._population, self._withheld = found.population, found.withheld
+            self._quiet = 0 if found.acts else self._quiet + 1
             self._again_s = now + self.knobs.round_s * min(2.0**self._quiet, self.knobs.rest)
-            self._changed = answer.acts
-            self._answer = None
-        super().settle(state, now)
+            self._changed = found.acts
+        super().plan_applied(plan, state, now)
 
     def snapshot(self) -> dict[str, Any]:
         """The population and number of searches, when the next is due, and what jobs have had."""
@@ -233,13 +221,13 @@ class Pollux(InRounds):
         self._withheld = dict(learnt["withheld"])
         self._had = {job_id: ServiceHad(most, starts) for job_id, (most, starts) in learnt["pasts"].items()}
 
-    def _search(self, state: ClusterState, now: float) -> FoundSizes:
+    def _search(self, state: ClusterState, now: float) -> RoundTargets:
         """A search over the running jobs that may move and the first of those that wait."""
         with handed_out(state):
             jobs = [*movable(state), *islice(self._queue, self.knobs.depth)]
             jobs.sort(key=lambda job: (job.attained_s(now), job.order))
             if not jobs or not state.free.total():
-                return FoundSizes(now, {}, False, self._population, dict(state.withheld))
+                return RoundTargets(memo=FoundSizes(False, self._population, dict(state.withheld)))
             problem = self._builder.build(state, jobs, self._had, now)
         knobs, allocations = self.knobs, problem.allocations
         seeds = [allocations.held, allocations.filled(allocations.held), *problem.states(self._population)]
@@ -247,13 +235,9 @@ class Pollux(InRounds):
         search = AllocationSearch(allocations, rng, knobs.population)
         found = search.run(np.array(seeds), knobs.generations, knobs.patience, _KEPT)
         best = allocations.filled(found.states[0])
-        return FoundSizes(
-            now,
-            self._targets(problem, best),
-            bool((best != allocations.held).any()),
-            problem.plain(found.states),
-            dict(state.withheld),
-        )
+        acts = bool((best != allocations.held).any())
+        memo = FoundSizes(acts, problem.plain(found.states), dict(state.withheld))
+        return RoundTargets(self._targets(problem, best), memo)
 
     def _targets(self, problem: AllocationProblem, best: States) -> dict[str, RoundTarget]:
         """The rows of a state, with the reason why."""

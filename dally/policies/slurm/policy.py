@@ -11,7 +11,7 @@ from dally.cluster.topology import Allocation
 from dally.errors import InputError
 from dally.jobs.job import Gang
 from dally.jobs.knowledge import Knowledge
-from dally.plan import Decision, Wait
+from dally.plan import Decision, Plan, Wait
 from dally.policies.common.estimates import remaining_s, restart_s, stretch_s
 from dally.policies.common.in_order import InOrder, OrderKnobs, OrderRound
 from dally.policies.common.knobs import knob
@@ -164,7 +164,7 @@ class SlurmBackfill(InOrder):
         """Whether a pass of backfill is due."""
         return self.backfill and (not self._knobs.bf_interval_s or now >= self._due_backfill_s)
 
-    def settle(self, state: ClusterState, now: float) -> None:
+    def plan_applied(self, plan: Plan, state: ClusterState, now: float) -> None:
         """What happened now is for the next pass of backfill; after a pass, the next timer is."""
         if not self._knobs.bf_interval_s:
             return

@@ -102,7 +102,7 @@ class SrsfDelay(Policy):
         if decision.level < self._state.topology.top:
             self.books.declining[decision.job_id] = decision.until_s
 
-    def settle(self, state: ClusterState, now: float) -> None:
+    def plan_applied(self, plan: Plan, state: ClusterState, now: float) -> None:
         """Remember what is free, to see when more comes free."""
         self._free_before = state.free.total()
         self.books.guard.settle(now)

@@ -164,9 +164,12 @@ class Tiresias(Policy):
                 top, entered_s, inf if start_s is None else start_s, *rest
             )
 
+    def time_passed(self, state: ClusterState, now: float) -> None:
+        """Jobs change their queues, and quanta end."""
+        self._refresh(now)
+
     def decide(self, state: ClusterState, now: float) -> Plan:
         """Start waiting jobs by queue, on free GPUs or on those of jobs with a lower priority."""
-        self._refresh(now)
         scattered = self.scattered.expired(now)
         if not self.waiting and not scattered:
             return Plan(wakeup_s=self.scattered.next_end_s(now))
@@ -271,7 +274,7 @@ class Tiresias(Policy):
         if due_s < inf:
             self._changes.add(job, due_s)
 
-    def settle(self, state: ClusterState, now: float) -> None:
+    def plan_applied(self, plan: Plan, state: ClusterState, now: float) -> None:
         """Scattered jobs that could not move closer look again after another term."""
         self.scattered.settle(now)
 

@@ -6,7 +6,7 @@ extreme ones are not physical: use it to compare with the author's results, not 
 
 from dataclasses import dataclass
 
-from dally.profiles.imports.origin import imported
+from dally.profiles.imports.imported import imported
 from dally.profiles.schema import Bucket, Compute, Env, Model, Profile
 
 _SOURCE = (

@@ -9,12 +9,10 @@ from math import isfinite
 from pathlib import Path
 
 from dally.errors import InputError
-from dally.profiles.checks import PredictionCheck, shape_of
-from dally.profiles.imports.consistency import flag_inconsistent
-from dally.profiles.imports.origin import UNKNOWN, Origin
+from dally.profiles.checks import PredictionCheck, add_trust, shape_of
+from dally.profiles.imports.imported import UNKNOWN, Origin, flag_inconsistent
 from dally.profiles.iteration import predict
 from dally.profiles.schema import Compute, Env, Model, Point, PointShape, Profile, Timing
-from dally.profiles.trust import add_trust
 
 GPU_TYPES = ("k80", "p100", "v100")
 """The types of Gavel's own table."""
@@ -111,17 +109,16 @@ def list_entries(tables: Mapping[str, Table]) -> tuple[TableEntry, ...]:
 
 def _families(tables: Mapping[str, Table]) -> tuple[tuple[TableEntry, ...], ...]:
     """The entries of each model, by batch size."""
-    names = {name for gpu_type in gpu_types(tables) for name, _ in tables[gpu_type]}
+    found = []
+    for name in {name for gpu_type in gpu_types(tables) for name, _ in tables[gpu_type]}:
+        match = _ENTRY.fullmatch(name)
+        assert match is not None, "every name is at least a family"
+        batch = int(match["batch"]) if match["batch"] else None
+        found.append(TableEntry(name, match["family"].lower(), batch))
     models: dict[str, list[TableEntry]] = {}
-    for entry in sorted(map(_entry, names), key=lambda each: (each.model, each.local_batch or 0, each.name)):
+    for entry in sorted(found, key=lambda each: (each.model, each.local_batch or 0, each.name)):
         models.setdefault(entry.model, []).append(entry)
     return tuple(tuple(entries) for entries in models.values())
-
-
-def _entry(name: str) -> TableEntry:
-    match = _ENTRY.fullmatch(name)
-    assert match is not None, "every name is at least a family"
-    return TableEntry(name, match["family"].lower(), int(match["batch"]) if match["batch"] else None)
 
 
 def _runs_everywhere(entry: TableEntry, tables: Mapping[str, Table]) -> bool:

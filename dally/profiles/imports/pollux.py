@@ -1,21 +1,27 @@
-"""Profiles out of folders of tables of Pollux's form, such as those of the set `pollux`."""
+"""Profiles out of folders of tables of Pollux's form, such as those of the set `pollux`.
+
+`placements.csv` tells how long steps take, `validation-BATCH.csv` how training gets on with each batch size.
+"""
 
 import csv
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import log
 from pathlib import Path
+
+from scipy.optimize import minimize_scalar
 
 from dally.cluster.topology import Link, Ring, Shape
 from dally.errors import InputError
-from dally.profiles.imports.consistency import flag_inconsistent, with_flags
-from dally.profiles.imports.origin import UNKNOWN, Origin
-from dally.profiles.imports.pollux_learning import learn, read_courses
+from dally.profiles.checks import add_trust
+from dally.profiles.imports.imported import UNKNOWN, Origin, flag_inconsistent, with_flags
 from dally.profiles.iteration import predict
 from dally.profiles.schema import (
     BatchTime,
     Compute,
     Env,
+    Learning,
     Model,
     Point,
     PointLink,
@@ -23,12 +29,17 @@ from dally.profiles.schema import (
     Profile,
     Timing,
 )
-from dally.profiles.trust import add_trust
 
 MODELS = ("bert", "cifar10", "deepspeech2", "imagenet")
 """The models of Pollux's own tables."""
 
 _TABLE = "placements.csv"
+
+_PHASES = 20
+"""Epochs are put together to so many phases at most."""
+
+_LEAST_NOISE, _MOST_NOISE = 1.0, 1e7
+_COLUMNS = ("progress", "iteration", "metric")
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,13 +225,97 @@ def _read_rows(
     if missing:
         raise InputError(f"table {path} has no column {', '.join(sorted(missing))}")
     try:
-        return tuple(_positive(parse(row)) for row in rows)
+        measured = tuple(map(parse, rows))
+        for row in measured:
+            numbers = (*row.nodes, row.local_batch, row.step_s)
+            if not row.nodes or not all(0 < number < float("inf") for number in numbers):
+                raise ValueError(
+                    f"placement {row.placement}, {row.local_batch}, {row.step_s} are not all positive"
+                )
+        return measured
     except (TypeError, ValueError) as error:
         raise InputError(f"table {path} must hold numbers in {', '.join(columns)}: {error}") from error
 
 
-def _positive(row: Measurement) -> Measurement:
-    numbers = (*row.nodes, row.local_batch, row.step_s)
-    if not row.nodes or not all(0 < number < float("inf") for number in numbers):
-        raise ValueError(f"placement {row.placement}, {row.local_batch}, {row.step_s} are not all positive")
-    return row
+@dataclass(frozen=True, slots=True)
+class TrainingCourse:
+    """A training as it was measured, epoch by epoch.
+
+    Attributes:
+        progress: Iterations with the first batch size that would have come as far.
+        iterations: Iterations done.
+        metric: Accuracy or the like.
+    """
+
+    progress: Sequence[float]
+    iterations: Sequence[float]
+    metric: Sequence[float]
+
+    def pace(self, begin: int, end: int) -> float:
+        """Progress of an iteration in the epochs from one to before another."""
+        before = (self.progress[begin - 1], self.iterations[begin - 1]) if begin else (0.0, 0.0)
+        return (self.progress[end - 1] - before[0]) / (self.iterations[end - 1] - before[1])
+
+
+def read_courses(folder: Path) -> Mapping[int, TrainingCourse]:
+    """Read `validation-BATCH.csv` for each batch size, ascending.
+
+    Raises:
+        InputError: There is none, or one cannot be read.
+    """
+    paths = {int(path.stem.rpartition("-")[2]): path for path in folder.glob("validation-*.csv")}
+    if not paths:
+        raise InputError(f"folder {folder} has no validation-BATCH.csv")
+    courses = {}
+    for batch, path in sorted(paths.items()):
+        try:
+            with path.open(encoding="utf-8", newline="") as file:
+                rows = [[float(row[name]) for name in _COLUMNS] for row in csv.DictReader(file)]
+        except (OSError, KeyError, TypeError, ValueError) as error:
+            raise InputError(f"table {path} must have numbers in {', '.join(_COLUMNS)}: {error!r}") from error
+        courses[batch] = TrainingCourse(*zip(*rows, strict=True))
+    return courses
+
+
+def learn(courses: Mapping[int, TrainingCourse], most_local_batch: int) -> Learning:
+    """The noise scale of each phase that fits the paces with all batch sizes best.
+
+    With the batch M an iteration was worth M / M0 * (phi + M0) / (phi + M) of those with M0; phi is fitted to
+    that by least squares of log errors, in each phase.
+
+    Args:
+        courses: By batch size, ascending; the first is the one it was tuned for.
+        most_local_batch: Largest batch that one GPU holds.
+    """
+    tuned, *others = courses
+    epochs = min(len(course.progress) for course in courses.values())
+    phases = min(_PHASES, epochs)
+    ends = [epochs * (number + 1) // phases for number in range(phases)]
+    first = courses[tuned]
+    return Learning(
+        batch=tuned,
+        most_batch=max(courses),
+        most_local_batch=most_local_batch,
+        epochs=epochs,
+        samples=first.progress[epochs - 1] * tuned,
+        done=tuple(first.progress[end - 1] / first.progress[epochs - 1] for end in ends),
+        noise=tuple(
+            fit_noise(tuned, {batch: courses[batch].pace(begin, end) for batch in others})
+            for begin, end in zip([0, *ends], ends, strict=False)
+        ),
+        metric=tuple(first.metric[end - 1] for end in ends),
+    )
+
+
+def fit_noise(tuned: int, paces: Mapping[int, float]) -> float:
+    """The noise scale, samples, that fits the paces with some batch sizes best."""
+
+    def error(log_noise: float) -> float:
+        noise = float(2.0**log_noise)
+        return sum(
+            log(batch / tuned * (noise + tuned) / (noise + batch) / pace) ** 2
+            for batch, pace in paces.items()
+        )
+
+    found = minimize_scalar(error, bounds=(log(_LEAST_NOISE, 2), log(_MOST_NOISE, 2)), method="bounded")
+    return round(float(2.0**found.x), 1)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from dally.errors import InputError
 from dally.profiles.imports.gavel import gavel_profiles
-from dally.profiles.imports.origin import UNKNOWN, Origin
+from dally.profiles.imports.imported import UNKNOWN, Origin
 from dally.profiles.imports.pollux import POLLUX_SITE, UNKNOWN_SITE, MeasuredHardware, pollux_profiles
 from dally.profiles.schema import Profile
 

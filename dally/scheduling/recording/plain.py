@@ -9,7 +9,7 @@ from dally.cluster.topology import Allocation
 from dally.jobs.job import Job, JobKind
 from dally.jobs.progress import to_progress
 from dally.plan import Decision, Migrate, Plan, Preempt, Resize, Start, Wait
-from dally.state import Past
+from dally.state import JobHistory
 
 _JOB_FIELDS = tuple(each for each in fields(Job) if each.init)
 _KINDS: Mapping[str, type[Decision]] = {
@@ -28,15 +28,15 @@ def to_job(data: Mapping[str, Any]) -> Job:
     return Job(**{**data, "kind": JobKind(data.get("kind", JobKind.RIGID))})
 
 
-def past_data(past: Past) -> dict[str, Any]:
+def past_data(past: JobHistory) -> dict[str, Any]:
     """What happened to a job before; a first start, and reports, that never were are left out."""
     return {name: value for name, value in asdict(past).items() if value not in (inf, None)}
 
 
-def to_past(data: Mapping[str, Any]) -> Past:
+def to_past(data: Mapping[str, Any]) -> JobHistory:
     """Take back what `past_data` gave."""
     told = data.get("progress")
-    return Past(**{**data, "progress": None if told is None else to_progress(told)})
+    return JobHistory(**{**data, "progress": None if told is None else to_progress(told)})
 
 
 def to_allocation(data: Sequence[Sequence[int]]) -> Allocation:

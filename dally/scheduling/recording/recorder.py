@@ -16,12 +16,12 @@ from dally.jobs.knowledge import EXACTLY
 from dally.jobs.progress import ProgressReport
 from dally.plan import Plan, Wait
 from dally.policies.base import Policy
-from dally.profiles.batch_split import Split
 from dally.profiles.files import ProfileSet, format_profile
+from dally.profiles.gang_iteration import Split
 from dally.scheduling.beliefs import Beliefs
 from dally.scheduling.recording.plain import decision_data, job_data, past_data, plan_data
 from dally.scheduling.scheduler import Scheduler
-from dally.state import ClusterState, JobState, Past
+from dally.state import ClusterState, JobHistory, JobState
 
 FACTS = "facts.jsonl"
 """The name of a recording in a run folder."""
@@ -140,7 +140,7 @@ class RecordedScheduler(Scheduler):
         self._last: Plan | None = None
         recording.add(segment_data(state, policy, spec, self.beliefs.snapshot()))
 
-    def submit(self, job: Job, now: float, past: Past | None = None) -> JobState:
+    def submit(self, job: Job, now: float, past: JobHistory | None = None) -> JobState:
         """A job arrived, or one with a past waits again."""
         life = super().submit(job, now, past)
         before = {} if past is None else {"past": past_data(past)}
@@ -223,9 +223,9 @@ class RecordedScheduler(Scheduler):
         super().waits(decision)
         self._told("waits", decision=decision_data(decision))
 
-    def settle(self, now: float) -> None:
-        """The plan of `now` was carried out."""
-        super().settle(now)
+    def plan_applied(self, now: float) -> None:
+        """The plan of `now` was carried out, as far as that could be."""
+        super().plan_applied(now)
         self._told("settle", t=now)
 
     def _told(self, fact: str, **said: Any) -> None:

@@ -13,10 +13,10 @@ from dally.jobs.knowledge import EXACTLY, Knowledge, Known
 from dally.jobs.progress import ProgressReport
 from dally.plan import Decision, Plan, Wait
 from dally.policies.registry import parse_policy
-from dally.profiles.batch_split import Split
 from dally.profiles.costs import CostModel
 from dally.profiles.decoding import decode, shown
 from dally.profiles.files import ProfileSet
+from dally.profiles.gang_iteration import Split
 from dally.profiles.schema import Profile
 from dally.scheduling.recording.compare import Difference, count_acts, differences
 from dally.scheduling.recording.plain import to_allocation, to_decision, to_job, to_past, to_plan
@@ -270,6 +270,6 @@ FACTS_TOLD: Mapping[str, Callable[[Scheduler, Line], object]] = {
         line["job_id"], ProgressReport(**line["report"]), line["t"]
     ),
     "waits": _waits,
-    "settle": lambda scheduler, line: scheduler.settle(line["t"]),
+    "settle": lambda scheduler, line: scheduler.plan_applied(line["t"]),
 }
 """How each fact is told, by the name of the scheduler's method."""

@@ -197,7 +197,7 @@ def _text(path: Path) -> str | None:
 
 def _with_own(site: SiteFacts) -> SiteFacts:
     """Add what the configuration names: cluster, profiles, state folder and health page."""
-    config = site.settled
+    config = site.required_config
     try:
         site = replace(site, cluster=load_cluster(config.cluster, absent=True))
     except InputError as error:

@@ -12,7 +12,7 @@ _DEVICES = ("file", "multiplefiles", "autodetect")
 
 def partitions(site: SiteFacts) -> Finding:
     """The configured partitions exist and have GPU nodes."""
-    for name in site.settled.partitions:
+    for name in site.required_config.partitions:
         if name not in site.partitions:
             return problem(f"there is no partition {name}", f"`partitions` may name: {some(site.partitions)}")
         if not site.gpu_nodes(name):
@@ -20,12 +20,12 @@ def partitions(site: SiteFacts) -> Finding:
                 f"partition {name} has no node with GPUs",
                 "name partitions with GPU nodes, or give the nodes Gres=gpu:... in slurm.conf",
             )
-    return ok(f"{', '.join(site.settled.partitions)}: {len(site.managed_nodes)} nodes with GPUs")
+    return ok(f"{', '.join(site.required_config.partitions)}: {len(site.managed_nodes)} nodes with GPUs")
 
 
 def same_nodes(site: SiteFacts) -> Finding:
     """All configured partitions have the same GPU nodes."""
-    for name in site.settled.partitions:
+    for name in site.required_config.partitions:
         if missing := site.managed_nodes - site.gpu_nodes(name):
             return problem(
                 f"partition {name} lacks {some(missing)}, which another configured one has",
@@ -40,7 +40,7 @@ def other_partitions(site: SiteFacts) -> Finding:
         partition
         for name in site.managed_nodes
         for partition in site.nodes[name]["Partitions"].split(",")
-        if partition not in site.settled.partitions
+        if partition not in site.required_config.partitions
     }
     if others:
         return ok(f"nodes are also in {some(others)}: Dally reserves nodes for the moment a job starts")
@@ -141,11 +141,11 @@ def cluster(site: SiteFacts) -> Finding:
     named = {name for each in site.cluster.left_out for name in each.names}
     if missing and missing <= named and site.managed_nodes & known:
         return warning(
-            f"{site.settled.cluster}: {left_out_line(site.cluster)}",
+            f"{site.required_config.cluster}: {left_out_line(site.cluster)}",
             "Dally places no job there; mend what stands in brackets, or take them out of the partition",
         )
     if missing:
         return problem(
-            f"{site.settled.cluster} lacks {some(missing)}", "add these nodes to what `cluster` names"
+            f"{site.required_config.cluster} lacks {some(missing)}", "add these nodes to what `cluster` names"
         )
     return ok(f"{len(known)} machines, {site.cluster.gpus} GPUs, levels {', '.join(site.cluster.levels)}")

@@ -12,7 +12,7 @@ def memory(site: SiteFacts) -> Finding:
     parameters = site.setting("SelectTypeParameters")
     if "MEMORY" not in parameters.upper():
         return ok("memory is not counted")
-    for name in site.settled.partitions:
+    for name in site.required_config.partitions:
         if not (_limits(site.settings) or _limits(site.managed(name))):
             return warning(
                 f"{parameters}, no DefMemPerGPU: jobs in {name} without --mem take all memory of their nodes",
@@ -60,7 +60,7 @@ def start_delay(site: SiteFacts) -> Finding:
             "SchedulerParameters has defer: a released job waits for the next round of scheduling",
             "leave defer out, or raise start_timeout_s above sched_interval",
         )
-    if delay.isdecimal() and int(delay) >= site.settled.start_timeout_s:
+    if delay.isdecimal() and int(delay) >= site.required_config.start_timeout_s:
         return problem(
             f"batch_sched_delay={delay} is not below start_timeout_s",
             "lower the one, or raise the other: Dally gives up on a start after start_timeout_s",

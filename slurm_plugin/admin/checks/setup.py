@@ -3,7 +3,7 @@
 from dally.errors import InputError
 from dally.policies.registry import parse_policy
 from slurm_plugin.admin.checks.site import Finding, SiteFacts, ok, problem, warning
-from slurm_plugin.controller.lessons import told
+from slurm_plugin.controller.running_times import in_words
 
 OLDEST = (22, 5)
 """The oldest Slurm that Dally knows how to speak to."""
@@ -130,7 +130,7 @@ def profiles(site: SiteFacts) -> Finding:
 
 def state_folder(site: SiteFacts) -> Finding:
     """The controller's folder is its own, and has room."""
-    path, folder = site.settled.state_dir, site.state_dir
+    path, folder = site.required_config.state_dir, site.state_dir
     if site.hint_mode:
         return ok("hint mode keeps nothing")
     if folder is None:
@@ -151,7 +151,7 @@ def state_folder(site: SiteFacts) -> Finding:
 
 def health(site: SiteFacts) -> Finding:
     """A controller answers."""
-    url = site.settled.url
+    url = site.required_config.url
     if not url:
         return ok("url is empty: dally-sbatch does not ask for the controller")
     if site.health_error and site.hint_mode:
@@ -166,12 +166,12 @@ def reports(site: SiteFacts) -> Finding:
     if site.hint_mode:
         return ok("hint mode needs no reports")
     try:
-        needs = parse_policy(site.settled.policy).policy.plans_by
+        needs = parse_policy(site.required_config.policy).policy.plans_by
     except InputError as error:
         return problem(str(error), "correct policy in dally.toml; `dally policies` lists them")
     if not needs:
         return ok("the policy plans by nothing that jobs must report")
-    if site.settled.profiles:
+    if site.required_config.profiles:
         return ok(f"the policy plans by {needs}: by profiles, and by what jobs with --progress report")
     return warning(
         f"the policy plans by {needs}, and no model has a profile",
@@ -184,5 +184,5 @@ def running_times(site: SiteFacts) -> Finding:
     if site.hint_mode:
         return ok("hint mode needs to know no running times")
     if not site.running_times:
-        return ok(f"knowledge = {site.settled.knowledge}; no controller says more")
-    return ok(told(site.running_times))
+        return ok(f"knowledge = {site.required_config.knowledge}; no controller says more")
+    return ok(in_words(site.running_times))

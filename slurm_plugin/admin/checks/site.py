@@ -34,17 +34,17 @@ class Finding:
 
 
 def ok(found: str, advice: str = "") -> Finding:
-    """All is fine."""
+    """Return the finding that all is fine."""
     return Finding(Level.OK, found, advice)
 
 
 def warning(found: str, advice: str) -> Finding:
-    """It works, but not as well as it could."""
+    """Return the finding that Dally works, but not as well as it could."""
     return Finding(Level.WARNING, found, advice)
 
 
 def problem(found: str, advice: str) -> Finding:
-    """It does not work like this."""
+    """Return the finding that Dally does not work like this."""
     return Finding(Level.PROBLEM, found, advice)
 
 
@@ -144,7 +144,7 @@ class SiteFacts:
     running_times: Mapping[str, Any] = field(default_factory=dict)
 
     @property
-    def settled(self) -> Config:
+    def required_config(self) -> Config:
         """The configuration, for checks that run only where there is one."""
         assert self.config is not None
         return self.config
@@ -187,7 +187,7 @@ class SiteFacts:
     @property
     def managed_nodes(self) -> frozenset[str]:
         """The GPU nodes of all configured partitions."""
-        return frozenset().union(*(self.gpu_nodes(name) for name in self.settled.partitions))
+        return frozenset().union(*(self.gpu_nodes(name) for name in self.required_config.partitions))
 
 
 _UNSET = ("", "(null)", "n/a", "none", "unlimited", "infinite")

@@ -84,8 +84,8 @@ def test_who_imitates_gives_what_optimus_gives() -> None:
         """Notes what both say."""
 
         def targets(self, jobs, pool, now):  # type: ignore[no-untyped-def]
-            found = super().targets(jobs, pool, now)
-            taught = Optimus.targets(self._teacher, jobs, pool, now)
+            found = super().allocate(jobs, pool, now)
+            taught = Optimus.allocate(self._teacher, jobs, pool, now)
             pairs.extend((found[name].gpus, taught[name].gpus) for name in taught)
             return found
 

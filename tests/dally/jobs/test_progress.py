@@ -19,7 +19,7 @@ from dally.profiles.costs import CostModel
 from dally.profiles.goodput import Batching
 from dally.scheduling.recording.plain import past_data, to_past
 from dally.scheduling.scheduler import Scheduler
-from dally.state import ClusterState, Past
+from dally.state import ClusterState, JobHistory
 from tests.worlds import racks
 
 LIMIT_S = 86_400.0
@@ -136,7 +136,7 @@ def test_every_policy_that_plans_by_reports_can_be_told_of_them(policy: str) -> 
     told.submit(elastic(), 0.0)
     run(told, 1, 0.0, [at(10 * n, 500 * n, epoch=1000.0, noise=90.0, most_batch=800.0) for n in range(9)])
     told.decide(100.0)
-    told.settle(100.0)
+    told.plan_applied(100.0)
     told.finish("job", 110.0)
 
 
@@ -167,7 +167,7 @@ def grown(told: Scheduler, now: float) -> int:
     """How many GPUs the job is to have after a few steps: its limit doubles in one, it grows in the next."""
     for step in range(3):
         plan = told.decide(now + 10 * step)
-        told.settle(now + 10 * step)
+        told.plan_applied(now + 10 * step)
         if resizes := [each for each in plan.decisions if isinstance(each, Resize)]:
             return sum(gpus for _, gpus in resizes[0].allocation)
     return 1
@@ -181,7 +181,7 @@ def test_what_was_reported_survives_a_restart_to_the_last_bit() -> None:
     assert job.progress is not None
     kept = json.loads(json.dumps(asdict(job.progress)))
     again = scheduler()
-    again.submit(elastic(), 33.0, Past(0.0, 0.0, progress=to_progress(kept)))
+    again.submit(elastic(), 33.0, JobHistory(0.0, 0.0, progress=to_progress(kept)))
     again.resume("job", job.allocation, job.since_s, job.ready_s, 33.0, job.speed)
     other = again.state.jobs["job"]
     for now in (33.0, 50.0):
@@ -191,7 +191,7 @@ def test_what_was_reported_survives_a_restart_to_the_last_bit() -> None:
             job.end_s(),
         )
     assert again.state.costs.reported == told.state.costs.reported
-    past = Past(0.0, 0.0, progress=job.progress)
+    past = JobHistory(0.0, 0.0, progress=job.progress)
     assert to_past(json.loads(json.dumps(past_data(past)))) == past
 
 

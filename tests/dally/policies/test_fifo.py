@@ -114,8 +114,8 @@ class Watching(CheckedScheduler):
         self.fifo = policy
         self.promised: dict[str, float] = {}
 
-    def settle(self, now: float) -> None:
-        super().settle(now)
+    def plan_applied(self, now: float) -> None:
+        super().plan_applied(now)
         head = next(iter(self.fifo.queue), None)
         if head is None:
             return

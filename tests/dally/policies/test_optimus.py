@@ -100,8 +100,9 @@ def test_what_is_due_survives_a_restart_of_the_controller() -> None:
     policy.submitted(state.jobs["r"], 0.0)
     policy.started(state.start("r", ((0, 1),), 0.0, 0.0, 1.0), 0.0)
     policy.submitted(state.submit(elastic("a", 1, 100.0), 10.0), 10.0)
-    assert policy.decide(state, 10.0).wakeup_s == 60.0
-    policy.settle(state, 10.0)
+    plan = policy.decide(state, 10.0)
+    assert plan.wakeup_s == 60.0
+    policy.plan_applied(plan, state, 10.0)
     assert policy.snapshot() == {"due_s": 60.0}
     again = parse_policy("optimus:interval_s=60").build(ClusterState(topology, CostModel(topology)))
     again.restore(policy.snapshot())

@@ -6,9 +6,9 @@ import pytest
 
 from dally.cluster.topology import Allocation
 from dally.jobs.job import Job, JobKind
-from dally.profiles.batch_split import Split
 from dally.profiles.costs import CostModel
 from dally.profiles.files import ProfileSet, load_profiles
+from dally.profiles.gang_iteration import Split
 from tests.worlds import racks
 
 GAVEL = load_profiles("gavel")

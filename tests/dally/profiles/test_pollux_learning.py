@@ -6,17 +6,16 @@ import pytest
 
 from dally.errors import InputError
 from dally.profiles.goodput import mean_efficiency
-from dally.profiles.imports.pollux import MODELS
-from dally.profiles.imports.pollux_learning import Course, fit_noise, learn, read_courses
+from dally.profiles.imports.pollux import MODELS, TrainingCourse, fit_noise, learn, read_courses
 from tests.dally.profiles.test_profile_imports import TABLES
 
 
-def course(batch: int, noises: list[float], epoch: float = 100.0) -> Course:
+def course(batch: int, noises: list[float], epoch: float = 100.0) -> TrainingCourse:
     """What would be measured with a batch if 10 was tuned and the noise scale were so in each epoch."""
     paces = [batch / 10 * (noise + 10) / (noise + batch) for noise in noises]
     iterations = [sum(epoch / pace for pace in paces[: count + 1]) for count in range(len(paces))]
     progress = [epoch * (count + 1) for count in range(len(paces))]
-    return Course(progress, iterations, [0.1 * (count + 1) for count in range(len(paces))])
+    return TrainingCourse(progress, iterations, [0.1 * (count + 1) for count in range(len(paces))])
 
 
 def test_the_noise_scale_behind_the_paces_is_found() -> None:

@@ -11,8 +11,7 @@ from dally.profiles.files import load_profiles, write_profiles
 from dally.profiles.imports.__main__ import main
 from dally.profiles.imports.dally import dally_profiles
 from dally.profiles.imports.gavel import GPU_TYPES, check_far, gavel_profiles
-from dally.profiles.imports.layers import LAYERS
-from dally.profiles.imports.origin import Origin
+from dally.profiles.imports.imported import Origin
 from dally.profiles.imports.pollux import (
     MODELS,
     MeasuredHardware,
@@ -22,7 +21,7 @@ from dally.profiles.imports.pollux import (
     read_placements,
     read_scalability,
 )
-from dally.profiles.imports.realistic import realistic_profiles
+from dally.profiles.imports.realistic import LAYERS, realistic_profiles
 from dally.profiles.imports.tables import import_profiles, import_published
 from dally.profiles.iteration import predict
 from dally.profiles.schema import Profile, Quality

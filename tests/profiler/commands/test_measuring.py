@@ -4,11 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from profiler.commands.measuring import carry_out
+from profiler.commands.measuring import measure_and_show
 from profiler.commands.options import MeasurementSettings
 from profiler.driver.store import MeasurementStore
 from tests.profiler.driver.worlds import FakeLauncher, make_run
-from workloads.settings import Precision
 
 
 @pytest.fixture
@@ -29,27 +28,13 @@ def hangup_heard() -> Iterator[None]:
 
 def settings(out: Path) -> MeasurementSettings:
     return MeasurementSettings(
-        models=("resnet18", "vgg11"),
-        out=out,
-        dry_run=False,
-        resume=False,
-        backend=None,
-        precision=Precision.FP32,
-        local_batches=(),
-        emulated_flops=None,
-        repetitions=3,
-        budget_s=1.0,
-        warmup_s=1.0,
-        sweep_bytes=(4096,),
-        allow_busy=True,
-        stall_s=60.0,
-        timeout_s=60.0,
+        out=out, dry_run=False, resume=False, timeout_s=60.0, backend=None, options=make_run().spec
     )
 
 
 @pytest.mark.usefixtures("hangup_ignored")
 def test_under_nohup_it_goes_on_when_the_terminal_goes(tmp_path: Path) -> None:
-    carry_out([make_run()], FakeLauncher(then="kill -HUP $PPID"), settings(tmp_path / "out"))
+    measure_and_show([make_run()], FakeLauncher(then="kill -HUP $PPID"), settings(tmp_path / "out"))
 
     assert MeasurementStore(tmp_path / "out").complete("rack-2x1").exists()
 
@@ -60,7 +45,7 @@ def test_a_signal_ends_it_as_ctrl_c_does(tmp_path: Path, name: str) -> None:
     launcher = FakeLauncher({"rack-2x1": ()}, f"kill -{name} $PPID; exec sleep 1000")
 
     with pytest.raises(SystemExit) as ended:
-        carry_out([make_run()], launcher, settings(tmp_path / "out"))
+        measure_and_show([make_run()], launcher, settings(tmp_path / "out"))
 
     assert ended.value.code == 130
     assert MeasurementStore(tmp_path / "out").partial("rack-2x1").exists()

@@ -10,7 +10,6 @@ from profiler.driver.plan import (
     PlannedHost,
     PlannedRack,
     RankSpread,
-    chosen_spreads,
     only_hosts,
     parse_shape,
     plan_runs,
@@ -71,7 +70,7 @@ def test_tiers_that_a_cluster_has_not_are_left_out() -> None:
 
 
 def test_a_shape_asked_for_is_measured_in_every_tier_it_fits_and_one_rank_is_measured_besides() -> None:
-    assert names(chosen_spreads(wanted("2x4", "1x2"), make_racks(2, 1))) == [
+    assert names(spreads_for(wanted("2x4", "1x2"), make_racks(2, 1))) == [
         "machine-1x1",
         "rack-2x4",
         "network-2x4",
@@ -85,11 +84,11 @@ def test_a_shape_that_fits_nowhere_is_refused_with_what_there_is() -> None:
         InputError,
         match="rack-4x1 or network-4x1 fits nowhere; there are 3 hosts in 2 racks, at most 2 in one",
     ):
-        chosen_spreads(wanted("4x1"), make_racks(2, 1))
+        spreads_for(wanted("4x1"), make_racks(2, 1))
 
 
 def test_a_shape_may_name_its_tier() -> None:
-    assert names(chosen_spreads(wanted("network-2x1"), make_racks(2, 2))) == ["machine-1x1", "network-2x1"]
+    assert names(spreads_for(wanted("network-2x1"), make_racks(2, 2))) == ["machine-1x1", "network-2x1"]
     with pytest.raises(InputError, match="cannot be: 2 hosts are in tier rack or network"):
         parse_shape("machine-2x1")
 

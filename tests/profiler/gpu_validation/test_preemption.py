@@ -3,9 +3,9 @@ from pathlib import Path
 
 import pytest
 
+from profiler.gpu_validation.checks import CheckFolder
 from profiler.gpu_validation.commands import StepError
 from profiler.gpu_validation.preemption import checkpoint_and_resume, compare_losses, judge_jobs
-from profiler.gpu_validation.steps import CheckFolder
 
 LOSSES = (7.0, 6.9, 6.8, 6.7)
 HEADER = "job_id,status,preemptions\n"

@@ -51,7 +51,7 @@ def test_ranks_that_never_met_leave_nothing_but_the_order(path: Path) -> None:
 @pytest.mark.parametrize(
     ("number", "line", "message"),
     [
-        (1, format_line(Finished(1.0)), "run.jsonl:1: must be what was ordered"),
+        (1, format_line(Finished(1.0)), "run.jsonl:1: must be a whole line of kind run"),
         (2, format_line(RAW.run), "run.jsonl:2: lines must be one run, one started"),
         (2, format_line(RAW.reduced[0]), "run.jsonl:2: lines must be one run, one started"),
         (3, format_line(Started(ENV)), "run.jsonl:3: lines must be one run, one started"),
@@ -80,7 +80,7 @@ def test_bytes_that_are_no_text_are_named(path: Path) -> None:
 @pytest.mark.parametrize("text", ["", '{"kind": "ru'])
 def test_a_file_without_a_whole_first_line_is_refused(path: Path, text: str) -> None:
     path.write_text(text)
-    with pytest.raises(InputError, match=r"run\.jsonl:1: must be what was ordered"):
+    with pytest.raises(InputError, match=r"run\.jsonl:1: must be a whole line of kind run"):
         read_raw(path)
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from dally.errors import InputError
-from dally.profiles.batch_split import Split
+from dally.profiles.gang_iteration import Split
 from simulator.sweep.plan import SweepTask, alternatives, read_plan
 
 SMALL = 'policies = ["fifo"]\ntrace = "dally-batch"\ncluster = "demo"\n'

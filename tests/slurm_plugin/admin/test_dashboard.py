@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from prometheus_client.parser import text_string_to_metric_families
 
 from dally.commands import main
-from slurm_plugin.client.slurm import HoldBack
+from slurm_plugin.client.slurm import Rehold
 from tests.slurm_plugin.daemons import DaemonSite
 
 MONITORING = Path(__file__).parents[3] / "docs" / "monitoring.md"
@@ -45,7 +45,7 @@ def endpoint(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Told]:
     def scrape() -> None:
         assert site.daemon is not None
         assert site.daemon.server is not None
-        site.daemon.metrics.orders([HoldBack("1")], ["no"])
+        site.daemon.metrics.orders([Rehold("1")], ["no"])
         with urlopen(f"http://127.0.0.1:{site.daemon.server.port}/metrics", timeout=10) as answer:
             said.append(answer.read().decode())
 

@@ -16,8 +16,7 @@ from dally.errors import InputError
 from slurm_plugin.admin import install as install_module
 from slurm_plugin.admin.checks.gather import own_file
 from slurm_plugin.admin.install import UNITS, InstallTarget, install, plan_install
-from slurm_plugin.admin.installed import read_manifest
-from slurm_plugin.admin.uninstall import plan_uninstall, uninstall
+from slurm_plugin.admin.installed import plan_uninstall, read_manifest, uninstall
 from slurm_plugin.submit.hints import Mode
 
 CONF = "ClusterName=lab\nNodeName=n[1-8] Gres=gpu:h100:8\n"

@@ -7,12 +7,12 @@ import pytest
 
 from slurm_plugin.client.command_line import CommandLine, json_option
 from slurm_plugin.client.slurm import (
-    Fence,
-    HandBack,
-    HoldBack,
     Order,
-    Place,
+    Rehold,
+    ReleaseOnNodes,
+    ReleaseToSlurm,
     Requeue,
+    Reserve,
     Signal,
     SlurmUnavailableError,
     State,
@@ -47,15 +47,15 @@ def said_to_scontrol(folder: Path, orders: Sequence[Order]) -> list[str]:
 
 def test_orders_of_a_kind_go_step_by_step_to_one_scontrol_each(tmp_path: Path) -> None:
     orders: list[Order] = [
-        Fence("dally-1", ("n1", "n2"), "alice"),
-        Place("7", ("n2", "n1"), "dally-1"),
-        Place("8_3", ("n4",)),
+        Reserve("dally-1", ("n1", "n2"), "alice"),
+        ReleaseOnNodes("7", ("n2", "n1"), "dally-1"),
+        ReleaseOnNodes("8_3", ("n4",)),
         Requeue("9"),
-        HoldBack("10"),
-        HandBack("11", 2),
-        Place("12", ("n1", "n2", "n3"), tasks=6, exact=True),
-        Place("14", ("n1", "n2"), tasks=5, cpus_per_task=3),
-        HandBack("12", 1, tasks=2, exact=True),
+        Rehold("10"),
+        ReleaseToSlurm("11", 2),
+        ReleaseOnNodes("12", ("n1", "n2", "n3"), tasks=6, exact=True),
+        ReleaseOnNodes("14", ("n1", "n2"), tasks=5, cpus_per_task=3),
+        ReleaseToSlurm("12", 1, tasks=2, exact=True),
     ]
     assert said_to_scontrol(tmp_path, orders) == [
         "create reservation ReservationName=dally-1 Nodes=n[1-2] Users=alice StartTime=now Duration=1 "
@@ -83,7 +83,9 @@ def test_orders_of_a_kind_go_step_by_step_to_one_scontrol_each(tmp_path: Path) -
 
 def test_a_job_whose_node_list_is_refused_is_not_released(tmp_path: Path) -> None:
     slurm = commands(tmp_path, scontrol=SCONTROL)
-    answers = slurm.run([Place("12", ("n1",)), Place("13", ("n2",)), Place("14", ("n3",))])
+    answers = slurm.run(
+        [ReleaseOnNodes("12", ("n1",)), ReleaseOnNodes("13", ("n2",)), ReleaseOnNodes("14", ("n3",))]
+    )
     assert answers == (None, "Invalid job id specified for job 13", None)
     released = [line for line in (tmp_path / "said").read_text().splitlines() if line.startswith("release")]
     assert released == ["release 12", "release 14"]
@@ -134,17 +136,17 @@ def test_an_order_that_did_not_reach_slurm_is_an_outage(tmp_path: Path, message:
         Requeue(""),
         Requeue("--all"),
         Requeue("\N{ARABIC-INDIC DIGIT ONE}"),
-        HoldBack("3_[1-2]"),
-        Place("1", ()),
-        Place("1", ("n1 Priority=9",)),
-        Place("1", ("n[1-3]",)),
-        Place("1", ("-n1",)),
-        Place("1", ("n1",), "f Nodes=ALL"),
-        Place("1", ("n1",), ""),
-        HandBack("1", 0),
-        Fence("f", ("n1",), "alice,bob"),
-        Fence("f", ("n1",), "alice Flags=X"),
-        Fence("f\n", ("n1",), "alice"),
+        Rehold("3_[1-2]"),
+        ReleaseOnNodes("1", ()),
+        ReleaseOnNodes("1", ("n1 Priority=9",)),
+        ReleaseOnNodes("1", ("n[1-3]",)),
+        ReleaseOnNodes("1", ("-n1",)),
+        ReleaseOnNodes("1", ("n1",), "f Nodes=ALL"),
+        ReleaseOnNodes("1", ("n1",), ""),
+        ReleaseToSlurm("1", 0),
+        Reserve("f", ("n1",), "alice,bob"),
+        Reserve("f", ("n1",), "alice Flags=X"),
+        Reserve("f\n", ("n1",), "alice"),
         Signal("1", "USR1 2"),
         Signal("1", "-9"),
         Signal("-u root", "USR1"),

@@ -6,20 +6,18 @@ from pathlib import Path
 
 import pytest
 
-from slurm_plugin.client.fake import FakeSlurm
-from slurm_plugin.client.fake_job import FakeNode, SubmitSpec
 from slurm_plugin.client.slurm import (
     Cancel,
-    Fence,
-    HandBack,
     Hold,
-    HoldBack,
-    Place,
+    Rehold,
+    ReleaseOnNodes,
+    ReleaseToSlurm,
     Requeue,
+    Reserve,
     Signal,
     SlurmUnavailableError,
     State,
-    Unfence,
+    Unreserve,
 )
 from slurm_plugin.local_cluster.local_slurm import LocalSlurm
 from slurm_plugin.local_cluster.slurm_files import LocalClusterSpec
@@ -33,6 +31,8 @@ from tests.slurm_plugin.contract import (
     wait_reason,
     wait_state,
 )
+from tests.slurm_plugin.fake import FakeSlurm
+from tests.slurm_plugin.fake_job import FakeNode, SubmitSpec
 
 ALICE, BOB = "dally-alice", "dally-bob"
 NODE_JOB = SubmitSpec(user=ALICE, gpus_per_node=8)
@@ -66,7 +66,7 @@ def world(request: pytest.FixtureRequest) -> Iterator[World]:
 
 def start(world: World, spec: SubmitSpec, *nodes: str) -> str:
     job_id = world.submit(spec)
-    assert run_one(world, Place(job_id, nodes)) is None
+    assert run_one(world, ReleaseOnNodes(job_id, nodes)) is None
     wait_state(world, job_id, State.RUNNING)
     return job_id
 
@@ -118,7 +118,7 @@ def test_a_placement_that_slurm_refuses_leaves_the_job_held(
     world: World, nodes: tuple[str, ...], fence: str | None
 ) -> None:
     job_id = world.submit(PAIR_JOB)
-    assert run_one(world, Place(job_id, nodes, fence))
+    assert run_one(world, ReleaseOnNodes(job_id, nodes, fence))
     job = find(world, job_id)
     assert (job.state, job.hold) == (State.PENDING, Hold.USER)
 
@@ -126,7 +126,12 @@ def test_a_placement_that_slurm_refuses_leaves_the_job_held(
 def test_a_refused_order_does_not_keep_others_from_being_carried_out(world: World) -> None:
     first, second = world.submit(NODE_JOB), world.submit(NODE_JOB)
     answers = world.slurm.run(
-        [Place(first, ("n1",)), Place("999999", ("n2",)), Place(second, ("n3",)), Requeue("999999")]
+        [
+            ReleaseOnNodes(first, ("n1",)),
+            ReleaseOnNodes("999999", ("n2",)),
+            ReleaseOnNodes(second, ("n3",)),
+            Requeue("999999"),
+        ]
     )
     assert [answer is None for answer in answers] == [True, False, True, False]
     assert "Invalid job id" in str(answers[1])
@@ -136,7 +141,7 @@ def test_a_refused_order_does_not_keep_others_from_being_carried_out(world: Worl
 
 def test_orders_for_a_job_that_runs_are_refused_and_leave_it_running(world: World) -> None:
     job_id = start(world, NODE_JOB, "n1")
-    answers = world.slurm.run([Place(job_id, ("n2",)), HandBack(job_id, 1), HoldBack(job_id)])
+    answers = world.slurm.run([ReleaseOnNodes(job_id, ("n2",)), ReleaseToSlurm(job_id, 1), Rehold(job_id)])
     assert all(answers)
     job = find(world, job_id)
     assert (job.state, job.nodes) == (State.RUNNING, ("n1",))
@@ -145,10 +150,10 @@ def test_orders_for_a_job_that_runs_are_refused_and_leave_it_running(world: Worl
 def test_a_job_placed_on_busy_nodes_waits_and_can_be_held_back(world: World) -> None:
     start(world, NODE_JOB, "n1")
     job_id = world.submit(NODE_JOB)
-    assert run_one(world, Place(job_id, ("n1",))) is None
+    assert run_one(world, ReleaseOnNodes(job_id, ("n1",))) is None
     job = wait_reason(world, job_id, "Resources")
     assert (job.state, job.hold, job.required_nodes) == (State.PENDING, Hold.NONE, ("n1",))
-    assert run_one(world, HoldBack(job_id)) is None
+    assert run_one(world, Rehold(job_id)) is None
     assert is_held(find(world, job_id))
 
 
@@ -156,7 +161,7 @@ def test_a_job_placed_on_a_drained_node_waits(world: World) -> None:
     world.set_node("n1", "drain")
     assert [node.name for node in world.slurm.nodes() if not node.available] == ["n1"]
     job_id = world.submit(NODE_JOB)
-    assert run_one(world, Place(job_id, ("n1",))) is None
+    assert run_one(world, ReleaseOnNodes(job_id, ("n1",))) is None
     wait_reason(world, job_id, "ReqNodeNotAvail")
 
 
@@ -174,7 +179,7 @@ def test_a_requeued_job_starts_at_once_where_it_is_placed(world: World) -> None:
     job_id = start(world, PAIR_JOB, "n1", "n2")
     run_one(world, Requeue(job_id))
     wait_state(world, job_id, State.PENDING)
-    assert run_one(world, Place(job_id, ("n5", "n6"))) is None
+    assert run_one(world, ReleaseOnNodes(job_id, ("n5", "n6"))) is None
     job = wait_state(world, job_id, State.RUNNING)
     assert (job.nodes, job.restarts) == (("n5", "n6"), 1)
 
@@ -183,7 +188,7 @@ def test_a_requeued_job_that_is_held_back_forgets_its_nodes_and_its_begin(world:
     job_id = start(world, NODE_JOB, "n1")
     run_one(world, Requeue(job_id))
     wait_state(world, job_id, State.PENDING)
-    assert run_one(world, HoldBack(job_id)) is None
+    assert run_one(world, Rehold(job_id)) is None
     job = find(world, job_id)
     assert is_held(job)
     assert job.begin_s <= job.submit_s + 1
@@ -209,7 +214,7 @@ def test_a_job_that_must_not_be_requeued_runs_on(world: World) -> None:
 def test_a_job_handed_back_runs_where_slurm_likes(world: World) -> None:
     job_id = world.submit(SubmitSpec(user=ALICE, gpus=4))
     run_one(world, Requeue(job_id))
-    assert run_one(world, HandBack(job_id, 1)) is None
+    assert run_one(world, ReleaseToSlurm(job_id, 1)) is None
     job = wait_state(world, job_id, State.RUNNING)
     assert (len(job.nodes), sum(job.gpus.values()), job.required_nodes) == (1, 4, ())
 
@@ -217,7 +222,7 @@ def test_a_job_handed_back_runs_where_slurm_likes(world: World) -> None:
 def test_a_job_gets_more_nodes_and_fewer_than_it_asked_for(world: World) -> None:
     job_id = world.submit(SubmitSpec(user=ALICE, gpus_per_node=2, tasks_per_node=2))
     for nodes in (("n1", "n3", "n8"), ("n4",), ("n2", "n7")):
-        assert run_one(world, Place(job_id, nodes, tasks=2 * len(nodes), exact=True)) is None
+        assert run_one(world, ReleaseOnNodes(job_id, nodes, tasks=2 * len(nodes), exact=True)) is None
         job = wait_state(world, job_id, State.RUNNING)
         assert job.gpus == dict.fromkeys(nodes, 2)
         run_one(world, Requeue(job_id))
@@ -227,11 +232,11 @@ def test_a_job_gets_more_nodes_and_fewer_than_it_asked_for(world: World) -> None
 
 def test_a_job_that_is_handed_back_has_the_size_that_it_asked_for(world: World) -> None:
     job_id = world.submit(SubmitSpec(user=ALICE, gpus_per_node=2, tasks_per_node=2))
-    run_one(world, Place(job_id, ("n1", "n3", "n8"), tasks=6, exact=True))
+    run_one(world, ReleaseOnNodes(job_id, ("n1", "n3", "n8"), tasks=6, exact=True))
     wait_state(world, job_id, State.RUNNING)
     run_one(world, Requeue(job_id))
     wait_state(world, job_id, State.PENDING)
-    assert run_one(world, HandBack(job_id, 1, tasks=2, exact=True)) is None
+    assert run_one(world, ReleaseToSlurm(job_id, 1, tasks=2, exact=True)) is None
     job = wait_state(world, job_id, State.RUNNING)
     assert (len(job.nodes), job.tasks, sum(job.gpus.values())) == (1, 2, 2)
 
@@ -239,11 +244,11 @@ def test_a_job_that_is_handed_back_has_the_size_that_it_asked_for(world: World) 
 def test_a_job_with_gpus_by_task_gets_more_of_them_and_fewer(world: World) -> None:
     job_id = world.submit(SubmitSpec(user=ALICE, gpus_per_task=1, tasks=2))
     for tasks, gpus in ((10, {"n1": 8, "n7": 2}), (1, {"n3": 1}), (3, {"n2": 1, "n4": 1, "n8": 1})):
-        assert run_one(world, Place(job_id, tuple(gpus), tasks=tasks)) is None
+        assert run_one(world, ReleaseOnNodes(job_id, tuple(gpus), tasks=tasks)) is None
         assert wait_state(world, job_id, State.RUNNING).gpus == gpus
         run_one(world, Requeue(job_id))
         assert wait_state(world, job_id, State.PENDING).tasks == tasks
-    assert run_one(world, HandBack(job_id, 1, tasks=2)) is None
+    assert run_one(world, ReleaseToSlurm(job_id, 1, tasks=2)) is None
     assert sum(wait_state(world, job_id, State.RUNNING).gpus.values()) == 2
 
 
@@ -252,7 +257,7 @@ def test_a_job_of_fewer_tasks_than_asked_for_starts_where_only_these_have_gpus(w
     job_id = world.submit(SubmitSpec(user=ALICE, gpus_per_task=1, tasks=2, gpu_type="h100"))
     asked = find(world, job_id)
     for tasks, gpus in ((1, {"n1": 1}), (5, {"n2": 5})):
-        assert run_one(world, Place(job_id, tuple(gpus), tasks=tasks)) is None
+        assert run_one(world, ReleaseOnNodes(job_id, tuple(gpus), tasks=tasks)) is None
         assert wait_state(world, job_id, State.RUNNING).gpus == gpus
         run_one(world, Requeue(job_id))
         job = wait_state(world, job_id, State.PENDING)
@@ -267,7 +272,7 @@ def test_a_gang_lies_on_nodes_of_two_types(world: World) -> None:
 def test_a_job_that_asks_for_a_type_shows_it_and_runs_there(world: World) -> None:
     job_id = world.submit(SubmitSpec(user=ALICE, gpus_per_node=3, gpu_type="k80"))
     assert find(world, job_id).tres_per_node == "gres:gpu:k80:3"
-    assert run_one(world, HandBack(job_id, 1)) is None
+    assert run_one(world, ReleaseToSlurm(job_id, 1)) is None
     assert wait_state(world, job_id, State.RUNNING).gpus == {"n7": 3}
 
 
@@ -279,10 +284,10 @@ def test_a_job_that_is_released_by_hand_runs(world: World) -> None:
 
 def test_a_fence_keeps_other_jobs_out(world: World) -> None:
     inside, outside = world.submit(NODE_JOB), world.submit(SubmitSpec(user=BOB, gpus_per_node=8))
-    fence = Fence("dally-1", ("n1", "n2"), ALICE)
-    assert world.slurm.run([fence, Place(outside, ("n1",))]) == (None, None)
+    fence = Reserve("dally-1", ("n1", "n2"), ALICE)
+    assert world.slurm.run([fence, ReleaseOnNodes(outside, ("n1",))]) == (None, None)
     wait_reason(world, outside, "ReqNodeNotAvail")
-    assert run_one(world, Place(inside, ("n1",), "dally-1")) is None
+    assert run_one(world, ReleaseOnNodes(inside, ("n1",), "dally-1")) is None
     assert wait_state(world, inside, State.RUNNING).nodes == ("n1",)
     assert find(world, outside).state is State.PENDING
 
@@ -290,8 +295,8 @@ def test_a_fence_keeps_other_jobs_out(world: World) -> None:
 def test_jobs_of_two_fences_start_on_the_same_node(world: World) -> None:
     half = SubmitSpec(user=ALICE, gpus_per_node=4)
     first, second = world.submit(half), world.submit(SubmitSpec(user=BOB, gpus_per_node=4))
-    fences = [Fence("dally-1", ("n1",), ALICE), Fence("dally-2", ("n1",), BOB)]
-    placements = [Place(first, ("n1",), "dally-1"), Place(second, ("n1",), "dally-2")]
+    fences = [Reserve("dally-1", ("n1",), ALICE), Reserve("dally-2", ("n1",), BOB)]
+    placements = [ReleaseOnNodes(first, ("n1",), "dally-1"), ReleaseOnNodes(second, ("n1",), "dally-2")]
     assert not any(world.slurm.run([*fences, *placements]))
     wait_state(world, first, State.RUNNING)
     wait_state(world, second, State.RUNNING)
@@ -299,12 +304,12 @@ def test_jobs_of_two_fences_start_on_the_same_node(world: World) -> None:
 
 def test_a_job_back_in_the_queue_when_its_fence_ends_is_held_as_before(world: World) -> None:
     job_id = world.submit(NODE_JOB)
-    fence = Fence("dally-1", ("n1",), ALICE)
-    assert world.slurm.run([fence, Place(job_id, ("n1",), fence.name)]) == (None, None)
+    fence = Reserve("dally-1", ("n1",), ALICE)
+    assert world.slurm.run([fence, ReleaseOnNodes(job_id, ("n1",), fence.name)]) == (None, None)
     wait_state(world, job_id, State.RUNNING)
     run_one(world, Requeue(job_id))
     wait_state(world, job_id, State.PENDING)
-    unfence = Unfence(fence.name)
+    unfence = Unreserve(fence.name)
     world.wait(lambda: run_one(world, unfence) is None or not world.slurm.reservations(), "the fence to end")
     world.wait(lambda: not find(world, job_id).reservation, "the fence to be gone")
     job = find(world, job_id)
@@ -312,7 +317,7 @@ def test_a_job_back_in_the_queue_when_its_fence_ends_is_held_as_before(world: Wo
 
 
 def test_fences_show_as_reservations_and_names_are_used_once(world: World) -> None:
-    fence = Fence("dally-1", ("n1", "n2"), ALICE)
+    fence = Reserve("dally-1", ("n1", "n2"), ALICE)
     assert run_one(world, fence) is None
     (shown,) = world.slurm.reservations()
     assert (shown.name, shown.nodes) == ("dally-1", ("n1", "n2"))
@@ -325,7 +330,9 @@ def test_array_tasks_are_placed_one_by_one_within_their_throttle(world: World) -
     tasks = [job for job in world.slurm.jobs() if job.array_id == array]
     assert [task.job_id for task in tasks] == [f"{array}_1", f"{array}_3", f"{array}_4"]
     assert all(is_held(task) and task.array_throttle == 1 for task in tasks)
-    assert not any(world.slurm.run([Place(f"{array}_3", ("n2",)), Place(f"{array}_4", ("n4",))]))
+    assert not any(
+        world.slurm.run([ReleaseOnNodes(f"{array}_3", ("n2",)), ReleaseOnNodes(f"{array}_4", ("n4",))])
+    )
     assert wait_state(world, f"{array}_3", State.RUNNING).nodes == ("n2",)
     assert wait_reason(world, f"{array}_4", "JobArrayTaskLimit").required_nodes == ("n4",)
     assert is_held(find(world, f"{array}_1"))
@@ -334,7 +341,7 @@ def test_array_tasks_are_placed_one_by_one_within_their_throttle(world: World) -
 def test_an_array_task_is_requeued_alone(world: World) -> None:
     array = world.submit(SubmitSpec(user=ALICE, gpus_per_node=8, array=(0, 1)))
     for task, node in ((f"{array}_0", "n1"), (f"{array}_1", "n2")):
-        run_one(world, Place(task, (node,)))
+        run_one(world, ReleaseOnNodes(task, (node,)))
         wait_state(world, task, State.RUNNING)
     assert run_one(world, Requeue(f"{array}_1")) is None
     assert wait_state(world, f"{array}_1", State.PENDING).hold is Hold.USER
@@ -345,7 +352,7 @@ def test_an_array_task_is_requeued_alone(world: World) -> None:
 def test_an_ended_job_is_remembered_with_its_exit_code(world: World, exit_code: int, name: str) -> None:
     spec = SubmitSpec(user=ALICE, gpus_per_node=8, run_time_s=0.1, exit_code=exit_code)
     job_id = world.submit(spec)
-    run_one(world, Place(job_id, ("n1",)))
+    run_one(world, ReleaseOnNodes(job_id, ("n1",)))
     job = wait_state(world, job_id, State.ENDED)
     assert (job.state_name, job.exit_code) == (name, exit_code)
 
@@ -356,7 +363,7 @@ def test_a_cancelled_job_ends(world: World) -> None:
     world.cancel(waiting)
     for job_id in (running, waiting):
         assert wait_state(world, job_id, State.ENDED).state_name == "CANCELLED"
-    assert run_one(world, Place(waiting, ("n2",)))
+    assert run_one(world, ReleaseOnNodes(waiting, ("n2",)))
 
 
 def test_a_job_whose_node_fails_waits_for_it_unheld(world: World) -> None:
@@ -364,7 +371,7 @@ def test_a_job_whose_node_fails_waits_for_it_unheld(world: World) -> None:
     world.set_node("n2", "down")
     job = wait_state(world, job_id, State.PENDING)
     assert (job.hold, job.restarts, job.required_nodes) == (Hold.NONE, 1, ("n1", "n2"))
-    assert run_one(world, HoldBack(job_id)) is None
+    assert run_one(world, Rehold(job_id)) is None
     assert is_held(find(world, job_id))
 
 

@@ -5,25 +5,25 @@ from typing import Any
 import pytest
 
 from dally.jobs.job import Job
-from slurm_plugin.client.fake import FakeSlurm
-from slurm_plugin.client.fake_job import FakeNode, SubmitSpec
 from slurm_plugin.client.pyslurm_backend import REREAD_S, PyslurmSlurm
 from slurm_plugin.client.slurm import (
-    Fence,
-    HandBack,
     Hold,
-    HoldBack,
     Order,
     Partition,
-    Place,
+    Rehold,
+    ReleaseOnNodes,
+    ReleaseToSlurm,
     Requeue,
     Reservation,
+    Reserve,
     Signal,
     SlurmJob,
     SlurmNode,
     SlurmUnavailableError,
     State,
 )
+from tests.slurm_plugin.fake import FakeSlurm
+from tests.slurm_plugin.fake_job import FakeNode, SubmitSpec
 from tests.slurm_plugin.mock_pyslurm import UNKNOWN_NODE, mock_pyslurm
 
 HELD = SlurmJob(
@@ -46,7 +46,7 @@ RUNNING = SlurmJob(
 ENDED = SlurmJob("19", 1e9, State.ENDED, "FAILED", exit_code=137, start_s=2e9)
 LEFT = replace(ENDED, nodes=("n1",), gpus={"n1": 8})
 TASKS = tuple(replace(HELD, job_id=f"20_{task}", array_id="20", min_nodes=1) for task in (0, 3, 4, 5))
-FENCE = Fence("dally-f1", ("n1", "n2"), "alice")
+FENCE = Reserve("dally-f1", ("n1", "n2"), "alice")
 
 
 @dataclass
@@ -90,7 +90,7 @@ class Cluster:
             raise SlurmUnavailableError("no answer")
         self.ran.append(tuple(orders))
         for order in orders:
-            if isinstance(order, Fence) and self.refusal is None and not self.forgets:
+            if isinstance(order, Reserve) and self.refusal is None and not self.forgets:
                 self.all_reservations += (Reservation(order.name, order.nodes, 1.0, 61.0),)
         return (self.refusal,) * len(orders)
 
@@ -273,7 +273,7 @@ def test_reservations_are_shown_with_their_nodes_one_by_one() -> None:
 @pytest.mark.parametrize("reservation", [None, "dally-f1"])
 def test_a_placement_needs_no_command(reservation: str | None) -> None:
     rig = Rig(HELD)
-    order = Place("17", ("n1", "n2"), reservation)
+    order = ReleaseOnNodes("17", ("n1", "n2"), reservation)
     assert rig.slurm.run([order]) == (None,)
     assert (rig.cluster.ran, rig.commands.ran) == ([(order,)], [])
 
@@ -281,15 +281,15 @@ def test_a_placement_needs_no_command(reservation: str | None) -> None:
 @pytest.mark.parametrize(
     ("job", "order", "max_nodes"),
     [
-        (HELD, Place("17", ("n1",)), 2),
-        (HELD, Place("17", ("n1", "n2")), 4),
-        (HELD, Place("17", ("n1", "n2"), tasks=2), 2),
-        (replace(HELD, reservation="dally-f0"), Place("17", ("n1", "n2")), 2),
-        (TASKS[1], Place("20_3", ("n1",)), 1),
-        (replace(TASKS[1], restarts=1), Place("20_3", ("n1",)), 1),
-        (HELD, Place("99", ("n1", "n2")), 2),
-        (HELD, HoldBack("17"), 2),
-        (HELD, HandBack("17", 2), 2),
+        (HELD, ReleaseOnNodes("17", ("n1",)), 2),
+        (HELD, ReleaseOnNodes("17", ("n1", "n2")), 4),
+        (HELD, ReleaseOnNodes("17", ("n1", "n2"), tasks=2), 2),
+        (replace(HELD, reservation="dally-f0"), ReleaseOnNodes("17", ("n1", "n2")), 2),
+        (TASKS[1], ReleaseOnNodes("20_3", ("n1",)), 1),
+        (replace(TASKS[1], restarts=1), ReleaseOnNodes("20_3", ("n1",)), 1),
+        (HELD, ReleaseOnNodes("99", ("n1", "n2")), 2),
+        (HELD, Rehold("17"), 2),
+        (HELD, ReleaseToSlurm("17", 2), 2),
         (RUNNING, Requeue("18"), 2),
         (RUNNING, Signal("18", "USR1"), 2),
     ],
@@ -304,8 +304,8 @@ def test_what_pyslurm_cannot_do_is_done_by_command(job: SlurmJob, order: Order, 
 def test_answers_come_in_the_order_of_the_orders_and_commands_in_as_few_calls_as_that_allows() -> None:
     rig = Rig(HELD, RUNNING)
     rig.commands.refusal = "no"
-    place = Place("17", ("n1", "n2"))
-    orders: list[Order] = [HoldBack("1"), Requeue("2"), FENCE, place, Signal("18", "USR1")]
+    place = ReleaseOnNodes("17", ("n1", "n2"))
+    orders: list[Order] = [Rehold("1"), Requeue("2"), FENCE, place, Signal("18", "USR1")]
     assert rig.slurm.run(orders) == ("no", "no", None, None, "no")
     assert rig.cluster.ran == [(FENCE,), (place,)]
     assert rig.commands.ran == [tuple(orders[:2]), tuple(orders[4:])]
@@ -314,13 +314,13 @@ def test_answers_come_in_the_order_of_the_orders_and_commands_in_as_few_calls_as
 def test_a_refusal_is_one_line_and_keeps_nothing_else_from_being_done() -> None:
     rig = Rig(HELD)
     rig.cluster.refusal = "Requested nodes\n are busy"
-    orders = [Place("17", ("n1", "n2")), Place("17", ("n3", "n4"))]
+    orders = [ReleaseOnNodes("17", ("n1", "n2")), ReleaseOnNodes("17", ("n3", "n4"))]
     assert rig.slurm.run(orders) == ("Requested nodes are busy",) * 2
 
 
 def test_a_job_whose_nodes_are_refused_is_not_released() -> None:
     rig = Rig(HELD)
-    assert rig.slurm.run([Place("17", ("n1", UNKNOWN_NODE))]) == ("Invalid node name specified",)
+    assert rig.slurm.run([ReleaseOnNodes("17", ("n1", UNKNOWN_NODE))]) == ("Invalid node name specified",)
     assert rig.cluster.ran == []
 
 
@@ -363,7 +363,7 @@ def test_no_answer_to_a_question_is_told_from_an_empty_cluster(ask: str) -> None
         getattr(rig.slurm, ask)()
 
 
-@pytest.mark.parametrize("order", [FENCE, Place("17", ("n1", "n2"))])
+@pytest.mark.parametrize("order", [FENCE, ReleaseOnNodes("17", ("n1", "n2"))])
 def test_no_answer_to_an_order_is_told_from_a_refusal(order: Order) -> None:
     rig = Rig(HELD)
     rig.cluster.ignores_orders = True
@@ -383,8 +383,13 @@ def test_a_job_s_life_looks_as_it_does_without_pyslurm() -> None:
     slurm = PyslurmSlurm(mock_pyslurm(fake), fake, lambda: 3e9 + fake.now_s)
     fake.submit(SubmitSpec(nodes=2, gpus_per_node=8, run_time_s=60.0, exit_code=3))
     fake.submit(SubmitSpec(gpus=4, array=(0, 2, 3)))
-    steps: list[Order] = [FENCE, Place("1", ("n1", "n2"), "dally-f1"), Place("2_2", ("n3",)), Requeue("1")]
-    steps += [HoldBack("1"), Place("1", ("n3", "n4")), HandBack("1", 2), Signal("2_2", "USR1")]
+    steps: list[Order] = [
+        FENCE,
+        ReleaseOnNodes("1", ("n1", "n2"), "dally-f1"),
+        ReleaseOnNodes("2_2", ("n3",)),
+        Requeue("1"),
+    ]
+    steps += [Rehold("1"), ReleaseOnNodes("1", ("n3", "n4")), ReleaseToSlurm("1", 2), Signal("2_2", "USR1")]
     for step in steps:
         slurm.run([step])
         fake.advance(fake.now_s + 20)

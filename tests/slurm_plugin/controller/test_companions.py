@@ -9,7 +9,6 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from dally.errors import InputError
-from slurm_plugin.client.fake_job import SubmitSpec
 from slurm_plugin.client.slurm import Hold
 from slurm_plugin.controller.journal import read_events
 from slurm_plugin.request import Request, encode
@@ -23,6 +22,7 @@ from tests.slurm_plugin.controller.test_crashes import (
     struck,
     told,
 )
+from tests.slurm_plugin.fake_job import SubmitSpec
 from tests.slurm_plugin.worlds import Site
 from tests.worlds import racks
 
@@ -80,14 +80,14 @@ def test_a_job_grows_and_shrinks_without_being_stopped(site: Site) -> None:
     assert sizes(site, job, mate) == [2, 0], "it waits till there is room"
     open_all(site)
     assert sizes(site, job, mate) == [2, 2]
-    assert sum(site.ticket(job).gpus.values()) == 4
+    assert sum(site.managed(job).gpus.values()) == 4
     other = submit_rigid(site, 1, 50.0)
     site.run_to(80)
     assert sum(sizes(site, mate, second)) == sizes(site, other)[0] == 1, "it left, and one joined on the rest"
     site.run_to(200)
-    assert sum(site.ticket(job).gpus.values()) == sum(sizes(site, job, mate, second)) == 4
-    assert site.ticket(job).restarts == 0
-    assert site.events("stop", "preempt", "fail", "refused") == []
+    assert sum(site.managed(job).gpus.values()) == sum(sizes(site, job, mate, second)) == 4
+    assert site.managed(job).restarts == 0
+    assert site.events("stop", "preempt", "fail", "order_refused") == []
     assert len(site.events("resize")) == len(site.events("companion_joins", "companion_leaves"))
 
 
@@ -155,7 +155,7 @@ def test_a_companion_that_does_not_start_is_held_again_and_its_gpus_are_for_othe
     (shown,) = [each for each in site.slurm.jobs() if each.job_id == mate]
     assert (shown.hold, shown.required_nodes) == (Hold.USER, ())
     assert site.controller.scheduler.state.free.total() == 2
-    assert sum(site.ticket(job).gpus.values()) == 2
+    assert sum(site.managed(job).gpus.values()) == 2
 
 
 def test_a_new_controller_goes_on_with_them(site: Site) -> None:

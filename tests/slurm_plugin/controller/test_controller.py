@@ -8,7 +8,7 @@ import pytest
 from slurm_plugin.client.slurm import Hold
 from slurm_plugin.controller.controller import Clock
 from slurm_plugin.controller.journal import read_events
-from slurm_plugin.controller.tickets import Standing
+from slurm_plugin.controller.managed_job import JobPhase
 from tests.slurm_plugin.worlds import Site
 
 NODES = ("r0m0", "r0m1", "r1m0", "r1m1")
@@ -42,8 +42,8 @@ def test_a_job_declines_a_far_placement_until_its_timer_is_over(tmp_path: Path) 
     site.slurm.cancel("1")
     pair = site.submit(nodes=2, gpus_per_node=8)
     site.run_to(150)
-    assert site.ticket(pair).standing is Standing.WAITING
-    assert "no rack has 16 free GPUs" in site.ticket(pair).why
+    assert site.managed(pair).phase is JobPhase.PENDING
+    assert "no rack has 16 free GPUs" in site.managed(pair).reason
     site.run_to(250)
     assert site.states()[pair] == "RUNNING"
 
@@ -55,7 +55,7 @@ def test_a_checkpointing_job_gives_way_and_goes_on(tmp_path: Path) -> None:
     short = site.submit(gpus_per_node=8, run_time_s=100.0)
     site.run_to(1020)
     assert site.slurm.signals == [(1000.0, long, "USR1")]
-    assert site.ticket(long).standing is Standing.STOPPING
+    assert site.managed(long).phase is JobPhase.STOPPING
     site.run_to(1050)
     assert site.states() == {long: "PENDING", short: "RUNNING"}
     site.run_to(1200)
@@ -81,7 +81,7 @@ def test_a_job_that_leaves_as_it_was_asked_to_is_put_back_once_and_goes_on(
     assert [job.hold for job in site.slurm.jobs() if job.job_id == long] == [Hold.USER]
     site.live(1200)
     assert site.outcome() == {long: ("RUNNING", 1), short: ("COMPLETED", 0)}
-    assert site.events("preempt", "fail", "keep", "end") == [("preempt", long), ("end", short)]
+    assert site.events("preempt", "fail", "requeue_failed", "end") == [("preempt", long), ("end", short)]
 
 
 @pytest.mark.parametrize("code", [1, 128 + 10, 128 + 9], ids=["an error", "another signal", "a kill"])
@@ -105,7 +105,7 @@ def test_a_job_that_requeues_itself_unasked_waits_for_dally_again(tmp_path: Path
     site.slurm.requeue(job)
     site.live(130)
     assert site.outcome() == {job: ("RUNNING", 1)}
-    assert site.events("fail", "leave") == [("fail", job)]
+    assert site.events("fail", "released") == [("fail", job)]
 
 
 def test_a_job_without_checkpoints_keeps_its_gpus(tmp_path: Path) -> None:
@@ -123,8 +123,8 @@ def test_a_job_that_slurm_does_not_start_goes_back_to_waiting_and_tries_again(tm
     site.slurm.start_delay_s = 1e6
     job = site.submit(gpus_per_node=8, run_time_s=10.0)
     site.run_to(90)
-    assert site.ticket(job).standing is Standing.ASIDE
-    tries = [event["reason"] for event in read_events(tmp_path) if event["event"] == "refuse"]
+    assert site.managed(job).phase is JobPhase.INELIGIBLE
+    tries = [event["reason"] for event in read_events(tmp_path) if event["event"] == "start_failed"]
     assert tries == [f"could not start on {node}: it did not start in time" for node in NODES]
     assert [(each.hold, each.required_nodes) for each in site.slurm.jobs()] == [(Hold.USER, ())]
     site.slurm.start_delay_s = 0.0
@@ -137,7 +137,7 @@ def test_a_job_held_by_an_administrator_is_left_alone_until_it_is_released(tmp_p
     job = site.submit(gpus_per_node=8, run_time_s=10.0)
     site.slurm.hold(job, Hold.ADMIN)
     site.run_to(30)
-    assert site.ticket(job).why == "held by an administrator"
+    assert site.managed(job).reason == "held by an administrator"
     site.slurm.hold(job, Hold.NONE)
     site.run_to(60)
     assert site.states()[job] == "COMPLETED"
@@ -151,7 +151,7 @@ def test_a_job_that_somebody_releases_is_slurms(tmp_path: Path) -> None:
     site.run_to(30)
     site.slurm.release(job)
     site.run_to(60)
-    assert site.ticket(job).standing is Standing.LEFT
+    assert site.managed(job).phase is JobPhase.RELEASED
 
 
 def test_a_cancelled_job_leaves_the_queue(tmp_path: Path) -> None:
@@ -161,7 +161,7 @@ def test_a_cancelled_job_leaves_the_queue(tmp_path: Path) -> None:
     site.run_to(30)
     site.slurm.cancel("5")
     site.run_to(60)
-    assert "5" not in site.controller.mirror.tickets
+    assert "5" not in site.controller.reconciler.managed_jobs
     assert not site.controller.scheduler.state.waiting
 
 
@@ -198,7 +198,7 @@ def test_a_restarted_controller_goes_on_where_it_was(tmp_path: Path) -> None:
     site.run_to(50)
     site.restart()
     site.run_to(60)
-    assert site.ticket(running).standing is Standing.RUNNING
+    assert site.managed(running).phase is JobPhase.RUNNING
     assert site.controller.scheduler.state.jobs[running].since_s == 0
     assert site.controller.scheduler.state.jobs[waiting].origin_s == 0
     site.run_to(400)
@@ -212,7 +212,7 @@ def test_without_its_journal_it_learns_from_slurm_what_runs(tmp_path: Path) -> N
     (tmp_path / "journal.sqlite").unlink()
     site.restart()
     site.run_to(60)
-    assert site.ticket(running).standing is Standing.RUNNING
+    assert site.managed(running).phase is JobPhase.RUNNING
     assert site.controller.scheduler.state.jobs[running].since_s == 0
 
 
@@ -223,7 +223,7 @@ def test_slurms_clock_may_be_an_hour_off(tmp_path: Path, ahead_s: float) -> None
     for _ in range(2):
         site.submit(nodes=4, gpus_per_node=8, run_time_s=100.0)
     site.live(began_s + 20)
-    assert site.ticket("1").standing is Standing.RUNNING
+    assert site.managed("1").phase is JobPhase.RUNNING
     assert 0 <= site.controller.scheduler.state.jobs["1"].run_s(site.now_s) <= 20
     site.slurm.requeue("1")
     site.live(began_s + 400)
@@ -249,7 +249,7 @@ def test_a_job_asked_for_more_than_the_cluster_has_is_handed_to_slurm_as_it_was(
     job = site.submit(nodes=5, gpus_per_node=8)
     site.live(20)
     assert [(each.hold, each.min_nodes) for each in site.slurm.jobs()] == [(Hold.NONE, 5)]
-    assert "; Slurm schedules it" in site.ticket(job).why
+    assert "; Slurm schedules it" in site.managed(job).reason
 
 
 def test_a_job_handed_back_is_not_released_again_when_its_user_holds_it(tmp_path: Path) -> None:
@@ -266,7 +266,7 @@ def test_a_job_that_became_unplaceable_goes_back_with_the_nodes_it_asked_for(tmp
     site.slurm.start_delay_s = 1e6
     site.submit(gpus=16)
     site.live(50)
-    assert site.ticket("1").standing is Standing.ASIDE
+    assert site.managed("1").phase is JobPhase.INELIGIBLE
     assert [each.min_nodes for each in site.slurm.jobs()] == [2]  # what it was given
     site.slurm.update("1", partition="other")
     site.live(60)
@@ -291,8 +291,8 @@ def test_a_comment_edited_while_it_runs_changes_nothing(tmp_path: Path) -> None:
     site.live(20)
     site.slurm.update(job, comment="no longer")
     site.live(40)
-    assert site.ticket(job).standing is Standing.RUNNING
-    assert not site.events("end", "leave")
+    assert site.managed(job).phase is JobPhase.RUNNING
+    assert not site.events("end", "released")
 
 
 def test_a_running_job_that_cannot_be_put_back_keeps_its_gpus(tmp_path: Path) -> None:
@@ -303,7 +303,7 @@ def test_a_running_job_that_cannot_be_put_back_keeps_its_gpus(tmp_path: Path) ->
     short = site.submit(gpus_per_node=8, run_time_s=50.0)
     site.live(2000)
     assert site.outcome() == {long: ("COMPLETED", 0), short: ("COMPLETED", 0)}
-    assert site.events("keep", "stop") == [("stop", long), ("keep", long)]
+    assert site.events("requeue_failed", "stop") == [("stop", long), ("requeue_failed", long)]
 
 
 def test_a_job_is_not_preempted_more_often_than_the_site_allows(tmp_path: Path) -> None:
@@ -322,7 +322,7 @@ def test_a_long_grace_is_cut_to_the_longest(tmp_path: Path) -> None:
     site = Site(tmp_path, longest_grace_s=30)
     job = site.submit(gpus_per_node=8, signal="USR1", grace_s=86_400)
     site.live(20)
-    assert site.ticket(job).request.grace_s == 30
+    assert site.managed(job).request.grace_s == 30
 
 
 def test_a_refused_job_backs_off_longer_each_time_and_keeps_nobody_from_starting(tmp_path: Path) -> None:
@@ -333,9 +333,9 @@ def test_a_refused_job_backs_off_longer_each_time_and_keeps_nobody_from_starting
     site.live(9000)
     assert {site.states()[job] for job in site.states() if job in others} <= {"COMPLETED"}
     assert len(site.events("end")) == 8
-    waits = [e["again_in_s"] for e in read_events(tmp_path) if e["event"] == "refuse"]
+    waits = [e["again_in_s"] for e in read_events(tmp_path) if e["event"] == "start_failed"]
     assert waits[:6] == [100, 200, 400, 800, 1600, 3200]
-    assert len(site.events("refused")) == 1
+    assert len(site.events("order_refused")) == 1
 
 
 def test_a_task_aside_for_another_reason_takes_no_slot_of_its_array(tmp_path: Path) -> None:
@@ -354,7 +354,7 @@ def test_an_ended_job_that_slurm_has_forgotten_is_gone(tmp_path: Path) -> None:
     site.restart()
     site.live(1020)
     assert not site.controller.scheduler.state.jobs
-    assert not site.controller.mirror.tickets
+    assert not site.controller.reconciler.managed_jobs
 
 
 def test_without_its_journal_a_job_tied_to_nodes_is_held_again(tmp_path: Path) -> None:
@@ -375,10 +375,10 @@ def test_a_start_that_slurm_calls_hopeless_gives_its_gpus_back_at_once(tmp_path:
     site.slurm.start_delay_s = 1e6
     job = site.submit(gpus_per_node=8)
     site.controller.cycle()
-    assert site.ticket(job).standing is Standing.STARTING
+    assert site.managed(job).phase is JobPhase.STARTING
     site.slurm._jobs[job].reason = "QOSMaxGRESPerUser"
     site.controller.cycle()
-    assert site.ticket(job).standing is Standing.ASIDE
+    assert site.managed(job).phase is JobPhase.INELIGIBLE
     assert site.controller.scheduler.state.free.total() == 32
 
 

@@ -60,7 +60,7 @@ def exit_on_signal(site: Site) -> None:
 
 STORIES = {
     "place": Story(((0.0, job()), (1.0, job(2)), (3.0, job(4)))),
-    "place behind fences": Story(((0.0, job()), (1.0, job(2)), (3.0, job(4))), {"partitions": SHARED}),
+    "place in reservations": Story(((0.0, job()), (1.0, job(2)), (3.0, job(4))), {"partitions": SHARED}),
     "refused": Story(
         ((0.0, refusing("Unspecified error")), (0.0, job()), (1.0, job()), (130.0, refusing(None)))
     ),
@@ -180,7 +180,10 @@ def settled(site: Site) -> bool:
     """Whether nothing is left of any job."""
     state = site.controller.scheduler.state
     return not (
-        site.controller.mirror.tickets or site.controller.mirror.claims or state.jobs or state.withheld
+        site.controller.reconciler.managed_jobs
+        or site.controller.reconciler.pending_starts
+        or state.jobs
+        or state.withheld
     )
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from dally.jobs.job import JobKind
 from slurm_plugin.client.slurm import SlurmJob, State
-from slurm_plugin.controller.demand import UNLIMITED_S, UnfitError, demand
+from slurm_plugin.controller.job_requests import UNLIMITED_S, UnfitError, demand
 from slurm_plugin.request import Request
 
 

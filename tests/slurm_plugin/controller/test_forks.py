@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from dally.profiles.files import load_profiles
-from slurm_plugin.client.slurm import HandBack
+from slurm_plugin.client.slurm import ReleaseToSlurm
 from slurm_plugin.controller.journal import NAME
-from slurm_plugin.controller.tickets import Standing
-from slurm_plugin.service.handback import to_hand_back
+from slurm_plugin.controller.managed_job import JobPhase
+from slurm_plugin.service.release_command import release_orders
 from tests.slurm_plugin.worlds import Site
 from tests.worlds import NIC, racks
 
@@ -67,7 +67,7 @@ def test_another_number_of_copies_is_a_checkpoint_and_a_start_elsewhere(site: Si
     assert site.nodes(typed) == {"r0m2": 1}
     assert site.nodes(job) == {"r0m0": 2, "r0m1": 2}
     assert site.slurm.signals == [(60.0, job, "USR1")]
-    assert site.ticket(job).past.preemptions == 1
+    assert site.managed(job).history.preemptions == 1
     assert ("migrate", job) in site.events()
 
 
@@ -76,7 +76,7 @@ def test_what_a_round_decided_is_done_as_soon_as_those_who_must_leave_have_left(
     site.run_to(5)
     typed = submit_typed(site)
     site.run_to(60 + GRACE_S)
-    assert {site.ticket(each).standing for each in (job, typed)} == {Standing.RUNNING}
+    assert {site.managed(each).phase for each in (job, typed)} == {JobPhase.RUNNING}
 
 
 def test_copies_come_back_when_nodes_are_free_again(site: Site) -> None:
@@ -104,7 +104,7 @@ def test_without_its_journal_a_job_that_waits_still_asks_for_one_copy(site: Site
     (site.folder / NAME).unlink()
     site.restart()
     site.run_to(100)
-    assert site.ticket(job).job.gpus == 2
+    assert site.managed(job).job.gpus == 2
     assert site.nodes(job) == EVERYWHERE
 
 
@@ -112,18 +112,21 @@ def test_a_forked_job_is_handed_back_as_one_copy(site: Site) -> None:
     job = submit_forked(site)
     site.run_to(5)
     site.slurm.requeue(job)
-    tickets = site.controller.mirror.tickets
-    for known in (tickets, {}):
-        assert to_hand_back(site.slurm.jobs(), known) == (HandBack(job, 1, tasks=2, exact=True),) or known
+    managed_jobs = site.controller.reconciler.managed_jobs
+    for known in (managed_jobs, {}):
+        assert (
+            release_orders(site.slurm.jobs(), known) == (ReleaseToSlurm(job, 1, tasks=2, exact=True),)
+            or known
+        )
     site.run_to(6)
-    assert site.slurm.run([HandBack(job, 1, tasks=2, exact=True)]) is not None
+    assert site.slurm.run([ReleaseToSlurm(job, 1, tasks=2, exact=True)]) is not None
 
 
 def test_a_job_that_counts_its_gpus_otherwise_has_no_copies(site: Site) -> None:
     job = site.submit("resnet-50", gpus=2, copies=3)
     site.run_to(5)
-    assert site.ticket(job).standing is Standing.LEFT
-    assert "its copies' GPUs are not counted" in site.ticket(job).why
+    assert site.managed(job).phase is JobPhase.RELEASED
+    assert "its copies' GPUs are not counted" in site.managed(job).reason
 
 
 def test_a_gang_lies_on_two_types(tmp_path: Path) -> None:

@@ -19,23 +19,23 @@ from slurm_plugin.controller.journal import (
     JournalError,
     heartbeat_s,
     read_events,
-    read_tickets,
+    read_managed_jobs,
 )
-from slurm_plugin.controller.journal_file import look_of
-from slurm_plugin.controller.tickets import Standing, Ticket, to_data
+from slurm_plugin.controller.journal_file import file_stat
+from slurm_plugin.controller.managed_job import JobPhase, ManagedJob, job_to_data
 from slurm_plugin.request import Request
 from tests.slurm_plugin.worlds import Site
 
 
-def ticket(job_id: str = "1") -> Ticket:
-    return Ticket(Job(job_id, 5.0, 8, 100.0), Request(tag="ab"), Standing.WAITING, "in the queue", 7.0)
+def managed(job_id: str = "1") -> ManagedJob:
+    return ManagedJob(Job(job_id, 5.0, 8, 100.0), Request(tag="ab"), JobPhase.PENDING, "in the queue", 7.0)
 
 
 @pytest.fixture
 def journal(tmp_path: Path) -> Iterator[Journal]:
-    """A journal with one ticket."""
+    """A journal with one managed."""
     opened = Journal(tmp_path)
-    opened.commit(10.0, [ticket()], policy="fifo", learnt={"a": [1]})
+    opened.commit(10.0, [managed()], policy="fifo", learnt={"a": [1]})
     yield opened
     opened.close()
 
@@ -45,7 +45,7 @@ def test_what_was_committed_is_remembered(journal: Journal, tmp_path: Path) -> N
     again = Journal(tmp_path)
     memory = again.load()
     again.close()
-    assert memory.tickets == {"1": ticket()}
+    assert memory.managed_jobs == {"1": managed()}
     assert (memory.policy, memory.learnt, memory.now_s, memory.lost) == ("fifo", {"a": [1]}, 10.0, "")
 
 
@@ -60,8 +60,8 @@ def test_a_controller_elsewhere_fences_the_first_one(
     monkeypatch.setattr("fcntl.flock", lambda *_: None)
     other = Journal(tmp_path)
     with pytest.raises(FencedError, match="another controller has taken over"):
-        journal.commit(11.0, [ticket("2")])
-    assert other.load().tickets.keys() == {"1"}
+        journal.commit(11.0, [managed("2")])
+    assert other.load().managed_jobs.keys() == {"1"}
     other.close()
 
 
@@ -83,7 +83,7 @@ def test_a_journal_that_cannot_be_read_is_set_aside(journal: Journal, tmp_path: 
     again = Journal(tmp_path)
     memory = again.load()
     again.close()
-    assert not memory.tickets
+    assert not memory.managed_jobs
     assert "the journal was broken" in memory.lost
     assert len([*tmp_path.glob(f"{NAME}.broken-*")]) == 1
 
@@ -94,8 +94,8 @@ def test_a_journal_cut_short_is_set_aside_or_read(journal: Journal, tmp_path: Pa
     for length in range(0, len(whole), 1000):
         (tmp_path / NAME).write_bytes(whole[:length])
         again = Journal(tmp_path)
-        assert again.load().tickets.keys() <= {"1"}
-        again.commit(12.0, [ticket("2")])
+        assert again.load().managed_jobs.keys() <= {"1"}
+        again.commit(12.0, [managed("2")])
         again.close()
 
 
@@ -108,12 +108,12 @@ def test_another_kind_of_database_is_set_aside(tmp_path: Path) -> None:
     journal.close()
 
 
-def test_a_ticket_that_cannot_be_read_is_left_out(journal: Journal, tmp_path: Path) -> None:
-    journal.commit(11.0, [ticket("2")])
-    journal._database.execute("UPDATE tickets SET body = '[]' WHERE job = '2'")
+def test_a_job_that_cannot_be_read_is_left_out(journal: Journal, tmp_path: Path) -> None:
+    journal.commit(11.0, [managed("2")])
+    journal._database.execute("UPDATE jobs SET body = '[]' WHERE job = '2'")
     memory = journal.load()
-    assert memory.tickets.keys() == {"1"}
-    assert "ticket of job 2" in memory.lost
+    assert memory.managed_jobs.keys() == {"1"}
+    assert "record of job 2" in memory.lost
 
 
 @pytest.mark.parametrize("facts", ["not JSON", "[]", "1e999", '"x"'])
@@ -135,7 +135,7 @@ def test_a_policy_that_cannot_take_up_what_was_learnt_starts_fresh(
     job = site.submit(gpus_per_node=8, run_time_s=5.0)
     site.run_to(20)
     assert site.states() == {job: "COMPLETED"}
-    assert [kind for kind, _ in site.events("policy_fresh")] == ["policy_fresh"]
+    assert [kind for kind, _ in site.events("policy_memory_lost")] == ["policy_memory_lost"]
 
 
 def test_a_full_disk_keeps_orders_back_until_there_is_room(tmp_path: Path) -> None:
@@ -163,14 +163,14 @@ def test_a_journal_locked_for_long_is_an_error_and_no_more(
     other = sqlite3.connect(tmp_path / NAME, isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
     with pytest.raises(JournalError, match="locked"):
-        journal.commit(1.0, [ticket()])
+        journal.commit(1.0, [managed()])
     other.execute("COMMIT")
     other.execute("BEGIN")
     other.execute("SELECT * FROM facts").fetchall()
     with pytest.raises(JournalError, match="locked"):
-        journal.commit(2.0, [ticket()])
+        journal.commit(2.0, [managed()])
     other.execute("COMMIT")
-    journal.commit(3.0, [ticket()])
+    journal.commit(3.0, [managed()])
     assert journal.load().now_s == 3.0
     other.close()
     journal.close()
@@ -199,9 +199,9 @@ def test_deleted_while_at_work_it_is_written_anew(tmp_path: Path) -> None:
         each.unlink()
     site.run_to(40)
     site.restart()
-    assert {each: site.ticket(each).standing for each in "12"} == {
-        "1": Standing.RUNNING,
-        "2": Standing.WAITING,
+    assert {each: site.managed(each).phase for each in "12"} == {
+        "1": JobPhase.RUNNING,
+        "2": JobPhase.PENDING,
     }
     site.run_to(300)
     assert {*site.states().values()} == {"COMPLETED"}
@@ -256,8 +256,8 @@ def test_emptied_while_at_work_it_is_written_anew(tmp_path: Path) -> None:
 def goes_on(site: Site) -> None:
     """The next controller knows of both jobs what this one knew, and both come to their end."""
     site.restart()
-    standings = [site.ticket(each).standing for each in "12"]
-    assert standings == [Standing.RUNNING, Standing.WAITING]
+    phases = [site.managed(each).phase for each in "12"]
+    assert phases == [JobPhase.RUNNING, JobPhase.PENDING]
     site.run_to(300)
     assert {*site.states().values()} == {"COMPLETED"}
 
@@ -275,7 +275,7 @@ def test_a_damage_that_only_a_commit_meets_costs_one_cycle(tmp_path: Path) -> No
         file.write(b"\x0a\x00\x00\xff\xff" + b"\xff" * 60)
     journal._lock = (tmp_path / "lock").open()
     journal._connect()
-    journal._left = look_of(tmp_path / NAME)
+    journal._left = file_stat(tmp_path / NAME)
     with pytest.raises(JournalError, match="malformed"):
         site.controller.cycle()
     assert site.states() == {job: "PENDING"}
@@ -296,25 +296,25 @@ def test_one_that_somebody_only_touched_is_kept(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("field", "value"),
     [
-        ("why", 5),
+        ("reason", 5),
         ("gpus", {"n1": "8"}),
         ("gpus", {"n1": -8}),
         ("since_s", "soon"),
         ("since_s", 1e300),
-        ("moving", 1),
-        ("by", [2]),
+        ("migrating", 1),
+        ("preempted_for", [2]),
         ("tasks", 1.5),
     ],
 )
-def test_a_ticket_of_wrong_types_is_left_out(
+def test_a_job_of_wrong_types_is_left_out(
     journal: Journal, tmp_path: Path, field: str, value: object
 ) -> None:
-    body = json.dumps({**to_data(ticket()), field: value})
+    body = json.dumps({**job_to_data(managed()), field: value})
     with sqlite3.connect(tmp_path / NAME) as file:
-        file.execute("UPDATE tickets SET body = ?", (body,))
+        file.execute("UPDATE jobs SET body = ?", (body,))
     memory = journal.load()
-    assert not memory.tickets
-    assert field in memory.lost
+    assert not memory.managed_jobs
+    assert f"{field} is " in memory.lost
 
 
 def test_what_was_learnt_is_forgotten_if_a_byte_of_it_is_another(journal: Journal, tmp_path: Path) -> None:
@@ -358,29 +358,29 @@ def test_old_events_and_those_beyond_the_most_are_dropped(
     journal.close()
 
 
-@pytest.mark.parametrize("text", ["'); DROP TABLE tickets; --", "\ud800", "\0", "a\nb", "ü"])
+@pytest.mark.parametrize("text", ["'); DROP TABLE jobs; --", "\ud800", "\0", "a\nb", "ü"])
 def test_what_users_write_is_only_text(journal: Journal, tmp_path: Path, text: str) -> None:
     journal.write(1.0, "odd", job=text.encode(errors="replace").decode(), text=text)
     journal.commit(2.0, gone=[text.encode(errors="replace").decode()])
     assert read_events(tmp_path)[-1]["text"] == text
-    assert journal.load().tickets.keys() == {"1"}
+    assert journal.load().managed_jobs.keys() == {"1"}
 
 
 def test_it_can_be_read_while_a_controller_has_it(journal: Journal, tmp_path: Path) -> None:
     journal.write(1.0, "event", job="1")
     journal.write(2.0, "event", job="2")
     journal.commit(2.0)
-    assert read_tickets(tmp_path) == {"1": ticket()}
+    assert read_managed_jobs(tmp_path) == {"1": managed()}
     assert [event["job"] for event in read_events(tmp_path)] == ["1", "2"]
     assert [event["t"] for event in read_events(tmp_path, "2")] == [2.0]
 
 
-@pytest.mark.parametrize("body", ["{", "[]", '{"job": {}, "past": null}'])
-def test_a_ticket_that_cannot_be_read_hides_no_other(journal: Journal, tmp_path: Path, body: str) -> None:
+@pytest.mark.parametrize("body", ["{", "[]", '{"job": {}, "history": null}'])
+def test_a_job_that_cannot_be_read_hides_no_other(journal: Journal, tmp_path: Path, body: str) -> None:
     with sqlite3.connect(tmp_path / NAME) as file:
-        file.execute("INSERT INTO tickets VALUES ('0', ?)", (body,))
-    assert read_tickets(tmp_path) == {"1": ticket()}
-    assert journal.load().lost.startswith("ticket of job 0: ")
+        file.execute("INSERT INTO jobs VALUES ('0', ?)", (body,))
+    assert read_managed_jobs(tmp_path) == {"1": managed()}
+    assert journal.load().lost.startswith("record of job 0: ")
 
 
 def test_a_journal_that_is_being_written_is_a_sign_of_life(
@@ -395,6 +395,6 @@ def test_a_journal_that_is_being_written_is_a_sign_of_life(
 
 def test_there_is_no_sign_of_life_without_a_journal(tmp_path: Path) -> None:
     assert heartbeat_s(tmp_path) is None
-    assert read_tickets(tmp_path) == {}
+    assert read_managed_jobs(tmp_path) == {}
     with pytest.raises(JournalError, match="cannot read the journal"):
         read_events(tmp_path)

@@ -14,14 +14,19 @@ import pytest
 from dally.errors import InputError
 from dally.jobs.progress import MOST_BYTES, ProgressReport
 from dally.scheduling.recording.replay import replay
-from slurm_plugin.client.fake_job import SubmitSpec
-from slurm_plugin.controller import progress_files
+from slurm_plugin.controller import progress_reports
 from slurm_plugin.controller.journal import read_events
-from slurm_plugin.controller.progress_files import ProgressFile, ProgressFiles, read_report
-from slurm_plugin.controller.progress_reports import EVERY_S, MISSED_S
+from slurm_plugin.controller.progress_reports import (
+    EVERY_S,
+    MISSED_S,
+    ProgressFile,
+    ProgressFiles,
+    read_report,
+)
 from slurm_plugin.request import Request, encode
-from slurm_plugin.service.report import as_data, report
+from slurm_plugin.service.report import report
 from slurm_plugin.service.why_command import headline
+from tests.slurm_plugin.fake_job import SubmitSpec
 from tests.slurm_plugin.worlds import Killed, Site
 from tests.worlds import racks
 
@@ -89,14 +94,14 @@ def test_the_policy_sees_what_a_job_reports(world: Reporting) -> None:
     life = world.site.controller.scheduler.state.jobs[job]
     assert life.expected_s == pytest.approx(TOTAL / 800, rel=0.01)
     assert life.done(world.site.now_s) == pytest.approx(world.samples[job] / TOTAL, abs=0.06)
-    assert world.site.events("reports", "no_report") == [("reports", job)]
+    assert world.site.events("progress_reported", "progress_missing") == [("progress_reported", job)]
 
 
 def test_dally_why_shows_it(world: Reporting) -> None:
     job = world.submit()
     world.train(120, loss=0.4567, noise=900)
     (shown,) = report(world.site.controller, "fifo", ("gpu",)).jobs
-    said = "\n".join(headline(json.loads(json.dumps(as_data(shown))), world.site.now_s))
+    said = "\n".join(headline(json.loads(json.dumps(shown)), world.site.now_s))
     for words in (
         "of 5,000,000 samples (",
         " epochs, batches of 100, loss 0.4567, gradient noise 900",
@@ -155,7 +160,7 @@ def test_elastic_jobs_that_report_get_other_sizes_and_all_of_it_is_decided_again
     assert sum(world.running().values()) == 8
     assert world.site.events("resize")
     for job in (first, second):
-        assert world.site.ticket(job).past.progress is not None
+        assert world.site.managed(job).history.progress is not None
     world.decided_again()
 
 
@@ -166,18 +171,18 @@ GARBAGE = [b"", b"\x00\xff\xfe", b'{"samples": 5', b"[" * 5000, b'{"samples": -3
 def test_garbage_in_the_file_changes_nothing_and_is_told_once(world: Reporting, garbage: bytes) -> None:
     job = world.submit()
     world.train(120)
-    before = world.site.ticket(job).past.progress
+    before = world.site.managed(job).history.progress
     (world.folder / f"{job}.json").write_bytes(garbage)
     while world.site.now_s < 120 + MISSED_S + 60:
         world.site.run_to(world.site.now_s + 10)
-    assert world.site.ticket(job).past.progress == before
-    assert world.site.events("no_report") == [("no_report", job)]
-    (said,) = [each for each in read_events(world.folder) if each["event"] == "no_report"]
+    assert world.site.managed(job).history.progress == before
+    assert world.site.events("progress_missing") == [("progress_missing", job)]
+    (said,) = [each for each in read_events(world.folder) if each["event"] == "progress_missing"]
     assert str(garbage[:5]) not in said["reason"]
     world.write(job, samples=400_000.0)
     world.site.run_to(world.site.now_s + 2)
     world.site.run_to(world.site.now_s + 2)
-    after = world.site.ticket(job).past.progress
+    after = world.site.managed(job).history.progress
     assert after is not None
     assert after.last.samples == 400_000
 
@@ -188,7 +193,7 @@ def test_a_file_of_an_earlier_job_by_that_name_is_not_heard(world: Reporting) ->
     job = world.submit()
     for _ in range(10):
         world.site.run_to(world.site.now_s + 10)
-    assert world.site.ticket(job).past.progress is None
+    assert world.site.managed(job).history.progress is None
 
 
 def refuses(path: Path, user: str = ME) -> str:
@@ -220,8 +225,8 @@ def test_a_file_system_that_hangs_holds_up_nobody_and_is_named(
         free.wait(30)
         return ProgressReport(0.0, 1.0)
 
-    monkeypatch.setattr(progress_files, "read_report", hang)
-    monkeypatch.setattr(progress_files, "SLOW_S", 0.0)
+    monkeypatch.setattr(progress_reports, "read_report", hang)
+    monkeypatch.setattr(progress_reports, "SLOW_S", 0.0)
     threads: list[threading.Thread] = []
 
     def start(work: Callable[[], None]) -> None:

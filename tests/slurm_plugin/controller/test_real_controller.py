@@ -16,7 +16,7 @@ from slurm_plugin.client.command_line import CommandLine
 from slurm_plugin.config import Config
 from slurm_plugin.controller.controller import Controller
 from slurm_plugin.controller.journal import Journal
-from slurm_plugin.controller.tickets import Standing, Ticket
+from slurm_plugin.controller.managed_job import JobPhase, ManagedJob
 from slurm_plugin.local_cluster.local_slurm import LocalSlurm
 from slurm_plugin.local_cluster.slurm_files import LocalClusterSpec
 from slurm_plugin.submit.hints import site_lua
@@ -87,7 +87,7 @@ class RealSite:
             self.controller.cycle()
             if holds():
                 return
-            said = {each.job_id: (each.standing, each.why) for each in self.tickets.values()}
+            said = {each.job_id: (each.phase, each.reason) for each in self.managed_jobs.values()}
             assert time.monotonic() < deadline, f"waited in vain {what}: {said}"
             time.sleep(0.1)
 
@@ -98,9 +98,9 @@ class RealSite:
         assert found.decisions > 0
 
     @property
-    def tickets(self) -> dict[str, Ticket]:
-        """The controller's tickets."""
-        return self.controller.mirror.tickets
+    def managed_jobs(self) -> dict[str, ManagedJob]:
+        """The controller's managed_jobs."""
+        return self.controller.reconciler.managed_jobs
 
     def state(self, job: str) -> str:
         """A job's state as squeue shows it."""
@@ -112,7 +112,7 @@ class RealSite:
 
     def was_requeued(self, job: str, times: int) -> bool:
         """Whether the controller has seen a job requeued so often."""
-        return self.tickets[job].restarts == times
+        return self.managed_jobs[job].restarts == times
 
     def reason(self, job: str) -> str:
         """Why a job is pending."""
@@ -137,7 +137,7 @@ def test_a_job_runs_on_one_machine_and_is_forgotten_when_it_ends(site: RealSite)
     assert site.reason(job) == "JobHeldUser"
     site.until(lambda: site.state(job) == "RUNNING")
     assert site.nodes(job) == "n1"
-    site.until(lambda: job not in site.tickets)
+    site.until(lambda: job not in site.managed_jobs)
     assert site.state(job) == "COMPLETED"
 
 
@@ -145,11 +145,11 @@ def test_nodes_that_a_user_gives_back_are_for_others(site: RealSite) -> None:
     job = sleeping(site, 60, "-N8", "--gres=gpu:8", "--no-kill")
     site.until(lambda: site.state(job) == "RUNNING")
     other = sleeping(site, 60, "-N1", "--gres=gpu:8")
-    site.until(lambda: other in site.tickets)
+    site.until(lambda: other in site.managed_jobs)
     site.local_slurm.run("scontrol", "update", f"JobId={job}", "NumNodes=7")
     site.until(lambda: site.state(other) == "RUNNING")
     assert (site.nodes(job), site.nodes(other)) == ("n[1-7]", "n8")
-    assert site.tickets[job].standing is Standing.RUNNING
+    assert site.managed_jobs[job].phase is JobPhase.RUNNING
 
 
 def test_two_nodes_come_from_one_rack_and_gpus_are_shared_on_a_node(site: RealSite) -> None:
@@ -174,9 +174,9 @@ def test_a_far_placement_is_declined_until_the_timer_is_over(site: RealSite) -> 
         lambda: "PENDING" not in site.local_slurm.run("squeue", "-h", "-o", "%T"), "others to run"
     )
     pair = sleeping(site, 60, "-N2", "--gres=gpu:8")
-    site.until(lambda: pair in site.tickets)
+    site.until(lambda: pair in site.managed_jobs)
     began = time.monotonic()
-    assert "no rack has 16 free GPUs" in site.tickets[pair].why
+    assert "no rack has 16 free GPUs" in site.managed_jobs[pair].reason
     site.until(lambda: site.state(pair) == "RUNNING")
     assert time.monotonic() - began > 8
     assert site.nodes(pair) == "n[2,4]"
@@ -215,13 +215,17 @@ def test_an_elastic_job_starts_on_what_is_free_of_a_node_and_grows_under_another
     job = site.submit(*options, *size, "train.sh", str(local_slurm.work / "elastic"))
     site.until(lambda: site.state(job) == "RUNNING", "to start")
     site.until(lambda: (local_slurm.work / "elastic.step").exists())
-    assert site.tickets[job].gpus == {"n1": 2}
+    assert site.managed_jobs[job].gpus == {"n1": 2}
     site.journal.close()
     site.decide_again()
     site = RealSite(local_slurm, policy)
     local_slurm.run("scancel", others)
-    site.until(lambda: site.tickets[job].gpus == {"n1": 8} and site.state(job) == "RUNNING", "to grow")
-    assert (site.tickets[job].tasks, site.tickets[job].restarts, site.tickets[job].refusals) == (4, 1, 0)
+    site.until(lambda: site.managed_jobs[job].gpus == {"n1": 8} and site.state(job) == "RUNNING", "to grow")
+    assert (
+        site.managed_jobs[job].tasks,
+        site.managed_jobs[job].restarts,
+        site.managed_jobs[job].refusals,
+    ) == (4, 1, 0)
     site.journal.close()
     site.decide_again()
 
@@ -243,17 +247,17 @@ def test_a_job_can_be_cancelled_at_every_stage(site: RealSite) -> None:
     second = sleeping(site, 60, "-N8", "--gres=gpu:8")
     site.until(lambda: site.state(second) == "RUNNING")
     third = sleeping(site, 60, "-N8", "--gres=gpu:8")
-    site.until(lambda: third in site.tickets)
+    site.until(lambda: third in site.managed_jobs)
     site.local_slurm.run("scancel", third, second)
-    site.until(lambda: not site.tickets)
+    site.until(lambda: not site.managed_jobs)
     assert not site.controller.scheduler.state.jobs
 
 
 def test_an_administrators_hold_and_release_are_respected(site: RealSite) -> None:
     job = sleeping(site, 60, "--gres=gpu:8")
     site.local_slurm.run("scontrol", "hold", job)
-    site.until(lambda: job in site.tickets)
-    assert site.tickets[job].why == "held by an administrator"
+    site.until(lambda: job in site.managed_jobs)
+    assert site.managed_jobs[job].reason == "held by an administrator"
     site.local_slurm.run("scontrol", "release", job)
     site.until(lambda: job in running(site))
 
@@ -262,12 +266,12 @@ def test_a_job_released_by_hand_is_left_to_slurm(site: RealSite) -> None:
     whole = sleeping(site, 60, "-N8", "--gres=gpu:8")
     site.until(lambda: whole in running(site))
     job = sleeping(site, 60, "--gres=gpu:8")
-    site.until(lambda: job in site.tickets)
+    site.until(lambda: job in site.managed_jobs)
     site.local_slurm.run("scontrol", "release", job)
-    site.until(lambda: site.tickets[job].standing is Standing.LEFT)
+    site.until(lambda: site.managed_jobs[job].phase is JobPhase.RELEASED)
     site.local_slurm.run("scancel", whole)
     site.until(lambda: job in running(site))
-    assert site.tickets[job].standing is Standing.LEFT
+    assert site.managed_jobs[job].phase is JobPhase.RELEASED
 
 
 def test_an_administrator_moves_a_job_to_another_partition(site: RealSite) -> None:
@@ -277,7 +281,7 @@ def test_an_administrator_moves_a_job_to_another_partition(site: RealSite) -> No
     # 26.05 says now and then that a resource is unavailable, and obeys when told again.
     site.local_slurm.wait_for(lambda: not site.local_slurm.attempt(*move).returncode, "the job to be moved")
     site.until(lambda: job in running(site))
-    assert site.tickets[job].standing is Standing.LEFT
+    assert site.managed_jobs[job].phase is JobPhase.RELEASED
 
 
 def test_nobody_takes_the_nodes_between_decision_and_start(site: RealSite) -> None:
@@ -296,11 +300,11 @@ def test_a_job_that_was_requeued_too_often_is_preempted_no_more(site: RealSite) 
     job = site.submit("--checkpoint-signal=USR1", "--gres=gpu:8", "-o/dev/null", "sleep.sh", "300")
     for restarts in range(1, 4):
         site.until(lambda: site.state(job) == "RUNNING")
-        assert site.tickets[job].job.preemptible
+        assert site.managed_jobs[job].job.preemptible
         site.local_slurm.run("scontrol", "requeue", job)
         site.until(partial(site.was_requeued, job, restarts))
     site.until(lambda: site.state(job) == "RUNNING")
-    assert not site.tickets[job].job.preemptible
+    assert not site.managed_jobs[job].job.preemptible
 
 
 def test_a_plain_sbatch_is_caught_by_the_plugin_and_placed(
@@ -317,7 +321,7 @@ def test_a_plain_sbatch_is_caught_by_the_plugin_and_placed(
         job = said.strip()
         assert site.reason(job) == "JobHeldUser"
         site.until(lambda: site.state(job) == "RUNNING")
-        assert site.tickets[job].job.user == users[0]
+        assert site.managed_jobs[job].job.user == users[0]
         site.journal.close()
     finally:
         local_slurm.stop()

@@ -102,11 +102,11 @@ class Site:
         """What really ran."""
         return read_runs(self.local_slurm.work / "ran")
 
-    def tickets(self) -> list[str]:
+    def managed_jobs(self) -> list[str]:
         """What the journal still holds."""
         path = f"file:{self.state_dir / NAME}?mode=ro"
         with closing(sqlite3.connect(path, uri=True, timeout=5.0)) as database:
-            return [job for (job,) in database.execute("SELECT job FROM tickets")]
+            return [job for (job,) in database.execute("SELECT job FROM jobs")]
 
     def running(self) -> list[str]:
         """Jobs that run."""
@@ -147,7 +147,7 @@ class Site:
         """
         self.finish()
         self.wait(lambda: self.ended() == set(self.jobs), "all jobs to end")
-        self.wait(lambda: not self.tickets(), "the controller to see that all jobs ended")
+        self.wait(lambda: not self.managed_jobs(), "the controller to see that all jobs ended")
         runs = self.runs()
         assert {name: job.state_name for name, job in self.seen().items()} == dict.fromkeys(
             self.jobs, "COMPLETED"
@@ -197,14 +197,14 @@ def test_undisturbed_jobs_that_take_turns_lose_nothing(site: Site) -> None:
 
 
 EVER = ("cycle", "observed", "decided", "cycle done")
-RELEASE = ("place", "before update", "amid update", "before release", "amid release", "place done")
-PLACE = ("fence", "before create", "amid create", "fence done", *RELEASE)
+RELEASE = ("release", "before update", "amid update", "before release", "amid release", "release done")
+RESERVE = ("reserve", "before create", "amid create", "reserve done", *RELEASE)
 STOP = ("signal", "before signal", "amid signal", "signal done")
 REQUEUE = ("requeue", "before requeuehold", "amid requeuehold", "requeue done")
-MEND = ("mend", "before uhold", "amid uhold", "mend done")
+CORRECT = ("correct", "before uhold", "amid uhold", "correct done")
 
 
-@pytest.mark.parametrize("points", [EVER, PLACE, MEND], ids=["ever", "place", "mend"])
+@pytest.mark.parametrize("points", [EVER, RESERVE, CORRECT], ids=["ever", "reserve", "correct"])
 def test_a_controller_killed_at_each_step_loses_nothing(site: Site, points: tuple[str, ...]) -> None:
     take_turns(site)
     die_at(site, points)
@@ -328,7 +328,7 @@ def cut(folder: Path) -> None:
 
 @pytest.mark.parametrize(
     ("damage", "point"),
-    [(delete, "signal done"), (delete, "place done"), (overwrite, "requeue done"), (cut, "mend")],
+    [(delete, "signal done"), (delete, "release done"), (overwrite, "requeue done"), (cut, "correct")],
 )
 def test_a_lost_journal_is_rebuilt_from_slurm(site: Site, damage: Callable[[Path], None], point: str) -> None:
     take_turns(site)

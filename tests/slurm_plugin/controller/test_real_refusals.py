@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from slurm_plugin.controller.journal import read_events
-from slurm_plugin.controller.tickets import Standing
+from slurm_plugin.controller.managed_job import JobPhase
 from slurm_plugin.local_cluster.local_slurm import LocalSlurm
 from slurm_plugin.local_cluster.slurm_files import LocalClusterSpec
 from tests.slurm_plugin.controller.test_real_controller import RealSite
@@ -65,10 +65,10 @@ def test_a_job_that_slurm_would_not_start_stops_nobody(
     site.until(lambda: all(site.state(job) == "RUNNING" for job in jobs))
     small_cluster.run("sbatch", "--parsable", "-L", "matlab:1", "-o", "/dev/null", "--wrap=sleep 600")
     bad = site.submit("--gres=gpu:2", "-t", "1", *asked, "sleep.sh", "5")
-    site.until(lambda: bad in site.tickets and site.tickets[bad].standing is Standing.ASIDE)
+    site.until(lambda: bad in site.managed_jobs and site.managed_jobs[bad].phase is JobPhase.INELIGIBLE)
     for _ in range(10):
         site.controller.cycle()
-    assert events(site, "stop", "refuse") == []
+    assert events(site, "stop", "start_failed") == []
     assert [site.state(job) for job in jobs] == ["RUNNING"] * NODES
     site.journal.close()
 
@@ -79,7 +79,7 @@ def test_a_job_refused_by_a_node_whose_cpus_are_used_up_starts_on_another(small_
     job = site.submit("--gres=gpu:1", "-t", "1", "sleep.sh", "30")
     site.until(lambda: site.state(job) == "RUNNING")
     assert site.nodes(job) == "n2"
-    assert events(site, "refuse") == [("refuse", job)]
+    assert events(site, "start_failed") == [("start_failed", job)]
     site.journal.close()
 
 
@@ -94,7 +94,7 @@ def test_elastic_jobs_that_share_a_node_do_not_run_into_their_limits(
         site.submit(*asked, "--checkpoint-signal=USR1", "-t", "1", "elastic.sh", "80")
         for _ in range(NODES * GPUS)
     ]
-    site.until(lambda: not site.tickets and events(site, "submit"))
+    site.until(lambda: not site.managed_jobs and events(site, "submit"))
     assert [site.state(job) for job in jobs] == ["COMPLETED"] * len(jobs)
     assert bool(events(site, "stop")) == (longest == "1")
     site.journal.close()

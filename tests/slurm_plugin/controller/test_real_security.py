@@ -13,17 +13,17 @@ import pytest
 from dally.cluster import load_cluster
 from slurm_plugin.client.command_line import CommandLine
 from slurm_plugin.client.slurm import (
-    Fence,
-    HandBack,
     Hold,
-    HoldBack,
     Order,
-    Place,
+    Rehold,
+    ReleaseOnNodes,
+    ReleaseToSlurm,
     Requeue,
+    Reserve,
     Signal,
     SlurmJob,
     State,
-    Unfence,
+    Unreserve,
 )
 from slurm_plugin.config import Config
 from slurm_plugin.controller.controller import Controller
@@ -42,7 +42,7 @@ HOSTILE = [
     "line\nscontrol: JobId=1 UserId=root(0) JobState=RUNNING\nend-of-order\nrelease 1",
     "invalid keyword: end-of-order\ninvalid keyword: end-of-order",
     '"}],"jobs":[{"job_id":1,"user_name":"root"}],"errors":["down"]',
-    "x'); DROP TABLE tickets; --",
+    "x'); DROP TABLE jobs; --",
     "%s %n %d {0} {job} %(name)s ${HOME}",
     "[%w_]+.*-(%b()",
     "\x1b]0;owned\x07\x1b[2J\x1b[31m\r\x08\x7f",
@@ -205,7 +205,7 @@ def test_a_signal_for_a_checkpoint_reaches_the_script_and_none_of_them_ends_it(
     slurm = CommandLine(local_slurm.environment)
     trap = f"trap : {' '.join(SIGNALS)}\ntouch $0.ready {local_slurm.work}/ready\nwhile :; do sleep 0.2; done"
     job_id = submit(local_slurm, "--gpus=1", "--comment=dally:", script=trap)
-    assert slurm.run([Place(job_id, ("n1",))]) == (None,)
+    assert slurm.run([ReleaseOnNodes(job_id, ("n1",))]) == (None,)
     until(lambda: (local_slurm.work / "ready").exists())
     for name in SIGNALS:
         assert slurm.run([Signal(job_id, name)]) == (None,)
@@ -227,7 +227,7 @@ def test_a_mark_that_the_controller_would_not_read_is_refused_at_submission(
 
 def test_users_cannot_slip_into_a_fence(guarded: LocalSlurm) -> None:
     slurm = CommandLine(guarded.environment)
-    assert slurm.run([Fence("dally_1_1", ("n1",), "dally-alice")]) == (None,)
+    assert slurm.run([Reserve("dally_1_1", ("n1",), "dally-alice")]) == (None,)
     slip = ("--reservation=dally_1_1", "--gpus=1", "--wrap=true")
     done = guarded.attempt("sbatch", *slip, user="dally-alice")
     assert "dally: reservations whose names begin with dally_ are not for users" in done.stderr
@@ -240,26 +240,26 @@ def test_users_cannot_slip_into_a_fence(guarded: LocalSlurm) -> None:
 def orders_for(job_id: str) -> list[Order]:
     """Every kind of order once, as they come in the life of a job."""
     return [
-        Fence("dally_1_1", ("n2",), "dally-alice"),
-        Place(job_id, ("n2",), "dally_1_1"),
+        Reserve("dally_1_1", ("n2",), "dally-alice"),
+        ReleaseOnNodes(job_id, ("n2",), "dally_1_1"),
         Signal(job_id, "CONT"),
         Requeue(job_id),
-        HoldBack(job_id),
-        HandBack(job_id, 1),
-        Unfence("dally_1_1"),
+        Rehold(job_id),
+        ReleaseToSlurm(job_id, 1),
+        Unreserve("dally_1_1"),
     ]
 
 
 def test_slurm_user_may_order_all_though_it_is_not_root(unprivileged: LocalSlurm) -> None:
     slurm = CommandLine(unprivileged.environment, as_user("dally-slurm"))
     job_id = submit(unprivileged, "--gpus=1", "--comment=dally:")
-    fence, place, signal, requeue, hold_back, hand_back, unfence = orders_for(job_id)
+    fence, place, signal, requeue, rehold, hand_back, unfence = orders_for(job_id)
     assert slurm.run([fence, place]) == (None, None)
     until(lambda: job(slurm, job_id).state is State.RUNNING)
     until(lambda: slurm.run([unfence]) == (None,))  # a reservation cannot end in the second it began in
     assert slurm.run([signal, requeue]) == (None, None)
     until(lambda: job(slurm, job_id).state is State.PENDING)
-    assert slurm.run([hold_back]) == (None,)
+    assert slurm.run([rehold]) == (None,)
     assert job(slurm, job_id).hold is Hold.USER
     assert slurm.run([hand_back]) == (None,)
     until(lambda: job(slurm, job_id).state is State.RUNNING)
@@ -292,7 +292,7 @@ def test_a_controller_without_rights_touches_no_job_of_others(local_slurm: Local
         cell.controller.cycle()
     seen = job(cell.slurm, job_id)
     assert (seen.state, seen.hold, seen.required_nodes) == (State.PENDING, Hold.USER, ())
-    refused = [event for event in read_events(cell.folder, job_id) if event["event"] == "refused"]
+    refused = [event for event in read_events(cell.folder, job_id) if event["event"] == "order_refused"]
     assert refused
     assert "Invalid user id" in refused[0]["said"]
     cell.journal.close()

@@ -78,7 +78,7 @@ RIGID = ("--nodes=2", "--gpus-per-node=4")
 
 def gpus(site: RealSite, job: str) -> int:
     """That a job has, or is to have."""
-    return sum(site.tickets[job].gpus.values()) if job in site.tickets else 0
+    return sum(site.managed_jobs[job].gpus.values()) if job in site.managed_jobs else 0
 
 
 def events(site: RealSite, *kinds: str) -> list[str]:
@@ -88,7 +88,7 @@ def events(site: RealSite, *kinds: str) -> list[str]:
 
 
 def all_end(site: RealSite, jobs: list[str]) -> None:
-    site.until(lambda: not site.tickets, "for all to end")
+    site.until(lambda: not site.managed_jobs, "for all to end")
     assert {job: site.state(job) for job in jobs} == dict.fromkeys(jobs, "COMPLETED")
 
 
@@ -96,8 +96,8 @@ def heard(site: RealSite, job: str) -> Callable[[], bool]:
     """Whether the throughput of a job is known."""
 
     def holds() -> bool:
-        ticket = site.tickets.get(job)
-        return ticket is not None and bool(ticket.past.progress and ticket.past.progress.throughputs)
+        managed = site.managed_jobs.get(job)
+        return managed is not None and bool(managed.history.progress and managed.history.progress.throughputs)
 
     return holds
 
@@ -120,14 +120,14 @@ def test_jobs_that_report_get_their_sizes_by_that_and_all_end(local_slurm: Local
     assert progress(site, first) == known
     all_end(site, [first, *others])
     assert events(site, "resize"), "somebody got another size"
-    assert set(events(site, "reports")) == {first, *others}
+    assert set(events(site, "progress_reported")) == {first, *others}
     site.journal.close()
     site.decide_again()
 
 
 def progress(site: RealSite, job: str) -> object:
     """What is known of a job by its reports."""
-    return site.tickets[job].past.progress if job in site.tickets else None
+    return site.managed_jobs[job].history.progress if job in site.managed_jobs else None
 
 
 def test_gavel_has_jobs_that_report_take_turns_and_all_end(local_slurm: LocalSlurm) -> None:
@@ -139,7 +139,7 @@ def test_gavel_has_jobs_that_report_take_turns_and_all_end(local_slurm: LocalSlu
     site = start(local_slurm, "gavel:round_s=6,turn_restarts=0")
     all_end(site, jobs)
     assert events(site, "preempt"), "they took turns"
-    assert set(events(site, "reports")) == set(jobs)
+    assert set(events(site, "progress_reported")) == set(jobs)
     site.journal.close()
     site.decide_again()
 
@@ -155,6 +155,6 @@ def test_a_job_whose_report_is_garbage_runs_to_its_end(local_slurm: LocalSlurm) 
         return site.state(job) == "COMPLETED"
 
     site.until(spoil, "for it to end")
-    site.until(lambda: not site.tickets, "for the controller to see it")
+    site.until(lambda: not site.managed_jobs, "for the controller to see it")
     site.journal.close()
     site.decide_again()

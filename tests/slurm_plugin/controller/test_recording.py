@@ -16,7 +16,7 @@ from dally.policies.registry import policy_names
 from dally.profiles.files import load_profiles
 from dally.scheduling.recording.replay import FACTS_TOLD, replay
 from slurm_plugin.controller import controller
-from slurm_plugin.controller.controller import Mode
+from slurm_plugin.controller.controller import ControllerMode
 from slurm_plugin.controller.journal import read_events
 from tests.dally.recording.recorded import read
 from tests.slurm_plugin.controller.test_crashes import STORIES, TIRESIAS, Story, job, refusing, struck
@@ -94,7 +94,7 @@ def live(policy: str, topology: Topology, jobs: Sequence[Job], folder: Path) -> 
     site = Site(folder, topology, policy, AUTHOR, record=str(folder / "facts.jsonl"))
     coming, wakeup_s = list(jobs), inf
     for _ in range(3000):
-        if not (coming or site.controller.mirror.tickets):
+        if not (coming or site.controller.reconciler.managed_jobs):
             return
         event_s = inf if site.slurm.next_event_s is None else site.slurm.next_event_s
         arrival_s = coming[0].submit_s if coming else inf
@@ -119,7 +119,7 @@ def test_every_policy_live_decides_again(policy: str, world: World) -> None:
             assert (found.differing, found.differences) == (0, [])
 
 
-def lone(folder: Path, mode: Mode | None = None, name: str = "facts.jsonl") -> Site:
+def lone(folder: Path, mode: ControllerMode | None = None, name: str = "facts.jsonl") -> Site:
     site = Site(folder, mode=mode, record=str(folder / name) if name else "")
     site.submit(nodes=1, gpus_per_node=8, run_time_s=500.0)
     return site
@@ -138,7 +138,7 @@ def test_quiet_cycles_take_two_short_lines(tmp_path: Path) -> None:
 
 
 def test_a_shadow_does_not_write_to_the_recording_of_the_real_one(tmp_path: Path) -> None:
-    site = lone(tmp_path, mode=Mode(shadow=True))
+    site = lone(tmp_path, mode=ControllerMode(shadow=True))
     site.controller.cycle()
     assert not (tmp_path / "facts.jsonl").exists()
     assert assert_decided_again(tmp_path / "shadow-facts.jsonl", 1) == 1
@@ -210,7 +210,7 @@ def test_a_reload_that_is_refused_leaves_the_recording_whole(tmp_path: Path) -> 
         site.signals.reload = True
 
     site.run(change, lambda: site.submit(gpus_per_node=4), lambda: None)
-    assert site.events("configuration_kept")
+    assert site.events("configuration_rejected")
     assert not site.events("recording_ended")
     assert_decided_again(path, 1)
 

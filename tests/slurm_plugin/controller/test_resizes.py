@@ -6,12 +6,12 @@ import pytest
 
 from dally.jobs.job import Job
 from dally.profiles.files import load_profiles
-from slurm_plugin.client.fake_job import SubmitSpec
-from slurm_plugin.client.slurm import HandBack
+from slurm_plugin.client.slurm import ReleaseToSlurm
 from slurm_plugin.controller.journal import read_events
-from slurm_plugin.controller.tickets import Standing
+from slurm_plugin.controller.managed_job import JobPhase
 from slurm_plugin.request import Request, encode
-from slurm_plugin.service.handback import to_hand_back
+from slurm_plugin.service.release_command import release_orders
+from tests.slurm_plugin.fake_job import SubmitSpec
 from tests.slurm_plugin.worlds import Site
 from tests.worlds import racks
 
@@ -88,7 +88,7 @@ def test_a_job_starts_on_what_is_free_of_a_node_and_grows(tmp_path: Path) -> Non
     site.restart()
     site.run_to(100)
     assert site.nodes(job) == {"r0m0": 4}
-    assert site.events("refused", "refuse", "leave") == []
+    assert site.events("order_refused", "start_failed", "released") == []
 
 
 @pytest.mark.parametrize(("until_s", "limit_min"), [(40, 1000), (100, None)], ids=["smaller", "larger"])
@@ -101,9 +101,9 @@ def test_a_job_of_another_size_is_handed_back_as_it_was_submitted(
     site.slurm.requeue(job)
     site.restart()
     site.run_to(until_s + 1)
-    assert (site.ticket(job).standing, site.ticket(job).job.gpus) == (Standing.WAITING, 3)
-    assert to_hand_back(site.slurm.jobs(), site.controller.mirror.tickets) == (
-        HandBack(job, 1, tasks=3, limit_min=limit_min),
+    assert (site.managed(job).phase, site.managed(job).job.gpus) == (JobPhase.PENDING, 3)
+    assert release_orders(site.slurm.jobs(), site.controller.reconciler.managed_jobs) == (
+        ReleaseToSlurm(job, 1, tasks=3, limit_min=limit_min),
     )
 
 
@@ -113,23 +113,23 @@ def test_nodes_that_a_user_gives_back_are_for_others(tmp_path: Path) -> None:
     site.run_to(10)
     other = site.submit(nodes=2, gpus_per_node=1)
     site.run_to(20)
-    assert site.ticket(other).standing is Standing.WAITING
+    assert site.managed(other).phase is JobPhase.PENDING
     last = list(site.nodes(job))[2:]
-    site.slurm.give_back(job, *last)
+    site.slurm.shrink(job, *last)
     site.run_to(30)
     assert list(site.nodes(other)) == last
-    assert (site.ticket(job).standing, site.ticket(job).job.gpus) == (Standing.RUNNING, 2)
-    assert site.events("resize", "leave", "fail") == [("resize", job)]
+    assert (site.managed(job).phase, site.managed(job).job.gpus) == (JobPhase.RUNNING, 2)
+    assert site.events("resize", "released", "fail") == [("resize", job)]
 
 
 def test_a_controller_that_was_away_meanwhile_sees_them_given_back(site: Site) -> None:
     job = submit_elastic(site)
     site.run_to(10)
-    site.slurm.give_back(job, *list(site.nodes(job))[1:])
+    site.slurm.shrink(job, *list(site.nodes(job))[1:])
     site.restart()
     site.run_to(11)
-    assert sum(site.ticket(job).gpus.values()) == 1
-    assert site.ticket(job).past.preemptions == 0
+    assert sum(site.managed(job).gpus.values()) == 1
+    assert site.managed(job).history.preemptions == 0
 
 
 def test_a_policy_counts_a_resize_as_the_restart_that_it_is(tmp_path: Path) -> None:

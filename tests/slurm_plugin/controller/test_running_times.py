@@ -1,6 +1,7 @@
 """What the live controller goes by of running times, and that it is kept."""
 
 import re
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from slurm_plugin.client.command_line import read_ended
 from slurm_plugin.client.slurm import SlurmUnavailableError
 from slurm_plugin.controller.controller import TAUGHT_DAYS
 from slurm_plugin.controller.journal import read_events
-from slurm_plugin.controller.lessons import as_data, told
+from slurm_plugin.controller.running_times import in_words
 from tests.slurm_plugin.worlds import Site
 from tests.worlds import racks
 
@@ -37,7 +38,8 @@ def ended(count: int) -> tuple[Job, ...]:
 
 
 def said(site: Site) -> str:
-    return told(as_data(site.controller.scheduler.beliefs.lessons(), site.config.knowledge))
+    lessons = asdict(site.controller.scheduler.beliefs.lessons())
+    return in_words({"configured": site.config.knowledge, **lessons})
 
 
 def taught(folder: Path, **settings: Any) -> Site:
@@ -118,7 +120,7 @@ def test_what_cannot_be_read_is_one_line_and_learnt_anew(tmp_path: Path) -> None
     site.restart()
     site.run_to(2)
     assert said(site) == "limits, until 50 jobs have ended; 0 so far"
-    assert [each["event"] for each in read_events(tmp_path)].count("history_fresh") == 1
+    assert [each["event"] for each in read_events(tmp_path)].count("history_lost") == 1
 
 
 def test_what_a_taught_controller_records_is_decided_again(tmp_path: Path) -> None:

@@ -24,8 +24,8 @@ from dally.runs.records import EventLog
 from dally.scheduling.scheduler import Scheduler
 from dally.state import ClusterState
 from simulator.engine import Engine
-from slurm_plugin.client.fake_job import SubmitSpec
 from slurm_plugin.request import Request, encode
+from tests.slurm_plugin.fake_job import SubmitSpec
 from tests.slurm_plugin.worlds import Site
 from tests.worlds import World, worlds
 
@@ -107,7 +107,7 @@ def control(policy: str, knowledge: str, topology: Topology, jobs: Sequence[Job]
         site.slurm.remember_s = inf  # else the policy is asked more often than in the simulator: it says more
         coming = list(jobs)
         wakeup_s = inf
-        while coming or site.controller.mirror.tickets:
+        while coming or site.controller.reconciler.managed_jobs:
             event_s = site.slurm.next_event_s
             arrival_s = coming[0].submit_s if coming else inf
             site.now_s = max(site.now_s, min(wakeup_s, arrival_s, inf if event_s is None else event_s))

@@ -16,20 +16,19 @@ from hypothesis import strategies as st
 
 from dally.errors import InputError
 from dally.jobs.job import Job
-from slurm_plugin.client.fake import FakeSlurm
 from slurm_plugin.client.job_json import read_jobs
 from slurm_plugin.client.scontrol import check, run_checked, steps
 from slurm_plugin.client.slurm import (
-    Fence,
-    HandBack,
     Hold,
-    HoldBack,
     LockPartition,
     Order,
     Partition,
-    Place,
+    Rehold,
+    ReleaseOnNodes,
+    ReleaseToSlurm,
     Requeue,
     Reservation,
+    Reserve,
     Signal,
     SlurmJob,
     SlurmNode,
@@ -38,9 +37,10 @@ from slurm_plugin.client.slurm import (
 )
 from slurm_plugin.controller.controller import Controller
 from slurm_plugin.controller.journal import Journal
-from slurm_plugin.controller.tickets import Standing, Ticket
+from slurm_plugin.controller.managed_job import JobPhase, ManagedJob
 from slurm_plugin.request import SIGNALS, Request, decode, decode_job, encode
-from slurm_plugin.service.live import clean
+from slurm_plugin.service.cli import clean
+from tests.slurm_plugin.fake import FakeSlurm
 from tests.slurm_plugin.worlds import Site
 
 HOSTILE = "999"
@@ -147,9 +147,9 @@ class Cell:
             self.controller.cycle()
             self.site.now_s += 5
 
-    def ticket(self, job_id: str = HOSTILE) -> Ticket:
-        """The controller's ticket of a job."""
-        return self.controller.mirror.tickets[job_id]
+    def managed(self, job_id: str = HOSTILE) -> ManagedJob:
+        """The controller's managed of a job."""
+        return self.controller.reconciler.managed_jobs[job_id]
 
 
 @pytest.fixture
@@ -194,7 +194,7 @@ def test_a_job_that_no_cluster_could_hold_stops_nobody(cell: Cell, asked: dict[s
     bobs = cell.site.submit(gpus_per_node=8, user="bob")
     cell.cycle()
     assert cell.site.states()[bobs] == "RUNNING"
-    assert cell.ticket().standing is Standing.LEFT
+    assert cell.managed().phase is JobPhase.RELEASED
 
 
 def test_a_tag_copied_from_another_job_changes_nothing_for_that_job(cell: Cell) -> None:
@@ -204,14 +204,14 @@ def test_a_tag_copied_from_another_job_changes_nothing_for_that_job(cell: Cell) 
     cell.slurm.alices = ()
     cell.cycle()
     assert cell.site.states()[bobs] == "RUNNING"
-    assert cell.ticket(bobs).job.user == "bob"
-    assert HOSTILE not in cell.controller.mirror.tickets
+    assert cell.managed(bobs).job.user == "bob"
+    assert HOSTILE not in cell.controller.reconciler.managed_jobs
 
 
 def test_a_grace_of_a_day_is_cut_to_what_the_site_gives(cell: Cell) -> None:
     cell.slurm.alices = (held("dally:signal=USR1&grace_s=86400"),)
     cell.cycle()
-    assert cell.ticket().request.grace_s == cell.site.config.longest_grace_s
+    assert cell.managed().request.grace_s == cell.site.config.longest_grace_s
 
 
 @pytest.mark.parametrize(
@@ -220,7 +220,7 @@ def test_a_grace_of_a_day_is_cut_to_what_the_site_gives(cell: Cell) -> None:
 def test_a_forged_mark_that_says_nonsense_counts_as_an_empty_one(cell: Cell, comment: str) -> None:
     cell.slurm.alices = (held(comment),)
     cell.cycle()
-    assert cell.ticket().request == Request()
+    assert cell.managed().request == Request()
 
 
 @pytest.mark.parametrize(
@@ -229,16 +229,16 @@ def test_a_forged_mark_that_says_nonsense_counts_as_an_empty_one(cell: Cell, com
 def test_a_range_of_gpus_never_gives_more_than_the_job_asked_slurm_for(cell: Cell, asked: str) -> None:
     cell.slurm.alices = (held(f"dally:{asked}"),)
     cell.cycle()
-    placed = [order for order in cell.slurm.orders if isinstance(order, Place)]
+    placed = [order for order in cell.slurm.orders if isinstance(order, ReleaseOnNodes)]
     assert all(len(order.nodes) == 1 for order in placed)
-    assert cell.ticket().job.gpus == 1
+    assert cell.managed().job.gpus == 1
 
 
 def test_users_hold_their_own_jobs_only(cell: Cell) -> None:
     cell.slurm.alices = (held("dally:held=1"),)
     bobs = cell.site.submit(gpus_per_node=8, user="bob")
     cell.cycle()
-    assert cell.ticket().why == "held by its user"
+    assert cell.managed().reason == "held by its user"
     assert cell.site.states()[bobs] == "RUNNING"
 
 
@@ -252,13 +252,13 @@ def test_what_the_journal_keeps_of_users_has_nothing_that_a_terminal_obeys(
     cell.cycle()
     with closing(sqlite3.connect(tmp_path / "journal.sqlite")) as database:
         stored = "".join(
-            f"{row}" for row in database.execute("SELECT body FROM tickets UNION SELECT body FROM events")
+            f"{row}" for row in database.execute("SELECT body FROM jobs UNION SELECT body FROM events")
         )
     assert stored.isascii()
     assert "\x1b" not in stored
 
 
-_FENCE = Fence("dally_1_1", ("n1",), "bob")
+_FENCE = Reserve("dally_1_1", ("n1",), "bob")
 
 
 @pytest.mark.parametrize(
@@ -288,8 +288,8 @@ _WORD = st.from_regex(r"[0-9a-z_]{1,4}[;\s@$.,=-]?[0-9a-z]{0,3}", fullmatch=True
 @example("1", "1")
 @example("alice", "n1")
 def test_no_line_for_scontrol_holds_what_is_no_number_and_no_name(word: str, other: str) -> None:
-    for_jobs = HoldBack(word), HandBack(word, 1), Requeue(word), Place(word, (other,), word)
-    for_nodes = Fence(word, (other,), word), LockPartition(word, other, word, 1.0), UnlockPartition(word)
+    for_jobs = Rehold(word), ReleaseToSlurm(word, 1), Requeue(word), ReleaseOnNodes(word, (other,), word)
+    for_nodes = Reserve(word, (other,), word), LockPartition(word, other, word, 1.0), UnlockPartition(word)
     for order in (*for_jobs, *for_nodes):
         with suppress(InputError):
             check(order)

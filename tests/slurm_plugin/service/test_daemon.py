@@ -15,14 +15,14 @@ import pytest
 from click.testing import CliRunner
 
 from dally.commands import main
-from slurm_plugin.client.fake import FakeSlurm
-from slurm_plugin.client.fake_job import FakeNode, SubmitSpec
 from slurm_plugin.client.slurm import Order, SlurmUnavailableError
-from slurm_plugin.controller.controller import Mode
-from slurm_plugin.controller.journal import FencedError, JournalError, heartbeat_s
-from slurm_plugin.service.daemon import LONGEST_BACKOFF_S, REST, SETTLE_S, DaemonLog, TellingJournal
+from slurm_plugin.controller.controller import ControllerMode
+from slurm_plugin.controller.journal import FencedError, Journal, JournalError, heartbeat_s
+from slurm_plugin.service.daemon import LONGEST_BACKOFF_S, REST, SETTLE_S, DaemonLog
 from slurm_plugin.service.signals import Signals
 from tests.slurm_plugin.daemons import NODES, DaemonSite, Pauses
+from tests.slurm_plugin.fake import FakeSlurm
+from tests.slurm_plugin.fake_job import FakeNode, SubmitSpec
 
 
 def test_jobs_are_placed_and_each_event_is_one_line_of_json(tmp_path: Path) -> None:
@@ -48,7 +48,7 @@ class Untouchable(FakeSlurm):
 
 def test_a_shadow_orders_nothing_and_keeps_its_journal_apart(tmp_path: Path) -> None:
     site = DaemonSite(tmp_path, Untouchable(NODES, start_delay_s=1e6))
-    site.mode = Mode(shadow=True)
+    site.mode = ControllerMode(shadow=True)
     site.submit(gpus_per_node=8, run_time_s=100.0)
     site.slurm.submit(SubmitSpec(gpus_per_node=4, held=False))
     site.slurm.submit(SubmitSpec(gpus_per_node=16, held=False))
@@ -60,7 +60,7 @@ def test_a_shadow_orders_nothing_and_keeps_its_journal_apart(tmp_path: Path) -> 
 
 def test_draining_starts_nothing(tmp_path: Path) -> None:
     site = DaemonSite(tmp_path)
-    site.mode = Mode(drain=True)
+    site.mode = ControllerMode(drain=True)
     job = site.submit(gpus_per_node=8)
     site.run(lambda: None)
     assert site.states() == {job: "PENDING"}
@@ -74,7 +74,7 @@ def test_without_slurm_it_backs_off_and_goes_on(tmp_path: Path) -> None:
     assert site.signals.paused_s[:7] == [2.0, 4.0, 8.0, 16.0, 32.0, LONGEST_BACKOFF_S, LONGEST_BACKOFF_S]
     assert [event["again_in_s"] for event in site.events("slurm_unavailable")][:2] == [2.0, 4.0]
     assert len(site.events("slurm_unavailable")) == 7
-    assert site.events("well_again")[0]["failures"] == 7
+    assert site.events("recovered")[0]["failures"] == 7
     site.slurm.unavailable = False
     assert site.states() == {job: "RUNNING"}
 
@@ -98,7 +98,7 @@ def test_an_error_of_the_journal_is_told_and_the_next_cycle_goes_on(
         raise JournalError("disk full")
 
     with monkeypatch.context() as broken:
-        broken.setattr(TellingJournal, "commit", full)
+        broken.setattr(Journal, "commit", full)
         site.run(lambda: site.states()[job] == "PENDING" or pytest.fail("started"), broken.undo)
     assert [event["reason"] for event in site.events("journal_error")] == ["disk full"] * 2
     assert site.states() == {job: "RUNNING"}
@@ -183,7 +183,7 @@ def test_a_wrong_configuration_is_told_and_the_old_one_kept(
         site.submit(gpus_per_node=8)
 
     site.run(change, lambda: None)
-    (kept,) = site.events("configuration_kept")
+    (kept,) = site.events("configuration_rejected")
     assert reason in kept["reason"]
     assert site.states() == {"1": "RUNNING"}
 
@@ -194,7 +194,7 @@ def test_changed_files_of_the_cluster_are_read_again_and_jobs_run_on(tmp_path: P
     site.run(lambda: site.describe("n[1-4]", "SwitchName=all Nodes=n[1-4]\n"), lambda: None)
     assert len(site.events("cluster")) == 2
     assert site.daemon is not None
-    assert site.daemon.board.status()["jobs"]["running"] == 1
+    assert site.daemon.status.as_data()["jobs"]["running"] == 1
 
 
 def test_wrong_files_of_the_cluster_are_told_once_and_the_old_cluster_kept(tmp_path: Path) -> None:
@@ -205,7 +205,7 @@ def test_wrong_files_of_the_cluster_are_told_once_and_the_old_cluster_kept(tmp_p
         site.submit(gpus_per_node=8)
 
     site.run(spoil, lambda: None, lambda: None)
-    (kept,) = site.events("cluster_kept")
+    (kept,) = site.events("cluster_rejected")
     assert "neither SwitchName nor BlockName" in kept["reason"]
     assert site.states() == {"1": "RUNNING"}
 
@@ -308,8 +308,8 @@ def test_events_that_nobody_reads_any_more_do_no_harm() -> None:
 
 def test_an_event_is_one_line_whatever_it_says() -> None:
     out = io.StringIO()
-    DaemonLog(out)(1.0004, "refuse", reason="two\nlines \x1b[2J")
-    assert out.getvalue() == '{"t": 1.0, "event": "refuse", "reason": "two\\nlines \\u001b[2J"}\n'
+    DaemonLog(out)(1.0004, "start_failed", reason="two\nlines \x1b[2J")
+    assert out.getvalue() == '{"t": 1.0, "event": "start_failed", "reason": "two\\nlines \\u001b[2J"}\n'
 
 
 def test_it_schedules_without_pages_until_the_port_can_be_had(tmp_path: Path) -> None:
@@ -326,5 +326,5 @@ def test_it_schedules_without_pages_until_the_port_can_be_had(tmp_path: Path) ->
 
         site.run(look, lambda: None, squatter.close, lambda: None, look)
     assert site.states() == {job: "RUNNING"}
-    assert len(site.events("no_pages")) == 1
+    assert len(site.events("pages_unavailable")) == 1
     assert served == [False, True]

@@ -95,9 +95,9 @@ class Site:
         assert done.stderr.count("\n") == 1
         return done.stdout.strip()
 
-    def standings(self) -> dict[str, str]:
+    def job_states(self) -> dict[str, str]:
         """Where each job stands, as `dally queue` says."""
-        return {job["job"]: job["standing"] for job in json.loads(self.dally("queue", "--json"))}
+        return {job["job"]: job["state"] for job in json.loads(self.dally("queue", "--json"))}
 
     def wait_for(self, holds: Callable[[], object]) -> None:
         """Wait until something holds."""
@@ -123,10 +123,10 @@ def site(local_slurm: LocalSlurm) -> Iterator[Site]:
 def test_a_user_and_an_administrator_see_what_happens_and_take_over(site: Site) -> None:
     site.start()
     running = [site.submit("-N2", "--gres=gpu:8", "--ntasks=2") for _ in range(4)]
-    site.wait_for(lambda: site.standings() == dict.fromkeys(running, "running"))
+    site.wait_for(lambda: site.job_states() == dict.fromkeys(running, "running"))
     array = site.submit("--gres=gpu:8", "--array=0-1")
     tasks = [f"{array}_0", f"{array}_1"]
-    site.wait_for(lambda: [site.standings().get(task) for task in tasks] == ["waiting"] * 2)
+    site.wait_for(lambda: [site.job_states().get(task) for task in tasks] == ["pending"] * 2)
     assert "has 8 free GPUs" in site.dally("why", tasks[1])
     site.wait_for(lambda: "any GPUs 9m" in site.dally("queue"))
     assert "64 used by Dally's jobs" in site.dally("status")
@@ -143,27 +143,27 @@ def test_a_user_and_an_administrator_see_what_happens_and_take_over(site: Site) 
 def test_killed_and_restarted_it_goes_on_where_it_was(site: Site) -> None:
     site.start()
     first = site.submit("-N8", "--gres=gpu:8", "--ntasks=8")
-    site.wait_for(lambda: site.standings() == {first: "running"})
+    site.wait_for(lambda: site.job_states() == {first: "running"})
     second = site.submit("--gres=gpu:8")
-    site.wait_for(lambda: site.standings().get(second) == "waiting")
+    site.wait_for(lambda: site.job_states().get(second) == "pending")
     since_s = site.page(f"/why/{second}")["job"]["since_s"]
     assert site.end(signal.SIGKILL) == -signal.SIGKILL
     site.start()
-    assert site.standings() == {first: "running", second: "waiting"}
+    assert site.job_states() == {first: "running", second: "pending"}
     assert site.page(f"/why/{second}")["job"]["since_s"] == since_s
     site.local_slurm.run("scancel", first)
-    site.wait_for(lambda: site.standings() == {second: "running"})
+    site.wait_for(lambda: site.job_states() == {second: "running"})
     assert [event["job"] for event in site.events() if event["event"] == "start"] == [first, second]
 
 
 def test_another_topology_is_taken_up_while_it_runs(site: Site) -> None:
     site.start()
     job = site.submit("--gres=gpu:8")
-    site.wait_for(lambda: site.standings() == {job: "running"})
+    site.wait_for(lambda: site.job_states() == {job: "running"})
     site.local_slurm.rewrite(replace(site.local_slurm.spec, racks=2))
     site.wait_for(lambda: len([event for event in site.events() if event["event"] == "cluster"]) == 2)
     pair = site.submit("-N4", "--gres=gpu:8", "--ntasks=4")
-    site.wait_for(lambda: site.standings() == {job: "running", pair: "running"})
+    site.wait_for(lambda: site.job_states() == {job: "running", pair: "running"})
     starts = [event for event in site.events() if event["event"] == "start"]
     assert starts[-1]["level"] == "rack"
     assert site.end(signal.SIGTERM) == 0

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from slurm_plugin.client.slurm import HandBack, HoldBack
+from slurm_plugin.client.slurm import Rehold, ReleaseToSlurm
 from slurm_plugin.service.metrics import Metrics
-from slurm_plugin.service.report import Board
+from slurm_plugin.service.report import PublishedStatus
 from tests.slurm_plugin.daemons import DaemonSite
 
 
@@ -41,13 +41,13 @@ def samples(tmp_path: Path) -> dict[str, float]:
         ("dally_cycle_seconds_count", 2),
         ("dally_observe_seconds_count", 2),
         ("dally_jobs running", 1),
-        ("dally_jobs waiting", 1),
-        ("dally_jobs left", 0),
+        ("dally_jobs pending", 1),
+        ("dally_jobs released", 0),
         ("dally_gpus total", 32),
         ("dally_gpus free", 0),
-        ("dally_gpus withheld", 0),
+        ("dally_gpus unavailable", 0),
         ("dally_decisions_total start", 1),
-        ("dally_orders_total place", 1),
+        ("dally_orders_total release_on_nodes", 1),
         ("dally_events_total submit", 2),
         ("dally_slurm_unavailable_total", 2),
         ("dally_journal_errors_total", 0),
@@ -65,11 +65,11 @@ def test_the_age_of_the_last_good_cycle_is_told(samples: dict[str, float]) -> No
 
 
 def test_refused_orders_are_counted_apart() -> None:
-    metrics = Metrics(Board("normal"))
-    metrics.orders([HoldBack("1"), HoldBack("2"), HandBack("3", 1)], [None, "no", None])
+    metrics = Metrics(PublishedStatus("normal"))
+    metrics.orders([Rehold("1"), Rehold("2"), ReleaseToSlurm("3", 1)], [None, "no", None])
     found = read(metrics)
-    assert (found["dally_orders_total holdback"], found["dally_orders_refused_total holdback"]) == (2, 1)
-    assert "dally_orders_refused_total handback" not in found
+    assert (found["dally_orders_total rehold"], found["dally_orders_refused_total rehold"]) == (2, 1)
+    assert "dally_orders_refused_total release_to_slurm" not in found
 
 
 def test_timers_that_never_end_are_infinite(tmp_path: Path) -> None:

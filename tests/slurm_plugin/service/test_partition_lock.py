@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from slurm_plugin.client.fake_reservations import FakeReservations, RefusedError
 from slurm_plugin.client.slurm import Reservation
-from slurm_plugin.controller.controller import Mode
+from slurm_plugin.controller.controller import ControllerMode
 from slurm_plugin.service.partition_lock import AHEAD_S, PREFIX, SILENT_S, OccupiedError
 from tests.slurm_plugin.daemons import DaemonSite
+from tests.slurm_plugin.fake_reservations import FakeReservations, RefusedError
 
 
 @pytest.fixture
@@ -57,7 +57,7 @@ def test_a_controller_that_ended_leaves_the_partition_to_the_next_at_once(
 def killed(site: DaemonSite) -> None:
     """Its controller is gone, and what it said in Slurm is still there."""
     daemon = site.start()
-    daemon._round(once=True)
+    daemon._cycle()
     daemon._journal.close()
 
 
@@ -101,7 +101,7 @@ def test_a_sign_of_life_is_renewed_and_keeps_nobody_out(first: DaemonSite) -> No
 
 
 def test_a_shadow_takes_no_partition(first: DaemonSite, second: DaemonSite) -> None:
-    second.mode = Mode(shadow=True)
+    second.mode = ControllerMode(shadow=True)
 
     def watch() -> None:
         second.now_s = first.now_s

@@ -29,7 +29,7 @@ def asked(site: DaemonSite, *arguments: str, width: int = 80) -> Result:
 
 def test_jobs_that_run_come_first_then_those_that_wait_and_why(tmp_path: Path) -> None:
     lines = asked(busy(tmp_path), width=140).stdout.splitlines()
-    assert " ".join(lines[0].split()) == "JOBID USER MODEL GPUS STANDING SINCE TIMER NODES or REASON"
+    assert " ".join(lines[0].split()) == "JOBID USER MODEL GPUS STATE SINCE TIMER NODES or REASON"
     assert [line.split()[0] for line in lines[1:]] == ["1", "2", "3", "*"]
     assert "vgg16" in lines[1]
     assert lines[1].endswith("n[1-4]")
@@ -54,10 +54,10 @@ def test_it_fits_80_columns(tmp_path: Path) -> None:
 
 def test_json_has_all_that_is_known(tmp_path: Path) -> None:
     jobs = json.loads(asked(busy(tmp_path), "--json").stdout)
-    assert [(job["job"], job["user"], job["standing"]) for job in jobs] == [
+    assert [(job["job"], job["user"], job["state"]) for job in jobs] == [
         ("1", "alice", "running"),
-        ("2", "bob", "waiting"),
-        ("3", "alice", "aside"),
+        ("2", "bob", "pending"),
+        ("3", "alice", "ineligible"),
     ]
 
 
@@ -76,13 +76,13 @@ JOB: dict[str, Any] = {
     "user": "u",
     "model": "",
     "gpus": 8,
-    "standing": "waiting",
+    "state": "pending",
     "since_s": 0.0,
     "until_s": 500.0,
     "level": "rack",
     "next_level": "network",
     "nodes": {},
-    "why": "",
+    "reason": "",
 }
 
 
@@ -93,9 +93,9 @@ JOB: dict[str, Any] = {
         ({"until_s": 200.0}, "any GPUs now"),
         ({"until_s": None}, "-"),
         ({"next_level": ""}, "-"),
-        ({"standing": "aside"}, "again 5m"),
-        ({"standing": "stopping"}, "stop 5m"),
-        ({"standing": "running"}, "-"),
+        ({"state": "ineligible"}, "again 5m"),
+        ({"state": "stopping"}, "stop 5m"),
+        ({"state": "running"}, "-"),
     ],
 )
 def test_the_timer_says_what_comes_by_itself(change: dict[str, Any], told: str) -> None:
@@ -103,14 +103,14 @@ def test_the_timer_says_what_comes_by_itself(change: dict[str, Any], told: str) 
 
 
 def test_what_users_wrote_cannot_steer_the_terminal() -> None:
-    lines = table([{**JOB, "user": "a\x1b[2Jb", "why": "x\ny"}], 0.0, 200)
+    lines = table([{**JOB, "user": "a\x1b[2Jb", "reason": "x\ny"}], 0.0, 200)
     assert len(lines) == 2
     assert "a?[2Jb" in lines[1]
     assert lines[1].endswith("x?y")
 
 
 def test_long_cells_are_cut_and_say_so() -> None:
-    lines = table([{**JOB, "user": "a" * 50, "model": "b" * 50, "why": "c" * 500}], 0.0, 80)
+    lines = table([{**JOB, "user": "a" * 50, "model": "b" * 50, "reason": "c" * 500}], 0.0, 80)
     assert "aaaaaaa+ " in lines[1]
     assert lines[1].endswith("c+")
     assert len(lines[1]) == 80

@@ -11,10 +11,10 @@ import pytest
 from click.testing import CliRunner, Result
 
 from dally.commands import main
-from slurm_plugin.client.fake import FakeSlurm
-from slurm_plugin.client.fake_job import SubmitSpec
-from slurm_plugin.client.slurm import Hold, Order, Place
+from slurm_plugin.client.slurm import Hold, Order, ReleaseOnNodes
 from tests.slurm_plugin.daemons import NODES, DaemonSite
+from tests.slurm_plugin.fake import FakeSlurm
+from tests.slurm_plugin.fake_job import SubmitSpec
 
 
 class Hanging(FakeSlurm):
@@ -62,7 +62,7 @@ def test_a_job_whose_mark_was_forged_is_released_too(site: DaemonSite) -> None:
 
 def test_a_node_list_left_on_a_job_is_cleared(site: DaemonSite) -> None:
     job = site.submit(gpus_per_node=8)
-    site.slurm.run([Place(job, ("n2",))])
+    site.slurm.run([ReleaseOnNodes(job, ("n2",))])
     release(site, "--yes")
     assert site.slurm.jobs()[0].required_nodes == ()
 
@@ -74,7 +74,7 @@ def test_a_job_that_was_placed_gets_its_own_number_of_nodes_back(
     job = site.submit(nodes=nodes, gpus=gpus)
     site.slurm.set_node("n1", "drain")
     site.start().run(once=True)
-    site.slurm.run([Place(job, ("n2", "n3", "n4"))])
+    site.slurm.run([ReleaseOnNodes(job, ("n2", "n3", "n4"))])
     assert site.slurm.jobs()[0].min_nodes == 3
     release(site, "--yes")
     assert site.slurm.jobs()[0].min_nodes == nodes
@@ -191,5 +191,5 @@ def test_a_controller_that_is_alive_leaves_the_released_jobs_to_slurm(site: Daem
     site.slurm.start_delay_s = 0.0
     site.run(lambda: release(site, "--yes"), lambda: None)
     assert site.states()[job] == "RUNNING"
-    assert [event["job"] for event in site.events("leave")] == ["2"]
+    assert [event["job"] for event in site.events("released")] == ["2"]
     assert holds(site)["2"] is Hold.NONE

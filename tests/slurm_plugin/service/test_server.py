@@ -12,20 +12,20 @@ from typing import Any
 import pytest
 
 from dally.errors import InputError
-from slurm_plugin.controller.controller import Mode
+from slurm_plugin.controller.controller import ControllerMode
 from slurm_plugin.service.metrics import Metrics
-from slurm_plugin.service.report import GRACE_S, Board, CycleProblem
+from slurm_plugin.service.report import GRACE_S, CycleProblem, PublishedStatus
 from slurm_plugin.service.server import Pages, PortError, Server
 from tests.slurm_plugin.daemons import DaemonSite
 
 
 @pytest.fixture
-def board() -> Board:
-    return Board("normal")
+def board() -> PublishedStatus:
+    return PublishedStatus("normal")
 
 
 @pytest.fixture
-def server(board: Board, tmp_path: Path) -> Iterator[Server]:
+def server(board: PublishedStatus, tmp_path: Path) -> Iterator[Server]:
     """A server of a controller that has not cycled yet."""
     server = Server("127.0.0.1:0", Pages(board, Metrics(board), tmp_path))
     yield server
@@ -44,7 +44,7 @@ def get(port: int, path: str, method: str = "GET") -> tuple[int, Any]:
 def served(folder: Path, *paths: str, shadow: bool = False, **settings: Any) -> list[tuple[int, Any]]:
     """Pages of a controller after its first cycle, with job 1 running and job 2 waiting."""
     site = DaemonSite(folder, listen="127.0.0.1:0", **settings)
-    site.mode = Mode(shadow=shadow)
+    site.mode = ControllerMode(shadow=shadow)
     for _ in range(2):
         site.submit(nodes=4, gpus_per_node=8)
     said: list[tuple[int, Any]] = []
@@ -70,7 +70,7 @@ def test_a_shadow_must_not_be_given_jobs(tmp_path: Path) -> None:
     assert (status, said["reason"]) == (503, "shadow mode starts no jobs")
 
 
-def test_before_the_first_good_cycle_it_is_not_healthy(server: Server, board: Board) -> None:
+def test_before_the_first_good_cycle_it_is_not_healthy(server: Server, board: PublishedStatus) -> None:
     assert get(server.port, "/health")[0] == 503
     board.add_problem(CycleProblem(0.0, "slurm_unavailable", "squeue: no answer"))
     status, said = get(server.port, "/queue")
@@ -83,7 +83,7 @@ def test_a_controller_whose_cycles_no_longer_go_well_is_not_healthy(
     site = DaemonSite(tmp_path, poll_s=10.0)
     site.run()
     assert site.daemon is not None
-    board, now_s = site.daemon.board, time.monotonic()
+    board, now_s = site.daemon.status, time.monotonic()
     monkeypatch.setattr("slurm_plugin.service.report.time.monotonic", lambda: now_s + 29 + GRACE_S)
     assert board.health().ok
     monkeypatch.setattr("slurm_plugin.service.report.time.monotonic", lambda: now_s + 31 + GRACE_S)
@@ -93,16 +93,16 @@ def test_a_controller_whose_cycles_no_longer_go_well_is_not_healthy(
 def test_the_queue_has_all_jobs_those_that_run_first(tmp_path: Path) -> None:
     ((status, said),) = served(tmp_path, "/queue")
     assert status == 200
-    assert [(job["job"], job["standing"], job["gpus"]) for job in said["jobs"]] == [
+    assert [(job["job"], job["state"], job["gpus"]) for job in said["jobs"]] == [
         ("1", "running", 32),
-        ("2", "waiting", 32),
+        ("2", "pending", 32),
     ]
     assert said["jobs"][0]["nodes"] == {"n1": 8, "n2": 8, "n3": 8, "n4": 8}
 
 
 def test_why_has_the_job_and_its_events(tmp_path: Path) -> None:
     ((status, said),) = served(tmp_path, "/why/1")
-    assert (status, said["job"]["standing"]) == (200, "running")
+    assert (status, said["job"]["state"]) == (200, "running")
     assert [event["event"] for event in said["events"]] == ["submit", "start"]
 
 
@@ -134,8 +134,8 @@ def test_a_job_that_has_left_is_still_told_of_and_an_older_one_of_its_number_is_
 
 def test_status_counts_jobs_and_gpus(tmp_path: Path) -> None:
     ((_, said),) = served(tmp_path, "/status")
-    assert (said["jobs"]["running"], said["jobs"]["waiting"]) == (1, 1)
-    assert said["gpus"] == {"total": 32, "used": 32, "free": 0, "withheld": 0}
+    assert (said["jobs"]["running"], said["jobs"]["pending"]) == (1, 1)
+    assert said["gpus"] == {"total": 32, "used": 32, "free": 0, "unavailable": 0}
     assert (said["healthy"], said["policy"]) == (True, "fifo")
 
 
@@ -258,17 +258,17 @@ def is_closed(connection: socket.socket) -> bool:
 
 
 @pytest.mark.parametrize("listen", ["9341", "head", "head:", "head:x", "head:99999", "a@head:1", "h:1/x", ""])
-def test_a_wrong_place_to_listen_is_named(board: Board, tmp_path: Path, listen: str) -> None:
+def test_a_wrong_place_to_listen_is_named(board: PublishedStatus, tmp_path: Path, listen: str) -> None:
     with pytest.raises(InputError, match="must be host:port"):
         Server(listen, Pages(board, Metrics(board), tmp_path))
 
 
-def test_a_taken_port_is_named(server: Server, board: Board, tmp_path: Path) -> None:
+def test_a_taken_port_is_named(server: Server, board: PublishedStatus, tmp_path: Path) -> None:
     with pytest.raises(PortError, match=f"cannot listen on 127.0.0.1:{server.port}: Address already in use"):
         Server(f"127.0.0.1:{server.port}", Pages(board, Metrics(board), tmp_path))
 
 
-def test_it_listens_on_ipv6_too(board: Board, tmp_path: Path) -> None:
+def test_it_listens_on_ipv6_too(board: PublishedStatus, tmp_path: Path) -> None:
     server = Server("[::1]:0", Pages(board, Metrics(board), tmp_path))
     with socket.create_connection(("::1", server.port), timeout=30):
         server.stop()

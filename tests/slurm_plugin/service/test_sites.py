@@ -7,10 +7,10 @@ import pytest
 from dally.cluster import load_cluster
 from dally.cluster.slurm_conf import read_slurm_conf
 from dally.cluster.slurm_gres import parse_gres
-from slurm_plugin.client.fake import FakeSlurm
-from slurm_plugin.client.fake_job import FakeNode
 from tests.dally.cluster.sites import FOLDER, SITES
 from tests.slurm_plugin.daemons import DaemonSite
+from tests.slurm_plugin.fake import FakeSlurm
+from tests.slurm_plugin.fake_job import FakeNode
 
 
 def nodes_of(site: str) -> tuple[FakeNode, ...]:

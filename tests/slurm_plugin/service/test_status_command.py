@@ -8,8 +8,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from dally.commands import main
-from slurm_plugin.controller.controller import Mode
-from slurm_plugin.service.live import lasting
+from slurm_plugin.controller.controller import ControllerMode
+from slurm_plugin.service.cli import lasting
 from tests.slurm_plugin.answering import answering
 from tests.slurm_plugin.daemons import DaemonSite
 from tests.slurm_plugin.service.test_queue_command import busy
@@ -28,8 +28,8 @@ def test_it_shows_mode_cycle_jobs_gpus_and_timers(tmp_path: Path) -> None:
     assert lines[1] == ("policy     dally:timers=manual,machine=1,rack=2,lease_s=100, partitions gpu")
     assert lines.pop(2) == "run times  limits, until 50 jobs have ended; 0 so far"
     assert lines[2].startswith("last cycle ")
-    assert lines[3] == "jobs       1 running, 1 waiting, 1 aside"
-    assert lines[4] == "GPUs       32 on 4 nodes: 32 used by Dally's jobs, 0 free, 0 withheld"
+    assert lines[3] == "jobs       1 running, 1 pending, 1 ineligible"
+    assert lines[4] == "GPUs       32 on 4 nodes: 32 used by Dally's jobs, 0 free, 0 unavailable"
     assert lines[5:] == [
         "timers     16 GPUs: machine 100s, rack 3m",
         "           32 GPUs: machine 100s, rack 3m",
@@ -58,7 +58,7 @@ def test_a_journal_that_was_damaged_meanwhile_is_among_the_problems(tmp_path: Pa
 
 def test_a_shadow_says_that_it_is_one_and_exits_3(tmp_path: Path) -> None:
     site = busy(tmp_path)
-    site.mode = Mode(shadow=True)
+    site.mode = ControllerMode(shadow=True)
     result = status(site)
     assert result.exit_code == 3
     assert result.stdout.startswith("controller shadow mode, NOT WELL: shadow mode starts no jobs")
@@ -66,7 +66,7 @@ def test_a_shadow_says_that_it_is_one_and_exits_3(tmp_path: Path) -> None:
 
 def test_json_has_all(tmp_path: Path) -> None:
     said = json.loads(status(busy(tmp_path), "--json").stdout)
-    assert (said["mode"], said["gpus"]["total"], said["jobs"]["aside"]) == ("normal", 32, 1)
+    assert (said["mode"], said["gpus"]["total"], said["jobs"]["ineligible"]) == ("normal", 32, 1)
 
 
 COMMANDS = (["queue"], ["queue", "--json"], ["status"], ["status", "--json"], ["why", "17"])

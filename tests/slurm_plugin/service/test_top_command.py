@@ -15,7 +15,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from dally.commands import main
-from slurm_plugin.controller.controller import Mode
+from slurm_plugin.controller.controller import ControllerMode
 from slurm_plugin.service.server import Pages, Server
 from tests.patience import LONGEST_S
 from tests.slurm_plugin.daemons import DaemonSite
@@ -35,9 +35,9 @@ def test_once_shows_the_cluster_the_reasons_and_the_jobs(tmp_path: Path) -> None
     result = once(busy(tmp_path))
     found = result.stdout.splitlines()
     assert (result.exit_code, found[0].startswith("dally 0.1.0, normal mode, well ")) == (0, True)
-    assert found[2].startswith("GPUs    32 of 32 used, 0 free, 0 withheld, 4 nodes [####")
+    assert found[2].startswith("GPUs    32 of 32 used, 0 free, 0 unavailable, 4 nodes [####")
     assert found[3] == "free    at most 0 in one machine, 0 in one rack"
-    assert found[4] == "jobs    1 running, 1 waiting, 1 aside"
+    assert found[4] == "jobs    1 running, 1 pending, 1 ineligible"
     assert "reasons 1 x no rack has 16 free GPUs" in found
     assert [line.split()[0] for line in found[-3:]] == ["2", "3", "1"]
     assert max(map(len, found)) <= 80
@@ -45,7 +45,7 @@ def test_once_shows_the_cluster_the_reasons_and_the_jobs(tmp_path: Path) -> None
 
 def test_a_shadow_is_not_well_and_exits_3(tmp_path: Path) -> None:
     site = busy(tmp_path)
-    site.mode = Mode(shadow=True)
+    site.mode = ControllerMode(shadow=True)
     result = once(site)
     assert result.exit_code == 3
     assert "shadow mode, NOT WELL: shadow mode starts no jobs" in result.stdout
@@ -133,7 +133,7 @@ def test_it_goes_on_while_the_controller_is_gone_and_puts_the_terminal_right(tmp
             terminal.await_line("dally 0.1.0, normal mode, well ")
             site.daemon.server.stop()
             terminal.await_line(f"no controller answers at http://127.0.0.1:{port}: Connection refused")
-            again = Server(f"127.0.0.1:{port}", Pages(site.daemon.board, site.daemon.metrics, site.state))
+            again = Server(f"127.0.0.1:{port}", Pages(site.daemon.status, site.daemon.metrics, site.state))
             terminal.await_line("dally 0.1.0, normal mode, well ")
             again.stop()
             statuses.append(terminal.end())

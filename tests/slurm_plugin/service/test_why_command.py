@@ -60,7 +60,7 @@ def test_a_job_that_may_not_start_says_what_is_in_its_way(tmp_path: Path) -> Non
     ],
 )
 def test_a_job_without_a_profile_says_what_is_assumed(known: dict[str, Any], last: str) -> None:
-    job = {**JOB, "why": "no free GPUs", "until_s": None, "refusals": 0, **known}
+    job = {**JOB, "reason": "no free GPUs", "until_s": None, "refusals": 0, **known}
     assert [*headline(job, 0.0)][-1] == last
 
 
@@ -86,12 +86,12 @@ def test_what_is_no_number_is_refused_before_anybody_is_asked(job: str) -> None:
 
 
 def test_a_job_that_was_refused_says_so_and_when_it_is_tried_again() -> None:
-    job = {**JOB, "standing": "aside", "why": "could not start on n1: busy", "refusals": 2}
+    job = {**JOB, "state": "ineligible", "reason": "could not start on n1: busy", "refusals": 2}
     lines = [*headline(job, 200.0)]
     assert lines[1] == "  could not start on n1: busy"
     assert lines[2].startswith("  will be tried again at ")
     assert lines[2].endswith(" (in 5m)")
-    assert lines[3] == "  2 starts in a row came to nothing"
+    assert lines[3] == "  2 starts in a row failed"
 
 
 @pytest.mark.parametrize(
@@ -103,11 +103,14 @@ def test_a_job_that_was_refused_says_so_and_when_it_is_tried_again() -> None:
         ),
         ({"event": "stop", "signal": "", "grace_s": 0, "reason": "r"}, "is stopped: r"),
         (
-            {"event": "refuse", "reason": "could not start on n1: busy", "again_in_s": 120.0},
+            {"event": "start_failed", "reason": "could not start on n1: busy", "again_in_s": 120.0},
             "could not start on n1: busy; left out for 2 min",
         ),
-        ({"event": "refused", "order": "place", "said": "no"}, "Slurm refuses to place it: no"),
-        ({"event": "leave", "reason": "r"}, "is no longer Dally's: r"),
+        (
+            {"event": "order_refused", "order": "release_on_nodes", "said": "no"},
+            "Slurm refused to release on nodes: no",
+        ),
+        ({"event": "released", "reason": "r"}, "is no longer Dally's: r"),
         ({"event": "fail", "lost_s": 0.0}, "a machine failed under it"),
         (
             {"event": "fail", "lost_s": 0.0, "reason": "was put back, and not by Dally"},

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slurm_plugin.submit.sbatch_options import Takes, set_by_variables, split_words
+from slurm_plugin.submit.sbatch_options import HasArg, set_by_variables, split_words
 
-OWN = {"model": Takes.VALUE, "dry-run": Takes.NOTHING}
+OWN = {"model": HasArg.REQUIRED, "dry-run": HasArg.NO}
 
 
 @pytest.mark.parametrize(
@@ -49,13 +49,13 @@ def test_a_line_is_read_as_sbatch_reads_it(
 @pytest.mark.parametrize(
     ("takes", "options", "rest"),
     [
-        (Takes.VALUE, [("container-image", "job.sh")], ["x"]),
-        (Takes.NOTHING, [("container-image", None)], ["job.sh", "x"]),
-        (Takes.PERHAPS, [("container-image", None)], ["job.sh", "x"]),
+        (HasArg.REQUIRED, [("container-image", "job.sh")], ["x"]),
+        (HasArg.NO, [("container-image", None)], ["job.sh", "x"]),
+        (HasArg.OPTIONAL, [("container-image", None)], ["job.sh", "x"]),
     ],
 )
 def test_an_option_of_a_plugin_is_read_as_the_plugin_says(
-    takes: Takes, options: list[tuple[str, str | None]], rest: list[str]
+    takes: HasArg, options: list[tuple[str, str | None]], rest: list[str]
 ) -> None:
     found = split_words(["--container-image", "job.sh", "x"], OWN, lambda: {"container-image": takes})
     assert [(option.name, option.value) for option in found.options] == options
@@ -63,7 +63,7 @@ def test_an_option_of_a_plugin_is_read_as_the_plugin_says(
 
 
 def test_nobody_is_asked_about_options_that_are_known() -> None:
-    def ask() -> dict[str, Takes]:
+    def ask() -> dict[str, HasArg]:
         raise AssertionError
 
     assert split_words(["--nodes=2", "--model", "a", "job.sh"], OWN, ask).rest == ("job.sh",)

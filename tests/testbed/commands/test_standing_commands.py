@@ -34,8 +34,8 @@ def parsed(*argv: str) -> LocalClusterOptions:
 
     @click.command()
     @local_cluster_options
-    def command(options: LocalClusterOptions) -> None:
-        found.append(options)
+    def command(cluster_options: LocalClusterOptions) -> None:
+        found.append(cluster_options)
 
     command.main(list(argv), standalone_mode=False)
     return found[0]

@@ -17,7 +17,17 @@ from dally.hosts.hosts_file import read_hosts_file
 from slurm_plugin.admin.checks.gather import own_file
 from slurm_plugin.admin.checks.site import Level
 from slurm_plugin.client.command_line import CommandLine
-from slurm_plugin.client.slurm import Fence, HandBack, Hold, HoldBack, Place, Requeue, Signal, SlurmJob, State
+from slurm_plugin.client.slurm import (
+    Hold,
+    Rehold,
+    ReleaseOnNodes,
+    ReleaseToSlurm,
+    Requeue,
+    Reserve,
+    Signal,
+    SlurmJob,
+    State,
+)
 from slurm_plugin.local_cluster.cluster import ClusterError
 from slurm_plugin.local_cluster.local_slurm import LocalSlurm
 from slurm_plugin.local_cluster.slurm_files import LocalClusterSpec
@@ -201,7 +211,7 @@ def test_with_the_rights_granted_dally_keeps_its_nodes_from_others(
     done = run(login, alices_slurm)
     assert (done.returncode, "note: " in done.stderr) == (0, False), done.stderr
     events = (login.out / "fifo" / "controller.jsonl").read_text()
-    assert '"refused"' not in events
+    assert '"order_refused"' not in events
 
 
 def test_all_orders_for_ones_own_job_are_taken_but_for_the_fence(
@@ -216,17 +226,17 @@ def test_all_orders_for_ones_own_job_are_taken_but_for_the_fence(
     def job() -> SlurmJob:
         return next(each for each in slurm.jobs() if each.job_id == number)
 
-    assert slurm.run([Fence("dally_1_1", ("n2",), USER)]) == (
+    assert slurm.run([Reserve("dally_1_1", ("n2",), USER)]) == (
         "Error creating the reservation: Invalid user id",
     )
-    assert slurm.run([Place(number, ("n2",))]) == (None,)
+    assert slurm.run([ReleaseOnNodes(number, ("n2",))]) == (None,)
     await_true(lambda: job().state is State.RUNNING, "the job to run")
     assert job().nodes == ("n2",)
     assert slurm.run([Signal(number, "CONT"), Requeue(number)]) == (None, None)
     await_true(lambda: job().state is State.PENDING, "the job to wait")
-    assert slurm.run([HoldBack(number)]) == (None,)
+    assert slurm.run([Rehold(number)]) == (None,)
     assert job().hold is Hold.USER
-    assert slurm.run([HandBack(number, 1)]) == (None,)
+    assert slurm.run([ReleaseToSlurm(number, 1)]) == (None,)
     await_true(lambda: job().state is State.RUNNING, "the job to run again")
     roots_slurm.run("scancel", number, user=USER)
 

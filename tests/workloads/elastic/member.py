@@ -26,7 +26,7 @@ registry.WORKLOADS["tiny"] = TINY
 def watch() -> None:
     """Have ranks write a digest of their state whenever they have one from another."""
     run = importlib.import_module("workloads.elastic.run")
-    broadcast_state: Callable[[Group, Trainer], None] = vars(run)["spread"]
+    broadcast_state: Callable[[Group, Trainer], None] = vars(run)["broadcast_state"]
 
     def spread_and_tell(group: Group, trainer: Trainer) -> None:
         broadcast_state(group, trainer)
@@ -34,7 +34,7 @@ def watch() -> None:
         with (Path(os.environ["STATES"]) / f"states.{os.getpid()}").open("a") as file:
             file.write(json.dumps(told) + "\n")
 
-    vars(run)["spread"] = spread_and_tell
+    vars(run)["broadcast_state"] = spread_and_tell
 
 
 def digest(state: Any) -> str:

@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from dally.errors import DallyError
-from slurm_plugin.local_cluster.cluster import PRELOADED
 from slurm_plugin.local_cluster.local_slurm import LocalSlurm
-from slurm_plugin.local_cluster.slurm_files import LocalClusterSpec
+from slurm_plugin.local_cluster.slurm_files import PRELOADED, LocalClusterSpec
 from tests.slurm_plugin.controller.test_real_controller import RealSite
 from tests.workloads.ranks import ROOT
 

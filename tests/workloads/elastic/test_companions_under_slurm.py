@@ -52,7 +52,7 @@ def test_a_training_grows_shrinks_and_grows_and_its_waiting_companions_end_with_
     site.until(lambda: site.state(other) == "RUNNING", "for another job to have two GPUs")
     site.until(lambda: ranks(work)[-1] == 2, "for a companion to be on what is left")
     site.until(lambda: ranks(work)[-1] == 4, "for all GPUs again")
-    assert site.tickets[job].restarts == 0
+    assert site.managed_jobs[job].restarts == 0
     assert max(lost_s(work)) < MOST_LOST_S, lost_s(work)
     print("seconds between the steps around each change:", ranks(work), lost_s(work))
     done = [line["step"] for line in steps(work)]
@@ -61,7 +61,7 @@ def test_a_training_grows_shrinks_and_grows_and_its_waiting_companions_end_with_
     assert "stop" not in kinds
     assert kinds.count("resize") >= 3
     site.local_slurm.cluster.ask("scancel", "--full", job)
-    site.until(lambda: not site.tickets, "for the job to have gone")
+    site.until(lambda: not site.managed_jobs, "for the job to have gone")
     site.until(
         lambda: all(site.state(each) in ("CANCELLED", "COMPLETED", "FAILED") for each in mates),
         "for the companions to end",

@@ -56,13 +56,13 @@ def test_a_start_of_the_job_begins_anew(folder: RendezvousFolder) -> None:
     folder.ask(into=["a"])
     folder.open(RendezvousPoint("gpu1", 4000, "x"), {"a": "gpu1"}, 0)
     folder.close()
-    assert (folder.meeting(), folder.present(), folder.is_over()) == (
+    assert (folder.rendezvous(), folder.present(), folder.is_over()) == (
         RendezvousPoint("gpu1", 4000, "x"),
         {"a": "gpu1"},
         True,
     )
     folder.prepare()
-    assert (folder.wanted(), folder.meeting(), folder.is_over()) == ((0, ()), None, False)
+    assert (folder.wanted(), folder.rendezvous(), folder.is_over()) == ((0, ()), None, False)
     with pytest.raises(InputError, match="no elastic job meets in "):
         folder.present()
 

@@ -36,7 +36,7 @@ class Job:
 
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_LOOK_S", 0.0)
+    monkeypatch.setattr(module, "_CHECK_S", 0.0)
     monkeypatch.setattr(module, "_ANSWER_S", 0.05)
     monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
 

@@ -54,7 +54,7 @@ def test_a_training_grows_by_its_epochs_and_its_batch_with_it(site: RealSite) ->
     }
     assert sizes == {ranks: 8 * ranks for ranks in sizes}
     assert {1, 4} <= sizes.keys()
-    progress = site.tickets[job].past.progress
+    progress = site.managed_jobs[job].history.progress
     assert progress is not None
     assert (progress.batch, progress.last.most_batch) == (32, 64)
     site.decide_again()

@@ -45,7 +45,7 @@ def test_a_job_grows_by_companions_to_four_ranks_and_gives_two_of_them_to_anothe
     other = sleeping(site, 2, "--gpus-per-node=1", "--nodes=2", "--time=1")
     site.until(lambda: site.state(other) == "COMPLETED", "for the other job")
     site.until(lambda: ranks(work) == [1, 2, 4, 2, 4], "for the companion to join again")
-    assert [site.tickets[each].restarts for each in (job, mate, pair)] == [0, 0, 1]
+    assert [site.managed_jobs[each].restarts for each in (job, mate, pair)] == [0, 0, 1]
     done = [line["step"] for line in steps(work)]
     assert done == list(range(1, len(done) + 1))
     assert max(lost_s(work)) < MOST_LOST_S, lost_s(work)

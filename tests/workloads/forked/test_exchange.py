@@ -57,9 +57,9 @@ def test_a_copy_that_was_away_cannot_turn_the_job_back(copies: list[Exchange]) -
 
 def test_results_are_found_by_copy(copies: list[Exchange]) -> None:
     copies[0].publish(FIRST, trained(2))
-    assert copies[0].handed_in(0) == []
-    copies[1].hand_in(0, RESULT, trained(4))
-    assert copies[0].handed_in(0) == [1]
+    assert copies[0].submitted(0) == []
+    copies[1].submit(0, RESULT, trained(4))
+    assert copies[0].submitted(0) == [1]
     result, state = copies[0].result(0, 1)
     assert result == RESULT
     assert torch.equal(state["model"]["0.weight"], trained(4)["model"]["0.weight"])
@@ -67,7 +67,7 @@ def test_results_are_found_by_copy(copies: list[Exchange]) -> None:
 
 
 def test_a_result_without_steps_carries_no_parameters(copies: list[Exchange]) -> None:
-    copies[1].hand_in(0, CopyResult(1, (), 0.0, 0.0, True), trained(4))
+    copies[1].submit(0, CopyResult(1, (), 0.0, 0.0, True), trained(4))
     result, state = copies[0].result(0, 1)
     assert result.stop
     assert "model" not in state
@@ -77,7 +77,7 @@ def test_old_slots_are_removed_and_the_last_copy_removes_all(copies: list[Exchan
     for number in range(6):
         last = SlotStart(number, ((0, 6),), {0: (), 1: ()}, {})
         copies[0].publish(last, {})
-        copies[1].hand_in(number, RESULT, {})
+        copies[1].submit(number, RESULT, {})
     names = sorted(path.name for path in folder_of(tmp_path / "job.pt", 7).iterdir())
     assert names == ["slot-3", "slot-3.copy-1", "slot-4", "slot-4.copy-1", "slot-5", "slot-5.copy-1"]
     copies[1].close(last, 0)

@@ -73,7 +73,7 @@ def test_once_all_results_are_there_nobody_waits(
 ) -> None:
     exchanges[0].publish(SLOT, {})
     for copy in (1, 2):
-        exchanges[copy].hand_in(0, result(copy), {})
+        exchanges[copy].submit(0, result(copy), {})
     mine = tracker(0, exchanges, tmp_path)
     clock.now_s += 21.0
     assert mine.follow(SLOT, result(0), {}, begun_s=1000.0) == 1
@@ -88,7 +88,7 @@ def test_a_lost_copy_is_left_out_once_it_is_late(
     exchanges: list[Exchange], clock: Clock, tmp_path: Path
 ) -> None:
     exchanges[0].publish(SLOT, {})
-    exchanges[1].hand_in(0, result(1), {})
+    exchanges[1].submit(0, result(1), {})
     assert tracker(0, exchanges, tmp_path).follow(SLOT, result(0), {}, begun_s=1000.0) == 1
     assert clock.now_s == pytest.approx(1000.0 + 1.25 * 60.0 + 5.0, abs=0.1)
     after = exchanges[1].slot(1)[0]
@@ -102,7 +102,7 @@ def test_the_next_copy_publishes_if_the_one_before_it_died_after_its_result(
 ) -> None:
     exchanges[0].publish(SLOT, {})
     for copy in (0, 1):
-        exchanges[copy].hand_in(0, result(copy), {})
+        exchanges[copy].submit(0, result(copy), {})
     assert tracker(2, exchanges, tmp_path).follow(SLOT, result(2), {}, begun_s=1000.0) == 1
     assert clock.now_s == pytest.approx(1010.0, abs=0.1)
 
@@ -113,8 +113,8 @@ def test_a_copy_that_comes_late_goes_on_with_the_newest_slot_and_is_taken_in_aga
     without = plan(SlotStart(3, ((0, 20),), {}, {}), [0, 1], steps=30, slot_s=60.0)
     exchanges[0].publish(without, {})
     assert tracker(2, exchanges, tmp_path).follow(SLOT, result(2), {}, begun_s=900.0) == 3
-    exchanges[2].hand_in(3, CopyResult(2, (), 0.0, 0.0, False), {})
-    exchanges[1].hand_in(3, CopyResult(1, without.shares[1], 10.0, 0.5, False), {})
+    exchanges[2].submit(3, CopyResult(2, (), 0.0, 0.0, False), {})
+    exchanges[1].submit(3, CopyResult(1, without.shares[1], 10.0, 0.5, False), {})
     assert (
         tracker(0, exchanges, tmp_path).follow(without, CopyResult(0, (), 1.0, 0.0, False), {}, 1000.0) == 4
     )

@@ -1,6 +1,5 @@
 """A policy of rounds, and forked jobs on as many machines as there is room for, through whole simulations."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from dally.cluster.topology import Allocation
 from dally.jobs.job import Job, JobKind
 from dally.policies.common.in_rounds import InRounds
-from dally.policies.common.rounds import RoundTarget, handed_out
+from dally.policies.common.rounds import RoundTarget, RoundTargets, handed_out
 from dally.policies.registry import PolicySpec
 from dally.profiles.files import load_profiles
 from dally.state import ClusterState, JobState
@@ -33,7 +32,7 @@ class Turns(InRounds):
     def __init__(self, knobs: Knobs, state: ClusterState) -> None:
         super().__init__(360.0)
 
-    def targets(self, state: ClusterState, now: float) -> Mapping[str, RoundTarget]:
+    def allocate(self, state: ClusterState, now: float) -> RoundTargets:
         found: dict[str, RoundTarget] = {}
         jobs = [job for job in state.jobs.values() if job.job.preemptible or job.job_id in state.waiting]
         with handed_out(state) as free:
@@ -48,7 +47,7 @@ class Turns(InRounds):
                     place = tuple(sorted((*place, *more)))
                 if place:
                     found[job.job_id] = RoundTarget(place, "its turn")
-        return found
+        return RoundTargets(found)
 
     @staticmethod
     def _level(state: ClusterState, job: JobState, place: Allocation) -> int:
@@ -58,10 +57,10 @@ class Turns(InRounds):
         enough = place and job.job.kind is not JobKind.FORKED
         return 0 if level is None or enough else level + 1
 
-    def lacks(self, state: ClusterState, job: JobState, now: float) -> str:
+    def wait_reason(self, state: ClusterState, job: JobState, now: float, memo: object) -> str:
         return "not its turn"
 
-    def gives_way(self) -> str:
+    def preempt_reason(self) -> str:
         return "its turn is over"
 
 

@@ -41,7 +41,7 @@ class TestRounds:
         rounds, state = Rounds(360), cluster(a=((0, 4),))
         assert not rounds.due(state, 100.0)
         assert rounds.wakeup_s(state, 100.0) == 360
-        rounds.settle(state, 100.0)
+        rounds.applied(state, 100.0)
         assert not rounds.due(state, 359.0)
         assert rounds.due(state, 360.0)
         assert rounds.due(state, 361.5), "a clock may wake late"
@@ -49,45 +49,45 @@ class TestRounds:
     def test_while_somebody_waits_each_boundary_is_a_round(self) -> None:
         rounds, state = Rounds(360), cluster(a=((0, 4),))
         for boundary in (360.0, 720.0, 1080.0):
-            rounds.settle(state, boundary - 360)
+            rounds.applied(state, boundary - 360)
             assert rounds.due(state, boundary)
             assert rounds.wakeup_s(state, boundary) == boundary + 360
-            rounds.settle(state, boundary)
+            rounds.applied(state, boundary)
             assert not rounds.due(state, boundary)
 
     def test_once_all_run_one_more_round_sees_it_and_then_there_is_none_until_something_changes(self) -> None:
         rounds, state = Rounds(360), cluster(a=((0, 4),))
         state.start("w", ((1, 4),), 10.0, 0.0, 1.0)
-        rounds.settle(state, 10.0)
+        rounds.applied(state, 10.0)
         assert rounds.due(state, 360.0)
-        rounds.settle(state, 360.0)
+        rounds.applied(state, 360.0)
         assert not rounds.due(state, 720.0)
         assert rounds.wakeup_s(state, 720.0) == inf
         state.finish("a", 800.0)
         assert rounds.wakeup_s(state, 800.0) == 1080
-        rounds.settle(state, 800.0)
+        rounds.applied(state, 800.0)
         assert rounds.due(state, 1080.0)
 
     def test_a_change_of_the_machines_at_hand_is_a_change(self) -> None:
         rounds, state = Rounds(360), cluster(a=((0, 4),))
         state.withdraw("w")
-        rounds.settle(state, 0.0)
-        rounds.settle(state, 360.0)
+        rounds.applied(state, 0.0)
+        rounds.applied(state, 360.0)
         state.withhold(1, 4)
-        rounds.settle(state, 400.0)
+        rounds.applied(state, 400.0)
         assert rounds.due(state, 720.0)
 
     def test_a_restless_policy_is_asked_again_though_nothing_happens(self) -> None:
         rounds, state = Rounds(360), cluster(a=((0, 4),))
         state.withdraw("w")
-        rounds.settle(state, 0.0)
-        rounds.settle(state, 360.0, restless=lambda: True)
+        rounds.applied(state, 0.0)
+        rounds.applied(state, 360.0, needs_next=lambda: True)
         assert rounds.wakeup_s(state, 500.0) == 720
         assert rounds.due(state, 720.0)
 
     def test_what_is_restored_is_due_as_before(self) -> None:
         rounds, state = Rounds(360), cluster(a=((0, 4),))
-        rounds.settle(state, 100.0)
+        rounds.applied(state, 100.0)
         twin = Rounds(360)
         twin.restore(rounds.snapshot())
         assert (twin.due(state, 359.0), twin.due(state, 360.0)) == (False, True)

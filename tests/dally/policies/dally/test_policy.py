@@ -165,7 +165,7 @@ def test_every_preemption_names_who_took_the_gpus() -> None:
     world.submit(job("old", 4, 90_000), 0)
     world.start("old", ((0, 4),), 0, speed=1.0)
     world.submit(job("new", 4, 90_000), 10)
-    world.settle(10)
+    world.plan_applied(10)
     decisions = world.decide(LEASE_S).decisions
     preempted = [each for each in decisions if isinstance(each, Preempt)]
     assert [(each.job_id, each.by) for each in preempted] == [("old", ("new",))]

@@ -42,7 +42,7 @@ def sizes(net: PolicyNetwork, jobs: list[Job], gpus: int) -> list[int]:
     state = ClusterState(topology, CostModel(topology))
     policy = Drl(DrlKnobs(), state, net)
     states = [state.submit(each, 0.0) for each in jobs]
-    found = policy.targets(states, Pool(gpus, {"a": gpus}), 0.0)
+    found = policy.allocate(states, Pool(gpus, {"a": gpus}), 0.0)
     return [found[each.job_id].gpus for each in jobs]
 
 

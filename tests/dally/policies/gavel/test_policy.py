@@ -164,8 +164,7 @@ def test_what_it_learnt_survives_as_plain_data() -> None:
     policy, other = spec.build(state), spec.build(state)
     for each in (job("a", 1, 1000), job("b", 1, 1000)):
         policy.submitted(state.submit(each, 0.0), 0.0)
-    policy.decide(state, 0.0)
-    policy.settle(state, 0.0)
+    policy.plan_applied(policy.decide(state, 0.0), state, 0.0)
     learnt = json.loads(json.dumps(policy.snapshot()))
     assert learnt["turns"]["rounds"] == 1
     other.restore(learnt)

@@ -6,6 +6,7 @@ import pytest
 
 from dally.cluster.load import load_cluster
 from dally.jobs.job import Job, JobKind
+from dally.plan import Plan
 from dally.policies.registry import parse_policy
 from dally.profiles.costs import CostModel
 from dally.profiles.files import load_profiles
@@ -155,9 +156,9 @@ def test_draws_differ_by_rerun_and_are_kept_over_a_restart() -> None:
     state = ClusterState(topology, CostModel(topology))
     policy = parse_policy("jps:search=sampled,markets=3").build(state)
     policy.submitted(state.submit(elastic("a", 1, 100.0), 0.0), 0.0)
-    policy.settle(state, 0.0)
+    policy.plan_applied(Plan(), state, 0.0)
     assert policy.snapshot() == {"reruns": 1}
-    policy.settle(state, 1.0)
+    policy.plan_applied(Plan(), state, 1.0)
     assert policy.snapshot() == {"reruns": 1}, "nothing happened"
     again = parse_policy("jps:search=sampled").build(ClusterState(topology, CostModel(topology)))
     again.restore(policy.snapshot())

@@ -121,14 +121,14 @@ def test_searches_that_change_nothing_grow_rare() -> None:
     pollux = policy.build(state)
     pollux.submitted(state.submit(job("a", 1, 1e6), 0.0), 0.0)
     pollux.submitted(state.submit(job("b", 16, 1e6), 0.0), 0.0)
-    for start in pollux.decide(state, 0.0).decisions:
+    plan = pollux.decide(state, 0.0)
+    for start in plan.decisions:
         if start.job_id == "a" and hasattr(start, "allocation"):
             pollux.started(state.start("a", start.allocation, 0.0, 0.0, 1.0), 0.0)
-    pollux.settle(state, 0.0)
+    pollux.plan_applied(plan, state, 0.0)
     searches = []
     for number in range(1, 20):
-        pollux.decide(state, 60.0 * number)
-        pollux.settle(state, 60.0 * number)
+        pollux.plan_applied(pollux.decide(state, 60.0 * number), state, 60.0 * number)
         searches.append(pollux.snapshot()["searches"])
     assert searches == [2, 2, 3, 3, 3, 3, 4, 4, 4, 4, 5, 5, 5, 5, 6, 6, 6, 6, 7]
 
@@ -141,10 +141,11 @@ def test_it_goes_on_from_plain_data_as_if_nothing_had_happened() -> None:
     states = [state.submit(each, 0.0) for each in jobs]
     for each in states:
         first.submitted(each, 0.0)
-    for start in first.decide(state, 0.0).decisions:
+    plan = first.decide(state, 0.0)
+    for start in plan.decisions:
         if hasattr(start, "allocation"):
             first.started(state.start(start.job_id, start.allocation, 0.0, 0.0, 1.0), 0.0)
-    first.settle(state, 0.0)
+    first.plan_applied(plan, state, 0.0)
     again.restore(json.loads(json.dumps(first.snapshot())))
     for each in states:
         again.submitted(each, 0.0)

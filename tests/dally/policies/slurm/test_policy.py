@@ -127,7 +127,7 @@ def test_passes_go_on_after_a_restart_of_the_controller() -> None:
     scheduler.submit(job("wide", 4, 100), 1.0)
     scheduler.submit(job("small", 1, 500), 2.0)
     assert policy.decide(state, 2.0).wakeup_s == 30.0
-    scheduler.settle(2.0)
+    scheduler.plan_applied(2.0)
     learnt = json.loads(json.dumps(policy.snapshot()))
     again = parse_policy("slurm").build(state)
     again.restore(learnt)

@@ -184,7 +184,7 @@ def test_who_is_stopped_may_stop_others_at_once() -> None:
 @given(world=worlds(models=("", "resnet50", "bert-large"), varying=True))
 def test_whoever_could_act_at_once_is_asked_at_once(world: World) -> None:
     """Else the controller, which is asked at other times than the simulator, would decide otherwise."""
-    decide, settle = SrsfDelay.decide, SrsfDelay.settle
+    decide, applied = SrsfDelay.decide, SrsfDelay.plan_applied
     wakeups: list[float] = []
 
     def noted(self: SrsfDelay, state: ClusterState, now: float) -> Plan:
@@ -192,14 +192,14 @@ def test_whoever_could_act_at_once_is_asked_at_once(world: World) -> None:
         wakeups.append(plan.wakeup_s)
         return plan
 
-    def asked_again(self: SrsfDelay, state: ClusterState, now: float) -> None:
-        settle(self, state, now)
+    def asked_again(self: SrsfDelay, plan: Plan, state: ClusterState, now: float) -> None:
+        applied(self, plan, state, now)
         acts = [each for each in decide(self, state, now).decisions if not isinstance(each, Wait)]
         assert not acts or wakeups[-1] == now + LEAST_S
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(SrsfDelay, "decide", noted)
-        patch.setattr(SrsfDelay, "settle", asked_again)
+        patch.setattr(SrsfDelay, "plan_applied", asked_again)
         simulate("srsf-delay", world.topology, world.jobs, world.outages, AUTHORS)
 
 

@@ -10,7 +10,7 @@ from dally.jobs.job import Job, JobKind
 from dally.plan import Migrate, Plan, Preempt, Start, Wait
 from dally.scheduling.recording.plain import job_data, past_data, plan_data, to_job, to_plan
 from dally.scheduling.recording.recorder import Recording
-from dally.state import Past
+from dally.state import JobHistory
 from tests.dally.recording.recorded import read, refuse
 
 
@@ -123,6 +123,6 @@ def test_a_job_comes_back_from_json(job: Job) -> None:
     assert to_job(json.loads(json.dumps(job_data(job), allow_nan=False))) == job
 
 
-@pytest.mark.parametrize("past", [Past(0.1), Past(0.1, 5.5, 1.0, 2.0, 3.0, 4, 5.0)])
-def test_a_past_comes_back_from_json(past: Past) -> None:
-    assert Past(**json.loads(json.dumps(past_data(past), allow_nan=False))) == past
+@pytest.mark.parametrize("past", [JobHistory(0.1), JobHistory(0.1, 5.5, 1.0, 2.0, 3.0, 4, 5.0)])
+def test_a_past_comes_back_from_json(past: JobHistory) -> None:
+    assert JobHistory(**json.loads(json.dumps(past_data(past), allow_nan=False))) == past

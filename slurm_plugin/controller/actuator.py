@@ -1,0 +1,304 @@
+"""Carries out a plan on Slurm: the intent goes into the journal first, then the order to Slurm."""
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from math import inf
+
+from dally.jobs.job import JobKind
+from dally.plan import Migrate, Plan, Preempt, Resize, Start, Wait
+from dally.scheduling.scheduler import wait_facts
+from dally.words import span
+from slurm_plugin.client.slurm import (
+    Order,
+    ReleaseOnNodes,
+    ReleaseToSlurm,
+    Requeue,
+    Reserve,
+    Signal,
+    Slurm,
+    SlurmNode,
+    State,
+)
+from slurm_plugin.config import Config
+from slurm_plugin.controller.companions import CompanionStep
+from slurm_plugin.controller.job_requests import has_exact_nodes
+from slurm_plugin.controller.managed_job import JobPhase, ManagedJob, checkpointed
+from slurm_plugin.controller.pending_starts import PendingStart
+from slurm_plugin.controller.reconciler import Reconciler
+from slurm_plugin.controller.time_limits import TimeLimits
+from slurm_plugin.controller.transitions import Log
+from slurm_plugin.controller.unavailable_gpus import reservation_name
+
+_CAN_STOP = (State.RUNNING, State.SUSPENDED)
+_MOST_REFUSALS = 10_000
+_HALF_DONE_S = 60.0
+"""For so long a companion that has left may be followed by another, as was decided once."""
+
+_MOST_CORRECTIONS = 200
+"""At once; more of them come with the next view, so a huge array of one user keeps nobody waiting."""
+
+
+class Actuator:
+    """Turns decisions into orders.
+
+    Whatever happens between two of its steps, the managed jobs on disk say what was meant, and the next view
+    of Slurm what has become of it: a job is then either where it was, or where it was meant to be.
+
+    Args:
+        slurm: Who takes the orders.
+        reconciler: Managed jobs and state.
+        config: Settings.
+        limits: How long jobs may run.
+        log: Records events.
+        commit: Puts managed jobs and events on disk; nothing is ordered before.
+        at: Told of each step, by name; for tests that stop here.
+    """
+
+    def __init__(
+        self,
+        slurm: Slurm,
+        reconciler: Reconciler,
+        config: Config,
+        limits: TimeLimits,
+        log: Log,
+        commit: Callable[[float], None],
+        at: Callable[[str], None],
+    ) -> None:
+        self._slurm, self._reconciler, self._config = slurm, reconciler, config
+        self._log, self._commit, self._at = log, commit, at
+        self._managed_jobs, self._state = reconciler.managed_jobs, reconciler.state
+        self._limits = limits
+        self._refusals: dict[tuple[str, str], str] = {}
+        self._steps: dict[str, CompanionStep] = {}
+        self._half_done: dict[str, tuple[Resize, float]] = {}
+
+    def apply_corrections(self, now: float) -> None:
+        """Order what the last view of Slurm calls for; jobs that are released to Slurm come last."""
+        orders, self._reconciler.corrections = self._reconciler.corrections, []
+        orders.sort(key=lambda order: isinstance(order, ReleaseToSlurm))
+        self._order("correct", orders[:_MOST_CORRECTIONS], now)
+
+    # Stopping jobs.
+
+    def stop(self, plan: Plan, now: float) -> bool:
+        """Ask the jobs that must give way for their checkpoints; True if any is requeued at once."""
+        companions = self._reconciler.companions
+        self._steps = dict(self._companion_steps(plan, now))
+        for decision in plan.decisions:
+            if not isinstance(decision, Preempt | Migrate) or decision.job_id in self._steps:
+                continue
+            managed = self._managed_jobs.get(decision.job_id)
+            by = decision.by if isinstance(decision, Preempt) else ()
+            covered = bool(by) and self._reconciler.pending_starts.cover(by)  # others stop for these already
+            if managed and managed.phase is JobPhase.RUNNING and not covered:
+                self._request_checkpoint(managed, decision, now)
+        leaving = [(job_id, each) for job_id, step in self._steps.items() for each in step.leave]
+        for job_id, companion in leaving:
+            self._log(now, "companion_leaves", job=job_id, companion=companion)
+        self._order("signal", [companions.leave(companion) for _, companion in leaving], now)
+        return self.requeue_due(now)
+
+    def _companion_steps(self, plan: Plan, now: float) -> Iterator[tuple[str, CompanionStep]]:
+        """The resizes that companions can carry out while their jobs train, and those that are half done."""
+        companions, topology = self._reconciler.companions, self._state.topology
+        decided = {each.job_id for each in plan.decisions if not isinstance(each, Wait)}
+        half_done = {job_id: each for job_id, each in self._half_done.items() if job_id not in decided}
+        self._half_done = {}
+        new = {each.job_id: (each, now) for each in plan.decisions if isinstance(each, Resize)}
+        for job_id, (decision, since_s) in {**half_done, **new}.items():
+            managed = self._managed_jobs.get(job_id)
+            if managed is None or managed.phase is not JobPhase.RUNNING or now > since_s + _HALF_DONE_S:
+                continue
+            step = companions.next_step(managed, topology.named(decision.allocation), now)
+            if step is not None:
+                companions.why[job_id] = decision.reason
+                yield job_id, step
+            if step.leave if step else job_id in half_done:  # or none has left long enough ago
+                self._half_done[job_id] = decision, since_s
+
+    def _request_checkpoint(self, managed: ManagedJob, decision: Preempt | Migrate, now: float) -> None:
+        managed.phase, managed.since_s, managed.until_s = JobPhase.STOPPING, now, now
+        managed.reason, managed.migrating = decision.reason, isinstance(decision, Migrate)
+        managed.resizing = isinstance(decision, Resize)
+        managed.preempted_for = decision.by if isinstance(decision, Preempt) else ()
+        managed.signalled = not managed.request.signal
+        self._reconciler.changed.add(managed.job_id)
+        self._reconciler.decided.append(managed.job_id)
+        asked = {"signal": managed.request.signal, "grace_s": managed.request.grace_s}
+        self._log(now, "stop", job=managed.job_id, **asked, reason=decision.reason)
+
+    def checkpoint_before_limits(self, now: float) -> None:
+        """Ask running jobs for their checkpoints whose time limits come before they are done."""
+        for managed in list(self._managed_jobs.values()):
+            if managed.phase is JobPhase.RUNNING and now >= managed.until_s:
+                limit_s = self._reconciler.seen(managed.job_id).time_limit_s or 0.0
+                reason = f"its time limit of {span(limit_s)} ends before it is done; it goes on later"
+                self._request_checkpoint(managed, Preempt(managed.job_id, (), reason), now)
+
+    def requeue_due(self, now: float) -> bool:
+        """Requeue the stopping jobs whose grace is over, or that have written their checkpoint and ended.
+
+        Their checkpoint signals come first. One that may have been lost is sent again: a second one costs a
+        job less than none. A job's grace begins when it was asked. True if any is requeued.
+        """
+        stopping = [each for each in self._managed_jobs.values() if each.phase is JobPhase.STOPPING]
+        seen = self._reconciler.seen
+        unasked = [each for each in stopping if not each.signalled and seen(each.job_id).state in _CAN_STOP]
+        self._order("signal", [Signal(each.job_id, each.request.signal) for each in unasked], now)
+        for managed in unasked:
+            managed.signalled, managed.until_s = True, now + managed.request.grace_s
+            self._reconciler.changed.add(managed.job_id)
+
+        due: list[tuple[ManagedJob, Requeue]] = []
+        for managed in stopping:
+            job = seen(managed.job_id)
+            if checkpointed(managed, job):
+                due.append((managed, Requeue(managed.job_id, ended=True)))
+            elif now >= managed.until_s and job.state in _CAN_STOP:
+                due.append((managed, Requeue(managed.job_id)))
+        answers = self._order("requeue", [order for _, order in due], now)
+        for (managed, _), refusal in zip(due, answers, strict=True):
+            if refusal is not None:
+                self._reconciler.requeue_failed(managed, now, refusal)
+        return bool(due)
+
+    # Starting jobs.
+
+    def start(self, plan: Plan, nodes: Iterable[SlurmNode], now: float) -> bool:
+        """Release jobs onto their nodes; True if there is anything to look after."""
+        starting = [
+            self._set_starting(decision, now)
+            for decision in plan.decisions
+            if isinstance(decision, Start | Migrate) and self._can_start(decision, plan, now)
+        ]
+        joins = self._let_companions_join(now)
+        return self._release_on_nodes(starting, nodes, now) or joins
+
+    def start_pending(self, nodes: Iterable[SlurmNode], now: float) -> bool:
+        """Release the jobs for which others have left by now; True if there is anything to look after."""
+        due = self._reconciler.pending_starts.take_due(now)
+        starting = [self._set_starting(each, now) for each in due if self._state.free.holds(each.allocation)]
+        return self._release_on_nodes(starting, nodes, now)
+
+    def _can_start(self, decision: Start | Migrate, plan: Plan, now: float) -> bool:
+        """Whether it can be carried out now; it is pending if only others, or the job itself, must leave."""
+        managed = self._managed_jobs.get(decision.job_id)
+        if managed is None or not (managed.phase is JobPhase.PENDING or managed.stops_to_migrate):
+            return False
+        pending = self._reconciler.pending_starts
+        if pending.may_start(decision, now) and self._state.free.holds(decision.allocation):
+            return True
+        jobs, machines = self._state.jobs, {machine for machine, _ in decision.allocation}
+        leaving = {
+            other.job_id
+            for other in plan.decisions
+            if isinstance(other, Preempt | Migrate)
+            and other.job_id in jobs
+            and any(machine in machines for machine, _ in jobs[other.job_id].allocation)
+        }
+        pending.add(PendingStart(decision, frozenset({*leaving, decision.job_id})))
+        return False
+
+    def _set_starting(self, decision: Start | Migrate, now: float) -> ManagedJob:
+        """The job is about to start: its GPUs are no longer free, though it does not run yet."""
+        managed, state = self._managed_jobs[decision.job_id], self._state
+        managed.phase, managed.since_s = JobPhase.STARTING, now
+        managed.until_s, managed.reason = now + self._config.start_timeout_s, decision.reason
+        managed.gpus, managed.placed_once = state.topology.named(decision.allocation), True
+        job = self._reconciler.seen(managed.job_id)
+        managed.limit_s = self._limits.given_s(managed, job, decision.allocation)
+        self._reconciler.changed.add(managed.job_id)
+        self._reconciler.decided.append(managed.job_id)
+        for machine, gpus in decision.allocation:
+            self._reconciler.scheduler.withhold(machine, state.withheld.get(machine, 0) + gpus)
+        return managed
+
+    def _let_companions_join(self, now: float) -> bool:
+        """Release the companions whose GPUs are free; True if there is any to look after."""
+        machines = self._state.topology.machine_index
+        orders = []
+        for job_id, step in self._steps.items():
+            allocation = tuple(sorted((machines[node], gpus) for node, gpus in step.gpus))
+            if step.joins and self._state.free.holds(allocation):
+                managed, job = self._managed_jobs[job_id], self._reconciler.seen(job_id)
+                orders.append(self._reconciler.companions.join(step, managed, job, now))
+                self._log(now, "companion_joins", job=job_id, companion=step.joins, gpus=dict(step.gpus))
+        self._steps = {}
+        self._order("release", orders, now)
+        return bool(orders)
+
+    def _release_on_nodes(
+        self, starting: Sequence[ManagedJob], nodes: Iterable[SlurmNode], now: float
+    ) -> bool:
+        """Order the starts, each inside a reservation where jobs of other partitions might take its GPUs."""
+        ours = set(self._config.partitions)
+        shared = {node.name for node in nodes if not ours.issuperset(node.partitions)}
+        reserves = [
+            Reserve(reservation_name(each.job_id, now), tuple(each.gpus), each.job.user)
+            for each in starting
+            if shared.intersection(each.gpus)
+        ]
+        answers = self._order("reserve", reserves, now)
+        reserved = {order.name for order, refusal in zip(reserves, answers, strict=True) if refusal is None}
+        orders = []
+        for managed in starting:
+            name, job = reservation_name(managed.job_id, now), self._reconciler.seen(managed.job_id)
+            reservation, on_nodes = name if name in reserved else None, tuple(managed.gpus)
+            limit_s = managed.limit_s or managed.job.time_limit_s
+            limit_min = None if limit_s in (None, job.time_limit_s) else int(limit_s // 60)
+            if managed.job.kind is JobKind.RIGID:
+                order = ReleaseOnNodes(managed.job_id, on_nodes, reservation, limit_min=limit_min)
+            else:  # as many tasks for each GPU as it asked for
+                tasks = max(1, sum(managed.gpus.values()) * managed.tasks // managed.job.gpus)
+                exact, cpus = has_exact_nodes(job, managed.min_nodes), job.cpus_per_task
+                order = ReleaseOnNodes(managed.job_id, on_nodes, reservation, tasks, exact, cpus, limit_min)
+            orders.append(order)
+        for managed, refusal in zip(starting, self._order("release", orders, now), strict=True):
+            if refusal is not None:
+                self._reconciler.start_failed(managed, now, refusal)
+        return bool(starting)
+
+    def record_waits(self, plan: Plan, now: float) -> None:
+        """Put waits on record."""
+        for decision in plan.decisions:
+            managed = self._managed_jobs.get(decision.job_id)
+            if isinstance(decision, Wait) and managed and managed.phase is JobPhase.PENDING:
+                self._log(now, "wait", job=managed.job_id, **wait_facts(self._state, decision))
+                self._reconciler.scheduler.waits(decision)
+                managed.reason, managed.until_s = decision.reason, decision.until_s
+                managed.level = self._state.topology.levels[decision.level]
+                self._reconciler.changed.add(managed.job_id)
+
+    def _order(self, step: str, orders: Sequence[Order], now: float) -> tuple[str | None, ...]:
+        """Put on disk what is meant, then order it; what Slurm says again and again is on record once."""
+        if not orders:
+            return ()
+        self._commit(now)
+        self._at(step)
+        answers = self._slurm.run(orders)
+        self._at(f"{step} done")
+        for order, refusal in zip(orders, answers, strict=True):
+            what, job = order_name(order), getattr(order, "job_id", "")
+            if refusal is None:
+                self._refusals.pop((what, job), None)
+            elif self._refusals.get((what, job)) != refusal:
+                if len(self._refusals) > _MOST_REFUSALS:
+                    self._refusals.clear()
+                self._refusals[what, job] = refusal
+                self._log(now, "order_refused", order=what, job=job, said=refusal)
+        return answers
+
+
+def order_name(order: Order) -> str:
+    """The name of an order in events and metrics: `release_on_nodes` of a `ReleaseOnNodes`."""
+    return re.sub(r"(?<!^)(?=[A-Z])", "_", type(order).__name__).lower()
+
+
+def next_due_s(managed_jobs: Iterable[ManagedJob], now: float, restart_gap_s: float) -> float:
+    """When the next grace, back-off, gap, time to start or time to run is over; inf if there is none."""
+    dues = (
+        managed.left_s + restart_gap_s if managed.phase is JobPhase.PENDING else managed.until_s
+        for managed in managed_jobs
+        if managed.phase is not JobPhase.RELEASED
+    )
+    return min((due_s for due_s in dues if due_s > now), default=inf)

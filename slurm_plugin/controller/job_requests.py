@@ -1,0 +1,193 @@
+"""What a job in Slurm's queue asks of Dally, as far as policies, this site and its cluster can give it."""
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from functools import lru_cache
+
+from dally.errors import InputError
+from dally.jobs.job import Gang, Job, JobKind
+from slurm_plugin.client.slurm import Hold, ReleaseToSlurm, SlurmJob
+from slurm_plugin.config import Config
+from slurm_plugin.controller.managed_job import ManagedJob
+from slurm_plugin.request import Request, decode_job
+
+UNLIMITED_S = 30 * 86_400.0
+"""Taken as the duration of a job without a time limit: nobody knows it, and policies want a number."""
+
+_GPU = re.compile(
+    r"(?:^|,)(?:gres[:/])?gpu(?::(?P<type>[A-Za-z][\w.-]*))?(?:[:=](?P<count>[0-9]{1,9}))?(?:\([^)]*\))?(?=,|$)"
+)
+
+
+class UnfitError(InputError):
+    """Dally cannot place the job as it was asked for; Slurm can."""
+
+
+def demand(job: SlurmJob, request: Request) -> Job:
+    """The job that policies see.
+
+    A count per node, or a number of nodes or tasks per node that divides the GPUs, fixes what each machine
+    gives; `--gpus` alone leaves it open. The time limit stands for the unknown duration. Of a waiting job
+    the numbers of nodes and tasks can be changed, so only one that counts its GPUs by them has a range.
+
+    Raises:
+        UnfitError: It asks for no GPUs, or its options fix a placement that policies know nothing of.
+    """
+    fixed = {
+        "--exclude": job.excluded_nodes,
+        "--constraint": job.features,
+        "--exclusive": job.exclusive,
+        "--switches": job.switches,
+        "--gpus-per-socket": job.tres_per_socket,
+        "a part of a heterogeneous job": job.heterogeneous,
+    }
+    if found := next((option for option, value in fixed.items() if value), ""):
+        raise UnfitError(f"{found} fixes the placement")
+    gpus, each, gpu_type = _gpus(job)
+    plain = Job(
+        job_id=job.job_id,
+        submit_s=job.submit_s,
+        gpus=gpus,
+        duration_s=job.time_limit_s or UNLIMITED_S,
+        user=job.user,
+        group=job.account,
+        model=request.model,
+        gpu_type=gpu_type,
+        time_limit_s=job.time_limit_s,
+        gpus_per_machine=each,
+        preemptible=bool(request.signal) and job.requeue,
+        job_name=job.job_name,
+    )
+    if request.max_copies > 1:
+        if not job.tres_per_node or job.tres_per_job:
+            raise UnfitError("its copies' GPUs are not counted by --gpus-per-node or --gres alone")
+        return replace(plain, kind=JobKind.FORKED, max_copies=request.max_copies)
+    low, high = request.min_gpus or gpus, request.max_gpus or gpus
+    if low == high or job.tres_per_job:
+        return plain
+    if not low <= gpus <= high:
+        raise UnfitError(f"it asks for {gpus} GPUs, outside of its own range {low} to {high}")
+    return replace(plain, kind=JobKind.ELASTIC, min_gpus=low, max_gpus=high)
+
+
+def _gpus(job: SlurmJob) -> tuple[int, int | None, str | None]:
+    """GPUs in all, on each machine if that is fixed, and their type."""
+    for text, times, each in (
+        (job.tres_per_node, job.min_nodes, 1),
+        (job.tres_per_task, job.tasks, job.tasks_per_node or _share(job.tasks, job.min_nodes)),
+        (job.tres_per_job, 1, None),
+    ):
+        found = [(match["type"], int(match["count"] or 1)) for match in _GPU.finditer(text)]
+        if len(found) > 1:
+            raise UnfitError(f"it asks for several kinds of GPUs: {text}")
+        if found and found[0][1]:
+            gpu_type, count = found[0]
+            gpus = count * times
+            share = _share(gpus, job.min_nodes) if each is None else each * count
+            if share and gpus % share:
+                raise UnfitError(f"{gpus} GPUs do not come out even with {share} on each node")
+            return gpus, share, gpu_type
+    raise UnfitError("it asks for no GPUs")
+
+
+def _share(whole: int, nodes: int) -> int | None:
+    """The equal share of each node; None if the number of nodes is open or does not divide the whole."""
+    return whole // nodes if nodes > 1 and whole % nodes == 0 else None
+
+
+class RequestReader:
+    """Reads jobs for one site.
+
+    Args:
+        config: Settings.
+        best_level: The lowest level of the cluster that holds a gang; raises `CapacityError` if none does.
+        shadow: Whether jobs are looked at that do not ask for Dally.
+    """
+
+    def __init__(self, config: Config, best_level: Callable[[Gang], int], shadow: bool) -> None:
+        self._config, self._best_level, self._shadow = config, best_level, shadow
+
+    def request(self, job: SlurmJob) -> Request | None:
+        """What the job's comments ask of Dally; None if nothing. In shadow mode every job of ours asks."""
+        request = read_request(job.comment, job.admin_comment)
+        if request is None:
+            return Request(held=job.hold is Hold.USER) if self._shadow and self._is_ours(job) else None
+        longest_s = self._config.longest_grace_s
+        return request if request.grace_s <= longest_s else replace(request, grace_s=longest_s)
+
+    def first_asked(self, job: SlurmJob, request: Request) -> Job:
+        """What a job asks for, which Dally has never released.
+
+        Raises:
+            UnfitError: Dally cannot place it.
+            CapacityError: The cluster is too small for it.
+        """
+        if not self._is_ours(job):
+            raise UnfitError(f"partition {job.partition} is not one of Dally's")
+        nodes, tasks = shown_size(job, request)
+        asked = demand(replace(job, min_nodes=nodes, tasks=tasks), request)
+        self._best_level(asked.gang)
+        return asked
+
+    def asked(self, managed: ManagedJob, job: SlurmJob, request: Request) -> Job:
+        """What a waiting job asks for now: somebody may have changed it.
+
+        Raises:
+            UnfitError: Dally cannot place it any more.
+            CapacityError: The cluster is too small for it.
+        """
+        nodes, tasks = asked_size(managed, job)
+        limit_s = own_limit_s(managed, job)
+        asked = self.first_asked(replace(job, min_nodes=nodes, tasks=tasks, time_limit_s=limit_s), request)
+        often = max(job.restarts, managed.history.preemptions) >= self._config.max_requeues
+        return replace(asked, submit_s=managed.job.submit_s, preemptible=asked.preemptible and not often)
+
+    def _is_ours(self, job: SlurmJob) -> bool:
+        return set(job.partition.split(",")) <= set(self._config.partitions)
+
+
+def shown_size(job: SlurmJob, request: Request) -> tuple[int, int]:
+    """Fewest nodes and tasks that a job asks for, as Slurm shows them; those of one copy if it forks."""
+    if request.max_copies > 1:
+        return 1, max(1, job.tasks // job.min_nodes)
+    return job.min_nodes, job.tasks
+
+
+def asked_size(managed: ManagedJob, job: SlurmJob) -> tuple[int, int]:
+    """Fewest nodes and tasks that a pending job asks for; once released, it may show what Dally chose."""
+    if not managed.placed_once:
+        return shown_size(job, managed.request)
+    if managed.job.kind is not JobKind.RIGID:
+        return managed.min_nodes, managed.tasks
+    return job.min_nodes if job.tres_per_node else managed.min_nodes, job.tasks
+
+
+def own_limit_s(managed: ManagedJob, job: SlurmJob) -> float | None:
+    """The time limit that a job asks for; the one that it shows may be what Dally gave it."""
+    given = managed.limit_s is not None and job.time_limit_s == managed.limit_s
+    return managed.job.time_limit_s if given else job.time_limit_s
+
+
+def release_order(job: SlurmJob, request: Request, managed: ManagedJob | None) -> ReleaseToSlurm:
+    """The order by which a job becomes Slurm's own, of the size that it asked for."""
+    nodes, tasks = shown_size(job, request) if managed is None else asked_size(managed, job)
+    own_s = job.time_limit_s if managed is None else own_limit_s(managed, job)
+    limit_min = None if own_s in (None, job.time_limit_s) else int(own_s // 60)
+    if job.tres_per_job or not (request.max_copies > 1 or request.min_gpus or request.max_gpus):
+        return ReleaseToSlurm(job.job_id, nodes, limit_min=limit_min)
+    return ReleaseToSlurm(job.job_id, nodes, tasks, has_exact_nodes(job, nodes), job.cpus_per_task, limit_min)
+
+
+def has_exact_nodes(job: SlurmJob, nodes: int) -> bool:
+    """Whether just so many nodes follow from how a job asks for its GPUs, and not as many as it takes."""
+    return nodes > 1 or bool(job.tres_per_node or job.tasks_per_node)
+
+
+@lru_cache(maxsize=1 << 15)
+def read_request(comment: str, admin_comment: str) -> Request | None:
+    """What a job's comments ask; a comment written by hand, and wrongly, makes it ours without wishes."""
+    try:
+        return decode_job(comment, admin_comment)
+    except InputError:
+        return Request()

@@ -1,0 +1,75 @@
+"""Starts that were decided and cannot be carried out yet, as others still write their checkpoints there."""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from dally.cluster.topology import Topology
+from dally.plan import Migrate, Start
+from slurm_plugin.controller.managed_job import JobPhase, ManagedJob
+
+
+@dataclass(frozen=True, slots=True)
+class PendingStart:
+    """One such decision, and the jobs that leave for it by number; itself among them, if it moves."""
+
+    decision: Start | Migrate
+    leaving: frozenset[str]
+
+
+class PendingStarts:
+    """Reserves the GPUs of such starts, and tells when they have become free.
+
+    A policy may have nothing new to decide until its next round; what it decided stands until then.
+
+    Args:
+        managed_jobs: Our jobs, by number.
+        topology: The cluster.
+        restart_gap_s: A job does not go back to nodes that it left less than this ago, seconds.
+    """
+
+    def __init__(
+        self, managed_jobs: Mapping[str, ManagedJob], topology: Topology, restart_gap_s: float
+    ) -> None:
+        self._managed_jobs, self._topology, self._gap_s = managed_jobs, topology, restart_gap_s
+        self._pending: dict[str, PendingStart] = {}
+
+    def __len__(self) -> int:
+        return len(self._pending)
+
+    def cover(self, job_ids: Collection[str]) -> bool:
+        """Whether all these jobs have GPUs coming to them."""
+        return self._pending.keys() >= set(job_ids)
+
+    def add(self, start: PendingStart) -> None:
+        """A start is to be carried out later; an earlier one of the same job stands."""
+        self._pending.setdefault(start.decision.job_id, start)
+
+    def reserved_gpus(self, now: float) -> list[dict[str, int]]:
+        """GPUs by node that others must not get meanwhile; starts whose jobs do something else by now end."""
+        self._pending = {job_id: start for job_id, start in self._pending.items() if self._stands(job_id)}
+        early = (start.decision for start in self._pending.values() if not self._is_due(start, now))
+        return [self._topology.named(decision.allocation) for decision in early]
+
+    def take_due(self, now: float) -> list[Start | Migrate]:
+        """The starts for which nobody has to leave any more; they are no longer pending."""
+        due = [start.decision for start in self._pending.values() if self._is_due(start, now)]
+        for decision in due:
+            del self._pending[decision.job_id]
+        return due
+
+    def may_start(self, decision: Start | Migrate, now: float) -> bool:
+        """Whether its job waits, and left none of these nodes just now: Slurm might still clean up there."""
+        managed = self._managed_jobs[decision.job_id]
+        rested = now >= managed.left_s + self._gap_s
+        nodes = self._topology.named(decision.allocation)
+        return managed.phase is JobPhase.PENDING and (rested or nodes.keys().isdisjoint(managed.left_nodes))
+
+    def _stands(self, job_id: str) -> bool:
+        managed = self._managed_jobs.get(job_id)
+        return managed is not None and (managed.phase is JobPhase.PENDING or managed.stops_to_migrate)
+
+    def _is_due(self, start: PendingStart, now: float) -> bool:
+        ready = self._stands(start.decision.job_id) and self.may_start(start.decision, now)
+        stopping = JobPhase.STOPPING
+        known = self._managed_jobs
+        return ready and not any(each in known and known[each].phase is stopping for each in start.leaving)

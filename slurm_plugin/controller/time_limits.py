@@ -1,0 +1,91 @@
+"""Time limits of jobs that run slower than they were asked for, and what is done where these are too short.
+
+A user's limit is for the GPUs that were asked for. On fewer or slower ones, or farther apart, the same work
+takes longer, so the limit is raised in proportion as the job is released, as far as its partition allows.
+Where that is not enough, the job is asked for its checkpoint before its limit and put back: each start has
+the whole limit again. A job that has had the time that it asked for is ended by Slurm at its limit as always.
+"""
+
+from collections.abc import Callable, Iterable
+from math import ceil, inf
+
+from dally.cluster.topology import Allocation
+from dally.policies.common.estimates import restart_s
+from dally.state import ClusterState, JobState
+from slurm_plugin.client.slurm import Partition, SlurmJob
+from slurm_plugin.controller.managed_job import ManagedJob
+
+SPARE_S = 30.0
+"""A checkpoint is asked for so much earlier than its grace before a limit, seconds."""
+
+ENOUGH = 0.95
+"""A job has had its time once it could do so much of the work that it was given time for."""
+
+Partitions = Callable[[], Iterable[Partition]]
+
+
+class TimeLimits:
+    """Time limits as one cycle needs them.
+
+    Args:
+        partitions: Asks Slurm for its partitions; only if a limit is to be raised, and once for a cycle.
+        state: What the costs of placements come from.
+    """
+
+    def __init__(self, partitions: Partitions, state: ClusterState) -> None:
+        self._partitions, self._state = partitions, state
+        self._longest_s: dict[str, float] | None = None
+
+    def forget(self) -> None:
+        """A new cycle begins: partitions may have changed."""
+        self._longest_s = None
+
+    def needed_s(self, managed: ManagedJob, allocation: Allocation) -> float:
+        """The limit in which a waiting job can do there what it could do in its own where it asked to run."""
+        own_s = managed.job.duration_s
+        life, costs = self._state.jobs[managed.job_id], self._state.costs
+        slowdown = costs.cost(managed.job, allocation, life.done(0.0)).slowdown
+        return own_s if slowdown <= 1 else own_s * slowdown + restart_s(life, costs)
+
+    def is_too_short(self, managed: ManagedJob, job: SlurmJob, allocation: Allocation) -> bool:
+        """Whether a job would run into its limit there for being slow, with no checkpoint to go on from."""
+        own_s = managed.job.time_limit_s
+        if own_s is None or can_be_saved(managed, job):
+            return False
+        needed_s = self.needed_s(managed, allocation)
+        return needed_s > own_s and needed_s > self._most_s(job, own_s)
+
+    def given_s(self, managed: ManagedJob, job: SlurmJob, allocation: Allocation) -> float | None:
+        """The limit that a job is to have there, whole minutes; None if it has no limit."""
+        own_s = managed.job.time_limit_s
+        if own_s is None:
+            return None
+        needed_s = self.needed_s(managed, allocation)
+        return own_s if needed_s <= own_s else 60.0 * ceil(min(needed_s, self._most_s(job, own_s)) / 60)
+
+    def _most_s(self, job: SlurmJob, own_s: float) -> float:
+        """The longest limit that a job may have: its partition's, but never less than its own."""
+        if self._longest_s is None:
+            self._longest_s = {each.name: each.longest_s for each in self._partitions()}
+        return max(own_s, min(self._longest_s.get(name, inf) for name in job.partition.split(",")))
+
+
+def save_at_s(managed: ManagedJob, job: SlurmJob, life: JobState) -> float:
+    """When a running job must be asked for its checkpoint, as its limit comes too early; inf if it does not.
+
+    Args:
+        managed: Its managed.
+        job: As Slurm shows it.
+        life: Its work so far, and its speed.
+    """
+    if job.time_limit_s is None or managed.interval is None or not can_be_saved(managed, job):
+        return inf
+    end_s = managed.interval.since_s + job.time_limit_s
+    if life.work_s(end_s) >= min(ENOUGH * life.job.duration_s, life.whole_s):
+        return inf
+    return end_s - min(managed.request.grace_s + SPARE_S, job.time_limit_s / 2)
+
+
+def can_be_saved(managed: ManagedJob, job: SlurmJob) -> bool:
+    """Whether a job writes a checkpoint when it is asked for it, and may be put back."""
+    return bool(managed.request.signal) and job.requeue

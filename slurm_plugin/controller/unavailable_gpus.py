@@ -1,0 +1,88 @@
+"""Which GPUs the policy cannot have: those of others, promised ones, and those of nodes that are closed."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+
+from dally.scheduling.scheduler import Scheduler
+from slurm_plugin.client.slurm import HOLDS_GPUS, Reservation, SlurmJob, SlurmNode
+from slurm_plugin.controller.managed_job import ON_GPUS, JobPhase, ManagedJob
+
+RESERVATION_PREFIX = "dally_"
+"""What the names of our own reservations begin with."""
+
+
+def withhold_unavailable(
+    scheduler: Scheduler,
+    managed_jobs: Mapping[str, ManagedJob],
+    pending_starts: Iterable[Mapping[str, int]],
+    jobs: Iterable[SlurmJob],
+    nodes: Sequence[SlurmNode],
+    closed: set[str],
+) -> None:
+    """Keep from the policy what others hold, what jobs are about to get, and the nodes that are closed.
+
+    Args:
+        scheduler: State and policy.
+        managed_jobs: Our jobs, by number.
+        pending_starts: GPUs by node of starts that wait for others to leave.
+        jobs: All jobs of Slurm.
+        nodes: All nodes of Slurm.
+        closed: Names of nodes of which no further GPU may be taken.
+    """
+    state = scheduler.state
+    ours: Counter[int] = Counter()
+    for job_id in state.running:
+        ours.update(dict(state.jobs[job_id].allocation))
+    machines = state.topology.machine_index
+
+    foreign: Counter[str] = Counter()
+    for job in jobs:
+        managed = managed_jobs.get(job.job_id)
+        if job.state in HOLDS_GPUS and (managed is None or managed.phase not in ON_GPUS):
+            foreign.update(job.gpus)
+    for node in nodes:
+        if node.name in machines:  # jobs that are coming to their end show on their nodes only
+            foreign[node.name] = max(foreign[node.name], node.gpus_used - ours[machines[node.name]])
+
+    promised: Counter[str] = Counter()
+    for managed in managed_jobs.values():
+        if managed.phase is JobPhase.STARTING:
+            promised.update(managed.gpus)
+    for gpus in pending_starts:
+        promised.update(gpus)
+
+    for name, machine in machines.items():
+        rest = state.topology.machines[machine].gpus - ours[machine]
+        wanted = rest if name in closed else min(rest, foreign[name] + promised[name])
+        if wanted != state.withheld.get(machine, 0):
+            scheduler.withhold(machine, wanted)
+
+
+def reservation_name(job_id: str, now: float) -> str:
+    """The name of a reservation for the start of one job."""
+    return f"{RESERVATION_PREFIX}{job_id}_{now:.0f}"
+
+
+def idle_reservations(
+    reservations: Iterable[Reservation], managed_jobs: Mapping[str, ManagedJob], now: float
+) -> list[str]:
+    """Names of our reservations whose job is no longer about to start: they keep others out for nothing.
+
+    One of this very second is left for the next look: Slurm ends no reservation at its own start.
+    """
+    ours = (each for each in reservations if each.name.startswith(RESERVATION_PREFIX))
+    up = (each.name for each in ours if each.start_s + 1 <= now < each.end_s)
+    starting = {each.job_id for each in managed_jobs.values() if each.phase is JobPhase.STARTING}
+    return [name for name in up if name.removeprefix(RESERVATION_PREFIX).rpartition("_")[0] not in starting]
+
+
+def closed_nodes(nodes: Iterable[SlurmNode], reservations: Iterable[Reservation], now: float) -> set[str]:
+    """Nodes on which Slurm would start nothing, and those in reservations of others that are under way."""
+    reserved = {
+        node
+        for reservation in reservations
+        if reservation.start_s <= now < reservation.end_s
+        and not reservation.name.startswith(RESERVATION_PREFIX)
+        for node in reservation.nodes
+    }
+    return reserved | {node.name for node in nodes if not node.available}

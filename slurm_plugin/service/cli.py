@@ -1,0 +1,95 @@
+"""Asking a running controller, and the words in which commands show its answers."""
+
+import http.client
+import json
+import time
+from contextlib import closing
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import click
+
+from dally.cluster.hostlist import fold
+from dally.errors import DallyError, InputError
+from slurm_plugin.config import config_path, load_config
+
+_TIMEOUT_S = 10.0
+_LONGEST_BYTES = 256 * 1024 * 1024
+_MINUTE, _HOUR, _DAY = 60, 3600, 86_400
+
+config_option = click.option(
+    "--config",
+    type=click.Path(path_type=Path),
+    help="Dally's configuration; $DALLY_CONFIG or /etc/dally/dally.toml by default.",
+)
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+
+
+class NoControllerError(DallyError):
+    """No controller answers, or it cannot say."""
+
+
+def ask(config: Path | None, page: str) -> dict[str, Any]:
+    """What the site's controller shows on a page.
+
+    Args:
+        config: The configuration, which says where the controller is; None for the usual one.
+        page: Path of the page, like `/queue`.
+
+    Raises:
+        InputError: The configuration is wrong or says no address.
+        NoControllerError: There is no answer, or none that is an answer; the message names the address.
+    """
+    url = load_config(config).url
+    if not url:
+        raise InputError(f"{config_path(config)}: url is empty, so the controller's address is not known")
+    place = urlsplit(url)  # past any proxy: the answer is the cluster's own
+    connection = http.client.HTTPConnection(place.hostname or "", place.port or 80, timeout=_TIMEOUT_S)
+    try:
+        with closing(connection):
+            connection.request("GET", page)
+            answer = connection.getresponse()
+            status, said = answer.status, json.loads(answer.read(_LONGEST_BYTES))
+    except (OSError, http.client.HTTPException) as error:
+        reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+        raise NoControllerError(f"no controller answers at {url}: {reason}") from error
+    except ValueError as error:
+        raise NoControllerError(f"what answers at {url} is no controller of Dally's") from error
+    if not isinstance(said, dict):
+        raise NoControllerError(f"what answers at {url} is no controller of Dally's")
+    if status != HTTPStatus.OK:
+        raise NoControllerError(f"the controller at {url} says: {clean(str(said.get('error', status)))}")
+    return said
+
+
+def clean(text: str) -> str:
+    """A text in one line that a terminal takes as text: users and Slurm wrote parts of it."""
+    return "".join(char if char.isprintable() else "?" for char in text)
+
+
+def clock(t: float) -> str:
+    """A time of day, with its date unless it is near: `13:58:02`, `Nov 21 13:58`."""
+    form = "%H:%M:%S" if abs(time.time() - t) < _DAY / 2 else "%b %d %H:%M"
+    return time.strftime(form, time.localtime(t))
+
+
+def lasting(seconds: float) -> str:
+    """A time span in few characters: `45s`, `12m`, `3h05m`, `2d04h`."""
+    whole = max(0, round(seconds))
+    if whole < 2 * _MINUTE:
+        return f"{whole}s"
+    if whole < _HOUR:
+        return f"{whole // _MINUTE}m"
+    if whole < _DAY:
+        return f"{whole // _HOUR}h{whole % _HOUR // _MINUTE:02}m"
+    return f"{whole // _DAY}d{whole % _DAY // _HOUR:02}h"
+
+
+def folded(nodes: dict[str, int]) -> str:
+    """Nodes as Slurm writes them."""
+    try:
+        return fold(list(nodes))
+    except InputError:
+        return ",".join(nodes)

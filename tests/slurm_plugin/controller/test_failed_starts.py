@@ -1,0 +1,172 @@
+"""Jobs that Slurm will not start, over the fake Slurm: they stop nobody, and find what they can have."""
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dally.policies.registry import policy_names
+from slurm_plugin.controller.journal import read_events
+from slurm_plugin.controller.managed_job import JobPhase
+from tests.slurm_plugin.worlds import Site
+from tests.worlds import racks
+
+FOUR = racks([[4, 4], [4, 4]])
+HOUR_S = 3600.0
+
+
+def busy(folder: Path, policy: str = "srtf", **settings: Any) -> tuple[Site, list[str]]:
+    """Four nodes of 4 GPUs, each with a checkpointing job of bob's."""
+    site = Site(folder, FOUR, policy, **settings)
+    jobs = [training(site) for _ in range(4)]
+    site.live(10)
+    assert [site.states()[job] for job in jobs] == ["RUNNING"] * 4
+    return site, jobs
+
+
+def training(site: Site, **more: Any) -> str:
+    asked = {"gpus_per_node": 4, "user": "bob", "time_limit_s": HOUR_S, "checkpoint_exit_s": 1.0, **more}
+    return site.submit("", "USR1", 20, **asked)
+
+
+def short(site: Site, **more: Any) -> str:
+    """A job of a minute, for which policies that know it stop others."""
+    return site.submit(**{"gpus_per_node": 4, "run_time_s": 30.0, "time_limit_s": 60.0, **more})
+
+
+def stops(site: Site) -> Counter[str]:
+    """How often each job was asked for its checkpoint."""
+    return Counter(job for _, job in site.events("stop"))
+
+
+def refusals(site: Site, job: str) -> list[dict[str, Any]]:
+    """The job's starts that came to nothing."""
+    return [each for each in read_events(site.folder, job) if each["event"] == "start_failed"]
+
+
+@pytest.mark.parametrize("policy", policy_names())
+def test_a_refused_job_stops_nobody_a_second_time(tmp_path: Path, policy: str) -> None:
+    site, _ = busy(tmp_path, policy)
+    bad = short(site)
+    site.slurm.refuse[bad] = "Requested node configuration is not available"
+    site.run_to(1500)
+    lost = [each for each in read_events(tmp_path) if each["event"] == "preempt" and bad in each["by"]]
+    assert len(lost) <= 1
+    assert bool(lost) <= bool(refusals(site, bad))
+
+
+def test_more_memory_than_any_node_has_stops_nobody_at_all(tmp_path: Path) -> None:
+    site, _ = busy(tmp_path, memory_mb=64_000)
+    bad = short(site, memory_mb=10_000_000)
+    site.live(1000)
+    assert not stops(site)
+    assert site.managed(bad).reason == (
+        "it asks for 10,000 GB of memory on a node, and no node has that; "
+        "it stops no other job before it has run once"
+    )
+
+
+def test_a_licence_that_is_missing_stops_nobody_at_all(tmp_path: Path) -> None:
+    site, _ = busy(tmp_path)
+    for _ in range(4):
+        short(site, licenses="matlab")
+    site.live(1000)
+    assert not stops(site)
+
+
+@pytest.mark.parametrize(
+    ("shares", "differs"),
+    [({"licenses": "matlab"}, {}), ({"qos": "low"}, {"qos": "high"})],
+    ids=["licence", "qos"],
+)
+def test_a_job_at_a_limit_starts_as_soon_as_one_that_shares_it_ends(
+    tmp_path: Path, shares: dict[str, str], differs: dict[str, str]
+) -> None:
+    site = Site(tmp_path, FOUR, backoff_s=1000.0)
+    site.slurm.licenses["matlab"], site.slurm.most_gpus["low"] = 1, 4
+    first = short(site, user="alice", run_time_s=50.0, **shares)
+    other = short(site, user="bob", run_time_s=20.0, **differs)
+    site.live(5)
+    second = short(site, user="carol", run_time_s=50.0, **shares)
+    site.live(40)
+    assert site.states() == {first: "RUNNING", other: "COMPLETED", second: "PENDING"}
+    assert len(refusals(site, second)) == 1
+    site.live(70)
+    assert site.states()[second] == "RUNNING"
+
+
+def test_others_at_the_same_limit_stop_nobody(tmp_path: Path) -> None:
+    site, jobs = busy(tmp_path, backoff_s=1e5)
+    site.slurm.most_gpus["low"] = 0
+    refused = short(site, qos="low")
+    site.live(100)
+    assert len(refusals(site, refused)) == 1
+    assert sum(stops(site).values()) == 1
+    for _ in range(3):
+        short(site, qos="low")
+    site.live(1000)
+    assert sum(stops(site).values()) == 1
+    assert {site.states()[job] for job in jobs} == {"RUNNING"}
+
+
+def test_jobs_refused_by_a_node_without_cpus_go_to_others_at_once(tmp_path: Path) -> None:
+    site = Site(tmp_path, FOUR, cpus=16, start_timeout_s=20.0)
+    hog = site.slurm._jobs[site.submit(gpus_per_node=1, cpus=16)]
+    site.live(5)
+    (node,) = hog.gpus
+    jobs = [short(site, gpus_per_node=1, cpus=4, run_time_s=1000.0) for _ in range(3)]
+    site.live(60)
+    assert {site.states()[job] for job in jobs} == {"RUNNING"}
+    assert max(len(refusals(site, job)) for job in jobs) <= 1
+    assert node not in {name for job in jobs for name in site.nodes(job)}
+
+
+def test_a_job_that_every_node_refuses_waits_until_one_of_them_is_left(tmp_path: Path) -> None:
+    site = Site(tmp_path, racks([[4, 4]]), cpus=16, start_timeout_s=20.0, backoff_s=1e4)
+    site.submit(gpus_per_node=3, cpus=15, run_time_s=100.0)
+    site.submit(gpus_per_node=2, cpus=16)
+    site.live(5)
+    job = short(site, gpus_per_node=1, cpus=4)
+    site.live(90)
+    assert site.managed(job).phase is JobPhase.INELIGIBLE
+    assert site.managed(job).reason == "only nodes are free on which it did not start: r0m0, r0m1"
+    site.live(110)
+    assert site.states()[job] == "RUNNING"
+
+
+def test_a_job_that_was_changed_may_stop_others_again(tmp_path: Path) -> None:
+    site, _ = busy(tmp_path, backoff_s=1e5)
+    site.slurm.most_gpus["low"] = 0
+    job = short(site, qos="low")
+    site.live(100)
+    assert site.states()[job] == "PENDING"
+    site.slurm.update(job, qos="high")
+    site.live(160)
+    assert site.states()[job] == "COMPLETED"
+
+
+def test_a_job_with_a_licence_that_once_ran_stops_others_like_any(tmp_path: Path) -> None:
+    site = Site(tmp_path, FOUR, "srtf")
+    site.slurm.licenses["matlab"] = 1
+    job = short(site, licenses="matlab", run_time_s=50.0)
+    site.live(5)
+    (node,) = site.nodes(job)
+    others = [training(site) for _ in range(3)]
+    site.live(10)
+    assert {site.states()[other] for other in others} == {"RUNNING"}
+    site.slurm.set_node(node, "down")
+    site.live(60)  # a minute until what is believed of those that run is revised
+    assert site.states()[job] == "RUNNING"
+    assert sum(stops(site).values()) == 1
+
+
+def test_a_controller_that_starts_anew_still_knows_who_was_refused(tmp_path: Path) -> None:
+    site, _ = busy(tmp_path, backoff_s=50.0)
+    bad = short(site)
+    site.slurm.refuse[bad] = "No."
+    site.live(30)
+    assert sum(stops(site).values()) == 1
+    site.restart()
+    site.live(1000)
+    assert sum(stops(site).values()) == 1

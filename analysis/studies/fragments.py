@@ -98,9 +98,9 @@ class FragmentLog(CountedEvents):
         super().__init__()
         self.rack_s: dict[int, float] = {}
         self._machines = topology.machine_index
-        self._census = RackFragments(topology)
+        self._racks = RackFragments(topology)
         self._racks_of: dict[str, list[int]] = {}
-        self._fragments = dict.fromkeys(self._census.racks, 0)
+        self._fragments = dict.fromkeys(self._racks.racks, 0)
         self._now = 0.0
         self._so_far: dict[int, float] = defaultdict(float)
 
@@ -116,7 +116,7 @@ class FragmentLog(CountedEvents):
                 self._fragments[rack] -= 1
         if starts:
             place = tuple((self._machines[name], gpus) for name, gpus in said["gpus"].items())
-            self._racks_of[said["job"]] = split_racks(self._census.shares(place))
+            self._racks_of[said["job"]] = split_racks(self._racks.shares(place))
             for rack in self._racks_of[said["job"]]:
                 self._fragments[rack] += 1
             self.rack_s = dict(self._so_far)

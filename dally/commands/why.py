@@ -133,9 +133,7 @@ _TEXTS: Mapping[str, Callable[[Event, When], str]] = {
         f"runs on GPUs that another job seems to hold: {_machines(event['gpus'])}"
     ),
     "progress_reported": _progress_reported,
-    "progress_missing": lambda event, when: (
-        f"is to report its progress, and does not: {event['reason']}"
-    ),
+    "progress_missing": lambda event, when: f"is to report its progress, and does not: {event['reason']}",
     "would_start": lambda event, when: f"would start on {_machines(event['gpus'])}: {event['reason']}",
     "would_migrate": lambda event, when: f"would move to {_machines(event['gpus'])}: {event['reason']}",
     "would_resize": lambda event, when: f"would go on on {_machines(event['gpus'])}: {event['reason']}",

@@ -158,7 +158,7 @@ class InOrder(Policy):
 
 
 class OrderRound:
-    """One plan in the making, on trial: who starts and who stops.
+    """One plan in the making, on trial: which jobs start and which stop.
 
     Attributes:
         started: Orders of arrival of the jobs it starts.
@@ -247,7 +247,7 @@ class OrderRound:
                 self._try_behind(job, placement)
 
     def _promised(self) -> PromisedGpus:
-        """The reservation, made when somebody could break it."""
+        """The reservation, made when a job could break it."""
         if self._reservation is None:
             assert self.head is not None, "backfill has a head"
             self._reservation = self.policy.reservation(self.head, self)

@@ -13,7 +13,7 @@ from dally.words import span
 
 
 class InRounds(Policy):
-    """A policy that hands out the GPUs anew each round; whoever gets those it has keeps them at no cost.
+    """A policy that hands out the GPUs anew each round; a job that gets those it has keeps them at no cost.
 
     A subclass says what each job is to have (`allocate`) and why others wait (`wait_reason`). It extends the
     hooks and `snapshot` / `restore` for what it learns, calling these here.

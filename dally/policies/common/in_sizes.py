@@ -21,7 +21,7 @@ from dally.state import ClusterState, JobState
 from dally.words import plural, span
 
 _DEPTH = 100
-"""How many waiting jobs are looked at whose GPU type lacks free GPUs."""
+"""How many waiting jobs are looked at that find too few free GPUs of their type."""
 
 
 class InSizes(Policy):

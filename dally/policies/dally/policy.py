@@ -167,7 +167,7 @@ class Dally(Policy):
 
 
 class OfferRound:
-    """One round of offers on trial: who gets what is free, and which expired leases are renewed.
+    """One round of offers on trial: which jobs get what is free, and which expired leases are renewed.
 
     Attributes:
         next_due_s: When the next delay of the jobs that it stops runs out; they are not in the queue yet.

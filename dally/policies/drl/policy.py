@@ -90,20 +90,20 @@ class Allotment:
     """The sizes of one round in the making: each job has its least size, then one of them gets a step more.
 
     A step goes to the next size at which the job is faster than on all smaller ones. A choice is a row of
-    `rows`: a job's step, or nobody's, which ends the round. The network sees of it: whether it is nobody's;
-    the part of all GPUs that the job has, or that nobody has; log of the jobs over all GPUs. Of a job, too:
+    `rows`: a job's step, or the end of the round. The network sees of it: whether it is the end; the part of
+    all GPUs that the job has, or that are left; log of the jobs over all GPUs. Of a job, too:
     log2 of its GPUs; log2 of its speed there over that on its least size; log2 of its speed after the step
     over that before; log of the part of its time that each GPU of the step saves; log of its seconds left
     without the step; log of 1 + its age in seconds.
 
     Args:
-        jobs: Among whom GPUs are shared out; their least sizes fit.
+        jobs: The jobs that share the GPUs; their least sizes fit.
         speeds: Of each, on 0, 1, ... GPUs.
         pool: The GPUs.
         now: The moment, seconds.
 
     Attributes:
-        rows: (rows, FEATURES) all steps of one job after the other, then nobody's by the GPUs that are left.
+        rows: (rows, FEATURES) all steps of one job after the other, then the ends by the GPUs that are left.
     """
 
     def __init__(self, jobs: Sequence[JobState], speeds: Sequence[Floats], pool: Pool, now: float) -> None:
@@ -117,9 +117,9 @@ class Allotment:
             _steps(job, row[ladder], ladder, now)
             for job, row, ladder in zip(jobs, speeds, self._ladders, strict=True)
         ]
-        nobody = np.zeros((pool.total + 1, FEATURES))
-        nobody[:, 0], nobody[:, 1] = 1.0, np.arange(pool.total + 1)
-        self.rows = np.concatenate((*steps, nobody))
+        ends = np.zeros((pool.total + 1, FEATURES))
+        ends[:, 0], ends[:, 1] = 1.0, np.arange(pool.total + 1)
+        self.rows = np.concatenate((*steps, ends))
         self.rows[:, 1] /= pool.total
         self.rows[:, 2] = log(len(jobs) / pool.total)
         self._first = np.cumsum([0, *map(len, steps)])
@@ -139,12 +139,12 @@ class Allotment:
         return [int(ladder[step]) for ladder, step in zip(self._ladders, steps, strict=True)]
 
     def choices(self) -> Ints:
-        """Rows of the steps for which there are GPUs, in the order of the jobs; the last is nobody's."""
+        """Rows of the steps for which there are GPUs, in the order of the jobs; the last is the end."""
         room = np.minimum(self._left[0], self._left[self._types])
         return np.append(self._at[self._need <= room], self._first[-1] + self._left[0])
 
     def owner(self, row: int) -> int:
-        """Whose step a row is: the place of the job, or the number of jobs if it is nobody's."""
+        """The place of the job that a row is a step of; the number of jobs if it is the end."""
         return int(np.searchsorted(self._first, row, side="right")) - 1
 
     def size_after(self, row: int) -> int:
@@ -153,7 +153,7 @@ class Allotment:
         return int(self._ladders[place][self._at[place] - self._first[place] + 1])
 
     def take(self, row: int) -> bool:
-        """Give a job its step; False if the row is nobody's."""
+        """Give a job its step; False if the row is the end."""
         if row >= self._first[-1]:
             return False
         place = self.owner(row)
@@ -184,9 +184,9 @@ def _steps(job: JobState, speeds: Floats, sizes: Ints, now: float) -> Floats:
 class Drl(InSizes):
     """Sizes the jobs at each interval by a network that was trained in the simulator.
 
-    Each job gets its least size, then the network says who gets a step more, or that it is enough, until no
-    GPUs are left. Who runs is not stopped; waiting jobs are admitted by arrival while their least sizes fit.
-    The batch stays.
+    Each job gets its least size, then the network says which gets a step more, or that it is enough, until no
+    GPUs are left. Running jobs are not stopped; waiting jobs are admitted by arrival while their least sizes
+    fit. The batch stays.
     """
 
     name: ClassVar[str] = "drl"

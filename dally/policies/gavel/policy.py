@@ -136,7 +136,7 @@ class Gavel(InRounds):
         self._changed = True
 
     def allocate(self, state: ClusterState, now: float) -> RoundTargets:
-        """New shares if they are out of date and old enough, then a turn for whoever is next."""
+        """New shares if they are out of date and old enough, then a turn for the jobs that are next."""
         with handed_out(state) as free:
             jobs = [job for name, job in state.jobs.items() if job.job.preemptible or name in state.waiting]
             capacity = [free.total(gpu_type) for gpu_type in self.pools.types]

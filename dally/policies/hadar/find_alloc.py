@@ -96,7 +96,7 @@ def _best_among(market: Market, bidder: Bidder, offered: Ints) -> Bid | None:
             if best is None or bid.payoff > best.payoff:
                 best = bid
         if best is not None and best.utility >= bidder.ceiling * (1 - _EQUAL):
-            break
+            break  # slower machines cannot be worth more
     return best
 
 

@@ -208,7 +208,7 @@ class HadarRound:
         return price_range(demands, self._state.topology.gpus, policy.knobs.floor)
 
     def targets(self) -> Mapping[str, RoundTarget]:
-        """What each job is to have whose bid is accepted."""
+        """What the jobs are to have that bid with success."""
         return {
             job.job_id: RoundTarget(bid.allocation, self.reason(job, bid)) for job, bid in self.accepted()
         }

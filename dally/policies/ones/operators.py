@@ -38,6 +38,7 @@ def trim(counts: Ints, middle: Floats, jobs: JobArrays) -> Ints:
     """
     kept = np.minimum(counts, jobs.limit) // jobs.step * jobs.step
     kept[kept < jobs.least] = 0
+    # Machines may have failed since: a candidate can hold more GPUs than there are.
     order = np.argsort(middle, axis=1, kind="stable")
     taken = np.cumsum(np.take_along_axis(kept, order, 1), axis=1)
     lost = np.empty_like(kept, dtype=np.bool_)

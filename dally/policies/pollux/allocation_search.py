@@ -40,7 +40,7 @@ class Allocations:
     """What is shared out, among whom, and what it is worth to them.
 
     Attributes:
-        held: (jobs, machines) the GPUs that they have now; who comes first keeps most in a repair.
+        held: (jobs, machines) the GPUs that they have now; the first jobs keep most in a repair.
         capacity: (machines,) GPUs to share out.
         usable: (jobs, machines) whether a job accepts GPUs there.
         least: (jobs,) fewest GPUs that a job runs on.
@@ -73,7 +73,7 @@ class Allocations:
 
     @property
     def jobs(self) -> int:
-        """How many jobs there are; as an owner: nobody."""
+        """How many jobs there are; as the owner of a GPU: none."""
         return len(self.least)
 
     def owners(self, states: States) -> Owners:
@@ -109,6 +109,7 @@ class Allocations:
                 speedup[self._counted(rows[:, members]) == 0] = np.inf
             np.minimum(value, speedup, out=value)
         value[gpus == 0] = 0.0
+        # A row that changes costs a restart, by which its speed-up is discounted (section 4.2).
         same = self._counted(rows[self._kept(owners)], len(owners)) == gpus
         same &= gpus == self.held.sum(axis=1)
         return np.where(same, value, value * self.factor)
@@ -136,30 +137,30 @@ class Allocations:
             capacity: (individuals, machines).
             taken: (individuals, machines).
         """
-        nobody = self.jobs
+        idle = self.jobs
         if self.avoid:
             rows = self._rows(owners)
             wide = self._of(self._counted(rows[_first_of_each(owners)], len(owners)) > 1, rows)
             # GPU by GPU: a minimum along the last, short axis takes thrice the time.
-            first = reduce(np.minimum, np.moveaxis(np.where(wide, owners, nobody), 2, 0))
-            owners = np.where(wide & ((owners != first[:, :, None]) | taken[:, :, None]), nobody, owners)
+            first = reduce(np.minimum, np.moveaxis(np.where(wide, owners, idle), 2, 0))
+            owners = np.where(wide & ((owners != first[:, :, None]) | taken[:, :, None]), idle, owners)
             owners.sort(axis=2)
         owners = owners[:, :, : int(self.capacity.max(initial=0))].copy()
-        owners[np.arange(owners.shape[2]) >= capacity[:, :, None]] = nobody
+        owners[np.arange(owners.shape[2]) >= capacity[:, :, None]] = idle
         shares, gangs = bool(self.share.any()), bool((self.least > 1).any())
         if shares:
             share = np.append(self.share, 0)[owners]
             on_machine = (owners[:, :, :, None] == owners[:, :, None, :]).sum(axis=3)
-            owners[(share > 0) & (on_machine != share)] = nobody
+            owners[(share > 0) & (on_machine != share)] = idle
         if gangs:  # else what is left of a row is enough
             rows = self._rows(owners)
-            owners[self._of(self._counted(rows) < self.least, rows)] = nobody
+            owners[self._of(self._counted(rows) < self.least, rows)] = idle
         if shares or gangs:  # GPUs came free amid the others
             owners.sort(axis=2)
         return owners
 
     def _rows(self, owners: Owners) -> Ints:
-        """(individuals, machines, GPUs) where each GPU's job, or nobody, stands in a list of all."""
+        """(individuals, machines, GPUs) where each GPU's job, or none, stands in a list of all."""
         return np.arange(len(owners))[:, None, None] * (self.jobs + 1) + owners
 
     def _counted(self, rows: Ints, individuals: int | None = None) -> Ints:
@@ -169,7 +170,7 @@ class Allocations:
         return counts.reshape(individuals, self.jobs + 1)[:, :-1]
 
     def _of(self, flags: Flags, rows: Ints) -> Flags:
-        """(individuals, machines, GPUs) what is said of the job of each GPU; of nobody False."""
+        """(individuals, machines, GPUs) the flag of the job of each GPU; False where a GPU is free."""
         padded = np.zeros((len(flags), self.jobs + 1), dtype=bool)
         padded[:, :-1] = flags
         return np.asarray(padded.ravel().take(rows))
@@ -288,20 +289,20 @@ class AllocationSearch:
 
     def _children(self, population: Owners, values: Floats) -> Owners:
         """As many as there are to be individuals: two parents crossed, and another row for one job."""
-        problem, rng, nobody = self.problem, self.rng, self.problem.jobs
+        problem, rng, idle = self.problem, self.rng, self.problem.jobs
         parents = rng.integers(0, len(population), (2, 2, self.size)).min(axis=0)
-        cut = rng.integers(0, 2 * nobody, (self.size, 1))[:, :, None]
+        cut = rng.integers(0, 2 * idle, (self.size, 1))[:, :, None]
         first, second = population[parents[0]], population[parents[1]]
         crossed = np.concatenate(
-            (np.where(first < cut, first, nobody), np.where(second >= cut, second, nobody)), axis=2
+            (np.where(first < cut, first, idle), np.where(second >= cut, second, idle)), axis=2
         )
         # The job that gets another row: of two at random the slower one.
-        pair, worth = rng.integers(0, nobody, (2, self.size)), values[parents[0]]
+        pair, worth = rng.integers(0, idle, (2, self.size)), values[parents[0]]
         slower = worth[self._rows, pair[0]] <= worth[self._rows, pair[1]]
         chosen = np.where(slower, pair[0], pair[1])
-        crossed[crossed == chosen[:, None, None]] = nobody
+        crossed[crossed == chosen[:, None, None]] = idle
         crossed.sort(axis=2)
-        rows = self._new_rows(np.count_nonzero(crossed < nobody, axis=2), chosen)
+        rows = self._new_rows(np.count_nonzero(crossed < idle, axis=2), chosen)
         wide = (np.count_nonzero(rows, axis=1) > 1)[:, None] & (rows > 0)
         children = problem.repaired(crossed, problem.capacity - rows, problem.taken | wide)
         # The last GPUs of each machine are free now, as many as the new row needs.

@@ -128,7 +128,7 @@ class BackfillPlanner:
         self.promises = 0
 
     def test(self, asked: JobToTest, promises: bool = True) -> PlannedStart | None:
-        """When a job can start; if that is later, the machines are promised to it. None: nobody can say.
+        """When a job can start; if that is later, the machines are promised to it. None: that is unknown.
 
         Args:
             asked: The job.

@@ -15,11 +15,11 @@ from dally.errors import DallyError
 from dally.hosts.hosts_file import read_hosts_file
 from slurm_plugin.admin.checks.site import Finding, Level, problem
 from testbed.remote.existing_slurm import find_slurm
-from testbed.remote.fitness import FitnessRow, is_fit, judge
+from testbed.remote.fitness import FitnessRow, host_findings, is_fit
 from testbed.remote.hosts import Hosts
 from testbed.remote.log import CommandLog
 from testbed.remote.options import hosts_option, logs_option
-from testbed.remote.rights import find_rights, judge_all
+from testbed.remote.rights import all_findings, find_rights
 from testbed.remote.survey import survey
 
 _MARKS = {Level.OK: ("ok", "green"), Level.WARNING: ("?", "yellow"), Level.PROBLEM: ("NO", "red")}
@@ -60,9 +60,9 @@ def command(
     hosts = Hosts(file, CommandLog(logs))
     try:
         seen = survey(hosts)
-        rows = judge(file, seen)
+        rows = host_findings(file, seen)
         if partition and work and not seen.hosts[file.hosts[0].name].error:
-            rows += _judge_partition(hosts, partition, work, reservation, conf)
+            rows += _partition_findings(hosts, partition, work, reservation, conf)
     finally:
         hosts.close()
     if as_json:
@@ -74,12 +74,12 @@ def command(
         sys.exit(1)
 
 
-def _judge_partition(
+def _partition_findings(
     hosts: Hosts, partition: str, work: Path, reservation: str, conf: Path | None
 ) -> tuple[FitnessRow, ...]:
     """What the user who logs in on the first host may do in a partition."""
     try:
-        found = judge_all(find_rights(find_slurm(hosts, partition, work, reservation, conf)))
+        found = all_findings(find_rights(find_slurm(hosts, partition, work, reservation, conf)))
     except DallyError as error:
         found = {"jobs": problem(str(error), "so `run --existing` would be refused")}
     return tuple(FitnessRow(hosts.file.hosts[0].name, check, finding) for check, finding in found.items())

@@ -9,7 +9,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from testbed.fidelity import policies, sheets, words
+from testbed.fidelity import policies, report_tables, sentences
 from testbed.fidelity.comparison import Comparison, compare
 from testbed.fidelity.live_run import find_runs, read_live_run
 from testbed.fidelity.report import (
@@ -22,7 +22,7 @@ from testbed.fidelity.report import (
     write_policies,
     write_report,
 )
-from testbed.fidelity.sheets import Sheet
+from testbed.fidelity.report_tables import ComparisonTable
 
 _FILE_WIDTH = 180
 _WORST = 10
@@ -73,7 +73,7 @@ def _tell(comparisons: Sequence[Comparison]) -> None:
         _tell_one(comparisons[0], console)
         return
     for comparison in comparisons:
-        click.echo(words.headline(comparison))
+        click.echo(sentences.headline(comparison))
     _show(policies.side_by_side(comparisons), console)
     for sentence in policies.ranking_words(comparisons):
         click.echo(sentence)
@@ -84,28 +84,34 @@ def _tell(comparisons: Sequence[Comparison]) -> None:
 
 
 def _tell_one(comparison: Comparison, console: Console) -> None:
-    click.echo(words.headline(comparison))
-    click.echo(words.chance_alone(comparison))
-    for sheet in (sheets.aggregate(comparison), sheets.causes(comparison), sheets.paces(comparison)):
-        _show(sheet, console)
-    click.echo(words.model_alone(comparison))
-    click.echo(words.main_causes(comparison))
-    click.echo(words.decisions(comparison))
-    _show(sheets.jobs(comparison), console)
+    click.echo(sentences.headline(comparison))
+    click.echo(sentences.chance_alone(comparison))
+    for report_table in (
+        report_tables.aggregate(comparison),
+        report_tables.causes(comparison),
+        report_tables.predict_slowdowns(comparison),
+    ):
+        _show(report_table, console)
+    click.echo(sentences.model_alone(comparison))
+    click.echo(sentences.main_causes(comparison))
+    click.echo(sentences.decisions(comparison))
+    _show(report_tables.jobs(comparison), console)
     click.echo("What made the worst ones longer or shorter than simulated:")
     for job in comparison.jobs[:_WORST]:
-        click.echo(f"  {job.real.job_id} ({job.error:+.1%}): {words.cause(job)}")
+        click.echo(f"  {job.real.job_id} ({job.error:+.1%}): {sentences.cause(job)}")
     for line in left_out(comparison):
         click.echo(f"left out: {line}")
     folder = comparison.run.folder
     click.echo(f"written: {folder / TEXT}, {DATA}, {FIGURE}; the simulation: {folder / 'simulated'}")
 
 
-def _show(sheet: Sheet, console: Console) -> None:
-    shown = Table(title=sheet.title, title_justify="left", caption=sheet.note, caption_justify="left")
+def _show(report_table: ComparisonTable, console: Console) -> None:
+    shown = Table(
+        title=report_table.title, title_justify="left", caption=report_table.note, caption_justify="left"
+    )
     shown.box, shown.pad_edge = SIMPLE_HEAD, False
-    for number, heading in enumerate(sheet.header):
-        shown.add_column(heading, justify="left" if number < sheet.texts else "right", overflow="fold")
-    for row in sheet.rows:
+    for number, heading in enumerate(report_table.header):
+        shown.add_column(heading, justify="left" if number < report_table.texts else "right", overflow="fold")
+    for row in report_table.rows:
         shown.add_row(*row)
     console.print(shown)

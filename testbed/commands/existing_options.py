@@ -14,7 +14,7 @@ from dally.cluster.topology import Topology
 from dally.errors import InputError
 from dally.policies.registry import PolicySpec
 from slurm_plugin.local_cluster.cluster import Cluster
-from testbed.persistent.keeper import REMOTE
+from testbed.persistent.supervisor import REMOTE
 from testbed.remote.options import logs_option
 from testbed.running.submission import is_slurms_own
 

@@ -14,11 +14,11 @@ import click
 from profiler.commands import values
 from slurm_plugin.local_cluster.cluster import Cluster
 from slurm_plugin.local_cluster.local_slurm import LocalSlurm
-from testbed.persistent.control import find_standing, opened_standing
+from testbed.persistent.control import find_persistent, opened_persistent
 from testbed.persistent.folder import default_folder
 from testbed.persistent.hosts_shape import Shape
 from testbed.persistent.shape import LabShape
-from testbed.persistent.state import StandingError
+from testbed.persistent.state import PersistentError
 
 folder_option = click.option(
     "--folder",
@@ -104,44 +104,44 @@ def local_lab_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def chosen_folder(folder: Path | None) -> Path:
-    """The folder of the standing cluster: the one given, else the usual one."""
+    """The folder of the persistent cluster: the one given, else the usual one."""
     return folder.absolute() if folder else default_folder()
 
 
 @contextmanager
-def standing_cluster(folder: Path | None = None) -> Iterator[Cluster | None]:
+def persistent_cluster(folder: Path | None = None) -> Iterator[Cluster | None]:
     """The cluster that `dally testbed up` left, here or on hosts; None if none is up.
 
     Raises:
-        StandingError: The folder is another user's.
+        PersistentError: The folder is another user's.
         DallyError: A host cannot be reached.
     """
     place = chosen_folder(folder)
-    if find_standing(place) is None:
+    if find_persistent(place) is None:
         yield None
         return
-    with opened_standing(place) as cluster:
+    with opened_persistent(place) as cluster:
         yield cluster
 
 
 @contextmanager
 def opened_cluster(lab: LabOptions) -> Iterator[Cluster]:
-    """The standing cluster if one is up, here or on hosts, else one here that ends with this context.
+    """The persistent cluster if one is up, here or on hosts, else one here that ends with this context.
 
     Raises:
-        StandingError: The one that is up is not what was asked for.
+        PersistentError: The one that is up is not what was asked for.
         DallyError: None can be brought up.
     """
-    state = find_standing(lab.folder)
+    state = find_persistent(lab.folder)
     if state is None:
         with _own_cluster(lab.shape()) as cluster:
             yield cluster
         return
     if not lab.fits(state.shape):
-        raise StandingError(
+        raise PersistentError(
             f"the testbed in {lab.folder} is up with {state.shape.options()}, not as asked for"
         )
-    with opened_standing(lab.folder) as cluster:
+    with opened_persistent(lab.folder) as cluster:
         yield cluster
 
 

@@ -15,7 +15,7 @@ from testbed.remote.hosts import Hosts, RemoteError, each
 from testbed.remote.log import CommandLog
 from testbed.remote.options import hosts_option, logs_option
 from testbed.remote.qdiscs import in_words
-from testbed.remote.shaping import ShapedInterface, look, qdiscs_of, recorded, restore, shape
+from testbed.remote.shaping import ShapedInterface, inspect_interface, qdiscs_of, recorded, restore, shape
 
 _Found = TypeVar("_Found")
 
@@ -69,7 +69,7 @@ def command(
 def _shape(hosts: Hosts, whole: HostsFile, interface: str | None, rate_bps: float, yes: bool) -> None:
     if not _LEAST_BPS <= rate_bps <= _MOST_BPS:
         raise InputError(f"--rate is {rate_bps:g} bits per second, must be 1e6 to 1e12")
-    places = _on_all(hosts, lambda name: look(hosts, name, interface, _peer(whole, name)))
+    places = _on_all(hosts, lambda name: inspect_interface(hosts, name, interface, _peer(whole, name)))
     _ask([place for place in places if place.carries_ssh], yes)
     by_host = {place.host: place for place in places}
 
@@ -104,7 +104,7 @@ def _restore(hosts: Hosts, name: str, interface: str | None) -> str:
 
 
 def _show(hosts: Hosts, name: str, interface: str | None, peer: str | None) -> str:
-    place = interface or look(hosts, name, None, peer).interface
+    place = interface or inspect_interface(hosts, name, None, peer).interface
     marked = " (by Dally)" if place in recorded(hosts, name) else ""
     return f"{name}: {place} has {in_words(qdiscs_of(hosts, name, place))}{marked}"
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from testbed.commands.options import LabOptions, local_lab_options
-from testbed.persistent.control import bring_up, find_standing, open_standing
+from testbed.persistent.control import bring_up, find_persistent, open_local
 from testbed.persistent.hosts_shape import HostsShape, Shape, hosts_shape
 from testbed.remote.options import logs_option
 
@@ -63,7 +63,7 @@ def _shape(
 
 def _uses(folder: Path) -> Iterator[str]:
     """What can be done with one on this machine."""
-    cluster = open_standing(folder)
+    cluster = open_local(folder)
     assert cluster.network
     inside = (f"SLURM_CONF={cluster.conf}", "bash")
     yield f"Slurm's configuration: {cluster.conf}"
@@ -73,7 +73,7 @@ def _uses(folder: Path) -> Iterator[str]:
 
 def _uses_of_hosts(folder: Path) -> Iterator[str]:
     """What can be done with one on hosts."""
-    state = find_standing(folder)
+    state = find_persistent(folder)
     assert state
     assert state.place
     assert isinstance(state.shape, HostsShape)

@@ -13,15 +13,15 @@ from dally.errors import DallyError, InputError
 from dally.jobs.job import Job
 from dally.runs.records import read_events
 from slurm_plugin.local_cluster.local_slurm import LocalSlurm
-from testbed.drills import judge
+from testbed.drills import checks
 from testbed.drills.catalogue import Drill
-from testbed.drills.pulse import PULSE, read_pulse, start_pulse
+from testbed.drills.fault_context import FAULTS, FaultContext, read_faults
+from testbed.drills.health import HEALTH, read_health, watch_health
+from testbed.drills.job_executions import read_executions
 from testbed.drills.report import DrillResult, event_words, fault_words
-from testbed.drills.scene import FAULTS, Scene, read_faults
-from testbed.drills.stories import read_stories
 from testbed.drills.workload import EMULATED_TFLOPS, JOBS, POLICY, SHAPE, drill_inputs
-from testbed.running.campaign import collect_run, topology_of
-from testbed.running.control import Desk
+from testbed.running.batch import collect_run, topology_of
+from testbed.running.controller import ControllerFiles
 from testbed.running.driver import Driver
 from testbed.running.folder import RunState, begin_run, new_name, read_inputs, read_state
 
@@ -69,23 +69,23 @@ def judged(drill: Drill, folder: Path, trouble: str, wall_s: float) -> DrillResu
     """
     state, inputs = read_state(folder), read_inputs(folder)
     origin_s = (state.origin_s if state else None) or 0.0
-    stories, faults = read_stories(folder, inputs), read_faults(folder / FAULTS)
+    executions, faults = read_executions(folder, inputs), read_faults(folder / FAULTS)
     events = list(read_events(folder))
-    ends_s = [span.end_s for story in stories for span in story.spans]
-    beats = read_pulse(folder / PULSE)
+    ends_s = [run.end_s for execution in executions for run in execution.runs]
+    samples = read_health(folder / HEALTH)
     gpus = {machine.name: machine.gpus for machine in inputs.topology.machines}
-    checks = [
-        judge.none_lost(stories),
-        judge.none_twice(stories),
-        judge.no_gpu_shared(stories, gpus),
-        judge.controller_back(faults, beats, drill.back_within_s, max(ends_s, default=0.0)),
-        judge.replays_same(folder / _FACTS),
-        judge.fault_struck(events, drill.shows),
+    found = [
+        checks.none_lost(executions),
+        checks.none_twice(executions),
+        checks.no_gpu_shared(executions, gpus),
+        checks.controller_back(faults, samples, drill.back_within_s, max(ends_s, default=0.0)),
+        checks.replays_same(folder / _FACTS),
+        checks.fault_struck(events, drill.shows),
     ]
     if trouble:
-        checks.append(judge.Requirement("the drill could be held", False, trouble))
+        found.append(checks.DrillCheck("the drill could be held", False, trouble))
     words = fault_words(faults, origin_s)
-    return DrillResult(drill.name, drill.says, words, event_words(events), checks, round(wall_s, 1))
+    return DrillResult(drill.name, drill.says, words, event_words(events), found, round(wall_s, 1))
 
 
 @contextmanager
@@ -111,13 +111,13 @@ def _run(
     state = RunState(run, POLICY, str(lab.work / run), tflops, "gloo", facts)
     begin_run(folder, state, inputs)
     over = Event()
-    scene = Scene(lab, folder, Path(state.base), Random(f"{drill.name} {seed}"), over.is_set)
-    drill.prepares(scene)
+    context = FaultContext(lab, folder, Path(state.base), Random(f"{drill.name} {seed}"), over.is_set)
+    drill.prepares(context)
     trouble: list[str] = []
-    breaker = Thread(target=_break, args=(drill, scene, over, trouble))
+    breaker = Thread(target=_break, args=(drill, context, over, trouble))
     breaker.start()
     try:
-        driver = Driver(scene.cluster, folder, state, inputs, _LONGEST_S)
+        driver = Driver(context.cluster, folder, state, inputs, _LONGEST_S)
         note = driver.run(lambda: stop() or bool(trouble)).note
     except DallyError as error:
         note = str(error)
@@ -128,16 +128,16 @@ def _run(
     return "; ".join([*trouble, *([note] if note and not trouble else [])])
 
 
-def _break(drill: Drill, scene: Scene, over: Event, trouble: list[str]) -> None:
+def _break(drill: Drill, context: FaultContext, over: Event, trouble: list[str]) -> None:
     """In a thread of its own: break it, and watch the controller until the run is over."""
-    config = Desk(scene.base).config
+    config = ControllerFiles(context.base).config
     try:
-        scene.until(config.exists, "the controller was to be started")
-        pulse = start_pulse(scene.lab.cluster, config, scene.base / PULSE)
+        context.until(config.exists, "the controller was to be started")
+        health_watch = watch_health(context.lab.cluster, config, context.base / HEALTH)
         try:
-            drill.breaks(scene)
+            drill.breaks(context)
             over.wait()
         finally:
-            pulse.stop()
+            health_watch.stop()
     except (DallyError, OSError) as error:
         trouble.append(str(error))

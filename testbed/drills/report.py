@@ -9,8 +9,8 @@ from typing import Any
 from dally import __version__
 from dally.atomic_file import write_atomically
 from dally.markdown import table
-from testbed.drills.judge import Requirement, count_events
-from testbed.drills.scene import Fault
+from testbed.drills.checks import DrillCheck, count_events
+from testbed.drills.fault_context import Fault
 
 _WORDS = {
     "controller_starts": "the controller started {} times",
@@ -43,7 +43,7 @@ class DrillResult:
     says: str
     faults: Sequence[str]
     happened: str
-    checks: Sequence[Requirement]
+    checks: Sequence[DrillCheck]
     wall_s: float
 
     @property

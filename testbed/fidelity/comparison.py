@@ -11,10 +11,10 @@ from dally.profiles.costs import CostModel
 from dally.runs.records import JobRecord
 from dally.runs.summary import Summary, summarise
 from testbed.fidelity.attribution import (
-    Parts,
-    RealLife,
-    RealStretch,
-    SimulatedLife,
+    ComparedInterval,
+    ErrorParts,
+    RealJob,
+    SimulatedJob,
     attribute,
     kept_steps,
     predicted_run_s,
@@ -22,9 +22,9 @@ from testbed.fidelity.attribution import (
 )
 from testbed.fidelity.chance import Chance, chance
 from testbed.fidelity.live_run import LiveInterval, LiveRun
-from testbed.fidelity.pace import HeldSpan, Pace, paces, spans_by_job
 from testbed.fidelity.simulated_run import SimulatedRun, load_again, policy_again, simulate_again
-from testbed.running.life import allocation_of
+from testbed.fidelity.slowdowns import HeldSpan, PredictedSlowdown, predict_slowdowns, spans_by_job
+from testbed.running.live_job import allocation_of
 
 JOB_TARGET, MAKESPAN_TARGET = 0.10, 0.05
 """What is asked of the simulator: mean absolute error of completion times, error of the makespan."""
@@ -38,7 +38,7 @@ class JobComparison:
         real: What became of it.
         simulated: What the simulator said.
         parts: Where the difference comes from.
-        stretches: Its real stretches with their predictions.
+        intervals: Its real intervals with their predictions.
         levels: Levels of the tree at which it really ran, in order.
         simulated_levels: Those of the simulation.
         predicted_run_s: Predicted time of holding GPUs, given where and when it really ran, seconds.
@@ -48,8 +48,8 @@ class JobComparison:
 
     real: JobRecord
     simulated: JobRecord
-    parts: Parts
-    stretches: Sequence[RealStretch]
+    parts: ErrorParts
+    intervals: Sequence[ComparedInterval]
     levels: Sequence[str]
     simulated_levels: Sequence[str]
     predicted_run_s: float
@@ -69,7 +69,7 @@ class JobComparison:
     @property
     def run_s(self) -> float:
         """Real time of holding GPUs."""
-        return fsum(item.span.end_s - item.span.start_s for item in self.stretches)
+        return fsum(item.span.end_s - item.span.start_s for item in self.intervals)
 
     @property
     def wait_s(self) -> tuple[float, float]:
@@ -92,7 +92,7 @@ class Comparison:
         real: Summary of the compared jobs.
         simulated: The same of the simulation.
         chance: How far simulations are apart whose running times vary as real ones did.
-        real_spans: All real stretches.
+        real_spans: All real intervals.
         simulated_spans: All simulated ones.
     """
 
@@ -136,11 +136,11 @@ def compare(run: LiveRun, contention: bool) -> Comparison:
     scenario = load_again(run, contention)
     simulated = simulate_again(run, scenario)
     left_out = _left_out(run, simulated)
-    real_spans, real_lives = _real(run, simulated, contention)
-    simulated_paces = paces(simulated.spans, simulated.costs, contention)
-    simulated_lives = spans_by_job(simulated.spans, simulated_paces)
+    real_spans, real_jobs = _real(run, simulated, contention)
+    simulated_slowdowns = predict_slowdowns(simulated.spans, simulated.costs, contention)
+    simulated_jobs = spans_by_job(simulated.spans, simulated_slowdowns)
     jobs = [
-        _job(simulated, run, job, real_lives[job_id], simulated_lives[job_id])
+        _job(simulated, run, job, real_jobs[job_id], simulated_jobs[job_id])
         for job_id, job in simulated.jobs.items()
         if job_id not in left_out
     ]
@@ -182,9 +182,9 @@ def _why_not(job_id: str, run: LiveRun, simulated: SimulatedRun) -> str:
         return f"really ended as {record.status}"
     if record.jct_s <= 0:
         return f"ended {-record.jct_s:g} s before its submission"
-    if kept_steps(run.stretches.get(job_id, ())) <= 0:
+    if kept_steps(run.intervals.get(job_id, ())) <= 0:
         return "completed, but no step of it was recorded"
-    if any(not _placed(simulated, stretch) for stretch in run.stretches[job_id]):
+    if any(not _placed(simulated, interval) for interval in run.intervals[job_id]):
         return "ran on GPUs that the run does not tell, or that are not in its cluster"
     if simulated.records[job_id].status != "COMPLETED":
         return f"ended as {simulated.records[job_id].status} in the simulation"
@@ -197,26 +197,26 @@ def _first(left_out: Mapping[str, str]) -> str:
 
 def _real(
     run: LiveRun, simulated: SimulatedRun, contention: bool
-) -> tuple[list[HeldSpan], dict[str, list[tuple[HeldSpan, Pace]]]]:
-    """The real stretches of which is known where they ran, and by job with what was predicted for them."""
-    known = [item for name, items in run.stretches.items() if name in simulated.jobs for item in items]
-    spans = [_span(simulated, stretch) for stretch in known if _placed(simulated, stretch)]
-    return spans, spans_by_job(spans, paces(spans, simulated.costs, contention))
+) -> tuple[list[HeldSpan], dict[str, list[tuple[HeldSpan, PredictedSlowdown]]]]:
+    """The real intervals of which is known where they ran, and by job with what was predicted for them."""
+    known = [item for name, items in run.intervals.items() if name in simulated.jobs for item in items]
+    spans = [_span(simulated, interval) for interval in known if _placed(simulated, interval)]
+    return spans, spans_by_job(spans, predict_slowdowns(spans, simulated.costs, contention))
 
 
-def _placed(simulated: SimulatedRun, stretch: LiveInterval) -> Allocation:
-    """Where a stretch ran; empty if that is not known."""
-    return allocation_of(stretch.gpus, simulated.costs.topology) or ()
+def _placed(simulated: SimulatedRun, interval: LiveInterval) -> Allocation:
+    """Where an interval ran; empty if that is not known."""
+    return allocation_of(interval.gpus, simulated.costs.topology) or ()
 
 
-def _span(simulated: SimulatedRun, stretch: LiveInterval) -> HeldSpan:
-    """A real stretch as the predictor sees it: it trains from the beginning of its first step."""
-    begin_s = stretch.end_s
-    if stretch.first_step_s is not None:
-        begin_s = max(stretch.start_s, stretch.first_step_s - (stretch.step_s or 0.0))
-    allocation = _placed(simulated, stretch)
+def _span(simulated: SimulatedRun, interval: LiveInterval) -> HeldSpan:
+    """A real interval as the predictor sees it: it trains from the beginning of its first step."""
+    begin_s = interval.end_s
+    if interval.first_step_s is not None:
+        begin_s = max(interval.start_s, interval.first_step_s - (interval.step_s or 0.0))
+    allocation = _placed(simulated, interval)
     return HeldSpan(
-        simulated.jobs[stretch.job_id], allocation, stretch.start_s, begin_s, stretch.end_s, begin_s
+        simulated.jobs[interval.job_id], allocation, interval.start_s, begin_s, interval.end_s, begin_s
     )
 
 
@@ -224,18 +224,18 @@ def _job(
     simulated: SimulatedRun,
     run: LiveRun,
     job: Job,
-    real_timed: Sequence[tuple[HeldSpan, Pace]],
-    simulated_timed: Sequence[tuple[HeldSpan, Pace]],
+    real_timed: Sequence[tuple[HeldSpan, PredictedSlowdown]],
+    simulated_timed: Sequence[tuple[HeldSpan, PredictedSlowdown]],
 ) -> JobComparison:
-    stretches = with_predictions(job, run.stretches[job.job_id], real_timed)
-    real = RealLife(run.records[job.job_id], stretches)
-    other = SimulatedLife(simulated.records[job.job_id], simulated_timed)
+    intervals = with_predictions(job, run.intervals[job.job_id], real_timed)
+    real = RealJob(run.records[job.job_id], intervals)
+    other = SimulatedJob(simulated.records[job.job_id], simulated_timed)
     first_start_s, restart_s = simulated.costs.launch_s(job), simulated.costs.restart_s(job)
     return JobComparison(
         real=real.record,
         simulated=other.record,
         parts=attribute(job, real, other),
-        stretches=stretches,
+        intervals=intervals,
         levels=_levels(simulated.costs, real_timed),
         simulated_levels=_levels(simulated.costs, simulated_timed),
         predicted_run_s=predicted_run_s(real, first_start_s, restart_s),
@@ -244,7 +244,7 @@ def _job(
     )
 
 
-def _levels(costs: CostModel, timed: Sequence[tuple[HeldSpan, Pace]]) -> list[str]:
+def _levels(costs: CostModel, timed: Sequence[tuple[HeldSpan, PredictedSlowdown]]) -> list[str]:
     topology = costs.topology
     return [topology.levels[topology.level_of(span.allocation)] for span, _ in timed]
 

@@ -5,21 +5,21 @@ from dataclasses import asdict
 from typing import Any
 
 from testbed.fidelity.comparison import Comparison
-from testbed.fidelity.ranking import PolicyRanking, rank
-from testbed.fidelity.sheets import METRICS, Metric, Sheet, percent, relative
+from testbed.fidelity.policy_ranking import PolicyRanking, rank
+from testbed.fidelity.report_tables import METRICS, ComparisonTable, Metric, percent, relative
 from testbed.running.folder import WORKLOAD
 
 RANKED = tuple(metric for metric in METRICS if metric.name in ("JCT mean", "makespan"))
 """What policies are ranked by."""
 
 
-def side_by_side(comparisons: Sequence[Comparison]) -> Sheet:
+def side_by_side(comparisons: Sequence[Comparison]) -> ComparisonTable:
     """Completion times and makespans of the policies, real and simulated."""
     header = [
         *("policy", "jobs", "JCT mean", "sim.", "error", "makespan", "sim.", "error"),
         *("network", "sim.", "error of a job", "by chance", "running, given places"),
     ]
-    return Sheet(
+    return ComparisonTable(
         "Policies",
         "Seconds; error of a job: mean absolute error of its completion time; by chance: how far simulations "
         "whose running times vary as real ones did are apart.",

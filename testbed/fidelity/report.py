@@ -10,11 +10,11 @@ from typing import Any
 from dally.atomic_file import write_atomically
 from dally.markdown import table
 from dally.optional import MissingModuleError, import_optional
-from testbed.fidelity import policies, sheets, words
-from testbed.fidelity.attribution import RealStretch
+from testbed.fidelity import policies, report_tables, sentences
+from testbed.fidelity.attribution import ComparedInterval
 from testbed.fidelity.comparison import JOB_TARGET, MAKESPAN_TARGET, Comparison, JobComparison
-from testbed.fidelity.pace import HeldSpan
-from testbed.fidelity.sheets import METRICS, Sheet, relative
+from testbed.fidelity.report_tables import METRICS, ComparisonTable, relative
+from testbed.fidelity.slowdowns import HeldSpan
 
 DATA, TEXT, FIGURE = "compare.json", "compare.md", "compare.png"
 
@@ -30,7 +30,7 @@ def write_report(comparison: Comparison) -> str:
 def write_policies(comparisons: Sequence[Comparison], folder: Path) -> None:
     """Write what several policies together tell into the folder above their runs."""
     _write_data(folder / DATA, all_data(comparisons))
-    sections = [sheet_text(policies.side_by_side(comparisons)), *policies.ranking_words(comparisons)]
+    sections = [table_text(policies.side_by_side(comparisons)), *policies.ranking_words(comparisons)]
     write_atomically(folder / TEXT, _document(f"{folder.name}: simulator and reality", sections))
 
 
@@ -58,9 +58,11 @@ def as_data(comparison: Comparison) -> dict[str, Any]:
     }
 
 
-def sheet_text(sheet: Sheet) -> str:
+def table_text(report_table: ComparisonTable) -> str:
     """A table as Markdown, with its note."""
-    return f"## {sheet.title}\n\n{sheet.note}\n\n{table(sheet.header, sheet.rows)}"
+    return (
+        f"## {report_table.title}\n\n{report_table.note}\n\n{table(report_table.header, report_table.rows)}"
+    )
 
 
 def left_out(comparison: Comparison) -> list[str]:
@@ -73,28 +75,28 @@ def _document(title: str, sections: Sequence[str]) -> str:
 
 
 def _sections(comparison: Comparison) -> list[str]:
-    stories = [f"- {job.real.job_id} ({job.error:+.1%}): {words.cause(job)}" for job in comparison.jobs]
+    stories = [f"- {job.real.job_id} ({job.error:+.1%}): {sentences.cause(job)}" for job in comparison.jobs]
     missing = [f"- {line}" for line in left_out(comparison)] or ["None."]
     contention = "slow each other" if comparison.contention else "do not slow each other"
     return [
-        words.headline(comparison),
-        words.chance_alone(comparison),
+        sentences.headline(comparison),
+        sentences.chance_alone(comparison),
         f"In the simulation jobs that share links {contention}. Errors: simulated against real.",
         f"![Completion times, and GPUs in use over time]({FIGURE})",
-        sheet_text(sheets.aggregate(comparison)),
-        words.model_alone(comparison),
-        sheet_text(sheets.causes(comparison)),
-        words.main_causes(comparison),
-        words.decisions(comparison),
-        sheet_text(sheets.paces(comparison)),
-        sheet_text(sheets.jobs(comparison)),
-        sheet_text(sheets.parts(comparison)),
+        table_text(report_tables.aggregate(comparison)),
+        sentences.model_alone(comparison),
+        table_text(report_tables.causes(comparison)),
+        sentences.main_causes(comparison),
+        sentences.decisions(comparison),
+        table_text(report_tables.predict_slowdowns(comparison)),
+        table_text(report_tables.jobs(comparison)),
+        table_text(report_tables.parts(comparison)),
         "## Each job in words\n\nWhat made it longer or shorter than simulated.\n\n" + "\n".join(stories),
         "## Left out\n\n" + "\n".join(missing),
     ]
 
 
-def _metric(comparison: Comparison, metric: sheets.Metric) -> dict[str, Any]:
+def _metric(comparison: Comparison, metric: report_tables.Metric) -> dict[str, Any]:
     real, simulated = metric.value(comparison.real), metric.value(comparison.simulated)
     return {"real": real, "simulated": simulated, "error": relative(simulated, real), "unit": metric.unit}
 
@@ -106,7 +108,7 @@ def _job(job: JobComparison) -> dict[str, Any]:
         "real": {"jct_s": job.real.jct_s, **asdict(job.real)},
         "simulated": {"jct_s": job.simulated.jct_s, **asdict(job.simulated)},
         "parts": asdict(job.parts),
-        "cause": words.cause(job),
+        "cause": sentences.cause(job),
         "real_levels": list(job.levels),
         "simulated_levels": list(job.simulated_levels),
         "running_given_placements": {
@@ -114,18 +116,18 @@ def _job(job: JobComparison) -> dict[str, Any]:
             "predicted_s": job.predicted_run_s,
             "error": job.run_error,
         },
-        "stretches": [_stretch(job, item) for item in job.stretches],
+        "stretches": [_interval(job, item) for item in job.intervals],
     }
 
 
-def _stretch(job: JobComparison, item: RealStretch) -> dict[str, Any]:
+def _interval(job: JobComparison, item: ComparedInterval) -> dict[str, Any]:
     return {
-        "number": item.stretch.number,
-        "gpus": dict(item.stretch.gpus),
-        "steps": item.stretch.steps,
+        "number": item.interval.number,
+        "gpus": dict(item.interval.gpus),
+        "steps": item.interval.steps,
         "startup_s": item.span.startup_s,
-        "predicted_startup_s": job.restart_s if item.stretch.number else job.first_start_s,
-        "step_s": item.stretch.step_s,
+        "predicted_startup_s": job.restart_s if item.interval.number else job.first_start_s,
+        "step_s": item.interval.step_s,
         "predicted_step_alone_s": item.alone_s,
         "predicted_step_beside_others_s": item.shared_s,
         "rest_s": item.rest_s,

@@ -16,7 +16,7 @@ from dally.traces import load_trace
 from simulator.inputs import Inputs, load_scenario
 from simulator.scenario import Scenario, simulate
 from testbed.fidelity.live_run import LiveRun
-from testbed.fidelity.pace import HeldSpan
+from testbed.fidelity.slowdowns import HeldSpan
 from testbed.running.folder import PROFILES, WORKLOAD
 from testbed.running.scheduler import FACT, set_alike
 
@@ -37,7 +37,7 @@ class SimulatedRun:
         costs: What placements cost on this cluster, by these profiles.
         jobs: The jobs of the workload, by name.
         records: What became of them, by name.
-        spans: All stretches of running.
+        spans: All intervals of running.
     """
 
     costs: CostModel
@@ -113,7 +113,7 @@ def _spans(folder: Path, jobs: Mapping[str, Job], costs: CostModel) -> list[Held
 
 
 def _span(job: Job, holding: Holding, number: int, costs: CostModel) -> HeldSpan:
-    """A simulated stretch; it trains once its start, or its restart, is paid.
+    """A simulated interval; it trains once its start, or its restart, is paid.
 
     The simulator counts its traffic from the beginning.
     """

@@ -1,4 +1,4 @@
-"""The folder of a standing cluster: whose it is, and the lock that is held while anything of it lives."""
+"""The folder of a persistent cluster: whose it is, and the lock that is held while anything of it lives."""
 
 import fcntl
 import os
@@ -8,7 +8,7 @@ from pathlib import Path
 
 from slurm_plugin.local_cluster.processes import end_processes
 from testbed.persistent.shape import LabShape
-from testbed.persistent.state import STATE_FILE, StandingError
+from testbed.persistent.state import STATE_FILE, PersistentError
 
 
 def default_folder() -> Path:
@@ -23,18 +23,18 @@ def open_folder(folder: Path) -> int | None:
     """Open a cluster's folder; None if there is none.
 
     Raises:
-        StandingError: It is no folder, or another user's.
+        PersistentError: It is no folder, or another user's.
     """
     try:
         handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise StandingError(f"{folder} is not a folder that can be used: {error.strerror}") from error
+        raise PersistentError(f"{folder} is not a folder that can be used: {error.strerror}") from error
     owner = os.fstat(handle).st_uid
     if owner != os.geteuid():
         os.close(handle)
-        raise StandingError(f"{folder} belongs to {_user(owner)}; name another with --folder")
+        raise PersistentError(f"{folder} belongs to {_user(owner)}; name another with --folder")
     return handle
 
 
@@ -57,12 +57,12 @@ def clear(folder: Path) -> bool:
     """Remove what a cluster left that is gone, its processes and all in its folder; False if there was none.
 
     Raises:
-        StandingError: There are files, but not a cluster's.
+        PersistentError: There are files, but not a cluster's.
     """
     if not any(folder.iterdir()):
         return False
     if not (folder / STATE_FILE).is_file():
-        raise StandingError(f"{folder} is not empty and holds no testbed; name another with --folder")
+        raise PersistentError(f"{folder} is not empty and holds no testbed; name another with --folder")
     spec = LabShape().spec(folder)
     end_processes({"SLURM_CONF": str(spec.conf)}, f"{folder}/log/slurmd-")
     shutil.rmtree(folder)

@@ -1,4 +1,4 @@
-"""What a standing cluster on hosts over SSH is made of: which hosts, and where its Slurm is on them."""
+"""What a persistent cluster on hosts over SSH is made of: which hosts, and where its Slurm is on them."""
 
 import hashlib
 import shlex
@@ -74,7 +74,7 @@ class SlurmPlace:
 
 
 Shape = LabShape | HostsShape
-"""What a standing cluster is made of, of whichever kind."""
+"""What a persistent cluster is made of, of whichever kind."""
 
 
 def hosts_shape(hosts_file: Path, shared: Path, fake_gpus: bool, logs: Path) -> HostsShape:

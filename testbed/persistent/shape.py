@@ -1,4 +1,4 @@
-"""What a standing cluster is made of, in the few numbers that users give."""
+"""What a persistent cluster is made of, in the few numbers that users give."""
 
 from dataclasses import dataclass
 from importlib.util import find_spec

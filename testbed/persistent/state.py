@@ -1,4 +1,4 @@
-"""What a standing cluster leaves written about itself, for other processes to find and enter it."""
+"""What a persistent cluster leaves written about itself, for other processes to find and enter it."""
 
 import json
 import os
@@ -17,8 +17,8 @@ _STATE, _START = 0, 19
 """Where both stand among the words after a process's name in /proc/PID/stat (proc(5), fields 3 and 22)."""
 
 
-class StandingError(DallyError):
-    """A standing cluster cannot be brought up, reached or ended."""
+class PersistentError(DallyError):
+    """A persistent cluster cannot be brought up, reached or ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,19 +33,19 @@ class ProcessMark:
     pid: int
     started: int
 
-    def lives(self) -> bool:
+    def is_running(self) -> bool:
         """Whether it is still there."""
         return mark_process(self.pid) == self
 
 
 @dataclass(frozen=True, slots=True)
-class StandingState:
-    """A standing cluster.
+class PersistentState:
+    """A persistent cluster.
 
     Attributes:
         shape: What it is made of.
         since_s: When it was asked for, seconds since 1970.
-        keeper: The process that owns it.
+        supervisor: The process that owns it.
         holder: The process whose namespaces its network is made of; None on hosts, and until all nodes are
             idle.
         port: Of its slurmctld on this machine; the nodes have the next ones.
@@ -54,7 +54,7 @@ class StandingState:
 
     shape: Shape
     since_s: float
-    keeper: ProcessMark
+    supervisor: ProcessMark
     holder: ProcessMark | None = None
     port: int = 0
     place: SlurmPlace | None = None
@@ -62,8 +62,8 @@ class StandingState:
     @property
     def usable(self) -> bool:
         """Whether it is up."""
-        is_there = self.place is not None or (self.holder is not None and self.holder.lives())
-        return is_there and self.keeper.lives()
+        is_there = self.place is not None or (self.holder is not None and self.holder.is_running())
+        return is_there and self.supervisor.is_running()
 
 
 def mark_process(pid: int) -> ProcessMark | None:
@@ -96,17 +96,17 @@ def read_shape(facts: dict[str, Any]) -> Shape:
     return LabShape(**read)
 
 
-def write_state(folder: Path, state: StandingState) -> None:
+def write_state(folder: Path, state: PersistentState) -> None:
     """Write what is known of the cluster in a folder."""
     text = json.dumps({"version": _VERSION, **asdict(state)}, indent=2) + "\n"
     write_atomically(folder / STATE_FILE, text)
 
 
-def read_state(folder: Path) -> StandingState | None:
+def read_state(folder: Path) -> PersistentState | None:
     """What is known of the cluster in a folder; None if there is nothing.
 
     Raises:
-        StandingError: It is not what this version writes.
+        PersistentError: It is not what this version writes.
     """
     path = folder / STATE_FILE
     try:
@@ -114,13 +114,15 @@ def read_state(folder: Path) -> StandingState | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     except ValueError as error:
-        raise StandingError(f"{path} is not JSON: {error}") from error
+        raise PersistentError(f"{path} is not JSON: {error}") from error
     try:
         if found.pop("version") != _VERSION:
-            raise StandingError(f"{path} is of another version of Dally")
+            raise PersistentError(f"{path} is of another version of Dally")
+        # Earlier versions called the supervisor the keeper.
+        found.setdefault("supervisor", found.pop("keeper", None))
         holder = found["holder"] and ProcessMark(**found["holder"])
         place = found.get("place") and SlurmPlace(**found["place"])
-        marks = {"keeper": ProcessMark(**found["keeper"]), "holder": holder, "place": place}
-        return StandingState(**{**found, **marks, "shape": read_shape(found["shape"])})
+        marks = {"supervisor": ProcessMark(**found["supervisor"]), "holder": holder, "place": place}
+        return PersistentState(**{**found, **marks, "shape": read_shape(found["shape"])})
     except (KeyError, TypeError, AttributeError) as error:
-        raise StandingError(f"{path} is not what `dally testbed up` writes: {error}") from error
+        raise PersistentError(f"{path} is not what `dally testbed up` writes: {error}") from error

@@ -27,13 +27,13 @@ class FitnessRow:
     finding: Finding
 
 
-def judge(file: HostsFile, seen: Survey) -> tuple[FitnessRow, ...]:
+def host_findings(file: HostsFile, seen: Survey) -> tuple[FitnessRow, ...]:
     """The findings of all checks on all hosts, host by host; a check that could not be made has none."""
     common = _most_common_slurm(seen)
     return tuple(
         FitnessRow(host.name, check, finding)
         for host in file.hosts
-        for check, finding in _judge_host(host, seen, common).items()
+        for check, finding in _findings_of(host, seen, common).items()
     )
 
 
@@ -42,7 +42,7 @@ def is_fit(rows: tuple[FitnessRow, ...]) -> bool:
     return not any(row.finding.level is Level.PROBLEM for row in rows)
 
 
-def _judge_host(host: SshHost, seen: Survey, common: str | None) -> dict[str, Finding]:
+def _findings_of(host: SshHost, seen: Survey, common: str | None) -> dict[str, Finding]:
     here = seen.hosts[host.name]
     if here.error:
         return {"ssh": problem(here.error, "until then nothing else can be said of it")}

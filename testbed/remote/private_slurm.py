@@ -58,7 +58,7 @@ class PrivateSlurm:
         self._hosts, self._fake_gpus = hosts, fake_gpus
         self._shared, self._work = shared, shared / f"dally-{token}"
         self._names = [host.name for host in hosts.file.hosts]
-        self._keepers: dict[str, LoggedProcess] = {}
+        self._cleanups: dict[str, LoggedProcess] = {}
         self._daemons: list[LoggedProcess] = []
         self._interfaces: dict[str, str] = {}
 
@@ -80,7 +80,7 @@ class PrivateSlurm:
     @property
     def ended(self) -> bool:
         """Whether it has ended on a host, or contact with that was lost."""
-        return any(keeper.ended for keeper in self._keepers.values())
+        return any(cleanup.ended for cleanup in self._cleanups.values())
 
     def start(self, timeout_s: float = START_S) -> None:
         """Bring it up and wait until every node is idle; if that fails, nothing of it stays.
@@ -94,7 +94,7 @@ class PrivateSlurm:
         files = remote_conf_files(self.folder, port, nodes, version)
         key = secrets.token_hex(256)
         try:
-            self._on_all(self._keep)
+            self._on_all(self._start_cleanup)
             self._share()
             owners = self._on_all(lambda name: self._prepare(name, files, key))
             self._on_all(self._start_munge, [name for name, is_owner in owners if is_owner])
@@ -108,8 +108,8 @@ class PrivateSlurm:
 
     def stop(self) -> None:
         """End all of it on all hosts and remove its folders, in whatever state it is."""
-        each(self._keepers, lambda name: self._keepers[name].stop())
-        self._keepers.clear()
+        each(self._cleanups, lambda name: self._cleanups[name].stop())
+        self._cleanups.clear()
         for daemon in self._daemons:
             daemon.stop()
         self._daemons.clear()
@@ -166,15 +166,15 @@ class PrivateSlurm:
                 "lower it, or have GPUs pretended"
             )
 
-    def _keep(self, name: str) -> None:
+    def _start_cleanup(self, name: str) -> None:
         """Start what ends everything on a host; the head node's also removes the shared folder."""
         python = self._hosts.host(name).python
         more = [str(self._work)] if name == self._names[0] else []
-        argv = (python, "-P", "-m", "testbed.remote.node_keeper", str(self.folder), *more)
-        keeper = self._hosts.start(Command(f"the keeper on {name}", argv, host=name))
-        self._keepers[name] = keeper
-        if next(iter(keeper.stdout), b"").strip() != b"ready":
-            last = [line.decode(errors="replace").strip() for line in keeper.stderr]
+        argv = (python, "-P", "-m", "testbed.remote.host_cleanup", str(self.folder), *more)
+        cleanup = self._hosts.start(Command(f"the keeper on {name}", argv, host=name))
+        self._cleanups[name] = cleanup
+        if next(iter(cleanup.stdout), b"").strip() != b"ready":
+            last = [line.decode(errors="replace").strip() for line in cleanup.stderr]
             raise ClusterError(f"{name}: {python} does not run Dally: {last[-1] if last else 'no message'}")
 
     def _share(self) -> None:

@@ -88,9 +88,9 @@ def find_rights(slurm: HeadNode) -> Rights:
     )
 
 
-def judge_all(here: Rights) -> dict[str, Finding]:
+def all_findings(here: Rights) -> dict[str, Finding]:
     """What is to be said of a user, by check."""
-    return {"jobs": judge_jobs(here), "rights": judge_rights(here), "others": judge_others(here)}
+    return {"jobs": jobs_finding(here), "rights": rights_finding(here), "others": others_finding(here)}
 
 
 def refuse_unfit(slurm: HeadNode, controlled: bool) -> str:
@@ -106,7 +106,7 @@ def refuse_unfit(slurm: HeadNode, controlled: bool) -> str:
     Raises:
         ClusterError: It would, as the message says.
     """
-    found = judge_all(find_rights(slurm))
+    found = all_findings(find_rights(slurm))
     checks = ("jobs", "rights", "others") if controlled else ("jobs",)
     for check in checks:
         if found[check].level is Level.PROBLEM:
@@ -119,7 +119,7 @@ def said(finding: Finding) -> str:
     return f"{finding.found} -> {finding.advice}"
 
 
-def judge_jobs(here: Rights) -> Finding:
+def jobs_finding(here: Rights) -> Finding:
     """Whether the user's jobs are taken there, and left to the user."""
     if here.hidden:
         return problem(
@@ -142,7 +142,7 @@ def judge_jobs(here: Rights) -> Finding:
     return ok(f"{here.user} may run jobs in partition {here.partition}")
 
 
-def judge_rights(here: Rights) -> Finding:
+def rights_finding(here: Rights) -> Finding:
     """Whether Dally's controller, run by the user, may do all that it would."""
     if here.is_operator:
         return ok(f"{here.user} may do all that Dally's controller does")
@@ -154,7 +154,7 @@ def judge_rights(here: Rights) -> Finding:
     )
 
 
-def judge_others(here: Rights) -> Finding:
+def others_finding(here: Rights) -> Finding:
     """Whether a controller of ours would come upon jobs of others."""
     if here.marked:
         return problem(

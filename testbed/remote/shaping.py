@@ -57,7 +57,7 @@ class ShapedInterface:
     is_recorded: bool
 
 
-def look(hosts: Hosts, name: str, interface: str | None, peer: str | None) -> ShapedInterface:
+def inspect_interface(hosts: Hosts, name: str, interface: str | None, peer: str | None) -> ShapedInterface:
     """Look at an interface, changing nothing.
 
     Args:

@@ -17,7 +17,7 @@ from dally.runs.summary import summarise
 from simulator.scenario import Run
 from slurm_plugin.local_cluster.cluster import Cluster, ClusterError
 from testbed.running.accounting import ACCOUNTING, read_accounting
-from testbed.running.events import Minutes, read_minutes, tell_events
+from testbed.running.events import ControllerEvents, read_controller_events, run_events
 from testbed.running.folder import (
     CONTROLLER,
     JOBS_FOLDER,
@@ -29,15 +29,15 @@ from testbed.running.folder import (
     read_inputs,
     read_state,
 )
-from testbed.running.head import get_files
-from testbed.running.life import Life, live, record, stretch_facts
-from testbed.running.lines import read_lines
-from testbed.running.script import DIARY, STEPS
-from testbed.running.sight import Sight, read_sights
-from testbed.running.stretches import find_stretches, read_diary
-from testbed.running.work import Work
+from testbed.running.head_files import get_files
+from testbed.running.intervals import find_intervals, read_script_log
+from testbed.running.job_plan import JobPlan
+from testbed.running.json_lines import read_lines
+from testbed.running.live_job import LiveJob, build_live_job, interval_facts, record
+from testbed.running.observer import JobObservation, read_observations
+from testbed.running.script import SCRIPT_LOG, STEPS
 
-STRETCHES = "stretches.jsonl"
+INTERVALS = "stretches.jsonl"
 _CUT_OFF = "it was cut off"
 
 
@@ -58,7 +58,7 @@ def fetch(cluster: Cluster, folder: Path, state: RunState) -> None:
 
 
 def write_run_folder(folder: Path) -> Run:
-    """Write jobs.csv, events.jsonl, stretches.jsonl and run.json out of what lies in the folder.
+    """Write jobs.csv, events.jsonl, intervals.jsonl and run.json out of what lies in the folder.
 
     Raises:
         InputError: No run has begun there, or its files are wrong.
@@ -66,64 +66,69 @@ def write_run_folder(folder: Path) -> Run:
     state, inputs = read_state(folder), read_inputs(folder)
     if state is None or state.origin_s is None:
         raise InputError(f"{folder} holds no run that has begun")
-    sights = read_sights(folder / OBSERVED)
-    minutes = _minutes(folder, sights, state.origin_s)
+    observations = read_observations(folder / OBSERVED)
+    events = _controller_events(folder, observations, state.origin_s)
     origin_s = state.origin_s
     spec = parse_policy(state.policy)
     averaging = spec.policy.averaging(spec.knobs)
     costs = CostModel(inputs.topology, inputs.profiles, averaging=averaging)
-    lives = [_life(folder, work, sights, minutes, origin_s, costs) for work in inputs.works]
-    end_s, note = _end(state, lives, sights)
-    records = [record(life, inputs.topology, origin_s, end_s) for life in lives]
-    _write_events(folder, lives, minutes, costs, origin_s)
-    lines = [line for life in lives for line in stretch_facts(life, origin_s)]
-    write_atomically(folder / STRETCHES, "".join(json.dumps(line) + "\n" for line in lines))
+    live_jobs = [_live_job(folder, plan, observations, events, origin_s, costs) for plan in inputs.plans]
+    end_s, note = _end(state, live_jobs, observations)
+    records = [record(live, inputs.topology, origin_s, end_s) for live in live_jobs]
+    _write_events(folder, live_jobs, events, costs, origin_s)
+    lines = [line for live in live_jobs for line in interval_facts(live, origin_s)]
+    write_atomically(folder / INTERVALS, "".join(json.dumps(line) + "\n" for line in lines))
     write_jobs(folder / JOBS, records)
     return _write_run(folder, closed(state, end_s, note), inputs, records, costs)
 
 
-def _minutes(folder: Path, sights: list[Sight], origin_s: float) -> Minutes:
-    ids = {sight.slurm: sight.job for sight in sights if sight.slurm}
-    return read_minutes(read_lines(folder / CONTROLLER), ids, origin_s)
+def _controller_events(folder: Path, observations: list[JobObservation], origin_s: float) -> ControllerEvents:
+    ids = {observed.slurm: observed.job for observed in observations if observed.slurm}
+    return read_controller_events(read_lines(folder / CONTROLLER), ids, origin_s)
 
 
-def _life(
-    folder: Path, work: Work, sights: list[Sight], minutes: Minutes, origin_s: float, costs: CostModel
-) -> Life:
-    job_id = work.job.job_id
-    own = [sight for sight in sights if sight.job == job_id]
+def _live_job(
+    folder: Path,
+    plan: JobPlan,
+    observations: list[JobObservation],
+    events: ControllerEvents,
+    origin_s: float,
+    costs: CostModel,
+) -> LiveJob:
+    job_id = plan.job.job_id
+    own = [observed for observed in observations if observed.job == job_id]
     place = folder / JOBS_FOLDER / job_folder(job_id)
-    diary = _text(place / DIARY)
-    return live(
-        work,
+    script_log = _text(place / SCRIPT_LOG)
+    return build_live_job(
+        plan,
         own,
-        find_stretches(own, diary, _text(place / STEPS)),
-        read_diary(diary),
-        partial(_taken, minutes, job_id, origin_s),
+        find_intervals(own, script_log, _text(place / STEPS)),
+        read_script_log(script_log),
+        partial(_taken, events, job_id, origin_s),
         costs,
     )
 
 
-def _taken(minutes: Minutes, job_id: str, origin_s: float, from_s: float, to_s: float) -> bool:
+def _taken(events: ControllerEvents, job_id: str, origin_s: float, from_s: float, to_s: float) -> bool:
     """Whether the controller took a job's GPUs between two moments, seconds since 1970."""
-    return minutes.of(job_id, ("stop",), from_s - origin_s, to_s - origin_s) is not None
+    return events.of(job_id, ("stop",), from_s - origin_s, to_s - origin_s) is not None
 
 
-def _end(state: RunState, lives: list[Life], sights: list[Sight]) -> tuple[float, str]:
+def _end(state: RunState, live_jobs: list[LiveJob], observations: list[JobObservation]) -> tuple[float, str]:
     """When the run was over, seconds since 1970, and why it is not complete; empty if it is."""
-    ends = [life.end_s for life in lives if life.end_s is not None]
-    if len(ends) == len(lives) and not state.note:
+    ends = [live.end_s for live in live_jobs if live.end_s is not None]
+    if len(ends) == len(live_jobs) and not state.note:
         return max(ends), ""
-    last_s = max([state.origin_s or 0.0, *ends, *(sight.t for sight in sights)])
+    last_s = max([state.origin_s or 0.0, *ends, *(observed.t for observed in observations)])
     return state.end_s or last_s, state.note or _CUT_OFF
 
 
 def _write_events(
-    folder: Path, lives: list[Life], minutes: Minutes, costs: CostModel, origin_s: float
+    folder: Path, live_jobs: list[LiveJob], events: ControllerEvents, costs: CostModel, origin_s: float
 ) -> None:
     text = StringIO()
     log = EventLog(text)
-    for event in tell_events(lives, minutes, costs, origin_s):
+    for event in run_events(live_jobs, events, costs, origin_s):
         log.write(event.pop("t"), event.pop("event"), **event)
     write_atomically(folder / EVENTS, text.getvalue())
 

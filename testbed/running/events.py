@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dally.profiles.costs import CostModel
-from testbed.running.life import Life, start_event
+from testbed.running.live_job import LiveJob, start_event
 
 _OF_JOBS = ("wait", "stop", "refuse", "refused", "keep", "leave", "conflict")
 _OF_ITSELF = (
@@ -25,7 +25,7 @@ _CLOCK_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Minutes:
+class ControllerEvents:
     """What the controller told of a run, in the run's own terms: the workload's job ids, its own time.
 
     Attributes:
@@ -46,7 +46,9 @@ class Minutes:
         )
 
 
-def read_minutes(lines: Sequence[Mapping[str, Any]], ids: Mapping[str, str], origin_s: float) -> Minutes:
+def read_controller_events(
+    lines: Sequence[Mapping[str, Any]], ids: Mapping[str, str], origin_s: float
+) -> ControllerEvents:
     """The controller's events.
 
     Args:
@@ -67,53 +69,55 @@ def read_minutes(lines: Sequence[Mapping[str, Any]], ids: Mapping[str, str], ori
         if line.get("until") is not None:
             event["until"] = round(line["until"] - origin_s, 3)
         found.append(event)
-    return Minutes(tuple(sorted(found, key=lambda event: event["t"])))
+    return ControllerEvents(tuple(sorted(found, key=lambda event: event["t"])))
 
 
-def tell_events(
-    lives: Sequence[Life], minutes: Minutes, costs: CostModel, origin_s: float
+def run_events(
+    live_jobs: Sequence[LiveJob], events: ControllerEvents, costs: CostModel, origin_s: float
 ) -> list[dict[str, Any]]:
     """All events of a run, by time.
 
     Args:
-        lives: Of all jobs.
-        minutes: What the controller told; empty if there was none.
+        live_jobs: Of all jobs.
+        events: What the controller told; empty if there was none.
         costs: Says what placements cost.
         origin_s: When the run's time began, seconds since 1970.
     """
-    own = [dict(event) for event in minutes.events if event["event"] in _OF_JOBS + _OF_ITSELF]
-    told = [event for life in lives for event in _of_life(life, minutes, costs, origin_s)]
+    own = [dict(event) for event in events.events if event["event"] in _OF_JOBS + _OF_ITSELF]
+    told = [event for live in live_jobs for event in _of_job(live, events, costs, origin_s)]
     return sorted([*told, *own], key=lambda event: float(event["t"]))
 
 
-def _of_life(life: Life, minutes: Minutes, costs: CostModel, origin_s: float) -> Iterator[dict[str, Any]]:
-    job = life.work.job
+def _of_job(
+    live: LiveJob, events: ControllerEvents, costs: CostModel, origin_s: float
+) -> Iterator[dict[str, Any]]:
+    job = live.plan.job
     yield {"t": job.submit_s, "event": "submit", "job": job.job_id, "gpus": job.gpus, "model": job.model}
-    after = [stretch.start_s - origin_s for stretch in life.stretches[1:]] + [float("inf")]
-    for number, stretch in enumerate(life.stretches):
-        start_s = stretch.start_s - origin_s
-        said = minutes.of(job.job_id, ("start", "migrate", "resize"), start_s - _CLOCK_S, after[number])
+    after = [interval.start_s - origin_s for interval in live.intervals[1:]] + [float("inf")]
+    for number, interval in enumerate(live.intervals):
+        start_s = interval.start_s - origin_s
+        said = events.of(job.job_id, ("start", "migrate", "resize"), start_s - _CLOCK_S, after[number])
         kind, reason = (said["event"], said["reason"]) if said else ("start", _BY_SLURM)
-        placed = start_event(life, number, costs)
+        placed = start_event(live, number, costs)
         yield {"t": round(start_s, 3), "event": kind, "job": job.job_id, **placed, "reason": reason}
-        last = number + 1 == len(life.stretches)
-        if stretch.end_s is not None and not (last and life.end_s is not None):
-            yield _break(life, number, minutes, origin_s, after[number])
-    if life.end_s is not None:
-        t = round(life.end_s - origin_s, 3)
-        yield {"t": t, "event": "end", "job": job.job_id, "status": life.status}
+        last = number + 1 == len(live.intervals)
+        if interval.end_s is not None and not (last and live.end_s is not None):
+            yield _break(live, number, events, origin_s, after[number])
+    if live.end_s is not None:
+        t = round(live.end_s - origin_s, 3)
+        yield {"t": t, "event": "end", "job": job.job_id, "status": live.status}
 
 
-def _break(life: Life, number: int, minutes: Minutes, origin_s: float, until_s: float) -> dict[str, Any]:
-    """A stretch came to its end, and the job did not."""
-    job_id, stretch = life.work.job.job_id, life.stretches[number]
-    assert stretch.end_s is not None
-    said = {"t": round(stretch.end_s - origin_s, 3), "job": job_id}
-    if not life.stopped[number]:
-        return {**said, "event": "fail", "lost_s": stretch.lost_steps * life.work.iteration_s}
-    start_s = stretch.start_s - origin_s
-    why = minutes.of(job_id, ("preempt",), start_s, until_s) or minutes.of(
-        job_id, ("stop",), start_s, until_s
-    )
+def _break(
+    live: LiveJob, number: int, events: ControllerEvents, origin_s: float, until_s: float
+) -> dict[str, Any]:
+    """An interval came to its end, and the job did not."""
+    job_id, interval = live.plan.job.job_id, live.intervals[number]
+    assert interval.end_s is not None
+    said = {"t": round(interval.end_s - origin_s, 3), "job": job_id}
+    if not live.stopped[number]:
+        return {**said, "event": "fail", "lost_s": interval.lost_steps * live.plan.iteration_s}
+    start_s = interval.start_s - origin_s
+    why = events.of(job_id, ("preempt",), start_s, until_s) or events.of(job_id, ("stop",), start_s, until_s)
     by = list(why.get("by", ())) if why else []
     return {**said, "event": "preempt", "by": by, "reason": why["reason"] if why else ""}

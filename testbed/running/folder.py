@@ -17,7 +17,7 @@ from dally.runs.records import CLUSTER
 from dally.traces import load_trace
 from dally.traces.output_file import write_workload
 from simulator.scenario import folder_name
-from testbed.running.work import Work, plan_work
+from testbed.running.job_plan import JobPlan, plan_jobs
 
 STATE = "running.json"
 WORKLOAD, PROFILES = "workload.csv", "profiles"
@@ -60,7 +60,7 @@ class RunState:
 class RunInputs:
     """The inputs of a run, read from its folder: by these alone it can be simulated."""
 
-    works: tuple[Work, ...]
+    plans: tuple[JobPlan, ...]
     topology: Topology
     profiles: ProfileSet
 
@@ -71,11 +71,11 @@ def begin_run(folder: Path, state: RunState, inputs: RunInputs) -> None:
     Raises:
         InputError: It cannot be written, or two jobs are called alike.
     """
-    _refuse_alike(inputs.works)
+    _refuse_alike(inputs.plans)
     folder.mkdir(parents=True, exist_ok=True)
-    write_workload([work.job for work in inputs.works], folder / WORKLOAD)
+    write_workload([plan.job for plan in inputs.plans], folder / WORKLOAD)
     write_atomically(folder / CLUSTER, write_toml(inputs.topology))
-    models = {work.job.model for work in inputs.works}
+    models = {plan.job.model for plan in inputs.plans}
     kept = [profile for profile in inputs.profiles.profiles if profile.model.name in models]
     write_profiles(kept, folder / PROFILES)
     write_state(folder, state)
@@ -115,8 +115,8 @@ def read_inputs(folder: Path) -> RunInputs:
     """
     topology = load_cluster(folder / CLUSTER)
     profiles = load_profiles(folder / PROFILES, allow_mixed=True)
-    works = plan_work(load_trace(folder / WORKLOAD).jobs, topology, profiles)
-    return RunInputs(works, topology, profiles)
+    plans = plan_jobs(load_trace(folder / WORKLOAD).jobs, topology, profiles)
+    return RunInputs(plans, topology, profiles)
 
 
 def closed(state: RunState, end_s: float, note: str) -> RunState:
@@ -130,9 +130,9 @@ def job_folder(job_id: str) -> str:
     return f"_{name}" if name.startswith(".") else name
 
 
-def _refuse_alike(works: Sequence[Work]) -> None:
+def _refuse_alike(plans: Sequence[JobPlan]) -> None:
     seen: dict[str, str] = {}
-    for work in works:
-        other = seen.setdefault(job_folder(work.job.job_id), work.job.job_id)
-        if other != work.job.job_id:
-            raise InputError(f"jobs {other} and {work.job.job_id} are called too much alike; rename one")
+    for plan in plans:
+        other = seen.setdefault(job_folder(plan.job.job_id), plan.job.job_id)
+        if other != plan.job.job_id:
+            raise InputError(f"jobs {other} and {plan.job.job_id} are called too much alike; rename one")

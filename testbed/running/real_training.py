@@ -27,10 +27,10 @@ from simulator.scenario import folder_name
 from slurm_plugin.local_cluster.cluster import Cluster
 from slurm_plugin.local_cluster.local_slurm import LocalSlurm
 from testbed.persistent.shape import LabShape
-from testbed.running.campaign import check_policies, run_policy, topology_of
+from testbed.running.batch import check_policies, run_policy, topology_of
 from testbed.running.folder import JOBS_FOLDER, job_folder
-from testbed.running.lines import read_lines
-from testbed.running.order import RunRequest, plan_campaign
+from testbed.running.json_lines import read_lines
+from testbed.running.request import RunRequest, plan_batch
 from testbed.running.script import STEPS
 
 PAGE = Path(__file__).parents[2] / "docs" / "results" / "elastic-live.md"
@@ -213,7 +213,7 @@ def run_seed(folder: Path, seed: int, policies: Sequence[str], companions: int =
     out.mkdir(exist_ok=True)
     workload = out_folder(folder, seed) / "jobs.csv"
     write_workload(workload, seed)
-    order = RunRequest(
+    request = RunRequest(
         str(workload),
         str(folder / "profiles"),
         emulate=TFLOPS,
@@ -224,9 +224,9 @@ def run_seed(folder: Path, seed: int, policies: Sequence[str], companions: int =
     )
     turn = seed % len(policies)
     with interruptible() as stop, _cluster() as cluster:
-        campaign = plan_campaign(order, topology_of(cluster, None), out)
+        batch = plan_batch(request, topology_of(cluster, None), out)
         for policy in check_policies([*policies[turn:], *policies[:turn]]):
-            run = run_policy(cluster, campaign, policy, stop, lambda policy, counts: None)
+            run = run_policy(cluster, batch, policy, stop, lambda policy, counts: None)
             click.echo(f"seed {seed}: {policy.spec}: mean JCT {run.summary.jct_s.mean:.0f} s {run.note}")
             if stop():
                 sys.exit(1)

@@ -13,8 +13,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from dally.runs.summary import quantile
 from simulator.comparison import as_data, table
 from simulator.scenario import Run
-from testbed.running.driver import Counts
-from testbed.running.lines import read_lines
+from testbed.running.driver import RunProgress
+from testbed.running.json_lines import read_lines
 from testbed.running.samples import MACHINE
 
 COMPARISON = "comparison.json"
@@ -28,9 +28,9 @@ class RunDisplay:
     def __init__(self, progress: Progress) -> None:
         self._progress = progress
         self._tasks: dict[str, TaskID] = {}
-        self._said: dict[str, tuple[float, Counts]] = {}
+        self._said: dict[str, tuple[float, RunProgress]] = {}
 
-    def tell(self, policy: str, counts: Counts) -> None:
+    def tell(self, policy: str, counts: RunProgress) -> None:
         """A policy's run is so far."""
         if self._progress.disable:
             self._say(policy, counts)
@@ -40,7 +40,7 @@ class RunDisplay:
         words = f"{policy}: {counts.submitted} submitted, {counts.running} running"
         self._progress.update(self._tasks[policy], completed=counts.ended, description=words)
 
-    def _say(self, policy: str, counts: Counts) -> None:
+    def _say(self, policy: str, counts: RunProgress) -> None:
         said_s, before = self._said.get(policy, (float("-inf"), None))
         if counts != before and time.monotonic() - said_s >= _LINE_EVERY_S:
             self._said[policy] = time.monotonic(), counts

@@ -9,7 +9,7 @@ from typing import Any
 from dally.hosts.network import NetworkError
 from slurm_plugin.local_cluster.cluster import Cluster, ClusterError
 from testbed.running import gpu_counters
-from testbed.running.lines import append_line
+from testbed.running.json_lines import append_line
 
 TRAFFIC, MACHINE, GPU = "traffic.jsonl", "machine.jsonl", "gpu.jsonl"
 EVERY_S = 3.0

@@ -11,8 +11,10 @@ from dally.policies.slurm.policy import SlurmKnobs
 from dally.profiles.costs import CostModel
 from slurm_plugin.config import VARIABLE
 from slurm_plugin.local_cluster.cluster import Cluster, ClusterError
-from testbed.running.control import Desk
+from testbed.running.controller import ControllerFiles
 from testbed.running.folder import JOBS_FOLDER, job_folder
+from testbed.running.job_plan import JobPlan
+from testbed.running.observer import job_comment
 from testbed.running.script import (
     COMPANION,
     SCRIPT,
@@ -21,8 +23,6 @@ from testbed.running.script import (
     job_script,
     switch_options,
 )
-from testbed.running.sight import mark
-from testbed.running.work import Work
 
 _DALLY_SBATCH = "from slurm_plugin.submit.sbatch import main; main()"
 _NUMBER = re.compile(r"^([0-9]+)(?:;\S+)?$", re.MULTILINE)
@@ -38,9 +38,9 @@ class Submitter:
 
     Args:
         cluster: The cluster.
-        desk: Where the run's things are on the head node.
+        paths: Where the run's things are on the head node.
         run: Its name.
-        works: Its jobs.
+        plans: Its jobs.
         policy: Who schedules them.
         topology: The cluster's tree.
     """
@@ -48,23 +48,23 @@ class Submitter:
     def __init__(
         self,
         cluster: Cluster,
-        desk: Desk,
+        paths: ControllerFiles,
         run: str,
-        works: Sequence[Work],
+        plans: Sequence[JobPlan],
         policy: PolicySpec,
         topology: Topology,
     ) -> None:
-        self._cluster, self._desk, self._run, self._works = cluster, desk, run, works
+        self._cluster, self._paths, self._run, self._plans = cluster, paths, run, plans
         self._policy, self._costs = policy, CostModel(topology)
 
     def scripts(self, place: SubmitSettings) -> dict[str, str]:
         """The scripts of all jobs by path on the head node."""
         found = {}
-        for number, work in enumerate(self._works):
+        for number, plan in enumerate(self._plans):
             folder = self._folder(number)
-            said = work, f"{self._run}-{number}", str(folder), place
+            said = plan, f"{self._run}-{number}", str(folder), place
             found[str(folder / SCRIPT)] = job_script(*said)
-            if place.companions and work.job.kind is JobKind.ELASTIC:
+            if place.companions and plan.job.kind is JobKind.ELASTIC:
                 found[str(folder / COMPANION)] = companion_script(*said)
         return found
 
@@ -74,7 +74,7 @@ class Submitter:
         Raises:
             ClusterError: It was not taken, or nobody knows whether it was.
         """
-        comment = f"--comment={mark(self._run, number)}"
+        comment = f"--comment={job_comment(self._run, number)}"
         script = str(self._folder(number) / SCRIPT)
         said = self._cluster.ask(*self._command(number), "--parsable", comment, script)
         found = _NUMBER.search(said)
@@ -94,9 +94,9 @@ class Submitter:
     def _command(self, number: int) -> tuple[str, ...]:
         knobs = self._policy.knobs
         if isinstance(knobs, SlurmKnobs):
-            level = self._costs.best_level(self._works[number].job.gang)
-            return ("sbatch", *switch_options(self._works[number], level, knobs))
-        return ("env", f"{VARIABLE}={self._desk.config}", self._cluster.python, "-c", _DALLY_SBATCH)
+            level = self._costs.best_level(self._plans[number].job.gang)
+            return ("sbatch", *switch_options(self._plans[number], level, knobs))
+        return ("env", f"{VARIABLE}={self._paths.config}", self._cluster.python, "-c", _DALLY_SBATCH)
 
     def _folder(self, number: int) -> Path:
-        return self._desk.base / JOBS_FOLDER / job_folder(self._works[number].job.job_id)
+        return self._paths.base / JOBS_FOLDER / job_folder(self._plans[number].job.job_id)

@@ -62,7 +62,7 @@ def test_a_wrong_stretch_is_named_by_its_line(live: Path, line: str) -> None:
 def test_a_stretch_that_did_not_end_lasts_until_the_run_was_over(live: Path) -> None:
     rewrite(live / "stretches.jsonl", end_s=None)
     rewrite(live / "run.json", end_s=777.0)
-    assert read_live_run(live).stretches["j0"][0].end_s == 777.0
+    assert read_live_run(live).intervals["j0"][0].end_s == 777.0
 
 
 def test_an_end_of_the_run_that_is_no_number_is_refused(live: Path) -> None:

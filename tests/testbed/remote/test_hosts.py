@@ -69,8 +69,8 @@ def test_a_file_that_cannot_be_written_is_named(hosts: Hosts, tmp_path: Path) ->
 
 
 def test_input_that_was_cut_off_starts_nothing(hosts: Hosts, tmp_path: Path) -> None:
-    keeper = ("sh", "-c", KEEPER, "sh", "10", "touch", str(tmp_path / "started"))
-    assert hosts.attempt("n1", *keeper, stdin="12345").status == 1
+    supervisor = ("sh", "-c", KEEPER, "sh", "10", "touch", str(tmp_path / "started"))
+    assert hosts.attempt("n1", *supervisor, stdin="12345").status == 1
     assert not (tmp_path / "started").exists()
 
 

@@ -12,7 +12,7 @@ from dally.profiles.costs import CostModel
 
 @dataclass(frozen=True, slots=True)
 class HeldSpan:
-    """A stretch of holding GPUs, real or simulated: it starts up, then trains. Times in seconds.
+    """An interval of holding GPUs, real or simulated: it starts up, then trains. Times in seconds.
 
     Attributes:
         job: The job.
@@ -37,32 +37,34 @@ class HeldSpan:
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
-    """Predicted time of a step of a stretch, over that at the job's best placement.
+class PredictedSlowdown:
+    """Predicted time of a step of an interval, over that at the job's best placement.
 
     Attributes:
         alone: With the links to itself.
-        shared: With the jobs that trained beside it, on average over the stretch.
+        shared: With the jobs that trained beside it, on average over the interval.
     """
 
     alone: float
     shared: float
 
 
-def paces(spans: Sequence[HeldSpan], costs: CostModel, contention: bool) -> list[Pace]:
-    """The predicted pace of each stretch, given where and when all of them were.
+def predict_slowdowns(
+    spans: Sequence[HeldSpan], costs: CostModel, contention: bool
+) -> list[PredictedSlowdown]:
+    """The predicted pace of each interval, given where and when all of them were.
 
     Between two moments at which traffic begins or ends, speeds are constant. The mean time of a step is the
     training time over the steps done in it, so it is the harmonic mean of the slowdowns.
 
     Args:
-        spans: All stretches of a run.
+        spans: All intervals of a run.
         costs: What placements cost.
         contention: Whether jobs that share links slow each other.
     """
     lonely = [costs.cost(span.job, span.allocation).slowdown for span in spans]
     if not contention:
-        return [Pace(own, own) for own in lonely]
+        return [PredictedSlowdown(own, own) for own in lonely]
     training_s, work_s = [0.0] * len(spans), [0.0] * len(spans)
     for begin_s, end_s, slowdowns in _constant(spans, costs, lonely):
         for place, span in enumerate(spans):
@@ -71,7 +73,7 @@ def paces(spans: Sequence[HeldSpan], costs: CostModel, contention: bool) -> list
                 training_s[place] += lasts_s
                 work_s[place] += lasts_s / slowdowns[place]
     return [
-        Pace(alone=own, shared=long_s / done_s if done_s else own)
+        PredictedSlowdown(alone=own, shared=long_s / done_s if done_s else own)
         for own, long_s, done_s in zip(lonely, training_s, work_s, strict=True)
     ]
 
@@ -79,7 +81,7 @@ def paces(spans: Sequence[HeldSpan], costs: CostModel, contention: bool) -> list
 def _constant(
     spans: Sequence[HeldSpan], costs: CostModel, lonely: Sequence[float]
 ) -> Iterator[tuple[float, float, Sequence[float]]]:
-    """The times in which nothing changes, from when to when, with the slowdown of each stretch."""
+    """The times in which nothing changes, from when to when, with the slowdown of each interval."""
     links, slowdowns = SharedLinks(costs), [*lonely]
     jobs = [replace(span.job, job_id=str(place)) for place, span in enumerate(spans)]
     moments = sorted({moment for span in spans for moment in (span.sending_s, span.training_s, span.end_s)})
@@ -95,9 +97,11 @@ def _constant(
         yield begin_s, end_s, slowdowns
 
 
-def spans_by_job(spans: Sequence[HeldSpan], found: Sequence[Pace]) -> dict[str, list[tuple[HeldSpan, Pace]]]:
-    """The stretches of each job with their paces, in order."""
-    result: dict[str, list[tuple[HeldSpan, Pace]]] = {}
-    for span, pace in zip(spans, found, strict=True):
-        result.setdefault(span.job.job_id, []).append((span, pace))
+def spans_by_job(
+    spans: Sequence[HeldSpan], found: Sequence[PredictedSlowdown]
+) -> dict[str, list[tuple[HeldSpan, PredictedSlowdown]]]:
+    """The intervals of each job with their paces, in order."""
+    result: dict[str, list[tuple[HeldSpan, PredictedSlowdown]]] = {}
+    for span, slowdown in zip(spans, found, strict=True):
+        result.setdefault(span.job.job_id, []).append((span, slowdown))
     return result

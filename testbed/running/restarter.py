@@ -1,6 +1,6 @@
 """Keeps a daemon running: starts it again whenever it ends, as systemd would, until it is ended itself.
 
-`python -m testbed.running.supervisor LOG COMMAND ...` runs on the head node. What the daemon says goes to LOG
+`python -m testbed.running.restarter LOG COMMAND ...` runs on the head node. What the daemon says goes to LOG
 and LOG.err, its process id to LOG.pid; each start is a line of LOG.starts.
 """
 
@@ -18,10 +18,10 @@ PAUSE_S = 0.5
 """Between the end of a daemon and its next start."""
 
 _GRACE_S = 10.0
-_PROGRAM = "testbed.running.supervisor"
+_PROGRAM = "testbed.running.restarter"
 
 
-def supervised(python: str, log: Path, argv: Sequence[str]) -> tuple[str, ...]:
+def restarting_command(python: str, log: Path, argv: Sequence[str]) -> tuple[str, ...]:
     """The command that keeps another one running.
 
     Args:
@@ -32,12 +32,12 @@ def supervised(python: str, log: Path, argv: Sequence[str]) -> tuple[str, ...]:
     return (python, "-P", "-m", _PROGRAM, str(log), *argv)
 
 
-def beside(log: Path, what: str) -> Path:
+def daemon_file(log: Path, what: str) -> Path:
     """The file with more about a daemon: `err`, `pid` or `starts`."""
     return log.with_name(f"{log.name}.{what}")
 
 
-class Supervisor:
+class DaemonRestarter:
     """One daemon that is kept running.
 
     Args:
@@ -63,13 +63,13 @@ class Supervisor:
     def _start(self) -> subprocess.Popen[bytes]:
         # The daemon must not outlive this process, however that ends.
         argv = ["setpriv", "--pdeathsig", "TERM", *self._argv]
-        with self._log.open("ab") as out, beside(self._log, "err").open("ab") as err:
+        with self._log.open("ab") as out, daemon_file(self._log, "err").open("ab") as err:
             child = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=out, stderr=err)
         self._child = child
         if self._ending:  # the signal came while it was started
             child.terminate()
-        write_atomically(beside(self._log, "pid"), f"{child.pid}\n")
-        with beside(self._log, "starts").open("a", encoding="ascii") as starts:
+        write_atomically(daemon_file(self._log, "pid"), f"{child.pid}\n")
+        with daemon_file(self._log, "starts").open("a", encoding="ascii") as starts:
             starts.write(f"{time.time():.3f} {child.pid}\n")
         return child
 
@@ -86,4 +86,4 @@ class Supervisor:
 
 
 if __name__ == "__main__":
-    Supervisor(Path(sys.argv[1]), sys.argv[2:]).run()
+    DaemonRestarter(Path(sys.argv[1]), sys.argv[2:]).run()

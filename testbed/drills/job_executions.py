@@ -6,15 +6,15 @@ from itertools import pairwise
 from pathlib import Path
 
 from testbed.running.folder import JOBS_FOLDER, OBSERVED, RunInputs, job_folder
-from testbed.running.script import DIARY, STEPS
-from testbed.running.sight import read_sights
-from testbed.running.stretches import Step, read_diary, read_steps
+from testbed.running.intervals import Step, read_script_log, read_steps
+from testbed.running.observer import read_observations
+from testbed.running.script import SCRIPT_LOG, STEPS
 
 _NEVER = float("inf")
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class ScriptRun:
     """A time in which a job's script ran; in seconds since 1970.
 
     Attributes:
@@ -33,56 +33,56 @@ class Span:
 
 
 @dataclass(frozen=True, slots=True)
-class Story:
+class JobExecution:
     """One job.
 
     Attributes:
         job: Its id.
         steps: How many it was to do.
         state: The last that Slurm said of it, in its words; empty if it never saw it.
-        spans: In the order of their begins.
+        runs: In the order of their begins.
         done: Its steps, in the order in which they were written down.
     """
 
     job: str
     steps: int
     state: str
-    spans: Sequence[Span]
+    runs: Sequence[ScriptRun]
     done: Sequence[Step]
 
 
-def read_stories(folder: Path, inputs: RunInputs) -> list[Story]:
+def read_executions(folder: Path, inputs: RunInputs) -> list[JobExecution]:
     """The stories of all jobs of a run folder."""
-    states = {sight.job: sight.name for sight in read_sights(folder / OBSERVED)}
+    states = {observed.job: observed.name for observed in read_observations(folder / OBSERVED)}
     found = []
-    for work in inputs.works:
-        job_id = work.job.job_id
+    for plan in inputs.plans:
+        job_id = plan.job.job_id
         place = folder / JOBS_FOLDER / job_folder(job_id)
-        story = tell_story(
-            job_id, work.steps, states.get(job_id, ""), _text(place / DIARY), _text(place / STEPS)
+        execution = build_execution(
+            job_id, plan.steps, states.get(job_id, ""), _text(place / SCRIPT_LOG), _text(place / STEPS)
         )
-        found.append(story)
+        found.append(execution)
     return found
 
 
-def tell_story(job: str, steps: int, state: str, diary: str, log: str) -> Story:
+def build_execution(job: str, steps: int, state: str, script_log: str, log: str) -> JobExecution:
     """One job's story.
 
     Args:
         job: Its id.
         steps: How many it was to do.
         state: The last that Slurm said of it.
-        diary: What its script wrote down.
+        script log: What its script wrote down.
         log: Its step log.
     """
     done = read_steps(log)
-    return Story(job, steps, state, _spans(job, diary, done), done)
+    return JobExecution(job, steps, state, _runs(job, script_log, done), done)
 
 
-def _spans(job: str, diary: str, done: Sequence[Step]) -> list[Span]:
+def _runs(job: str, script_log: str, done: Sequence[Step]) -> list[ScriptRun]:
     """Each start with its end: the first one after it and before the next of the same count of restarts."""
-    lines = [line for line in diary.splitlines() if read_diary(line)]
-    entries = [(read_diary(line)[0], line.split()[-1]) for line in lines]
+    lines = [line for line in script_log.splitlines() if read_script_log(line)]
+    entries = [(read_script_log(line)[0], line.split()[-1]) for line in lines]
     found = []
     for place, (entry, restart) in enumerate(entries):
         if entry.gpus is None:
@@ -92,19 +92,19 @@ def _spans(job: str, diary: str, done: Sequence[Step]) -> list[Span]:
         after_s = next((one.t for one, _ in later if one.gpus is not None), _NEVER)
         heard_s = [step.end_s for step in done if entry.t <= step.end_s < after_s]
         end_s = own.t if own.code is not None else max([entry.t, *heard_s])
-        found.append(Span(job, entry.t, end_s, entry.gpus, own.code))
+        found.append(ScriptRun(job, entry.t, end_s, entry.gpus, own.code))
     return found
 
 
-def steps_at_once(story: Story) -> list[int]:
+def steps_out_of_order(execution: JobExecution) -> list[int]:
     """Steps that cannot have followed on the one before them, so that the job ran twice at that time.
 
-    A stretch goes on from its checkpoint one step after the other; only its first may be any step that is not
+    An interval goes on from its checkpoint one step after the other; only its first may be any step that is not
     beyond what was done before.
     """
     odd = []
-    begins = [span.start_s for span in story.spans]
-    for before, step in pairwise(story.done):
+    begins = [run.start_s for run in execution.runs]
+    for before, step in pairwise(execution.done):
         new = any(before.end_s < begin_s <= step.end_s for begin_s in begins)
         if step.number != before.number + 1 and not (new and step.number <= before.number + 1):
             odd.append(step.number)

@@ -11,7 +11,7 @@ from dally.errors import DallyError
 from dally.hosts.processes import Command, Running
 from slurm_plugin.local_cluster.cluster import Cluster, ClusterError
 from testbed.running.folder import CONTROLLER
-from testbed.running.supervisor import beside, supervised
+from testbed.running.restarter import daemon_file, restarting_command
 
 HEALTHY_S = 90.0
 _ASK_EVERY_S = 0.5
@@ -23,12 +23,12 @@ _SHORT_JOBS = {"poll_s": 0.5, "start_timeout_s": 20.0, "backoff_s": 5.0, "restar
 """For jobs of seconds to minutes; at a site, jobs last for hours and Slurm is asked less often."""
 
 
-class ControlError(DallyError):
+class RunControllerError(DallyError):
     """The controller of a run does not come up."""
 
 
 @dataclass(frozen=True, slots=True)
-class Desk:
+class ControllerFiles:
     """Where the controller of a run keeps its things, on the head node.
 
     Attributes:
@@ -63,22 +63,22 @@ class Desk:
         return self.base / "profiles"
 
 
-def configuration(desk: Desk, policy: str, partition: str, port: int) -> str:
+def configuration(paths: ControllerFiles, policy: str, partition: str, port: int) -> str:
     """The text of dally.toml for a run.
 
     Args:
-        desk: Where everything is.
+        paths: Where everything is.
         policy: Specification of the policy.
         partition: Slurm's partition.
         port: Where it listens, on the head node alone.
     """
     values: dict[str, Any] = {
         "partitions": [partition],
-        "cluster": str(desk.cluster),
-        "profiles": str(desk.profiles),
+        "cluster": str(paths.cluster),
+        "profiles": str(paths.profiles),
         "policy": policy,
-        "state_dir": str(desk.base / "state"),
-        "record": str(desk.facts),
+        "state_dir": str(paths.base / "state"),
+        "record": str(paths.facts),
         "listen": f"127.0.0.1:{port}",
         "url": f"http://127.0.0.1:{port}",
         "fallback": "refuse",
@@ -92,39 +92,41 @@ def free_port(cluster: Cluster) -> int:
     return int(cluster.ask(cluster.python, "-c", _FREE_PORT))
 
 
-class Control:
+class RunController:
     """A controller on a cluster's head node, started again whenever it dies.
 
     Args:
         cluster: The cluster.
-        desk: Where its things are; its configuration must be there.
+        paths: Where its things are; its configuration must be there.
     """
 
-    def __init__(self, cluster: Cluster, desk: Desk) -> None:
-        self._cluster, self._desk = cluster, desk
+    def __init__(self, cluster: Cluster, paths: ControllerFiles) -> None:
+        self._cluster, self._paths = cluster, paths
         self._running: Running | None = None
 
     def start(self, stop: Callable[[], bool] = lambda: False) -> None:
         """Start it and wait until it is well, or `stop` says not to.
 
         Raises:
-            ControlError: It does not come up.
+            RunControllerError: It does not come up.
             ProcessError: The head node cannot start it.
         """
         command = self._dally("controller")
-        argv = supervised(self._cluster.python, self._desk.log, command)
+        argv = restarting_command(self._cluster.python, self._paths.log, command)
         self._running = self._cluster.start(Command("controller", argv))
         until_s = time.monotonic() + HEALTHY_S
-        while not self.is_well() and not stop():
+        while not self.is_healthy() and not stop():
             if time.monotonic() > until_s:
-                raise ControlError(f"the controller is not well after {HEALTHY_S:g} s: {self._last_words()}")
+                raise RunControllerError(
+                    f"the controller is not well after {HEALTHY_S:g} s: {self._last_words()}"
+                )
             time.sleep(_ASK_EVERY_S)
 
     def _dally(self, *arguments: str) -> tuple[str, ...]:
         """A command of Dally for this run's configuration."""
-        return (self._cluster.python, "-P", "-m", "dally", *arguments, "--config", str(self._desk.config))
+        return (self._cluster.python, "-P", "-m", "dally", *arguments, "--config", str(self._paths.config))
 
-    def is_well(self) -> bool:
+    def is_healthy(self) -> bool:
         """It answers, and jobs may be given to it."""
         asked = self._dally("status", "--json")
         try:
@@ -140,7 +142,7 @@ class Control:
 
     def _last_words(self) -> str:
         try:
-            said = self._cluster.ask("tail", "-n", "1", str(beside(self._desk.log, "err"))).strip()
+            said = self._cluster.ask("tail", "-n", "1", str(daemon_file(self._paths.log, "err"))).strip()
         except ClusterError as error:
             return str(error)
         return said or "it says nothing"

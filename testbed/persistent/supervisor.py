@@ -1,4 +1,4 @@
-"""The process that owns a standing cluster: all of it ends with this process, however that ends."""
+"""The process that owns a persistent cluster: all of it ends with this process, however that ends."""
 
 import json
 import os
@@ -18,27 +18,27 @@ from dally.errors import DallyError
 from slurm_plugin.local_cluster.local_slurm import LocalSlurm
 from slurm_plugin.local_cluster.slurm_files import LabSpec
 from testbed.persistent.hosts_shape import HostsShape, Shape, SlurmPlace
-from testbed.persistent.state import StandingState, mark_process, own_mark, read_shape, write_state
+from testbed.persistent.state import PersistentState, mark_process, own_mark, read_shape, write_state
 
 READY = "ready"
 """What it says when all nodes are idle; all else that it says is what went wrong."""
 
-REMOTE = "testbed.remote.standing_slurm"
+REMOTE = "testbed.remote.clusters"
 """Loaded only for hosts: it needs paramiko, which a cluster on this machine does not."""
 
-_Up = tuple[StandingState, Callable[[], bool]]
+_Up = tuple[PersistentState, Callable[[], bool]]
 """A cluster's state once it is up, and what tells whether it has ended."""
 
 _WATCH_S = 1.0
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
-def keeper_argv(folder: Path, shape: Shape, handle: int) -> tuple[str, ...]:
+def supervisor_argv(folder: Path, shape: Shape, handle: int) -> tuple[str, ...]:
     """The command that keeps a cluster up in a folder, which is locked by the handle."""
     return sys.executable, "-P", "-m", __name__, str(folder), str(handle), json.dumps(asdict(shape))
 
 
-def keep(folder: Path, handle: int, shape: Shape) -> None:
+def supervise(folder: Path, handle: int, shape: Shape) -> None:
     """Bring a cluster up and keep it until a signal comes, its network is gone, or a host of it.
 
     Raises:
@@ -47,7 +47,7 @@ def keep(folder: Path, handle: int, shape: Shape) -> None:
     """
     for number in _SIGNALS:
         signal.signal(number, _end)
-    begun = StandingState(shape, time.time(), own_mark())
+    begun = PersistentState(shape, time.time(), own_mark())
     write_state(folder, begun)
     body: AbstractContextManager[_Up]
     if isinstance(shape, HostsShape):
@@ -76,7 +76,7 @@ def _ignore_signals() -> None:
 
 
 @contextmanager
-def _here(begun: StandingState, spec: LabSpec, handle: int) -> Iterator[_Up]:
+def _here(begun: PersistentState, spec: LabSpec, handle: int) -> Iterator[_Up]:
     """A cluster on this machine, which removes its folder when it ends."""
     lab = LocalSlurm(spec, kept_open=(handle,))
     lab.start()
@@ -90,7 +90,7 @@ def _here(begun: StandingState, spec: LabSpec, handle: int) -> Iterator[_Up]:
 
 
 @contextmanager
-def _on_hosts(folder: Path, begun: StandingState, shape: HostsShape) -> Iterator[_Up]:
+def _on_hosts(folder: Path, begun: PersistentState, shape: HostsShape) -> Iterator[_Up]:
     """A cluster on hosts; what is left of it here is removed when it ends."""
     private_slurm: Callable[[HostsShape], AbstractContextManager[tuple[SlurmPlace, Callable[[], bool]]]]
     private_slurm = import_module(REMOTE).private_slurm
@@ -112,7 +112,7 @@ def _say_ready() -> None:
 
 def _main(folder: str, handle: str, shape: str) -> None:
     try:
-        keep(Path(folder), int(handle), read_shape(json.loads(shape)))
+        supervise(Path(folder), int(handle), read_shape(json.loads(shape)))
     except (DallyError, OSError) as error:
         sys.exit(str(error))
 

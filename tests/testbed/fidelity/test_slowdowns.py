@@ -1,4 +1,4 @@
-"""The predicted pace of stretches is that of the links as they were shared, weighted by time."""
+"""The predicted pace of intervals is that of the links as they were shared, weighted by time."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from dally.jobs.job import Job
 from dally.profiles.contention import SharedLinks
 from dally.profiles.costs import CostModel
 from dally.profiles.files import load_profiles
-from testbed.fidelity.pace import HeldSpan, paces
+from testbed.fidelity.slowdowns import HeldSpan, predict_slowdowns
 from tests.testbed.fidelity.live_folders import TWO_RACKS
 
 COSTS = CostModel(TWO_RACKS, load_profiles("realistic"))
@@ -28,13 +28,13 @@ def together() -> float:
 
 
 def test_a_stretch_alone_has_the_pace_of_its_placement() -> None:
-    (pace,) = paces([span(0, 10.0, 60.0)], COSTS, contention=True)
-    assert pace.shared == pytest.approx(pace.alone)
-    assert pace.alone == COSTS.cost(JOBS[0], ACROSS[0]).slowdown
+    (slowdown,) = predict_slowdowns([span(0, 10.0, 60.0)], COSTS, contention=True)
+    assert slowdown.shared == pytest.approx(slowdown.alone)
+    assert slowdown.alone == COSTS.cost(JOBS[0], ACROSS[0]).slowdown
 
 
 def test_steps_are_slower_only_while_another_trains_on_the_same_links() -> None:
-    first, second = paces([span(0, 10.0, 110.0), span(1, 60.0, 160.0)], COSTS, contention=True)
+    first, second = predict_slowdowns([span(0, 10.0, 110.0), span(1, 60.0, 160.0)], COSTS, contention=True)
     assert together() > 1.2 * first.alone
     steps = 50.0 / first.alone + 50.0 / together()
     assert first.shared == pytest.approx(100.0 / steps)
@@ -42,16 +42,16 @@ def test_steps_are_slower_only_while_another_trains_on_the_same_links() -> None:
 
 
 def test_a_neighbour_that_starts_up_sends_nothing() -> None:
-    first, _ = paces([span(0, 10.0, 110.0), span(1, 110.0, 160.0)], COSTS, contention=True)
+    first, _ = predict_slowdowns([span(0, 10.0, 110.0), span(1, 110.0, 160.0)], COSTS, contention=True)
     assert first.shared == pytest.approx(first.alone)
 
 
 def test_a_stretch_without_a_step_slows_nobody_and_has_the_pace_of_its_placement() -> None:
-    first, second = paces([span(0, 10.0, 110.0), span(1, 60.0, 60.0)], COSTS, contention=True)
+    first, second = predict_slowdowns([span(0, 10.0, 110.0), span(1, 60.0, 60.0)], COSTS, contention=True)
     assert first.shared == pytest.approx(first.alone)
     assert second.shared == second.alone
 
 
 def test_without_contention_nobody_slows_another() -> None:
-    for pace in paces([span(0, 10.0, 110.0), span(1, 10.0, 110.0)], COSTS, contention=False):
-        assert pace.shared == pace.alone
+    for slowdown in predict_slowdowns([span(0, 10.0, 110.0), span(1, 10.0, 110.0)], COSTS, contention=False):
+        assert slowdown.shared == slowdown.alone

@@ -21,7 +21,7 @@ _MINUTE_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class JobPlan:
     """What one job trains.
 
     Attributes:
@@ -45,9 +45,9 @@ class Work:
         return self.local_batch * self.job.gpus
 
 
-def plan_work(
+def plan_jobs(
     jobs: Iterable[Job], topology: Topology, profiles: ProfileSet, duration_scale: float = 1.0
-) -> tuple[Work, ...]:
+) -> tuple[JobPlan, ...]:
     """What each job trains, and for how many steps.
 
     Args:
@@ -66,7 +66,7 @@ def plan_work(
     return tuple(_work(job, costs, _profile(job, topology, profiles), duration_scale) for job in jobs)
 
 
-def _work(job: Job, costs: CostModel, profile: Profile, scale: float) -> Work:
+def _work(job: Job, costs: CostModel, profile: Profile, scale: float) -> JobPlan:
     iteration_s = _best_iteration_s(job, costs)
     steps = max(1, round(job.duration_s * scale / iteration_s))
     batch = profile.model.local_batch or WORKLOADS[job.model].local_batch
@@ -74,7 +74,7 @@ def _work(job: Job, costs: CostModel, profile: Profile, scale: float) -> Work:
     limit_s = job.time_limit_s or max(_LEAST_LIMIT_S, _LIMIT_FACTOR * duration_s)
     limit_s = math.ceil(limit_s / _MINUTE_S) * _MINUTE_S
     done = replace(job, duration_s=duration_s, time_limit_s=limit_s)
-    return Work(done, steps, iteration_s, profile.compute.total_s, batch)
+    return JobPlan(done, steps, iteration_s, profile.compute.total_s, batch)
 
 
 def _best_iteration_s(job: Job, costs: CostModel) -> float:

@@ -1,20 +1,20 @@
-"""What there is to see of a standing cluster: its nodes, jobs and links."""
+"""What there is to see of a persistent cluster: its nodes, jobs and links."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from slurm_plugin.local_cluster.cluster import Cluster, ClusterError
-from testbed.persistent.control import find_standing, opened_standing
+from testbed.persistent.control import find_persistent, opened_persistent
 from testbed.persistent.hosts_shape import HostsShape, Shape
-from testbed.persistent.state import StandingError
+from testbed.persistent.state import PersistentError
 
 _ANSWER_S = 15.0
 _UNKNOWN = "unknown"
 
 
 @dataclass(frozen=True, slots=True)
-class NodeSight:
+class NodeStatus:
     """A node: its state in sinfo's words."""
 
     name: str
@@ -23,7 +23,7 @@ class NodeSight:
 
 
 @dataclass(frozen=True, slots=True)
-class JobSight:
+class JobStatus:
     """A job that waits or runs, as squeue tells it."""
 
     id: str
@@ -34,7 +34,7 @@ class JobSight:
 
 
 @dataclass(frozen=True, slots=True)
-class LinkSight:
+class LinkStatus:
     """A link, its rate each way if it is known, and what it has carried since it is up, seen from below."""
 
     name: str
@@ -44,7 +44,7 @@ class LinkSight:
 
 
 @dataclass(frozen=True, slots=True)
-class ClusterSight:
+class ClusterStatus:
     """All of it.
 
     Attributes:
@@ -60,40 +60,40 @@ class ClusterSight:
     since_s: float
     conf: str
     cluster_file: str
-    nodes: tuple[NodeSight, ...]
-    jobs: tuple[JobSight, ...]
-    links: tuple[LinkSight, ...]
+    nodes: tuple[NodeStatus, ...]
+    jobs: tuple[JobStatus, ...]
+    links: tuple[LinkStatus, ...]
     problem: str = ""
 
 
-def look(folder: Path) -> ClusterSight:
+def read_status(folder: Path) -> ClusterStatus:
     """Look at the cluster that is up in a folder.
 
     Raises:
-        StandingError: None is.
+        PersistentError: None is.
         NetworkError: Its network is gone.
         DallyError: A host of it cannot be reached.
     """
-    state = find_standing(folder)
+    state = find_persistent(folder)
     if state is None:
-        raise StandingError(f"no testbed is up in {folder}")
+        raise PersistentError(f"no testbed is up in {folder}")
     problem = ""
     states: dict[str, str] = {}
-    jobs: tuple[JobSight, ...] = ()
-    with opened_standing(folder) as cluster:
+    jobs: tuple[JobStatus, ...] = ()
+    with opened_persistent(folder) as cluster:
         try:
             states, jobs = _states(cluster), _jobs(cluster)
         except ClusterError as error:
             problem = str(error)
         links = _links(cluster, _rates(state.shape))
     nodes = tuple(
-        NodeSight(name, rack, states.get(name, _UNKNOWN))
+        NodeStatus(name, rack, states.get(name, _UNKNOWN))
         for rack, names in _racks(state.shape).items()
         for name in names
     )
     on_hosts = isinstance(state.shape, HostsShape)
     cluster_file = "" if on_hosts else str(cluster.conf.with_name("cluster.toml"))
-    return ClusterSight(state.since_s, str(cluster.conf), cluster_file, nodes, jobs, links, problem)
+    return ClusterStatus(state.since_s, str(cluster.conf), cluster_file, nodes, jobs, links, problem)
 
 
 def _racks(shape: Shape) -> Mapping[str, Sequence[str]]:
@@ -121,13 +121,13 @@ def _states(cluster: Cluster) -> dict[str, str]:
     return {name: state for name, _, state in (line.partition(" ") for line in lines)}
 
 
-def _jobs(cluster: Cluster) -> tuple[JobSight, ...]:
+def _jobs(cluster: Cluster) -> tuple[JobStatus, ...]:
     said = cluster.ask("squeue", "--noheader", "--format=%i|%T|%u|%N|%j", timeout_s=_ANSWER_S)
-    return tuple(JobSight(*line.split("|", 4)) for line in said.splitlines())
+    return tuple(JobStatus(*line.split("|", 4)) for line in said.splitlines())
 
 
-def _links(cluster: Cluster, rates: Mapping[str, float]) -> tuple[LinkSight, ...]:
+def _links(cluster: Cluster, rates: Mapping[str, float]) -> tuple[LinkStatus, ...]:
     return tuple(
-        LinkSight(name, rates.get(name), carried.sent_bytes, carried.received_bytes)
+        LinkStatus(name, rates.get(name), carried.sent_bytes, carried.received_bytes)
         for name, carried in cluster.traffic().items()
     )

@@ -9,11 +9,11 @@ from random import Random
 from dally.errors import DallyError
 from slurm_plugin.local_cluster.cluster import Cluster
 from slurm_plugin.local_cluster.local_slurm import LocalSlurm
-from testbed.running.control import Desk
+from testbed.running.controller import ControllerFiles
 from testbed.running.folder import JOBS_FOLDER
-from testbed.running.lines import append_line, read_lines
+from testbed.running.json_lines import append_line, read_lines
+from testbed.running.restarter import daemon_file
 from testbed.running.script import SCRIPT, STEPS
-from testbed.running.supervisor import beside
 
 FAULTS = "faults.jsonl"
 _LONGEST_S = 60.0
@@ -39,7 +39,7 @@ class Fault:
     mended_s: float | None
 
 
-class Scene:
+class FaultContext:
     """One drill while it goes on.
 
     Args:
@@ -60,7 +60,7 @@ class Scene:
         self.cluster: Cluster = lab.cluster
         self._ended = ended
 
-    def break_(self, said: str, break_it: Callable[[], object]) -> None:
+    def inject(self, said: str, break_it: Callable[[], object]) -> None:
         """Break something, and note it."""
         append_line(self.folder / FAULTS, t=round(time.time(), 3), broken=said)
         break_it()
@@ -107,12 +107,12 @@ class Scene:
 
     def kill_controller(self) -> None:
         """Kill Dally's controller as it is; who keeps it running starts another."""
-        pid = beside(Desk(self.base).log, "pid").read_text(encoding="ascii").strip()
+        pid = daemon_file(ControllerFiles(self.base).log, "pid").read_text(encoding="ascii").strip()
         self.lab.attempt("kill", "-KILL", pid)
 
     def until_started(self, times: int) -> None:
         """Wait until the controller has so often said that it starts."""
-        log = Desk(self.base).log
+        log = ControllerFiles(self.base).log
 
         def started() -> bool:
             return [line.get("event") for line in read_lines(log)].count("controller_starts") >= times

@@ -7,38 +7,38 @@ import pytest
 from dally.errors import CapacityError, InputError
 from dally.jobs.job import JobKind
 from dally.profiles.emulated import of_types
-from testbed.running.work import plan_work
+from testbed.running.job_plan import plan_jobs
 from tests.testbed.running.worlds import COMPUTE_S, MACHINE_S, job, profiles, topology, typed
 
 
 def test_a_job_gets_the_steps_that_fill_its_duration_at_the_best_placement() -> None:
-    (work,) = plan_work([job(gpus=2, duration_s=5.0)], topology(), profiles())
-    assert (work.steps, work.iteration_s, work.compute_s) == (40, MACHINE_S, COMPUTE_S)
-    assert work.job.duration_s == 40 * MACHINE_S
+    (plan,) = plan_jobs([job(gpus=2, duration_s=5.0)], topology(), profiles())
+    assert (plan.steps, plan.iteration_s, plan.compute_s) == (40, MACHINE_S, COMPUTE_S)
+    assert plan.job.duration_s == 40 * MACHINE_S
 
 
 def test_the_global_batch_is_the_profiles_batch_on_every_gpu() -> None:
-    (work,) = plan_work([job(gpus=4)], topology(), profiles())
-    assert work.global_batch == 4 * 16
+    (plan,) = plan_jobs([job(gpus=4)], topology(), profiles())
+    assert plan.global_batch == 4 * 16
 
 
 def test_durations_are_scaled_and_no_job_is_without_a_step() -> None:
-    works = plan_work([job(duration_s=5.0), job("b", duration_s=0.01)], topology(), profiles(), 0.5)
-    assert [work.steps for work in works] == [20, 1]
+    plans = plan_jobs([job(duration_s=5.0), job("b", duration_s=0.01)], topology(), profiles(), 0.5)
+    assert [plan.steps for plan in plans] == [20, 1]
 
 
 def test_what_was_planned_once_is_planned_the_same_again() -> None:
-    works = plan_work([job(duration_s=7.31, gpus=4)], topology(), profiles())
-    assert plan_work([work.job for work in works], topology(), profiles()) == works
+    plans = plan_jobs([job(duration_s=7.31, gpus=4)], topology(), profiles())
+    assert plan_jobs([plan.job for plan in plans], topology(), profiles()) == plans
 
 
 @pytest.mark.parametrize(("limit_s", "told_s"), [(None, 300.0), (90.0, 120.0), (3600.0, 3600.0)])
 def test_the_limit_of_a_job_is_what_slurm_is_told_in_full_minutes(
     limit_s: float | None, told_s: float
 ) -> None:
-    (work,) = plan_work([job(duration_s=20.0, time_limit_s=limit_s)], topology(), profiles())
-    assert work.job.time_limit_s == told_s
-    (long,) = plan_work([job(duration_s=50.0)], topology(), profiles())
+    (plan,) = plan_jobs([job(duration_s=20.0, time_limit_s=limit_s)], topology(), profiles())
+    assert plan.job.time_limit_s == told_s
+    (long,) = plan_jobs([job(duration_s=50.0)], topology(), profiles())
     assert long.job.time_limit_s == 540.0, "ten times what its steps take"
 
 
@@ -52,7 +52,7 @@ def test_the_limit_of_a_job_is_what_slurm_is_told_in_full_minutes(
 )
 def test_a_job_whose_model_cannot_be_run_is_refused(model: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
-        plan_work([job(model=model)], topology(), profiles())
+        plan_jobs([job(model=model)], topology(), profiles())
 
 
 def test_a_batch_is_that_of_the_size_asked_for_and_of_one_copy() -> None:
@@ -61,17 +61,17 @@ def test_a_batch_is_that_of_the_size_asked_for_and_of_one_copy() -> None:
         {"kind": JobKind.FORKED, "max_copies": 3},
         {"kind": JobKind.ELASTIC, "max_gpus": 4},
     ]
-    works = plan_work([job(gpus=2, **size) for size in sizes], topology(), profiles())
-    assert [work.global_batch for work in works] == [2 * 16] * 3
+    plans = plan_jobs([job(gpus=2, **size) for size in sizes], topology(), profiles())
+    assert [plan.global_batch for plan in plans] == [2 * 16] * 3
 
 
 def test_steps_are_those_of_the_fastest_gpu_type_that_a_job_accepts() -> None:
     cluster, known = typed(r1="k80", r2="v100"), of_types(profiles(), {"v100": 2.0, "k80": 0.5})
-    works = plan_work([job(gpus=1, duration_s=5.0), job("b", 1, 5.0, gpu_type="k80")], cluster, known)
-    assert [work.compute_s for work in works] == pytest.approx([COMPUTE_S / 2, COMPUTE_S * 2])
-    assert [work.steps for work in works] == [100, 25]
+    plans = plan_jobs([job(gpus=1, duration_s=5.0), job("b", 1, 5.0, gpu_type="k80")], cluster, known)
+    assert [plan.compute_s for plan in plans] == pytest.approx([COMPUTE_S / 2, COMPUTE_S * 2])
+    assert [plan.steps for plan in plans] == [100, 25]
 
 
 def test_a_job_larger_than_the_cluster_is_refused() -> None:
     with pytest.raises(CapacityError, match="16 GPUs"):
-        plan_work([job(gpus=16)], topology(), profiles())
+        plan_jobs([job(gpus=16)], topology(), profiles())

@@ -11,9 +11,9 @@ from dally.profiles.emulated import of_types
 from dally.profiles.files import ProfileSet, load_profiles
 from dally.profiles.schema import ProfileMode
 from dally.traces import Workload, assign_models, load_trace
-from testbed.running.campaign import Campaign
+from testbed.running.batch import RunBatch
 from testbed.running.folder import RunInputs
-from testbed.running.work import plan_work
+from testbed.running.job_plan import plan_jobs
 
 EMULATED_TFLOPS = 1.0
 """Speed of the pretended GPU of the shipped set `testbed`."""
@@ -61,67 +61,67 @@ def named_workloads() -> tuple[str, ...]:
     )
 
 
-def plan_campaign(order: RunRequest, topology: Topology, out: Path) -> Campaign:
+def plan_batch(request: RunRequest, topology: Topology, out: Path) -> RunBatch:
     """What is to be run on a cluster.
 
     Raises:
         InputError: Something in the order is wrong, or does not go together.
         CapacityError: The cluster is too small for a job.
     """
-    measured = load_profiles(order.profiles)
-    tflops, backend = _compute(order, measured, topology.gpu_types)
-    profiles = _of_types(order, measured)
-    if not 0 <= order.scale < float("inf"):
-        raise InputError(f"scale is {order.scale:g}, must be 0 or more")
-    workload = _workload(order)
+    measured = load_profiles(request.profiles)
+    tflops, backend = _compute(request, measured, topology.gpu_types)
+    profiles = _of_types(request, measured)
+    if not 0 <= request.scale < float("inf"):
+        raise InputError(f"scale is {request.scale:g}, must be 0 or more")
+    workload = _workload(request)
     jobs = workload.jobs
-    if order.model_mix is not None:
-        jobs = assign_models(jobs, order.model_mix, order.seed)
-    scaled = [replace(job, submit_s=job.submit_s * order.scale) for job in jobs]
-    works = plan_work(scaled, topology, profiles, order.duration_scale)
+    if request.model_mix is not None:
+        jobs = assign_models(jobs, request.model_mix, request.seed)
+    scaled = [replace(job, submit_s=job.submit_s * request.scale) for job in jobs]
+    plans = plan_jobs(scaled, topology, profiles, request.duration_scale)
     facts = {
-        "seed": order.seed,
-        "trace": {"source": order.workload, "format": workload.format, "sha256": workload.sha256},
-        "arrival_scale": order.scale,
-        "duration_scale": order.duration_scale,
-        "profiles": order.profiles,
-        "model_mix": order.model_mix,
-        **({"data": order.data.name} if order.data else {}),
+        "seed": request.seed,
+        "trace": {"source": request.workload, "format": workload.format, "sha256": workload.sha256},
+        "arrival_scale": request.scale,
+        "duration_scale": request.duration_scale,
+        "profiles": request.profiles,
+        "model_mix": request.model_mix,
+        **({"data": request.data.name} if request.data else {}),
     }
-    if order.companions and not order.data:
+    if request.companions and not request.data:
         raise InputError("--companions are ranks of real trainings; name their samples with --data")
-    data = str(order.data.absolute()) if order.data else ""
-    inputs = RunInputs(works, topology, profiles)
-    return Campaign(out, inputs, facts, tflops, backend, order.timeout_s, data, order.companions)
+    data = str(request.data.absolute()) if request.data else ""
+    inputs = RunInputs(plans, topology, profiles)
+    return RunBatch(out, inputs, facts, tflops, backend, request.timeout_s, data, request.companions)
 
 
-def _workload(order: RunRequest) -> Workload:
-    if order.workload not in named_workloads():
-        return load_trace(order.workload, seed=order.seed, trace_format=order.trace_format)
-    file = resources.files("testbed.running") / "workloads" / f"{order.workload}.csv"
+def _workload(request: RunRequest) -> Workload:
+    if request.workload not in named_workloads():
+        return load_trace(request.workload, seed=request.seed, trace_format=request.trace_format)
+    file = resources.files("testbed.running") / "workloads" / f"{request.workload}.csv"
     with resources.as_file(file) as path:
         return load_trace(path)
 
 
-def _of_types(order: RunRequest, profiles: ProfileSet) -> ProfileSet:
+def _of_types(request: RunRequest, profiles: ProfileSet) -> ProfileSet:
     """The profiles that hold for GPUs of several speeds; those that name no type are of `EMULATED_TFLOPS`."""
-    if not isinstance(order.emulate, Mapping) or all(each.env.gpu_type for each in profiles.profiles):
+    if not isinstance(request.emulate, Mapping) or all(each.env.gpu_type for each in profiles.profiles):
         return profiles
-    return of_types(profiles, {name: tflops / EMULATED_TFLOPS for name, tflops in order.emulate.items()})
+    return of_types(profiles, {name: tflops / EMULATED_TFLOPS for name, tflops in request.emulate.items()})
 
 
 def _compute(
-    order: RunRequest, profiles: ProfileSet, gpu_types: Sequence[str]
+    request: RunRequest, profiles: ProfileSet, gpu_types: Sequence[str]
 ) -> tuple[Mapping[str, float] | None, str]:
     """Speed of the pretended GPUs by type and what carries the collectives, as the profiles were measured."""
     emulated = ProfileMode.EMULATED in profiles.modes
     if emulated and len(profiles.modes) > 1:
         raise InputError(f"profiles {profiles.name} are emulated and others; a run needs one or the other")
-    if order.emulate is not None and not emulated:
+    if request.emulate is not None and not emulated:
         modes = ", ".join(profiles.modes)
         raise InputError(f"--emulate needs profiles that are emulated; those of {profiles.name} are {modes}")
     if emulated:
-        return _tflops(EMULATED_TFLOPS if order.emulate is None else order.emulate, gpu_types), "gloo"
+        return _tflops(EMULATED_TFLOPS if request.emulate is None else request.emulate, gpu_types), "gloo"
     return None, "gloo" if profiles.modes == (ProfileMode.GLOO,) else "nccl"
 
 

@@ -1,4 +1,4 @@
-"""The stretches in which a job ran: from what was seen in Slurm, the job's own diary and its step log."""
+"""The intervals in which a job ran: from what was seen in Slurm, the job's own script log and its step log."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -8,8 +8,8 @@ from typing import Any
 from dally.cluster.hostlist import expand
 from dally.errors import InputError
 from slurm_plugin.client.slurm import State
-from testbed.running.lines import parse_lines
-from testbed.running.sight import Sight
+from testbed.running.json_lines import parse_lines
+from testbed.running.observer import JobObservation
 
 _SECOND_S = 1.0
 """Slurm tells times in whole seconds."""
@@ -39,7 +39,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class ScriptEvent:
-    """A line of a job's diary: its script started, or ended.
+    """A line of a job's script log: its script started, or ended.
 
     Attributes:
         t: When, seconds since 1970.
@@ -92,21 +92,21 @@ class HeldInterval:
         return max(0.0, self.steps[0].end_s - self.steps[0].seconds - self.start_s)
 
 
-def find_stretches(sights: Sequence[Sight], diary: str, log: str) -> list[HeldInterval]:
-    """All stretches of one job, in order.
+def find_intervals(observations: Sequence[JobObservation], script_log: str, log: str) -> list[HeldInterval]:
+    """All intervals of one job, in order.
 
     Args:
-        sights: What was seen of it in Slurm, in order.
-        diary: What its script wrote down.
+        observations: What was seen of it in Slurm, in order.
+        script log: What its script wrote down.
         log: Its step log.
     """
-    entries = read_diary(diary)
-    stretches = _refined(_with_unseen(_seen(sights), entries), entries)
-    return _with_steps(stretches, read_steps(log))
+    entries = read_script_log(script_log)
+    intervals = _refined(_with_unseen(_seen(observations), entries), entries)
+    return _with_steps(intervals, read_steps(log))
 
 
-def read_diary(text: str) -> list[ScriptEvent]:
-    """The lines of a diary; those that were cut off are left out."""
+def read_script_log(text: str) -> list[ScriptEvent]:
+    """The lines of a script log; those that were cut off are left out."""
     entries = []
     for line in text.splitlines():
         words = line.split()
@@ -129,41 +129,45 @@ def read_steps(text: str) -> list[Step]:
     ]
 
 
-def _seen(sights: Iterable[Sight]) -> list[HeldInterval]:
-    """What Slurm showed, a stretch for each of its start times."""
+def _seen(observations: Iterable[JobObservation]) -> list[HeldInterval]:
+    """What Slurm showed, an interval for each of its start times."""
     found: list[HeldInterval] = []
-    for sight in sights:
-        if sight.state == State.COMPLETING:  # still there, but of a requeued job the start is the requeue's
+    for observed in observations:
+        if (
+            observed.state == State.COMPLETING
+        ):  # still there, but of a requeued job the start is the requeue's
             continue
         last = found[-1] if found else None
         is_open = last is not None and last.end_s is None
-        same = last is not None and sight.start_s == last.start_s
-        if is_open and last is not None and not (sight.holds and same):
-            began_s = sight.t if sight.start_s is None or same else sight.start_s
-            found[-1] = replace(last, end_s=max(last.start_s, min(sight.t, began_s)))
-        if sight.start_s is not None and not same and (sight.holds or _ran(sight)):
+        same = last is not None and observed.start_s == last.start_s
+        if is_open and last is not None and not (observed.holds and same):
+            began_s = observed.t if observed.start_s is None or same else observed.start_s
+            found[-1] = replace(last, end_s=max(last.start_s, min(observed.t, began_s)))
+        if observed.start_s is not None and not same and (observed.holds or _ran(observed)):
             found.append(
-                HeldInterval(sight.start_s, None if sight.holds else sight.t, dict(sight.gpus or {}))
+                HeldInterval(
+                    observed.start_s, None if observed.holds else observed.t, dict(observed.gpus or {})
+                )
             )
-        elif sight.holds and last is not None and not last.gpus:
-            found[-1] = replace(found[-1], gpus=dict(sight.gpus or {}))
+        elif observed.holds and last is not None and not last.gpus:
+            found[-1] = replace(found[-1], gpus=dict(observed.gpus or {}))
     return found
 
 
-def _ran(sight: Sight) -> bool:
+def _ran(observed: JobObservation) -> bool:
     """Whether a job that has ended did run; Slurm says of one cancelled in the queue that it started then."""
-    return sight.ended and sight.name != "CANCELLED"
+    return observed.ended and observed.name != "CANCELLED"
 
 
-def _with_unseen(stretches: Sequence[HeldInterval], entries: Sequence[ScriptEvent]) -> list[HeldInterval]:
-    """With those that only the diary knows, as nobody was looking."""
-    found = list(stretches)
+def _with_unseen(intervals: Sequence[HeldInterval], entries: Sequence[ScriptEvent]) -> list[HeldInterval]:
+    """With those that only the script log knows, as nobody was looking."""
+    found = list(intervals)
     for number, entry in enumerate(entries):
-        if entry.gpus is not None and not any(_holds(stretch, entry.t) for stretch in stretches):
+        if entry.gpus is not None and not any(_holds(interval, entry.t) for interval in intervals):
             after = entries[number + 1 :]
             end_s = after[0].t if after else entry.t
             found.append(HeldInterval(entry.t, end_s, entry.gpus))
-    return sorted(found, key=lambda stretch: stretch.start_s)
+    return sorted(found, key=lambda interval: interval.start_s)
 
 
 def _of_copies(line: Mapping[str, Any]) -> int | None:
@@ -171,34 +175,34 @@ def _of_copies(line: Mapping[str, Any]) -> int | None:
     return sum(line["copies"].values()) if "copies" in line else None
 
 
-def _holds(stretch: HeldInterval, t: float) -> bool:
-    return stretch.start_s <= t and (stretch.end_s is None or t <= stretch.end_s + _SECOND_S)
+def _holds(interval: HeldInterval, t: float) -> bool:
+    return interval.start_s <= t and (interval.end_s is None or t <= interval.end_s + _SECOND_S)
 
 
-def _refined(stretches: Sequence[HeldInterval], entries: Sequence[ScriptEvent]) -> list[HeldInterval]:
-    """With the diary's finer times, where they agree with Slurm's whole seconds."""
+def _refined(intervals: Sequence[HeldInterval], entries: Sequence[ScriptEvent]) -> list[HeldInterval]:
+    """With the script log's finer times, where they agree with Slurm's whole seconds."""
     found = []
-    for stretch in stretches:
-        own = [entry for entry in entries if _holds(stretch, entry.t)]
+    for interval in intervals:
+        own = [entry for entry in entries if _holds(interval, entry.t)]
         starts = [entry for entry in own if entry.gpus is not None]
-        ends = [entry.t for entry in own if entry.code is not None and entry.t <= (stretch.end_s or entry.t)]
-        start_s = stretch.start_s
+        ends = [entry.t for entry in own if entry.code is not None and entry.t <= (interval.end_s or entry.t)]
+        start_s = interval.start_s
         if starts:
             start_s = min(starts[0].t, start_s + _SECOND_S / 2)
-        end_s = stretch.end_s if stretch.end_s is None or not ends else max(start_s, ends[-1])
-        gpus = stretch.gpus or (starts[0].gpus if starts else None) or {}
-        found.append(replace(stretch, start_s=start_s, end_s=end_s, gpus=gpus))
+        end_s = interval.end_s if interval.end_s is None or not ends else max(start_s, ends[-1])
+        gpus = interval.gpus or (starts[0].gpus if starts else None) or {}
+        found.append(replace(interval, start_s=start_s, end_s=end_s, gpus=gpus))
     return found
 
 
-def _with_steps(stretches: Sequence[HeldInterval], steps: Sequence[Step]) -> list[HeldInterval]:
+def _with_steps(intervals: Sequence[HeldInterval], steps: Sequence[Step]) -> list[HeldInterval]:
     found: list[HeldInterval] = []
-    begins = [stretch.start_s for stretch in stretches[1:]] + [float("inf")]
+    begins = [interval.start_s for interval in intervals[1:]] + [float("inf")]
     again_from = float("inf")
-    for stretch, next_s in reversed(list(zip(stretches, begins, strict=False))):
-        own = tuple(step for step in steps if stretch.start_s <= step.end_s < next_s)
+    for interval, next_s in reversed(list(zip(intervals, begins, strict=False))):
+        own = tuple(step for step in steps if interval.start_s <= step.end_s < next_s)
         lost = sum(step.count for step in own if step.number >= again_from)
-        found.append(replace(stretch, steps=own, lost_steps=lost))
+        found.append(replace(interval, steps=own, lost_steps=lost))
         again_from = min([again_from, *(step.number for step in own)])
     return found[::-1]
 

@@ -1,6 +1,6 @@
 """Policies are ranked as Kendall's tau counts it, and swapped pairs are named."""
 
-from testbed.fidelity.ranking import rank
+from testbed.fidelity.policy_ranking import rank
 
 
 def test_the_same_order_has_tau_1_and_no_swapped_pair() -> None:

@@ -14,7 +14,7 @@ from dally.runs.records import read_jobs, read_run
 from slurm_plugin.local_cluster.local_slurm import LocalSlurm
 from slurm_plugin.local_cluster.processes import find_processes
 from slurm_plugin.local_cluster.slurm_files import LabSpec
-from testbed.persistent.control import find_standing
+from testbed.persistent.control import find_persistent
 from tests.dally.hosts.sshd import Sshd, running_sshd
 from tests.dally.hosts.waits import await_true
 from tests.testbed.remote.hosts_files import write_hosts
@@ -128,11 +128,11 @@ def test_a_killed_keeper_takes_the_slurm_on_hosts_along(
 ) -> None:
     up = ("--folder", lab_folder, "--hosts", two_racks, "--shared", shared, "--fake-gpus")
     dally("up", *up, "--logs", tmp_path / "logs")
-    state = find_standing(lab_folder)
+    state = find_persistent(lab_folder)
     assert state
     assert state.place
     conf = Path(state.place.conf)
-    os.kill(state.keeper.pid, signal.SIGKILL)
+    os.kill(state.supervisor.pid, signal.SIGKILL)
     await_true(lambda: not conf.parent.parent.exists(), "its folder to be removed")
     await_true(lambda: not find_processes({"SLURM_CONF": str(conf)}), "its processes to end")
     await_true(lambda: not entries(shared, elsewhere[0]), "the shared folder to be empty")

@@ -1,6 +1,6 @@
 """Watches whether the controller is well: on the head node it is the program that asks again and again.
 
-`python -m testbed.drills.pulse CONFIG FILE` asks the controller of a dally.toml, and writes each answer down.
+`python -m testbed.drills.health CONFIG FILE` asks the controller of a dally.toml, and writes each answer down.
 """
 
 import json
@@ -15,15 +15,15 @@ from urllib.parse import urlsplit
 
 from dally.hosts.processes import Command, Running
 from slurm_plugin.local_cluster.cluster import Cluster
-from testbed.running.lines import append_line, read_lines
+from testbed.running.json_lines import append_line, read_lines
 
-PULSE = "pulse.jsonl"
+HEALTH = "pulse.jsonl"
 _EVERY_S = 0.5
 _PATIENCE_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
-class Beat:
+class HealthSample:
     """One answer of the controller, or none.
 
     Attributes:
@@ -37,7 +37,7 @@ class Beat:
     age_s: float | None = None
 
 
-def start_pulse(cluster: Cluster, config: Path, file: Path) -> Running:
+def watch_health(cluster: Cluster, config: Path, file: Path) -> Running:
     """Watch a controller until the end of what this returns, or of this thread.
 
     Args:
@@ -48,21 +48,21 @@ def start_pulse(cluster: Cluster, config: Path, file: Path) -> Running:
     return cluster.start(Command("pulse", (cluster.python, "-P", "-m", __name__, str(config), str(file))))
 
 
-def read_pulse(path: Path) -> list[Beat]:
+def read_health(path: Path) -> list[HealthSample]:
     """All answers that were written down."""
-    return [Beat(line["t"], line["ok"], line["age_s"]) for line in read_lines(path)]
+    return [HealthSample(line["t"], line["ok"], line["age_s"]) for line in read_lines(path)]
 
 
-def back_after_s(beats: Iterable[Beat], over_s: float) -> float | None:
+def back_after_s(samples: Iterable[HealthSample], over_s: float) -> float | None:
     """Seconds from a moment until a whole good cycle lay after it; None if there was none.
 
     Args:
-        beats: What the controller answered.
+        samples: What the controller answered.
         over_s: The moment, seconds since 1970.
     """
-    for beat in beats:
-        if beat.ok and beat.age_s is not None and beat.t - beat.age_s >= over_s:
-            return beat.t - over_s
+    for sample in samples:
+        if sample.ok and sample.age_s is not None and sample.t - sample.age_s >= over_s:
+            return sample.t - over_s
     return None
 
 
@@ -74,17 +74,17 @@ def main(arguments: Sequence[str]) -> None:
         time.sleep(_EVERY_S)
 
 
-def _ask(place: str) -> Beat:
+def _ask(place: str) -> HealthSample:
     now = round(time.time(), 3)
     connection = HTTPConnection(place, timeout=_PATIENCE_S)
     try:
         connection.request("GET", "/health")
         said = json.load(connection.getresponse())
     except (OSError, HTTPException, ValueError):
-        return Beat(now, False)
+        return HealthSample(now, False)
     finally:
         connection.close()
-    return Beat(now, bool(said["ok"]), said["age_s"])
+    return HealthSample(now, bool(said["ok"]), said["age_s"])
 
 
 if __name__ == "__main__":

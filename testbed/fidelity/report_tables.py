@@ -6,15 +6,15 @@ from math import fsum
 from statistics import fmean
 
 from dally.runs.summary import Summary
-from testbed.fidelity.attribution import Parts, RealStretch
+from testbed.fidelity.attribution import ComparedInterval, ErrorParts
 from testbed.fidelity.comparison import Comparison, JobComparison
-from testbed.fidelity.words import CAUSES, levels
+from testbed.fidelity.sentences import CAUSES, levels
 
 _SEEN_S = 0.05
 
 
 @dataclass(frozen=True, slots=True)
-class Sheet:
+class ComparisonTable:
     """One table: its title, a sentence below it, and cells; the first `texts` columns are words."""
 
     title: str
@@ -61,17 +61,17 @@ def percent(error: float | None) -> str:
     return "-" if error is None else f"{error:+.1%}"
 
 
-def aggregate(comparison: Comparison) -> Sheet:
+def aggregate(comparison: Comparison) -> ComparisonTable:
     """The whole run, real and simulated."""
     rows = []
     for metric in METRICS:
         real, simulated = metric.value(comparison.real), metric.value(comparison.simulated)
         shown = [f"{value:,.1f} {metric.unit}" for value in (real, simulated)]
         rows.append([metric.name, *shown, percent(relative(simulated, real))])
-    return Sheet("Whole run", "Over the compared jobs.", ("", "real", "simulated", "error"), rows)
+    return ComparisonTable("Whole run", "Over the compared jobs.", ("", "real", "simulated", "error"), rows)
 
 
-def causes(comparison: Comparison) -> Sheet:
+def causes(comparison: Comparison) -> ComparisonTable:
     """Where the error comes from, over all jobs."""
     rows = []
     for name, (heading, meaning) in CAUSES.items():
@@ -83,42 +83,42 @@ def causes(comparison: Comparison) -> Sheet:
     totals = [job.parts.total_s for job in comparison.jobs]
     rows.append(["sum", "", signed(fmean(totals)), f"{fmean(map(abs, totals)):.1f}", ""])
     note = "Seconds by which jobs really took longer than simulated; the parts of a job add up to its error."
-    return Sheet(
+    return ComparisonTable(
         "Where it comes from", note, ("cause", "what it is", "mean", "mean size", "largest"), rows, 2
     )
 
 
-def paces(comparison: Comparison) -> Sheet:
-    """Start-up and steps of the real stretches against their predictions, by model and placement."""
-    groups: dict[tuple[str, int, str], list[tuple[JobComparison, RealStretch, str]]] = {}
+def predict_slowdowns(comparison: Comparison) -> ComparisonTable:
+    """Start-up and steps of the real intervals against their predictions, by model and placement."""
+    groups: dict[tuple[str, int, str], list[tuple[JobComparison, ComparedInterval, str]]] = {}
     for job in comparison.jobs:
-        for item, level in zip(job.stretches, job.levels, strict=True):
+        for item, level in zip(job.intervals, job.levels, strict=True):
             groups.setdefault((job.real.model, job.real.gpus, level), []).append((job, item, level))
-    rows = [[*_group(key), *_pace_cells(items)] for key, items in sorted(groups.items())]
+    rows = [[*_group(key), *_group_cells(items)] for key, items in sorted(groups.items())]
     header = (
         *("model", "GPUs", "level", "stretches", "start-up", "predicted", "error"),
         *("step", "alone", "error", "beside others", "error"),
     )
     note = (
-        "Real stretches: seconds from Slurm's start to the first step, and of a step (medians, weighted by "
+        "Real intervals: seconds from Slurm's start to the first step, and of a step (medians, weighted by "
         "steps), with what was predicted for the same GPUs: alone, and beside the jobs that really ran then."
     )
-    return Sheet("Starting up and steps", note, header, rows, 3)
+    return ComparisonTable("Starting up and steps", note, header, rows, 3)
 
 
-def jobs(comparison: Comparison) -> Sheet:
+def jobs(comparison: Comparison) -> ComparisonTable:
     """Each job in both worlds, worst error first."""
     header = (
         *("job", "model", "GPUs", "error", "JCT", "sim.", "start", "sim.", "running", "sim."),
         *("network", "sim.", "level", "sim."),
     )
     note = "Seconds, real and simulated: completion, wait for the first start, holding GPUs, communication."
-    return Sheet("Jobs", note, header, [_job_cells(job) for job in comparison.jobs], 2)
+    return ComparisonTable("Jobs", note, header, [_job_cells(job) for job in comparison.jobs], 2)
 
 
-def parts(comparison: Comparison) -> Sheet:
+def parts(comparison: Comparison) -> ComparisonTable:
     """The parts of each job's error, worst first."""
-    names = [field.name for field in fields(Parts)]
+    names = [field.name for field in fields(ErrorParts)]
     rows = [
         [
             job.real.job_id,
@@ -130,7 +130,7 @@ def parts(comparison: Comparison) -> Sheet:
     ]
     header = ("job", "real - sim.", *(CAUSES[name][0] for name in names), "running, given places")
     note = "Seconds; last, the error of the running time predicted for the real placements and times."
-    return Sheet("Parts of each job's error", note, header, rows)
+    return ComparisonTable("Parts of each job's error", note, header, rows)
 
 
 def _group(key: tuple[str, int, str]) -> list[str]:
@@ -138,11 +138,13 @@ def _group(key: tuple[str, int, str]) -> list[str]:
     return [model or "-", str(gpus), level]
 
 
-def _pace_cells(items: Iterable[tuple[JobComparison, RealStretch, str]]) -> list[str]:
+def _group_cells(items: Iterable[tuple[JobComparison, ComparedInterval, str]]) -> list[str]:
     listed = [*items]
     startup_s = fmean(item.span.startup_s for _, item, _ in listed)
-    expected_s = fmean(job.restart_s if item.stretch.number else job.first_start_s for job, item, _ in listed)
-    timed = [item for _, item, _ in listed if item.stretch.step_s is not None and item.stretch.steps]
+    expected_s = fmean(
+        job.restart_s if item.interval.number else job.first_start_s for job, item, _ in listed
+    )
+    timed = [item for _, item, _ in listed if item.interval.step_s is not None and item.interval.steps]
     cells = [
         str(len(listed)),
         f"{startup_s:.2f}",
@@ -165,9 +167,9 @@ def _pace_cells(items: Iterable[tuple[JobComparison, RealStretch, str]]) -> list
     ]
 
 
-def _weighted(items: Sequence[RealStretch], value: Callable[[RealStretch], float]) -> float:
-    return fsum(value(item) * item.stretch.steps for item in items) / sum(
-        item.stretch.steps for item in items
+def _weighted(items: Sequence[ComparedInterval], value: Callable[[ComparedInterval], float]) -> float:
+    return fsum(value(item) * item.interval.steps for item in items) / sum(
+        item.interval.steps for item in items
     )
 
 

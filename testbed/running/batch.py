@@ -15,7 +15,7 @@ from dally.policies.registry import PolicySpec, parse_policy
 from simulator.scenario import Run, folder_name
 from slurm_plugin.local_cluster.cluster import Cluster, ClusterError
 from testbed.running.collect import fetch, write_run_folder
-from testbed.running.driver import Counts, Driver
+from testbed.running.driver import Driver, RunProgress
 from testbed.running.folder import (
     RunInputs,
     RunState,
@@ -33,12 +33,12 @@ _SLURM_FILES = ("slurm.conf", "gres.conf", "topology.conf", "topology.yaml")
 _OVERLOAD = 20.0
 _SLACK_S = 600.0
 
-Tell = Callable[[str, Counts], None]
+Tell = Callable[[str, RunProgress], None]
 """Told how far the run of a policy is."""
 
 
 @dataclass(frozen=True, slots=True)
-class Campaign:
+class RunBatch:
     """What is run, the same for every policy.
 
     Attributes:
@@ -66,7 +66,7 @@ class Campaign:
         """Longest time for one policy, seconds."""
         if self.timeout_s is not None:
             return self.timeout_s
-        jobs = [work.job for work in self.inputs.works]
+        jobs = [plan.job for plan in self.inputs.plans]
         work_s = fsum(job.gpus * job.duration_s for job in jobs) / self.inputs.topology.gpus
         longest_s = max(job.duration_s for job in jobs)
         return max(job.submit_s for job in jobs) + _OVERLOAD * max(work_s, longest_s) + _SLACK_S
@@ -86,13 +86,13 @@ def check_policies(specs: Sequence[str]) -> list[PolicySpec]:
 
 
 def run_policy(
-    cluster: Cluster, campaign: Campaign, policy: PolicySpec, stop: Callable[[], bool], tell: Tell
+    cluster: Cluster, batch: RunBatch, policy: PolicySpec, stop: Callable[[], bool], tell: Tell
 ) -> Run:
     """Run the workload under one policy and make its run folder; what is done already is not done again.
 
     Args:
         cluster: Where it runs.
-        campaign: What is run.
+        batch: What is run.
         policy: Who schedules it.
         stop: True ends it early; what was is then collected, marked incomplete.
         tell: Told how far it is.
@@ -101,15 +101,15 @@ def run_policy(
         InputError: Its folder holds something else.
         DallyError: The cluster or the controller failed; what was is collected.
     """
-    folder = campaign.out / folder_name(policy.spec)
-    state = _begun(cluster, campaign, policy, folder)
+    folder = batch.out / folder_name(policy.spec)
+    state = _begun(cluster, batch, policy, folder)
     if state.end_s is None:
         driver = Driver(
             cluster,
             folder,
             state,
-            campaign.inputs,
-            campaign.longest_s,
+            batch.inputs,
+            batch.longest_s,
             lambda counts: tell(policy.spec, counts),
         )
         try:
@@ -166,12 +166,12 @@ def topology_of(cluster: Cluster, file: str | None) -> Topology:
         return load_cluster(exact if exact.exists() else folder)
 
 
-def _begun(cluster: Cluster, campaign: Campaign, policy: PolicySpec, folder: Path) -> RunState:
+def _begun(cluster: Cluster, batch: RunBatch, policy: PolicySpec, folder: Path) -> RunState:
     """The state of the run in a folder, begun if there is none."""
     state = read_state(folder)
     if state is None:
-        return _begin(cluster, campaign, policy, folder)
-    if read_inputs(folder).works != campaign.inputs.works or state.policy != policy.spec:
+        return _begin(cluster, batch, policy, folder)
+    if read_inputs(folder).plans != batch.inputs.plans or state.policy != policy.spec:
         raise InputError(f"{folder} holds a run of another workload or policy; name another --out")
     if state.origin_s is None:  # nothing was submitted yet
         state = replace(state, base=str(cluster.work / state.run), end_s=None, note="")
@@ -181,20 +181,20 @@ def _begun(cluster: Cluster, campaign: Campaign, policy: PolicySpec, folder: Pat
     return state
 
 
-def _begin(cluster: Cluster, campaign: Campaign, policy: PolicySpec, folder: Path) -> RunState:
+def _begin(cluster: Cluster, batch: RunBatch, policy: PolicySpec, folder: Path) -> RunState:
     if folder.exists() and any(folder.iterdir()):
         raise InputError(f"{folder} holds something else than a run; name another --out")
-    run = new_name(campaign.out, policy.spec)
+    run = new_name(batch.out, policy.spec)
     settings = {FACT: read_scheduler(cluster)} if is_slurms_own(policy) else {}
     state = RunState(
         run=run,
         policy=policy.spec,
         base=str(cluster.work / run),
-        emulate_tflops=campaign.emulate_tflops,
-        backend=campaign.backend,
-        facts={**campaign.facts, **settings},
-        data=campaign.data,
-        companions=campaign.companions,
+        emulate_tflops=batch.emulate_tflops,
+        backend=batch.backend,
+        facts={**batch.facts, **settings},
+        data=batch.data,
+        companions=batch.companions,
     )
-    begin_run(folder, state, campaign.inputs)
+    begin_run(folder, state, batch.inputs)
     return state

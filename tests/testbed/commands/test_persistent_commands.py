@@ -1,4 +1,4 @@
-"""The commands on a standing cluster, and the options that lead to it, without bringing one up."""
+"""The commands on a persistent cluster, and the options that lead to it, without bringing one up."""
 
 import json
 import os
@@ -10,9 +10,9 @@ import pytest
 from click.testing import CliRunner
 
 from dally.commands import main
-from testbed.commands.options import LabOptions, local_lab_options, opened_cluster, standing_cluster
+from testbed.commands.options import LabOptions, local_lab_options, opened_cluster, persistent_cluster
 from testbed.persistent.shape import LabShape
-from testbed.persistent.state import StandingError, StandingState, own_mark, write_state
+from testbed.persistent.state import PersistentError, PersistentState, own_mark, write_state
 
 SHAPE = LabShape((1, 3), gpus=4)
 
@@ -20,7 +20,7 @@ SHAPE = LabShape((1, 3), gpus=4)
 @pytest.fixture
 def standing(tmp_path: Path) -> Path:
     """A folder in which a cluster seems to be up, kept by this process."""
-    write_state(tmp_path, StandingState(SHAPE, 1.0, own_mark(), own_mark(), 7000))
+    write_state(tmp_path, PersistentState(SHAPE, 1.0, own_mark(), own_mark(), 7000))
     return tmp_path
 
 
@@ -56,14 +56,14 @@ def test_the_standing_cluster_serves_who_asks_for_nothing_or_for_the_same(standi
 
 def test_who_asks_for_another_than_is_up_is_told_what_is(standing: Path) -> None:
     lab = LabOptions(standing, gpus=5)
-    with pytest.raises(StandingError, match="is up with --racks 1,3 --gpus 4"), opened_cluster(lab):
+    with pytest.raises(PersistentError, match="is up with --racks 1,3 --gpus 4"), opened_cluster(lab):
         pass
 
 
 def test_there_is_a_standing_cluster_only_if_one_is_up(standing: Path, tmp_path: Path) -> None:
-    with standing_cluster(standing) as cluster:
+    with persistent_cluster(standing) as cluster:
         assert cluster
-    with standing_cluster(tmp_path / "other") as cluster:
+    with persistent_cluster(tmp_path / "other") as cluster:
         assert cluster is None
 
 

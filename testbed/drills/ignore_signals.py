@@ -1,4 +1,4 @@
-"""`python -m testbed.drills.deaf`: like `dally-train`, but deaf to checkpoint signals."""
+"""`python -m testbed.drills.ignore_signals`: like `dally-train`, but deaf to checkpoint signals."""
 
 import signal
 from unittest import mock
@@ -7,12 +7,12 @@ from workloads.signals import StopRequest
 from workloads.train import main
 
 
-def deaf() -> None:
+def train_ignoring_signals() -> None:
     """Train, and ignore what asks for a checkpoint; SIGTERM ends it at once."""
     signal.signal(signal.SIGUSR2, signal.SIG_IGN)
     with mock.patch.object(StopRequest, "listen"):
-        main(prog_name="python -m testbed.drills.deaf")
+        main(prog_name="python -m testbed.drills.ignore_signals")
 
 
 if __name__ == "__main__":
-    deaf()
+    train_ignoring_signals()

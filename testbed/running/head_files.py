@@ -1,6 +1,6 @@
 """Files on a cluster's head node, written and read through the cluster; there, it is the program for that.
 
-`python -m testbed.running.head put < {path: text}` writes files; `... get FOLDER` prints those of a folder.
+`python -m testbed.running.head_files put < {path: text}` writes files; `... get FOLDER` prints those of a folder.
 """
 
 import json

@@ -10,14 +10,14 @@ from typing import Any
 from slurm_plugin.client.job_json import read_jobs
 from slurm_plugin.client.slurm import HOLDS_GPUS, SlurmJob, SlurmUnavailableError, State
 from slurm_plugin.local_cluster.cluster import Cluster, ClusterError
-from testbed.running.lines import append_line, read_lines
+from testbed.running.json_lines import append_line, read_lines
 
 GONE_S = 10.0
 """A job that Slurm has not shown for so long is gone: it ended long ago, or slurmctld has lost it."""
 
 
 @dataclass(frozen=True, slots=True)
-class Sight:
+class JobObservation:
     """A job as Slurm showed it from some moment on.
 
     Attributes:
@@ -53,10 +53,10 @@ class Sight:
         return self.state == State.ENDED.value
 
 
-_FIELDS = {field.name for field in fields(Sight)}
+_FIELDS = {field.name for field in fields(JobObservation)}
 
 
-def mark(run: str, number: int) -> str:
+def job_comment(run: str, number: int) -> str:
     """The comment by which a run's job is known in Slurm, whoever submitted it."""
     return f"testbed:{run}:{number}"
 
@@ -81,13 +81,13 @@ class Observer:
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._cluster, self._job_ids, self._path, self._clock = cluster, job_ids, path, clock
-        self._mark = re.compile(rf"(?:^|\s){re.escape(mark(run, 0)[:-1])}([0-9]+)(?!\S)")
-        self.last = {sight.job: sight for sight in read_sights(path)}
+        self._comment = re.compile(rf"(?:^|\s){re.escape(job_comment(run, 0)[:-1])}([0-9]+)(?!\S)")
+        self.last = {observed.job: observed for observed in read_observations(path)}
         self._absent_s: dict[str, float] = {}
-        self.looked_s = float("-inf")
+        self.polled_s = float("-inf")
         self.failure = ""
 
-    def look(self) -> bool:
+    def poll(self) -> bool:
         """Ask Slurm, and note what has changed; False if it did not answer."""
         try:
             text = self._cluster.ask("env", "SLURM_BITSTR_LEN=0", "squeue", "--all", "--states=all", "--json")
@@ -95,45 +95,45 @@ class Observer:
         except (ClusterError, SlurmUnavailableError) as error:
             self.failure = str(error)
             return False
-        now = self.looked_s = self._clock()
+        now = self.polled_s = self._clock()
         shown = {self._job_ids[number]: job for job in jobs if (number := self._number(job)) is not None}
         for job_id, job in shown.items():
-            self._note(_sight(now, job_id, job))
+            self._note(_observation(now, job_id, job))
         self._note_gone(set(shown), now)
         return True
 
     def expect(self, job_id: str, slurm: str, submitted_s: float) -> None:
         """A job was submitted: it is to be seen."""
         if job_id not in self.last:
-            self._note(Sight(submitted_s, job_id, slurm, State.PENDING.value, "PENDING"))
+            self._note(JobObservation(submitted_s, job_id, slurm, State.PENDING.value, "PENDING"))
 
     def _number(self, job: SlurmJob) -> int | None:
-        found = self._mark.search(job.comment)
+        found = self._comment.search(job.comment)
         number = int(found[1]) if found else -1
         return number if 0 <= number < len(self._job_ids) else None
 
-    def _note(self, sight: Sight) -> None:
-        before = self.last.get(sight.job)
-        if before is None or _what(before) != _what(sight):
-            self.last[sight.job] = sight
-            append_line(self._path, **asdict(sight))
+    def _note(self, observed: JobObservation) -> None:
+        before = self.last.get(observed.job)
+        if before is None or _what(before) != _what(observed):
+            self.last[observed.job] = observed
+            append_line(self._path, **asdict(observed))
 
     def _note_gone(self, shown: set[str], now: float) -> None:
-        for job_id, sight in list(self.last.items()):
-            if job_id in shown or sight.ended:
+        for job_id, observed in list(self.last.items()):
+            if job_id in shown or observed.ended:
                 self._absent_s.pop(job_id, None)
             elif now - self._absent_s.setdefault(job_id, now) >= GONE_S:
-                self._note(Sight(now, job_id, sight.slurm, State.ENDED.value, "GONE"))
+                self._note(JobObservation(now, job_id, observed.slurm, State.ENDED.value, "GONE"))
 
 
-def read_sights(path: Path) -> list[Sight]:
+def read_observations(path: Path) -> list[JobObservation]:
     """All that was written down, in order; none if there is no such file."""
-    return [Sight(**{key: line[key] for key in line.keys() & _FIELDS}) for line in read_lines(path)]
+    return [JobObservation(**{key: line[key] for key in line.keys() & _FIELDS}) for line in read_lines(path)]
 
 
-def _sight(now: float, job_id: str, job: SlurmJob) -> Sight:
+def _observation(now: float, job_id: str, job: SlurmJob) -> JobObservation:
     ended = job.state is State.ENDED
-    return Sight(
+    return JobObservation(
         t=round(now, 3),
         job=job_id,
         slurm=job.job_id,
@@ -146,6 +146,13 @@ def _sight(now: float, job_id: str, job: SlurmJob) -> Sight:
     )
 
 
-def _what(sight: Sight) -> tuple[Any, ...]:
+def _what(observed: JobObservation) -> tuple[Any, ...]:
     """What of a sight makes it another one."""
-    return (sight.slurm, sight.state, sight.name, sight.start_s, sight.gpus or {}, sight.restarts)
+    return (
+        observed.slurm,
+        observed.state,
+        observed.name,
+        observed.start_s,
+        observed.gpus or {},
+        observed.restarts,
+    )

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from testbed.running.supervisor import beside, supervised
+from testbed.running.restarter import daemon_file, restarting_command
 
 DEADLINE_S = 60.0
 DAEMON = "import os, time; print(os.getpid(), flush=True); time.sleep(600)"
@@ -23,7 +23,7 @@ def log(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def process(log: Path) -> Iterator[subprocess.Popen[bytes]]:
-    started = subprocess.Popen(supervised(sys.executable, log, (sys.executable, "-c", DAEMON)))
+    started = subprocess.Popen(restarting_command(sys.executable, log, (sys.executable, "-c", DAEMON)))
     yield started
     started.kill()
     started.wait()
@@ -40,7 +40,7 @@ def daemons(log: Path) -> list[int]:
     return [int(line) for line in log.read_text().splitlines()] if log.exists() else []
 
 
-def lives(pid: int) -> bool:
+def live_jobs(pid: int) -> bool:
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -52,8 +52,8 @@ def test_a_killed_daemon_is_started_again(log: Path, process: subprocess.Popen[b
     wait_for(lambda: len(daemons(log)) == 1)
     os.kill(daemons(log)[0], signal.SIGKILL)
     wait_for(lambda: len(daemons(log)) == 2)
-    assert int(beside(log, "pid").read_text()) == daemons(log)[1]
-    assert len(beside(log, "starts").read_text().splitlines()) == 2
+    assert int(daemon_file(log, "pid").read_text()) == daemons(log)[1]
+    assert len(daemon_file(log, "starts").read_text().splitlines()) == 2
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
@@ -63,4 +63,4 @@ def test_a_daemon_ends_with_its_supervisor(
     wait_for(lambda: len(daemons(log)) == 1)
     process.send_signal(number)
     process.wait(DEADLINE_S)
-    wait_for(lambda: not lives(daemons(log)[0]))
+    wait_for(lambda: not live_jobs(daemons(log)[0]))

@@ -79,7 +79,7 @@ def command(
     as_json: bool,
     lab: LabOptions,
     existing: ExistingOptions | None,
-    **ordered: Any,
+    **options: Any,
 ) -> None:
     """Run a workload for real under one or more policies.
 
@@ -89,13 +89,15 @@ def command(
     with 1 if not all jobs ended.
     """
     specs = check_policies(policies)
-    request = RunRequest(**ordered)
+    request = RunRequest(**options)
     if request.timeout_s is not None and not 0 < request.timeout_s < float("inf"):
         raise InputError(f"--timeout-s is {request.timeout_s:g}, must be a positive number")
     runs = []
     if existing:
         check_reservation(existing, specs)
-    opened = opened_existing(existing) if existing else opened_cluster(lab)
+        opened = opened_existing(existing)
+    else:
+        opened = opened_cluster(lab)
     with interruptible() as stop, opened as cluster, displayed() as display:
         if existing:
             check_rights(cluster, specs)
@@ -104,7 +106,7 @@ def command(
             check_nodes(existing, cluster, topology)
         batch = plan_batch(request, topology, out)
         for policy in specs:
-            runs.append(run_policy(cluster, batch, policy, stop, display.tell))
+            runs.append(run_policy(cluster, batch, policy, stop, display.show))
             if stop():
                 break
     show_runs(runs, batch.inputs.topology.levels, out, as_json)

@@ -58,7 +58,7 @@ def kill_controller(context: FaultContext, kills: int = _KILLS) -> None:
     for number in range(kills):
         context.pause(context.draw.uniform(0.0, 2.5) if number == 1 else context.draw.uniform(2.0, 7.0))
         context.inject("the controller is killed", context.kill_controller)
-        context.mend()
+        context.recover()
         context.until_started(number + 2)
 
 
@@ -69,11 +69,11 @@ def restart_slurmctld(context: FaultContext) -> None:
     context.until(lambda: context.lab.saved_s() > begun_s, "slurmctld has saved what it knows")
     context.inject("slurmctld is killed", context.lab.kill_controller)
     context.pause(4.0)
-    context.mend(context.lab.start_controller)
+    context.recover(context.lab.start_controller)
     context.pause(8.0)
     context.inject(f"slurmctld is frozen for {_FREEZE_S:g} s", context.lab.pause_controller)
     context.pause(_FREEZE_S)
-    context.mend(context.lab.resume_controller)
+    context.recover(context.lab.resume_controller)
 
 
 def take_node_down(context: FaultContext) -> None:
@@ -85,7 +85,7 @@ def take_node_down(context: FaultContext) -> None:
     node = nodes[-1]
     context.inject(f"node {node}, where job {WIDE} trains, dies", lambda: context.lab.kill_node(node))
     context.pause(_NODE_AWAY_S)
-    context.mend(lambda: context.lab.start_node(node))
+    context.recover(lambda: context.lab.start_node(node))
 
 
 def cut_uplink(context: FaultContext) -> None:
@@ -96,7 +96,7 @@ def cut_uplink(context: FaultContext) -> None:
     rack = list(network.spec.hosts_of)[-1]
     context.inject(f"the uplink of rack {rack} is cut for {_CUT_S:g} s", lambda: network.cut(rack))
     context.pause(_CUT_S)
-    context.mend(lambda: network.mend(rack))
+    context.recover(lambda: network.mend(rack))
     # Slurm asks a node that it has given up for a sign of life only once in minutes; a new slurmd gives one.
     for node in network.spec.hosts_of[rack]:
         context.lab.kill_slurmd(node)
@@ -123,7 +123,7 @@ def fill_disk(context: FaultContext) -> None:
 
     context.inject(f"the disk with the controller's state is full for {_FULL_S:g} s", fill)
     context.pause(_FULL_S)
-    context.mend(lambda: context.lab.run("rm", filler))
+    context.recover(lambda: context.lab.run("rm", filler))
 
 
 def ignore_checkpoint_signal(context: FaultContext) -> None:
@@ -143,7 +143,7 @@ def ignoring_checkpoint_signal(script: str) -> str:
     """
     for old, new in _EXCHANGED.items():
         if old not in script:
-            raise DrillError(f"a job's script has no {old!r}, so the job cannot be made deaf")
+            raise DrillError(f"a job's script has no {old!r}, so the job cannot be made to ignore its signal")
         script = script.replace(old, new)
     return script
 
@@ -158,18 +158,16 @@ def step_clock(context: FaultContext) -> None:
     """Step the controller's wall clock ahead, then far back; each time a new controller meets it, too."""
     context.until_training(WIDE)
     for seconds in (_STEP_S, -_STEP_S):
-        words = (
-            f"the controller's wall clock jumps to {abs(seconds):g} s {'ahead' if seconds > 0 else 'behind'}"
-        )
+        way = "ahead" if seconds > 0 else "behind"
 
         def step(text: str = f"{seconds}") -> None:
             _clock_file(context).write_text(text, encoding="ascii")
 
-        context.inject(words, step)
-        context.mend()
+        context.inject(f"the controller's wall clock jumps to {abs(seconds):g} s {way}", step)
+        context.recover()
         context.pause(5.0)
         context.inject("under this clock the controller is killed", context.kill_controller)
-        context.mend()
+        context.recover()
         context.pause(7.0)
 
 
@@ -199,13 +197,7 @@ DRILLS = (
         20.0,
         {"fail": 1},
     ),
-    Drill(
-        "uplink-cut",
-        f"a rack's uplink carries nothing for {_CUT_S:g} s",
-        cut_uplink,
-        45.0,
-        {"fail": 1},
-    ),
+    Drill("uplink-cut", f"a rack's uplink carries nothing for {_CUT_S:g} s", cut_uplink, 45.0, {"fail": 1}),
     Drill(
         "disk-full",
         f"the disk with the controller's state is full for {_FULL_S:g} s",
@@ -230,8 +222,3 @@ DRILLS = (
         own_clock,
     ),
 )
-
-
-def find_drill(name: str) -> Drill | None:
-    """The drill of a name; None if there is none."""
-    return next((drill for drill in DRILLS if drill.name == name), None)

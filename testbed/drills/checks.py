@@ -11,7 +11,7 @@ from dally.errors import DallyError
 from dally.scheduling.recording.replay import replay
 from testbed.drills.fault_context import Fault
 from testbed.drills.health import HealthSample, back_after_s
-from testbed.drills.job_executions import JobExecution, ScriptRun, steps_out_of_order
+from testbed.drills.job_executions import JobExecution, steps_out_of_order
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,9 @@ def none_twice(executions: Sequence[JobExecution]) -> DrillCheck:
     for execution in executions:
         for number, run in enumerate(execution.runs):
             later = [other for other in execution.runs[number + 1 :] if other.start_s < run.end_s]
-            twice += [f"{execution.job} ran twice for {_common_s(run, other):.1f} s" for other in later]
+            for other in later:
+                common_s = min(run.end_s, other.end_s) - other.start_s
+                twice.append(f"{execution.job} ran twice for {common_s:.1f} s")
         if odd := steps_out_of_order(execution):
             twice.append(f"{execution.job} did step {odd[0]} and {len(odd) - 1} more out of order")
     intervals = sum(len(execution.runs) for execution in executions)
@@ -88,8 +90,8 @@ def controller_back(
         within_s: How soon.
         until_s: The last job's end; where no fault was ever over, it must be well until then.
     """
-    name, over = "controller back by itself", [fault for fault in faults if fault.mended_s is not None]
-    back = [back_after_s(samples, fault.mended_s or 0.0) for fault in over]
+    name, over = "controller back by itself", [fault for fault in faults if fault.end_s is not None]
+    back = [back_after_s(samples, fault.end_s or 0.0) for fault in over]
     if not any(sample.ok for sample in samples):
         return DrillCheck(name, False, "it was never well")
     if not over:
@@ -138,7 +140,3 @@ def count_events(events: Iterable[Mapping[str, Any]]) -> Counter[str]:
         if "job" in event:
             names[f"{event['event']} {event['job']}"] += 1
     return names
-
-
-def _common_s(run: ScriptRun, later: ScriptRun) -> float:
-    return min(run.end_s, later.end_s) - later.start_s

@@ -1,10 +1,9 @@
 """Holds one drill: brings a cluster up, lets jobs run on it, breaks something, and judges what happened."""
 
 import shutil
-import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from random import Random
 from threading import Event, Thread
@@ -24,6 +23,7 @@ from testbed.running.batch import collect_run, topology_of
 from testbed.running.controller import ControllerFiles
 from testbed.running.driver import Driver
 from testbed.running.folder import RunState, begin_run, new_name, read_inputs, read_state
+from testbed.temporary_slurm import temporary_slurm
 
 _LONGEST_S = 240.0
 _LOGS = ("slurmctld.log", "jobcomp.txt")
@@ -33,11 +33,11 @@ _FACTS = "facts.jsonl"
 def hold_drill(
     drill: Drill, out: Path, seed: int, stop: Callable[[], bool], jobs: Sequence[Job] = JOBS
 ) -> DrillResult:
-    """Hold one drill.
+    """Hold one drill; its run folder is made in the folder `out`.
 
     Args:
         drill: Which.
-        out: Its run folder is made in this folder.
+        out: The folder.
         seed: Of what is left to chance.
         stop: True ends it early.
         jobs: What runs meanwhile.
@@ -50,7 +50,7 @@ def hold_drill(
     if folder.exists() and any(folder.iterdir()):
         raise InputError(f"{folder} holds something already; name another --out")
     begun_s = time.monotonic()
-    with _lab() as lab:
+    with temporary_slurm(SHAPE.spec) as lab:
         trouble = _run(drill, lab, folder, seed, stop, jobs)
         for name in _LOGS:
             with suppress(OSError):
@@ -88,18 +88,6 @@ def judged(drill: Drill, folder: Path, trouble: str, wall_s: float) -> DrillResu
     return DrillResult(drill.name, drill.says, words, event_words(events), found, round(wall_s, 1))
 
 
-@contextmanager
-def _lab() -> Iterator[LocalSlurm]:
-    folder = Path(tempfile.mkdtemp(prefix="dally-", dir="/tmp"))
-    lab = LocalSlurm(SHAPE.spec(folder))
-    try:
-        lab.start()
-        yield lab
-    finally:
-        lab.stop()
-        shutil.rmtree(folder, ignore_errors=True)
-
-
 def _run(
     drill: Drill, lab: LocalSlurm, folder: Path, seed: int, stop: Callable[[], bool], jobs: Sequence[Job]
 ) -> str:
@@ -114,8 +102,23 @@ def _run(
     context = FaultContext(lab, folder, Path(state.base), Random(f"{drill.name} {seed}"), over.is_set)
     drill.prepares(context)
     trouble: list[str] = []
-    breaker = Thread(target=_break, args=(drill, context, over, trouble))
-    breaker.start()
+
+    def inject() -> None:
+        """In a thread of its own, cause the fault, and watch the controller until the run is over."""
+        config = ControllerFiles(context.base).config
+        try:
+            context.until(config.exists, "the controller was to be started")
+            watch = watch_health(lab.cluster, config, context.base / HEALTH)
+            try:
+                drill.breaks(context)
+                over.wait()
+            finally:
+                watch.stop()
+        except (DallyError, OSError) as error:
+            trouble.append(str(error))
+
+    injector = Thread(target=inject)
+    injector.start()
     try:
         driver = Driver(context.cluster, folder, state, inputs, _LONGEST_S)
         note = driver.run(lambda: stop() or bool(trouble)).note
@@ -123,21 +126,6 @@ def _run(
         note = str(error)
     finally:
         over.set()
-        breaker.join()
+        injector.join()
     collect_run(folder, lab.cluster)
     return "; ".join([*trouble, *([note] if note and not trouble else [])])
-
-
-def _break(drill: Drill, context: FaultContext, over: Event, trouble: list[str]) -> None:
-    """In a thread of its own: break it, and watch the controller until the run is over."""
-    config = ControllerFiles(context.base).config
-    try:
-        context.until(config.exists, "the controller was to be started")
-        health_watch = watch_health(context.lab.cluster, config, context.base / HEALTH)
-        try:
-            drill.breaks(context)
-            over.wait()
-        finally:
-            health_watch.stop()
-    except (DallyError, OSError) as error:
-        trouble.append(str(error))

@@ -1,4 +1,4 @@
-"""Where a drill happens: the cluster, its run, and what a fault may see of it and do to it."""
+"""What a fault may see of a drill and do to it: the cluster, and its run."""
 
 import time
 from collections.abc import Callable
@@ -30,13 +30,13 @@ class Fault:
 
     Attributes:
         said: What, in words.
-        broken_s: When.
-        mended_s: When it was over; None if it never was.
+        begin_s: When.
+        end_s: When it was over; None if it never was.
     """
 
     said: str
-    broken_s: float
-    mended_s: float | None
+    begin_s: float
+    end_s: float | None
 
 
 class FaultContext:
@@ -60,14 +60,14 @@ class FaultContext:
         self.cluster: Cluster = lab.cluster
         self._ended = ended
 
-    def inject(self, said: str, break_it: Callable[[], object]) -> None:
-        """Break something, and note it."""
+    def inject(self, said: str, fault: Callable[[], object]) -> None:
+        """Cause a fault, and note it."""
         append_line(self.folder / FAULTS, t=round(time.time(), 3), broken=said)
-        break_it()
+        fault()
 
-    def mend(self, mend_it: Callable[[], object] = lambda: None) -> None:
-        """Undo what was broken last, and note when that was done."""
-        mend_it()
+    def recover(self, undo: Callable[[], object] = lambda: None) -> None:
+        """Undo the last fault, and note when that was done."""
+        undo()
         append_line(self.folder / FAULTS, t=round(time.time(), 3), mended=True)
 
     def pause(self, seconds: float) -> None:
@@ -106,16 +106,16 @@ class FaultContext:
         return []
 
     def kill_controller(self) -> None:
-        """Kill Dally's controller as it is; who keeps it running starts another."""
+        """Kill Dally's controller; it is restarted like any daemon of a run."""
         pid = daemon_file(ControllerFiles(self.base).log, "pid").read_text(encoding="ascii").strip()
         self.lab.attempt("kill", "-KILL", pid)
 
     def until_started(self, times: int) -> None:
         """Wait until the controller has so often said that it starts."""
-        log = ControllerFiles(self.base).log
 
         def started() -> bool:
-            return [line.get("event") for line in read_lines(log)].count("controller_starts") >= times
+            lines = read_lines(ControllerFiles(self.base).log)
+            return [line.get("event") for line in lines].count("controller_starts") >= times
 
         self.until(started, f"the controller was started {times} times")
 
@@ -127,5 +127,5 @@ def read_faults(path: Path) -> list[Fault]:
         if "broken" in line:
             found.append(Fault(line["broken"], line["t"], None))
         elif found:
-            found[-1] = Fault(found[-1].said, found[-1].broken_s, line["t"])
+            found[-1] = Fault(found[-1].said, found[-1].begin_s, line["t"])
     return found

@@ -1,13 +1,13 @@
-"""Watches whether the controller is well: on the head node it is the program that asks again and again.
+"""Whether the controller is well during a drill; on the head node, the program that asks it again and again.
 
-`python -m testbed.drills.health CONFIG FILE` asks the controller of a dally.toml, and writes each answer down.
+`python -m testbed.drills.health CONFIG FILE` asks the controller of a dally.toml and writes down each answer.
 """
 
 import json
 import sys
 import time
 import tomllib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
@@ -38,14 +38,11 @@ class HealthSample:
 
 
 def watch_health(cluster: Cluster, config: Path, file: Path) -> Running:
-    """Watch a controller until the end of what this returns, or of this thread.
+    """Watch the controller of a dally.toml until the end of what this returns, or of this thread.
 
-    Args:
-        cluster: Where it runs.
-        config: Its dally.toml.
-        file: Where the answers go, on the head node.
+    The answers go to a file on the head node.
     """
-    return cluster.start(Command("pulse", (cluster.python, "-P", "-m", __name__, str(config), str(file))))
+    return cluster.start(Command("health", (cluster.python, "-P", "-m", __name__, str(config), str(file))))
 
 
 def read_health(path: Path) -> list[HealthSample]:
@@ -54,38 +51,30 @@ def read_health(path: Path) -> list[HealthSample]:
 
 
 def back_after_s(samples: Iterable[HealthSample], over_s: float) -> float | None:
-    """Seconds from a moment until a whole good cycle lay after it; None if there was none.
-
-    Args:
-        samples: What the controller answered.
-        over_s: The moment, seconds since 1970.
-    """
+    """Seconds from a moment (since 1970) until a whole good cycle lay after it; None if there was none."""
     for sample in samples:
         if sample.ok and sample.age_s is not None and sample.t - sample.age_s >= over_s:
             return sample.t - over_s
     return None
 
 
-def main(arguments: Sequence[str]) -> None:
-    """The program: asks until it is ended."""
-    url = tomllib.loads(Path(arguments[0]).read_text(encoding="utf-8"))["url"]
+def main(config: Path, file: Path) -> None:
+    """Ask until ended: a `dally status` for each answer would start a Python every half second."""
+    place = urlsplit(tomllib.loads(config.read_text(encoding="utf-8"))["url"]).netloc
     while True:
-        append_line(Path(arguments[1]), **asdict(_ask(urlsplit(url).netloc)))
+        now = round(time.time(), 3)
+        connection = HTTPConnection(place, timeout=_PATIENCE_S)
+        try:
+            connection.request("GET", "/health")
+            said = json.load(connection.getresponse())
+            sample = HealthSample(now, bool(said["ok"]), said["age_s"])
+        except (OSError, HTTPException, ValueError):
+            sample = HealthSample(now, False)
+        finally:
+            connection.close()
+        append_line(file, **asdict(sample))
         time.sleep(_EVERY_S)
 
 
-def _ask(place: str) -> HealthSample:
-    now = round(time.time(), 3)
-    connection = HTTPConnection(place, timeout=_PATIENCE_S)
-    try:
-        connection.request("GET", "/health")
-        said = json.load(connection.getresponse())
-    except (OSError, HTTPException, ValueError):
-        return HealthSample(now, False)
-    finally:
-        connection.close()
-    return HealthSample(now, bool(said["ok"]), said["age_s"])
-
-
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main(Path(sys.argv[1]), Path(sys.argv[2]))

@@ -5,12 +5,10 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
-from testbed.running.folder import JOBS_FOLDER, OBSERVED, RunInputs, job_folder
+from testbed.running.folder import OBSERVED, RunInputs, job_path, read_text
 from testbed.running.intervals import Step, read_script_log, read_steps
 from testbed.running.observer import read_observations
 from testbed.running.script import SCRIPT_LOG, STEPS
-
-_NEVER = float("inf")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,55 +50,43 @@ class JobExecution:
 
 
 def read_executions(folder: Path, inputs: RunInputs) -> list[JobExecution]:
-    """The stories of all jobs of a run folder."""
+    """The executions of all jobs of a run folder."""
     states = {observed.job: observed.name for observed in read_observations(folder / OBSERVED)}
     found = []
     for plan in inputs.plans:
         job_id = plan.job.job_id
-        place = folder / JOBS_FOLDER / job_folder(job_id)
-        execution = build_execution(
-            job_id, plan.steps, states.get(job_id, ""), _text(place / SCRIPT_LOG), _text(place / STEPS)
-        )
-        found.append(execution)
+        script_log, step_log = (read_text(job_path(folder, job_id) / file) for file in (SCRIPT_LOG, STEPS))
+        found.append(build_execution(job_id, plan.steps, states.get(job_id, ""), script_log, step_log))
     return found
 
 
-def build_execution(job: str, steps: int, state: str, script_log: str, log: str) -> JobExecution:
-    """One job's story.
+def build_execution(job: str, steps: int, state: str, script_log: str, step_log: str) -> JobExecution:
+    """One job's execution, from what its script and its steps wrote down and Slurm said of it last.
 
-    Args:
-        job: Its id.
-        steps: How many it was to do.
-        state: The last that Slurm said of it.
-        script log: What its script wrote down.
-        log: Its step log.
+    Each start of the script belongs with the first end after it that is before the next start with the same
+    count of restarts.
     """
-    done = read_steps(log)
-    return JobExecution(job, steps, state, _runs(job, script_log, done), done)
-
-
-def _runs(job: str, script_log: str, done: Sequence[Step]) -> list[ScriptRun]:
-    """Each start with its end: the first one after it and before the next of the same count of restarts."""
+    done = read_steps(step_log)
     lines = [line for line in script_log.splitlines() if read_script_log(line)]
     entries = [(read_script_log(line)[0], line.split()[-1]) for line in lines]
-    found = []
+    runs = []
     for place, (entry, restart) in enumerate(entries):
         if entry.gpus is None:
             continue
         later = entries[place + 1 :]
         own = next((one for one, other in later if other == restart), entry)
-        after_s = next((one.t for one, _ in later if one.gpus is not None), _NEVER)
+        after_s = next((one.t for one, _ in later if one.gpus is not None), float("inf"))
         heard_s = [step.end_s for step in done if entry.t <= step.end_s < after_s]
         end_s = own.t if own.code is not None else max([entry.t, *heard_s])
-        found.append(ScriptRun(job, entry.t, end_s, entry.gpus, own.code))
-    return found
+        runs.append(ScriptRun(job, entry.t, end_s, entry.gpus, own.code))
+    return JobExecution(job, steps, state, runs, done)
 
 
 def steps_out_of_order(execution: JobExecution) -> list[int]:
     """Steps that cannot have followed on the one before them, so that the job ran twice at that time.
 
-    An interval goes on from its checkpoint one step after the other; only its first may be any step that is not
-    beyond what was done before.
+    A run of the script goes on from its checkpoint one step after the other; only its first may be any step
+    that is not beyond what was done before.
     """
     odd = []
     begins = [run.start_s for run in execution.runs]
@@ -109,7 +95,3 @@ def steps_out_of_order(execution: JobExecution) -> list[int]:
         if step.number != before.number + 1 and not (new and step.number <= before.number + 1):
             odd.append(step.number)
     return odd
-
-
-def _text(path: Path) -> str:
-    return path.read_text("utf-8", "replace") if path.exists() else ""

@@ -61,7 +61,7 @@ def wrong_time(file: Path, true_time: Callable[[], float]) -> Callable[[], float
 
 
 def main() -> None:
-    """The program."""
+    """Run `dally` under the wrong clock."""
     file = Path(sys.argv[1])
     sys.argv = ["dally", *sys.argv[2:]]
     with mock.patch("time.time", wrong_time(file, time.time)):

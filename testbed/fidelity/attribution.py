@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from dally.jobs.job import Job
 from dally.runs.records import JobRecord
 from testbed.fidelity.live_run import LiveInterval
-from testbed.fidelity.slowdowns import HeldSpan, PredictedSlowdown
+from testbed.fidelity.slowdowns import HeldSpan, PredictedSlowdown, TimedSpan
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ class SimulatedJob:
     """What a job went through in the simulation."""
 
     record: JobRecord
-    intervals: Sequence[tuple[HeldSpan, PredictedSlowdown]]
+    intervals: Sequence[TimedSpan]
 
 
 def kept_steps(intervals: Sequence[LiveInterval]) -> int:
@@ -104,7 +104,7 @@ def kept_steps(intervals: Sequence[LiveInterval]) -> int:
 
 
 def with_predictions(
-    job: Job, intervals: Sequence[LiveInterval], timed: Sequence[tuple[HeldSpan, PredictedSlowdown]]
+    job: Job, intervals: Sequence[LiveInterval], timed: Sequence[TimedSpan]
 ) -> list[ComparedInterval]:
     """Real intervals of a completed job with their predicted steps.
 
@@ -131,7 +131,14 @@ def attribute(job: Job, real: RealJob, simulated: SimulatedJob) -> ErrorParts:
     simulated_spans = [span for span, _ in simulated.intervals]
     wait_s, again_s = _waits(real.record, [item.span for item in ran])
     simulated_wait_s, simulated_again_s = _waits(simulated.record, simulated_spans)
-    training_s, training_alone_s = _simulated_training(job, simulated)
+    # Seconds that the simulation trained, and would have trained on the same GPUs with no one beside.
+    lasted = [(span.end_s - span.training_s, slowdown) for span, slowdown in simulated.intervals]
+    training_s = sum(seconds for seconds, _ in lasted)
+    work_s = [seconds / slowdown.shared for seconds, slowdown in lasted]
+    scale = job.duration_s / (sum(work_s) or 1.0)
+    training_alone_s = sum(
+        done_s * scale * slowdown.alone for done_s, (_, slowdown) in zip(work_s, lasted, strict=True)
+    )
     kept_alone_s = sum(item.kept_steps * item.alone_s for item in ran)
     kept_shared_s = sum(item.kept_steps * item.shared_s for item in ran)
     return ErrorParts(
@@ -164,14 +171,3 @@ def _waits(record: JobRecord, spans: Sequence[HeldSpan]) -> tuple[float, float]:
     """Waiting before the first start, and all later time outside of the intervals, seconds."""
     first_s = spans[0].start_s - record.submit_s
     return first_s, record.jct_s - first_s - sum(span.end_s - span.start_s for span in spans)
-
-
-def _simulated_training(job: Job, simulated: SimulatedJob) -> tuple[float, float]:
-    """Seconds that the simulation trained, and would have trained on the same GPUs with no one beside."""
-    lasted = [(span.end_s - span.training_s, slowdown) for span, slowdown in simulated.intervals]
-    work_s = [seconds / slowdown.shared for seconds, slowdown in lasted]
-    scale = job.duration_s / (sum(work_s) or 1.0)
-    alone_s = sum(
-        done_s * scale * slowdown.alone for done_s, (_, slowdown) in zip(work_s, lasted, strict=True)
-    )
-    return sum(seconds for seconds, _ in lasted), alone_s

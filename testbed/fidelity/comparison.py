@@ -23,7 +23,7 @@ from testbed.fidelity.attribution import (
 from testbed.fidelity.chance import Chance, chance
 from testbed.fidelity.live_run import LiveInterval, LiveRun
 from testbed.fidelity.simulated_run import SimulatedRun, load_again, policy_again, simulate_again
-from testbed.fidelity.slowdowns import HeldSpan, PredictedSlowdown, predict_slowdowns, spans_by_job
+from testbed.fidelity.slowdowns import HeldSpan, TimedSpan, predict_slowdowns, spans_by_job
 from testbed.running.live_job import allocation_of
 
 JOB_TARGET, MAKESPAN_TARGET = 0.10, 0.05
@@ -70,6 +70,10 @@ class JobComparison:
     def run_s(self) -> float:
         """Real time of holding GPUs."""
         return fsum(item.span.end_s - item.span.start_s for item in self.intervals)
+
+    def expected_startup_s(self, interval: ComparedInterval) -> float:
+        """Predicted seconds from an interval's start to its first step."""
+        return self.restart_s if interval.interval.number else self.first_start_s
 
     @property
     def wait_s(self) -> tuple[float, float]:
@@ -135,18 +139,29 @@ def compare(run: LiveRun, contention: bool) -> Comparison:
     """
     scenario = load_again(run, contention)
     simulated = simulate_again(run, scenario)
-    left_out = _left_out(run, simulated)
-    real_spans, real_jobs = _real(run, simulated, contention)
-    simulated_slowdowns = predict_slowdowns(simulated.spans, simulated.costs, contention)
-    simulated_jobs = spans_by_job(simulated.spans, simulated_slowdowns)
+    costs = simulated.costs
+    reasons = {
+        job_id: _why_not(job_id, run, simulated) for job_id in dict.fromkeys([*simulated.jobs, *run.records])
+    }
+    left_out = {job_id: reason for job_id, reason in reasons.items() if reason}
+    real_spans = [
+        _span(simulated.jobs[job_id], interval, allocation)
+        for job_id, intervals in run.intervals.items()
+        if job_id in simulated.jobs
+        for interval in intervals
+        if (allocation := allocation_of(interval.gpus, costs.topology))
+    ]
+    real_jobs = spans_by_job(real_spans, predict_slowdowns(real_spans, costs, contention))
+    simulated_jobs = spans_by_job(simulated.spans, predict_slowdowns(simulated.spans, costs, contention))
     jobs = [
         _job(simulated, run, job, real_jobs[job_id], simulated_jobs[job_id])
         for job_id, job in simulated.jobs.items()
         if job_id not in left_out
     ]
     if not jobs:
-        raise InputError(f"{run.folder}: no job completed in both worlds ({_first(left_out)})")
-    gpus = simulated.costs.topology.gpus
+        first = "; ".join(f"{job_id} {reason}" for job_id, reason in [*left_out.items()][:2])
+        raise InputError(f"{run.folder}: no job completed in both worlds ({first})")
+    gpus = costs.topology.gpus
     return Comparison(
         run=run,
         contention=contention,
@@ -165,15 +180,10 @@ def _run_error(jobs: Sequence[JobComparison]) -> float:
     return fsum(abs(job.run_error) for job in jobs) / len(jobs)
 
 
-def _left_out(run: LiveRun, simulated: SimulatedRun) -> dict[str, str]:
-    """Jobs that cannot be compared, with the reason."""
-    names = dict.fromkeys([*simulated.jobs, *run.records])
-    reasons = {name: _why_not(name, run, simulated) for name in names}
-    return {name: reason for name, reason in reasons.items() if reason}
-
-
 def _why_not(job_id: str, run: LiveRun, simulated: SimulatedRun) -> str:
+    """Why a job cannot be compared; empty if it can."""
     record = run.records.get(job_id)
+    topology = simulated.costs.topology
     if job_id not in simulated.jobs:
         return "is not in the workload"
     if record is None:
@@ -184,48 +194,27 @@ def _why_not(job_id: str, run: LiveRun, simulated: SimulatedRun) -> str:
         return f"ended {-record.jct_s:g} s before its submission"
     if kept_steps(run.intervals.get(job_id, ())) <= 0:
         return "completed, but no step of it was recorded"
-    if any(not _placed(simulated, interval) for interval in run.intervals[job_id]):
+    if any(not allocation_of(interval.gpus, topology) for interval in run.intervals[job_id]):
         return "ran on GPUs that the run does not tell, or that are not in its cluster"
     if simulated.records[job_id].status != "COMPLETED":
         return f"ended as {simulated.records[job_id].status} in the simulation"
     return ""
 
 
-def _first(left_out: Mapping[str, str]) -> str:
-    return "; ".join(f"{name} {reason}" for name, reason in [*left_out.items()][:2])
-
-
-def _real(
-    run: LiveRun, simulated: SimulatedRun, contention: bool
-) -> tuple[list[HeldSpan], dict[str, list[tuple[HeldSpan, PredictedSlowdown]]]]:
-    """The real intervals of which is known where they ran, and by job with what was predicted for them."""
-    known = [item for name, items in run.intervals.items() if name in simulated.jobs for item in items]
-    spans = [_span(simulated, interval) for interval in known if _placed(simulated, interval)]
-    return spans, spans_by_job(spans, predict_slowdowns(spans, simulated.costs, contention))
-
-
-def _placed(simulated: SimulatedRun, interval: LiveInterval) -> Allocation:
-    """Where an interval ran; empty if that is not known."""
-    return allocation_of(interval.gpus, simulated.costs.topology) or ()
-
-
-def _span(simulated: SimulatedRun, interval: LiveInterval) -> HeldSpan:
+def _span(job: Job, interval: LiveInterval, allocation: Allocation) -> HeldSpan:
     """A real interval as the predictor sees it: it trains from the beginning of its first step."""
     begin_s = interval.end_s
     if interval.first_step_s is not None:
         begin_s = max(interval.start_s, interval.first_step_s - (interval.step_s or 0.0))
-    allocation = _placed(simulated, interval)
-    return HeldSpan(
-        simulated.jobs[interval.job_id], allocation, interval.start_s, begin_s, interval.end_s, begin_s
-    )
+    return HeldSpan(job, allocation, interval.start_s, begin_s, interval.end_s, begin_s)
 
 
 def _job(
     simulated: SimulatedRun,
     run: LiveRun,
     job: Job,
-    real_timed: Sequence[tuple[HeldSpan, PredictedSlowdown]],
-    simulated_timed: Sequence[tuple[HeldSpan, PredictedSlowdown]],
+    real_timed: Sequence[TimedSpan],
+    simulated_timed: Sequence[TimedSpan],
 ) -> JobComparison:
     intervals = with_predictions(job, run.intervals[job.job_id], real_timed)
     real = RealJob(run.records[job.job_id], intervals)
@@ -244,7 +233,7 @@ def _job(
     )
 
 
-def _levels(costs: CostModel, timed: Sequence[tuple[HeldSpan, PredictedSlowdown]]) -> list[str]:
+def _levels(costs: CostModel, timed: Sequence[TimedSpan]) -> list[str]:
     topology = costs.topology
     return [topology.levels[topology.level_of(span.allocation)] for span, _ in timed]
 

@@ -1,6 +1,6 @@
 """The tables of a comparison, as text that a terminal and a Markdown file show alike."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from math import fsum
 from statistics import fmean
@@ -88,19 +88,35 @@ def causes(comparison: Comparison) -> ComparisonTable:
     )
 
 
-def predict_slowdowns(comparison: Comparison) -> ComparisonTable:
+def startup_and_steps(comparison: Comparison) -> ComparisonTable:
     """Start-up and steps of the real intervals against their predictions, by model and placement."""
-    groups: dict[tuple[str, int, str], list[tuple[JobComparison, ComparedInterval, str]]] = {}
+    groups: dict[tuple[str, int, str], list[tuple[JobComparison, ComparedInterval]]] = {}
     for job in comparison.jobs:
         for item, level in zip(job.intervals, job.levels, strict=True):
-            groups.setdefault((job.real.model, job.real.gpus, level), []).append((job, item, level))
-    rows = [[*_group(key), *_group_cells(items)] for key, items in sorted(groups.items())]
+            groups.setdefault((job.real.model, job.real.gpus, level), []).append((job, item))
+    rows = []
+    for (model, gpus, level), members in sorted(groups.items(), key=lambda group: group[0]):
+        startup_s = fmean(item.span.startup_s for _, item in members)
+        expected_s = fmean(job.expected_startup_s(item) for job, item in members)
+        row = [model or "-", str(gpus), level, str(len(members))]
+        row += [f"{startup_s:.2f}", f"{expected_s:.2f}", percent(relative(expected_s, startup_s))]
+        timed = [item for _, item in members if item.interval.step_s is not None and item.interval.steps]
+        if timed:
+            steps = sum(item.interval.steps for item in timed)
+            step_s = fsum(item.real_step_s * item.interval.steps for item in timed) / steps
+            alone_s = fsum(item.alone_s * item.interval.steps for item in timed) / steps
+            shared_s = fsum(item.shared_s * item.interval.steps for item in timed) / steps
+            row += [f"{step_s:.4f}", f"{alone_s:.4f}", percent(relative(alone_s, step_s))]
+            row += [f"{shared_s:.4f}", percent(relative(shared_s, step_s))]
+        else:
+            row += ["-"] * 5
+        rows.append(row)
     header = (
         *("model", "GPUs", "level", "stretches", "start-up", "predicted", "error"),
         *("step", "alone", "error", "beside others", "error"),
     )
     note = (
-        "Real intervals: seconds from Slurm's start to the first step, and of a step (medians, weighted by "
+        "Real stretches: seconds from Slurm's start to the first step, and of a step (medians, weighted by "
         "steps), with what was predicted for the same GPUs: alone, and beside the jobs that really ran then."
     )
     return ComparisonTable("Starting up and steps", note, header, rows, 3)
@@ -112,8 +128,16 @@ def jobs(comparison: Comparison) -> ComparisonTable:
         *("job", "model", "GPUs", "error", "JCT", "sim.", "start", "sim.", "running", "sim."),
         *("network", "sim.", "level", "sim."),
     )
+    rows = []
+    for job in comparison.jobs:
+        real, simulated = job.real, job.simulated
+        pairs = [(real.jct_s, simulated.jct_s), job.wait_s]
+        pairs += [(real.run_s, simulated.run_s), (real.comm_s, simulated.comm_s)]
+        numbers = [f"{value:.1f}" for pair in pairs for value in pair]
+        where = [levels(job.levels), levels(job.simulated_levels)]
+        rows.append([real.job_id, real.model or "-", str(real.gpus), percent(job.error), *numbers, *where])
     note = "Seconds, real and simulated: completion, wait for the first start, holding GPUs, communication."
-    return ComparisonTable("Jobs", note, header, [_job_cells(job) for job in comparison.jobs], 2)
+    return ComparisonTable("Jobs", note, header, rows, 2)
 
 
 def parts(comparison: Comparison) -> ComparisonTable:
@@ -131,52 +155,3 @@ def parts(comparison: Comparison) -> ComparisonTable:
     header = ("job", "real - sim.", *(CAUSES[name][0] for name in names), "running, given places")
     note = "Seconds; last, the error of the running time predicted for the real placements and times."
     return ComparisonTable("Parts of each job's error", note, header, rows)
-
-
-def _group(key: tuple[str, int, str]) -> list[str]:
-    model, gpus, level = key
-    return [model or "-", str(gpus), level]
-
-
-def _group_cells(items: Iterable[tuple[JobComparison, ComparedInterval, str]]) -> list[str]:
-    listed = [*items]
-    startup_s = fmean(item.span.startup_s for _, item, _ in listed)
-    expected_s = fmean(
-        job.restart_s if item.interval.number else job.first_start_s for job, item, _ in listed
-    )
-    timed = [item for _, item, _ in listed if item.interval.step_s is not None and item.interval.steps]
-    cells = [
-        str(len(listed)),
-        f"{startup_s:.2f}",
-        f"{expected_s:.2f}",
-        percent(relative(expected_s, startup_s)),
-    ]
-    if not timed:
-        return [*cells, *["-"] * 5]
-    step_s, alone_s, shared_s = (
-        _weighted(timed, value)
-        for value in (
-            lambda item: item.real_step_s,
-            lambda item: item.alone_s,
-            lambda item: item.shared_s,
-        )
-    )
-    return [
-        *(*cells, f"{step_s:.4f}", f"{alone_s:.4f}", percent(relative(alone_s, step_s))),
-        *(f"{shared_s:.4f}", percent(relative(shared_s, step_s))),
-    ]
-
-
-def _weighted(items: Sequence[ComparedInterval], value: Callable[[ComparedInterval], float]) -> float:
-    return fsum(value(item) * item.interval.steps for item in items) / sum(
-        item.interval.steps for item in items
-    )
-
-
-def _job_cells(job: JobComparison) -> list[str]:
-    real, simulated = job.real, job.simulated
-    pairs = [(real.jct_s, simulated.jct_s), job.wait_s]
-    pairs += [(real.run_s, simulated.run_s), (real.comm_s, simulated.comm_s)]
-    numbers = [f"{value:.1f}" for pair in pairs for value in pair]
-    where = [levels(job.levels), levels(job.simulated_levels)]
-    return [real.job_id, real.model or "-", str(real.gpus), percent(job.error), *numbers, *where]

@@ -1,6 +1,6 @@
 """How fast the predictor says that jobs train on given GPUs at given times, alone and beside each other."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -49,6 +49,9 @@ class PredictedSlowdown:
     shared: float
 
 
+TimedSpan = tuple[HeldSpan, PredictedSlowdown]
+
+
 def predict_slowdowns(
     spans: Sequence[HeldSpan], costs: CostModel, contention: bool
 ) -> list[PredictedSlowdown]:
@@ -62,28 +65,12 @@ def predict_slowdowns(
         costs: What placements cost.
         contention: Whether jobs that share links slow each other.
     """
-    lonely = [costs.cost(span.job, span.allocation).slowdown for span in spans]
+    alone = [costs.cost(span.job, span.allocation).slowdown for span in spans]
     if not contention:
-        return [PredictedSlowdown(own, own) for own in lonely]
-    training_s, work_s = [0.0] * len(spans), [0.0] * len(spans)
-    for begin_s, end_s, slowdowns in _constant(spans, costs, lonely):
-        for place, span in enumerate(spans):
-            lasts_s = min(end_s, span.end_s) - max(begin_s, span.training_s)
-            if lasts_s > 0:
-                training_s[place] += lasts_s
-                work_s[place] += lasts_s / slowdowns[place]
-    return [
-        PredictedSlowdown(alone=own, shared=long_s / done_s if done_s else own)
-        for own, long_s, done_s in zip(lonely, training_s, work_s, strict=True)
-    ]
-
-
-def _constant(
-    spans: Sequence[HeldSpan], costs: CostModel, lonely: Sequence[float]
-) -> Iterator[tuple[float, float, Sequence[float]]]:
-    """The times in which nothing changes, from when to when, with the slowdown of each interval."""
-    links, slowdowns = SharedLinks(costs), [*lonely]
+        return [PredictedSlowdown(own, own) for own in alone]
+    links, current = SharedLinks(costs), [*alone]
     jobs = [replace(span.job, job_id=str(place)) for place, span in enumerate(spans)]
+    training_s, work_s = [0.0] * len(spans), [0.0] * len(spans)
     moments = sorted({moment for span in spans for moment in (span.sending_s, span.training_s, span.end_s)})
     for begin_s, end_s in pairwise(moments):
         for place, span in enumerate(spans):
@@ -93,15 +80,21 @@ def _constant(
             if span.sending_s == begin_s < span.end_s:
                 links.start(jobs[place], span.allocation)
         for name, cost in links.changes():
-            slowdowns[int(name)] = cost.slowdown
-        yield begin_s, end_s, slowdowns
+            current[int(name)] = cost.slowdown
+        for place, span in enumerate(spans):
+            lasts_s = min(end_s, span.end_s) - max(begin_s, span.training_s)
+            if lasts_s > 0:
+                training_s[place] += lasts_s
+                work_s[place] += lasts_s / current[place]
+    return [
+        PredictedSlowdown(alone=own, shared=long_s / done_s if done_s else own)
+        for own, long_s, done_s in zip(alone, training_s, work_s, strict=True)
+    ]
 
 
-def spans_by_job(
-    spans: Sequence[HeldSpan], found: Sequence[PredictedSlowdown]
-) -> dict[str, list[tuple[HeldSpan, PredictedSlowdown]]]:
+def spans_by_job(spans: Sequence[HeldSpan], found: Sequence[PredictedSlowdown]) -> dict[str, list[TimedSpan]]:
     """The intervals of each job with their paces, in order."""
-    result: dict[str, list[tuple[HeldSpan, PredictedSlowdown]]] = {}
+    result: dict[str, list[TimedSpan]] = {}
     for span, slowdown in zip(spans, found, strict=True):
         result.setdefault(span.job.job_id, []).append((span, slowdown))
     return result

@@ -13,9 +13,8 @@ from pathlib import Path
 from dally.hosts.network import JoinedNetwork
 from slurm_plugin.local_cluster.cluster import Cluster
 from slurm_plugin.local_cluster.local_cluster import LocalCluster
-from testbed.persistent.folder import clear, lock, open_folder
-from testbed.persistent.hosts_shape import HostsShape, Shape, SlurmPlace
-from testbed.persistent.state import PersistentError, PersistentState, read_state
+from testbed.persistent.shape import HostsShape, Shape, SlurmPlace
+from testbed.persistent.state import PersistentError, PersistentState, clear, lock, open_folder, read_state
 from testbed.persistent.supervisor import READY, REMOTE, supervisor_argv
 
 _START_S = 120.0
@@ -90,9 +89,13 @@ def bring_up(folder: Path, shape: Shape) -> bool:
     deadline = time.monotonic() + _START_S
     while time.monotonic() < deadline:
         if (state := find_persistent(folder)) is not None:
-            _refuse_other(folder, state.shape, shape)
+            if state.shape != shape:
+                raise PersistentError(
+                    f"a testbed with {state.shape.options()} is up in {folder}; "
+                    "end it with `dally testbed down` first"
+                )
             return False
-        if (handle := _claim(folder)) is not None:
+        if (handle := _locked_folder(folder)) is not None:
             try:
                 _start_supervisor(folder, shape, handle)
             finally:
@@ -112,26 +115,24 @@ def take_down(folder: Path) -> bool:
     if handle is None:
         return False
     try:
-        found = _await_end(folder, handle)
+        found = False
+        begun_s = time.monotonic()
+        while not lock(folder, handle):  # it is held while anything of the cluster lives
+            found = True
+            lasting_s = time.monotonic() - begun_s
+            if lasting_s > _END_S:
+                raise PersistentError(f"the testbed in {folder} did not end within {_END_S:g} s")
+            with suppress(PersistentError, ProcessLookupError):
+                state = read_state(folder)
+                if state and state.supervisor.is_running():
+                    number = signal.SIGTERM if lasting_s < _GRACE_S else signal.SIGKILL
+                    os.kill(state.supervisor.pid, number)
+            time.sleep(_POLL_S)
         return clear(folder) or found
     except FileNotFoundError:  # it removed its folder itself
         return True
     finally:
         os.close(handle)
-
-
-def _await_end(folder: Path, handle: int) -> bool:
-    """End the cluster and wait until nothing of it lives; False if nothing did."""
-    begun_s = time.monotonic()
-    found = False
-    while not lock(folder, handle):
-        found = True
-        lasting_s = time.monotonic() - begun_s
-        if lasting_s > _END_S:
-            raise PersistentError(f"the testbed in {folder} did not end within {_END_S:g} s")
-        _signal_supervisor(folder, signal.SIGTERM if lasting_s < _GRACE_S else signal.SIGKILL)
-        time.sleep(_POLL_S)
-    return found
 
 
 def _required(folder: Path) -> PersistentState:
@@ -141,14 +142,7 @@ def _required(folder: Path) -> PersistentState:
     return state
 
 
-def _refuse_other(folder: Path, there: Shape, wanted: Shape) -> None:
-    if there != wanted:
-        raise PersistentError(
-            f"a testbed with {there.options()} is up in {folder}; end it with `dally testbed down` first"
-        )
-
-
-def _claim(folder: Path) -> int | None:
+def _locked_folder(folder: Path) -> int | None:
     """A handle that locks the folder, made or emptied; None if something of a cluster still lives there."""
     folder.mkdir(exist_ok=True)
     handle = open_folder(folder)
@@ -178,9 +172,9 @@ def _start_supervisor(folder: Path, shape: Shape, handle: int) -> None:
         pass_fds=(handle,),
     )
     try:
-        said = _listen(supervisor)
-        if said != READY:
-            raise PersistentError(said or "the testbed's keeper ended without a word")
+        last = _last_line(supervisor)
+        if last != READY:
+            raise PersistentError(last or "the testbed's supervisor ended without a word")
     except BaseException:
         supervisor.terminate()
         with suppress(subprocess.TimeoutExpired):
@@ -191,8 +185,8 @@ def _start_supervisor(folder: Path, shape: Shape, handle: int) -> None:
         raise
 
 
-def _listen(supervisor: subprocess.Popen[bytes]) -> str:
-    """The last line a supervisor says before it has ended or is ready."""
+def _last_line(supervisor: subprocess.Popen[bytes]) -> str:
+    """The last line that a supervisor writes before it has ended or is ready."""
     assert supervisor.stdout
     said = b""
     deadline = time.monotonic() + _START_S
@@ -203,10 +197,3 @@ def _listen(supervisor: subprocess.Popen[bytes]) -> str:
         if not chunk or last == READY:
             return last
     raise PersistentError(f"the testbed did not come up within {_START_S:g} s")
-
-
-def _signal_supervisor(folder: Path, number: signal.Signals) -> None:
-    with suppress(PersistentError, ProcessLookupError):
-        state = read_state(folder)
-        if state and state.supervisor.is_running():
-            os.kill(state.supervisor.pid, number)

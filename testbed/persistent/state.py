@@ -1,15 +1,17 @@
-"""What a persistent cluster leaves written about itself, for other processes to find and enter it."""
+"""The folder of a persistent cluster: its lock, and the file by which other processes find the cluster."""
 
+import fcntl
 import json
 import os
+import pwd
+import shutil
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from dally.atomic_file import write_atomically
 from dally.errors import DallyError
-from testbed.persistent.hosts_shape import HostsShape, Shape, SlurmPlace
-from testbed.persistent.shape import LabShape
+from slurm_plugin.local_cluster.processes import end_processes
+from testbed.persistent.shape import LabShape, Shape, SlurmPlace, read_shape
 
 STATE_FILE = "testbed.json"
 _VERSION = 1
@@ -82,20 +84,6 @@ def own_mark() -> ProcessMark:
     return mark
 
 
-def read_shape(facts: dict[str, Any]) -> Shape:
-    """A shape from its fields.
-
-    Raises:
-        KeyError, TypeError: These are not those of one.
-    """
-    if "hosts_file" in facts:
-        return HostsShape(**facts)
-    read: dict[str, Any] = {
-        name: tuple(fact) if isinstance(fact, list) else fact for name, fact in facts.items()
-    }
-    return LabShape(**read)
-
-
 def write_state(folder: Path, state: PersistentState) -> None:
     """Write what is known of the cluster in a folder."""
     text = json.dumps({"version": _VERSION, **asdict(state)}, indent=2) + "\n"
@@ -118,11 +106,73 @@ def read_state(folder: Path) -> PersistentState | None:
     try:
         if found.pop("version") != _VERSION:
             raise PersistentError(f"{path} is of another version of Dally")
-        # Earlier versions called the supervisor the keeper.
-        found.setdefault("supervisor", found.pop("keeper", None))
-        holder = found["holder"] and ProcessMark(**found["holder"])
-        place = found.get("place") and SlurmPlace(**found["place"])
-        marks = {"supervisor": ProcessMark(**found["supervisor"]), "holder": holder, "place": place}
-        return PersistentState(**{**found, **marks, "shape": read_shape(found["shape"])})
+        if "keeper" in found:  # the supervisor's name in files that were written before it had this one
+            found["supervisor"] = found.pop("keeper")
+        found["shape"] = read_shape(found["shape"])
+        found["supervisor"] = ProcessMark(**found["supervisor"])
+        found["holder"] = found["holder"] and ProcessMark(**found["holder"])
+        found["place"] = found.get("place") and SlurmPlace(**found["place"])
+        return PersistentState(**found)
     except (KeyError, TypeError, AttributeError) as error:
         raise PersistentError(f"{path} is not what `dally testbed up` writes: {error}") from error
+
+
+def default_folder() -> Path:
+    """A short path that every user can reach, as jobs of all users need the sockets there.
+
+    Anybody may make it first, so it is used only if it is this user's.
+    """
+    return Path(f"/tmp/dally-testbed-{os.geteuid()}")
+
+
+def open_folder(folder: Path) -> int | None:
+    """Open a cluster's folder; None if there is none.
+
+    Raises:
+        PersistentError: It is no folder, or another user's.
+    """
+    try:
+        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise PersistentError(f"{folder} is not a folder that can be used: {error.strerror}") from error
+    owner = os.fstat(handle).st_uid
+    if owner != os.geteuid():
+        os.close(handle)
+        try:
+            name = pwd.getpwuid(owner).pw_name
+        except KeyError:
+            name = f"user {owner}"
+        raise PersistentError(f"{folder} belongs to {name}; name another with --folder")
+    return handle
+
+
+def lock(folder: Path, handle: int) -> bool:
+    """Take the folder for this process and those that inherit the handle; False if others have it.
+
+    Raises:
+        FileNotFoundError: The folder was removed in the meantime.
+    """
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    if not os.path.samestat(os.fstat(handle), folder.stat()):
+        raise FileNotFoundError(folder)
+    return True
+
+
+def clear(folder: Path) -> bool:
+    """Remove what a cluster left that is gone, its processes and all in its folder; False if there was none.
+
+    Raises:
+        PersistentError: There are files, but not a cluster's.
+    """
+    if not any(folder.iterdir()):
+        return False
+    if not (folder / STATE_FILE).is_file():
+        raise PersistentError(f"{folder} is not empty and holds no testbed; name another with --folder")
+    end_processes({"SLURM_CONF": str(LabShape().spec(folder).conf)}, f"{folder}/log/slurmd-")
+    shutil.rmtree(folder)
+    return True

@@ -16,9 +16,8 @@ from typing import NoReturn
 
 from dally.errors import DallyError
 from slurm_plugin.local_cluster.local_slurm import LocalSlurm
-from slurm_plugin.local_cluster.slurm_files import LabSpec
-from testbed.persistent.hosts_shape import HostsShape, Shape, SlurmPlace
-from testbed.persistent.state import PersistentState, mark_process, own_mark, read_shape, write_state
+from testbed.persistent.shape import HostsShape, LabShape, Shape, SlurmPlace, read_shape
+from testbed.persistent.state import PersistentState, mark_process, own_mark, write_state
 
 READY = "ready"
 """What it says when all nodes are idle; all else that it says is what went wrong."""
@@ -49,15 +48,20 @@ def supervise(folder: Path, handle: int, shape: Shape) -> None:
         signal.signal(number, _end)
     begun = PersistentState(shape, time.time(), own_mark())
     write_state(folder, begun)
-    body: AbstractContextManager[_Up]
-    if isinstance(shape, HostsShape):
-        body = _on_hosts(folder, begun, shape)
-    else:
-        body = _here(begun, shape.spec(folder), handle)
-    with body as (state, has_ended):
+    up = (
+        _on_hosts(folder, begun, shape)
+        if isinstance(shape, HostsShape)
+        else _here(folder, begun, shape, handle)
+    )
+    with up as (state, has_ended):
         try:
             write_state(folder, state)
-            _say_ready()
+            print(READY, flush=True)
+            # Part from the terminal or pipe of the command that waited for this word.
+            null = os.open(os.devnull, os.O_RDWR)
+            for stream in (sys.stdout, sys.stderr):
+                os.dup2(null, stream.fileno())
+            os.close(null)
             while not has_ended():
                 time.sleep(_WATCH_S)
         finally:
@@ -70,15 +74,15 @@ def _end(number: int, frame: FrameType | None) -> NoReturn:
 
 
 def _ignore_signals() -> None:
-    """What ends a cluster must come to its end."""
+    """Let what ends a cluster come to its end."""
     for number in _SIGNALS:
         signal.signal(number, signal.SIG_IGN)
 
 
 @contextmanager
-def _here(begun: PersistentState, spec: LabSpec, handle: int) -> Iterator[_Up]:
+def _here(folder: Path, begun: PersistentState, shape: LabShape, handle: int) -> Iterator[_Up]:
     """A cluster on this machine, which removes its folder when it ends."""
-    lab = LocalSlurm(spec, kept_open=(handle,))
+    lab = LocalSlurm(shape.spec(folder), kept_open=(handle,))
     lab.start()
     try:
         network = lab.network
@@ -101,21 +105,8 @@ def _on_hosts(folder: Path, begun: PersistentState, shape: HostsShape) -> Iterat
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _say_ready() -> None:
-    """Tell who waits for it, then part from that terminal or pipe."""
-    print(READY, flush=True)
-    null = os.open(os.devnull, os.O_RDWR)
-    for stream in (sys.stdout, sys.stderr):
-        os.dup2(null, stream.fileno())
-    os.close(null)
-
-
-def _main(folder: str, handle: str, shape: str) -> None:
-    try:
-        supervise(Path(folder), int(handle), read_shape(json.loads(shape)))
-    except (DallyError, OSError) as error:
-        sys.exit(str(error))
-
-
 if __name__ == "__main__":
-    _main(*sys.argv[1:])
+    try:
+        supervise(Path(sys.argv[1]), int(sys.argv[2]), read_shape(json.loads(sys.argv[3])))
+    except (DallyError, OSError) as failure:
+        sys.exit(str(failure))

@@ -6,11 +6,10 @@ from pathlib import Path
 
 from dally.hosts.hosts_file import read_hosts_file
 from slurm_plugin.local_cluster.cluster import Cluster
-from testbed.persistent.hosts_shape import HostsShape, SlurmPlace
+from testbed.persistent.shape import HostsShape, SlurmPlace
 from testbed.remote.existing_slurm import find_slurm
 from testbed.remote.head_node import HeadNode
-from testbed.remote.hosts import Hosts
-from testbed.remote.log import CommandLog
+from testbed.remote.hosts import CommandLog, Hosts
 from testbed.remote.private_slurm import PrivateSlurm
 
 

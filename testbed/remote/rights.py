@@ -74,17 +74,35 @@ def find_rights(slurm: HeadNode) -> Rights:
     """
     user, uid = slurm.ask("id", "-un").strip(), int(slurm.ask("id", "-u"))
     settings = parse_settings(slurm.ask("scontrol", "show", "config"))
+    admin_level = site_lua = ""
+    if settings.get("AccountingStorageType", "").endswith("slurmdbd"):
+        shown = ("--noheader", "--parsable2", "show", "user", f"name={user}", "format=adminlevel")
+        with suppress(ClusterError):
+            admin_level = slurm.ask("sacctmgr", *shown).strip().lower()
+    # --test-only asks whether a job would be taken, and submits none.
+    refusal = _refusal(slurm, f"--partition={slurm.partition}", "--gpus=1")
+    refusal = refusal.replace("sbatch: error: ", "").replace("allocation failure: ", "")
+    partitions: dict[str, set[str]] = {}
+    for line in slurm.ask("sinfo", "--all", "--noheader", "--Node", "--format=%N %R").splitlines():
+        node, partition = line.split()
+        partitions.setdefault(node, set()).add(partition)
+    shared = set().union(*(found for found in partitions.values() if slurm.partition in found))
+    for name in _SITE_FILES:
+        if not site_lua:
+            with suppress(ClusterError):
+                site_lua = slurm.ask("cat", str(slurm.conf.parent / name))
     return Rights(
         user,
         uid,
         slurm.partition,
         settings,
-        _admin_level(slurm, user, settings),
-        _refusal(slurm),
-        _shared(slurm),
+        admin_level,
+        refusal,
+        frozenset(shared) - {slurm.partition},
         frozenset(job.user for job in _jobs(slurm) if _is_anothers(job, user, slurm.partition)),
-        _has_site_dally(slurm),
-        _site_lua(slurm),
+        # Dally's job_submit.lua refuses a mark that makes no sense; without it, a comment is a comment.
+        "is no request to Dally" in _refusal(slurm, "--comment=dally:plain=no"),
+        site_lua,
     )
 
 
@@ -107,16 +125,14 @@ def refuse_unfit(slurm: HeadNode, controlled: bool) -> str:
         ClusterError: It would, as the message says.
     """
     found = all_findings(find_rights(slurm))
-    checks = ("jobs", "rights", "others") if controlled else ("jobs",)
-    for check in checks:
+    warnings = []
+    for check in ("jobs", "rights", "others") if controlled else ("jobs",):
+        said = f"{found[check].found} -> {found[check].advice}"
         if found[check].level is Level.PROBLEM:
-            raise ClusterError(said(found[check]))
-    return "; ".join(said(found[check]) for check in checks if found[check].level is Level.WARNING)
-
-
-def said(finding: Finding) -> str:
-    """A finding and what to do, in one line."""
-    return f"{finding.found} -> {finding.advice}"
+            raise ClusterError(said)
+        if found[check].level is Level.WARNING:
+            warnings.append(said)
+    return "; ".join(warnings)
 
 
 def jobs_finding(here: Rights) -> Finding:
@@ -148,8 +164,9 @@ def rights_finding(here: Rights) -> Finding:
         return ok(f"{here.user} may do all that Dally's controller does")
     if not here.shared:
         return ok(f"{here.user} is no operator, and need not be: no other partition has these nodes")
+    partitions = f"partition{'s' * (len(here.shared) > 1)} {some(here.shared)}"
     return warning(
-        f"{here.user} is no operator: jobs of {_named(here.shared)} may take nodes that Dally has chosen",
+        f"{here.user} is no operator: jobs of {partitions} may take nodes that Dally has chosen",
         f"its jobs then wait again; to keep such nodes, the administrator has to {_grant(here)}",
     )
 
@@ -178,43 +195,13 @@ def _grant(here: Rights) -> str:
     return f"let you log in as {slurm_user}: without slurmdbd there are no operators, only SlurmUser"
 
 
-def _named(partitions: frozenset[str]) -> str:
-    return f"partition{'s' * (len(partitions) > 1)} {some(partitions)}"
-
-
-def _admin_level(slurm: HeadNode, user: str, settings: Mapping[str, str]) -> str:
-    if not settings.get("AccountingStorageType", "").endswith("slurmdbd"):
-        return ""
-    argv = ("sacctmgr", "--noheader", "--parsable2", "show", "user", f"name={user}", "format=adminlevel")
-    with suppress(ClusterError):
-        return slurm.ask(*argv).strip().lower()
-    return ""
-
-
-def _refusal(slurm: HeadNode) -> str:
-    """What is said against a job of one GPU, which is not submitted."""
+def _refusal(slurm: HeadNode, *options: str) -> str:
+    """What Slurm says against a job with these options; empty if nothing."""
     try:
-        slurm.ask("sbatch", "--test-only", f"--partition={slurm.partition}", "--gpus=1", "--wrap=true")
+        slurm.ask("sbatch", "--test-only", *options, "--wrap=true")
     except ClusterError as error:
-        words = str(error).partition("): ")[2] or str(error)
-        return words.replace("sbatch: error: ", "").replace("allocation failure: ", "")
+        return str(error).partition("): ")[2] or str(error)
     return ""
-
-
-def _has_site_dally(slurm: HeadNode) -> bool:
-    """Dally's job_submit.lua refuses a mark that makes no sense; without it, a comment is a comment."""
-    try:
-        slurm.ask("sbatch", "--test-only", "--comment=dally:plain=no", "--wrap=true")
-    except ClusterError as error:
-        return "is no request to Dally" in str(error)
-    return False
-
-
-def _shared(slurm: HeadNode) -> frozenset[str]:
-    said = slurm.ask("sinfo", "--all", "--noheader", "--Node", "--format=%N %R")
-    pairs = [tuple(line.split()) for line in said.splitlines()]
-    ours = {node for node, partition in pairs if partition == slurm.partition}
-    return frozenset(partition for node, partition in pairs if node in ours) - {slurm.partition}
 
 
 def _jobs(slurm: HeadNode) -> tuple[SlurmJob, ...]:
@@ -228,10 +215,3 @@ def _jobs(slurm: HeadNode) -> tuple[SlurmJob, ...]:
 def _is_anothers(job: SlurmJob, user: str, partition: str) -> bool:
     is_there = partition in job.partition.split(",") and job.state is not State.ENDED
     return is_there and job.user != user and read_request(job.comment, job.admin_comment) is not None
-
-
-def _site_lua(slurm: HeadNode) -> str:
-    for name in _SITE_FILES:
-        with suppress(ClusterError):
-            return slurm.ask("cat", str(slurm.conf.parent / name))
-    return ""

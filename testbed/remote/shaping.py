@@ -46,7 +46,6 @@ class ShapedInterface:
         carries_ssh: Whether our own connection to the host goes through it.
         before: What it had before Dally ever touched it.
         way: How to put that back.
-        is_recorded: Whether the host has that on record already.
     """
 
     host: str
@@ -54,11 +53,10 @@ class ShapedInterface:
     carries_ssh: bool
     before: Sequence[Qdisc]
     way: Words
-    is_recorded: bool
 
 
 def inspect_interface(hosts: Hosts, name: str, interface: str | None, peer: str | None) -> ShapedInterface:
-    """Look at an interface, changing nothing.
+    """See what an interface has and how that can be put back, changing nothing.
 
     Args:
         hosts: The connected hosts.
@@ -79,12 +77,12 @@ def inspect_interface(hosts: Hosts, name: str, interface: str | None, peer: str 
     carries_ssh = found == interface_to(hosts, name)
     now, record = qdiscs_of(hosts, name, found), read_record(hosts, name, found)
     if record:
-        return ShapedInterface(name, found, carries_ssh, record["before"], tuple(record["way"]), True)
+        return ShapedInterface(name, found, carries_ssh, record["before"], tuple(record["way"]))
     try:
         way = _way_back(hosts, name, found, now)
     except InputError as error:
         raise RemoteError(f"{name}: {found} is left alone: {error}") from error
-    return ShapedInterface(name, found, carries_ssh, now, way, False)
+    return ShapedInterface(name, found, carries_ssh, now, way)
 
 
 def shape(hosts: Hosts, place: ShapedInterface, rate_bps: float) -> None:
@@ -102,15 +100,14 @@ def shape(hosts: Hosts, place: ShapedInterface, rate_bps: float) -> None:
         "time": f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}",
     }
     hosts.write(name, _record_path(interface), json.dumps(record), mode=0o600, replace=False)
-    limits = (
-        "rate",
-        f"{rate_bps:.0f}bit",
-        "burst",
-        str(burst_bytes(rate_bps)),
-        "latency",
-        f"{_QUEUE_S * 1e3:g}ms",
-    )
-    _check_unchanged(hosts, place)
+    now = qdiscs_of(hosts, name, interface)
+    if not is_ours(now) and settings(now) != settings(place.before):
+        raise RemoteError(
+            f"{name}: {interface} has {in_words(now)}, but {in_words(place.before)} is on record "
+            "from before; see --restore"
+        )
+    burst, latency = str(burst_bytes(rate_bps)), f"{_QUEUE_S * 1e3:g}ms"
+    limits = ("rate", f"{rate_bps:.0f}bit", "burst", burst, "latency", latency)
     _replace(hosts, name, interface, ("handle", HANDLE, QDISC, *limits))
 
 
@@ -166,8 +163,7 @@ def qdiscs_of(hosts: Hosts, name: str, interface: str) -> list[Qdisc]:
     Raises:
         RemoteError: There is no such interface, or no tc.
     """
-    found: list[Qdisc] = _listed(hosts, name, "tc", "-raw", "-json", "qdisc", "show", "dev", interface)
-    return found
+    return _listed(hosts, name, "tc", "-raw", "-json", "qdisc", "show", "dev", interface)
 
 
 def interface_to(hosts: Hosts, name: str, address: str = "") -> str:
@@ -218,15 +214,6 @@ def _restore(hosts: Hosts, name: str, interface: str, record: Mapping[str, Any])
             f"see {_record_path(interface)}"
         )
     return now
-
-
-def _check_unchanged(hosts: Hosts, place: ShapedInterface) -> None:
-    now = qdiscs_of(hosts, place.host, place.interface)
-    if not is_ours(now) and settings(now) != settings(place.before):
-        raise RemoteError(
-            f"{place.host}: {place.interface} has {in_words(now)}, but {in_words(place.before)} is on record "
-            "from before; see --restore"
-        )
 
 
 def _replace(hosts: Hosts, name: str, interface: str, words: Words) -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from math import fsum
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -32,9 +33,6 @@ _CLUSTER_FILE = "cluster.toml"
 _SLURM_FILES = ("slurm.conf", "gres.conf", "topology.conf", "topology.yaml")
 _OVERLOAD = 20.0
 _SLACK_S = 600.0
-
-Tell = Callable[[str, RunProgress], None]
-"""Told how far the run of a policy is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +71,7 @@ class RunBatch:
 
 
 def check_policies(specs: Sequence[str]) -> list[PolicySpec]:
-    """The policies of a campaign, each once.
+    """The policies of a batch, each once.
 
     Raises:
         InputError: One is wrong, or two have the same folder.
@@ -86,34 +84,42 @@ def check_policies(specs: Sequence[str]) -> list[PolicySpec]:
 
 
 def run_policy(
-    cluster: Cluster, batch: RunBatch, policy: PolicySpec, stop: Callable[[], bool], tell: Tell
+    cluster: Cluster,
+    batch: RunBatch,
+    policy: PolicySpec,
+    stop: Callable[[], bool],
+    on_progress: Callable[[str, RunProgress], None],
 ) -> Run:
     """Run the workload under one policy and make its run folder; what is done already is not done again.
 
     Args:
         cluster: Where it runs.
         batch: What is run.
-        policy: Who schedules it.
+        policy: The policy.
         stop: True ends it early; what was is then collected, marked incomplete.
-        tell: Told how far it is.
+        on_progress: Called with the policy and how far it is.
 
     Raises:
         InputError: Its folder holds something else.
         DallyError: The cluster or the controller failed; what was is collected.
     """
     folder = batch.out / folder_name(policy.spec)
-    state = _begun(cluster, batch, policy, folder)
+    state = read_state(folder)
+    if state is None:
+        state = _begin(cluster, batch, policy, folder)
+    elif read_inputs(folder).plans != batch.inputs.plans or state.policy != policy.spec:
+        raise InputError(f"{folder} holds a run of another workload or policy; name another --out")
+    elif state.origin_s is None:  # nothing was submitted yet
+        state = replace(state, base=str(cluster.work / state.run), end_s=None, note="")
+        write_state(folder, state)
+    elif state.end_s is None and Path(state.base).parent != cluster.work:
+        raise InputError(f"the run in {folder} was cut off with its cluster; name another --out")
     if state.end_s is None:
         driver = Driver(
-            cluster,
-            folder,
-            state,
-            batch.inputs,
-            batch.longest_s,
-            lambda counts: tell(policy.spec, counts),
+            cluster, folder, state, batch.inputs, batch.longest_s, partial(on_progress, policy.spec)
         )
         try:
-            state = driver.run(stop)
+            driver.run(stop)
         except DallyError:
             with suppress(DallyError):
                 collect_run(folder, cluster)
@@ -164,21 +170,6 @@ def topology_of(cluster: Cluster, file: str | None) -> Topology:
                 (folder / known).write_text(text, encoding="utf-8")
         exact = folder / _CLUSTER_FILE
         return load_cluster(exact if exact.exists() else folder)
-
-
-def _begun(cluster: Cluster, batch: RunBatch, policy: PolicySpec, folder: Path) -> RunState:
-    """The state of the run in a folder, begun if there is none."""
-    state = read_state(folder)
-    if state is None:
-        return _begin(cluster, batch, policy, folder)
-    if read_inputs(folder).plans != batch.inputs.plans or state.policy != policy.spec:
-        raise InputError(f"{folder} holds a run of another workload or policy; name another --out")
-    if state.origin_s is None:  # nothing was submitted yet
-        state = replace(state, base=str(cluster.work / state.run), end_s=None, note="")
-        write_state(folder, state)
-    elif state.end_s is None and Path(state.base).parent != cluster.work:
-        raise InputError(f"the run in {folder} was cut off with its cluster; name another --out")
-    return state
 
 
 def _begin(cluster: Cluster, batch: RunBatch, policy: PolicySpec, folder: Path) -> RunState:

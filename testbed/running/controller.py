@@ -3,7 +3,6 @@
 import json
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +14,12 @@ from testbed.running.restarter import daemon_file, restarting_command
 
 HEALTHY_S = 90.0
 _ASK_EVERY_S = 0.5
-_FACTS = "facts.jsonl"
-_FREE_PORT = (
+FACTS = "facts.jsonl"
+FREE_PORT = (
     "import socket; probe = socket.socket(); probe.bind(('127.0.0.1', 0)); print(probe.getsockname()[1])"
 )
+"""A program that prints a port of the head node at which nobody listens."""
+
 _SHORT_JOBS = {"poll_s": 0.5, "start_timeout_s": 20.0, "backoff_s": 5.0, "restart_gap_s": 2.0}
 """For jobs of seconds to minutes; at a site, jobs last for hours and Slurm is asked less often."""
 
@@ -27,51 +28,26 @@ class RunControllerError(DallyError):
     """The controller of a run does not come up."""
 
 
-@dataclass(frozen=True, slots=True)
 class ControllerFiles:
-    """Where the controller of a run keeps its things, on the head node.
+    """Where the controller of a run has its files, on the head node.
 
     Attributes:
         base: The run's folder there.
+        config: Its dally.toml.
+        log: Its events, as JSON lines.
+        facts: What `dally replay` reads.
+        cluster: Its cluster file.
+        profiles: Folder of its profiles.
     """
 
-    base: Path
-
-    @property
-    def config(self) -> Path:
-        """Its dally.toml."""
-        return self.base / "dally.toml"
-
-    @property
-    def log(self) -> Path:
-        """What it tells, as JSON lines."""
-        return self.base / CONTROLLER
-
-    @property
-    def facts(self) -> Path:
-        """What `dally replay` reads."""
-        return self.base / _FACTS
-
-    @property
-    def cluster(self) -> Path:
-        """Its cluster file."""
-        return self.base / "cluster.toml"
-
-    @property
-    def profiles(self) -> Path:
-        """Its profiles."""
-        return self.base / "profiles"
+    def __init__(self, base: Path) -> None:
+        self.base = base
+        self.config, self.log, self.facts = base / "dally.toml", base / CONTROLLER, base / FACTS
+        self.cluster, self.profiles = base / "cluster.toml", base / "profiles"
 
 
 def configuration(paths: ControllerFiles, policy: str, partition: str, port: int) -> str:
-    """The text of dally.toml for a run.
-
-    Args:
-        paths: Where everything is.
-        policy: Specification of the policy.
-        partition: Slurm's partition.
-        port: Where it listens, on the head node alone.
-    """
+    """The text of dally.toml for a run; the controller listens on the head node alone."""
     values: dict[str, Any] = {
         "partitions": [partition],
         "cluster": str(paths.cluster),
@@ -87,11 +63,6 @@ def configuration(paths: ControllerFiles, policy: str, partition: str, port: int
     return "".join(f"{key} = {json.dumps(value)}\n" for key, value in values.items())
 
 
-def free_port(cluster: Cluster) -> int:
-    """A port of the head node that nobody listens at."""
-    return int(cluster.ask(cluster.python, "-c", _FREE_PORT))
-
-
 class RunController:
     """A controller on a cluster's head node, started again whenever it dies.
 
@@ -105,32 +76,31 @@ class RunController:
         self._running: Running | None = None
 
     def start(self, stop: Callable[[], bool] = lambda: False) -> None:
-        """Start it and wait until it is well, or `stop` says not to.
+        """Start it and wait until it is healthy, or `stop` says not to.
 
         Raises:
             RunControllerError: It does not come up.
             ProcessError: The head node cannot start it.
         """
-        command = self._dally("controller")
-        argv = restarting_command(self._cluster.python, self._paths.log, command)
+        log = self._paths.log
+        argv = restarting_command(self._cluster.python, log, self._dally("controller"))
         self._running = self._cluster.start(Command("controller", argv))
         until_s = time.monotonic() + HEALTHY_S
         while not self.is_healthy() and not stop():
             if time.monotonic() > until_s:
+                try:
+                    last = self._cluster.ask("tail", "-n", "1", str(daemon_file(log, "err"))).strip()
+                except ClusterError as error:
+                    last = str(error)
                 raise RunControllerError(
-                    f"the controller is not well after {HEALTHY_S:g} s: {self._last_words()}"
+                    f"the controller is not well after {HEALTHY_S:g} s: {last or 'it says nothing'}"
                 )
             time.sleep(_ASK_EVERY_S)
 
-    def _dally(self, *arguments: str) -> tuple[str, ...]:
-        """A command of Dally for this run's configuration."""
-        return (self._cluster.python, "-P", "-m", "dally", *arguments, "--config", str(self._paths.config))
-
     def is_healthy(self) -> bool:
-        """It answers, and jobs may be given to it."""
-        asked = self._dally("status", "--json")
+        """Whether it answers and takes jobs."""
         try:
-            return bool(json.loads(self._cluster.ask(*asked))["healthy"])
+            return bool(json.loads(self._cluster.ask(*self._dally("status", "--json")))["healthy"])
         except (ClusterError, ValueError, KeyError):
             return False
 
@@ -140,9 +110,6 @@ class RunController:
             self._running.stop()
             self._running = None
 
-    def _last_words(self) -> str:
-        try:
-            said = self._cluster.ask("tail", "-n", "1", str(daemon_file(self._paths.log, "err"))).strip()
-        except ClusterError as error:
-            return str(error)
-        return said or "it says nothing"
+    def _dally(self, *arguments: str) -> tuple[str, ...]:
+        """A command of Dally for this run's configuration."""
+        return (self._cluster.python, "-P", "-m", "dally", *arguments, "--config", str(self._paths.config))

@@ -11,7 +11,7 @@ from dally.jobs.job import CHECKPOINTED, JobKind
 from dally.policies.registry import parse_policy
 from dally.runs.records import CLUSTER
 from slurm_plugin.local_cluster.cluster import PRELOADED, Cluster, ClusterError
-from testbed.running.controller import ControllerFiles, RunController, configuration, free_port
+from testbed.running.controller import FREE_PORT, ControllerFiles, RunController, configuration
 from testbed.running.folder import (
     JOBS_FOLDER,
     OBSERVED,
@@ -19,8 +19,8 @@ from testbed.running.folder import (
     SUBMITTED,
     RunInputs,
     RunState,
-    closed,
     job_folder,
+    job_path,
     write_state,
 )
 from testbed.running.head_files import get_files, put_files
@@ -65,7 +65,7 @@ class Driver:
         state: Its state, as in the folder.
         inputs: Its inputs, as in the folder.
         timeout_s: Longest time from its origin.
-        tell: Told how far it is, again and again.
+        on_progress: Called with how far it is, again and again.
     """
 
     def __init__(
@@ -75,14 +75,14 @@ class Driver:
         state: RunState,
         inputs: RunInputs,
         timeout_s: float,
-        tell: Callable[[RunProgress], None] = lambda counts: None,
+        on_progress: Callable[[RunProgress], None] = lambda progress: None,
     ) -> None:
         self._cluster, self._folder, self._state, self._inputs = cluster, folder, state, inputs
-        self._plans, self._timeout_s, self._tell = inputs.plans, timeout_s, tell
+        self._plans, self._timeout_s, self._on_progress = inputs.plans, timeout_s, on_progress
         self._policy = parse_policy(state.policy)
         self._paths = ControllerFiles(Path(state.base))
         self._submitter = Submitter(
-            cluster, self._paths, state.run, self._plans, self._policy, inputs.topology
+            cluster, self._paths.base, state.run, self._plans, self._policy, inputs.topology
         )
         ids = [plan.job.job_id for plan in self._plans]
         self._observer = Observer(cluster, state.run, ids, folder / OBSERVED)
@@ -101,62 +101,52 @@ class Driver:
             RunError, ControlError, ClusterError, ProcessError: It cannot go on; the jobs are cancelled.
         """
         self._prepare()
-        control = None if is_slurms_own(self._policy) else RunController(self._cluster, self._paths)
+        controller = None if is_slurms_own(self._policy) else RunController(self._cluster, self._paths)
         note = "it failed"
         try:
-            if control:
-                control.start(stop)
+            if controller:
+                controller.start(stop)
             note = self._follow(stop)
         finally:
             if note:
                 self._cancel()
-            if control:
-                control.stop()
-            self._state = closed(self._state, time.time(), note)
+            if controller:
+                controller.stop()
+            self._state = replace(self._state, end_s=time.time(), note=note)
             write_state(self._folder, self._state)
         return self._state
 
     def _prepare(self) -> None:
         """Put everything onto the head node, also when it is there already: a folder may have been lost."""
-        cluster, paths = self._cluster, self._paths
-        place = SubmitSettings(
+        cluster, paths, state = self._cluster, self._paths, self._state
+        tflops = state.emulate_tflops
+        settings = SubmitSettings(
             cluster.python,
             cluster.partition,
             cluster.interface,
-            self._state.backend,
-            self._speeds(),
+            state.backend,
+            tflops and {one.name: tflops[one.gpu_type] for one in self._inputs.topology.machines},
             preloaded=str(cluster.work / PRELOADED),
             slot_s=getattr(self._policy.knobs, "round_s", SLOT_S),
-            data=self._state.data,
-            companions=self._state.companions,
-            seed=self._state.facts.get("seed") or 0,
+            data=state.data,
+            companions=state.companions,
+            seed=state.facts.get("seed") or 0,
         )
-        profiles = sorted((self._folder / PROFILES).glob("*.json"))
+        port = int(cluster.ask(cluster.python, "-c", FREE_PORT))
         files = {
-            **self._submitter.scripts(place),
+            **self._submitter.scripts(settings),
             str(paths.cluster): (self._folder / CLUSTER).read_text(encoding="utf-8"),
-            **{str(paths.profiles / path.name): path.read_text(encoding="utf-8") for path in profiles},
+            str(paths.config): configuration(paths, state.policy, cluster.partition, port),
         }
-        files[str(paths.config)] = configuration(
-            paths, self._state.policy, cluster.partition, free_port(cluster)
-        )
+        for path in sorted((self._folder / PROFILES).glob("*.json")):
+            files[str(paths.profiles / path.name)] = path.read_text(encoding="utf-8")
         put_files(cluster, files)
-        if self._state.origin_s is not None:
-            self._recall()
-
-    def _speeds(self) -> dict[str, float] | None:
-        """Speed of the pretended GPUs of each node; None if they are real."""
-        by_type = self._state.emulate_tflops
-        if by_type is None:
-            return None
-        return {machine.name: by_type[machine.gpu_type] for machine in self._inputs.topology.machines}
-
-    def _recall(self) -> None:
-        """Find jobs that were submitted just before an earlier driver was killed, and have ended since."""
-        kept = get_files(self._cluster, self._paths.base / JOBS_FOLDER)
-        for plan in self._plans:
-            if f"{job_folder(plan.job.job_id)}/{SCRIPT_LOG}" in kept:
-                self._note_submitted(plan, "")
+        if state.origin_s is not None:
+            # Jobs that were submitted just before an earlier driver was killed may have ended since.
+            kept = get_files(cluster, paths.base / JOBS_FOLDER)
+            for plan in self._plans:
+                if f"{job_folder(plan.job.job_id)}/{SCRIPT_LOG}" in kept:
+                    self._note_submitted(plan, "")
 
     def _follow(self, stop: Callable[[], bool]) -> str:
         """Submit and watch; why the run is not complete, empty if it is."""
@@ -181,35 +171,33 @@ class Driver:
             if now - sampled_s >= EVERY_S:
                 sampler.take()
                 sampled_s = now
-            self._submit_due(time.time() - origin_s)
-            self._tell(self.counts())
+            for number, plan in enumerate(self._plans):
+                if plan.job.submit_s <= time.time() - origin_s and plan.job.job_id not in self._submitted:
+                    self._submit(number, plan)
+            self._on_progress(self.progress())
             time.sleep(_TICK_S)
 
-    def counts(self) -> RunProgress:
+    def progress(self) -> RunProgress:
         """How far it is."""
         running = sum(observed.holds for observed in self._observer.last.values())
         return RunProgress(len(self._plans), len(self._submitted), running, len(self._ended()))
 
-    # Submitting: a job is handed in only while Slurm shows that it is not there yet.
-
-    def _submit_due(self, t: float) -> None:
-        for number, plan in enumerate(self._plans):
-            if plan.job.submit_s <= t and plan.job.job_id not in self._submitted and self._may_try(plan):
-                self._submit(number, plan)
-
-    def _may_try(self, plan: JobPlan) -> bool:
-        """Whether it is certain that no earlier try has succeeded, and time for another."""
-        failed_s = self._failed_s.get(plan.job.job_id)
-        return self._observer.polled_s > (failed_s + _RETRY_S if failed_s is not None else float("-inf"))
-
     def _submit(self, number: int, plan: JobPlan) -> None:
+        """Try to submit a job.
+
+        An earlier try, also of a driver that was killed, may have reached Slurm though it seemed to fail. So
+        a job is submitted only after Slurm was seen without it.
+        """
+        job_id = plan.job.job_id
+        if self._observer.polled_s <= self._failed_s.get(job_id, float("-inf")) + _RETRY_S:
+            return
         try:
             slurm = self._submitter.submit(number)
             self._note_submitted(plan, slurm)
         except ClusterError as error:
-            now = self._failed_s[plan.job.job_id] = time.time()
-            if now - self._failing_since_s.setdefault(plan.job.job_id, now) > _PATIENCE_S:
-                raise RunError(f"job {plan.job.job_id} cannot be submitted: {error}") from error
+            now = self._failed_s[job_id] = time.time()
+            if now - self._failing_since_s.setdefault(job_id, now) > _PATIENCE_S:
+                raise RunError(f"job {job_id} cannot be submitted: {error}") from error
             return
         if plan.job.kind is JobKind.ELASTIC and not is_slurms_own(self._policy):
             for _ in range(self._state.companions):
@@ -224,16 +212,21 @@ class Driver:
             append_line(self._folder / SUBMITTED, t=now, job=job_id, slurm=slurm)
             self._observer.expect(job_id, slurm, now)
 
-    # Watching.
-
     def _poll(self) -> None:
         if not self._observer.poll():
             return
         for plan in self._plans:
-            observed = self._observer.last.get(plan.job.job_id)
-            if observed is not None:
-                self._note_submitted(plan, observed.slurm)
-                self._clean(plan)
+            job_id = plan.job.job_id
+            observed = self._observer.last.get(job_id)
+            if observed is None:
+                continue
+            self._note_submitted(plan, observed.slurm)
+            if observed.name == "COMPLETED" and job_id not in self._cleaned:
+                # The checkpoints of all jobs together may be more than a disk holds.
+                self._cleaned.add(job_id)
+                with suppress(ClusterError):
+                    path = job_path(self._paths.base, job_id) / CHECKPOINT
+                    self._cluster.ask("rm", "-f", str(path))
 
     def _ended(self) -> set[str]:
         """Jobs that have ended for good: one that wrote its checkpoint is about to be put back."""
@@ -243,15 +236,6 @@ class Driver:
             for observed in self._observer.last.values()
             if observed.ended and (observed.exit_code != CHECKPOINTED or now - observed.t > _SETTLE_S)
         }
-
-    def _clean(self, plan: JobPlan) -> None:
-        """Remove the checkpoint of a job that is done: all of them may be more than a disk holds."""
-        job_id = plan.job.job_id
-        if self._observer.last[job_id].name == "COMPLETED" and job_id not in self._cleaned:
-            self._cleaned.add(job_id)
-            with suppress(ClusterError):
-                path = self._paths.base / JOBS_FOLDER / job_folder(job_id) / CHECKPOINT
-                self._cluster.ask("rm", "-f", str(path))
 
     def _cancel(self) -> None:
         """Cancel this run's jobs, no others, and wait until they are gone."""

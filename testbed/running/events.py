@@ -19,7 +19,6 @@ _OF_ITSELF = (
 )
 """Events of the controller that are told as they are."""
 
-_BY_SLURM = "Slurm started it"
 _CLOCK_S = 1.0
 """By how much the controller may see a start before the time that Slurm gives it."""
 
@@ -34,7 +33,9 @@ class ControllerEvents:
 
     events: tuple[Mapping[str, Any], ...]
 
-    def of(self, job_id: str, kinds: Sequence[str], from_s: float, to_s: float) -> Mapping[str, Any] | None:
+    def first(
+        self, job_id: str, kinds: Sequence[str], from_s: float, to_s: float
+    ) -> Mapping[str, Any] | None:
         """The first event of a job, of one of these kinds, in a span of time."""
         return next(
             (
@@ -78,14 +79,15 @@ def run_events(
     """All events of a run, by time.
 
     Args:
-        live_jobs: Of all jobs.
-        events: What the controller told; empty if there was none.
+        live_jobs: All jobs.
+        events: What the controller logged; empty if there was none.
         costs: Says what placements cost.
         origin_s: When the run's time began, seconds since 1970.
     """
-    own = [dict(event) for event in events.events if event["event"] in _OF_JOBS + _OF_ITSELF]
-    told = [event for live in live_jobs for event in _of_job(live, events, costs, origin_s)]
-    return sorted([*told, *own], key=lambda event: float(event["t"]))
+    found = [dict(event) for event in events.events if event["event"] in _OF_JOBS + _OF_ITSELF]
+    for live in live_jobs:
+        found += _of_job(live, events, costs, origin_s)
+    return sorted(found, key=lambda event: float(event["t"]))
 
 
 def _of_job(
@@ -94,30 +96,24 @@ def _of_job(
     job = live.plan.job
     yield {"t": job.submit_s, "event": "submit", "job": job.job_id, "gpus": job.gpus, "model": job.model}
     after = [interval.start_s - origin_s for interval in live.intervals[1:]] + [float("inf")]
-    for number, interval in enumerate(live.intervals):
+    for number, (interval, until_s) in enumerate(zip(live.intervals, after, strict=False)):
         start_s = interval.start_s - origin_s
-        said = events.of(job.job_id, ("start", "migrate", "resize"), start_s - _CLOCK_S, after[number])
-        kind, reason = (said["event"], said["reason"]) if said else ("start", _BY_SLURM)
+        said = events.first(job.job_id, ("start", "migrate", "resize"), start_s - _CLOCK_S, until_s)
+        kind, reason = (said["event"], said["reason"]) if said else ("start", "Slurm started it")
         placed = start_event(live, number, costs)
         yield {"t": round(start_s, 3), "event": kind, "job": job.job_id, **placed, "reason": reason}
         last = number + 1 == len(live.intervals)
-        if interval.end_s is not None and not (last and live.end_s is not None):
-            yield _break(live, number, events, origin_s, after[number])
+        if interval.end_s is None or (last and live.end_s is not None):
+            continue
+        ended = {"t": round(interval.end_s - origin_s, 3), "job": job.job_id}
+        if not live.stopped[number]:
+            yield {**ended, "event": "fail", "lost_s": interval.lost_steps * live.plan.iteration_s}
+            continue
+        why = events.first(job.job_id, ("preempt",), start_s, until_s) or events.first(
+            job.job_id, ("stop",), start_s, until_s
+        )
+        by, reason = (list(why.get("by", ())), why["reason"]) if why else ([], "")
+        yield {**ended, "event": "preempt", "by": by, "reason": reason}
     if live.end_s is not None:
         t = round(live.end_s - origin_s, 3)
         yield {"t": t, "event": "end", "job": job.job_id, "status": live.status}
-
-
-def _break(
-    live: LiveJob, number: int, events: ControllerEvents, origin_s: float, until_s: float
-) -> dict[str, Any]:
-    """An interval came to its end, and the job did not."""
-    job_id, interval = live.plan.job.job_id, live.intervals[number]
-    assert interval.end_s is not None
-    said = {"t": round(interval.end_s - origin_s, 3), "job": job_id}
-    if not live.stopped[number]:
-        return {**said, "event": "fail", "lost_s": interval.lost_steps * live.plan.iteration_s}
-    start_s = interval.start_s - origin_s
-    why = events.of(job_id, ("preempt",), start_s, until_s) or events.of(job_id, ("stop",), start_s, until_s)
-    by = list(why.get("by", ())) if why else []
-    return {**said, "event": "preempt", "by": by, "reason": why["reason"] if why else ""}

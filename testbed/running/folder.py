@@ -2,8 +2,8 @@
 
 import json
 import secrets
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -71,7 +71,11 @@ def begin_run(folder: Path, state: RunState, inputs: RunInputs) -> None:
     Raises:
         InputError: It cannot be written, or two jobs are called alike.
     """
-    _refuse_alike(inputs.plans)
+    seen: dict[str, str] = {}
+    for plan in inputs.plans:
+        other = seen.setdefault(job_folder(plan.job.job_id), plan.job.job_id)
+        if other != plan.job.job_id:
+            raise InputError(f"jobs {other} and {plan.job.job_id} are called too much alike; rename one")
     folder.mkdir(parents=True, exist_ok=True)
     write_workload([plan.job for plan in inputs.plans], folder / WORKLOAD)
     write_atomically(folder / CLUSTER, write_toml(inputs.topology))
@@ -119,20 +123,17 @@ def read_inputs(folder: Path) -> RunInputs:
     return RunInputs(plans, topology, profiles)
 
 
-def closed(state: RunState, end_s: float, note: str) -> RunState:
-    """The state of a run that is over."""
-    return replace(state, end_s=end_s, note=note)
-
-
 def job_folder(job_id: str) -> str:
     """The name of a job's folder: its id with what is special in paths made safe."""
     name = folder_name(job_id)
     return f"_{name}" if name.startswith(".") else name
 
 
-def _refuse_alike(plans: Sequence[JobPlan]) -> None:
-    seen: dict[str, str] = {}
-    for plan in plans:
-        other = seen.setdefault(job_folder(plan.job.job_id), plan.job.job_id)
-        if other != plan.job.job_id:
-            raise InputError(f"jobs {other} and {plan.job.job_id} are called too much alike; rename one")
+def job_path(base: Path, job_id: str) -> Path:
+    """The folder of a job below a run's folder, on the head node or fetched from there."""
+    return base / JOBS_FOLDER / job_folder(job_id)
+
+
+def read_text(path: Path) -> str:
+    """The text of a file; empty if there is none."""
+    return path.read_text("utf-8", "replace") if path.exists() else ""

@@ -1,6 +1,6 @@
 """Files on a cluster's head node, written and read through the cluster; there, it is the program for that.
 
-`python -m testbed.running.head_files put < {path: text}` writes files; `... get FOLDER` prints those of a folder.
+`python -m testbed.running.head_files put < {path: text}` writes files; `get FOLDER` prints those of a folder.
 """
 
 import json
@@ -16,11 +16,7 @@ _LONGEST_S = 120.0
 
 
 def put_files(cluster: Cluster, files: Mapping[str, str]) -> None:
-    """Write text files on the head node, and make their folders.
-
-    Args:
-        cluster: The cluster.
-        files: Texts by path, absolute.
+    """Write text files, by absolute path, on the head node, and make their folders.
 
     Raises:
         ClusterError: It cannot be done.
@@ -40,18 +36,16 @@ def get_files(cluster: Cluster, folder: Path) -> dict[str, str]:
 
 
 def main(arguments: list[str]) -> None:
-    """The program."""
+    """Write the files of standard input, or print those of a folder."""
     if arguments[0] == "put":
         for name, text in json.load(sys.stdin).items():
             Path(name).parent.mkdir(parents=True, exist_ok=True)
             write_atomically(Path(name), text)
-    else:
-        json.dump(_texts(Path(arguments[1])), sys.stdout)
-
-
-def _texts(folder: Path) -> dict[str, str]:
+        return
+    folder = Path(arguments[1])
     paths = sorted(path for path in folder.rglob("*") if path.is_file() and not path.name.endswith(_BINARY))
-    return {str(path.relative_to(folder)): path.read_text("utf-8", "replace") for path in paths}
+    texts = {str(path.relative_to(folder)): path.read_text("utf-8", "replace") for path in paths}
+    json.dump(texts, sys.stdout)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,8 @@
-"""The intervals in which a job ran: from what was seen in Slurm, the job's own script log and its step log."""
+"""The intervals in which a job held GPUs: from what Slurm showed, and what its script and steps logged."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
-from typing import Any
 
 from dally.cluster.hostlist import expand
 from dally.errors import InputError
@@ -39,7 +38,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class ScriptEvent:
-    """A line of a job's script log: its script started, or ended.
+    """A line of a script log: the script started, or ended.
 
     Attributes:
         t: When, seconds since 1970.
@@ -92,119 +91,103 @@ class HeldInterval:
         return max(0.0, self.steps[0].end_s - self.steps[0].seconds - self.start_s)
 
 
-def find_intervals(observations: Sequence[JobObservation], script_log: str, log: str) -> list[HeldInterval]:
+def find_intervals(
+    observations: Sequence[JobObservation], script_log: str, step_log: str
+) -> list[HeldInterval]:
     """All intervals of one job, in order.
 
     Args:
         observations: What was seen of it in Slurm, in order.
-        script log: What its script wrote down.
-        log: Its step log.
+        script_log: What its script wrote down.
+        step_log: What its steps wrote down.
     """
-    entries = read_script_log(script_log)
-    intervals = _refined(_with_unseen(_seen(observations), entries), entries)
-    return _with_steps(intervals, read_steps(log))
+    events = read_script_log(script_log)
+    found = _observed(observations)
+    unseen = []  # runs between two polls, which only the script knows
+    for number, event in enumerate(events):
+        if event.gpus is not None and not any(_covers(interval, event.t) for interval in found):
+            end_s = events[number + 1].t if number + 1 < len(events) else event.t
+            unseen.append(HeldInterval(event.t, end_s, event.gpus))
+    found = sorted([*found, *unseen], key=lambda interval: interval.start_s)
+    refined = [_refined(interval, events) for interval in found]
+    # From the last interval to the first, as a step was lost if a later interval did it again.
+    steps, result = read_steps(step_log), []
+    next_s = again_from = float("inf")
+    for interval in reversed(refined):
+        own = tuple(step for step in steps if interval.start_s <= step.end_s < next_s)
+        lost = sum(step.count for step in own if step.number >= again_from)
+        result.append(replace(interval, steps=own, lost_steps=lost))
+        again_from = min([again_from, *(step.number for step in own)])
+        next_s = interval.start_s
+    return result[::-1]
 
 
 def read_script_log(text: str) -> list[ScriptEvent]:
-    """The lines of a script log; those that were cut off are left out."""
-    entries = []
+    """The events that a job's script logged; lines that were cut off are left out."""
+    events = []
     for line in text.splitlines():
         words = line.split()
         try:
             if words[0] == "start":
-                entries.append(ScriptEvent(float(words[1]), gpus=_tasks_of_nodes(words[2], words[3])))
+                events.append(ScriptEvent(float(words[1]), gpus=_tasks_of_nodes(words[2], words[3])))
             elif words[0] == "end":
-                entries.append(ScriptEvent(float(words[1]), code=int(words[2])))
+                events.append(ScriptEvent(float(words[1]), code=int(words[2])))
         except (IndexError, ValueError, InputError):
             continue
-    return entries
+    return events
 
 
 def read_steps(text: str) -> list[Step]:
     """The steps of a log, in the order in which they were done."""
     return [
-        Step(line["step"], line["time"], line["seconds"], _of_copies(line))
+        Step(
+            line["step"],
+            line["time"],
+            line["seconds"],
+            sum(line["copies"].values()) if "copies" in line else None,
+        )
         for line in parse_lines(text)
         if {"step", "time", "seconds"} <= line.keys()
     ]
 
 
-def _seen(observations: Iterable[JobObservation]) -> list[HeldInterval]:
+def _observed(observations: Iterable[JobObservation]) -> list[HeldInterval]:
     """What Slurm showed, an interval for each of its start times."""
     found: list[HeldInterval] = []
     for observed in observations:
-        if (
-            observed.state == State.COMPLETING
-        ):  # still there, but of a requeued job the start is the requeue's
-            continue
+        if observed.state == State.COMPLETING:
+            continue  # still there, but of a requeued job the start is the requeue's
         last = found[-1] if found else None
-        is_open = last is not None and last.end_s is None
         same = last is not None and observed.start_s == last.start_s
-        if is_open and last is not None and not (observed.holds and same):
+        if last is not None and last.end_s is None and not (observed.holds and same):
             began_s = observed.t if observed.start_s is None or same else observed.start_s
             found[-1] = replace(last, end_s=max(last.start_s, min(observed.t, began_s)))
-        if observed.start_s is not None and not same and (observed.holds or _ran(observed)):
-            found.append(
-                HeldInterval(
-                    observed.start_s, None if observed.holds else observed.t, dict(observed.gpus or {})
-                )
-            )
+        # Slurm says of a job that was cancelled in the queue that it started then; it never ran.
+        ran = observed.ended and observed.name != "CANCELLED"
+        if observed.start_s is not None and not same and (observed.holds or ran):
+            end_s = None if observed.holds else observed.t
+            found.append(HeldInterval(observed.start_s, end_s, dict(observed.gpus or {})))
         elif observed.holds and last is not None and not last.gpus:
             found[-1] = replace(found[-1], gpus=dict(observed.gpus or {}))
     return found
 
 
-def _ran(observed: JobObservation) -> bool:
-    """Whether a job that has ended did run; Slurm says of one cancelled in the queue that it started then."""
-    return observed.ended and observed.name != "CANCELLED"
-
-
-def _with_unseen(intervals: Sequence[HeldInterval], entries: Sequence[ScriptEvent]) -> list[HeldInterval]:
-    """With those that only the script log knows, as nobody was looking."""
-    found = list(intervals)
-    for number, entry in enumerate(entries):
-        if entry.gpus is not None and not any(_holds(interval, entry.t) for interval in intervals):
-            after = entries[number + 1 :]
-            end_s = after[0].t if after else entry.t
-            found.append(HeldInterval(entry.t, end_s, entry.gpus))
-    return sorted(found, key=lambda interval: interval.start_s)
-
-
-def _of_copies(line: Mapping[str, Any]) -> int | None:
-    """The steps of a slot; None if the line is that of one iteration."""
-    return sum(line["copies"].values()) if "copies" in line else None
-
-
-def _holds(interval: HeldInterval, t: float) -> bool:
+def _covers(interval: HeldInterval, t: float) -> bool:
     return interval.start_s <= t and (interval.end_s is None or t <= interval.end_s + _SECOND_S)
 
 
-def _refined(intervals: Sequence[HeldInterval], entries: Sequence[ScriptEvent]) -> list[HeldInterval]:
-    """With the script log's finer times, where they agree with Slurm's whole seconds."""
-    found = []
-    for interval in intervals:
-        own = [entry for entry in entries if _holds(interval, entry.t)]
-        starts = [entry for entry in own if entry.gpus is not None]
-        ends = [entry.t for entry in own if entry.code is not None and entry.t <= (interval.end_s or entry.t)]
-        start_s = interval.start_s
-        if starts:
-            start_s = min(starts[0].t, start_s + _SECOND_S / 2)
-        end_s = interval.end_s if interval.end_s is None or not ends else max(start_s, ends[-1])
-        gpus = interval.gpus or (starts[0].gpus if starts else None) or {}
-        found.append(replace(interval, start_s=start_s, end_s=end_s, gpus=gpus))
-    return found
-
-
-def _with_steps(intervals: Sequence[HeldInterval], steps: Sequence[Step]) -> list[HeldInterval]:
-    found: list[HeldInterval] = []
-    begins = [interval.start_s for interval in intervals[1:]] + [float("inf")]
-    again_from = float("inf")
-    for interval, next_s in reversed(list(zip(intervals, begins, strict=False))):
-        own = tuple(step for step in steps if interval.start_s <= step.end_s < next_s)
-        lost = sum(step.count for step in own if step.number >= again_from)
-        found.append(replace(interval, steps=own, lost_steps=lost))
-        again_from = min([again_from, *(step.number for step in own)])
-    return found[::-1]
+def _refined(interval: HeldInterval, events: Sequence[ScriptEvent]) -> HeldInterval:
+    """An interval with the script's finer times, where they agree with Slurm's whole seconds."""
+    own = [event for event in events if _covers(interval, event.t)]
+    starts = [event for event in own if event.gpus is not None]
+    ends_s = [event.t for event in own if event.code is not None and event.t <= (interval.end_s or event.t)]
+    start_s, end_s = interval.start_s, interval.end_s
+    if starts:
+        start_s = min(starts[0].t, start_s + _SECOND_S / 2)
+    if end_s is not None and ends_s:
+        end_s = max(start_s, ends_s[-1])
+    gpus = interval.gpus or (starts[0].gpus if starts else None) or {}
+    return replace(interval, start_s=start_s, end_s=end_s, gpus=gpus)
 
 
 def _tasks_of_nodes(nodes: str, tasks: str) -> dict[str, int]:

@@ -10,7 +10,6 @@ from dally.errors import InputError
 from dally.jobs.job import Job
 from dally.profiles.costs import CostModel
 from dally.profiles.files import ProfileSet
-from dally.profiles.schema import Profile
 from workloads.registry import WORKLOADS
 
 _LIMIT_FACTOR = 10.0
@@ -63,11 +62,27 @@ def plan_jobs(
     if not 0 < duration_scale < float("inf"):
         raise InputError(f"duration scale is {duration_scale:g}, must be a positive number")
     costs = CostModel(topology, profiles)
-    return tuple(_work(job, costs, _profile(job, topology, profiles), duration_scale) for job in jobs)
+    return tuple(_plan(job, costs, profiles, duration_scale) for job in jobs)
 
 
-def _work(job: Job, costs: CostModel, profile: Profile, scale: float) -> JobPlan:
-    iteration_s = _best_iteration_s(job, costs)
+def _plan(job: Job, costs: CostModel, profiles: ProfileSet, scale: float) -> JobPlan:
+    if job.model not in WORKLOADS:
+        named = f"names the model {job.model}" if job.model else "names no model"
+        raise InputError(f"job {job.job_id} {named}; a job must train one of {', '.join(WORKLOADS)}")
+    accepted = [job.gpu_type] if job.gpu_type else costs.topology.gpu_types
+    known = [profile for gpu_type in accepted if (profile := profiles.find(job.model, gpu_type)) is not None]
+    if not known:
+        raise InputError(
+            f"job {job.job_id} trains {job.model}, of which {profiles.name} has no profile; "
+            f"it has {', '.join(profiles.models)}"
+        )
+    profile = min(known, key=lambda profile: profile.compute.total_s)
+    # An iteration at the best placement: of any placement on the idle cluster, by how much slower it is.
+    allocation = FreeGpus(costs.topology).find(job.gang, costs.best_level(job.gang))
+    assert allocation is not None, "this level holds the gang"
+    prediction = costs.prediction(job, allocation)
+    assert prediction is not None, "it has a profile"
+    iteration_s = prediction.iteration_s / costs.cost(job, allocation).slowdown
     steps = max(1, round(job.duration_s * scale / iteration_s))
     batch = profile.model.local_batch or WORKLOADS[job.model].local_batch
     duration_s = steps * iteration_s
@@ -75,28 +90,3 @@ def _work(job: Job, costs: CostModel, profile: Profile, scale: float) -> JobPlan
     limit_s = math.ceil(limit_s / _MINUTE_S) * _MINUTE_S
     done = replace(job, duration_s=duration_s, time_limit_s=limit_s)
     return JobPlan(done, steps, iteration_s, profile.compute.total_s, batch)
-
-
-def _best_iteration_s(job: Job, costs: CostModel) -> float:
-    """Of any placement on the idle cluster, by how much slower than the best it is."""
-    allocation = FreeGpus(costs.topology).find(job.gang, costs.best_level(job.gang))
-    assert allocation is not None, "this level holds the gang"
-    prediction = costs.prediction(job, allocation)
-    assert prediction is not None, "it has a profile"
-    return prediction.iteration_s / costs.cost(job, allocation).slowdown
-
-
-def _profile(job: Job, topology: Topology, profiles: ProfileSet) -> Profile:
-    """That of the job's model on the fastest GPU type which it accepts."""
-    if job.model not in WORKLOADS:
-        named = f"names the model {job.model}" if job.model else "names no model"
-        raise InputError(f"job {job.job_id} {named}; a job must train one of {', '.join(WORKLOADS)}")
-    accepted = [job.gpu_type] if job.gpu_type else topology.gpu_types
-    found = [profiles.find(job.model, gpu_type) for gpu_type in accepted]
-    known = [profile for profile in found if profile is not None]
-    if not known:
-        raise InputError(
-            f"job {job.job_id} trains {job.model}, of which {profiles.name} has no profile; "
-            f"it has {', '.join(profiles.models)}"
-        )
-    return min(known, key=lambda profile: profile.compute.total_s)

@@ -1,4 +1,4 @@
-"""The life of one job of a live run, and what the run folder says of it."""
+"""One job of a live run, and what the run folder says of it."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -13,7 +13,6 @@ from testbed.running.job_plan import JobPlan
 from testbed.running.observer import JobObservation
 
 _CANCELLED = "CANCELLED"
-_UNKNOWN = "GONE"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,74 +41,58 @@ def build_live_job(
     plan: JobPlan,
     observations: Sequence[JobObservation],
     intervals: Sequence[HeldInterval],
-    entries: Sequence[ScriptEvent],
-    taken: Callable[[float, float], bool],
+    script_events: Sequence[ScriptEvent],
+    was_stopped: Callable[[float, float], bool],
     costs: CostModel,
 ) -> LiveJob:
-    """The life of a job.
+    """One job of a run.
 
     Args:
         plan: What it trained.
         observations: What was seen of it in Slurm, in order.
         intervals: In which it ran.
-        entries: Its script log.
-        taken: Whether its GPUs were taken between two moments, as the controller says.
+        script_events: What its script logged.
+        was_stopped: Whether its GPUs were taken between two moments, as the controller says.
         costs: Tells how fast GPU types are.
     """
-    status = _status(observations, intervals, entries)
-    ended = status in ("COMPLETED", "FAILED")
-    ends = [interval.start_s if interval.end_s is None else interval.end_s for interval in intervals]
+    last = observations[-1] if observations else None
+    if last is not None and last.ended and last.name != _CANCELLED:
+        codes = [event.code for event in script_events if event.code is not None]
+        done = last.name == "COMPLETED" or (last.name == "GONE" and codes[-1:] == [0])
+        status = "COMPLETED" if done else "FAILED"
+    else:
+        was_cancelled = last is not None and last.name == _CANCELLED and last.start_s is not None
+        runs = intervals and (intervals[-1].end_s is None or was_cancelled)
+        status = "RUNNING" if runs else "WAITING"
     next_s = [interval.start_s for interval in intervals[1:]] + [float("inf")]
-    stopped = [taken(interval.start_s, until_s) for interval, until_s in zip(intervals, next_s, strict=False)]
-    if ended and stopped:
-        stopped[-1] = False
+    stopped = [was_stopped(one.start_s, until_s) for one, until_s in zip(intervals, next_s, strict=False)]
     end_s = None
-    if ended:
-        end_s = ends[-1] if ends else observations[-1].t
-    compute_s = [_compute_s(plan, interval, costs) for interval in intervals]
+    if status in ("COMPLETED", "FAILED"):
+        end_s = observations[-1].t
+        if intervals:
+            stopped[-1] = False
+            end_s = intervals[-1].start_s if intervals[-1].end_s is None else intervals[-1].end_s
+    speeds = costs.worker_speeds(plan.job)
+    compute_s = []
+    for interval in intervals:
+        allocation = allocation_of(interval.gpus, costs.topology)
+        types = costs.topology.by_type(allocation) if allocation else ()
+        # All ranks wait for those on the slowest GPUs.
+        compute_s.append(plan.compute_s / min((speeds.get(name, 1.0) for name in types), default=1.0))
     return LiveJob(plan, intervals, stopped, status, end_s, compute_s)
 
 
-def _compute_s(plan: JobPlan, interval: HeldInterval, costs: CostModel) -> float:
-    """What a step computes where an interval ran: as long as on the slowest GPUs there."""
-    allocation = allocation_of(interval.gpus, costs.topology)
-    if allocation is None:
-        return plan.compute_s
-    speeds = costs.worker_speeds(plan.job)
-    return plan.compute_s / min(speeds.get(name, 1.0) for name in costs.topology.by_type(allocation))
-
-
-def _status(
-    observations: Sequence[JobObservation], intervals: Sequence[HeldInterval], entries: Sequence[ScriptEvent]
-) -> str:
-    last = observations[-1] if observations else None
-    if last is not None and last.ended and last.name != _CANCELLED:
-        codes = [entry.code for entry in entries if entry.code is not None]
-        done = last.name == "COMPLETED" or (last.name == _UNKNOWN and codes[-1:] == [0])
-        return "COMPLETED" if done else "FAILED"
-    return "RUNNING" if intervals and (intervals[-1].end_s is None or _was_cancelled(last)) else "WAITING"
-
-
-def _was_cancelled(last: JobObservation | None) -> bool:
-    return last is not None and last.name == _CANCELLED and last.start_s is not None
-
-
 def record(live: LiveJob, topology: Topology, origin_s: float, until_s: float) -> JobRecord:
-    """The line of jobs.csv.
-
-    Args:
-        live: The job's.
-        topology: The cluster.
-        origin_s: When the run's time began, seconds since 1970.
-        until_s: When the run was over, seconds since 1970.
-    """
+    """The line of jobs.csv, for a run between two moments, seconds since 1970."""
     job, intervals = live.plan.job, live.intervals
     lasting_s = [(until_s if part.end_s is None else part.end_s) - part.start_s for part in intervals]
     run_s = sum(lasting_s)
     gpu_s = [sum(part.gpus.values()) * part_s for part, part_s in zip(intervals, lasting_s, strict=True)]
     over_s = (until_s if live.end_s is None else live.end_s) - origin_s
     levels = Counter(
-        topology.levels[level] for part in intervals if (level := level_of(part, topology)) is not None
+        topology.levels[topology.level_of(allocation)]
+        for part in intervals
+        if (allocation := allocation_of(part.gpus, topology)) is not None
     )
     broken = sum(not stopped for stopped in live.stopped) - (
         live.end_s is not None or live.status == "RUNNING"
@@ -165,12 +148,6 @@ def allocation_of(gpus: Mapping[str, int], topology: Topology) -> Allocation | N
     if not gpus or not gpus.keys() <= topology.machine_index.keys():
         return None
     return tuple(sorted((topology.machine_index[name], count) for name, count in gpus.items()))
-
-
-def level_of(interval: HeldInterval, topology: Topology) -> int | None:
-    """The level of an interval's placement; None if it is not known."""
-    allocation = allocation_of(interval.gpus, topology)
-    return None if allocation is None else topology.level_of(allocation)
 
 
 def start_event(live: LiveJob, number: int, costs: CostModel) -> dict[str, object]:

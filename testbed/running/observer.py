@@ -3,12 +3,11 @@
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import Any
 
 from slurm_plugin.client.job_json import read_jobs
-from slurm_plugin.client.slurm import HOLDS_GPUS, SlurmJob, SlurmUnavailableError, State
+from slurm_plugin.client.slurm import HOLDS_GPUS, SlurmUnavailableError, State
 from slurm_plugin.local_cluster.cluster import Cluster, ClusterError
 from testbed.running.json_lines import append_line, read_lines
 
@@ -44,16 +43,19 @@ class JobObservation:
 
     @property
     def holds(self) -> bool:
-        """It holds GPUs."""
+        """Whether it holds GPUs."""
         return State(self.state) in HOLDS_GPUS and self.start_s is not None
 
     @property
     def ended(self) -> bool:
-        """It has left Slurm's queue."""
+        """Whether it has left Slurm's queue."""
         return self.state == State.ENDED.value
 
-
-_FIELDS = {field.name for field in fields(JobObservation)}
+    def differs_from(self, other: "JobObservation") -> bool:
+        """Whether more than the time and the exit code is different."""
+        return replace(self, t=0.0, gpus=self.gpus or {}, exit_code=0) != replace(
+            other, t=0.0, gpus=other.gpus or {}, exit_code=0
+        )
 
 
 def job_comment(run: str, number: int) -> str:
@@ -96,63 +98,45 @@ class Observer:
             self.failure = str(error)
             return False
         now = self.polled_s = self._clock()
-        shown = {self._job_ids[number]: job for job in jobs if (number := self._number(job)) is not None}
-        for job_id, job in shown.items():
-            self._note(_observation(now, job_id, job))
-        self._note_gone(set(shown), now)
-        return True
-
-    def expect(self, job_id: str, slurm: str, submitted_s: float) -> None:
-        """A job was submitted: it is to be seen."""
-        if job_id not in self.last:
-            self._note(JobObservation(submitted_s, job_id, slurm, State.PENDING.value, "PENDING"))
-
-    def _number(self, job: SlurmJob) -> int | None:
-        found = self._comment.search(job.comment)
-        number = int(found[1]) if found else -1
-        return number if 0 <= number < len(self._job_ids) else None
-
-    def _note(self, observed: JobObservation) -> None:
-        before = self.last.get(observed.job)
-        if before is None or _what(before) != _what(observed):
-            self.last[observed.job] = observed
-            append_line(self._path, **asdict(observed))
-
-    def _note_gone(self, shown: set[str], now: float) -> None:
+        shown = set()
+        for job in jobs:
+            found = self._comment.search(job.comment)
+            if found and int(found[1]) < len(self._job_ids):
+                job_id = self._job_ids[int(found[1])]
+                shown.add(job_id)
+                self._note(
+                    JobObservation(
+                        t=round(now, 3),
+                        job=job_id,
+                        slurm=job.job_id,
+                        state=job.state.value,
+                        name=job.state_name,
+                        start_s=job.start_s,
+                        gpus=dict(job.gpus),
+                        restarts=job.restarts,
+                        exit_code=job.exit_code if job.state is State.ENDED else 0,
+                    )
+                )
         for job_id, observed in list(self.last.items()):
             if job_id in shown or observed.ended:
                 self._absent_s.pop(job_id, None)
             elif now - self._absent_s.setdefault(job_id, now) >= GONE_S:
                 self._note(JobObservation(now, job_id, observed.slurm, State.ENDED.value, "GONE"))
+        return True
+
+    def expect(self, job_id: str, slurm: str, submitted_s: float) -> None:
+        """Note a job that was submitted and is to be seen."""
+        if job_id not in self.last:
+            self._note(JobObservation(submitted_s, job_id, slurm, State.PENDING.value, "PENDING"))
+
+    def _note(self, observed: JobObservation) -> None:
+        before = self.last.get(observed.job)
+        if before is None or before.differs_from(observed):
+            self.last[observed.job] = observed
+            append_line(self._path, **asdict(observed))
 
 
 def read_observations(path: Path) -> list[JobObservation]:
     """All that was written down, in order; none if there is no such file."""
-    return [JobObservation(**{key: line[key] for key in line.keys() & _FIELDS}) for line in read_lines(path)]
-
-
-def _observation(now: float, job_id: str, job: SlurmJob) -> JobObservation:
-    ended = job.state is State.ENDED
-    return JobObservation(
-        t=round(now, 3),
-        job=job_id,
-        slurm=job.job_id,
-        state=job.state.value,
-        name=job.state_name,
-        start_s=job.start_s,
-        gpus=dict(job.gpus),
-        restarts=job.restarts,
-        exit_code=job.exit_code if ended else 0,
-    )
-
-
-def _what(observed: JobObservation) -> tuple[Any, ...]:
-    """What of a sight makes it another one."""
-    return (
-        observed.slurm,
-        observed.state,
-        observed.name,
-        observed.start_s,
-        observed.gpus or {},
-        observed.restarts,
-    )
+    known = {field.name for field in fields(JobObservation)}
+    return [JobObservation(**{key: line[key] for key in line.keys() & known}) for line in read_lines(path)]

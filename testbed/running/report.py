@@ -23,32 +23,26 @@ _FILE_WIDTH = 180
 
 
 class RunDisplay:
-    """Tells how far runs are, on standard error: by a bar on a terminal, else by a line now and then."""
+    """Shows how far runs are, on standard error: by a bar on a terminal, else by a line now and then."""
 
     def __init__(self, progress: Progress) -> None:
         self._progress = progress
         self._tasks: dict[str, TaskID] = {}
-        self._said: dict[str, tuple[float, RunProgress]] = {}
+        self._shown: dict[str, tuple[float, RunProgress]] = {}
 
-    def tell(self, policy: str, counts: RunProgress) -> None:
-        """A policy's run is so far."""
+    def show(self, policy: str, run: RunProgress) -> None:
+        """Show how far a policy's run is."""
         if self._progress.disable:
-            self._say(policy, counts)
+            shown_s, before = self._shown.get(policy, (float("-inf"), None))
+            if run != before and time.monotonic() - shown_s >= _LINE_EVERY_S:
+                self._shown[policy] = time.monotonic(), run
+                submitted = f"{policy}: {run.submitted} of {run.jobs} jobs submitted"
+                click.echo(f"{submitted}, {run.running} running, {run.ended} ended", err=True)
             return
         if policy not in self._tasks:
-            self._tasks[policy] = self._progress.add_task(policy, total=counts.jobs)
-        words = f"{policy}: {counts.submitted} submitted, {counts.running} running"
-        self._progress.update(self._tasks[policy], completed=counts.ended, description=words)
-
-    def _say(self, policy: str, counts: RunProgress) -> None:
-        said_s, before = self._said.get(policy, (float("-inf"), None))
-        if counts != before and time.monotonic() - said_s >= _LINE_EVERY_S:
-            self._said[policy] = time.monotonic(), counts
-            click.echo(
-                f"{policy}: {counts.submitted} of {counts.jobs} jobs submitted, {counts.running} running, "
-                f"{counts.ended} ended",
-                err=True,
-            )
+            self._tasks[policy] = self._progress.add_task(policy, total=run.jobs)
+        words = f"{policy}: {run.submitted} submitted, {run.running} running"
+        self._progress.update(self._tasks[policy], completed=run.ended, description=words)
 
 
 @contextmanager

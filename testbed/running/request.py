@@ -1,4 +1,4 @@
-"""What a user orders: a workload, profiles and scales, read and checked as a whole before anything starts."""
+"""What a user asks for: a workload, profiles and scales, checked as a whole before anything starts."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -8,9 +8,9 @@ from pathlib import Path
 from dally.cluster.topology import Topology
 from dally.errors import InputError
 from dally.profiles.emulated import of_types
-from dally.profiles.files import ProfileSet, load_profiles
+from dally.profiles.files import load_profiles
 from dally.profiles.schema import ProfileMode
-from dally.traces import Workload, assign_models, load_trace
+from dally.traces import assign_models, load_trace
 from testbed.running.batch import RunBatch
 from testbed.running.folder import RunInputs
 from testbed.running.job_plan import plan_jobs
@@ -23,7 +23,7 @@ PROFILE_SET = "testbed"
 
 @dataclass(frozen=True, slots=True)
 class RunRequest:
-    """An order for runs.
+    """The runs that a user asks for.
 
     Attributes:
         workload: Name of a workload that comes with Dally, a trace file, or a generated workload.
@@ -65,15 +65,32 @@ def plan_batch(request: RunRequest, topology: Topology, out: Path) -> RunBatch:
     """What is to be run on a cluster.
 
     Raises:
-        InputError: Something in the order is wrong, or does not go together.
+        InputError: Something in the request is wrong, or does not go together.
         CapacityError: The cluster is too small for a job.
     """
-    measured = load_profiles(request.profiles)
-    tflops, backend = _compute(request, measured, topology.gpu_types)
-    profiles = _of_types(request, measured)
+    profiles = load_profiles(request.profiles)
+    emulated, emulate = ProfileMode.EMULATED in profiles.modes, request.emulate
+    if emulated and len(profiles.modes) > 1:
+        raise InputError(f"profiles {profiles.name} are emulated and others; a run needs one or the other")
+    if emulate is not None and not emulated:
+        modes = ", ".join(profiles.modes)
+        raise InputError(f"--emulate needs profiles that are emulated; those of {profiles.name} are {modes}")
+    tflops, backend = None, "gloo"
+    if emulated:
+        tflops = _tflops(EMULATED_TFLOPS if emulate is None else emulate, topology.gpu_types)
+    elif profiles.modes != (ProfileMode.GLOO,):
+        backend = "nccl"
+    if isinstance(emulate, Mapping) and not all(one.env.gpu_type for one in profiles.profiles):
+        # Profiles that name no type are of GPUs of `EMULATED_TFLOPS`.
+        profiles = of_types(profiles, {name: speed / EMULATED_TFLOPS for name, speed in emulate.items()})
     if not 0 <= request.scale < float("inf"):
         raise InputError(f"scale is {request.scale:g}, must be 0 or more")
-    workload = _workload(request)
+    if request.workload in named_workloads():
+        file = resources.files("testbed.running") / "workloads" / f"{request.workload}.csv"
+        with resources.as_file(file) as path:
+            workload = load_trace(path)
+    else:
+        workload = load_trace(request.workload, seed=request.seed, trace_format=request.trace_format)
     jobs = workload.jobs
     if request.model_mix is not None:
         jobs = assign_models(jobs, request.model_mix, request.seed)
@@ -93,36 +110,6 @@ def plan_batch(request: RunRequest, topology: Topology, out: Path) -> RunBatch:
     data = str(request.data.absolute()) if request.data else ""
     inputs = RunInputs(plans, topology, profiles)
     return RunBatch(out, inputs, facts, tflops, backend, request.timeout_s, data, request.companions)
-
-
-def _workload(request: RunRequest) -> Workload:
-    if request.workload not in named_workloads():
-        return load_trace(request.workload, seed=request.seed, trace_format=request.trace_format)
-    file = resources.files("testbed.running") / "workloads" / f"{request.workload}.csv"
-    with resources.as_file(file) as path:
-        return load_trace(path)
-
-
-def _of_types(request: RunRequest, profiles: ProfileSet) -> ProfileSet:
-    """The profiles that hold for GPUs of several speeds; those that name no type are of `EMULATED_TFLOPS`."""
-    if not isinstance(request.emulate, Mapping) or all(each.env.gpu_type for each in profiles.profiles):
-        return profiles
-    return of_types(profiles, {name: tflops / EMULATED_TFLOPS for name, tflops in request.emulate.items()})
-
-
-def _compute(
-    request: RunRequest, profiles: ProfileSet, gpu_types: Sequence[str]
-) -> tuple[Mapping[str, float] | None, str]:
-    """Speed of the pretended GPUs by type and what carries the collectives, as the profiles were measured."""
-    emulated = ProfileMode.EMULATED in profiles.modes
-    if emulated and len(profiles.modes) > 1:
-        raise InputError(f"profiles {profiles.name} are emulated and others; a run needs one or the other")
-    if request.emulate is not None and not emulated:
-        modes = ", ".join(profiles.modes)
-        raise InputError(f"--emulate needs profiles that are emulated; those of {profiles.name} are {modes}")
-    if emulated:
-        return _tflops(EMULATED_TFLOPS if request.emulate is None else request.emulate, gpu_types), "gloo"
-    return None, "gloo" if profiles.modes == (ProfileMode.GLOO,) else "nccl"
 
 
 def _tflops(asked: float | Mapping[str, float], gpu_types: Sequence[str]) -> Mapping[str, float]:

@@ -1,6 +1,6 @@
-"""Keeps a daemon running: starts it again whenever it ends, as systemd would, until it is ended itself.
+"""Restarts a daemon whenever it ends, as systemd's Restart=always would, until it is ended itself.
 
-`python -m testbed.running.restarter LOG COMMAND ...` runs on the head node. What the daemon says goes to LOG
+`python -m testbed.running.restarter LOG COMMAND ...` runs on the head node. The daemon's output goes to LOG
 and LOG.err, its process id to LOG.pid; each start is a line of LOG.starts.
 """
 
@@ -18,18 +18,11 @@ PAUSE_S = 0.5
 """Between the end of a daemon and its next start."""
 
 _GRACE_S = 10.0
-_PROGRAM = "testbed.running.restarter"
 
 
 def restarting_command(python: str, log: Path, argv: Sequence[str]) -> tuple[str, ...]:
-    """The command that keeps another one running.
-
-    Args:
-        python: Interpreter on the machine where it runs.
-        log: Where the output goes; files beside it have its name and more.
-        argv: The other command.
-    """
-    return (python, "-P", "-m", _PROGRAM, str(log), *argv)
+    """The command that keeps another one running, by the interpreter of the machine where it runs."""
+    return (python, "-P", "-m", "testbed.running.restarter", str(log), *argv)
 
 
 def daemon_file(log: Path, what: str) -> Path:

@@ -12,7 +12,7 @@ from dally.profiles.costs import CostModel
 from slurm_plugin.config import VARIABLE
 from slurm_plugin.local_cluster.cluster import Cluster, ClusterError
 from testbed.running.controller import ControllerFiles
-from testbed.running.folder import JOBS_FOLDER, job_folder
+from testbed.running.folder import job_path
 from testbed.running.job_plan import JobPlan
 from testbed.running.observer import job_comment
 from testbed.running.script import (
@@ -34,48 +34,49 @@ def is_slurms_own(policy: PolicySpec) -> bool:
 
 
 class Submitter:
-    """Hands the jobs of one run in.
+    """Submits the jobs of one run.
 
     Args:
         cluster: The cluster.
-        paths: Where the run's things are on the head node.
+        base: The run's folder on the head node.
         run: Its name.
         plans: Its jobs.
-        policy: Who schedules them.
+        policy: The policy that schedules them.
         topology: The cluster's tree.
     """
 
     def __init__(
         self,
         cluster: Cluster,
-        paths: ControllerFiles,
+        base: Path,
         run: str,
         plans: Sequence[JobPlan],
         policy: PolicySpec,
         topology: Topology,
     ) -> None:
-        self._cluster, self._paths, self._run, self._plans = cluster, paths, run, plans
-        self._policy, self._costs = policy, CostModel(topology)
+        self._cluster, self._run, self._plans, self._policy = cluster, run, plans, policy
+        self._config = ControllerFiles(base).config
+        self._folders = [job_path(base, plan.job.job_id) for plan in plans]
+        self._costs = CostModel(topology)
 
-    def scripts(self, place: SubmitSettings) -> dict[str, str]:
+    def scripts(self, settings: SubmitSettings) -> dict[str, str]:
         """The scripts of all jobs by path on the head node."""
         found = {}
-        for number, plan in enumerate(self._plans):
-            folder = self._folder(number)
-            said = plan, f"{self._run}-{number}", str(folder), place
-            found[str(folder / SCRIPT)] = job_script(*said)
-            if place.companions and plan.job.kind is JobKind.ELASTIC:
-                found[str(folder / COMPANION)] = companion_script(*said)
+        for number, (plan, folder) in enumerate(zip(self._plans, self._folders, strict=True)):
+            name = f"{self._run}-{number}"
+            found[str(folder / SCRIPT)] = job_script(plan, name, str(folder), settings)
+            if settings.companions and plan.job.kind is JobKind.ELASTIC:
+                found[str(folder / COMPANION)] = companion_script(plan, name, str(folder), settings)
         return found
 
     def submit(self, number: int) -> str:
-        """Hand one job in; its number in Slurm.
+        """Submit one job; its number in Slurm.
 
         Raises:
             ClusterError: It was not taken, or nobody knows whether it was.
         """
         comment = f"--comment={job_comment(self._run, number)}"
-        script = str(self._folder(number) / SCRIPT)
+        script = str(self._folders[number] / SCRIPT)
         said = self._cluster.ask(*self._command(number), "--parsable", comment, script)
         found = _NUMBER.search(said)
         if not found:
@@ -83,12 +84,12 @@ class Submitter:
         return found[1]
 
     def submit_companion(self, number: int, slurm: str) -> None:
-        """Hand in a companion of a job, by the job's number in Slurm.
+        """Submit a companion of a job, by the job's number in Slurm.
 
         Raises:
             ClusterError: It was not taken, or nobody knows whether it was.
         """
-        script = str(self._folder(number) / COMPANION)
+        script = str(self._folders[number] / COMPANION)
         self._cluster.ask(*self._command(number), f"--companion-of={slurm}", script)
 
     def _command(self, number: int) -> tuple[str, ...]:
@@ -96,7 +97,4 @@ class Submitter:
         if isinstance(knobs, SlurmKnobs):
             level = self._costs.best_level(self._plans[number].job.gang)
             return ("sbatch", *switch_options(self._plans[number], level, knobs))
-        return ("env", f"{VARIABLE}={self._paths.config}", self._cluster.python, "-c", _DALLY_SBATCH)
-
-    def _folder(self, number: int) -> Path:
-        return self._paths.base / JOBS_FOLDER / job_folder(self._plans[number].job.job_id)
+        return ("env", f"{VARIABLE}={self._config}", self._cluster.python, "-c", _DALLY_SBATCH)

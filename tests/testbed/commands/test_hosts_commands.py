@@ -12,7 +12,7 @@ from dally.policies.registry import parse_policy
 from slurm_plugin.local_cluster.cluster import ClusterError
 from testbed.commands.existing_options import ExistingOptions, check_nodes, check_reservation
 from testbed.persistent.control import find_persistent, open_local
-from testbed.persistent.hosts_shape import SlurmPlace, hosts_shape
+from testbed.persistent.shape import SlurmPlace, hosts_shape
 from testbed.persistent.state import PersistentError, PersistentState, own_mark, read_state, write_state
 from tests.dally.hosts.sshd import free_port
 from tests.testbed.remote.hosts_files import unreachable

@@ -49,13 +49,13 @@ def test_what_is_said_wins_over_what_is_usual() -> None:
 
 
 def test_the_standing_cluster_serves_who_asks_for_nothing_or_for_the_same(standing: Path) -> None:
-    for lab in (LabOptions(standing), LabOptions(standing, gpus=4)):
+    for lab in (LabOptions(standing), LabOptions(standing, {"gpus": 4})):
         with opened_cluster(lab) as cluster:
             assert cluster.conf == standing / "etc" / "slurm.conf"
 
 
 def test_who_asks_for_another_than_is_up_is_told_what_is(standing: Path) -> None:
-    lab = LabOptions(standing, gpus=5)
+    lab = LabOptions(standing, {"gpus": 5})
     with pytest.raises(PersistentError, match="is up with --racks 1,3 --gpus 4"), opened_cluster(lab):
         pass
 

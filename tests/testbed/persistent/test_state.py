@@ -9,14 +9,16 @@ import pytest
 
 from dally.errors import InputError
 from testbed.persistent.control import bring_up, find_persistent, open_local, take_down
-from testbed.persistent.folder import clear, lock, open_folder
 from testbed.persistent.shape import LabShape
 from testbed.persistent.state import (
     STATE_FILE,
     PersistentError,
     PersistentState,
     ProcessMark,
+    clear,
+    lock,
     mark_process,
+    open_folder,
     own_mark,
     read_state,
     write_state,

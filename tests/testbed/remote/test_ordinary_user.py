@@ -23,8 +23,7 @@ from slurm_plugin.local_cluster.local_slurm import LocalSlurm
 from slurm_plugin.local_cluster.slurm_files import LabSpec
 from slurm_plugin.submit.hints import site_lua
 from testbed.remote.existing_slurm import find_slurm
-from testbed.remote.hosts import Hosts
-from testbed.remote.log import CommandLog
+from testbed.remote.hosts import CommandLog, Hosts
 from testbed.remote.rights import all_findings, find_rights
 from tests.dally.hosts.sshd import running_sshd
 from tests.dally.hosts.waits import await_true

@@ -1,0 +1,33 @@
+"""A Slurm on this machine that lasts as long as a context."""
+
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from slurm_plugin.local_cluster.local_slurm import START_S, LocalSlurm
+from slurm_plugin.local_cluster.slurm_files import LabSpec
+
+
+@contextmanager
+def temporary_slurm(spec: Callable[[Path], LabSpec], timeout_s: float = START_S) -> Iterator[LocalSlurm]:
+    """Bring a Slurm up in a new folder below /tmp; end it and remove the folder afterwards.
+
+    Args:
+        spec: Gives what it is made of, for its folder.
+        timeout_s: Longest wait for its nodes.
+
+    Raises:
+        LabError: It does not come up.
+    """
+    folder = Path(tempfile.mkdtemp(prefix="dally-", dir="/tmp"))
+    try:
+        lab = LocalSlurm(spec(folder))
+        lab.start(timeout_s)
+        try:
+            yield lab
+        finally:
+            lab.stop()
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)

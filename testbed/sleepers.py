@@ -4,7 +4,6 @@
 """
 
 import shutil
-import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from dally.errors import DallyError
 from slurm_plugin.local_cluster.accounting_database import add_accounting
 from slurm_plugin.local_cluster.local_slurm import LocalSlurm, make_user
 from slurm_plugin.local_cluster.slurm_files import LabSpec
+from testbed.temporary_slurm import temporary_slurm
 
 SACCT = (
     "JobIDRaw,User,Account,Submit,Eligible,Start,End,ElapsedRaw,State,AllocTRES,ReqTRES,TimelimitRaw,"
@@ -67,27 +67,17 @@ def run(lab: LocalSlurm, jobs: Sequence[Sleeper]) -> None:
     begin_s = time.monotonic()
     for job in jobs:
         time.sleep(max(0.0, begin_s + job.submit_s - time.monotonic()))
-        _submit(lab, job)
+        nodes = -(-job.gpus // lab.spec.gpus)
+        options = ["--time=3", "--output=/dev/null", f"--job-name={job.name}"]
+        options += [f"--nodes={nodes}", f"--gres=gpu:{job.gpus // nodes}", f"--wrap=sleep {job.sleep_s}"]
+        lab.run("sbatch", "--parsable", *options, user=job.user)
     lab.wait_for(lambda: not lab.run("squeue", "--noheader").strip(), "the jobs to end", _QUIET_S)
-
-
-def _submit(lab: LocalSlurm, job: Sleeper) -> None:
-    nodes = -(-job.gpus // lab.spec.gpus)
-    shape = (f"--nodes={nodes}", f"--gres=gpu:{job.gpus // nodes}")
-    asks = ("--time=3", "--output=/dev/null", f"--job-name={job.name}", *shape)
-    lab.run("sbatch", "--parsable", *asks, f"--wrap=sleep {job.sleep_s}", user=job.user)
 
 
 def history(lab: LocalSlurm) -> str:
     """What sacct says of all jobs that have ended, once the database has them all."""
-    line = (
-        "sacct",
-        "--allusers",
-        "--allocations",
-        "--parsable2",
-        "--starttime=now-1day",
-        f"--format={SACCT}",
-    )
+    since = ("--starttime=now-1day", f"--format={SACCT}")
+    line = ("sacct", "--allusers", "--allocations", "--parsable2", *since)
 
     def settled() -> bool:
         return not any(state in lab.run(*line) for state in ("|RUNNING|", "|PENDING|", "|COMPLETING|"))
@@ -103,22 +93,18 @@ def history(lab: LocalSlurm) -> str:
 @click.option("--out", type=click.Path(path_type=Path), required=True, help="Folder to write into.")
 def main(jobs: int, gap_s: float, seed: int, out: Path) -> None:
     """Run sleeping jobs under Slurm's own scheduler, and write what sacct has of them."""
-    lab = LocalSlurm(LabSpec(Path(tempfile.mkdtemp(prefix="dally-", dir="/tmp"))))
     try:
         for user in (user for users in ACCOUNTS.values() for user in users):
             make_user(user)
-        lab.start()
-        add_accounting(lab, ACCOUNTS)
-        run(lab, draw(jobs, gap_s, seed))
-        out.mkdir(parents=True, exist_ok=True)
-        (out / "jobs.sacct").write_text(history(lab), encoding="utf-8")
-        (out / "cluster").mkdir(exist_ok=True)
-        for name in FILES:
-            shutil.copy(lab.spec.conf.parent / name, out / "cluster" / name)
+        with temporary_slurm(LabSpec) as lab:
+            add_accounting(lab, ACCOUNTS)
+            run(lab, draw(jobs, gap_s, seed))
+            (out / "cluster").mkdir(parents=True, exist_ok=True)
+            (out / "jobs.sacct").write_text(history(lab), encoding="utf-8")
+            for name in FILES:
+                shutil.copy(lab.spec.conf.parent / name, out / "cluster" / name)
     except DallyError as error:
         raise click.ClickException(str(error)) from error
-    finally:
-        lab.stop()
     click.echo(f"history: {out / 'jobs.sacct'}; cluster: {out / 'cluster'}")
 
 

@@ -5,8 +5,8 @@ import os
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from statistics import median
 
@@ -23,12 +23,12 @@ from slurm_plugin.controller.journal import Journal
 from slurm_plugin.local_cluster.local_slurm import LocalSlurm
 from slurm_plugin.local_cluster.slurm_files import LabSpec, slurm_conf, topology_conf
 from slurm_plugin.request import Request, encode
+from testbed.temporary_slurm import temporary_slurm
 
 NODES_PER_RACK = 16
 BEGIN_S = 600.0
 CYCLES = 5
 MARK = encode(Request(model="resnet50"))
-TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 LARGE = (
     "MaxJobCount=50000",
     "MaxArraySize=10001",
@@ -55,28 +55,10 @@ def large_spec(folder: Path, nodes: int) -> LabSpec:
     return LabSpec(folder, nodes=nodes, racks=max(1, nodes // NODES_PER_RACK), extra_conf=LARGE)
 
 
-@contextmanager
-def large_lab(nodes: int) -> Iterator[LocalSlurm]:
-    """A lab of many nodes, all idle."""
-    lab = LocalSlurm(large_spec(Path(tempfile.mkdtemp(prefix="dally-", dir="/tmp")), nodes))
-    lab.start(BEGIN_S)
-    try:
-        yield lab
-    finally:
-        lab.stop()
-
-
 def submit(lab: LocalSlurm, jobs: int, gpus: int) -> list[str]:
     """Submit held jobs for Dally that sleep; their numbers."""
     options = (f"--comment={MARK}", f"--gres=gpu:{gpus}", "--output=/dev/null", "--wrap=exec sleep 36000")
     return [lab.run("sbatch", "--parsable", "--hold", *options).strip() for _ in range(jobs)]
-
-
-def cpu_s(lab: LocalSlurm) -> float:
-    """Processor time that slurmctld has used, seconds."""
-    pid = (lab.spec.folder / "run" / "slurmctld.pid").read_text().strip()
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / TICKS_PER_S
 
 
 def controller(slurm: Slurm, conf_dir: Path, journal: Path) -> Controller:
@@ -85,34 +67,9 @@ def controller(slurm: Slurm, conf_dir: Path, journal: Path) -> Controller:
     return Controller(slurm, config, load_cluster(conf_dir), None, Journal(journal))
 
 
-def lab_controller(lab: LocalSlurm, name: str) -> Controller:
-    """A controller over the lab."""
-    slurm = CommandLine(lab.environment, timeout_s=120.0)
-    return controller(slurm, lab.spec.conf.parent, lab.spec.folder / name)
-
-
 def running(lab: LocalSlurm) -> int:
     """How many jobs run."""
     return len(lab.run("squeue", "-h", "-t", "RUNNING", "-o", "%i", timeout_s=120).split())
-
-
-def bare_placements(lab: LocalSlurm, jobs: list[str]) -> float:
-    """Place jobs one on each node by bare commands, one scontrol for all; placements per second."""
-    slurm = CommandLine(lab.environment, timeout_s=120.0)
-    nodes = lab.spec.node_names()
-    began_s = time.monotonic()
-    slurm.run([Place(job, (node,)) for job, node in zip(jobs, nodes, strict=False)])
-    lab.wait_for(lambda: running(lab) == len(jobs), "all jobs to run", BEGIN_S)
-    return len(jobs) / (time.monotonic() - began_s)
-
-
-def placements(lab: LocalSlurm, jobs: list[str]) -> float:
-    """Let the controller place jobs on the empty cluster; placements per second."""
-    one = lab_controller(lab, "placing")
-    began_s = time.monotonic()
-    while running(lab) < len(jobs):
-        one.cycle()
-    return len(jobs) / (time.monotonic() - began_s)
 
 
 def cycles(one: Controller) -> tuple[Figure, Figure]:
@@ -124,15 +81,6 @@ def cycles(one: Controller) -> tuple[Figure, Figure]:
         whole.append(one.seen.cycle_s)
         time.sleep(max(2.0, 3 * one.seen.observe_s))
     return ("cycle_s", median(whole), "s"), ("observe_s", median(observed), "s")
-
-
-def lab_cycles(lab: LocalSlurm) -> Iterator[Figure]:
-    """Cycles over the lab, and what they cost slurmctld."""
-    one = lab_controller(lab, "cycling")
-    one.cycle()
-    began_s, used_s = time.monotonic(), cpu_s(lab)
-    yield from cycles(one)
-    yield "slurmctld_share", (cpu_s(lab) - used_s) / (time.monotonic() - began_s), "of one core"
 
 
 def imagined_cycles(size: BenchSize) -> Iterator[Figure]:
@@ -150,21 +98,42 @@ def imagined_cycles(size: BenchSize) -> Iterator[Figure]:
 
 
 def measure(size: BenchSize) -> Iterator[Figure]:
-    """All figures, the lab brought up once."""
+    """All figures, the cluster brought up once."""
     yield from imagined_cycles(size)
     began_s = time.monotonic()
-    with large_lab(size.nodes) as lab:
+    with temporary_slurm(partial(large_spec, nodes=size.nodes), BEGIN_S) as lab:
         yield "lab_start_s", time.monotonic() - began_s, "s"
-        first = submit(lab, size.placed, 8)
-        yield "bare_placements_per_s", bare_placements(lab, first), "jobs/s"
+        slurm = CommandLine(lab.environment, timeout_s=120.0)
+        conf, folder = lab.spec.conf.parent, lab.spec.folder
+        jobs = submit(lab, size.placed, 8)
+        began_s = time.monotonic()
+        # One scontrol for all, one job on each node: as fast as placements can be.
+        slurm.run([Place(job, (node,)) for job, node in zip(jobs, lab.spec.node_names(), strict=False)])
+        lab.wait_for(lambda: running(lab) == len(jobs), "all jobs to run", BEGIN_S)
+        yield "bare_placements_per_s", len(jobs) / (time.monotonic() - began_s), "jobs/s"
         lab.run("scancel", "--user=root", timeout_s=120)
         lab.wait_for(lambda: running(lab) == 0, "the cluster to be empty", BEGIN_S)
         lab.wait_for(lambda: lab.node_states() == {"idle"}, "all nodes to be idle", BEGIN_S)
-        yield "placements_per_s", placements(lab, submit(lab, size.placed, 8)), "jobs/s"
+        placing, jobs = controller(slurm, conf, folder / "placing"), submit(lab, size.placed, 8)
+        began_s = time.monotonic()
+        while running(lab) < len(jobs):
+            placing.cycle()
+        yield "placements_per_s", len(jobs) / (time.monotonic() - began_s), "jobs/s"
         began_s = time.monotonic()
         submit(lab, size.jobs, 8)
         yield "sbatch_per_s", size.jobs / (time.monotonic() - began_s), "jobs/s"
-        yield from lab_cycles(lab)
+        cycling = controller(slurm, conf, folder / "cycling")
+        cycling.cycle()
+        began_s, used_s = time.monotonic(), cpu_s(lab)
+        yield from cycles(cycling)
+        yield "slurmctld_share", (cpu_s(lab) - used_s) / (time.monotonic() - began_s), "of one core"
+
+
+def cpu_s(lab: LocalSlurm) -> float:
+    """Processor time that slurmctld has used, seconds."""
+    pid = (lab.spec.folder / "run" / "slurmctld.pid").read_text().strip()
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 @click.command()

@@ -23,13 +23,7 @@ _DALLY = ("-m", "dally")
 
 
 class SteppedCluster(LocalCluster):
-    """A lab whose controller lives under a clock of its own.
-
-    Args:
-        spec: What the lab is made of.
-        network: Its network.
-        file: Says by how many seconds the clock is wrong; may come and change at any time.
-    """
+    """A lab whose controller lives under a clock that is wrong by the seconds in a file, if that is there."""
 
     def __init__(self, spec: LabSpec, network: JoinedNetwork | None, file: Path) -> None:
         super().__init__(spec, network)

@@ -110,11 +110,6 @@ def with_predictions(
 
     A job's `duration_s` is its steps at the best placement, so a predicted step is `duration_s` over the
     steps, times the slowdown.
-
-    Args:
-        job: The job.
-        intervals: Its intervals, with at least one step kept.
-        timed: The same intervals, with their predicted paces.
     """
     best_s = job.duration_s / kept_steps(intervals)
     return [
@@ -156,13 +151,7 @@ def attribute(job: Job, real: RealJob, simulated: SimulatedJob) -> ErrorParts:
 
 
 def predicted_run_s(real: RealJob, first_start_s: float, restart_s: float) -> float:
-    """How long the job was predicted to hold GPUs, given where, when and beside whom it really ran.
-
-    Args:
-        real: What happened.
-        first_start_s: Predicted cost of the first start, seconds.
-        restart_s: Predicted cost of each later one, seconds.
-    """
+    """How long the job was predicted to hold GPUs, given where, when and beside whom it really ran."""
     starts_s = first_start_s + restart_s * (len(real.intervals) - 1)
     return starts_s + sum(item.interval.steps * item.shared_s for item in real.intervals)
 

@@ -30,12 +30,9 @@ class Chance:
 
 
 def chance(scenario: Scenario, policy: PolicySpec, run_error: float) -> Chance:
-    """Simulate a workload with running times that are off at random, and compare each two of the simulations.
+    """Compare each two simulations of a workload whose running times are off at random.
 
-    Args:
-        scenario: The workload on its cluster.
-        policy: Who decides.
-        run_error: Mean absolute deviation of the running times, relative; they are normally distributed.
+    They are off by a normal distribution with this mean absolute deviation, relative.
     """
     deviation = run_error * sqrt(pi / 2)
     jcts_s, makespans_s = [], []

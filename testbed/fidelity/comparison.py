@@ -128,11 +128,7 @@ class Comparison:
 
 
 def compare(run: LiveRun, contention: bool) -> Comparison:
-    """Simulate a live run again and hold the two against each other.
-
-    Args:
-        run: The live run.
-        contention: Whether jobs that share links slow each other in the predictions.
+    """Simulate a live run again, with or without contention, and hold the two against each other.
 
     Raises:
         InputError: The run's inputs are wrong, or no job completed in both worlds.

@@ -31,10 +31,6 @@ def rank(real: Mapping[str, float], simulated: Mapping[str, float]) -> PolicyRan
 
     Kendall's tau-a (Kendall, Biometrika 1938): pairs in the same order less pairs in opposite order, over
     all pairs; a pair that is equal in one of the two counts as neither.
-
-    Args:
-        real: Figure of each policy.
-        simulated: The same policies.
     """
     signs = {
         (one, other): _sign(real[other] - real[one]) * _sign(simulated[other] - simulated[one])

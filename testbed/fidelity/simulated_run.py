@@ -46,10 +46,6 @@ class SimulatedRun:
 def load_again(run: LiveRun, contention: bool) -> Scenario:
     """What a live run was given; schedulers know the limits of its jobs, as Slurm does, if it says them.
 
-    Args:
-        run: The live run.
-        contention: Whether jobs that share links slow each other.
-
     Raises:
         InputError: One of the run's inputs is wrong.
     """

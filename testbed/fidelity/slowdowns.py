@@ -59,11 +59,6 @@ def predict_slowdowns(
 
     Between two moments at which traffic begins or ends, speeds are constant. The mean time of a step is the
     training time over the steps done in it, so it is the harmonic mean of the slowdowns.
-
-    Args:
-        spans: All intervals of a run.
-        costs: What placements cost.
-        contention: Whether jobs that share links slow each other.
     """
     alone = [costs.cost(span.job, span.allocation).slowdown for span in spans]
     if not contention:

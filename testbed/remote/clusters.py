@@ -47,14 +47,6 @@ def opened_existing(
 ) -> Iterator[Cluster]:
     """A Slurm of others, through the first host of a file; nothing is left there but the run's folders.
 
-    Args:
-        hosts_file: The file.
-        partition: The partition to use.
-        work: A folder that the first host and all nodes share.
-        reservation: A reservation to use; empty for none.
-        conf: Its slurm.conf on the first host; None for what Slurm tells there.
-        logs: Folder of the logs of what is run there.
-
     Raises:
         DallyError: The hosts cannot be reached, or no such Slurm is there.
     """

@@ -45,13 +45,7 @@ class PrivateSlurm:
     """A Slurm cluster of one's own on the hosts of a file, up between `start` and `stop` or inside `with`."""
 
     def __init__(self, hosts: Hosts, shared: Path, fake_gpus: bool = False) -> None:
-        """Nothing is done yet.
-
-        Args:
-            hosts: The connected hosts; the first becomes the head node.
-            shared: A folder that all hosts share.
-            fake_gpus: Whether GPUs that the hosts file names are pretended, whatever hosts have.
-        """
+        """Do nothing yet; the first host becomes the head node, `shared` is a folder that all hosts share."""
         token = secrets.token_hex(4)
         self.folder = Path(f"/tmp/dally-{token}")
         self._hosts, self._fake_gpus = hosts, fake_gpus

@@ -43,11 +43,7 @@ def remote_conf_files(
 ) -> dict[str, str]:
     """The texts of all files of the configuration folder, alike on all hosts, by name.
 
-    Args:
-        folder: The cluster's folder on every host.
-        port: Of slurmctld, on the first node; the nodes take the next ones.
-        nodes: The nodes.
-        version: Of Slurm.
+    slurmctld has the port on the first node; the nodes take the next ones.
 
     Raises:
         InputError: The name of a rack is none that Slurm takes.

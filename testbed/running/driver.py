@@ -57,16 +57,7 @@ class RunProgress:
 
 
 class Driver:
-    """One run of one policy.
-
-    Args:
-        cluster: Where it runs.
-        folder: Its folder, begun.
-        state: Its state, as in the folder.
-        inputs: Its inputs, as in the folder.
-        timeout_s: Longest time from its origin.
-        on_progress: Called with how far it is, again and again.
-    """
+    """One run of one policy; `state` and `inputs` are those in its folder, `timeout_s` is from its origin."""
 
     def __init__(
         self,

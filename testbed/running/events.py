@@ -76,14 +76,7 @@ def read_controller_events(
 def run_events(
     live_jobs: Sequence[LiveJob], events: ControllerEvents, costs: CostModel, origin_s: float
 ) -> list[dict[str, Any]]:
-    """All events of a run, by time.
-
-    Args:
-        live_jobs: All jobs.
-        events: What the controller logged; empty if there was none.
-        costs: Says what placements cost.
-        origin_s: When the run's time began, seconds since 1970.
-    """
+    """All events of a run, by time; without a controller, those of Slurm alone."""
     found = [dict(event) for event in events.events if event["event"] in _OF_JOBS + _OF_ITSELF]
     for live in live_jobs:
         found += _of_job(live, events, costs, origin_s)

@@ -94,13 +94,7 @@ class HeldInterval:
 def find_intervals(
     observations: Sequence[JobObservation], script_log: str, step_log: str
 ) -> list[HeldInterval]:
-    """All intervals of one job, in order.
-
-    Args:
-        observations: What was seen of it in Slurm, in order.
-        script_log: What its script wrote down.
-        step_log: What its steps wrote down.
-    """
+    """All intervals of one job, in order."""
     events = read_script_log(script_log)
     found = _observed(observations)
     unseen = []  # runs between two polls, which only the script knows

@@ -49,12 +49,6 @@ def plan_jobs(
 ) -> tuple[JobPlan, ...]:
     """What each job trains, and for how many steps.
 
-    Args:
-        jobs: The jobs of a trace.
-        topology: The cluster.
-        profiles: One of each job's model.
-        duration_scale: Factor on the jobs' durations.
-
     Raises:
         InputError: A job names no model that can be trained and has a profile.
         CapacityError: The cluster is too small for a job.

@@ -45,16 +45,7 @@ def build_live_job(
     was_stopped: Callable[[float, float], bool],
     costs: CostModel,
 ) -> LiveJob:
-    """One job of a run.
-
-    Args:
-        plan: What it trained.
-        observations: What was seen of it in Slurm, in order.
-        intervals: In which it ran.
-        script_events: What its script logged.
-        was_stopped: Whether its GPUs were taken between two moments, as the controller says.
-        costs: Tells how fast GPU types are.
-    """
+    """One job of a run; `was_stopped` says whether the controller took its GPUs between two moments."""
     last = observations[-1] if observations else None
     if last is not None and last.ended and last.name != _CANCELLED:
         codes = [event.code for event in script_events if event.code is not None]

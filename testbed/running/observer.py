@@ -64,15 +64,7 @@ def job_comment(run: str, number: int) -> str:
 
 
 class Observer:
-    """Watches the jobs of one run.
-
-    Args:
-        cluster: Where they run.
-        run: The run's name.
-        job_ids: Of its jobs, in the order of their numbers.
-        path: Where changes are written down; what is there counts as seen.
-        clock: Gives the time, seconds since 1970.
-    """
+    """Watches the jobs of one run, and writes changes to a file; what is there already counts as seen."""
 
     def __init__(
         self,

@@ -55,13 +55,9 @@ def displayed() -> Iterator[RunDisplay]:
 
 
 def show_runs(runs: Sequence[Run], levels: Sequence[str], out: Path, as_json: bool) -> None:
-    """Print the policies side by side, and what they are to be judged by; write comparison.json.
+    """Print the policies side by side, from at least one run, and what they are to be judged by.
 
-    Args:
-        runs: At least one.
-        levels: Names of the tree's levels, from the machine up.
-        out: Folder of their folders.
-        as_json: Print the summaries as JSON instead.
+    The comparison is also written as comparison.json into the folder of the runs' folders.
     """
     text = json.dumps(as_data(runs), indent=2)
     (out / COMPARISON).write_text(text + "\n", encoding="utf-8")

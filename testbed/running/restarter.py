@@ -31,12 +31,7 @@ def daemon_file(log: Path, what: str) -> Path:
 
 
 class DaemonRestarter:
-    """One daemon that is kept running.
-
-    Args:
-        log: Where its output goes.
-        argv: Its command.
-    """
+    """One daemon that is kept running; its output goes to a log."""
 
     def __init__(self, log: Path, argv: Sequence[str]) -> None:
         self._log, self._argv = log, argv

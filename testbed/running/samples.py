@@ -16,14 +16,7 @@ EVERY_S = 3.0
 
 
 class RunSampler:
-    """Takes samples of one run.
-
-    Args:
-        cluster: What is sampled.
-        folder: The run's folder.
-        origin_s: When the run's time began, seconds since 1970.
-        clock: Gives the time, seconds since 1970.
-    """
+    """Takes samples of one run."""
 
     def __init__(
         self, cluster: Cluster, folder: Path, origin_s: float, clock: Callable[[], float] = time.time

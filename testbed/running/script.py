@@ -66,14 +66,7 @@ class SubmitSettings:
 
 
 def job_script(plan: JobPlan, name: str, folder: str, settings: SubmitSettings) -> str:
-    """The text of a job's script.
-
-    Args:
-        plan: What it trains.
-        name: The job's name in Slurm.
-        folder: The job's folder, on the nodes.
-        settings: Where and how.
-    """
+    """The text of the script of a job of this name in Slurm, with this folder on the nodes."""
     lines = [
         "#!/bin/bash",
         *(f"#SBATCH {option}" for option in _options(plan, name, folder, settings)),
@@ -120,13 +113,7 @@ def companion_script(plan: JobPlan, name: str, folder: str, settings: SubmitSett
 
 
 def switch_options(plan: JobPlan, best_level: int, knobs: SlurmKnobs) -> tuple[str, ...]:
-    """What a job asks Slurm's own scheduler for: one leaf switch, for some time, if it fits under one.
-
-    Args:
-        plan: The job.
-        best_level: The lowest level of the cluster that holds it.
-        knobs: Of the policy `slurm`.
-    """
+    """What a job asks Slurm's own scheduler for: one leaf switch, for some time, if it fits under one."""
     if best_level > LEAF or not knobs.switch_wait_s or plan.job.gpus == 1:
         return ()
     seconds = math.ceil(min(knobs.switch_wait_s, 86_400.0))

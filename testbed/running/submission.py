@@ -34,16 +34,7 @@ def is_slurms_own(policy: PolicySpec) -> bool:
 
 
 class Submitter:
-    """Submits the jobs of one run.
-
-    Args:
-        cluster: The cluster.
-        base: The run's folder on the head node.
-        run: Its name.
-        plans: Its jobs.
-        policy: The policy that schedules them.
-        topology: The cluster's tree.
-    """
+    """Submits the jobs of one run, whose folder on the head node is `base`."""
 
     def __init__(
         self,

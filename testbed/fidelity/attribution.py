@@ -82,52 +82,24 @@ class ComparedInterval:
         return whole_s - self.span.startup_s - self.interval.steps * self.real_step_s
 
 
-@dataclass(frozen=True, slots=True)
-class RealJob:
-    """What a job really went through."""
-
-    record: JobRecord
-    intervals: Sequence[ComparedInterval]
-
-
-@dataclass(frozen=True, slots=True)
-class SimulatedJob:
-    """What a job went through in the simulation."""
-
-    record: JobRecord
-    intervals: Sequence[TimedSpan]
-
-
 def kept_steps(intervals: Sequence[LiveInterval]) -> int:
     """The steps that a job's intervals brought it forward."""
     return sum(interval.steps - interval.lost_steps for interval in intervals)
 
 
-def with_predictions(
-    job: Job, intervals: Sequence[LiveInterval], timed: Sequence[TimedSpan]
-) -> list[ComparedInterval]:
-    """Real intervals of a completed job with their predicted steps.
-
-    A job's `duration_s` is its steps at the best placement, so a predicted step is `duration_s` over the
-    steps, times the slowdown.
-    """
-    best_s = job.duration_s / kept_steps(intervals)
-    return [
-        ComparedInterval(
-            interval, span, slowdown, alone_s=best_s * slowdown.alone, shared_s=best_s * slowdown.shared
-        )
-        for interval, (span, slowdown) in zip(intervals, timed, strict=True)
-    ]
-
-
-def attribute(job: Job, real: RealJob, simulated: SimulatedJob) -> ErrorParts:
+def attribute(
+    job: Job,
+    real: JobRecord,
+    ran: Sequence[ComparedInterval],
+    simulated: JobRecord,
+    simulated_ran: Sequence[TimedSpan],
+) -> ErrorParts:
     """The parts of a job's error; the module says what they add up to."""
-    ran = real.intervals
-    simulated_spans = [span for span, _ in simulated.intervals]
-    wait_s, again_s = _waits(real.record, [item.span for item in ran])
-    simulated_wait_s, simulated_again_s = _waits(simulated.record, simulated_spans)
+    simulated_spans = [span for span, _ in simulated_ran]
+    wait_s, again_s = _waits(real, [item.span for item in ran])
+    simulated_wait_s, simulated_again_s = _waits(simulated, simulated_spans)
     # Seconds that the simulation trained, and would have trained on the same GPUs with no one beside.
-    lasted = [(span.end_s - span.training_s, slowdown) for span, slowdown in simulated.intervals]
+    lasted = [(span.end_s - span.training_s, slowdown) for span, slowdown in simulated_ran]
     training_s = sum(seconds for seconds, _ in lasted)
     work_s = [seconds / slowdown.shared for seconds, slowdown in lasted]
     scale = job.duration_s / (sum(work_s) or 1.0)
@@ -148,12 +120,6 @@ def attribute(job: Job, real: RealJob, simulated: SimulatedJob) -> ErrorParts:
         placement_s=kept_alone_s - training_alone_s,
         rest_s=sum(item.rest_s for item in ran),
     )
-
-
-def predicted_run_s(real: RealJob, first_start_s: float, restart_s: float) -> float:
-    """How long the job was predicted to hold GPUs, given where, when and beside whom it really ran."""
-    starts_s = first_start_s + restart_s * (len(real.intervals) - 1)
-    return starts_s + sum(item.interval.steps * item.shared_s for item in real.intervals)
 
 
 def _waits(record: JobRecord, spans: Sequence[HeldSpan]) -> tuple[float, float]:

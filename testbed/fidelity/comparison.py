@@ -10,16 +10,7 @@ from dally.jobs.job import Job
 from dally.profiles.costs import CostModel
 from dally.runs.records import JobRecord
 from dally.runs.summary import Summary, summarise
-from testbed.fidelity.attribution import (
-    ComparedInterval,
-    ErrorParts,
-    RealJob,
-    SimulatedJob,
-    attribute,
-    kept_steps,
-    predicted_run_s,
-    with_predictions,
-)
+from testbed.fidelity.attribution import ComparedInterval, ErrorParts, attribute, kept_steps
 from testbed.fidelity.chance import Chance, chance
 from testbed.fidelity.live_run import LiveInterval, LiveRun
 from testbed.fidelity.simulated_run import SimulatedRun, load_again, policy_again, simulate_again
@@ -41,7 +32,6 @@ class JobComparison:
         intervals: Its real intervals with their predictions.
         levels: Levels of the tree at which it really ran, in order.
         simulated_levels: Those of the simulation.
-        predicted_run_s: Predicted time of holding GPUs, given where and when it really ran, seconds.
         first_start_s: Predicted cost of its first start, seconds.
         restart_s: Predicted cost of each later one, seconds.
     """
@@ -52,7 +42,6 @@ class JobComparison:
     intervals: Sequence[ComparedInterval]
     levels: Sequence[str]
     simulated_levels: Sequence[str]
-    predicted_run_s: float
     first_start_s: float
     restart_s: float
 
@@ -65,6 +54,12 @@ class JobComparison:
     def run_error(self) -> float:
         """Predicted over real time of holding GPUs, less 1; no decision of the simulator is in it."""
         return self.predicted_run_s / self.run_s - 1
+
+    @property
+    def predicted_run_s(self) -> float:
+        """Predicted time of holding GPUs, given where, when and beside which jobs it really ran, seconds."""
+        starts_s = self.first_start_s + self.restart_s * (len(self.intervals) - 1)
+        return starts_s + sum(item.interval.steps * item.shared_s for item in self.intervals)
 
     @property
     def run_s(self) -> float:
@@ -212,20 +207,23 @@ def _job(
     real_timed: Sequence[TimedSpan],
     simulated_timed: Sequence[TimedSpan],
 ) -> JobComparison:
-    intervals = with_predictions(job, run.intervals[job.job_id], real_timed)
-    real = RealJob(run.records[job.job_id], intervals)
-    other = SimulatedJob(simulated.records[job.job_id], simulated_timed)
-    first_start_s, restart_s = simulated.costs.launch_s(job), simulated.costs.restart_s(job)
+    job_id, costs = job.job_id, simulated.costs
+    # A job's `duration_s` is its steps at the best placement, so this is the predicted step there.
+    best_s = job.duration_s / kept_steps(run.intervals[job_id])
+    intervals = [
+        ComparedInterval(interval, span, slowdown, best_s * slowdown.alone, best_s * slowdown.shared)
+        for interval, (span, slowdown) in zip(run.intervals[job_id], real_timed, strict=True)
+    ]
+    real, other = run.records[job_id], simulated.records[job_id]
     return JobComparison(
-        real=real.record,
-        simulated=other.record,
-        parts=attribute(job, real, other),
+        real=real,
+        simulated=other,
+        parts=attribute(job, real, intervals, other, simulated_timed),
         intervals=intervals,
-        levels=_levels(simulated.costs, real_timed),
-        simulated_levels=_levels(simulated.costs, simulated_timed),
-        predicted_run_s=predicted_run_s(real, first_start_s, restart_s),
-        first_start_s=first_start_s,
-        restart_s=restart_s,
+        levels=_levels(costs, real_timed),
+        simulated_levels=_levels(costs, simulated_timed),
+        first_start_s=costs.launch_s(job),
+        restart_s=costs.restart_s(job),
     )
 
 

@@ -10,7 +10,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from threading import Event, Lock, Thread, Timer
 from time import monotonic
-from types import TracebackType
 from typing import TypeVar
 
 from dally.errors import DallyError
@@ -121,9 +120,7 @@ class Hosts:
         self.ssh.connect()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def host(self, name: str) -> SshHost:

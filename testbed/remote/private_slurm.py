@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
-from types import TracebackType
 from typing import TypeVar
 
 from dally.hosts.processes import Command
@@ -59,9 +58,7 @@ class PrivateSlurm:
         self.start()
         return self.cluster
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.stop()
 
     @property

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from slurm_plugin.admin.checks.gather import parse_settings
 from slurm_plugin.admin.checks.site import Finding, Level, ok, problem, some, warning
 from slurm_plugin.client.job_json import read_jobs
-from slurm_plugin.client.slurm import SlurmJob, SlurmUnavailableError, State
+from slurm_plugin.client.slurm import SlurmUnavailableError, State
 from slurm_plugin.controller.intake import read_request
 from slurm_plugin.local_cluster.cluster import ClusterError
 from testbed.remote.head_node import HeadNode
@@ -91,6 +91,16 @@ def find_rights(slurm: HeadNode) -> Rights:
         if not site_lua:
             with suppress(ClusterError):
                 site_lua = slurm.ask("cat", str(slurm.conf.parent / name))
+    try:
+        jobs = read_jobs(slurm.ask("env", "SLURM_BITSTR_LEN=0", "squeue", "--all", "--json"))
+    except SlurmUnavailableError as error:
+        raise ClusterError(str(error)) from error
+    marked = {
+        job.user
+        for job in jobs
+        if slurm.partition in job.partition.split(",") and job.state is not State.ENDED and job.user != user
+        if read_request(job.comment, job.admin_comment) is not None
+    }
     return Rights(
         user,
         uid,
@@ -99,7 +109,7 @@ def find_rights(slurm: HeadNode) -> Rights:
         admin_level,
         refusal,
         frozenset(shared) - {slurm.partition},
-        frozenset(job.user for job in _jobs(slurm) if _is_anothers(job, user, slurm.partition)),
+        frozenset(marked),
         # Dally's job_submit.lua refuses a mark that makes no sense; without it, a comment is a comment.
         "is no request to Dally" in _refusal(slurm, "--comment=dally:plain=no"),
         site_lua,
@@ -202,16 +212,3 @@ def _refusal(slurm: HeadNode, *options: str) -> str:
     except ClusterError as error:
         return str(error).partition("): ")[2] or str(error)
     return ""
-
-
-def _jobs(slurm: HeadNode) -> tuple[SlurmJob, ...]:
-    text = slurm.ask("env", "SLURM_BITSTR_LEN=0", "squeue", "--all", "--json")
-    try:
-        return read_jobs(text)
-    except SlurmUnavailableError as error:
-        raise ClusterError(str(error)) from error
-
-
-def _is_anothers(job: SlurmJob, user: str, partition: str) -> bool:
-    is_there = partition in job.partition.split(",") and job.state is not State.ENDED
-    return is_there and job.user != user and read_request(job.comment, job.admin_comment) is not None

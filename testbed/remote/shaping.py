@@ -125,9 +125,27 @@ def restore(hosts: Hosts, name: str, interface: str | None) -> dict[str, Sequenc
     done: dict[str, Sequence[Qdisc]] = {}
     for found in [interface] if interface else recorded(hosts, name):
         record = read_record(hosts, name, found)
-        if record:
-            done[found] = _restore(hosts, name, found, record)
-            hosts.ask(name, "rm", "-f", _record_path(found))
+        if not record:
+            continue
+        before, now = record["before"], qdiscs_of(hosts, name, found)
+        if settings(now) != settings(before):
+            if not is_ours(now):
+                raise RemoteError(
+                    f"{name}: {found} was given {in_words(now)} by somebody else since; Dally leaves it "
+                    f"alone (before: {in_words(before)}; {_record_path(found)})"
+                )
+            if record["way"]:
+                _replace(hosts, name, found, tuple(record["way"]))
+            else:
+                hosts.ask(name, "tc", "qdisc", "del", "dev", found, "root")
+            now = qdiscs_of(hosts, name, found)
+        if settings(now) != settings(before):
+            raise RemoteError(
+                f"{name}: {found} now has {in_words(now)}, but had {in_words(before)} before; "
+                f"see {_record_path(found)}"
+            )
+        done[found] = now
+        hosts.ask(name, "rm", "-f", _record_path(found))
     return done
 
 
@@ -192,28 +210,6 @@ def _way_back(hosts: Hosts, name: str, interface: str, now: Sequence[Qdisc]) -> 
         if tried.status == 0 and settings(json.loads(tried.stdout)) == settings(now):
             return way
     raise InputError(f"it has {in_words(now)} with settings of its own, which cannot be restored exactly")
-
-
-def _restore(hosts: Hosts, name: str, interface: str, record: Mapping[str, Any]) -> Sequence[Qdisc]:
-    before, now = record["before"], qdiscs_of(hosts, name, interface)
-    if settings(now) == settings(before):
-        return now
-    if not is_ours(now):
-        raise RemoteError(
-            f"{name}: {interface} was given {in_words(now)} by somebody else since; Dally leaves it alone "
-            f"(before: {in_words(before)}; {_record_path(interface)})"
-        )
-    if record["way"]:
-        _replace(hosts, name, interface, tuple(record["way"]))
-    else:
-        hosts.ask(name, "tc", "qdisc", "del", "dev", interface, "root")
-    now = qdiscs_of(hosts, name, interface)
-    if settings(now) != settings(before):
-        raise RemoteError(
-            f"{name}: {interface} now has {in_words(now)}, but had {in_words(before)} before; "
-            f"see {_record_path(interface)}"
-        )
-    return now
 
 
 def _replace(hosts: Hosts, name: str, interface: str, words: Words) -> None:

@@ -22,8 +22,8 @@ USER = """
 import sys, time
 from pathlib import Path
 from dally.hosts.processes import Command
-from testbed.persistent.control import open_standing
-running = open_standing(Path(sys.argv[1])).start(Command("sleeper", ("sh", "-c", "echo up; exec sleep 1234")))
+from testbed.persistent.control import open_local
+running = open_local(Path(sys.argv[1])).start(Command("sleeper", ("sh", "-c", "echo up; exec sleep 1234")))
 print(next(iter(running.stdout)).decode(), end="", flush=True)
 time.sleep(1000)
 """

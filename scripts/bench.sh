@@ -5,6 +5,6 @@ install_dally analysis >&2
 if [ "${1-}" = slurm ]; then
     shift
     install_debian $slurm_packages >&2
-    exec .venv/bin/python -m testbed.slurm_bench "$@"
+    exec .venv/bin/python -m analysis.studies.slurm_bench "$@"
 fi
 exec .venv/bin/python -m analysis.studies.simulator_speed "$@"

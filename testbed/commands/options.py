@@ -12,10 +12,10 @@ import click
 
 from profiler.commands import values
 from slurm_plugin.local_cluster.cluster import Cluster
+from slurm_plugin.local_cluster.temporary_slurm import temporary_slurm
 from testbed.persistent.control import find_persistent, opened_persistent
 from testbed.persistent.shape import LabShape, Shape
 from testbed.persistent.state import PersistentError, default_folder
-from testbed.temporary_slurm import temporary_slurm
 
 
 def default_logs() -> Path:

@@ -19,9 +19,17 @@ from testbed.commands.existing_options import (
     opened_existing,
 )
 from testbed.commands.options import LabOptions, local_lab_options, opened_cluster
-from testbed.running.batch import check_policies, run_policy, topology_of
+from testbed.running.batch import (
+    EMULATED_TFLOPS,
+    PROFILE_SET,
+    RunRequest,
+    check_policies,
+    named_workloads,
+    plan_batch,
+    run_policy,
+    topology_of,
+)
 from testbed.running.report import displayed, show_runs
-from testbed.running.request import EMULATED_TFLOPS, PROFILE_SET, RunRequest, named_workloads, plan_batch
 
 _EPILOG = f"""\b
 Workloads that come with Dally: {", ".join(named_workloads())}

@@ -12,6 +12,7 @@ from dally.errors import DallyError, InputError
 from dally.jobs.job import Job
 from dally.runs.records import read_events
 from slurm_plugin.local_cluster.local_slurm import LocalSlurm
+from slurm_plugin.local_cluster.temporary_slurm import temporary_slurm
 from testbed.drills import checks
 from testbed.drills.catalogue import Drill
 from testbed.drills.fault_context import FAULTS, FaultContext, read_faults
@@ -23,7 +24,6 @@ from testbed.running.batch import collect_run, topology_of
 from testbed.running.controller import ControllerFiles
 from testbed.running.driver import Driver
 from testbed.running.folder import RunState, begin_run, new_name, read_inputs, read_state
-from testbed.temporary_slurm import temporary_slurm
 
 _LONGEST_S = 240.0
 _LOGS = ("slurmctld.log", "jobcomp.txt")

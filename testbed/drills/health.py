@@ -3,23 +3,20 @@
 `python -m testbed.drills.health CONFIG FILE` asks the controller of a dally.toml and writes down each answer.
 """
 
-import json
 import sys
 import time
-import tomllib
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
-from http.client import HTTPConnection, HTTPException
 from pathlib import Path
-from urllib.parse import urlsplit
 
+from dally.errors import DallyError
 from dally.hosts.processes import Command, Running
 from slurm_plugin.local_cluster.cluster import Cluster
+from slurm_plugin.service.live import ask
 from testbed.running.json_lines import append_line, read_lines
 
 HEALTH = "pulse.jsonl"
 _EVERY_S = 0.5
-_PATIENCE_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,18 +57,13 @@ def back_after_s(samples: Iterable[HealthSample], over_s: float) -> float | None
 
 def main(config: Path, file: Path) -> None:
     """Ask until ended: a `dally status` for each answer would start a Python every half second."""
-    place = urlsplit(tomllib.loads(config.read_text(encoding="utf-8"))["url"]).netloc
     while True:
         now = round(time.time(), 3)
-        connection = HTTPConnection(place, timeout=_PATIENCE_S)
         try:
-            connection.request("GET", "/health")
-            said = json.load(connection.getresponse())
+            said = ask(config, "/health")
             sample = HealthSample(now, bool(said["ok"]), said["age_s"])
-        except (OSError, HTTPException, ValueError):
+        except DallyError:
             sample = HealthSample(now, False)
-        finally:
-            connection.close()
         append_line(file, **asdict(sample))
         time.sleep(_EVERY_S)
 

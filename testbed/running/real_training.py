@@ -22,13 +22,12 @@ from dally.interruption import interruptible
 from dally.markdown import replace_section, table
 from dally.runs.records import JobRecord, read_jobs
 from simulator.scenario import folder_name
+from slurm_plugin.local_cluster.temporary_slurm import temporary_slurm
 from testbed.persistent.shape import LabShape
-from testbed.running.batch import check_policies, run_policy, topology_of
+from testbed.running.batch import RunRequest, check_policies, plan_batch, run_policy, topology_of
 from testbed.running.folder import job_path
 from testbed.running.json_lines import read_lines
-from testbed.running.request import RunRequest, plan_batch
 from testbed.running.script import STEPS
-from testbed.temporary_slurm import temporary_slurm
 
 PAGE = Path(__file__).parents[2] / "docs" / "results" / "elastic-live.md"
 SHAPE = LabShape(racks=(2, 2), gpus=2)

@@ -1,6 +1,6 @@
 """Sleeping jobs on a local Slurm with a database, and what `sacct` has of them: a history like a site's.
 
-`python -m testbed.sleepers --jobs 300 --seed 1 --out FOLDER` leaves jobs.sacct and the cluster's files there.
+`python -m analysis.studies.sleepers --jobs 300 --seed 1 --out FOLDER` leaves jobs.sacct and cluster/ there.
 """
 
 import shutil
@@ -17,7 +17,7 @@ from dally.errors import DallyError
 from slurm_plugin.local_cluster.accounting_database import add_accounting
 from slurm_plugin.local_cluster.local_slurm import LocalSlurm, make_user
 from slurm_plugin.local_cluster.slurm_files import LabSpec
-from testbed.temporary_slurm import temporary_slurm
+from slurm_plugin.local_cluster.temporary_slurm import temporary_slurm
 
 SACCT = (
     "JobIDRaw,User,Account,Submit,Eligible,Start,End,ElapsedRaw,State,AllocTRES,ReqTRES,TimelimitRaw,"

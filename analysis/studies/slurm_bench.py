@@ -22,8 +22,8 @@ from slurm_plugin.controller.controller import Controller
 from slurm_plugin.controller.journal import Journal
 from slurm_plugin.local_cluster.local_slurm import LocalSlurm
 from slurm_plugin.local_cluster.slurm_files import LabSpec, slurm_conf, topology_conf
+from slurm_plugin.local_cluster.temporary_slurm import temporary_slurm
 from slurm_plugin.request import Request, encode
-from testbed.temporary_slurm import temporary_slurm
 
 NODES_PER_RACK = 16
 BEGIN_S = 600.0

@@ -10,8 +10,8 @@ from dally.errors import InputError
 from dally.profiles.files import write_profiles
 from dally.profiles.schema import ProfileMode
 from dally.traces import load_trace
-from testbed.running import request as requests
-from testbed.running.request import EMULATED_TFLOPS, RunRequest, named_workloads, plan_batch
+from testbed.running import batch as batches
+from testbed.running.batch import EMULATED_TFLOPS, RunRequest, named_workloads, plan_batch
 from tests.testbed.running.worlds import COMPUTE_S, profile, topology, typed, write_profile_folder
 from workloads.registry import WORKLOADS
 
@@ -78,14 +78,14 @@ def test_the_workloads_that_come_with_dally_can_be_run_on_their_clusters() -> No
     sizes |= {"calm": (16, 18), "elastic": (8, 6), "mixed": (16, 30), "limits": (16, 20)}
     assert set(named_workloads()) == set(sizes)
     for name, (gpus, jobs) in sizes.items():
-        path = Path(requests.__file__).parent / "workloads" / f"{name}.csv"
+        path = Path(batches.__file__).parent / "workloads" / f"{name}.csv"
         found = load_trace(path).jobs
         assert len(found) == jobs
         assert all(job.model in WORKLOADS and job.gpus <= gpus for job in found)
 
 
 def test_forty_has_five_models_and_gangs_of_all_sizes() -> None:
-    found = load_trace(Path(requests.__file__).parent / "workloads" / "forty.csv").jobs
+    found = load_trace(Path(batches.__file__).parent / "workloads" / "forty.csv").jobs
     assert len(Counter(job.model for job in found)) >= 5
     assert {job.gpus for job in found} == {1, 2, 4, 8}
     assert max(job.submit_s for job in found) <= 300

@@ -26,7 +26,7 @@ from testbed.fidelity.report_tables import ComparisonTable
 
 _FILE_WIDTH = 180
 _WORST = 10
-"""So many jobs are told in words on a terminal; compare.md has all."""
+"""This many jobs are described on a terminal; compare.md has all."""
 
 _EPILOG = f"""\b
 Example:

@@ -72,7 +72,7 @@ class ComparedInterval:
 
     @property
     def kept_steps(self) -> int:
-        """Its steps that were not done again."""
+        """The steps of the interval that were not done again."""
         return self.interval.steps - self.interval.lost_steps
 
     @property

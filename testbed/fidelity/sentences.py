@@ -9,7 +9,7 @@ from testbed.fidelity.chance import SIMULATIONS
 from testbed.fidelity.comparison import JOB_TARGET, MAKESPAN_TARGET, Comparison, JobComparison
 
 _LEAST_SHARE, _LEAST_S = 0.1, 0.1
-"""A part is told from this share of all the job's parts on, and from these seconds on."""
+"""A part is named only if it is at least this share of all the job's parts, and this many seconds."""
 
 _MAIN = 0.1
 
@@ -75,8 +75,10 @@ def cause(job: JobComparison) -> str:
     """What made a job's real life longer or shorter than its simulated one, the most first."""
     parts = asdict(job.parts)
     least_s = max(_LEAST_S, _LEAST_SHARE * sum(map(abs, parts.values())))
-    told = [name for name in sorted(parts, key=lambda name: -abs(parts[name])) if abs(parts[name]) >= least_s]
-    said = [_LONGER_SHORTER[name][parts[name] < 0].format(f"{abs(parts[name]):.1f} s") for name in told]
+    named = [
+        name for name in sorted(parts, key=lambda name: -abs(parts[name])) if abs(parts[name]) >= least_s
+    ]
+    said = [_LONGER_SHORTER[name][parts[name] < 0].format(f"{abs(parts[name]):.1f} s") for name in named]
     return "; ".join([*said, *_decided(job)]) or "as simulated"
 
 

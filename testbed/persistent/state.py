@@ -25,7 +25,7 @@ class PersistentError(DallyError):
 
 @dataclass(frozen=True, slots=True)
 class ProcessMark:
-    """A process, told from a later one with its number.
+    """A process; its start time distinguishes it from a later one with the same number.
 
     Attributes:
         pid: Its number.

@@ -15,7 +15,7 @@ _CLOCK_S = 0.1
 _MOST_CLOCK_S = 2.0
 
 Facts = Mapping[str, Any]
-"""What `testbed.remote.probe` tells."""
+"""What `testbed.remote.probe` prints."""
 
 
 @dataclass(frozen=True, slots=True)

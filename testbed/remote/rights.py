@@ -22,7 +22,7 @@ _PASSING = ("busy", "Node not available", "not available now", "Reservation is i
 
 @dataclass(frozen=True, slots=True)
 class Rights:
-    """What a user may do in a Slurm cluster, and who else is there.
+    """What a user may do in a Slurm cluster, and which others use Dally there.
 
     Attributes:
         user: Who logs in, by name.
@@ -32,9 +32,9 @@ class Rights:
         admin_level: The user's in Slurm's accounting, in lower case; empty if there is none.
         refusal: What Slurm says against a job of this user there; empty if nothing.
         shared: Other partitions over the same nodes.
-        marked: Others who have jobs there that ask for Dally.
+        marked: Other users with jobs there that ask for Dally.
         has_site_dally: Whether jobs pass through the job_submit.lua of the site's own Dally.
-        site_lua: What that is told in dally_site.lua; empty if it cannot be read.
+        site_lua: The text of its dally_site.lua; empty if it cannot be read.
     """
 
     user: str

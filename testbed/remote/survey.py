@@ -20,7 +20,7 @@ from testbed.remote.hosts import ANSWER_S, Hosts, LoggedProcess, RemoteError, ea
 from workloads.settings import Backend
 
 Pair = tuple[str, str]
-"""Names of two hosts: who asks, and who is asked."""
+"""Names of two hosts: the one that asks, and the one that is asked."""
 
 _CLOCK_READINGS = 5
 _PROBE_S = 60.0
@@ -43,7 +43,7 @@ class HostFacts:
 
     Attributes:
         error: Why it cannot be reached; empty if it can.
-        facts: What `testbed.remote.probe` told there; None if it did not run.
+        facts: What `testbed.remote.probe` printed there; None if it did not run.
         facts_error: Why it did not.
         clock: Its clock; None if it was not read.
     """
@@ -71,7 +71,7 @@ class Survey:
 
 
 def survey(hosts: Hosts) -> Survey:
-    """Connect to all hosts and look at them; what fails is part of the findings."""
+    """Connect to all hosts and gather their facts; what fails is part of the findings."""
     failed = hosts.connect_each()
     names = [host.name for host in hosts.file.hosts]
 

@@ -17,7 +17,7 @@ _OF_ITSELF = (
     "well_again",
     "policy_fresh",
 )
-"""Events of the controller that are told as they are."""
+"""Events of the controller that are copied unchanged."""
 
 _CLOCK_S = 1.0
 """By how much the controller may see a start before the time that Slurm gives it."""
@@ -25,7 +25,7 @@ _CLOCK_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class ControllerEvents:
-    """What the controller told of a run, in the run's own terms: the workload's job ids, its own time.
+    """What the controller logged of a run, with the workload's job ids and the run's own time.
 
     Attributes:
         events: In order; `t` in seconds from the run's origin.
@@ -53,7 +53,7 @@ def read_controller_events(
     """The controller's events.
 
     Args:
-        lines: As it told them.
+        lines: The lines of its log.
         ids: Ids in the workload by number in Slurm; events of other jobs are left out.
         origin_s: When the run's time began, seconds since 1970.
     """

@@ -59,7 +59,7 @@ class JobObservation:
 
 
 def job_comment(run: str, number: int) -> str:
-    """The comment by which a run's job is known in Slurm, whoever submitted it."""
+    """The comment by which a run's job is found in Slurm."""
     return f"testbed:{run}:{number}"
 
 

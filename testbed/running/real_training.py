@@ -1,7 +1,7 @@
 """Real trainings whose sizes and batches policies choose: `python -m testbed.running.real_training FOLDER`.
 
 Brings up a Slurm on this machine for each seed and runs the same jobs under each policy, the seed deciding
-jobs, parameters and order of samples; policies take turns in who begins. Jobs train a small net on
+jobs, parameters and order of samples; another policy begins for each seed. Jobs train a small net on
 scikit-learn's digits, at the pace of a pretended GPU. Results stay in FOLDER: what is done there is not done
 again. The tables of docs/results/elastic-live.md are written anew.
 """

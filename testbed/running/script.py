@@ -137,7 +137,7 @@ def _options(plan: JobPlan, name: str, folder: str, settings: SubmitSettings) ->
 
 
 def _dally_line(plan: JobPlan, folder: str, settings: SubmitSettings) -> str:
-    """What Dally is told; a job that trains for real names no model: how fast it is, its reports say."""
+    """Dally's options; a job that trains for real names no model: its reports give its speed."""
     job = plan.job
     line = f"#DALLY --progress={folder}/{PROGRESS}" if settings.data else f"#DALLY --model={job.model}"
     if job.preemptible:

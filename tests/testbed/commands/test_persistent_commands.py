@@ -48,7 +48,7 @@ def test_what_is_said_wins_over_what_is_usual() -> None:
     assert lab.folder == Path.cwd() / "here"
 
 
-def test_the_standing_cluster_serves_who_asks_for_nothing_or_for_the_same(standing: Path) -> None:
+def test_the_persistent_cluster_serves_who_asks_for_nothing_or_for_the_same(standing: Path) -> None:
     for lab in (LabOptions(standing), LabOptions(standing, {"gpus": 4})):
         with opened_cluster(lab) as cluster:
             assert cluster.conf == standing / "etc" / "slurm.conf"
@@ -60,7 +60,7 @@ def test_who_asks_for_another_than_is_up_is_told_what_is(standing: Path) -> None
         pass
 
 
-def test_there_is_a_standing_cluster_only_if_one_is_up(standing: Path, tmp_path: Path) -> None:
+def test_there_is_a_persistent_cluster_only_if_one_is_up(standing: Path, tmp_path: Path) -> None:
     with persistent_cluster(standing) as cluster:
         assert cluster
     with persistent_cluster(tmp_path / "other") as cluster:

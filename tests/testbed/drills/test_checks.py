@@ -1,4 +1,4 @@
-"""Judging a drill: made-up stories of jobs, answers of the controller and events."""
+"""Checking a drill: made-up executions of jobs, answers of the controller and events."""
 
 from pathlib import Path
 
@@ -49,11 +49,11 @@ def test_a_job_that_says_it_completed_and_left_a_step_out_is_lost() -> None:
     assert "step 2" in check.said
 
 
-def test_stretches_one_after_the_other_are_fine() -> None:
+def test_intervals_one_after_the_other_are_fine() -> None:
     assert none_twice([execution(run(90, 99), run(100, 104))]).passed
 
 
-def test_overlapping_stretches_are_found_also_if_another_lies_between_their_starts() -> None:
+def test_overlapping_intervals_are_found_also_if_another_lies_between_their_starts() -> None:
     check = none_twice([execution(run(80, 102), run(90, 91), run(100, 104))])
     assert not check.passed
     assert "ran twice for 2.0 s" in check.said

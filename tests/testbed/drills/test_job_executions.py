@@ -55,7 +55,7 @@ def test_going_on_from_a_checkpoint_is_not_running_twice() -> None:
     )
 
 
-def test_steps_of_two_stretches_among_each_other_are_running_twice() -> None:
+def test_steps_of_two_intervals_among_each_other_are_running_twice() -> None:
     steps = sorted([*run_of([1, 2, 3, 4, 5, 6], 100), *run_of([1, 2, 3], 103.5)], key=lambda step: step[1])
     assert steps_out_of_order(execution("start 100 n1 2 0\nstart 103 n2 2 1\n", steps)) != []
 

@@ -1,4 +1,4 @@
-"""The predicted pace of intervals is that of the links as they were shared, weighted by time."""
+"""The predicted slowdown of intervals is that of the links as they were shared, weighted by time."""
 
 import pytest
 
@@ -27,7 +27,7 @@ def together() -> float:
     return dict(links.changes())["a"].slowdown
 
 
-def test_a_stretch_alone_has_the_pace_of_its_placement() -> None:
+def test_an_interval_alone_has_the_slowdown_of_its_placement() -> None:
     (slowdown,) = predict_slowdowns([span(0, 10.0, 60.0)], COSTS, contention=True)
     assert slowdown.shared == pytest.approx(slowdown.alone)
     assert slowdown.alone == COSTS.cost(JOBS[0], ACROSS[0]).slowdown
@@ -46,7 +46,7 @@ def test_a_neighbour_that_starts_up_sends_nothing() -> None:
     assert first.shared == pytest.approx(first.alone)
 
 
-def test_a_stretch_without_a_step_slows_nobody_and_has_the_pace_of_its_placement() -> None:
+def test_an_interval_without_a_step_slows_nobody_and_has_the_slowdown_of_its_placement() -> None:
     first, second = predict_slowdowns([span(0, 10.0, 110.0), span(1, 60.0, 60.0)], COSTS, contention=True)
     assert first.shared == pytest.approx(first.alone)
     assert second.shared == second.alone

@@ -65,7 +65,7 @@ def test_measured_profiles_are_run_for_real(asked: RunRequest, tmp_path: Path) -
         ({"workload": "nowhere.csv"}, "no trace file 'nowhere.csv'"),
     ],
 )
-def test_a_wrong_order_is_refused(
+def test_a_wrong_request_is_refused(
     asked: RunRequest, tmp_path: Path, changed: dict[str, object], message: str
 ) -> None:
     values = {**{name: getattr(asked, name) for name in RunRequest.__slots__}, **changed}

@@ -134,7 +134,7 @@ def test_a_job_that_was_submitted_right_before_the_kill_is_known_by_its_mark(clu
     assert marks(cluster) == [f"--comment={job_comment(RUN, 1)}"]
 
 
-def test_a_job_that_slurm_has_forgotten_is_known_by_its_diary(
+def test_a_job_that_slurm_has_forgotten_is_known_by_its_script_log(
     cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("testbed.running.observer.GONE_S", 0.0)

@@ -33,11 +33,11 @@ def times(
     return [(part.start_s, part.end_s) for part in find_intervals(observations, script_log, steps)]
 
 
-def test_a_preempted_job_has_two_stretches() -> None:
+def test_a_preempted_job_has_two_intervals() -> None:
     assert times(PREEMPTED) == [(100.0, 110.2), (115.0, 121.0)]
 
 
-def test_a_job_that_still_runs_has_an_open_stretch() -> None:
+def test_a_job_that_still_runs_has_an_open_interval() -> None:
     assert times(PREEMPTED[:2]) == [(100.0, None)]
 
 
@@ -46,7 +46,7 @@ def test_a_requeue_between_two_looks_is_seen_by_the_start_time() -> None:
     assert times(observations) == [(100.0, 108.0), (108.0, None)]
 
 
-def test_a_whole_run_between_two_looks_is_a_stretch() -> None:
+def test_a_whole_run_between_two_looks_is_an_interval() -> None:
     assert times([observed(99.0, State.PENDING), observed(103.0, State.ENDED, 100.0)]) == [(100.0, 103.0)]
 
 
@@ -73,23 +73,23 @@ def test_slurm_gives_a_requeued_job_on_its_way_out_another_start() -> None:
     assert times(observations) == [(100.0, 106.0)]
 
 
-def test_the_diary_tells_finer_times() -> None:
+def test_the_script_log_tells_finer_times() -> None:
     script_log = "start 100.3 n1 2\nend 109.8 85\nstart 115.9 n1 2\nend 120.7 0\n"
     assert times(PREEMPTED, script_log) == [(100.3, 109.8), (115.5, 120.7)]
 
 
-def test_stretches_that_nobody_saw_are_in_the_diary() -> None:
+def test_intervals_that_nobody_saw_are_in_the_script_log() -> None:
     script_log = "start 100.3 n[1-3] 2(x2),1\nend 109.8 85\nstart 115.2 n1 2\nend 120.7 0\n"
     found = find_intervals([observed(99.0, State.PENDING), observed(500.0, State.ENDED)], script_log, "")
     assert [(part.start_s, part.end_s) for part in found] == [(100.3, 109.8), (115.2, 120.7)]
     assert found[0].gpus == {"n1": 2, "n2": 2, "n3": 1}
 
 
-def test_a_diary_that_was_cut_off_is_read_as_far_as_it_goes() -> None:
+def test_a_script_log_that_was_cut_off_is_read_as_far_as_it_goes() -> None:
     assert [entry.t for entry in read_script_log("start 100.3 n1 2\nend 1")] == [100.3]
 
 
-def test_steps_belong_to_the_stretch_in_which_they_ended() -> None:
+def test_steps_belong_to_the_interval_in_which_they_ended() -> None:
     found = find_intervals(PREEMPTED, "", log((1, 103.0), (2, 103.5), (3, 119.0)))
     assert [[step.number for step in part.steps] for part in found] == [[1, 2], [3]]
     assert [part.first_step_s for part in found] == [103.0, 119.0]

@@ -84,7 +84,9 @@ def test_copies_train_side_by_side_and_give_way_to_another_job(lab: LocalSlurm, 
     assert found.records["short"].failures == 0
 
 
-def test_a_gang_lies_on_two_types_and_runs_at_the_pace_of_the_slower(lab: LocalSlurm, tmp_path: Path) -> None:
+def test_a_gang_lies_on_two_types_and_runs_at_the_slowdown_of_the_slower(
+    lab: LocalSlurm, tmp_path: Path
+) -> None:
     found = ran(lab, tmp_path, "hadar:round_s=6", job("gang", 3, 4.0))
     (line,) = found.intervals("gang")
     assert len(line["gpus"]) == 3

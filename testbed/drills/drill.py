@@ -27,7 +27,6 @@ from testbed.running.folder import RunState, begin_run, new_name, read_inputs, r
 
 _LONGEST_S = 240.0
 _LOGS = ("slurmctld.log", "jobcomp.txt")
-_FACTS = "facts.jsonl"
 
 
 def hold_drill(
@@ -79,7 +78,7 @@ def judged(drill: Drill, folder: Path, trouble: str, wall_s: float) -> DrillResu
         checks.none_twice(executions),
         checks.no_gpu_shared(executions, gpus),
         checks.controller_back(faults, samples, drill.back_within_s, max(ends_s, default=0.0)),
-        checks.replays_same(folder / _FACTS),
+        checks.replays_same(ControllerFiles(folder).facts),
         checks.fault_struck(events, drill.shows),
     ]
     if trouble:

@@ -14,7 +14,6 @@ from testbed.running.restarter import daemon_file, restarting_command
 
 HEALTHY_S = 90.0
 _ASK_EVERY_S = 0.5
-FACTS = "facts.jsonl"
 FREE_PORT = (
     "import socket; probe = socket.socket(); probe.bind(('127.0.0.1', 0)); print(probe.getsockname()[1])"
 )
@@ -42,7 +41,7 @@ class ControllerFiles:
 
     def __init__(self, base: Path) -> None:
         self.base = base
-        self.config, self.log, self.facts = base / "dally.toml", base / CONTROLLER, base / FACTS
+        self.config, self.log, self.facts = base / "dally.toml", base / CONTROLLER, base / "facts.jsonl"
         self.cluster, self.profiles = base / "cluster.toml", base / "profiles"
 
 
@@ -64,12 +63,7 @@ def configuration(paths: ControllerFiles, policy: str, partition: str, port: int
 
 
 class RunController:
-    """A controller on a cluster's head node, started again whenever it dies.
-
-    Args:
-        cluster: The cluster.
-        paths: Where its things are; its configuration must be there.
-    """
+    """A controller on a cluster's head node, restarted whenever it dies; its dally.toml must be there."""
 
     def __init__(self, cluster: Cluster, paths: ControllerFiles) -> None:
         self._cluster, self._paths = cluster, paths

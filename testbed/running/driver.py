@@ -89,7 +89,7 @@ class Driver:
             The state at its end, as in the folder.
 
         Raises:
-            RunError, ControlError, ClusterError, ProcessError: It cannot go on; the jobs are cancelled.
+            RunError, RunControllerError, ClusterError, ProcessError: It cannot go on; the jobs are cancelled.
         """
         self._prepare()
         controller = None if is_slurms_own(self._policy) else RunController(self._cluster, self._paths)
@@ -162,8 +162,9 @@ class Driver:
             if now - sampled_s >= EVERY_S:
                 sampler.take()
                 sampled_s = now
+            t = time.time() - origin_s
             for number, plan in enumerate(self._plans):
-                if plan.job.submit_s <= time.time() - origin_s and plan.job.job_id not in self._submitted:
+                if plan.job.submit_s <= t and plan.job.job_id not in self._submitted:
                     self._submit(number, plan)
             self._on_progress(self.progress())
             time.sleep(_TICK_S)

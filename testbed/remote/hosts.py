@@ -4,7 +4,6 @@ import shlex
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -158,8 +157,20 @@ class Hosts:
             ProcessError: The host is not connected, or does not start it.
         """
         process = self.start(Command(f"{argv[0]} on {host}", argv, host=host), stdin)
-        with process.limited(timeout_s) as late:
+        late = Event()
+
+        def end() -> None:
+            late.set()
+            process.stop()
+
+        timer = Timer(timeout_s, end)
+        timer.daemon = True
+        timer.start()
+        try:
             answer = process.gather()
+        finally:
+            timer.cancel()
+            process.stop()
         if late.is_set():
             raise RemoteError(f"{host}: {argv[0]} took longer than {timeout_s:g} s")
         return answer
@@ -223,24 +234,6 @@ class LoggedProcess:
         for line in self._process.stderr:
             self._last_lines.append(line)
             yield line
-
-    @contextmanager
-    def limited(self, timeout_s: float) -> Iterator[Event]:
-        """End it after some seconds, then the event is set, and at the end of the block."""
-        late = Event()
-
-        def end() -> None:
-            late.set()
-            self.stop()
-
-        timer = Timer(timeout_s, end)
-        timer.daemon = True
-        timer.start()
-        try:
-            yield late
-        finally:
-            timer.cancel()
-            self.stop()
 
     def gather(self) -> CommandResult:
         """Read all that it says, and wait until it ended."""

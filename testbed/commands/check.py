@@ -14,12 +14,11 @@ from rich.text import Text
 from dally.errors import DallyError
 from dally.hosts.hosts_file import read_hosts_file
 from slurm_plugin.admin.checks.site import Finding, Level, problem
+from testbed.commands.options import hosts_option, logs_option
 from testbed.remote.existing_slurm import find_slurm
-from testbed.remote.fitness import FitnessRow, is_fit, judge
-from testbed.remote.hosts import Hosts
-from testbed.remote.log import CommandLog
-from testbed.remote.options import hosts_option, logs_option
-from testbed.remote.rights import find_rights, judge_all
+from testbed.remote.fitness import FitnessRow, host_findings, is_fit
+from testbed.remote.hosts import CommandLog, Hosts
+from testbed.remote.rights import all_findings, find_rights
 from testbed.remote.survey import survey
 
 _MARKS = {Level.OK: ("ok", "green"), Level.WARNING: ("?", "yellow"), Level.PROBLEM: ("NO", "red")}
@@ -60,54 +59,40 @@ def command(
     hosts = Hosts(file, CommandLog(logs))
     try:
         seen = survey(hosts)
-        rows = judge(file, seen)
-        if partition and work and not seen.hosts[file.hosts[0].name].error:
-            rows += _judge_partition(hosts, partition, work, reservation, conf)
+        rows = host_findings(file, seen)
+        head = file.hosts[0].name
+        if partition and work and not seen.hosts[head].error:
+            try:
+                found = all_findings(find_rights(find_slurm(hosts, partition, work, reservation, conf)))
+            except DallyError as error:
+                found = {"jobs": problem(str(error), "so `run --existing` would be refused")}
+            rows += tuple(FitnessRow(head, check, finding) for check, finding in found.items())
     finally:
         hosts.close()
     if as_json:
-        found = [{"host": row.host, "check": row.check, **asdict(row.finding)} for row in rows]
-        click.echo(json.dumps(found, indent=2))
+        data = [{"host": row.host, "check": row.check, **asdict(row.finding)} for row in rows]
+        click.echo(json.dumps(data, indent=2))
     else:
         _show(rows, logs)
     if not is_fit(rows):
         sys.exit(1)
 
 
-def _judge_partition(
-    hosts: Hosts, partition: str, work: Path, reservation: str, conf: Path | None
-) -> tuple[FitnessRow, ...]:
-    """What the user who logs in on the first host may do in a partition."""
-    try:
-        found = judge_all(find_rights(find_slurm(hosts, partition, work, reservation, conf)))
-    except DallyError as error:
-        found = {"jobs": problem(str(error), "so `run --existing` would be refused")}
-    return tuple(FitnessRow(hosts.file.hosts[0].name, check, finding) for check, finding in found.items())
-
-
 def _show(rows: Sequence[FitnessRow], logs: Path) -> None:
+    """Print a table of all hosts and checks, then what to do about each finding that is not ok."""
     console = Console(highlight=False, soft_wrap=True)
     by_host: dict[str, dict[str, Finding]] = {}
     for row in rows:
         by_host.setdefault(row.host, {})[row.check] = row.finding
-    console.print(_table(by_host))
-    for row in rows:
-        if row.finding.level is not Level.OK:
-            console.print(_line(row))
-    console.print(Text(f"what was run there: {logs}/HOST.log"))
-
-
-def _table(by_host: dict[str, dict[str, Finding]]) -> Table:
-    checks = dict.fromkeys(check for found in by_host.values() for check in found)
+    checks = dict.fromkeys(row.check for row in rows)
     table = Table("host", *checks, box=None, padding=(0, 1))
     for host, found in by_host.items():
         marks = (_MARKS[found[check].level] if check in found else _NOT_MADE for check in checks)
         table.add_row(Text(host), *(Text(mark, style) for mark, style in marks))
-    return table
-
-
-def _line(row: FitnessRow) -> Text:
-    mark, style = _MARKS[row.finding.level]
-    return Text.assemble(
-        (f"{mark:3}", style), f"{row.host}, {row.check}: {row.finding.found} -> {row.finding.advice}"
-    )
+    console.print(table)
+    for row in rows:
+        if row.finding.level is not Level.OK:
+            mark, style = _MARKS[row.finding.level]
+            said = f"{row.host}, {row.check}: {row.finding.found} -> {row.finding.advice}"
+            console.print(Text.assemble((f"{mark:3}", style), said))
+    console.print(Text(f"what was run there: {logs}/HOST.log"))

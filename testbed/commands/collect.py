@@ -5,8 +5,8 @@ from pathlib import Path
 import click
 
 from testbed.commands.existing_options import ExistingOptions, existing_options, opened_existing
-from testbed.commands.options import folder_option, standing_cluster
-from testbed.running.campaign import begun_runs, collect_run
+from testbed.commands.options import folder_option, persistent_cluster
+from testbed.running.batch import begun_runs, collect_run
 from testbed.running.folder import read_inputs
 from testbed.running.report import show_runs
 
@@ -27,6 +27,6 @@ def command(out: Path, folder: Path | None, existing: ExistingOptions | None, as
     the options that `run` was given.
     """
     runs_begun = begun_runs(out)
-    with opened_existing(existing) if existing else standing_cluster(folder) as cluster:
+    with opened_existing(existing) if existing else persistent_cluster(folder) as cluster:
         runs = [collect_run(run, cluster) for run in runs_begun]
     show_runs(runs, read_inputs(runs_begun[0]).topology.levels, out, as_json)

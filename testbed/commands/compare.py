@@ -9,7 +9,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from testbed.fidelity import policies, sheets, words
+from testbed.fidelity import policy_ranking, report_tables, sentences
 from testbed.fidelity.comparison import Comparison, compare
 from testbed.fidelity.live_run import find_runs, read_live_run
 from testbed.fidelity.report import (
@@ -22,11 +22,11 @@ from testbed.fidelity.report import (
     write_policies,
     write_report,
 )
-from testbed.fidelity.sheets import Sheet
+from testbed.fidelity.report_tables import ComparisonTable
 
 _FILE_WIDTH = 180
 _WORST = 10
-"""So many jobs are told in words on a terminal; compare.md has all."""
+"""This many jobs are described on a terminal; compare.md has all."""
 
 _EPILOG = f"""\b
 Example:
@@ -58,24 +58,22 @@ def command(folders: tuple[Path, ...], contention: bool, as_json: bool) -> None:
     for folder, comparisons in compared.items():
         if folder != comparisons[0].run.folder:
             write_policies(comparisons, folder)
+    single = len(everything) == 1
     if as_json:
-        single = len(everything) == 1
         click.echo(json.dumps(as_data(everything[0]) if single else all_data(everything), indent=1))
+    elif single:
+        _print_one(everything[0])
     else:
-        _tell(everything)
+        _print_several(everything)
     for reason in undrawn:
         click.echo(f"no figure: {reason}", err=True)
 
 
-def _tell(comparisons: Sequence[Comparison]) -> None:
-    console = Console() if Console().is_terminal else Console(width=_FILE_WIDTH)
-    if len(comparisons) == 1:
-        _tell_one(comparisons[0], console)
-        return
+def _print_several(comparisons: Sequence[Comparison]) -> None:
     for comparison in comparisons:
-        click.echo(words.headline(comparison))
-    _show(policies.side_by_side(comparisons), console)
-    for sentence in policies.ranking_words(comparisons):
+        click.echo(sentences.headline(comparison))
+    _show(policy_ranking.side_by_side(comparisons))
+    for sentence in policy_ranking.ranking_sentences(comparisons):
         click.echo(sentence)
     for comparison in comparisons:
         for line in left_out(comparison):
@@ -83,29 +81,30 @@ def _tell(comparisons: Sequence[Comparison]) -> None:
     click.echo(f"each run: {', '.join(str(item.run.folder / TEXT) for item in comparisons)}")
 
 
-def _tell_one(comparison: Comparison, console: Console) -> None:
-    click.echo(words.headline(comparison))
-    click.echo(words.chance_alone(comparison))
-    for sheet in (sheets.aggregate(comparison), sheets.causes(comparison), sheets.paces(comparison)):
-        _show(sheet, console)
-    click.echo(words.model_alone(comparison))
-    click.echo(words.main_causes(comparison))
-    click.echo(words.decisions(comparison))
-    _show(sheets.jobs(comparison), console)
+def _print_one(comparison: Comparison) -> None:
+    click.echo(sentences.headline(comparison))
+    click.echo(sentences.chance_alone(comparison))
+    for part in (report_tables.aggregate, report_tables.causes, report_tables.startup_and_steps):
+        _show(part(comparison))
+    click.echo(sentences.model_alone(comparison))
+    click.echo(sentences.main_causes(comparison))
+    click.echo(sentences.decisions(comparison))
+    _show(report_tables.jobs(comparison))
     click.echo("What made the worst ones longer or shorter than simulated:")
     for job in comparison.jobs[:_WORST]:
-        click.echo(f"  {job.real.job_id} ({job.error:+.1%}): {words.cause(job)}")
+        click.echo(f"  {job.real.job_id} ({job.error:+.1%}): {sentences.cause(job)}")
     for line in left_out(comparison):
         click.echo(f"left out: {line}")
     folder = comparison.run.folder
     click.echo(f"written: {folder / TEXT}, {DATA}, {FIGURE}; the simulation: {folder / 'simulated'}")
 
 
-def _show(sheet: Sheet, console: Console) -> None:
-    shown = Table(title=sheet.title, title_justify="left", caption=sheet.note, caption_justify="left")
+def _show(table: ComparisonTable) -> None:
+    console = Console() if Console().is_terminal else Console(width=_FILE_WIDTH)
+    shown = Table(title=table.title, title_justify="left", caption=table.note, caption_justify="left")
     shown.box, shown.pad_edge = SIMPLE_HEAD, False
-    for number, heading in enumerate(sheet.header):
-        shown.add_column(heading, justify="left" if number < sheet.texts else "right", overflow="fold")
-    for row in sheet.rows:
+    for number, heading in enumerate(table.header):
+        shown.add_column(heading, justify="left" if number < table.texts else "right", overflow="fold")
+    for row in table.rows:
         shown.add_row(*row)
     console.print(shown)

@@ -9,9 +9,9 @@ from rich.table import Table
 
 from dally.errors import InputError
 from dally.interruption import INTERRUPTED, interruptible
-from testbed.drills.catalogue import DRILLS, Drill, find_drill
+from testbed.drills.catalogue import DRILLS
 from testbed.drills.drill import hold_drill
-from testbed.drills.report import DrillResult, write_report
+from testbed.drills.report import DrillResult, verdict, write_report
 
 _FILE_WIDTH = 160
 
@@ -32,49 +32,32 @@ def command(names: tuple[str, ...], out: Path | None, seed: int, listed: bool) -
     Each drill brings a small cluster of its own up on this machine, and takes one to two minutes. Exits with
     0 if all passed, else with 1. Needs root, Slurm's and munge's packages.
     """
+    by_name = {drill.name: drill for drill in DRILLS}
     if listed:
         for drill in DRILLS:
             click.echo(f"{drill.name:18} {drill.says}")
         return
-    drills = _chosen(names)
+    if unknown := [name for name in names if name not in by_name]:
+        raise InputError(f"no drill is called {unknown[0]}; there are {', '.join(by_name)}")
     if out is None:
         raise click.UsageError("Missing option '--out'.")
     with interruptible() as stop:
-        outcomes: list[DrillResult] = []
-        for drill in drills:
-            outcomes.append(hold_drill(drill, out, seed, stop))
-            _say(outcomes[-1])
-            write_report(out, outcomes)
+        results: list[DrillResult] = []
+        for name in dict.fromkeys(names or by_name):
+            result = hold_drill(by_name[name], out, seed, stop)
+            results.append(result)
+            click.echo(f"{name}: {verdict(result.passed)}, {result.wall_s:.0f} s", err=True)
+            write_report(out, results)
             if stop():
                 sys.exit(INTERRUPTED)
-    _show(outcomes, out)
-    if not all(outcome.passed for outcome in outcomes):
-        sys.exit(1)
-
-
-def _chosen(names: tuple[str, ...]) -> list[Drill]:
-    found = [(name, find_drill(name)) for name in dict.fromkeys(names)]
-    unknown = [name for name, drill in found if drill is None]
-    if unknown:
-        known = ", ".join(drill.name for drill in DRILLS)
-        raise InputError(f"no drill is called {unknown[0]}; there are {known}")
-    return [drill for _, drill in found if drill] or list(DRILLS)
-
-
-def _say(outcome: DrillResult) -> None:
-    """Tell of one drill at once: the next takes minutes."""
-    click.echo(
-        f"{outcome.name}: {'passed' if outcome.passed else 'FAILED'}, {outcome.wall_s:.0f} s", err=True
-    )
-
-
-def _show(outcomes: list[DrillResult], out: Path) -> None:
     shown = Table("drill", "", "check", "seen")
-    for outcome in outcomes:
-        for number, check in enumerate(outcome.checks):
-            name = outcome.name if number == 0 else ""
-            shown.add_row(name, "passed" if check.passed else "FAILED", check.name, check.said)
+    for result in results:
+        for number, check in enumerate(result.checks):
+            name = result.name if number == 0 else ""
+            shown.add_row(name, verdict(check.passed), check.name, check.said)
         shown.add_section()
     console = Console() if Console().is_terminal else Console(width=_FILE_WIDTH)
     console.print(shown)
     click.echo(f"report: {out / 'drills.md'}")
+    if not all(result.passed for result in results):
+        sys.exit(1)

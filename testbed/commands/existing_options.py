@@ -1,4 +1,4 @@
-"""Options of commands that can use a Slurm of others over SSH, and what they lead to."""
+"""Options of commands that can use an existing Slurm over SSH, and what they lead to."""
 
 import functools
 from collections.abc import Callable, Sequence
@@ -14,8 +14,8 @@ from dally.cluster.topology import Topology
 from dally.errors import InputError
 from dally.policies.registry import PolicySpec
 from slurm_plugin.local_cluster.cluster import Cluster
+from testbed.commands.options import logs_option
 from testbed.persistent.supervisor import REMOTE
-from testbed.remote.options import logs_option
 from testbed.running.submission import is_slurms_own
 
 _OPTIONS = (
@@ -35,13 +35,12 @@ _OPTIONS = (
     logs_option,
 )
 
-_RIGHTS = "testbed.remote.rights"
 _MOST_SHOWN = 5
 
 
 @dataclass(frozen=True, slots=True)
 class ExistingOptions:
-    """A Slurm of others as a user named it.
+    """An existing Slurm as a user named it.
 
     Attributes:
         hosts_file: Its first host is where Slurm's commands are run.
@@ -65,7 +64,7 @@ class ExistingOptions:
 
 
 def existing_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the options of a Slurm of others; called with `existing`, None if not asked for."""
+    """Give a command the options of an existing Slurm; called with `existing`, None if not asked for."""
 
     @functools.wraps(command)
     def with_existing(
@@ -79,12 +78,11 @@ def existing_options(command: Callable[..., None]) -> Callable[..., None]:
         **others: Any,
     ) -> None:
         existing = None
-        given = (hosts_file, partition, work, reservation, conf)
         if is_existing:
             if hosts_file is None or partition is None or work is None:
                 raise click.UsageError("--existing needs --hosts, --partition and --work")
             existing = ExistingOptions(hosts_file, partition, work, logs, reservation or "", conf)
-        elif any(given):
+        elif any((hosts_file, partition, work, reservation, conf)):
             raise click.UsageError(
                 "--hosts, --partition, --work, --reservation and --slurm-conf go with --existing; "
                 "for a Slurm of your own on hosts: dally testbed up --hosts"
@@ -102,22 +100,18 @@ def opened_existing(existing: ExistingOptions) -> AbstractContextManager[Cluster
     """
     opened: Callable[..., AbstractContextManager[Cluster]] = import_module(REMOTE).opened_existing
     return opened(
-        existing.hosts_file,
-        existing.partition,
-        existing.work,
-        existing.reservation,
-        existing.conf,
-        existing.logs,
+        *(existing.hosts_file, existing.partition, existing.work),
+        *(existing.reservation, existing.conf, existing.logs),
     )
 
 
 def check_rights(cluster: Cluster, policies: Sequence[PolicySpec]) -> None:
-    """Refuse a cluster where the user who logs in may not do what these policies need; tell what is amiss.
+    """Refuse a cluster where the user who logs in may not do what these policies need; print warnings.
 
     Raises:
         ClusterError: It is refused, as the message says.
     """
-    refuse_unfit: Callable[[Cluster, bool], str] = import_module(_RIGHTS).refuse_unfit
+    refuse_unfit: Callable[[Cluster, bool], str] = import_module("testbed.remote.rights").refuse_unfit
     if note := refuse_unfit(cluster, not all(map(is_slurms_own, policies))):
         click.echo(f"note: {note}", err=True)
 

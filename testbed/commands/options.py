@@ -1,11 +1,10 @@
 """Options that several commands of `dally testbed` share, and the cluster that they lead to."""
 
 import functools
-import shutil
-import tempfile
-from collections.abc import Callable, Iterator
+import os
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,17 +12,38 @@ import click
 
 from profiler.commands import values
 from slurm_plugin.local_cluster.cluster import Cluster
-from slurm_plugin.local_cluster.local_slurm import LocalSlurm
-from testbed.persistent.control import find_standing, opened_standing
-from testbed.persistent.folder import default_folder
-from testbed.persistent.hosts_shape import Shape
-from testbed.persistent.shape import LocalClusterShape
-from testbed.persistent.state import StandingError
+from slurm_plugin.local_cluster.temporary_slurm import temporary_slurm
+from testbed.persistent.control import find_persistent, opened_persistent
+from testbed.persistent.shape import LocalClusterShape, Shape
+from testbed.persistent.state import PersistentError, default_folder
+
+
+def default_logs() -> Path:
+    """The folder of logs without --logs: in $XDG_STATE_HOME, by default ~/.local/state."""
+    state = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
+    return Path(state).expanduser() / "dally" / "hosts"
+
+
+hosts_option = click.option(
+    "--hosts",
+    "hosts_file",
+    type=click.Path(path_type=Path),
+    required=True,
+    help="TOML file of the hosts, their racks and how to log in.",
+)
+
+logs_option = click.option(
+    "--logs",
+    type=click.Path(path_type=Path),
+    default=default_logs,
+    show_default="~/.local/state/dally/hosts",
+    help="Folder of the logs of what was run on each host.",
+)
 
 folder_option = click.option(
     "--folder",
     type=click.Path(path_type=Path),
-    help="Of the standing cluster; a short path.  [default: /tmp/dally-testbed-UID]",
+    help="Of the persistent cluster; a short path.  [default: /tmp/dally-testbed-UID]",
 )
 
 _SHAPE_OPTIONS = (
@@ -49,47 +69,29 @@ _SHAPE_OPTIONS = (
 
 @dataclass(frozen=True, slots=True)
 class LocalClusterOptions:
-    """A cluster on this machine as a user asked for it; None where nothing was said.
+    """A cluster on this machine as a user asked for it.
 
     Attributes:
-        folder: Where a standing one is.
-        racks: Nodes of each rack.
-        gpus: GPUs of each node.
-        gpu_types: Their type, one for all or one for each rack.
-        rate_bps: Of each node's link.
-        uplink_bps: Of each rack's link.
+        folder: Where a persistent one is.
+        asked: What the user gave, by field of `LocalClusterShape`; empty takes any cluster that is up.
     """
 
     folder: Path
-    racks: tuple[int, ...] | None = None
-    gpus: int | None = None
-    gpu_types: tuple[str, ...] | None = None
-    rate_bps: float | None = None
-    uplink_bps: float | None = None
-
-    @property
-    def says_shape(self) -> bool:
-        """Whether anything was said of what it is to be."""
-        return bool(self._said())
+    asked: Mapping[str, Any] = field(default_factory=dict)
 
     def fits(self, shape: Shape) -> bool:
         """Whether a cluster is what was asked for."""
         if not isinstance(shape, LocalClusterShape):
-            return not self.says_shape
-        return all(getattr(shape, name) == value for name, value in self._said().items())
+            return not self.asked
+        return all(getattr(shape, name) == value for name, value in self.asked.items())
 
     def shape(self) -> LocalClusterShape:
-        """What was asked for; the rest is as usual.
+        """The cluster that was asked for; what the user did not give has its default.
 
         Raises:
             InputError: A number is out of range.
         """
-        return replace(LocalClusterShape(), **self._said())
-
-    def _said(self) -> dict[str, Any]:
-        """What was said of it, by field of `LocalClusterShape`."""
-        values = {field.name: getattr(self, field.name) for field in fields(LocalClusterShape)}
-        return {name: value for name, value in values.items() if value is not None}
+        return replace(LocalClusterShape(), **self.asked)
 
 
 def local_cluster_options(command: Callable[..., None]) -> Callable[..., None]:
@@ -97,8 +99,9 @@ def local_cluster_options(command: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(command)
     def with_cluster(folder: Path | None, **options: Any) -> None:
-        said = {field.name: options.pop(field.name) for field in fields(LocalClusterShape)}
-        command(cluster_options=LocalClusterOptions(chosen_folder(folder), **said), **options)
+        given = {one.name: options.pop(one.name) for one in fields(LocalClusterShape)}
+        asked = {name: value for name, value in given.items() if value is not None}
+        command(cluster_options=LocalClusterOptions(chosen_folder(folder), asked), **options)
 
     return functools.reduce(
         lambda decorated, option: option(decorated), reversed(_SHAPE_OPTIONS), with_cluster
@@ -106,56 +109,42 @@ def local_cluster_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def chosen_folder(folder: Path | None) -> Path:
-    """The folder of the standing cluster: the one given, else the usual one."""
+    """The folder of the persistent cluster: the one given, else the usual one."""
     return folder.absolute() if folder else default_folder()
 
 
 @contextmanager
-def standing_cluster(folder: Path | None = None) -> Iterator[Cluster | None]:
+def persistent_cluster(folder: Path | None = None) -> Iterator[Cluster | None]:
     """The cluster that `dally testbed up` left, here or on hosts; None if none is up.
 
     Raises:
-        StandingError: The folder is another user's.
+        PersistentError: The folder is another user's.
         DallyError: A host cannot be reached.
     """
     place = chosen_folder(folder)
-    if find_standing(place) is None:
+    if find_persistent(place) is None:
         yield None
         return
-    with opened_standing(place) as cluster:
+    with opened_persistent(place) as cluster:
         yield cluster
 
 
 @contextmanager
 def opened_cluster(cluster_options: LocalClusterOptions) -> Iterator[Cluster]:
-    """The standing cluster if one is up, here or on hosts, else one here that ends with this context.
+    """The persistent cluster if one is up, here or on hosts, else one here that ends with this context.
 
     Raises:
-        StandingError: The one that is up is not what was asked for.
+        PersistentError: The one that is up is not what was asked for.
         DallyError: None can be brought up.
     """
-    state = find_standing(cluster_options.folder)
+    state = find_persistent(cluster_options.folder)
     if state is None:
-        with _own_cluster(cluster_options.shape()) as cluster:
-            yield cluster
+        with temporary_slurm(cluster_options.shape().spec) as slurm:
+            yield slurm.cluster
         return
     if not cluster_options.fits(state.shape):
-        raise StandingError(
+        raise PersistentError(
             f"the testbed in {cluster_options.folder} is up with {state.shape.options()}, not as asked for"
         )
-    with opened_standing(cluster_options.folder) as cluster:
+    with opened_persistent(cluster_options.folder) as cluster:
         yield cluster
-
-
-@contextmanager
-def _own_cluster(shape: LocalClusterShape) -> Iterator[Cluster]:
-    folder = Path(tempfile.mkdtemp(prefix="dally-", dir="/tmp"))
-    try:
-        local_slurm = LocalSlurm(shape.spec(folder))
-        local_slurm.start()
-        try:
-            yield local_slurm.cluster
-        finally:
-            local_slurm.stop()
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)  # of a local cluster that could not even begin

@@ -19,8 +19,16 @@ from testbed.commands.existing_options import (
     opened_existing,
 )
 from testbed.commands.options import LocalClusterOptions, local_cluster_options, opened_cluster
-from testbed.running.campaign import check_policies, run_policy, topology_of
-from testbed.running.order import EMULATED_TFLOPS, PROFILE_SET, RunRequest, named_workloads, plan_campaign
+from testbed.running.batch import (
+    EMULATED_TFLOPS,
+    PROFILE_SET,
+    RunRequest,
+    check_policies,
+    named_workloads,
+    plan_batch,
+    run_policy,
+    topology_of,
+)
 from testbed.running.report import displayed, show_runs
 
 _EPILOG = f"""\b
@@ -79,7 +87,7 @@ def command(
     as_json: bool,
     cluster_options: LocalClusterOptions,
     existing: ExistingOptions | None,
-    **ordered: Any,
+    **options: Any,
 ) -> None:
     """Run a workload for real under one or more policies.
 
@@ -89,24 +97,26 @@ def command(
     with 1 if not all jobs ended.
     """
     specs = check_policies(policies)
-    order = RunRequest(**ordered)
-    if order.timeout_s is not None and not 0 < order.timeout_s < float("inf"):
-        raise InputError(f"--timeout-s is {order.timeout_s:g}, must be a positive number")
+    request = RunRequest(**options)
+    if request.timeout_s is not None and not 0 < request.timeout_s < float("inf"):
+        raise InputError(f"--timeout-s is {request.timeout_s:g}, must be a positive number")
     runs = []
     if existing:
         check_reservation(existing, specs)
-    opened = opened_existing(existing) if existing else opened_cluster(cluster_options)
+        opened = opened_existing(existing)
+    else:
+        opened = opened_cluster(cluster_options)
     with interruptible() as stop, opened as cluster, displayed() as display:
         if existing:
             check_rights(cluster, specs)
         topology = topology_of(cluster, cluster_file)
         if existing:
             check_nodes(existing, cluster, topology)
-        campaign = plan_campaign(order, topology, out)
+        batch = plan_batch(request, topology, out)
         for policy in specs:
-            runs.append(run_policy(cluster, campaign, policy, stop, display.tell))
+            runs.append(run_policy(cluster, batch, policy, stop, display.show))
             if stop():
                 break
-    show_runs(runs, campaign.inputs.topology.levels, out, as_json)
+    show_runs(runs, batch.inputs.topology.levels, out, as_json)
     if stop() or not all(run.complete for run in runs):
         sys.exit(INTERRUPTED if stop() else 1)

@@ -1,7 +1,7 @@
 """`dally testbed shape`: limit what real hosts send, show it, and put everything back."""
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
@@ -11,11 +11,10 @@ import click
 from dally.errors import DallyError, InputError
 from dally.hosts.hosts_file import HostsFile, read_hosts_file
 from profiler.commands import values
-from testbed.remote.hosts import Hosts, RemoteError, each
-from testbed.remote.log import CommandLog
-from testbed.remote.options import hosts_option, logs_option
+from testbed.commands.options import hosts_option, logs_option
+from testbed.remote.hosts import CommandLog, Hosts, RemoteError, all_or_error, each, next_address
 from testbed.remote.qdiscs import in_words
-from testbed.remote.shaping import ShapedInterface, look, qdiscs_of, recorded, restore, shape
+from testbed.remote.shaping import inspect_interface, qdiscs_of, recorded, restore, shape
 
 _Found = TypeVar("_Found")
 
@@ -55,22 +54,31 @@ def command(
     if [rate is not None, is_restoring, is_showing].count(True) != 1:
         raise click.UsageError("give one of --rate, --restore and --show")
     whole = read_hosts_file(hosts_file)
-    file = _only(whole, only)
-    with Hosts(file, CommandLog(logs)) as hosts:
+    with Hosts(_only(whole, only), CommandLog(logs)) as hosts:
         if is_restoring:
             _on_all(hosts, lambda name: _restore(hosts, name, interface), click.echo)
         elif is_showing:
-            _on_all(hosts, lambda name: _show(hosts, name, interface, _peer(whole, name)), click.echo)
+            _on_all(hosts, lambda name: _show(hosts, name, interface, next_address(whole, name)), click.echo)
         else:
             assert rate is not None
             _shape(hosts, whole, interface, rate, yes)
 
 
 def _shape(hosts: Hosts, whole: HostsFile, interface: str | None, rate_bps: float, yes: bool) -> None:
+    """Inspect all interfaces before any is changed, and ask before what could cut us off."""
     if not _LEAST_BPS <= rate_bps <= _MOST_BPS:
         raise InputError(f"--rate is {rate_bps:g} bits per second, must be 1e6 to 1e12")
-    places = _on_all(hosts, lambda name: look(hosts, name, interface, _peer(whole, name)))
-    _ask([place for place in places if place.carries_ssh], yes)
+    places = _on_all(
+        hosts, lambda name: inspect_interface(hosts, name, interface, next_address(whole, name)), None
+    )
+    carrying = [f"{place.interface} of {place.host}" for place in places if place.carries_ssh]
+    if carrying and not yes:
+        carries = (
+            f"{', '.join(carrying)} also {'carries' if len(carrying) == 1 else 'carry'} this SSH connection"
+        )
+        if not sys.stdin.isatty():
+            raise RemoteError(f"{carries}; nothing was changed; --yes shapes all the same")
+        click.confirm(f"{carries}. Shape all the same?", abort=True)
     by_host = {place.host: place for place in places}
 
     def act(name: str) -> str:
@@ -82,21 +90,6 @@ def _shape(hosts: Hosts, whole: HostsFile, interface: str | None, rate_bps: floa
     _on_all(hosts, act, click.echo)
 
 
-def _ask(carrying: Sequence[ShapedInterface], yes: bool) -> None:
-    """Ask before what could cut us off.
-
-    Raises:
-        RemoteError: Nobody is there to be asked.
-    """
-    if not carrying or yes:
-        return
-    said = ", ".join(f"{place.interface} of {place.host}" for place in carrying)
-    carries = f"{said} also {'carries' if len(carrying) == 1 else 'carry'} this SSH connection"
-    if not sys.stdin.isatty():
-        raise RemoteError(f"{carries}; nothing was changed; --yes shapes all the same")
-    click.confirm(f"{carries}. Shape all the same?", abort=True)
-
-
 def _restore(hosts: Hosts, name: str, interface: str | None) -> str:
     done = restore(hosts, name, interface)
     restored = ", ".join(f"{found} has {in_words(now)} as before" for found, now in done.items())
@@ -104,27 +97,20 @@ def _restore(hosts: Hosts, name: str, interface: str | None) -> str:
 
 
 def _show(hosts: Hosts, name: str, interface: str | None, peer: str | None) -> str:
-    place = interface or look(hosts, name, None, peer).interface
+    place = interface or inspect_interface(hosts, name, None, peer).interface
     marked = " (by Dally)" if place in recorded(hosts, name) else ""
     return f"{name}: {place} has {in_words(qdiscs_of(hosts, name, place))}{marked}"
 
 
 def _on_all(
-    hosts: Hosts, act: Callable[[str], _Found], tell: Callable[[_Found], None] = lambda found: None
+    hosts: Hosts, act: Callable[[str], _Found], show: Callable[[_Found], None] | None
 ) -> list[_Found]:
-    """Do the same on all hosts, on each whatever happens on others, and tell what came of it.
-
-    Raises:
-        RemoteError: It failed on some.
-    """
+    """Do the same on all hosts; show what succeeded, then raise a `RemoteError` for what did not."""
     found = each([host.name for host in hosts.file.hosts], act)
-    good = [one for one in found.values() if not isinstance(one, DallyError)]
-    for one in good:
-        tell(one)
-    failed = [str(one) for one in found.values() if isinstance(one, DallyError)]
-    if failed:
-        raise RemoteError("; ".join(failed))
-    return good
+    for one in found.values():
+        if show and not isinstance(one, DallyError):
+            show(one)
+    return [*all_or_error(found).values()]
 
 
 def _only(file: HostsFile, only: str | None) -> HostsFile:
@@ -136,10 +122,3 @@ def _only(file: HostsFile, only: str | None) -> HostsFile:
     if unknown:
         raise InputError(f"--only names {unknown[0]!r}; valid: {', '.join(valid)}")
     return replace(file, hosts=tuple(host for host in file.hosts if host.name in names))
-
-
-def _peer(file: HostsFile, name: str) -> str | None:
-    """The address of another host, the next in the file."""
-    names = [host.name for host in file.hosts]
-    other = file.hosts[(names.index(name) + 1) % len(names)]
-    return other.login.address if other.name != name else None

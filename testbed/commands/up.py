@@ -1,15 +1,13 @@
 """`dally testbed up`: bring a Slurm cluster up that stays."""
 
 import shlex
-from collections.abc import Iterator
 from pathlib import Path
 
 import click
 
-from testbed.commands.options import LocalClusterOptions, local_cluster_options
-from testbed.persistent.control import bring_up, find_standing, open_standing
-from testbed.persistent.hosts_shape import HostsShape, Shape, hosts_shape
-from testbed.remote.options import logs_option
+from testbed.commands.options import LocalClusterOptions, local_cluster_options, logs_option
+from testbed.persistent.control import bring_up, find_persistent, open_local
+from testbed.persistent.shape import HostsShape, Shape, hosts_shape
 
 
 @click.command(
@@ -42,12 +40,21 @@ def command(
     shape = _shape(cluster_options, hosts_file, shared, fake_gpus, logs)
     begun = bring_up(cluster_options.folder, shape)
     click.echo(f"{'up' if begun else 'up already'}: {shape.shown()}")
-    for line in (
-        _uses_of_hosts(cluster_options.folder)
-        if isinstance(shape, HostsShape)
-        else _uses(cluster_options.folder)
-    ):
-        click.echo(line)
+    if isinstance(shape, HostsShape):
+        state = find_persistent(cluster_options.folder)
+        assert state
+        assert state.place
+        head = shape.hosts().hosts[0].name
+        click.echo(f"sbatch and squeue work on {head}, after: export SLURM_CONF={state.place.conf}")
+        click.echo(f"folder of its jobs, on all hosts: {state.place.work}")
+        click.echo(f"what is run on the hosts: {shape.logs}/HOST.log")
+    else:
+        cluster = open_local(cluster_options.folder)
+        assert cluster.network
+        shell = shlex.join(cluster.network.core_command((f"SLURM_CONF={cluster.conf}", "bash")))
+        click.echo(f"Slurm's configuration: {cluster.conf}")
+        click.echo(f"its links, as Dally reads them: {cluster.spec.cluster_file}")
+        click.echo(f"a shell in it, where sbatch and squeue work: {shell}")
     click.echo(
         "run a workload: dally testbed run; look at it: dally testbed status; end it: dally testbed down"
     )
@@ -66,30 +73,8 @@ def _shape(
         return cluster_options.shape()
     if shared is None:
         raise click.UsageError("--hosts needs --shared, a folder that all hosts share")
-    if cluster_options.says_shape:
+    if cluster_options.asked:
         raise click.UsageError(
             "--racks, --gpus, --gpu-types, --rate and --uplink do not go with --hosts, whose file tells"
         )
     return hosts_shape(hosts_file, shared, fake_gpus, logs)
-
-
-def _uses(folder: Path) -> Iterator[str]:
-    """What can be done with one on this machine."""
-    cluster = open_standing(folder)
-    assert cluster.network
-    inside = (f"SLURM_CONF={cluster.conf}", "bash")
-    yield f"Slurm's configuration: {cluster.conf}"
-    yield f"its links, as Dally reads them: {cluster.spec.cluster_file}"
-    yield f"a shell in it, where sbatch and squeue work: {shlex.join(cluster.network.core_command(inside))}"
-
-
-def _uses_of_hosts(folder: Path) -> Iterator[str]:
-    """What can be done with one on hosts."""
-    state = find_standing(folder)
-    assert state
-    assert state.place
-    assert isinstance(state.shape, HostsShape)
-    head = state.shape.hosts().hosts[0].name
-    yield f"sbatch and squeue work on {head}, after: export SLURM_CONF={state.place.conf}"
-    yield f"folder of its jobs, on all hosts: {state.place.work}"
-    yield f"what is run on the hosts: {state.shape.logs}/HOST.log"

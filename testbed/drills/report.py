@@ -9,8 +9,8 @@ from typing import Any
 from dally import __version__
 from dally.atomic_file import write_atomically
 from dally.markdown import table
-from testbed.drills.judge import Requirement, count_events
-from testbed.drills.scene import Fault
+from testbed.drills.checks import DrillCheck, count_events
+from testbed.drills.fault_context import Fault
 
 _WORDS = {
     "controller_starts": "the controller started {} times",
@@ -43,7 +43,7 @@ class DrillResult:
     says: str
     faults: Sequence[str]
     happened: str
-    checks: Sequence[Requirement]
+    checks: Sequence[DrillCheck]
     wall_s: float
 
     @property
@@ -54,11 +54,13 @@ class DrillResult:
 
 def fault_words(faults: Iterable[Fault], origin_s: float) -> list[str]:
     """What was broken and when, in words."""
-    return [
-        f"at {fault.broken_s - origin_s:.1f} s {fault.said}"
-        + ("" if _at_once(fault) else f", over at {(fault.mended_s or 0.0) - origin_s:.1f} s")
-        for fault in faults
-    ]
+    found = []
+    for fault in faults:
+        words = f"at {fault.begin_s - origin_s:.1f} s {fault.said}"
+        if fault.end_s is not None and fault.end_s - fault.begin_s >= 1.0:
+            words += f", over at {fault.end_s - origin_s:.1f} s"
+        found.append(words)
+    return found
 
 
 def event_words(events: Iterable[Mapping[str, Any]]) -> str:
@@ -67,35 +69,31 @@ def event_words(events: Iterable[Mapping[str, Any]]) -> str:
     return "; ".join(words.format(seen[name]) for name, words in _WORDS.items() if seen[name])
 
 
-def write_report(out: Path, outcomes: Sequence[DrillResult]) -> None:
+def write_report(out: Path, results: Sequence[DrillResult]) -> None:
     """Write drills.md and drills.json into a folder."""
-    write_atomically(out / "drills.md", as_markdown(outcomes))
+    write_atomically(out / "drills.md", as_markdown(results))
     data = {
         "schema": 1,
         "version": __version__,
-        "passed": all(outcome.passed for outcome in outcomes),
-        "drills": [{**asdict(outcome), "passed": outcome.passed} for outcome in outcomes],
+        "passed": all(result.passed for result in results),
+        "drills": [{**asdict(result), "passed": result.passed} for result in results],
     }
     write_atomically(out / "drills.json", json.dumps(data, indent=2) + "\n")
 
 
-def as_markdown(outcomes: Sequence[DrillResult]) -> str:
+def as_markdown(results: Sequence[DrillResult]) -> str:
     """The report for people."""
     rows = [
-        (outcome.name, outcome.says, _verdict(outcome.passed), f"{outcome.wall_s:.0f} s")
-        for outcome in outcomes
+        (result.name, result.says, verdict(result.passed), f"{result.wall_s:.0f} s") for result in results
     ]
     parts = ["# Drills\n", table(("drill", "what is broken", "", "took"), rows), ""]
-    for outcome in outcomes:
-        checks = [(check.name, _verdict(check.passed), check.said) for check in outcome.checks]
-        parts += [f"## {outcome.name}\n", *(f"- {said}" for said in outcome.faults)]
-        parts += [f"\n{outcome.happened}.\n", table(("check", "", "seen"), checks), ""]
+    for result in results:
+        checks = [(check.name, verdict(check.passed), check.said) for check in result.checks]
+        parts += [f"## {result.name}\n", *(f"- {said}" for said in result.faults)]
+        parts += [f"\n{result.happened}.\n", table(("check", "", "seen"), checks), ""]
     return "\n".join(parts)
 
 
-def _at_once(fault: Fault) -> bool:
-    return fault.mended_s is None or fault.mended_s - fault.broken_s < 1.0
-
-
-def _verdict(passed: bool) -> str:
+def verdict(passed: bool) -> str:
+    """A result in one word."""
     return "passed" if passed else "FAILED"

@@ -23,13 +23,7 @@ _DALLY = ("-m", "dally")
 
 
 class SteppedCluster(LocalCluster):
-    """A local cluster whose controller lives under a clock of its own.
-
-    Args:
-        spec: What the cluster is made of.
-        network: Its network.
-        file: Says by how many seconds the clock is wrong; may come and change at any time.
-    """
+    """A lab whose controller lives under a clock that is wrong by the seconds in a file, if that is there."""
 
     def __init__(self, spec: LocalClusterSpec, network: JoinedNetwork | None, file: Path) -> None:
         super().__init__(spec, network)
@@ -61,7 +55,7 @@ def wrong_time(file: Path, true_time: Callable[[], float]) -> Callable[[], float
 
 
 def main() -> None:
-    """The program."""
+    """Run `dally` under the wrong clock."""
     file = Path(sys.argv[1])
     sys.argv = ["dally", *sys.argv[2:]]
     with mock.patch("time.time", wrong_time(file, time.time)):

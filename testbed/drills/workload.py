@@ -24,7 +24,7 @@ from dally.profiles.schema import (
 )
 from testbed.persistent.shape import LocalClusterShape
 from testbed.running.folder import RunInputs
-from testbed.running.work import plan_work
+from testbed.running.job_plan import plan_jobs
 
 SHAPE = LocalClusterShape((2, 2), 2, 1e9, 500e6)
 POLICY = "dally:lease_s=12"
@@ -54,7 +54,7 @@ JOBS = tuple(Job(name, submit_s, gpus, run_s, model=_MODEL) for name, gpus, run_
 def drill_inputs(topology: Topology, jobs: Sequence[Job] = JOBS) -> RunInputs:
     """Jobs of a drill on a cluster."""
     profiles = ProfileSet("drills", (_profile(),))
-    return RunInputs(plan_work(jobs, topology, profiles), topology, profiles)
+    return RunInputs(plan_jobs(jobs, topology, profiles), topology, profiles)
 
 
 def _profile() -> Profile:

@@ -30,34 +30,22 @@ class Chance:
 
 
 def chance(scenario: Scenario, policy: PolicySpec, run_error: float) -> Chance:
-    """Simulate a workload with running times that are off at random, and compare each two of the simulations.
+    """Compare each two simulations of a workload whose running times are off at random.
 
-    Args:
-        scenario: The workload on its cluster.
-        policy: Who decides.
-        run_error: Mean absolute deviation of the running times, relative; they are normally distributed.
+    They are off by a normal distribution with this mean absolute deviation, relative.
     """
-    found = [_simulated(_varied(scenario, run_error, seed), policy) for seed in range(SIMULATIONS)]
-    return Chance(
-        run_error,
-        _apart([jcts_s for jcts_s, _ in found]),
-        _apart([[makespan_s] for _, makespan_s in found]),
-    )
-
-
-def _varied(scenario: Scenario, run_error: float, seed: int) -> Scenario:
-    source, deviation = Random(f"chance/{seed}"), run_error * sqrt(pi / 2)
-    jobs = [
-        replace(job, duration_s=job.duration_s * max(0.1, source.gauss(1.0, deviation)))
-        for job in scenario.jobs
-    ]
-    return replace(scenario, jobs=jobs)
-
-
-def _simulated(scenario: Scenario, policy: PolicySpec) -> tuple[list[float], float]:
-    """Completion times of the jobs, by submission, and the makespan; seconds."""
-    run, records = simulate_jobs(scenario, policy)
-    return [record.jct_s for record in records], run.summary.makespan_s
+    deviation = run_error * sqrt(pi / 2)
+    jcts_s, makespans_s = [], []
+    for seed in range(SIMULATIONS):
+        source = Random(f"chance/{seed}")
+        jobs = [
+            replace(job, duration_s=job.duration_s * max(0.1, source.gauss(1.0, deviation)))
+            for job in scenario.jobs
+        ]
+        run, records = simulate_jobs(replace(scenario, jobs=jobs), policy)
+        jcts_s.append([record.jct_s for record in records])
+        makespans_s.append([run.summary.makespan_s])
+    return Chance(run_error, _apart(jcts_s), _apart(makespans_s))
 
 
 def _apart(values: Sequence[Sequence[float]]) -> float:

@@ -10,21 +10,12 @@ from dally.jobs.job import Job
 from dally.profiles.costs import CostModel
 from dally.runs.records import JobRecord
 from dally.runs.summary import Summary, summarise
-from testbed.fidelity.attribution import (
-    Parts,
-    RealLife,
-    RealStretch,
-    SimulatedLife,
-    attribute,
-    kept_steps,
-    predicted_run_s,
-    with_predictions,
-)
+from testbed.fidelity.attribution import ComparedInterval, ErrorParts, attribute, kept_steps
 from testbed.fidelity.chance import Chance, chance
 from testbed.fidelity.live_run import LiveInterval, LiveRun
-from testbed.fidelity.pace import HeldSpan, Pace, paces, spans_by_job
 from testbed.fidelity.simulated_run import SimulatedRun, load_again, policy_again, simulate_again
-from testbed.running.life import allocation_of
+from testbed.fidelity.slowdowns import HeldSpan, TimedSpan, predict_slowdowns, spans_by_job
+from testbed.running.live_job import allocation_of
 
 JOB_TARGET, MAKESPAN_TARGET = 0.10, 0.05
 """What is asked of the simulator: mean absolute error of completion times, error of the makespan."""
@@ -38,21 +29,19 @@ class JobComparison:
         real: What became of it.
         simulated: What the simulator said.
         parts: Where the difference comes from.
-        stretches: Its real stretches with their predictions.
+        intervals: Its real intervals with their predictions.
         levels: Levels of the tree at which it really ran, in order.
         simulated_levels: Those of the simulation.
-        predicted_run_s: Predicted time of holding GPUs, given where and when it really ran, seconds.
         first_start_s: Predicted cost of its first start, seconds.
         restart_s: Predicted cost of each later one, seconds.
     """
 
     real: JobRecord
     simulated: JobRecord
-    parts: Parts
-    stretches: Sequence[RealStretch]
+    parts: ErrorParts
+    intervals: Sequence[ComparedInterval]
     levels: Sequence[str]
     simulated_levels: Sequence[str]
-    predicted_run_s: float
     first_start_s: float
     restart_s: float
 
@@ -67,9 +56,19 @@ class JobComparison:
         return self.predicted_run_s / self.run_s - 1
 
     @property
+    def predicted_run_s(self) -> float:
+        """Predicted time of holding GPUs, given where, when and beside which jobs it really ran, seconds."""
+        starts_s = self.first_start_s + self.restart_s * (len(self.intervals) - 1)
+        return starts_s + sum(item.interval.steps * item.shared_s for item in self.intervals)
+
+    @property
     def run_s(self) -> float:
         """Real time of holding GPUs."""
-        return fsum(item.span.end_s - item.span.start_s for item in self.stretches)
+        return fsum(item.span.end_s - item.span.start_s for item in self.intervals)
+
+    def expected_startup_s(self, interval: ComparedInterval) -> float:
+        """Predicted seconds from an interval's start to its first step."""
+        return self.restart_s if interval.interval.number else self.first_start_s
 
     @property
     def wait_s(self) -> tuple[float, float]:
@@ -92,7 +91,7 @@ class Comparison:
         real: Summary of the compared jobs.
         simulated: The same of the simulation.
         chance: How far simulations are apart whose running times vary as real ones did.
-        real_spans: All real stretches.
+        real_spans: All real intervals.
         simulated_spans: All simulated ones.
     """
 
@@ -124,29 +123,36 @@ class Comparison:
 
 
 def compare(run: LiveRun, contention: bool) -> Comparison:
-    """Simulate a live run again and hold the two against each other.
-
-    Args:
-        run: The live run.
-        contention: Whether jobs that share links slow each other in the predictions.
+    """Simulate a live run again, with or without contention, and hold the two against each other.
 
     Raises:
         InputError: The run's inputs are wrong, or no job completed in both worlds.
     """
     scenario = load_again(run, contention)
     simulated = simulate_again(run, scenario)
-    left_out = _left_out(run, simulated)
-    real_spans, real_lives = _real(run, simulated, contention)
-    simulated_paces = paces(simulated.spans, simulated.costs, contention)
-    simulated_lives = spans_by_job(simulated.spans, simulated_paces)
+    costs = simulated.costs
+    reasons = {
+        job_id: _why_not(job_id, run, simulated) for job_id in dict.fromkeys([*simulated.jobs, *run.records])
+    }
+    left_out = {job_id: reason for job_id, reason in reasons.items() if reason}
+    real_spans = [
+        _span(simulated.jobs[job_id], interval, allocation)
+        for job_id, intervals in run.intervals.items()
+        if job_id in simulated.jobs
+        for interval in intervals
+        if (allocation := allocation_of(interval.gpus, costs.topology))
+    ]
+    real_jobs = spans_by_job(real_spans, predict_slowdowns(real_spans, costs, contention))
+    simulated_jobs = spans_by_job(simulated.spans, predict_slowdowns(simulated.spans, costs, contention))
     jobs = [
-        _job(simulated, run, job, real_lives[job_id], simulated_lives[job_id])
+        _job(simulated, run, job, real_jobs[job_id], simulated_jobs[job_id])
         for job_id, job in simulated.jobs.items()
         if job_id not in left_out
     ]
     if not jobs:
-        raise InputError(f"{run.folder}: no job completed in both worlds ({_first(left_out)})")
-    gpus = simulated.costs.topology.gpus
+        first = "; ".join(f"{job_id} {reason}" for job_id, reason in [*left_out.items()][:2])
+        raise InputError(f"{run.folder}: no job completed in both worlds ({first})")
+    gpus = costs.topology.gpus
     return Comparison(
         run=run,
         contention=contention,
@@ -165,15 +171,10 @@ def _run_error(jobs: Sequence[JobComparison]) -> float:
     return fsum(abs(job.run_error) for job in jobs) / len(jobs)
 
 
-def _left_out(run: LiveRun, simulated: SimulatedRun) -> dict[str, str]:
-    """Jobs that cannot be compared, with the reason."""
-    names = dict.fromkeys([*simulated.jobs, *run.records])
-    reasons = {name: _why_not(name, run, simulated) for name in names}
-    return {name: reason for name, reason in reasons.items() if reason}
-
-
 def _why_not(job_id: str, run: LiveRun, simulated: SimulatedRun) -> str:
+    """Why a job cannot be compared; empty if it can."""
     record = run.records.get(job_id)
+    topology = simulated.costs.topology
     if job_id not in simulated.jobs:
         return "is not in the workload"
     if record is None:
@@ -182,69 +183,51 @@ def _why_not(job_id: str, run: LiveRun, simulated: SimulatedRun) -> str:
         return f"really ended as {record.status}"
     if record.jct_s <= 0:
         return f"ended {-record.jct_s:g} s before its submission"
-    if kept_steps(run.stretches.get(job_id, ())) <= 0:
+    if kept_steps(run.intervals.get(job_id, ())) <= 0:
         return "completed, but no step of it was recorded"
-    if any(not _placed(simulated, stretch) for stretch in run.stretches[job_id]):
+    if any(not allocation_of(interval.gpus, topology) for interval in run.intervals[job_id]):
         return "ran on GPUs that the run does not tell, or that are not in its cluster"
     if simulated.records[job_id].status != "COMPLETED":
         return f"ended as {simulated.records[job_id].status} in the simulation"
     return ""
 
 
-def _first(left_out: Mapping[str, str]) -> str:
-    return "; ".join(f"{name} {reason}" for name, reason in [*left_out.items()][:2])
-
-
-def _real(
-    run: LiveRun, simulated: SimulatedRun, contention: bool
-) -> tuple[list[HeldSpan], dict[str, list[tuple[HeldSpan, Pace]]]]:
-    """The real stretches of which is known where they ran, and by job with what was predicted for them."""
-    known = [item for name, items in run.stretches.items() if name in simulated.jobs for item in items]
-    spans = [_span(simulated, stretch) for stretch in known if _placed(simulated, stretch)]
-    return spans, spans_by_job(spans, paces(spans, simulated.costs, contention))
-
-
-def _placed(simulated: SimulatedRun, stretch: LiveInterval) -> Allocation:
-    """Where a stretch ran; empty if that is not known."""
-    return allocation_of(stretch.gpus, simulated.costs.topology) or ()
-
-
-def _span(simulated: SimulatedRun, stretch: LiveInterval) -> HeldSpan:
-    """A real stretch as the predictor sees it: it trains from the beginning of its first step."""
-    begin_s = stretch.end_s
-    if stretch.first_step_s is not None:
-        begin_s = max(stretch.start_s, stretch.first_step_s - (stretch.step_s or 0.0))
-    allocation = _placed(simulated, stretch)
-    return HeldSpan(
-        simulated.jobs[stretch.job_id], allocation, stretch.start_s, begin_s, stretch.end_s, begin_s
-    )
+def _span(job: Job, interval: LiveInterval, allocation: Allocation) -> HeldSpan:
+    """A real interval as the predictor sees it: it trains from the beginning of its first step."""
+    begin_s = interval.end_s
+    if interval.first_step_s is not None:
+        begin_s = max(interval.start_s, interval.first_step_s - (interval.step_s or 0.0))
+    return HeldSpan(job, allocation, interval.start_s, begin_s, interval.end_s, begin_s)
 
 
 def _job(
     simulated: SimulatedRun,
     run: LiveRun,
     job: Job,
-    real_timed: Sequence[tuple[HeldSpan, Pace]],
-    simulated_timed: Sequence[tuple[HeldSpan, Pace]],
+    real_timed: Sequence[TimedSpan],
+    simulated_timed: Sequence[TimedSpan],
 ) -> JobComparison:
-    stretches = with_predictions(job, run.stretches[job.job_id], real_timed)
-    real = RealLife(run.records[job.job_id], stretches)
-    other = SimulatedLife(simulated.records[job.job_id], simulated_timed)
-    first_start_s, restart_s = simulated.costs.launch_s(job), simulated.costs.restart_s(job)
+    job_id, costs = job.job_id, simulated.costs
+    # A job's `duration_s` is its steps at the best placement, so this is the predicted step there.
+    best_s = job.duration_s / kept_steps(run.intervals[job_id])
+    intervals = [
+        ComparedInterval(interval, span, slowdown, best_s * slowdown.alone, best_s * slowdown.shared)
+        for interval, (span, slowdown) in zip(run.intervals[job_id], real_timed, strict=True)
+    ]
+    real, other = run.records[job_id], simulated.records[job_id]
     return JobComparison(
-        real=real.record,
-        simulated=other.record,
-        parts=attribute(job, real, other),
-        stretches=stretches,
-        levels=_levels(simulated.costs, real_timed),
-        simulated_levels=_levels(simulated.costs, simulated_timed),
-        predicted_run_s=predicted_run_s(real, first_start_s, restart_s),
-        first_start_s=first_start_s,
-        restart_s=restart_s,
+        real=real,
+        simulated=other,
+        parts=attribute(job, real, intervals, other, simulated_timed),
+        intervals=intervals,
+        levels=_levels(costs, real_timed),
+        simulated_levels=_levels(costs, simulated_timed),
+        first_start_s=costs.launch_s(job),
+        restart_s=costs.restart_s(job),
     )
 
 
-def _levels(costs: CostModel, timed: Sequence[tuple[HeldSpan, Pace]]) -> list[str]:
+def _levels(costs: CostModel, timed: Sequence[TimedSpan]) -> list[str]:
     topology = costs.topology
     return [topology.levels[topology.level_of(span.allocation)] for span, _ in timed]
 

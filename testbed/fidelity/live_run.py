@@ -8,7 +8,7 @@ from typing import Any
 
 from dally.errors import InputError
 from dally.runs.records import CLUSTER, RUN, JobRecord, read_jobs, read_run
-from testbed.running.collect import STRETCHES
+from testbed.running.collect import INTERVALS
 from testbed.running.folder import PROFILES, WORKLOAD
 
 KIND = "testbed"
@@ -16,11 +16,11 @@ KIND = "testbed"
 
 @dataclass(frozen=True, slots=True)
 class LiveInterval:
-    """One stretch of running of a job, as it really was. Times in seconds from the run's origin.
+    """One interval of running of a job, as it really was. Times in seconds from the run's origin.
 
     Attributes:
         job_id: The job.
-        number: Counts the job's stretches, from 0.
+        number: Counts the job's intervals, from 0.
         start_s: When Slurm says that it runs.
         first_step_s: End of its first step; None if it did none.
         end_s: When it gave its GPUs back.
@@ -49,13 +49,13 @@ class LiveRun:
         folder: Its run folder.
         facts: Its run.json.
         records: Its jobs, by name.
-        stretches: The stretches of each job that ran, in order.
+        intervals: The intervals of each job that ran, in order.
     """
 
     folder: Path
     facts: Mapping[str, Any]
     records: Mapping[str, JobRecord]
-    stretches: Mapping[str, Sequence[LiveInterval]]
+    intervals: Mapping[str, Sequence[LiveInterval]]
 
     @property
     def policy(self) -> str:
@@ -92,16 +92,17 @@ def read_live_run(folder: Path) -> LiveRun:
             raise InputError(f"{folder} has no {name}; without it the run cannot be simulated")
     if not isinstance(facts.get("policy"), dict) or not isinstance(facts["policy"].get("spec"), str):
         raise InputError(f"{folder / RUN}: policy is {facts.get('policy')!r}, must have a spec")
-    records = {record.job_id: record for record in read_jobs(folder)}
-    return LiveRun(folder, facts, records, _by_job(read_stretches(folder / STRETCHES, _end_s(facts))))
+    end_s = facts.get("end_s")
+    if not isinstance(end_s, int | float):
+        raise InputError(f"{RUN}: end_s is {end_s!r}, must be a number of seconds")
+    by_job: dict[str, list[LiveInterval]] = {}
+    for interval in sorted(read_intervals(folder / INTERVALS, float(end_s)), key=lambda one: one.number):
+        by_job.setdefault(interval.job_id, []).append(interval)
+    return LiveRun(folder, facts, {record.job_id: record for record in read_jobs(folder)}, by_job)
 
 
-def read_stretches(path: Path, end_s: float) -> list[LiveInterval]:
-    """The stretches of a live run.
-
-    Args:
-        path: The file.
-        end_s: End of the run, where a stretch that did not end is cut off.
+def read_intervals(path: Path, end_s: float) -> list[LiveInterval]:
+    """The intervals of a live run; one that did not end is cut off at the end of the run.
 
     Raises:
         InputError: The file cannot be read, or a line is wrong.
@@ -110,40 +111,25 @@ def read_stretches(path: Path, end_s: float) -> list[LiveInterval]:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{path.parent} is no whole live run: cannot read {path.name}") from error
-    return [_stretch(line, f"{path}:{number}", end_s) for number, line in enumerate(lines, 1)]
-
-
-def _stretch(line: str, where: str, end_s: float) -> LiveInterval:
-    try:
-        said = json.loads(line)
-        return LiveInterval(
-            job_id=str(said["job"]),
-            number=int(said["number"]),
-            start_s=float(said["start_s"]),
-            first_step_s=_maybe(said["first_step_s"]),
-            end_s=end_s if said["end_s"] is None else float(said["end_s"]),
-            gpus={str(node): int(count) for node, count in said["gpus"].items()},
-            steps=int(said["steps"]),
-            step_s=_maybe(said["step_s"]),
-            lost_steps=int(said["lost_steps"]),
-        )
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise InputError(f"{where}: not a stretch of running ({type(error).__name__}: {error})") from error
-
-
-def _maybe(value: float | None) -> float | None:
-    return None if value is None else float(value)
-
-
-def _end_s(facts: Mapping[str, Any]) -> float:
-    end_s = facts.get("end_s")
-    if not isinstance(end_s, int | float):
-        raise InputError(f"{RUN}: end_s is {end_s!r}, must be a number of seconds")
-    return float(end_s)
-
-
-def _by_job(stretches: Sequence[LiveInterval]) -> dict[str, tuple[LiveInterval, ...]]:
-    found: dict[str, list[LiveInterval]] = {}
-    for stretch in sorted(stretches, key=lambda item: item.number):
-        found.setdefault(stretch.job_id, []).append(stretch)
-    return {job_id: tuple(items) for job_id, items in found.items()}
+    found = []
+    for number, line in enumerate(lines, 1):
+        try:
+            said = json.loads(line)
+            found.append(
+                LiveInterval(
+                    job_id=str(said["job"]),
+                    number=int(said["number"]),
+                    start_s=float(said["start_s"]),
+                    first_step_s=None if said["first_step_s"] is None else float(said["first_step_s"]),
+                    end_s=end_s if said["end_s"] is None else float(said["end_s"]),
+                    gpus={str(node): int(count) for node, count in said["gpus"].items()},
+                    steps=int(said["steps"]),
+                    step_s=None if said["step_s"] is None else float(said["step_s"]),
+                    lost_steps=int(said["lost_steps"]),
+                )
+            )
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise InputError(
+                f"{path}:{number}: not a stretch of running ({type(error).__name__}: {error})"
+            ) from error
+    return found

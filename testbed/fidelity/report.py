@@ -10,11 +10,10 @@ from typing import Any
 from dally.atomic_file import write_atomically
 from dally.markdown import table
 from dally.optional import MissingModuleError, import_optional
-from testbed.fidelity import policies, sheets, words
-from testbed.fidelity.attribution import RealStretch
+from testbed.fidelity import policy_ranking, report_tables, sentences
 from testbed.fidelity.comparison import JOB_TARGET, MAKESPAN_TARGET, Comparison, JobComparison
-from testbed.fidelity.pace import HeldSpan
-from testbed.fidelity.sheets import METRICS, Sheet, relative
+from testbed.fidelity.report_tables import METRICS, ComparisonTable, relative
+from testbed.fidelity.slowdowns import HeldSpan
 
 DATA, TEXT, FIGURE = "compare.json", "compare.md", "compare.png"
 
@@ -22,25 +21,53 @@ DATA, TEXT, FIGURE = "compare.json", "compare.md", "compare.png"
 def write_report(comparison: Comparison) -> str:
     """Write all three files; why there is no figure, or nothing."""
     folder = comparison.run.folder
-    _write_data(folder / DATA, as_data(comparison))
-    write_atomically(folder / TEXT, _document(f"{folder.name}: simulator and reality", _sections(comparison)))
+    executions = [
+        f"- {job.real.job_id} ({job.error:+.1%}): {sentences.cause(job)}" for job in comparison.jobs
+    ]
+    missing = [f"- {line}" for line in left_out(comparison)] or ["None."]
+    contention = "slow each other" if comparison.contention else "do not slow each other"
+    sections = [
+        sentences.headline(comparison),
+        sentences.chance_alone(comparison),
+        f"In the simulation jobs that share links {contention}. Errors: simulated against real.",
+        f"![Completion times, and GPUs in use over time]({FIGURE})",
+        _markdown(report_tables.aggregate(comparison)),
+        sentences.model_alone(comparison),
+        _markdown(report_tables.causes(comparison)),
+        sentences.main_causes(comparison),
+        sentences.decisions(comparison),
+        _markdown(report_tables.startup_and_steps(comparison)),
+        _markdown(report_tables.jobs(comparison)),
+        _markdown(report_tables.parts(comparison)),
+        "## Each job in words\n\nWhat made it longer or shorter than simulated.\n\n" + "\n".join(executions),
+        "## Left out\n\n" + "\n".join(missing),
+    ]
+    _write(folder, as_data(comparison), sections)
     return _draw(comparison, folder / FIGURE)
 
 
 def write_policies(comparisons: Sequence[Comparison], folder: Path) -> None:
     """Write what several policies together tell into the folder above their runs."""
-    _write_data(folder / DATA, all_data(comparisons))
-    sections = [sheet_text(policies.side_by_side(comparisons)), *policies.ranking_words(comparisons)]
-    write_atomically(folder / TEXT, _document(f"{folder.name}: simulator and reality", sections))
+    sections = [_markdown(policy_ranking.side_by_side(comparisons))]
+    _write(folder, all_data(comparisons), [*sections, *policy_ranking.ranking_sentences(comparisons)])
 
 
 def all_data(comparisons: Sequence[Comparison]) -> dict[str, Any]:
     """Several comparisons, for programs."""
-    return {"runs": [as_data(item) for item in comparisons], "rankings": policies.as_data(comparisons)}
+    rankings = policy_ranking.rankings(comparisons)
+    return {
+        "runs": [as_data(item) for item in comparisons],
+        "rankings": {name: asdict(ranking) for name, ranking in rankings.items()},
+    }
 
 
 def as_data(comparison: Comparison) -> dict[str, Any]:
     """One comparison, for programs; times in seconds, errors as fractions of the real value."""
+    whole_run = {}
+    for metric in METRICS:
+        real, simulated = metric.value(comparison.real), metric.value(comparison.simulated)
+        errors = {"error": relative(simulated, real), "unit": metric.unit}
+        whole_run[metric.name] = {"real": real, "simulated": simulated, **errors}
     return {
         "run": str(comparison.run.folder),
         "policy": comparison.run.policy,
@@ -53,14 +80,9 @@ def as_data(comparison: Comparison) -> dict[str, Any]:
         "targets": {"mean_absolute_job_error": JOB_TARGET, "makespan_error": MAKESPAN_TARGET},
         "mean_absolute_running_error_given_placements": comparison.run_error,
         "chance_alone": asdict(comparison.chance),
-        "whole_run": {metric.name: _metric(comparison, metric) for metric in METRICS},
+        "whole_run": whole_run,
         "jobs": [_job(job) for job in comparison.jobs],
     }
-
-
-def sheet_text(sheet: Sheet) -> str:
-    """A table as Markdown, with its note."""
-    return f"## {sheet.title}\n\n{sheet.note}\n\n{table(sheet.header, sheet.rows)}"
 
 
 def left_out(comparison: Comparison) -> list[str]:
@@ -68,35 +90,14 @@ def left_out(comparison: Comparison) -> list[str]:
     return [f"{name} {reason}" for name, reason in comparison.left_out.items()]
 
 
-def _document(title: str, sections: Sequence[str]) -> str:
-    return "\n\n".join([f"# {title}", *sections]) + "\n"
+def _write(folder: Path, data: object, sections: Sequence[str]) -> None:
+    write_atomically(folder / DATA, json.dumps(data, indent=1, allow_nan=False) + "\n")
+    text = "\n\n".join([f"# {folder.name}: simulator and reality", *sections]) + "\n"
+    write_atomically(folder / TEXT, text)
 
 
-def _sections(comparison: Comparison) -> list[str]:
-    stories = [f"- {job.real.job_id} ({job.error:+.1%}): {words.cause(job)}" for job in comparison.jobs]
-    missing = [f"- {line}" for line in left_out(comparison)] or ["None."]
-    contention = "slow each other" if comparison.contention else "do not slow each other"
-    return [
-        words.headline(comparison),
-        words.chance_alone(comparison),
-        f"In the simulation jobs that share links {contention}. Errors: simulated against real.",
-        f"![Completion times, and GPUs in use over time]({FIGURE})",
-        sheet_text(sheets.aggregate(comparison)),
-        words.model_alone(comparison),
-        sheet_text(sheets.causes(comparison)),
-        words.main_causes(comparison),
-        words.decisions(comparison),
-        sheet_text(sheets.paces(comparison)),
-        sheet_text(sheets.jobs(comparison)),
-        sheet_text(sheets.parts(comparison)),
-        "## Each job in words\n\nWhat made it longer or shorter than simulated.\n\n" + "\n".join(stories),
-        "## Left out\n\n" + "\n".join(missing),
-    ]
-
-
-def _metric(comparison: Comparison, metric: sheets.Metric) -> dict[str, Any]:
-    real, simulated = metric.value(comparison.real), metric.value(comparison.simulated)
-    return {"real": real, "simulated": simulated, "error": relative(simulated, real), "unit": metric.unit}
+def _markdown(part: ComparisonTable) -> str:
+    return f"## {part.title}\n\n{part.note}\n\n{table(part.header, part.rows)}"
 
 
 def _job(job: JobComparison) -> dict[str, Any]:
@@ -106,7 +107,7 @@ def _job(job: JobComparison) -> dict[str, Any]:
         "real": {"jct_s": job.real.jct_s, **asdict(job.real)},
         "simulated": {"jct_s": job.simulated.jct_s, **asdict(job.simulated)},
         "parts": asdict(job.parts),
-        "cause": words.cause(job),
+        "cause": sentences.cause(job),
         "real_levels": list(job.levels),
         "simulated_levels": list(job.simulated_levels),
         "running_given_placements": {
@@ -114,26 +115,21 @@ def _job(job: JobComparison) -> dict[str, Any]:
             "predicted_s": job.predicted_run_s,
             "error": job.run_error,
         },
-        "stretches": [_stretch(job, item) for item in job.stretches],
+        "stretches": [
+            {
+                "number": item.interval.number,
+                "gpus": dict(item.interval.gpus),
+                "steps": item.interval.steps,
+                "startup_s": item.span.startup_s,
+                "predicted_startup_s": job.expected_startup_s(item),
+                "step_s": item.interval.step_s,
+                "predicted_step_alone_s": item.alone_s,
+                "predicted_step_beside_others_s": item.shared_s,
+                "rest_s": item.rest_s,
+            }
+            for item in job.intervals
+        ],
     }
-
-
-def _stretch(job: JobComparison, item: RealStretch) -> dict[str, Any]:
-    return {
-        "number": item.stretch.number,
-        "gpus": dict(item.stretch.gpus),
-        "steps": item.stretch.steps,
-        "startup_s": item.span.startup_s,
-        "predicted_startup_s": job.restart_s if item.stretch.number else job.first_start_s,
-        "step_s": item.stretch.step_s,
-        "predicted_step_alone_s": item.alone_s,
-        "predicted_step_beside_others_s": item.shared_s,
-        "rest_s": item.rest_s,
-    }
-
-
-def _write_data(path: Path, data: object) -> None:
-    write_atomically(path, json.dumps(data, indent=1, allow_nan=False) + "\n")
 
 
 def _draw(comparison: Comparison, path: Path) -> str:

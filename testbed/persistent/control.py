@@ -1,4 +1,4 @@
-"""Brings a standing cluster up, ends it, and gives it to other processes."""
+"""Brings a persistent cluster up, ends it, and gives it to other processes."""
 
 import os
 import select
@@ -12,9 +12,8 @@ from pathlib import Path
 
 from dally.hosts.network import JoinedNetwork
 from slurm_plugin.local_cluster.cluster import Cluster, LocalCluster
-from testbed.persistent.folder import clear, lock, open_folder
-from testbed.persistent.hosts_shape import HostsShape, Shape, SlurmPlace
-from testbed.persistent.state import StandingError, StandingState, read_state
+from testbed.persistent.shape import HostsShape, Shape, SlurmPlace
+from testbed.persistent.state import PersistentError, PersistentState, clear, lock, open_folder, read_state
 from testbed.persistent.supervisor import READY, REMOTE, supervisor_argv
 
 _START_S = 120.0
@@ -26,11 +25,11 @@ _POLL_S = 0.05
 _CHUNK_BYTES = 65536
 
 
-def find_standing(folder: Path) -> StandingState | None:
+def find_persistent(folder: Path) -> PersistentState | None:
     """The cluster that is up in a folder; None if none is.
 
     Raises:
-        StandingError: The folder is another user's, or what it holds cannot be read.
+        PersistentError: The folder is another user's, or what it holds cannot be read.
     """
     handle = open_folder(folder)
     if handle is None:
@@ -40,33 +39,33 @@ def find_standing(folder: Path) -> StandingState | None:
     return state if state and state.usable else None
 
 
-def open_standing(folder: Path) -> LocalCluster:
+def open_local(folder: Path) -> LocalCluster:
     """The cluster on this machine that is up in a folder; it stays up without this process.
 
     Raises:
-        StandingError: None is up there, it is on hosts, or it is another user's.
+        PersistentError: None is up there, it is on hosts, or it is another user's.
     """
     state = _required(folder)
     if isinstance(state.shape, HostsShape) or state.holder is None:
-        raise StandingError(f"the testbed in {folder} is on hosts, not on this machine")
+        raise PersistentError(f"the testbed in {folder} is on hosts, not on this machine")
     spec = state.shape.spec(folder, state.port)
     assert spec.network
     return LocalCluster(spec, JoinedNetwork(spec.network, state.holder.pid))
 
 
 @contextmanager
-def opened_standing(folder: Path) -> Iterator[Cluster]:
+def opened_persistent(folder: Path) -> Iterator[Cluster]:
     """The cluster that is up in a folder, of either kind, as what workloads run on.
 
     On hosts, it is used over connections that end with this context; it stays up without this process.
 
     Raises:
-        StandingError: None is up there, or it is another user's.
+        PersistentError: None is up there, or it is another user's.
         DallyError: A host cannot be reached.
     """
     state = _required(folder)
     if not isinstance(state.shape, HostsShape):
-        yield open_standing(folder)
+        yield open_local(folder)
         return
     assert state.place
     opened_private: Callable[[HostsShape, SlurmPlace], AbstractContextManager[Cluster]]
@@ -84,34 +83,50 @@ def bring_up(folder: Path, shape: Shape) -> bool:
         False if it is up already.
 
     Raises:
-        StandingError: Another one is up there, the folder cannot be used, or it does not come up.
+        PersistentError: Another one is up there, the folder cannot be used, or it does not come up.
     """
     deadline = time.monotonic() + _START_S
     while time.monotonic() < deadline:
-        if (state := find_standing(folder)) is not None:
-            _refuse_other(folder, state.shape, shape)
+        if (state := find_persistent(folder)) is not None:
+            if state.shape != shape:
+                raise PersistentError(
+                    f"a testbed with {state.shape.options()} is up in {folder}; "
+                    "end it with `dally testbed down` first"
+                )
             return False
-        if (handle := _claim(folder)) is not None:
+        if (handle := _locked_folder(folder)) is not None:
             try:
                 _start_supervisor(folder, shape, handle)
             finally:
                 os.close(handle)
             return True
         time.sleep(_POLL_S)
-    raise StandingError(f"what is in {folder} neither came up nor ended within {_START_S:g} s")
+    raise PersistentError(f"what is in {folder} neither came up nor ended within {_START_S:g} s")
 
 
 def take_down(folder: Path) -> bool:
     """End the cluster in a folder and remove all that is left of one; False if there was none.
 
     Raises:
-        StandingError: The folder is another user's or holds something else, or the cluster does not end.
+        PersistentError: The folder is another user's or holds something else, or the cluster does not end.
     """
     handle = open_folder(folder)
     if handle is None:
         return False
     try:
-        found = _await_end(folder, handle)
+        found = False
+        begun_s = time.monotonic()
+        while not lock(folder, handle):  # it is held while anything of the cluster lives
+            found = True
+            lasting_s = time.monotonic() - begun_s
+            if lasting_s > _END_S:
+                raise PersistentError(f"the testbed in {folder} did not end within {_END_S:g} s")
+            with suppress(PersistentError, ProcessLookupError):
+                state = read_state(folder)
+                if state and state.supervisor.is_running():
+                    number = signal.SIGTERM if lasting_s < _GRACE_S else signal.SIGKILL
+                    os.kill(state.supervisor.pid, number)
+            time.sleep(_POLL_S)
         return clear(folder) or found
     except FileNotFoundError:  # it removed its folder itself
         return True
@@ -119,35 +134,14 @@ def take_down(folder: Path) -> bool:
         os.close(handle)
 
 
-def _await_end(folder: Path, handle: int) -> bool:
-    """End the cluster and wait until nothing of it lives; False if nothing did."""
-    begun_s = time.monotonic()
-    found = False
-    while not lock(folder, handle):
-        found = True
-        lasting_s = time.monotonic() - begun_s
-        if lasting_s > _END_S:
-            raise StandingError(f"the testbed in {folder} did not end within {_END_S:g} s")
-        _end_supervisor(folder, signal.SIGTERM if lasting_s < _GRACE_S else signal.SIGKILL)
-        time.sleep(_POLL_S)
-    return found
-
-
-def _required(folder: Path) -> StandingState:
-    state = find_standing(folder)
+def _required(folder: Path) -> PersistentState:
+    state = find_persistent(folder)
     if state is None:
-        raise StandingError(f"no testbed is up in {folder}; bring one up with `dally testbed up`")
+        raise PersistentError(f"no testbed is up in {folder}; bring one up with `dally testbed up`")
     return state
 
 
-def _refuse_other(folder: Path, there: Shape, wanted: Shape) -> None:
-    if there != wanted:
-        raise StandingError(
-            f"a testbed with {there.options()} is up in {folder}; end it with `dally testbed down` first"
-        )
-
-
-def _claim(folder: Path) -> int | None:
+def _locked_folder(folder: Path) -> int | None:
     """A handle that locks the folder, made or emptied; None if something of a cluster still lives there."""
     folder.mkdir(exist_ok=True)
     handle = open_folder(folder)
@@ -177,21 +171,21 @@ def _start_supervisor(folder: Path, shape: Shape, handle: int) -> None:
         pass_fds=(handle,),
     )
     try:
-        said = _listen(supervisor)
-        if said != READY:
-            raise StandingError(said or "the testbed's supervisor ended without a word")
+        last = _last_line(supervisor)
+        if last != READY:
+            raise PersistentError(last or "the testbed's supervisor ended without a word")
     except BaseException:
         supervisor.terminate()
         with suppress(subprocess.TimeoutExpired):
             supervisor.wait(_GRACE_S)
-        with suppress(OSError, StandingError):
+        with suppress(OSError, PersistentError):
             clear(folder)
             folder.rmdir()
         raise
 
 
-def _listen(supervisor: subprocess.Popen[bytes]) -> str:
-    """The last line a supervisor says before it has ended or is ready."""
+def _last_line(supervisor: subprocess.Popen[bytes]) -> str:
+    """The last line that a supervisor writes before it has ended or is ready."""
     assert supervisor.stdout
     said = b""
     deadline = time.monotonic() + _START_S
@@ -201,11 +195,4 @@ def _listen(supervisor: subprocess.Popen[bytes]) -> str:
         last = said.decode(errors="replace").strip().rpartition("\n")[2]
         if not chunk or last == READY:
             return last
-    raise StandingError(f"the testbed did not come up within {_START_S:g} s")
-
-
-def _end_supervisor(folder: Path, number: signal.Signals) -> None:
-    with suppress(StandingError, ProcessLookupError):
-        state = read_state(folder)
-        if state and state.supervisor.lives():
-            os.kill(state.supervisor.pid, number)
+    raise PersistentError(f"the testbed did not come up within {_START_S:g} s")

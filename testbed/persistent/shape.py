@@ -1,10 +1,15 @@
-"""What a standing cluster is made of, in the few numbers that users give."""
+"""What a persistent cluster is made of: network namespaces of this machine, or hosts over SSH."""
 
-from dataclasses import dataclass
+import hashlib
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 from dally.errors import InputError
+from dally.hosts.hosts_file import HostsFile, read_hosts_file
 from dally.hosts.network_spec import NetworkSpec, Rack
 from slurm_plugin.local_cluster.slurm_files import LocalClusterSpec
 
@@ -14,7 +19,7 @@ _MOST_HOSTS = 64
 
 @dataclass(frozen=True, slots=True)
 class LocalClusterShape:
-    """Racks of hosts and their links.
+    """Racks of hosts on this machine and their links.
 
     Attributes:
         racks: Hosts of each rack.
@@ -41,18 +46,17 @@ class LocalClusterShape:
     def spec(self, folder: Path, port: int = 0) -> LocalClusterSpec:
         """The cluster in a folder; its ports are found unless given."""
         racks = tuple(Rack(hosts, self.rate_bps, self.uplink_bps) for hosts in self.racks)
-        preload = find_spec("torch") is not None
         return LocalClusterSpec(
             folder,
             gpus=self.gpus,
             gpu_types=self.gpu_types,
             port=port,
             network=NetworkSpec(racks),
-            preload=preload,
+            preload=find_spec("torch") is not None,
         )
 
     def shown(self) -> str:
-        """What it is, in words."""
+        """A description for people."""
         return (
             f"{sum(self.racks)} nodes of {self.gpus} GPUs ({', '.join(self.gpu_types)}) "
             f"in {len(self.racks)} racks, "
@@ -60,18 +64,113 @@ class LocalClusterShape:
         )
 
     def options(self) -> str:
-        """The options that ask for it."""
+        """The options of `dally testbed up` that ask for it."""
+        rate, uplink = (
+            shown_rate(bps).replace(" ", "").removesuffix("/s") for bps in (self.rate_bps, self.uplink_bps)
+        )
         return (
             f"--racks {','.join(map(str, self.racks))} --gpus {self.gpus} "
-            f"--gpu-types {','.join(self.gpu_types)} "
-            f"--rate {_option_rate(self.rate_bps)} --uplink {_option_rate(self.uplink_bps)}"
+            f"--gpu-types {','.join(self.gpu_types)} --rate {rate} --uplink {uplink}"
         )
 
 
+@dataclass(frozen=True, slots=True)
+class HostsShape:
+    """Hosts that become a cluster.
+
+    Attributes:
+        hosts_file: The file that names them, absolute.
+        sha256: Of that file; another text means another cluster.
+        shared: A folder that all hosts share.
+        fake_gpus: Whether their GPUs are pretended.
+        logs: Folder of the logs of what is run on them.
+    """
+
+    hosts_file: str
+    sha256: str
+    shared: str
+    fake_gpus: bool
+    logs: str = field(compare=False)
+
+    def hosts(self) -> HostsFile:
+        """The hosts.
+
+        Raises:
+            InputError: The file is wrong, or not the one that was there when the cluster came up.
+        """
+        found = read_hosts_file(Path(self.hosts_file))
+        if _sha256(Path(self.hosts_file)) != self.sha256:
+            raise InputError(
+                f"{self.hosts_file} has changed since the testbed came up; "
+                "put it back, or `dally testbed down` and `up` again"
+            )
+        return found
+
+    def shown(self) -> str:
+        """A description for people."""
+        hosts = self.hosts().hosts
+        gpus = f"{sum(host.gpus for host in hosts)} {'pretended ' if self.fake_gpus else ''}GPUs"
+        racks = len({host.rack for host in hosts})
+        return f"{len(hosts)} hosts of {self.hosts_file} with {gpus} in {racks} racks"
+
+    def options(self) -> str:
+        """The options of `dally testbed up` that ask for it."""
+        said = shlex.join(["--hosts", self.hosts_file, "--shared", self.shared])
+        return f"{said} --fake-gpus" if self.fake_gpus else said
+
+
+Shape = LocalClusterShape | HostsShape
+
+
+@dataclass(frozen=True, slots=True)
+class SlurmPlace:
+    """Where a private Slurm is on its hosts; the first of the file is the head node.
+
+    Attributes:
+        conf: Its slurm.conf.
+        work: The folder that all its nodes share.
+        partition: Its partition.
+        interfaces: The network interfaces of the hosts, by the hosts' names.
+    """
+
+    conf: str
+    work: str
+    partition: str
+    interfaces: Mapping[str, str]
+
+
+def hosts_shape(hosts_file: Path, shared: Path, fake_gpus: bool, logs: Path) -> HostsShape:
+    """The cluster of the hosts that a file names.
+
+    Raises:
+        InputError: The file is wrong, or the shared folder's path is not absolute.
+    """
+    read_hosts_file(hosts_file)
+    if not shared.is_absolute():
+        raise InputError(f"--shared is {shared}, must be an absolute path, the same on all hosts")
+    return HostsShape(
+        str(hosts_file.absolute()), _sha256(hosts_file), str(shared), fake_gpus, str(logs.absolute())
+    )
+
+
+def read_shape(fields: Mapping[str, Any]) -> Shape:
+    """A shape from its fields as JSON has them.
+
+    Raises:
+        KeyError, TypeError: These are not those of one.
+    """
+    if "hosts_file" in fields:
+        return HostsShape(**fields)
+    given: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()
+    }
+    return LocalClusterShape(**given)
+
+
 def shown_rate(rate_bps: float) -> str:
-    """A rate in words."""
+    """A rate for people, such as `200 Mb/s`."""
     return f"{rate_bps / 1e9:g} Gb/s" if rate_bps >= 1e9 else f"{rate_bps / 1e6:g} Mb/s"
 
 
-def _option_rate(rate_bps: float) -> str:
-    return shown_rate(rate_bps).replace(" ", "").removesuffix("/s")
+def _sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()

@@ -1,4 +1,4 @@
-"""The process that owns a standing cluster: all of it ends with this process, however that ends."""
+"""The process that owns a persistent cluster: all of it ends with this process, however that ends."""
 
 import json
 import os
@@ -16,17 +16,16 @@ from typing import NoReturn
 
 from dally.errors import DallyError
 from slurm_plugin.local_cluster.local_slurm import LocalSlurm
-from slurm_plugin.local_cluster.slurm_files import LocalClusterSpec
-from testbed.persistent.hosts_shape import HostsShape, Shape, SlurmPlace
-from testbed.persistent.state import StandingState, mark_process, own_mark, read_shape, write_state
+from testbed.persistent.shape import HostsShape, LocalClusterShape, Shape, SlurmPlace, read_shape
+from testbed.persistent.state import PersistentState, mark_process, own_mark, write_state
 
 READY = "ready"
 """What it says when all nodes are idle; all else that it says is what went wrong."""
 
-REMOTE = "testbed.remote.standing_slurm"
+REMOTE = "testbed.remote.clusters"
 """Loaded only for hosts: it needs paramiko, which a cluster on this machine does not."""
 
-_Up = tuple[StandingState, Callable[[], bool]]
+_Up = tuple[PersistentState, Callable[[], bool]]
 """A cluster's state once it is up, and what tells whether it has ended."""
 
 _WATCH_S = 1.0
@@ -38,7 +37,7 @@ def supervisor_argv(folder: Path, shape: Shape, handle: int) -> tuple[str, ...]:
     return sys.executable, "-P", "-m", __name__, str(folder), str(handle), json.dumps(asdict(shape))
 
 
-def keep(folder: Path, handle: int, shape: Shape) -> None:
+def supervise(folder: Path, handle: int, shape: Shape) -> None:
     """Bring a cluster up and keep it until a signal comes, its network is gone, or a host of it.
 
     Raises:
@@ -47,17 +46,22 @@ def keep(folder: Path, handle: int, shape: Shape) -> None:
     """
     for number in _SIGNALS:
         signal.signal(number, _end)
-    begun = StandingState(shape, time.time(), own_mark())
+    begun = PersistentState(shape, time.time(), own_mark())
     write_state(folder, begun)
-    body: AbstractContextManager[_Up]
-    if isinstance(shape, HostsShape):
-        body = _on_hosts(folder, begun, shape)
-    else:
-        body = _here(begun, shape.spec(folder), handle)
-    with body as (state, has_ended):
+    up = (
+        _on_hosts(folder, begun, shape)
+        if isinstance(shape, HostsShape)
+        else _here(folder, begun, shape, handle)
+    )
+    with up as (state, has_ended):
         try:
             write_state(folder, state)
-            _say_ready()
+            print(READY, flush=True)
+            # Part from the terminal or pipe of the command that waited for this word.
+            null = os.open(os.devnull, os.O_RDWR)
+            for stream in (sys.stdout, sys.stderr):
+                os.dup2(null, stream.fileno())
+            os.close(null)
             while not has_ended():
                 time.sleep(_WATCH_S)
         finally:
@@ -70,15 +74,15 @@ def _end(number: int, frame: FrameType | None) -> NoReturn:
 
 
 def _ignore_signals() -> None:
-    """What ends a cluster must come to its end."""
+    """Let what ends a cluster come to its end."""
     for number in _SIGNALS:
         signal.signal(number, signal.SIG_IGN)
 
 
 @contextmanager
-def _here(begun: StandingState, spec: LocalClusterSpec, handle: int) -> Iterator[_Up]:
+def _here(folder: Path, begun: PersistentState, shape: LocalClusterShape, handle: int) -> Iterator[_Up]:
     """A cluster on this machine, which removes its folder when it ends."""
-    local_slurm = LocalSlurm(spec, kept_open=(handle,))
+    local_slurm = LocalSlurm(shape.spec(folder), kept_open=(handle,))
     local_slurm.start()
     try:
         network = local_slurm.network
@@ -90,7 +94,7 @@ def _here(begun: StandingState, spec: LocalClusterSpec, handle: int) -> Iterator
 
 
 @contextmanager
-def _on_hosts(folder: Path, begun: StandingState, shape: HostsShape) -> Iterator[_Up]:
+def _on_hosts(folder: Path, begun: PersistentState, shape: HostsShape) -> Iterator[_Up]:
     """A cluster on hosts; what is left of it here is removed when it ends."""
     private_slurm: Callable[[HostsShape], AbstractContextManager[tuple[SlurmPlace, Callable[[], bool]]]]
     private_slurm = import_module(REMOTE).private_slurm
@@ -101,21 +105,8 @@ def _on_hosts(folder: Path, begun: StandingState, shape: HostsShape) -> Iterator
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _say_ready() -> None:
-    """Tell who waits for it, then part from that terminal or pipe."""
-    print(READY, flush=True)
-    null = os.open(os.devnull, os.O_RDWR)
-    for stream in (sys.stdout, sys.stderr):
-        os.dup2(null, stream.fileno())
-    os.close(null)
-
-
-def _main(folder: str, handle: str, shape: str) -> None:
-    try:
-        keep(Path(folder), int(handle), read_shape(json.loads(shape)))
-    except (DallyError, OSError) as error:
-        sys.exit(str(error))
-
-
 if __name__ == "__main__":
-    _main(*sys.argv[1:])
+    try:
+        supervise(Path(sys.argv[1]), int(sys.argv[2]), read_shape(json.loads(sys.argv[3])))
+    except (DallyError, OSError) as failure:
+        sys.exit(str(failure))

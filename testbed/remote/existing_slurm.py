@@ -4,6 +4,7 @@ from pathlib import Path
 
 from dally.errors import DallyError
 from dally.hosts.processes import Command, Running
+from slurm_plugin.admin.checks.gather import parse_settings
 from slurm_plugin.local_cluster.cluster import ASK_S, ClusterError
 from testbed.remote.head_node import HeadNode
 from testbed.remote.hosts import Hosts
@@ -34,21 +35,12 @@ class ExistingSlurm(HeadNode):
     """
 
     def start(self, command: Command) -> Running:
-        """Start a command on the head node; it ends with the connection.
-
-        Raises:
-            ClusterError: It would change the cluster itself.
-            ProcessError: It cannot be started.
-        """
+        """Start a command, unless it would change the cluster itself."""
         check_harmless(command.argv)
         return super().start(command)
 
     def ask(self, *argv: str, stdin: str = "", timeout_s: float = ASK_S) -> str:
-        """Run a command on the head node to its end; its standard output.
-
-        Raises:
-            ClusterError: It would change the cluster itself, failed or took too long.
-        """
+        """Run a command, unless it would change the cluster itself."""
         check_harmless(argv)
         return super().ask(*argv, stdin=stdin, timeout_s=timeout_s)
 
@@ -70,13 +62,20 @@ def find_slurm(
             or slurm.conf cannot be read.
     """
     head = hosts.file.hosts[0].name
-    found = conf or _find_conf(hosts, head)
+    if conf is None:
+        try:
+            settings = parse_settings(hosts.ask(head, "scontrol", "show", "config"))
+        except DallyError as error:
+            raise ClusterError(f"no Slurm answers: {error}") from error
+        if "SLURM_CONF" not in settings:
+            raise ClusterError(f"{head}: scontrol show config names no SLURM_CONF")
+        conf = Path(settings["SLURM_CONF"])
     names = ("SBATCH_RESERVATION", "SLURM_RESERVATION", "SALLOC_RESERVATION") if reservation else ()
-    slurm = ExistingSlurm(hosts, head, found, work, partition, {}, dict.fromkeys(names, reservation))
+    slurm = ExistingSlurm(hosts, head, conf, work, partition, {}, dict.fromkeys(names, reservation))
     user = hosts.host(head).login.user or "the user here"
-    if hosts.attempt(head, "test", "-r", str(found)).status:
+    if hosts.attempt(head, "test", "-r", str(conf)).status:
         raise ClusterError(
-            f"{user} cannot read {found} on {head}; have the administrator make it readable, "
+            f"{user} cannot read {conf} on {head}; have the administrator make it readable, "
             "or name a copy of it with --slurm-conf"
         )
     if hosts.attempt(head, "test", "-d", str(work), "-a", "-w", str(work)).status:
@@ -95,30 +94,16 @@ def check_harmless(argv: tuple[str, ...]) -> None:
         ClusterError: It would.
     """
     program, words = Path(argv[0]).name, argv[1:]
-    if program == "scontrol" and not _is_harmless(words):
-        raise ClusterError(f"{' '.join(argv)}: on a Slurm of others, only jobs may be changed")
+    # Without words, scontrol reads what it is to do; the jobs named there are our own.
+    if program == "scontrol" and words:
+        verbs = [word for word in words if not word.startswith("-") or word in _HARMLESS]
+        if verbs and verbs[0] == "update":
+            harmless = any(word.lower().startswith(("jobid=", "job=")) for word in verbs)
+        else:
+            harmless = bool(verbs) and verbs[0] in _HARMLESS
+        if not harmless:
+            raise ClusterError(f"{' '.join(argv)}: on a Slurm of others, only jobs may be changed")
     if program == "scancel" and (
         any(word.split("=")[0] in _WIDE for word in words) or not any(word[0].isdigit() for word in words)
     ):
         raise ClusterError(f"{' '.join(argv)}: on a Slurm of others, scancel must name the jobs it ends")
-
-
-def _is_harmless(words: tuple[str, ...]) -> bool:
-    if not words:
-        return True  # it reads what it is to do; the jobs that it names are ours to name
-    verbs = [word for word in words if not word.startswith("-") or word in _HARMLESS]
-    if verbs and verbs[0] == "update":
-        return any(word.lower().startswith(("jobid=", "job=")) for word in verbs)
-    return bool(verbs) and verbs[0] in _HARMLESS
-
-
-def _find_conf(hosts: Hosts, head: str) -> Path:
-    try:
-        config = hosts.ask(head, "scontrol", "show", "config")
-    except DallyError as error:
-        raise ClusterError(f"no Slurm answers: {error}") from error
-    for line in config.splitlines():
-        key, _, value = line.partition("=")
-        if key.strip() == "SLURM_CONF":
-            return Path(value.strip())
-    raise ClusterError(f"{head}: scontrol show config names no SLURM_CONF")

@@ -1,6 +1,6 @@
 """Judges what a survey found: what each host is fit for, and how to mend what is not."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,14 +8,14 @@ from dally import __version__
 from dally.hosts.hosts_file import HostsFile, SshHost
 from slurm_plugin.admin.checks.site import Finding, Level, ok, problem, warning
 from slurm_plugin.local_cluster.local_slurm import PACKAGES
-from testbed.remote.survey import ClockOffset, HostFacts, Survey
+from testbed.remote.survey import ClockOffset, Survey
 
 _OLDEST_PYTHON = (3, 11)
 _CLOCK_S = 0.1
 _MOST_CLOCK_S = 2.0
 
 Facts = Mapping[str, Any]
-"""What `testbed.remote.probe` tells."""
+"""What `testbed.remote.probe` prints."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,13 +27,14 @@ class FitnessRow:
     finding: Finding
 
 
-def judge(file: HostsFile, seen: Survey) -> tuple[FitnessRow, ...]:
+def host_findings(file: HostsFile, seen: Survey) -> tuple[FitnessRow, ...]:
     """The findings of all checks on all hosts, host by host; a check that could not be made has none."""
-    common = _most_common_slurm(seen)
+    versions = [here.facts["slurm"] for here in seen.hosts.values() if here.facts and here.facts["slurm"]]
+    common = max(versions, key=versions.count) if versions else None
     return tuple(
         FitnessRow(host.name, check, finding)
         for host in file.hosts
-        for check, finding in _judge_host(host, seen, common).items()
+        for check, finding in _findings_of(host, seen, common).items()
     )
 
 
@@ -42,25 +43,33 @@ def is_fit(rows: tuple[FitnessRow, ...]) -> bool:
     return not any(row.finding.level is Level.PROBLEM for row in rows)
 
 
-def _judge_host(host: SshHost, seen: Survey, common: str | None) -> dict[str, Finding]:
-    here = seen.hosts[host.name]
+def _findings_of(host: SshHost, seen: Survey, common: str | None) -> dict[str, Finding]:
+    """The findings on one host; `common` is the version of Slurm that most hosts have."""
+    here, facts = seen.hosts[host.name], seen.hosts[host.name].facts
     if here.error:
         return {"ssh": problem(here.error, "until then nothing else can be said of it")}
     found = {"ssh": ok("connected"), "clock": _clock(here.clock)}
-    if here.facts is None:
-        return found | {"python": _no_python(host, here)}
-    facts = here.facts
-    checks: dict[str, Callable[[], Finding]] = {
-        "python": lambda: _python(host, facts),
-        "dally": lambda: _dally(host, facts),
-        "torch": lambda: _torch(host, facts),
-        "gpus": lambda: _gpus(host, facts),
-        "slurm": lambda: _slurm(facts, common),
-        "kernel": lambda: ok(str(facts["kernel"])),
-        "network": lambda: _network(host.name, seen),
-        "all-reduce": lambda: _all_reduce(host.name, seen),
+    if facts is None:
+        advice = f"python of {host.name} in the hosts file must name one that runs there"
+        return {**found, "python": problem(here.facts_error, advice)}
+    python, dally, torch = str(facts["python"]), facts["packages"]["dally"], facts["packages"]["torch"]
+    found["python"] = ok(python)
+    if tuple(int(part) for part in python.split(".")[:2]) < _OLDEST_PYTHON:
+        found["python"] = problem(python, f"Dally needs 3.11 or newer; name one as python of {host.name}")
+    install = f"{host.python} -m pip install '.[training]'"
+    found["dally"] = ok(dally)
+    if dally != __version__:
+        said = "missing" if dally is None else f"{dally}, here it is {__version__}"
+        found["dally"] = problem(said, f"there, in the folder of Dally {__version__}: {install}")
+    found["torch"] = ok(torch) if torch else problem("missing", f"there, in Dally's folder: {install}")
+    return {
+        **found,
+        "gpus": _gpus(host, facts),
+        "slurm": _slurm(facts, common),
+        "kernel": ok(str(facts["kernel"])),
+        "network": _network(host.name, seen),
+        "all-reduce": _all_reduce(host.name, seen),
     }
-    return found | {name: check() for name, check in checks.items()}
 
 
 def _clock(clock: ClockOffset | None) -> Finding:
@@ -71,35 +80,9 @@ def _clock(clock: ClockOffset | None) -> Finding:
     advice = "let chrony or systemd-timesyncd set the clocks of all hosts and of this machine"
     if surely_s > _MOST_CLOCK_S:
         return problem(said, f"{advice}; Slurm refuses jobs between clocks so far apart")
-    return (
-        warning(said, f"{advice}; times of different hosts are compared") if surely_s > _CLOCK_S else ok(said)
-    )
-
-
-def _no_python(host: SshHost, here: HostFacts) -> Finding:
-    return problem(here.facts_error, f"python of {host.name} in the hosts file must name one that runs there")
-
-
-def _python(host: SshHost, facts: Facts) -> Finding:
-    version = str(facts["python"])
-    if tuple(int(part) for part in version.split(".")[:2]) < _OLDEST_PYTHON:
-        return problem(version, f"Dally needs 3.11 or newer; name one as python of {host.name}")
-    return ok(version)
-
-
-def _dally(host: SshHost, facts: Facts) -> Finding:
-    version = facts["packages"]["dally"]
-    install = f"there, in the folder of Dally {__version__}: {host.python} -m pip install '.[training]'"
-    if version is None:
-        return problem("missing", install)
-    return ok(version) if version == __version__ else problem(f"{version}, here it is {__version__}", install)
-
-
-def _torch(host: SshHost, facts: Facts) -> Finding:
-    version = facts["packages"]["torch"]
-    if version is None:
-        return problem("missing", f"there, in Dally's folder: {host.python} -m pip install '.[training]'")
-    return ok(version)
+    if surely_s > _CLOCK_S:
+        return warning(said, f"{advice}; times of different hosts are compared")
+    return ok(said)
 
 
 def _gpus(host: SshHost, facts: Facts) -> Finding:
@@ -116,12 +99,6 @@ def _gpus(host: SshHost, facts: Facts) -> Finding:
             f"set gpus of {host.name} to {len(names)}, or see with nvidia-smi why others are missing",
         )
     return ok(f"{kinds} by {facts['gpus']['by']}, {host.gpus} in the hosts file")
-
-
-def _most_common_slurm(seen: Survey) -> str | None:
-    """The version of Slurm that most hosts have."""
-    versions = [here.facts["slurm"] for here in seen.hosts.values() if here.facts and here.facts["slurm"]]
-    return max(versions, key=versions.count) if versions else None
 
 
 def _slurm(facts: Facts, common: str | None) -> Finding:

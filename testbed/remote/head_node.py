@@ -9,8 +9,6 @@ from dally.hosts.processes import Command, Running
 from slurm_plugin.local_cluster.cluster import ASK_S, ClusterError
 from testbed.remote.hosts import Hosts, each
 
-_COUNTERS = ("tx_bytes", "rx_bytes")
-
 
 class HeadNode:
     """What runs commands on a head node; it is a `slurm_plugin.local_cluster.cluster.Cluster`.
@@ -18,7 +16,12 @@ class HeadNode:
     Attributes:
         hosts: The connected hosts.
         name: The head node's name among them.
+        conf: Slurm's configuration there.
+        work: Folder that the head and all nodes share.
+        partition: The partition to use.
+        python: The head node's interpreter.
         interfaces: The network interfaces whose traffic is told, by the names of their hosts.
+        interface: Their name if all have the same one; else empty.
     """
 
     def __init__(
@@ -31,47 +34,13 @@ class HeadNode:
         interfaces: Mapping[str, str],
         variables: Mapping[str, str] | None = None,
     ) -> None:
-        """Nothing is run.
-
-        Args:
-            hosts: The connected hosts.
-            name: The head node's name among them.
-            conf: Slurm's configuration there.
-            work: Folder that the head and all nodes share.
-            partition: The partition to use.
-            interfaces: The network interfaces whose traffic is told, by the names of their hosts.
-            variables: Environment variables of all commands, besides SLURM_CONF.
-        """
-        self.hosts, self.name = hosts, name
-        self._conf, self._work, self._partition = conf, work, partition
-        self.interfaces = interfaces
+        """Run nothing yet; `variables` are environment variables of all commands, besides SLURM_CONF."""
+        self.hosts, self.name, self.interfaces = hosts, name, interfaces
+        self.conf, self.work, self.partition = conf, work, partition
+        self.python = hosts.host(name).python
+        names = set(interfaces.values())
+        self.interface = names.pop() if len(names) == 1 else ""
         self._variables = {**(variables or {}), "SLURM_CONF": str(conf)}
-
-    @property
-    def conf(self) -> Path:
-        """Its slurm.conf on the head node."""
-        return self._conf
-
-    @property
-    def work(self) -> Path:
-        """Folder that the head and all nodes share."""
-        return self._work
-
-    @property
-    def python(self) -> str:
-        """The head node's interpreter in the hosts file."""
-        return self.hosts.host(self.name).python
-
-    @property
-    def partition(self) -> str:
-        """The partition to use."""
-        return self._partition
-
-    @property
-    def interface(self) -> str:
-        """The network interface, if it has the same name on all hosts; else empty."""
-        names = set(self.interfaces.values())
-        return names.pop() if len(names) == 1 else ""
 
     def start(self, command: Command) -> Running:
         """Start a command in the work folder of the head node; it ends with the connection.
@@ -99,15 +68,14 @@ class HeadNode:
 
     def traffic(self) -> Mapping[str, Traffic]:
         """What each host's network interface has carried since it came up, where it can be read."""
-        found = each(self.interfaces, self._traffic)
-        return {name: one for name, one in found.items() if isinstance(one, Traffic)}
 
-    def _traffic(self, name: str) -> Traffic:
-        folder = f"/sys/class/net/{self.interfaces[name]}/statistics"
-        sent, received = self.hosts.ask(
-            name, "cat", *(f"{folder}/{counter}" for counter in _COUNTERS)
-        ).split()
-        return Traffic(int(sent), int(received))
+        def traffic_of(name: str) -> Traffic:
+            folder = f"/sys/class/net/{self.interfaces[name]}/statistics"
+            sent, received = self.hosts.ask(name, "cat", f"{folder}/tx_bytes", f"{folder}/rx_bytes").split()
+            return Traffic(int(sent), int(received))
+
+        found = each(self.interfaces, traffic_of)
+        return {name: one for name, one in found.items() if isinstance(one, Traffic)}
 
     def _argv(self, argv: tuple[str, ...]) -> tuple[str, ...]:
         variables = (f"{name}={value}" for name, value in self._variables.items())

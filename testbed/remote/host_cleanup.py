@@ -11,12 +11,7 @@ _ENDINGS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 def main(folder: str, *more_folders: str) -> None:
-    """Wait for a signal to end, which comes when the connection does.
-
-    Args:
-        folder: The private Slurm's on this host.
-        more_folders: Others that go with it.
-    """
+    """Wait for a signal to end, which comes when the connection does; then clean up."""
     signal.pthread_sigmask(signal.SIG_BLOCK, _ENDINGS)
     print("ready", flush=True)
     signal.sigwait(_ENDINGS)

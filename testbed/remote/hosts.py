@@ -1,21 +1,20 @@
-"""Asks hosts over SSH, several at once, each command with a time limit and a line in the host's log."""
+"""Runs commands on hosts over SSH, several at once, each with a time limit and a line in the host's log."""
 
+import shlex
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from threading import Event, Thread, Timer
+from pathlib import Path
+from threading import Event, Lock, Thread, Timer
 from time import monotonic
-from types import TracebackType
 from typing import TypeVar
 
 from dally.errors import DallyError
 from dally.hosts.hosts_file import HostsFile, SshHost
 from dally.hosts.processes import Command, ProcessError
 from dally.hosts.ssh import SshHosts, SshProcess
-from testbed.remote.log import CommandLog
 
 _Found = TypeVar("_Found")
 
@@ -25,6 +24,7 @@ AT_ONCE = 16
 ANSWER_S = 30.0
 _KEPT_LINES = 200
 _DRAIN_S = 5.0
+_MOST_COMMAND, _MOST_SAID, _FULL_BYTES = 400, 2000, 8 << 20
 
 _WITH_PATH = 'PATH="$PATH:/usr/sbin:/sbin"; export PATH; exec "$@"'
 """Debian leaves these out of an ordinary user's search path; tc, ip and Slurm's daemons are there."""
@@ -67,6 +67,39 @@ class CommandResult:
         return lines[-1] if lines else f"exit status {self.status}"
 
 
+class CommandLog:
+    """Appends to `<host>.log` in a folder; several threads may.
+
+    Each line has the UTC time at which the command was started, its exit status (`lost` where contact was
+    lost, `started` as long as it runs), seconds, and the command. What it wrote to standard error follows in
+    lines that begin with `|`, the last 2,000 characters. A file of 8 MB becomes `<host>.log.1`.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        """Make the folder if it is missing, for this user alone."""
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._folder = folder
+        self._lock = Lock()
+
+    def path(self, host: str) -> Path:
+        """The log of a host."""
+        return self._folder / f"{host}.log"
+
+    def note(self, command: Command, at: datetime, outcome: str, seconds: float, said: str = "") -> None:
+        """Add one command: when it was started, how it ended, and what it wrote to standard error."""
+        line = shlex.join(command.argv).replace("\n", "\\n")
+        if len(line) > _MOST_COMMAND:
+            line = f"{line[:_MOST_COMMAND]}... ({len(line)} characters)"
+        rows = [f"{at.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ} {outcome:>7} {seconds:9.3f} s  {line}"]
+        rows += [f"| {row}" for row in said.strip()[-_MOST_SAID:].splitlines()]
+        path = self.path(command.host)
+        with self._lock:
+            if path.exists() and path.stat().st_size > _FULL_BYTES:
+                path.replace(path.with_suffix(".log.1"))
+            with path.open("a", encoding="utf-8") as file:
+                file.write("\n".join(rows) + "\n")
+
+
 class Hosts:
     """The hosts of a file, connected between `connect_each` or `with` and `close`; all they run is logged.
 
@@ -86,9 +119,7 @@ class Hosts:
         self.ssh.connect()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def host(self, name: str) -> SshHost:
@@ -126,8 +157,20 @@ class Hosts:
             ProcessError: The host is not connected, or does not start it.
         """
         process = self.start(Command(f"{argv[0]} on {host}", argv, host=host), stdin)
-        with process.limited(timeout_s) as late:
+        late = Event()
+
+        def end() -> None:
+            late.set()
+            process.stop()
+
+        timer = Timer(timeout_s, end)
+        timer.daemon = True
+        timer.start()
+        try:
             answer = process.gather()
+        finally:
+            timer.cancel()
+            process.stop()
         if late.is_set():
             raise RemoteError(f"{host}: {argv[0]} took longer than {timeout_s:g} s")
         return answer
@@ -147,22 +190,14 @@ class Hosts:
     def write(self, host: str, path: str, text: str, mode: int = 0o644, replace: bool = True) -> bool:
         """Write a small file on a host, whole or not at all; its folder must be there.
 
-        Args:
-            host: Where.
-            path: Of the file.
-            text: Its content.
-            mode: Its permission bits.
-            replace: False leaves a file that is there as it is.
-
         Returns:
-            Whether it was written.
+            Whether it was written: without `replace`, a file that is there stays as it is.
 
         Raises:
             RemoteError: It cannot be written.
         """
-        place = "mv" if replace else "ln"
-        argv = ("sh", "-c", _WRITE, "sh", path, f"{mode:o}", place)
-        answer = self.attempt(host, *argv, stdin=text)
+        put = "mv" if replace else "ln"
+        answer = self.attempt(host, "sh", "-c", _WRITE, "sh", path, f"{mode:o}", put, stdin=text)
         if answer.status and not replace and self.attempt(host, "test", "-e", path).status == 0:
             return False
         if answer.status != 0:
@@ -200,24 +235,6 @@ class LoggedProcess:
             self._last_lines.append(line)
             yield line
 
-    @contextmanager
-    def limited(self, timeout_s: float) -> Iterator[Event]:
-        """End it after some seconds, then the event is set, and at the end of the block."""
-        late = Event()
-
-        def end() -> None:
-            late.set()
-            self.stop()
-
-        timer = Timer(timeout_s, end)
-        timer.daemon = True
-        timer.start()
-        try:
-            yield late
-        finally:
-            timer.cancel()
-            self.stop()
-
     def gather(self) -> CommandResult:
         """Read all that it says, and wait until it ended."""
         said: list[bytes] = []
@@ -231,7 +248,8 @@ class LoggedProcess:
         for reader in readers:
             reader.join(_DRAIN_S)
         self._note(status)
-        return CommandResult(status, b"".join(said).decode(errors="replace"), self._said())
+        stderr = b"".join(self._last_lines).decode(errors="replace")
+        return CommandResult(status, b"".join(said).decode(errors="replace"), stderr)
 
     def wait(self) -> int | None:
         """Wait until it ended; its exit status as a shell tells it, None if the connection broke."""
@@ -244,14 +262,12 @@ class LoggedProcess:
         self._process.stop()
         self._note(None, "stopped")
 
-    def _said(self) -> str:
-        return b"".join(self._last_lines).decode(errors="replace")
-
     def _note(self, status: int | None, otherwise: str = "lost") -> None:
         if not self._ended:
             self._ended = True
             outcome = otherwise if status is None else str(status)
-            self._log.note(self._command, self._at, outcome, monotonic() - self._started_s, self._said())
+            said = b"".join(self._last_lines).decode(errors="replace")
+            self._log.note(self._command, self._at, outcome, monotonic() - self._started_s, said)
 
 
 def each(names: Iterable[str], act: Callable[[str], _Found]) -> dict[str, _Found | DallyError]:
@@ -266,3 +282,22 @@ def each(names: Iterable[str], act: Callable[[str], _Found]) -> dict[str, _Found
     listed = list(names)
     with ThreadPoolExecutor(AT_ONCE) as pool:
         return dict(zip(listed, pool.map(attempt, listed), strict=True))
+
+
+def all_or_error(found: Mapping[str, _Found | DallyError]) -> dict[str, _Found]:
+    """What came of each host.
+
+    Raises:
+        RemoteError: It is an error on one or more.
+    """
+    failed = [str(one) for one in found.values() if isinstance(one, DallyError)]
+    if failed:
+        raise RemoteError("; ".join(failed))
+    return {name: one for name, one in found.items() if not isinstance(one, DallyError)}
+
+
+def next_address(file: HostsFile, name: str) -> str | None:
+    """The address of the host that follows another one in a file, the first after the last; None if alone."""
+    names = [host.name for host in file.hosts]
+    other = file.hosts[(names.index(name) + 1) % len(names)]
+    return other.login.address if other.name != name else None

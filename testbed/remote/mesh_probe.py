@@ -1,6 +1,6 @@
-"""One host's part in a test of who reaches whom over TCP; sent to hosts as a text, needs Python alone.
+"""One host's part in a test of TCP between all hosts; sent to hosts as a text, so it needs Python alone.
 
-`listen NAME` takes connections on a port that it prints, and tells each who it is. `reach JSON` connects to
+`listen NAME` takes connections on a port that it prints, and sends each its name. `reach JSON` connects to
 others, each [name, address, port], and prints what came of it by name: null, or why not.
 """
 
@@ -30,7 +30,7 @@ def listen(name: str) -> None:
 
 
 def reach(name: str, address: str, port: int) -> str | None:
-    """Connect to another host; None if it is who it should be."""
+    """Connect to another host; None if it answers with the right name, else what went wrong."""
     try:
         with socket.create_connection((address, port), timeout=_CONNECT_S) as connection:
             heard = connection.recv(_LONGEST_NAME).decode(errors="replace")

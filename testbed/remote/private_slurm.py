@@ -6,18 +6,16 @@ hosts share. slurmctld runs on the first host, slurmd on all.
 
 import secrets
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from random import Random
-from types import TracebackType
 from typing import TypeVar
 
-from dally.errors import DallyError
 from dally.hosts.processes import Command
 from slurm_plugin.local_cluster.cluster import ClusterError
 from slurm_plugin.local_cluster.local_slurm import PACKAGES
 from testbed.remote.head_node import HeadNode
-from testbed.remote.hosts import Hosts, LoggedProcess, each
+from testbed.remote.hosts import Hosts, LoggedProcess, all_or_error, each, next_address
 from testbed.remote.shaping import interface_to
 from testbed.remote.slurm_files import PARTITION, Node, claimed_cpus, hardware, remote_conf_files
 
@@ -46,19 +44,13 @@ class PrivateSlurm:
     """A Slurm cluster of one's own on the hosts of a file, up between `start` and `stop` or inside `with`."""
 
     def __init__(self, hosts: Hosts, shared: Path, fake_gpus: bool = False) -> None:
-        """Nothing is done yet.
-
-        Args:
-            hosts: The connected hosts; the first becomes the head node.
-            shared: A folder that all hosts share.
-            fake_gpus: Whether GPUs that the hosts file names are pretended, whatever hosts have.
-        """
+        """Do nothing yet; the first host becomes the head node, `shared` is a folder that all hosts share."""
         token = secrets.token_hex(4)
         self.folder = Path(f"/tmp/dally-{token}")
         self._hosts, self._fake_gpus = hosts, fake_gpus
         self._shared, self._work = shared, shared / f"dally-{token}"
         self._names = [host.name for host in hosts.file.hosts]
-        self._supervisors: dict[str, LoggedProcess] = {}
+        self._cleanups: dict[str, LoggedProcess] = {}
         self._daemons: list[LoggedProcess] = []
         self._interfaces: dict[str, str] = {}
 
@@ -66,9 +58,7 @@ class PrivateSlurm:
         self.start()
         return self.cluster
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.stop()
 
     @property
@@ -80,25 +70,33 @@ class PrivateSlurm:
     @property
     def ended(self) -> bool:
         """Whether it has ended on a host, or contact with that was lost."""
-        return any(supervisor.ended for supervisor in self._supervisors.values())
+        return any(cleanup.ended for cleanup in self._cleanups.values())
 
     def start(self, timeout_s: float = START_S) -> None:
         """Bring it up and wait until every node is idle; if that fails, nothing of it stays.
 
         Raises:
             ClusterError: A host lacks something, the folder is not shared, or a daemon does not come up.
+            RemoteError: The same, of one or more hosts.
         """
-        version = self._check()
-        nodes = self._on_all(self._node)
+        if len({host.python for host in self._hosts.file.hosts}) > 1:
+            raise ClusterError("python in the hosts file must be the same on all hosts, as jobs start on any")
+        versions = self._on_all(self._version)
+        if len(set(versions.values())) > 1:
+            said = ", ".join(f"{name} has {version}" for name, version in versions.items())
+            raise ClusterError(f"Slurm must be the same on all hosts: {said}")
+        head = self._names[0]
+        major, minor = versions[head].split(".")[:2]
+        nodes = [*self._on_all(self._node).values()]
         port = Random().randrange(_PORTS[0], _PORTS[1] - len(nodes))
-        files = remote_conf_files(self.folder, port, nodes, version)
+        files = remote_conf_files(self.folder, port, nodes, (int(major), int(minor)))
         key = secrets.token_hex(256)
         try:
-            self._on_all(self._keep)
+            self._on_all(self._start_cleanup)
             self._share()
-            owners = self._on_all(lambda name: self._prepare(name, files, key))
-            self._on_all(self._start_munge, [name for name, is_owner in owners if is_owner])
-            self._run(self._names[0], "slurmctld", "slurmctld", "-D")
+            is_first = self._on_all(lambda name: self._prepare(name, files, key))
+            all_or_error(each([name for name in self._names if is_first[name]], self._start_munge))
+            self._run(head, "slurmctld", "slurmctld", "-D")
             self._wait("slurmctld to answer", lambda: "is UP" in self._said("scontrol", "ping"), timeout_s)
             self._on_all(lambda name: self._run(name, "slurmd", "slurmd", "-D", "-N", name))
             self._wait("all nodes to be idle", self._all_idle, timeout_s)
@@ -108,28 +106,17 @@ class PrivateSlurm:
 
     def stop(self) -> None:
         """End all of it on all hosts and remove its folders, in whatever state it is."""
-        each(self._supervisors, lambda name: self._supervisors[name].stop())
-        self._supervisors.clear()
+        each(self._cleanups, lambda name: self._cleanups[name].stop())
+        self._cleanups.clear()
         for daemon in self._daemons:
             daemon.stop()
         self._daemons.clear()
 
-    def _check(self) -> tuple[int, int]:
-        """That all hosts have what it takes; Slurm's version.
-
-        Raises:
-            ClusterError: One does not.
-        """
-        if len({host.python for host in self._hosts.file.hosts}) > 1:
-            raise ClusterError("python in the hosts file must be the same on all hosts, as jobs start on any")
-        versions = dict(self._on_all(lambda name: (name, self._version(name))))
-        if len(set(versions.values())) > 1:
-            said = ", ".join(f"{name} has {version}" for name, version in versions.items())
-            raise ClusterError(f"Slurm must be the same on all hosts: {said}")
-        major, minor = versions[self._names[0]].split(".")[:2]
-        return int(major), int(minor)
+    def _on_all(self, act: Callable[[str], _Found]) -> dict[str, _Found]:
+        return all_or_error(each(self._names, act))
 
     def _version(self, name: str) -> str:
+        """Slurm's version on a host that has what it takes."""
         if self._hosts.ask(name, "id", "-u").strip() != "0":
             raise ClusterError(f'{name}: only root can bring Slurm up; set user = "root" in the hosts file')
         found = self._hosts.attempt(name, "sh", "-c", _FIND, "sh", *_PROGRAMS)
@@ -142,73 +129,62 @@ class PrivateSlurm:
         return found.stdout.split()[-1]
 
     def _node(self, name: str) -> Node:
+        """A host as Slurm is to see it."""
         host = self._hosts.host(name)
         cpus, memory_mb = hardware(self._hosts.ask(name, "slurmd", "-C"))
         devices = self.folder / "dev" if self._fake_gpus else Path("/dev")
         if self._fake_gpus:
             cpus = claimed_cpus(cpus, host.gpus)
         else:
-            self._check_gpus(name, host.gpus)
+            gpus = [f"/dev/nvidia{number}" for number in range(host.gpus)]
+            if self._hosts.attempt(name, "ls", *gpus).status:
+                raise ClusterError(
+                    f"{name} has no {gpus[0]} to {gpus[-1]}, though gpus is {host.gpus} in the hosts file; "
+                    "lower it, or have GPUs pretended"
+                )
         numbers = "0" if host.gpus == 1 else f"[0-{host.gpus - 1}]"
-        self._interfaces[name] = interface_to(self._hosts, name, self._neighbour(name))
         address = host.login.address
+        peer = next_address(self._hosts.file, name) or address
+        self._interfaces[name] = interface_to(self._hosts, name, peer)
         return Node(name, address, host.rack, host.gpus, cpus, memory_mb, f"{devices}/nvidia{numbers}")
 
-    def _neighbour(self, name: str) -> str:
-        number = (self._names.index(name) + 1) % len(self._names)
-        return self._hosts.file.hosts[number].login.address
-
-    def _check_gpus(self, name: str, gpus: int) -> None:
-        files = [f"/dev/nvidia{number}" for number in range(gpus)]
-        if self._hosts.attempt(name, "ls", *files).status:
-            raise ClusterError(
-                f"{name} has no {files[0]} to {files[-1]}, though gpus is {gpus} in the hosts file; "
-                "lower it, or have GPUs pretended"
-            )
-
-    def _keep(self, name: str) -> None:
+    def _start_cleanup(self, name: str) -> None:
         """Start what ends everything on a host; the head node's also removes the shared folder."""
         python = self._hosts.host(name).python
         more = [str(self._work)] if name == self._names[0] else []
         argv = (python, "-P", "-m", "testbed.remote.host_cleanup", str(self.folder), *more)
-        supervisor = self._hosts.start(Command(f"the supervisor on {name}", argv, host=name))
-        self._supervisors[name] = supervisor
-        if next(iter(supervisor.stdout), b"").strip() != b"ready":
-            last = [line.decode(errors="replace").strip() for line in supervisor.stderr]
+        cleanup = self._hosts.start(Command(f"the cleanup on {name}", argv, host=name))
+        self._cleanups[name] = cleanup
+        if next(iter(cleanup.stdout), b"").strip() != b"ready":
+            last = [line.decode(errors="replace").strip() for line in cleanup.stderr]
             raise ClusterError(f"{name}: {python} does not run Dally: {last[-1] if last else 'no message'}")
 
     def _share(self) -> None:
-        """Make the shared folder and see that it is shared.
-
-        Raises:
-            ClusterError: It is not.
-        """
-        head, token = self._names[0], self.folder.name
+        """Make the shared folder and check that all hosts see what the head node writes there."""
+        head, token, file = self._names[0], self.folder.name, str(self._work / ".token")
         self._hosts.ask(head, "mkdir", "-m", "1777", str(self._work))
-        self._hosts.write(head, str(self._work / ".token"), token)
-        for name, said in self._on_all(
-            lambda name: (name, self._hosts.attempt(name, "cat", str(self._work / ".token")))
-        ):
+        self._hosts.write(head, file, token)
+        for name, said in self._on_all(lambda name: self._hosts.attempt(name, "cat", file)).items():
             if said.stdout != token:
                 raise ClusterError(
                     f"{self._shared} is not shared: {name} does not see what {head} wrote there"
                 )
 
-    def _prepare(self, name: str, files: dict[str, str], key: str) -> tuple[str, bool]:
+    def _prepare(self, name: str, files: dict[str, str], key: str) -> bool:
         """Write a host's files; whether it was the first on its machine to do so."""
         made = self._hosts.attempt(name, "sh", "-c", _MAKE, str(self.folder), *_FOLDERS)
-        # Another host on the same machine may have made it; what belongs to somebody else is a trap.
-        if made.status and self._hosts.attempt(name, "sh", "-c", '[ -O "$0" ]', str(self.folder)).status:
-            raise ClusterError(f"{name}: cannot make {self.folder}: {made.reason}")
         if made.status:
-            return name, False
+            # Another host on the same machine may have made it; what belongs to somebody else is a trap.
+            if self._hosts.attempt(name, "sh", "-c", '[ -O "$0" ]', str(self.folder)).status:
+                raise ClusterError(f"{name}: cannot make {self.folder}: {made.reason}")
+            return False
         for file, text in files.items():
             self._hosts.write(name, str(self.folder / "etc" / file), text)
         self._hosts.write(name, str(self.folder / "munge" / "key"), key, mode=0o600)
         if self._fake_gpus:
             most = max(host.gpus for host in self._hosts.file.hosts)
             self._hosts.ask(name, "sh", "-c", _FAKE, str(self.folder / "dev"), str(most))
-        return name, True
+        return True
 
     def _start_munge(self, name: str) -> None:
         folder = self.folder / "munge"
@@ -243,24 +219,9 @@ class PrivateSlurm:
         until = time.monotonic() + timeout_s
         while not holds():
             if time.monotonic() > until:
+                tail = ("sh", "-c", 'cd "$0" && tail -qn 2 *', str(self.folder / "log"))
+                said = " | ".join(self._hosts.attempt(self._names[0], *tail).stdout.splitlines())
                 raise ClusterError(
-                    f"waited {timeout_s:g} s for {what}; the logs there end: {self._logs_end()}"
+                    f"waited {timeout_s:g} s for {what}; the logs there end: {said or 'nothing'}"
                 )
             time.sleep(_POLL_S)
-
-    def _logs_end(self) -> str:
-        script = 'cd "$0" && tail -qn 2 *'
-        said = self._hosts.attempt(self._names[0], "sh", "-c", script, str(self.folder / "log")).stdout
-        return " | ".join(said.splitlines()) or "nothing"
-
-    def _on_all(self, act: Callable[[str], _Found], names: Sequence[str] | None = None) -> list[_Found]:
-        """Do the same on all hosts, or some.
-
-        Raises:
-            ClusterError: It failed on one or more.
-        """
-        found = each(self._names if names is None else names, act)
-        failed = [str(one) for one in found.values() if isinstance(one, DallyError)]
-        if failed:
-            raise ClusterError("; ".join(failed))
-        return [one for one in found.values() if not isinstance(one, DallyError)]

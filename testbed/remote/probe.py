@@ -22,6 +22,8 @@ _DAEMONS = ("slurmctld", "slurmd", "munged")
 
 def facts() -> dict[str, object]:
     """All that is to be known; None for what there is not."""
+    munge = _answer("munged", "-V").split()  # munge-0.5.15 (2022-06-22)
+    running = _running()
     return {
         "python": platform.python_version(),
         "packages": {name: _package(name) for name in ("dally", "torch")},
@@ -29,11 +31,15 @@ def facts() -> dict[str, object]:
         "uid": os.getuid(),
         "programs": {name: shutil.which(name) for name in (*_DAEMONS, "scontrol", "tc", "setpriv")},
         "slurm": _last_word("slurmd", "-V") or _last_word("scontrol", "-V"),
-        "munge": _munge_version(_answer("munged", "-V")),
-        "running": [name for name in _DAEMONS if name in _running()],
+        "munge": munge[0].rpartition("-")[2] if munge else None,
+        "running": [name for name in _DAEMONS if name in running],
         "slurm_cluster": _cluster_name(_answer("scontrol", "show", "config")),
         "gpus": _gpus(),
-        "addresses": _addresses(),
+        "addresses": {
+            item["local"]: link["ifname"]
+            for link in json.loads(_answer("ip", "-json", "address") or "[]")
+            for item in link.get("addr_info", ())
+        },
         "free_port": _free_port(),
     }
 
@@ -47,13 +53,8 @@ def _package(name: str) -> str | None:
 
 def _answer(*argv: str) -> str:
     try:
-        done = subprocess.run(
-            argv,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            stdin=subprocess.DEVNULL,
-            timeout=_ANSWER_S,
-        )
+        nothing = subprocess.DEVNULL
+        done = subprocess.run(argv, stdin=nothing, stdout=subprocess.PIPE, stderr=nothing, timeout=_ANSWER_S)
     except (OSError, subprocess.TimeoutExpired):
         return ""
     return "" if done.returncode else done.stdout.decode(errors="replace")
@@ -62,12 +63,6 @@ def _answer(*argv: str) -> str:
 def _last_word(*argv: str) -> str | None:
     words = _answer(*argv).split()
     return words[-1] if words else None
-
-
-def _munge_version(text: str) -> str | None:
-    """Of `munge-0.5.15 (2022-06-22)`."""
-    words = text.split()
-    return words[0].rpartition("-")[2] if words else None
 
 
 def _running() -> set[str]:
@@ -92,32 +87,18 @@ def _cluster_name(config: str) -> str | None:
 def _gpus() -> dict[str, object]:
     """Names of the GPUs; None with the reason where they cannot be counted."""
     try:
-        return {"names": _nvml_names(), "by": "NVML"}
+        pynvml = import_module("pynvml")
+        pynvml.nvmlInit()
+        handles = map(pynvml.nvmlDeviceGetHandleByIndex, range(pynvml.nvmlDeviceGetCount()))
+        names = [pynvml.nvmlDeviceGetName(handle) for handle in handles]
+        names = [name.decode() if isinstance(name, bytes) else name for name in names]
+        return {"names": names, "by": "NVML"}
     except Exception as error:  # a missing module, a missing driver: nvidia-smi may still tell
         reason = f"{type(error).__name__}: {error}"
     if not shutil.which("nvidia-smi"):
         return {"names": None, "by": f"no NVML ({reason}) and no nvidia-smi"}
     lines = [line for line in _answer("nvidia-smi", "-L").splitlines() if line.startswith("GPU ")]
     return {"names": [line.split(":")[1].split("(")[0].strip() for line in lines], "by": "nvidia-smi"}
-
-
-def _nvml_names() -> list[str]:
-    pynvml = import_module("pynvml")
-    pynvml.nvmlInit()
-    names = []
-    for index in range(pynvml.nvmlDeviceGetCount()):
-        name = pynvml.nvmlDeviceGetName(pynvml.nvmlDeviceGetHandleByIndex(index))
-        names.append(name.decode() if isinstance(name, bytes) else name)
-    return names
-
-
-def _addresses() -> dict[str, str]:
-    """The interface of each address."""
-    found = {}
-    for link in json.loads(_answer("ip", "-json", "address") or "[]"):
-        for item in link.get("addr_info", ()):
-            found[item["local"]] = link["ifname"]
-    return found
 
 
 def _free_port() -> int | None:

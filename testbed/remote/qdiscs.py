@@ -1,7 +1,7 @@
 """Queueing disciplines as `tc` tells them: which can be put back exactly, and by which words of tc."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from dally.errors import InputError
@@ -64,22 +64,17 @@ def ways_back(qdiscs: Sequence[Qdisc], default: str) -> tuple[Words, ...]:
     if not top:
         raise InputError("it has no queueing discipline; is it up?")
     if top["handle"] == _DEFAULT_HANDLE:
-        _check_default(top, below, default)
+        for leaf in below if top["kind"] == "mq" else [top, *below]:
+            if leaf["kind"] not in ("noqueue", default) or leaf["handle"] != _DEFAULT_HANDLE:
+                raise InputError(
+                    f"it has {leaf['kind']}, which cannot be restored exactly: the default here is {default}"
+                )
         return ((),)
     if below or top["kind"] not in _WORDS:
         raise InputError(f"it has {top['kind']} with settings of its own, which cannot be restored exactly")
     options = top.get("options", {})
     found = _WORDS[top["kind"]](options)
     return tuple(("handle", str(top["handle"]), str(top["kind"]), *words) for words in found)
-
-
-def _check_default(top: Qdisc, below: Sequence[Qdisc], default: str) -> None:
-    leaves = below if top["kind"] == "mq" else [top, *below]
-    for leaf in leaves:
-        if leaf["kind"] not in ("noqueue", default) or leaf["handle"] != _DEFAULT_HANDLE:
-            raise InputError(
-                f"it has {leaf['kind']}, which cannot be restored exactly: the default here is {default}"
-            )
 
 
 def _tbf_words(options: Mapping[str, Any]) -> Iterator[Words]:
@@ -100,20 +95,12 @@ def _codel_words(options: Mapping[str, Any]) -> Iterator[Words]:
         yield (*(word for pair in (*counts, *times) for word in pair), flag)
 
 
-def _limit_words(options: Mapping[str, Any]) -> Iterator[Words]:
-    yield ("limit", str(options.get("limit", 0)))
-
-
-def _no_words(options: Mapping[str, Any]) -> Iterator[Words]:
-    yield ()
-
-
-_WORDS = {
+_WORDS: Mapping[str, Callable[[Mapping[str, Any]], Iterable[Words]]] = {
     "tbf": _tbf_words,
     "fq_codel": _codel_words,
-    "pfifo": _limit_words,
-    "bfifo": _limit_words,
-    "fq": _no_words,
-    "pfifo_fast": _no_words,
+    "pfifo": lambda options: [("limit", str(options.get("limit", 0)))],
+    "bfifo": lambda options: [("limit", str(options.get("limit", 0)))],
+    "fq": lambda options: [()],
+    "pfifo_fast": lambda options: [()],
 }
 """Kinds that may have been put there by hand; without words they have the kernel's settings."""

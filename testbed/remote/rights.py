@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from slurm_plugin.admin.checks.gather import parse_settings
 from slurm_plugin.admin.checks.site import Finding, Level, ok, problem, some, warning
 from slurm_plugin.client.job_json import read_jobs
-from slurm_plugin.client.slurm import SlurmJob, SlurmUnavailableError, State
+from slurm_plugin.client.slurm import SlurmUnavailableError, State
 from slurm_plugin.controller.job_requests import read_request
 from slurm_plugin.local_cluster.cluster import ClusterError
 from testbed.remote.head_node import HeadNode
@@ -22,7 +22,7 @@ _PASSING = ("busy", "Node not available", "not available now", "Reservation is i
 
 @dataclass(frozen=True, slots=True)
 class Rights:
-    """What a user may do in a Slurm cluster, and who else is there.
+    """What a user may do in a Slurm cluster, and which others use Dally there.
 
     Attributes:
         user: Who logs in, by name.
@@ -32,9 +32,9 @@ class Rights:
         admin_level: The user's in Slurm's accounting, in lower case; empty if there is none.
         refusal: What Slurm says against a job of this user there; empty if nothing.
         shared: Other partitions over the same nodes.
-        marked: Others who have jobs there that ask for Dally.
+        marked: Other users with jobs there that ask for Dally.
         has_site_dally: Whether jobs pass through the job_submit.lua of the site's own Dally.
-        site_lua: What that is told in dally_site.lua; empty if it cannot be read.
+        site_lua: The text of its dally_site.lua; empty if it cannot be read.
     """
 
     user: str
@@ -74,23 +74,51 @@ def find_rights(slurm: HeadNode) -> Rights:
     """
     user, uid = slurm.ask("id", "-un").strip(), int(slurm.ask("id", "-u"))
     settings = parse_settings(slurm.ask("scontrol", "show", "config"))
+    admin_level = site_lua = ""
+    if settings.get("AccountingStorageType", "").endswith("slurmdbd"):
+        shown = ("--noheader", "--parsable2", "show", "user", f"name={user}", "format=adminlevel")
+        with suppress(ClusterError):
+            admin_level = slurm.ask("sacctmgr", *shown).strip().lower()
+    # --test-only asks whether a job would be taken, and submits none.
+    refusal = _refusal(slurm, f"--partition={slurm.partition}", "--gpus=1")
+    refusal = refusal.replace("sbatch: error: ", "").replace("allocation failure: ", "")
+    partitions: dict[str, set[str]] = {}
+    for line in slurm.ask("sinfo", "--all", "--noheader", "--Node", "--format=%N %R").splitlines():
+        node, partition = line.split()
+        partitions.setdefault(node, set()).add(partition)
+    shared = set().union(*(found for found in partitions.values() if slurm.partition in found))
+    for name in _SITE_FILES:
+        if not site_lua:
+            with suppress(ClusterError):
+                site_lua = slurm.ask("cat", str(slurm.conf.parent / name))
+    try:
+        jobs = read_jobs(slurm.ask("env", "SLURM_BITSTR_LEN=0", "squeue", "--all", "--json"))
+    except SlurmUnavailableError as error:
+        raise ClusterError(str(error)) from error
+    marked = {
+        job.user
+        for job in jobs
+        if slurm.partition in job.partition.split(",") and job.state is not State.ENDED and job.user != user
+        if read_request(job.comment, job.admin_comment) is not None
+    }
     return Rights(
         user,
         uid,
         slurm.partition,
         settings,
-        _admin_level(slurm, user, settings),
-        _refusal(slurm),
-        _shared(slurm),
-        frozenset(job.user for job in _jobs(slurm) if _is_anothers(job, user, slurm.partition)),
-        _has_site_dally(slurm),
-        _site_lua(slurm),
+        admin_level,
+        refusal,
+        frozenset(shared) - {slurm.partition},
+        frozenset(marked),
+        # Dally's job_submit.lua refuses a mark that makes no sense; without it, a comment is a comment.
+        "is no request to Dally" in _refusal(slurm, "--comment=dally:plain=no"),
+        site_lua,
     )
 
 
-def judge_all(here: Rights) -> dict[str, Finding]:
+def all_findings(here: Rights) -> dict[str, Finding]:
     """What is to be said of a user, by check."""
-    return {"jobs": judge_jobs(here), "rights": judge_rights(here), "others": judge_others(here)}
+    return {"jobs": jobs_finding(here), "rights": rights_finding(here), "others": others_finding(here)}
 
 
 def refuse_unfit(slurm: HeadNode, controlled: bool) -> str:
@@ -106,20 +134,18 @@ def refuse_unfit(slurm: HeadNode, controlled: bool) -> str:
     Raises:
         ClusterError: It would, as the message says.
     """
-    found = judge_all(find_rights(slurm))
-    checks = ("jobs", "rights", "others") if controlled else ("jobs",)
-    for check in checks:
+    found = all_findings(find_rights(slurm))
+    warnings = []
+    for check in ("jobs", "rights", "others") if controlled else ("jobs",):
+        said = f"{found[check].found} -> {found[check].advice}"
         if found[check].level is Level.PROBLEM:
-            raise ClusterError(said(found[check]))
-    return "; ".join(said(found[check]) for check in checks if found[check].level is Level.WARNING)
+            raise ClusterError(said)
+        if found[check].level is Level.WARNING:
+            warnings.append(said)
+    return "; ".join(warnings)
 
 
-def said(finding: Finding) -> str:
-    """A finding and what to do, in one line."""
-    return f"{finding.found} -> {finding.advice}"
-
-
-def judge_jobs(here: Rights) -> Finding:
+def jobs_finding(here: Rights) -> Finding:
     """Whether the user's jobs are taken there, and left to the user."""
     if here.hidden:
         return problem(
@@ -142,19 +168,20 @@ def judge_jobs(here: Rights) -> Finding:
     return ok(f"{here.user} may run jobs in partition {here.partition}")
 
 
-def judge_rights(here: Rights) -> Finding:
+def rights_finding(here: Rights) -> Finding:
     """Whether Dally's controller, run by the user, may do all that it would."""
     if here.is_operator:
         return ok(f"{here.user} may do all that Dally's controller does")
     if not here.shared:
         return ok(f"{here.user} is no operator, and need not be: no other partition has these nodes")
+    partitions = f"partition{'s' * (len(here.shared) > 1)} {some(here.shared)}"
     return warning(
-        f"{here.user} is no operator: jobs of {_named(here.shared)} may take nodes that Dally has chosen",
+        f"{here.user} is no operator: jobs of {partitions} may take nodes that Dally has chosen",
         f"its jobs then wait again; to keep such nodes, the administrator has to {_grant(here)}",
     )
 
 
-def judge_others(here: Rights) -> Finding:
+def others_finding(here: Rights) -> Finding:
     """Whether a controller of ours would come upon jobs of others."""
     if here.marked:
         return problem(
@@ -178,60 +205,10 @@ def _grant(here: Rights) -> str:
     return f"let you log in as {slurm_user}: without slurmdbd there are no operators, only SlurmUser"
 
 
-def _named(partitions: frozenset[str]) -> str:
-    return f"partition{'s' * (len(partitions) > 1)} {some(partitions)}"
-
-
-def _admin_level(slurm: HeadNode, user: str, settings: Mapping[str, str]) -> str:
-    if not settings.get("AccountingStorageType", "").endswith("slurmdbd"):
-        return ""
-    argv = ("sacctmgr", "--noheader", "--parsable2", "show", "user", f"name={user}", "format=adminlevel")
-    with suppress(ClusterError):
-        return slurm.ask(*argv).strip().lower()
-    return ""
-
-
-def _refusal(slurm: HeadNode) -> str:
-    """What is said against a job of one GPU, which is not submitted."""
+def _refusal(slurm: HeadNode, *options: str) -> str:
+    """What Slurm says against a job with these options; empty if nothing."""
     try:
-        slurm.ask("sbatch", "--test-only", f"--partition={slurm.partition}", "--gpus=1", "--wrap=true")
+        slurm.ask("sbatch", "--test-only", *options, "--wrap=true")
     except ClusterError as error:
-        words = str(error).partition("): ")[2] or str(error)
-        return words.replace("sbatch: error: ", "").replace("allocation failure: ", "")
-    return ""
-
-
-def _has_site_dally(slurm: HeadNode) -> bool:
-    """Dally's job_submit.lua refuses a mark that makes no sense; without it, a comment is a comment."""
-    try:
-        slurm.ask("sbatch", "--test-only", "--comment=dally:plain=no", "--wrap=true")
-    except ClusterError as error:
-        return "is no request to Dally" in str(error)
-    return False
-
-
-def _shared(slurm: HeadNode) -> frozenset[str]:
-    said = slurm.ask("sinfo", "--all", "--noheader", "--Node", "--format=%N %R")
-    pairs = [tuple(line.split()) for line in said.splitlines()]
-    ours = {node for node, partition in pairs if partition == slurm.partition}
-    return frozenset(partition for node, partition in pairs if node in ours) - {slurm.partition}
-
-
-def _jobs(slurm: HeadNode) -> tuple[SlurmJob, ...]:
-    text = slurm.ask("env", "SLURM_BITSTR_LEN=0", "squeue", "--all", "--json")
-    try:
-        return read_jobs(text)
-    except SlurmUnavailableError as error:
-        raise ClusterError(str(error)) from error
-
-
-def _is_anothers(job: SlurmJob, user: str, partition: str) -> bool:
-    is_there = partition in job.partition.split(",") and job.state is not State.ENDED
-    return is_there and job.user != user and read_request(job.comment, job.admin_comment) is not None
-
-
-def _site_lua(slurm: HeadNode) -> str:
-    for name in _SITE_FILES:
-        with suppress(ClusterError):
-            return slurm.ask("cat", str(slurm.conf.parent / name))
+        return str(error).partition("): ")[2] or str(error)
     return ""

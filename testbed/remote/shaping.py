@@ -46,7 +46,6 @@ class ShapedInterface:
         carries_ssh: Whether our own connection to the host goes through it.
         before: What it had before Dally ever touched it.
         way: How to put that back.
-        is_recorded: Whether the host has that on record already.
     """
 
     host: str
@@ -54,11 +53,10 @@ class ShapedInterface:
     carries_ssh: bool
     before: Sequence[Qdisc]
     way: Words
-    is_recorded: bool
 
 
-def look(hosts: Hosts, name: str, interface: str | None, peer: str | None) -> ShapedInterface:
-    """Look at an interface, changing nothing.
+def inspect_interface(hosts: Hosts, name: str, interface: str | None, peer: str | None) -> ShapedInterface:
+    """See what an interface has and how that can be put back, changing nothing.
 
     Args:
         hosts: The connected hosts.
@@ -79,12 +77,12 @@ def look(hosts: Hosts, name: str, interface: str | None, peer: str | None) -> Sh
     carries_ssh = found == interface_to(hosts, name)
     now, record = qdiscs_of(hosts, name, found), read_record(hosts, name, found)
     if record:
-        return ShapedInterface(name, found, carries_ssh, record["before"], tuple(record["way"]), True)
+        return ShapedInterface(name, found, carries_ssh, record["before"], tuple(record["way"]))
     try:
         way = _way_back(hosts, name, found, now)
     except InputError as error:
         raise RemoteError(f"{name}: {found} is left alone: {error}") from error
-    return ShapedInterface(name, found, carries_ssh, now, way, False)
+    return ShapedInterface(name, found, carries_ssh, now, way)
 
 
 def shape(hosts: Hosts, place: ShapedInterface, rate_bps: float) -> None:
@@ -102,15 +100,14 @@ def shape(hosts: Hosts, place: ShapedInterface, rate_bps: float) -> None:
         "time": f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}",
     }
     hosts.write(name, _record_path(interface), json.dumps(record), mode=0o600, replace=False)
-    limits = (
-        "rate",
-        f"{rate_bps:.0f}bit",
-        "burst",
-        str(burst_bytes(rate_bps)),
-        "latency",
-        f"{_QUEUE_S * 1e3:g}ms",
-    )
-    _check_unchanged(hosts, place)
+    now = qdiscs_of(hosts, name, interface)
+    if not is_ours(now) and settings(now) != settings(place.before):
+        raise RemoteError(
+            f"{name}: {interface} has {in_words(now)}, but {in_words(place.before)} is on record "
+            "from before; see --restore"
+        )
+    burst, latency = str(burst_bytes(rate_bps)), f"{_QUEUE_S * 1e3:g}ms"
+    limits = ("rate", f"{rate_bps:.0f}bit", "burst", burst, "latency", latency)
     _replace(hosts, name, interface, ("handle", HANDLE, QDISC, *limits))
 
 
@@ -128,9 +125,27 @@ def restore(hosts: Hosts, name: str, interface: str | None) -> dict[str, Sequenc
     done: dict[str, Sequence[Qdisc]] = {}
     for found in [interface] if interface else recorded(hosts, name):
         record = read_record(hosts, name, found)
-        if record:
-            done[found] = _restore(hosts, name, found, record)
-            hosts.ask(name, "rm", "-f", _record_path(found))
+        if not record:
+            continue
+        before, now = record["before"], qdiscs_of(hosts, name, found)
+        if settings(now) != settings(before):
+            if not is_ours(now):
+                raise RemoteError(
+                    f"{name}: {found} was given {in_words(now)} by somebody else since; Dally leaves it "
+                    f"alone (before: {in_words(before)}; {_record_path(found)})"
+                )
+            if record["way"]:
+                _replace(hosts, name, found, tuple(record["way"]))
+            else:
+                hosts.ask(name, "tc", "qdisc", "del", "dev", found, "root")
+            now = qdiscs_of(hosts, name, found)
+        if settings(now) != settings(before):
+            raise RemoteError(
+                f"{name}: {found} now has {in_words(now)}, but had {in_words(before)} before; "
+                f"see {_record_path(found)}"
+            )
+        done[found] = now
+        hosts.ask(name, "rm", "-f", _record_path(found))
     return done
 
 
@@ -166,8 +181,7 @@ def qdiscs_of(hosts: Hosts, name: str, interface: str) -> list[Qdisc]:
     Raises:
         RemoteError: There is no such interface, or no tc.
     """
-    found: list[Qdisc] = _listed(hosts, name, "tc", "-raw", "-json", "qdisc", "show", "dev", interface)
-    return found
+    return _listed(hosts, name, "tc", "-raw", "-json", "qdisc", "show", "dev", interface)
 
 
 def interface_to(hosts: Hosts, name: str, address: str = "") -> str:
@@ -196,37 +210,6 @@ def _way_back(hosts: Hosts, name: str, interface: str, now: Sequence[Qdisc]) -> 
         if tried.status == 0 and settings(json.loads(tried.stdout)) == settings(now):
             return way
     raise InputError(f"it has {in_words(now)} with settings of its own, which cannot be restored exactly")
-
-
-def _restore(hosts: Hosts, name: str, interface: str, record: Mapping[str, Any]) -> Sequence[Qdisc]:
-    before, now = record["before"], qdiscs_of(hosts, name, interface)
-    if settings(now) == settings(before):
-        return now
-    if not is_ours(now):
-        raise RemoteError(
-            f"{name}: {interface} was given {in_words(now)} by somebody else since; Dally leaves it alone "
-            f"(before: {in_words(before)}; {_record_path(interface)})"
-        )
-    if record["way"]:
-        _replace(hosts, name, interface, tuple(record["way"]))
-    else:
-        hosts.ask(name, "tc", "qdisc", "del", "dev", interface, "root")
-    now = qdiscs_of(hosts, name, interface)
-    if settings(now) != settings(before):
-        raise RemoteError(
-            f"{name}: {interface} now has {in_words(now)}, but had {in_words(before)} before; "
-            f"see {_record_path(interface)}"
-        )
-    return now
-
-
-def _check_unchanged(hosts: Hosts, place: ShapedInterface) -> None:
-    now = qdiscs_of(hosts, place.host, place.interface)
-    if not is_ours(now) and settings(now) != settings(place.before):
-        raise RemoteError(
-            f"{place.host}: {place.interface} has {in_words(now)}, but {in_words(place.before)} is on record "
-            "from before; see --restore"
-        )
 
 
 def _replace(hosts: Hosts, name: str, interface: str, words: Words) -> None:

@@ -43,24 +43,26 @@ def remote_conf_files(
 ) -> dict[str, str]:
     """The texts of all files of the configuration folder, alike on all hosts, by name.
 
-    Args:
-        folder: The cluster's folder on every host.
-        port: Of slurmctld, on the first node; the nodes take the next ones.
-        nodes: The nodes.
-        version: Of Slurm.
+    slurmctld has the port on the first node; the nodes take the next ones.
 
     Raises:
         InputError: The name of a rack is none that Slurm takes.
     """
     spec = LocalClusterSpec(folder, nodes=len(nodes), racks=1, port=port)
-    lines = [_node(node, port + number) for number, node in enumerate(nodes, 1)]
+    lines = [
+        f"NodeName={node.name} NodeHostname=localhost NodeAddr={node.address} Port={port + number} "
+        f"CPUs={node.cpus} Boards=1 SocketsPerBoard=1 CoresPerSocket={node.cpus} ThreadsPerCore=1 "
+        f"RealMemory={node.memory_mb} Gres=gpu:{node.gpus} State=UNKNOWN"
+        for number, node in enumerate(nodes, 1)
+    ]
+    gpus = [f"NodeName={node.name} Name=gpu File={node.devices}" for node in nodes]
     partition = f"PartitionName={PARTITION} Nodes=ALL Default=YES MaxTime=INFINITE State=UP OverSubscribe=NO"
     return {
         **conf_files(spec, version),
         "slurm.conf": "\n".join(
             [settings_conf(spec, nodes[0].address) + lines[0], *lines[1:], partition, ""]
         ),
-        "gres.conf": "\n".join(["AutoDetect=off", *map(_gpus, nodes), ""]),
+        "gres.conf": "\n".join(["AutoDetect=off", *gpus, ""]),
         "topology.conf": _topology(nodes),
     }
 
@@ -81,18 +83,6 @@ def hardware(text: str) -> tuple[int, int]:
 def claimed_cpus(cpus: int, gpus: int) -> int:
     """As many CPUs as jobs on all GPUs ask for, also on a host of fewer whose GPUs are pretended."""
     return max(cpus, _CPUS_PER_GPU * gpus)
-
-
-def _node(node: Node, port: int) -> str:
-    return (
-        f"NodeName={node.name} NodeHostname=localhost NodeAddr={node.address} Port={port} CPUs={node.cpus}"
-        f" Boards=1 SocketsPerBoard=1 CoresPerSocket={node.cpus} ThreadsPerCore=1"
-        f" RealMemory={node.memory_mb} Gres=gpu:{node.gpus} State=UNKNOWN"
-    )
-
-
-def _gpus(node: Node) -> str:
-    return f"NodeName={node.name} Name=gpu File={node.devices}"
 
 
 def _topology(nodes: Sequence[Node]) -> str:

@@ -1,9 +1,10 @@
-"""Gathers facts of hosts over SSH, changing nothing there: what they are, their clocks, whom they reach."""
+"""Gathers facts of hosts over SSH, changing nothing there: what they are, their clocks, what they reach."""
 
 import json
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from importlib import resources
 from itertools import pairwise
 from threading import Timer
@@ -19,7 +20,7 @@ from testbed.remote.hosts import ANSWER_S, Hosts, LoggedProcess, RemoteError, ea
 from workloads.settings import Backend
 
 Pair = tuple[str, str]
-"""Names of two hosts: who asks, and who is asked."""
+"""Names of two hosts: the one that asks, and the one that is asked."""
 
 _CLOCK_READINGS = 5
 _PROBE_S = 60.0
@@ -42,7 +43,7 @@ class HostFacts:
 
     Attributes:
         error: Why it cannot be reached; empty if it can.
-        facts: What `testbed.remote.probe` told there; None if it did not run.
+        facts: What `testbed.remote.probe` printed there; None if it did not run.
         facts_error: Why it did not.
         clock: Its clock; None if it was not read.
     """
@@ -70,13 +71,24 @@ class Survey:
 
 
 def survey(hosts: Hosts) -> Survey:
-    """Connect to all hosts and look at them; what fails is part of the findings."""
+    """Connect to all hosts and gather their facts; what fails is part of the findings."""
     failed = hosts.connect_each()
     names = [host.name for host in hosts.file.hosts]
-    seen = each([name for name in names if name not in failed], lambda name: _look(hosts, name))
-    found = {
-        name: HostFacts(failed[name]) if name in failed else _facts_or_error(seen[name]) for name in names
-    }
+
+    def facts_of(name: str) -> HostFacts:
+        clock = read_clock(hosts, name)
+        python, program = hosts.host(name).python, _program("probe.py")
+        try:
+            text = hosts.ask(name, python, "-", stdin=program, timeout_s=_PROBE_S)
+            return HostFacts(facts=json.loads(text), clock=clock)
+        except (DallyError, ValueError) as error:
+            return HostFacts(facts_error=str(error), clock=clock)
+
+    seen = each([name for name in names if name not in failed], facts_of)
+    found = {}
+    for name in names:
+        facts = seen.get(name)
+        found[name] = facts if isinstance(facts, HostFacts) else HostFacts(failed.get(name) or str(facts))
     able = [name for name in names if found[name].facts]
     return Survey(found, unreached(hosts, able), all_reduces(hosts, found))
 
@@ -104,17 +116,42 @@ def read_clock(hosts: Hosts, name: str) -> ClockOffset:
 
 def unreached(hosts: Hosts, names: Sequence[str]) -> dict[Pair, str]:
     """Which of these hosts do not reach which others over TCP at the addresses of the file, and why."""
-    servers = each(names, lambda name: _listen(hosts, name))
-    listening = {name: server for name, server in servers.items() if isinstance(server, _Server)}
+    program = _program("mesh_probe.py")
+
+    def listen(name: str) -> tuple[LoggedProcess, int]:
+        argv = (hosts.host(name).python, "-", "listen", name)
+        process = hosts.start(Command(f"listening on {name}", argv, host=name), program)
+        timer = Timer(ANSWER_S, process.stop)
+        timer.start()
+        line = next(iter(process.stdout), b"")
+        timer.cancel()
+        if not line.strip().isdigit():
+            process.stop()
+            raise RemoteError(f"{name}: cannot listen on a port")
+        return process, int(line)
+
+    def reach(name: str) -> dict[str, str | None]:
+        others = [
+            (other, hosts.host(other).login.address, port)
+            for other, (_, port) in listening.items()
+            if other != name
+        ]
+        argv = (hosts.host(name).python, "-", "reach", json.dumps(others))
+        answers: dict[str, str | None] = json.loads(hosts.ask(name, *argv, stdin=program, timeout_s=_MESH_S))
+        return answers
+
+    servers = each(names, listen)
+    listening = {name: one for name, one in servers.items() if not isinstance(one, DallyError)}
     try:
-        found = each(names, lambda name: _reach(hosts, name, listening))
+        found = each(names, reach)
     finally:
-        each(listening, lambda name: listening[name].process.stop())
-    failures = {
-        (name, other): why
-        for name, reached in found.items()
-        for other, why in _failures(reached, [other for other in names if other != name]).items()
-    }
+        each(listening, lambda name: listening[name][0].stop())
+    failures: dict[Pair, str] = {}
+    for name, reached in found.items():
+        if isinstance(reached, DallyError):
+            failures |= {(name, other): str(reached) for other in names if other != name}
+        else:
+            failures |= {(name, other): why for other, why in reached.items() if why is not None}
     silent = {(name, name): str(server) for name, server in servers.items() if name not in listening}
     return failures | silent
 
@@ -124,79 +161,22 @@ def all_reduces(hosts: Hosts, found: Mapping[str, HostFacts]) -> dict[Pair, floa
     able = [name for name, facts in found.items() if facts.facts and all(facts.facts["packages"].values())]
     pairs = list(pairwise(able))
     tried: dict[Pair, float | str] = {}
-    for some in (pairs[::2], pairs[1::2]):  # pairs that share a host come one after the other
-        tried |= _all_reduces_at_once(hosts, dict(some), found)
+    for some in (dict(pairs[::2]), dict(pairs[1::2])):  # pairs that share a host come one after the other
+        results = each(some, partial(_all_reduce, hosts, some, found))
+        for first, result in results.items():
+            tried[first, some[first]] = str(result) if isinstance(result, DallyError) else result
     return {pair: tried[pair] for pair in pairs}
-
-
-@dataclass(frozen=True, slots=True)
-class _Server:
-    """What listens on a host, and its port."""
-
-    process: LoggedProcess
-    port: int
-
-
-def _look(hosts: Hosts, name: str) -> HostFacts:
-    clock = read_clock(hosts, name)
-    try:
-        text = hosts.ask(name, hosts.host(name).python, "-", stdin=_program("probe.py"), timeout_s=_PROBE_S)
-        return HostFacts(facts=json.loads(text), clock=clock)
-    except (DallyError, ValueError) as error:
-        return HostFacts(facts_error=str(error), clock=clock)
-
-
-def _facts_or_error(seen: HostFacts | DallyError) -> HostFacts:
-    return HostFacts(str(seen)) if isinstance(seen, DallyError) else seen
 
 
 def _program(file: str) -> str:
     return resources.files("testbed.remote").joinpath(file).read_text(encoding="utf-8")
 
 
-def _listen(hosts: Hosts, name: str) -> _Server:
-    argv = (hosts.host(name).python, "-", "listen", name)
-    process = hosts.start(Command(f"listening on {name}", argv, host=name), _program("mesh_probe.py"))
-    timer = Timer(ANSWER_S, process.stop)
-    timer.start()
-    line = next(iter(process.stdout), b"")
-    timer.cancel()
-    if not line.strip().isdigit():
-        process.stop()
-        raise RemoteError(f"{name}: cannot listen on a port")
-    return _Server(process, int(line))
-
-
-def _reach(hosts: Hosts, name: str, listening: Mapping[str, _Server]) -> dict[str, str | None]:
-    others = [
-        (other, hosts.host(other).login.address, server.port)
-        for other, server in listening.items()
-        if other != name
-    ]
-    argv = (hosts.host(name).python, "-", "reach", json.dumps(others))
-    found: dict[str, str | None] = json.loads(
-        hosts.ask(name, *argv, stdin=_program("mesh_probe.py"), timeout_s=_MESH_S)
-    )
-    return found
-
-
-def _failures(reached: Mapping[str, str | None] | DallyError, others: Sequence[str]) -> dict[str, str]:
-    if isinstance(reached, DallyError):
-        return dict.fromkeys(others, str(reached))
-    return {other: why for other, why in reached.items() if why is not None}
-
-
-def _all_reduces_at_once(
-    hosts: Hosts, second_of: Mapping[str, str], found: Mapping[str, HostFacts]
-) -> dict[Pair, float | str]:
-    results = each(second_of, lambda first: _all_reduce(hosts, (first, second_of[first]), found))
-    return {
-        (first, second_of[first]): str(result) if isinstance(result, DallyError) else result
-        for first, result in results.items()
-    }
-
-
-def _all_reduce(hosts: Hosts, pair: Pair, found: Mapping[str, HostFacts]) -> float:
+def _all_reduce(
+    hosts: Hosts, second_of: Mapping[str, str], found: Mapping[str, HostFacts], first: str
+) -> float:
+    """Seconds of an all-reduce between a host and its partner."""
+    pair = (first, second_of[first])
     gpus = [(facts.facts or {})["gpus"]["names"] for facts in (found[name] for name in pair)]
     spec = MeasurementSpec(
         models=(),
@@ -211,12 +191,12 @@ def _all_reduce(hosts: Hosts, pair: Pair, found: Mapping[str, HostFacts]) -> flo
     run = MeasurementRun("check", "network", PointShape(2, 1, "blocked"), pair, None, spec)
     times: list[float] = []
 
-    def hear(line: str) -> None:
-        message = parse_line(line)
-        if isinstance(message, Reduced):
-            times.append(message.median_s)
+    def read(line: str) -> None:
+        finding = parse_line(line)
+        if isinstance(finding, Reduced):
+            times.append(finding.median_s)
 
-    run_together(RemoteHosts(hosts.file, hosts.ssh).commands(run), hosts.start, hear, _ALL_REDUCE_S)
+    run_together(RemoteHosts(hosts.file, hosts.ssh).commands(run), hosts.start, read, _ALL_REDUCE_S)
     if not times:
         raise RemoteError(f"{pair[0]} and {pair[1]}: no all-reduce was measured")
     return times[0]

@@ -1,9 +1,8 @@
-"""Makes the run folder of a live run: what the head node has is fetched, then all is told in the schema."""
+"""Makes the run folder of a live run: fetches what the head node has, and writes the schema's files."""
 
 import json
 from contextlib import suppress
-from dataclasses import asdict
-from functools import partial
+from dataclasses import asdict, replace
 from io import StringIO
 from pathlib import Path
 
@@ -15,34 +14,34 @@ from dally.profiles.costs import CostModel
 from dally.runs.records import EVENTS, JOBS, RUN, EventLog, JobRecord, write_jobs, write_run
 from dally.runs.summary import summarise
 from simulator.scenario import Run
+from slurm_plugin.admin.checks.gather import parse_settings
 from slurm_plugin.local_cluster.cluster import Cluster, ClusterError
-from testbed.running.accounting import ACCOUNTING, read_accounting
-from testbed.running.events import Minutes, read_minutes, tell_events
+from testbed.running.events import read_controller_events, run_events
 from testbed.running.folder import (
     CONTROLLER,
     JOBS_FOLDER,
     OBSERVED,
     RunInputs,
     RunState,
-    closed,
-    job_folder,
+    job_path,
     read_inputs,
     read_state,
+    read_text,
 )
-from testbed.running.head import get_files
-from testbed.running.life import Life, live, record, stretch_facts
-from testbed.running.lines import read_lines
-from testbed.running.script import DIARY, STEPS
-from testbed.running.sight import Sight, read_sights
-from testbed.running.stretches import find_stretches, read_diary
-from testbed.running.work import Work
+from testbed.running.head_files import get_files
+from testbed.running.intervals import find_intervals, read_script_log
+from testbed.running.json_lines import read_lines
+from testbed.running.live_job import build_live_job, interval_facts, record
+from testbed.running.observer import read_observations
+from testbed.running.script import SCRIPT_LOG, STEPS
 
-STRETCHES = "stretches.jsonl"
-_CUT_OFF = "it was cut off"
+INTERVALS = "stretches.jsonl"
+ACCOUNTING = "slurm-jobs.txt"
+_SACCT = "JobID,JobName%60,State,ExitCode,Submit,Start,End,ElapsedRaw,NNodes,NodeList%60,AllocTRES%60"
 
 
 def fetch(cluster: Cluster, folder: Path, state: RunState) -> None:
-    """Copy what a run has left on the head node: logs, scripts, what the controller told, Slurm's accounting.
+    """Copy what a run has left on the head node: logs, scripts, the controller's events, Slurm's accounting.
 
     Raises:
         ClusterError: The head node does not answer.
@@ -53,8 +52,23 @@ def fetch(cluster: Cluster, folder: Path, state: RunState) -> None:
             path.parent.mkdir(parents=True, exist_ok=True)
             write_atomically(path, text)
     with suppress(ClusterError):
-        if accounts := read_accounting(cluster, state.run):
-            write_atomically(folder / ACCOUNTING, accounts)
+        if lines := _accounting(cluster, state.run):
+            write_atomically(folder / ACCOUNTING, "".join(f"{line}\n" for line in lines))
+
+
+def _accounting(cluster: Cluster, run: str) -> list[str]:
+    """Slurm's own record of a run's jobs: from its database, else its completion file, else its memory."""
+    with suppress(ClusterError):
+        rows = cluster.ask("sacct", "--duplicates", "--parsable2", f"--format={_SACCT}").splitlines()
+        if own := [row for row in rows[1:] if f"|{run}-" in row]:
+            return [rows[0], *own]
+    with suppress(ClusterError):
+        file = parse_settings(cluster.ask("scontrol", "show", "config")).get("JobCompLoc", "")
+        lines = cluster.ask("cat", file).splitlines() if file.startswith("/") else []
+        if own := [line for line in lines if f" Name={run}-" in line]:
+            return own
+    shown = cluster.ask("scontrol", "--oneliner", "--details", "show", "job")
+    return [line for line in shown.splitlines() if f"JobName={run}-" in line]
 
 
 def write_run_folder(folder: Path) -> Run:
@@ -66,66 +80,42 @@ def write_run_folder(folder: Path) -> Run:
     state, inputs = read_state(folder), read_inputs(folder)
     if state is None or state.origin_s is None:
         raise InputError(f"{folder} holds no run that has begun")
-    sights = read_sights(folder / OBSERVED)
-    minutes = _minutes(folder, sights, state.origin_s)
-    origin_s = state.origin_s
-    spec = parse_policy(state.policy)
+    origin_s, spec = state.origin_s, parse_policy(state.policy)
+    observations = read_observations(folder / OBSERVED)
+    ids = {observed.slurm: observed.job for observed in observations if observed.slurm}
+    events = read_controller_events(read_lines(folder / CONTROLLER), ids, origin_s)
     averaging = spec.policy.averaging(spec.knobs)
     costs = CostModel(inputs.topology, inputs.profiles, averaging=averaging)
-    lives = [_life(folder, work, sights, minutes, origin_s, costs) for work in inputs.works]
-    end_s, note = _end(state, lives, sights)
-    records = [record(life, inputs.topology, origin_s, end_s) for life in lives]
-    _write_events(folder, lives, minutes, costs, origin_s)
-    lines = [line for life in lives for line in stretch_facts(life, origin_s)]
-    write_atomically(folder / STRETCHES, "".join(json.dumps(line) + "\n" for line in lines))
-    write_jobs(folder / JOBS, records)
-    return _write_run(folder, closed(state, end_s, note), inputs, records, costs)
+    live_jobs = []
+    for plan in inputs.plans:
+        job_id = plan.job.job_id
+        own = [observed for observed in observations if observed.job == job_id]
+        script_log, step_log = (read_text(job_path(folder, job_id) / file) for file in (SCRIPT_LOG, STEPS))
 
+        def was_stopped(from_s: float, to_s: float, job_id: str = job_id) -> bool:
+            """Whether the controller took the job's GPUs between two moments, seconds since 1970."""
+            return events.first(job_id, ("stop",), from_s - origin_s, to_s - origin_s) is not None
 
-def _minutes(folder: Path, sights: list[Sight], origin_s: float) -> Minutes:
-    ids = {sight.slurm: sight.job for sight in sights if sight.slurm}
-    return read_minutes(read_lines(folder / CONTROLLER), ids, origin_s)
-
-
-def _life(
-    folder: Path, work: Work, sights: list[Sight], minutes: Minutes, origin_s: float, costs: CostModel
-) -> Life:
-    job_id = work.job.job_id
-    own = [sight for sight in sights if sight.job == job_id]
-    place = folder / JOBS_FOLDER / job_folder(job_id)
-    diary = _text(place / DIARY)
-    return live(
-        work,
-        own,
-        find_stretches(own, diary, _text(place / STEPS)),
-        read_diary(diary),
-        partial(_taken, minutes, job_id, origin_s),
-        costs,
-    )
-
-
-def _taken(minutes: Minutes, job_id: str, origin_s: float, from_s: float, to_s: float) -> bool:
-    """Whether the controller took a job's GPUs between two moments, seconds since 1970."""
-    return minutes.of(job_id, ("stop",), from_s - origin_s, to_s - origin_s) is not None
-
-
-def _end(state: RunState, lives: list[Life], sights: list[Sight]) -> tuple[float, str]:
-    """When the run was over, seconds since 1970, and why it is not complete; empty if it is."""
-    ends = [life.end_s for life in lives if life.end_s is not None]
-    if len(ends) == len(lives) and not state.note:
-        return max(ends), ""
-    last_s = max([state.origin_s or 0.0, *ends, *(sight.t for sight in sights)])
-    return state.end_s or last_s, state.note or _CUT_OFF
-
-
-def _write_events(
-    folder: Path, lives: list[Life], minutes: Minutes, costs: CostModel, origin_s: float
-) -> None:
+        intervals = find_intervals(own, script_log, step_log)
+        live_jobs.append(
+            build_live_job(plan, own, intervals, read_script_log(script_log), was_stopped, costs)
+        )
+    ends_s = [live.end_s for live in live_jobs if live.end_s is not None]
+    if len(ends_s) == len(live_jobs) and not state.note:
+        end_s, note = max(ends_s), ""
+    else:
+        end_s = state.end_s or max([origin_s, *ends_s, *(observed.t for observed in observations)])
+        note = state.note or "it was cut off"
+    records = [record(live, inputs.topology, origin_s, end_s) for live in live_jobs]
     text = StringIO()
     log = EventLog(text)
-    for event in tell_events(lives, minutes, costs, origin_s):
+    for event in run_events(live_jobs, events, costs, origin_s):
         log.write(event.pop("t"), event.pop("event"), **event)
     write_atomically(folder / EVENTS, text.getvalue())
+    lines = [line for live in live_jobs for line in interval_facts(live, origin_s)]
+    write_atomically(folder / INTERVALS, "".join(json.dumps(line) + "\n" for line in lines))
+    write_jobs(folder / JOBS, records)
+    return _write_run(folder, replace(state, end_s=end_s, note=note), inputs, records, costs)
 
 
 def _write_run(
@@ -161,7 +151,3 @@ def _write_run(
         },
     )
     return Run(policy.spec, folder.name, summary, predictions, not state.note, state.note)
-
-
-def _text(path: Path) -> str:
-    return path.read_text("utf-8", "replace") if path.exists() else ""

@@ -12,7 +12,7 @@ from dally.policies.registry import parse_policy
 from dally.runs.records import CLUSTER
 from slurm_plugin.local_cluster.cluster import Cluster, ClusterError
 from slurm_plugin.local_cluster.slurm_files import PRELOADED
-from testbed.running.control import Control, Desk, configuration, free_port
+from testbed.running.controller import FREE_PORT, ControllerFiles, RunController, configuration
 from testbed.running.folder import (
     JOBS_FOLDER,
     OBSERVED,
@@ -20,19 +20,19 @@ from testbed.running.folder import (
     SUBMITTED,
     RunInputs,
     RunState,
-    closed,
     job_folder,
+    job_path,
     write_state,
 )
-from testbed.running.head import get_files, put_files
-from testbed.running.lines import append_line, read_lines
+from testbed.running.head_files import get_files, put_files
+from testbed.running.job_plan import JobPlan
+from testbed.running.json_lines import append_line, read_lines
+from testbed.running.observer import Observer
 from testbed.running.samples import EVERY_S, RunSampler
-from testbed.running.script import CHECKPOINT, DIARY, SLOT_S, SubmitSettings
-from testbed.running.sight import Observer
+from testbed.running.script import CHECKPOINT, SCRIPT_LOG, SLOT_S, SubmitSettings
 from testbed.running.submission import Submitter, is_slurms_own
-from testbed.running.work import Work
 
-LOOK_EVERY_S = 1.0
+POLL_EVERY_S = 1.0
 _TICK_S = 0.1
 _LEAD_S = 1.0
 _RETRY_S = 2.0
@@ -48,7 +48,7 @@ class RunError(DallyError):
 
 
 @dataclass(frozen=True, slots=True)
-class Counts:
+class RunProgress:
     """How far a run is, in jobs."""
 
     jobs: int
@@ -58,16 +58,7 @@ class Counts:
 
 
 class Driver:
-    """One run of one policy.
-
-    Args:
-        cluster: Where it runs.
-        folder: Its folder, begun.
-        state: Its state, as in the folder.
-        inputs: Its inputs, as in the folder.
-        timeout_s: Longest time from its origin.
-        tell: Told how far it is, again and again.
-    """
+    """One run of one policy; `state` and `inputs` are those in its folder, `timeout_s` is from its origin."""
 
     def __init__(
         self,
@@ -76,16 +67,16 @@ class Driver:
         state: RunState,
         inputs: RunInputs,
         timeout_s: float,
-        tell: Callable[[Counts], None] = lambda counts: None,
+        on_progress: Callable[[RunProgress], None] = lambda progress: None,
     ) -> None:
         self._cluster, self._folder, self._state, self._inputs = cluster, folder, state, inputs
-        self._works, self._timeout_s, self._tell = inputs.works, timeout_s, tell
+        self._plans, self._timeout_s, self._on_progress = inputs.plans, timeout_s, on_progress
         self._policy = parse_policy(state.policy)
-        self._desk = Desk(Path(state.base))
+        self._paths = ControllerFiles(Path(state.base))
         self._submitter = Submitter(
-            cluster, self._desk, state.run, self._works, self._policy, inputs.topology
+            cluster, self._paths.base, state.run, self._plans, self._policy, inputs.topology
         )
-        ids = [work.job.job_id for work in self._works]
+        ids = [plan.job.job_id for plan in self._plans]
         self._observer = Observer(cluster, state.run, ids, folder / OBSERVED)
         self._submitted = {line["job"] for line in read_lines(folder / SUBMITTED)}
         self._failed_s: dict[str, float] = {}
@@ -99,65 +90,55 @@ class Driver:
             The state at its end, as in the folder.
 
         Raises:
-            RunError, ControlError, ClusterError, ProcessError: It cannot go on; the jobs are cancelled.
+            RunError, RunControllerError, ClusterError, ProcessError: It cannot go on; the jobs are cancelled.
         """
         self._prepare()
-        control = None if is_slurms_own(self._policy) else Control(self._cluster, self._desk)
+        controller = None if is_slurms_own(self._policy) else RunController(self._cluster, self._paths)
         note = "it failed"
         try:
-            if control:
-                control.start(stop)
+            if controller:
+                controller.start(stop)
             note = self._follow(stop)
         finally:
             if note:
                 self._cancel()
-            if control:
-                control.stop()
-            self._state = closed(self._state, time.time(), note)
+            if controller:
+                controller.stop()
+            self._state = replace(self._state, end_s=time.time(), note=note)
             write_state(self._folder, self._state)
         return self._state
 
     def _prepare(self) -> None:
         """Put everything onto the head node, also when it is there already: a folder may have been lost."""
-        cluster, desk = self._cluster, self._desk
-        place = SubmitSettings(
+        cluster, paths, state = self._cluster, self._paths, self._state
+        tflops = state.emulate_tflops
+        settings = SubmitSettings(
             cluster.python,
             cluster.partition,
             cluster.interface,
-            self._state.backend,
-            self._speeds(),
+            state.backend,
+            tflops and {one.name: tflops[one.gpu_type] for one in self._inputs.topology.machines},
             preloaded=str(cluster.work / PRELOADED),
             slot_s=getattr(self._policy.knobs, "round_s", SLOT_S),
-            data=self._state.data,
-            companions=self._state.companions,
-            seed=self._state.facts.get("seed") or 0,
+            data=state.data,
+            companions=state.companions,
+            seed=state.facts.get("seed") or 0,
         )
-        profiles = sorted((self._folder / PROFILES).glob("*.json"))
+        port = int(cluster.ask(cluster.python, "-c", FREE_PORT))
         files = {
-            **self._submitter.scripts(place),
-            str(desk.cluster): (self._folder / CLUSTER).read_text(encoding="utf-8"),
-            **{str(desk.profiles / path.name): path.read_text(encoding="utf-8") for path in profiles},
+            **self._submitter.scripts(settings),
+            str(paths.cluster): (self._folder / CLUSTER).read_text(encoding="utf-8"),
+            str(paths.config): configuration(paths, state.policy, cluster.partition, port),
         }
-        files[str(desk.config)] = configuration(
-            desk, self._state.policy, cluster.partition, free_port(cluster)
-        )
+        for path in sorted((self._folder / PROFILES).glob("*.json")):
+            files[str(paths.profiles / path.name)] = path.read_text(encoding="utf-8")
         put_files(cluster, files)
-        if self._state.origin_s is not None:
-            self._recall()
-
-    def _speeds(self) -> dict[str, float] | None:
-        """Speed of the pretended GPUs of each node; None if they are real."""
-        by_type = self._state.emulate_tflops
-        if by_type is None:
-            return None
-        return {machine.name: by_type[machine.gpu_type] for machine in self._inputs.topology.machines}
-
-    def _recall(self) -> None:
-        """Find jobs that were submitted just before an earlier driver was killed, and have ended since."""
-        kept = get_files(self._cluster, self._desk.base / JOBS_FOLDER)
-        for work in self._works:
-            if f"{job_folder(work.job.job_id)}/{DIARY}" in kept:
-                self._note_submitted(work, "")
+        if state.origin_s is not None:
+            # Jobs that were submitted just before an earlier driver was killed may have ended since.
+            kept = get_files(cluster, paths.base / JOBS_FOLDER)
+            for plan in self._plans:
+                if f"{job_folder(plan.job.job_id)}/{SCRIPT_LOG}" in kept:
+                    self._note_submitted(plan, "")
 
     def _follow(self, stop: Callable[[], bool]) -> str:
         """Submit and watch; why the run is not complete, empty if it is."""
@@ -167,103 +148,100 @@ class Driver:
         origin_s = self._state.origin_s
         assert origin_s is not None
         sampler = RunSampler(self._cluster, self._folder, origin_s)
-        looked_s = sampled_s = float("-inf")
+        polled_s = sampled_s = float("-inf")
         while True:
             now = time.time()
-            if now - looked_s >= LOOK_EVERY_S:
-                self._look()
-                looked_s = now
+            if now - polled_s >= POLL_EVERY_S:
+                self._poll()
+                polled_s = now
             if stop():
                 return "interrupted"
             if now - origin_s > self._timeout_s:
                 return f"not all jobs had ended after {self._timeout_s:g} s"
-            if len(self._ended()) == len(self._works):
+            if len(self._ended()) == len(self._plans):
                 return ""
             if now - sampled_s >= EVERY_S:
                 sampler.take()
                 sampled_s = now
-            self._submit_due(time.time() - origin_s)
-            self._tell(self.counts())
+            t = time.time() - origin_s
+            for number, plan in enumerate(self._plans):
+                if plan.job.submit_s <= t and plan.job.job_id not in self._submitted:
+                    self._submit(number, plan)
+            self._on_progress(self.progress())
             time.sleep(_TICK_S)
 
-    def counts(self) -> Counts:
+    def progress(self) -> RunProgress:
         """How far it is."""
-        running = sum(sight.holds for sight in self._observer.last.values())
-        return Counts(len(self._works), len(self._submitted), running, len(self._ended()))
+        running = sum(observed.holds for observed in self._observer.last.values())
+        return RunProgress(len(self._plans), len(self._submitted), running, len(self._ended()))
 
-    # Submitting: a job is handed in only while Slurm shows that it is not there yet.
+    def _submit(self, number: int, plan: JobPlan) -> None:
+        """Try to submit a job.
 
-    def _submit_due(self, t: float) -> None:
-        for number, work in enumerate(self._works):
-            if work.job.submit_s <= t and work.job.job_id not in self._submitted and self._may_try(work):
-                self._submit(number, work)
-
-    def _may_try(self, work: Work) -> bool:
-        """Whether it is certain that no earlier try has succeeded, and time for another."""
-        failed_s = self._failed_s.get(work.job.job_id)
-        return self._observer.looked_s > (failed_s + _RETRY_S if failed_s is not None else float("-inf"))
-
-    def _submit(self, number: int, work: Work) -> None:
+        An earlier try, also of a driver that was killed, may have reached Slurm though it seemed to fail. So
+        a job is submitted only after Slurm was seen without it.
+        """
+        job_id = plan.job.job_id
+        if self._observer.polled_s <= self._failed_s.get(job_id, float("-inf")) + _RETRY_S:
+            return
         try:
             slurm = self._submitter.submit(number)
-            self._note_submitted(work, slurm)
+            self._note_submitted(plan, slurm)
         except ClusterError as error:
-            now = self._failed_s[work.job.job_id] = time.time()
-            if now - self._failing_since_s.setdefault(work.job.job_id, now) > _PATIENCE_S:
-                raise RunError(f"job {work.job.job_id} cannot be submitted: {error}") from error
+            now = self._failed_s[job_id] = time.time()
+            if now - self._failing_since_s.setdefault(job_id, now) > _PATIENCE_S:
+                raise RunError(f"job {job_id} cannot be submitted: {error}") from error
             return
-        if work.job.kind is JobKind.ELASTIC and not is_slurms_own(self._policy):
+        if plan.job.kind is JobKind.ELASTIC and not is_slurms_own(self._policy):
             for _ in range(self._state.companions):
                 with suppress(ClusterError):  # the job is then resized by requeues
                     self._submitter.submit_companion(number, slurm)
 
-    def _note_submitted(self, work: Work, slurm: str) -> None:
-        job_id = work.job.job_id
+    def _note_submitted(self, plan: JobPlan, slurm: str) -> None:
+        job_id = plan.job.job_id
         if job_id not in self._submitted:
             self._submitted.add(job_id)
             now = round(time.time(), 3)
             append_line(self._folder / SUBMITTED, t=now, job=job_id, slurm=slurm)
             self._observer.expect(job_id, slurm, now)
 
-    # Watching.
-
-    def _look(self) -> None:
-        if not self._observer.look():
+    def _poll(self) -> None:
+        if not self._observer.poll():
             return
-        for work in self._works:
-            sight = self._observer.last.get(work.job.job_id)
-            if sight is not None:
-                self._note_submitted(work, sight.slurm)
-                self._clean(work)
+        for plan in self._plans:
+            job_id = plan.job.job_id
+            observed = self._observer.last.get(job_id)
+            if observed is None:
+                continue
+            self._note_submitted(plan, observed.slurm)
+            if observed.name == "COMPLETED" and job_id not in self._cleaned:
+                # The checkpoints of all jobs together may be more than a disk holds.
+                self._cleaned.add(job_id)
+                with suppress(ClusterError):
+                    path = job_path(self._paths.base, job_id) / CHECKPOINT
+                    self._cluster.ask("rm", "-f", str(path))
 
     def _ended(self) -> set[str]:
         """Jobs that have ended for good: one that wrote its checkpoint is about to be put back."""
         now = time.time()
         return {
-            sight.job
-            for sight in self._observer.last.values()
-            if sight.ended and (sight.exit_code != CHECKPOINTED or now - sight.t > _SETTLE_S)
+            observed.job
+            for observed in self._observer.last.values()
+            if observed.ended and (observed.exit_code != CHECKPOINTED or now - observed.t > _SETTLE_S)
         }
-
-    def _clean(self, work: Work) -> None:
-        """Remove the checkpoint of a job that is done: all of them may be more than a disk holds."""
-        job_id = work.job.job_id
-        if self._observer.last[job_id].name == "COMPLETED" and job_id not in self._cleaned:
-            self._cleaned.add(job_id)
-            with suppress(ClusterError):
-                path = self._desk.base / JOBS_FOLDER / job_folder(job_id) / CHECKPOINT
-                self._cluster.ask("rm", "-f", str(path))
 
     def _cancel(self) -> None:
         """Cancel this run's jobs, no others, and wait until they are gone."""
         with suppress(ClusterError):
-            self._look()
-            left = [sight for sight in self._observer.last.values() if sight.slurm and not sight.ended]
+            self._poll()
+            left = [
+                observed for observed in self._observer.last.values() if observed.slurm and not observed.ended
+            ]
             if left:
-                self._cluster.ask("scancel", *(sight.slurm for sight in left))
+                self._cluster.ask("scancel", *(observed.slurm for observed in left))
             until_s = time.monotonic() + _SETTLE_S
             while time.monotonic() < until_s:
-                self._look()
-                if all(sight.ended for sight in self._observer.last.values()):
+                self._poll()
+                if all(observed.ended for observed in self._observer.last.values()):
                     break
-                time.sleep(LOOK_EVERY_S)
+                time.sleep(POLL_EVERY_S)

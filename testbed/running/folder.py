@@ -2,8 +2,8 @@
 
 import json
 import secrets
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from dally.runs.records import CLUSTER
 from dally.traces import load_trace
 from dally.traces.common_csv import write_workload
 from simulator.scenario import folder_name
-from testbed.running.work import Work, plan_work
+from testbed.running.job_plan import JobPlan, plan_jobs
 
 STATE = "running.json"
 WORKLOAD, PROFILES = "workload.csv", "profiles"
@@ -60,7 +60,7 @@ class RunState:
 class RunInputs:
     """The inputs of a run, read from its folder: by these alone it can be simulated."""
 
-    works: tuple[Work, ...]
+    plans: tuple[JobPlan, ...]
     topology: Topology
     profiles: ProfileSet
 
@@ -71,11 +71,15 @@ def begin_run(folder: Path, state: RunState, inputs: RunInputs) -> None:
     Raises:
         InputError: It cannot be written, or two jobs are called alike.
     """
-    _refuse_alike(inputs.works)
+    seen: dict[str, str] = {}
+    for plan in inputs.plans:
+        other = seen.setdefault(job_folder(plan.job.job_id), plan.job.job_id)
+        if other != plan.job.job_id:
+            raise InputError(f"jobs {other} and {plan.job.job_id} are called too much alike; rename one")
     folder.mkdir(parents=True, exist_ok=True)
-    write_workload([work.job for work in inputs.works], folder / WORKLOAD)
+    write_workload([plan.job for plan in inputs.plans], folder / WORKLOAD)
     write_atomically(folder / CLUSTER, write_toml(inputs.topology))
-    models = {work.job.model for work in inputs.works}
+    models = {plan.job.model for plan in inputs.plans}
     kept = [profile for profile in inputs.profiles.profiles if profile.model.name in models]
     write_profiles(kept, folder / PROFILES)
     write_state(folder, state)
@@ -115,13 +119,8 @@ def read_inputs(folder: Path) -> RunInputs:
     """
     topology = load_cluster(folder / CLUSTER)
     profiles = load_profiles(folder / PROFILES, allow_mixed=True)
-    works = plan_work(load_trace(folder / WORKLOAD).jobs, topology, profiles)
-    return RunInputs(works, topology, profiles)
-
-
-def closed(state: RunState, end_s: float, note: str) -> RunState:
-    """The state of a run that is over."""
-    return replace(state, end_s=end_s, note=note)
+    plans = plan_jobs(load_trace(folder / WORKLOAD).jobs, topology, profiles)
+    return RunInputs(plans, topology, profiles)
 
 
 def job_folder(job_id: str) -> str:
@@ -130,9 +129,11 @@ def job_folder(job_id: str) -> str:
     return f"_{name}" if name.startswith(".") else name
 
 
-def _refuse_alike(works: Sequence[Work]) -> None:
-    seen: dict[str, str] = {}
-    for work in works:
-        other = seen.setdefault(job_folder(work.job.job_id), work.job.job_id)
-        if other != work.job.job_id:
-            raise InputError(f"jobs {other} and {work.job.job_id} are called too much alike; rename one")
+def job_path(base: Path, job_id: str) -> Path:
+    """The folder of a job below a run's folder, on the head node or fetched from there."""
+    return base / JOBS_FOLDER / job_folder(job_id)
+
+
+def read_text(path: Path) -> str:
+    """The text of a file; empty if there is none."""
+    return path.read_text("utf-8", "replace") if path.exists() else ""

@@ -2,15 +2,19 @@
 
 import json
 from collections.abc import Callable
-from typing import TypeVar
 
 from profiler.rank.nvml import CounterError, Nvml, open_nvml
-
-_Value = TypeVar("_Value")
 
 
 def counters(nvml: Nvml) -> list[dict[str, float | None]]:
     """Utilisation and memory in use of each GPU; None where it lacks the counter."""
+
+    def known(read: Callable[[], float]) -> float | None:
+        try:
+            return read()
+        except CounterError:
+            return None
+
     gpus = [nvml.gpu_at(index) for index in range(nvml.count())]
     return [
         {"utilisation": known(gpu.utilisation), "memory_used_bytes": known(gpu.memory_used_bytes)}
@@ -18,22 +22,9 @@ def counters(nvml: Nvml) -> list[dict[str, float | None]]:
     ]
 
 
-def known(question: Callable[[], _Value]) -> _Value | None:
-    """What a counter says, or None."""
-    try:
-        return question()
-    except CounterError:
-        return None
-
-
-def main() -> None:
-    """Print it; null with the reason where there is no GPU."""
+if __name__ == "__main__":
     try:
         said: dict[str, object] = {"gpus": counters(open_nvml())}
     except CounterError as error:
         said = {"gpus": None, "reason": str(error)}
     print(json.dumps(said))
-
-
-if __name__ == "__main__":
-    main()

@@ -1,7 +1,7 @@
 """Real trainings whose sizes and batches policies choose: `python -m testbed.running.real_training FOLDER`.
 
 Brings up a Slurm on this machine for each seed and runs the same jobs under each policy, the seed deciding
-jobs, parameters and order of samples; policies take turns in who begins. Jobs train a small net on
+jobs, parameters and order of samples; another policy begins for each seed. Jobs train a small net on
 scikit-learn's digits, at the pace of a pretended GPU. Results stay in FOLDER: what is done there is not done
 again. The tables of docs/results/elastic-live.md are written anew.
 """
@@ -9,9 +9,7 @@ again. The tables of docs/results/elastic-live.md are written anew.
 import csv
 import subprocess
 import sys
-import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -24,13 +22,11 @@ from dally.interruption import interruptible
 from dally.markdown import replace_section, table
 from dally.runs.records import JobRecord, read_jobs
 from simulator.scenario import folder_name
-from slurm_plugin.local_cluster.cluster import Cluster
-from slurm_plugin.local_cluster.local_slurm import LocalSlurm
+from slurm_plugin.local_cluster.temporary_slurm import temporary_slurm
 from testbed.persistent.shape import LocalClusterShape
-from testbed.running.campaign import check_policies, run_policy, topology_of
-from testbed.running.folder import JOBS_FOLDER, job_folder
-from testbed.running.lines import read_lines
-from testbed.running.order import RunRequest, plan_campaign
+from testbed.running.batch import RunRequest, check_policies, plan_batch, run_policy, topology_of
+from testbed.running.folder import job_path
+from testbed.running.json_lines import read_lines
 from testbed.running.script import STEPS
 
 PAGE = Path(__file__).parents[2] / "docs" / "results" / "elastic-live.md"
@@ -106,27 +102,25 @@ def write_workload(path: Path, seed: int) -> None:
 
 def read_trainings(folder: Path) -> Trainings:
     """How the jobs of a run went."""
-    return {record.job_id: _read_training(folder, record) for record in read_jobs(folder)}
-
-
-def _read_training(folder: Path, record: JobRecord) -> FinishedTraining:
-    lines = read_lines(folder / JOBS_FOLDER / job_folder(record.job_id) / STEPS)
-    steps = [line for line in lines if "step" in line]
-    same = [(before, line) for before, line in pairwise(steps) if before["ranks"] == line["ranks"]]
-    scores = [line["accuracy"] for line in lines if "accuracy" in line]
-    return FinishedTraining(
-        record,
-        scores[-1] if scores and record.end_s is not None else None,
-        tuple(
-            after["time"] - before["time"]
-            for before, after in pairwise(steps)
-            if before["ranks"] != after["ranks"]
-        ),
-        tuple(line["seconds"] for line in steps if line["ranks"] == 2),
-        frozenset(
-            line["samples"] - before["samples"] for before, line in same if line["step"] > before["step"]
-        ),
-    )
+    found = {}
+    for record in read_jobs(folder):
+        lines = read_lines(job_path(folder, record.job_id) / STEPS)
+        pairs = list(pairwise(line for line in lines if "step" in line))
+        scores = [line["accuracy"] for line in lines if "accuracy" in line]
+        found[record.job_id] = FinishedTraining(
+            record,
+            accuracy=scores[-1] if scores and record.end_s is not None else None,
+            pauses_s=tuple(
+                after["time"] - before["time"] for before, after in pairs if before["ranks"] != after["ranks"]
+            ),
+            pair_s=tuple(line["seconds"] for line in lines if "step" in line and line["ranks"] == 2),
+            batches=frozenset(
+                after["samples"] - before["samples"]
+                for before, after in pairs
+                if before["ranks"] == after["ranks"] and after["step"] > before["step"]
+            ),
+        )
+    return found
 
 
 Runs = Mapping[str, Sequence[Trainings]]
@@ -143,7 +137,13 @@ def overview(runs: Runs) -> str:
     rows = []
     for policy, seeds in runs.items():
         jobs = [job for trainings in seeds for job in trainings.values()]
-        gaps = list(_gaps(seeds, fixed))
+        # Accuracies less those of the same jobs at their fixed sizes, of those that ended in both.
+        gaps = [
+            job.accuracy - other
+            for trainings, others in zip(seeds, fixed, strict=True)
+            for job_id, job in trainings.items()
+            if job.accuracy is not None and (other := others[job_id].accuracy) is not None
+        ]
         means = [fmean(job.jct_s for job in trainings.values()) for trainings in seeds]
         spec, by, companions = policy.partition(WITH_COMPANIONS)
         row = [
@@ -165,41 +165,26 @@ def overview(runs: Runs) -> str:
     return table(header, rows)
 
 
-def _gaps(seeds: Sequence[Trainings], fixed: Sequence[Trainings]) -> Iterator[float]:
-    """Accuracies less those of the same jobs at their fixed sizes, of those that ended in both."""
-    for trainings, others in zip(seeds, fixed, strict=True):
-        for job_id, job in trainings.items():
-            own, other = job.accuracy, others[job_id].accuracy
-            if own is not None and other is not None:
-                yield own - other
-
-
 def by_job(runs: Runs, seeds: Iterable[int]) -> str:
     """A row for each job of each seed: its accuracy at its fixed size, and elsewhere against that, points."""
     policies = [policy for policy in runs if policy != FIXED]
     rows = []
     for number, seed in enumerate(seeds):
         for job_id, job in runs[FIXED][number].items():
-            row = [str(seed), job_id, str(job.record.gpus), _percent(job.accuracy)]
+            fixed = "did not end" if job.accuracy is None else f"{job.accuracy:.2%}"
+            row = [str(seed), job_id, str(job.record.gpus), fixed]
             for policy in policies:
                 other = runs[policy][number][job_id]
-                batches = "/".join(map(str, sorted(other.batches)))
-                row.append(f"{_points(other.accuracy, job.accuracy)} ({other.sizes}; {batches})")
+                points = "-"
+                if other.accuracy is not None and job.accuracy is not None:
+                    points = f"{100 * (other.accuracy - job.accuracy):+.2f}"
+                row.append(f"{points} ({other.sizes}; {'/'.join(map(str, sorted(other.batches)))})")
             rows.append(row)
-    short = [policy.partition(":")[0] for policy in policies]
     names = [
-        f"`{name}`{WITH_COMPANIONS if policy.endswith(WITH_COMPANIONS) else ''}"
-        for name, policy in zip(short, policies, strict=True)
+        f"`{policy.partition(':')[0]}`{WITH_COMPANIONS if policy.endswith(WITH_COMPANIONS) else ''}"
+        for policy in policies
     ]
     return table(["seed", "job", "GPUs asked for", "fixed size", *names], rows)
-
-
-def _percent(accuracy: float | None) -> str:
-    return "did not end" if accuracy is None else f"{accuracy:.2%}"
-
-
-def _points(accuracy: float | None, fixed: float | None) -> str:
-    return "-" if accuracy is None or fixed is None else f"{100 * (accuracy - fixed):+.2f}"
 
 
 def out_folder(folder: Path, seed: int, companions: int = 0) -> Path:
@@ -213,7 +198,7 @@ def run_seed(folder: Path, seed: int, policies: Sequence[str], companions: int =
     out.mkdir(exist_ok=True)
     workload = out_folder(folder, seed) / "jobs.csv"
     write_workload(workload, seed)
-    order = RunRequest(
+    request = RunRequest(
         str(workload),
         str(folder / "profiles"),
         emulate=TFLOPS,
@@ -223,24 +208,13 @@ def run_seed(folder: Path, seed: int, policies: Sequence[str], companions: int =
         companions=companions,
     )
     turn = seed % len(policies)
-    with interruptible() as stop, _cluster() as cluster:
-        campaign = plan_campaign(order, topology_of(cluster, None), out)
+    with interruptible() as stop, temporary_slurm(SHAPE.spec) as local_slurm:
+        batch = plan_batch(request, topology_of(local_slurm.cluster, None), out)
         for policy in check_policies([*policies[turn:], *policies[:turn]]):
-            run = run_policy(cluster, campaign, policy, stop, lambda policy, counts: None)
+            run = run_policy(local_slurm.cluster, batch, policy, stop, lambda policy, counts: None)
             click.echo(f"seed {seed}: {policy.spec}: mean JCT {run.summary.jct_s.mean:.0f} s {run.note}")
             if stop():
                 sys.exit(1)
-
-
-@contextmanager
-def _cluster() -> Iterator[Cluster]:
-    with tempfile.TemporaryDirectory(prefix="dally-", dir="/tmp") as name:
-        local_slurm = LocalSlurm(SHAPE.spec(Path(name)))
-        local_slurm.start()
-        try:
-            yield local_slurm.cluster
-        finally:
-            local_slurm.stop()
 
 
 def _prepare(folder: Path) -> None:

@@ -13,8 +13,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from dally.runs.summary import quantile
 from simulator.comparison import as_data, table
 from simulator.scenario import Run
-from testbed.running.driver import Counts
-from testbed.running.lines import read_lines
+from testbed.running.driver import RunProgress
+from testbed.running.json_lines import read_lines
 from testbed.running.samples import MACHINE
 
 COMPARISON = "comparison.json"
@@ -23,32 +23,26 @@ _FILE_WIDTH = 180
 
 
 class RunDisplay:
-    """Tells how far runs are, on standard error: by a bar on a terminal, else by a line now and then."""
+    """Shows how far runs are, on standard error: by a bar on a terminal, else by a line now and then."""
 
     def __init__(self, progress: Progress) -> None:
         self._progress = progress
         self._tasks: dict[str, TaskID] = {}
-        self._said: dict[str, tuple[float, Counts]] = {}
+        self._shown: dict[str, tuple[float, RunProgress]] = {}
 
-    def tell(self, policy: str, counts: Counts) -> None:
-        """A policy's run is so far."""
+    def show(self, policy: str, run: RunProgress) -> None:
+        """Show how far a policy's run is."""
         if self._progress.disable:
-            self._say(policy, counts)
+            shown_s, before = self._shown.get(policy, (float("-inf"), None))
+            if run != before and time.monotonic() - shown_s >= _LINE_EVERY_S:
+                self._shown[policy] = time.monotonic(), run
+                submitted = f"{policy}: {run.submitted} of {run.jobs} jobs submitted"
+                click.echo(f"{submitted}, {run.running} running, {run.ended} ended", err=True)
             return
         if policy not in self._tasks:
-            self._tasks[policy] = self._progress.add_task(policy, total=counts.jobs)
-        words = f"{policy}: {counts.submitted} submitted, {counts.running} running"
-        self._progress.update(self._tasks[policy], completed=counts.ended, description=words)
-
-    def _say(self, policy: str, counts: Counts) -> None:
-        said_s, before = self._said.get(policy, (float("-inf"), None))
-        if counts != before and time.monotonic() - said_s >= _LINE_EVERY_S:
-            self._said[policy] = time.monotonic(), counts
-            click.echo(
-                f"{policy}: {counts.submitted} of {counts.jobs} jobs submitted, {counts.running} running, "
-                f"{counts.ended} ended",
-                err=True,
-            )
+            self._tasks[policy] = self._progress.add_task(policy, total=run.jobs)
+        words = f"{policy}: {run.submitted} submitted, {run.running} running"
+        self._progress.update(self._tasks[policy], completed=run.ended, description=words)
 
 
 @contextmanager
@@ -61,13 +55,9 @@ def displayed() -> Iterator[RunDisplay]:
 
 
 def show_runs(runs: Sequence[Run], levels: Sequence[str], out: Path, as_json: bool) -> None:
-    """Print the policies side by side, and what they are to be judged by; write comparison.json.
+    """Print the policies side by side, from at least one run, and what they are to be judged by.
 
-    Args:
-        runs: At least one.
-        levels: Names of the tree's levels, from the machine up.
-        out: Folder of their folders.
-        as_json: Print the summaries as JSON instead.
+    The comparison is also written as comparison.json into the folder of the runs' folders.
     """
     text = json.dumps(as_data(runs), indent=2)
     (out / COMPARISON).write_text(text + "\n", encoding="utf-8")

@@ -2,28 +2,21 @@
 
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 from dally.hosts.network import NetworkError
 from slurm_plugin.local_cluster.cluster import Cluster, ClusterError
 from testbed.running import gpu_counters
-from testbed.running.lines import append_line
+from testbed.running.json_lines import append_line
 
 TRAFFIC, MACHINE, GPU = "traffic.jsonl", "machine.jsonl", "gpu.jsonl"
 EVERY_S = 3.0
 
 
 class RunSampler:
-    """Takes samples of one run.
-
-    Args:
-        cluster: What is sampled.
-        folder: The run's folder.
-        origin_s: When the run's time began, seconds since 1970.
-        clock: Gives the time, seconds since 1970.
-    """
+    """Takes samples of one run."""
 
     def __init__(
         self, cluster: Cluster, folder: Path, origin_s: float, clock: Callable[[], float] = time.time
@@ -35,36 +28,30 @@ class RunSampler:
     def take(self) -> None:
         """Take one sample of everything; what does not answer is left out this time."""
         for take in (self._take_machine, self._take_traffic, self._take_gpus):
-            try:
+            with suppress(ClusterError, NetworkError):
                 take()
-            except (ClusterError, NetworkError):
-                continue
 
-    def _t(self) -> float:
-        return round(self._clock() - self._origin_s, 3)
+    def _append(self, file: str, **sample: object) -> None:
+        append_line(self._folder / file, t=round(self._clock() - self._origin_s, 3), **sample)
 
     def _take_machine(self) -> None:
         text = self._cluster.ask("cat", "/proc/stat", "/proc/meminfo")
         busy, total = cpu_ticks(text)
         before, self._cpu = self._cpu, (busy, total)
-        if before is None or total <= before[1]:
-            return
-        share = (busy - before[0]) / (total - before[1])
-        append_line(
-            self._folder / MACHINE, t=self._t(), cpu_busy=round(share, 4), memory_used_bytes=memory_used(text)
-        )
+        if before is not None and total > before[1]:
+            share = (busy - before[0]) / (total - before[1])
+            self._append(MACHINE, cpu_busy=round(share, 4), memory_used_bytes=memory_used(text))
 
     def _take_traffic(self) -> None:
         links = {name: [one.sent_bytes, one.received_bytes] for name, one in self._cluster.traffic().items()}
         if links:
-            append_line(self._folder / TRAFFIC, t=self._t(), links=links)
+            self._append(TRAFFIC, links=links)
 
     def _take_gpus(self) -> None:
-        if not self._has_gpus:
-            return
-        said = json.loads(self._cluster.ask(self._cluster.python, "-P", "-m", gpu_counters.__name__))
-        self._has_gpus = said["gpus"] is not None
-        append_line(self._folder / GPU, t=self._t(), **said)
+        if self._has_gpus:
+            said = json.loads(self._cluster.ask(self._cluster.python, "-P", "-m", gpu_counters.__name__))
+            self._has_gpus = said["gpus"] is not None
+            self._append(GPU, **said)
 
 
 def cpu_ticks(stat: str) -> tuple[int, int]:
@@ -81,9 +68,9 @@ def cpu_ticks(stat: str) -> tuple[int, int]:
 
 def memory_used(meminfo: str) -> int:
     """Bytes of memory that are not available to new programs (proc_meminfo(5))."""
-    values: Mapping[str, Any] = {
+    values = {
         words[0]: int(words[1])
         for line in meminfo.splitlines()
         if (words := line.split()) and words[0] in ("MemTotal:", "MemAvailable:")
     }
-    return int((values["MemTotal:"] - values["MemAvailable:"]) * 1024)
+    return (values["MemTotal:"] - values["MemAvailable:"]) * 1024

@@ -1,19 +1,18 @@
 """How the scheduler of a real Slurm is set, and simulated Slurm set the same."""
 
-import re
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 from dally.policies.registry import PolicySpec
 from dally.policies.slurm.policy import SlurmKnobs
+from slurm_plugin.admin.checks.gather import parse_settings
 from slurm_plugin.local_cluster.cluster import Cluster
 
 FACT = "scheduler"
 """Where run.json has the settings."""
 
 _PARAMETERS = "SchedulerParameters"
-_LINE = re.compile(rf"^({_PARAMETERS}|SchedulerType)\s*=\s*(\S+)", re.MULTILINE)
 _SECONDS = {
     "bf_interval": ("bf_interval_s", 1.0),
     "bf_resolution": ("bf_resolution_s", 1.0),
@@ -30,7 +29,8 @@ def read_scheduler(cluster: Cluster) -> dict[str, str]:
     Raises:
         ClusterError: It does not say.
     """
-    return dict(_LINE.findall(cluster.ask("scontrol", "show", "config")))
+    settings = parse_settings(cluster.ask("scontrol", "show", "config"))
+    return {name: settings[name] for name in (_PARAMETERS, "SchedulerType") if settings.get(name)}
 
 
 def set_alike(policy: PolicySpec, settings: Mapping[str, str]) -> PolicySpec:

@@ -1,4 +1,4 @@
-"""The batch script of one job: it trains, writes checkpoints when asked, and keeps a diary of its own."""
+"""The batch script of one job: it trains, writes checkpoints when asked, and logs its starts and ends."""
 
 import math
 import shlex
@@ -8,10 +8,16 @@ from dataclasses import dataclass
 from dally.jobs.job import CHECKPOINTED, JobKind
 from dally.policies.slurm.node_choice import LEAF
 from dally.policies.slurm.policy import SlurmKnobs
-from testbed.running.work import Work
+from testbed.running.job_plan import JobPlan
 from workloads.preload_client import PRELOADED
 
-STEPS, DIARY, OUTPUT, CHECKPOINT, SCRIPT = "steps.jsonl", "diary", "output.txt", "checkpoint.pt", "job.sh"
+STEPS, SCRIPT_LOG, OUTPUT, CHECKPOINT, SCRIPT = (
+    "steps.jsonl",
+    "diary",
+    "output.txt",
+    "checkpoint.pt",
+    "job.sh",
+)
 COMPANION = "companion.sh"
 PROGRESS, RANKS = "progress.json", "ranks"
 """Files of a job, in its folder; the last is a folder, where ranks of an elastic job meet."""
@@ -59,74 +65,68 @@ class SubmitSettings:
     companions: int = 0
 
 
-def job_script(work: Work, name: str, folder: str, place: SubmitSettings) -> str:
-    """The text of a job's script.
-
-    Args:
-        work: What it trains.
-        name: The job's name in Slurm.
-        folder: The job's folder, on the nodes.
-        place: Where and how.
-    """
+def job_script(plan: JobPlan, name: str, folder: str, settings: SubmitSettings) -> str:
+    """The text of the script of a job of this name in Slurm, with this folder on the nodes."""
     lines = [
         "#!/bin/bash",
-        *(f"#SBATCH {option}" for option in _options(work, name, folder, place)),
-        *_dally_line(work, folder, place),
+        *(f"#SBATCH {option}" for option in _options(plan, name, folder, settings)),
+        _dally_line(plan, folder, settings),
         f"trap : {CHECKPOINT_SIGNAL}",
         "restart=${SLURM_RESTART_COUNT:-0}",
-        f'echo "start $EPOCHREALTIME $SLURM_JOB_NODELIST $SLURM_TASKS_PER_NODE $restart" >> {DIARY}',
-        *_environment(place),
-        *_count_tasks(work),
-        f"srun {' '.join(_launch(work))} {shlex.join(_rank(work, place))}",
+        f'echo "start $EPOCHREALTIME $SLURM_JOB_NODELIST $SLURM_TASKS_PER_NODE $restart" >> {SCRIPT_LOG}',
+        *_environment(settings),
+        *_training(plan, settings),
         "code=$?",
-        *_code_of_copies(work),
-        f'echo "end $EPOCHREALTIME $code $restart" >> {DIARY}',
-        *_again(),
+    ]
+    if plan.job.kind is JobKind.FORKED:
+        # How a forked job ended is in a file: srun tells the worst end of all copies, also of lost ones.
+        lines.append(f"[ -e {CHECKPOINT}.code ] && code=$(cat {CHECKPOINT}.code)")
+    lines += [
+        f'echo "end $EPOCHREALTIME $code $restart" >> {SCRIPT_LOG}',
+        # Training that failed goes back to the queue; what is truly broken fails at last. Slurm puts jobs of
+        # dead nodes back by itself, but ranks that lost each other are a failed job to it. A script that runs
+        # on where nodes were cut off must leave alone what has been started anew elsewhere.
+        f"if [ $code -ne 0 ] && [ $code -ne {CHECKPOINTED} ]; then",
+        f"  echo $code >> {FAILURES}",
+        f"  newest=$(grep ^start {SCRIPT_LOG} | tail -n 1)",
+        f"  [ ${{newest##* }} = $restart ] && [ $(wc -l < {FAILURES}) -le {TRIES_AGAIN} ] &&",
+        "    scontrol requeue $SLURM_JOB_ID && sleep 60",
+        "fi",
         "exit $code",
     ]
     return "\n".join(lines) + "\n"
 
 
-def companion_script(work: Work, name: str, folder: str, place: SubmitSettings) -> str:
-    """The text of the script of a companion, whose ranks join those of the job.
-
-    Args: as of `job_script`.
-    """
+def companion_script(plan: JobPlan, name: str, folder: str, settings: SubmitSettings) -> str:
+    """The text of the script of a companion, whose ranks join those of the job; see `job_script`."""
     lines = [
         "#!/bin/bash",
-        *(f"#SBATCH {option}" for option in _options(work, f"{name}-companion", folder, place)),
+        *(f"#SBATCH {option}" for option in _options(plan, f"{name}-companion", folder, settings)),
         "#SBATCH --ntasks=1 --output=companion-%j.txt",
         f"#DALLY --checkpoint-signal={CHECKPOINT_SIGNAL} --checkpoint-grace={GRACE_S}",
         f"trap : {CHECKPOINT_SIGNAL}",
-        *_environment(place),
-        *_count_tasks(work),
-        f"srun {' '.join(_launch(work))} {shlex.join(_rank(work, place, '--join'))}",
+        *_environment(settings),
+        *_training(plan, settings, "--join"),
         "exit $?",
     ]
     return "\n".join(lines) + "\n"
 
 
-def switch_options(work: Work, best_level: int, knobs: SlurmKnobs) -> tuple[str, ...]:
-    """What a job asks Slurm's own scheduler for: one leaf switch, for some time, if it fits under one.
-
-    Args:
-        work: The job.
-        best_level: The lowest level of the cluster that holds it.
-        knobs: Of the policy `slurm`.
-    """
-    if best_level > LEAF or not knobs.switch_wait_s or work.job.gpus == 1:
+def switch_options(plan: JobPlan, best_level: int, knobs: SlurmKnobs) -> tuple[str, ...]:
+    """What a job asks Slurm's own scheduler for: one leaf switch, for some time, if it fits under one."""
+    if best_level > LEAF or not knobs.switch_wait_s or plan.job.gpus == 1:
         return ()
     seconds = math.ceil(min(knobs.switch_wait_s, 86_400.0))
     clock = f"{seconds // 3600}:{seconds // 60 % 60:02}:{seconds % 60:02}"
     return (f"--switches=1@{clock}",)
 
 
-def _options(work: Work, name: str, folder: str, place: SubmitSettings) -> Iterator[str]:
-    job = work.job
+def _options(plan: JobPlan, name: str, folder: str, settings: SubmitSettings) -> Iterator[str]:
+    job = plan.job
     gpu_type = f"{job.gpu_type}:" if job.gpu_type else ""
     assert job.time_limit_s is not None, "it was planned"
     limit_min = round(job.time_limit_s / _MINUTE_S)
-    yield f"--job-name={name} --partition={place.partition} --time={limit_min} --cpus-per-task=1"
+    yield f"--job-name={name} --partition={settings.partition} --time={limit_min} --cpus-per-task=1"
     if job.kind is JobKind.FORKED:  # Dally changes the number of nodes, and all that is said by node holds
         yield f"--nodes=1 --ntasks-per-node={job.gpus} --gpus-per-node={gpu_type}{job.gpus}"
     else:
@@ -136,25 +136,25 @@ def _options(work: Work, name: str, folder: str, place: SubmitSettings) -> Itera
     yield f"--requeue --open-mode=append --chdir={folder} --output={OUTPUT}"
 
 
-def _dally_line(work: Work, folder: str, place: SubmitSettings) -> Iterator[str]:
-    """What Dally is told; a job that trains for real names no model: how fast it is, its reports say."""
-    line = f"#DALLY --progress={folder}/{PROGRESS}" if place.data else f"#DALLY --model={work.job.model}"
-    if work.job.preemptible:
+def _dally_line(plan: JobPlan, folder: str, settings: SubmitSettings) -> str:
+    """Dally's options; a job that trains for real names no model: its reports give its speed."""
+    job = plan.job
+    line = f"#DALLY --progress={folder}/{PROGRESS}" if settings.data else f"#DALLY --model={job.model}"
+    if job.preemptible:
         line += f" --checkpoint-signal={CHECKPOINT_SIGNAL} --checkpoint-grace={GRACE_S}"
-    if work.job.kind is JobKind.FORKED:
-        line += f" --copies={work.job.max_copies}"
-    elif work.job.kind is JobKind.ELASTIC:
-        low, high = work.job.min_gpus or work.job.gpus, work.job.max_gpus or work.job.gpus
-        line += f" --min-gpus={low} --max-gpus={high}"
-    yield line
+    if job.kind is JobKind.FORKED:
+        line += f" --copies={job.max_copies}"
+    elif job.kind is JobKind.ELASTIC:
+        line += f" --min-gpus={job.min_gpus or job.gpus} --max-gpus={job.max_gpus or job.gpus}"
+    return line
 
 
-def _environment(place: SubmitSettings) -> Iterator[str]:
+def _environment(settings: SubmitSettings) -> Iterator[str]:
     yield "export OMP_NUM_THREADS=1"
-    if place.preloaded:
-        yield f"export {PRELOADED}={shlex.quote(place.preloaded)}"
-    if place.interface:
-        yield f"export GLOO_SOCKET_IFNAME={place.interface} NCCL_SOCKET_IFNAME={place.interface}"
+    if settings.preloaded:
+        yield f"export {PRELOADED}={shlex.quote(settings.preloaded)}"
+    if settings.interface:
+        yield f"export GLOO_SOCKET_IFNAME={settings.interface} NCCL_SOCKET_IFNAME={settings.interface}"
     # Names of nodes need not mean anything outside of Slurm, so ranks meet at an address that it knows.
     yield 'first=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)'
     address = r"s/.* NodeAddr=\([^ ]*\).*/\1/p"
@@ -162,72 +162,35 @@ def _environment(place: SubmitSettings) -> Iterator[str]:
     yield "export MASTER_ADDR"
 
 
-def _again() -> Iterator[str]:
-    """Training that failed goes back to the queue; what is truly broken fails at last.
-
-    Slurm puts jobs of dead nodes back by itself, but ranks that lost each other are a failed job to it. A
-    script that runs on where nodes were cut off must leave alone what has been started anew elsewhere.
-    """
-    yield f"if [ $code -ne 0 ] && [ $code -ne {CHECKPOINTED} ]; then"
-    yield f"  echo $code >> {FAILURES}"
-    yield f"  newest=$(grep ^start {DIARY} | tail -n 1)"
-    yield f"  [ ${{newest##* }} = $restart ] && [ $(wc -l < {FAILURES}) -le {TRIES_AGAIN} ] &&"
-    yield "    scontrol requeue $SLURM_JOB_ID && sleep 60"
-    yield "fi"
-
-
-def _count_tasks(work: Work) -> Iterator[str]:
-    """How many tasks a job of open size has, of `2(x3),1`: SLURM_NTASKS tells what it was submitted with."""
-    if work.job.kind is not JobKind.RIGID:
+def _training(plan: JobPlan, settings: SubmitSettings, *more: str) -> Iterator[str]:
+    """The lines that start the training on all ranks, and wait for it."""
+    job, options = plan.job, ""
+    if job.kind is not JobKind.RIGID:
+        # The tasks of a job of open size, of `2(x3),1`: SLURM_NTASKS tells what it was submitted with.
         yield "tasks=$(($(sed 's/(x/*/g; s/)//g; s/,/+/g' <<< \"$SLURM_TASKS_PER_NODE\")))"
-
-
-def _launch(work: Work) -> Iterator[str]:
-    """Options of srun: neither the first rank that ends with a checkpoint nor a lost copy ends others."""
-    if work.job.kind is not JobKind.RIGID:
-        yield "--ntasks=$tasks"
-    yield f"--kill-on-bad-exit=0 --wait={0 if work.job.kind is JobKind.FORKED else 60}"
-
-
-def _code_of_copies(work: Work) -> Iterator[str]:
-    """How a forked job ended is in a file: srun tells the worst end of all copies, also of lost ones."""
-    if work.job.kind is JobKind.FORKED:
-        yield f"[ -e {CHECKPOINT}.code ] && code=$(cat {CHECKPOINT}.code)"
-
-
-def _rank(work: Work, place: SubmitSettings, *more: str) -> tuple[str, ...]:
-    """What each rank runs; where nodes pretend GPUs of several speeds, it adds that of its own."""
+        options = "--ntasks=$tasks "
+    # Neither the first rank that ends with a checkpoint nor a lost copy may end the others.
+    options += f"--kill-on-bad-exit=0 --wait={0 if job.kind is JobKind.FORKED else 60}"
+    program = [settings.python, "-P", "-m", "workloads.train", job.model]
+    program += ["--steps", str(plan.steps), "--global-batch", str(plan.global_batch)]
+    program += ["--backend", settings.backend, "--checkpoint", CHECKPOINT, "--log-file", STEPS]
+    if settings.data:
+        program += ["--data", settings.data, "--seed", str(settings.seed), "--progress", PROGRESS]
+        program += ["--pace", f"{plan.compute_s:.4f}"]  # a GPU is full with its profile's batch
+        if job.kind is JobKind.ELASTIC:
+            # The batch follows the size: at most as large as on the most GPUs with as much for each.
+            program += ["--elastic", RANKS, "--batch-rule", "policy", "--asked-ranks", str(job.gpus)]
+            program += ["--max-batch", str(plan.local_batch * job.most_gpus)]
+    if job.kind is JobKind.FORKED:
+        program += ["--forked", "--slot", f"{settings.slot_s:g}", "--ranks-per-copy", str(job.gpus)]
+    program += more
     nodes_of: dict[float, list[str]] = {}
-    for node, tflops in (place.emulate_tflops or {}).items():
+    for node, tflops in (settings.emulate_tflops or {}).items():
         nodes_of.setdefault(tflops, []).append(node)
-    training = (*_training(work, place), *more)
-    if len(nodes_of) <= 1:
-        return (*training, *(word for tflops in nodes_of for word in ("--emulate", f"{tflops:g}")))
-    cases = " ".join(f"{'|'.join(nodes)}) tflops={tflops:g};;" for tflops, nodes in nodes_of.items())
-    return (
-        "bash",
-        "-c",
-        f'case $SLURMD_NODENAME in {cases} esac; exec "$@" --emulate $tflops',
-        "rank",
-        *training,
-    )
-
-
-def _training(work: Work, place: SubmitSettings) -> Iterator[str]:
-    yield from (place.python, "-P", "-m", "workloads.train", work.job.model)
-    yield from ("--steps", str(work.steps), "--global-batch", str(work.global_batch))
-    yield from ("--backend", place.backend, "--checkpoint", CHECKPOINT, "--log-file", STEPS)
-    if place.data:
-        yield from ("--data", place.data, "--seed", str(place.seed), "--progress", PROGRESS)
-        yield from ("--pace", f"{work.compute_s:.4f}")  # a GPU is full with its profile's batch
-        yield from _sizes(work)
-    if work.job.kind is JobKind.FORKED:
-        yield from ("--forked", "--slot", f"{place.slot_s:g}", "--ranks-per-copy", str(work.job.gpus))
-
-
-def _sizes(work: Work) -> Iterator[str]:
-    """How its batch follows its size: at most as large as on the most GPUs with as much for each."""
-    if work.job.kind is JobKind.ELASTIC:
-        most = work.local_batch * work.job.most_gpus
-        yield from ("--elastic", RANKS, "--batch-rule", "policy", "--asked-ranks", str(work.job.gpus))
-        yield from ("--max-batch", str(most))
+    if len(nodes_of) > 1:  # each rank adds the speed of its own node's pretended GPUs
+        cases = " ".join(f"{'|'.join(nodes)}) tflops={tflops:g};;" for tflops, nodes in nodes_of.items())
+        choose = f'case $SLURMD_NODENAME in {cases} esac; exec "$@" --emulate $tflops'
+        program = ["bash", "-c", choose, "rank", *program]
+    else:
+        program += [word for tflops in nodes_of for word in ("--emulate", f"{tflops:g}")]
+    yield f"srun {options} {shlex.join(program)}"

@@ -11,8 +11,10 @@ from dally.policies.slurm.policy import SlurmKnobs
 from dally.profiles.costs import CostModel
 from slurm_plugin.config import VARIABLE
 from slurm_plugin.local_cluster.cluster import Cluster, ClusterError
-from testbed.running.control import Desk
-from testbed.running.folder import JOBS_FOLDER, job_folder
+from testbed.running.controller import ControllerFiles
+from testbed.running.folder import job_path
+from testbed.running.job_plan import JobPlan
+from testbed.running.observer import job_comment
 from testbed.running.script import (
     COMPANION,
     SCRIPT,
@@ -21,8 +23,6 @@ from testbed.running.script import (
     job_script,
     switch_options,
 )
-from testbed.running.sight import mark
-from testbed.running.work import Work
 
 _DALLY_SBATCH = "from slurm_plugin.submit.sbatch import main; main()"
 _NUMBER = re.compile(r"^([0-9]+)(?:;\S+)?$", re.MULTILINE)
@@ -34,48 +34,40 @@ def is_slurms_own(policy: PolicySpec) -> bool:
 
 
 class Submitter:
-    """Hands the jobs of one run in.
-
-    Args:
-        cluster: The cluster.
-        desk: Where the run's things are on the head node.
-        run: Its name.
-        works: Its jobs.
-        policy: Who schedules them.
-        topology: The cluster's tree.
-    """
+    """Submits the jobs of one run, whose folder on the head node is `base`."""
 
     def __init__(
         self,
         cluster: Cluster,
-        desk: Desk,
+        base: Path,
         run: str,
-        works: Sequence[Work],
+        plans: Sequence[JobPlan],
         policy: PolicySpec,
         topology: Topology,
     ) -> None:
-        self._cluster, self._desk, self._run, self._works = cluster, desk, run, works
-        self._policy, self._costs = policy, CostModel(topology)
+        self._cluster, self._run, self._plans, self._policy = cluster, run, plans, policy
+        self._config = ControllerFiles(base).config
+        self._folders = [job_path(base, plan.job.job_id) for plan in plans]
+        self._costs = CostModel(topology)
 
-    def scripts(self, place: SubmitSettings) -> dict[str, str]:
+    def scripts(self, settings: SubmitSettings) -> dict[str, str]:
         """The scripts of all jobs by path on the head node."""
         found = {}
-        for number, work in enumerate(self._works):
-            folder = self._folder(number)
-            said = work, f"{self._run}-{number}", str(folder), place
-            found[str(folder / SCRIPT)] = job_script(*said)
-            if place.companions and work.job.kind is JobKind.ELASTIC:
-                found[str(folder / COMPANION)] = companion_script(*said)
+        for number, (plan, folder) in enumerate(zip(self._plans, self._folders, strict=True)):
+            name = f"{self._run}-{number}"
+            found[str(folder / SCRIPT)] = job_script(plan, name, str(folder), settings)
+            if settings.companions and plan.job.kind is JobKind.ELASTIC:
+                found[str(folder / COMPANION)] = companion_script(plan, name, str(folder), settings)
         return found
 
     def submit(self, number: int) -> str:
-        """Hand one job in; its number in Slurm.
+        """Submit one job; its number in Slurm.
 
         Raises:
             ClusterError: It was not taken, or nobody knows whether it was.
         """
-        comment = f"--comment={mark(self._run, number)}"
-        script = str(self._folder(number) / SCRIPT)
+        comment = f"--comment={job_comment(self._run, number)}"
+        script = str(self._folders[number] / SCRIPT)
         said = self._cluster.ask(*self._command(number), "--parsable", comment, script)
         found = _NUMBER.search(said)
         if not found:
@@ -83,20 +75,17 @@ class Submitter:
         return found[1]
 
     def submit_companion(self, number: int, slurm: str) -> None:
-        """Hand in a companion of a job, by the job's number in Slurm.
+        """Submit a companion of a job, by the job's number in Slurm.
 
         Raises:
             ClusterError: It was not taken, or nobody knows whether it was.
         """
-        script = str(self._folder(number) / COMPANION)
+        script = str(self._folders[number] / COMPANION)
         self._cluster.ask(*self._command(number), f"--companion-of={slurm}", script)
 
     def _command(self, number: int) -> tuple[str, ...]:
         knobs = self._policy.knobs
         if isinstance(knobs, SlurmKnobs):
-            level = self._costs.best_level(self._works[number].job.gang)
-            return ("sbatch", *switch_options(self._works[number], level, knobs))
-        return ("env", f"{VARIABLE}={self._desk.config}", self._cluster.python, "-c", _DALLY_SBATCH)
-
-    def _folder(self, number: int) -> Path:
-        return self._desk.base / JOBS_FOLDER / job_folder(self._works[number].job.job_id)
+            level = self._costs.best_level(self._plans[number].job.gang)
+            return ("sbatch", *switch_options(self._plans[number], level, knobs))
+        return ("env", f"{VARIABLE}={self._config}", self._cluster.python, "-c", _DALLY_SBATCH)

@@ -5,8 +5,8 @@ import os
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from statistics import median
 
@@ -20,6 +20,7 @@ from slurm_plugin.controller.controller import Controller
 from slurm_plugin.controller.journal import Journal
 from slurm_plugin.local_cluster.local_slurm import LocalSlurm
 from slurm_plugin.local_cluster.slurm_files import LocalClusterSpec, slurm_conf, topology_conf
+from slurm_plugin.local_cluster.temporary_slurm import temporary_slurm
 from slurm_plugin.request import Request, encode
 from tests.slurm_plugin.fake import FakeSlurm
 from tests.slurm_plugin.fake_job import FakeNode, SubmitSpec
@@ -28,7 +29,6 @@ NODES_PER_RACK = 16
 BEGIN_S = 600.0
 CYCLES = 5
 MARK = encode(Request(model="resnet50"))
-TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 LARGE = (
     "MaxJobCount=50000",
     "MaxArraySize=10001",
@@ -55,28 +55,10 @@ def large_spec(folder: Path, nodes: int) -> LocalClusterSpec:
     return LocalClusterSpec(folder, nodes=nodes, racks=max(1, nodes // NODES_PER_RACK), extra_conf=LARGE)
 
 
-@contextmanager
-def large_cluster(nodes: int) -> Iterator[LocalSlurm]:
-    """A local cluster of many nodes, all idle."""
-    local_slurm = LocalSlurm(large_spec(Path(tempfile.mkdtemp(prefix="dally-", dir="/tmp")), nodes))
-    local_slurm.start(BEGIN_S)
-    try:
-        yield local_slurm
-    finally:
-        local_slurm.stop()
-
-
 def submit(local_slurm: LocalSlurm, jobs: int, gpus: int) -> list[str]:
     """Submit held jobs for Dally that sleep; their numbers."""
     options = (f"--comment={MARK}", f"--gres=gpu:{gpus}", "--output=/dev/null", "--wrap=exec sleep 36000")
     return [local_slurm.run("sbatch", "--parsable", "--hold", *options).strip() for _ in range(jobs)]
-
-
-def cpu_s(local_slurm: LocalSlurm) -> float:
-    """Processor time that slurmctld has used, seconds."""
-    pid = (local_slurm.spec.folder / "run" / "slurmctld.pid").read_text().strip()
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / TICKS_PER_S
 
 
 def controller(slurm: Slurm, conf_dir: Path, journal: Path) -> Controller:
@@ -85,34 +67,9 @@ def controller(slurm: Slurm, conf_dir: Path, journal: Path) -> Controller:
     return Controller(slurm, config, load_cluster(conf_dir), None, Journal(journal))
 
 
-def local_controller(local_slurm: LocalSlurm, name: str) -> Controller:
-    """A controller over the cluster."""
-    slurm = CommandLine(local_slurm.environment, timeout_s=120.0)
-    return controller(slurm, local_slurm.spec.conf.parent, local_slurm.spec.folder / name)
-
-
 def running(local_slurm: LocalSlurm) -> int:
     """How many jobs run."""
     return len(local_slurm.run("squeue", "-h", "-t", "RUNNING", "-o", "%i", timeout_s=120).split())
-
-
-def bare_placements(local_slurm: LocalSlurm, jobs: list[str]) -> float:
-    """Place jobs one on each node by bare commands, one scontrol for all; placements per second."""
-    slurm = CommandLine(local_slurm.environment, timeout_s=120.0)
-    nodes = local_slurm.spec.node_names()
-    began_s = time.monotonic()
-    slurm.run([ReleaseOnNodes(job, (node,)) for job, node in zip(jobs, nodes, strict=False)])
-    local_slurm.wait_for(lambda: running(local_slurm) == len(jobs), "all jobs to run", BEGIN_S)
-    return len(jobs) / (time.monotonic() - began_s)
-
-
-def placements(local_slurm: LocalSlurm, jobs: list[str]) -> float:
-    """Let the controller place jobs on the empty cluster; placements per second."""
-    one = local_controller(local_slurm, "placing")
-    began_s = time.monotonic()
-    while running(local_slurm) < len(jobs):
-        one.cycle()
-    return len(jobs) / (time.monotonic() - began_s)
 
 
 def cycles(one: Controller) -> tuple[Figure, Figure]:
@@ -124,15 +81,6 @@ def cycles(one: Controller) -> tuple[Figure, Figure]:
         whole.append(one.stats.cycle_s)
         time.sleep(max(2.0, 3 * one.stats.observe_s))
     return ("cycle_s", median(whole), "s"), ("observe_s", median(observed), "s")
-
-
-def controller_cycles(local_slurm: LocalSlurm) -> Iterator[Figure]:
-    """Cycles over the cluster, and what they cost slurmctld."""
-    one = local_controller(local_slurm, "cycling")
-    one.cycle()
-    began_s, used_s = time.monotonic(), cpu_s(local_slurm)
-    yield from cycles(one)
-    yield "slurmctld_share", (cpu_s(local_slurm) - used_s) / (time.monotonic() - began_s), "of one core"
 
 
 def imagined_cycles(size: BenchSize) -> Iterator[Figure]:
@@ -153,18 +101,44 @@ def measure(size: BenchSize) -> Iterator[Figure]:
     """All figures, the cluster brought up once."""
     yield from imagined_cycles(size)
     began_s = time.monotonic()
-    with large_cluster(size.nodes) as local_slurm:
+    with temporary_slurm(partial(large_spec, nodes=size.nodes), BEGIN_S) as local_slurm:
         yield "lab_start_s", time.monotonic() - began_s, "s"
-        first = submit(local_slurm, size.placed, 8)
-        yield "bare_placements_per_s", bare_placements(local_slurm, first), "jobs/s"
+        slurm = CommandLine(local_slurm.environment, timeout_s=120.0)
+        conf, folder = local_slurm.spec.conf.parent, local_slurm.spec.folder
+        jobs = submit(local_slurm, size.placed, 8)
+        began_s = time.monotonic()
+        # One scontrol for all, one job on each node: as fast as placements can be.
+        slurm.run(
+            [
+                ReleaseOnNodes(job, (node,))
+                for job, node in zip(jobs, local_slurm.spec.node_names(), strict=False)
+            ]
+        )
+        local_slurm.wait_for(lambda: running(local_slurm) == len(jobs), "all jobs to run", BEGIN_S)
+        yield "bare_placements_per_s", len(jobs) / (time.monotonic() - began_s), "jobs/s"
         local_slurm.run("scancel", "--user=root", timeout_s=120)
         local_slurm.wait_for(lambda: running(local_slurm) == 0, "the cluster to be empty", BEGIN_S)
         local_slurm.wait_for(lambda: local_slurm.node_states() == {"idle"}, "all nodes to be idle", BEGIN_S)
-        yield "placements_per_s", placements(local_slurm, submit(local_slurm, size.placed, 8)), "jobs/s"
+        placing, jobs = controller(slurm, conf, folder / "placing"), submit(local_slurm, size.placed, 8)
+        began_s = time.monotonic()
+        while running(local_slurm) < len(jobs):
+            placing.cycle()
+        yield "placements_per_s", len(jobs) / (time.monotonic() - began_s), "jobs/s"
         began_s = time.monotonic()
         submit(local_slurm, size.jobs, 8)
         yield "sbatch_per_s", size.jobs / (time.monotonic() - began_s), "jobs/s"
-        yield from controller_cycles(local_slurm)
+        cycling = controller(slurm, conf, folder / "cycling")
+        cycling.cycle()
+        began_s, used_s = time.monotonic(), cpu_s(local_slurm)
+        yield from cycles(cycling)
+        yield "slurmctld_share", (cpu_s(local_slurm) - used_s) / (time.monotonic() - began_s), "of one core"
+
+
+def cpu_s(local_slurm: LocalSlurm) -> float:
+    """Processor time that slurmctld has used, seconds."""
+    pid = (local_slurm.spec.folder / "run" / "slurmctld.pid").read_text().strip()
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 @click.command()

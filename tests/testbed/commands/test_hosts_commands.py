@@ -11,9 +11,9 @@ from dally.errors import InputError
 from dally.policies.registry import parse_policy
 from slurm_plugin.local_cluster.cluster import ClusterError
 from testbed.commands.existing_options import ExistingOptions, check_nodes, check_reservation
-from testbed.persistent.control import find_standing, open_standing
-from testbed.persistent.hosts_shape import SlurmPlace, hosts_shape
-from testbed.persistent.state import StandingError, StandingState, own_mark, read_state, write_state
+from testbed.persistent.control import find_persistent, open_local
+from testbed.persistent.shape import SlurmPlace, hosts_shape
+from testbed.persistent.state import PersistentError, PersistentState, own_mark, read_state, write_state
 from tests.dally.hosts.sshd import free_port
 from tests.testbed.remote.hosts_files import unreachable
 from tests.testbed.running.fakes import FakeCluster
@@ -54,17 +54,17 @@ def test_a_shared_folder_must_be_absolute(hosts_toml: Path) -> None:
 def test_the_state_of_a_cluster_on_hosts_reads_back(hosts_toml: Path, tmp_path: Path) -> None:
     shape = hosts_shape(hosts_toml, tmp_path, True, tmp_path)
     place = SlurmPlace("/tmp/x/etc/slurm.conf", "/nfs/x", "gpu", {"n1": "eth0"})
-    write_state(tmp_path, StandingState(shape, 1.0, own_mark(), place=place))
-    assert read_state(tmp_path) == find_standing(tmp_path)
+    write_state(tmp_path, PersistentState(shape, 1.0, own_mark(), place=place))
+    assert read_state(tmp_path) == find_persistent(tmp_path)
     assert shape.shown() == f"2 hosts of {hosts_toml} with 3 pretended GPUs in 2 racks"
-    with pytest.raises(StandingError, match="is on hosts, not on this machine"):
-        open_standing(tmp_path)
+    with pytest.raises(PersistentError, match="is on hosts, not on this machine"):
+        open_local(tmp_path)
 
 
 def test_a_cluster_on_hosts_is_not_up_before_its_nodes_are(hosts_toml: Path, tmp_path: Path) -> None:
     shape = hosts_shape(hosts_toml, tmp_path, True, tmp_path)
-    write_state(tmp_path, StandingState(shape, 1.0, own_mark()))
-    assert find_standing(tmp_path) is None
+    write_state(tmp_path, PersistentState(shape, 1.0, own_mark()))
+    assert find_persistent(tmp_path) is None
     assert json.loads((tmp_path / "testbed.json").read_text())["place"] is None
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from dally.jobs.job import Job
-from testbed.drills.catalogue import find_drill, kill_controller
+from testbed.drills.catalogue import DRILLS, kill_controller
 from testbed.drills.drill import hold_drill
 from testbed.drills.report import write_report
 from testbed.drills.workload import WIDE
@@ -18,8 +18,8 @@ KILLS = 2
 
 @pytest.mark.slurm
 def test_no_job_is_lost_when_the_controller_is_killed(tmp_path: Path) -> None:
-    drill = find_drill("controller-kill")
-    assert drill
+    drill = next(drill for drill in DRILLS if drill.name == "controller-kill")
+
     shorter = replace(
         drill,
         breaks=partial(kill_controller, kills=KILLS),

@@ -3,15 +3,15 @@
 import json
 from pathlib import Path
 
-from testbed.drills.judge import Requirement
+from testbed.drills.checks import DrillCheck
+from testbed.drills.fault_context import Fault
 from testbed.drills.report import DrillResult, event_words, fault_words, write_report
-from testbed.drills.scene import Fault
 
 
 def outcome(passed: bool) -> DrillResult:
     checks = [
-        Requirement("no job lost", True, "all 6"),
-        Requirement("none run twice at once", passed, "a ran twice"),
+        DrillCheck("no job lost", True, "all 6"),
+        DrillCheck("none run twice at once", passed, "a ran twice"),
     ]
     return DrillResult(
         "uplink-cut", "a link is cut", ["at 3.0 s it is cut"], "jobs were started 7 times", checks, 61.0

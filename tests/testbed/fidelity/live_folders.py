@@ -36,9 +36,9 @@ class Change:
         startup_s: Its first start takes so much longer than the profile says.
         restart_s: Each later start takes so much longer than the profile says.
         step_factor: Its steps take so many times as long.
-        rest_s: Each stretch lasts so much longer after its steps.
-        lost_steps: Steps of each stretch but the last that are done again in the next one.
-        nodes: Where its only stretch really ran; None: where simulated.
+        rest_s: Each interval lasts so much longer after its steps.
+        lost_steps: Steps of each interval but the last that are done again in the next one.
+        nodes: Where its only interval really ran; None: where simulated.
     """
 
     wait_s: float = 0.0
@@ -77,12 +77,12 @@ def live_folder(
     base = folder.parent / f".base-{folder.name}"
     simulate(scenario, parse_policy(policy), base)
     costs = CostModel(scenario.topology, scenario.profiles)
-    lives = {job.job_id: _Life(job, change, costs, contention) for job in scenario.jobs}
+    live_jobs = {job.job_id: _Life(job, change, costs, contention) for job in scenario.jobs}
     for event in read_events(base):
-        lives[event["job"]].happen(event)
-    records = [_record(record, lives[record.job_id]) for record in read_jobs(base)]
+        live_jobs[event["job"]].happen(event)
+    records = [_record(record, live_jobs[record.job_id]) for record in read_jobs(base)]
     write_jobs(folder / "jobs.csv", records)
-    lines = [json.dumps(line) for life in lives.values() for line in life.stretches]
+    lines = [json.dumps(line) for live in live_jobs.values() for line in live.intervals]
     (folder / "stretches.jsonl").write_text("\n".join(lines) + "\n")
     end_s = max(record.end_s or 0.0 for record in records)
     write_run(folder / "run.json", {"kind": "testbed", "policy": {"spec": policy}, "seed": 0, "end_s": end_s})
@@ -94,7 +94,7 @@ class _Life:
 
     def __init__(self, job: Job, change: Change, costs: CostModel, contention: bool) -> None:
         self.job, self.change, self.costs, self.contention = job, change, costs, contention
-        self.stretches: list[dict[str, Any]] = []
+        self.intervals: list[dict[str, Any]] = []
         self.late_s = 0.0
         self._began: tuple[float, dict[str, int], float] | None = None
         self._owed_steps = 0
@@ -108,7 +108,7 @@ class _Life:
 
     def _stop(self, now: float, last: bool) -> None:
         assert self._began is not None
-        (start_s, gpus, simulated_slowdown), number = self._began, len(self.stretches)
+        (start_s, gpus, simulated_slowdown), number = self._began, len(self.intervals)
         change, best_s = self.change, self.job.duration_s / STEPS
         paid_s = self.costs.restart_s(self.job) if number else self.costs.launch_s(self.job)
         net = STEPS - self._done if last else round((now - start_s - paid_s) / simulated_slowdown / best_s)
@@ -127,7 +127,7 @@ class _Life:
         end_s = begin_s + startup_s + steps * step_s + change.rest_s
         self.late_s = end_s - now
         self._done += net
-        self.stretches.append(
+        self.intervals.append(
             {
                 "job": self.job.job_id,
                 "number": number,
@@ -143,12 +143,12 @@ class _Life:
         )
 
 
-def _record(record: JobRecord, life: _Life) -> JobRecord:
-    run_s = sum(stretch["end_s"] - stretch["start_s"] for stretch in life.stretches)
-    end_s = life.stretches[-1]["end_s"]
+def _record(record: JobRecord, live: _Life) -> JobRecord:
+    run_s = sum(interval["end_s"] - interval["start_s"] for interval in live.intervals)
+    end_s = live.intervals[-1]["end_s"]
     return replace(
         record,
-        start_s=life.stretches[0]["start_s"],
+        start_s=live.intervals[0]["start_s"],
         end_s=end_s,
         run_s=run_s,
         queue_s=end_s - record.submit_s - run_s,

@@ -52,7 +52,9 @@ def test_a_run_that_went_as_simulated_has_no_error(tmp_path: Path) -> None:
 def test_a_run_in_which_jobs_slowed_each_other_as_simulated_has_no_error(tmp_path: Path) -> None:
     folder = live_folder(tmp_path / "run", CROSSING, Change(), contention=True)
     comparison = compare(read_live_run(folder), contention=True)
-    assert any(item.pace.shared > 1.1 * item.pace.alone for job in comparison.jobs for item in job.stretches)
+    assert any(
+        item.slowdown.shared > 1.1 * item.slowdown.alone for job in comparison.jobs for item in job.intervals
+    )
     for job in comparison.jobs:
         assert_only(job)
 
@@ -85,10 +87,10 @@ def test_slow_restarts_and_lost_steps_are_told_apart(tmp_path: Path) -> None:
     change = Change(restart_s=3.0, lost_steps=10)
     folder = live_folder(tmp_path / "run", LONG_THEN_SHORT, change, policy="tiresias")
     long = next(job for job in compared(folder).jobs if job.real.job_id == "long")
-    stretches = len(long.stretches)
-    assert stretches > 1
-    lost_s = 10 * (stretches - 1) * long.stretches[0].alone_s
-    assert long.parts.restarts_s == pytest.approx(3.0 * (stretches - 1), abs=0.05)
+    intervals = len(long.intervals)
+    assert intervals > 1
+    lost_s = 10 * (intervals - 1) * long.intervals[0].alone_s
+    assert long.parts.restarts_s == pytest.approx(3.0 * (intervals - 1), abs=0.05)
     assert long.parts.lost_steps_s == pytest.approx(lost_s)
     assert long.parts.step_times_s == CLOSE_S
     assert long.parts.neighbours_s == CLOSE_S
@@ -99,7 +101,7 @@ def test_other_gpus_than_simulated_are_placement(tmp_path: Path) -> None:
     apart = Change(nodes=(("r0m0", 1), ("r1m0", 1)))
     (found,) = compared(live_folder(tmp_path / "run", [job], apart)).jobs
     assert (found.levels, found.simulated_levels) == (["network"], ["machine"])
-    slowdown = found.stretches[0].pace.alone
+    slowdown = found.intervals[0].slowdown.alone
     assert slowdown > 1.5
     assert_only(found, placement_s=(slowdown - 1) * job.duration_s)
     assert found.run_error == pytest.approx(0.0, abs=1e-6)
@@ -129,7 +131,7 @@ def test_steps_that_were_not_timed_count_as_predicted(tmp_path: Path) -> None:
     (job,) = compared(folder).jobs
     assert job.parts.step_times_s == 0.0
     assert job.parts.total_s == CLOSE_S
-    assert job.stretches[0].real_step_s == pytest.approx(JOBS[0].duration_s / STEPS)
+    assert job.intervals[0].real_step_s == pytest.approx(JOBS[0].duration_s / STEPS)
 
 
 def test_parts_add_up_where_the_simulator_decided_otherwise(tmp_path: Path) -> None:

@@ -45,24 +45,24 @@ def test_a_missing_input_is_named(live: Path, name: str) -> None:
         read_live_run(live)
 
 
-def test_a_run_without_its_stretches_is_refused(live: Path) -> None:
+def test_a_run_without_its_intervals_is_refused(live: Path) -> None:
     (live / "stretches.jsonl").unlink()
     with pytest.raises(InputError, match=r"cannot read stretches\.jsonl"):
         read_live_run(live)
 
 
 @pytest.mark.parametrize("line", ["{", "[]", '{"job": "j0"}', '{"job": "j0", "number": "x"}'])
-def test_a_wrong_stretch_is_named_by_its_line(live: Path, line: str) -> None:
+def test_a_wrong_interval_is_named_by_its_line(live: Path, line: str) -> None:
     with (live / "stretches.jsonl").open("a") as file:
         file.write(line + "\n")
     with pytest.raises(InputError, match=r"stretches\.jsonl:2: not a stretch"):
         read_live_run(live)
 
 
-def test_a_stretch_that_did_not_end_lasts_until_the_run_was_over(live: Path) -> None:
+def test_an_interval_that_did_not_end_lasts_until_the_run_was_over(live: Path) -> None:
     rewrite(live / "stretches.jsonl", end_s=None)
     rewrite(live / "run.json", end_s=777.0)
-    assert read_live_run(live).stretches["j0"][0].end_s == 777.0
+    assert read_live_run(live).intervals["j0"][0].end_s == 777.0
 
 
 def test_an_end_of_the_run_that_is_no_number_is_refused(live: Path) -> None:

@@ -1,4 +1,4 @@
-"""A standing cluster, brought up for real: used from other processes, and gone without trace."""
+"""A persistent cluster, brought up for real: used from other processes, and gone without trace."""
 
 import json
 import os
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from slurm_plugin.local_cluster.processes import find_processes
-from testbed.persistent.control import bring_up, find_standing, open_standing, take_down
+from testbed.persistent.control import bring_up, find_persistent, open_local, take_down
 from testbed.persistent.shape import LocalClusterShape
 from tests.dally.hosts.waits import await_gone, await_true
 from tests.patience import LONGEST_S
@@ -22,8 +22,8 @@ USER = """
 import sys, time
 from pathlib import Path
 from dally.hosts.processes import Command
-from testbed.persistent.control import open_standing
-running = open_standing(Path(sys.argv[1])).start(Command("sleeper", ("sh", "-c", "echo up; exec sleep 1234")))
+from testbed.persistent.control import open_local
+running = open_local(Path(sys.argv[1])).start(Command("sleeper", ("sh", "-c", "echo up; exec sleep 1234")))
 print(next(iter(running.stdout)).decode(), end="", flush=True)
 time.sleep(1000)
 """
@@ -59,7 +59,7 @@ def test_it_stays_up_is_used_by_other_processes_and_goes_without_trace(cluster_f
     assert dally("up", cluster_folder, *SMALL).stdout.startswith("up already: ")
     other = dally("up", cluster_folder, "--racks", "2")
     assert (other.returncode, other.stderr.count("\n")) == (1, 1)
-    sent = talk(open_standing(cluster_folder), "r1h1,r2h1")
+    sent = talk(open_local(cluster_folder), "r1h1,r2h1")
     assert {name for name, count in sent.items() if count > SENT_BYTES} == {"r2h1", "r2"}
     seen = status(cluster_folder)
     assert [(node["name"], node["rack"]) for node in seen["nodes"]] == [("r1h1", "r1"), ("r2h1", "r2")]
@@ -76,17 +76,17 @@ def test_it_stays_up_is_used_by_other_processes_and_goes_without_trace(cluster_f
     assert (again.returncode, again.stdout) == (0, f"nothing is up in {cluster_folder}\n")
 
 
-def test_a_killed_supervisor_takes_all_along_and_the_next_comes_up(cluster_folder: Path) -> None:
+def test_a_killed_keeper_takes_all_along_and_the_next_comes_up(cluster_folder: Path) -> None:
     assert bring_up(cluster_folder, SHAPE)
-    cluster = open_standing(cluster_folder)
+    cluster = open_local(cluster_folder)
     cluster.ask("sbatch", "--nodes=2", "--gres=gpu:1", "--output=/dev/null", "--wrap=srun sleep 1000")
     await_true(lambda: "RUNNING" in cluster.ask("squeue", "--format=%T"), "the job to run")
-    state = find_standing(cluster_folder)
+    state = find_persistent(cluster_folder)
     assert state
     os.kill(state.supervisor.pid, signal.SIGKILL)
     await_gone(state.supervisor.pid)
     assert bring_up(cluster_folder, SHAPE)
-    assert "RUNNING" not in open_standing(cluster_folder).ask("squeue", "--format=%T")
+    assert "RUNNING" not in open_local(cluster_folder).ask("squeue", "--format=%T")
     assert take_down(cluster_folder)
     assert not cluster_folder.exists()
     assert not processes(cluster_folder)
@@ -102,5 +102,5 @@ def test_what_a_killed_process_has_started_there_ends_and_the_cluster_stays(clus
         assert processes(cluster_folder) - before - {user.pid}
         user.kill()
     await_true(lambda: not processes(cluster_folder) - before, "what it started to end")
-    assert "idle" in open_standing(cluster_folder).ask("sinfo")
+    assert "idle" in open_local(cluster_folder).ask("sinfo")
     assert take_down(cluster_folder)

@@ -1,4 +1,4 @@
-"""What a standing cluster writes about itself, and whose folder is taken."""
+"""What a persistent cluster writes about itself, and whose folder is taken."""
 
 import os
 import subprocess
@@ -8,15 +8,17 @@ from pathlib import Path
 import pytest
 
 from dally.errors import InputError
-from testbed.persistent.control import bring_up, find_standing, open_standing, take_down
-from testbed.persistent.folder import clear, lock, open_folder
+from testbed.persistent.control import bring_up, find_persistent, open_local, take_down
 from testbed.persistent.shape import LocalClusterShape
 from testbed.persistent.state import (
     STATE_FILE,
+    PersistentError,
+    PersistentState,
     ProcessMark,
-    StandingError,
-    StandingState,
+    clear,
+    lock,
     mark_process,
+    open_folder,
     own_mark,
     read_state,
     write_state,
@@ -27,7 +29,7 @@ NOBODY = 65534
 
 
 def test_what_is_written_reads_back(tmp_path: Path) -> None:
-    state = StandingState(SHAPE, 17.5, own_mark(), ProcessMark(7, 8), 9)
+    state = PersistentState(SHAPE, 17.5, own_mark(), ProcessMark(7, 8), 9)
     write_state(tmp_path, state)
     assert read_state(tmp_path) == state
 
@@ -47,55 +49,55 @@ def test_where_nothing_is_written_there_is_no_state(tmp_path: Path) -> None:
 )
 def test_a_broken_state_is_told(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / STATE_FILE).write_text(text)
-    with pytest.raises(StandingError, match=message):
+    with pytest.raises(PersistentError, match=message):
         read_state(tmp_path)
 
 
 def test_a_later_process_with_the_same_number_is_another() -> None:
-    assert own_mark().lives()
-    assert not replace(own_mark(), started=own_mark().started + 1).lives()
+    assert own_mark().is_running()
+    assert not replace(own_mark(), started=own_mark().started + 1).is_running()
 
 
 def test_an_ended_process_does_not_live_though_nobody_asked_how_it_ended() -> None:
     with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as process:
         mark = mark_process(process.pid)
         assert mark
-        assert mark.lives()
+        assert mark.is_running()
         process.kill()
         os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
-        assert not mark.lives()
+        assert not mark.is_running()
 
 
 def test_a_cluster_whose_network_is_gone_is_not_up(tmp_path: Path) -> None:
-    write_state(tmp_path, StandingState(SHAPE, 1.0, own_mark(), replace(own_mark(), started=0)))
-    assert find_standing(tmp_path) is None
-    with pytest.raises(StandingError, match=r"no testbed is up in .*dally testbed up"):
-        open_standing(tmp_path)
+    write_state(tmp_path, PersistentState(SHAPE, 1.0, own_mark(), replace(own_mark(), started=0)))
+    assert find_persistent(tmp_path) is None
+    with pytest.raises(PersistentError, match=r"no testbed is up in .*dally testbed up"):
+        open_local(tmp_path)
 
 
 def test_a_cluster_that_is_up_is_entered_by_its_holder(tmp_path: Path) -> None:
-    state = StandingState(SHAPE, 1.0, own_mark(), own_mark(), 7000)
+    state = PersistentState(SHAPE, 1.0, own_mark(), own_mark(), 7000)
     write_state(tmp_path, state)
-    cluster = open_standing(tmp_path)
+    cluster = open_local(tmp_path)
     assert cluster.network
     assert cluster.network.holder == os.getpid()
     assert cluster.spec == SHAPE.spec(tmp_path, 7000)
 
 
 def test_another_shape_is_refused_where_one_is_up(tmp_path: Path) -> None:
-    write_state(tmp_path, StandingState(SHAPE, 1.0, own_mark(), own_mark()))
+    write_state(tmp_path, PersistentState(SHAPE, 1.0, own_mark(), own_mark()))
     assert not bring_up(tmp_path, SHAPE)
     with pytest.raises(
-        StandingError, match="--gpus 4 --gpu-types v100,k80 --rate 1Gb --uplink 250Mb is up in "
+        PersistentError, match="--gpus 4 --gpu-types v100,k80 --rate 1Gb --uplink 250Mb is up in "
     ):
         bring_up(tmp_path, replace(SHAPE, gpus=1))
 
 
 def test_a_folder_with_other_things_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "mine").touch()
-    with pytest.raises(StandingError, match="is not empty and holds no testbed"):
+    with pytest.raises(PersistentError, match="is not empty and holds no testbed"):
         bring_up(tmp_path, SHAPE)
-    with pytest.raises(StandingError, match="is not empty and holds no testbed"):
+    with pytest.raises(PersistentError, match="is not empty and holds no testbed"):
         take_down(tmp_path)
     assert (tmp_path / "mine").exists()
 
@@ -103,7 +105,7 @@ def test_a_folder_with_other_things_is_left_alone(tmp_path: Path) -> None:
 def test_what_is_left_of_a_cluster_is_removed_and_then_there_is_nothing(tmp_path: Path) -> None:
     folder = tmp_path / "lab"
     folder.mkdir()
-    write_state(folder, StandingState(SHAPE, 1.0, replace(own_mark(), started=0)))
+    write_state(folder, PersistentState(SHAPE, 1.0, replace(own_mark(), started=0)))
     assert take_down(folder)
     assert not folder.exists()
     assert not take_down(folder)
@@ -117,13 +119,13 @@ def test_a_broken_state_can_be_taken_down(tmp_path: Path) -> None:
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
 def test_another_users_folder_is_refused(tmp_path: Path) -> None:
     os.chown(tmp_path, NOBODY, NOBODY)
-    with pytest.raises(StandingError, match="belongs to nobody; name another with --folder"):
+    with pytest.raises(PersistentError, match="belongs to nobody; name another with --folder"):
         bring_up(tmp_path, SHAPE)
 
 
 def test_a_link_to_a_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path)
-    with pytest.raises(StandingError, match="is not a folder that can be used"):
+    with pytest.raises(PersistentError, match="is not a folder that can be used"):
         open_folder(tmp_path / "link")
 
 
@@ -152,7 +154,7 @@ def test_more_hosts_than_a_machine_bears_are_refused(racks: tuple[int, ...], sai
 
 
 def test_a_state_that_an_earlier_version_wrote_is_read(tmp_path: Path) -> None:
-    state = StandingState(SHAPE, 17.5, own_mark(), ProcessMark(7, 8), 9)
+    state = PersistentState(SHAPE, 17.5, own_mark(), ProcessMark(7, 8), 9)
     write_state(tmp_path, state)
     file = tmp_path / STATE_FILE
     file.write_text(file.read_text().replace('"supervisor"', '"keeper"'))

@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from dally.hosts.hosts_file import read_hosts_file
-from testbed.remote.hosts import Hosts
-from testbed.remote.log import CommandLog
+from testbed.remote.hosts import CommandLog, Hosts
 from tests.dally.hosts.sshd import Sshd, running_sshd
 from tests.testbed.remote.hosts_files import write_hosts
 

@@ -11,8 +11,7 @@ from slurm_plugin.local_cluster.cluster import Cluster, ClusterError
 from slurm_plugin.local_cluster.local_slurm import LocalSlurm
 from slurm_plugin.local_cluster.slurm_files import LocalClusterSpec
 from testbed.remote.existing_slurm import check_harmless, find_slurm
-from testbed.remote.hosts import Hosts
-from testbed.remote.log import CommandLog
+from testbed.remote.hosts import CommandLog, Hosts
 from tests.dally.hosts.sshd import Sshd
 from tests.testbed.remote.hosts_files import write_hosts
 

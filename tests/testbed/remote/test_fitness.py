@@ -9,7 +9,7 @@ import pytest
 from dally import __version__
 from dally.hosts.hosts_file import HostsFile, Login, SshHost
 from slurm_plugin.admin.checks.site import Finding, Level
-from testbed.remote.fitness import is_fit, judge
+from testbed.remote.fitness import host_findings, is_fit
 from testbed.remote.survey import ClockOffset, HostFacts, Survey
 
 FILE = HostsFile(
@@ -43,7 +43,7 @@ def level_of(finding: Finding) -> str:
 def judged(facts: HostFacts, **survey: Any) -> tuple[bool, dict[str, Finding]]:
     """Whether all hosts are fit, and what is said of n1, where the others are fit."""
     others = dict.fromkeys(("n2", "n3"), HostFacts(facts=FIT, clock=EXACT))
-    rows = judge(FILE, Survey({"n1": facts, **others}, **survey))
+    rows = host_findings(FILE, Survey({"n1": facts, **others}, **survey))
     return is_fit(rows), {row.check: row.finding for row in rows if row.host == "n1"}
 
 

@@ -8,8 +8,7 @@ import pytest
 from dally.hosts.hosts_file import read_hosts_file
 from dally.hosts.processes import Command
 from dally.hosts.ssh import SUPERVISOR
-from testbed.remote.hosts import Hosts, RemoteError, each
-from testbed.remote.log import CommandLog
+from testbed.remote.hosts import CommandLog, Hosts, RemoteError, each
 from tests.dally.hosts.sshd import Sshd, free_port
 from tests.dally.hosts.waits import await_gone, await_numbers
 from tests.testbed.remote.hosts_files import unreachable, write_hosts

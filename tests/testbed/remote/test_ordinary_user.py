@@ -33,13 +33,12 @@ from slurm_plugin.local_cluster.local_slurm import LocalSlurm
 from slurm_plugin.local_cluster.slurm_files import LocalClusterSpec
 from slurm_plugin.submit.hints import site_lua
 from testbed.remote.existing_slurm import find_slurm
-from testbed.remote.hosts import Hosts
-from testbed.remote.log import CommandLog
-from testbed.remote.rights import find_rights, judge_all
+from testbed.remote.hosts import CommandLog, Hosts
+from testbed.remote.rights import all_findings, find_rights
 from tests.dally.hosts.sshd import running_sshd
 from tests.dally.hosts.waits import await_true
 from tests.patience import LONGEST_S
-from tests.testbed.remote.test_standing_slurm import ONE_JOB, TINY_TFLOPS, assert_complete, dally
+from tests.testbed.remote.test_clusters import ONE_JOB, TINY_TFLOPS, assert_complete, dally
 from tests.testbed.running.worlds import write_profile_folder
 
 USER = "dally-carol"
@@ -201,7 +200,7 @@ def test_beside_the_sites_own_dally_only_slurm_itself_can_run(login: Login, dall
     with connected(login) as hosts:
         for partition, problems in (("gpu", {"jobs", "others"}), ("other", {"others"})):
             slurm = find_slurm(hosts, partition, login.home, conf=dallys_slurm.spec.conf)
-            found = judge_all(find_rights(slurm))
+            found = all_findings(find_rights(slurm))
             assert {name for name, each in found.items() if each.level is Level.PROBLEM} == problems
 
 

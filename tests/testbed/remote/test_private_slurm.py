@@ -12,8 +12,7 @@ from dally.hosts.hosts_file import read_hosts_file
 from dally.hosts.processes import Command
 from slurm_plugin.local_cluster.cluster import Cluster, ClusterError
 from slurm_plugin.local_cluster.processes import find_processes
-from testbed.remote.hosts import Hosts, RemoteError
-from testbed.remote.log import CommandLog
+from testbed.remote.hosts import CommandLog, Hosts, RemoteError
 from testbed.remote.private_slurm import PrivateSlurm
 from tests.dally.hosts.sshd import Sshd
 from tests.dally.hosts.waits import await_true
@@ -24,7 +23,7 @@ import sys, time
 from pathlib import Path
 from dally.hosts.hosts_file import read_hosts_file
 from testbed.remote.hosts import Hosts
-from testbed.remote.log import CommandLog
+from testbed.remote.hosts import CommandLog
 from testbed.remote.private_slurm import PrivateSlurm
 folder = Path(sys.argv[1])
 with Hosts(read_hosts_file(folder / "hosts.toml"), CommandLog(folder / "logs")) as hosts:
@@ -99,7 +98,7 @@ def test_gpus_that_are_not_there_are_refused_before_anything_is_done(
 ) -> None:
     with Hosts(read_hosts_file(two_gpu_hosts), log) as hosts:
         slurm = PrivateSlurm(hosts, tmp_path)
-        with pytest.raises(ClusterError, match="n1 has no /dev/nvidia0 to /dev/nvidia1, though gpus is 2"):
+        with pytest.raises(RemoteError, match="n1 has no /dev/nvidia0 to /dev/nvidia1, though gpus is 2"):
             slurm.start()
         assert not slurm.folder.exists()
 

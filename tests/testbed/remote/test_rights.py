@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from slurm_plugin.admin.checks.site import Finding, Level
-from testbed.remote.rights import Rights, judge_all
+from testbed.remote.rights import Rights, all_findings
 
 ALICE = Rights("alice", 1000, "gpu", {"SlurmUser": "slurm(64030)", "PrivateData": "none"})
 WITH_ACCOUNTS = {**ALICE.settings, "AccountingStorageType": "accounting_storage/slurmdbd"}
@@ -15,7 +15,7 @@ SITE_LUA = 'partitions = { ["gpu"] = true }'
 
 def judged(**changes: Any) -> dict[str, Finding]:
     """What is said of alice where she differs from an ordinary user by this."""
-    return judge_all(replace(ALICE, **changes))
+    return all_findings(replace(ALICE, **changes))
 
 
 def test_an_ordinary_user_whose_nodes_are_in_no_other_partition_needs_no_more() -> None:

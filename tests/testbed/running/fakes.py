@@ -11,7 +11,7 @@ from typing import Any
 from dally.hosts.network import Traffic
 from dally.hosts.processes import Command, Running
 from slurm_plugin.local_cluster.cluster import ASK_S, ClusterError
-from testbed.running import head
+from testbed.running import head_files
 
 PROC = "cpu  100 0 100 700 0 0 0 100\nMemTotal: 1000 kB\nMemAvailable: 400 kB\n"
 VERSION = {"Slurm": {"version": {"major": 22}}}
@@ -51,7 +51,7 @@ class FakeCluster:
     Attributes:
         folder: Where everything lies.
         queue: What squeue shows, by number of the job.
-        on_look: Called before each look at the queue.
+        on_poll: Called before each look at the queue.
         refusals: What the next submissions are refused with, in order.
         submitted: The command lines of all submissions.
         cancelled: Numbers of jobs that were cancelled.
@@ -60,7 +60,7 @@ class FakeCluster:
 
     folder: Path
     queue: dict[int, dict[str, Any]] = field(default_factory=dict)
-    on_look: Callable[["FakeCluster"], None] = lambda cluster: None
+    on_poll: Callable[["FakeCluster"], None] = lambda cluster: None
     refusals: list[str] = field(default_factory=list)
     submitted: list[tuple[str, ...]] = field(default_factory=list)
     cancelled: list[str] = field(default_factory=list)
@@ -96,7 +96,12 @@ class FakeCluster:
             return '{"healthy": true}'
         if argv[0] == "cat" and "/proc/stat" in argv:
             return PROC
-        if argv[0] == "rm" or head.__name__ in argv or "-c" in argv or "testbed.running.gpu_counters" in argv:
+        if (
+            argv[0] == "rm"
+            or head_files.__name__ in argv
+            or "-c" in argv
+            or "testbed.running.gpu_counters" in argv
+        ):
             return subprocess.run(
                 argv, input=stdin, capture_output=True, text=True, timeout=timeout_s, check=True
             ).stdout
@@ -107,7 +112,7 @@ class FakeCluster:
     def _squeue(self) -> str:
         if not self.answers:
             raise ClusterError("squeue: Unable to contact slurm controller")
-        self.on_look(self)
+        self.on_poll(self)
         return json.dumps({"meta": VERSION, "errors": [], "jobs": list(self.queue.values())})
 
     def _submit(self, argv: tuple[str, ...]) -> str:

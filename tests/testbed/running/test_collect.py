@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +11,10 @@ import pytest
 from dally.commands.why import tell_run
 from dally.runs.records import read_events, read_jobs, read_run
 from slurm_plugin.client.slurm import State
-from testbed.running.collect import STRETCHES, write_run_folder
-from testbed.running.folder import CONTROLLER, OBSERVED, RunState, begin_run, closed, write_state
-from testbed.running.lines import append_line, read_lines
-from testbed.running.sight import Sight
+from testbed.running.collect import INTERVALS, write_run_folder
+from testbed.running.folder import CONTROLLER, OBSERVED, RunState, begin_run, write_state
+from testbed.running.json_lines import append_line, read_lines
+from testbed.running.observer import JobObservation
 from tests.testbed.running.worlds import TFLOPS, inputs, job
 
 ORIGIN_S = 1000.0
@@ -26,14 +26,14 @@ STATE = RunState("demo-1", "fifo", "/scratch/demo-1", TFLOPS, "gloo", {"seed": 3
 def folder(tmp_path: Path) -> Path:
     place = tmp_path / "fifo"
     begin_run(place, STATE, inputs(job("a"), job("b", submit_s=2.0)))
-    write_state(place, closed(STATE, ORIGIN_S + 60.0, ""))
+    write_state(place, replace(STATE, end_s=ORIGIN_S + 60.0))
     return place
 
 
 def see(folder: Path, t: float, job_id: str, state: State, name: str = "", **more: Any) -> None:
     number = {"a": "7", "b": "8"}[job_id]
-    sight = Sight(ORIGIN_S + t, job_id, number, state.value, name or state.name, **more)
-    append_line(folder / OBSERVED, **asdict(sight))
+    observed = JobObservation(ORIGIN_S + t, job_id, number, state.value, name or state.name, **more)
+    append_line(folder / OBSERVED, **asdict(observed))
 
 
 def run_through(folder: Path) -> None:
@@ -108,7 +108,7 @@ def test_network_restart_and_lost_times_are_from_the_step_log(folder: Path) -> N
     assert a.comm_s == pytest.approx(3 * 0.2 + 2 * 0.05)
     assert a.restart_s == pytest.approx(3.0 - 0.15)
     assert a.lost_s == pytest.approx(0.125)
-    first, second = (line for line in read_lines(folder / STRETCHES) if line["job"] == "a")
+    first, second = (line for line in read_lines(folder / INTERVALS) if line["job"] == "a")
     assert (first["steps"], first["lost_steps"], first["gpus"]) == (3, 1, FAR)
     assert (first["first_step_s"], second["start_s"], second["compute_s"]) == (5.0, 20.0, 0.1)
 
@@ -161,7 +161,7 @@ def test_a_run_that_was_cut_off_is_collected_as_far_as_it_went(folder: Path) -> 
 
 
 def test_jobs_that_were_cancelled_at_the_end_did_not_end(folder: Path) -> None:
-    write_state(folder, closed(STATE, ORIGIN_S + 9.0, "interrupted"))
+    write_state(folder, replace(STATE, end_s=ORIGIN_S + 9.0, note="interrupted"))
     see(folder, 1.2, "a", State.RUNNING, start_s=ORIGIN_S + 1, gpus=NEAR)
     see(folder, 8.0, "a", State.ENDED, "CANCELLED", start_s=ORIGIN_S + 1)
     see(folder, 8.0, "b", State.ENDED, "CANCELLED")

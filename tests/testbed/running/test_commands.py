@@ -8,8 +8,8 @@ from pathlib import Path
 from dally.runs.records import read_run
 from slurm_plugin.client.slurm import State
 from testbed.running.folder import OBSERVED, RunState, begin_run
-from testbed.running.lines import append_line
-from testbed.running.sight import Sight
+from testbed.running.json_lines import append_line
+from testbed.running.observer import JobObservation
 from tests.testbed.running.worlds import TFLOPS, inputs
 
 
@@ -34,8 +34,8 @@ def test_a_folder_without_runs_is_not_collected(tmp_path: Path) -> None:
 def test_a_run_that_was_cut_off_with_its_cluster_is_collected(tmp_path: Path) -> None:
     folder = tmp_path / "runs" / "fifo"
     begin_run(folder, RunState("x-1", "fifo", "/gone/x-1", TFLOPS, "gloo", {}, origin_s=1000.0), inputs())
-    sight = Sight(1001.0, "a", "7", State.RUNNING.value, "RUNNING", 1001.0, {"r1h1": 2})
-    append_line(folder / OBSERVED, **asdict(sight))
+    observed = JobObservation(1001.0, "a", "7", State.RUNNING.value, "RUNNING", 1001.0, {"r1h1": 2})
+    append_line(folder / OBSERVED, **asdict(observed))
     done = invoke("collect", "--out", str(folder.parent), "--folder", str(tmp_path / "none"))
     assert "fifo is incomplete: it was cut off" in done.stderr
     assert read_run(folder)["complete"] is False

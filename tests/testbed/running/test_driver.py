@@ -11,8 +11,8 @@ from dally.errors import InputError
 from dally.runs.records import read_run
 from slurm_plugin.config import load_config
 from testbed.running import driver as driving
-from testbed.running.campaign import Campaign, check_policies, run_policy
-from testbed.running.control import Desk, configuration
+from testbed.running.batch import RunBatch, check_policies, run_policy
+from testbed.running.controller import ControllerFiles, configuration
 from testbed.running.driver import Driver
 from testbed.running.folder import (
     OBSERVED,
@@ -23,9 +23,9 @@ from testbed.running.folder import (
     read_state,
     write_state,
 )
-from testbed.running.lines import append_line, read_lines
-from testbed.running.script import DIARY
-from testbed.running.sight import mark
+from testbed.running.json_lines import append_line, read_lines
+from testbed.running.observer import job_comment
+from testbed.running.script import SCRIPT_LOG
 from tests.testbed.running.fakes import FakeCluster, running_job, shown_job
 from tests.testbed.running.worlds import TFLOPS, inputs, job
 
@@ -34,7 +34,7 @@ RUN = "demo-1"
 
 @pytest.fixture(autouse=True)
 def _fast(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(driving, "LOOK_EVERY_S", 0.0)
+    monkeypatch.setattr(driving, "POLL_EVERY_S", 0.0)
     monkeypatch.setattr(driving, "_RETRY_S", 0.0)
     monkeypatch.setattr(driving, "_TICK_S", 0.01)
     monkeypatch.setattr(driving, "_LEAD_S", 0.0)
@@ -42,7 +42,7 @@ def _fast(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> FakeCluster:
-    return FakeCluster(tmp_path, on_look=end_all)
+    return FakeCluster(tmp_path, on_poll=end_all)
 
 
 def end_all(cluster: FakeCluster) -> None:
@@ -77,7 +77,7 @@ def marks(cluster: FakeCluster) -> list[str]:
 
 def test_every_job_is_submitted_once_and_the_run_is_complete(cluster: FakeCluster) -> None:
     state = drive(cluster)
-    assert marks(cluster) == [f"--comment={mark(RUN, number)}" for number in (0, 1)]
+    assert marks(cluster) == [f"--comment={job_comment(RUN, number)}" for number in (0, 1)]
     assert (state.note, read_state(cluster.folder / "out")) == ("", state)
 
 
@@ -115,38 +115,38 @@ def test_a_submission_that_came_through_though_it_seemed_to_fail_is_not_repeated
     cluster: FakeCluster,
 ) -> None:
     cluster.refusals = ["timed out"]
-    cluster.queue[50] = shown_job(50, mark(RUN, 0))
+    cluster.queue[50] = shown_job(50, job_comment(RUN, 0))
     drive(cluster)
-    assert marks(cluster) == [f"--comment={mark(RUN, 1)}"]
+    assert marks(cluster) == [f"--comment={job_comment(RUN, 1)}"]
 
 
 def test_a_resumed_run_submits_only_what_was_not(cluster: FakeCluster) -> None:
     folder, state, asked = begun(cluster, origin_s=time.time())
     append_line(folder / SUBMITTED, t=1.0, job="a", slurm="50")
-    cluster.queue[50] = shown_job(50, mark(RUN, 0))
+    cluster.queue[50] = shown_job(50, job_comment(RUN, 0))
     Driver(cluster, folder, state, asked, 60.0).run(lambda: False)
-    assert marks(cluster) == [f"--comment={mark(RUN, 1)}"]
+    assert marks(cluster) == [f"--comment={job_comment(RUN, 1)}"]
 
 
 def test_a_job_that_was_submitted_right_before_the_kill_is_known_by_its_mark(cluster: FakeCluster) -> None:
-    cluster.queue[50] = shown_job(50, mark(RUN, 0))
+    cluster.queue[50] = shown_job(50, job_comment(RUN, 0))
     drive(cluster, origin_s=time.time())
-    assert marks(cluster) == [f"--comment={mark(RUN, 1)}"]
+    assert marks(cluster) == [f"--comment={job_comment(RUN, 1)}"]
 
 
-def test_a_job_that_slurm_has_forgotten_is_known_by_its_diary(
+def test_a_job_that_slurm_has_forgotten_is_known_by_its_script_log(
     cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("testbed.running.sight.GONE_S", 0.0)
-    diary = cluster.work / RUN / "jobs" / "a" / DIARY
-    diary.parent.mkdir(parents=True)
-    diary.write_text("start 1.0 r1h1 2\nend 2.0 0\n")
+    monkeypatch.setattr("testbed.running.observer.GONE_S", 0.0)
+    script_log = cluster.work / RUN / "jobs" / "a" / SCRIPT_LOG
+    script_log.parent.mkdir(parents=True)
+    script_log.write_text("start 1.0 r1h1 2\nend 2.0 0\n")
     drive(cluster, origin_s=time.time())
-    assert marks(cluster) == [f"--comment={mark(RUN, 1)}"]
+    assert marks(cluster) == [f"--comment={job_comment(RUN, 1)}"]
 
 
 def test_an_interrupt_cancels_the_runs_jobs_and_no_others(cluster: FakeCluster) -> None:
-    cluster.on_look = run_all
+    cluster.on_poll = run_all
     cluster.queue[99] = shown_job(99, "somebody else's")
     state = drive(cluster, stop=lambda: len(cluster.submitted) == 2)
     assert state.note == "interrupted"
@@ -154,7 +154,7 @@ def test_an_interrupt_cancels_the_runs_jobs_and_no_others(cluster: FakeCluster) 
 
 
 def test_a_run_that_takes_too_long_is_ended(cluster: FakeCluster) -> None:
-    cluster.on_look = run_all
+    cluster.on_poll = run_all
     folder, state, asked = begun(cluster)
     ended = Driver(cluster, folder, state, asked, timeout_s=0.5).run(lambda: False)
     assert ended.note == "not all jobs had ended after 0.5 s"
@@ -167,20 +167,20 @@ def test_a_job_that_wrote_its_checkpoint_has_not_ended(cluster: FakeCluster) -> 
         if len(read_lines(cluster.folder / "out" / OBSERVED)) < 4 and 1 in cluster.queue:
             cluster.queue[1] |= {"job_state": "FAILED", "exit_code": 85 << 8}
 
-    cluster.on_look = check_point_once
+    cluster.on_poll = check_point_once
     drive(cluster)
     seen = [line["name"] for line in read_lines(cluster.folder / "out" / OBSERVED) if line["job"] == "a"]
     assert seen == ["PENDING", "FAILED", "COMPLETED"]
 
 
-def campaign(cluster: FakeCluster, *works: Any) -> Campaign:
-    return Campaign(cluster.folder / "out", inputs(*works), {"seed": 0}, TFLOPS, "gloo")
+def batch(cluster: FakeCluster, *plans: Any) -> RunBatch:
+    return RunBatch(cluster.folder / "out", inputs(*plans), {"seed": 0}, TFLOPS, "gloo")
 
 
 def test_a_policy_that_is_done_is_not_run_again(cluster: FakeCluster) -> None:
     (policy,) = check_policies(["slurm"])
     for _ in range(2):
-        run = run_policy(cluster, campaign(cluster, job("a")), policy, lambda: False, lambda *_: None)
+        run = run_policy(cluster, batch(cluster, job("a")), policy, lambda: False, lambda *_: None)
     assert run.complete
     assert len(cluster.submitted) == 1
     settings = {"SchedulerParameters": "bf_interval=1,x=2", "SchedulerType": "sched/backfill"}
@@ -189,9 +189,9 @@ def test_a_policy_that_is_done_is_not_run_again(cluster: FakeCluster) -> None:
 
 def test_a_folder_with_another_workload_is_refused(cluster: FakeCluster) -> None:
     (policy,) = check_policies(["slurm"])
-    run_policy(cluster, campaign(cluster, job("a")), policy, lambda: False, lambda *_: None)
+    run_policy(cluster, batch(cluster, job("a")), policy, lambda: False, lambda *_: None)
     with pytest.raises(InputError, match="a run of another workload or policy; name another --out"):
-        run_policy(cluster, campaign(cluster, job("z")), policy, lambda: False, lambda *_: None)
+        run_policy(cluster, batch(cluster, job("z")), policy, lambda: False, lambda *_: None)
 
 
 def test_a_run_whose_cluster_is_gone_is_not_gone_on_with(cluster: FakeCluster) -> None:
@@ -199,13 +199,13 @@ def test_a_run_whose_cluster_is_gone_is_not_gone_on_with(cluster: FakeCluster) -
     folder = begun(cluster, origin_s=1.0)[0]
     folder.rename(cluster.folder / "slurm")
     write_state(cluster.folder / "slurm", RunState(RUN, "slurm", "/gone/demo-1", TFLOPS, "gloo", {}, 1.0))
-    again = Campaign(cluster.folder, inputs(job("a"), job("b")), {}, TFLOPS, "gloo")
+    again = RunBatch(cluster.folder, inputs(job("a"), job("b")), {}, TFLOPS, "gloo")
     with pytest.raises(InputError, match="was cut off with its cluster; name another --out"):
         run_policy(cluster, again, policy, lambda: False, lambda *_: None)
 
 
 def test_the_controllers_configuration_is_one_that_it_reads(tmp_path: Path) -> None:
-    from_text = configuration(Desk(tmp_path), "dally:lease_s=10", "gpu", 4711)
+    from_text = configuration(ControllerFiles(tmp_path), "dally:lease_s=10", "gpu", 4711)
     (tmp_path / "dally.toml").write_text(from_text)
     config = load_config(tmp_path / "dally.toml")
     assert (config.policy, config.listen, config.fallback) == (

@@ -14,10 +14,10 @@ from dally.profiles.emulated import of_types
 from dally.runs.records import JobRecord, read_events, read_jobs
 from slurm_plugin.local_cluster.local_slurm import LocalSlurm
 from slurm_plugin.local_cluster.slurm_files import LocalClusterSpec
-from testbed.running.campaign import Campaign, check_policies, run_policy, topology_of
+from testbed.running.batch import RunBatch, check_policies, run_policy, topology_of
 from testbed.running.folder import RunInputs
-from testbed.running.lines import read_lines
-from testbed.running.work import Work, plan_work
+from testbed.running.job_plan import JobPlan, plan_jobs
+from testbed.running.json_lines import read_lines
 from tests.testbed.running.worlds import job, profiles
 
 pytestmark = pytest.mark.slurm
@@ -48,17 +48,17 @@ def local_slurm() -> Iterator[LocalSlurm]:
 
 @dataclass(frozen=True)
 class Ran:
-    """What a run left: its jobs' records, and the stretches of each."""
+    """What a run left: its jobs' records, and the intervals of each."""
 
-    works: Sequence[Work]
+    plans: Sequence[JobPlan]
     records: dict[str, JobRecord]
     folder: Path
 
-    def stretches(self, name: str) -> list[dict[str, Any]]:
+    def intervals(self, name: str) -> list[dict[str, Any]]:
         return [line for line in read_lines(self.folder / "stretches.jsonl") if line["job"] == name]
 
     def steps_kept(self, name: str) -> int:
-        kept: int = sum(line["steps"] - line["lost_steps"] for line in self.stretches(name))
+        kept: int = sum(line["steps"] - line["lost_steps"] for line in self.intervals(name))
         return kept
 
 
@@ -67,32 +67,32 @@ def ran(local_slurm: LocalSlurm, out: Path, policy: str, *jobs: Job) -> Ran:
     cluster = local_slurm.cluster
     topology = topology_of(cluster, None)
     typed = of_types(profiles(), SPEEDS)
-    works = plan_work(jobs, topology, typed)
-    campaign = Campaign(out, RunInputs(works, topology, typed), {"seed": 0}, TFLOPS, "gloo", TIMEOUT_S)
+    plans = plan_jobs(jobs, topology, typed)
+    batch = RunBatch(out, RunInputs(plans, topology, typed), {"seed": 0}, TFLOPS, "gloo", TIMEOUT_S)
     (spec,) = check_policies([policy])
-    run = run_policy(cluster, campaign, spec, lambda: False, lambda spec, counts: None)
+    run = run_policy(cluster, batch, spec, lambda: False, lambda spec, counts: None)
     assert (run.complete, run.summary.completed) == (True, len(jobs))
     folder = out / run.folder
-    return Ran(works, {record.job_id: record for record in read_jobs(folder)}, folder)
+    return Ran(plans, {record.job_id: record for record in read_jobs(folder)}, folder)
 
 
 def test_copies_train_side_by_side_and_give_way_to_another_job(
     local_slurm: LocalSlurm, tmp_path: Path
 ) -> None:
     found = ran(local_slurm, tmp_path, "hadar-e:round_s=6,overhead_s=0.5", FORKED, SHORT)
-    first, *others = found.stretches("forked")
+    first, *others = found.intervals("forked")
     assert first["gpus"] == {"n1": 1, "n2": 1, "n3": 1, "n4": 1}
     assert {len(line["gpus"]) for line in others} >= {3}
-    assert found.steps_kept("forked") == found.works[0].steps
+    assert found.steps_kept("forked") == found.plans[0].steps
     assert found.records["forked"].preemptions >= 1
     assert found.records["short"].failures == 0
 
 
-def test_a_gang_lies_on_two_types_and_runs_at_the_pace_of_the_slower(
+def test_a_gang_lies_on_two_types_and_runs_at_the_slowdown_of_the_slower(
     local_slurm: LocalSlurm, tmp_path: Path
 ) -> None:
     found = ran(local_slurm, tmp_path, "hadar:round_s=6", job("gang", 3, 4.0))
-    (line,) = found.stretches("gang")
+    (line,) = found.intervals("gang")
     assert len(line["gpus"]) == 3
     assert line["compute_s"] == pytest.approx(0.2)
 
@@ -103,8 +103,8 @@ def test_an_elastic_job_gets_more_than_it_asked_for_where_that_helps(
     """Both V100s; with a K80 besides, all would run at its pace."""
     elastic = job("elastic", 1, 6.0, kind=JobKind.ELASTIC, min_gpus=1, max_gpus=4)
     found = ran(local_slurm, tmp_path, "jps", elastic)
-    assert [line["gpus"] for line in found.stretches("elastic")] == [{"n1": 1, "n2": 1}]
-    assert found.steps_kept("elastic") == found.works[0].steps
+    assert [line["gpus"] for line in found.intervals("elastic")] == [{"n1": 1, "n2": 1}]
+    assert found.steps_kept("elastic") == found.plans[0].steps
 
 
 def test_an_elastic_policy_shrinks_a_job_for_another_and_lets_it_grow_again(
@@ -112,9 +112,9 @@ def test_an_elastic_policy_shrinks_a_job_for_another_and_lets_it_grow_again(
 ) -> None:
     elastic = job("elastic", 1, 40.0, kind=JobKind.ELASTIC, min_gpus=1, max_gpus=2, gpu_type="v100")
     found = ran(local_slurm, tmp_path, "elastic-scaling:interval_s=5", elastic, SHORT)
-    stretches = found.stretches("elastic")
-    assert [len(line["gpus"]) for line in stretches] == [2, 1, 2]
-    assert found.steps_kept("elastic") == found.works[0].steps
+    intervals = found.intervals("elastic")
+    assert [len(line["gpus"]) for line in intervals] == [2, 1, 2]
+    assert found.steps_kept("elastic") == found.plans[0].steps
     resizes = [event for event in read_events(found.folder) if event["event"] == "resize"]
     assert [sum(event["gpus"].values()) for event in resizes] == [1, 2]
     assert all("greatest sum of speed-ups" in event["reason"] for event in resizes)

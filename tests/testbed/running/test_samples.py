@@ -7,7 +7,7 @@ import pytest
 
 from profiler.rank.nvml import Nvml
 from testbed.running.gpu_counters import counters
-from testbed.running.lines import append_line, read_lines
+from testbed.running.json_lines import append_line, read_lines
 from testbed.running.report import busy_p95
 from testbed.running.samples import GPU, MACHINE, TRAFFIC, RunSampler, cpu_ticks, memory_used
 from tests.testbed.running import fakes

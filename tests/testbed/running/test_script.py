@@ -10,18 +10,18 @@ import pytest
 from dally.jobs.job import JobKind
 from dally.policies.slurm.policy import SlurmKnobs
 from slurm_plugin.submit.submission import build_request, fixed_reason, read_submission
+from testbed.running.job_plan import JobPlan
 from testbed.running.script import SubmitSettings, companion_script, job_script, switch_options
-from testbed.running.work import Work
 from tests.testbed.running.worlds import inputs, job
 
 PLACE = SubmitSettings("/opt/python", "gpu", "eth0", "gloo", {"n1": 60.0, "n2": 60.0})
 
 
-def work(gpus: int = 4, **more: Any) -> Work:
-    return inputs(job("a", gpus, **more)).works[0]
+def plan(gpus: int = 4, **more: Any) -> JobPlan:
+    return inputs(job("a", gpus, **more)).plans[0]
 
 
-def script(of: Work, place: SubmitSettings = PLACE) -> str:
+def script(of: JobPlan, place: SubmitSettings = PLACE) -> str:
     return job_script(of, "run-0", "/scratch/run/jobs/a", place)
 
 
@@ -34,41 +34,41 @@ def submitted(text: str, folder: Path) -> tuple[dict[str, str | None], object]:
 
 
 def test_gpus_may_lie_on_any_nodes_one_for_each_task(tmp_path: Path) -> None:
-    settings, _ = submitted(script(work(4)), tmp_path)
+    settings, _ = submitted(script(plan(4)), tmp_path)
     assert (settings["ntasks"], settings["gpus-per-task"]) == ("4", "1")
     assert "nodes" not in settings
 
 
 def test_a_fixed_number_on_each_machine_is_asked_for(tmp_path: Path) -> None:
-    settings, _ = submitted(script(work(4, gpus_per_machine=2)), tmp_path)
+    settings, _ = submitted(script(plan(4, gpus_per_machine=2)), tmp_path)
     assert (settings["nodes"], settings["ntasks-per-node"]) == ("2", "2")
 
 
 def test_dally_may_place_the_job_and_stop_it_by_its_checkpoint_signal(tmp_path: Path) -> None:
-    settings, request = submitted(script(work()), tmp_path)
+    settings, request = submitted(script(plan()), tmp_path)
     assert fixed_reason(settings, ("gpu",)) == ""
     assert (getattr(request, "model", ""), getattr(request, "signal", "")) == ("mobilenetv3", "USR2")
 
 
 def test_a_job_that_may_not_be_preempted_names_no_signal(tmp_path: Path) -> None:
-    _, request = submitted(script(work(preemptible=False)), tmp_path)
+    _, request = submitted(script(plan(preemptible=False)), tmp_path)
     assert getattr(request, "signal", None) == ""
 
 
 def test_the_first_command_keeps_the_signal_from_ending_the_script() -> None:
-    lines = [line for line in script(work()).splitlines() if not line.startswith("#")]
+    lines = [line for line in script(plan()).splitlines() if not line.startswith("#")]
     assert lines[0] == "trap : USR2"
 
 
 def test_the_script_trains_for_its_steps_on_the_clusters_interface() -> None:
-    text = script(work(2))
+    text = script(plan(2))
     assert "python -P -m workloads.train mobilenetv3 --steps 40 --global-batch 32 --backend gloo" in text
     assert "--emulate 60" in text
     assert "GLOO_SOCKET_IFNAME=eth0" in text
 
 
 def test_real_compute_and_no_interface_leave_both_out() -> None:
-    text = script(work(2), replace(PLACE, interface="", emulate_tflops=None))
+    text = script(plan(2), replace(PLACE, interface="", emulate_tflops=None))
     assert "--emulate" not in text
     assert "IFNAME" not in text
 
@@ -91,13 +91,13 @@ AS_ON_N2 = 'while [[ $1 == --* ]]; do shift; done; SLURMD_NODENAME=n2 exec "$@"'
 
 def test_a_rank_computes_at_the_speed_of_its_node(tmp_path: Path) -> None:
     place = replace(PLACE, python=str(tmp_path / "python"), emulate_tflops={"n1": 2.0, "n2": 0.5, "n3": 2.0})
-    played(script(work(), place), tmp_path, srun=AS_ON_N2, scontrol="true", python='echo "$@" > ran')
+    played(script(plan(), place), tmp_path, srun=AS_ON_N2, scontrol="true", python='echo "$@" > ran')
     words = (tmp_path / "ran").read_text().split()
     assert (words[:4], words[-2:]) == (["-P", "-m", "workloads.train", "mobilenetv3"], ["--emulate", "0.5"])
 
 
 def test_copies_ask_for_a_node_each_and_start_on_those_that_there_are(tmp_path: Path) -> None:
-    text = script(work(2, kind=JobKind.FORKED, max_copies=3))
+    text = script(plan(2, kind=JobKind.FORKED, max_copies=3))
     settings, request = submitted(text, tmp_path)
     assert (settings["nodes"], settings["gpus-per-node"], settings["ntasks-per-node"]) == ("1", "2", "2")
     assert getattr(request, "max_copies", 0) == 3
@@ -109,12 +109,12 @@ def test_copies_ask_for_a_node_each_and_start_on_those_that_there_are(tmp_path: 
 
 @pytest.mark.parametrize(("said", "code"), [("echo 85 > checkpoint.pt.code; exit 1", 85), ("exit 1", 1)])
 def test_copies_end_as_their_file_says_if_there_is_one(tmp_path: Path, said: str, code: int) -> None:
-    text = script(work(1, kind=JobKind.FORKED, max_copies=3))
+    text = script(plan(1, kind=JobKind.FORKED, max_copies=3))
     assert played(text, tmp_path, srun=said, scontrol="true", sleep="true").returncode == code
 
 
 def test_an_elastic_job_says_its_range(tmp_path: Path) -> None:
-    text = script(work(2, kind=JobKind.ELASTIC, min_gpus=1, max_gpus=4))
+    text = script(plan(2, kind=JobKind.ELASTIC, min_gpus=1, max_gpus=4))
     settings, request = submitted(text, tmp_path)
     assert (settings["ntasks"], settings["gpus-per-task"]) == ("2", "1")
     assert (getattr(request, "min_gpus", 0), getattr(request, "max_gpus", 0)) == (1, 4)
@@ -123,7 +123,7 @@ def test_an_elastic_job_says_its_range(tmp_path: Path) -> None:
 
 def test_bash_can_read_the_script(tmp_path: Path) -> None:
     path = tmp_path / "job.sh"
-    path.write_text(script(work()))
+    path.write_text(script(plan()))
     assert subprocess.run(["bash", "-n", str(path)], capture_output=True, timeout=30).stderr == b""
 
 
@@ -131,7 +131,7 @@ def test_bash_can_read_the_script(tmp_path: Path) -> None:
 def test_the_time_limit_is_the_traces_or_far_longer_than_the_job(
     limit_s: float | None, minutes: int, tmp_path: Path
 ) -> None:
-    settings, _ = submitted(script(work(duration_s=20.0, time_limit_s=limit_s)), tmp_path)
+    settings, _ = submitted(script(plan(duration_s=20.0, time_limit_s=limit_s)), tmp_path)
     assert settings["time"] == str(minutes)
 
 
@@ -148,7 +148,7 @@ def test_the_time_limit_is_the_traces_or_far_longer_than_the_job(
 def test_slurm_is_asked_for_one_switch_where_one_can_hold_the_job(
     gpus: int, level: int, wait_s: float, options: tuple[str, ...]
 ) -> None:
-    assert switch_options(work(gpus), level, SlurmKnobs(switch_wait_s=wait_s)) == options
+    assert switch_options(plan(gpus), level, SlurmKnobs(switch_wait_s=wait_s)) == options
 
 
 @pytest.mark.parametrize(
@@ -162,7 +162,7 @@ def test_a_job_whose_training_fails_puts_itself_back_a_few_times(
     """A requeue that did not kill the script would let it sleep."""
     notes = 'case $1 in requeue) echo "$@" >> asked;; esac'
     for _ in range(runs):
-        done = played(script(work()), tmp_path, srun=f"exit {code}", scontrol=notes, sleep="exit 0")
+        done = played(script(plan()), tmp_path, srun=f"exit {code}", scontrol=notes, sleep="exit 0")
         assert done.returncode == code, done.stderr
     path = tmp_path / "asked"
     assert (path.read_text().splitlines() if path.exists() else []) == asked
@@ -171,13 +171,13 @@ def test_a_job_whose_training_fails_puts_itself_back_a_few_times(
 def test_a_script_whose_job_was_started_anew_elsewhere_leaves_it_alone(tmp_path: Path) -> None:
     notes = 'case $1 in requeue) echo "$@" >> asked;; esac'
     anew = "echo start 3.5 n4 2 1 >> diary; exit 1"
-    assert played(script(work()), tmp_path, srun=anew, scontrol=notes, sleep="exit 0").returncode == 1
+    assert played(script(plan()), tmp_path, srun=anew, scontrol=notes, sleep="exit 0").returncode == 1
     assert not (tmp_path / "asked").exists()
 
 
 def test_a_job_that_trains_for_real_reports_and_follows_the_policys_sizes(tmp_path: Path) -> None:
     place = replace(PLACE, data="/shared/digits.npz", seed=3)
-    of = work(2, kind=JobKind.ELASTIC, min_gpus=1, max_gpus=4)
+    of = plan(2, kind=JobKind.ELASTIC, min_gpus=1, max_gpus=4)
     text = script(of, place)
     _, request = submitted(text, tmp_path)
     assert getattr(request, "progress", "") == "/scratch/run/jobs/a/progress.json"
@@ -185,13 +185,13 @@ def test_a_job_that_trains_for_real_reports_and_follows_the_policys_sizes(tmp_pa
     assert "--data /shared/digits.npz --seed 3 --progress progress.json" in text
     most = 2 * of.global_batch
     assert f"--elastic ranks --batch-rule policy --asked-ranks 2 --max-batch {most} --emulate 60" in text
-    assert "--elastic" not in script(work(2), place)
-    assert f"--pace {of.compute_s:.4f}" in script(work(2), place)
+    assert "--elastic" not in script(plan(2), place)
+    assert f"--pace {of.compute_s:.4f}" in script(plan(2), place)
 
 
 def test_a_companion_trains_as_its_job_and_leaves_by_its_signal(tmp_path: Path) -> None:
     place = replace(PLACE, data="/shared/digits.npz", companions=1)
-    of = work(2, kind=JobKind.ELASTIC, min_gpus=1, max_gpus=4)
+    of = plan(2, kind=JobKind.ELASTIC, min_gpus=1, max_gpus=4)
     text = companion_script(of, "run-0", "/scratch/run/jobs/a", place)
     settings, request = submitted(text, tmp_path)
     assert (settings["ntasks"], settings["gpus-per-task"]) == ("1", "1")

@@ -22,7 +22,7 @@ from dally.profiles.schema import (
     Timing,
 )
 from testbed.running.folder import RunInputs
-from testbed.running.work import plan_work
+from testbed.running.job_plan import plan_jobs
 
 CLUSTER = """
 name = "lab"
@@ -98,5 +98,5 @@ def job(job_id: str = "a", gpus: int = 2, duration_s: float = 5.0, submit_s: flo
 
 def inputs(*jobs: Job) -> RunInputs:
     """The inputs of a run of some jobs."""
-    works = plan_work(jobs or (job(),), topology(), profiles())
-    return RunInputs(works, topology(), profiles())
+    plans = plan_jobs(jobs or (job(),), topology(), profiles())
+    return RunInputs(plans, topology(), profiles())

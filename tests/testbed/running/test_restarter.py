@@ -1,0 +1,66 @@
+"""A supervisor starts its daemon again, ends it when it is ended, and never leaves it behind."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from testbed.running.restarter import daemon_file, restarting_command
+
+DEADLINE_S = 60.0
+DAEMON = "import os, time; print(os.getpid(), flush=True); time.sleep(600)"
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    return tmp_path / "daemon.log"
+
+
+@pytest.fixture
+def process(log: Path) -> Iterator[subprocess.Popen[bytes]]:
+    started = subprocess.Popen(restarting_command(sys.executable, log, (sys.executable, "-c", DAEMON)))
+    yield started
+    started.kill()
+    started.wait()
+
+
+def wait_for(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + DEADLINE_S
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def daemons(log: Path) -> list[int]:
+    return [int(line) for line in log.read_text().splitlines()] if log.exists() else []
+
+
+def live_jobs(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return Path(f"/proc/{pid}/stat").read_text().split()[2] != "Z"
+
+
+def test_a_killed_daemon_is_started_again(log: Path, process: subprocess.Popen[bytes]) -> None:
+    wait_for(lambda: len(daemons(log)) == 1)
+    os.kill(daemons(log)[0], signal.SIGKILL)
+    wait_for(lambda: len(daemons(log)) == 2)
+    assert int(daemon_file(log, "pid").read_text()) == daemons(log)[1]
+    assert len(daemon_file(log, "starts").read_text().splitlines()) == 2
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_a_daemon_ends_with_its_supervisor(
+    number: signal.Signals, log: Path, process: subprocess.Popen[bytes]
+) -> None:
+    wait_for(lambda: len(daemons(log)) == 1)
+    process.send_signal(number)
+    process.wait(DEADLINE_S)
+    wait_for(lambda: not live_jobs(daemons(log)[0]))

@@ -1,10 +1,10 @@
 """Gandiva: affinity by gang size, time slicing when overloaded, migration of scattered jobs."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice, takewhile
 from math import inf
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from dally.cluster.free import FreeGpus
 from dally.cluster.topology import Allocation
@@ -114,6 +114,19 @@ class Gandiva(Policy):
     def plan_applied(self, plan: Plan, state: ClusterState, now: float) -> None:
         """Remember what is free, to see when more comes free."""
         self._free_before = state.free.total()
+
+    def time_passed(self, state: ClusterState, now: float) -> None:
+        """After a restart, all jobs are here again."""
+        self.affinity.forget_restored()
+
+    def snapshot(self) -> dict[str, Any]:
+        """What was free when it last decided, and which machines are dedicated to which sizes."""
+        return {"free_before": self._free_before, "dedicated": self.affinity.snapshot()}
+
+    def restore(self, learnt: Mapping[str, Any]) -> None:
+        """Take back what `snapshot` gave; earlier versions gave nothing."""
+        self._free_before = learnt.get("free_before", self._free_before)
+        self.affinity.restore(learnt.get("dedicated", ()))
 
     def decide(self, state: ClusterState, now: float) -> Plan:
         """Start, slice, migrate."""

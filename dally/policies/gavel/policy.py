@@ -10,7 +10,7 @@ import numpy as np
 from dally.errors import InputError
 from dally.plan import Plan
 from dally.policies.common.in_rounds import InRounds
-from dally.policies.common.rounds import RoundTargets, handed_out, movable
+from dally.policies.common.rounds import PendingChanges, RoundTargets, handed_out, movable
 from dally.policies.gavel.dealing import Deal, Pools, RoundTable
 from dally.policies.gavel.shares import Demand, Shares, finish_time_fairness, least_makespan, least_served
 from dally.policies.gavel.turns import Turns
@@ -106,21 +106,22 @@ class Gavel(InRounds):
         self.pools = Pools(state.topology)
         self._state = state
         self._speeds: dict[str, list[float]] = {}
-        self._changed = True
+        self._changed = PendingChanges(state)
         self._standing = RoundShares(Turns(len(self.pools.names)), (), 0.0, -inf, stale=True)
 
     def submitted(self, job: JobState, now: float) -> None:
         """The shares are out of date."""
         self._state.best_level(job.job.gang)
         self._look_up(job)
-        self._changed = True
+        self._changed.note()
 
     def reported(self, job: JobState, now: float) -> None:
         """The shares are out of date if it is not as fast on some type as it was taken to be."""
         super().reported(job, now)
         before = self._speeds[job.job_id]
         self._look_up(job)
-        self._changed |= self._speeds[job.job_id] != before
+        if self._speeds[job.job_id] != before:
+            self._changed.note()
 
     def _look_up(self, job: JobState) -> None:
         speeds = self._state.costs.type_speeds(job.job)
@@ -137,7 +138,11 @@ class Gavel(InRounds):
     def _forget(self, job: JobState) -> None:
         self._standing.turns.forget(job.job_id)
         del self._speeds[job.job_id]
-        self._changed = True
+        self._changed.note()
+
+    def time_passed(self, state: ClusterState, now: float) -> None:
+        """After a restart, all jobs are here again."""
+        self._changed.time_passed()
 
     def allocate(self, state: ClusterState, now: float) -> RoundTargets:
         """New shares if they are out of date and old enough, then a turn for whoever is next."""
@@ -180,7 +185,9 @@ class Gavel(InRounds):
 
     def needs_next_round(self, state: ClusterState, now: float) -> bool:
         """Whether shares are to be renewed, or a running job has a share elsewhere."""
-        return self._changed or self._standing.stale or any(map(self._has_more_elsewhere, movable(state)))
+        return (
+            bool(self._changed) or self._standing.stale or any(map(self._has_more_elsewhere, movable(state)))
+        )
 
     def _has_more_elsewhere(self, job: JobState) -> bool:
         shares = self._standing.turns.of(job.job_id).shares
@@ -190,7 +197,7 @@ class Gavel(InRounds):
         """If this was a round, its shares hold from now on and whoever runs in it has a turn."""
         if plan.memo is not None:
             if plan.memo.turns is not self._standing.turns:
-                self._changed = False
+                self._changed.answer()
             self._standing = plan.memo
             running = (state.jobs[job_id] for job_id in state.running)
             self._standing.turns.held({job.job_id: self.pools.of(job.allocation) for job in running})
@@ -201,6 +208,8 @@ class Gavel(InRounds):
         standing = self._standing
         return {
             **super().snapshot(),
+            "changed": self._changed.snapshot(),
+            "stale": standing.stale,
             "turns": standing.turns.snapshot(),
             "capacity": [*standing.capacity],
             "value": standing.value,
@@ -208,17 +217,19 @@ class Gavel(InRounds):
         }
 
     def restore(self, learnt: Mapping[str, Any]) -> None:
-        """Take back what `snapshot` gave; the jobs are told anew, so the shares count as out of date."""
+        """Take back what `snapshot` gave."""
         super().restore(learnt)
+        self._changed.restore(learnt.get("changed"))
         turns = Turns(len(self.pools.names))
         turns.restore(learnt["turns"])
         since_s = -inf if learnt["since_s"] is None else learnt["since_s"]
-        self._standing = RoundShares(turns, tuple(learnt["capacity"]), learnt["value"], since_s, stale=True)
+        capacity, stale = tuple(learnt["capacity"]), learnt.get("stale", True)
+        self._standing = RoundShares(turns, capacity, learnt["value"], since_s, stale)
 
     def _at(self, table: RoundTable, now: float) -> RoundShares:
         """What a round at `now` goes by: the standing shares, or new ones."""
         old = self._standing
-        stale = self._changed or old.stale or table.capacity != old.capacity
+        stale = bool(self._changed) or old.stale or table.capacity != old.capacity
         young = now < old.since_s + self.knobs.hold_s and any(name in old.turns for name in table.ids)
         if young or not stale:
             return RoundShares(old.turns, old.capacity, old.value, old.since_s, stale)

@@ -43,6 +43,7 @@ class Register:
         self._known: dict[str, SizeLimits] = {}
         self._traits: dict[str, tuple[Sizes, Training]] = {}
         self._arrived = 0
+        self._restored: set[str] = set()
 
     def enter(self, job: JobState, first_size: str) -> None:
         """A job arrives; it may begin with up to its fewest GPUs, those asked for, or its most."""
@@ -68,6 +69,11 @@ class Register:
     def start(self, job: JobState, now: float) -> None:
         """It runs, or goes on on other GPUs; its next epoch counts from here."""
         self._known[job.job_id].scheduled = job.done(now)
+
+    def resume(self, job: JobState, now: float) -> None:
+        """It ran before a restart; if it was known then, its next epoch counts from where it did."""
+        if job.job_id not in self._restored:
+            self.start(job, now)
 
     def stop(self, job: JobState) -> None:
         """It lost its GPUs, and half of its limit."""
@@ -167,6 +173,7 @@ class Register:
         """Take back what `snapshot` gave."""
         self._arrived = learnt["arrived"]
         self._known = {job_id: SizeLimits(**known) for job_id, known in learnt["jobs"].items()}
+        self._restored = set(self._known)
         self._predictor.restore(learnt["predictor"])
 
     def _is_old(self, job: JobState, now: float) -> bool:

@@ -89,12 +89,15 @@ class AdaptiveSrpt(Policy):
         self._dequeue(job)
         self.finished(job, now)
 
+    def time_passed(self, state: ClusterState, now: float) -> None:
+        """The virtual machine has worked until now."""
+        self._advance(now)
+
     def plan_applied(self, plan: Plan, state: ClusterState, now: float) -> None:
-        """The virtual machine has worked until now; whoever waits for a better placement keeps to that."""
+        """Whoever waits for a better placement keeps to that."""
         for each in plan.decisions:
             if isinstance(each, Wait) and each.until_s < inf and each.job_id in state.waiting:
                 self._until_s[each.job_id] = each.until_s
-        self._advance(now)
 
     def snapshot(self) -> dict[str, Any]:
         """How far the virtual machine is, and until when jobs wait for better placements."""

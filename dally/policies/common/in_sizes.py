@@ -15,7 +15,7 @@ from dally.policies.common.elastic_speeds import Speeds
 from dally.policies.common.gpu_pool import Pool, Room, free_by_kind, held_by_kind
 from dally.policies.common.growth import Floats
 from dally.policies.common.ranking import Ranking
-from dally.policies.common.rounds import next_multiple
+from dally.policies.common.rounds import PendingChanges, next_multiple
 from dally.policies.common.sizing import SizeTarget, held_gpus, plan_sizes
 from dally.state import ClusterState, JobState
 from dally.words import plural, span
@@ -51,7 +51,8 @@ class InSizes(Policy):
         self._state = state
         self._queue = Ranking()
         self._elastic: dict[int, JobState] = {}
-        self._changed = False
+        self._changed = PendingChanges(state)
+        self._changed.answer()
         self._withheld: dict[int, int] = {}
         self._due_s = inf
 
@@ -121,7 +122,7 @@ class InSizes(Policy):
         return not state.running or now >= self._due_s or (self.eager and self._is_changed(state))
 
     def _is_changed(self, state: ClusterState) -> bool:
-        return self._changed or self._withheld != state.withheld
+        return bool(self._changed) or self._withheld != state.withheld
 
     def _next_s(self, state: ClusterState, now: float, growing: bool = False) -> float:
         """When sizes could change though nothing happens until then; for `decide` and `plan_applied`."""
@@ -137,7 +138,8 @@ class InSizes(Policy):
         """What had changed was answered, if it was time."""
         due, self._due_s = self._is_due(state, now), self._next_s(state, now)
         if due:
-            self._changed, self._withheld = False, dict(state.withheld)
+            self._changed.answer()
+            self._withheld = dict(state.withheld)
 
     def _wait(self, state: ClusterState, job: JobState, now: float, due: bool) -> Wait:
         free = state.free.total(job.job.gpu_type)
@@ -165,24 +167,34 @@ class InSizes(Policy):
     def finished(self, job: JobState, now: float) -> None:
         """Its GPUs are for others."""
         self._elastic.pop(job.order, None)
-        self._changed = True
+        self._changed.note()
 
     def withdrawn(self, job: JobState, now: float) -> None:
         """It leaves the queue."""
         self._queue.remove(job)
-        self._changed = True
+        self._changed.note()
+
+    def time_passed(self, state: ClusterState, now: float) -> None:
+        """After a restart, all jobs are here again."""
+        self._changed.time_passed()
 
     def snapshot(self) -> dict[str, Any]:
-        """When sizes are looked at next."""
-        return {"due_s": None if self._due_s == inf else self._due_s}
+        """When sizes are looked at next, and what has changed since they were."""
+        return {
+            "due_s": None if self._due_s == inf else self._due_s,
+            "changed": self._changed.snapshot(),
+            "withheld": [list(part) for part in sorted(self._withheld.items())],
+        }
 
     def restore(self, learnt: Mapping[str, Any]) -> None:
         """Take back what `snapshot` gave."""
         self._due_s = inf if learnt["due_s"] is None else learnt["due_s"]
+        self._changed.restore(learnt.get("changed"))
+        self._withheld = dict(learnt.get("withheld", ()))
 
     def _enqueue(self, job: JobState) -> None:
         self._queue.add(job, *self.rank(job))
-        self._changed = True
+        self._changed.note()
 
     def left_s(self, job: JobState, now: float, most: int) -> Floats:
         """(at most most + 1,) seconds until the end of a job on 0, 1, ... GPUs at their best placement.

@@ -86,14 +86,14 @@ class Rounds:
         """
         wanted = False
         if now >= self._due_s:
-            self._due_s, self._seen = inf, _fingerprint(state)
+            self._due_s, self._seen = inf, fingerprint(state)
             wanted = needs_next()
         if wanted or self._wanted(state):
             self._due_s = min(self._due_s, self.next_s(now))
 
     def _wanted(self, state: ClusterState) -> bool:
         """Whether a round could change something: without running jobs there are no GPUs to take turns on."""
-        return bool(state.running) and (bool(state.waiting) or self._seen != _fingerprint(state))
+        return bool(state.running) and (bool(state.waiting) or self._seen != fingerprint(state))
 
     def snapshot(self) -> dict[str, Any]:
         """When the next round is due, and what the cluster was like at the last one, as plain data."""
@@ -111,9 +111,52 @@ def next_multiple(now: float, interval_s: float) -> float:
     return following if following > now else following + interval_s
 
 
-def _fingerprint(state: ClusterState) -> list[Any]:
-    """Another one after each arrival, end, and change of what machines withhold."""
-    return [state.arrivals, len(state.jobs), [list(part) for part in sorted(state.withheld.items())]]
+def fingerprint(state: ClusterState) -> list[Any]:
+    """Another one after each arrival, end, and change of what machines withhold, as plain data.
+
+    It goes by the name of the newest job and not by the number of arrivals, which begins anew with each
+    controller.
+    """
+    newest = next(reversed(state.jobs), "")
+    return [newest, len(state.jobs), [list(part) for part in sorted(state.withheld.items())]]
+
+
+class PendingChanges:
+    """Whether something has changed that the policy has not answered yet; kept over a restart.
+
+    After a restart all jobs are submitted again, which is no change unless some are others than before.
+    """
+
+    def __init__(self, state: ClusterState) -> None:
+        self._state = state
+        self._pending = True
+        self._restored: list[Any] | None = None
+
+    def __bool__(self) -> bool:
+        return self._pending
+
+    def note(self) -> None:
+        """Something has changed."""
+        self._pending = True
+
+    def answer(self, pending: bool = False) -> None:
+        """The policy has taken all changes into account; it says if it has made new ones itself."""
+        self._pending = pending
+
+    def time_passed(self) -> None:
+        """For the policy's hook: all jobs are here again after a restart."""
+        if self._restored is not None:
+            pending, before = self._restored
+            self._pending = pending or before != fingerprint(self._state)
+            self._restored = None
+
+    def snapshot(self) -> list[Any]:
+        """Whether something has changed, and the jobs and machines there were, as plain data."""
+        return self._restored or [self._pending, fingerprint(self._state)]
+
+    def restore(self, learnt: list[Any] | None) -> None:
+        """Take back what `snapshot` gave; None, from earlier versions, counts as a change."""
+        self._restored = learnt
 
 
 @contextmanager

@@ -1,10 +1,10 @@
 """Gandiva: affinity by gang size, time slicing when overloaded, migration of scattered jobs."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice, takewhile
 from math import inf
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from dally.cluster.topology import Allocation
 from dally.errors import InputError
@@ -48,14 +48,15 @@ class Affinity:
         self._machines: dict[int, int] = {}
         self._size_of: dict[int, int] = {}
         self._gangs_on: dict[int, int] = {}
+        self._restored: dict[int, int] = {}
 
     def add(self, gpus: int, allocation: Allocation) -> None:
         """A gang of `gpus` GPUs runs on an allocation."""
         for machine, _ in allocation:
             self._gangs_on[machine] = self._gangs_on.get(machine, 0) + 1
             if machine not in self._size_of:
-                self._size_of[machine] = gpus
-                self._machines[gpus] = self._machines.get(gpus, 0) | 1 << machine
+                size = self._size_of[machine] = self._restored.pop(machine, gpus)
+                self._machines[size] = self._machines.get(size, 0) | 1 << machine
 
     def remove(self, allocation: Allocation) -> None:
         """A gang has left an allocation."""
@@ -64,6 +65,18 @@ class Affinity:
             if not self._gangs_on[machine]:
                 size = self._size_of.pop(machine)
                 self._machines[size] ^= 1 << machine
+
+    def snapshot(self) -> list[list[int]]:
+        """The size to which each machine is dedicated, as plain data."""
+        return [list(part) for part in sorted(self._size_of.items())]
+
+    def restore(self, sizes: Iterable[Sequence[int]]) -> None:
+        """Take back what `snapshot` gave, before the gangs that run are added again."""
+        self._restored = {part[0]: part[1] for part in sizes}
+
+    def forget_restored(self) -> None:
+        """All gangs are here again: what else was restored was of gangs that have ended."""
+        self._restored.clear()
 
     def sets(self) -> dict[int, int]:
         """The machines dedicated to each size, as a copy to try placements with."""
@@ -139,6 +152,19 @@ class Gandiva(Policy):
     def plan_applied(self, plan: Plan, state: ClusterState, now: float) -> None:
         """Remember what is free, to see when more comes free."""
         self._free_before = state.free.total()
+
+    def time_passed(self, state: ClusterState, now: float) -> None:
+        """After a restart, all jobs are here again."""
+        self.affinity.forget_restored()
+
+    def snapshot(self) -> dict[str, Any]:
+        """What was free when it last decided, and which machines are dedicated to which sizes."""
+        return {"free_before": self._free_before, "dedicated": self.affinity.snapshot()}
+
+    def restore(self, learnt: Mapping[str, Any]) -> None:
+        """Take back what `snapshot` gave; earlier versions gave nothing."""
+        self._free_before = learnt.get("free_before", self._free_before)
+        self.affinity.restore(learnt.get("dedicated", ()))
 
     def decide(self, state: ClusterState, now: float) -> Plan:
         """Start, slice, migrate."""

@@ -11,7 +11,7 @@ from dally.errors import InputError
 from dally.plan import Plan
 from dally.policies.common.in_rounds import InRounds
 from dally.policies.common.knobs import knob
-from dally.policies.common.rounds import RoundTargets, handed_out, movable
+from dally.policies.common.rounds import PendingChanges, RoundTargets, handed_out, movable
 from dally.policies.gavel.round_credits import RoundCredits
 from dally.policies.gavel.round_placement import Pools, RoundPlacement, RoundTable
 from dally.policies.gavel.shares import (
@@ -102,21 +102,22 @@ class Gavel(InRounds):
         self.pools = Pools(state.topology)
         self._state = state
         self._speeds: dict[str, list[float]] = {}
-        self._changed = True
+        self._changed = PendingChanges(state)
         self._standing = RoundShares(RoundCredits(len(self.pools.names)), (), 0.0, -inf, stale=True)
 
     def submitted(self, job: JobState, now: float) -> None:
         """The shares are out of date."""
         self._state.best_level(job.job.gang)
         self._look_up(job)
-        self._changed = True
+        self._changed.note()
 
     def reported(self, job: JobState, now: float) -> None:
         """The shares are out of date if it is not as fast on some type as it was taken to be."""
         super().reported(job, now)
         before = self._speeds[job.job_id]
         self._look_up(job)
-        self._changed |= self._speeds[job.job_id] != before
+        if self._speeds[job.job_id] != before:
+            self._changed.note()
 
     def _look_up(self, job: JobState) -> None:
         speeds = self._state.costs.type_speeds(job.job)
@@ -133,7 +134,11 @@ class Gavel(InRounds):
     def _forget(self, job: JobState) -> None:
         self._standing.credits.forget(job.job_id)
         del self._speeds[job.job_id]
-        self._changed = True
+        self._changed.note()
+
+    def time_passed(self, state: ClusterState, now: float) -> None:
+        """After a restart, all jobs are here again."""
+        self._changed.time_passed()
 
     def allocate(self, state: ClusterState, now: float) -> RoundTargets:
         """New shares if they are out of date and old enough, then a turn for the jobs that are next."""
@@ -176,7 +181,9 @@ class Gavel(InRounds):
 
     def needs_next_round(self, state: ClusterState, now: float) -> bool:
         """Whether shares are to be renewed, or a running job has a share elsewhere."""
-        return self._changed or self._standing.stale or any(map(self._has_more_elsewhere, movable(state)))
+        return (
+            bool(self._changed) or self._standing.stale or any(map(self._has_more_elsewhere, movable(state)))
+        )
 
     def _has_more_elsewhere(self, job: JobState) -> bool:
         shares = self._standing.credits.of(job.job_id).shares
@@ -186,7 +193,7 @@ class Gavel(InRounds):
         """If this was a round, its shares hold from now on and whoever runs in it has a turn."""
         if plan.memo is not None:
             if plan.memo.credits is not self._standing.credits:
-                self._changed = False
+                self._changed.answer()
             self._standing = plan.memo
             running = (state.jobs[job_id] for job_id in state.running)
             self._standing.credits.add_round({job.job_id: self.pools.of(job.allocation) for job in running})
@@ -197,6 +204,8 @@ class Gavel(InRounds):
         standing = self._standing
         return {
             **super().snapshot(),
+            "changed": self._changed.snapshot(),
+            "stale": standing.stale,
             "turns": standing.credits.snapshot(),
             "capacity": [*standing.capacity],
             "value": standing.value,
@@ -204,17 +213,19 @@ class Gavel(InRounds):
         }
 
     def restore(self, learnt: Mapping[str, Any]) -> None:
-        """Take back what `snapshot` gave; the jobs are told anew, so the shares count as out of date."""
+        """Take back what `snapshot` gave."""
         super().restore(learnt)
+        self._changed.restore(learnt.get("changed"))
         credits = RoundCredits(len(self.pools.names))
         credits.restore(learnt["turns"])
         since_s = -inf if learnt["since_s"] is None else learnt["since_s"]
-        self._standing = RoundShares(credits, tuple(learnt["capacity"]), learnt["value"], since_s, stale=True)
+        capacity, stale = tuple(learnt["capacity"]), learnt.get("stale", True)
+        self._standing = RoundShares(credits, capacity, learnt["value"], since_s, stale)
 
     def _at(self, table: RoundTable, now: float) -> RoundShares:
         """What a round at `now` goes by: the present shares, or new ones."""
         old = self._standing
-        stale = self._changed or old.stale or table.capacity != old.capacity
+        stale = bool(self._changed) or old.stale or table.capacity != old.capacity
         young = now < old.since_s + self.knobs.hold_s and any(name in old.credits for name in table.ids)
         if young or not stale:
             return RoundShares(old.credits, old.capacity, old.value, old.since_s, stale)

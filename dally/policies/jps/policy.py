@@ -13,6 +13,7 @@ from dally.plan import Migrate, Plan, Resize, Start, Wait
 from dally.policies.base import Policy
 from dally.policies.common.knobs import knob
 from dally.policies.common.ranking import Ranking
+from dally.policies.common.rounds import PendingChanges
 from dally.policies.common.sizing import change_s, needs_no_checkpoint
 from dally.policies.jps.instance import Instance, Ints, WorkerDemands, workload_s
 from dally.policies.jps.market import Assign, hungarian, price_ascent
@@ -80,7 +81,8 @@ class JointPlacement(Policy):
         self.demands = WorkerDemands(state.costs)
         self._state = state
         self._reruns = 0
-        self._changed = False
+        self._changed = PendingChanges(state)
+        self._changed.answer()
 
     def submitted(self, job: JobState, now: float) -> None:
         """It waits, least T * Pi first."""
@@ -112,20 +114,25 @@ class JointPlacement(Policy):
     def withdrawn(self, job: JobState, now: float) -> None:
         """It leaves the queue."""
         self.queue.remove(job)
-        self._changed = True
+        self._changed.note()
 
     def plan_applied(self, plan: Plan, state: ClusterState, now: float) -> None:
         """What changed was answered; its number seeds the next draw."""
-        self._reruns += self._changed
-        self._changed = False
+        self._reruns += bool(self._changed)
+        self._changed.answer()
+
+    def time_passed(self, state: ClusterState, now: float) -> None:
+        """After a restart, all jobs are here again."""
+        self._changed.time_passed()
 
     def snapshot(self) -> dict[str, Any]:
-        """How often it has placed all jobs."""
-        return {"reruns": self._reruns}
+        """How often it has placed all jobs, and whether it is to do so again."""
+        return {"reruns": self._reruns, "changed": self._changed.snapshot()}
 
     def restore(self, learnt: Mapping[str, Any]) -> None:
         """Go on counting."""
         self._reruns = learnt["reruns"]
+        self._changed.restore(learnt.get("changed"))
 
     def decide(self, state: ClusterState, now: float) -> Plan:
         """Place the waiting jobs on free GPUs, or all that may move with them if that is better."""
@@ -150,12 +157,12 @@ class JointPlacement(Policy):
 
     def _enqueue(self, job: JobState) -> None:
         self.queue.add(job, workload_s(job, job.origin_s))
-        self._changed = True
+        self._changed.note()
 
     def _drop(self, job: JobState) -> None:
         self.ends.remove(job)
         self.movers.pop(job.order, None)
-        self._changed = True
+        self._changed.note()
 
     def _change(self, job: JobState, trial: PlacementTrial, gain_s: float) -> Start | Migrate:
         """A start, move or resize, and why."""

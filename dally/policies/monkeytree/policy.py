@@ -1,8 +1,8 @@
 """MonkeyTree: order of arrival, and few migrations that keep every rack's uplinks to few jobs."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from dally.errors import InputError
 from dally.plan import Migrate, Plan, Start
@@ -74,6 +74,14 @@ class MonkeyTree(InOrder):
     def plan_applied(self, plan: Plan, state: ClusterState, now: float) -> None:
         """Remember what is free, to see when more comes free."""
         self._free_before = state.free.total()
+
+    def snapshot(self) -> dict[str, Any]:
+        """What was free when it last decided."""
+        return {"free_before": self._free_before}
+
+    def restore(self, learnt: Mapping[str, Any]) -> None:
+        """Take back what `snapshot` gave; earlier versions gave nothing."""
+        self._free_before = learnt.get("free_before", self._free_before)
 
     def decide(self, state: ClusterState, now: float) -> Plan:
         """Start jobs in order, and rearrange those whose racks would have too many fragments."""

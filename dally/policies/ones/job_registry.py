@@ -104,6 +104,7 @@ class JobRegistry:
         self._limits: dict[str, SizeLimits] = {}
         self._traits: dict[str, tuple[SizeRange, Training]] = {}
         self._arrived = 0
+        self._restored: set[str] = set()
 
     def add(self, job: JobState, first_size: str) -> None:
         """Register a job; it may begin with up to its fewest GPUs, those asked for, or its most."""
@@ -127,6 +128,11 @@ class JobRegistry:
     def start(self, job: JobState, now: float) -> None:
         """Count the next epoch of a job from here: it starts, or goes on on other GPUs."""
         self._limits[job.job_id].scheduled = job.done(now)
+
+    def resume(self, job: JobState, now: float) -> None:
+        """Register a job that ran before a restart; if it was known then, its next epoch counts on."""
+        if job.job_id not in self._restored:
+            self.start(job, now)
 
     def stop(self, job: JobState) -> None:
         """Halve the limit of a job that lost its GPUs."""
@@ -238,6 +244,7 @@ class JobRegistry:
         """Take back what `snapshot` gave."""
         self._arrived = learnt["arrived"]
         self._limits = {job_id: SizeLimits(**limits) for job_id, limits in learnt["jobs"].items()}
+        self._restored = set(self._limits)
         self._predictor.restore(learnt["predictor"])
 
     def _epochs_done(self, job: JobState, now: float, since: float = 0.0) -> float:

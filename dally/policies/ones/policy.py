@@ -143,8 +143,16 @@ class Evolution(Policy):
 
     def started(self, job: JobState, now: float) -> None:
         """It runs, and has to finish an epoch before it is moved."""
-        self._dequeue(job)
+        self._run(job)
         self.registry.start(job, now)
+
+    def resumed(self, job: JobState, now: float) -> None:
+        """It runs on; its epochs count from where they did before a restart."""
+        self._run(job)
+        self.registry.resume(job, now)
+
+    def _run(self, job: JobState) -> None:
+        self._dequeue(job)
         if job.job.kind is JobKind.ELASTIC and job.job.preemptible:
             self._elastic[job.job_id] = job
 

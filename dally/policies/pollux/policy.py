@@ -14,7 +14,7 @@ from dally.plan import Decision, Migrate, Plan, Resize
 from dally.policies.common.in_rounds import InRounds
 from dally.policies.common.knobs import knob
 from dally.policies.common.ranking import Ranking
-from dally.policies.common.rounds import RoundTarget, RoundTargets, handed_out, movable
+from dally.policies.common.rounds import PendingChanges, RoundTarget, RoundTargets, handed_out, movable
 from dally.policies.common.sizing import held_gpus, needs_no_checkpoint
 from dally.policies.pollux.allocation_problem import (
     AllocationProblem,
@@ -109,7 +109,7 @@ class Pollux(InRounds):
         self._withheld: Mapping[int, int] = {}
         self._searches = self._quiet = 0
         self._again_s = -inf
-        self._changed = True
+        self._changed = PendingChanges(state)
 
     def submitted(self, job: JobState, now: float) -> None:
         """It waits; jobs with least service go first."""
@@ -142,28 +142,32 @@ class Pollux(InRounds):
 
     def _enqueue(self, job: JobState, now: float) -> None:
         self._queue.add(job, job.attained_s(now))
-        self._changed = True
+        self._changed.note()
 
     def _run(self, job: JobState, had: ServiceHad) -> None:
         self._queue.remove(job)
         self._had[job.job_id] = replace(had, most=max(had.most, held_gpus(job)))
         if job.job.preemptible and (job.job.kind is JobKind.ELASTIC or job.speed < 1):
             self._movers[job.job_id] = None
-        self._changed = True
+        self._changed.note()
 
     def _forget(self, job: JobState) -> None:
         self._had.pop(job.job_id, None)
         self._movers.pop(job.job_id, None)
-        self._changed = True
+        self._changed.note()
 
     def decide(self, state: ClusterState, now: float) -> Plan:
         """A round's moves, without a checkpoint for elastic jobs that keep GPUs."""
         plan = super().decide(state, now)
         return replace(plan, decisions=tuple(self._resized(each) for each in plan.decisions))
 
+    def time_passed(self, state: ClusterState, now: float) -> None:
+        """After a restart, all jobs are here again."""
+        self._changed.time_passed()
+
     def allocate(self, state: ClusterState, now: float) -> RoundTargets:
         """What a search finds, if one is due; nothing, so that all keep what they have, if not."""
-        due = self._changed or now >= self._again_s or dict(state.withheld) != self._withheld
+        due = bool(self._changed) or now >= self._again_s or dict(state.withheld) != self._withheld
         if state.running and not due:
             return RoundTargets()
         return self._search(state, now)
@@ -191,7 +195,7 @@ class Pollux(InRounds):
             self._population, self._withheld = found.population, found.withheld
             self._quiet = 0 if found.acts else self._quiet + 1
             self._again_s = now + self.knobs.round_s * min(2.0**self._quiet, self.knobs.rest)
-            self._changed = found.acts
+            self._changed.answer(found.acts)
         super().plan_applied(plan, state, now)
 
     def snapshot(self) -> dict[str, Any]:
@@ -202,7 +206,7 @@ class Pollux(InRounds):
             "searches": self._searches,
             "quiet": self._quiet,
             "again_s": None if self._again_s == -inf else self._again_s,
-            "changed": self._changed,
+            "changed": self._changed.snapshot(),
             "withheld": [list(part) for part in sorted(self._withheld.items())],
             "pasts": {job_id: [had.most, had.starts] for job_id, had in self._had.items()},
         }
@@ -211,7 +215,8 @@ class Pollux(InRounds):
         """Take back what `snapshot` gave."""
         super().restore(learnt)
         self._population, self._searches = learnt["population"], learnt["searches"]
-        self._quiet, self._changed = learnt["quiet"], learnt["changed"]
+        self._quiet = learnt["quiet"]
+        self._changed.restore(learnt["changed"] if isinstance(learnt["changed"], list) else None)
         self._again_s = -inf if learnt["again_s"] is None else learnt["again_s"]
         self._withheld = dict(learnt["withheld"])
         self._had = {job_id: ServiceHad(most, starts) for job_id, (most, starts) in learnt["pasts"].items()}

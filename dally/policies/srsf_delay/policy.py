@@ -8,13 +8,13 @@ from dally.plan import Plan, Wait
 from dally.policies.base import Policy
 from dally.policies.common.estimates import remaining_s, restart_s
 from dally.policies.common.ranking import Ranking
-from dally.policies.srsf_delay.guard import LONG, Guard
-from dally.policies.srsf_delay.holders import Holders
+from dally.policies.srsf_delay.fair_share import FairShare
 from dally.policies.srsf_delay.knobs import SrsfDelayKnobs
-from dally.policies.srsf_delay.owners import Owners
-from dally.policies.srsf_delay.round import HOUR_S, SLOW, ClaimRound
-from dally.policies.srsf_delay.stops import Books
-from dally.policies.srsf_delay.waiting import Kind, WaitingByClaim
+from dally.policies.srsf_delay.preemptions import PolicyState
+from dally.policies.srsf_delay.round import HOUR_S, SLOW, SrsfRound
+from dally.policies.srsf_delay.running import RunningByRemaining
+from dally.policies.srsf_delay.starvation_guard import LONG, StarvationGuard
+from dally.policies.srsf_delay.waiting import Kind, WaitingByRemaining
 from dally.state import ClusterState, JobState
 from dally.words import are, plural
 
@@ -34,22 +34,22 @@ class SrsfDelay(Policy):
     def __init__(self, knobs: SrsfDelayKnobs, state: ClusterState) -> None:
         self._state = state
         self.knobs = knobs
-        owners = Owners(state.topology.gpus, knobs.fair)
-        self.books = Books(
-            waiting=WaitingByClaim(self._claim, self._kind),
-            holders=Holders(self.knobs.weight),
-            scattered=Ranking(),
-            owners=owners,
+        fair_share = FairShare(state.topology.gpus, knobs.fair)
+        self.known = PolicyState(
+            waiting=WaitingByRemaining(self._remaining_gpu_seconds, self._kind),
+            running=RunningByRemaining(self.knobs.weight),
+            spread_out=Ranking(),
+            fair_share=fair_share,
             declining={},
-            guard=Guard(state.topology.gpus, knobs.guard_share, self._overdue_s, self._sure_s),
+            guard=StarvationGuard(state.topology.gpus, knobs.guard_share, self._overdue_s, self._sure_s),
         )
         self._free_before = state.free.total()
 
     def submitted(self, job: JobState, now: float) -> None:
         """A new job claims what it needs."""
-        self.books.owners.arrived(job)
-        self.books.waiting.add(job)
-        self.books.guard.add(job)
+        self.known.fair_share.arrived(job)
+        self.known.waiting.add(job)
+        self.known.guard.add(job)
 
     def started(self, job: JobState, now: float) -> None:
         """It holds GPUs, for good until its lease is over."""
@@ -57,10 +57,10 @@ class SrsfDelay(Policy):
 
     def resumed(self, job: JobState, now: float) -> None:
         """It holds GPUs."""
-        self.books.guard.remove(job)
-        self.books.waiting.remove(job)
-        self.books.declining.pop(job.job_id, None)
-        self.books.owners.held(job, job.job.gpus)
+        self.known.guard.remove(job)
+        self.known.waiting.remove(job)
+        self.known.declining.pop(job.job_id, None)
+        self.known.fair_share.held(job, job.job.gpus)
         self._hold(job)
 
     def repaced(self, job: JobState, now: float) -> None:
@@ -72,68 +72,68 @@ class SrsfDelay(Policy):
         """It claims or holds more, or less."""
         super().revised(job, now)
         if not job.allocation:
-            self.books.waiting.move(job)
-            self.books.guard.remove(job)
-            self.books.guard.add(job)
+            self.known.waiting.move(job)
+            self.known.guard.remove(job)
+            self.known.guard.add(job)
 
     def stopped(self, job: JobState, now: float) -> None:
         """It claims what it needs still."""
         self._release(job)
-        self.books.owners.held(job, -job.job.gpus)
-        self.books.waiting.add(job)
-        self.books.guard.add(job)
+        self.known.fair_share.held(job, -job.job.gpus)
+        self.known.waiting.add(job)
+        self.known.guard.add(job)
 
     def finished(self, job: JobState, now: float) -> None:
         """Forget it."""
         self._release(job)
-        self.books.owners.held(job, -job.job.gpus)
-        self.books.owners.left(job)
+        self.known.fair_share.held(job, -job.job.gpus)
+        self.known.fair_share.left(job)
 
     def withdrawn(self, job: JobState, now: float) -> None:
         """It claims nothing any more."""
-        self.books.guard.remove(job)
-        self.books.waiting.remove(job)
-        self.books.declining.pop(job.job_id, None)
-        self.books.owners.left(job)
+        self.known.guard.remove(job)
+        self.known.waiting.remove(job)
+        self.known.declining.pop(job.job_id, None)
+        self.known.fair_share.left(job)
 
     def plan_applied(self, plan: Plan, state: ClusterState, now: float) -> None:
         """Remember who declines far placements, and what is free, to see when more comes free."""
         for each in plan.decisions:
             if isinstance(each, Wait) and each.level < state.topology.top and each.job_id in state.waiting:
-                self.books.declining[each.job_id] = each.until_s
+                self.known.declining[each.job_id] = each.until_s
         self._free_before = state.free.total()
-        self.books.guard.settle(now)
+        self.known.guard.settle(now)
 
     def snapshot(self) -> dict[str, Any]:
         """What was free when it last decided, and who declines far placements until when."""
         return {
             "free_before": self._free_before,
-            "declining": dict(sorted(self.books.declining.items())),
+            "declining": dict(sorted(self.known.declining.items())),
         }
 
     def restore(self, learnt: Mapping[str, Any]) -> None:
         """Take back what `snapshot` gave."""
         self._free_before = learnt["free_before"]
-        self.books.declining.update(learnt["declining"])
+        self.known.declining.update(learnt["declining"])
 
     def decide(self, state: ClusterState, now: float) -> Plan:
         """Offer GPUs to claims, the least first."""
         freed = state.free.total() > self._free_before
-        waiting = self.books.waiting
-        if not waiting and not (freed and self.books.scattered):
+        waiting = self.known.waiting
+        if not waiting and not (freed and self.known.spread_out):
             return Plan()
         with state.free.trial():
-            plan = ClaimRound(self.knobs, self.books, state, now)
+            plan = SrsfRound(self.knobs, self.known, state, now)
             plan.run(self._free_before)
             waits = [self._wait(job, state, now) for job in plan.waiting()]
         return Plan((*plan.decisions(), *waits), plan.due_s)
 
-    def _claim(self, job: JobState) -> float:
+    def _remaining_gpu_seconds(self, job: JobState) -> float:
         """What a waiting job claims at its best placement, as long as it waits."""
         return self.knobs.weight(job.job.gpus) * (restart_s(job, self._state.costs) + remaining_s(job))
 
     def _kind(self, job: JobState) -> Kind:
-        return job.job.model, self.books.owners.of(job)
+        return job.job.model, self.known.fair_share.of(job)
 
     def _overdue_s(self, job: JobState) -> float:
         """When a job will have waited so many times as long as it still needs."""
@@ -148,14 +148,14 @@ class SrsfDelay(Policy):
         return restart_s(job, self._state.costs) + needs_s
 
     def _hold(self, job: JobState) -> None:
-        self.books.holders.add(job)
+        self.known.running.add(job)
         if job.speed * SLOW < 1 and job.job.preemptible:
-            self.books.scattered.add(job, (job.speed - 1) * job.remaining_s(job.since_s))
+            self.known.spread_out.add(job, (job.speed - 1) * job.remaining_s(job.since_s))
 
     def _release(self, job: JobState) -> None:
-        self.books.holders.remove(job)
-        if job in self.books.scattered:
-            self.books.scattered.remove(job)
+        self.known.running.remove(job)
+        if job in self.known.spread_out:
+            self.known.spread_out.remove(job)
 
     def _wait(self, job: JobState, state: ClusterState, now: float) -> Wait:
         free = state.free.total(job.job.gpu_type)

@@ -1,7 +1,6 @@
-"""One round of the policy `srsf-delay`, on trial: who moves closer, who starts where, who gives way."""
+"""One round of `srsf-delay`, on trial: which jobs move closer, which start where, which are preempted."""
 
 from collections.abc import Iterator
-from itertools import islice
 from math import inf
 
 from dally.jobs.job import Gang
@@ -9,11 +8,11 @@ from dally.plan import Decision, Start, Wait
 from dally.policies.common.backfill import PromisedGpus, Release, reserve
 from dally.policies.common.estimates import restart_s
 from dally.policies.common.placements import Placement, closest, find_victims, might_fit_closer
-from dally.policies.srsf_delay.guard import LONG
-from dally.policies.srsf_delay.holders import LEAST_S
 from dally.policies.srsf_delay.knobs import SrsfDelayKnobs
-from dally.policies.srsf_delay.stops import Books, Stops
-from dally.policies.srsf_delay.waiting import Claim, ClaimOffers
+from dally.policies.srsf_delay.preemptions import PolicyState, Preemptions
+from dally.policies.srsf_delay.running import LEAST_S
+from dally.policies.srsf_delay.starvation_guard import LONG
+from dally.policies.srsf_delay.waiting import OffersByPriority, Priority
 from dally.state import ClusterState, JobState
 from dally.words import plural, span
 
@@ -24,7 +23,7 @@ SLOW = 1.01
 """Up to this slowdown a placement is as good as the best."""
 
 
-class ClaimRound:
+class SrsfRound:
     """A plan in the making.
 
     Attributes:
@@ -32,10 +31,10 @@ class ClaimRound:
         due_s: When somebody's patience is over, or somebody may stop others.
     """
 
-    def __init__(self, knobs: SrsfDelayKnobs, books: Books, state: ClusterState, now: float) -> None:
-        self._knobs, self._books, self._state, self._free = knobs, books, state, state.free
+    def __init__(self, knobs: SrsfDelayKnobs, known: PolicyState, state: ClusterState, now: float) -> None:
+        self._knobs, self._known, self._state, self._free = knobs, known, state, state.free
         self._now = now
-        self._stops = Stops(knobs, books, state, now)
+        self._preemptions = Preemptions(knobs, known, state, now)
         self._starts: list[Decision] = []
         self._declines: dict[str, Decision] = {}
         self._hopeless: dict[int, int] = {}
@@ -45,36 +44,37 @@ class ClaimRound:
         self.due_s = inf
 
     def run(self, idle: int) -> None:
-        """Serve who goes first; mend placements if GPUs came free; then serve everybody by claim."""
+        """Serve the overdue job; move jobs closer if GPUs came free; then serve all jobs by priority."""
         freed = self._free.total() > idle
         self._serve_longest_waiting()
         if freed:
-            self._mend()
-        self._serve_claims()
-        self._stops.evictions.move_stopped(self._elsewhere)
-        if self._stops.evictions:
+            self._move_closer()
+        while self._offer() and self._free.total():
+            pass  # offer what those that were stopped leave over, until nobody else is stopped
+        self._preemptions.evictions.move_stopped(self._place_preempted)
+        if self._preemptions.evictions:
             self.due_s = self._now + LEAST_S  # what stopped jobs may do then, shows then
         if self._reserved is None:
-            turn_s = self._books.guard.next_turn_s(len(self._state.jobs), self._now, self.started)
+            turn_s = self._known.guard.next_turn_s(len(self._state.jobs), self._now, self.started)
             self.due_s = min(self.due_s, max(turn_s, self._now + LEAST_S))
-        self.due_s = min(self.due_s, self._stops.due_s)
+        self.due_s = min(self.due_s, self._preemptions.due_s)
 
     def decisions(self) -> tuple[Decision, ...]:
         """Stops first, then moves and starts, and waits for closer placements."""
-        return (*self._stops.evictions.decisions(), *self._starts, *self._declines.values())
+        return (*self._preemptions.evictions.decisions(), *self._starts, *self._declines.values())
 
     def waiting(self) -> Iterator[JobState]:
         """Jobs that wait after this plan and whose wait is to be said: new ones, and those that it stops."""
         yield from self._state.to_explain((*self._starts, *self._declines.values()))
-        yield from self._stops.evictions.stopped()
+        yield from self._preemptions.evictions.stopped()
 
     def _serve_longest_waiting(self) -> None:
         """Start whoever has waited too long, if its turn has come, or keep GPUs for it."""
-        self._turn = job = self._books.guard.due(len(self._state.jobs), self._now)
+        self._turn = job = self._known.guard.due(len(self._state.jobs), self._now)
         if job is None:
             return
         best = self._best_level(job)
-        placement = self._before_all(job, best)
+        placement = self._place_overdue(job, best)
         if placement is not None:
             self._start(job, placement, f"waited over {LONG} times as long as it needs")
             return
@@ -84,13 +84,13 @@ class ClaimRound:
 
     def _releases(self) -> list[Release]:
         """When running jobs will have ended or may be stopped, soonest first."""
-        running = (job for _, job in self._books.holders.largest(self._now))
+        running = (job for _, job in self._known.running.largest(self._now))
         return sorted((self._gone_s(job), job.allocation) for job in running)
 
     def _gone_s(self, job: JobState) -> float:
         end_s = self._now + self._left_s(job)
         if self._knobs.preempt and job.job.preemptible:
-            return min(end_s, max(self._now, self._stops.lease_end_s(job)))
+            return min(end_s, max(self._now, self._preemptions.lease_end_s(job)))
         return end_s
 
     def _keeps(self, job: JobState, placement: Placement) -> PromisedGpus | None:
@@ -108,45 +108,40 @@ class ClaimRound:
             return False
         return self._keeps(job, placement) is None
 
-    def _serve_claims(self) -> None:
-        """Offer GPUs, then those that stopped jobs leave over, until nobody else is stopped."""
-        while self._offer() and self._free.total():
-            pass
-
     def _offer(self) -> bool:
-        """Offer GPUs to the least claim first, free ones or those of others; whether anybody is stopped."""
-        stopped = len(self._stops.evictions)
-        offers = ClaimOffers(self._books.waiting.candidates(self._free, self._most), self._claim)
+        """Offer GPUs in order of priority, free ones or those of others; whether any job is preempted."""
+        stopped = len(self._preemptions.evictions)
+        offers = OffersByPriority(self._known.waiting.candidates(self._free, self._most), self._priority)
         while (job := offers.next()) is not None:
             placement = None if job.order in self.started else self._fit(job)
             if placement is not None:
                 slowdown = self._slowdown(job, placement)
-                if slowdown > 1 and offers.postpone(self._claim(job, slowdown)):
+                if slowdown > 1 and offers.postpone(self._priority(job, slowdown)):
                     continue
                 if self._declined(job, placement, slowdown):
                     placement = None
             if job.order not in self.started:
-                placement = placement or self._room(job)
+                placement = placement or self._preempt_for(job)
                 if placement is None:
                     offers.refused()
                     continue
                 self._start(job, placement, f"needs {self._needs(job)}, the least of those who fit")
             offers.served()
-        return len(self._stops.evictions) > stopped
+        return len(self._preemptions.evictions) > stopped
 
     def _most(self, gang: Gang) -> float:
         """Who asks for so many GPUs and claims that much or more cannot take them from anybody."""
         if not self._knobs.preempt:
             return 0.0
-        if self._books.owners.any_over():
+        if self._known.fair_share.any_over():
             return inf
-        return self._books.holders.most(self._now, self._knobs.weight(gang.gpus))
+        return self._known.running.most(self._now, self._knobs.weight(gang.gpus))
 
-    def _claim(self, job: JobState, slowdown: float = 1.0) -> Claim:
+    def _priority(self, job: JobState, slowdown: float = 1.0) -> Priority:
         """What a waiting job claims where it runs so slowly."""
         seconds = restart_s(job, self._state.costs)
         seconds += job.remaining_s(self._now) * slowdown**self._knobs.waste
-        return self._books.owners.over(job, job.job.gpus), self._knobs.weight(job.job.gpus) * seconds
+        return self._known.fair_share.over(job, job.job.gpus), self._knobs.weight(job.job.gpus) * seconds
 
     def _needs(self, job: JobState) -> str:
         """The service that a job needs, in words."""
@@ -185,11 +180,11 @@ class ClaimRound:
         if until_s <= self._now:
             return False
         self.due_s = min(self.due_s, until_s)
-        if self._books.declining.get(job.job_id) != until_s:
+        if self._known.declining.get(job.job_id) != until_s:
             self._declines[job.job_id] = self._decline(job, placement.level, slowdown, costs_s, until_s)
         return True
 
-    def _elsewhere(self, job: JobState) -> Placement | None:
+    def _place_preempted(self, job: JobState) -> Placement | None:
         """Where a stopped job goes on at once: nowhere that it would decline, as its wait begins now."""
         placement = self._fit(job)
         if placement is None or not self._knobs.patience or placement.level <= self._best_level(job):
@@ -218,7 +213,7 @@ class ClaimRound:
             reason += f"; runs {slowdown:.3g} times slower there than at best"
         self._starts.append(Start(job.job_id, placement.allocation, placement.level, reason))
 
-    def _before_all(self, job: JobState, highest: int) -> Placement | None:
+    def _place_overdue(self, job: JobState, highest: int) -> Placement | None:
         """GPUs for a job that goes before all: free ones where it runs well, else those of others, else any.
 
         Args:
@@ -231,56 +226,69 @@ class ClaimRound:
         if self._knobs.preempt:
             best = self._best_level(job)
             for level in range(best, best + 1 if free else highest + 1):
-                if placement := self._take(job, level, first=True):
+                if placement := self._try_preempt(job, level, first=True):
                     return placement
         return free if free is not None and free.level <= highest else None
 
-    def _room(self, job: JobState) -> Placement | None:
+    def _preempt_for(self, job: JobState) -> Placement | None:
         """GPUs of running jobs that hold more than a job claims; None if too few. Never far apart."""
         gang, level = job.job.gang, self._best_level(job)
         if not self._knobs.preempt or gang.gpus >= self._hopeless.get(level, inf):
             return None
-        placement = self._take(job, level)
+        placement = self._try_preempt(job, level)
         if placement is None and gang.gpu_type is None and gang.per_machine is None:
             self._hopeless[level] = gang.gpus  # who comes later claims more: fewer can be stopped for it
         return placement
 
-    def _take(self, job: JobState, level: int, first: bool = False) -> Placement | None:
+    def _try_preempt(self, job: JobState, level: int, first: bool = False) -> Placement | None:
         """Stop jobs so that another fits in a domain of a level; None, and nothing done, if no use."""
-        candidates = self._stops.candidates(job, None if first else self._claim(job))
+        candidates = self._preemptions.candidates(job, None if first else self._priority(job))
         victims = find_victims(self._free, candidates, job.job, level)
         if not victims:
             return None
-        self._stops.evictions.release(victims)
+        self._preemptions.evictions.release(victims)
         placement = closest(self._free, job.job, self._best_level(job), level)
         assert placement is not None, "the victims' GPUs are enough"
-        claim = self._claim(job, self._slowdown(job, placement))
-        gives_way = first or self._stops.give_way(victims, job, claim)
+        priority = self._priority(job, self._slowdown(job, placement))
+        gives_way = first or self._preemptions.are_worth_less(victims, job, priority)
         if not gives_way or self._delays_turn(job, placement):
-            self._stops.evictions.take_back(victims)
+            self._preemptions.evictions.take_back(victims)
             return None
         for victim in victims:
-            reason = f"would hold {self._stops.holds(victim) / HOUR_S:.3g} GPU-hours more; {job.job_id} "
-            reason += "goes before all" if first else f"needs only {self._needs(job)}"
-            self._stops.evictions.stop(victim, job, reason)
+            hours = self._preemptions.holds(victim) / HOUR_S
+            first_of_all = "goes before all" if first else f"needs only {self._needs(job)}"
+            reason = f"would hold {hours:.3g} GPU-hours more; {job.job_id} {first_of_all}"
+            self._preemptions.evictions.stop(victim, job, reason)
         return placement
 
-    def _mend(self) -> None:
-        """Let scattered jobs move closer together where that saves them more than two restarts.
+    def _move_closer(self) -> None:
+        """Let jobs that are spread out move closer together where that saves them more than two restarts.
 
-        They go before those who wait, as they leave as many GPUs as they take.
+        They go before those that wait, as they leave as many GPUs as they take. Only jobs past their lease
+        that a move might pay are tried, those that lose most first.
         """
-        for job in islice(self._could_move(), self._knobs.moves):
-            self._try_move(job)
-
-    def _could_move(self) -> Iterator[JobState]:
-        """Scattered jobs past their lease that a move might pay, those that lose most first."""
-        for job in self._books.scattered:
-            if job in self._stops.evictions or self._stops.lease_end_s(job) > self._now:
+        tried = 0
+        for job in self._known.spread_out:
+            if tried == self._knobs.moves:
+                return
+            if job in self._preemptions.evictions or self._preemptions.lease_end_s(job) > self._now:
                 continue
-            might_pay = self._saves_s(job, slowdown=1.0) > 0
-            if might_pay and might_fit_closer(self._free, job, self._best_level(job)):
-                yield job
+            if self._saves_s(job, slowdown=1.0) <= 0:
+                continue
+            if not might_fit_closer(self._free, job, self._best_level(job)):
+                continue
+            tried += 1
+            self._free.give(job.allocation)
+            placement = self._fit(job)
+            saves_s = self._saves_s(job, self._slowdown(job, placement)) if placement else 0.0
+            if placement is None or saves_s <= 0:
+                self._free.take(job.allocation)
+                continue
+            level = self._state.topology.levels[placement.level]
+            saves_s += self._state.costs.restart_s(job.job)
+            have = f"{level} has {plural(job.job.gpus, 'GPU')} now"
+            reason = f"{have}; moving saves {span(saves_s)} of {span(self._left_s(job))}"
+            self._preemptions.evictions.move(job, placement, reason)
 
     def _saves_s(self, job: JobState, slowdown: float) -> float:
         """What a move saves a running job beyond a second restart, seconds."""
@@ -290,18 +298,3 @@ class ClaimRound:
     def _left_s(self, job: JobState) -> float:
         """Time left of a running job, where it is."""
         return job.end_s() - self._now
-
-    def _try_move(self, job: JobState) -> None:
-        self._free.give(job.allocation)
-        placement = self._fit(job)
-        saves_s = self._saves_s(job, self._slowdown(job, placement)) if placement else 0.0
-        if placement is None or saves_s <= 0:
-            self._free.take(job.allocation)
-            return
-        level = self._state.topology.levels[placement.level]
-        saves_s += self._state.costs.restart_s(job.job)
-        left_s = self._left_s(job)
-        reason = (
-            f"{level} has {plural(job.job.gpus, 'GPU')} now; moving saves {span(saves_s)} of {span(left_s)}"
-        )
-        self._stops.evictions.move(job, placement, reason)

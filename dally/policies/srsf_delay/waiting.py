@@ -1,4 +1,4 @@
-"""Waiting jobs by what they claim of the cluster: the fewer GPU-seconds a job needs to end, the sooner."""
+"""Waiting jobs by the GPU-seconds that they need until they end: the fewer, the sooner a job starts."""
 
 from collections.abc import Callable, Iterable, Iterator
 from heapq import heapify, heappop, heapreplace
@@ -12,19 +12,19 @@ Kind = tuple[str, str]
 """What jobs of one gang have in common that have the same choice of placements: model, and whose they are."""
 
 
-class WaitingByClaim:
-    """Waiting jobs by gang and kind, each kind sorted by claim.
+class WaitingByRemaining:
+    """Waiting jobs by gang and kind, each kind sorted by what its jobs need.
 
     Jobs of one kind that ask for the same gang fit or do not fit together, at the same slowdowns, so a round
     of offers costs the number of kinds and of starts, not of jobs that wait.
 
     Args:
-        claim: What a job claims at its best placement.
+        remaining: What a job needs at its best placement until it ends, in GPU-seconds.
         kind: The kind of a job.
     """
 
-    def __init__(self, claim: Callable[[JobState], float], kind: Callable[[JobState], Kind]) -> None:
-        self._claim, self._kind = claim, kind
+    def __init__(self, remaining: Callable[[JobState], float], kind: Callable[[JobState], Kind]) -> None:
+        self._remaining, self._kind = remaining, kind
         self._gangs: dict[Gang, dict[Kind, Ranking]] = {}
         self._jobs = 0
 
@@ -34,7 +34,7 @@ class WaitingByClaim:
     def add(self, job: JobState) -> None:
         """A job begins to wait."""
         kinds = self._gangs.setdefault(job.job.gang, {})
-        kinds.setdefault(self._kind(job), Ranking()).add(job, self._claim(job))
+        kinds.setdefault(self._kind(job), Ranking()).add(job, self._remaining(job))
         self._jobs += 1
 
     def remove(self, job: JobState) -> None:
@@ -48,8 +48,8 @@ class WaitingByClaim:
         self._jobs -= 1
 
     def move(self, job: JobState) -> None:
-        """A waiting job claims more than it did, or less."""
-        self._gangs[job.job.gang][self._kind(job)].move(job, self._claim(job))
+        """A waiting job needs more than was believed, or less."""
+        self._gangs[job.job.gang][self._kind(job)].move(job, self._remaining(job))
 
     def candidates(self, free: FreeGpus, most: Callable[[Gang], float]) -> Iterator[Ranking]:
         """The kinds whose first job may start: it fits, or claims less than it might take from others."""
@@ -63,34 +63,34 @@ class WaitingByClaim:
                     yield ranking
 
 
-Claim = tuple[bool, float]
-"""Whether its owner has a fair share already, and what a job claims; lower goes first."""
+Priority = tuple[bool, float]
+"""Whether its owner has a fair share already, and the GPU-seconds that a job needs; lower goes first."""
 
 
-class ClaimOffers:
-    """A round of offers over waiting jobs that stay as they are: again and again to the least claim.
+class OffersByPriority:
+    """A round of offers over waiting jobs that stay as they are: again and again to the least priority.
 
     Args:
-        kinds: Jobs of one kind each, by claim.
-        claim: What a job claims at its best placement.
+        kinds: Jobs of one kind each, by priority.
+        priority: What a job claims at its best placement.
     """
 
-    def __init__(self, kinds: Iterable[Ranking], claim: Callable[[JobState], Claim]) -> None:
-        self._claim = claim
+    def __init__(self, kinds: Iterable[Ranking], priority: Callable[[JobState], Priority]) -> None:
+        self._priority = priority
         self._heap = [self._entry(ranking, 0) for ranking in kinds]
         heapify(self._heap)
 
     def next(self) -> JobState | None:
-        """The job with the least claim of those still open; None if there is none."""
+        """The job with the least priority of those still open; None if there is none."""
         if not self._heap:
             return None
         _, _, place, ranking = self._heap[0]
         return ranking.at(place)
 
-    def postpone(self, claim: Claim) -> bool:
+    def postpone(self, priority: Priority) -> bool:
         """The job given last claims more where it could start now: whether others go before it."""
         _, order, place, ranking = self._heap[0]
-        heapreplace(self._heap, (claim, order, place, ranking))
+        heapreplace(self._heap, (priority, order, place, ranking))
         return self._heap[0][1] != order
 
     def served(self) -> None:
@@ -105,6 +105,6 @@ class ClaimOffers:
         """The job given last cannot start: neither can others of its kind."""
         heappop(self._heap)
 
-    def _entry(self, ranking: Ranking, place: int) -> tuple[Claim, int, int, Ranking]:
+    def _entry(self, ranking: Ranking, place: int) -> tuple[Priority, int, int, Ranking]:
         job = ranking.at(place)
-        return self._claim(job), job.order, place, ranking
+        return self._priority(job), job.order, place, ranking

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import takewhile
 from math import inf
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 from dally.errors import InputError
 from dally.plan import Decision, Migrate, Plan, Start, Wait
@@ -61,6 +61,18 @@ class TiresiasKnobs:
             )
 
 
+class _Restored(NamedTuple):
+    """What a job's place in the queues was before a restart.
+
+    It holds if the job still waits or runs since then. Worked out anew, the last bit of a time may differ.
+    """
+
+    since_s: float
+    queue: int
+    promoted_s: float
+    due_s: float
+
+
 class Tiresias(Policy):
     """Jobs with little attained service (GPUs x time trained) go first, in queues; they preempt others.
 
@@ -91,6 +103,7 @@ class Tiresias(Policy):
         self._state = state
         self._service: dict[str, AttainedService] = {}
         self._changes = Ranking()
+        self._restored: dict[str, _Restored] = {}
 
     def submitted(self, job: JobState, now: float) -> None:
         """A new job enters the top queue, one that ran before the queue of its service."""
@@ -100,24 +113,35 @@ class Tiresias(Policy):
         skewed = skew(request, self._state.costs.profiles) > self.knobs.skew_limit
         service = self._service.setdefault(job.job_id, AttainedService(top, job.origin_s))
         service.highest = best if skewed else top
-        service.queue = sum(limit <= self.attained_s(job, now) for limit in self.limits)
+        before = self._restored.get(job.job_id)
+        if before is not None and before.since_s == job.origin_s:
+            service.queue, service.promoted_s, due_s = before.queue, before.promoted_s, before.due_s
+        else:
+            service.queue = sum(limit <= self.attained_s(job, now) for limit in self.limits)
+            due_s = self._promotion_s(job, job.origin_s)
         self._enqueue(job)
-        self._set_due(job, self._promotion_s(job, job.origin_s))
+        self._set_due(job, due_s)
 
     def started(self, job: JobState, now: float) -> None:
         """Its waiting time counts if it ran before, and its service goes on."""
         self._service[job.job_id].start(now, now - job.origin_s, job.training_before_s)
+        self._restored.pop(job.job_id, None)
         self.resumed(job, now)
 
     def resumed(self, job: JobState, now: float) -> None:
         """It runs on with the service that was restored, or as if it had just started."""
+        service, before = self._service[job.job_id], self._restored.pop(job.job_id, None)
         self.waiting.remove(job)
-        if self._service[job.job_id].start_s == inf:
-            self._service[job.job_id].start(job.since_s, 0.0, job.training_before_s)
+        if service.start_s == inf:
+            service.start(job.since_s, 0.0, job.training_before_s)
+        if before is not None and before.since_s == job.since_s:
+            service.queue, due_s = before.queue, before.due_s
+        else:
+            due_s = self._demotion_s(job, now)
         self.running.add(job, *self._key(job))
         if self.knobs.quantum_s and job.job.preemptible:
             self.sure.add(job, job.ready_s + self._quantum_s(job))
-        self._set_due(job, self._demotion_s(job, now))
+        self._set_due(job, due_s)
         self.scattered.started(job)
 
     def stopped(self, job: JobState, now: float) -> None:
@@ -137,29 +161,30 @@ class Tiresias(Policy):
         """It leaves its queue."""
         self.waiting.remove(job)
         self._set_due(job, inf)
+        self._restored.pop(job.job_id, None)
         del self._service[job.job_id]
 
     def snapshot(self) -> dict[str, Any]:
-        """The service of each job since it was last new, and when scattered jobs last looked."""
-        services = {
-            job_id: [
-                service.entered_s,
-                None if service.start_s == inf else service.start_s,
-                service.trained_before_s,
-                service.pending_s,
-            ]
-            for job_id, service in sorted(self._service.items())
-        }
+        """The service of each job since it was last new, its queue, and when scattered jobs last looked."""
+        services: dict[str, list[float | None]] = {}
+        for job_id, service in sorted(self._service.items()):
+            job = self._state.jobs[job_id]
+            since_s = job.since_s if job.allocation else job.origin_s
+            had = service.entered_s, service.start_s, service.trained_before_s, service.pending_s
+            place = since_s, service.queue, service.promoted_s, service.due_s
+            services[job_id] = [None if number == inf else number for number in (*had, *place)]
         return {"services": services, "scattered": self.scattered.snapshot()}
 
     def restore(self, learnt: Mapping[str, Any]) -> None:
         """Take back what `snapshot` gave, before the jobs are submitted again."""
         self.scattered.restore(learnt["scattered"])
         top = self._state.topology.top
-        for job_id, (entered_s, start_s, *rest) in learnt["services"].items():
-            self._service[job_id] = AttainedService(
-                top, entered_s, inf if start_s is None else start_s, *rest
-            )
+        for job_id, numbers in learnt["services"].items():
+            entered_s, start_s, trained_s, pending_s, *place = (inf if n is None else n for n in numbers)
+            self._service[job_id] = AttainedService(top, entered_s, start_s, trained_s, pending_s)
+            if place:  # earlier versions did not save it
+                since_s, queue, promoted_s, due_s = place
+                self._restored[job_id] = _Restored(since_s, int(queue), promoted_s, due_s)
 
     def time_passed(self, state: ClusterState, now: float) -> None:
         """Jobs change their queues, and quanta end."""

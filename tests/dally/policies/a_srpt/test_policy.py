@@ -4,7 +4,6 @@ import pytest
 
 from dally.errors import InputError
 from dally.jobs.job import Job
-from dally.plan import Plan
 from dally.policies.registry import parse_policy
 from dally.profiles.costs import CostModel
 from dally.profiles.files import load_profiles
@@ -113,7 +112,7 @@ def test_turns_and_waits_are_kept_over_a_restart() -> None:
     policy = parse_policy("a-srpt").build(state)
     for each in (job("a", 3, 600), job("b", 3, 400)):
         policy.submitted(state.submit(each, 0.0), 0.0)
-    policy.plan_applied(Plan(), state, 250.0)
+    policy.time_passed(state, 250.0)
     learnt = policy.snapshot()
     assert learnt == {"left_us": {"a": 250_000_000}, "ended_us": {"b": 200_000_000}, "until_s": {}}
     state = ClusterState(PAIR, CostModel(PAIR, AUTHORS))

@@ -11,8 +11,8 @@ from dally.jobs.job import Job
 from dally.jobs.knowledge import Knowledge, Known
 from dally.plan import Plan, Start, Wait
 from dally.policies.registry import parse_policy
-from dally.policies.srsf_delay.holders import LEAST_S
 from dally.policies.srsf_delay.policy import SrsfDelay
+from dally.policies.srsf_delay.running import LEAST_S
 from dally.profiles.costs import CostModel
 from dally.profiles.files import load_profiles
 from dally.scheduling.beliefs import AGES_S
@@ -338,10 +338,10 @@ def test_who_is_believed_to_need_more_has_its_turn_later() -> None:
     policy = parse_policy("srsf-delay").build(state)
     assert isinstance(policy, SrsfDelay)
     waiting = Scheduler(state, policy).submit(job("waits", 2, 100), 0.0)
-    before_s = policy.books.guard.next_turn_s(1, 0.0)
+    before_s = policy.known.guard.next_turn_s(1, 0.0)
     waiting.expected_s *= 3
     policy.revised(waiting, 0.0)
-    assert policy.books.guard.next_turn_s(1, 0.0) == pytest.approx(3 * before_s)
+    assert policy.known.guard.next_turn_s(1, 0.0) == pytest.approx(3 * before_s)
 
 
 def test_nobody_is_woken_for_the_turn_of_a_job_that_starts_at_once() -> None:

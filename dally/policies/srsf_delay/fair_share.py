@@ -5,7 +5,7 @@ from collections import Counter
 from dally.state import JobState
 
 
-class Owners:
+class FairShare:
     """GPUs held and jobs known, by owner; an equal part is all GPUs over the owners that have any job.
 
     Args:
@@ -19,15 +19,15 @@ class Owners:
         self._jobs: Counter[str] = Counter()
 
     def of(self, job: JobState) -> str:
-        """Whose a job is."""
+        """The user or group that a job belongs to."""
         return "" if self._field == "none" else str(getattr(job.job, self._field))
 
     def arrived(self, job: JobState) -> None:
-        """A job came."""
+        """A job has arrived."""
         self._jobs[self.of(job)] += 1
 
     def left(self, job: JobState) -> None:
-        """A job is gone."""
+        """A job has ended or was withdrawn."""
         self._jobs[self.of(job)] -= 1
         if not self._jobs[self.of(job)]:
             del self._jobs[self.of(job)]
@@ -43,7 +43,7 @@ class Owners:
         return (self._held[self.of(job)] + gpus) * len(self._jobs) > self._gpus
 
     def any_over(self) -> bool:
-        """Whether anybody holds more than an equal part."""
+        """Whether any owner holds more than an equal part."""
         return self._field != "none" and any(
             held * len(self._jobs) > self._gpus for held in self._held.values()
         )

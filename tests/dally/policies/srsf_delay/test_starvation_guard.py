@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dally.jobs.job import Job
-from dally.policies.srsf_delay.guard import Guard
+from dally.policies.srsf_delay.starvation_guard import StarvationGuard
 from dally.state import JobState
 
 OVERDUE_S = {"a": 100.0, "b": 3000.0}
@@ -16,8 +16,8 @@ def waiting(name: str, order: int, gpus: int, origin_s: float) -> JobState:
     return JobState(Job(name, origin_s, gpus, 1000.0), order, origin_s)
 
 
-def guard(share: float = 0.25) -> Guard:
-    return Guard(8, share, lambda job: OVERDUE_S[job.job_id], lambda job: SURE_S[job.job_id])
+def guard(share: float = 0.25) -> StarvationGuard:
+    return StarvationGuard(8, share, lambda job: OVERDUE_S[job.job_id], lambda job: SURE_S[job.job_id])
 
 
 @pytest.mark.parametrize(("jobs", "turn_s"), [(4, 2058.0), (2, 1034.0), (1, 522.0)])

@@ -1,4 +1,4 @@
-"""The guard against starvation: whoever has waited long gets a part of what equal shares would give it."""
+"""The guard against starvation: a job that has waited long gets a part of its equal share."""
 
 from collections.abc import Callable, Container, Iterator
 from math import ceil, inf, log2
@@ -10,8 +10,8 @@ LONG = 10
 """A job has waited long once it waited so many times as long as it still needs."""
 
 
-class Guard:
-    """Who goes next before all others, and when.
+class StarvationGuard:
+    """The job that goes before all others because it has waited long, and when.
 
     If all jobs that wait or run shared the GPUs equally, each would have an n-th of their time. Whoever has
     waited long is sure of a part of that: its turn comes when that part, since its wait began, makes up for
@@ -45,7 +45,7 @@ class Guard:
             self._soon.add(job, self._overdue_s(job))
 
     def remove(self, job: JobState) -> None:
-        """It does not any more."""
+        """A job no longer waits."""
         if job in self._soon:
             self._soon.remove(job)
         for takes, ranking in self._long.items():

@@ -5,8 +5,8 @@ from hypothesis import strategies as st
 
 from dally.jobs.job import Job
 from dally.policies.common.ranking import Ranking
-from dally.policies.srsf_delay.holders import Holders
-from dally.policies.srsf_delay.waiting import ClaimOffers
+from dally.policies.srsf_delay.running import RunningByRemaining
+from dally.policies.srsf_delay.waiting import OffersByPriority
 from dally.profiles.costs import CostModel
 from dally.state import ClusterState, JobState
 from tests.worlds import racks
@@ -35,7 +35,7 @@ def world(drawn: Drawn) -> list[JobState]:
 @given(DRAWN)
 def test_holders_come_by_what_they_will_hold(drawn: Drawn) -> None:
     running = [job for job in world(drawn) if job.allocation]
-    holders = Holders(float)
+    holders = RunningByRemaining(float)
     for job in running:
         holders.add(job)
     held = {job: job.job.gpus * (job.end_s() - NOW) for job in running}
@@ -49,7 +49,7 @@ def test_offers_go_to_the_least_claim_and_a_postponed_one_comes_again() -> None:
     kinds = [Ranking(), Ranking()]
     for job in jobs:
         kinds[job.job.gpus - 1].add(job, job.job.duration_s)
-    offers = ClaimOffers(kinds, lambda job: (False, job.job.duration_s))
+    offers = OffersByPriority(kinds, lambda job: (False, job.job.duration_s))
     assert offers.next() is jobs[0]
     assert offers.postpone((False, 1025.0))
     assert offers.next() is jobs[2]

@@ -1,4 +1,4 @@
-"""Running jobs by what they still claim of the cluster: whom to stop first."""
+"""Running jobs by the GPU-seconds that they will still hold: the most are stopped first."""
 
 from collections.abc import Callable, Iterator
 from heapq import merge
@@ -7,10 +7,10 @@ from dally.policies.common.ranking import Ranking
 from dally.state import JobState
 
 LEAST_S = 0.001
-"""Nobody is looked at again sooner, whatever rounding leaves of a difference."""
+"""No job is looked at again sooner, whatever rounding leaves of a difference."""
 
 
-class Holders:
+class RunningByRemaining:
     """Running jobs, the one that will hold most GPU-seconds first.
 
     What a job holds shrinks at a rate that depends on its size, so the order among jobs of one size stays

@@ -96,8 +96,8 @@ def window(
     Raises:
         InputError: The span is empty, or holds no job.
     """
-    in_order = all(earlier.submit_s <= later.submit_s for earlier, later in pairwise(jobs))
-    if start_s is None and end_s is None and in_order:
+    whole = start_s is None and end_s is None
+    if whole and all(earlier.submit_s <= later.submit_s for earlier, later in pairwise(jobs)):
         return jobs
     start_s = float("-inf") if start_s is None else start_s
     end_s = float("inf") if end_s is None else end_s

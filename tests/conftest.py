@@ -62,14 +62,14 @@ ONE_WORKER = {
     "dally/hosts/test_network.py",
     "dally/hosts/test_ssh.py",
     "docs/test_site.py",
-    "profiler/rank/test_buckets.py",
-    "profiler/rank/test_launch.py",
+    "profiler/rank/test_session.py",
+    "profiler/rank/test_steps.py",
     "slurm_plugin/admin/test_dashboard.py",
     "slurm_plugin/client/test_contract.py",
     "slurm_plugin/submit/test_job_submit.py",
     "testbed/running/test_real_types.py",
     "workloads/elastic/test_run.py",
-    "workloads/test_handover.py",
+    "workloads/test_preload_client.py",
 }
 """Files whose tests share a fixture that is dear to set up."""
 

@@ -97,7 +97,7 @@ class Search:
         fairness = jain(self._equal_s / times_s)
         relative = float(times_s.sum() / self._equal_s.sum())
         score = (1 - self.beta) * relative + self.beta * (1 - fairness)
-        if score >= (np.inf if self.best is None else self.best.score):
+        if self.best is not None and score >= self.best.score:
             return False
         self.best = FoundPlacement(given, times_s, fairness, score, self.markets)
         return True

@@ -5,7 +5,7 @@ import pytest
 from dally.jobs.job import Job, JobKind
 from dally.profiles.costs import CostModel
 from dally.state import ClusterState, JobState
-from tests.worlds import racks
+from dally.testing.worlds import racks
 
 
 def running(restart_s: float = 10.0, speed: float = 0.5) -> tuple[ClusterState, JobState]:

@@ -15,6 +15,7 @@ from dally.errors import DallyError
 from dally.hosts.hosts_file import read_hosts_file
 from dally.jobs.job import Job
 from dally.profiles.files import load_profiles
+from dally.testing.worlds import World, racks
 from profiler.launch.slurm_nodes import parse_nodes
 from simulator.sweep.plan import read_plan
 from slurm_plugin.admin.checks.gather import parse_rows, parse_settings
@@ -27,7 +28,6 @@ from slurm_plugin.service.cli import clock
 from tests.analysis.report.folders import simple_run
 from tests.dally.recording.recorded import record
 from tests.slurm_plugin.worlds import Site
-from tests.worlds import World, racks
 
 Read = Callable[[Path], object]
 PROFILE = Path(__file__).parents[2] / "dally" / "profiles" / "sets" / "dally" / "resnet50.json"

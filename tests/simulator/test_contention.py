@@ -13,8 +13,8 @@ from dally.profiles.files import ProfileSet, load_profiles
 from dally.profiles.schema import Compute, Model, Restart
 from dally.scheduling.scheduler import Scheduler
 from dally.state import ClusterState
+from dally.testing.worlds import Result, racks, simulate
 from simulator.failures import Outage
-from tests.worlds import Result, racks, simulate
 
 RACKS = scaled_links(racks([[1, 1], [1, 1], [1]]), 0.001)
 """Machines of one GPU: 200 Mb/s up from each, 100 Mb/s up from a rack."""

@@ -13,7 +13,7 @@ from dally.scheduling.scheduler import Scheduler
 from dally.state import ClusterState
 from simulator.engine import Engine
 from simulator.inputs import Inputs, load_scenario
-from tests.worlds import QUICK
+from tests.policy_groups import QUICK
 
 VARIANTS = ("dally:timers=manual", "dally:timers=no-wait", "dally:timers=consolidated")
 

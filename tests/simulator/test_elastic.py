@@ -12,8 +12,8 @@ from dally.policies.registry import PolicySpec
 from dally.profiles.files import ProfileSet
 from dally.profiles.goodput import Batching
 from dally.state import ClusterState
+from dally.testing.worlds import Result, racks, simulate
 from tests.dally.profiles.test_goodput import PROFILE
-from tests.worlds import Result, racks, simulate
 
 JOB = Job("a", 0.0, 4, 1000.0, model="cifar10", batch=400, kind=JobKind.ELASTIC, min_gpus=1, max_gpus=16)
 RESIZE_S = 3.0

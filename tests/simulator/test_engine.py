@@ -16,10 +16,10 @@ from dally.profiles.files import load_profiles
 from dally.runs.records import EventLog
 from dally.scheduling.scheduler import Scheduler
 from dally.state import ClusterState
+from dally.testing.worlds import racks, simulate
 from simulator.engine import Engine
 from simulator.event_queue import EventQueue, Priority
 from simulator.failures import Outage
-from tests.worlds import racks, simulate
 
 
 def job(name: str, gpus: int, duration_s: float, submit_s: float = 0.0, model: str = "") -> Job:

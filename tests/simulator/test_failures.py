@@ -8,8 +8,8 @@ from statistics import mean
 import pytest
 
 from dally.errors import InputError
+from dally.testing.worlds import racks
 from simulator.failures import Outage, random_outages, read_outages
-from tests.worlds import racks
 
 
 def test_a_file_of_outages_is_read_in_order_of_time(tmp_path: Path) -> None:

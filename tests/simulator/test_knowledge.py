@@ -13,8 +13,8 @@ from dally.jobs.job import Job, JobKind
 from dally.jobs.knowledge import Knowledge, Known
 from dally.policies.registry import policy_names
 from dally.profiles.files import load_profiles
+from dally.testing.worlds import racks, simulate
 from dally.traces import load_trace
-from tests.worlds import racks, simulate
 
 AUTHOR = load_profiles("dally")
 MODELS = ("resnet50", "bert-large", "")

@@ -8,7 +8,7 @@ import pytest
 from dally.policies.registry import parse_policy
 from simulator.inputs import Inputs, load_scenario
 from simulator.scenario import Run, simulate
-from tests.worlds import QUICK
+from tests.policy_groups import QUICK
 
 TRACES = Path(__file__).parents[3] / "shared" / "traces"
 pytestmark = [

@@ -12,9 +12,10 @@ from dally.profiles.costs import CostModel
 from dally.runs.records import EventLog
 from dally.scheduling.scheduler import Scheduler
 from dally.state import ClusterState
+from dally.testing.worlds import racks
 from dally.traces import load_trace
 from simulator.engine import Engine
-from tests.worlds import SEARCHING, racks
+from tests.policy_groups import SEARCHING
 
 EVOLVING = {"ones", "pollux"}
 """They search a population of schedules of all jobs, at a cost that goes with jobs and machines by design."""

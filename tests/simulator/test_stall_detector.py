@@ -15,10 +15,10 @@ from dally.profiles.costs import CostModel
 from dally.runs.records import EventLog
 from dally.scheduling.scheduler import Scheduler
 from dally.state import ClusterState
+from dally.testing.worlds import racks
 from simulator.engine import Engine, Outcome
 from simulator.failures import Outage, random_outages
 from simulator.stall_detector import WINDOW
-from tests.worlds import racks
 
 TOPOLOGY = racks([[4]])
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from dally.cluster.topology import Topology
 from dally.profiles.files import ProfileSet
+from dally.testing.worlds import racks
 from slurm_plugin.client.slurm import SlurmUnavailableError
 from slurm_plugin.config import Config
 from slurm_plugin.controller.controller import Controller, ControllerMode
@@ -16,7 +17,6 @@ from slurm_plugin.controller.progress_reports import ProgressFiles
 from slurm_plugin.request import Request, encode
 from tests.slurm_plugin.fake import FakeSlurm
 from tests.slurm_plugin.fake_job import FakeNode, SubmitSpec
-from tests.worlds import racks
 
 RACKS = racks([[8, 8], [8, 8]])
 

@@ -14,7 +14,7 @@ from dally.cluster.topology import Topology
 from dally.jobs.job import Job
 from dally.jobs.knowledge import EXACTLY, Known
 from dally.profiles.files import ProfileSet
-from tests.worlds import racks, simulate
+from dally.testing.worlds import racks, simulate
 
 HEADER = (
     "JobIDRaw|User|Account|Submit|Eligible|Start|End|ElapsedRaw|State|AllocTRES|ReqTRES|TimelimitRaw|NodeList|"

@@ -5,8 +5,8 @@ import numpy as np
 from analysis.report.figures import TimeBins
 from analysis.report.heatmap import DOWN_CELL, IDLE_CELL, NOBODY, choose_rows, draw_heatmap
 from analysis.report.history import RunHistory
+from dally.testing.worlds import racks
 from tests.analysis.report.folders import started
-from tests.worlds import racks
 
 BINS = TimeBins(0, 10, 4)
 

@@ -11,7 +11,7 @@ from dally.errors import DallyError
 from dally.jobs.job import Job
 from dally.jobs.knowledge import Knowledge, Known
 from dally.profiles.files import ProfileSet
-from tests.worlds import racks
+from dally.testing.worlds import racks
 
 
 @click.command()

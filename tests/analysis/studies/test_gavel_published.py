@@ -9,7 +9,7 @@ from analysis.studies.gavel_published import CONFIGURATIONS, PUBLISHED, WINDOW, 
 from dally.policies.registry import parse_policy
 from dally.profiles.files import ProfileSet
 from dally.profiles.imports.gavel import GPU_TYPES
-from tests.worlds import racks
+from dally.testing.worlds import racks
 
 ALIKE = {(entry, gpus): 1.0 for entry, _ in CONFIGURATIONS for gpus in (1, 2, 4, 8)}
 SETTING = GavelSetting(racks([[1]]), ProfileSet("none", ()), dict.fromkeys(GPU_TYPES, ALIKE))

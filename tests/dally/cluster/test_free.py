@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from dally.cluster.free import FreeGpus, FreeIndex
 from dally.cluster.topology import Allocation, Topology
 from dally.jobs.job import Gang
-from tests.worlds import racks
+from dally.testing.worlds import racks
 
 SIZES = st.lists(st.lists(st.integers(1, 8), min_size=1, max_size=4), min_size=1, max_size=4)
 

@@ -14,7 +14,7 @@ from dally.policies.common.placements import find_victims
 from dally.policies.registry import parse_policy, policy_names, policy_type
 from dally.profiles.costs import CostModel
 from dally.state import ClusterState
-from tests.worlds import simulate
+from dally.testing.worlds import simulate
 
 UNAWARE = {name for name in policy_names() if not policy_type(name).islands}
 

@@ -20,7 +20,7 @@ from dally.profiles.goodput import Batching
 from dally.scheduling.recording.plain import past_data, to_past
 from dally.scheduling.scheduler import Scheduler
 from dally.state import ClusterState, JobHistory
-from tests.worlds import racks
+from dally.testing.worlds import racks
 
 LIMIT_S = 86_400.0
 TOTAL = 100_000.0

@@ -1,7 +1,7 @@
 """Short ways to ask what happened in a simulation."""
 
 from dally.jobs.job import Job
-from tests.worlds import Result
+from dally.testing.worlds import Result
 
 
 def job(name: str, gpus: int, duration_s: float, submit_s: float = 0.0, model: str = "") -> Job:

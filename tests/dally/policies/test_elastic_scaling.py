@@ -13,9 +13,9 @@ from dally.profiles.costs import CostModel
 from dally.profiles.files import load_profiles
 from dally.profiles.goodput import Batching
 from dally.state import ClusterState, JobState
+from dally.testing.worlds import racks, simulate
 from tests.dally.policies.events import job, times
 from tests.dally.policies.test_optimus import elastic, held
-from tests.worlds import racks, simulate
 
 POLLUX = load_profiles("pollux")
 

@@ -12,9 +12,9 @@ from dally.policies.registry import parse_policy
 from dally.profiles.costs import CostModel
 from dally.runs.records import EventLog
 from dally.state import ClusterState, JobState
+from dally.testing.worlds import CheckedScheduler, World, racks, simulate, worlds
 from simulator.engine import Engine
 from tests.dally.policies.events import job, levels, times, waits
-from tests.worlds import CheckedScheduler, World, racks, simulate, worlds
 
 HEAD = [job("first", 3, 100), job("head", 4, 50)]
 

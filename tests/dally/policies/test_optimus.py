@@ -9,8 +9,8 @@ from dally.jobs.job import Job, JobKind
 from dally.policies.registry import parse_policy
 from dally.profiles.costs import CostModel
 from dally.state import ClusterState
+from dally.testing.worlds import Result, racks, simulate
 from tests.dally.policies.events import job, times
-from tests.worlds import Result, racks, simulate
 
 
 def elastic(name: str, gpus: int, duration_s: float, submit_s: float = 0.0, most: int = 8) -> Job:

@@ -12,8 +12,8 @@ from dally.policies.base import Cache
 from dally.policies.fifo import Fifo
 from dally.policies.registry import PolicySpec, parse_policy
 from dally.state import ClusterState
-from tests.described import described
-from tests.worlds import racks, simulate
+from dally.testing.described import described
+from dally.testing.worlds import racks, simulate
 
 
 @dataclass(slots=True)

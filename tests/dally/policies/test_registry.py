@@ -1,6 +1,9 @@
 """Policies are found by name, ours and those of other packages."""
 
+import os
 import re
+import subprocess
+import sys
 from importlib.metadata import EntryPoint
 from pathlib import Path
 
@@ -12,7 +15,7 @@ from dally.errors import InputError
 from dally.jobs.job import Job
 from dally.policies import registry
 from dally.policies.registry import parse_policy, policy_names, policy_type
-from tests.worlds import racks, simulate
+from dally.testing.worlds import racks, simulate
 
 DOCUMENT = Path(__file__).parents[3] / "docs" / "policies" / "your-own.md"
 
@@ -50,6 +53,23 @@ def test_the_documented_example_is_a_policy(monkeypatch: pytest.MonkeyPatch, tmp
     assert [event["job"] for event in events if event["event"] == "start"] == ["narrow", "middle", "wide"]
     waits = [(event["job"], event["reason"]) for event in events if event["event"] == "wait"]
     assert waits == [("wide", "4 GPUs asked for, 0 left by smaller jobs")]
+
+
+def test_the_documented_tests_pass_for_the_documented_example(tmp_path: Path) -> None:
+    example, properties = re.findall(r"```python\n(.*?)```", DOCUMENT.read_text(encoding="utf-8"), re.S)
+    (tmp_path / "my_package").mkdir()
+    (tmp_path / "my_package" / "__init__.py").touch()
+    (tmp_path / "my_package" / "my_module.py").write_text(example)
+    (tmp_path / "test_mine.py").write_text(properties.replace("max_examples=20", "max_examples=2"))
+    (tmp_path / "mine-1.dist-info").mkdir()
+    (tmp_path / "mine-1.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: mine\nVersion: 1\n")
+    (tmp_path / "mine-1.dist-info" / "entry_points.txt").write_text(
+        "[dally.policies]\nsmallest-first = my_package.my_module:SmallestFirst\n"
+    )
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_mine.py"]
+    variables = {**os.environ, "PYTHONPATH": os.pathsep.join((str(tmp_path), str(DOCUMENT.parents[2])))}
+    done = subprocess.run(command, cwd=tmp_path, env=variables, capture_output=True, text=True, timeout=420)
+    assert done.returncode == 0, done.stdout
 
 
 def test_what_is_registered_but_no_policy_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,8 +2,8 @@
 
 import pytest
 
+from dally.testing.worlds import racks, simulate
 from tests.dally.policies.events import job, times
-from tests.worlds import racks, simulate
 
 
 def test_the_shortest_waiting_job_starts_first_and_nothing_is_stopped() -> None:

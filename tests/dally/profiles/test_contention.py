@@ -16,7 +16,7 @@ from dally.profiles.contention import Flow, SharedLinks, crossed_links, fair_sha
 from dally.profiles.costs import CostModel
 from dally.profiles.files import ProfileSet, load_profiles
 from dally.profiles.schema import Compute, Model, Profile
-from tests.worlds import racks
+from dally.testing.worlds import racks
 
 ONE = {0: 100.0}
 TOPOLOGY = scaled_links(racks([[4, 4], [4, 4], [4, 4]]), 0.001)

@@ -9,7 +9,7 @@ from dally.jobs.job import Job, JobKind
 from dally.profiles.costs import CostModel
 from dally.profiles.files import ProfileSet, load_profiles
 from dally.profiles.gang_iteration import Split
-from tests.worlds import racks
+from dally.testing.worlds import racks
 
 GAVEL = load_profiles("gavel")
 TYPES = ("k80", "p100", "v100")

@@ -10,7 +10,7 @@ from dally.profiles.emulated import of_types, scale
 from dally.profiles.files import load_profiles
 from dally.profiles.iteration import predict
 from dally.profiles.schema import ProfileMode
-from tests.worlds import NIC
+from dally.testing.worlds import NIC
 
 TESTBED = load_profiles("testbed")
 ONE = TESTBED.profiles[0]

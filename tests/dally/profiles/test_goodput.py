@@ -11,7 +11,7 @@ from dally.profiles.costs import CostModel
 from dally.profiles.files import ProfileSet, load_profiles
 from dally.profiles.goodput import Batching, batches, efficiency, mean_efficiency, phase
 from dally.profiles.schema import Learning
-from tests.worlds import racks
+from dally.testing.worlds import racks
 
 LEARNING = Learning(100, 1600, 200, 2, 50_000.0, (0.25, 1.0), (100.0, 1500.0), (0.5, 0.9))
 """A batch of 400 is worth 0.4 in the first quarter, and 1600 / 1900 later."""

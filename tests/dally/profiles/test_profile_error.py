@@ -12,7 +12,7 @@ from dally.profiles.costs import CostModel
 from dally.profiles.files import load_profiles
 from dally.profiles.iteration import Prediction
 from dally.profiles.profile_error import ProfileError
-from tests.worlds import racks
+from dally.testing.worlds import racks
 
 CLUSTER = racks([[8, 8], [8, 8]])
 TYPES = racks([[8, 8, 8], [8, 8, 8]], ("k80", "p100", "v100"))

@@ -12,8 +12,8 @@ from dally.profiles.files import ProfileSet, load_profiles
 from dally.runs.records import EventLog
 from dally.scheduling.recording.recorder import RecordedScheduler, Recording
 from dally.state import ClusterState
+from dally.testing.worlds import World
 from simulator.engine import Engine
-from tests.worlds import World
 
 AUTHOR = load_profiles("dally")
 

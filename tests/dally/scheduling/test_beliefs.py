@@ -12,7 +12,7 @@ from dally.profiles.costs import CostModel
 from dally.scheduling.beliefs import AGES_S, LIMITS_S, NEWCOMER_S, Beliefs, limit_s
 from dally.scheduling.scheduler import Scheduler, beliefs_of
 from dally.state import ClusterState, JobState
-from tests.worlds import racks
+from dally.testing.worlds import racks
 
 HOUR_S = 3600.0
 DAY_S = 86_400.0

@@ -11,7 +11,7 @@ from dally.scheduling.beliefs import NEWCOMER_S
 from dally.scheduling.learnt_beliefs import BINS, EDGES_S, Learnt, whole_work_s
 from dally.scheduling.scheduler import Scheduler
 from dally.state import ClusterState, JobState
-from tests.worlds import racks
+from dally.testing.worlds import racks
 
 HISTORY = Known(Knowledge.HISTORY)
 

@@ -9,6 +9,7 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from dally.errors import InputError
+from dally.testing.worlds import racks
 from slurm_plugin.client.slurm import Hold
 from slurm_plugin.controller.journal import read_events
 from slurm_plugin.request import Request, encode
@@ -24,7 +25,6 @@ from tests.slurm_plugin.controller.test_crashes import (
 )
 from tests.slurm_plugin.fake_job import SubmitSpec
 from tests.slurm_plugin.worlds import Site
-from tests.worlds import racks
 
 FOUR = racks([[1, 1, 1, 1]])
 LIMIT_S = 60_000.0

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from dally.policies.registry import policy_names
+from dally.testing.worlds import racks
 from slurm_plugin.controller.journal import read_events
 from slurm_plugin.controller.managed_job import JobPhase
 from tests.slurm_plugin.worlds import Site
-from tests.worlds import racks
 
 FOUR = racks([[4, 4], [4, 4]])
 HOUR_S = 3600.0

@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 
 from dally.profiles.files import load_profiles
+from dally.testing.worlds import NIC, racks
 from slurm_plugin.client.slurm import ReleaseToSlurm
 from slurm_plugin.controller.journal import NAME
 from slurm_plugin.controller.managed_job import JobPhase
 from slurm_plugin.service.release_command import release_orders
 from tests.slurm_plugin.worlds import Site
-from tests.worlds import NIC, racks
 
 TYPES = racks([[2, 2, 2]], ("k80", "p100", "v100"), depth=2)
 GAVEL = load_profiles("gavel")

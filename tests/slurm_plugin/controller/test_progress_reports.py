@@ -14,6 +14,7 @@ import pytest
 from dally.errors import InputError
 from dally.jobs.progress import MOST_BYTES, ProgressReport
 from dally.scheduling.recording.replay import replay
+from dally.testing.worlds import racks
 from slurm_plugin.controller import progress_reports
 from slurm_plugin.controller.journal import read_events
 from slurm_plugin.controller.progress_reports import (
@@ -28,7 +29,6 @@ from slurm_plugin.service.report import report
 from slurm_plugin.service.why_command import headline
 from tests.slurm_plugin.fake_job import SubmitSpec
 from tests.slurm_plugin.worlds import Killed, Site
-from tests.worlds import racks
 
 ME = getpass.getuser()
 LIMIT_S = 86_400.0

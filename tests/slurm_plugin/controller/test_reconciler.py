@@ -10,11 +10,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from dally.testing.worlds import racks
 from slurm_plugin.client.slurm import Hold, State
 from slurm_plugin.controller.journal import NAME
 from slurm_plugin.controller.managed_job import job_to_data
 from tests.slurm_plugin.worlds import Action, Killed, Site
-from tests.worlds import racks
 
 CALM_S = 1500.0
 """From here on nobody disturbs anything."""

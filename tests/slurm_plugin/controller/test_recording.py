@@ -15,6 +15,7 @@ from dally.jobs.job import Job
 from dally.policies.registry import policy_names
 from dally.profiles.files import load_profiles
 from dally.scheduling.recording.replay import FACTS_TOLD, replay
+from dally.testing.worlds import World, worlds
 from slurm_plugin.controller import controller
 from slurm_plugin.controller.controller import ControllerMode
 from slurm_plugin.controller.journal import read_events
@@ -23,7 +24,6 @@ from tests.slurm_plugin.controller.test_crashes import STORIES, TIRESIAS, Story,
 from tests.slurm_plugin.controller.test_same_decisions import as_slurm_numbers, submit
 from tests.slurm_plugin.daemons import DaemonSite
 from tests.slurm_plugin.worlds import Action, Killed, Site
-from tests.worlds import World, worlds
 
 AUTHOR = load_profiles("dally")
 MORE_STORIES = {

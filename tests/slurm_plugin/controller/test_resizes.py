@@ -6,6 +6,7 @@ import pytest
 
 from dally.jobs.job import Job
 from dally.profiles.files import load_profiles
+from dally.testing.worlds import racks
 from slurm_plugin.client.slurm import ReleaseToSlurm
 from slurm_plugin.controller.journal import read_events
 from slurm_plugin.controller.managed_job import JobPhase
@@ -13,7 +14,6 @@ from slurm_plugin.request import Request, encode
 from slurm_plugin.service.release_command import release_orders
 from tests.slurm_plugin.fake_job import SubmitSpec
 from tests.slurm_plugin.worlds import Site
-from tests.worlds import racks
 
 FOUR = racks([[1, 1, 1, 1]])
 LIMIT_S = 60_000.0

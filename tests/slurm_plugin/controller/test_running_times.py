@@ -11,13 +11,13 @@ from dally.jobs.job import Job
 from dally.jobs.knowledge import Knowledge
 from dally.scheduling.learnt_beliefs import Learnt
 from dally.scheduling.recording.replay import replay
+from dally.testing.worlds import racks
 from slurm_plugin.client.command_line import read_ended
 from slurm_plugin.client.slurm import SlurmUnavailableError
 from slurm_plugin.controller.controller import TAUGHT_DAYS
 from slurm_plugin.controller.journal import read_events
 from slurm_plugin.controller.running_times import in_words
 from tests.slurm_plugin.worlds import Site
-from tests.worlds import racks
 
 ONE_GPU = racks([[1]])
 

@@ -23,11 +23,11 @@ from dally.profiles.files import ProfileSet, load_profiles
 from dally.runs.records import EventLog
 from dally.scheduling.scheduler import Scheduler
 from dally.state import ClusterState
+from dally.testing.worlds import World, worlds
 from simulator.engine import Engine
 from slurm_plugin.request import Request, encode
 from tests.slurm_plugin.fake_job import SubmitSpec
 from tests.slurm_plugin.worlds import Site
-from tests.worlds import World, worlds
 
 PROFILES = ProfileSet("both", (*load_profiles("dally").profiles, *load_profiles("gavel").profiles))
 POLICIES = (

@@ -9,9 +9,9 @@ import pytest
 from dally.jobs.job import Job
 from dally.policies.registry import policy_names
 from dally.profiles.files import load_profiles
+from dally.testing.worlds import racks
 from slurm_plugin.controller.journal import read_events
 from tests.slurm_plugin.worlds import Site
-from tests.worlds import racks
 
 HOUR_S = 3600.0
 ONE_NODE = racks([[8]])

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from dally.errors import InputError
+from dally.testing.worlds import racks
 from slurm_plugin.client.slurm import SlurmNode
 from slurm_plugin.service.controller_inputs import cut, managed_gpus, stamp_of
-from tests.worlds import racks
 
 
 def node(name: str, gpus: int, *partitions: str) -> SlurmNode:

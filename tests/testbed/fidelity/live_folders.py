@@ -15,10 +15,10 @@ from dally.policies.registry import parse_policy
 from dally.profiles.costs import CostModel
 from dally.profiles.files import load_profiles, write_profiles
 from dally.runs.records import JobRecord, read_events, read_jobs, write_jobs, write_run
+from dally.testing.worlds import racks
 from dally.traces.common_csv import write_workload
 from simulator.inputs import Inputs, load_scenario
 from simulator.scenario import simulate
-from tests.worlds import racks
 
 STEPS = 200
 """Steps of every job."""

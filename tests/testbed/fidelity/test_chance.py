@@ -6,9 +6,9 @@ import pytest
 
 from dally.jobs.job import Job
 from dally.policies.registry import parse_policy
+from dally.testing.worlds import racks
 from simulator.scenario import Scenario
 from testbed.fidelity.chance import chance
-from tests.worlds import racks
 
 
 def scenario(*jobs: Job) -> Scenario:

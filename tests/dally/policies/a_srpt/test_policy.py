@@ -8,9 +8,9 @@ from dally.policies.registry import parse_policy
 from dally.profiles.costs import CostModel
 from dally.profiles.files import load_profiles
 from dally.state import ClusterState
+from dally.testing.worlds import racks, simulate
 from simulator.failures import Outage
 from tests.dally.policies.events import job, levels, times, waits
-from tests.worlds import racks, simulate
 
 AUTHORS = load_profiles("dally")
 MODEL = "mobilenetv3"

@@ -11,7 +11,7 @@ from dally.profiles.costs import CostModel
 from dally.profiles.files import load_profiles
 from dally.profiles.goodput import Batching
 from dally.state import JobState
-from tests.worlds import racks
+from dally.testing.worlds import racks
 
 POLLUX = load_profiles("pollux")
 

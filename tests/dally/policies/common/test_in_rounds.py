@@ -13,9 +13,10 @@ from dally.policies.common.rounds import RoundTarget, RoundTargets, handed_out
 from dally.policies.registry import PolicySpec
 from dally.profiles.files import load_profiles
 from dally.state import ClusterState, JobState
+from dally.testing.properties import every_job_ends_once
+from dally.testing.worlds import World, racks, simulate
 from simulator.failures import Outage
-from tests.simulator.test_properties import WORLDS, holds_throughout, run
-from tests.worlds import World, racks, simulate
+from tests.simulator.test_properties import WORLDS
 
 
 @dataclass(frozen=True)
@@ -70,7 +71,7 @@ TURNS = PolicySpec("turns", Turns, Knobs())
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(world=WORLDS)
 def test_every_job_ends_once_and_no_gpu_is_held_twice(world: World) -> None:
-    holds_throughout(run(TURNS, world), world)
+    every_job_ends_once(TURNS, world)
 
 
 def job(name: str, gpus: int, duration_s: float, submit_s: float = 0.0, **more: Any) -> Job:

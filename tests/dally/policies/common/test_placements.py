@@ -10,7 +10,7 @@ from dally.policies.common.backfill import reserve
 from dally.policies.common.placements import closest, find_victims, might_fit_closer
 from dally.profiles.costs import CostModel
 from dally.state import JobState
-from tests.worlds import racks
+from dally.testing.worlds import racks
 
 
 def running(free: FreeGpus, *allocations: Allocation) -> list[JobState]:

@@ -11,7 +11,7 @@ from dally.plan import Migrate, Preempt, Start
 from dally.policies.common.rounds import Rounds, RoundTarget, handed_out, plan_round
 from dally.profiles.costs import CostModel
 from dally.state import ClusterState
-from tests.worlds import racks
+from dally.testing.worlds import racks
 
 
 def cluster(**running: Allocation) -> ClusterState:

@@ -13,7 +13,7 @@ from dally.policies.common.sizing import SizeTarget, plan_sizes, shrunk
 from dally.profiles.costs import CostModel
 from dally.profiles.files import load_profiles
 from dally.state import ClusterState
-from tests.worlds import racks
+from dally.testing.worlds import racks
 
 AUTHOR = load_profiles("dally")
 SLOW = "resnet50"

@@ -12,7 +12,7 @@ from dally.policies.registry import parse_policy
 from dally.profiles.costs import CostModel
 from dally.scheduling.scheduler import Scheduler
 from dally.state import ClusterState, JobState
-from tests.worlds import racks
+from dally.testing.worlds import racks
 
 NOW = 10_000.0
 T_MACHINE, T_RACK = 3000.0, 6000.0

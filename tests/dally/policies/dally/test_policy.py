@@ -11,7 +11,7 @@ from dally.policies.registry import parse_policy
 from dally.profiles.costs import CostModel
 from dally.scheduling.scheduler import Scheduler
 from dally.state import ClusterState
-from tests.worlds import Result, racks, simulate
+from dally.testing.worlds import Result, racks, simulate
 
 LEASE_S = 3600.0
 

@@ -13,8 +13,8 @@ from dally.policies.drl.policy import FEATURES, WEIGHTS, Allotment, Drl, DrlKnob
 from dally.policies.registry import parse_policy
 from dally.profiles.costs import CostModel
 from dally.state import ClusterState, JobState
+from dally.testing.worlds import racks, simulate
 from tests.dally.policies.events import job, times
-from tests.worlds import racks, simulate
 
 HELD_OUT = (21, 22)
 """Seeds of workloads that it was neither trained nor picked on."""

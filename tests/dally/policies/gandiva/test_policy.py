@@ -3,8 +3,8 @@
 import pytest
 
 from dally.profiles.files import load_profiles
+from dally.testing.worlds import Result, racks, simulate
 from tests.dally.policies.events import job, times
-from tests.worlds import Result, racks, simulate
 
 REALISTIC = load_profiles("realistic")
 

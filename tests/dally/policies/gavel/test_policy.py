@@ -12,9 +12,9 @@ from dally.policies.registry import parse_policy
 from dally.profiles.costs import CostModel
 from dally.profiles.files import load_profiles
 from dally.state import ClusterState
+from dally.testing.worlds import Result, World, racks, simulate, worlds
 from simulator.failures import Outage
 from tests.dally.policies.events import job, times
-from tests.worlds import Result, World, racks, simulate, worlds
 
 GAVEL = load_profiles("gavel")
 TYPES = ("v100", "p100", "k80")

@@ -7,7 +7,7 @@ from dally.policies.gavel.round_credits import RoundCredits
 from dally.policies.gavel.round_placement import Pools, RoundPlacement, RoundTable
 from dally.profiles.costs import CostModel
 from dally.state import ClusterState
-from tests.worlds import racks
+from dally.testing.worlds import racks
 
 
 def placed(

@@ -7,7 +7,7 @@ import numpy as np
 from dally.cluster.topology import Allocation, Topology
 from dally.policies.hadar.find_alloc import Bidder
 from dally.policies.hadar.market import Market, PriceRange, Servers
-from tests.worlds import racks
+from dally.testing.worlds import racks
 
 SPEEDS = {"fast": 1.0, "mid": 0.5, "slow": 0.25}
 """Types in the order of their names, which is that of machines of `typed` clusters."""

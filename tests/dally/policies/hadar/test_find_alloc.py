@@ -4,8 +4,8 @@ import pytest
 
 from dally.cluster.topology import Allocation
 from dally.policies.hadar.find_alloc import find_alloc
+from dally.testing.worlds import racks
 from tests.dally.policies.hadar.markets import bidder, market, typed
-from tests.worlds import racks
 
 
 def test_a_job_takes_the_fastest_type_while_it_has_room() -> None:

@@ -6,7 +6,7 @@ from dally.jobs.job import Job
 from dally.policies.hadar.job_table import JobTable
 from dally.profiles.costs import CostModel
 from dally.state import ClusterState, JobState
-from tests.worlds import racks
+from dally.testing.worlds import racks
 
 TOPOLOGY = racks([[8]], ("a",))
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from dally.policies.hadar.market import Demands, PriceRange, price_range
+from dally.testing.worlds import racks
 from tests.dally.policies.hadar.markets import market
-from tests.worlds import racks
 
 DEMANDS = Demands(
     best=np.array([1.0, 0.8]),

@@ -9,8 +9,8 @@ from dally.errors import InputError
 from dally.jobs.job import Job
 from dally.policies.registry import parse_policy
 from dally.profiles.files import load_profiles
+from dally.testing.worlds import Result, racks, simulate
 from tests.dally.policies.events import job, times
-from tests.worlds import Result, racks, simulate
 
 GAVEL = load_profiles("gavel")
 MODEL = "resnet-50"

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from dally.policies.hadar.market import Market
 from dally.policies.hadar_e.forks import Forker, Machines, spread_copies
+from dally.testing.worlds import racks
 from tests.dally.policies.hadar.markets import market
-from tests.worlds import racks
 
 SPEED = (1.0, 0.5, 0.25)
 

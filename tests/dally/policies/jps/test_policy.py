@@ -11,8 +11,8 @@ from dally.policies.registry import parse_policy
 from dally.profiles.costs import CostModel
 from dally.profiles.files import load_profiles
 from dally.state import ClusterState
+from dally.testing.worlds import Result, racks, simulate
 from tests.dally.policies.events import job, times
-from tests.worlds import Result, racks, simulate
 
 GAVEL = load_profiles("gavel")
 """Seconds of compute on a K80 and a V100: resnet-50 0.809 and 0.128, a3c 0.291 and 0.139."""

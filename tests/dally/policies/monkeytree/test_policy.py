@@ -7,9 +7,10 @@ import pytest
 from dally.errors import InputError
 from dally.jobs.job import Job
 from dally.policies.registry import parse_policy
+from dally.testing.properties import every_job_ends_once_on_shared_links
+from dally.testing.worlds import Result, racks, simulate
 from tests.dally.policies.events import job, times
-from tests.simulator.test_properties import holds_throughout, on_worlds, run_on_slow_links
-from tests.worlds import Result, racks, simulate
+from tests.simulator.test_properties import on_worlds
 
 ONES = racks([[1, 1, 1], [1], [1], [1], [1]])
 """One rack of three machines with a GPU each, and four of one."""
@@ -101,4 +102,4 @@ def test_a_bound_below_0_is_refused() -> None:
 @pytest.mark.parametrize("bound", [0, 1])
 def test_every_job_ends_where_hardly_any_may_lie_on_several_racks(bound: int) -> None:
     policy = f"monkeytree:bound={bound}"
-    on_worlds("monkeytree", 20, lambda world: holds_throughout(run_on_slow_links(policy, world), world))
+    on_worlds("monkeytree", 20, lambda world: every_job_ends_once_on_shared_links(policy, world))

@@ -5,7 +5,7 @@ from dally.jobs.job import Job
 from dally.policies.monkeytree.rack_fragments import RackFragments
 from dally.profiles.costs import CostModel
 from dally.state import ClusterState, JobState
-from tests.worlds import racks
+from dally.testing.worlds import racks
 
 
 def running(state: ClusterState, name: str, place: Allocation) -> JobState:

@@ -13,7 +13,7 @@ from dally.policies.monkeytree.rack_fragments import RackFragments, split_racks
 from dally.policies.monkeytree.rearrange import Rearranged, Rearrangement
 from dally.profiles.costs import CostModel
 from dally.state import ClusterState
-from tests.worlds import racks
+from dally.testing.worlds import racks
 
 
 class Cluster:

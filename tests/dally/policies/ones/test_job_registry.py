@@ -10,7 +10,7 @@ from dally.policies.ones.job_arrays import JobArrays
 from dally.policies.ones.job_registry import JobRegistry, SizeLimits, SizeRange
 from dally.profiles.costs import CostModel
 from dally.state import ClusterState, JobState
-from tests.worlds import racks
+from dally.testing.worlds import racks
 
 ELASTIC = Job("a", 0.0, 4, 1000.0, kind=JobKind.ELASTIC, min_gpus=1, max_gpus=16)
 """Ten epochs of 100 s on its four GPUs."""

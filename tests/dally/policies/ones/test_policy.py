@@ -12,8 +12,8 @@ from dally.profiles.costs import CostModel
 from dally.profiles.files import load_profiles
 from dally.profiles.goodput import Batching
 from dally.state import ClusterState
+from dally.testing.worlds import Result, racks, simulate
 from tests.dally.policies.events import job, times
-from tests.worlds import Result, racks, simulate
 
 POLLUX = load_profiles("pollux")
 

@@ -9,7 +9,7 @@ from dally.policies.ones.progress import Training
 from dally.profiles.costs import CostModel
 from dally.profiles.files import load_profiles
 from dally.state import JobState
-from tests.worlds import racks
+from dally.testing.worlds import racks
 
 
 def test_a_job_without_learning_has_ten_epochs_of_its_duration_and_no_metric() -> None:

@@ -15,7 +15,7 @@ from dally.profiles.costs import CostModel
 from dally.profiles.files import load_profiles
 from dally.profiles.goodput import Batching
 from dally.state import ClusterState
-from tests.worlds import racks
+from dally.testing.worlds import racks
 
 RULES = SizingRules(power=-1.0, decay=0.0, growth=2.0, restart_s=30.0, avoid=True)
 POLLUX = load_profiles("pollux")

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from dally.jobs.job import Gang
 from dally.policies.slurm.node_choice import as_topology_tree, best_fit, leaves_of
-from tests.worlds import racks
+from dally.testing.worlds import racks
 
 FOUR_RACKS = racks([[2, 2], [2, 2], [2, 2], [2, 2]])
 """Eight machines of two GPUs: 0 and 1 under the first leaf switch, and so on."""

@@ -11,7 +11,7 @@ from dally.jobs.job import Gang
 from dally.policies.common.backfill import Release
 from dally.policies.slurm.node_choice import best_fit
 from dally.policies.slurm.planned_backfill import BackfillPlanner, JobToTest, NodeSpace, PlannedStart
-from tests.worlds import racks
+from dally.testing.worlds import racks
 
 TWO = racks([[2, 2]])
 DAY_S = 86_400.0

@@ -9,8 +9,8 @@ from dally.policies.registry import parse_policy
 from dally.profiles.costs import CostModel
 from dally.scheduling.scheduler import Scheduler
 from dally.state import ClusterState
+from dally.testing.worlds import racks, simulate
 from tests.dally.policies.events import job, levels, times, waits
-from tests.worlds import racks, simulate
 
 # One GPU is left in each of two racks: two GPUs are free, but not under one switch.
 FRAGMENTED = [job("long0", 3, 3000), job("long1", 3, 3000)]

@@ -18,8 +18,8 @@ from dally.profiles.files import load_profiles
 from dally.scheduling.beliefs import AGES_S
 from dally.scheduling.scheduler import Scheduler
 from dally.state import ClusterState
+from dally.testing.worlds import Result, World, racks, simulate, worlds
 from tests.dally.policies.events import job, levels, times, waits
-from tests.worlds import Result, World, racks, simulate, worlds
 
 AUTHORS = load_profiles("dally")
 MODEL = "mobilenetv3"

@@ -9,7 +9,7 @@ from dally.policies.srsf_delay.running import RunningByRemaining
 from dally.policies.srsf_delay.waiting import OffersByPriority
 from dally.profiles.costs import CostModel
 from dally.state import ClusterState, JobState
-from tests.worlds import racks
+from dally.testing.worlds import racks
 
 Drawn = list[tuple[int, int, int, bool]]
 DRAWN = st.lists(

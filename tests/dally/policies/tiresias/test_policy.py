@@ -12,8 +12,8 @@ from dally.profiles.costs import CostModel
 from dally.profiles.files import ProfileSet, load_profiles
 from dally.scheduling.scheduler import Scheduler
 from dally.state import ClusterState
+from dally.testing.worlds import racks, simulate
 from tests.dally.policies.events import job, levels, times
-from tests.worlds import racks, simulate
 
 REALISTIC = load_profiles("realistic")
 TWO = [job("x", 1, 30_000), job("y", 1, 30_000, 1)]

@@ -17,8 +17,9 @@ from dally.policies.registry import policy_names
 from dally.scheduling.recording.recorder import RecordedScheduler
 from dally.scheduling.recording.replay import FACTS_TOLD, replay
 from dally.scheduling.scheduler import Scheduler
+from dally.testing.worlds import World, racks, worlds
 from tests.dally.recording.recorded import Lines, read, record, tamper
-from tests.worlds import SEARCHING, World, racks, worlds
+from tests.policy_groups import SEARCHING
 
 POLICIES = (*policy_names(), "dally:lease_s=600", "gandiva:slice_s=400", "tiresias:regroup_s=500")
 BUSY = World(

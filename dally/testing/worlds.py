@@ -1,4 +1,4 @@
-"""Random and hand-made clusters and workloads for tests, and a simulation of them in memory."""
+"""Random and hand-made clusters and workloads, and a simulation of them in memory that checks the policy."""
 
 import io
 import json
@@ -14,7 +14,7 @@ from dally.cluster.topology_build import Attached, Switch, build_topology
 from dally.jobs.job import Job, JobKind
 from dally.jobs.knowledge import EXACTLY, Known
 from dally.plan import Plan
-from dally.policies.registry import PolicySpec, parse_policy, policy_names
+from dally.policies.registry import PolicySpec, parse_policy
 from dally.profiles.contention import SharedLinks
 from dally.profiles.costs import CostModel
 from dally.profiles.files import ProfileSet
@@ -22,13 +22,9 @@ from dally.profiles.gang_iteration import Split
 from dally.runs.records import EventLog, JobRecord
 from dally.scheduling.scheduler import Scheduler
 from dally.state import ClusterState
+from dally.testing.described import described
 from simulator.engine import Engine, Outcome
 from simulator.failures import Outage
-from tests.described import described
-
-SEARCHING = {"elastic-scaling", "gavel", "hadar", "hadar-e", "jps", "monkeytree", "ones", "optimus", "pollux"}
-"""Policies that search, or solve a program, at each decision: with many jobs they take minutes."""
-QUICK = [name for name in policy_names() if name not in SEARCHING]
 
 FABRIC = Link(4.8e12)
 NIC = Link(200e9, 2.5e-6)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from dally.errors import InputError
 
 CHECKPOINTED = 85
-"""Exit code by which a job says that it has written its checkpoint and wants to be put back."""
+"""Exit code by which a job says that it has written its checkpoint and wants to be requeued."""
 
 
 MOST_GPUS = 1_000_000_000

@@ -1,7 +1,7 @@
 """Companions: jobs whose ranks join an elastic job of the same user, by which it is resized while it trains.
 
 They wait held. One that is released onto nodes joins its job, which then has the GPUs of both; asked by its
-checkpoint signal it leaves, ends, and is put back, held. All that is known of them is what Slurm shows, so a
+checkpoint signal it leaves, ends, and is requeued, held. All that is known of them is what Slurm shows, so a
 controller that is killed leaves nothing half-done: what was released and does not run yet is held again.
 """
 

@@ -30,7 +30,7 @@ from slurm_plugin.controller.reconciler import Reconciler
 from slurm_plugin.controller.time_limits import TimeLimits
 
 CONFIRM_S = (0.0, 0.3, 0.5, 0.8, 1.2)
-"""Pauses before each look at jobs just released or put back, seconds; later looks belong to later cycles."""
+"""Pauses before each look at jobs just released or requeued, seconds; later looks belong to later cycles."""
 
 TAUGHT_DAYS = 30
 """At its first start a controller learns from the jobs that ended in so many days."""

@@ -304,7 +304,7 @@ class Reconciler:
             self._transitions.protect(managed)
         managed.rehold = True
         if not stopping:
-            reason = "was put back, and not by Dally: by itself, by hand, or as a machine failed"
+            reason = "was requeued, and not by Dally: by itself, by hand, or as a machine failed"
             self._log(now, "fail", job=managed.job_id, lost_s=0.0, reason=reason)
         elif not managed.migrating:
             by = list(managed.preempted_for)
@@ -442,7 +442,7 @@ class Reconciler:
         if job.state is State.ENDED:
             self._transitions.end(managed, now, job.state_name)
             return
-        self._transitions.carry_on(managed, now, f"it cannot be put back: {why}")
+        self._transitions.carry_on(managed, now, f"it cannot be requeued: {why}")
         self._log(now, "requeue_failed", job=managed.job_id, reason=managed.reason)
 
 

@@ -2,7 +2,7 @@
 
 A user's limit is for the GPUs that were asked for. On fewer or slower ones, or farther apart, the same work
 takes longer, so the limit is raised in proportion as the job is released, as far as its partition allows.
-Where that is not enough, the job is asked for its checkpoint before its limit and put back: each start has
+Where that is not enough, the job is asked for its checkpoint before its limit and requeued: each start has
 the whole limit again. A job that has had the time that it asked for is ended by Slurm at its limit as always.
 """
 
@@ -87,5 +87,5 @@ def save_at_s(managed: ManagedJob, job: SlurmJob, life: JobState) -> float:
 
 
 def can_be_saved(managed: ManagedJob, job: SlurmJob) -> bool:
-    """Whether a job writes a checkpoint when it is asked for it, and may be put back."""
+    """Whether a job writes a checkpoint when it is asked for it, and may be requeued."""
     return bool(managed.request.signal) and job.requeue

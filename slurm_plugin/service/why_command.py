@@ -67,7 +67,7 @@ _PHASE_WORDS = {
 _NEXT = {
     JobPhase.INELIGIBLE: "will be tried again at",
     JobPhase.STARTING: "goes back to waiting if it does not run by",
-    JobPhase.STOPPING: "is put back at the latest at",
+    JobPhase.STOPPING: "is requeued at the latest at",
     JobPhase.RUNNING: "is asked for its checkpoint, as its time limit comes too early, at",
 }
 """What comes by itself at `until_s`."""

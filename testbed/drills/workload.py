@@ -28,7 +28,7 @@ from testbed.running.job_plan import plan_jobs
 
 SHAPE = LocalClusterShape((2, 2), 2, 1e9, 500e6)
 POLICY = "dally:lease_s=12"
-"""Leases far below the jobs' lengths, so that jobs are stopped and put back all the time."""
+"""Leases far below the jobs' lengths, so that jobs are stopped and requeued all the time."""
 
 EMULATED_TFLOPS = 0.02
 WIDE = "wide"

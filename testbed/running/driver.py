@@ -222,7 +222,7 @@ class Driver:
                     self._cluster.ask("rm", "-f", str(path))
 
     def _ended(self) -> set[str]:
-        """Jobs that have ended for good: one that wrote its checkpoint is about to be put back."""
+        """Jobs that have ended for good: one that wrote its checkpoint is about to be requeued."""
         now = time.time()
         return {
             observed.job

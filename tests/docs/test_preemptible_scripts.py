@@ -1,4 +1,4 @@
-"""The scripts of docs/preemptible-scripts.md, word for word, on a real Slurm: put back, and COMPLETED."""
+"""The scripts of docs/preemptible-scripts.md, word for word, on a real Slurm: requeued, and COMPLETED."""
 
 import os
 import re

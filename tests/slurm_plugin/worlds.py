@@ -92,7 +92,7 @@ class Site:
         self.controller = self.new_controller(at)
 
     def outcome(self) -> dict[str, tuple[str, int]]:
-        """How each job stands, and how often it was put back."""
+        """How each job stands, and how often it was requeued."""
         return {job.job_id: (job.state_name, job.restarts) for job in self.slurm.jobs()}
 
     def submit(

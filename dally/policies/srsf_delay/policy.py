@@ -20,7 +20,7 @@ from dally.words import are, plural
 
 
 class SrsfDelay(Policy):
-    """The least claim goes first; see `docs/policies/srsf-delay.md`."""
+    """The job with fewest remaining GPU-seconds goes first; see `docs/policies/srsf-delay.md`."""
 
     name: ClassVar[str] = "srsf-delay"
     summary: ClassVar[str] = (
@@ -46,17 +46,17 @@ class SrsfDelay(Policy):
         self._free_before = state.free.total()
 
     def submitted(self, job: JobState, now: float) -> None:
-        """A new job claims what it needs."""
+        """A job joins those that wait."""
         self.known.fair_share.arrived(job)
         self.known.waiting.add(job)
         self.known.guard.add(job)
 
     def started(self, job: JobState, now: float) -> None:
-        """It holds GPUs, for good until its lease is over."""
+        """A job holds GPUs, and keeps them until its lease is over."""
         self.resumed(job, now)
 
     def resumed(self, job: JobState, now: float) -> None:
-        """It holds GPUs."""
+        """A job holds GPUs."""
         self.known.guard.remove(job)
         self.known.waiting.remove(job)
         self.known.declining.pop(job.job_id, None)
@@ -64,12 +64,12 @@ class SrsfDelay(Policy):
         self._hold(job)
 
     def repaced(self, job: JobState, now: float) -> None:
-        """It holds its GPUs for another time."""
+        """A job will hold its GPUs for longer, or less long."""
         self._release(job)
         self._hold(job)
 
     def revised(self, job: JobState, now: float) -> None:
-        """It claims or holds more, or less."""
+        """A job needs more or less than was believed."""
         super().revised(job, now)
         if not job.allocation:
             self.known.waiting.move(job)
@@ -77,7 +77,7 @@ class SrsfDelay(Policy):
             self.known.guard.add(job)
 
     def stopped(self, job: JobState, now: float) -> None:
-        """It claims what it needs still."""
+        """A job that lost its GPUs waits for what it still needs."""
         self._release(job)
         self.known.fair_share.held(job, -job.job.gpus)
         self.known.waiting.add(job)
@@ -90,14 +90,14 @@ class SrsfDelay(Policy):
         self.known.fair_share.left(job)
 
     def withdrawn(self, job: JobState, now: float) -> None:
-        """It claims nothing any more."""
+        """A waiting job was cancelled."""
         self.known.guard.remove(job)
         self.known.waiting.remove(job)
         self.known.declining.pop(job.job_id, None)
         self.known.fair_share.left(job)
 
     def plan_applied(self, plan: Plan, state: ClusterState, now: float) -> None:
-        """Remember who declines far placements, and what is free, to see when more comes free."""
+        """Remember which jobs decline far placements, and what is free, to see when more comes free."""
         for each in plan.decisions:
             if isinstance(each, Wait) and each.level < state.topology.top and each.job_id in state.waiting:
                 self.known.declining[each.job_id] = each.until_s
@@ -105,7 +105,7 @@ class SrsfDelay(Policy):
         self.known.guard.settle(now)
 
     def snapshot(self) -> dict[str, Any]:
-        """What was free when it last decided, and who declines far placements until when."""
+        """What was free at the last decision, and which jobs decline far placements until when."""
         return {
             "free_before": self._free_before,
             "declining": dict(sorted(self.known.declining.items())),
@@ -117,7 +117,7 @@ class SrsfDelay(Policy):
         self.known.declining.update(learnt["declining"])
 
     def decide(self, state: ClusterState, now: float) -> Plan:
-        """Offer GPUs to claims, the least first."""
+        """Offer GPUs to the waiting jobs, the one with fewest remaining GPU-seconds first."""
         freed = state.free.total() > self._free_before
         waiting = self.known.waiting
         if not waiting and not (freed and self.known.spread_out):
@@ -129,7 +129,7 @@ class SrsfDelay(Policy):
         return Plan((*plan.decisions(), *waits), plan.due_s)
 
     def _remaining_gpu_seconds(self, job: JobState) -> float:
-        """What a waiting job claims at its best placement, as long as it waits."""
+        """What a waiting job needs at its best placement; the same for as long as it waits."""
         return self.knobs.weight(job.job.gpus) * (restart_s(job, self._state.costs) + remaining_s(job))
 
     def _kind(self, job: JobState) -> Kind:

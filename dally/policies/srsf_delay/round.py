@@ -28,7 +28,7 @@ class SrsfRound:
 
     Attributes:
         started: Orders of arrival of the jobs it starts.
-        due_s: When somebody's patience is over, or somebody may stop others.
+        due_s: When the patience of a job is over, or a job may stop others.
     """
 
     def __init__(self, knobs: SrsfDelayKnobs, known: PolicyState, state: ClusterState, now: float) -> None:
@@ -64,12 +64,12 @@ class SrsfRound:
         return (*self._preemptions.evictions.decisions(), *self._starts, *self._declines.values())
 
     def waiting(self) -> Iterator[JobState]:
-        """Jobs that wait after this plan and whose wait is to be said: new ones, and those that it stops."""
+        """Jobs that wait after this plan and whose wait is to be explained: new ones, and those that it stops."""
         yield from self._state.to_explain((*self._starts, *self._declines.values()))
         yield from self._preemptions.evictions.stopped()
 
     def _serve_longest_waiting(self) -> None:
-        """Start whoever has waited too long, if its turn has come, or keep GPUs for it."""
+        """Start the job that has waited too long, if its turn has come, or keep GPUs for it."""
         self._turn = job = self._known.guard.due(len(self._state.jobs), self._now)
         if job is None:
             return
@@ -103,7 +103,7 @@ class SrsfRound:
         return self._reserved.after(self._state.topology, placement.allocation, end_s)
 
     def _delays_turn(self, job: JobState, placement: Placement) -> bool:
-        """Whether a job would be in the way of the one whose turn it is."""
+        """Whether a job would delay the one for which GPUs are kept."""
         if self._reserved is None or job is self._turn:
             return False
         return self._keeps(job, placement) is None
@@ -130,7 +130,7 @@ class SrsfRound:
         return len(self._preemptions.evictions) > stopped
 
     def _most(self, gang: Gang) -> float:
-        """Who asks for so many GPUs and claims that much or more cannot take them from anybody."""
+        """A job that asks for so many GPUs and needs that many GPU-seconds or more can stop no other."""
         if not self._knobs.preempt:
             return 0.0
         if self._known.fair_share.any_over():
@@ -138,7 +138,7 @@ class SrsfRound:
         return self._known.running.most(self._now, self._knobs.weight(gang.gpus))
 
     def _priority(self, job: JobState, slowdown: float = 1.0) -> Priority:
-        """What a waiting job claims where it runs so slowly."""
+        """The priority of a waiting job where it runs so slowly: smaller goes first."""
         seconds = restart_s(job, self._state.costs)
         seconds += job.remaining_s(self._now) * slowdown**self._knobs.waste
         return self._known.fair_share.over(job, job.job.gpus), self._knobs.weight(job.job.gpus) * seconds
@@ -231,13 +231,13 @@ class SrsfRound:
         return free if free is not None and free.level <= highest else None
 
     def _preempt_for(self, job: JobState) -> Placement | None:
-        """GPUs of running jobs that hold more than a job claims; None if too few. Never far apart."""
+        """GPUs of running jobs that hold more than a job needs; None if too few. Never far apart."""
         gang, level = job.job.gang, self._best_level(job)
         if not self._knobs.preempt or gang.gpus >= self._hopeless.get(level, inf):
             return None
         placement = self._try_preempt(job, level)
         if placement is None and gang.gpu_type is None and gang.per_machine is None:
-            self._hopeless[level] = gang.gpus  # who comes later claims more: fewer can be stopped for it
+            self._hopeless[level] = gang.gpus  # later jobs need more: fewer can be stopped for them
         return placement
 
     def _try_preempt(self, job: JobState, level: int, first: bool = False) -> Placement | None:

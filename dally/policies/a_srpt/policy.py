@@ -64,7 +64,6 @@ class AdaptiveSrpt(Policy):
         self._until_s: dict[str, float] = {}
 
     def submitted(self, job: JobState, now: float) -> None:
-        """Its work is new to the virtual machine, or as far as that was before a restart."""
         self._state.best_level(job.job.gang)
         self._advance(now)
         share = job.job.gpus / self._state.topology.gpus
@@ -72,20 +71,16 @@ class AdaptiveSrpt(Policy):
         self._enqueue(job)
 
     def started(self, job: JobState, now: float) -> None:
-        """It runs to its end; the virtual machine goes on with what it has of it."""
         self._dequeue(job)
 
     def stopped(self, job: JobState, now: float) -> None:
-        """After a failure it has its old turn."""
         self._enqueue(job)
 
     def finished(self, job: JobState, now: float) -> None:
-        """The virtual machine drops what it has left of it."""
         self._advance(now)
         self.virtual.remove(job)
 
     def withdrawn(self, job: JobState, now: float) -> None:
-        """It leaves both."""
         self._dequeue(job)
         self.finished(job, now)
 
@@ -100,11 +95,9 @@ class AdaptiveSrpt(Policy):
                 self._until_s[each.job_id] = each.until_s
 
     def snapshot(self) -> dict[str, Any]:
-        """How far the virtual machine is, and until when jobs wait for better placements."""
         return {**self.virtual.snapshot(), "until_s": dict(self._until_s)}
 
     def restore(self, learnt: Mapping[str, Any]) -> None:
-        """Take it up from there as the jobs come again."""
         self.virtual.restore(learnt)
         self._until_s = dict(learnt["until_s"])
 

@@ -98,38 +98,31 @@ class InOrder(Policy):
         plan.fill_behind_reservation()
 
     def submitted(self, job: JobState, now: float) -> None:
-        """A new job joins the queue."""
         self._best[job.order] = self._state.best_level(job.job.gang)
         self.queue.add(job, *self.key(job))
 
     def started(self, job: JobState, now: float) -> None:
-        """It runs until its predicted end."""
         self.queue.remove(job)
         self.ends.add(job, self.end_s(job))
 
     def repaced(self, job: JobState, now: float) -> None:
-        """It runs until another end."""
         self.ends.remove(job)
         self.ends.add(job, self.end_s(job))
 
     def revised(self, job: JobState, now: float) -> None:
-        """It ends at another time, or has another place in the queue."""
         super().revised(job, now)
         if not job.allocation:
             self.queue.move(job, *self.key(job))
 
     def stopped(self, job: JobState, now: float) -> None:
-        """It queues again by its key."""
         self.ends.remove(job)
         self.queue.add(job, *self.key(job))
 
     def finished(self, job: JobState, now: float) -> None:
-        """Forget it."""
         self.ends.remove(job)
         del self._best[job.order]
 
     def withdrawn(self, job: JobState, now: float) -> None:
-        """It leaves the queue."""
         self.queue.remove(job)
         del self._best[job.order]
 

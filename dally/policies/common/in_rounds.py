@@ -73,9 +73,7 @@ class InRounds(Policy):
         self.rounds.applied(state, now, lambda: self.needs_next_round(state, now))
 
     def snapshot(self) -> dict[str, Any]:
-        """When the next round is due."""
         return {"rounds": self.rounds.snapshot()}
 
     def restore(self, learnt: Mapping[str, Any]) -> None:
-        """Take back what `snapshot` gave."""
         self.rounds.restore(learnt["rounds"])

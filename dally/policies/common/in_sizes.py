@@ -149,28 +149,23 @@ class InSizes(Policy):
         return Wait(job.job_id, state.topology.top, inf, reason)
 
     def submitted(self, job: JobState, now: float) -> None:
-        """It waits."""
         self._state.best_level(job.job.gang)
         self._enqueue(job)
 
     def started(self, job: JobState, now: float) -> None:
-        """It may be resized from now on, if it is elastic."""
         self._queue.remove(job)
         if _is_sizable(job):
             self._elastic[job.order] = job
 
     def stopped(self, job: JobState, now: float) -> None:
-        """It waits again."""
         self._elastic.pop(job.order, None)
         self._enqueue(job)
 
     def finished(self, job: JobState, now: float) -> None:
-        """Its GPUs are for others."""
         self._elastic.pop(job.order, None)
         self._changed.note()
 
     def withdrawn(self, job: JobState, now: float) -> None:
-        """It leaves the queue."""
         self._queue.remove(job)
         self._changed.note()
 
@@ -179,7 +174,6 @@ class InSizes(Policy):
         self._changed.time_passed()
 
     def snapshot(self) -> dict[str, Any]:
-        """When sizes are looked at next, and what has changed since they were."""
         return {
             "due_s": None if self._due_s == inf else self._due_s,
             "changed": self._changed.snapshot(),
@@ -187,7 +181,6 @@ class InSizes(Policy):
         }
 
     def restore(self, learnt: Mapping[str, Any]) -> None:
-        """Take back what `snapshot` gave."""
         self._due_s = inf if learnt["due_s"] is None else learnt["due_s"]
         self._changed.restore(learnt.get("changed"))
         self._withheld = dict(learnt.get("withheld", ()))

@@ -72,33 +72,27 @@ class Dally(Policy):
         self._assigned: dict[str, float] = {}
 
     def submitted(self, job: JobState, now: float) -> None:
-        """A new job scores 0 and has never been assigned GPUs; one that ran before has its score."""
         self.queue.add(job, self._rank(job, now), now)
 
     def started(self, job: JobState, now: float) -> None:
-        """Its wait, if it counts, teaches the timers; its lease begins."""
         self.timers.record(job.level, job.job.gpus, now - job.origin_s, now)
         self.resumed(job, now)
 
     def resumed(self, job: JobState, now: float) -> None:
-        """Its lease began when it became ready."""
         self.queue.remove(job)
         self.leases.started(job)
         self.scattered.started(job)
 
     def stopped(self, job: JobState, now: float) -> None:
-        """It competes again, with the score that its work and run time give."""
         self._assigned[job.job_id] = self.leases.began_s(job, now)
         self._release(job)
         self.queue.add(job, self._rank(job, now), now)
 
     def finished(self, job: JobState, now: float) -> None:
-        """Forget it."""
         self._release(job)
         self._assigned.pop(job.job_id, None)
 
     def withdrawn(self, job: JobState, now: float) -> None:
-        """It leaves the queue."""
         self.queue.remove(job)
         self._assigned.pop(job.job_id, None)
 
@@ -108,7 +102,6 @@ class Dally(Policy):
         self.scattered.settle(now)
 
     def snapshot(self) -> dict[str, Any]:
-        """The auto-tuner's histories, when each job last got GPUs, and how far leases are settled."""
         return {
             "histories": self.timers.snapshot() if isinstance(self.timers, TunedTimers) else {},
             "assigned_s": dict(sorted(self._assigned.items())),
@@ -117,7 +110,6 @@ class Dally(Policy):
         }
 
     def restore(self, learnt: Mapping[str, Any]) -> None:
-        """Take back what `snapshot` gave."""
         self._assigned = dict(learnt["assigned_s"])
         self.leases.restore(learnt["leases"])
         self.scattered.restore(learnt["scattered"])

@@ -117,12 +117,10 @@ class Gandiva(Policy):
         self._free_before = state.topology.gpus
 
     def submitted(self, job: JobState, now: float) -> None:
-        """A new job joins the end of the queue."""
         self._state.best_level(job.job.gang)
         self._enqueue(job)
 
     def started(self, job: JobState, now: float) -> None:
-        """Its slice begins with its work; its machines are dedicated if they were idle."""
         self.waiting.remove(job)
         self.slices.add(job, job.ready_s + self.knobs.slice_s if job.job.preemptible else inf)
         self._held[job.order] = job.allocation
@@ -131,22 +129,18 @@ class Gandiva(Policy):
             self.scattered.add(job, -job.end_s())
 
     def repaced(self, job: JobState, now: float) -> None:
-        """If it is scattered it has another time left to run."""
         if job in self.scattered:
             self.scattered.remove(job)
             self.scattered.add(job, -job.end_s())
 
     def stopped(self, job: JobState, now: float) -> None:
-        """It joins the end of the queue."""
         self._drop(job)
         self._enqueue(job)
 
     def finished(self, job: JobState, now: float) -> None:
-        """Forget it."""
         self._drop(job)
 
     def withdrawn(self, job: JobState, now: float) -> None:
-        """It leaves the queue."""
         self.waiting.remove(job)
 
     def plan_applied(self, plan: Plan, state: ClusterState, now: float) -> None:
@@ -158,11 +152,9 @@ class Gandiva(Policy):
         self.affinity.forget_restored()
 
     def snapshot(self) -> dict[str, Any]:
-        """What was free when it last decided, and which machines are dedicated to which sizes."""
         return {"free_before": self._free_before, "dedicated": self.affinity.snapshot()}
 
     def restore(self, learnt: Mapping[str, Any]) -> None:
-        """Take back what `snapshot` gave; earlier versions gave nothing."""
         self._free_before = learnt.get("free_before", self._free_before)
         self.affinity.restore(learnt.get("dedicated", ()))
 

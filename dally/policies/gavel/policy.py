@@ -106,13 +106,11 @@ class Gavel(InRounds):
         self._standing = RoundShares(RoundCredits(len(self.pools.names)), (), 0.0, -inf, stale=True)
 
     def submitted(self, job: JobState, now: float) -> None:
-        """The shares are out of date."""
         self._state.best_level(job.job.gang)
         self._look_up(job)
         self._changed.note()
 
     def reported(self, job: JobState, now: float) -> None:
-        """The shares are out of date if it is not as fast on some type as it was taken to be."""
         super().reported(job, now)
         before = self._speeds[job.job_id]
         self._look_up(job)
@@ -124,11 +122,9 @@ class Gavel(InRounds):
         self._speeds[job.job_id] = [speeds.get(gpu_type, 0.0) for gpu_type in self.pools.types]
 
     def finished(self, job: JobState, now: float) -> None:
-        """The shares are out of date."""
         self._forget(job)
 
     def withdrawn(self, job: JobState, now: float) -> None:
-        """The shares are out of date."""
         self._forget(job)
 
     def _forget(self, job: JobState) -> None:
@@ -200,7 +196,6 @@ class Gavel(InRounds):
         super().plan_applied(plan, state, now)
 
     def snapshot(self) -> dict[str, Any]:
-        """The shares, who had how many turns since they hold, and the rounds."""
         standing = self._standing
         return {
             **super().snapshot(),
@@ -213,7 +208,6 @@ class Gavel(InRounds):
         }
 
     def restore(self, learnt: Mapping[str, Any]) -> None:
-        """Take back what `snapshot` gave."""
         super().restore(learnt)
         self._changed.restore(learnt.get("changed"))
         credits = RoundCredits(len(self.pools.names))

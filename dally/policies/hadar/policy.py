@@ -92,32 +92,25 @@ class Hadar(InRounds):
         self._tiers = Cache[tuple[str, str | None, int], tuple[Flags, ...]]()
 
     def submitted(self, job: JobState, now: float) -> None:
-        """It bids from now on."""
         self._costs.best_level(job.job.gang)
         self._put(job)
 
     def started(self, job: JobState, now: float) -> None:
-        """It bids on, unless it must not be preempted."""
         self._put(job)
 
     def stopped(self, job: JobState, now: float) -> None:
-        """It bids as one that waits."""
         self._put(job)
 
     def repaced(self, job: JobState, now: float) -> None:
-        """What it has left to do is counted from here."""
         self._put(job)
 
     def revised(self, job: JobState, now: float) -> None:
-        """It has more to do, or less."""
         self._put(job)
 
     def finished(self, job: JobState, now: float) -> None:
-        """Forget it."""
         self._table.drop(job)
 
     def withdrawn(self, job: JobState, now: float) -> None:
-        """Forget it."""
         self._table.drop(job)
 
     def _put(self, job: JobState) -> None:

@@ -85,12 +85,10 @@ class JointPlacement(Policy):
         self._changed.answer()
 
     def submitted(self, job: JobState, now: float) -> None:
-        """It waits, least T * Pi first."""
         self._state.best_level(job.job.gang)
         self._enqueue(job)
 
     def started(self, job: JobState, now: float) -> None:
-        """It may be resized or moved from now on, if it could gain or give."""
         self.queue.remove(job)
         self.ends.add(job, job.end_s())
         choosy = len(self._state.topology.gpu_types) > 1 and job.job.gpu_type is None
@@ -98,21 +96,17 @@ class JointPlacement(Policy):
             self.movers[job.order] = job
 
     def repaced(self, job: JobState, now: float) -> None:
-        """It has another end."""
         self.ends.remove(job)
         self.ends.add(job, job.end_s())
 
     def stopped(self, job: JobState, now: float) -> None:
-        """It waits again."""
         self._drop(job)
         self._enqueue(job)
 
     def finished(self, job: JobState, now: float) -> None:
-        """Its GPUs are for others."""
         self._drop(job)
 
     def withdrawn(self, job: JobState, now: float) -> None:
-        """It leaves the queue."""
         self.queue.remove(job)
         self._changed.note()
 
@@ -126,11 +120,9 @@ class JointPlacement(Policy):
         self._changed.time_passed()
 
     def snapshot(self) -> dict[str, Any]:
-        """How often it has placed all jobs, and whether it is to do so again."""
         return {"reruns": self._reruns, "changed": self._changed.snapshot()}
 
     def restore(self, learnt: Mapping[str, Any]) -> None:
-        """Go on counting."""
         self._reruns = learnt["reruns"]
         self._changed.restore(learnt.get("changed"))
 

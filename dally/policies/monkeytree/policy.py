@@ -57,17 +57,14 @@ class MonkeyTree(InOrder):
         return ()
 
     def started(self, job: JobState, now: float) -> None:
-        """Its fragments count."""
         super().started(job, now)
         self.fragments.add(job)
 
     def stopped(self, job: JobState, now: float) -> None:
-        """Its fragments are gone."""
         super().stopped(job, now)
         self.fragments.remove(job)
 
     def finished(self, job: JobState, now: float) -> None:
-        """Its fragments are gone."""
         super().finished(job, now)
         self.fragments.remove(job)
 
@@ -76,11 +73,9 @@ class MonkeyTree(InOrder):
         self._free_before = state.free.total()
 
     def snapshot(self) -> dict[str, Any]:
-        """What was free when it last decided."""
         return {"free_before": self._free_before}
 
     def restore(self, learnt: Mapping[str, Any]) -> None:
-        """Take back what `snapshot` gave; earlier versions gave nothing."""
         self._free_before = learnt.get("free_before", self._free_before)
 
     def decide(self, state: ClusterState, now: float) -> Plan:

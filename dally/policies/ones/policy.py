@@ -136,18 +136,15 @@ class Evolution(Policy):
         self._elastic: dict[str, JobState] = {}
 
     def submitted(self, job: JobState, now: float) -> None:
-        """It waits and is in no candidate yet."""
         self._state.costs.best_level(job.job.gang)
         self.registry.add(job, self.knobs.first_size)
         self._enqueue(job)
 
     def started(self, job: JobState, now: float) -> None:
-        """It runs, and has to finish an epoch before it is moved."""
         self._run(job)
         self.registry.start(job, now)
 
     def resumed(self, job: JobState, now: float) -> None:
-        """It runs on; its epochs count from where they did before a restart."""
         self._run(job)
         self.registry.resume(job, now)
 
@@ -157,24 +154,20 @@ class Evolution(Policy):
             self._elastic[job.job_id] = job
 
     def reported(self, job: JobState, now: float) -> None:
-        """Its epochs are those that it reports."""
         super().reported(job, now)
         self.registry.renew(job, now)
 
     def stopped(self, job: JobState, now: float) -> None:
-        """It waits again, with its limit halved unless it goes on on other GPUs at once."""
         self._elastic.pop(job.job_id, None)
         if not job.resizing:
             self.registry.stop(job)
         self._enqueue(job)
 
     def finished(self, job: JobState, now: float) -> None:
-        """It teaches how progress goes."""
         self._elastic.pop(job.job_id, None)
         self.registry.end(job)
 
     def withdrawn(self, job: JobState, now: float) -> None:
-        """It is gone."""
         self._dequeue(job)
         self.registry.remove(job)
 
@@ -197,11 +190,9 @@ class Evolution(Policy):
         self.registry.shrink(scaled, median_s, now, self.knobs.scale_down)
 
     def snapshot(self) -> dict[str, Any]:
-        """Candidates as runs of equal genes, what is known of jobs, and what ended ones have taught."""
         return {"steps": self._steps, "genes": run_lengths(self.genes), "register": self.registry.snapshot()}
 
     def restore(self, learnt: Mapping[str, Any]) -> None:
-        """Go on from there."""
         self._steps = learnt["steps"]
         genes = from_run_lengths(learnt["genes"])
         if genes.shape == self.genes.shape:

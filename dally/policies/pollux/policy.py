@@ -112,31 +112,25 @@ class Pollux(InRounds):
         self._changed = PendingChanges(state)
 
     def submitted(self, job: JobState, now: float) -> None:
-        """It waits; jobs with least service go first."""
         self._state.best_level(job.job.gang)
         self._enqueue(job, now)
 
     def started(self, job: JobState, now: float) -> None:
-        """It has had so many GPUs now, and once more others than before."""
         had = self._had.get(job.job_id, ServiceHad())
         self._run(job, replace(had, starts=had.starts + 1))
 
     def resumed(self, job: JobState, now: float) -> None:
-        """It ran before this policy was built, perhaps under its predecessor."""
         had = self._had.get(job.job_id, ServiceHad())
         self._run(job, replace(had, starts=max(1, had.starts)))
 
     def stopped(self, job: JobState, now: float) -> None:
-        """It waits again."""
         self._movers.pop(job.job_id, None)
         self._enqueue(job, now)
 
     def finished(self, job: JobState, now: float) -> None:
-        """Its GPUs are for others."""
         self._forget(job)
 
     def withdrawn(self, job: JobState, now: float) -> None:
-        """It leaves the queue."""
         self._queue.remove(job)
         self._forget(job)
 
@@ -199,7 +193,6 @@ class Pollux(InRounds):
         super().plan_applied(plan, state, now)
 
     def snapshot(self) -> dict[str, Any]:
-        """The population and number of searches, when the next is due, and what jobs have had."""
         return {
             **super().snapshot(),
             "population": self._population,
@@ -212,7 +205,6 @@ class Pollux(InRounds):
         }
 
     def restore(self, learnt: Mapping[str, Any]) -> None:
-        """Take back what `snapshot` gave."""
         super().restore(learnt)
         self._population, self._searches = learnt["population"], learnt["searches"]
         self._quiet = learnt["quiet"]

@@ -145,12 +145,10 @@ class SlurmBackfill(InOrder):
                 known.clear()
 
     def started(self, job: JobState, now: float) -> None:
-        """Its timer is no longer needed."""
         super().started(job, now)
         self._until_s.pop(job.job_id, None)
 
     def withdrawn(self, job: JobState, now: float) -> None:
-        """It leaves the queue, and its timer ends."""
         super().withdrawn(job, now)
         self._until_s.pop(job.job_id, None)
 
@@ -173,12 +171,10 @@ class SlurmBackfill(InOrder):
             self._due_backfill_s = min(due_s, next_multiple(now, self._knobs.bf_interval_s))
 
     def snapshot(self) -> dict[str, Any]:
-        """When each job stops waiting for one switch, and when backfill is due."""
         due_s = None if self._due_backfill_s == inf else self._due_backfill_s
         return {"until_s": dict(sorted(self._until_s.items())), "backfill_s": due_s}
 
     def restore(self, learnt: Mapping[str, Any]) -> None:
-        """Take back what `snapshot` gave."""
         self._until_s = dict(learnt["until_s"])
         due_s = learnt.get("backfill_s")
         self._due_backfill_s = inf if due_s is None else due_s

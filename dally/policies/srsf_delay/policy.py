@@ -46,17 +46,14 @@ class SrsfDelay(Policy):
         self._free_before = state.free.total()
 
     def submitted(self, job: JobState, now: float) -> None:
-        """A job joins those that wait."""
         self.known.fair_share.arrived(job)
         self.known.waiting.add(job)
         self.known.guard.add(job)
 
     def started(self, job: JobState, now: float) -> None:
-        """A job holds GPUs, and keeps them until its lease is over."""
         self.resumed(job, now)
 
     def resumed(self, job: JobState, now: float) -> None:
-        """A job holds GPUs."""
         self.known.guard.remove(job)
         self.known.waiting.remove(job)
         self.known.declining.pop(job.job_id, None)
@@ -64,12 +61,10 @@ class SrsfDelay(Policy):
         self._hold(job)
 
     def repaced(self, job: JobState, now: float) -> None:
-        """A job will hold its GPUs for longer, or less long."""
         self._release(job)
         self._hold(job)
 
     def revised(self, job: JobState, now: float) -> None:
-        """A job needs more or less than was believed."""
         super().revised(job, now)
         if not job.allocation:
             self.known.waiting.move(job)
@@ -77,20 +72,17 @@ class SrsfDelay(Policy):
             self.known.guard.add(job)
 
     def stopped(self, job: JobState, now: float) -> None:
-        """A job that lost its GPUs waits for what it still needs."""
         self._release(job)
         self.known.fair_share.held(job, -job.job.gpus)
         self.known.waiting.add(job)
         self.known.guard.add(job)
 
     def finished(self, job: JobState, now: float) -> None:
-        """Forget it."""
         self._release(job)
         self.known.fair_share.held(job, -job.job.gpus)
         self.known.fair_share.left(job)
 
     def withdrawn(self, job: JobState, now: float) -> None:
-        """A waiting job was cancelled."""
         self.known.guard.remove(job)
         self.known.waiting.remove(job)
         self.known.declining.pop(job.job_id, None)
@@ -105,14 +97,12 @@ class SrsfDelay(Policy):
         self.known.guard.settle(now)
 
     def snapshot(self) -> dict[str, Any]:
-        """What was free at the last decision, and which jobs decline far placements until when."""
         return {
             "free_before": self._free_before,
             "declining": dict(sorted(self.known.declining.items())),
         }
 
     def restore(self, learnt: Mapping[str, Any]) -> None:
-        """Take back what `snapshot` gave."""
         self._free_before = learnt["free_before"]
         self.known.declining.update(learnt["declining"])
 

@@ -64,7 +64,7 @@ class SrsfRound:
         return (*self._preemptions.evictions.decisions(), *self._starts, *self._declines.values())
 
     def waiting(self) -> Iterator[JobState]:
-        """Jobs that wait after this plan and whose wait is to be explained: new ones, and those that it stops."""
+        """Jobs whose wait is to be explained after this plan: new ones, and those that it stops."""
         yield from self._state.to_explain((*self._starts, *self._declines.values()))
         yield from self._preemptions.evictions.stopped()
 

@@ -106,7 +106,6 @@ class Tiresias(Policy):
         self._restored: dict[str, _Restored] = {}
 
     def submitted(self, job: JobState, now: float) -> None:
-        """A new job enters the top queue, one that ran before the queue of its service."""
         request = job.job
         best = self._state.best_level(request.gang)
         top = self._state.topology.top
@@ -123,13 +122,11 @@ class Tiresias(Policy):
         self._set_due(job, due_s)
 
     def started(self, job: JobState, now: float) -> None:
-        """Its waiting time counts if it ran before, and its service goes on."""
         self._service[job.job_id].start(now, now - job.origin_s, job.training_before_s)
         self._restored.pop(job.job_id, None)
         self.resumed(job, now)
 
     def resumed(self, job: JobState, now: float) -> None:
-        """It runs on with the service that was restored, or as if it had just started."""
         service, before = self._service[job.job_id], self._restored.pop(job.job_id, None)
         self.waiting.remove(job)
         if service.start_s == inf:
@@ -145,7 +142,6 @@ class Tiresias(Policy):
         self.scattered.started(job)
 
     def stopped(self, job: JobState, now: float) -> None:
-        """It waits in its queue."""
         self._refresh(now)
         self._drop(job)
         self._enqueue(job)
@@ -153,19 +149,16 @@ class Tiresias(Policy):
         self._set_due(job, self._promotion_s(job, now))
 
     def finished(self, job: JobState, now: float) -> None:
-        """Forget it."""
         self._drop(job)
         del self._service[job.job_id]
 
     def withdrawn(self, job: JobState, now: float) -> None:
-        """It leaves its queue."""
         self.waiting.remove(job)
         self._set_due(job, inf)
         self._restored.pop(job.job_id, None)
         del self._service[job.job_id]
 
     def snapshot(self) -> dict[str, Any]:
-        """The service of each job since it was last new, its queue, and when scattered jobs last looked."""
         services: dict[str, list[float | None]] = {}
         for job_id, service in sorted(self._service.items()):
             job = self._state.jobs[job_id]
@@ -176,7 +169,6 @@ class Tiresias(Policy):
         return {"services": services, "scattered": self.scattered.snapshot()}
 
     def restore(self, learnt: Mapping[str, Any]) -> None:
-        """Take back what `snapshot` gave, before the jobs are submitted again."""
         self.scattered.restore(learnt["scattered"])
         top = self._state.topology.top
         for job_id, numbers in learnt["services"].items():

@@ -134,10 +134,10 @@ class JobTransitions:
         Whatever it seemed to ask for, it becomes a job that asks for what Slurm gave it.
         """
         asked = managed.job
-        if not asked.runs_on([*gpus.values()]):
-            asked = replace(asked, gpus=sum(gpus.values()), gpus_per_machine=None, gpu_type=None)
-            asked = replace(asked, kind=JobKind.RIGID, min_gpus=None, max_gpus=None, max_copies=1)
         try:
+            if not asked.runs_on([*gpus.values()]):
+                asked = replace(asked, gpus=sum(gpus.values()), gpus_per_machine=None, gpu_type=None)
+                asked = replace(asked, kind=JobKind.RIGID, min_gpus=None, max_gpus=None, max_copies=1)
             allocation = self._allocation(gpus)
             self._state.best_level(asked.gang)
         except (KeyError, DallyError):

@@ -161,10 +161,14 @@ class Tiresias(Policy):
     def snapshot(self) -> dict[str, Any]:
         services: dict[str, list[float | None]] = {}
         for job_id, service in sorted(self._service.items()):
-            job = self._state.jobs[job_id]
-            since_s = job.since_s if job.allocation else job.origin_s
+            job = self._state.jobs.get(job_id)
             had = service.entered_s, service.start_s, service.trained_before_s, service.pending_s
-            place = since_s, service.queue, service.promoted_s, service.due_s
+            place: tuple[float, ...]
+            if job is not None:
+                since_s = job.since_s if job.allocation else job.origin_s
+                place = since_s, service.queue, service.promoted_s, service.due_s
+            else:  # it was restored, and is to be submitted again
+                place = self._restored.get(job_id, ())
             services[job_id] = [None if number == inf else number for number in (*had, *place)]
         return {"services": services, "scattered": self.scattered.snapshot()}
 

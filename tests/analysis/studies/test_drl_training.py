@@ -83,7 +83,7 @@ def test_who_imitates_gives_what_optimus_gives() -> None:
     class Compared(ImitatingPolicy):
         """Notes what both say."""
 
-        def targets(self, jobs, pool, now):  # type: ignore[no-untyped-def]
+        def allocate(self, jobs, pool, now):  # type: ignore[no-untyped-def]
             found = super().allocate(jobs, pool, now)
             taught = Optimus.allocate(self._teacher, jobs, pool, now)
             pairs.extend((found[name].gpus, taught[name].gpus) for name in taught)

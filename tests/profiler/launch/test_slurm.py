@@ -14,8 +14,8 @@ from tests.profiler.driver.worlds import make_run
 
 WAIT_S = 60.0
 TELL = (
-    "import os; from workloads.settings import Backend; from profiler.rank.slurm_rank import take_place; "
-    "take_place(os.environ, Backend.GLOO); "
+    "import os; from workloads.settings import Backend; from profiler.rank.slurm_rank import set_rank; "
+    "set_rank(os.environ, Backend.GLOO); "
     "print(*(os.environ[name] for name in ('RANK', 'DALLY_HOST', 'LOCAL_RANK', 'WORLD_SIZE')))"
 )
 """What a rank does to find its place, and where it really is."""

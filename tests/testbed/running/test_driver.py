@@ -211,5 +211,5 @@ def test_the_controllers_configuration_is_one_that_it_reads(tmp_path: Path) -> N
     assert (config.policy, config.listen, config.fallback) == (
         "dally:lease_s=10",
         "127.0.0.1:4711",
-        "start_failed",
+        "refuse",
     )

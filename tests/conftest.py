@@ -28,6 +28,7 @@ SLOW = {
     "analysis/studies/test_predictor_validation.py",
     "dally/scheduling/recording/test_replay.py",
     "dally/traces/test_generators.py",
+    "docs/test_extending.py",
     "docs/test_site.py",
     "fuzz/test_formats.py",
     "simulator/sweep/test_command.py",

@@ -110,11 +110,16 @@ class Rerun:
                 refused += 1
         if not jobs:
             return [], []
+        useless = np.zeros(len(jobs), dtype=bool)
         if len(workers) == 1 and all(job.job.least_gpus == job.job.most_gpus for job in jobs):
             given, saved_s = np.array([[job.job.gpus] for job in jobs]), np.zeros(len(jobs))  # no choice
         else:
             instance = self._demands.instance(jobs, workers, self._now)
             given = self._solve(instance)
+            # Where no category gives all jobs GPUs that they accept, those without wait, or stay as they are.
+            useless = ~np.isfinite(instance.times_s(given))
+            if held:
+                given[: len(held)] = np.where(useless[: len(held), None], np.array(held), given[: len(held)])
             before = given.copy()  # waiting jobs have nothing to compare with: they save 0 s
             if held:
                 before[: len(held)] = np.array(held)
@@ -123,7 +128,8 @@ class Rerun:
             self._share(job, row, saved)
             for job, row, saved in zip(jobs, given.tolist(), saved_s.tolist(), strict=True)
         ]
-        return shares[len(movers) :], shares[: len(movers)]
+        starts = [share for share, no_use in zip(shares, useless.tolist(), strict=True) if not no_use]
+        return starts[len(movers) - int(useless[: len(movers)].sum()) :], shares[: len(movers)]
 
     def _share(self, job: JobState, row: Sequence[int], saved_s: float) -> Share:
         """A job's row of a match, in whole units of what it takes of a machine."""

@@ -1,6 +1,7 @@
 """One placement of all jobs online: which are admitted, what each is to have, and whether moving pays."""
 
 from collections.abc import Callable, Iterable, Sequence
+from itertools import compress
 
 import numpy as np
 
@@ -110,26 +111,26 @@ class Rerun:
                 refused += 1
         if not jobs:
             return [], []
-        useless = np.zeros(len(jobs), dtype=bool)
+        served = [True] * len(jobs)
         if len(workers) == 1 and all(job.job.least_gpus == job.job.most_gpus for job in jobs):
             given, saved_s = np.array([[job.job.gpus] for job in jobs]), np.zeros(len(jobs))  # no choice
         else:
             instance = self._demands.instance(jobs, workers, self._now)
             given = self._solve(instance)
-            # Where no category gives all jobs GPUs that they accept, those without wait, or stay as they are.
-            useless = ~np.isfinite(instance.times_s(given))
-            if held:
-                given[: len(held)] = np.where(useless[: len(held), None], np.array(held), given[: len(held)])
             before = given.copy()  # waiting jobs have nothing to compare with: they save 0 s
             if held:
                 before[: len(held)] = np.array(held)
-            saved_s = instance.times_s(before) - instance.times_s(given)
+            # A match may leave a job with GPUs that it does not accept only: it would take for ever there.
+            finite = np.isfinite(instance.times_s(given))
+            given = np.where(finite[:, None], given, before)
+            times_s = instance.times_s(before), instance.times_s(given)
+            saved_s = np.subtract(*times_s, out=np.zeros(len(jobs)), where=finite)
+            served = finite.tolist()
         shares = [
             self._share(job, row, saved)
             for job, row, saved in zip(jobs, given.tolist(), saved_s.tolist(), strict=True)
         ]
-        starts = [share for share, no_use in zip(shares, useless.tolist(), strict=True) if not no_use]
-        return starts[len(movers) - int(useless[: len(movers)].sum()) :], shares[: len(movers)]
+        return [*compress(shares[len(movers) :], served[len(movers) :])], shares[: len(movers)]
 
     def _share(self, job: JobState, row: Sequence[int], saved_s: float) -> Share:
         """A job's row of a match, in whole units of what it takes of a machine."""

@@ -2,11 +2,14 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from dally.cluster.load import load_cluster
 from dally.jobs.job import Job, JobKind
 from dally.plan import Plan
+from dally.policies.jps.instance import WorkerDemands
+from dally.policies.jps.rerun import Rerun
 from dally.policies.registry import parse_policy
 from dally.profiles.costs import CostModel
 from dally.profiles.files import load_profiles
@@ -41,6 +44,14 @@ def test_a_job_gets_at_most_the_size_at_which_it_is_fastest() -> None:
     result = simulate("jps", load_cluster("hadar-60"), [lone], profiles=GAVEL)
     [place] = held(result, "a")
     assert [*place.values()] == [4]
+
+
+def test_a_job_that_the_match_gives_gpus_of_a_type_that_it_does_not_accept_waits_on() -> None:
+    state = ClusterState(topology := racks([[1, 1]], ("a", "b")), costs := CostModel(topology))
+    both = state.submit(job("both", 1, 100.0), 0.0)
+    choosy = state.submit(replace(job("choosy", 1, 100.0), gpu_type="a"), 0.0)
+    rerun = Rerun(state, WorkerDemands(costs), lambda _: np.array([[1, 0], [0, 1]]), 0.0, 0.0, depth=10)
+    assert rerun.best([both, choosy], [])[0].places.keys() == {"both"}
 
 
 def test_sizes_go_by_the_square_root_of_the_work() -> None:

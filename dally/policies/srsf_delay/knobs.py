@@ -1,45 +1,26 @@
-"""By what the policy `srsf-delay` decides."""
+"""The settings of the policy `srsf-delay`."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from dally.errors import InputError
+from dally.policies.common.knobs import knob
 
 
 @dataclass(frozen=True, slots=True)
 class SrsfDelayKnobs:
     """Settings of `srsf-delay`; each part can be switched off."""
 
-    order: str = field(
-        default="service",
-        metadata={"help": "claims are of GPU-seconds, or of seconds", "choices": ("service", "time")},
-    )
-    preempt: bool = field(default=True, metadata={"help": "stop running jobs for lesser claims"})
-    lease_s: float = field(
-        default=600.0, metadata={"help": "seconds of work that a start is sure of, at least"}
-    )
-    lease_restarts: float = field(
-        default=3.0, metadata={"help": "and so many times what the job's restart costs, if that is longer"}
-    )
-    margin: float = field(
-        default=1.5, metadata={"help": "times that a job must hold what another claims to be stopped for it"}
-    )
-    waste: float = field(
-        default=1.0,
-        metadata={"help": "power of a placement's slowdown in a claim; 0: distance costs nothing"},
-    )
-    patience: float = field(
-        default=4.0, metadata={"help": "wait for closeness, over what a far placement would cost"}
-    )
-    moves: int = field(default=8, metadata={"help": "scattered jobs tried when GPUs come free; 0: none"})
-    guard_share: float = field(
-        default=0.25, metadata={"help": "of an equal share, what who has waited long is sure of, 0 to 1"}
-    )
-    fair: str = field(
-        default="none",
-        metadata={
-            "help": "whose equal shares of the GPUs count before claims",
-            "choices": ("none", "user", "group"),
-        },
+    order: str = knob("service", "order by GPU-seconds left, or by seconds", ("service", "time"))
+    preempt: bool = knob(True, "stop running jobs for waiting ones that need less")
+    lease_s: float = knob(600.0, "seconds of work that a start is sure of, at least")
+    lease_restarts: float = knob(3.0, "and so many times what the job's restart costs, if that is longer")
+    margin: float = knob(1.5, "a job is stopped if it would hold this many times what the other needs")
+    waste: float = knob(1.0, "power of a placement's slowdown in what a job needs; 0: distance costs nothing")
+    patience: float = knob(4.0, "longest wait for closeness, over what a far placement would cost")
+    moves: int = knob(8, "scattered jobs tried when GPUs come free; 0: none")
+    guard_share: float = knob(0.25, "of an equal share, what a job that has waited long is sure of, 0 to 1")
+    fair: str = knob(
+        "none", "whose equal shares of the GPUs count before the order", ("none", "user", "group")
     )
 
     def __post_init__(self) -> None:
@@ -55,7 +36,7 @@ class SrsfDelayKnobs:
             raise InputError(f"guard_share {self.guard_share:g} must be from 0 to 1")
 
     def weight(self, gpus: int) -> float:
-        """What a second of a job on so many GPUs counts in a claim."""
+        """What a second of a job on so many GPUs counts in the order."""
         return float(gpus) if self.order == "service" else 1.0
 
     def sure_s(self, restart_s: float) -> float:

@@ -63,7 +63,7 @@ class Policy(ABC):
         """
 
     def time_passed(self, state: ClusterState, now: float) -> None:
-        """It is `now`: what becomes of jobs by the passing of time alone; a second call changes nothing."""
+        """Update what changes by the passing of time alone; a second call at `now` changes nothing."""
 
     def submitted(self, job: JobState, now: float) -> None:
         """A job waits: it has just arrived, or it ran and waited before this policy was built."""

@@ -51,7 +51,6 @@ class ElasticScaling(InSizes):
         return ()
 
     def wait_reason(self, job: JobState) -> str:
-        """Who goes first."""
         return "jobs start in order of arrival"
 
     def allocate(self, jobs: Sequence[JobState], pool: Pool, now: float) -> Mapping[str, SizeTarget]:

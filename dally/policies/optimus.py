@@ -50,7 +50,6 @@ class Optimus(InSizes):
         return (job.job.least_gpus,)
 
     def wait_reason(self, job: JobState) -> str:
-        """Who goes first."""
         return "smaller jobs go first, then those who came before"
 
     def allocate(self, jobs: Sequence[JobState], pool: Pool, now: float) -> Mapping[str, SizeTarget]:

@@ -84,12 +84,12 @@ class Beliefs(ABC):
             self._revisions.add(job, job.worked_s(job.held_s))
 
     def rests(self, job: JobState) -> None:
-        """It does not run now."""
+        """A job does not run now, so time revises nothing of it."""
         if job in self._revisions:
             self._revisions.remove(job)
 
     def stopped(self, job: JobState) -> None:
-        """It does not run any more; it may have outlived a belief while it wrote its checkpoint."""
+        """A job lost its GPUs; it may have outlived a belief while it wrote its checkpoint."""
         self.rests(job)
         while job.held_s <= job.work_before_s:
             self._outlived(job, job.work_before_s)

@@ -134,12 +134,12 @@ class Learnt(Beliefs):
         self._restored: dict[str, Sequence[Any]] = {}
 
     def believe(self, job: JobState, done_s: float) -> tuple[float, float]:
-        """Its index at the last of the ages that it has passed, until the next."""
+        """The index of a job at the last of the ages that it has passed, until the next."""
         place = bisect_right(EDGES_S, done_s) - 1
         return self._table(self._believed_chain(self._chains_of(job)))[place], EDGES_S[place + 1]
 
     def came(self, job: JobState) -> None:
-        """It is believed what was before a restart, else what its likes took."""
+        """A job arrived: what was believed before a restart holds, else what jobs like it took."""
         present = self._present[job.order] = Present(job, self._chains(job.job))
         for like in _narrow(present.chains):
             self._members.setdefault(like, {})[job.order] = job
@@ -151,16 +151,18 @@ class Learnt(Beliefs):
         present.believed_s = dict(zip(present.chains, believed_s, strict=False)) if believed_s else {}
 
     def runs(self, job: JobState) -> None:
-        """What each side believes as it begins will be held against how long it takes."""
+        """A job runs: what each source believes now will be compared with how long it takes."""
         super().runs(job)
         present = self._present[job.order]
         if self._choice is not None and not present.believed_s:
             present.believed_s = self._at_start(present.chains)
 
     def ended(self, job: JobState, work_s: float, now: float) -> Iterable[JobState]:
-        """Its likes may do as it did; those of the widest group of which that says something new.
+        """A job has ended, and jobs like it may do as it did.
 
-        All, if from now on the other side is believed.
+        Returns:
+            The jobs whose belief changed: those of the widest group of which its end says something new;
+            all, if from now on the other source is believed.
         """
         present = self._present[job.order]
         reached = bisect_left(EDGES_S, job.held_s) - 1
@@ -176,7 +178,7 @@ class Learnt(Beliefs):
         self._take_in(job, Present(JobState(job, -1, now), self._chains(job)), 0, work_s, now)
 
     def left(self, job: JobState) -> None:
-        """It is gone."""
+        """A job has left: forget it."""
         super().left(job)
         for like in _narrow(self._present.pop(job.order).chains):
             del self._members[like][job.order]

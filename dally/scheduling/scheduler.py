@@ -1,4 +1,4 @@
-"""One scheduler for both worlds: folds what happened into state and policy, asks it, carries out its plan."""
+"""One scheduler for both worlds: it tells state and policy what happened, and asks the policy for a plan."""
 
 from dataclasses import replace
 from math import ceil, inf
@@ -108,7 +108,7 @@ class Scheduler:
         return job
 
     def advance(self, now: float) -> None:
-        """It is `now`: beliefs that are over are revised, and what policies time happens."""
+        """Revise the beliefs that are over at `now`, and let the policy see the time."""
         for job in self.beliefs.due(REVISED_S * (now // REVISED_S)):
             self.policy.revised(job, now)
         self.policy.time_passed(self.state, now)

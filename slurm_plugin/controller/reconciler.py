@@ -238,7 +238,7 @@ class Reconciler:
             self._transitions.move(managed, JobPhase.INELIGIBLE, now, "held again")
 
     def _observe_size(self, managed: ManagedJob, job: SlurmJob, now: float) -> None:
-        """It may run on with other GPUs: `scontrol update JobId=... NumNodes=...`, or its companions."""
+        """A running job may have other GPUs now, by companions or `scontrol update JobId=... NumNodes=...`."""
         if managed.phase is not JobPhase.RUNNING or self._has_restarted(managed, job):
             return
         if job.gpus and dict(job.gpus) != managed.gpus:
@@ -267,7 +267,7 @@ class Reconciler:
         return job.start_s is not None and abs(job.start_s - managed.interval.slurm_start_s) > 1.0
 
     def _start(self, managed: ManagedJob, job: SlurmJob, now: float, earliest_s: float | None = None) -> None:
-        """It runs: on the nodes that were chosen, with the GPUs that Slurm gave it there.
+        """A job runs on the nodes that were chosen, with the GPUs that Slurm gave it there.
 
         Args:
             managed: The job.
@@ -296,7 +296,7 @@ class Reconciler:
         managed.migrating = managed.resizing = False
 
     def _lost_gpus(self, managed: ManagedJob, job: SlurmJob, now: float, requeued: bool = True) -> None:
-        """It lost its GPUs and waits again: by us, by an administrator, as a node or slurmctld failed."""
+        """A job lost its GPUs and waits again: by us, by an administrator, as a node or slurmctld failed."""
         stopping, reason = managed.phase is JobPhase.STOPPING, managed.reason
         self._note_left_nodes(managed, now, forgotten=not requeued)
         self._transitions.stop(managed, now)
@@ -311,7 +311,7 @@ class Reconciler:
             self._log(now, "preempt", job=managed.job_id, by=by, reason=reason)
 
     def _note_left_nodes(self, managed: ManagedJob, now: float, forgotten: bool) -> None:
-        """It is gone from its nodes; a run that Slurm forgot will be, in a while."""
+        """A job has left its nodes; one that Slurm forgot will have, in a while."""
         managed.left_nodes = tuple(managed.gpus)
         managed.left_s = now + (_FORGOTTEN_GAPS * self._config.restart_gap_s if forgotten else 0.0)
 

@@ -60,7 +60,7 @@ class CommandResult:
 
     @property
     def reason(self) -> str:
-        """Its last words, or how it ended, for an error message of one line."""
+        """The last lines that it wrote, or how it ended, for an error message of one line."""
         lines = [line.strip() for line in (self.stderr or self.stdout).splitlines() if line.strip()]
         if self.status is None:
             return "contact was lost"

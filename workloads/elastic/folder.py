@@ -85,7 +85,7 @@ class RendezvousFolder:
         return RendezvousPoint(**content) if content else None
 
     def present(self) -> Mapping[str, str]:
-        """Who trains, in order of rank, on which machines.
+        """Which members train, in order of rank, on which machines.
 
         Raises:
             InputError: No job meets there.

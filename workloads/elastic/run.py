@@ -37,7 +37,7 @@ _FIRST_STEPS = 2
 """Of a group, which take longer than others."""
 
 _LOADED_BY_DDP = "torch._dynamo"
-"""It takes a second or more, which members would wait for at their first change."""
+"""Loading this takes a second or more, which members would wait for at their first change."""
 
 
 def run_elastic(job: TrainingJob, elastic: Elastic, stop: StopRequest) -> bool:

@@ -105,7 +105,7 @@ class TunedTimers:
             self._histories.setdefault((level, gpus), WaitHistory()).add(now, wait, self._oldest_s(now))
 
     def age(self, now: float) -> None:
-        """It is `now`: forget the waits that are over for longer than the horizon."""
+        """Forget the waits that ended longer ago than the horizon."""
         for history in self._histories.values():
             history.age(self._oldest_s(now))
 

@@ -160,7 +160,6 @@ class Gavel(InRounds):
             return RoundTargets(placement.targets, shares)
 
     def wait_reason(self, state: ClusterState, job: JobState, now: float, memo: RoundShares) -> str:
-        """Its shares, and how many rounds it had."""
         credits = memo.credits
         credit = credits.of(job.job_id)
         promised = ", ".join(
@@ -172,7 +171,6 @@ class Gavel(InRounds):
         return f"of {rounds} it had {promised or 'none promised'}; others go first"
 
     def preempt_reason(self) -> str:
-        """Its turn is over."""
         return "turn over"
 
     def needs_next_round(self, state: ClusterState, now: float) -> bool:

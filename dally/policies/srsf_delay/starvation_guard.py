@@ -63,7 +63,7 @@ class StarvationGuard:
             self._long.setdefault(self._takes(job), Ranking()).add(job, job.origin_s)
 
     def due(self, jobs: int, now: float) -> JobState | None:
-        """Whose turn it is at `now`, with so many jobs that wait or run; None if nobody's."""
+        """The job whose turn it is at `now`, with so many jobs that wait or run; None if there is none."""
         turns = ((self._turn_s(takes, job, jobs), job.order, job) for takes, job in self._first(now, ()))
         turn_s, _, job = min(turns, key=lambda turn: turn[:2], default=(inf, 0, None))
         return job if turn_s <= now else None

@@ -67,7 +67,7 @@ class AttainedService:
 
     @property
     def present_queue(self) -> int:
-        """Its queue now: the top one again if it went back there in the present wait."""
+        """The job's queue now: the top one again if it went back there in the present wait."""
         return 0 if self.promoted_s < inf else self.queue
 
     def key(self) -> tuple[float, ...]:

@@ -238,7 +238,7 @@ class Reconciler:
             self._transitions.move(managed, JobPhase.INELIGIBLE, now, "held again")
 
     def _observe_size(self, managed: ManagedJob, job: SlurmJob, now: float) -> None:
-        """A running job may have other GPUs now, by companions or `scontrol update JobId=... NumNodes=...`."""
+        """A running job may have other GPUs now, by companions or `scontrol update JobId=… NumNodes=…`."""
         if managed.phase is not JobPhase.RUNNING or self._has_restarted(managed, job):
             return
         if job.gpus and dict(job.gpus) != managed.gpus:

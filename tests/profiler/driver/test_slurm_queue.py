@@ -59,7 +59,9 @@ def client(local_slurm: LocalSlurm, monkeypatch: pytest.MonkeyPatch) -> Iterator
     for name, value in local_slurm.environment.items():
         monkeypatch.setenv(name, value)
     yield local_slurm
-    assert local_slurm.run("squeue", "-h", "-o%j").count("profile-") == 0
+    local_slurm.wait_for(
+        lambda: "profile-" not in local_slurm.run("squeue", "-h", "-o%j"), "no run to be left"
+    )
 
 
 def queue(local_slurm: LocalSlurm, wait_s: float = 60.0) -> SlurmQueue:

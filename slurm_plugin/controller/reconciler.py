@@ -1,6 +1,6 @@
 """Keeps managed jobs, state and policy in step with what Slurm shows, and says what must be corrected."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import replace
 from math import inf
 
@@ -13,6 +13,7 @@ from slurm_plugin.client.slurm import (
     Hold,
     Order,
     Rehold,
+    ReleaseToSlurm,
     Requeue,
     Reservation,
     SlurmJob,
@@ -121,6 +122,8 @@ class Reconciler:
         come the jobs that left or lost theirs, then those that gave some back, then those that started.
         """
         jobs = jobs if self._shadow else self.companions.observe(jobs, now)
+        reservations = [*reservations]
+        reserved = {each.name for each in reservations}
         self._before, self._seen = self._seen, {job.job_id: job for job in jobs}
         self.corrections = []
         self.most_memory_mb = max((node.memory_mb for node in nodes), default=0.0)
@@ -139,6 +142,8 @@ class Reconciler:
         for job in sorted(new, key=lambda each: arrival(each.submit_s, each.job_id)):
             if (request := self._reader.request(job)) is not None:
                 self._take_on(job, request, now)
+            elif job.state is State.PENDING and job.hold is Hold.NONE and self._waits_for_ours(job, reserved):
+                self.corrections.append(ReleaseToSlurm(job.job_id, job.min_nodes))
         for job in jobs:
             # It ended to be requeued, but the journal, or slurmctld after a crash, had forgotten why.
             if job.job_id not in known and asks_for_requeue(job):
@@ -157,6 +162,14 @@ class Reconciler:
         self.corrections += self.companions.corrections(known)
         self.corrections += map(Unreserve, idle_reservations(reservations, known, now))
         self._last_s = now
+
+    @staticmethod
+    def _waits_for_ours(job: SlurmJob, reserved: Set[str]) -> bool:
+        """Whether a job that is not ours waits for a reservation of ours that is gone, and so for ever.
+
+        Its user took it from us while it ran, and it came back to the queue when no journal knew it.
+        """
+        return job.reservation.startswith(RESERVATION_PREFIX) and job.reservation not in reserved
 
     def _in_order(self) -> list[str]:
         """Our jobs: those with a decision under way first, so that facts come in the order of decisions."""

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from slurm_plugin.controller.journal import NAME
 from tests.slurm_plugin.worlds import Site
 
 GAP_S = 3.0
@@ -52,3 +53,17 @@ def test_a_job_that_is_put_back_starts_elsewhere_at_once(tmp_path: Path) -> None
     site.slurm.set_node("r0m0", "down")
     site.run_to(11)
     assert site.nodes(job) == {"r1m0": 8, "r1m1": 8}
+
+
+def test_a_job_that_its_user_took_back_does_not_wait_for_a_reservation_that_is_gone(tmp_path: Path) -> None:
+    shared = {f"r{rack}m{node}": ("gpu", "other") for rack in range(2) for node in range(2)}
+    site = Site(tmp_path, partitions=shared)
+    job = site.submit(gpus_per_node=8, run_time_s=400.0)
+    site.run_to(100)
+    site.slurm.update(job, comment="mine now")
+    site.run_to(200)
+    (tmp_path / NAME).unlink()
+    site.restart()
+    site.slurm.requeue(job)
+    site.run_to(800)
+    assert site.states() == {job: "COMPLETED"}

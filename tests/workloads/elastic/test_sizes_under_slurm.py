@@ -40,18 +40,22 @@ def site(cluster_folder: Path) -> Iterator[RealSite]:
         yield real
 
 
+def batches(work: Path) -> dict[float, float]:
+    """Samples of a step by number of ranks, where two steps in a row had that many."""
+    return {
+        line["ranks"]: line["samples"] - before["samples"]
+        for before, line in pairwise(steps(work))
+        if before["ranks"] == line["ranks"]
+    }
+
+
 def test_a_training_grows_by_its_epochs_and_its_batch_with_it(site: RealSite) -> None:
     work = site.local_slurm.work
     make = [site.local_slurm.cluster.python, "-m", "workloads.digits", str(work / "digits.npz")]
     subprocess.run(make, cwd=ROOT, check=True)
     job = submit_training(site, "job.sh", SCRIPT, "")
-    site.until(lambda: 4 in {line["ranks"] for line in steps(work)}, "for all four ranks")
-    done = steps(work)
-    sizes = {
-        line["ranks"]: line["samples"] - before["samples"]
-        for before, line in pairwise(done)
-        if before["ranks"] == line["ranks"]
-    }
+    site.until(lambda: 4 in batches(work), "for two steps of all four ranks")
+    sizes = batches(work)
     assert sizes == {ranks: 8 * ranks for ranks in sizes}
     assert {1, 4} <= sizes.keys()
     progress = site.managed_jobs[job].history.progress

@@ -207,6 +207,13 @@ class _Shares(_Pool):
             packed.append((domain, self.share))
 
 
+_Wanted = tuple[str | None, int | None, frozenset[str] | None]
+"""What gangs of one index ask for: GPU type, share of each machine, machines."""
+
+_MOST_FILTERS = 64
+"""Indexes for some machines only that are kept."""
+
+
 class FreeGpus:
     """The free GPUs of a cluster: taken and given back by allocations, searched by best fit.
 
@@ -217,37 +224,63 @@ class FreeGpus:
     def __init__(self, topology: Topology) -> None:
         self.topology = topology
         self._everything = _Pool(topology, [machine.gpus for machine in topology.machines])
-        self._pools: dict[tuple[str | None, int | None], _Pool] = {(None, None): self._everything}
+        self._pools: dict[_Wanted, _Pool] = {(None, None, None): self._everything}
         self._pools_of: list[list[_Pool]] = [[self._everything] for _ in topology.machines]
         if len(topology.gpu_types) == 1:
-            self._pools[topology.gpu_types[0], None] = self._everything
+            self._pools[topology.gpu_types[0], None, None] = self._everything
         self._log: list[tuple[int, int]] | None = None
 
-    def _pool(self, gpu_type: str | None, share: int | None = None) -> _Pool | None:
-        """The index for GPUs of a type, or shares of them, made when first asked for; None: no such type."""
-        pool = self._pools.get((gpu_type, share))
-        if pool is None and (gpu_type is None or gpu_type in self.topology.gpu_types):
-            machines = [gpu_type in (None, machine.gpu_type) for machine in self.topology.machines]
-            free = [self._everything.free[index] if is_of else 0 for index, is_of in enumerate(machines)]
+    def _pool(
+        self, gpu_type: str | None, share: int | None = None, machines: frozenset[str] | None = None
+    ) -> _Pool | None:
+        """The index for GPUs of a type, or shares of them, made when first asked for; None: no such type.
+
+        Of the indexes for some machines only, those that were not asked for longest go: which machines jobs
+        accept changes with the cluster, and every index costs time whenever a GPU is taken.
+        """
+        wanted = gpu_type, share, machines
+        pool = self._pools.get(wanted)
+        if pool is not None:
+            if machines is not None:
+                self._pools[wanted] = self._pools.pop(wanted)
+        elif gpu_type is None or gpu_type in self.topology.gpu_types:
+            self._forget_oldest()
+            gang = Gang(1, gpu_type, share, machines)
+            accepted = [self.accepts(gang, machine) for machine in range(len(self.topology.machines))]
+            free = [self._everything.free[index] if is_in else 0 for index, is_in in enumerate(accepted)]
             pool = _Pool(self.topology, free) if share is None else _Shares(self.topology, free, share)
-            self._pools[gpu_type, share] = pool
-            for is_of, pools in zip(machines, self._pools_of, strict=True):
-                if is_of:
+            self._pools[wanted] = pool
+            for is_in, pools in zip(accepted, self._pools_of, strict=True):
+                if is_in:
                     pools.append(pool)
         return pool
 
-    def _pool_of(self, gang: Gang) -> _Pool | None:
-        return self._pool(gang.gpu_type, gang.per_machine)
+    def _forget_oldest(self) -> None:
+        of_some = [wanted for wanted in self._pools if wanted[2] is not None]
+        for wanted in of_some[: len(of_some) + 1 - _MOST_FILTERS]:
+            oldest = self._pools.pop(wanted)
+            for pools in self._pools_of:
+                pools[:] = [pool for pool in pools if pool is not oldest]
 
-    def total(self, gpu_type: str | None = None) -> int:
-        """Free GPUs of one type, or of all for None."""
-        pool = self._pool(gpu_type)
+    def _pool_of(self, gang: Gang) -> _Pool | None:
+        return self._pool(gang.gpu_type, gang.per_machine, gang.machines)
+
+    def total(self, gpu_type: str | None = None, machines: frozenset[str] | None = None) -> int:
+        """Free GPUs of one type, or of all for None, on some machines, or on all for None."""
+        pool = self._pool(gpu_type, machines=machines)
         return 0 if pool is None else pool.free[self.topology.root.index]
 
     def on(self, domain: int, gpu_type: str | None = None) -> int:
         """Free GPUs in one domain."""
         pool = self._pool(gpu_type)
         return 0 if pool is None else pool.free[domain]
+
+    def accepts(self, gang: Gang, machine: int) -> bool:
+        """Whether a gang may use a machine: one of its type, and one of those that it accepts."""
+        asked = self.topology.machines[machine]
+        return gang.gpu_type in (None, asked.gpu_type) and (
+            gang.machines is None or asked.name in gang.machines
+        )
 
     def held(self, domain: int, gang: Gang) -> int:
         """What a domain can give a gang, in the gang's units; it fits if that is `gang.units` or more."""
@@ -301,12 +334,12 @@ class FreeGpus:
 
     def machine_among(self, machines: int, gang: Gang) -> int | None:
         """The best-fitting machine, of a bit set of machine indexes, that holds the gang; None if none."""
-        pool = self._pool(gang.gpu_type)
+        pool = self._pool(gang.gpu_type, machines=gang.machines)
         return None if pool is None else pool.by_level[0].best_fit(gang.gpus, ~machines)
 
     def roomiest(self, level: int, gang: Gang) -> int | None:
         """The domain of `level` that could give the gang most, on ties the lowest; None if none has any."""
-        pool = self._pool(gang.gpu_type) if level == 0 else self._pool_of(gang)
+        pool = self._pool_of(gang if level else gang._replace(per_machine=None))
         return None if pool is None else pool.roomiest(level)
 
     def pack(self, domain: int, gang: Gang) -> Allocation:

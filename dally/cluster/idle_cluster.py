@@ -33,8 +33,12 @@ class IdleCluster:
                 kind = f" of type {gang.gpu_type}" if gang.gpu_type else ""
                 each = f", {gang.per_machine} on each machine," if gang.per_machine else ""
                 has = str(self._free.total(gang.gpu_type))
+                if gang.machines is not None:
+                    has += (
+                        f", {self._free.total(gang.gpu_type, gang.machines)} of them on machines it accepts"
+                    )
                 if self._topology.islands:
-                    most = self._free.held(self._topology.root.index, Gang(gang.gpus, gang.gpu_type))
+                    most = self._free.held(self._topology.root.index, gang._replace(per_machine=None))
                     has += f", {most} of them in one network"
                 raise CapacityError(
                     f"a gang of {gang.gpus} GPUs{kind}{each} does not fit: "

@@ -31,11 +31,13 @@ class Gang(NamedTuple):
         gpus: How many.
         gpu_type: The only type accepted; None for any.
         per_machine: Exactly so many on each machine, a divisor of `gpus`; None: however they fit.
+        machines: Names of the only machines accepted; None for any.
     """
 
     gpus: int
     gpu_type: str | None = None
     per_machine: int | None = None
+    machines: frozenset[str] | None = None
 
     @property
     def units(self) -> int:
@@ -63,6 +65,7 @@ class Job:
         gpu_type: The only GPU type it accepts; None for any.
         batch: Samples of an iteration on all its GPUs; None: as many on each as its model's profile has.
         gpus_per_machine: Exactly so many GPUs on each machine, whatever its size; None: however they fit.
+        machines: Names of the only machines it may use; None for any.
         preemptible: Its GPUs may be taken while it runs; it resumes from a checkpoint.
         gang: What it asks for, as placements see it.
         kind: Fixed size, elastic or forked.
@@ -93,6 +96,7 @@ class Job:
     max_copies: int = 1
     time_limit_s: float | None = None
     gpus_per_machine: int | None = None
+    machines: frozenset[str] | None = None
     preemptible: bool = True
     batch: int | None = None
     job_name: str = ""
@@ -127,7 +131,7 @@ class Job:
             raise InputError(
                 f"job {self.job_id}: gpus_per_machine is {each}, must divide its {self.gpus} GPUs"
             )
-        gang = Gang(self.gpus, self.gpu_type, None if self.most_gpus == 1 else each)
+        gang = Gang(self.gpus, self.gpu_type, None if self.most_gpus == 1 else each, self.machines)
         object.__setattr__(self, "gang", gang)
 
     def _check_copies(self) -> None:

@@ -105,6 +105,7 @@ class Audit:
             assert self.used[machine] <= self.capacity[machine], "a GPU is held twice"
             assert machine not in self.down, "a job starts on a machine that is down"
             assert wanted.gpu_type in (None, self.types[machine]), "a GPU of the wrong type"
+            assert wanted.machines is None or machine in wanted.machines, "a machine that it must not use"
         cost_s = _RESIZE_S if resized else 6.0 + wanted.gpus  # a restart, unless a profile says more
         ready = self.now + (cost_s if self.starts[job] else 0.0)
         self.starts[job] += 1

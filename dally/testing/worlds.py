@@ -141,16 +141,21 @@ def simulate(
 
 @st.composite
 def worlds(
-    draw: st.DrawFn, models: Sequence[str] = ("",), failing: bool = True, varying: bool = False
+    draw: st.DrawFn,
+    models: Sequence[str] = ("",),
+    failing: bool = True,
+    varying: bool = False,
+    filtered: bool = False,
 ) -> World:
     """Small random worlds: up to 9 machines in trees of 2 to 4 levels, 1 or 2 GPU types, up to 12 jobs.
 
-    With `varying` there may be 3 types, those of Gavel's profiles, and forked and elastic jobs.
+    With `varying` there may be 3 types, those of Gavel's profiles, and forked and elastic jobs; with
+    `filtered` jobs that accept some machines only.
     """
     sizes = draw(st.lists(st.lists(st.integers(1, 8), min_size=1, max_size=3), min_size=1, max_size=3))
     types = draw(st.sampled_from([("a",), ("a", "b"), *([("k80", "p100", "v100")] if varying else [])]))
     topology = racks(sizes, types, depth=draw(st.sampled_from([2, 3, 3, 4])))
-    jobs = draw(st.lists(_jobs(topology, models, varying), min_size=1, max_size=12))
+    jobs = draw(st.lists(_jobs(topology, models, varying, filtered), min_size=1, max_size=12))
     named = sorted((job for job in jobs), key=lambda job: job.submit_s)
     renamed = tuple(_named(job, f"j{number}") for number, job in enumerate(named))
     outages = draw(_outages(topology)) if failing else ()
@@ -158,10 +163,15 @@ def worlds(
 
 
 @st.composite
-def _jobs(draw: st.DrawFn, topology: Topology, models: Sequence[str], varying: bool) -> Job:
+def _jobs(draw: st.DrawFn, topology: Topology, models: Sequence[str], varying: bool, filtered: bool) -> Job:
     gpu_type = draw(st.sampled_from([None, None, *topology.gpu_types]))
     kind = draw(st.sampled_from([JobKind.RIGID, JobKind.RIGID, *JobKind])) if varying else JobKind.RIGID
-    gpus, share = draw(_gangs(topology, gpu_type, kind))
+    accepted = [each for each in topology.machines if gpu_type in (None, each.gpu_type)]
+    machines = None
+    if filtered and draw(st.booleans()):
+        accepted = draw(st.lists(st.sampled_from(accepted), min_size=1, unique=True))
+        machines = frozenset(each.name for each in accepted)
+    gpus, share = draw(_gangs([each.gpus for each in accepted], kind))
     return Job(
         job_id="",
         submit_s=draw(st.integers(0, 20)) * 500.1,
@@ -174,16 +184,14 @@ def _jobs(draw: st.DrawFn, topology: Topology, models: Sequence[str], varying: b
         max_gpus=draw(st.integers(gpus, 2 * gpus)) if kind is JobKind.ELASTIC else None,
         max_copies=draw(st.integers(1, 3)) if kind is JobKind.FORKED else 1,
         gpus_per_machine=share,
+        machines=machines,
         preemptible=draw(st.sampled_from([True, True, False])),
     )
 
 
 @st.composite
-def _gangs(
-    draw: st.DrawFn, topology: Topology, gpu_type: str | None, kind: JobKind
-) -> tuple[int, int | None]:
-    """GPUs of a gang that the cluster can hold, and of half of them the share on each machine."""
-    sizes = [machine.gpus for machine in topology.machines if gpu_type in (None, machine.gpu_type)]
+def _gangs(draw: st.DrawFn, sizes: Sequence[int], kind: JobKind) -> tuple[int, int | None]:
+    """GPUs of a gang that machines of such sizes can hold, and of half of them the share on each machine."""
     if kind is JobKind.FORKED:
         return draw(st.integers(1, max(sizes))), None
     if draw(st.booleans()):

@@ -66,9 +66,8 @@ class Gains:
         return True
 
     def _usable(self, allocation: Allocation) -> Iterator[tuple[int, int]]:
-        """The part of an allocation that is of the gang's type."""
-        machines, gpu_type = self._free.topology.machines, self._gang.gpu_type
-        return (part for part in allocation if gpu_type in (None, machines[part[0]].gpu_type))
+        """The part of an allocation that the gang may use."""
+        return (part for part in allocation if self._free.accepts(self._gang, part[0]))
 
     def _gain(self, machine: int, gpus: int) -> int:
         """Count GPUs that come free on a machine; its domain."""

@@ -160,10 +160,11 @@ class _SizePlan:
         own = tuple((machine, free.on(machine)) for machine, _ in job.allocation)
         home, gpu_type = job.allocation[0][0], next(iter(topology.by_type(job.allocation)))
         free.take(own)
-        more = min(more, free.total(gpu_type))
-        gang = job.job.gang._replace(gpus=more, gpu_type=gpu_type)
+        gang = job.job.gang._replace(gpu_type=gpu_type)
+        more = min(more, free.held(topology.root.index, gang))
+        gang = gang._replace(gpus=more)
         for domain in topology.ancestors[home][: topology.widest + 1] if more else ():
-            if free.on(domain, gpu_type) >= more:
+            if free.held(domain, gang) >= more:
                 for machine, gpus in free.pack(domain, gang):
                     parts[machine] = parts.get(machine, 0) + gpus
                 break

@@ -1,6 +1,7 @@
 """Free GPUs: best fit, packing and undoing, held against a plain search."""
 
 from collections.abc import Sequence
+from itertools import combinations
 
 import pytest
 from hypothesis import given, settings
@@ -211,3 +212,30 @@ def test_the_index_agrees_with_a_list(counts: list[int], moves: Sequence[tuple[i
         assert index.best_fit(asked) == (min(fitting)[1] if fitting else None)
     some = [(-count, member) for member, count in enumerate(counts) if count]
     assert index.fullest() == (min(some)[1] if some else None)
+
+
+def test_a_gang_lies_on_the_machines_that_it_accepts_only() -> None:
+    free = FreeGpus(racks([[4, 4], [4, 4]]))
+    some = Gang(6, machines=frozenset({"r0m1", "r1m0", "r1m1"}))
+    assert free.lowest_level(some) == 1
+    assert free.find(some, 1) == ((2, 4), (3, 2))
+    assert free.lowest_level(some._replace(gpus=13)) is None
+    assert free.total(machines=some.machines) == 12
+    free.take(((3, 4),))
+    assert free.lowest_level(some) == 2
+    assert free.held(free.topology.root.index, some) == 8
+    assert [free.accepts(some, machine) for machine in range(4)] == [False, True, True, True]
+
+
+def test_indexes_of_filters_that_nobody_asks_for_any_more_go() -> None:
+    free = FreeGpus(racks([[4] * 10, [4] * 10]))
+    names = [machine.name for machine in free.topology.machines]
+    filters = [frozenset(pair) for pair in combinations(names, 2)]
+    for machines in filters:
+        assert free.lowest_level(Gang(4, machines=machines)) == 0
+    free.take(((0, 4),))
+    first = Gang(5, machines=filters[0])
+    assert free.lowest_level(first) is None
+    free.give(((0, 4),))
+    assert free.lowest_level(first) == 1
+    assert max(map(len, free._pools_of)) <= 65

@@ -65,7 +65,6 @@ class Job:
         gpu_type: The only GPU type it accepts; None for any.
         batch: Samples of an iteration on all its GPUs; None: as many on each as its model's profile has.
         gpus_per_machine: Exactly so many GPUs on each machine, whatever its size; None: however they fit.
-        machines: Names of the only machines it may use; None for any.
         preemptible: Its GPUs may be taken while it runs; it resumes from a checkpoint.
         gang: What it asks for, as placements see it.
         kind: Fixed size, elastic or forked.
@@ -76,6 +75,7 @@ class Job:
         job_name: What its user calls it, like `train-17`; empty if unknown. Unlike `job_id` it may repeat.
         epochs: Passes over its data until it ends, with `batch`; None: as many as its model's profile says.
         epoch_samples: Samples of one pass; None: as many as the profile says.
+        machines: Names of the only machines it may use; None for any.
 
     Raises:
         InputError: A number is out of range; the message names the job and the field.
@@ -96,12 +96,12 @@ class Job:
     max_copies: int = 1
     time_limit_s: float | None = None
     gpus_per_machine: int | None = None
-    machines: frozenset[str] | None = None
     preemptible: bool = True
     batch: int | None = None
     job_name: str = ""
     epochs: float | None = None
     epoch_samples: int | None = None
+    machines: frozenset[str] | None = None
     gang: Gang = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -126,6 +126,8 @@ class Job:
             if number is not None and not 0 < number < float("inf"):
                 raise InputError(f"job {self.job_id}: {name} is {number:g}, must be a positive number")
         self._check_copies()
+        if self.machines is not None and not self.machines:
+            raise InputError(f"job {self.job_id}: machines is empty, must name at least one")
         each = self.gpus if self.kind is JobKind.FORKED else self.gpus_per_machine
         if each is not None and (each < 1 or self.gpus % each):
             raise InputError(

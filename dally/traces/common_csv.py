@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from dally.atomic_file import write_atomically
+from dally.cluster.hostlist import expand, fold
 from dally.errors import InputError
 from dally.jobs.job import Job, JobKind
 from dally.traces.rows import (
@@ -117,6 +118,8 @@ def _text(value: object) -> str:
         return str(int(value))
     if isinstance(value, bool):
         return "yes" if value else "no"
+    if isinstance(value, frozenset):
+        return fold(sorted(value))
     return "" if value is None else str(value)
 
 
@@ -141,6 +144,14 @@ def _preemptible(text: str) -> bool:
     return text != "no"
 
 
+def _machines(text: str) -> frozenset[str] | None:
+    """The names in a host list; any machine if empty."""
+    try:
+        return frozenset(expand(text)) if text else None
+    except InputError as error:
+        raise RowError("machines is no host list", f"machines is {text!r}: {error}") from error
+
+
 _EXTRA_COLUMNS: Mapping[str, Callable[[str], Any]] = {
     "gpu_type": lambda text: text or None,
     "kind": _kind,
@@ -152,4 +163,5 @@ _EXTRA_COLUMNS: Mapping[str, Callable[[str], Any]] = {
     "preemptible": _preemptible,
     "batch": lambda text: whole(text, "batch") if text else None,
     NAME: str,
+    "machines": _machines,
 }

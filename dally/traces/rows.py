@@ -37,6 +37,7 @@ class Draft(NamedTuple):
     job_name: str = ""
     epochs: float | None = None
     epoch_samples: int | None = None
+    machines: frozenset[str] | None = None
 
 
 class Omission(StrEnum):

@@ -9,8 +9,9 @@ from math import inf
 from types import UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
-from dally.jobs.job import CHECKPOINTED, Job, JobKind
+from dally.jobs.job import CHECKPOINTED, Job
 from dally.jobs.progress import to_progress
+from dally.scheduling.recording.plain import job_data, to_job
 from dally.state import JobHistory
 from slurm_plugin.client.slurm import SlurmJob, State
 from slurm_plugin.request import Request
@@ -167,8 +168,6 @@ def _failed_with(code: int, job: SlurmJob) -> bool:
 _LATEST_S = 1e12
 """No time or span of a sound journal is longer: some thirty thousand years."""
 
-_JOB_FIELDS = tuple(each.name for each in fields(Job) if each.init)
-
 _FIELDS_OF_SCHEMA_1 = {
     "standing": "phase",
     "why": "reason",
@@ -198,7 +197,7 @@ def from_schema_1(data: Mapping[str, Any]) -> dict[str, Any]:
 def job_to_data(managed: ManagedJob) -> dict[str, Any]:
     """A job as plain data; infinite times become None."""
     data = asdict(managed)
-    data["job"] = {name: data["job"][name] for name in _JOB_FIELDS}
+    data["job"] = job_data(managed.job)
     return {name: _finite(value) for name, value in data.items()}
 
 
@@ -214,7 +213,7 @@ def job_from_data(data: Mapping[str, Any]) -> ManagedJob:
     managed = ManagedJob(
         **{
             **data,
-            "job": Job(**{**data["job"], "kind": JobKind(data["job"]["kind"])}),
+            "job": to_job(data["job"]),
             "request": Request(**data["request"]),
             "phase": JobPhase(data["phase"]),
             "until_s": inf if data["until_s"] is None else data["until_s"],
@@ -254,7 +253,7 @@ def _fits(kind: Any, value: object) -> bool:
         return get_origin(kind) is dict and all(
             isinstance(name, str) and isinstance(count, int) and count > 0 for name, count in value.items()
         )
-    if isinstance(value, tuple) and parts:
+    if isinstance(value, tuple | frozenset) and parts:
         return all(isinstance(each, parts[0]) for each in value)
     if isinstance(value, bool) or kind is bool:
         return kind is bool and isinstance(value, bool)

@@ -20,12 +20,17 @@ _KINDS: Mapping[str, type[Decision]] = {
 def job_data(job: Job) -> dict[str, Any]:
     """A job; what has its default is left out."""
     values = {each.name: (getattr(job, each.name), each.default) for each in _JOB_FIELDS}
-    return {name: value for name, (value, default) in values.items() if value != default}
+    data = {name: value for name, (value, default) in values.items() if value != default}
+    if job.machines is not None:
+        data["machines"] = sorted(job.machines)
+    return data
 
 
 def to_job(data: Mapping[str, Any]) -> Job:
     """Take back what `job_data` gave."""
-    return Job(**{**data, "kind": JobKind(data.get("kind", JobKind.RIGID))})
+    machines = data.get("machines")
+    kind = JobKind(data.get("kind", JobKind.RIGID))
+    return Job(**{**data, "kind": kind, "machines": None if machines is None else frozenset(machines)})
 
 
 def past_data(past: JobHistory) -> dict[str, Any]:

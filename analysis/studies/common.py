@@ -1,18 +1,23 @@
-"""What studies share: their options, a simulation in memory, tables printed or put into a page."""
+"""What studies share: options, a cluster, simulations in memory, and tables printed or put into a page."""
 
+import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
-from typing import Any
+from statistics import fmean
+from typing import Any, TypeVar
 
 import click
 
-from dally.cluster.topology import Topology
+from dally.cluster.topology import Link, Machine, Topology
+from dally.cluster.topology_build import Attached, Switch, build_topology
 from dally.errors import DallyError
 from dally.jobs.job import Job
 from dally.jobs.knowledge import EXACTLY, Knowledge, Known
-from dally.markdown import replace_section
+from dally.markdown import replace_section, table
 from dally.policies.registry import parse_policy
 from dally.profiles.contention import SharedLinks
 from dally.profiles.costs import CostModel
@@ -25,6 +30,8 @@ from dally.state import ClusterState
 from simulator.engine import Engine
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
+Workload = TypeVar("Workload")
+Found = TypeVar("Found")
 
 
 class StudyCommand(click.Command):
@@ -88,6 +95,12 @@ def publish(tables: Iterable[tuple[str, str]], page: Path | None) -> None:
             page.write_text(text, encoding="utf-8")
         except OSError as error:
             raise DallyError(f"cannot write {page}: {error}") from error
+
+
+def on_one_switch(name: str, machines: Iterable[Machine], uplink: Link) -> Topology:
+    """A cluster of machines that each hang on the same switch by such a link."""
+    attached = [Attached(machine, "switch", uplink) for machine in machines]
+    return build_topology(name, attached, [Switch("switch", None)])
 
 
 class CountedEvents(NoEvents):
@@ -170,3 +183,50 @@ def simulate(
     if not ended.complete:
         raise DallyError(f"{policy}: {ended.note}")
     return StudyRun(summarise(ended.records, topology.gpus, ended.end_s), ended.records, log.counts)
+
+
+def run_all(
+    policies: Sequence[str], workloads: Mapping[str, Workload], run: Callable[[str, Workload], Found]
+) -> dict[str, dict[str, Found]]:
+    """Run every policy on every workload, as many at a time as this process may use cores.
+
+    Args:
+        policies: NAME[:knob=value,...] of each.
+        workloads: By name.
+        run: Simulates a policy on a workload; can be sent to another process.
+
+    Returns:
+        By policy, and by name of the workload.
+
+    Raises:
+        DallyError: A policy is wrong, which is found before anything runs, or does not end its jobs.
+    """
+    for policy in policies:
+        parse_policy(policy)
+    found: dict[str, dict[str, Found]] = {policy: {} for policy in policies}
+    tasks = list(product(policies, workloads))
+    with ProcessPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+        runs = pool.map(run, (policy for policy, _ in tasks), (workloads[name] for _, name in tasks))
+        for (policy, name), done in zip(tasks, runs, strict=True):
+            found[policy][name] = done
+            click.echo(f"{policy}  {name}", err=True)
+    return found
+
+
+Cell = Callable[[str, Mapping[str, Found]], str]
+"""The text of a cell, from the policy of its row and the runs of that policy, by workload."""
+
+
+def mean_cell(form: str, figure: Callable[[Found], float]) -> Cell[Found]:
+    """A cell with the mean of a figure of all runs."""
+    return lambda policy, runs: form.format(fmean(map(figure, runs.values())))
+
+
+def policy_table(
+    found: Mapping[str, Mapping[str, Found]],
+    columns: Sequence[tuple[str, Cell[Found]]],
+    below: Sequence[Sequence[str]] = (),
+) -> str:
+    """Markdown: a row for each policy with a cell under each heading, and other rows below."""
+    rows = [[f"`{policy}`", *(cell(policy, runs) for _, cell in columns)] for policy, runs in found.items()]
+    return table(["policy", *(heading for heading, _ in columns)], [*rows, *below])

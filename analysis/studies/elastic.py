@@ -3,18 +3,24 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from statistics import fmean, median
 
 import click
 
 from analysis.studies.common import (
+    Cell,
     StudyCommand,
     StudyRun,
     knowledge_line,
     known_option,
+    mean_cell,
+    on_one_switch,
     policies_option,
+    policy_table,
     publish,
+    run_all,
     seeds_option,
     simulate,
     write_option,
@@ -33,13 +39,10 @@ from analysis.studies.elastic_jobs import (
 from analysis.studies.simulator_speed import decision_times_s
 from dally.cluster.load import load_cluster
 from dally.cluster.topology import Link, Topology
-from dally.cluster.topology_build import Attached, Switch, build_topology
-from dally.jobs.job import Job
 from dally.jobs.knowledge import Known
 from dally.markdown import table
-from dally.policies.registry import parse_policy
 from dally.profiles.costs import CostModel
-from dally.profiles.files import ProfileSet, load_profiles
+from dally.profiles.files import load_profiles
 from dally.runs.summary import quantile
 from simulator.sweep.groups import Mean, mean, ratio_of_means
 
@@ -143,72 +146,46 @@ An Optimus that decides every 600 s could not have ended such jobs after 453 s.
 Runs = Mapping[str, Mapping[str, StudyRun]]
 """By policy, and by name of the workload."""
 
-
-def run_all(
-    policies: Sequence[str],
-    workloads: Mapping[str, Sequence[Job]],
-    topology: Topology,
-    profiles: ProfileSet,
-    known: Known,
-) -> Runs:
-    """Every policy on every workload, one after the other.
-
-    Raises:
-        DallyError: A policy is wrong, which is found before anything runs, or does not end its jobs.
-    """
-    for policy in policies:
-        parse_policy(policy)
-    found: dict[str, dict[str, StudyRun]] = {policy: {} for policy in policies}
-    for policy in policies:
-        for name, jobs in workloads.items():
-            run = simulate(policy, jobs, topology, profiles, known)
-            found[policy][name] = run
-            times = f"{run.jct_s:.0f} s  {run.summary.makespan_s:.0f} s"
-            click.echo(f"{policy}  {name}  {times}", err=True)
-    return found
-
-
-_HEADER = ("policy", "mean JCT, s", "makespan, h", "resizes", "migrations and preemptions")
-
-
-def _means(policy: str, runs: Mapping[str, StudyRun]) -> list[str]:
-    """Cells under `_HEADER`: means over the workloads."""
-    return [
-        f"`{policy}`",
-        f"{_jct_s(runs):.0f}",
-        f"{fmean(each.summary.makespan_s for each in runs.values()) / 3600:.2f}",
-        f"{fmean(each.resizes for each in runs.values()):.0f}",
-        f"{fmean(each.stops for each in runs.values()):.0f}",
-    ]
-
-
-def _jct_s(runs: Mapping[str, StudyRun]) -> float:
-    return fmean(each.jct_s for each in runs.values())
+MEANS: Sequence[tuple[str, Cell[StudyRun]]] = (
+    ("mean JCT, s", mean_cell("{:.0f}", lambda run: run.jct_s)),
+    ("makespan, h", mean_cell("{:.2f}", lambda run: run.summary.makespan_s / 3600)),
+    ("resizes", mean_cell("{:.0f}", lambda run: run.resizes)),
+    ("migrations and preemptions", mean_cell("{:.0f}", lambda run: run.stops)),
+)
 
 
 def pollux_table(found: Runs) -> str:
     """Markdown: a row for each policy, means over the workloads, and workload 6 beside what was published."""
-    rows = []
-    for policy, runs in found.items():
-        sixth = runs["6"].jct_s if "6" in runs else None
-        published = PUBLISHED_POLLUX.get(policy)
-        beside = [
-            "" if sixth is None else f"{sixth:.0f}",
-            "" if published is None else f"{published:.0f}",
-            "" if sixth is None or published is None else f"{sixth / published:.3f}",
-        ]
-        rows.append([*_means(policy, runs), *beside])
-    return table([*_HEADER, "mean JCT of workload 6, s", "published for all its jobs, s", "ratio"], rows)
+
+    def sixth(policy: str, runs: Mapping[str, StudyRun]) -> str:
+        return f"{runs['6'].jct_s:.0f}" if "6" in runs else ""
+
+    def published(policy: str, runs: Mapping[str, StudyRun]) -> str:
+        return f"{PUBLISHED_POLLUX[policy]:.0f}" if policy in PUBLISHED_POLLUX else ""
+
+    def ratio(policy: str, runs: Mapping[str, StudyRun]) -> str:
+        there = "6" in runs and policy in PUBLISHED_POLLUX
+        return f"{runs['6'].jct_s / PUBLISHED_POLLUX[policy]:.3f}" if there else ""
+
+    headings = ("mean JCT of workload 6, s", "published for all its jobs, s", "ratio")
+    return policy_table(found, [*MEANS, *zip(headings, (sixth, published, ratio), strict=True)])
 
 
 def ones_table(found: Runs, jobs: int) -> str:
     """Markdown: a row for each policy, means over the seeds, beside what was published for so many jobs."""
     tiresias = next((runs for policy, runs in found.items() if policy.partition(":")[0] == TIRESIAS), None)
-    rows = []
-    for policy, runs in found.items():
-        against = f"{_jct_s(runs) / _jct_s(tiresias) - 1:+.0%}" if tiresias else ""
-        rows.append([*_means(policy, runs), against, ONES_JOBS.get(jobs, {}).get(policy, "")])
-    return table([*_HEADER, "against Tiresias", "published"], rows)
+
+    def against(policy: str, runs: Mapping[str, StudyRun]) -> str:
+        return f"{_jct_s(runs) / _jct_s(tiresias) - 1:+.0%}" if tiresias else ""
+
+    def published(policy: str, runs: Mapping[str, StudyRun]) -> str:
+        return ONES_JOBS.get(jobs, {}).get(policy, "")
+
+    return policy_table(found, [*MEANS, ("against Tiresias", against), ("published", published)])
+
+
+def _jct_s(runs: Mapping[str, StudyRun]) -> float:
+    return fmean(each.jct_s for each in runs.values())
 
 
 _BESIDE = {"Tiresias": TIRESIAS, "Optimus": OPTIMUS, "DRL": DRL}
@@ -222,39 +199,37 @@ def artifact_table(found: Runs) -> str:
         half = "" if value.half is None else f" ± {times * value.half:.0f}"
         return how.format(times * value.value) + half
 
-    def against(policy: str, other: str) -> str:
+    def jct(policy: str, runs: Mapping[str, StudyRun]) -> str:
+        return shown(mean([run.jct_s for run in runs.values()]), 1, "{:.0f}")
+
+    def against(other: str, policy: str, runs: Mapping[str, StudyRun]) -> str:
         """How much more or less the mean is than another's, paired by seed."""
         if policy == other:
             return ""
-        ratio = ratio_of_means([(run.jct_s, found[other][seed].jct_s) for seed, run in found[policy].items()])
+        ratio = ratio_of_means([(run.jct_s, found[other][seed].jct_s) for seed, run in runs.items()])
         return shown(Mean(ratio.value - 1, ratio.half), 100, "{:+.0f}") + " %"
 
-    others = {name: other for name, other in _BESIDE.items() if other in found}
-    rows = []
-    for policy, by_seed in found.items():
-        runs = by_seed.values()
-        jcts_s = sorted(record.jct_s for run in runs for record in run.records)
-        rows.append(
-            [
-                f"`{policy}`",
-                shown(mean([run.jct_s for run in runs]), 1, "{:.0f}"),
-                *(against(policy, other) for other in others.values()),
-                f"{fmean(run.summary.queue_s.mean for run in runs):.0f}",
-                *(f"{quantile(jcts_s, share):.0f}" for share in _SHARES),
-                f"{fmean(run.resizes for run in runs):.0f}",
-                f"{fmean(run.stops for run in runs):.0f}",
-            ]
-        )
-    heads = ["policy", "mean JCT, s", *(f"against {name}" for name in others), "waiting, s"]
-    return table([*heads, *(f"p{100 * share:.0f}, s" for share in _SHARES), "resizes", "stops"], rows)
+    def percentile(share: float, policy: str, runs: Mapping[str, StudyRun]) -> str:
+        return f"{quantile(sorted(job.jct_s for run in runs.values() for job in run.records), share):.0f}"
+
+    return policy_table(
+        found,
+        [
+            ("mean JCT, s", jct),
+            *((f"against {name}", partial(against, each)) for name, each in _BESIDE.items() if each in found),
+            ("waiting, s", mean_cell("{:.0f}", lambda run: run.summary.queue_s.mean)),
+            *((f"p{100 * share:.0f}, s", partial(percentile, share)) for share in _SHARES),
+            ("resizes", mean_cell("{:.0f}", lambda run: run.resizes)),
+            ("stops", mean_cell("{:.0f}", lambda run: run.stops)),
+        ],
+    )
 
 
 def larger(like: Topology, gpus: int) -> Topology:
     """Machines like the first of a cluster on one switch, with so many GPUs in all."""
-    machine, uplink = like.machines[0], Link(50e9, 20e-6)
-    names = [f"n{number}" for number in range(gpus // machine.gpus)]
-    attached = [Attached(replace(machine, name=name), "switch", uplink) for name in names]
-    return build_topology(f"{gpus} GPUs", attached, [Switch("switch", None)])
+    machine = like.machines[0]
+    machines = [replace(machine, name=f"n{number}") for number in range(gpus // machine.gpus)]
+    return on_one_switch(f"{gpus} GPUs", machines, Link(50e9, 20e-6))
 
 
 _DECISIONS = 40
@@ -294,7 +269,8 @@ def pollux(
     topology, profiles = load_cluster(CLUSTER), pollux_profiles()
     costs = CostModel(topology, profiles)
     read = {str(each): read_workload(folder / f"workload-{each}.csv", costs) for each in numbers}
-    found = run_all(policies, {name: each.jobs for name, each in read.items()}, topology, profiles, known)
+    run = partial(simulate, topology=topology, profiles=profiles, known=known)
+    found = run_all(policies, {name: each.jobs for name, each in read.items()}, run)
     lacking = sum((Counter(each.left_out) for each in read.values()), Counter[str]())
     left_out = ", ".join(f"{count} of {name}" for name, count in sorted(lacking.items())) or "none"
     head = f"Workloads {', '.join(read)}; left out: {left_out}. {knowledge_line(known, POLLUX_KNEW)}"
@@ -321,8 +297,8 @@ def ones(
     """Random jobs in the number of ONES's experiments."""
     profiles = ones_profiles()
     workloads = {f"seed {seed}": draw_jobs(jobs, gap_s, seed, profiles) for seed in seeds}
-    specs = [*policies, *(VARIANTS if variants else ())]
-    found = run_all(specs, workloads, load_cluster(CLUSTER), profiles, known)
+    run = partial(simulate, topology=load_cluster(CLUSTER), profiles=profiles, known=known)
+    found = run_all([*policies, *(VARIANTS if variants else ())], workloads, run)
     publish([(f"ones-{jobs}", f"{knowledge_line(known, ONES_KNEW)}\n\n{ones_table(found, jobs)}")], page)
 
 
@@ -353,7 +329,9 @@ def artifact(
     if in_proportion:
         workloads = {name: linear(jobs) for name, jobs in workloads.items()}
     usual = ABLATION if ablation else LINEAR if in_proportion else RIVALS
-    found = run_all(policies or usual, workloads, topology, profiles, known)
+    found = run_all(
+        policies or usual, workloads, partial(simulate, topology=topology, profiles=profiles, known=known)
+    )
     head = f"Seeds {', '.join(map(str, seeds))}; load {load:g}. {knowledge_line(known, ONES_KNEW)}"
     kind = "linear-" if in_proportion else "ablation-" if ablation else ""
     section = f"artifact-{kind}{jobs}-{gpus}" + ("" if load == LOAD else f"-{load:g}")

@@ -1,9 +1,9 @@
 """MonkeyTree beside others on racks with few uplinks: `python -m analysis.studies.fragments`."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -13,10 +13,14 @@ import click
 from analysis.studies.common import (
     CountedEvents,
     StudyCommand,
+    StudyRun,
     knowledge_line,
     known_option,
+    mean_cell,
     policies_option,
+    policy_table,
     publish,
+    run_all,
     seeds_option,
     simulate,
     write_option,
@@ -24,12 +28,9 @@ from analysis.studies.common import (
 from analysis.studies.simulator_speed import MIX
 from dally.cluster.topology import Link, Machine, Topology
 from dally.cluster.topology_build import Attached, Switch, build_topology
-from dally.jobs.knowledge import EXACTLY, Known
-from dally.markdown import table
+from dally.jobs.knowledge import Known
 from dally.policies.monkeytree.rack_fragments import RackFragments, split_racks
-from dally.policies.registry import parse_policy
 from dally.profiles.files import load_profiles
-from dally.runs.summary import Summary
 from dally.traces import assign_models, load_trace
 
 POLICIES = (
@@ -49,42 +50,26 @@ MACHINES, GPUS, UPLINK_BPS = 8, 8, 10e9
 """Machines of a rack, GPUs of a machine and its uplink."""
 
 
-@dataclass(frozen=True, slots=True)
-class FragmentWorkload:
-    """What is run: a generated workload and the profiles of its models."""
-
-    trace: str
-    profiles: str
-
-
-WORKLOADS: Mapping[str, FragmentWorkload] = {
-    "wide": FragmentWorkload(
-        "poisson:jobs=800,load=0.9,cluster_gpus=1024,gpus=4:10/8:25/16:25/24:5/32:15/48:5/64:8/96:3/128:4",
-        "realistic",
-    ),
-    "dally": FragmentWorkload("dally-batch", "realistic"),
+PROFILES = "realistic"
+WORKLOADS: Mapping[str, str] = {
+    "wide": "poisson:jobs=800,load=0.9,cluster_gpus=1024,"
+    "gpus=4:10/8:25/16:25/24:5/32:15/48:5/64:8/96:3/128:4",
+    "dally": "dally-batch",
 }
+"""What is run, by name: generated traces."""
 
 
 @dataclass(frozen=True, slots=True)
 class FragmentRun:
-    """One simulation.
+    """One simulation, and seconds of all racks by how many fragments they had, until the last start."""
 
-    Attributes:
-        summary: Its times.
-        migrations: Moves of running jobs.
-        preemptions: Stops without a move.
-        fragments: Of a rack, mean over the racks and the time until the last start.
-        crowded: Share of that with more than two.
-        most: Most fragments that a rack had.
-    """
+    run: StudyRun
+    rack_s: Mapping[int, float]
 
-    summary: Summary
-    migrations: int
-    preemptions: int
-    fragments: float
-    crowded: float
-    most: int
+    def mean_over_racks(self, figure: Callable[[int], float]) -> float:
+        """The mean of what a number of fragments comes to, over the racks and their time."""
+        total = sum(figure(fragments) * seconds for fragments, seconds in self.rack_s.items())
+        return total / (sum(self.rack_s.values()) or 1.0)
 
 
 class FragmentLog(CountedEvents):
@@ -142,97 +127,47 @@ def oversubscribed(racks: int, factor: float) -> Topology:
     )
 
 
-def run(
-    policy: str,
-    workload: FragmentWorkload,
-    seed: int,
-    topology: Topology,
-    alone: bool = False,
-    known: Known = EXACTLY,
-) -> FragmentRun:
+def run(policy: str, seed: int, trace: str, topology: Topology, alone: bool, known: Known) -> FragmentRun:
     """Simulate one policy in memory, jobs slowing each other where they share links, or each on its own.
 
     Raises:
         DallyError: The policy is wrong, or leaves jobs waiting for ever.
     """
-    log, profiles = FragmentLog(topology), load_profiles(workload.profiles)
-    jobs = assign_models(load_trace(workload.trace, seed=seed).jobs, MIX, seed)
-    found = simulate(policy, jobs, topology, profiles, known, contention=not alone, log=log)
-    rack_s = sum(log.rack_s.values()) or 1.0
+    log, jobs = FragmentLog(topology), assign_models(load_trace(trace, seed=seed).jobs, MIX, seed)
+    profiles = load_profiles(PROFILES)
     return FragmentRun(
-        summary=found.summary,
-        migrations=log.counts["migrate"],
-        preemptions=log.counts["preempt"],
-        fragments=sum(fragments * seconds for fragments, seconds in log.rack_s.items()) / rack_s,
-        crowded=sum(seconds for fragments, seconds in log.rack_s.items() if fragments > BOUND) / rack_s,
-        most=max((fragments for fragments, seconds in log.rack_s.items() if seconds), default=0),
+        simulate(policy, jobs, topology, profiles, known, contention=not alone, log=log), log.rack_s
     )
 
 
-def outcome_table(found: Mapping[str, Sequence[FragmentRun]]) -> str:
+def outcome_table(found: Mapping[str, Mapping[str, FragmentRun]]) -> str:
     """Markdown: a row for each policy, means over the seeds, mean JCT against the first."""
-    rows: list[list[str]] = []
-    first_s = 0.0
-    for policy, outcomes in found.items():
-        summaries = [outcome.summary for outcome in outcomes]
-        jct_s = fmean(each.jct_s.mean for each in summaries)
-        first_s = first_s or jct_s
-        rows.append(
-            [
-                f"`{policy}`",
-                f"{jct_s / 1000:.3g}",
-                f"{first_s / jct_s - 1:+.0%}",
-                f"{fmean(each.jct_s.p99 for each in summaries) / 1000:.3g}",
-                f"{fmean(each.makespan_s for each in summaries) / 1000:.4g}",
-                f"{fmean(each.queue_s.mean for each in summaries) / 1000:.3g}",
-                f"{fmean(each.comm_mean_multi_s for each in summaries) / 1000:.3g}",
-                f"{fmean(each.migrations for each in outcomes):.0f}",
-                f"{fmean(each.preemptions for each in outcomes):.0f}",
-                f"{fmean(each.fragments for each in outcomes):.2f}",
-                f"{fmean(each.crowded for each in outcomes):.1%}",
-                f"{max(each.most for each in outcomes)}",
-            ]
+
+    def jct_s(runs: Mapping[str, FragmentRun]) -> float:
+        return fmean(each.run.jct_s for each in runs.values())
+
+    def most(policy: str, runs: Mapping[str, FragmentRun]) -> str:
+        return str(
+            max(n for each in runs.values() for n, seconds in [(0, 1.0), *each.rack_s.items()] if seconds)
         )
-    return table(_HEADER, rows)
 
-
-_HEADER = (
-    "policy",
-    "mean JCT, ks",
-    "MonkeyTree against it",
-    "p99 JCT, ks",
-    "makespan, ks",
-    "waiting, ks",
-    "network, ks",
-    "migrations",
-    "preemptions",
-    "fragments a rack",
-    "rack time over 2",
-    "most",
-)
-
-
-def run_all(
-    policies: Sequence[str],
-    workload: FragmentWorkload,
-    seeds: Sequence[int],
-    topology: Topology,
-    processes: int,
-    alone: bool = False,
-    known: Known = EXACTLY,
-) -> dict[str, list[FragmentRun]]:
-    """Every policy with every seed, so many at a time.
-
-    Raises:
-        DallyError: A policy is wrong.
-    """
-    for policy in policies:
-        parse_policy(policy)
-    tasks = [(policy, seed) for policy in policies for seed in seeds]
-    with ProcessPoolExecutor(processes) as pool:
-        found = [pool.submit(run, policy, workload, seed, topology, alone, known) for policy, seed in tasks]
-        outcomes = iter([future.result() for future in found])
-    return {policy: [next(outcomes) for _ in seeds] for policy in policies}
+    first_s = jct_s(next(iter(found.values())))
+    return policy_table(
+        found,
+        [
+            ("mean JCT, ks", mean_cell("{:.3g}", lambda each: each.run.jct_s / 1000)),
+            ("MonkeyTree against it", lambda policy, runs: f"{first_s / jct_s(runs) - 1:+.0%}"),
+            ("p99 JCT, ks", mean_cell("{:.3g}", lambda each: each.run.summary.jct_s.p99 / 1000)),
+            ("makespan, ks", mean_cell("{:.4g}", lambda each: each.run.summary.makespan_s / 1000)),
+            ("waiting, ks", mean_cell("{:.3g}", lambda each: each.run.summary.queue_s.mean / 1000)),
+            ("network, ks", mean_cell("{:.3g}", lambda each: each.run.summary.comm_mean_multi_s / 1000)),
+            ("migrations", mean_cell("{:.0f}", lambda each: each.run.events["migrate"])),
+            ("preemptions", mean_cell("{:.0f}", lambda each: each.run.events["preempt"])),
+            ("fragments a rack", mean_cell("{:.2f}", lambda each: each.mean_over_racks(float))),
+            ("rack time over 2", mean_cell("{:.1%}", lambda each: each.mean_over_racks(lambda n: n > BOUND))),
+            ("most", most),
+        ],
+    )
 
 
 @click.command(cls=StudyCommand)
@@ -243,7 +178,6 @@ def run_all(
 @click.option("--oversubscription", type=click.FloatRange(0, min_open=True), default=4.0, show_default=True)
 @click.option("--alone", is_flag=True, help="Every job has its links for itself: what sharing costs.")
 @known_option
-@click.option("--processes", type=click.IntRange(1), default=2, show_default=True)
 @write_option
 def main(
     names: Sequence[str],
@@ -253,7 +187,6 @@ def main(
     oversubscription: float,
     alone: bool,
     known: Known,
-    processes: int,
     page: Path | None,
 ) -> None:
     """MonkeyTree and others where jobs share the uplinks of racks, on workloads NAMES, or all."""
@@ -261,7 +194,8 @@ def main(
 
     def tables() -> Iterator[tuple[str, str]]:
         for name in names or WORKLOADS:
-            found = run_all(policies, WORKLOADS[name], seeds, topology, processes, alone, known)
+            one = partial(run, trace=WORKLOADS[name], topology=topology, alone=alone, known=known)
+            found = run_all(policies, {f"seed {seed}": seed for seed in seeds}, one)
             heading = "" if page else f"{name}\n\n"
             yield f"monkeytree-{name}", f"{heading}{knowledge_line(known, KNEW)}\n\n{outcome_table(found)}"
 

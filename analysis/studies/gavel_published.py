@@ -9,9 +9,8 @@ from statistics import fmean
 
 import click
 
-from analysis.studies.common import StudyCommand, knowledge_line, known_option
+from analysis.studies.common import StudyCommand, knowledge_line, known_option, on_one_switch
 from dally.cluster.topology import Link, Machine, Topology
-from dally.cluster.topology_build import Attached, Switch, build_topology
 from dally.errors import DallyError
 from dally.jobs.job import Job
 from dally.jobs.knowledge import EXACTLY, Known
@@ -118,8 +117,7 @@ def read_setting(path: Path) -> GavelSetting:
         for gpu_type in GPU_TYPES
     ]
     link = Link(1e12)
-    machines = [Attached(Machine(name, GPUS, name, link), "switch", link) for name in GPU_TYPES]
-    topology = build_topology("gavel-108", machines, [Switch("switch", None)])
+    topology = on_one_switch("gavel-108", [Machine(name, GPUS, name, link) for name in GPU_TYPES], link)
     return GavelSetting(topology, ProfileSet("gavel", tuple(profiles)), tables)
 
 

@@ -1,7 +1,8 @@
 """Hadar beside Gavel on Hadar's classes of jobs: `python -m analysis.studies.hadar`."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from statistics import fmean
 
@@ -9,9 +10,13 @@ import click
 import numpy as np
 
 from analysis.studies.common import (
+    Cell,
     StudyCommand,
     StudyRun,
+    mean_cell,
+    policy_table,
     publish,
+    run_all,
     seeds_option,
     simulate,
     write_option,
@@ -19,12 +24,12 @@ from analysis.studies.common import (
 from dally.cluster.load import load_cluster
 from dally.cluster.topology import Topology
 from dally.jobs.job import Job
-from dally.markdown import table
 from dally.policies.gavel.shares import Demand, Floats, least_makespan
 from dally.profiles.costs import CostModel
 from dally.profiles.files import ProfileSet, load_profiles
 from dally.profiles.gang_iteration import Split
 from dally.runs.records import JobRecord
+from dally.runs.summary import Summary
 from dally.traces.generators import generate
 from dally.traces.model_mix import assign_models
 from simulator.sweep.groups import mean
@@ -69,21 +74,20 @@ class HadarSetting:
 
     topology: Topology
     profiles: ProfileSet
-    costs: CostModel
+    split: Split
 
     def demand(self, jobs: Sequence[Job]) -> Demand:
         """The jobs' gangs and speeds, each gang on one GPU type."""
-        types = self.topology.gpu_types
+        types, costs = self.topology.gpu_types, CostModel(self.topology, self.profiles, self.split)
         counts = [sum(m.gpus for m in self.topology.machines if m.gpu_type == each) for each in types]
-        speeds = [[self.costs.type_speeds(job).get(each, 0.0) for each in types] for job in jobs]
+        speeds = [[costs.type_speeds(job).get(each, 0.0) for each in types] for job in jobs]
         gangs = np.array([job.gpus for job in jobs], dtype=np.float64)
         return Demand(gangs, np.array(speeds), np.eye(len(types)), np.array(counts, dtype=np.float64))
 
 
 def read_setting(split: Split = Split.EVEN) -> HadarSetting:
     """`hadar-60` with Gavel's table; gangs over several GPU types split their batch so."""
-    topology, profiles = load_cluster("hadar-60"), load_profiles("gavel")
-    return HadarSetting(topology, profiles, CostModel(topology, profiles, split))
+    return HadarSetting(load_cluster("hadar-60"), load_profiles("gavel"), split)
 
 
 def least_makespan_s(setting: HadarSetting, jobs: Sequence[Job]) -> float:
@@ -112,40 +116,43 @@ def finish_time_fairness(setting: HadarSetting, jobs: Sequence[Job], records: It
 
 def run(setting: HadarSetting, spec: str, jobs: Sequence[Job]) -> HadarRun:
     """Simulate a policy."""
-    found = simulate(spec, jobs, setting.topology, setting.profiles, split=setting.costs.split)
+    found = simulate(spec, jobs, setting.topology, setting.profiles, split=setting.split)
     return HadarRun(found, finish_time_fairness(setting, jobs, found.records))
 
 
-HEADER = (
-    "policy",
-    "total duration, h",
-    "Gavel's over it",
-    "mean JCT, h",
-    "Gavel's over it",
-    "waiting, h",
-    "finish-time fairness, mean",
-    "worst",
-    "GPUs held",
-    "work per GPU held",
-)
+def gavel_table(
+    setting: HadarSetting, specs: Sequence[str], workloads: Mapping[str, Sequence[Job]], bounds: bool = False
+) -> str:
+    """Markdown: a row for each policy, Gavel's among them, means over the workloads.
 
+    With bounds, the last row says how far any policy could be ahead of Gavel's total duration.
+    """
+    found = run_all(specs, workloads, partial(run, setting))
 
-def _row(spec: str, outcomes: Sequence[HadarRun], gavel: Sequence[HadarRun]) -> list[str]:
-    runs = [outcome.run.summary for outcome in outcomes]
-    theirs = [outcome.run.summary for outcome in gavel]
-    makespans_s, jcts_s = [each.makespan_s for each in runs], [each.jct_s.mean for each in runs]
-    return [
-        f"`{spec}`",
-        f"{fmean(makespans_s) / 3600:.1f}",
-        _times([each.makespan_s for each in theirs], makespans_s),
-        f"{fmean(jcts_s) / 3600:.2f}",
-        _times([each.jct_s.mean for each in theirs], jcts_s),
-        f"{fmean(each.queue_s.mean for each in runs) / 3600:.2f}",
-        f"{fmean(float(each.fairness.mean()) for each in outcomes):.2f}",
-        f"{max(float(each.fairness.max()) for each in outcomes):.1f}",
-        f"{fmean(each.utilization for each in runs):.0%}",
-        f"{fmean(each.goodput / each.utilization for each in runs):.3f}",
-    ]
+    def gavel_over(figure: Callable[[Summary], float]) -> Cell[HadarRun]:
+        gavel = [figure(each.run.summary) for each in found[GAVEL].values()]
+        return lambda policy, runs: _times(gavel, [figure(each.run.summary) for each in runs.values()])
+
+    columns: Sequence[tuple[str, Cell[HadarRun]]] = (
+        ("total duration, h", mean_cell("{:.1f}", lambda each: each.run.summary.makespan_s / 3600)),
+        ("Gavel's over it", gavel_over(lambda summary: summary.makespan_s)),
+        ("mean JCT, h", mean_cell("{:.2f}", lambda each: each.run.jct_s / 3600)),
+        ("Gavel's over it", gavel_over(lambda summary: summary.jct_s.mean)),
+        ("waiting, h", mean_cell("{:.2f}", lambda each: each.run.summary.queue_s.mean / 3600)),
+        ("finish-time fairness, mean", mean_cell("{:.2f}", lambda each: float(each.fairness.mean()))),
+        ("worst", lambda policy, runs: f"{max(float(each.fairness.max()) for each in runs.values()):.1f}"),
+        ("GPUs held", mean_cell("{:.0%}", lambda each: each.run.summary.utilization)),
+        (
+            "work per GPU held",
+            mean_cell("{:.3f}", lambda each: each.run.summary.goodput / each.run.summary.utilization),
+        ),
+    )
+    if not bounds:
+        return policy_table(found, columns)
+    bounds_s = [least_makespan_s(setting, jobs) for jobs in workloads.values()]
+    gavel_s = [each.run.summary.makespan_s for each in found[GAVEL].values()]
+    least = ["no schedule can have less than", f"{fmean(bounds_s) / 3600:.1f}", _times(gavel_s, bounds_s)]
+    return policy_table(found, columns, [[*least, *[""] * (1 + len(columns) - len(least))]])
 
 
 def _times(gavel: Sequence[float], ours: Sequence[float]) -> str:
@@ -153,51 +160,33 @@ def _times(gavel: Sequence[float], ours: Sequence[float]) -> str:
     return f"{ratio.value:.2f}" if ratio.half is None else f"{ratio.value:.2f} ±{ratio.half:.2f}"
 
 
-def policy_table(
-    setting: HadarSetting, specs: Iterable[str], workloads: Sequence[Sequence[Job]], bounds: bool = False
-) -> str:
-    """Markdown: a row for each policy, the first of which is Gavel's, means over the workloads.
-
-    With bounds, the last row says how far any policy could be ahead of Gavel's total duration.
-    """
-    found: dict[str, list[HadarRun]] = {}
-    rows = []
-    for spec in specs:
-        found[spec] = [run(setting, spec, jobs) for jobs in workloads]
-        rows.append(_row(spec, found[spec], found[GAVEL]))
-        click.echo("  ".join(rows[-1]), err=True)
-    if bounds:
-        bounds_s = [least_makespan_s(setting, jobs) for jobs in workloads]
-        gavel_s = [each.run.summary.makespan_s for each in found[GAVEL]]
-        least = ["no schedule can have less than", f"{fmean(bounds_s) / 3600:.1f}", _times(gavel_s, bounds_s)]
-        rows.append([*least, *[""] * (len(HEADER) - len(least))])
-    return table(HEADER, rows)
-
-
 def part_table(part: str, setting: HadarSetting, seeds: Sequence[int], jobs: int) -> str:
     """The table, or the tables, of one of `PARTS`."""
 
-    def drawn(trace: str) -> list[tuple[Job, ...]]:
-        return [tuple(generate(trace, seed)) for seed in seeds]
+    def drawn(trace: str) -> dict[str, Sequence[Job]]:
+        return {f"seed {seed}": tuple(generate(trace, seed)) for seed in seeds}
 
     match part:
         case "batch":
-            return policy_table(setting, BATCH, drawn(f"hadar:jobs={jobs}"), bounds=True)
+            return gavel_table(setting, BATCH, drawn(f"hadar:jobs={jobs}"), bounds=True)
         case "philly":
             trace = PHILLY.format(jobs=jobs)
-            workloads = [assign_models(generate(trace, seed), PHILLY_MIX, seed) for seed in seeds]
-            return policy_table(setting, BATCH, workloads, bounds=True)
+            philly = {
+                f"seed {seed}": tuple(assign_models(generate(trace, seed), PHILLY_MIX, seed))
+                for seed in seeds
+            }
+            return gavel_table(setting, BATCH, philly, bounds=True)
         case "loads":
             return "\n\n".join(
                 f"{name.capitalize()} load, a job each {gap_s:g} s:\n\n"
-                + policy_table(setting, LOADS, drawn(f"hadar:jobs={jobs // 2},gap_s={gap_s:g}"))
+                + gavel_table(setting, LOADS, drawn(f"hadar:jobs={jobs // 2},gap_s={gap_s:g}"))
                 for name, gap_s in GAPS.items()
             )
         case "prices":
-            return policy_table(setting, PRICES, drawn(f"hadar:jobs={jobs // 3}"))
+            return gavel_table(setting, PRICES, drawn(f"hadar:jobs={jobs // 3}"))
         case _:
             wide = drawn(f"hadar:jobs={jobs // 3},gpus=1:25/4:25/8:25/16:25")
-            return policy_table(setting, (GAVEL, *HADARS), wide, bounds=True)
+            return gavel_table(setting, (GAVEL, *HADARS), wide, bounds=True)
 
 
 PARTS = ("batch", "philly", "loads", "prices", "wide")

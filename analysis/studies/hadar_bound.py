@@ -19,8 +19,8 @@ import numpy.typing as npt
 from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import coo_array
 
+from analysis.studies.common import on_one_switch
 from dally.cluster.topology import Allocation, Link, Machine, Topology
-from dally.cluster.topology_build import Attached, Switch, build_topology
 from dally.jobs.job import Job
 from dally.plan import Migrate, Preempt, Start
 from dally.policies.hadar.policy import Hadar
@@ -215,11 +215,8 @@ def run_hadar(instance: BoundInstance, policy: str = "hadar") -> tuple[float, fl
     """The total utility under Hadar, and the greatest alpha of its rounds."""
     jobs = {f"j{number}": job for number, job in enumerate(instance.jobs)}
     link = Link(1e12)
-    machines = [
-        Attached(Machine(f"m{number}", gpus, gpu_type, link), "core", link)
-        for number, (gpus, gpu_type) in enumerate(instance.servers)
-    ]
-    topology = build_topology("bound", machines, [Switch("core", None)])
+    machines = [Machine(f"m{n}", gpus, gpu_type, link) for n, (gpus, gpu_type) in enumerate(instance.servers)]
+    topology = on_one_switch("bound", machines, link)
     costs = _GivenSpeeds(topology, {name: job.speeds for name, job in jobs.items()})
     state = ClusterState(topology, costs)
     hadar = parse_policy(policy).build(state)

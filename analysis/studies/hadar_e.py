@@ -7,10 +7,9 @@ from statistics import fmean
 
 import click
 
-from analysis.studies.common import StudyCommand, publish, seeds_option, simulate, write_option
+from analysis.studies.common import StudyCommand, on_one_switch, publish, seeds_option, simulate, write_option
 from dally.cluster.load import load_cluster
 from dally.cluster.topology import Link, Machine, Topology
-from dally.cluster.topology_build import Attached, Switch, build_topology
 from dally.jobs.job import Job, JobKind
 from dally.markdown import table
 from dally.profiles.files import ProfileSet, load_profiles
@@ -27,12 +26,8 @@ POLICIES = ("gavel", "hadar", "hadar-e", "hadar-e:utility=completion")
 
 def equal_nodes(bandwidth_bps: float) -> Topology:
     """Five nodes of one V100, as in the lab five of one GPU, on one switch."""
-    link = Link(bandwidth_bps, 5e-6)
-    fabric = Link(1.26e11, 2e-6)
-    machines = [
-        Attached(Machine(f"node-{number}", 1, "v100", fabric), "switch", link) for number in range(NODES)
-    ]
-    return build_topology("lab-5", machines, [Switch("switch", None)])
+    machines = [Machine(f"node-{number}", 1, "v100", Link(1.26e11, 2e-6)) for number in range(NODES)]
+    return on_one_switch("lab-5", machines, Link(bandwidth_bps, 5e-6))
 
 
 def clusters() -> dict[str, Topology]:

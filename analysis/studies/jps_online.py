@@ -2,15 +2,24 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from statistics import fmean
 
 import click
 
-from analysis.studies.common import StudyCommand, policies_option, publish, seeds_option, write_option
-from analysis.studies.hadar import HadarSetting, read_setting, run
+from analysis.studies.common import (
+    Cell,
+    StudyCommand,
+    mean_cell,
+    policies_option,
+    policy_table,
+    publish,
+    run_all,
+    seeds_option,
+    write_option,
+)
+from analysis.studies.hadar import HadarRun, read_setting, run
 from dally.jobs.job import Job, JobKind
-from dally.markdown import table
 from dally.policies.jps.instance import jain
 from dally.profiles.gang_iteration import Split
 from dally.traces.generators import generate
@@ -42,29 +51,15 @@ def elastic(job: Job) -> Job:
     return replace(job, kind=JobKind.ELASTIC, min_gpus=1, max_gpus=max(job.gpus, MOST_GPUS))
 
 
-def policy_table(setting: HadarSetting, workloads: Sequence[Sequence[Job]], policies: Sequence[str]) -> str:
-    """Markdown: a row for each policy, means over the workloads.
-
-    Fairness is Jain's index of how much faster jobs end than on their own part of the cluster.
-    """
-    rows = []
-    for spec in policies:
-        found = [run(setting, spec, jobs) for jobs in workloads]
-        runs = [each.run for each in found]
-        rows.append(
-            [
-                f"`{spec}`",
-                f"{fmean(each.jct_s for each in runs) / 3600:.2f}",
-                f"{fmean(each.summary.makespan_s for each in runs) / 3600:.1f}",
-                f"{fmean(each.summary.queue_s.mean for each in runs) / 3600:.2f}",
-                f"{fmean(jain(1 / each.fairness) for each in found):.3f}",
-                f"{fmean(each.resizes for each in runs):.0f}",
-                f"{fmean(each.stops for each in runs):.0f}",
-            ]
-        )
-        click.echo("  ".join(rows[-1]), err=True)
-    times = ("mean JCT, h", "total duration, h", "waiting, h")
-    return table(["policy", *times, "Jain", "resizes", "moves and stops"], rows)
+COLUMNS: Sequence[tuple[str, Cell[HadarRun]]] = (
+    ("mean JCT, h", mean_cell("{:.2f}", lambda each: each.run.jct_s / 3600)),
+    ("total duration, h", mean_cell("{:.1f}", lambda each: each.run.summary.makespan_s / 3600)),
+    ("waiting, h", mean_cell("{:.2f}", lambda each: each.run.summary.queue_s.mean / 3600)),
+    ("Jain", mean_cell("{:.3f}", lambda each: jain(1 / each.fairness))),
+    ("resizes", mean_cell("{:.0f}", lambda each: each.run.resizes)),
+    ("moves and stops", mean_cell("{:.0f}", lambda each: each.run.stops)),
+)
+"""Means over the seeds; Jain's index is of how much faster jobs end than on their own part of the cluster."""
 
 
 @click.command(cls=StudyCommand)
@@ -81,11 +76,11 @@ def policy_table(setting: HadarSetting, workloads: Sequence[Sequence[Job]], poli
 @write_option
 def main(jobs: int, seeds: Sequence[int], policies: Sequence[str], split: str, page: Path | None) -> None:
     """Elastic jobs on three types of GPUs, cluster `hadar-60`, under JPS and others."""
-    setting, parts = read_setting(Split(split)), []
+    parts, one = [], partial(run, read_setting(Split(split)))
     for name, spec in WORKLOADS.items():
-        drawn = [[elastic(job) for job in generate(spec.format(jobs=jobs), seed)] for seed in seeds]
-        click.echo(name, err=True)
-        parts.append(f"{name}:\n\n{policy_table(setting, drawn, policies)}")
+        trace = spec.format(jobs=jobs)
+        drawn = {f"seed {seed}": [elastic(job) for job in generate(trace, seed)] for seed in seeds}
+        parts.append(f"{name}:\n\n{policy_table(run_all(policies, drawn, one), COLUMNS)}")
     publish([("jps-online", "\n\n".join(parts))], page)
 
 

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
+from typing import Self
 
 from dally.errors import DallyError
 from dally.hosts.network_spec import NetworkSpec
@@ -151,13 +151,11 @@ class LocalNetwork(JoinedNetwork):
         super().__init__(spec, None)
         self._process: subprocess.Popen[str] | None = None
 
-    def __enter__(self) -> "LocalNetwork":
+    def __enter__(self) -> Self:
         self.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.stop()
 
     @property

@@ -4,8 +4,7 @@ import shlex
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from types import TracebackType
-from typing import TypeVar
+from typing import Self, TypeVar
 
 from dally.errors import DallyError, InputError
 from dally.hosts.hosts_file import HostsFile, Login, SshHost
@@ -14,13 +13,14 @@ from dally.hosts.processes import Command, ProcessError
 try:
     import paramiko
 
-    from dally.hosts.ssh_login import CONNECT_S, SshError, log_in
+    from dally.hosts.ssh_login import CONNECT_S, log_in
 except ModuleNotFoundError as error:
     raise DallyError(
         "the Python package paramiko is not installed; in Dally's folder: pip install '.[ssh]'"
     ) from error
 
 _Item = TypeVar("_Item")
+_Found = TypeVar("_Found")
 
 _AT_ONCE = 16
 
@@ -63,53 +63,66 @@ class SshProcess:
 
     def __init__(self, channel: paramiko.Channel) -> None:
         """Take over the channel on which it was started."""
-        self._channel = channel
+        self.channel = channel
 
     @property
     def stdout(self) -> Iterable[bytes]:
         """The lines it writes to standard output."""
-        return self._channel.makefile("rb")
+        return self.channel.makefile("rb")
 
     @property
     def stderr(self) -> Iterable[bytes]:
         """The lines it writes to standard error."""
-        return self._channel.makefile_stderr("rb")
+        return self.channel.makefile_stderr("rb")
 
     @property
     def ended(self) -> bool:
         """Whether it has ended, or the connection has."""
-        return self._channel.exit_status_ready()
+        return self.channel.exit_status_ready()
 
     def wait(self) -> int | None:
         """Wait until it ended; its exit status as a shell tells it, None if the connection broke."""
-        status = self._channel.recv_exit_status()
+        status = self.channel.recv_exit_status()
         return status if status >= 0 else None
 
     def stop(self) -> None:
         """End it and all that it started, by SIGTERM and after a grace by SIGKILL."""
         with suppress(OSError):  # where the connection is gone, the host does the same by itself
-            self._channel.shutdown_write()
-        self._channel.status_event.wait(GRACE_S + CONNECT_S)
-        self._channel.close()
+            self.channel.shutdown_write()
+        self.channel.status_event.wait(GRACE_S + CONNECT_S)
+        self.channel.close()
 
 
 class SshHosts:
-    """Connections to all hosts of a file, open between `connect` and `close` or inside `with`."""
+    """Connections to all hosts of a file, open between `connect` and `close` or inside `with`.
+
+    Attributes:
+        file: The hosts.
+    """
 
     def __init__(self, file: HostsFile) -> None:
         """Describe the hosts; `connect` logs in."""
-        self._file = file
+        self.file = file
         self._clients: dict[str, paramiko.SSHClient] = {}
         self._jumps: dict[str, paramiko.SSHClient] = {}
 
-    def __enter__(self) -> "SshHosts":
+    def __enter__(self) -> Self:
         self.connect()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
+
+    def host(self, name: str) -> SshHost:
+        """The host of a name.
+
+        Raises:
+            InputError: No host of the file has it.
+        """
+        for host in self.file.hosts:
+            if host.name == name:
+                return host
+        raise InputError(f"unknown host {name!r}; valid: {', '.join(host.name for host in self.file.hosts)}")
 
     def connect(self) -> None:
         """Log in to all hosts, several at once; if one fails, none stays connected.
@@ -122,23 +135,32 @@ class SshHosts:
             self.close()
             raise next(iter(failed.values()))
 
-    def connect_each(self) -> dict[str, SshError]:
+    def connect_each(self) -> dict[str, DallyError]:
         """Log in to all hosts, several at once, and stay connected to those that let us in.
 
         Returns:
             Why the others do not, by their names, in the order of the file.
         """
-        jumps = {host.jump for host in self._file.hosts if host.jump}
+        known_hosts = self.file.known_hosts
+
+        def join_jump(jump: Login) -> None:
+            self._jumps[jump.name] = log_in(jump, known_hosts)
+
+        def join(host: SshHost) -> None:
+            via = None
+            if host.jump:
+                if error := jumps[host.jump]:
+                    raise error
+                via = self._jumps[host.jump.name]
+            self._clients[host.name] = log_in(host.login, known_hosts, via)
+
         try:
-            failed = _do_all(self._join_jump, jumps)
-            behind = {host: failed[host.jump] for host in self._file.hosts if host.jump in failed}
-            failed_hosts = behind | _do_all(
-                self._join, [host for host in self._file.hosts if host not in behind]
-            )
+            jumps = each({host.jump for host in self.file.hosts if host.jump}, join_jump)
+            joined = each(self.file.hosts, join)
         except BaseException:
             self.close()
             raise
-        return {host.name: failed_hosts[host] for host in self._file.hosts if host in failed_hosts}
+        return {host.name: error for host, error in joined.items() if error}
 
     def close(self) -> None:
         """Close all connections; what still runs on hosts ends."""
@@ -180,35 +202,27 @@ class SshHosts:
         Raises:
             InputError: No host of the file has the name that the command names.
         """
-        host = next((host for host in self._file.hosts if host.name == command.host), None)
-        if not host:
-            valid = ", ".join(host.name for host in self._file.hosts)
-            raise InputError(f"unknown host {command.host!r}; valid: {valid}")
-        login, known = host.login, self._file.known_hosts
+        host = self.host(command.host)
+        login, known = host.login, self.file.known_hosts
         options = [f"-p{login.port}"]
         options += [f"-i{login.key}"] if login.key else []
         options += [f"-oUserKnownHostsFile={known}"] if known else []
         options += [f"-J{_account(host.jump)}:{host.jump.port}"] if host.jump else []
         return shlex.join(["ssh", *options, _account(login), shlex.join(_with_env(command))])
 
-    def _join_jump(self, jump: Login) -> None:
-        self._jumps[jump.name] = log_in(jump, self._file.known_hosts)
 
-    def _join(self, host: SshHost) -> None:
-        via = self._jumps[host.jump.name] if host.jump else None
-        self._clients[host.name] = log_in(host.login, self._file.known_hosts, via)
+def each(items: Iterable[_Item], act: Callable[[_Item], _Found]) -> dict[_Item, _Found | DallyError]:
+    """Do the same for several items, some at once; what came of each, also where that is an error."""
 
+    def attempt(item: _Item) -> _Found | DallyError:
+        try:
+            return act(item)
+        except DallyError as error:
+            return error
 
-def _do_all(act: Callable[[_Item], None], items: Iterable[_Item]) -> dict[_Item, SshError]:
-    """Do the same to all items, several at once; the errors of those that have one."""
-    failed: dict[_Item, SshError] = {}
+    listed = list(items)
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        for item, future in [(item, pool.submit(act, item)) for item in items]:
-            try:
-                future.result()
-            except SshError as error:
-                failed[item] = error
-    return failed
+        return dict(zip(listed, pool.map(attempt, listed), strict=True))
 
 
 def _with_env(command: Command) -> list[str]:

@@ -51,10 +51,10 @@ def log_in(
     client = paramiko.SSHClient()
     client.set_missing_host_key_policy(_Reject())
     try:
-        try:
-            client.load_system_host_keys(known_hosts)
-        except OSError as error:
-            raise SshError(f"cannot read the known hosts {known_hosts}: {error.strerror}") from error
+        client.load_system_host_keys(known_hosts)
+    except OSError as error:
+        raise SshError(f"cannot read the known hosts {known_hosts}: {error.strerror}") from error
+    try:
         _connect(client, login, known_hosts, _reach(login, via))
     except BaseException:
         client.close()

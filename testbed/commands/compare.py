@@ -6,9 +6,9 @@ from pathlib import Path
 
 import click
 from rich.box import SIMPLE_HEAD
-from rich.console import Console
 from rich.table import Table
 
+from simulator.comparison import table_console
 from testbed.fidelity import policy_ranking, report_tables, sentences
 from testbed.fidelity.comparison import Comparison, compare
 from testbed.fidelity.live_run import find_runs, read_live_run
@@ -24,7 +24,6 @@ from testbed.fidelity.report import (
 )
 from testbed.fidelity.report_tables import ComparisonTable
 
-_FILE_WIDTH = 180
 _WORST = 10
 """This many jobs are described on a terminal; compare.md has all."""
 
@@ -100,11 +99,10 @@ def _print_one(comparison: Comparison) -> None:
 
 
 def _show(table: ComparisonTable) -> None:
-    console = Console() if Console().is_terminal else Console(width=_FILE_WIDTH)
     shown = Table(title=table.title, title_justify="left", caption=table.note, caption_justify="left")
     shown.box, shown.pad_edge = SIMPLE_HEAD, False
     for number, heading in enumerate(table.header):
         shown.add_column(heading, justify="left" if number < table.texts else "right", overflow="fold")
     for row in table.rows:
         shown.add_row(*row)
-    console.print(shown)
+    table_console().print(shown)

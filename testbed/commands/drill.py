@@ -4,16 +4,14 @@ import sys
 from pathlib import Path
 
 import click
-from rich.console import Console
 from rich.table import Table
 
 from dally.errors import InputError
 from dally.interruption import INTERRUPTED, interruptible
+from simulator.comparison import table_console
 from testbed.drills.catalogue import DRILLS
 from testbed.drills.drill import hold_drill
 from testbed.drills.report import DrillResult, verdict, write_report
-
-_FILE_WIDTH = 160
 
 
 @click.command(
@@ -56,8 +54,7 @@ def command(names: tuple[str, ...], out: Path | None, seed: int, listed: bool) -
             name = result.name if number == 0 else ""
             shown.add_row(name, verdict(check.passed), check.name, check.said)
         shown.add_section()
-    console = Console() if Console().is_terminal else Console(width=_FILE_WIDTH)
-    console.print(shown)
+    table_console().print(shown)
     click.echo(f"report: {out / 'drills.md'}")
     if not all(result.passed for result in results):
         sys.exit(1)

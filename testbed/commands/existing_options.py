@@ -98,11 +98,11 @@ def opened_existing(existing: ExistingOptions) -> AbstractContextManager[Cluster
     Raises:
         DallyError: The hosts cannot be reached, or no such Slurm is there.
     """
-    opened: Callable[..., AbstractContextManager[Cluster]] = import_module(REMOTE).opened_existing
-    return opened(
+    opened: AbstractContextManager[Cluster] = import_module(REMOTE).opened_existing(
         *(existing.hosts_file, existing.partition, existing.work),
         *(existing.reservation, existing.conf, existing.logs),
     )
+    return opened
 
 
 def check_rights(cluster: Cluster, policies: Sequence[PolicySpec]) -> None:
@@ -111,8 +111,8 @@ def check_rights(cluster: Cluster, policies: Sequence[PolicySpec]) -> None:
     Raises:
         ClusterError: It is refused, as the message says.
     """
-    refuse_unfit: Callable[[Cluster, bool], str] = import_module("testbed.remote.rights").refuse_unfit
-    if note := refuse_unfit(cluster, not all(map(is_slurms_own, policies))):
+    rights = import_module("testbed.remote.rights")
+    if note := rights.refuse_unfit(cluster, not all(map(is_slurms_own, policies))):
         click.echo(f"note: {note}", err=True)
 
 

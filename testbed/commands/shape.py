@@ -10,9 +10,10 @@ import click
 
 from dally.errors import DallyError, InputError
 from dally.hosts.hosts_file import HostsFile, read_hosts_file
+from dally.hosts.ssh import each
 from profiler.commands import values
 from testbed.commands.options import hosts_option, logs_option
-from testbed.remote.hosts import CommandLog, Hosts, RemoteError, all_or_error, each, next_address
+from testbed.remote.hosts import CommandLog, Hosts, RemoteError, all_or_error, next_address
 from testbed.remote.qdiscs import in_words
 from testbed.remote.shaping import inspect_interface, qdiscs_of, recorded, restore, shape
 

@@ -4,15 +4,21 @@ import json
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import click
 from rich.console import Console
 from rich.table import Table
 
+from slurm_plugin.local_cluster.cluster import ClusterError
 from testbed.commands.options import chosen_folder, folder_option
-from testbed.persistent.control import find_persistent
-from testbed.persistent.shape import shown_rate
-from testbed.persistent.status import ClusterStatus, read_status
+from testbed.persistent.control import find_persistent, opened_persistent
+from testbed.persistent.shape import HostsShape, shown_rate
+from testbed.persistent.state import PersistentState
+
+_ANSWER_S = 15.0
+_OF_JOBS = {"id": "%i", "state": "%T", "user": "%u", "nodes": "%N", "name": "%j"}
+"""What is told of a job, as squeue calls it."""
 
 
 @click.command(
@@ -26,41 +32,74 @@ Examples:
 def command(folder: Path | None, as_json: bool) -> None:
     """Show whether a cluster is up, since when, its nodes and their states, jobs, and what links carried."""
     place = chosen_folder(folder)
-    status = read_status(place) if find_persistent(place) else None
+    state = find_persistent(place)
+    status = _status(place, state) if state else {}
     if as_json:
-        said = {"up": status is not None, "folder": str(place), **(asdict(status) if status else {})}
-        click.echo(json.dumps(said, indent=2))
-    elif status is None:
+        click.echo(json.dumps({"up": state is not None, "folder": str(place), **status}, indent=2))
+    elif not status:
         click.echo(f"nothing is up in {place}")
     else:
         _show(place, status)
 
 
-def _show(folder: Path, status: ClusterStatus) -> None:
+def _status(folder: Path, state: PersistentState) -> dict[str, Any]:
+    """What `--json` prints of the cluster that is up in a folder."""
+    shape = state.shape
+    rates: dict[str, float] = {}
+    if isinstance(shape, HostsShape):
+        rack_of = {host.name: host.rack for host in shape.hosts().hosts}
+    else:
+        racks = shape.spec(Path("/")).racks_of()
+        rack_of = {name: rack for rack, names in racks.items() for name in names}
+        rates = dict.fromkeys(rack_of, shape.rate_bps) | dict.fromkeys(racks, shape.uplink_bps)
+    problem = ""
+    states: dict[str, str] = {}
+    jobs = []
+    with opened_persistent(folder) as cluster:
+        try:
+            sinfo = ("sinfo", "--noheader", "--Node", f"--partition={cluster.partition}", "--format=%N %T")
+            lines = cluster.ask(*sinfo, timeout_s=_ANSWER_S).splitlines()
+            states = {name: node_state for name, _, node_state in (line.partition(" ") for line in lines)}
+            squeue = ("squeue", "--noheader", f"--format={'|'.join(_OF_JOBS.values())}")
+            lines = cluster.ask(*squeue, timeout_s=_ANSWER_S).splitlines()
+            jobs = [dict(zip(_OF_JOBS, line.split("|", 4), strict=True)) for line in lines]
+        except ClusterError as error:
+            problem = str(error)
+        links = [
+            {"name": name, "rate_bps": rates.get(name), **asdict(carried)}
+            for name, carried in cluster.traffic().items()
+        ]
+    return {
+        "since_s": state.since_s,
+        "conf": str(cluster.conf),
+        "cluster_file": "" if isinstance(shape, HostsShape) else str(cluster.conf.with_name("cluster.toml")),
+        "nodes": [
+            {"name": name, "rack": rack, "state": states.get(name, "unknown")}
+            for name, rack in rack_of.items()
+        ],
+        "jobs": jobs,
+        "links": links,
+        "problem": problem,
+    }
+
+
+def _show(folder: Path, status: dict[str, Any]) -> None:
     console = Console(highlight=False, soft_wrap=True)
-    since = datetime.fromtimestamp(status.since_s, UTC)
+    since = datetime.fromtimestamp(status["since_s"], UTC)
     console.print(f"up in {folder} since {since:%Y-%m-%d %H:%M:%S} UTC", markup=False)
-    if status.problem:
-        console.print(f"Slurm does not answer: {status.problem}", markup=False)
+    if status["problem"]:
+        console.print(f"Slurm does not answer: {status['problem']}", markup=False)
     nodes = Table("node", "rack", "state", box=None, padding=(0, 2, 0, 0))
-    for node in status.nodes:
-        nodes.add_row(node.name, node.rack, node.state)
+    for node in status["nodes"]:
+        nodes.add_row(node["name"], node["rack"], node["state"])
     links = Table("link", "rate", "sent", "received", box=None, padding=(0, 2, 0, 0))
-    for link in status.links:
-        links.add_row(
-            link.name,
-            shown_rate(link.rate_bps) if link.rate_bps else "-",
-            _bytes(link.sent_bytes),
-            _bytes(link.received_bytes),
-        )
+    for link in status["links"]:
+        carried = (f"{link[f'{way}_bytes'] / 1e6:,.1f} MB" for way in ("sent", "received"))
+        links.add_row(link["name"], shown_rate(link["rate_bps"]) if link["rate_bps"] else "-", *carried)
     jobs = Table("job", "name", "user", "state", "nodes", box=None, padding=(0, 2, 0, 0))
-    for job in status.jobs:
-        jobs.add_row(job.id, job.name, job.user, job.state, job.nodes)
-    for table in (nodes, links, *([jobs] if status.jobs else ())):
+    for job in status["jobs"]:
+        jobs.add_row(*(job[key] for key in ("id", "name", "user", "state", "nodes")))
+    for table in (nodes, links, *([jobs] if status["jobs"] else ())):
         console.print(table)
-    if not status.jobs and not status.problem:
+    if not status["jobs"] and not status["problem"]:
         console.print("no jobs")
-
-
-def _bytes(count: int) -> str:
-    return f"{count / 1e6:,.1f} MB"

@@ -37,7 +37,19 @@ def command(
     It stays until `dally testbed down`. If it is up already, that is said; the exit code is 1 if it is
     another one. Needs root and Slurm's and munge's packages, here or on the hosts.
     """
-    shape = _shape(cluster_options, hosts_file, shared, fake_gpus, logs)
+    shape: Shape
+    if hosts_file is None:
+        if shared or fake_gpus:
+            raise click.UsageError("--shared and --fake-gpus go with --hosts")
+        shape = cluster_options.shape()
+    elif shared is None:
+        raise click.UsageError("--hosts needs --shared, a folder that all hosts share")
+    elif cluster_options.asked:
+        raise click.UsageError(
+            "--racks, --gpus, --gpu-types, --rate and --uplink do not go with --hosts, whose file tells"
+        )
+    else:
+        shape = hosts_shape(hosts_file, shared, fake_gpus, logs)
     begun = bring_up(cluster_options.folder, shape)
     click.echo(f"{'up' if begun else 'up already'}: {shape.shown()}")
     if isinstance(shape, HostsShape):
@@ -58,23 +70,3 @@ def command(
     click.echo(
         "run a workload: dally testbed run; look at it: dally testbed status; end it: dally testbed down"
     )
-
-
-def _shape(
-    cluster_options: LocalClusterOptions,
-    hosts_file: Path | None,
-    shared: Path | None,
-    fake_gpus: bool,
-    logs: Path,
-) -> Shape:
-    if hosts_file is None:
-        if shared or fake_gpus:
-            raise click.UsageError("--shared and --fake-gpus go with --hosts")
-        return cluster_options.shape()
-    if shared is None:
-        raise click.UsageError("--hosts needs --shared, a folder that all hosts share")
-    if cluster_options.asked:
-        raise click.UsageError(
-            "--racks, --gpus, --gpu-types, --rate and --uplink do not go with --hosts, whose file tells"
-        )
-    return hosts_shape(hosts_file, shared, fake_gpus, logs)

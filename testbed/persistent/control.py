@@ -5,14 +5,14 @@ import select
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
 
 from dally.hosts.network import JoinedNetwork
 from slurm_plugin.local_cluster.cluster import Cluster, LocalCluster
-from testbed.persistent.shape import HostsShape, Shape, SlurmPlace
+from testbed.persistent.shape import HostsShape, Shape
 from testbed.persistent.state import PersistentError, PersistentState, clear, lock, open_folder, read_state
 from testbed.persistent.supervisor import READY, REMOTE, supervisor_argv
 
@@ -67,10 +67,7 @@ def opened_persistent(folder: Path) -> Iterator[Cluster]:
     if not isinstance(state.shape, HostsShape):
         yield open_local(folder)
         return
-    assert state.place
-    opened_private: Callable[[HostsShape, SlurmPlace], AbstractContextManager[Cluster]]
-    opened_private = import_module(REMOTE).opened_private
-    with opened_private(state.shape, state.place) as cluster:
+    with import_module(REMOTE).opened_private(state.shape, state.place) as cluster:
         yield cluster
 
 

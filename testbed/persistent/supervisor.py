@@ -7,7 +7,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from importlib import import_module
 from pathlib import Path
@@ -16,7 +16,7 @@ from typing import NoReturn
 
 from dally.errors import DallyError
 from slurm_plugin.local_cluster.local_slurm import LocalSlurm
-from testbed.persistent.shape import HostsShape, LocalClusterShape, Shape, SlurmPlace, read_shape
+from testbed.persistent.shape import HostsShape, LocalClusterShape, Shape, read_shape
 from testbed.persistent.state import PersistentState, mark_process, own_mark, write_state
 
 READY = "ready"
@@ -96,10 +96,8 @@ def _here(folder: Path, begun: PersistentState, shape: LocalClusterShape, handle
 @contextmanager
 def _on_hosts(folder: Path, begun: PersistentState, shape: HostsShape) -> Iterator[_Up]:
     """A cluster on hosts; what is left of it here is removed when it ends."""
-    private_slurm: Callable[[HostsShape], AbstractContextManager[tuple[SlurmPlace, Callable[[], bool]]]]
-    private_slurm = import_module(REMOTE).private_slurm
     try:
-        with private_slurm(shape) as (place, has_ended):
+        with import_module(REMOTE).private_slurm(shape) as (place, has_ended):
             yield replace(begun, place=place), has_ended
     finally:
         shutil.rmtree(folder, ignore_errors=True)

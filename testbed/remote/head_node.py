@@ -6,8 +6,9 @@ from pathlib import Path
 from dally.errors import DallyError
 from dally.hosts.network import Traffic
 from dally.hosts.processes import Command, Running
+from dally.hosts.ssh import each
 from slurm_plugin.local_cluster.cluster import ASK_S, ClusterError
-from testbed.remote.hosts import Hosts, each
+from testbed.remote.hosts import Hosts
 
 
 class HeadNode:

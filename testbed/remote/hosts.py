@@ -2,8 +2,7 @@
 
 import shlex
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,14 +11,11 @@ from time import monotonic
 from typing import TypeVar
 
 from dally.errors import DallyError
-from dally.hosts.hosts_file import HostsFile, SshHost
+from dally.hosts.hosts_file import HostsFile
 from dally.hosts.processes import Command, ProcessError
 from dally.hosts.ssh import SshHosts, SshProcess
 
 _Found = TypeVar("_Found")
-
-AT_ONCE = 16
-"""Hosts that are asked at the same time."""
 
 ANSWER_S = 30.0
 _KEPT_LINES = 200
@@ -100,41 +96,15 @@ class CommandLog:
                 file.write("\n".join(rows) + "\n")
 
 
-class Hosts:
-    """The hosts of a file, connected between `connect_each` or `with` and `close`; all they run is logged.
-
-    Attributes:
-        file: The hosts.
-        ssh: The connections.
-    """
+class Hosts(SshHosts):
+    """The hosts of a file; all they run is logged."""
 
     def __init__(self, file: HostsFile, log: CommandLog) -> None:
         """Nothing is connected yet."""
-        self.file = file
+        super().__init__(file)
         self._log = log
-        self.ssh = SshHosts(file)
-        self._by_name = {host.name: host for host in file.hosts}
 
-    def __enter__(self) -> "Hosts":
-        self.ssh.connect()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
-
-    def host(self, name: str) -> SshHost:
-        """The host of a name."""
-        return self._by_name[name]
-
-    def connect_each(self) -> dict[str, str]:
-        """Log in to all hosts; why those that do not let us in do not, by their names."""
-        return {name: str(error) for name, error in self.ssh.connect_each().items()}
-
-    def close(self) -> None:
-        """Close all connections; what still runs on hosts ends."""
-        self.ssh.close()
-
-    def start(self, command: Command, stdin: str = "") -> "LoggedProcess":
+    def start(self, command: Command, stdin: bytes = b"") -> "LoggedProcess":
         """Start a command on the host that it names; it ends with the connection.
 
         Raises:
@@ -143,7 +113,7 @@ class Hosts:
         at, started_s = datetime.now(UTC), monotonic()
         try:
             argv = ("sh", "-c", _WITH_PATH, "sh", *command.argv)
-            process = self.ssh.start(Command(command.name, argv, command.env, command.host), stdin.encode())
+            process = super().start(Command(command.name, argv, command.env, command.host), stdin)
         except ProcessError as error:
             self._log.note(command, at, "failed", monotonic() - started_s, str(error))
             raise
@@ -156,7 +126,7 @@ class Hosts:
             RemoteError: It took too long.
             ProcessError: The host is not connected, or does not start it.
         """
-        process = self.start(Command(f"{argv[0]} on {host}", argv, host=host), stdin)
+        process = self.start(Command(f"{argv[0]} on {host}", argv, host=host), stdin.encode())
         late = Event()
 
         def end() -> None:
@@ -205,33 +175,23 @@ class Hosts:
         return True
 
 
-class LoggedProcess:
+class LoggedProcess(SshProcess):
     """A command that runs on a host; its end goes to the host's log, once."""
 
     def __init__(
         self, command: Command, process: SshProcess, log: CommandLog, at: datetime, started_s: float
     ) -> None:
         """Follow a process that was just started."""
-        self._command, self._process, self._log = command, process, log
-        self._at, self._started_s = at, started_s
+        super().__init__(process.channel)
+        self._command, self._log, self._at, self._started_s = command, log, at, started_s
         self._last_lines: deque[bytes] = deque(maxlen=_KEPT_LINES)
-        self._ended = False
+        self._noted = False
         log.note(command, at, "started", 0.0)
-
-    @property
-    def ended(self) -> bool:
-        """Whether it has ended, or contact with it was lost."""
-        return self._process.ended
-
-    @property
-    def stdout(self) -> Iterable[bytes]:
-        """The lines it writes to standard output."""
-        return self._process.stdout
 
     @property
     def stderr(self) -> Iterator[bytes]:
         """The lines it writes to standard error."""
-        for line in self._process.stderr:
+        for line in super().stderr:
             self._last_lines.append(line)
             yield line
 
@@ -244,7 +204,7 @@ class LoggedProcess:
         ]
         for reader in readers:
             reader.start()
-        status = self._process.wait()
+        status = super().wait()
         for reader in readers:
             reader.join(_DRAIN_S)
         self._note(status)
@@ -253,35 +213,21 @@ class LoggedProcess:
 
     def wait(self) -> int | None:
         """Wait until it ended; its exit status as a shell tells it, None if the connection broke."""
-        status = self._process.wait()
+        status = super().wait()
         self._note(status)
         return status
 
     def stop(self) -> None:
         """End it and all that it started."""
-        self._process.stop()
+        super().stop()
         self._note(None, "stopped")
 
     def _note(self, status: int | None, otherwise: str = "lost") -> None:
-        if not self._ended:
-            self._ended = True
+        if not self._noted:
+            self._noted = True
             outcome = otherwise if status is None else str(status)
             said = b"".join(self._last_lines).decode(errors="replace")
             self._log.note(self._command, self._at, outcome, monotonic() - self._started_s, said)
-
-
-def each(names: Iterable[str], act: Callable[[str], _Found]) -> dict[str, _Found | DallyError]:
-    """Do the same for several hosts, some at once; what came of each by name, also where that is an error."""
-
-    def attempt(name: str) -> _Found | DallyError:
-        try:
-            return act(name)
-        except DallyError as error:
-            return error
-
-    listed = list(names)
-    with ThreadPoolExecutor(AT_ONCE) as pool:
-        return dict(zip(listed, pool.map(attempt, listed), strict=True))
 
 
 def all_or_error(found: Mapping[str, _Found | DallyError]) -> dict[str, _Found]:

@@ -12,10 +12,11 @@ from random import Random
 from typing import TypeVar
 
 from dally.hosts.processes import Command
+from dally.hosts.ssh import each
 from slurm_plugin.local_cluster.cluster import ClusterError
 from slurm_plugin.local_cluster.local_slurm import PACKAGES
 from testbed.remote.head_node import HeadNode
-from testbed.remote.hosts import Hosts, LoggedProcess, all_or_error, each, next_address
+from testbed.remote.hosts import Hosts, LoggedProcess, all_or_error, next_address
 from testbed.remote.shaping import interface_to
 from testbed.remote.slurm_files import PARTITION, Node, claimed_cpus, hardware, remote_conf_files
 

@@ -12,11 +12,12 @@ from typing import Any
 
 from dally.errors import DallyError
 from dally.hosts.processes import Command, run_together
+from dally.hosts.ssh import each
 from dally.profiles.schema import PointShape, Reduced
 from profiler.driver.remote_hosts import RemoteHosts
 from profiler.messages import parse_line
 from profiler.spec import MeasurementRun, MeasurementSpec
-from testbed.remote.hosts import ANSWER_S, Hosts, LoggedProcess, RemoteError, each
+from testbed.remote.hosts import ANSWER_S, Hosts, LoggedProcess, RemoteError
 from workloads.settings import Backend
 
 Pair = tuple[str, str]
@@ -88,7 +89,7 @@ def survey(hosts: Hosts) -> Survey:
     found = {}
     for name in names:
         facts = seen.get(name)
-        found[name] = facts if isinstance(facts, HostFacts) else HostFacts(failed.get(name) or str(facts))
+        found[name] = facts if isinstance(facts, HostFacts) else HostFacts(str(failed.get(name) or facts))
     able = [name for name in names if found[name].facts]
     return Survey(found, unreached(hosts, able), all_reduces(hosts, found))
 
@@ -120,7 +121,7 @@ def unreached(hosts: Hosts, names: Sequence[str]) -> dict[Pair, str]:
 
     def listen(name: str) -> tuple[LoggedProcess, int]:
         argv = (hosts.host(name).python, "-", "listen", name)
-        process = hosts.start(Command(f"listening on {name}", argv, host=name), program)
+        process = hosts.start(Command(f"listening on {name}", argv, host=name), program.encode())
         timer = Timer(ANSWER_S, process.stop)
         timer.start()
         line = next(iter(process.stdout), b"")
@@ -196,7 +197,7 @@ def _all_reduce(
         if isinstance(finding, Reduced):
             times.append(finding.median_s)
 
-    run_together(RemoteHosts(hosts.file, hosts.ssh).commands(run), hosts.start, read, _ALL_REDUCE_S)
+    run_together(RemoteHosts(hosts.file, hosts).commands(run), hosts.start, read, _ALL_REDUCE_S)
     if not times:
         raise RemoteError(f"{pair[0]} and {pair[1]}: no all-reduce was measured")
     return times[0]

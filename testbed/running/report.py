@@ -7,11 +7,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import click
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.progress import Progress, TaskID
 
 from dally.runs.summary import quantile
-from simulator.comparison import as_data, table
+from simulator.comparison import as_data, progress_bars, table, table_console
 from simulator.scenario import Run
 from testbed.running.driver import RunProgress
 from testbed.running.json_lines import read_lines
@@ -19,7 +18,6 @@ from testbed.running.samples import MACHINE
 
 COMPARISON = "comparison.json"
 _LINE_EVERY_S = 15.0
-_FILE_WIDTH = 180
 
 
 class RunDisplay:
@@ -48,9 +46,7 @@ class RunDisplay:
 @contextmanager
 def displayed() -> Iterator[RunDisplay]:
     """A display on standard error."""
-    console = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+    with progress_bars() as progress:
         yield RunDisplay(progress)
 
 
@@ -64,7 +60,7 @@ def show_runs(runs: Sequence[Run], levels: Sequence[str], out: Path, as_json: bo
     if as_json:
         click.echo(text)
         return
-    console = Console() if Console().is_terminal else Console(width=_FILE_WIDTH)
+    console = table_console()
     click.echo("mean over jobs where nothing else is said; differences are from the first policy")
     console.print(table(runs, levels, console.width))
     for run in runs:

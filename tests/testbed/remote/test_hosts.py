@@ -7,8 +7,8 @@ import pytest
 
 from dally.hosts.hosts_file import read_hosts_file
 from dally.hosts.processes import Command
-from dally.hosts.ssh import SUPERVISOR
-from testbed.remote.hosts import CommandLog, Hosts, RemoteError, each
+from dally.hosts.ssh import SUPERVISOR, each
+from testbed.remote.hosts import CommandLog, Hosts, RemoteError
 from tests.dally.hosts.sshd import Sshd, free_port
 from tests.dally.hosts.waits import await_gone, await_numbers
 from tests.testbed.remote.hosts_files import unreachable, write_hosts
@@ -46,7 +46,7 @@ def test_a_host_that_fails_does_not_hide_the_others(
         answers = each(["n1", "n9"], lambda name: hosts.ask(name, "echo", name))
     finally:
         hosts.close()
-    assert failed["n9"].startswith(f"n9 (127.0.0.1 port {port}) cannot be reached: Connection refused")
+    assert str(failed["n9"]).startswith(f"n9 (127.0.0.1 port {port}) cannot be reached: Connection refused")
     assert failed.keys() == {"n9"}
     assert answers["n1"] == "n1\n"
     assert "not connected to 'n9'" in str(answers["n9"])
@@ -86,7 +86,7 @@ def test_every_command_is_logged_with_time_status_seconds_and_what_it_complained
 
 
 def test_the_log_tells_what_was_stopped_and_holds_no_input(hosts: Hosts, log: CommandLog) -> None:
-    process = hosts.start(Command("a sleeper", ("sleep", "1000"), host="n1"), "secret")
+    process = hosts.start(Command("a sleeper", ("sleep", "1000"), host="n1"), b"secret")
     process.stop()
     text = log.path("n1").read_text()
     assert re.search(r"Z stopped +\d+\.\d{3} s  sleep 1000\n$", text)

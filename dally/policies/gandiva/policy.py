@@ -201,7 +201,7 @@ class GandivaRound:
 
     def run(self) -> None:
         """Serve the waiting jobs, longest wait first; those that stop go on elsewhere if they can."""
-        offers = DemandRound(self._policy.waiting)
+        offers = DemandRound(self._policy.waiting.rankings())
         while (job := offers.next()) is not None:
             found = self._place(job)
             if found is None and not self._blocked:

@@ -18,7 +18,7 @@ VARIANTS = (
     "dally:timers=no-wait,lease_s=700",
     "dally:timers=consolidated",
     "fifo:placement=consolidated,backfill=easy",
-    "sjf:backfill=easy,depth=2",
+    "sjf:backfill=easy",
     "srtf:placement=consolidated,backfill=easy",
     "slurm:switch_wait_s=900,bf_max_job_test=1",
     "tiresias:promote=1,limits=1000+5000+9000,quantum_s=90,regroup_s=500",

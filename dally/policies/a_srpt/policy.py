@@ -17,6 +17,9 @@ from dally.policies.common.ranking import Ranking
 from dally.state import ClusterState, JobState
 from dally.words import plural, span
 
+DEPTH = 100
+"""Waiting jobs looked at."""
+
 
 @dataclass(frozen=True, slots=True)
 class ASrptKnobs:
@@ -29,13 +32,10 @@ class ASrptKnobs:
     )
     heavy: float = knob(1.1, "slowdown of a placement from which a job is communication-heavy there")
     patience: float = knob(1.0, "such a job waits at most so many times what the placement would cost it")
-    depth: int = knob(100, "how many waiting jobs are looked at")
 
     def __post_init__(self) -> None:
         if not (self.heavy >= 1 and self.patience >= 0):
             raise InputError(f"heavy {self.heavy:g} must be 1 or more, patience {self.patience:g} 0 or more")
-        if self.depth < 1:
-            raise InputError(f"knob depth is {self.depth}, must be at least 1")
 
 
 class AdaptiveSrpt(Policy):
@@ -117,7 +117,7 @@ class AdaptiveSrpt(Policy):
         ready: Iterable[JobState] = self.queue
         if self.knobs.release == "ended":
             ready = takewhile(lambda job: self.virtual.end_s(job, now) is not None, self.queue)
-        for job in islice(ready, self.knobs.depth):
+        for job in islice(ready, DEPTH):
             placement = self._fit(job)
             if placement is None:
                 return decisions, held_s

@@ -7,7 +7,6 @@ from heapq import merge
 from itertools import islice
 from math import inf
 
-from dally.errors import InputError
 from dally.plan import Decision, Plan, Start, Wait
 from dally.policies.base import Policy
 from dally.policies.common.backfill import PromisedGpus, Release, reserve
@@ -30,11 +29,6 @@ class BackfillKnobs:
     backfill: str = knob(
         "none", "whether later jobs may start if that does not delay the first one", ("none", "easy")
     )
-    depth: int = knob(DEPTH, "how many later jobs backfill looks at")
-
-    def __post_init__(self) -> None:
-        if self.depth < 1:
-            raise InputError(f"knob depth is {self.depth}, must be at least 1")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +47,7 @@ class InOrder(Policy):
 
     def __init__(self, knobs: OrderKnobs, state: ClusterState) -> None:
         self.backfill = knobs.backfill == "easy"
-        self.depth = knobs.depth
+        self.depth = DEPTH
         self.consolidated = knobs.placement == "consolidated"
         self.queue = Ranking()
         self.ends = Ranking()

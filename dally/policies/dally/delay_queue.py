@@ -21,7 +21,6 @@ class QueueEntry:
 
     job: JobState
     rank: Rank
-    origin_s: float
     tier: int
 
 
@@ -58,14 +57,13 @@ class SizeClass:
         order = entry.job.order
         self.entries[order] = entry
         self.by_rank[entry.tier].add((entry.rank, order))
-        self.by_origin[entry.tier].add((entry.origin_s, order))
+        self.by_origin[entry.tier].add((entry.job.origin_s, order))
 
-    def remove(self, order: int) -> QueueEntry:
+    def remove(self, order: int) -> None:
         """Take a job out."""
         entry = self.entries.pop(order)
         self.by_rank[entry.tier].remove((entry.rank, order))
-        self.by_origin[entry.tier].remove((entry.origin_s, order))
-        return entry
+        self.by_origin[entry.tier].remove((entry.job.origin_s, order))
 
     def next_due_s(self) -> float:
         """When the next delay of any job runs out; inf if none will."""
@@ -84,7 +82,7 @@ class SizeClass:
             moved = [order for tier in range(self.base, self.top) for order in self._due(tier, now)]
         for order in moved:
             entry = self.entries[order]
-            tier = self.tier(entry.origin_s, now)
+            tier = self.tier(entry.job.origin_s, now)
             if tier != entry.tier:
                 self.remove(order)
                 entry.tier = tier
@@ -106,36 +104,34 @@ class DelayQueue:
         timers: Delays by gang size.
         best_level: The lowest level that can hold a gang.
         top: The highest level of the tree.
+
+    Attributes:
+        classes: The gangs that jobs wait for, and the jobs of each.
     """
 
     def __init__(self, timers: Timers, best_level: Callable[[Gang], int], top: int) -> None:
-        self.timers = timers
-        self._best_level = best_level
-        self._top = top
-        self._classes: dict[Gang, SizeClass] = {}
-        self._waiting = 0
+        self._timers, self._best_level, self._top = timers, best_level, top
+        self.classes: dict[Gang, SizeClass] = {}
 
-    def __len__(self) -> int:
-        return self._waiting
+    def __bool__(self) -> bool:
+        return bool(self.classes)
 
     def add(self, job: JobState, rank: Rank, now: float) -> None:
         """A job begins to wait at `job.origin_s` with a rank."""
         gang = job.job.gang
-        if gang not in self._classes:
-            self._classes[gang] = SizeClass(gang, base=self._best_level(gang), top=self._top)
-        size = self._classes[gang]
+        if gang not in self.classes:
+            self.classes[gang] = SizeClass(gang, base=self._best_level(gang), top=self._top)
+        size = self.classes[gang]
         if not size.delays_s:
-            size.delays_s = self.timers.delays_s(gang.gpus, now)
-        size.add(QueueEntry(job, rank, job.origin_s, size.tier(job.origin_s, now)))
-        self._waiting += 1
+            size.delays_s = self._timers.delays_s(gang.gpus, now)
+        size.add(QueueEntry(job, rank, size.tier(job.origin_s, now)))
 
     def remove(self, job: JobState) -> None:
         """A job no longer waits."""
-        size = self._classes[job.job.gang]
+        size = self.classes[job.job.gang]
         size.remove(job.order)
-        self._waiting -= 1
         if not size.entries:
-            del self._classes[size.gang]
+            del self.classes[size.gang]
 
     def refresh(self, free: FreeGpus, unexplained: Container[Gang], now: float) -> list[str]:
         """Bring the delays and tiers of all classes that matter now up to date.
@@ -149,46 +145,12 @@ class DelayQueue:
             Names of the jobs whose tier has changed.
         """
         moved: list[str] = []
-        for size in self._classes.values():
+        for size in self.classes.values():
             fits = free.total(size.gang.gpu_type) >= size.gang.gpus
             if fits or size.gang in unexplained or size.next_due_s() <= now:
-                moved += size.refresh(self.timers.delays_s(size.gang.gpus, now), now)
+                moved += size.refresh(self._timers.delays_s(size.gang.gpus, now), now)
         return moved
-
-    def classes(self) -> Iterator[SizeClass]:
-        """The classes in which jobs wait."""
-        return iter(self._classes.values())
 
     def next_due_s(self) -> float:
         """When the next delay runs out; inf if none will."""
-        return min((size.next_due_s() for size in self._classes.values()), default=inf)
-
-
-class Offers:
-    """A round of offers over a queue that stays as it is: the job of best rank that fits, again and again."""
-
-    def __init__(self, queue: DelayQueue, free: FreeGpus) -> None:
-        self._free = free
-        self._cursors = [(size, [0] * (size.top + 1)) for size in queue.classes()]
-        self._found: tuple[QueueEntry, int, list[int]]
-
-    def best(self) -> tuple[QueueEntry, int] | None:
-        """The best of the jobs that accept what is free, with the lowest level that holds its gang."""
-        best: Rank | None = None
-        for size, cursor in self._cursors:
-            level = self._free.lowest_level(size.gang, size.base)
-            if level is None:
-                continue
-            for tier in range(level, size.top + 1):
-                ranked = size.by_rank[tier]
-                if cursor[tier] < len(ranked):
-                    rank, order = ranked[cursor[tier]]
-                    if best is None or rank < best:
-                        best = rank
-                        self._found = size.entries[order], level, cursor
-        return None if best is None else self._found[:2]
-
-    def take(self) -> None:
-        """The job that `best` returned last is served: go on behind it."""
-        entry, _, cursor = self._found
-        cursor[entry.tier] += 1
+        return min((size.next_due_s() for size in self.classes.values()), default=inf)

@@ -12,7 +12,7 @@ from dally.plan import Decision, Migrate, Plan, Preempt, Start, Wait
 from dally.policies.base import Policy
 from dally.policies.common.knobs import knob
 from dally.policies.common.leases import LeaseBook, ScatteredLeases
-from dally.policies.dally.delay_queue import DelayQueue, Offers, QueueEntry, Rank
+from dally.policies.dally.delay_queue import DelayQueue, QueueEntry, Rank
 from dally.policies.dally.timers import FixedTimers, Timers, TunedTimers
 from dally.state import ClusterState, JobState
 from dally.words import plural, span
@@ -71,6 +71,21 @@ class Dally(Policy):
         self.scattered = ScatteredLeases(knobs.lease_s, state.best_level)
         self._assigned: dict[str, float] = {}
 
+    def decide(self, state: ClusterState, now: float) -> Plan:
+        """Offer what is free, and what leases give back, by rank."""
+        expired = self._expired(now)
+        if not (self.queue or expired):
+            return Plan(wakeup_s=self.scattered.next_end_s(now))
+        with state.free.trial():
+            for job in expired:
+                state.free.give(job.allocation)
+            offers = OfferRound(self, state, now, expired)
+            offers.run()
+        # A job started now has no lease in the book yet; one lease ahead is never too late for it.
+        ends_s = (self.leases if self.queue else self.scattered).next_end_s(now)
+        wakeup_s = min(self.queue.next_due_s(), offers.next_due_s, ends_s, now + self.knobs.lease_s)
+        return Plan(offers.decisions(), wakeup_s)
+
     def submitted(self, job: JobState, now: float) -> None:
         self.queue.add(job, self._rank(job, now), now)
 
@@ -98,7 +113,7 @@ class Dally(Policy):
 
     def plan_applied(self, plan: Plan, state: ClusterState, now: float) -> None:
         """Leases that nobody took are renewed."""
-        self.leases.settle(now, wanted=len(self.queue) > 0)
+        self.leases.settle(now, wanted=bool(self.queue))
         self.scattered.settle(now)
 
     def snapshot(self) -> dict[str, Any]:
@@ -123,10 +138,6 @@ class Dally(Policy):
     def _rank(self, job: JobState, now: float) -> Rank:
         return job.network_sensitivity(now), self._assigned.get(job.job_id, NEVER_ASSIGNED), job.order
 
-    def lease_rank(self, job: JobState, now: float) -> Rank:
-        """The priority of a running job for its own GPUs when its lease ends."""
-        return job.network_sensitivity(now), self.leases.began_s(job, now), job.order
-
     def _expired(self, now: float) -> list[JobState]:
         """Running jobs whose lease is over, for those that wait or for themselves."""
         return (self.leases if self.queue else self.scattered).expired(now)
@@ -142,21 +153,6 @@ class Dally(Policy):
             for job_id in self.queue.refresh(free, gangs, now):
                 state.explain_again(job_id)
 
-    def decide(self, state: ClusterState, now: float) -> Plan:
-        """Offer what is free, and what leases give back, by rank."""
-        expired = self._expired(now)
-        if not (self.queue or expired):
-            return Plan(wakeup_s=self.scattered.next_end_s(now))
-        with state.free.trial():
-            for job in expired:
-                state.free.give(job.allocation)
-            offers = OfferRound(self, state, now, expired)
-            offers.run()
-        # A job started now has no lease in the book yet; one lease ahead is never too late for it.
-        ends_s = (self.leases if self.queue else self.scattered).next_end_s(now)
-        wakeup_s = min(self.queue.next_due_s(), offers.next_due_s, ends_s, now + self.knobs.lease_s)
-        return Plan(offers.decisions(), wakeup_s)
-
 
 class OfferRound:
     """One round of offers on trial: which jobs get what is free, and which expired leases are renewed.
@@ -167,7 +163,14 @@ class OfferRound:
 
     def __init__(self, policy: Dally, state: ClusterState, now: float, expired: list[JobState]) -> None:
         self._policy, self._state, self._free, self._now = policy, state, state.free, now
-        self._holders = sorted(((policy.lease_rank(job, now), job) for job in expired), reverse=True)
+        # Who has an expired lease bids for its own GPUs, by when the lease began; the best comes last.
+        self._holders: list[tuple[Rank, JobState]] = []
+        for job in expired:
+            rank = job.network_sensitivity(now), policy.leases.began_s(job, now), job.order
+            self._holders.append((rank, job))
+        self._holders.sort(reverse=True)
+        # For each gang and level that jobs accept, how many of the jobs have been served.
+        self._served = [(size, [0] * (size.top + 1)) for size in policy.queue.classes.values()]
         self._takers: dict[int, list[str]] = {}
         self._stops: list[Decision] = []
         self._starts: list[Decision] = []
@@ -175,22 +178,45 @@ class OfferRound:
 
     def run(self) -> None:
         """Serve jobs by rank, best first, until none accepts what is left."""
-        offers = Offers(self._policy.queue, self._free)
         while True:
-            best = offers.best()
+            best = self._best_waiting()
             if self._holders and (best is None or self._holders[-1][0] < best[0].rank):
                 self._renew(self._holders.pop()[1])
             elif best is not None:
-                offers.take()
                 self._start(*best)
             else:
                 return
 
     def decisions(self) -> tuple[Decision, ...]:
         """Stops first, so that what starts finds its GPUs free; then waits to be explained."""
-        return (*self._stops, *self._starts, *self._waits())
+        orders: dict[Gang, list[int]] = {}
+        for job in self._state.to_explain(self._starts):
+            orders.setdefault(job.job.gang, []).append(job.order)
+        waits: list[Decision] = []
+        for gang, size in self._policy.queue.classes.items():
+            for order in sorted(orders.get(gang, ())):
+                entry = size.entries[order]
+                delays_s = size.delays_s[entry.tier :]
+                waits.append(self._wait(entry.job, entry.tier, entry.job.origin_s, delays_s))
+        return (*self._stops, *self._starts, *waits)
 
-    def _start(self, entry: QueueEntry, level: int) -> None:
+    def _best_waiting(self) -> tuple[QueueEntry, int, list[int]] | None:
+        """The best waiting job that accepts what is free, the lowest level that holds it, what was served."""
+        best: Rank | None = None
+        for size, served in self._served:
+            level = self._free.lowest_level(size.gang, size.base)
+            if level is None:
+                continue
+            for tier in range(level, size.top + 1):
+                ranked = size.by_rank[tier]
+                if served[tier] < len(ranked):
+                    rank, order = ranked[served[tier]]
+                    if best is None or rank < best:
+                        best, found = rank, (size.entries[order], level, served)
+        return None if best is None else found
+
+    def _start(self, entry: QueueEntry, level: int, served: list[int]) -> None:
+        served[entry.tier] += 1
         job = entry.job
         allocation = self._place(job, level)
         have = f"{self._state.topology.levels[level]} has {plural(job.job.gpus, 'free GPU')}"
@@ -198,14 +224,6 @@ class OfferRound:
         if level > self._state.best_level(job.job.gang):
             reason += f", timer for {self._state.topology.levels[level - 1]} is over"
         self._starts.append(Start(job.job_id, allocation, level, f"{reason}; score {entry.rank[0]:.3f}"))
-
-    def _place(self, job: JobState, level: int) -> Allocation:
-        allocation = self._free.find(job.job.gang, level)
-        assert allocation is not None
-        self._free.take(allocation)
-        for machine, _ in allocation:
-            self._takers.setdefault(machine, []).append(job.job_id)
-        return allocation
 
     def _renew(self, job: JobState) -> None:
         """A job whose lease ended keeps its GPUs, moves closer together, or stops."""
@@ -225,32 +243,25 @@ class OfferRound:
             reason = f"lease over and GPUs given away; another {levels[level]} is free"
             self._starts.append(Migrate(job.job_id, self._place(job, level), level, reason))
         else:
-            self._stop(job, best, delays_s)
+            # Its GPUs are given away: it stops, and a new wait begins at its best level.
+            takers = tuple(
+                dict.fromkeys(t for machine, _ in job.allocation for t in self._takers.get(machine, ()))
+            )
+            score = job.network_sensitivity(self._now)
+            reason = f"lease over; {', '.join(takers)} had a better claim than its score {score:.3f}"
+            self._stops.append(Preempt(job.job_id, takers, reason))
+            wait = self._wait(job, best, self._now, delays_s)
+            if wait.until_s > self._now:
+                self.next_due_s = min(self.next_due_s, wait.until_s)
+            self._starts.append(wait)
 
-    def _stop(self, job: JobState, best: int, delays_s: tuple[float, ...]) -> None:
-        """Stop a job whose GPUs are given away; it waits with these delays from its best level up."""
-        takers = tuple(
-            dict.fromkeys(t for machine, _ in job.allocation for t in self._takers.get(machine, ()))
-        )
-        score = job.network_sensitivity(self._now)
-        reason = f"lease over; {', '.join(takers)} had a better claim than its score {score:.3f}"
-        self._stops.append(Preempt(job.job_id, takers, reason))
-        wait = self._wait(job, best, self._now, delays_s)
-        if wait.until_s > self._now:
-            self.next_due_s = min(self.next_due_s, wait.until_s)
-        self._starts.append(wait)
-
-    def _waits(self) -> list[Decision]:
-        waits: list[Decision] = []
-        orders: dict[Gang, list[int]] = {}
-        for job in self._state.to_explain(self._starts):
-            orders.setdefault(job.job.gang, []).append(job.order)
-        for size in self._policy.queue.classes():
-            for order in sorted(orders.get(size.gang, ())):
-                entry = size.entries[order]
-                delays_s = size.delays_s[entry.tier :]
-                waits.append(self._wait(entry.job, entry.tier, entry.origin_s, delays_s))
-        return waits
+    def _place(self, job: JobState, level: int) -> Allocation:
+        allocation = self._free.find(job.job.gang, level)
+        assert allocation is not None
+        self._free.take(allocation)
+        for machine, _ in allocation:
+            self._takers.setdefault(machine, []).append(job.job_id)
+        return allocation
 
     def _wait(self, job: JobState, tier: int, origin_s: float, delays_s: tuple[float, ...]) -> Wait:
         """The wait of a job that takes `tier` or closer, with the delays of the levels from there up."""

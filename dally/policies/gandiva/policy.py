@@ -18,6 +18,9 @@ from dally.policies.common.ranking import Ranking
 from dally.state import ClusterState, JobState
 from dally.words import plural, span
 
+MIGRATED = 8
+"""Scattered jobs considered for migration when GPUs come free."""
+
 
 @dataclass(frozen=True, slots=True)
 class GandivaKnobs:
@@ -29,13 +32,10 @@ class GandivaKnobs:
     """
 
     slice_s: float = knob(3600.0, "seconds of work that a job is sure of before others may take its GPUs")
-    migrate: int = knob(8, "scattered jobs considered for migration when GPUs come free; 0 is no migration")
 
     def __post_init__(self) -> None:
-        if self.slice_s <= 0 or self.migrate < 0:
-            raise InputError(
-                f"slice_s {self.slice_s:g} must be positive and migrate {self.migrate} 0 or more"
-            )
+        if self.slice_s <= 0:
+            raise InputError(f"knob slice_s is {self.slice_s:g}, must be positive")
 
 
 class Affinity:
@@ -201,7 +201,7 @@ class GandivaRound:
 
     def run(self) -> None:
         """Serve the waiting jobs, longest wait first; those that stop go on elsewhere if they can."""
-        offers = DemandRound(self._policy.waiting)
+        offers = DemandRound(self._policy.waiting.rankings())
         while (job := offers.next()) is not None:
             found = self._place(job)
             if found is None and not self._blocked:
@@ -221,7 +221,7 @@ class GandivaRound:
 
     def migrate(self) -> None:
         """Bring scattered jobs closer together on GPUs that stay free."""
-        for job in islice(self._policy.scattered, self._policy.knobs.migrate):
+        for job in islice(self._policy.scattered, MIGRATED):
             if job not in self.evictions and job.ready_s < self.now:
                 self._try_migration(job)
 

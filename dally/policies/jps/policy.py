@@ -39,12 +39,10 @@ class JpsKnobs:
     assign: str = knob("hungarian", "how a market matches", tuple(_MARKETS))
     alpha: float = knob(0.0, "share of the drawn categories, the least even ones, that is skipped")
     beta: float = knob(0.0, "weight of unfairness (1 - Jain's index) against the mean time")
-    seed: int = knob(0, "of the drawn categories")
-    depth: int = knob(100, "how many waiting jobs that do not fit are looked at")
 
     def __post_init__(self) -> None:
-        if self.markets < 1 or self.depth < 1:
-            raise InputError(f"markets {self.markets} and depth {self.depth} must be at least 1")
+        if self.markets < 1:
+            raise InputError(f"knob markets is {self.markets}, must be at least 1")
         if not (0 <= self.alpha <= 1 and 0 <= self.beta <= 1):
             raise InputError(f"alpha {self.alpha:g} and beta {self.beta:g} must be between 0 and 1")
 
@@ -133,7 +131,7 @@ class JointPlacement(Policy):
         able = [job for job in self.movers.values() if job.ready_s < now] if self._changed else []
         next_end_s = self.ends.next_key(now) - now
         next_end_s = next_end_s if next_end_s < inf else 0.0
-        rerun = Rerun(state, self.demands, self.solve, now, next_end_s, self.knobs.depth)
+        rerun = Rerun(state, self.demands, self.solve, now, next_end_s)
         trial, gain_s = rerun.best(self.queue, able)
         changes = [self._change(state.jobs[name], trial, gain_s) for name in trial.places]
         waits = [self._wait(job, now) for job in state.to_explain(changes)]
@@ -144,7 +142,7 @@ class JointPlacement(Policy):
         search = Search(instance, self.knobs.beta, _MARKETS[self.knobs.assign])
         if self.knobs.search == "guided":
             return search.guided(self.knobs.markets).given
-        rng = np.random.default_rng([self.knobs.seed, self._reruns])
+        rng = np.random.default_rng([0, self._reruns])
         return search.sampled(rng, self.knobs.markets, self.knobs.alpha).given
 
     def _enqueue(self, job: JobState) -> None:

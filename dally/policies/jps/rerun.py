@@ -11,6 +11,9 @@ from dally.policies.jps.instance import Instance, Ints, WorkerDemands
 from dally.policies.jps.placement_trial import PlacementTrial, Share
 from dally.state import ClusterState, JobState
 
+DEPTH = 100
+"""Waiting jobs looked at that do not fit."""
+
 Solve = Callable[[Instance], Ints]
 """The search for the workers of each kind that each job gets, (jobs, kinds)."""
 
@@ -24,7 +27,6 @@ class Rerun:
         solve: The search.
         now: The moment, seconds.
         next_end_s: Seconds until the next job ends.
-        depth: How many waiting jobs that do not fit are looked at.
     """
 
     def __init__(
@@ -34,10 +36,9 @@ class Rerun:
         solve: Solve,
         now: float,
         next_end_s: float,
-        depth: int,
     ) -> None:
         self._state, self._demands, self._solve, self._now = state, demands, solve, now
-        self._next_end_s, self._depth = next_end_s, depth
+        self._next_end_s = next_end_s
 
     def best(self, waiting: Iterable[JobState], movers: Sequence[JobState]) -> tuple[PlacementTrial, float]:
         """Starts on free GPUs; or starts, moves and resizes of all if all concerned end sooner for it in sum.
@@ -103,7 +104,7 @@ class Rerun:
             room.admits(job.job)
         jobs, refused = [*movers], 0
         for job in waiting:
-            if not room.left or refused == self._depth:
+            if not room.left or refused == DEPTH:
                 break
             if room.admits(job.job):
                 jobs.append(job)

@@ -22,7 +22,6 @@ class MonkeyTreeKnobs(BackfillKnobs):
     migrate: bool = knob(True, "whether running jobs move for that, or only new ones are placed")
 
     def __post_init__(self) -> None:
-        BackfillKnobs.__post_init__(self)
         if self.bound < 0:
             raise InputError(f"knob bound is {self.bound}, must be 0 or more")
 
@@ -47,7 +46,7 @@ class MonkeyTree(InOrder):
     knobs_type: ClassVar[type] = MonkeyTreeKnobs
 
     def __init__(self, knobs: MonkeyTreeKnobs, state: ClusterState) -> None:
-        super().__init__(OrderKnobs(backfill=knobs.backfill, depth=knobs.depth), state)
+        super().__init__(OrderKnobs(backfill=knobs.backfill), state)
         self.fragments = RackFragments(state.topology)
         self._bound, self._migrate = knobs.bound, knobs.migrate
         self._free_before = state.topology.gpus

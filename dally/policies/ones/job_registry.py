@@ -91,16 +91,15 @@ class JobRegistry:
 
     Args:
         costs: Predicts speeds, and says how models learn.
-        seed: Of the predictor's first weights.
         log_size: False: the predictor is asked with the raw size of an epoch.
         guesses: Whether lengths of jobs are guessed.
     """
 
-    def __init__(self, costs: CostModel, seed: int, log_size: bool = True, guesses: bool = False) -> None:
+    def __init__(self, costs: CostModel, log_size: bool = True, guesses: bool = False) -> None:
         self._costs, self._log_size = costs, log_size
         self._longest_epoch_s = LONGEST_EPOCH_S if guesses else inf
         self._speeds = Speeds(costs)
-        self._predictor = ProgressPredictor(FEATURES, EPOCHS_DONE, seed)
+        self._predictor = ProgressPredictor(FEATURES, EPOCHS_DONE, seed=0)
         self._limits: dict[str, SizeLimits] = {}
         self._traits: dict[str, tuple[SizeRange, Training]] = {}
         self._arrived = 0

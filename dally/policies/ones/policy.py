@@ -33,6 +33,9 @@ from dally.profiles.goodput import Batching
 from dally.state import ClusterState, JobState
 from dally.words import plural
 
+DEPTH = 64
+"""Waiting jobs looked at beyond the number of free GPUs, which bounds what a step costs."""
+
 
 @dataclass(frozen=True, slots=True)
 class OnesKnobs:
@@ -81,12 +84,10 @@ class OnesKnobs:
         "limits double when reached; or after two epochs in all, or since the last change",
         ("none", "life", "stretch"),
     )
-    seed: int = knob(0, "of the evolution and of the predictor's first weights")
-    depth: int = knob(64, "waiting jobs looked at beyond the number of free GPUs")
 
     def __post_init__(self) -> None:
-        if self.candidates < 2 or self.depth < 1:
-            raise InputError(f"candidates {self.candidates} must be 2 or more, depth {self.depth} 1 or more")
+        if self.candidates < 2:
+            raise InputError(f"candidates {self.candidates} must be 2 or more")
         if not (0 <= self.exchange <= 1 and 0 <= self.remove <= 1):
             raise InputError(f"exchange {self.exchange:g} and remove {self.remove:g} must be between 0 and 1")
         if not (0 < self.interval_s < inf and 0 <= self.scale_down < inf):
@@ -129,7 +130,7 @@ class Evolution(Policy):
         )
         self.genes = idle_candidates(self.rates, state.topology.gpus)
         guesses = state.knows.knowledge is not Knowledge.EXACT
-        self.registry = JobRegistry(state.costs, knobs.seed, knobs.predictor_input == "log", guesses)
+        self.registry = JobRegistry(state.costs, knobs.predictor_input == "log", guesses)
         self.new, self.stopped_jobs = Ranking(), Ranking()
         self._state = state
         self._steps = 0
@@ -217,14 +218,14 @@ class Evolution(Policy):
         if not (any(self.registry.finished_epoch(job, now) for job in running) or self._fits(state, waiting)):
             return None
         jobs = [*running, *waiting]
-        rng = np.random.default_rng([self.knobs.seed, self._steps])
+        rng = np.random.default_rng([0, self._steps])
         capacity = state.free.total() + sum(map(held_gpus, running))
         generation = evolve(self.genes, self.registry.arrays(jobs, capacity, now, rng), self.rates, rng)
         return EvolutionStep(now, running, waiting, generation)
 
     def _view(self, state: ClusterState) -> list[JobState]:
         """The waiting jobs that are looked at: new ones first, in order; then those least trained."""
-        most = self.knobs.depth + state.free.total()
+        most = DEPTH + state.free.total()
         return [*islice(self.new, most), *islice(self.stopped_jobs, most)]
 
     def _could_grow(self) -> bool:

@@ -12,9 +12,6 @@ from dally.policies.pollux.allocation_search import Allocations, States
 from dally.policies.pollux.allocation_speeds import CLOSE, Floats, PlacedSpeeds
 from dally.state import ClusterState, JobState
 
-WEIGHED_GPU_S = 4 * 3600.0
-"""Attained service from which on a job weighs less, GPU-seconds."""
-
 _LEAST_FACTOR = 0.01
 """What is left at least of the speed-up of a job that restarts, so that starting it is better than not."""
 
@@ -25,14 +22,12 @@ class SizingRules:
 
     Attributes:
         power: Of the mean of speed-ups.
-        decay: A job weighs min(1, 4 GPU-hours / attained service) ** decay.
         growth: A job may have so many times the most GPUs that it has had; 0: any number.
         restart_s: What a change of its GPUs is taken to cost a job, seconds.
         avoid: At most one job over several machines on each machine.
     """
 
     power: float
-    decay: float
     growth: float
     restart_s: float
     avoid: bool
@@ -135,8 +130,6 @@ class ProblemBuilder:
         # Jobs over several machines that keep their GPUs whatever is found.
         staying = [job for job in map(state.jobs.__getitem__, state.running) if not job.job.preemptible]
         taken = {machine for job in staying if len(job.allocation) > 1 for machine, _ in job.allocation}
-        services = np.array([max(job.attained_s(now), WEIGHED_GPU_S) for job in jobs])
-        weights = (WEIGHED_GPU_S / services) ** self.rules.decay
         allocations = Allocations(
             held=held,
             capacity=capacity,
@@ -148,7 +141,6 @@ class ProblemBuilder:
             fewest=self._speeds.fewest(speedups.shape[3] - 1),
             kinds=[np.flatnonzero(np.array(types) == name) for name in state.topology.gpu_types],
             factor=np.array([self._factor(*each, now) for each in zip(jobs, service, strict=True)]),
-            weight=weights / weights.sum(),
             taken=np.isin(machines, [*taken]),
             avoid=self.rules.avoid,
             power=self.rules.power,

@@ -50,7 +50,6 @@ class Allocations:
         fewest: (types, GPUs) the fewest machines that hold so many.
         kinds: The machines of each type.
         factor: (jobs,) what is left of a speed-up if its row changes.
-        weight: (jobs,) of its speed-up in the mean.
         taken: (machines,) whether a job over several machines that stays is there.
         avoid: At most one job over several machines on each machine.
         power: Of the mean.
@@ -66,7 +65,6 @@ class Allocations:
     fewest: Ints
     kinds: Sequence[Ints]
     factor: Floats
-    weight: Floats
     taken: Flags
     avoid: bool
     power: float
@@ -115,11 +113,11 @@ class Allocations:
         return np.where(same, value, value * self.factor)
 
     def fitness(self, values: Floats) -> Floats:
-        """(individuals,) the weighted power mean of speed-ups; the geometric one for power 0."""
-        parts = values + _LEAST_SPEEDUP
+        """(individuals,) the power mean of speed-ups; the geometric one for power 0."""
+        parts, weight = values + _LEAST_SPEEDUP, np.full(self.jobs, 1 / self.jobs)
         if self.power == 0:
-            return np.asarray(np.exp(np.log(parts) @ self.weight))
-        return np.asarray((parts**self.power @ self.weight) ** (1 / self.power))
+            return np.asarray(np.exp(np.log(parts) @ weight))
+        return np.asarray((parts**self.power @ weight) ** (1 / self.power))
 
     def bound(self) -> float:
         """A fitness that nothing exceeds: each job at its best, as if it were alone."""

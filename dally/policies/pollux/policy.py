@@ -27,6 +27,10 @@ from dally.profiles.goodput import Batching
 from dally.state import ClusterState, JobState
 from dally.words import plural
 
+POPULATION, GENERATIONS = 100, 100
+"""Allocation matrices of a search, and how often they breed at most; both as published."""
+DEPTH = 200
+"""Waiting jobs that take part in a search."""
 _KEPT = 8
 """Individuals kept from one search to the next."""
 
@@ -38,23 +42,16 @@ class PolluxKnobs:
     round_s: float = knob(60.0, "seconds from one search to the next")
     restart_s: float = knob(30.0, "seconds that a change of GPUs is taken to cost, against a job's age")
     power: float = knob(-1.0, "power of the mean of speed-ups; the lower, the fairer")
-    decay: float = knob(0.0, "jobs weigh min(1, 4 GPU-hours / attained service) to this power")
     growth: float = knob(2.0, "times the most GPUs a job has had that it may have; 0: any number")
     avoid: bool = knob(True, "at most one job over several machines on each machine")
-    population: int = knob(100, "allocation matrices of the search")
-    generations: int = knob(100, "of a search, at most")
     patience: int = knob(10, "generations without a better matrix after which a search ends")
     rest: int = knob(16, "rounds at most between searches that change nothing; 1: search in each round")
-    depth: int = knob(200, "how many waiting jobs take part in a search")
-    seed: int = knob(0, "of the search")
 
     def __post_init__(self) -> None:
-        least = {"population": 2, "generations": 0, "patience": 1, "rest": 1, "depth": 1}
-        for name, bound in least.items():
-            if getattr(self, name) < bound:
-                raise InputError(f"knob {name} is {getattr(self, name)}, must be at least {bound}")
-        if not 0 <= self.restart_s < inf or not 0 <= self.decay < inf:
-            raise InputError(f"restart_s {self.restart_s:g} and decay {self.decay:g} must be 0 or more")
+        if min(self.patience, self.rest) < 1:
+            raise InputError(f"patience {self.patience} and rest {self.rest} must be at least 1")
+        if not 0 <= self.restart_s < inf:
+            raise InputError(f"knob restart_s is {self.restart_s:g}, must be 0 or more")
         if self.growth and not 1 < self.growth < inf:
             raise InputError(f"knob growth is {self.growth:g}, must be 0 or more than 1")
         if not -inf < self.power <= 1:
@@ -99,7 +96,7 @@ class Pollux(InRounds):
     def __init__(self, knobs: PolluxKnobs, state: ClusterState) -> None:
         super().__init__(knobs.round_s)
         self.knobs = knobs
-        rules = SizingRules(knobs.power, knobs.decay, knobs.growth, knobs.restart_s, knobs.avoid)
+        rules = SizingRules(knobs.power, knobs.growth, knobs.restart_s, knobs.avoid)
         self._builder = ProblemBuilder(state, rules)
         self._state = state
         self._queue = Ranking()
@@ -216,16 +213,16 @@ class Pollux(InRounds):
     def _search(self, state: ClusterState, now: float) -> RoundTargets:
         """A search over the running jobs that may move and the first of those that wait."""
         with handed_out(state):
-            jobs = [*movable(state), *islice(self._queue, self.knobs.depth)]
+            jobs = [*movable(state), *islice(self._queue, DEPTH)]
             jobs.sort(key=lambda job: (job.attained_s(now), job.order))
             if not jobs or not state.free.total():
                 return RoundTargets(memo=FoundSizes(False, self._population, dict(state.withheld)))
             problem = self._builder.build(state, jobs, self._had, now)
-        knobs, allocations = self.knobs, problem.allocations
+        allocations = problem.allocations
         seeds = [allocations.held, allocations.filled(allocations.held), *problem.states(self._population)]
-        rng = np.random.default_rng([knobs.seed, self._searches])
-        search = AllocationSearch(allocations, rng, knobs.population)
-        found = search.run(np.array(seeds), knobs.generations, knobs.patience, _KEPT)
+        rng = np.random.default_rng([0, self._searches])
+        search = AllocationSearch(allocations, rng, POPULATION)
+        found = search.run(np.array(seeds), GENERATIONS, self.knobs.patience, _KEPT)
         best = allocations.filled(found.states[0])
         acts = bool((best != allocations.held).any())
         memo = FoundSizes(acts, problem.plain(found.states), dict(state.withheld))

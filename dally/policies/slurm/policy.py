@@ -91,9 +91,8 @@ class SlurmBackfill(InOrder):
     knobs_type: ClassVar[type] = SlurmKnobs
 
     def __init__(self, knobs: SlurmKnobs, state: ClusterState) -> None:
-        depth = knobs.bf_max_job_test
-        backfill = "easy" if knobs.scheduler == "backfill" else "none"
-        super().__init__(OrderKnobs(backfill=backfill, depth=depth), state)
+        super().__init__(OrderKnobs(), state)
+        self.backfill, self.depth = knobs.scheduler == "backfill", knobs.bf_max_job_test
         self._knobs = knobs
         self._due_backfill_s = inf
         self._until_s: dict[str, float] = {}

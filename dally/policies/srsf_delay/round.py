@@ -1,20 +1,24 @@
 """One round of `srsf-delay`, on trial: which jobs move closer, which start where, which are preempted."""
 
 from collections.abc import Iterator
-from math import inf
+from dataclasses import dataclass
+from functools import cache
+from math import fsum, inf
 
 from dally.jobs.job import Gang
 from dally.plan import Decision, Start, Wait
 from dally.policies.common.backfill import PromisedGpus, Release, reserve
 from dally.policies.common.estimates import restart_s
+from dally.policies.common.evictions import Evictions
+from dally.policies.common.job_queue import DemandQueue, DemandRound
 from dally.policies.common.placements import Placement, closest, find_victims, might_fit_closer
+from dally.policies.common.ranking import Ranking
+from dally.policies.srsf_delay.fair_share import FairShare
 from dally.policies.srsf_delay.knobs import SrsfDelayKnobs
-from dally.policies.srsf_delay.preemptions import PolicyState, Preemptions
-from dally.policies.srsf_delay.running import LEAST_S
-from dally.policies.srsf_delay.starvation_guard import LONG
-from dally.policies.srsf_delay.waiting import OffersByPriority, Priority
+from dally.policies.srsf_delay.running import LEAST_S, RunningByRemaining
+from dally.policies.srsf_delay.starvation_guard import LONG, StarvationGuard
 from dally.state import ClusterState, JobState
-from dally.words import plural, span
+from dally.words import are, plural, span
 
 HOUR_S = 3600.0
 LEASES_FAR = 16
@@ -22,246 +26,75 @@ LEASES_FAR = 16
 SLOW = 1.01
 """Up to this slowdown a placement is as good as the best."""
 
+Priority = tuple[bool, float]
+"""Whether its owner has a fair share already, and the GPU-seconds that a job needs; lower goes first."""
 
-class SrsfRound:
-    """A plan in the making.
+
+@dataclass(frozen=True, slots=True)
+class PolicyState:
+    """What the policy knows beyond the state, kept up to date by its hooks.
 
     Attributes:
-        started: Orders of arrival of the jobs it starts.
-        due_s: When the patience of a job is over, or a job may stop others.
+        waiting: Waiting jobs by gang, model and owner, each sorted by the GPU-seconds that its jobs need.
+        running: Running jobs by the GPU-seconds that they will still hold.
+        spread_out: Running jobs that the network slows and that may move, those that lose most first.
+        fair_share: What the owners of jobs hold.
+        declining: Until when waiting jobs decline far placements, by name.
+        guard: Whose turn it is after a long wait.
     """
+
+    waiting: DemandQueue
+    running: RunningByRemaining
+    spread_out: Ranking
+    fair_share: FairShare
+    declining: dict[str, float]
+    guard: StarvationGuard
+
+
+class SrsfRound:
+    """A plan in the making; the policy takes its steps in this order."""
 
     def __init__(self, knobs: SrsfDelayKnobs, known: PolicyState, state: ClusterState, now: float) -> None:
         self._knobs, self._known, self._state, self._free = knobs, known, state, state.free
         self._now = now
-        self._preemptions = Preemptions(knobs, known, state, now)
+        self._evictions = Evictions(state.free)
         self._starts: list[Decision] = []
+        self._started: set[int] = set()
         self._declines: dict[str, Decision] = {}
         self._hopeless: dict[int, int] = {}
-        self.started: set[int] = set()
+        # The job that has waited too long, and what is kept for it.
         self._turn: JobState | None = None
         self._reserved: PromisedGpus | None = None
-        self.due_s = inf
+        # When the patience of a job is over, or kept GPUs are there; when a lease that keeps GPUs is over.
+        self._due_s = self._lease_due_s = inf
 
-    def run(self, idle: int) -> None:
-        """Serve the overdue job; move jobs closer if GPUs came free; then serve all jobs by priority."""
-        freed = self._free.total() > idle
-        self._serve_longest_waiting()
-        if freed:
-            self._move_closer()
-        while self._offer() and self._free.total():
-            pass  # offer what those that were stopped leave over, until nobody else is stopped
-        self._preemptions.evictions.move_stopped(self._place_preempted)
-        if self._preemptions.evictions:
-            self.due_s = self._now + LEAST_S  # what stopped jobs may do then, shows then
-        if self._reserved is None:
-            turn_s = self._known.guard.next_turn_s(len(self._state.jobs), self._now, self.started)
-            self.due_s = min(self.due_s, max(turn_s, self._now + LEAST_S))
-        self.due_s = min(self.due_s, self._preemptions.due_s)
-
-    def decisions(self) -> tuple[Decision, ...]:
-        """Stops first, then moves and starts, and waits for closer placements."""
-        return (*self._preemptions.evictions.decisions(), *self._starts, *self._declines.values())
-
-    def waiting(self) -> Iterator[JobState]:
-        """Jobs whose wait is to be explained after this plan: new ones, and those that it stops."""
-        yield from self._state.to_explain((*self._starts, *self._declines.values()))
-        yield from self._preemptions.evictions.stopped()
-
-    def _serve_longest_waiting(self) -> None:
+    def serve_longest_waiting(self) -> None:
         """Start the job that has waited too long, if its turn has come, or keep GPUs for it."""
         self._turn = job = self._known.guard.due(len(self._state.jobs), self._now)
         if job is None:
             return
-        best = self._best_level(job)
-        placement = self._place_overdue(job, best)
+        best, free = self._best_level(job), self._fit(job)
+        # Free GPUs where it runs well, else those of others at its best level, else free ones there.
+        placement = free if free is not None and self._slowdown(job, free) <= SLOW else None
+        if placement is None and self._knobs.preempt:
+            placement = self._make_room(job, best, goes_first=True)
+        if placement is None and free is not None and free.level <= best:
+            placement = free
         if placement is not None:
             self._start(job, placement, f"waited over {LONG} times as long as it needs")
             return
-        self._reserved = reserve(self._free, job.job, best, self._releases())
+        releases: list[Release] = []
+        for name in self._state.running:
+            other = self._state.jobs[name]
+            gone_s = self._now + self._left_s(other)
+            if self._knobs.preempt and other.job.preemptible:
+                gone_s = min(gone_s, max(self._now, self._lease_end_s(other)))
+            releases.append((gone_s, other.allocation))
+        self._reserved = reserve(self._free, job.job, best, sorted(releases))
         if self._reserved.shadow_s > self._now:
-            self.due_s = min(self.due_s, self._reserved.shadow_s)
+            self._due_s = min(self._due_s, self._reserved.shadow_s)
 
-    def _releases(self) -> list[Release]:
-        """When running jobs will have ended or may be stopped, soonest first."""
-        running = (job for _, job in self._known.running.largest(self._now))
-        return sorted((self._gone_s(job), job.allocation) for job in running)
-
-    def _gone_s(self, job: JobState) -> float:
-        end_s = self._now + self._left_s(job)
-        if self._knobs.preempt and job.job.preemptible:
-            return min(end_s, max(self._now, self._preemptions.lease_end_s(job)))
-        return end_s
-
-    def _keeps(self, job: JobState, placement: Placement) -> PromisedGpus | None:
-        """What stays of the reserved GPUs if a job takes some; None if it would keep them too long."""
-        assert self._reserved is not None
-        left_s = job.remaining_s(self._now) * self._slowdown(job, placement)
-        if self._knobs.preempt and job.job.preemptible:
-            left_s = min(left_s, self._sure_s(job))
-        end_s = self._now + self._state.costs.restart_s(job.job) + left_s
-        return self._reserved.after(self._state.topology, placement.allocation, end_s)
-
-    def _delays_turn(self, job: JobState, placement: Placement) -> bool:
-        """Whether a job would delay the one for which GPUs are kept."""
-        if self._reserved is None or job is self._turn:
-            return False
-        return self._keeps(job, placement) is None
-
-    def _offer(self) -> bool:
-        """Offer GPUs in order of priority, free ones or those of others; whether any job is preempted."""
-        stopped = len(self._preemptions.evictions)
-        offers = OffersByPriority(self._known.waiting.candidates(self._free, self._most), self._priority)
-        while (job := offers.next()) is not None:
-            placement = None if job.order in self.started else self._fit(job)
-            if placement is not None:
-                slowdown = self._slowdown(job, placement)
-                if slowdown > 1 and offers.postpone(self._priority(job, slowdown)):
-                    continue
-                if self._declined(job, placement, slowdown):
-                    placement = None
-            if job.order not in self.started:
-                placement = placement or self._preempt_for(job)
-                if placement is None:
-                    offers.refused()
-                    continue
-                self._start(job, placement, f"needs {self._needs(job)}, the least of those who fit")
-            offers.served()
-        return len(self._preemptions.evictions) > stopped
-
-    def _most(self, gang: Gang) -> float:
-        """A job that asks for so many GPUs and needs that many GPU-seconds or more can stop no other."""
-        if not self._knobs.preempt:
-            return 0.0
-        if self._known.fair_share.any_over():
-            return inf
-        return self._known.running.most(self._now, self._knobs.weight(gang.gpus))
-
-    def _priority(self, job: JobState, slowdown: float = 1.0) -> Priority:
-        """The priority of a waiting job where it runs so slowly: smaller goes first."""
-        seconds = restart_s(job, self._state.costs)
-        seconds += job.remaining_s(self._now) * slowdown**self._knobs.waste
-        return self._known.fair_share.over(job, job.job.gpus), self._knobs.weight(job.job.gpus) * seconds
-
-    def _needs(self, job: JobState) -> str:
-        """The service that a job needs, in words."""
-        return f"{job.job.gpus * job.remaining_s(self._now) / HOUR_S:.3g} GPU-hours"
-
-    def _sure_s(self, job: JobState) -> float:
-        """How long a start of a job works for sure."""
-        return self._knobs.sure_s(self._state.costs.restart_s(job.job))
-
-    def _slowdown(self, job: JobState, placement: Placement) -> float:
-        return self._state.costs.cost(job.job, placement.allocation).slowdown
-
-    def _fit(self, job: JobState) -> Placement | None:
-        """The closest free GPUs for a gang."""
-        if job.job.gpus > self._free.total(job.job.gpu_type):
-            return None
-        placement = closest(self._free, job.job, self._best_level(job), self._state.topology.top)
-        return None if placement is None or self._delays_turn(job, placement) else placement
-
-    def _best_level(self, job: JobState) -> int:
-        return self._state.best_level(job.job.gang)
-
-    def _declined(self, job: JobState, placement: Placement, slowdown: float) -> bool:
-        """Whether a job waits for a closer placement: `patience` times what taking this one would cost it.
-
-        That is what the network slows the job down by, or if less what it does until the job moves, and the
-        restart.
-        """
-        if slowdown <= SLOW or placement.level <= self._best_level(job):
-            return False
-        costs_s = (slowdown - 1) * job.remaining_s(self._now)
-        if job.job.preemptible and self._knobs.moves:
-            until_move_s = (1 - 1 / slowdown) * LEASES_FAR * self._sure_s(job)
-            costs_s = min(costs_s, until_move_s + self._state.costs.restart_s(job.job))
-        until_s = job.origin_s + self._knobs.patience * costs_s
-        if until_s <= self._now:
-            return False
-        self.due_s = min(self.due_s, until_s)
-        if self._known.declining.get(job.job_id) != until_s:
-            self._declines[job.job_id] = self._decline(job, placement.level, slowdown, costs_s, until_s)
-        return True
-
-    def _place_preempted(self, job: JobState) -> Placement | None:
-        """Where a stopped job goes on at once: nowhere that it would decline, as its wait begins now."""
-        placement = self._fit(job)
-        if placement is None or not self._knobs.patience or placement.level <= self._best_level(job):
-            return placement
-        return placement if self._slowdown(job, placement) <= SLOW else None
-
-    def _decline(self, job: JobState, level: int, slowdown: float, costs_s: float, until_s: float) -> Wait:
-        levels, best = self._state.topology.levels, self._best_level(job)
-        reason = (
-            f"one {levels[level]} could hold it, {slowdown:.3g} times slower than one {levels[best]}; "
-            f"taking it would cost {span(costs_s)}; it declines that for {span(until_s - job.origin_s)}"
-        )
-        return Wait(job.job_id, best, until_s, reason)
-
-    def _start(self, job: JobState, placement: Placement, why: str) -> None:
-        if self._reserved is not None:
-            self._reserved = self._keeps(job, placement)
-        self._free.take(placement.allocation)
-        self.started.add(job.order)
-        self._declines.pop(job.job_id, None)
-        level = self._state.topology.levels[placement.level]
-        waited = span(self._now - job.origin_s)
-        reason = f"{level} has {plural(job.job.gpus, 'GPU')} for it; {why}; waited {waited}"
-        slowdown = self._slowdown(job, placement)
-        if slowdown > SLOW:
-            reason += f"; runs {slowdown:.3g} times slower there than at best"
-        self._starts.append(Start(job.job_id, placement.allocation, placement.level, reason))
-
-    def _place_overdue(self, job: JobState, highest: int) -> Placement | None:
-        """GPUs for a job that goes before all: free ones where it runs well, else those of others, else any.
-
-        Args:
-            job: Which job.
-            highest: The highest level that it takes.
-        """
-        free = self._fit(job)
-        if free is not None and self._slowdown(job, free) <= SLOW:
-            return free
-        if self._knobs.preempt:
-            best = self._best_level(job)
-            for level in range(best, best + 1 if free else highest + 1):
-                if placement := self._try_preempt(job, level, first=True):
-                    return placement
-        return free if free is not None and free.level <= highest else None
-
-    def _preempt_for(self, job: JobState) -> Placement | None:
-        """GPUs of running jobs that hold more than a job needs; None if too few. Never far apart."""
-        gang, level = job.job.gang, self._best_level(job)
-        if not self._knobs.preempt or gang.gpus >= self._hopeless.get(level, inf):
-            return None
-        placement = self._try_preempt(job, level)
-        if placement is None and gang.gpu_type is None and gang.per_machine is None:
-            self._hopeless[level] = gang.gpus  # later jobs need more: fewer can be stopped for them
-        return placement
-
-    def _try_preempt(self, job: JobState, level: int, first: bool = False) -> Placement | None:
-        """Stop jobs so that another fits in a domain of a level; None, and nothing done, if no use."""
-        candidates = self._preemptions.candidates(job, None if first else self._priority(job))
-        victims = find_victims(self._free, candidates, job.job, level)
-        if not victims:
-            return None
-        self._preemptions.evictions.release(victims)
-        placement = closest(self._free, job.job, self._best_level(job), level)
-        assert placement is not None, "the victims' GPUs are enough"
-        priority = self._priority(job, self._slowdown(job, placement))
-        gives_way = first or self._preemptions.are_worth_less(victims, job, priority)
-        if not gives_way or self._delays_turn(job, placement):
-            self._preemptions.evictions.take_back(victims)
-            return None
-        for victim in victims:
-            hours = self._preemptions.holds(victim) / HOUR_S
-            first_of_all = "goes before all" if first else f"needs only {self._needs(job)}"
-            reason = f"would hold {hours:.3g} GPU-hours more; {job.job_id} {first_of_all}"
-            self._preemptions.evictions.stop(victim, job, reason)
-        return placement
-
-    def _move_closer(self) -> None:
+    def move_closer(self) -> None:
         """Let jobs that are spread out move closer together where that saves them more than two restarts.
 
         They go before those that wait, as they leave as many GPUs as they take. Only jobs past their lease
@@ -271,7 +104,7 @@ class SrsfRound:
         for job in self._known.spread_out:
             if tried == self._knobs.moves:
                 return
-            if job in self._preemptions.evictions or self._preemptions.lease_end_s(job) > self._now:
+            if job in self._evictions or self._lease_end_s(job) > self._now:
                 continue
             if self._saves_s(job, slowdown=1.0) <= 0:
                 continue
@@ -288,13 +121,239 @@ class SrsfRound:
             saves_s += self._state.costs.restart_s(job.job)
             have = f"{level} has {plural(job.job.gpus, 'GPU')} now"
             reason = f"{have}; moving saves {span(saves_s)} of {span(self._left_s(job))}"
-            self._preemptions.evictions.move(job, placement, reason)
+            self._evictions.move(job, placement, reason)
+
+    def offer(self) -> bool:
+        """Offer GPUs in order of priority, free ones or those of others; whether any job is preempted."""
+        stopped = len(self._evictions)
+        offers = DemandRound(self._open_rankings(), self._priority)
+        while (job := offers.next()) is not None:
+            if job.order in self._started:
+                offers.served()
+                continue
+            gang, best, placement = job.job.gang, self._best_level(job), self._fit(job)
+            if placement is not None:
+                slowdown = self._slowdown(job, placement)
+                # Where the network slows a job it needs more GPU-seconds, and those that need less go first.
+                if slowdown > 1 and offers.postpone(self._priority(job, slowdown)):
+                    continue
+                if self._declines_now(job, placement, slowdown):
+                    placement = None
+            # Nobody is stopped for a far placement.
+            if placement is None and self._knobs.preempt and gang.gpus < self._hopeless.get(best, inf):
+                placement = self._make_room(job, best)
+                if placement is None and gang.gpu_type is None and gang.per_machine is None:
+                    self._hopeless[best] = gang.gpus  # later jobs need more: fewer can be stopped for them
+            if placement is None:
+                offers.refused()
+                continue
+            self._start(job, placement, f"needs {self._needs(job)}, the least of those who fit")
+            offers.served()
+        return len(self._evictions) > stopped
+
+    def move_stopped(self) -> None:
+        """Let stopped jobs go on at once on GPUs that stay free."""
+
+        def elsewhere(job: JobState) -> Placement | None:
+            """Where it fits: nowhere that it would decline, as its wait begins now."""
+            placement = self._fit(job)
+            if placement is None or not self._knobs.patience or placement.level <= self._best_level(job):
+                return placement
+            return placement if self._slowdown(job, placement) <= SLOW else None
+
+        self._evictions.move_stopped(elsewhere)
+
+    def decisions(self) -> tuple[Decision, ...]:
+        """Stops first, then moves and starts, waits for closer placements, and waits to be explained."""
+        decided = *self._starts, *self._declines.values()
+        waits = []
+        for job in (*self._state.to_explain(decided), *self._evictions.stopped()):
+            reason = (
+                f"asks for {plural(job.job.gpus, 'GPU')}, {are(self._free.total(job.job.gpu_type))} left; "
+                f"needs {self._needs(job)}, and nobody who needs that much more can be stopped now"
+            )
+            waits.append(Wait(job.job_id, self._state.topology.top, inf, reason))
+        return (*self._evictions.decisions(), *decided, *waits)
+
+    def wakeup_s(self) -> float:
+        """When the patience of a job is over, a job may stop others, or it is somebody's turn."""
+        soon_s = self._now + LEAST_S
+        due_s = soon_s if self._evictions else self._due_s  # what stopped jobs may do then, shows then
+        if self._reserved is None:
+            turn_s = self._known.guard.next_turn_s(len(self._state.jobs), self._now, self._started)
+            due_s = min(due_s, max(turn_s, soon_s))
+        return min(due_s, self._lease_due_s)
+
+    def _open_rankings(self) -> list[Ranking]:
+        """The waiting jobs whose first may start: it fits, or needs less than it might take from others."""
+        preempt, any_over = self._knobs.preempt, self._known.fair_share.any_over()
+
+        @cache
+        def fits(gang: Gang) -> bool:
+            return self._free.lowest_level(gang) is not None
+
+        @cache
+        def most(gang: Gang) -> float:
+            """A job of such a gang that needs so many GPU-seconds or more can stop no other."""
+            if preempt and not any_over:
+                return self._known.running.most(self._now, self._knobs.weight(gang.gpus))
+            return inf if preempt else 0.0
+
+        return [
+            ranking
+            for (gang, _), ranking in self._known.waiting.items()
+            if fits(gang) or ranking.first_key() < most(gang)
+        ]
+
+    def _declines_now(self, job: JobState, placement: Placement, slowdown: float) -> bool:
+        """Whether a job waits for a closer placement: `patience` times what taking this one would cost it.
+
+        That is what the network slows the job down by, or if less what it does until the job moves, and the
+        restart.
+        """
+        best = self._best_level(job)
+        if slowdown <= SLOW or placement.level <= best:
+            return False
+        costs_s = (slowdown - 1) * job.remaining_s(self._now)
+        if job.job.preemptible and self._knobs.moves:
+            restarts_s = self._state.costs.restart_s(job.job)
+            until_move_s = (1 - 1 / slowdown) * LEASES_FAR * self._knobs.sure_s(restarts_s)
+            costs_s = min(costs_s, until_move_s + restarts_s)
+        until_s = job.origin_s + self._knobs.patience * costs_s
+        if until_s <= self._now:
+            return False
+        self._due_s = min(self._due_s, until_s)
+        if self._known.declining.get(job.job_id) != until_s:
+            levels = self._state.topology.levels
+            reason = (
+                f"one {levels[placement.level]} could hold it, {slowdown:.3g} times slower than one "
+                f"{levels[best]}; taking it would cost {span(costs_s)}; it declines that for "
+                f"{span(until_s - job.origin_s)}"
+            )
+            self._declines[job.job_id] = Wait(job.job_id, best, until_s, reason)
+        return True
+
+    def _make_room(self, job: JobState, level: int, goes_first: bool = False) -> Placement | None:
+        """Stop jobs so that another fits in a domain of a level; None, and nothing done, if no use.
+
+        While it holds a GPU, a job brings one completion in the GPU-seconds that it needs; a victim brings
+        one in what it would hold, its restart left out. So the need is held against the harmonic mean of what
+        the victims hold, by GPUs; GPUs that are idle bring nothing. A job that goes first need not compare.
+        """
+        candidates = self._stoppable(job, None if goes_first else self._priority(job))
+        victims = find_victims(self._free, candidates, job.job, level)
+        if not victims:
+            return None
+        self._evictions.release(victims)
+        placement = closest(self._free, job.job, self._best_level(job), level)
+        assert placement is not None, "the victims' GPUs are enough"
+        priority = self._priority(job, self._slowdown(job, placement))
+        gpus = max(job.job.gpus, sum(victim.job.gpus for victim in victims))
+        losses = (victim.job.gpus * self._loss(victim, self._holds(victim), priority) for victim in victims)
+        gives_way = goes_first or fsum(losses) <= gpus
+        if not gives_way or self._delays_turn(job, placement):
+            self._evictions.take_back(victims)
+            return None
+        for victim in victims:
+            hours = self._holds(victim) / HOUR_S
+            why = "goes before all" if goes_first else f"needs only {self._needs(job)}"
+            self._evictions.stop(victim, job, f"would hold {hours:.3g} GPU-hours more; {job.job_id} {why}")
+        return placement
+
+    def _stoppable(self, job: JobState, priority: Priority | None) -> Iterator[JobState]:
+        """Whom to stop for a job of a priority, or that goes before all if None; who holds most first."""
+        gpus, dear = job.job.gpus, 0.0
+        if priority is not None and not self._known.fair_share.any_over():
+            dear = self._knobs.margin * priority[1]
+        for holds, victim in self._known.running.largest(
+            self._now, lambda size: dear * min(1.0, size / gpus)
+        ):
+            if victim in self._evictions or not victim.job.preemptible:
+                continue
+            if priority is not None:
+                part = min(1.0, victim.job.gpus / gpus)
+                if part * self._loss(victim, holds, priority) > 1:
+                    continue  # by itself it is worth more than the job on all its GPUs
+            lease_end_s = self._lease_end_s(victim)
+            if lease_end_s > self._now:
+                self._lease_due_s = min(self._lease_due_s, lease_end_s)
+            else:
+                yield victim
+
+    def _loss(self, victim: JobState, holds: float, priority: Priority) -> float:
+        """What a GPU brings with a running job over what it brings with one of a priority."""
+        over, needs = priority
+        if self._known.fair_share.over(victim) and not over:
+            return 0.0
+        holds -= self._knobs.weight(victim.job.gpus) * self._state.costs.restart_s(victim.job)
+        return self._knobs.margin * needs / holds if holds > 0 else inf
+
+    def _start(self, job: JobState, placement: Placement, why: str) -> None:
+        if self._reserved is not None:
+            self._reserved = self._keeps(job, placement)
+        self._free.take(placement.allocation)
+        self._started.add(job.order)
+        self._declines.pop(job.job_id, None)
+        level = self._state.topology.levels[placement.level]
+        waited = span(self._now - job.origin_s)
+        reason = f"{level} has {plural(job.job.gpus, 'GPU')} for it; {why}; waited {waited}"
+        slowdown = self._slowdown(job, placement)
+        if slowdown > SLOW:
+            reason += f"; runs {slowdown:.3g} times slower there than at best"
+        self._starts.append(Start(job.job_id, placement.allocation, placement.level, reason))
+
+    def _fit(self, job: JobState) -> Placement | None:
+        """The closest free GPUs for a gang, if they do not delay the job for which GPUs are kept."""
+        if job.job.gpus > self._free.total(job.job.gpu_type):
+            return None
+        placement = closest(self._free, job.job, self._best_level(job), self._state.topology.top)
+        return None if placement is None or self._delays_turn(job, placement) else placement
+
+    def _delays_turn(self, job: JobState, placement: Placement) -> bool:
+        """Whether a job would delay the one for which GPUs are kept."""
+        if self._reserved is None or job is self._turn:
+            return False
+        return self._keeps(job, placement) is None
+
+    def _keeps(self, job: JobState, placement: Placement) -> PromisedGpus | None:
+        """What stays of the reserved GPUs if a job takes some; None if it would keep them too long."""
+        assert self._reserved is not None
+        restarts_s = self._state.costs.restart_s(job.job)
+        left_s = job.remaining_s(self._now) * self._slowdown(job, placement)
+        if self._knobs.preempt and job.job.preemptible:
+            left_s = min(left_s, self._knobs.sure_s(restarts_s))
+        end_s = self._now + restarts_s + left_s
+        return self._reserved.after(self._state.topology, placement.allocation, end_s)
+
+    def _priority(self, job: JobState, slowdown: float = 1.0) -> Priority:
+        """The priority of a waiting job where it runs so slowly: smaller goes first."""
+        seconds = restart_s(job, self._state.costs)
+        seconds += job.remaining_s(self._now) * slowdown**self._knobs.waste
+        return self._known.fair_share.over(job, job.job.gpus), self._knobs.weight(job.job.gpus) * seconds
+
+    def _needs(self, job: JobState) -> str:
+        """The service that a job needs, in words."""
+        return f"{job.job.gpus * job.remaining_s(self._now) / HOUR_S:.3g} GPU-hours"
+
+    def _holds(self, job: JobState) -> float:
+        """What a running job will hold, as priorities count."""
+        return self._knobs.weight(job.job.gpus) * self._left_s(job)
+
+    def _left_s(self, job: JobState) -> float:
+        """Time left of a running job, where it is."""
+        return job.end_s() - self._now
+
+    def _lease_end_s(self, job: JobState) -> float:
+        """Until when a running job is sure of its GPUs."""
+        return job.ready_s + self._knobs.sure_s(self._state.costs.restart_s(job.job))
 
     def _saves_s(self, job: JobState, slowdown: float) -> float:
         """What a move saves a running job beyond a second restart, seconds."""
         left_s = self._left_s(job)
         return left_s - left_s * job.speed * slowdown - 2 * self._state.costs.restart_s(job.job)
 
-    def _left_s(self, job: JobState) -> float:
-        """Time left of a running job, where it is."""
-        return job.end_s() - self._now
+    def _slowdown(self, job: JobState, placement: Placement) -> float:
+        return self._state.costs.cost(job.job, placement.allocation).slowdown
+
+    def _best_level(self, job: JobState) -> int:
+        return self._state.best_level(job.job.gang)

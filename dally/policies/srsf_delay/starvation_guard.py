@@ -1,6 +1,6 @@
 """The guard against starvation: a job that has waited long gets a part of its equal share."""
 
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Container, Iterator
 from math import ceil, inf, log2
 
 from dally.policies.common.ranking import Ranking
@@ -24,25 +24,24 @@ class StarvationGuard:
     Args:
         gpus: GPUs of the cluster.
         share: The part of an equal share, 0 to 1; 0: nobody goes before others.
-        overdue_s: From when on a job has waited long, as seconds on the clock; the same as long as it waits.
-        sure_s: How long a job that starts holds its GPUs for sure, seconds.
     """
 
-    def __init__(
-        self,
-        gpus: int,
-        share: float,
-        overdue_s: Callable[[JobState], float],
-        sure_s: Callable[[JobState], float],
-    ) -> None:
-        self._rate, self._overdue_s, self._sure_s = gpus * share, overdue_s, sure_s
+    def __init__(self, gpus: int, share: float) -> None:
+        self._rate = gpus * share
         self._soon = Ranking()
         self._long: dict[float, Ranking] = {}
 
-    def add(self, job: JobState) -> None:
-        """A job waits."""
+    def add(self, job: JobState, overdue_s: float, sure_s: float) -> None:
+        """A job waits.
+
+        Args:
+            job: The job.
+            overdue_s: From when on it has waited long, seconds on the clock.
+            sure_s: How long it holds its GPUs for sure if it starts, seconds.
+        """
         if self._rate:
-            self._soon.add(job, self._overdue_s(job))
+            takes = 2.0 ** ceil(log2(job.job.gpus * sure_s))  # GPU-seconds
+            self._soon.add(job, overdue_s, takes)
 
     def remove(self, job: JobState) -> None:
         """A job no longer waits."""
@@ -59,12 +58,13 @@ class StarvationGuard:
         """Sort those who have waited long by now; what is told of turns stays the same."""
         while self._soon and self._soon.first_key() <= now:
             job = self._soon.at(0)
+            _, takes, _ = self._soon.rank(job)
             self._soon.remove(job)
-            self._long.setdefault(self._takes(job), Ranking()).add(job, job.origin_s)
+            self._long.setdefault(takes, Ranking()).add(job, job.origin_s)
 
     def due(self, jobs: int, now: float) -> JobState | None:
         """The job whose turn it is at `now`, with so many jobs that wait or run; None if there is none."""
-        turns = ((self._turn_s(takes, job, jobs), job.order, job) for takes, job in self._first(now, ()))
+        turns = ((turn_s, job.order, job) for turn_s, job in self._turns(jobs, now, ()))
         turn_s, _, job = min(turns, key=lambda turn: turn[:2], default=(inf, 0, None))
         return job if turn_s <= now else None
 
@@ -76,25 +76,19 @@ class StarvationGuard:
             now: Seconds on the clock.
             started: Orders of arrival of waiting jobs that are about to start, now.
         """
-        turn_s = min((self._turn_s(*each, jobs) for each in self._first(now, started)), default=inf)
+        turn_s = min((turn_s for turn_s, _ in self._turns(jobs, now, started)), default=inf)
         soon_s = (self._soon.rank(job)[0] for job in self._soon if job.order not in started)
         return min(turn_s, next((each_s for each_s in soon_s if each_s > now), inf))
 
-    def _first(self, now: float, started: Container[int]) -> Iterator[tuple[float, JobState]]:
-        """Of those who have waited long, the first of all who take as much; with what they take."""
+    def _turns(self, jobs: int, now: float, started: Container[int]) -> Iterator[tuple[float, JobState]]:
+        """When their turn comes, of those who have waited long the first of all who take as much."""
         for takes, ranking in self._long.items():
             job = next((job for job in ranking if job.order not in started), None)
             if job is not None:
-                yield takes, job
+                yield job.origin_s + takes * jobs / self._rate, job
         for job in self._soon:
-            if self._soon.rank(job)[0] > now:
+            overdue_s, takes, _ = self._soon.rank(job)
+            if overdue_s > now:
                 return
             if job.order not in started:
-                yield self._takes(job), job
-
-    def _turn_s(self, takes: float, job: JobState, jobs: int) -> float:
-        return job.origin_s + takes * jobs / self._rate
-
-    def _takes(self, job: JobState) -> float:
-        """What a turn of a job takes, in GPU-seconds, up to the next power of two."""
-        return 2.0 ** ceil(log2(job.job.gpus * self._sure_s(job)))
+                yield job.origin_s + takes * jobs / self._rate, job

@@ -326,7 +326,7 @@ class TiresiasRound:
 
     def run(self) -> None:
         """Serve the waiting jobs by priority; those that stop go on elsewhere if they can."""
-        offers = DemandRound(self._policy.waiting)
+        offers = DemandRound(self._policy.waiting.rankings())
         while (job := offers.next()) is not None:
             placement = self._place(job) or self._make_room(job)
             if placement is None:

@@ -6,7 +6,6 @@ from math import inf
 import pytest
 from hypothesis import given, settings
 
-from dally.errors import InputError
 from dally.policies.common.in_order import InOrder
 from dally.policies.registry import parse_policy
 from dally.profiles.costs import CostModel
@@ -47,9 +46,12 @@ def test_gpus_freed_at_the_same_moment_count_as_left_over() -> None:
 
 
 @pytest.mark.parametrize(("depth", "start_s"), [(1, 160.0), (2, 0.0)])
-def test_backfill_looks_no_deeper_than_told(depth: int, start_s: float) -> None:
+def test_backfill_looks_no_deeper_than_told(
+    depth: int, start_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dally.policies.common.in_order.DEPTH", depth)
     jobs = [*HEAD, job("wide", 4, 10), job("small", 1, 10)]
-    result = simulate(f"fifo:backfill=easy,depth={depth}", racks([[4]]), jobs)
+    result = simulate("fifo:backfill=easy", racks([[4]]), jobs)
     assert times(result, "small") == [start_s]
 
 
@@ -82,11 +84,6 @@ def test_a_wait_is_said_once() -> None:
     arrivals = [job(f"late{number}", 1, 10, 1.0 + number) for number in range(5)]
     result = simulate("fifo", racks([[4]]), [*HEAD, *arrivals])
     assert waits(result, "head") == [(0.0, None)]
-
-
-def test_the_depth_must_be_positive() -> None:
-    with pytest.raises(InputError, match="depth is 0"):
-        parse_policy("fifo:depth=0")
 
 
 def promise_s(state: ClusterState, head: JobState, level: int) -> float:

@@ -161,8 +161,8 @@ def test_defaults_of_knobs_are_told_as_they_are_given() -> None:
     [
         ("nope", "unknown policy 'nope'; valid: a-srpt, "),
         ("fifo:x=1", "policy fifo has no knob 'x'; valid: backfill"),
-        ("fifo:depth=2.5", "knob depth of policy fifo is '2.5', must be: whole number"),
-        ("fifo:depth=1,depth=2", "knob depth is given twice"),
+        ("srsf-delay:moves=2.5", "knob moves of policy srsf-delay is '2.5', must be: whole number"),
+        ("srsf-delay:moves=1,moves=2", "knob moves is given twice"),
         ("fifo:", "no knob"),
     ],
 )

@@ -123,7 +123,7 @@ def test_turns_and_waits_are_kept_over_a_restart() -> None:
     assert again.snapshot() == learnt
 
 
-@pytest.mark.parametrize("knob", ["heavy=0.5", "patience=-1", "depth=0", "release=late"])
+@pytest.mark.parametrize("knob", ["heavy=0.5", "patience=-1", "release=late"])
 def test_wrong_knobs_are_refused(knob: str) -> None:
     with pytest.raises(InputError, match=knob.split("=")[0]):
         parse_policy(f"a-srpt:{knob}")

@@ -72,9 +72,3 @@ def test_a_scattered_job_moves_closer_together_if_that_saves_time(
     jobs = [job("a", 3, 1000), job("b", 3, 50_000), job("pair", 2, duration_s, model="vgg11")]
     result = simulate("gandiva", racks([[4, 4]]), jobs, profiles=REALISTIC)
     assert times(result, "pair", "migrate") == moves
-
-
-def test_migration_can_be_switched_off() -> None:
-    jobs = [job("a", 3, 1000), job("b", 3, 50_000), job("pair", 2, 20_000, model="vgg11")]
-    result = simulate("gandiva:migrate=0", racks([[4, 4]]), jobs, profiles=REALISTIC)
-    assert times(result, "pair", "migrate") == []

@@ -50,7 +50,7 @@ def test_a_job_that_the_match_gives_gpus_of_a_type_that_it_does_not_accept_waits
     state = ClusterState(topology := racks([[1, 1]], ("a", "b")), costs := CostModel(topology))
     both = state.submit(job("both", 1, 100.0), 0.0)
     choosy = state.submit(replace(job("choosy", 1, 100.0), gpu_type="a"), 0.0)
-    rerun = Rerun(state, WorkerDemands(costs), lambda _: np.array([[1, 0], [0, 1]]), 0.0, 0.0, depth=10)
+    rerun = Rerun(state, WorkerDemands(costs), lambda _: np.array([[1, 0], [0, 1]]), 0.0, 0.0)
     assert rerun.best([both, choosy], [])[0].places.keys() == {"both"}
 
 

@@ -28,7 +28,7 @@ def running(known: JobRegistry, job: Job = ELASTIC) -> tuple[ClusterState, JobSt
 
 
 def registry() -> JobRegistry:
-    return JobRegistry(CostModel(racks([[8]])), 0)
+    return JobRegistry(CostModel(racks([[8]])))
 
 
 def arrays_of(known: JobRegistry, job: JobState, now: float) -> JobArrays:

@@ -17,7 +17,7 @@ from dally.profiles.goodput import Batching
 from dally.state import ClusterState
 from dally.testing.worlds import racks
 
-RULES = SizingRules(power=-1.0, decay=0.0, growth=2.0, restart_s=30.0, avoid=True)
+RULES = SizingRules(power=-1.0, growth=2.0, restart_s=30.0, avoid=True)
 POLLUX = load_profiles("pollux")
 
 
@@ -44,7 +44,6 @@ def problem(
         fewest=wide[None],
         kinds=[np.arange(len(capacity))],
         factor=np.ones(jobs),
-        weight=np.full(jobs, 1 / jobs),
         taken=np.zeros(len(capacity), dtype=bool),
         avoid=True,
         power=-1.0,

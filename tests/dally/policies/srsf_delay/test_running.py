@@ -4,9 +4,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dally.jobs.job import Job
+from dally.policies.common.job_queue import DemandRound
 from dally.policies.common.ranking import Ranking
 from dally.policies.srsf_delay.running import RunningByRemaining
-from dally.policies.srsf_delay.waiting import OffersByPriority
 from dally.profiles.costs import CostModel
 from dally.state import ClusterState, JobState
 from dally.testing.worlds import racks
@@ -49,7 +49,7 @@ def test_offers_go_to_the_least_claim_and_a_postponed_one_comes_again() -> None:
     kinds = [Ranking(), Ranking()]
     for job in jobs:
         kinds[job.job.gpus - 1].add(job, job.job.duration_s)
-    offers = OffersByPriority(kinds, lambda job: (False, job.job.duration_s))
+    offers = DemandRound(kinds, lambda job: (False, job.job.duration_s))
     assert offers.next() is jobs[0]
     assert offers.postpone((False, 1025.0))
     assert offers.next() is jobs[2]

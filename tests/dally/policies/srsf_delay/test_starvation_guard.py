@@ -17,14 +17,18 @@ def waiting(name: str, order: int, gpus: int, origin_s: float) -> JobState:
 
 
 def guard(share: float = 0.25) -> StarvationGuard:
-    return StarvationGuard(8, share, lambda job: OVERDUE_S[job.job_id], lambda job: SURE_S[job.job_id])
+    return StarvationGuard(8, share)
+
+
+def add(to: StarvationGuard, job: JobState) -> None:
+    to.add(job, OVERDUE_S[job.job_id], SURE_S[job.job_id])
 
 
 @pytest.mark.parametrize(("jobs", "turn_s"), [(4, 2058.0), (2, 1034.0), (1, 522.0)])
 def test_a_turn_comes_when_a_part_of_an_equal_share_makes_up_for_it(jobs: int, turn_s: float) -> None:
     """It takes 2 x 512 GPU-seconds; a quarter of 8 GPUs, shared by so many jobs, gives them in that time."""
     waits, job = guard(), waiting("a", 0, 2, 10.0)
-    waits.add(job)
+    add(waits, job)
     assert waits.next_turn_s(jobs, 0.0) == 100.0  # to be asked for again once it has waited long
     for sorted_before in (False, True):
         if sorted_before:
@@ -35,7 +39,7 @@ def test_a_turn_comes_when_a_part_of_an_equal_share_makes_up_for_it(jobs: int, t
 
 def test_whoever_starts_now_has_no_turn_to_come() -> None:
     waits, job = guard(), waiting("a", 0, 2, 10.0)
-    waits.add(job)
+    add(waits, job)
     assert waits.next_turn_s(1, 500.0, started={0}) == inf
     waits.remove(job)
     assert (waits.next_turn_s(1, 500.0), waits.due(1, 1e9)) == (inf, None)
@@ -44,8 +48,8 @@ def test_whoever_starts_now_has_no_turn_to_come() -> None:
 def test_the_turn_that_comes_first_goes_first_whoever_has_waited_longer() -> None:
     waits = guard()
     long, brief = waiting("a", 0, 8, 0.0), waiting("b", 1, 1, 500.0)
-    waits.add(long)
-    waits.add(brief)
+    add(waits, long)
+    add(waits, brief)
     assert waits.due(4, 2900.0) is None  # b has not waited long yet
     assert waits.due(4, 3000.0) is brief
 
@@ -61,7 +65,7 @@ def test_when_they_are_sorted_changes_nothing(
     early, late = guard(), guard()
     for order, (gpus, origin_s, settles) in enumerate(waits):
         for each in (early, late):
-            each.add(waiting("ab"[order % 2], order, gpus, float(origin_s)))
+            add(each, waiting("ab"[order % 2], order, gpus, float(origin_s)))
         if settles:
             early.settle(float(now))
     found = [each.due(jobs, float(now)) for each in (early, late)]

@@ -14,10 +14,11 @@ import click
 from dally import __version__
 from dally.errors import InputError
 from profiler.commands.options import MeasurementSettings
-from profiler.driver.measure import Hold, InterruptedRunError, Launcher, MeasureError, measure
+from profiler.driver.measure import InterruptedRunError, MeasureError, measure
 from profiler.driver.publish import publish, show
 from profiler.driver.store import MeasurementStore
 from profiler.driver.tasks import plan_tasks
+from profiler.launch.rank_commands import Launcher
 from profiler.messages import format_line
 from profiler.spec import MeasurementRun
 
@@ -26,10 +27,7 @@ _INTERRUPTED = 130
 
 
 def measure_and_show(
-    runs: Sequence[MeasurementRun],
-    launcher: Launcher,
-    settings: MeasurementSettings,
-    hold: Hold | None = None,
+    runs: Sequence[MeasurementRun], launcher: Launcher, settings: MeasurementSettings
 ) -> None:
     """Measure the runs and show the profiles, or print the commands; exits with 130 when interrupted.
 
@@ -37,7 +35,6 @@ def measure_and_show(
         runs: What to measure.
         launcher: Where.
         settings: What the user asked for.
-        hold: Gets the hosts of a run; None where they are there.
 
     Raises:
         DallyError: The folder cannot be written or holds something else; or a run failed or got no hosts,
@@ -58,7 +55,7 @@ def measure_and_show(
         }
         store.write(store.raw / "run.json", json.dumps(facts, indent=2, default=str) + "\n")
         try:
-            problems = measure(tasks, launcher, store, settings.timeout_s, hold)
+            problems = measure(tasks, launcher, store, settings.timeout_s)
         except InterruptedRunError as error:
             click.echo(f"profile-models: {error}" + (f" ({error.hint})" if error.hint else ""), err=True)
             sys.exit(_INTERRUPTED)

@@ -77,4 +77,4 @@ def command(
         )
         raise
     slurm = SlurmClient(nodes, partition, settings.timeout_s, slurm_version())
-    measure_and_show(runs, slurm, settings, SlurmQueue(slurm, racks, read, wait_s).hold)
+    measure_and_show(runs, SlurmQueue(slurm, racks, read, wait_s), settings)

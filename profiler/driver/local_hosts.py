@@ -10,12 +10,12 @@ from dally.hosts.processes import Command, Running
 from dally.profiles.schema import PointLink
 from profiler.driver.plan import PlannedHost, PlannedRack
 from profiler.launch.here import count_gpus
-from profiler.launch.rank_commands import rank_commands, thread_variables
+from profiler.launch.rank_commands import Launcher, rank_commands, thread_variables
 from profiler.spec import MeasurementRun
 from workloads.settings import Backend
 
 
-class LocalHosts:
+class LocalHosts(Launcher):
     """The hosts of a local network."""
 
     def __init__(self, network: LocalNetwork, most_ranks: int) -> None:

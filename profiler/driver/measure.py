@@ -1,19 +1,19 @@
 """Measures: launches runs one after another, and stores each finding as it comes."""
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
-from typing import Protocol
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from dally.errors import DallyError, InputError
-from dally.hosts.processes import Command, ProcessError, Running, run_together
+from dally.hosts.processes import ProcessError, run_together
 from dally.profiles.schema import Reduced
 from profiler.driver.plan import NoRoomError
 from profiler.driver.store import MeasurementStore, StoreError
 from profiler.driver.tasks import MeasurementTask
+from profiler.launch.rank_commands import Launcher
 from profiler.messages import Failed, Finished, Message, Started, Trained, parse_line
 from profiler.report.raw import read_raw
 from profiler.spec import MeasurementRun
@@ -27,37 +27,8 @@ class InterruptedRunError(MeasureError):
     """The user stopped it."""
 
 
-class Launcher(Protocol):
-    """A place where runs can be launched."""
-
-    def commands(self, run: MeasurementRun) -> Sequence[Command]:
-        """What makes up a run; the first one's standard output has the messages."""
-        ...
-
-    def start(self, command: Command) -> Running:
-        """Start one of these commands."""
-        ...
-
-    def shown(self, command: Command) -> str:
-        """The line that does the same in a shell."""
-        ...
-
-
-Hold = Callable[
-    [MeasurementRun, Callable[[str], None]], AbstractContextManager[tuple[MeasurementRun, Launcher]]
-]
-"""Gets the hosts of a run and holds them while it runs, and tells what it waits for.
-
-It gives the run on the hosts that it got, and what launches it there; NoRoomError if it gets none.
-"""
-
-
 def measure(
-    tasks: Sequence[MeasurementTask],
-    launcher: Launcher,
-    store: MeasurementStore,
-    timeout_s: float,
-    hold: Hold | None = None,
+    tasks: Sequence[MeasurementTask], launcher: Launcher, store: MeasurementStore, timeout_s: float
 ) -> tuple[str, ...]:
     """Carry out tasks one after another; whatever happens, the messages so far stay and no rank runs on.
 
@@ -69,7 +40,6 @@ def measure(
         launcher: Where.
         store: Takes the messages.
         timeout_s: Longest that one run may take.
-        hold: Gets the hosts of a run; None where they are there.
 
     Returns:
         What was not measured and why, a line each; nothing if all was.
@@ -80,15 +50,18 @@ def measure(
     """
     problems: list[str] = []
     too_large: set[str] = set()
-    with _displayed(sum(len(task.missing) for task in tasks)) as display:
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    # The bar counts models measured over all runs; it is shown only where a person looks at it.
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+        progress.add_task("", total=sum(len(task.missing) for task in tasks))
         for task in (task.without(too_large) for task in tasks):
             name = task.run.name
-            log = _RunLog(task.run, store, display)
-            here = nullcontext((task.run, launcher))
+            log = _RunLog(task.run, store, progress)
             try:
                 if task.missing:
-                    with hold(task.run, log.say) if hold else here as (run, runs_there):
-                        _launch(replace(task, run=run), runs_there, log, timeout_s)
+                    with launcher.hold(task.run, log.say) as (run, there):
+                        _launch(replace(task, run=run), there, log, timeout_s)
             except NoRoomError as error:
                 log.say(str(error))
                 problems.append(f"{name}: {error}")
@@ -101,7 +74,7 @@ def measure(
                 failure = _with_hint(MeasureError(f"{name}: {error}"), task, store)
                 if isinstance(error, StoreError) or not log.met:
                     raise failure from error
-                display.say(str(failure))
+                log.say(str(error))
                 problems.append(f"{failure} ({failure.hint})")
             problems += [f"{name}: {item.model}: {item.reason}" for item in log.failed]
             if task.run.shape.gpus == 1:
@@ -129,9 +102,9 @@ def _launch(task: MeasurementTask, launcher: Launcher, log: "_RunLog", timeout_s
 
 
 class _RunLog:
-    """Receives what ranks print: messages are stored, all else is shown.
+    """Receives what the ranks of a run print: messages are stored and told, all else is shown.
 
-    What is kept of an earlier attempt is not stored twice.
+    Lines go to standard error. What is kept of an earlier attempt is not stored twice.
 
     Attributes:
         met: The ranks have met.
@@ -140,21 +113,26 @@ class _RunLog:
         path: Where the messages lie until the run has finished.
     """
 
-    def __init__(self, run: MeasurementRun, store: MeasurementStore, display: "MeasurementDisplay") -> None:
+    def __init__(self, run: MeasurementRun, store: MeasurementStore, progress: Progress) -> None:
         self.met = self.finished = False
         self.failed: list[Failed] = []
         self.path = store.partial(run.name)
-        self._run, self._store, self._display = run, store, display
+        self._run, self._store, self._progress = run, store, progress
+        (self._bar,) = progress.task_ids
 
     def begin(self, task: MeasurementTask) -> None:
-        """Store what is kept."""
+        """Store what is kept, and say what is launched."""
         self._env = next((message.env for message in task.kept if isinstance(message, Started)), None)
         self._sizes = {message.bytes for message in task.kept if isinstance(message, Reduced)}
         self._store.begin(task.whole, task.kept)
-        self._display.begin(task.remaining)
+        run = task.remaining
+        self._progress.update(self._bar, description=run.name)
+        ranks = "1 rank" if run.shape.gpus == 1 else f"{run.shape.gpus} ranks"
+        flows = f", {run.spec.background_flows} foreign flows" if run.spec.background_flows else ""
+        self.say(f"{ranks} on {', '.join(run.hosts)}{flows}")
 
     def receive(self, line: str) -> None:
-        """Take in a line.
+        """Take in a line; all-reduces are too many to tell.
 
         Raises:
             DallyError: It is no message though it looks like one, or the machine is another than before.
@@ -165,29 +143,42 @@ class _RunLog:
         message = parse_line(line)
         if isinstance(message, MeasurementRun):
             raise DallyError("a rank printed the run itself instead of what it measured")
-        known = isinstance(message, Reduced) and message.bytes in self._sizes
+        if self._is_known(message):
+            return
+        self._store.add(self._run.name, message)
+        match message:
+            case Started(env) if env.gpu_type:
+                self.say(f"on {env.gpu_type}")
+            case Trained(model):
+                self._progress.advance(self._bar)
+                flags = "".join(f"; {flag}" for flag in message.quality.flags)
+                self.say(f"{model.name} {message.iteration.median_s * 1e3:.4g} ms an iteration{flags}")
+            case Failed():
+                self._progress.advance(self._bar)
+                self.failed.append(message)
+                self.say(f"{message.model} is not measured: {message.reason}")
+            case Finished(wall_s):
+                self.say(f"finished after {wall_s:.0f} s")
+                self._store.finish(self._run.name)
+                self.finished = True
+
+    def _is_known(self, message: Message) -> bool:
+        """Whether a message says what is stored already; notes that the ranks have met."""
         if isinstance(message, Started):
-            known = self._env is not None
             for name in ("gpu_type", "device_name", "torch") if self._env else ():
                 was, now = getattr(self._env, name), getattr(message.env, name)
                 if was != now:
                     raise InputError(f"began with {name} {was}, cannot go on with {now}")
-        elif isinstance(message, Failed):  # all ranks may say so
-            known = message.model in {item.model for item in self.failed}
-        if not known:
-            self._store.add(self._run.name, message)
-            self._display.show(self._run, message)
-        if isinstance(message, Started):
             self.met = True
-        elif isinstance(message, Failed) and not known:
-            self.failed.append(message)
-        elif isinstance(message, Finished):
-            self._store.finish(self._run.name)
-            self.finished = True
+            return self._env is not None
+        if isinstance(message, Failed):  # all ranks may say so
+            return message.model in {item.model for item in self.failed}
+        return isinstance(message, Reduced) and message.bytes in self._sizes
 
     def say(self, text: str) -> None:
-        """Show something that is no message."""
-        self._display.say(f"{self._run.name}: {text}")
+        """Print a line above the bar."""
+        console = self._progress.console
+        console.print(f"{self._run.name}: {text}", markup=False, highlight=False, soft_wrap=True)
 
 
 def _with_hint(error: MeasureError, task: MeasurementTask, store: MeasurementStore) -> MeasureError:
@@ -200,46 +191,3 @@ def _with_hint(error: MeasureError, task: MeasurementTask, store: MeasurementSto
             "the same command with --resume continues"
         )
     return error
-
-
-class MeasurementDisplay:
-    """Lines on standard error; the bar counts models measured over all runs."""
-
-    def __init__(self, progress: Progress, task: TaskID) -> None:
-        self._progress = progress
-        self._task = task
-
-    def say(self, text: str) -> None:
-        """Print a line above the bar."""
-        self._progress.console.print(text, markup=False, highlight=False, soft_wrap=True)
-
-    def begin(self, run: MeasurementRun) -> None:
-        """A run is launched."""
-        self._progress.update(self._task, description=run.name)
-        ranks = "1 rank" if run.shape.gpus == 1 else f"{run.shape.gpus} ranks"
-        flows = f", {run.spec.background_flows} foreign flows" if run.spec.background_flows else ""
-        self.say(f"{run.name}: {ranks} on {', '.join(run.hosts)}{flows}")
-
-    def show(self, run: MeasurementRun, message: Message) -> None:
-        """A rank reported; all-reduces are too many to tell."""
-        if isinstance(message, Trained):
-            self._progress.advance(self._task)
-            text = f"{message.model.name} {message.iteration.median_s * 1e3:.4g} ms an iteration"
-            flags = "".join(f"; {flag}" for flag in message.quality.flags)
-            self.say(f"{run.name}: {text}{flags}")
-        elif isinstance(message, Failed):
-            self._progress.advance(self._task)
-            self.say(f"{run.name}: {message.model} is not measured: {message.reason}")
-        elif isinstance(message, Started) and message.env.gpu_type:
-            self.say(f"{run.name}: on {message.env.gpu_type}")
-        elif isinstance(message, Finished):
-            self.say(f"{run.name}: finished after {message.wall_s:.0f} s")
-
-
-@contextmanager
-def _displayed(models: int) -> Iterator[MeasurementDisplay]:
-    """A display for so many models over all runs; the bar only where a person looks at it."""
-    console = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
-        yield MeasurementDisplay(progress, progress.add_task("", total=models))

@@ -8,14 +8,14 @@ from dally.hosts.hosts_file import HostsFile, SshHost
 from dally.hosts.processes import Command, Running
 from dally.hosts.ssh import SshHosts
 from profiler.driver.plan import PlannedHost, PlannedRack
-from profiler.launch.rank_commands import rank_commands
+from profiler.launch.rank_commands import Launcher, rank_commands
 from profiler.spec import MeasurementRun
 
 _PASSED_ON = ("NCCL_", "GLOO_")
 """How variables begin that the hosts get too, as sshd takes none from here."""
 
 
-class RemoteHosts:
+class RemoteHosts(Launcher):
     """The hosts of a hosts file."""
 
     def __init__(self, file: HostsFile, ssh: SshHosts) -> None:

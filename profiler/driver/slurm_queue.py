@@ -3,7 +3,7 @@
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil
 from time import monotonic
 
@@ -11,8 +11,10 @@ from dally.cluster import DefaultLinks
 from dally.cluster.hostlist import fold
 from dally.cluster.topology import Domain, Topology
 from dally.errors import InputError
+from dally.hosts.processes import Command
 from dally.profiles.schema import PointLink
 from profiler.driver.plan import NoRoomError, PlannedHost, PlannedRack, only_hosts, place
+from profiler.launch.rank_commands import Launcher
 from profiler.launch.slurm import Allocation, SlurmClient
 from profiler.launch.slurm_nodes import PartitionNode, SlurmError, ask, job_reason
 from profiler.spec import MeasurementRun
@@ -67,7 +69,7 @@ def _link(domain: Domain) -> PointLink | None:
 
 
 @dataclass(frozen=True, slots=True)
-class SlurmQueue:
+class SlurmQueue(Launcher):
     """What queues for the nodes of runs, one run at a time.
 
     Attributes:
@@ -84,28 +86,20 @@ class SlurmQueue:
     wait_s: float
     poll_s: float = 30.0
 
+    def commands(self, run: MeasurementRun) -> tuple[Command, ...]:
+        """The srun of a run, which gets the nodes itself."""
+        return self.slurm.commands(run)
+
     @contextmanager
     def hold(
         self, run: MeasurementRun, say: Callable[[str], None]
     ) -> Iterator[tuple[MeasurementRun, SlurmClient]]:
-        """Wait for nodes and hold them until the end, however it comes.
-
-        Args:
-            run: As planned.
-            say: Told what it waits for.
-
-        Yields:
-            The run on the nodes that it got, and what launches it there.
-
-        Raises:
-            NoRoomError: No nodes lie as the run needs them, or they did not come in time.
-            SlurmError: Slurm refused the job.
-        """
+        """Wait for nodes and hold them; raises SlurmError, too, where Slurm refuses the job."""
         placed = place_soonest(run, self.racks, {node.name: node for node in self.read()})
         allocation = Allocation(self.slurm.job_options(placed))
         try:
             placed, job = _Wait(self, run, placed, allocation, say).wait()
-            yield placed, self.slurm.with_job(job)
+            yield placed, replace(self.slurm, job=job)
         finally:
             allocation.stop()
 

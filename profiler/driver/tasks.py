@@ -32,13 +32,9 @@ class MeasurementTask:
     @property
     def whole(self) -> MeasurementRun:
         """The run with all models that its raw file will hold."""
-        models = tuple(dict.fromkeys((*self.measured, *self.run.spec.models)))
+        measured = (message.model.name for message in self.kept if isinstance(message, Trained))
+        models = tuple(dict.fromkeys((*measured, *self.run.spec.models)))
         return replace(self.run, spec=replace(self.run.spec, models=models))
-
-    @property
-    def measured(self) -> tuple[str, ...]:
-        """The models that an earlier attempt has measured."""
-        return tuple(message.model.name for message in self.kept if isinstance(message, Trained))
 
     @property
     def remaining(self) -> MeasurementRun:
@@ -49,8 +45,7 @@ class MeasurementTask:
 
     def without(self, models: Collection[str]) -> "MeasurementTask":
         """The task without measuring these models."""
-        left = tuple(model for model in self.missing if model not in models)
-        return replace(self, missing=left)
+        return replace(self, missing=tuple(model for model in self.missing if model not in models))
 
     def without_failed(self, raw: RawRun) -> "MeasurementTask":
         """What is left after an attempt that ended as models did not fit into memory.

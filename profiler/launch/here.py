@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 from dally.errors import DallyError
 from dally.hosts.local_process import LocalProcess
 from dally.hosts.processes import Command, Running
-from profiler.launch.rank_commands import rank_argv, thread_variables
+from profiler.launch.rank_commands import Launcher, rank_argv, thread_variables
 from profiler.spec import MeasurementRun
 
 _ANSWER_S = 60.0
@@ -22,7 +22,7 @@ _RANK = re.compile(rb"\s*rank\s*: (\d+) ")
 _KILLED = re.compile(rb"\s*exitcode\s*: -\d+ .*\((SIG\w+)\)")
 
 
-class Here:
+class Here(Launcher):
     """This machine."""
 
     def __init__(self, most_ranks: int) -> None:
@@ -41,12 +41,8 @@ class Here:
         return (Command("torchrun", (*torchrun, *arguments), variables),)
 
     def start(self, command: Command) -> Running:
-        """Start it."""
+        """Start it, with an end of its own for a rank that is killed."""
         return _Torchrun(command)
-
-    def shown(self, command: Command) -> str:
-        """The line that does the same in a shell."""
-        return command.shown()
 
 
 class _Torchrun(LocalProcess):

@@ -1,14 +1,52 @@
-"""What the ranks of a run execute, and the commands of a run that is launched rank by rank."""
+"""What launches a run, what its ranks execute, and the commands of one that is launched rank by rank."""
 
 import os
 import random
 import sys
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
-from dally.hosts.processes import Command
+from dally.hosts.local_process import LocalProcess
+from dally.hosts.processes import Command, Running
 from profiler.spec import MeasurementRun, format_spec
 
 _PORTS = range(20_000, 30_000)
 """Below those that Linux gives out of itself."""
+
+
+class Launcher(ABC):
+    """A place where runs can be launched."""
+
+    @abstractmethod
+    def commands(self, run: MeasurementRun) -> Sequence[Command]:
+        """What makes up a run; the first one's standard output has the messages."""
+
+    def start(self, command: Command) -> Running:
+        """Start one of these commands."""
+        return LocalProcess(command)
+
+    def shown(self, command: Command) -> str:
+        """The line that does the same in a shell."""
+        return command.shown()
+
+    @contextmanager
+    def hold(
+        self, run: MeasurementRun, say: Callable[[str], None]
+    ) -> Iterator[tuple[MeasurementRun, "Launcher"]]:
+        """Get the hosts of a run, if they are not there, and hold them until the end, however it comes.
+
+        Args:
+            run: As planned.
+            say: Told what it waits for.
+
+        Yields:
+            The run on the hosts that it got, and what launches it there.
+
+        Raises:
+            NoRoomError: No hosts lie as the run needs them, or they did not come in time.
+        """
+        yield run, self
 
 
 def rank_argv(run: MeasurementRun) -> tuple[str, ...]:

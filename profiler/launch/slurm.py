@@ -4,14 +4,14 @@ import math
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from threading import Thread
 
 from dally.cluster.hostlist import expand, fold
 from dally.hosts.local_process import LocalProcess
-from dally.hosts.processes import Command, Running
-from profiler.launch.rank_commands import draw_port, rank_argv
+from dally.hosts.processes import Command
+from profiler.launch.rank_commands import Launcher, draw_port, rank_argv
 from profiler.launch.slurm_nodes import PartitionNode, SlurmError
 from profiler.spec import RANK_HOSTS, MeasurementRun
 
@@ -25,7 +25,7 @@ _TELL_AND_HOLD = 'echo "$SLURM_JOB_ID $SLURM_JOB_NODELIST"; exec cat'
 
 
 @dataclass(frozen=True, slots=True)
-class SlurmClient:
+class SlurmClient(Launcher):
     """The Slurm cluster that the client commands reach.
 
     Attributes:
@@ -66,14 +66,6 @@ class SlurmClient:
         }
         return (Command("srun", argv, env),)
 
-    def start(self, command: Command) -> Running:
-        """Start it."""
-        return LocalProcess(command)
-
-    def shown(self, command: Command) -> str:
-        """The line that does the same in a shell."""
-        return command.shown()
-
     def job_options(self, run: MeasurementRun) -> tuple[str, ...]:
         """The options that get a run's hosts, whole, from Slurm."""
         others = self.others(run.hosts)
@@ -95,10 +87,6 @@ class SlurmClient:
     def others(self, hosts: Sequence[str]) -> str:
         """The host list of all other nodes of the partition; empty if there are none."""
         return fold([name for name in self.nodes if name not in hosts])
-
-    def with_job(self, job: str) -> "SlurmClient":
-        """Return a client whose runs are steps of a job that has the nodes."""
-        return replace(self, job=job)
 
 
 class Allocation:

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from dally.errors import DallyError
 from profiler.rank.exchange import RankExchange
-from profiler.rank.peers import Peer, address_among, first_of_each
+from profiler.rank.peers import Peer, address_among
 
 
 class FlowError(DallyError):
@@ -32,7 +32,8 @@ def background_flows(count: int, peers: Sequence[Peer], exchange: RankExchange) 
     Raises:
         FlowError: One could not be started, on any host.
     """
-    firsts = first_of_each([peer.stack for peer in peers])
+    # The lowest rank of each network stack.
+    firsts = sorted({peer.stack: peer.rank for peer in reversed(peers)}.values())
     if not count or len(firsts) < 2:
         yield ()
         return
@@ -46,7 +47,12 @@ def background_flows(count: int, peers: Sequence[Peer], exchange: RankExchange) 
             text=True,
         )
     try:
-        targets = exchange.gather(_target(process, peers, exchange.rank))
+        accepts = ""  # where this host's process accepts flows
+        if process:
+            assert process.stdout is not None
+            port = process.stdout.readline().strip()
+            accepts = f"{address_among(peers, exchange.rank)} {port}" if port else ""
+        targets = exchange.gather(accepts)
         problem = None
         if process:
             after = firsts[(firsts.index(exchange.rank) + 1) % len(firsts)]
@@ -59,15 +65,6 @@ def background_flows(count: int, peers: Sequence[Peer], exchange: RankExchange) 
         if process:
             with process:  # closes its pipes and waits for its end
                 process.kill()
-
-
-def _target(process: subprocess.Popen[str] | None, peers: Sequence[Peer], rank: int) -> str:
-    """Where this host's process accepts flows; empty if it does not."""
-    if process is None:
-        return ""
-    assert process.stdout is not None
-    port = process.stdout.readline().strip()
-    return f"{address_among(peers, rank)} {port}" if port else ""
 
 
 def _connect(process: subprocess.Popen[str], target: str, count: int) -> str | None:

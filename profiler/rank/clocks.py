@@ -3,7 +3,6 @@
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
 
 import torch
 
@@ -24,41 +23,25 @@ class Mark:
         return float(start.event.elapsed_time(self.event)) / 1e3
 
 
-class Stopwatch(Protocol):
-    """Marks moments between pieces of work."""
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """Marks moments between pieces of work on a device.
+
+    A GPU works later than it is asked to: there, marks are events in the current stream, and nothing waits
+    for them.
+    """
+
+    device: torch.device
 
     def mark(self) -> Mark:
         """The moment at which all work asked for so far by this thread is done."""
-
-    def settle(self) -> None:
-        """Wait until all marked moments have come."""
-
-
-class HostClock:
-    """For work that is done when its call returns."""
-
-    def mark(self) -> Mark:
-        """Now."""
-        return Mark(time.perf_counter())
-
-    def settle(self) -> None:
-        """Nothing to wait for."""
-
-
-class CudaClock:
-    """For work that a GPU does later: marks are events in the current stream, nothing waits for them."""
-
-    def mark(self) -> Mark:
-        """An event behind the work queued so far."""
-        event = _make_event(enable_timing=True)
-        event.record()
+        event = None
+        if self.device.type == "cuda":
+            event = _make_event(enable_timing=True)
+            event.record()
         return Mark(time.perf_counter(), event)
 
     def settle(self) -> None:
-        """Wait for all streams of the GPU."""
-        torch.cuda.synchronize()
-
-
-def clock_of(device: torch.device) -> Stopwatch:
-    """The clock for work on a device."""
-    return CudaClock() if device.type == "cuda" else HostClock()
+        """Wait until all marked moments have come."""
+        if self.device.type == "cuda":
+            torch.cuda.synchronize()

@@ -47,10 +47,13 @@ def gather_facts(group: Group, peers: Sequence[Peer], nvml: Nvml | None, gpu_typ
     if on_gpu:
         gpus = _if_told(nvml.count) if nvml else torch.cuda.device_count()
     algorithm, protocol = chosen_algorithm(os.environ) if with_nccl else (None, None)
-    nic = find_interface(address_among(peers, group.rank), os.environ, _SOCKET_VARIABLES[group.backend])
+    asked_for = os.environ.get(_SOCKET_VARIABLES[group.backend], "")
+    address = address_among(peers, group.rank)
+    nic = find_interface(_listed("ip", "-j", "address", "show"), asked_for, address)
     qdisc, burst_bytes = root_qdisc(_listed("tc", "-j", "qdisc", "show", "dev", nic) if nic else [])
-    congestion_control = _read(Path("/proc/sys/net/ipv4/tcp_congestion_control"))
+    driver = _INTERFACES / nic / "device" / "driver" if nic else None
     speed_mbps = _read(_INTERFACES / nic / "speed") if nic else None  # -1 where it is not known
+    topology = _COLOURS.sub("", _output("nvidia-smi", "topo", "-m")) if on_gpu else ""
     # Kernels on arm64 do not name the CPU's model.
     cpus = re.findall(r"^model name\s*: (.*)$", _read(Path("/proc/cpuinfo")) or "", re.MULTILINE)
     return Env(
@@ -68,12 +71,12 @@ def gather_facts(group: Group, peers: Sequence[Peer], nvml: Nvml | None, gpu_typ
         nccl_protocol=protocol,
         cpu=cpus[0].strip() if cpus else None,
         kernel=platform.release(),
-        tcp_congestion_control=congestion_control,
+        tcp_congestion_control=_read(Path("/proc/sys/net/ipv4/tcp_congestion_control")),
         qdisc=qdisc,
         qdisc_burst_bytes=burst_bytes,
-        nic=_with_driver(nic) if nic else None,
+        nic=f"{nic} ({driver.resolve().name})" if driver and driver.exists() else nic,
         link_speed_bps=int(speed_mbps) * 1e6 or None if speed_mbps and speed_mbps.isdecimal() else None,
-        gpu_topology=_gpu_topology() if on_gpu else None,
+        gpu_topology=topology.partition("Legend")[0].strip() or None,
         hosts=tuple(dict.fromkeys(peer.host for peer in peers)),
     )
 
@@ -110,24 +113,16 @@ def chosen_algorithm(env: Mapping[str, str]) -> tuple[str | None, str | None]:
     return algorithm, protocol
 
 
-def find_interface(address: str, env: Mapping[str, str], variable: str) -> str | None:
+def find_interface(interfaces: Sequence[Mapping[str, Any]], names: str, address: str) -> str | None:
     """The network interface that carries the traffic between ranks; None if it is not found.
 
-    Args:
-        address: Of this machine, on the network between the ranks.
-        env: The environment; `variable` in it may name the interface.
-        variable: NCCL_SOCKET_IFNAME or GLOO_SOCKET_IFNAME.
-    """
-    interfaces = _listed("ip", "-j", "address", "show")
-    return named_interface(interfaces, env.get(variable, "")) or interface_of(interfaces, address)
-
-
-def named_interface(interfaces: Sequence[Mapping[str, Any]], names: str) -> str | None:
-    """The first interface that a variable asks for: prefixes by commas, whole names after `=`; `^` excludes.
+    It is the first that a variable asks for (prefixes by commas, whole names after `=`; `^` excludes), else
+    the one with the address.
 
     Args:
         interfaces: As `ip -j address show` lists them.
-        names: The variable's value, as NCCL and gloo read it.
+        names: The value of NCCL_SOCKET_IFNAME or GLOO_SOCKET_IFNAME, as NCCL and gloo read it.
+        address: Of this machine, on the network between the ranks.
     """
     exact, excluded = names.startswith("="), names.startswith("^")
     wanted = [name for name in names.lstrip("=").split(",") if name]
@@ -135,11 +130,6 @@ def named_interface(interfaces: Sequence[Mapping[str, Any]], names: str) -> str 
         name = str(interface["ifname"])
         if not excluded and any(name == want or (not exact and name.startswith(want)) for want in wanted):
             return name
-    return None
-
-
-def interface_of(interfaces: Sequence[Mapping[str, Any]], address: str) -> str | None:
-    """The interface that has an address."""
     for interface in interfaces:
         if any(item.get("local") == address for item in interface.get("addr_info", ())):
             return str(interface["ifname"])
@@ -155,17 +145,6 @@ def root_qdisc(qdiscs: Sequence[Mapping[str, Any]]) -> tuple[str | None, int | N
     roots = [str(qdisc["kind"]) for qdisc in qdiscs if qdisc.get("root")]
     bursts = [qdisc["options"]["burst"] for qdisc in qdiscs if "burst" in qdisc.get("options", {})]
     return (roots[0] if roots else None), (int(max(bursts)) if bursts else None)
-
-
-def _with_driver(nic: str) -> str:
-    """The name of an interface, with its card's driver where there is a card."""
-    driver = _INTERFACES / nic / "device" / "driver"
-    return f"{nic} ({driver.resolve().name})" if driver.exists() else nic
-
-
-def _gpu_topology() -> str | None:
-    """The table of `nvidia-smi topo -m`, without its legend."""
-    return _COLOURS.sub("", _output("nvidia-smi", "topo", "-m")).partition("Legend")[0].strip() or None
 
 
 def _listed(*command: str) -> list[dict[str, Any]]:

@@ -74,7 +74,6 @@ class StallWatch:
         """
         self.doing = "meeting the other ranks"
         self._stall_s, self._end = stall_s, end
-        self._ended = threading.Event()
         self._last_s = time.monotonic()
         threading.Thread(target=self._watch, daemon=True).start()
 
@@ -82,15 +81,10 @@ class StallWatch:
         """Say that this rank is not stuck."""
         self._last_s = time.monotonic()
 
-    def stop(self) -> None:
-        """Watch no longer."""
-        self._ended.set()
-
     def _watch(self) -> None:
-        while not self._ended.wait(self._stall_s / _CHECKS):
-            if time.monotonic() - self._last_s > self._stall_s:
-                self._end(
-                    f"got no further for {self._stall_s:g} s, at {self.doing}: another rank hangs, or the "
-                    "network between"
-                )
-                return
+        while time.monotonic() - self._last_s <= self._stall_s:
+            time.sleep(self._stall_s / _CHECKS)
+        self._end(
+            f"got no further for {self._stall_s:g} s, at {self.doing}: "
+            "another rank hangs, or the network between"
+        )

@@ -25,22 +25,24 @@ class BusyHostError(DallyError):
 
 
 @dataclass(frozen=True, slots=True)
-class CpuTimes:
-    """CPU seconds of a whole machine, all cores together: worked, taken by the hypervisor, and all."""
-
-    busy_s: float
-    steal_s: float
-    total_s: float
-
-
-@dataclass(frozen=True, slots=True)
 class Spent:
-    """What one rank saw between two moments: its own CPU seconds and those of its whole machine."""
+    """What one rank saw between two moments: its own CPU seconds and those of its whole machine.
+
+    Attributes:
+        machine: Id of the machine; ranks with the same share its CPUs.
+        host: Its name, for messages.
+        own_s: What this rank worked.
+        busy_s: What the machine worked, all cores together.
+        steal_s: What the hypervisor took.
+        total_s: All of it.
+    """
 
     machine: str
     host: str
     own_s: float
-    cpu: CpuTimes
+    busy_s: float
+    steal_s: float
+    total_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,25 +65,21 @@ class LoadMeter:
 
     def __init__(self, machine: str, host: str, children: Sequence[int]) -> None:
         self._machine, self._host, self._children = machine, host, children
-        self._own_s, self._cpu = self._read()
+        self._before_s = self._read()
 
     def spent(self) -> Spent:
         """What was spent since this meter was made."""
-        own_s, cpu = self._read()
-        since = CpuTimes(
-            cpu.busy_s - self._cpu.busy_s,
-            cpu.steal_s - self._cpu.steal_s,
-            cpu.total_s - self._cpu.total_s,
-        )
-        return Spent(self._machine, self._host, own_s - self._own_s, since)
+        since_s = (now_s - before_s for now_s, before_s in zip(self._read(), self._before_s, strict=True))
+        return Spent(self._machine, self._host, *since_s)
 
-    def _read(self) -> tuple[float, CpuTimes]:
-        children_s = sum(_process_s(pid) for pid in self._children)
-        return time.process_time() + children_s, parse_stat(Path("/proc/stat").read_text())
+    def _read(self) -> tuple[float, float, float, float]:
+        """The seconds of `Spent` up to now."""
+        own_s = time.process_time() + sum(_process_s(pid) for pid in self._children)
+        return own_s, *parse_stat(Path("/proc/stat").read_text())
 
 
-def parse_stat(text: str) -> CpuTimes:
-    """The first line of /proc/stat (proc_stat(5)).
+def parse_stat(text: str) -> tuple[float, float, float]:
+    """The first line of /proc/stat (proc_stat(5)): seconds worked, taken by the hypervisor, and all.
 
     Interrupts count as neither busy nor own: whose packets the kernel serves there is not known.
     """
@@ -89,7 +87,7 @@ def parse_stat(text: str) -> CpuTimes:
         int(ticks) / _TICKS for ticks in text.split("\n", 1)[0].split()[1:9]
     )
     busy_s = user + nice + system
-    return CpuTimes(busy_s, steal, busy_s + idle + iowait + irq + softirq + steal)
+    return busy_s, steal, busy_s + idle + iowait + irq + softirq + steal
 
 
 def loads_of(ranks: Sequence[Spent]) -> list[Load]:
@@ -99,9 +97,9 @@ def loads_of(ranks: Sequence[Spent]) -> list[Load]:
         machines[spent.machine].append(spent)
     loads = []
     for own in machines.values():
-        cpu = own[0].cpu
-        foreign_s = max(0.0, cpu.busy_s - sum(spent.own_s for spent in own))
-        loads.append(Load(own[0].host, foreign_s / (cpu.total_s or 1.0), cpu.steal_s / (cpu.total_s or 1.0)))
+        first, total_s = own[0], own[0].total_s or 1.0
+        foreign_s = max(0.0, first.busy_s - sum(spent.own_s for spent in own))
+        loads.append(Load(first.host, foreign_s / total_s, first.steal_s / total_s))
     return loads
 
 

@@ -148,10 +148,5 @@ def address_among(peers: Sequence[Peer], rank: int) -> str:
     return address_towards(others[0]) if others else own.address
 
 
-def first_of_each(keys: Sequence[str]) -> list[int]:
-    """The lowest rank of each machine or stack, ascending, from the keys of all ranks."""
-    return sorted({key: rank for rank, key in reversed(list(enumerate(keys)))}.values())
-
-
 def _name(peer: Peer) -> str:
     return f"rank {peer.rank} on {peer.host}"

@@ -11,7 +11,7 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import GradBucket
 
 from dally.profiles.schema import Bucket
-from profiler.rank.clocks import Mark, Stopwatch
+from profiler.rank.clocks import Clock, Mark
 from profiler.rank.exchange import RankExchange
 from profiler.rank.timings import Warmth, keep_typical, warm_up
 from profiler.spec import MeasurementSpec
@@ -37,7 +37,7 @@ class BucketRecorder:
         dtype: Type of the gradients that go over the wire; None before the first.
     """
 
-    def __init__(self, clock: Stopwatch, size: int) -> None:
+    def __init__(self, clock: Clock, size: int) -> None:
         self.silent = False
         self.dtype: torch.dtype | None = None
         self._clock = clock
@@ -104,7 +104,7 @@ class Stepper:
     trainer: Trainer
     recorder: BucketRecorder
     batch: Batch
-    clock: Stopwatch
+    clock: Clock
     exchange: RankExchange
 
     def warm_up(self, traffic: GradientTraffic, spec: MeasurementSpec, least: int = 1) -> Warmth:

@@ -9,7 +9,7 @@ import torch.distributed as dist
 
 from dally.errors import InputError
 from dally.profiles.schema import Reduced
-from profiler.rank.clocks import clock_of
+from profiler.rank.clocks import Clock
 from profiler.rank.exchange import RankExchange
 from profiler.rank.timings import keep_typical, summarise, warm_up, warmth_flag
 from profiler.spec import MeasurementSpec
@@ -65,7 +65,7 @@ def _time_one(data: torch.Tensor, exchange: RankExchange, spec: MeasurementSpec)
     Back to back, a rank that finished one late finishes the next early by as much: the slowest rank of every
     repetition would be counted twice.
     """
-    clock = clock_of(data.device)
+    clock = Clock(data.device)
 
     def reduce() -> None:
         exchange.go_on()

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from dally.profiles.schema import Timing
-from profiler.rank.clocks import Stopwatch
+from profiler.rank.clocks import Clock
 from profiler.rank.exchange import RankExchange
 from profiler.spec import MeasurementSpec
 
@@ -40,7 +40,7 @@ class Warmth:
 
 def warm_up(
     once: Callable[[], object],
-    clock: Stopwatch,
+    clock: Clock,
     exchange: RankExchange,
     spec: MeasurementSpec,
     least: int = 1,

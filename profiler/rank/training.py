@@ -8,7 +8,7 @@ import torch
 
 from dally.profiles.schema import BatchTime, Compute, Model
 from profiler.messages import Trained
-from profiler.rank.clocks import clock_of
+from profiler.rank.clocks import Clock
 from profiler.rank.exchange import RankExchange
 from profiler.rank.facts import usual_precision
 from profiler.rank.host_load import LoadMeter, judge, loads_of
@@ -56,7 +56,7 @@ def measure_model(workload: ModelRecipe, bench: Bench) -> Trained:
     one rank with other local batches too; with buckets that are filled but not sent, for when each is ready;
     all-reduces of the buckets' sizes; iterations as in training.
     """
-    spec, group, clock = bench.spec, bench.group, clock_of(bench.group.device)
+    spec, group, clock = bench.spec, bench.group, Clock(bench.group.device)
     meter = bench.make_meter()
     local_batch = workload.local_batch if spec.local_batch is None else spec.local_batch
     precision = spec.precision or usual_precision(group.device)

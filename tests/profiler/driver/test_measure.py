@@ -1,5 +1,5 @@
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,6 +10,7 @@ from profiler.driver.measure import InterruptedRunError, MeasureError, measure
 from profiler.driver.plan import NoRoomError
 from profiler.driver.store import MeasurementStore, StoreError
 from profiler.driver.tasks import plan_tasks
+from profiler.launch.rank_commands import Launcher
 from profiler.messages import Failed, Message, Started
 from profiler.report.raw import read_raw
 from profiler.spec import MeasurementRun
@@ -53,19 +54,16 @@ def test_runs_are_launched_one_after_another_and_stored(store: MeasurementStore)
 def test_a_run_runs_on_the_hosts_that_it_is_given(store: MeasurementStore) -> None:
     other, given = FakeLauncher(), []
 
-    @contextmanager
-    def hold(
-        run: MeasurementRun, say: Callable[[str], None]
-    ) -> Iterator[tuple[MeasurementRun, FakeLauncher]]:
-        say("waiting")
-        yield replace(run, hosts=("h7", "h8")), other
-        given.append(run.name)
+    class Holding(FakeLauncher):
+        @contextmanager
+        def hold(
+            self, run: MeasurementRun, say: Callable[[str], None]
+        ) -> Iterator[tuple[MeasurementRun, FakeLauncher]]:
+            say("waiting")
+            yield replace(run, hosts=("h7", "h8")), other
+            given.append(run.name)
 
-    left = measure(
-        plan_tasks([make_run()], store, resume=False), FakeLauncher({}, "exit 1"), store, LONG_S, hold
-    )
-
-    assert left == ()
+    assert do(store, Holding({}, "exit 1")) == ()
     assert [run.hosts for run in other.launched] == [("h7", "h8")]
     assert read_raw(store.complete("rack-2x1")).run.hosts == ("h7", "h8")
     assert given == ["rack-2x1"]
@@ -74,17 +72,16 @@ def test_a_run_runs_on_the_hosts_that_it_is_given(store: MeasurementStore) -> No
 def test_a_run_that_gets_no_hosts_is_left_out_and_the_others_go_on(
     store: MeasurementStore, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    launcher = FakeLauncher()
+    class Holding(FakeLauncher):
+        @contextmanager
+        def hold(
+            self, run: MeasurementRun, say: Callable[[str], None]
+        ) -> Iterator[tuple[MeasurementRun, Launcher]]:
+            if run.name == "rack-2x1":
+                raise NoRoomError("gave up")
+            yield run, self
 
-    def hold(
-        run: MeasurementRun, _: Callable[[str], None]
-    ) -> AbstractContextManager[tuple[MeasurementRun, FakeLauncher]]:
-        if run.name == "rack-2x1":
-            raise NoRoomError("gave up")
-        return nullcontext((run, launcher))
-
-    runs = [make_run(name) for name in ("rack-2x1", "network-2x1")]
-    left = measure(plan_tasks(runs, store, resume=False), launcher, store, LONG_S, hold)
+    left = do(store, Holding(), "rack-2x1", "network-2x1")
 
     assert left == ("rack-2x1: gave up",)
     assert files(store) == ["network-2x1.jsonl"]

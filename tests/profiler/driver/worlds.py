@@ -4,7 +4,6 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from dally.hosts.local_process import LocalProcess
 from dally.hosts.processes import Command
 from dally.profiles.schema import (
     Bucket,
@@ -17,6 +16,7 @@ from dally.profiles.schema import (
     Reduced,
     Timing,
 )
+from profiler.launch.rank_commands import Launcher
 from profiler.messages import Failed, Finished, Message, Started, Trained, format_line
 from profiler.spec import MeasurementRun, MeasurementSpec
 from workloads.settings import Backend
@@ -49,7 +49,7 @@ def messages(*models: str) -> tuple[Message, ...]:
 
 
 @dataclass
-class FakeLauncher:
+class FakeLauncher(Launcher):
     """Launches one process for a run, which prints what it was told and then ends, fails or stays.
 
     Attributes:
@@ -76,9 +76,3 @@ class FakeLauncher:
         lines = " ".join(shlex.quote(format_line(message)) for message in said)
         printed = f"printf '%s\\n' {lines}; " if said else ""
         return (Command("rank 0 on h1", ("sh", "-c", printed + then)),)
-
-    def start(self, command: Command) -> LocalProcess:
-        return LocalProcess(command)
-
-    def shown(self, command: Command) -> str:
-        return command.shown()

@@ -64,7 +64,7 @@ def test_srun_by_itself_gets_whole_nodes_by_leaving_out_all_others() -> None:
 
 
 def test_in_a_job_srun_asks_for_nothing_that_the_job_has_asked_for() -> None:
-    (command,) = slurm().with_job("12").commands(run_on("n3", "n1"))
+    (command,) = replace(slurm(), job="12").commands(run_on("n3", "n1"))
 
     assert "--jobid=12" in command.argv
     assert not any(word.startswith(("--exclude", "--partition", "--time")) for word in command.argv)
@@ -94,7 +94,7 @@ def test_a_real_slurm_puts_each_rank_on_the_host_that_the_run_says(
     allocation = Allocation(cluster.job_options(run))
     try:
         assert set(allocation.wait(WAIT_S) or ()) == set(hosts)
-        (command,) = cluster.with_job(allocation.job or "").commands(run)
+        (command,) = replace(cluster, job=allocation.job).commands(run)
         command = replace(command, argv=told_by(command, run))
         run_together([command], cluster.start, told.append, WAIT_S)
     finally:

@@ -9,7 +9,7 @@ from torch import nn
 from torch._C._distributed_c10d import GradBucket
 from torch.nn.parallel import DistributedDataParallel
 
-from profiler.rank.clocks import HostClock
+from profiler.rank.clocks import Clock
 from profiler.rank.steps import BucketRecorder
 from workloads.group import join, leave
 from workloads.settings import Backend
@@ -44,7 +44,7 @@ def _ddp_layout(parallel: DistributedDataParallel) -> list[int]:
 def main() -> None:
     """Compare the two."""
     group = join(Backend.GLOO, _JOIN_S)
-    recorder = BucketRecorder(HostClock(), group.size)
+    recorder = BucketRecorder(Clock(torch.device("cpu")), group.size)
     layouts: list[list[int]] = []
 
     def reduce(state: object, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:

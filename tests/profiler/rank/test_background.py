@@ -141,14 +141,9 @@ def test_every_host_has_one_process_while_flows_run_and_none_afterwards() -> Non
 
 
 def test_ranks_on_the_same_host_share_its_process() -> None:
-    peers = hosts(2)
-    assert [
-        len(pids) for pids in keep_flows([peers[0], dataclasses.replace(peers[0], rank=1), peers[1]])
-    ] == [
-        1,
-        0,
-        1,
-    ]
+    first, second = hosts(2)
+    peers = [first, dataclasses.replace(first, rank=1), dataclasses.replace(second, rank=2)]
+    assert [len(pids) for pids in keep_flows(peers)] == [1, 0, 1]
 
 
 def test_one_host_alone_has_no_flows() -> None:

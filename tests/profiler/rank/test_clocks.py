@@ -1,4 +1,5 @@
 import pytest
+import torch
 
 from profiler.rank import clocks
 
@@ -20,7 +21,7 @@ class FakeEvent:
 
 def test_on_a_gpu_time_passes_as_its_stream_does_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(clocks, "_make_event", FakeEvent)
-    clock = clocks.CudaClock()
+    clock = clocks.Clock(torch.device("cuda"))
     start = clock.mark()
     FakeEvent.now_ms = 250.0
     assert clock.mark().since(start) == 0.25

@@ -1,11 +1,12 @@
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
 from profiler.rank import facts
-from profiler.rank.facts import chosen_algorithm, interface_of, named_interface, root_qdisc, usual_precision
+from profiler.rank.facts import chosen_algorithm, find_interface, root_qdisc, usual_precision
 from tests.profiler.rank.test_peers import FIRST
 from workloads.group import Group
 from workloads.settings import Backend, Precision
@@ -92,8 +93,8 @@ SHAPED = json.loads(
 
 
 def test_the_interface_is_the_one_with_the_address() -> None:
-    assert interface_of(ADDRESSES, "10.2.0.4") == "ens3d1"
-    assert interface_of(ADDRESSES, "10.9.0.4") is None
+    assert find_interface(ADDRESSES, "", "10.2.0.4") == "ens3d1"
+    assert find_interface(ADDRESSES, "", "10.9.0.4") is None
 
 
 @pytest.mark.parametrize(
@@ -108,7 +109,7 @@ def test_the_interface_is_the_one_with_the_address() -> None:
     ],
 )
 def test_a_variable_names_interfaces_by_prefix_or_exactly(names: str, interface: str | None) -> None:
-    assert named_interface(ADDRESSES, names) == interface
+    assert find_interface(ADDRESSES, names, "10.9.0.4") == interface
 
 
 def test_the_queue_at_the_root_is_named_with_the_burst_of_its_shaper() -> None:
@@ -120,9 +121,7 @@ def test_a_queue_without_a_burst_has_none() -> None:
     assert root_qdisc([]) == (None, None)
 
 
-def test_of_an_address_that_no_interface_has_nothing_is_known() -> None:
-    assert facts.find_interface("192.0.2.77", {}, "GLOO_SOCKET_IFNAME") is None
-
-
-def test_the_loopback_interface_of_this_machine_is_found() -> None:
-    assert facts.find_interface("127.0.0.1", {}, "GLOO_SOCKET_IFNAME") == "lo"
+@pytest.mark.parametrize(("address", "nic"), [("127.0.0.1", "lo"), ("192.0.2.77", None)])
+def test_the_interface_of_this_machine_with_the_address_is_found(address: str, nic: str | None) -> None:
+    group = Group(0, 1, 0, torch.device("cpu"), Backend.GLOO)
+    assert facts.gather_facts(group, [replace(FIRST, address=address)], None, None).nic == nic

@@ -7,7 +7,7 @@ import torch
 from torch import distributed
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
-from profiler.rank.clocks import HostClock
+from profiler.rank.clocks import Clock
 from profiler.rank.steps import BucketRecorder
 from workloads.group import Group
 from workloads.registry import find_workload
@@ -27,7 +27,7 @@ def gang() -> Iterator[Group]:
 
 def buckets(group: Group, precision: Precision) -> tuple[list[int], torch.dtype | None]:
     """Bytes of the buckets of an iteration, once DDP has put them in order, and what they hold."""
-    recorder = BucketRecorder(HostClock(), group.size)
+    recorder = BucketRecorder(Clock(torch.device("cpu")), group.size)
     recorder.silent = True  # the fake all-reduce gives no result
     settings = Settings(global_batch=group.size, precision=precision)
     trainer = Trainer(find_workload("digits"), settings, group, recorder.reduce)

@@ -3,7 +3,7 @@ from dataclasses import replace
 
 import pytest
 
-from profiler.rank.peers import Peer, PeerError, address_among, check_peers, first_of_each, host_name
+from profiler.rank.peers import Peer, PeerError, address_among, check_peers, host_name
 
 FIRST = Peer(
     rank=0,
@@ -54,10 +54,6 @@ def test_ranks_that_differ_are_refused_with_both_names_and_values(second: Peer, 
     with pytest.raises(PeerError, match=re.escape(message)) as refused:
         check_peers([FIRST, second])
     assert "\n" not in str(refused.value)
-
-
-def test_the_first_of_each_host_is_its_lowest_rank() -> None:
-    assert first_of_each(["a", "a", "b", "c", "b"]) == [0, 2, 3]
 
 
 def test_on_one_host_the_address_is_the_one_the_ranks_met_at() -> None:

@@ -4,11 +4,12 @@ from collections.abc import Iterable
 from types import SimpleNamespace
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from profiler.rank import timings
-from profiler.rank.clocks import HostClock
+from profiler.rank.clocks import Clock
 from profiler.rank.exchange import RankExchange
 from profiler.rank.timings import (
     LEAST,
@@ -93,7 +94,7 @@ def warmed(
 
     monkeypatch.setattr(timings, "time", SimpleNamespace(perf_counter=lambda: now_s))
     spec = MeasurementSpec((), Backend.GLOO, repetitions=1000, budget_s=10.0, warmup_s=warmup_s)
-    return warm_up(once, HostClock(), RankExchange(0, 1), spec, least), done
+    return warm_up(once, Clock(torch.device("cpu")), RankExchange(0, 1), spec, least), done
 
 
 def test_a_warm_up_lasts_until_times_settle_however_many_repetitions_that_takes(

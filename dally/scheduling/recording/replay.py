@@ -220,7 +220,7 @@ def _to_wait(data: Line) -> Wait:
     return decision
 
 
-_FROM_DATA: Mapping[str, Callable[[Any], object]] = {
+_FROM_DATA: Mapping[str, Callable[[Any], Any]] = {
     "job": to_job,
     "past": to_past,
     "allocation": to_allocation,

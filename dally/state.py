@@ -4,7 +4,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from math import inf
-from typing import Any
 
 from dally.cluster.free import FreeGpus
 from dally.cluster.topology import Allocation, Topology
@@ -215,8 +214,11 @@ class ClusterState:
         """A job arrives and waits, or waits on if it has a past."""
         if job.job_id in self.jobs:
             raise AssertionError(f"job {job.job_id} is here already")
-        before = {"origin_s": now} if past is None else _as_fields(past)
-        state = JobState(job, self.arrivals, **before)
+        if past is None:
+            state = JobState(job, self.arrivals, now)
+        else:
+            before = {each.name: getattr(past, each.name) for each in fields(past)}
+            state = JobState(job, self.arrivals, **before)
         self.arrivals += 1
         self.jobs[job.job_id] = state
         self.waiting[job.job_id] = self.unexplained[job.job_id] = None
@@ -320,8 +322,3 @@ class ClusterState:
     def best_level(self, gang: Gang) -> int:
         """The lowest level at which one domain of the idle cluster holds such a gang."""
         return self.costs.best_level(gang)
-
-
-def _as_fields(past: JobHistory) -> dict[str, Any]:
-    """A past as fields of `JobState`."""
-    return {each.name: getattr(past, each.name) for each in fields(past)}

@@ -48,12 +48,10 @@ class StallDetector:
 
     Args:
         state: The cluster and its jobs, as the engine keeps them up to date.
-        window: See `WINDOW`.
     """
 
-    def __init__(self, state: ClusterState, window: int = WINDOW) -> None:
+    def __init__(self, state: ClusterState) -> None:
         self._state = state
-        self._window = window
         self._decisions = 0
         self._since_s = 0.0
         self._before: Mapping[str, JobTimes] | None = None
@@ -65,7 +63,7 @@ class StallDetector:
     def decided(self, now: float) -> str:
         """Note a decision that was carried out; return in words what is wrong by now, mostly nothing."""
         self._decisions += 1
-        if self._decisions < self._window:
+        if self._decisions < WINDOW:
             return ""
         before, since_s = self._before, self._since_s
         times = {
@@ -78,13 +76,13 @@ class StallDetector:
         gains = {name: each.since(before.get(name, JobTimes())) for name, each in times.items()}
         held_s = sum(gain.held_s for gain in gains.values())
         trained_s = sum(gain.trained_s for gain in gains.values())
-        if trained_s > LEAST_PART * held_s + LEAST_S * self._window:
+        if trained_s > LEAST_PART * held_s + LEAST_S * WINDOW:
             return ""
         stops = sum(gain.preemptions for gain in gains.values())
         most = nlargest(_NAMED, gains, key=lambda name: gains[name].preemptions)
         named = ", ".join(f"{name} {gains[name].preemptions:,}" for name in most)
         return (
-            f"nothing gets done since {since_s:.0f} s: {self._window:,} decisions with "
+            f"nothing gets done since {since_s:.0f} s: {WINDOW:,} decisions with "
             f"{plural(stops, 'preemption')} ended no job, and of {span(held_s)} with GPUs "
             f"{plural(len(gains), 'job')} trained {span(trained_s)} (preemptions: {named})"
         )

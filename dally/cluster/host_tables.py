@@ -5,7 +5,6 @@ They are read strictly: the expected header, every row complete, no host twice.
 
 import csv
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from dally.cluster.hostlist import expand
 from dally.cluster.links import DefaultLinks
@@ -21,22 +20,13 @@ _LINGJUN_GPUS = 8
 _NETWORK = "network"
 
 
-@dataclass(frozen=True, slots=True)
-class HostRow:
-    """One row: its line number, the host of its first column, and the other columns in order."""
-
-    line: int
-    host: str
-    fields: tuple[str, ...]
-
-
 def header_of(text: str) -> tuple[str, ...]:
     """The column names of a CSV text, blanks around them dropped; empty for an empty text."""
     return tuple(name.strip() for name in text.lstrip().split("\n", 1)[0].split(","))
 
 
-def read_hosts(text: str, columns: Sequence[str]) -> Iterator[HostRow]:
-    """The rows below the header, the host being the first column.
+def read_hosts(text: str, columns: Sequence[str]) -> Iterator[tuple[int, list[str]]]:
+    """The rows below the header, each with its line number; its first column is a host.
 
     Raises:
         InputError: The header is another, a row does not fill the columns, or a host comes twice.
@@ -49,17 +39,18 @@ def read_hosts(text: str, columns: Sequence[str]) -> Iterator[HostRow]:
         next(reader)
         for row in filter(None, reader):
             line = reader.line_num
-            host, *fields = [field.strip() for field in row]
-            if len(row) != len(columns) or not all((host, *fields)):
+            fields = [field.strip() for field in row]
+            if len(row) != len(columns) or not all(fields):
                 raise InputError(
                     f"line {line}: {','.join(row)!r} does not fill the columns {', '.join(columns)}"
                 )
+            host = fields[0]
             if host in first_line:
                 raise InputError(f"line {line}: host {host} is already in line {first_line[host]}")
             first_line[host] = line
             with naming(f"line {line}"):
                 expand(host)
-            yield HostRow(line, host, tuple(fields))
+            yield line, fields
     except csv.Error as error:
         raise InputError(f"line {reader.line_num}: broken CSV: {error}") from error
 
@@ -85,15 +76,14 @@ def read_lingjun(text: str, source: str, name: str, links: DefaultLinks) -> Topo
     parents: dict[str, str | None] = {}
     cores: dict[str, None] = {}
     with naming(source):
-        for row in read_hosts(text, LINGJUN_COLUMNS):
-            core, pod, access = row.fields
+        for line, (host, core, pod, access) in read_hosts(text, LINGJUN_COLUMNS):
             cores[core] = None
-            rack = switch_of[row.host] = f"{pod}-{access}"
+            rack = switch_of[host] = f"{pod}-{access}"
             for switch, parent in ((rack, pod), (pod, core)):
                 other = parents.setdefault(switch, parent)
                 if other != parent:
                     raise InputError(
-                        f"line {row.line}: {switch} is below {parent}, in a line before below {other}"
+                        f"line {line}: {switch} is below {parent}, in a line before below {other}"
                     )
         if len(cores) > 1:
             parents |= dict.fromkeys(cores, _NETWORK) | {_NETWORK: None}
@@ -124,16 +114,15 @@ def read_philly(text: str, source: str, name: str, links: DefaultLinks, machines
     racks: dict[str, str] = {}
     seen: dict[tuple[int, str], int] = {}
     with naming(source):
-        for row in read_hosts(text, PHILLY_COLUMNS):
-            count, memory = row.fields
+        for line, (host, count, memory) in read_hosts(text, PHILLY_COLUMNS):
             if not (count.isascii() and count.isdecimal() and len(count) < 10 and int(count)):
                 raise InputError(
-                    f"line {row.line}: number of GPUs is {count!r}, must be a whole number of at least 1"
+                    f"line {line}: number of GPUs is {count!r}, must be a whole number of at least 1"
                 )
             kind = int(count), memory
             seen[kind] = seen.get(kind, 0) + 1
             number = -(-seen[kind] // machines_per_rack)
-            racks[row.host] = f"{int(count)}x{memory}-rack{number}"
-            machines.append(Machine(row.host, int(count), memory, links.fabric))
+            racks[host] = f"{int(count)}x{memory}-rack{number}"
+            machines.append(Machine(host, int(count), memory, links.fabric))
         parents = dict.fromkeys(racks.values(), _NETWORK) | {_NETWORK: None}
         return build_with_defaults(name, machines, Wiring(racks, parents), links)

@@ -2,10 +2,10 @@
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 from dally.cluster.hostlist import fold
-from dally.cluster.topology import LeftOut, Link, Topology
+from dally.cluster.topology import LeftOut, Link, Machine, Topology
 from dally.errors import InputError
 from dally.words import plural
 
@@ -29,84 +29,49 @@ class LevelSummary:
     uplinks: tuple[tuple[Link, int], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class MachineSummary:
-    """Machines that are alike; the attributes but `machines` are those of `Machine`."""
-
-    machines: int
-    gpus: int
-    gpu_type: str
-    slots: int
-    fabric: Link
-    slot_fabric: Link | None
-
-
-@dataclass(frozen=True, slots=True)
-class ClusterSummary:
-    """A cluster's levels from machine up, and its kinds of machines, most common first.
-
-    Attributes:
-        name: What it is called.
-        machines: How many.
-        gpus: How many.
-        levels: The levels.
-        kinds: The kinds of machines.
-        islands: Separate networks that no job spans; 0 if it is one network.
-        left_out: What its files name beyond that.
-    """
-
-    name: str
-    machines: int
-    gpus: int
-    levels: tuple[LevelSummary, ...]
-    kinds: tuple[MachineSummary, ...]
-    islands: int = 0
-    left_out: tuple[LeftOut, ...] = ()
-
-    def as_dict(self) -> dict[str, object]:
-        """Plain values for JSON; an uplink becomes bandwidth_bps, latency_s and domains."""
-        return {
-            "name": self.name,
-            "machines": self.machines,
-            "gpus": self.gpus,
-            "levels": [
-                {
-                    "name": level.name,
-                    "domains": level.domains,
-                    "gpus_min": level.gpus[0],
-                    "gpus_max": level.gpus[1],
-                    "uplinks": [{**asdict(link), "domains": count} for link, count in level.uplinks],
-                }
-                for level in self.levels
-            ],
-            "kinds": [asdict(kind) for kind in self.kinds],
-            "islands": self.islands,
-            "left_out": [asdict(each) for each in self.left_out],
-        }
-
-
-def summarize_cluster(topology: Topology) -> ClusterSummary:
-    """Count domains, machines, GPUs and links."""
+def level_summaries(topology: Topology) -> list[LevelSummary]:
+    """The levels from machine up."""
     levels = []
     for name, domains in zip(topology.levels, topology.level_domains, strict=True):
         real = [domain for domain in domains if domain.uplink is not None or domain.parent is None]
         gpus = [domain.gpus for domain in real]
         uplinks = Counter(domain.uplink for domain in real if domain.uplink is not None)
         levels.append(LevelSummary(name, len(real), (min(gpus), max(gpus)), tuple(uplinks.most_common())))
-    counts = Counter(
-        (machine.gpus, machine.gpu_type, machine.slots, machine.fabric, machine.slot_fabric)
-        for machine in topology.machines
-    )
-    kinds = [MachineSummary(count, *kind) for kind, count in counts.items()]
-    return ClusterSummary(
-        name=topology.name,
-        machines=len(topology.machines),
-        gpus=topology.gpus,
-        levels=tuple(levels),
-        kinds=tuple(sorted(kinds, key=lambda kind: (-kind.machines, -kind.gpus, kind.gpu_type))),
-        islands=len(topology.root.children) if topology.islands else 0,
-        left_out=topology.left_out,
-    )
+    return levels
+
+
+def machine_kinds(topology: Topology) -> list[tuple[Machine, int]]:
+    """The kinds of machines, nameless, each with how many are of it, most common first."""
+    counts = Counter(replace(machine, name="") for machine in topology.machines)
+    return sorted(counts.items(), key=lambda kind: (-kind[1], -kind[0].gpus, kind[0].gpu_type))
+
+
+def cluster_data(topology: Topology) -> dict[str, object]:
+    """Plain values for JSON: its levels, kinds of machines, separate networks and what was left out of it.
+
+    An uplink becomes bandwidth_bps, latency_s and domains.
+    """
+    kinds = [{"machines": count, **asdict(machine)} for machine, count in machine_kinds(topology)]
+    for kind in kinds:
+        del kind["name"]
+    return {
+        "name": topology.name,
+        "machines": len(topology.machines),
+        "gpus": topology.gpus,
+        "levels": [
+            {
+                "name": level.name,
+                "domains": level.domains,
+                "gpus_min": level.gpus[0],
+                "gpus_max": level.gpus[1],
+                "uplinks": [{**asdict(link), "domains": count} for link, count in level.uplinks],
+            }
+            for level in level_summaries(topology)
+        ],
+        "kinds": kinds,
+        "islands": len(topology.root.children) if topology.islands else 0,
+        "left_out": [asdict(each) for each in topology.left_out],
+    }
 
 
 def left_out_line(topology: Topology) -> str:

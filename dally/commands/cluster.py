@@ -10,8 +10,8 @@ from rich.text import Text
 
 from dally.cluster import load_cluster, shipped_clusters, write_toml
 from dally.cluster.load import MACHINES_PER_RACK
-from dally.cluster.summary import ClusterSummary, left_out_line, summarize_cluster
-from dally.cluster.topology import Link
+from dally.cluster.summary import cluster_data, left_out_line, level_summaries, machine_kinds
+from dally.cluster.topology import Link, Topology
 
 _MOST_LINKS = 3
 _PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
@@ -51,34 +51,34 @@ def command(cluster: str, as_json: bool, target: str | None, machines_per_rack: 
         if line := left_out_line(topology):
             click.echo(line, err=True)
     elif as_json:
-        click.echo(json.dumps(summarize_cluster(topology).as_dict(), indent=2))
+        click.echo(json.dumps(cluster_data(topology), indent=2))
     else:
-        _show(summarize_cluster(topology), left_out_line(topology))
+        _show(topology)
 
 
-def _show(summary: ClusterSummary, left_out: str) -> None:
+def _show(topology: Topology) -> None:
     """Print the tree from the top down, a row for each level, and the machines, a row for each kind."""
     console = Console(highlight=False)
-    console.print(Text(f"{summary.name}: {summary.machines:,} machines, {summary.gpus:,} GPUs"))
-    if summary.islands:
-        console.print(Text(f"{summary.islands:,} separate networks: no job spans two of them"))
-    if left_out:
+    console.print(Text(f"{topology.name}: {len(topology.machines):,} machines, {topology.gpus:,} GPUs"))
+    if topology.islands:
+        console.print(Text(f"{len(topology.root.children):,} separate networks: no job spans two of them"))
+    if left_out := left_out_line(topology):
         console.print(Text(left_out))
     levels = Table("level", "domains", "GPUs each", "uplink of each")
     levels.columns[1].justify = levels.columns[2].justify = "right"
-    for level in reversed(summary.levels):
+    for level in reversed(level_summaries(topology)):
         low, high = level.gpus
         gpus = f"{low:,}" if low == high else f"{low:,}-{high:,}"
         levels.add_row(Text(level.name), f"{level.domains:,}", gpus, Text(_uplinks(level.uplinks)))
     console.print(levels)
     kinds = Table("machines", "GPUs each", "GPU type", "between the GPUs")
     kinds.columns[0].justify = kinds.columns[1].justify = "right"
-    for kind in summary.kinds:
+    for kind, count in machine_kinds(topology):
         fabric = _link(kind.fabric)
         if kind.slots > 1:
             in_slot = _link(kind.slot_fabric or kind.fabric)
             fabric = f"{kind.slots} slots: in one {in_slot}, between {fabric}"
-        kinds.add_row(f"{kind.machines:,}", str(kind.gpus), Text(kind.gpu_type or "not known"), Text(fabric))
+        kinds.add_row(f"{count:,}", str(kind.gpus), Text(kind.gpu_type or "not known"), Text(fabric))
     console.print(kinds)
 
 

@@ -85,26 +85,11 @@ def _wait(event: Event, when: When) -> str:
     return f"waits for {within(event['level'])}{until}: {event['reason']}"
 
 
-def _fail(event: Event, when: When) -> str:
-    lost = f"; {span(event['lost_s'])} of work are lost" if event["lost_s"] else ""
-    return f"{event.get('reason', 'a machine failed under it')}{lost}"
-
-
 def _stop(event: Event, when: When) -> str:
     if not event["signal"]:
         return f"is stopped: {event['reason']}"
     grace = span(event["grace_s"])
     return f"is asked by {event['signal']} for its checkpoint, within {grace}: {event['reason']}"
-
-
-def _start_failed(event: Event, when: When) -> str:
-    then = f"left out for {span(event['again_in_s'])}" if event["again_in_s"] else "tries other nodes"
-    return f"{event['reason']}; {then}"
-
-
-def _progress_reported(event: Event, when: When) -> str:
-    total = f" of {event['total']:,.0f}" if event["total"] else ""
-    return f"reports its progress: {event['samples']:,.0f}{total} samples"
 
 
 _TEXTS: Mapping[str, Callable[[Event, When], str]] = {
@@ -120,10 +105,16 @@ _TEXTS: Mapping[str, Callable[[Event, When], str]] = {
     "preempt": lambda event, when: (
         f"loses its GPUs to {', '.join(event['by']) or 'nobody'}: {event['reason']}"
     ),
-    "fail": _fail,
+    "fail": lambda event, when: (
+        f"{event.get('reason', 'a machine failed under it')}"
+        + (f"; {span(event['lost_s'])} of work are lost" if event["lost_s"] else "")
+    ),
     "end": lambda event, when: f"ends, {event['status'].lower()}",
     "stop": _stop,
-    "start_failed": _start_failed,
+    "start_failed": lambda event, when: (
+        f"{event['reason']}; "
+        + (f"left out for {span(event['again_in_s'])}" if event["again_in_s"] else "tries other nodes")
+    ),
     "start_declined": lambda event, when: f"is left out until a job leaves: {event['reason']}",
     "order_refused": lambda event, when: (
         f"Slurm refused to {event['order'].replace('_', ' ')}: {event['said']}"
@@ -132,7 +123,10 @@ _TEXTS: Mapping[str, Callable[[Event, When], str]] = {
     "conflict": lambda event, when: (
         f"runs on GPUs that another job seems to hold: {_machines(event['gpus'])}"
     ),
-    "progress_reported": _progress_reported,
+    "progress_reported": lambda event, when: (
+        f"reports its progress: {event['samples']:,.0f}"
+        + (f" of {event['total']:,.0f} samples" if event["total"] else " samples")
+    ),
     "progress_missing": lambda event, when: f"is to report its progress, and does not: {event['reason']}",
     "would_start": lambda event, when: f"would start on {_machines(event['gpus'])}: {event['reason']}",
     "would_migrate": lambda event, when: f"would move to {_machines(event['gpus'])}: {event['reason']}",

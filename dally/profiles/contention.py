@@ -70,7 +70,7 @@ def stretches(flows: Sequence[Flow], capacity_bps: Mapping[int, float]) -> list[
     sharing = _Sharing(flows, capacity_bps)
     found = [1.0] * len(flows)
     for _ in range(_MOST_ROUNDS):
-        before, found = found, sharing.stretches()
+        before, found = found, [sharing.stretch(number) for number in range(len(flows))]
         if all(now - was <= _TOLERANCE * was for now, was in zip(found, before, strict=True)):
             break
         sharing.update(found)
@@ -95,10 +95,6 @@ class _Sharing:
         self._met: dict[tuple[int, int], float] = {}
         self.update([1.0] * len(flows), alone=True)
 
-    def stretches(self) -> list[float]:
-        """How many times as long each job's communication takes."""
-        return [self._stretch(number) for number in range(len(self._flows))]
-
     def update(self, found: Sequence[float], alone: bool = False) -> None:
         """Say anew how much of its communication each job spends beside each other one's."""
         met: dict[tuple[int, int], float] = {}
@@ -107,11 +103,11 @@ class _Sharing:
             for other in self._beside[number]:
                 stretch = found[number]
                 if not alone and len(self._beside[number]) <= _MOST_APART:
-                    stretch = self._stretch(number, without=other)
+                    stretch = self.stretch(number, without=other)
                 met[other, number] = flow.comm_s * stretch / (flow.comm_s * stretch + idle_s)
         self._met = met
 
-    def _stretch(self, number: int, without: int = -1) -> float:
+    def stretch(self, number: int, without: int = -1) -> float:
         """How many times as long a job's communication takes, perhaps with one of the others gone."""
         demand_bps, longest = self._demands_bps[number], 1.0
         for link in self._links[number]:

@@ -12,6 +12,7 @@ from operator import eq
 from pathlib import Path
 
 from dally.atomic_file import write_atomically
+from dally.config_text import naming, read_text
 from dally.errors import InputError
 from dally.profiles.decoding import decode, shown
 from dally.profiles.gpu_types import same_type
@@ -159,15 +160,6 @@ def load_profiles(path_or_name: str | Path, allow_mixed: bool = False) -> Profil
     return ProfileSet(name, tuple(sorted(profiles, key=_sort_key)))
 
 
-def read_profile(path: Path) -> Profile:
-    """Read one profile from a JSON file.
-
-    Raises:
-        InputError: It cannot be read or is invalid; the message names the file, the field and what is valid.
-    """
-    return parse_profile(_read(path), str(path))
-
-
 def write_profile(profile: Profile, path: Path) -> None:
     """Write a profile as JSON, whole or not at all; unknown parts of the environment are left out.
 
@@ -243,17 +235,8 @@ def parse_profile(text: str, source: str) -> Profile:
         raise InputError(f"{source}: not complete JSON: {error}") from error
     if isinstance(data, dict) and data.get("schema", SCHEMA) != SCHEMA:
         raise InputError(f"{source}: schema is {shown(data['schema'])}, this version reads {SCHEMA}")
-    try:
+    with naming(source):
         return decode(Profile, data)
-    except InputError as error:
-        raise InputError(f"{source}: {error}") from error
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, ValueError) as error:
-        raise InputError(f"profile {path} cannot be read: {error}") from error
 
 
 def _profile_files(name: str) -> list[tuple[str, str]]:
@@ -269,7 +252,7 @@ def _profile_files(name: str) -> list[tuple[str, str]]:
     paths = [path] if path.is_file() else sorted(path.glob("*.json"))
     if not paths:
         raise InputError(f"profile directory {name} has no .json files")
-    return [(str(item), _read(item)) for item in paths]
+    return [(str(item), read_text(item)) for item in paths]
 
 
 def _sort_key(profile: Profile) -> tuple[str, str, int]:

@@ -152,9 +152,13 @@ class Told(Beliefs):
 
     def believe(self, job: JobState, done_s: float) -> tuple[float, float]:
         """The number, doubled as often as the job has outlived it."""
-        whole_s = self._whole_s(job.job)
-        if self._known.knowledge is Knowledge.EXACT and not self._known.error:
-            return whole_s, inf
+        known, asked = self._known, job.job
+        if known.knowledge is Knowledge.LIMITS:
+            whole_s = limit_s(asked, known.seed)
+        elif known.error:
+            whole_s = asked.duration_s * exp(known.error * _draws(asked, known.seed).gauss(0.0, 1.0))
+        else:
+            return asked.duration_s, inf
         while whole_s <= done_s:
             whole_s *= 2
         return whole_s, whole_s
@@ -162,13 +166,6 @@ class Told(Beliefs):
     def lessons(self) -> Lessons:
         """Nothing is learnt."""
         return Lessons(self._known.knowledge)
-
-    def _whole_s(self, job: Job) -> float:
-        if self._known.knowledge is Knowledge.LIMITS:
-            return limit_s(job, self._known.seed)
-        if self._known.error:
-            return job.duration_s * exp(self._known.error * _draws(job, self._known.seed).gauss(0.0, 1.0))
-        return job.duration_s
 
 
 class Unknown(Beliefs):

@@ -136,7 +136,9 @@ class Learnt(Beliefs):
     def believe(self, job: JobState, done_s: float) -> tuple[float, float]:
         """The index of a job at the last of the ages that it has passed, until the next."""
         place = bisect_right(EDGES_S, done_s) - 1
-        return self._table(self._believed_chain(self._chains_of(job)))[place], EDGES_S[place + 1]
+        present = self._present.get(job.order)
+        chains = self._chains(job.job) if present is None else present.chains
+        return self._table(self._believed_chain(chains))[place], EDGES_S[place + 1]
 
     def came(self, job: JobState) -> None:
         """A job arrived: what was believed before a restart holds, else what jobs like it took."""
@@ -228,15 +230,13 @@ class Learnt(Beliefs):
             self._groups[like] = group  # now the last to be forgotten
             group.add(min(reached, place), place)
         while len(self._groups) > MOST_GROUPS:
-            self._forget(next(like for like in self._groups if like))
+            oldest = next(like for like in self._groups if like)
+            del self._groups[oldest]
+            self._tables.pop(oldest, None)
         if self._choice is None:
             return False
         limited = limit_s(job, self._known.seed)
         return self._choice.judge(Ended(work_s, believed_s, limited), now)
-
-    def _forget(self, like: Likeness) -> None:
-        del self._groups[like]
-        self._tables.pop(like, None)
 
     def _changed(self, jobs: Iterable[JobState]) -> Iterator[JobState]:
         """Revise some jobs; those whose work left is not nearly what it was."""
@@ -246,10 +246,6 @@ class Learnt(Beliefs):
             if abs(expected_s - job.believed_s) > WORTH_TELLING * (job.believed_s - reached_s):
                 job.believe(expected_s, held_s)
                 yield job
-
-    def _chains_of(self, job: JobState) -> Chains:
-        present = self._present.get(job.order)
-        return self._chains(job.job) if present is None else present.chains
 
     def _chains(self, job: Job) -> Chains:
         """The groups of a job on each side that is learnt."""

@@ -204,10 +204,10 @@ class Scheduler:
         self.policy.reported(job, now)
         return job
 
-    def wait_explained(self, wait: Wait) -> None:
+    def wait_explained(self, decision: Wait) -> None:
         """The reason of a wait is on record; the wait need not be explained again."""
-        self.state.unexplained.pop(wait.job_id, None)
-        self._explained.append(wait)
+        self.state.unexplained.pop(decision.job_id, None)
+        self._explained.append(decision)
 
     def plan_applied(self, now: float) -> None:
         """The plan of `now` was carried out as far as that could be: the policy learns how far."""

@@ -2,8 +2,10 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
+from dally.config_text import naming
 from dally.errors import InputError
 from dally.jobs.job import Job
 from dally.spec import spec_knobs, spec_name
@@ -112,32 +114,27 @@ Parse = Callable[[str, str], Any]
 """Makes a value of a knob's name and text."""
 
 
-def _number(low: float, high: float = float("inf")) -> Parse:
-    return lambda name, text: knob_number(name, text, low=low, high=high)
-
-
-def _whole(low: int, high: int) -> Parse:
-    return lambda name, text: knob_whole(name, text, low=low, high=high)
-
-
 _SIZE_KNOBS: Mapping[str, Parse] = {
-    "jobs": _whole(1, 10_000_000),
+    "jobs": partial(knob_whole, low=1, high=10_000_000),
     "gpus": knob_mix,
-    "mu": _number(-20, 50),
-    "sigma": _number(0, 20),
-    "max_s": _number(1),
+    "mu": partial(knob_number, low=-20, high=50),
+    "sigma": partial(knob_number, low=0, high=20),
+    "max_s": partial(knob_number, low=1),
 }
 _ARRIVAL_KNOBS: Mapping[str, Parse] = {
-    "gap_s": _number(0.001),
-    "load": _number(0.001),
-    "cluster_gpus": _whole(1, 10_000_000),
+    "gap_s": partial(knob_number, low=0.001),
+    "load": partial(knob_number, low=0.001),
+    "cluster_gpus": partial(knob_whole, low=1, high=10_000_000),
 }
-_BURST_KNOBS: Mapping[str, Parse] = {"cv": _number(1, 100)}
-_PEOPLE_KNOBS: Mapping[str, Parse] = {"users": _whole(0, 1_000_000), "names": _whole(0, 1_000_000)}
+_BURST_KNOBS: Mapping[str, Parse] = {"cv": partial(knob_number, low=1, high=100)}
+_PEOPLE_KNOBS: Mapping[str, Parse] = {
+    "users": partial(knob_whole, low=0, high=1_000_000),
+    "names": partial(knob_whole, low=0, high=1_000_000),
+}
 _PUBLISHED_KNOBS: Mapping[str, Parse] = {
     "jobs": _SIZE_KNOBS["jobs"],
     "gpus": knob_mix,
-    "gap_s": _number(0),
+    "gap_s": partial(knob_number, low=0),
 }
 
 
@@ -224,7 +221,7 @@ def generate(spec: str, seed: int) -> Sequence[Job]:
     if name not in GENERATORS:
         raise InputError(f"unknown generator {name!r}, must be one of {', '.join(GENERATORS)}")
     generator = GENERATORS[name]
-    try:
+    with naming(spec):
         values = {}
         for knob, text in spec_knobs(spec).items():
             if knob not in generator.knobs:
@@ -232,5 +229,3 @@ def generate(spec: str, seed: int) -> Sequence[Job]:
                 raise InputError(f"unknown knob {knob!r}; knobs: {valid}")
             values[knob] = generator.knobs[knob](knob, text)
         return generator.draw(name, values, seed)
-    except InputError as error:
-        raise InputError(f"{spec}: {error}") from error

@@ -8,7 +8,6 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -19,7 +18,6 @@ from dally.commands import main
 from dally.profiles.files import load_profiles, write_profile
 from dally.profiles.schema import ProfileMode
 from dally.runs.records import read_events, read_jobs, read_run
-from simulator.stall_detector import StallDetector
 
 JOBS = "job_id,submit_s,gpus,duration_s,user,group,model,status\n"
 
@@ -263,7 +261,7 @@ def test_a_run_in_which_nothing_gets_done_is_told_and_compared_with_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("simulator.stall_detector.LEAST_PART", 1.0)  # nobody restarts for nothing
-    monkeypatch.setattr("simulator.engine.StallDetector", partial(StallDetector, window=5))
+    monkeypatch.setattr("simulator.stall_detector.WINDOW", 5)
     jobs = "".join(f"j{number},0,64,100000,,,,\n" for number in range(4))
     (tmp_path / "trace.csv").write_text(JOBS + jobs)
     result = simulate(tmp_path / "trace.csv", tmp_path / "out", "--policy", "gandiva", "--policy", "fifo")

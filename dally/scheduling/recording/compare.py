@@ -87,7 +87,8 @@ def _words(decisions: Iterable[Decision], topology: Topology) -> str:
 def _told(decision: Decision, topology: Topology) -> str:
     match decision:
         case Wait(_, level, until_s, reason):
-            return f"waits for one {topology.levels[level]} {_until(until_s)} ({reason})"
+            until = "for ever" if until_s == inf else f"until {until_s!r} s"
+            return f"waits for one {topology.levels[level]} {until} ({reason})"
         case Preempt(_, by, reason):
             return f"loses its GPUs to {', '.join(by) or 'nobody'} ({reason})"
         case Start(_, allocation, level, reason) | Migrate(_, allocation, level, reason):
@@ -97,10 +98,6 @@ def _told(decision: Decision, topology: Topology) -> str:
 
 
 _VERBS = {Start: "starts on", Migrate: "moves to", Resize: "goes on on"}
-
-
-def _until(time_s: float) -> str:
-    return "for ever" if time_s == inf else f"until {time_s!r} s"
 
 
 def _at(time_s: float) -> str:

@@ -4,24 +4,26 @@ import json
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
+from functools import wraps
+from inspect import signature
 from math import inf
 from pathlib import Path
 from stat import S_ISREG
-from typing import Any, BinaryIO
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from dally import __version__
-from dally.cluster.topology import Allocation
-from dally.jobs.job import Job
 from dally.jobs.knowledge import EXACTLY
-from dally.jobs.progress import ProgressReport
-from dally.plan import Plan, Wait
+from dally.plan import Plan
 from dally.policies.base import Policy
-from dally.profiles.files import ProfileSet, format_profile
+from dally.profiles.files import format_profile
 from dally.profiles.gang_iteration import Split
 from dally.scheduling.beliefs import Beliefs
 from dally.scheduling.recording.plain import decision_data, job_data, past_data, plan_data
 from dally.scheduling.scheduler import Scheduler
-from dally.state import ClusterState, JobHistory, JobState
+from dally.state import ClusterState
+
+Told = ParamSpec("Told")
+Given = TypeVar("Given")
 
 FACTS = "facts.jsonl"
 """The name of a recording in a run folder."""
@@ -81,11 +83,15 @@ class Recording:
             self._end(f"{self._path}: {error.strerror or error}")
 
     def _write(self, data: bytes) -> None:
-        if self._size is None:
-            self._make_room()
-        with open(self._path, "ab", buffering=0, opener=_without_waiting) as file:
-            size = _size(file)
-            if self._size is None and size:
+        path, begins = self._path, self._size is None
+        if begins and path.is_file() and path.stat().st_size > self._most_bytes / 2:
+            path.replace(path.with_name(f"{path.name}.1"))
+        with open(path, "ab", buffering=0, opener=_without_waiting) as file:
+            status = os.fstat(file.fileno())
+            if not S_ISREG(status.st_mode):
+                raise OSError("is not a plain file")
+            size = status.st_size
+            if begins and size:
                 data = b"\n" + data  # the line before may be torn
             elif self._size not in (None, size):
                 raise OSError("is not as it was left; does another controller write to it?")
@@ -94,10 +100,6 @@ class Recording:
             if file.write(data) != len(data):
                 raise OSError("only a part of the last lines could be written")
             self._size = size + len(data)
-
-    def _make_room(self) -> None:
-        if self._path.is_file() and self._path.stat().st_size > self._most_bytes / 2:
-            self._path.replace(self._path.with_name(f"{self._path.name}.1"))
 
     def _end(self, reason: str) -> None:
         self._over, self._lines = True, []
@@ -109,11 +111,51 @@ def _without_waiting(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
 
 
-def _size(file: BinaryIO) -> int:
-    status = os.fstat(file.fileno())
-    if not S_ISREG(status.st_mode):
-        raise OSError("is not a plain file")
-    return status.st_size
+FACTS_TOLD: Mapping[str, str] = {
+    "submit": "submit",
+    "withdraw": "withdraw",
+    "resume": "resume",
+    "start": "start",
+    "preempt": "preempt",
+    "fail": "fail",
+    "finish": "finish",
+    "withhold": "withhold",
+    "protect": "protect",
+    "repace": "repace",
+    "report_progress": "report_progress",
+    "waits": "wait_explained",
+    "settle": "plan_applied",
+}
+"""The facts of a recording, each with the scheduler's method that is told it."""
+
+_FACT_OF = {method: fact for fact, method in FACTS_TOLD.items()}
+_AS_DATA: Mapping[str, Callable[[Any], object]] = {
+    "job": job_data,
+    "past": past_data,
+    "report": asdict,
+    "decision": decision_data,
+}
+
+
+def _recorded(method: Callable[Concatenate[Any, Told], Given]) -> Callable[Concatenate[Any, Told], Given]:
+    """A method of the scheduler that puts what it was told on file, once that has happened."""
+    fact, names = _FACT_OF[method.__name__], [*signature(method).parameters][1:]
+
+    @wraps(method)
+    def told(self: Any, /, *args: Told.args, **named: Told.kwargs) -> Given:
+        given = method(self, *args, **named)
+        said: dict[str, Any] = {**dict(zip(names, args, strict=False)), **named}
+        time = {"t": said.pop("now")} if "now" in said else {}
+        # What is not given has its default, None or False, and is left out if it is given as that.
+        data = {
+            name: _AS_DATA[name](value) if name in _AS_DATA else value
+            for name, value in said.items()
+            if value is not None and value is not False
+        }
+        self._recording.add({"fact": fact, **time, **data})
+        return given
+
+    return told
 
 
 class RecordedScheduler(Scheduler):
@@ -140,27 +182,23 @@ class RecordedScheduler(Scheduler):
         self._last: Plan | None = None
         recording.add(segment_data(state, policy, spec, self.beliefs.snapshot()))
 
-    def submit(self, job: Job, now: float, past: JobHistory | None = None) -> JobState:
-        """A job arrived, or one with a past waits again."""
-        life = super().submit(job, now, past)
-        before = {} if past is None else {"past": past_data(past)}
-        self._told("submit", t=now, job=job_data(job), **before)
-        return life
+    submit = _recorded(Scheduler.submit)
+    withdraw = _recorded(Scheduler.withdraw)
+    resume = _recorded(Scheduler.resume)
+    start = _recorded(Scheduler.start)
+    preempt = _recorded(Scheduler.preempt)
+    fail = _recorded(Scheduler.fail)
+    finish = _recorded(Scheduler.finish)
+    protect = _recorded(Scheduler.protect)
+    repace = _recorded(Scheduler.repace)
+    report_progress = _recorded(Scheduler.report_progress)
+    wait_explained = _recorded(Scheduler.wait_explained)
+    plan_applied = _recorded(Scheduler.plan_applied)
 
-    def withdraw(self, job_id: str, now: float) -> JobState:
-        """A waiting job left."""
-        life = super().withdraw(job_id, now)
-        self._told("withdraw", t=now, job_id=job_id)
-        return life
-
-    def resume(
-        self, job_id: str, allocation: Allocation, since_s: float, ready_s: float, now: float, speed: float
-    ) -> JobState:
-        """A job submitted just now runs already, since before anybody watched."""
-        life = super().resume(job_id, allocation, since_s, ready_s, now, speed)
-        stretch = {"since_s": since_s, "ready_s": ready_s, "speed": speed}
-        self._told("resume", t=now, job_id=job_id, allocation=allocation, **stretch)
-        return life
+    def withhold(self, machine: int, gpus: int) -> None:
+        """Jobs cannot have so many GPUs of a machine; what changes nothing is not recorded."""
+        if gpus != self.state.withheld.get(machine, 0):
+            _recorded(Scheduler.withhold)(self, machine, gpus)
 
     def decide(self, now: float) -> Plan:
         """What to do at `now`; a plan like the one before takes a short line."""
@@ -169,67 +207,6 @@ class RecordedScheduler(Scheduler):
         self._recording.add({"t": now, **said})
         self._last = plan
         return plan
-
-    def start(self, job_id: str, allocation: Allocation, now: float, speed: float) -> JobState:
-        """A waiting job was started; it first pays its restart if it ran before."""
-        life = super().start(job_id, allocation, now, speed)
-        self._told("start", t=now, job_id=job_id, allocation=allocation, speed=speed)
-        return life
-
-    def preempt(self, job_id: str, now: float, resized: bool = False) -> JobState:
-        """A running job was checkpointed and lost its GPUs, or stopped to go on on others at once."""
-        life = super().preempt(job_id, now, resized)
-        self._told("preempt", t=now, job_id=job_id, **({"resized": True} if resized else {}))
-        return life
-
-    def fail(self, job_id: str, now: float, kept_work_s: float) -> JobState:
-        """A running job lost its GPUs to a failure, and its work since the last checkpoint."""
-        life = super().fail(job_id, now, kept_work_s)
-        self._told("fail", t=now, job_id=job_id, kept_work_s=kept_work_s)
-        return life
-
-    def finish(self, job_id: str, now: float) -> JobState:
-        """A running job ended."""
-        life = super().finish(job_id, now)
-        self._told("finish", t=now, job_id=job_id)
-        return life
-
-    def withhold(self, machine: int, gpus: int) -> None:
-        """Jobs cannot have so many GPUs of a machine; what changes nothing is not recorded."""
-        if gpus != self.state.withheld.get(machine, 0):
-            super().withhold(machine, gpus)
-            self._told("withhold", machine=machine, gpus=gpus)
-
-    def protect(self, job_id: str) -> Job:
-        """A waiting job is not to be preempted any more, once it runs."""
-        job = super().protect(job_id)
-        self._told("protect", job_id=job_id)
-        return job
-
-    def repace(self, job_id: str, now: float, speed: float) -> JobState:
-        """A running job goes on faster or slower, because fewer or more others share its links."""
-        life = super().repace(job_id, now, speed)
-        self._told("repace", t=now, job_id=job_id, speed=speed)
-        return life
-
-    def report_progress(self, job_id: str, report: ProgressReport, now: float) -> JobState:
-        """A running job reported how far it is."""
-        life = super().report_progress(job_id, report, now)
-        self._told("report_progress", t=now, job_id=job_id, report=asdict(report))
-        return life
-
-    def wait_explained(self, wait: Wait) -> None:
-        """The reason of a wait is on record."""
-        super().wait_explained(wait)
-        self._told("waits", decision=decision_data(wait))
-
-    def plan_applied(self, now: float) -> None:
-        """The plan of `now` was carried out, as far as that could be."""
-        super().plan_applied(now)
-        self._told("settle", t=now)
-
-    def _told(self, fact: str, **said: Any) -> None:
-        self._recording.add({"fact": fact, **said})
 
 
 def segment_data(
@@ -243,17 +220,14 @@ def segment_data(
         "policy": spec,
         "learnt": policy.snapshot(),
         "cluster": asdict(state.topology),
-        "profiles": None if profiles is None else _profiles_data(profiles),
+        "profiles": profiles
+        and {
+            "name": profiles.name,
+            "profiles": [json.loads(format_profile(each)) for each in profiles.profiles],
+        },
         **({} if state.costs.split is Split.EVEN else {"batch_split": state.costs.split}),
         **({} if state.costs.every_restart_s is None else {"restart_s": state.costs.every_restart_s}),
         "assumed_slowdown": state.costs.assumed_slowdown,
         **({} if state.knows == EXACTLY else {"knows": asdict(state.knows)}),
         **({"believed": believed} if believed else {}),
-    }
-
-
-def _profiles_data(profiles: ProfileSet) -> dict[str, Any]:
-    return {
-        "name": profiles.name,
-        "profiles": [json.loads(format_profile(profile)) for profile in profiles.profiles],
     }

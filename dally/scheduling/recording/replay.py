@@ -11,7 +11,7 @@ from dally.cluster.topology import Topology
 from dally.errors import DallyError, InputError
 from dally.jobs.knowledge import EXACTLY, Knowledge, Known
 from dally.jobs.progress import ProgressReport
-from dally.plan import Decision, Plan, Wait
+from dally.plan import Plan, Wait
 from dally.policies.registry import parse_policy
 from dally.profiles.costs import CostModel
 from dally.profiles.decoding import decode, shown
@@ -20,11 +20,14 @@ from dally.profiles.gang_iteration import Split
 from dally.profiles.schema import Profile
 from dally.scheduling.recording.compare import Difference, count_acts, differences
 from dally.scheduling.recording.plain import to_allocation, to_decision, to_job, to_past, to_plan
-from dally.scheduling.recording.recorder import SCHEMA
+from dally.scheduling.recording.recorder import FACTS_TOLD, SCHEMA
 from dally.scheduling.scheduler import Scheduler, beliefs_of
 from dally.state import ClusterState
 
 Line = Mapping[str, Any]
+
+_MOST = 10
+"""How many differences are described."""
 
 _BROKEN = (ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError, DallyError)
 """What a line that cannot be true makes state and policies raise."""
@@ -59,13 +62,12 @@ class Replay:
     torn_lines: list[int] = field(default_factory=list)
 
 
-def replay(path: Path, asked: str = "", most: int = 10) -> Replay:
+def replay(path: Path, asked: str = "") -> Replay:
     """Decide a recording again.
 
     Args:
         path: The recording.
         asked: Another policy to ask; empty: that of the recording, which must give the same plans.
-        most: How many differences to describe.
 
     Raises:
         InputError: The file is no recording, is broken in the middle, or tells what cannot be; or the policy
@@ -80,22 +82,17 @@ def replay(path: Path, asked: str = "", most: int = 10) -> Replay:
             if not line:
                 found.torn_lines.append(number)
             elif "schema" in line:
-                twin = _Twin(line, found, most)
+                twin = _Twin(line, found)
             elif twin is None:
                 raise InputError("no segment has begun")
             else:
                 twin.read(line, number)
         except _BROKEN as error:
-            raise InputError(f"{path}:{number}: {_said(error)}") from error
+            known = isinstance(error, DallyError | AssertionError) and str(error)
+            raise InputError(f"{path}:{number}: {known or f'it cannot be so: {error!r}'}") from error
     if not found.segments:
         raise InputError(f"{path}: no recording; its first line must have a schema")
     return found
-
-
-def _said(error: Exception) -> str:
-    """What is wrong with a line, in words."""
-    known = isinstance(error, DallyError | AssertionError) and str(error)
-    return str(error) if known else f"it cannot be so: {error!r}"
 
 
 def _lines(path: Path) -> Iterator[tuple[int, Line]]:
@@ -109,7 +106,11 @@ def _lines(path: Path) -> Iterator[tuple[int, Line]]:
         for number, text in enumerate(file, 1):
             if not text.strip():
                 continue
-            line = _parsed(text)
+            try:
+                line = json.loads(text)
+            except (ValueError, RecursionError):
+                line = None
+            line = line if isinstance(line, dict) and line else None
             if torn:
                 if line is None or "schema" not in line:
                     raise InputError(f"{path}:{torn}: not a JSON object, and the segment goes on after it")
@@ -121,14 +122,6 @@ def _lines(path: Path) -> Iterator[tuple[int, Line]]:
         yield torn, {}
 
 
-def _parsed(text: bytes) -> Line | None:
-    try:
-        line = json.loads(text)
-    except (ValueError, RecursionError):
-        return None
-    return line if isinstance(line, dict) and line else None
-
-
 class _Twin:
     """A scheduler built from the first line of a segment, told what the rest says.
 
@@ -136,10 +129,10 @@ class _Twin:
     changed. It is told of its own waits, not of those recorded.
     """
 
-    def __init__(self, first: Line, found: Replay, most: int) -> None:
+    def __init__(self, first: Line, found: Replay) -> None:
         if first["schema"] != SCHEMA:
             raise InputError(f"schema is {shown(first['schema'])}, this version reads {SCHEMA}")
-        self._found, self._most = found, most
+        self._found = found
         spec = str(first["policy"])
         self._other = bool(found.asked) and found.asked != spec
         self._scheduler = _scheduler(first, found.asked or spec, restored=not self._other)
@@ -156,7 +149,7 @@ class _Twin:
             if line["fact"] not in FACTS_TOLD:
                 raise InputError(f"fact {shown(line['fact'])}; valid: {', '.join(FACTS_TOLD)}")
             if not (self._other and line["fact"] == "waits"):
-                FACTS_TOLD[line["fact"]](self._scheduler, line)
+                _tell(self._scheduler, line)
             self._found.facts += 1
             return
         then = to_plan(line["plan"]) if "plan" in line else self._last
@@ -168,7 +161,10 @@ class _Twin:
     def _compare(self, then: Plan, now: Plan, t: float, number: int) -> None:
         self._found.decisions += 1
         if self._other:
-            self._put_on_record(now)
+            # Its own waits go on record, but of jobs that run though it would have stopped them.
+            for decision in now.decisions:
+                if isinstance(decision, Wait) and decision.job_id in self._scheduler.state.waiting:
+                    self._scheduler.wait_explained(decision)
             counts = count_acts(then, now)
             for whose, count in counts.items():
                 self._found.acts[whose] += count
@@ -178,33 +174,29 @@ class _Twin:
         if same:
             return
         self._found.differing += 1
-        left = self._most - len(self._found.differences)
+        left = _MOST - len(self._found.differences)
         told = islice(differences(then, now, self._topology, acts_only=self._other), left)
         self._found.differences += [Difference(number, t, *each) for each in told]
-
-    def _put_on_record(self, plan: Plan) -> None:
-        """The waits of another policy, but of jobs that run though it would have stopped them."""
-        for decision in plan.decisions:
-            if isinstance(decision, Wait) and decision.job_id in self._scheduler.state.waiting:
-                self._scheduler.wait_explained(decision)
 
 
 def _scheduler(first: Line, spec: str, restored: bool) -> Scheduler:
     """State and policy as they were when the segment began."""
-    topology = decode(Topology, first["cluster"])
-    split = Split(first.get("batch_split", Split.EVEN))
+    topology, profiles, knows = decode(Topology, first["cluster"]), first["profiles"], first.get("knows")
+    if profiles is not None:
+        decoded = tuple(decode(Profile, each) for each in profiles["profiles"])
+        profiles = ProfileSet(profiles["name"], decoded)
+    known = EXACTLY if knows is None else Known(**{**knows, "knowledge": Knowledge(knows["knowledge"])})
     found = parse_policy(spec)
     costs = CostModel(
         topology,
-        _profiles(first["profiles"]),
-        split,
+        profiles,
+        Split(first.get("batch_split", Split.EVEN)),
         found.policy.batching,
         restart_s=first.get("restart_s"),
         assumed_slowdown=first.get("assumed_slowdown", 1.0),
         averaging=found.policy.averaging(found.knobs),
     )
-    knows = _known(first.get("knows"))
-    state = ClusterState(topology, costs.believed(knows), knows)
+    state = ClusterState(topology, costs.believed(known), known)
     policy = found.build(state)
     if restored:
         policy.restore(first["learnt"])
@@ -214,62 +206,24 @@ def _scheduler(first: Line, spec: str, restored: bool) -> Scheduler:
     return Scheduler(state, policy, beliefs)
 
 
-def _known(data: Line | None) -> Known:
-    if data is None:
-        return EXACTLY
-    return Known(**{**data, "knowledge": Knowledge(data["knowledge"])})
+def _tell(scheduler: Scheduler, line: Line) -> None:
+    """Tell a scheduler a fact, by the arguments of its method."""
+    said = {name: _FROM_DATA[name](value) if name in _FROM_DATA else value for name, value in line.items()}
+    if "t" in said:
+        said["now"] = said.pop("t")
+    getattr(scheduler, FACTS_TOLD[said.pop("fact")])(**said)
 
 
-def _profiles(data: Line | None) -> ProfileSet | None:
-    if data is None:
-        return None
-    return ProfileSet(data["name"], tuple(decode(Profile, each) for each in data["profiles"]))
-
-
-def _submit(scheduler: Scheduler, line: Line) -> object:
-    past = to_past(line["past"]) if "past" in line else None
-    return scheduler.submit(to_job(line["job"]), line["t"], past)
-
-
-def _resume(scheduler: Scheduler, line: Line) -> object:
-    return scheduler.resume(
-        line["job_id"],
-        to_allocation(line["allocation"]),
-        line["since_s"],
-        line["ready_s"],
-        line["t"],
-        line["speed"],
-    )
-
-
-def _start(scheduler: Scheduler, line: Line) -> object:
-    return scheduler.start(line["job_id"], to_allocation(line["allocation"]), line["t"], line["speed"])
-
-
-def _waits(scheduler: Scheduler, line: Line) -> object:
-    decision: Decision = to_decision(line["decision"])
+def _to_wait(data: Line) -> Wait:
+    decision = to_decision(data)
     assert isinstance(decision, Wait), "what waits is no wait"
-    scheduler.wait_explained(decision)
-    return None
+    return decision
 
 
-FACTS_TOLD: Mapping[str, Callable[[Scheduler, Line], object]] = {
-    "submit": _submit,
-    "withdraw": lambda scheduler, line: scheduler.withdraw(line["job_id"], line["t"]),
-    "resume": _resume,
-    "start": _start,
-    "preempt": lambda scheduler, line: scheduler.preempt(
-        line["job_id"], line["t"], line.get("resized", False)
-    ),
-    "fail": lambda scheduler, line: scheduler.fail(line["job_id"], line["t"], line["kept_work_s"]),
-    "finish": lambda scheduler, line: scheduler.finish(line["job_id"], line["t"]),
-    "withhold": lambda scheduler, line: scheduler.withhold(line["machine"], line["gpus"]),
-    "protect": lambda scheduler, line: scheduler.protect(line["job_id"]),
-    "repace": lambda scheduler, line: scheduler.repace(line["job_id"], line["t"], line["speed"]),
-    "report_progress": lambda scheduler, line: scheduler.report_progress(
-        line["job_id"], ProgressReport(**line["report"]), line["t"]
-    ),
-    "waits": _waits,
-    "settle": lambda scheduler, line: scheduler.plan_applied(line["t"]),
+_FROM_DATA: Mapping[str, Callable[[Any], Any]] = {
+    "job": to_job,
+    "past": to_past,
+    "allocation": to_allocation,
+    "report": lambda data: ProgressReport(**data),
+    "decision": _to_wait,
 }
-"""How each fact is told, by the name of the scheduler's method."""

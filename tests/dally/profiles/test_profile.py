@@ -12,7 +12,6 @@ from dally.profiles.files import (
     format_profile,
     load_profiles,
     parse_profile,
-    read_profile,
     shipped_sets,
     write_profile,
     write_profiles,
@@ -85,7 +84,7 @@ def sample(**changes: Any) -> Profile:
 
 def test_a_profile_survives_writing_and_reading(tmp_path: Path) -> None:
     write_profile(sample(), tmp_path / "a.json")
-    assert read_profile(tmp_path / "a.json") == sample()
+    assert load_profiles(tmp_path / "a.json").profiles[0] == sample()
 
 
 def test_writing_twice_gives_the_same_bytes() -> None:
@@ -200,8 +199,9 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
 
 
 def test_an_unreadable_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"gone\.json cannot be read"):
-        read_profile(tmp_path / "gone.json")
+    (tmp_path / "a.json").write_bytes(b"\xff")
+    with pytest.raises(InputError, match=r"a\.json: byte 0xff is not UTF-8"):
+        load_profiles(tmp_path / "a.json")
 
 
 def test_a_profile_can_be_a_key() -> None:
@@ -270,6 +270,6 @@ def test_the_shipped_sets_load() -> None:
 def test_the_cost_of_a_first_start_is_kept_and_left_out_where_it_is_nothing(tmp_path: Path) -> None:
     profile = parse_profile(json.dumps(SAMPLE | {"restart": {"first_s": 4.5}}), "a test")
     (path,) = write_profiles([profile], tmp_path)
-    assert read_profile(path) == profile
+    assert load_profiles(path).profiles[0] == profile
     assert profile.restart.first_cost_s(3) == 4.5
     assert json.loads(path.read_text())["restart"] == {"base_s": 6.0, "per_gpu_s": 1.0, "first_s": 4.5}

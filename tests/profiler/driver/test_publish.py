@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from dally.profiles.files import read_profile
+from dally.profiles.files import load_profiles
 from profiler.driver.publish import publish, show
 from profiler.driver.store import MeasurementStore
 from tests.profiler.driver.worlds import make_run, messages
@@ -24,7 +24,7 @@ def test_each_model_becomes_a_file_that_can_be_read_back(store: MeasurementStore
     profiles = publish(store)
 
     assert [profile.model.name for profile in profiles] == ["resnet18", "vgg11"]
-    assert read_profile(store.out / "vgg11.json") == profiles[1]
+    assert load_profiles(store.out / "vgg11.json").profiles[0] == profiles[1]
 
 
 def test_profiles_have_the_time_of_the_measurement_not_of_the_fit(store: MeasurementStore) -> None:

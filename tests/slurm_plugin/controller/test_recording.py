@@ -14,7 +14,8 @@ from dally.cluster.topology import Topology
 from dally.jobs.job import Job
 from dally.policies.registry import policy_names
 from dally.profiles.files import load_profiles
-from dally.scheduling.recording.replay import FACTS_TOLD, replay
+from dally.scheduling.recording.recorder import FACTS_TOLD
+from dally.scheduling.recording.replay import replay
 from dally.testing.worlds import World, worlds
 from slurm_plugin.controller import controller
 from slurm_plugin.controller.controller import ControllerMode

@@ -14,8 +14,8 @@ from hypothesis import HealthCheck, given, settings
 from dally.errors import InputError
 from dally.jobs.job import Job
 from dally.policies.registry import policy_names
-from dally.scheduling.recording.recorder import RecordedScheduler
-from dally.scheduling.recording.replay import FACTS_TOLD, replay
+from dally.scheduling.recording.recorder import FACTS_TOLD, RecordedScheduler
+from dally.scheduling.recording.replay import replay
 from dally.scheduling.scheduler import Scheduler
 from dally.testing.worlds import World, racks, worlds
 from tests.dally.recording.recorded import Lines, read, record, tamper

@@ -16,10 +16,12 @@ from dally.cluster.slurm_conf import ConfLine
 from dally.cluster.topology import LeftOut
 from dally.cluster.topology_build import SwitchEntry, wire
 from dally.commands import main
-from slurm_plugin.admin.checks.gather import gather, own_file, parse_rows, parse_settings, parse_version
+from slurm_plugin.admin.checks.gather import gather, own_file, parse_settings
 from slurm_plugin.admin.checks.site import Finding, Level, SiteFacts, StateFolder, TopologyFile
 from slurm_plugin.admin.doctor import CHECKS, examine
 from slurm_plugin.admin.install import InstallTarget, install, plan_install
+from slurm_plugin.client.command_line import parse_version
+from slurm_plugin.client.node_text import read_records
 from slurm_plugin.config import Config
 from slurm_plugin.local_cluster.local_slurm import LocalSlurm
 from slurm_plugin.local_cluster.slurm_files import LocalClusterSpec
@@ -308,8 +310,9 @@ def test_settings_rows_and_versions_are_read_as_slurm_prints_them() -> None:
         "MinJobAge": "300 sec",
         "AuthInfo": "a=b",
     }
-    rows = parse_rows("NodeName=n1 OS=Linux 6.1 #1 SMP State=IDLE Reason=bad State=DOWN [root@x]\n\n")
-    assert rows == [{"NodeName": "n1", "OS": "Linux 6.1 #1 SMP", "State": "IDLE", "Reason": "bad"}]
+    line = "NodeName=n1 OS=Linux 6.1 #1 SMP State=IDLE Gres=(null) Reason=bad State=DOWN [root@x]\n\n"
+    row = {"NodeName": "n1", "OS": "Linux 6.1 #1 SMP", "State": "IDLE", "Gres": "", "Reason": "bad"}
+    assert read_records(line, "NodeName") == {"n1": row}
     assert parse_version("slurm-wlm 22.05.8") == (22, 5)
     assert parse_version("slurm 24.11.5\n") == (24, 11)
     assert parse_version("?") is None

@@ -18,15 +18,10 @@ from slurm_plugin.admin.doctor import CHECKS, examine
 from slurm_plugin.admin.install import UNIT_DIR, InstallTarget, install, plan_install
 from slurm_plugin.admin.installed import plan_uninstall, uninstall
 from slurm_plugin.config import config_path
+from slurm_plugin.service.cli import config_option
 from slurm_plugin.submit.hints import MODES, Mode
 
 _COLOURS = {Level.OK: "green", Level.WARNING: "yellow", Level.PROBLEM: "red"}
-
-_config_option = click.option(
-    "--config",
-    type=click.Path(path_type=Path),
-    help="Dally's configuration; $DALLY_CONFIG or /etc/dally/dally.toml by default.",
-)
 
 
 @click.group
@@ -35,7 +30,7 @@ def command() -> None:
 
 
 @command.command("doctor")
-@_config_option
+@config_option
 @click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
 def doctor_command(config: Path | None, as_json: bool) -> None:
     """Look for what is missing or wrong, and say what to do. Changes nothing.
@@ -60,7 +55,7 @@ def doctor_command(config: Path | None, as_json: bool) -> None:
 
 
 @command.command("install")
-@_config_option
+@config_option
 @click.option(
     "--mode",
     type=click.Choice(MODES),
@@ -129,7 +124,7 @@ def dashboard_command() -> None:
 
 
 @command.command("uninstall")
-@_config_option
+@config_option
 @click.option("--dry-run", is_flag=True, help="Only tell what would be done.")
 def uninstall_command(config: Path | None, dry_run: bool) -> None:
     """Remove what `install` wrote and nobody changed.

@@ -113,21 +113,16 @@ class CommandLine:
         refusals: list[str | None] = [None] * len(lines)
         for step in range(len(lines[0])):
             accepted = [index for index, refusal in enumerate(refusals) if refusal is None]
-            said = self._scontrol([lines[index][step] for index in accepted])
+            if not accepted:
+                break
+            output = self._run("scontrol", text=script([lines[index][step] for index in accepted]))
+            said = answers(output.stderr, len(accepted))
+            if said is None:
+                why = first_line(output.stderr) or output.returncode
+                raise SlurmUnavailableError(f"scontrol ended early: {why}")
             for index, answer in zip(accepted, said, strict=True):
                 refusals[index] = first_line(answer) or None
         return refusals
-
-    def _scontrol(self, lines: Sequence[str]) -> list[str]:
-        if not lines:
-            return []
-        output = self._run("scontrol", text=script(lines))
-        said = answers(output.stderr, len(lines))
-        if said is None:
-            raise SlurmUnavailableError(
-                f"scontrol ended early: {first_line(output.stderr) or output.returncode}"
-            )
-        return said
 
     def _scancel(self, orders: Sequence[Order], *options: str) -> list[str | None]:
         numbers = [order.job_id for order in orders if isinstance(order, Signal | Cancel)]

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_type_hints
 
-from dally.config_text import parse_toml
+from dally.config_text import naming, parse_toml, read_text
 from dally.errors import InputError
 from dally.extensions import SLURM_BACKENDS, extension_names
 from dally.jobs.knowledge import Knowledge
@@ -110,15 +110,10 @@ def load_config(path: Path | None = None) -> Config:
         InputError: It cannot be read, a key is unknown or a value wrong; the message names file and key.
     """
     path = config_path(path)
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "not UTF-8"
-        raise InputError(f"cannot read the configuration {path}: {reason}") from error
-    try:
+    with naming("cannot read the configuration"):
+        text = read_text(path)
+    with naming(path):
         return parse_config(parse_toml(text))
-    except InputError as error:
-        raise InputError(f"{path}: {error}") from error
 
 
 def parse_config(table: dict[str, Any]) -> Config:

@@ -18,15 +18,10 @@ from slurm_plugin.admin.doctor import CHECKS, examine
 from slurm_plugin.admin.install import UNIT_DIR, InstallTarget, install, plan_install
 from slurm_plugin.admin.installed import plan_uninstall, uninstall
 from slurm_plugin.config import config_path
+from slurm_plugin.service.cli import config_option, json_option
 from slurm_plugin.submit.hints import MODES, Mode
 
 _COLOURS = {Level.OK: "green", Level.WARNING: "yellow", Level.PROBLEM: "red"}
-
-_config_option = click.option(
-    "--config",
-    type=click.Path(path_type=Path),
-    help="Dally's configuration; $DALLY_CONFIG or /etc/dally/dally.toml by default.",
-)
 
 
 @click.group
@@ -35,32 +30,32 @@ def command() -> None:
 
 
 @command.command("doctor")
-@_config_option
-@click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
+@config_option
+@json_option
 def doctor_command(config: Path | None, as_json: bool) -> None:
     """Look for what is missing or wrong, and say what to do. Changes nothing.
 
     Run it as the user that the controller runs as. The exit code is 1 if there is a problem.
     """
-    results = examine(gather(config))
+    findings = examine(gather(config))
     if as_json:
-        click.echo(json.dumps([{"name": item.name, **asdict(item.finding)} for item in results], indent=2))
+        listed = [{"name": name, **asdict(finding)} for name, finding in findings.items()]
+        click.echo(json.dumps(listed, indent=2))
     else:
         console = Console(highlight=False, soft_wrap=True)
-        for result in results:
-            finding = result.finding
+        for name, finding in findings.items():
             level = (f"{finding.level:8}", _COLOURS[finding.level])
-            console.print(Text.assemble(level, f"{result.name}: {finding.found}"))
+            console.print(Text.assemble(level, f"{name}: {finding.found}"))
             if finding.advice:
                 console.print(Text(f"        -> {finding.advice}"))
-        if left_out := len(CHECKS) - len(results):
+        if left_out := len(CHECKS) - len(findings):
             console.print(Text(f"{left_out} checks left out: they need what is missing above"))
-    if any(item.finding.level is Level.PROBLEM for item in results):
+    if any(finding.level is Level.PROBLEM for finding in findings.values()):
         sys.exit(1)
 
 
 @command.command("install")
-@_config_option
+@config_option
 @click.option(
     "--mode",
     type=click.Choice(MODES),
@@ -129,7 +124,7 @@ def dashboard_command() -> None:
 
 
 @command.command("uninstall")
-@_config_option
+@config_option
 @click.option("--dry-run", is_flag=True, help="Only tell what would be done.")
 def uninstall_command(config: Path | None, dry_run: bool) -> None:
     """Remove what `install` wrote and nobody changed.

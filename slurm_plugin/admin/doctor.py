@@ -24,14 +24,6 @@ class Check:
     needs_slurm: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class CheckResult:
-    """What one check found."""
-
-    name: str
-    finding: Finding
-
-
 CHECKS: tuple[Check, ...] = (
     Check("configuration", setup.configuration, needs_config=False, needs_slurm=False),
     Check("commands", setup.commands, needs_config=False, needs_slurm=False),
@@ -57,7 +49,6 @@ CHECKS: tuple[Check, ...] = (
     Check("cluster", nodes.cluster),
     Check("memory", settings.memory),
     Check("requeue", settings.requeue, needs_config=False),
-    Check("requeue delay", settings.requeue_delay, needs_config=False),
     Check("job age", settings.job_age, needs_config=False),
     Check("start delay", settings.start_delay),
     Check("switch wait", settings.switch_wait, needs_config=False),
@@ -72,11 +63,11 @@ CHECKS: tuple[Check, ...] = (
 )
 
 
-def examine(site: SiteFacts) -> tuple[CheckResult, ...]:
-    """What each check finds; those are left out that need what is missing, which is a problem of its own."""
-    return tuple(
-        CheckResult(check.name, check.judge(site))
+def examine(site: SiteFacts) -> dict[str, Finding]:
+    """What each check finds, by name; those are left out that need what is missing, a problem of its own."""
+    return {
+        check.name: check.judge(site)
         for check in CHECKS
         if not (check.needs_config and site.config is None)
         and not (check.needs_slurm and (site.slurm_error or site.version is None))
-    )
+    }

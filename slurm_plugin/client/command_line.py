@@ -61,24 +61,24 @@ class CommandLine:
 
     def jobs(self) -> tuple[SlurmJob, ...]:
         """All jobs that Slurm still knows."""
-        self._json = self._json or json_option(self._read("squeue", "--version"))
-        return read_jobs(self._read("squeue", "--all", "--states=all", self._json))
+        self._json = self._json or json_option(self.read("squeue", "--version"))
+        return read_jobs(self.read("squeue", "--all", "--states=all", self._json))
 
     def nodes(self) -> tuple[SlurmNode, ...]:
         """All nodes."""
-        return read_nodes(self._read("scontrol", "--oneliner", "--details", "--all", "show", "node"))
+        return read_nodes(self.read("scontrol", "--oneliner", "--details", "--all", "show", "node"))
 
     def reservations(self) -> tuple[Reservation, ...]:
         """All reservations."""
-        return read_reservations(self._read("scontrol", "--oneliner", "--all", "show", "reservation"))
+        return read_reservations(self.read("scontrol", "--oneliner", "--all", "show", "reservation"))
 
     def partitions(self) -> tuple[Partition, ...]:
         """All partitions."""
-        return read_partitions(self._read("scontrol", "--oneliner", "--all", "show", "partition"))
+        return read_partitions(self.read("scontrol", "--oneliner", "--all", "show", "partition"))
 
     def ended_jobs(self, partitions: Sequence[str], days: int) -> tuple[Job, ...]:
         """The jobs that ended in the last days, as sacct has them; rows that make no sense are left out."""
-        text = self._read(
+        text = self.read(
             "sacct",
             "--allusers",
             "--allocations",
@@ -113,21 +113,16 @@ class CommandLine:
         refusals: list[str | None] = [None] * len(lines)
         for step in range(len(lines[0])):
             accepted = [index for index, refusal in enumerate(refusals) if refusal is None]
-            said = self._scontrol([lines[index][step] for index in accepted])
+            if not accepted:
+                break
+            output = self._run("scontrol", text=script([lines[index][step] for index in accepted]))
+            said = answers(output.stderr, len(accepted))
+            if said is None:
+                why = first_line(output.stderr) or output.returncode
+                raise SlurmUnavailableError(f"scontrol ended early: {why}")
             for index, answer in zip(accepted, said, strict=True):
                 refusals[index] = first_line(answer) or None
         return refusals
-
-    def _scontrol(self, lines: Sequence[str]) -> list[str]:
-        if not lines:
-            return []
-        output = self._run("scontrol", text=script(lines))
-        said = answers(output.stderr, len(lines))
-        if said is None:
-            raise SlurmUnavailableError(
-                f"scontrol ended early: {first_line(output.stderr) or output.returncode}"
-            )
-        return said
 
     def _scancel(self, orders: Sequence[Order], *options: str) -> list[str | None]:
         numbers = [order.job_id for order in orders if isinstance(order, Signal | Cancel)]
@@ -137,50 +132,44 @@ class CommandLine:
             return [first_line(output.stderr) or f"scancel failed ({output.returncode})"] * len(numbers)
         return refusals
 
-    def _read(self, *argv: str) -> str:
+    def read(self, *argv: str) -> str:
+        """What one of Slurm's commands prints.
+
+        Raises:
+            SlurmUnavailableError: It is not there, took too long or failed; the message has its first line.
+        """
         output = self._run(*argv)
         if output.returncode:
-            raise SlurmUnavailableError(f"{argv[0]}: {first_line(output.stderr) or output.returncode}")
+            said = first_line(output.stderr or output.stdout)
+            raise SlurmUnavailableError(f"{argv[0]}: {said or output.returncode}")
         return output.stdout
 
     def _run(self, *argv: str, text: str = "") -> subprocess.CompletedProcess[str]:
+        """Run a command to its end; one that takes too long is killed, with the processes it had started."""
         try:
-            output = run_program((*self.prefix, *argv), text, self.environment, self.timeout_s)
+            with subprocess.Popen(
+                (*self.prefix, *argv),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                env=self.environment,
+                encoding="utf-8",
+                errors="replace",
+                start_new_session=True,
+            ) as process:
+                try:
+                    out, err = process.communicate(text, self.timeout_s)
+                except BaseException:
+                    with suppress(ProcessLookupError):
+                        os.killpg(process.pid, signal.SIGKILL)
+                    raise
         except OSError as error:
             raise SlurmUnavailableError(f"cannot run {argv[0]}: {error.strerror}") from error
         except subprocess.TimeoutExpired as error:
             raise SlurmUnavailableError(f"{argv[0]} did not end within {self.timeout_s:g} s") from error
-        if reason := next((line for line in output.stderr.splitlines() if unavailable(line)), ""):
+        if reason := next((line for line in err.splitlines() if unavailable(line)), ""):
             raise SlurmUnavailableError(f"{argv[0]}: {first_line(reason)}")
-        return output
-
-
-def run_program(
-    argv: Sequence[str], text: str, environment: Mapping[str, str], timeout_s: float
-) -> subprocess.CompletedProcess[str]:
-    """Run a program with a text as its input and wait for its end.
-
-    Raises:
-        OSError: It could not be started.
-        TimeoutExpired: It took too long; it was killed, with the processes it had started.
-    """
-    with subprocess.Popen(
-        argv,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env=dict(environment),
-        encoding="utf-8",
-        errors="replace",
-        start_new_session=True,
-    ) as process:
-        try:
-            out, err = process.communicate(text, timeout_s)
-        except BaseException:
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            raise
-    return subprocess.CompletedProcess(argv, process.returncode, out, err)
+        return subprocess.CompletedProcess(argv, process.returncode, out, err)
 
 
 def read_ended(text: str) -> tuple[Job, ...]:
@@ -203,9 +192,14 @@ def json_option(version: str) -> str:
     Args:
         version: What squeue says of its version, like `slurm-wlm 26.05.5`.
     """
-    found = re.search(r"(\d+)\.(\d+)", version)
-    is_new = found is not None and (int(found[1]), int(found[2])) >= _HIDES_EXCLUSIVE
+    is_new = (parse_version(version) or (0, 0)) >= _HIDES_EXCLUSIVE
     return _JSON_OF_25_11 if is_new else _JSON
+
+
+def parse_version(text: str) -> tuple[int, int] | None:
+    """The version in what a command prints of it, such as `slurm-wlm 22.05.8`; None if there is none."""
+    match = re.search(r"(\d+)\.(\d+)", text)
+    return (int(match[1]), int(match[2])) if match else None
 
 
 def _kind(order: Order) -> tuple[type[Order], str]:

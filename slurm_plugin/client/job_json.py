@@ -7,7 +7,7 @@ A field that is missing or makes no sense gets its default, a job without a numb
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
@@ -33,7 +33,6 @@ _GPUS = re.compile(r"(?:^|,)gpu(?::[^:(),=]+)?[:=]([0-9]{1,9})", re.ASCII)
 _TASKS = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9})(?::([1-9][0-9]{0,8}))?)?", re.ASCII)
 _MOST = 2**53
 _SIGNAL_BITS = 0x7F
-_NESTED_SINCE = 23
 
 Record = Mapping[str, Any]
 
@@ -52,12 +51,7 @@ def read_jobs(text: str) -> tuple[SlurmJob, ...]:
         raise SlurmUnavailableError(f"squeue printed no list of jobs but {text[:80]!r}")
     if document.get("errors"):
         raise SlurmUnavailableError(f"squeue: {_first_error(document['errors'])}")
-    records: Iterable[Record] = (record for record in document["jobs"] if isinstance(record, dict))
-    meta = document.get("meta")
-    slurm = _table(meta, "Slurm") or _table(meta, "slurm")
-    major = str(_table(slurm, "version").get("major", ""))
-    if not major.isdecimal() or int(major) >= _NESTED_SINCE:
-        records = map(_plain, records)
+    records = (_plain(record) for record in document["jobs"] if isinstance(record, dict))
     jobs = (job for record in records for job in _jobs(record))
     return tuple(sorted(jobs, key=lambda job: arrival(job.submit_s, job.job_id)))
 
@@ -70,13 +64,8 @@ def _first_error(errors: Any) -> str:
     return str(error)[:200]
 
 
-def _table(value: Any, key: str) -> Record:
-    inner = value.get(key) if isinstance(value, Mapping) else None
-    return inner if isinstance(inner, Mapping) else {}
-
-
 def _plain(record: Record) -> Record:
-    """A record of 23.02 or later as 22.05 would write it."""
+    """A record of any version as 22.05 would write it."""
     plain = {key: _plain_value(value) for key, value in record.items()}
     state = record.get("job_state")
     if isinstance(state, list):
@@ -87,7 +76,8 @@ def _plain(record: Record) -> Record:
     exit_code = record.get("exit_code")
     if isinstance(exit_code, Mapping):
         code = _plain_value(exit_code.get("return_code"))
-        killed_by = _plain_value(_table(exit_code, "signal").get("id"))
+        killing = exit_code.get("signal")
+        killed_by = _plain_value(killing.get("id")) if isinstance(killing, Mapping) else None
         plain["exit_code"] = (_whole(code) << 8) | (_whole(killed_by) & _SIGNAL_BITS)
     for key in ("tres_per_job", "tres_per_node", "tres_per_task", "tres_per_socket"):
         plain[key] = _text(record.get(key)).replace("gres/", "gres:").replace("=", ":")

@@ -1,13 +1,12 @@
 """Reads nodes, reservations and partitions as `scontrol --oneliner` shows them, in all versions alike."""
 
 import re
-from collections.abc import Iterator
 from math import inf
 
 from slurm_plugin.client.job_json import count_gpus, node_names
 from slurm_plugin.client.slurm import Partition, Reservation, SlurmNode
 
-_WORD = re.compile(r"(?:^|(?<= ))([A-Za-z]+)=(\S*)")
+_KEY = re.compile(r"(?:^|\s)([A-Za-z][\w:/]*(?:\[\d+\])?)=")
 _USABLE = {"IDLE", "MIXED", "ALLOCATED"}
 _BAD = re.compile(
     r"BLOCKED|DOWN|DRAIN|DRAINED|DRAINING|FAIL|FAILING|INVAL|INVALID_REG|MAINT.*|NOT_RESPONDING|POWERING_DOWN|REBOOT.*"
@@ -20,29 +19,33 @@ def read_nodes(text: str) -> tuple[SlurmNode, ...]:
     """The nodes in what `scontrol --oneliner --details show node` printed."""
     return tuple(
         SlurmNode(
-            name=record["NodeName"],
+            name=name,
             available=is_available(record.get("State", "")),
             state_name=record.get("State", "").lower(),
             gpus=count_gpus(record.get("Gres", "")),
             gpus_used=count_gpus(record.get("GresUsed", "")),
-            partitions=tuple(name for name in record.get("Partitions", "").split(",") if name),
-            memory_mb=_number(record.get("RealMemory", "")),
+            partitions=tuple(filter(None, record.get("Partitions", "").split(","))),
+            memory_mb=number(record.get("RealMemory", "")),
         )
-        for record in _records(text, "NodeName")
+        for name, record in read_records(text, "NodeName").items()
     )
 
 
-def _records(text: str, name: str) -> Iterator[dict[str, str]]:
-    """The words of each line that has a name; of several values of a key the first.
+def read_records(text: str, name_key: str) -> dict[str, dict[str, str]]:
+    """What each line of `scontrol --oneliner show` says by key, by the name that the line has.
 
-    Remarks, in which administrators write what they like, come last.
+    Values may have blanks. Of several values of a key the first counts: remarks, in which administrators
+    write what they like, come last.
     """
+    records: dict[str, dict[str, str]] = {}
     for line in text.splitlines():
         record: dict[str, str] = {}
-        for key, value in _WORD.findall(line):
-            record.setdefault(key, "" if value in _NONE else value)
-        if record.get(name):
-            yield record
+        parts = _KEY.split(line)[1:]
+        for key, value in zip(parts[::2], parts[1::2], strict=True):
+            record.setdefault(key, "" if value.strip() in _NONE else value.strip())
+        if name := record.get(name_key):
+            records[name] = record
+    return records
 
 
 def is_available(state: str) -> bool:
@@ -55,25 +58,26 @@ def read_reservations(text: str) -> tuple[Reservation, ...]:
     """The reservations in what `scontrol --oneliner show reservation` printed, with times as `%s`."""
     return tuple(
         Reservation(
-            record["ReservationName"],
+            name,
             node_names(record.get("Nodes")),
-            _number(record.get("StartTime", "")),
-            _number(record.get("EndTime", "")),
+            number(record.get("StartTime", "")),
+            number(record.get("EndTime", "")),
         )
-        for record in _records(text, "ReservationName")
+        for name, record in read_records(text, "ReservationName").items()
     )
 
 
 def read_partitions(text: str) -> tuple[Partition, ...]:
     """The partitions in what `scontrol --oneliner show partition` printed."""
     found = []
-    for record in _records(text, "PartitionName"):
+    for name, record in read_records(text, "PartitionName").items():
         limit = _LIMIT.fullmatch(record.get("MaxTime", ""))  # like 2-12:00:00; UNLIMITED is none
         days, hours, minutes, seconds = (int(part or 0) for part in limit.groups()) if limit else (inf,) * 4
         longest_s = days * 86_400.0 + hours * 3600 + minutes * 60 + seconds
-        found.append(Partition(record["PartitionName"], longest_s))
+        found.append(Partition(name, longest_s))
     return tuple(found)
 
 
-def _number(text: str) -> float:
+def number(text: str) -> float:
+    """A whole number of Slurm's, a time written by `%s` for instance; 0 if it is none."""
     return float(text) if re.fullmatch("[0-9]{1,12}", text, re.ASCII) else 0.0

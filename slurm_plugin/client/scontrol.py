@@ -64,23 +64,19 @@ def check(order: Order) -> None:
     if isinstance(order, LockPartition):
         _check(_NAME, order.node, "node name")
     if isinstance(order, ReleaseOnNodes | Reserve):
-        _check_nodes(order.nodes)
+        if not order.nodes:
+            raise InputError("the node list is empty, must name at least one node")
+        for node in order.nodes:
+            _check(_NAME, node, "node name")
     if isinstance(order, ReleaseOnNodes) and order.reservation is not None:
         _check(_NAME, order.reservation, "reservation name")
     if isinstance(order, Signal):
         _check(_SIGNAL, order.signal, "checkpoint signal")
-    if isinstance(order, ReleaseToSlurm) and order.min_nodes < 1:
-        raise InputError(
-            f"job {order.job_id} cannot be handed back with {order.min_nodes} nodes, must be 1 or more"
-        )
-    if isinstance(order, ReleaseOnNodes | ReleaseToSlurm) and order.tasks is not None and order.tasks < 1:
-        raise InputError(f"job {order.job_id} cannot have {order.tasks} tasks, must be 1 or more")
-    if (
-        isinstance(order, ReleaseOnNodes | ReleaseToSlurm)
-        and order.limit_min is not None
-        and order.limit_min < 1
-    ):
-        raise InputError(f"job {order.job_id} cannot have {order.limit_min} minutes, must be 1 or more")
+    if isinstance(order, ReleaseOnNodes | ReleaseToSlurm):
+        nodes = order.min_nodes if isinstance(order, ReleaseToSlurm) else None
+        for count, what in ((nodes, "nodes"), (order.tasks, "tasks"), (order.limit_min, "minutes")):
+            if count is not None and count < 1:
+                raise InputError(f"job {order.job_id} cannot have {count} {what}, must be 1 or more")
 
 
 def run_checked(
@@ -101,13 +97,6 @@ def _refusal(order: Order) -> str | None:
     except InputError as error:
         return str(error)
     return None
-
-
-def _check_nodes(nodes: Sequence[str]) -> None:
-    if not nodes:
-        raise InputError("the node list is empty, must name at least one node")
-    for node in nodes:
-        _check(_NAME, node, "node name")
 
 
 def _check(valid: re.Pattern[str], word: str, what: str) -> None:

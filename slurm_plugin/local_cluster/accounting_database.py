@@ -2,7 +2,6 @@
 
 import secrets
 import shutil
-import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -68,8 +67,8 @@ def _start_mariadb(local_slurm: LocalSlurm, port: int, password: str) -> None:
         "--skip-name-resolve",
         "--innodb-flush-log-at-trx-commit=0",
     ]
-    _start(local_slurm, command)
-    local_slurm.wait_for((data / "socket").exists, "MariaDB to answer")
+    local_slurm.start_daemon("mariadbd", command)
+    local_slurm.wait_up("mariadbd", (data / "socket").exists)
 
 
 def _start_slurmdbd(local_slurm: LocalSlurm, port: int, password: str) -> None:
@@ -85,15 +84,9 @@ def _start_slurmdbd(local_slurm: LocalSlurm, port: int, password: str) -> None:
     )
     with local_slurm.spec.conf.open("a", encoding="utf-8") as file:
         file.write("\n".join(_slurm_lines(local_slurm, port + 1)) + "\n")
-    slurmdbd = _start(local_slurm, ["slurmdbd", "-D"])
-
-    def answers() -> bool:
-        if slurmdbd.poll() is not None:
-            said = (folder / "log" / "slurmdbd.out").read_text(errors="replace").splitlines()
-            raise ClusterError(f"slurmdbd ended: {' | '.join(said[-3:]) or 'it said nothing'}")
-        return local_slurm.attempt("sacctmgr", "--noheader", "list", "cluster").returncode == 0
-
-    local_slurm.wait_for(answers, "slurmdbd")
+    local_slurm.start_daemon("slurmdbd", ["slurmdbd", "-D"])
+    asked = ("sacctmgr", "--noheader", "list", "cluster")
+    local_slurm.wait_up("slurmdbd", lambda: local_slurm.attempt(*asked).returncode == 0)
 
 
 def _slurm_lines(local_slurm: LocalSlurm, port: int) -> tuple[str, ...]:
@@ -105,17 +98,3 @@ def _slurm_lines(local_slurm: LocalSlurm, port: int) -> tuple[str, ...]:
         f"AccountingStoragePass={local_slurm.spec.socket}",
         "AccountingStorageTRES=gres/gpu",
     )
-
-
-def _start(local_slurm: LocalSlurm, command: list[str]) -> subprocess.Popen[bytes]:
-    """Start a daemon; the cluster's supervisor finds it by its environment and ends it with the cluster."""
-    with (local_slurm.spec.folder / "log" / f"{command[0]}.out").open("ab") as output:
-        return subprocess.Popen(
-            command,
-            env=local_slurm.environment,
-            cwd=local_slurm.spec.folder,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-            start_new_session=True,
-        )

@@ -137,12 +137,6 @@ class LocalCluster:
         return (*outside, *self.network.core_command(inside))
 
 
-def slurm_environment(spec: LocalClusterSpec) -> dict[str, str]:
-    """The environment for commands that speak to the cluster: this process's without Slurm's variables."""
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith("SLURM")}
-    return {**inherited, "PATH": search_path(), "SLURM_CONF": str(spec.conf)}
-
-
 def search_path() -> str:
     """Where programs are looked for: also those that Debian leaves out of an ordinary user's search path."""
     return f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin"

@@ -18,7 +18,7 @@ from math import inf
 from random import Random
 
 from dally.hosts.network import LocalNetwork
-from slurm_plugin.local_cluster.cluster import ClusterError, LocalCluster, search_path, slurm_environment
+from slurm_plugin.local_cluster.cluster import ClusterError, LocalCluster, search_path
 from slurm_plugin.local_cluster.processes import child_of, end_processes, start_supervisor
 from slurm_plugin.local_cluster.slurm_files import LocalClusterSpec, conf_files
 
@@ -65,7 +65,8 @@ class LocalSlurm:
     @property
     def environment(self) -> dict[str, str]:
         """The environment for commands that are to speak to this cluster."""
-        return slurm_environment(self.spec)
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith("SLURM")}
+        return {**inherited, "PATH": search_path(), "SLURM_CONF": str(self.spec.conf)}
 
     @property
     def cluster(self) -> LocalCluster:
@@ -102,12 +103,12 @@ class LocalSlurm:
             (munge / "key").write_bytes(os.urandom(1024))
             files = (f"--{name}-file={munge / name}" for name in ("key", "seed", "pid", "log"))
             daemon = ["munged", "--foreground", "--force", f"--socket={self.spec.socket}", *files]
-            self._start("munged", daemon)
-            self._wait_up("munged", self.spec.socket.exists)
+            self.start_daemon("munged", daemon)
+            self.wait_up("munged", self.spec.socket.exists)
             self._start_slurm()
             self.wait_for(lambda: self.node_states() == {"idle"}, "all nodes to be idle", timeout_s)
             for node in self.spec.node_names() if self.spec.preload else ():
-                self._wait_up(_preloader(node), (self.spec.preloaded / node).exists)
+                self.wait_up(_preloader(node), (self.spec.preloaded / node).exists)
         except BaseException:
             self.stop()
             raise
@@ -126,8 +127,8 @@ class LocalSlurm:
     def start_controller(self) -> None:
         """Start slurmctld and wait until it answers."""
         # By exactly this name, and slurmd too: under Debian's names with `-wlm`, nodes silently have no GPUs.
-        self._start("slurmctld", ["slurmctld", "-D"])
-        self._wait_up("slurmctld", self.controller_answers)
+        self.start_daemon("slurmctld", ["slurmctld", "-D"])
+        self.wait_up("slurmctld", self.controller_answers)
 
     def stop_controller(self) -> None:
         """Let slurmctld save its state and exit."""
@@ -157,14 +158,14 @@ class LocalSlurm:
 
     def start_node(self, name: str) -> None:
         """Start a node's slurmd; the node is back some time later."""
-        self._start(name, ["slurmd", "-D", "-N", name], host=name)
+        self.start_daemon(name, ["slurmd", "-D", "-N", name], host=name)
         daemon = self._daemons.get(_preloader(name))
         if self.spec.preload and (daemon is None or daemon.poll() is not None):
             self.spec.preloaded.mkdir(mode=0o755, exist_ok=True)
             socket_path = self.spec.preloaded / name
             socket_path.unlink(missing_ok=True)
             preload = [sys.executable, "-P", "-m", "workloads.preload", str(socket_path)]
-            self._start(_preloader(name), ["env", "OMP_NUM_THREADS=1", *preload], host=name)
+            self.start_daemon(_preloader(name), ["env", "OMP_NUM_THREADS=1", *preload], host=name)
 
     def kill_slurmd(self, name: str) -> None:
         """Kill a node's slurmd; the jobs on the node run on."""
@@ -248,8 +249,8 @@ class LocalSlurm:
         for name in self.spec.node_names():
             self.start_node(name)
 
-    def _start(self, name: str, command: list[str], host: str = "") -> None:
-        """Start a daemon, on a node or on the head."""
+    def start_daemon(self, name: str, command: list[str], host: str = "") -> None:
+        """Start a daemon, on a node or on the head; it ends with the cluster."""
         if self.network:
             command = ["env", f"--chdir={self.spec.folder}", *command]
             command = [*(self.network.command(host, command) if host else self.network.core_command(command))]
@@ -269,7 +270,13 @@ class LocalSlurm:
         waiting = self._daemons[name].pid
         return child_of(waiting) or waiting if self.network else waiting
 
-    def _wait_up(self, name: str, answers: Callable[[], bool]) -> None:
+    def wait_up(self, name: str, answers: Callable[[], bool]) -> None:
+        """Wait until a daemon answers.
+
+        Raises:
+            ClusterError: It ended, or does not answer in time.
+        """
+
         def up() -> bool:
             if self._daemons[name].poll() is not None:
                 raise ClusterError(f"{name} ended: {self._tail(f'{name}.out')}")

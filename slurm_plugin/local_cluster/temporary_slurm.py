@@ -1,10 +1,9 @@
 """A Slurm on this machine that lasts as long as a context."""
 
-import shutil
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from slurm_plugin.local_cluster.local_slurm import START_S, LocalSlurm
 from slurm_plugin.local_cluster.slurm_files import LocalClusterSpec
@@ -23,13 +22,10 @@ def temporary_slurm(
     Raises:
         ClusterError: It does not come up.
     """
-    folder = Path(tempfile.mkdtemp(prefix="dally-", dir="/tmp"))
-    try:
-        local_slurm = LocalSlurm(spec(folder))
+    with TemporaryDirectory(prefix="dally-", dir="/tmp", ignore_cleanup_errors=True) as folder:
+        local_slurm = LocalSlurm(spec(Path(folder)))
         local_slurm.start(timeout_s)
         try:
             yield local_slurm
         finally:
             local_slurm.stop()
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)

@@ -1,22 +1,18 @@
 """Asking a running controller, and the words in which commands show its answers."""
 
-import http.client
-import json
 import time
-from contextlib import closing
-from http import HTTPStatus
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import click
 
 from dally.cluster.hostlist import fold
-from dally.errors import DallyError, InputError
+from dally.errors import InputError
 from slurm_plugin.config import config_path, load_config
+from slurm_plugin.submit.sbatch import NoControllerError, read_page
 
 _TIMEOUT_S = 10.0
-_LONGEST_BYTES = 256 * 1024 * 1024
 _MINUTE, _HOUR, _DAY = 60, 3600, 86_400
 
 config_option = click.option(
@@ -27,11 +23,7 @@ config_option = click.option(
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
-class NoControllerError(DallyError):
-    """No controller answers, or it cannot say."""
-
-
-def ask(config: Path | None, page: str) -> dict[str, Any]:
+def ask(config: Path | None, page: str) -> Mapping[str, Any]:
     """What the site's controller shows on a page.
 
     Args:
@@ -45,21 +37,10 @@ def ask(config: Path | None, page: str) -> dict[str, Any]:
     url = load_config(config).url
     if not url:
         raise InputError(f"{config_path(config)}: url is empty, so the controller's address is not known")
-    place = urlsplit(url)  # past any proxy: the answer is the cluster's own
-    connection = http.client.HTTPConnection(place.hostname or "", place.port or 80, timeout=_TIMEOUT_S)
-    try:
-        with closing(connection):
-            connection.request("GET", page)
-            answer = connection.getresponse()
-            status, said = answer.status, json.loads(answer.read(_LONGEST_BYTES))
-    except (OSError, http.client.HTTPException) as error:
-        reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
-        raise NoControllerError(f"no controller answers at {url}: {reason}") from error
-    except ValueError as error:
-        raise NoControllerError(f"what answers at {url} is no controller of Dally's") from error
-    if not isinstance(said, dict):
+    status, said = read_page(url, page, _TIMEOUT_S)
+    if said is None:
         raise NoControllerError(f"what answers at {url} is no controller of Dally's")
-    if status != HTTPStatus.OK:
+    if status.split(" ")[1:2] != ["200"]:
         raise NoControllerError(f"the controller at {url} says: {clean(str(said.get('error', status)))}")
     return said
 

@@ -23,7 +23,7 @@ from slurm_plugin.submit.sbatch_options import HasArg
 from slurm_plugin.submit.submission import Submission, build_request, fixed_reason, read_submission
 
 _HEALTH_TIMEOUT_S = 1.0
-_LONGEST_ANSWER = 2**24
+_LONGEST_BYTES = 2**28
 _HELP_TIMEOUT_S = 10.0
 _HELP_OPTION = re.compile(r"^\s+(?:-\w,?\s+)?--([\w-]+)(\[?=)?", re.MULTILINE)
 
@@ -48,6 +48,10 @@ Submits a batch job whose nodes and start Dally decides. Prints what sbatch prin
 All but the last two may also stand in the script, before the first command: #DALLY --model=resnet50
 For the options of sbatch: sbatch --help
 """
+
+
+class NoControllerError(DallyError):
+    """No controller answers, or it cannot say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,31 +126,44 @@ def ask_controller(
 ) -> tuple[str, Mapping[str, Any]]:
     """Why no controller answers at its address, and what one that is well shows on a page.
 
-    Asked over a bare socket: it is quick to load, and a proxy in the environment does not matter.
-
     Returns:
         The reason is empty if the controller is well, or the address empty.
     """
     if not url:
         return "", {}
     try:
+        status, told = read_page(url, page, timeout_s)
+    except NoControllerError as error:
+        return str(error), {}
+    if status.split(" ")[1:2] != ["200"]:
+        return f"the controller at {url} is not well: {status[:64] or 'empty answer'}", {}
+    return "", told or {}
+
+
+def read_page(url: str, page: str, timeout_s: float) -> tuple[str, Mapping[str, Any] | None]:
+    """The status line of the answer at an address, and its JSON table; None if it holds none.
+
+    Asked over a bare socket: it is quick to load, and a proxy in the environment does not matter.
+
+    Raises:
+        NoControllerError: There is no answer; the message names the address.
+    """
+    try:
         place = urlsplit(url)
         address = place.hostname or "", place.port or 80
         with socket.create_connection(address, timeout=timeout_s) as connection:
             connection.sendall(f"GET {page} HTTP/1.0\r\nHost: {place.netloc}\r\n\r\n".encode())
             with connection.makefile("rb") as said:
-                answer = said.read(_LONGEST_ANSWER)
+                answer = said.read(_LONGEST_BYTES)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-        return f"no controller answers at {url}: {reason}", {}
-    status = answer.split(b"\r\n")[0].decode("ascii", "replace")
-    if status.split(" ")[1:2] != ["200"]:
-        return f"the controller at {url} is not well: {status[:64] or 'empty answer'}", {}
+        raise NoControllerError(f"no controller answers at {url}: {reason}") from error
+    head, _, content = answer.partition(b"\r\n\r\n")
     try:
-        told = json.loads(answer.partition(b"\r\n\r\n")[2])
+        told = json.loads(content)
     except ValueError:
         told = None
-    return "", told if isinstance(told, dict) else {}
+    return head.split(b"\r\n")[0].decode("ascii", "replace"), told if isinstance(told, dict) else None
 
 
 def _run(arguments: Sequence[str]) -> None:

@@ -18,7 +18,7 @@ from dally.profiles.files import load_profiles
 from dally.testing.worlds import World, racks
 from profiler.launch.slurm_nodes import parse_nodes
 from simulator.sweep.plan import read_plan
-from slurm_plugin.admin.checks.gather import parse_rows, parse_settings
+from slurm_plugin.admin.checks.gather import parse_settings
 from slurm_plugin.client.job_json import read_jobs
 from slurm_plugin.client.node_text import read_nodes, read_reservations
 from slurm_plugin.client.scontrol import answers
@@ -305,7 +305,6 @@ def _jobs(path: Path) -> None:
 
 def _nodes(path: Path) -> None:
     read_nodes(text(path))
-    parse_rows(text(path))
 
 
 def _reservations(path: Path) -> None:

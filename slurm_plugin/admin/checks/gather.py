@@ -4,9 +4,7 @@ import os
 import pwd
 import re
 import shutil
-import subprocess
 import time
-from collections.abc import Sequence
 from dataclasses import replace
 from importlib import resources
 from itertools import product
@@ -18,7 +16,8 @@ from dally.cluster.slurm_topology import read_network
 from dally.errors import InputError
 from dally.profiles.files import load_profiles
 from slurm_plugin.admin.checks.site import Row, SiteFacts, StateFolder, TopologyFile
-from slurm_plugin.client.command_line import run_program
+from slurm_plugin.client.command_line import CommandLine, parse_version
+from slurm_plugin.client.node_text import number, read_records
 from slurm_plugin.client.slurm import SlurmUnavailableError
 from slurm_plugin.config import config_path, load_config
 from slurm_plugin.submit.sbatch import ask_controller
@@ -29,8 +28,6 @@ COMMANDS = ("sbatch", "squeue", "sinfo", "scontrol")
 SLURM_CONF = Path("/etc/slurm/slurm.conf")
 
 _TIMEOUT_S = 15.0
-_KEY = re.compile(r"(?:^|\s)([A-Za-z][\w:/]*(?:\[\d+\])?)=")
-_TIME = "%Y-%m-%dT%H:%M:%S"
 
 
 def gather(path: Path | None = None) -> SiteFacts:
@@ -49,104 +46,51 @@ def gather(path: Path | None = None) -> SiteFacts:
     return site if site.config is None else _with_own(site)
 
 
-def ask(argv: Sequence[str]) -> str:
-    """What one of Slurm's commands prints.
-
-    Raises:
-        SlurmUnavailableError: It is not there, took too long or failed; the message has its first line.
-    """
-    environment = {**os.environ, "LC_ALL": "C", "SLURM_TIME_FORMAT": "standard"}
-    try:
-        done = run_program(argv, "", environment, _TIMEOUT_S)
-    except OSError as error:
-        raise SlurmUnavailableError(f"{argv[0]}: {error.strerror}") from error
-    except subprocess.TimeoutExpired as error:
-        raise SlurmUnavailableError(f"{' '.join(argv)} gave no answer within {_TIMEOUT_S:g} s") from error
-    if done.returncode:
-        said = (done.stderr or done.stdout).strip().splitlines() or [f"exit code {done.returncode}"]
-        raise SlurmUnavailableError(f"{' '.join(argv)}: {said[0]}")
-    return done.stdout
-
-
 def parse_settings(text: str) -> dict[str, str]:
     """The `Key = value` lines of `scontrol show config`."""
     pairs = (line.split("=", 1) for line in text.splitlines() if "=" in line)
     return {key.strip(): value.strip() for key, value in pairs}
 
 
-def parse_rows(text: str) -> list[dict[str, str]]:
-    """The lines of `scontrol --oneliner show ...`; the first of a key counts, values may have blanks."""
-    rows = []
-    for line in text.splitlines():
-        parts = _KEY.split(line)[1:]
-        row: dict[str, str] = {}
-        for key, value in zip(parts[::2], parts[1::2], strict=True):
-            row.setdefault(key, value.strip())
-        if row:
-            rows.append(row)
-    return rows
-
-
-def parse_version(text: str) -> tuple[int, int] | None:
-    """The version in what `scontrol --version` prints, such as `slurm-wlm 22.05.8`."""
-    match = re.search(r"(\d+)\.(\d+)", text)
-    return (int(match[1]), int(match[2])) if match else None
-
-
 def _with_slurm(site: SiteFacts) -> SiteFacts:
+    slurm = CommandLine(timeout_s=_TIMEOUT_S)
     try:
-        site = replace(site, version=parse_version(ask(["scontrol", "--version"])))
+        site = replace(site, version=parse_version(slurm.read("scontrol", "--version")))
         # Where slurmctld is down, ping fails at once; the other commands wait ten seconds.
-        ping = ask(["scontrol", "ping"]).strip()
+        ping = slurm.read("scontrol", "ping").strip()
         if " UP" not in ping:
             raise SlurmUnavailableError(ping.splitlines()[0] if ping else "scontrol ping said nothing")
-        text, now_s = ask(["scontrol", "show", "config"]), time.time()
+        text, now_s = slurm.read("scontrol", "show", "config"), time.time()
+        told_s = re.search(r"as of (\d+)", text)
         settings = parse_settings(text)
         return replace(
             site,
             settings=settings,
-            skew_s=now_s - _seconds(re.search(r"as of (\S+)", text), now_s),
-            booted_s=_seconds(re.match(r"(\S+)", settings.get("BOOT_TIME", "")), 0.0),
-            partitions=_by("PartitionName", "partitions"),
-            nodes=_by("NodeName", "nodes"),
-            admin_level=_admin_level(site.user, settings),
+            skew_s=now_s - float(told_s[1]) if told_s else 0.0,
+            booted_s=number(settings.get("BOOT_TIME", "")),
+            partitions=read_records(
+                slurm.read("scontrol", "--oneliner", "show", "partitions"), "PartitionName"
+            ),
+            nodes=read_records(slurm.read("scontrol", "--oneliner", "show", "nodes"), "NodeName"),
+            admin_level=_admin_level(slurm, site.user, settings),
         )
     except SlurmUnavailableError as error:
         return replace(site, slurm_error=str(error))
 
 
-def _seconds(match: re.Match[str] | None, default: float) -> float:
-    try:
-        return time.mktime(time.strptime(match[1], _TIME)) if match else default
-    except ValueError:
-        return default
-
-
-def _by(key: str, what: str) -> dict[str, Row]:
-    rows = parse_rows(ask(["scontrol", "--oneliner", "show", what]))
-    return {row[key]: row for row in rows if key in row}
-
-
-def _admin_level(user: str, settings: Row) -> str:
+def _admin_level(slurm: CommandLine, user: str, settings: Row) -> str:
     if not settings.get("AccountingStorageType", "").endswith("slurmdbd"):
         return ""
+    asked = ("show", "user", f"name={user}", "format=adminlevel")
     try:
-        said = ask(
-            ["sacctmgr", "--noheader", "--parsable2", "show", "user", f"name={user}", "format=adminlevel"]
-        )
+        return slurm.read("sacctmgr", "--noheader", "--parsable2", *asked).strip().lower()
     except SlurmUnavailableError:
         return ""
-    return said.strip().lower()
-
-
-def slurm_conf(settings: Row) -> Path:
-    """Where slurm.conf is: what Slurm's commands say, else $SLURM_CONF, else /etc/slurm."""
-    return Path(settings.get("SLURM_CONF") or os.environ.get("SLURM_CONF") or SLURM_CONF)
 
 
 def _with_files(site: SiteFacts) -> SiteFacts:
     """Add what is beside slurm.conf."""
-    conf = slurm_conf(site.settings)
+    conf = Path(site.settings.get("SLURM_CONF") or os.environ.get("SLURM_CONF") or SLURM_CONF)
     # Dally's job_submit.lua is the one beside slurm.conf, or the one that it calls.
     lua = conf.with_name("job_submit.lua")
     called = conf.parent / "dally" / lua.name

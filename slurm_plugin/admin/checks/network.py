@@ -103,5 +103,5 @@ def own_topology(site: SiteFacts) -> Finding:
 
 def _own_topologies(site: SiteFacts) -> dict[str, str]:
     """The topology that a partition names, by partition; those that name none are left out."""
-    named = {name: site.managed(name).get("Topology", "") for name in site.required_config.partitions}
-    return {name: topology for name, topology in named.items() if topology not in ("", "(null)", "N/A")}
+    partitions = {name: site.partitions.get(name, {}) for name in site.required_config.partitions}
+    return {name: row["Topology"] for name, row in partitions.items() if row.get("Topology")}

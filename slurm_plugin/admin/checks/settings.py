@@ -13,7 +13,7 @@ def memory(site: SiteFacts) -> Finding:
     if "MEMORY" not in parameters.upper():
         return ok("memory is not counted")
     for name in site.required_config.partitions:
-        if not (_limits(site.settings) or _limits(site.managed(name))):
+        if not (_limits(site.settings) or _limits(site.partitions.get(name, {}))):
             return warning(
                 f"{parameters}, no DefMemPerGPU: jobs in {name} without --mem take all memory of their nodes",
                 "set DefMemPerGPU (or DefMemPerCPU) in slurm.conf, else two jobs never share a node",
@@ -72,13 +72,6 @@ def start_delay(site: SiteFacts) -> Finding:
             "SchedulerParameters=bf_interval=1,batch_sched_delay=0,sched_min_interval=0 makes it 0.4 s",
         )
     return ok("a released job starts at once")
-
-
-def requeue_delay(site: SiteFacts) -> Finding:
-    """What Slurm's own wait after a requeue is."""
-    expire = site.option("AuthInfo", "cred_expire") or "120"
-    wait = f"{int(expire) + 1} s" if expire.isdecimal() else f"cred_expire={expire}"
-    return ok(f"Slurm lets a requeued job wait {wait} (cred_expire); Dally sets the begin time back to now")
 
 
 def switch_wait(site: SiteFacts) -> Finding:

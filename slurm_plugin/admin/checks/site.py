@@ -172,10 +172,6 @@ class SiteFacts:
                 return value
         return None
 
-    def managed(self, partition: str) -> Row:
-        """A configured partition; empty if Slurm has none of that name."""
-        return self.partitions.get(partition, {})
-
     def gpu_nodes(self, partition: str) -> frozenset[str]:
         """The nodes of a partition that have GPUs."""
         return frozenset(

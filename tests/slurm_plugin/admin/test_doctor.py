@@ -16,10 +16,12 @@ from dally.cluster.slurm_conf import ConfLine
 from dally.cluster.topology import LeftOut
 from dally.cluster.topology_build import SwitchEntry, wire
 from dally.commands import main
-from slurm_plugin.admin.checks.gather import gather, own_file, parse_rows, parse_settings, parse_version
+from slurm_plugin.admin.checks.gather import gather, own_file, parse_settings
 from slurm_plugin.admin.checks.site import Finding, Level, SiteFacts, StateFolder, TopologyFile
 from slurm_plugin.admin.doctor import CHECKS, examine
 from slurm_plugin.admin.install import InstallTarget, install, plan_install
+from slurm_plugin.client.command_line import parse_version
+from slurm_plugin.client.node_text import read_records
 from slurm_plugin.config import Config
 from slurm_plugin.local_cluster.local_slurm import LocalSlurm
 from slurm_plugin.local_cluster.slurm_files import LocalClusterSpec
@@ -85,7 +87,7 @@ def site(tmp_path: Path) -> SiteFacts:
 
 
 def judge(site: SiteFacts, name: str) -> Finding:
-    return next(result.finding for result in examine(site) if result.name == name)
+    return examine(site)[name]
 
 
 def settings(**changes: str) -> Callable[[SiteFacts], SiteFacts]:
@@ -128,9 +130,9 @@ def without_n9() -> Callable[[SiteFacts], SiteFacts]:
 
 
 def test_a_healthy_site_passes_every_check(site: SiteFacts) -> None:
-    results = examine(site)
-    assert [result for result in results if result.finding.level is not Level.OK] == []
-    assert len(results) == len(CHECKS)
+    found = examine(site)
+    assert {name for name, finding in found.items() if finding.level is not Level.OK} == set()
+    assert len(found) == len(CHECKS)
 
 
 PROBLEMS: list[tuple[str, Callable[[SiteFacts], SiteFacts], str]] = [
@@ -242,8 +244,6 @@ NOTES: list[tuple[str, Callable[[SiteFacts], SiteFacts], str]] = [
     ("memory", settings(SelectTypeParameters="CR_CORE", JobDefaults="(null)"), "not counted"),
     ("job age", settings(MinJobAge="0 sec"), "for ever"),
     ("start delay", settings(SchedulerParameters="(null)"), "up to 3 s later (batch_sched_delay), 30 s"),
-    ("requeue delay", settings(), "wait 121 s"),
-    ("requeue delay", settings(AuthInfo="socket=/run/munge,cred_expire=5"), "wait 6 s"),
     ("power saving", settings(SuspendProgram="/bin/off"), "does not switch nodes off"),
     (
         "job_submit",
@@ -288,19 +288,17 @@ def test_a_policy_that_plans_by_what_jobs_must_report_is_told(
 
 
 def test_without_a_configuration_the_checks_of_slurm_still_run(site: SiteFacts) -> None:
-    results = examine(replace(site, config=None, config_error="cannot read it"))
-    found = {result.name: result.finding for result in results}
+    found = examine(replace(site, config=None, config_error="cannot read it"))
     assert found["configuration"] == Finding(Level.PROBLEM, "cannot read it", found["configuration"].advice)
     assert "select type" in found
     assert "partitions" not in found
 
 
 def test_without_slurm_the_checks_of_files_still_run(site: SiteFacts) -> None:
-    results = examine(replace(site, slurm_error="slurmctld is DOWN"))
-    names = [result.name for result in results]
-    assert "state folder" in names
-    assert "select type" not in names
-    assert any(result.finding.level is Level.PROBLEM for result in results)
+    found = examine(replace(site, slurm_error="slurmctld is DOWN"))
+    assert "state folder" in found
+    assert "select type" not in found
+    assert any(finding.level is Level.PROBLEM for finding in found.values())
 
 
 def test_settings_rows_and_versions_are_read_as_slurm_prints_them() -> None:
@@ -308,8 +306,9 @@ def test_settings_rows_and_versions_are_read_as_slurm_prints_them() -> None:
         "MinJobAge": "300 sec",
         "AuthInfo": "a=b",
     }
-    rows = parse_rows("NodeName=n1 OS=Linux 6.1 #1 SMP State=IDLE Reason=bad State=DOWN [root@x]\n\n")
-    assert rows == [{"NodeName": "n1", "OS": "Linux 6.1 #1 SMP", "State": "IDLE", "Reason": "bad"}]
+    line = "NodeName=n1 OS=Linux 6.1 #1 SMP State=IDLE Gres=(null) Reason=bad State=DOWN [root@x]\n\n"
+    row = {"NodeName": "n1", "OS": "Linux 6.1 #1 SMP", "State": "IDLE", "Gres": "", "Reason": "bad"}
+    assert read_records(line, "NodeName") == {"n1": row}
     assert parse_version("slurm-wlm 22.05.8") == (22, 5)
     assert parse_version("slurm 24.11.5\n") == (24, 11)
     assert parse_version("?") is None
@@ -358,7 +357,7 @@ def test_facts_are_gathered_from_real_slurm(
     local_slurm: LocalSlurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     site = gather(configure(local_slurm, tmp_path, monkeypatch))
-    found = {result.name: result.finding for result in examine(site)}
+    found = examine(site)
     assert len(found) == len(CHECKS)
     assert site.version == local_slurm.version()
     assert site.conf_dir == local_slurm.spec.conf.parent
@@ -394,7 +393,7 @@ def test_mistakes_are_found_on_real_slurm(
         results = examine(gather(configure(local_slurm, tmp_path, monkeypatch)))
     finally:
         local_slurm.stop()
-    found = {result.name for result in results if result.finding.level is not Level.OK}
+    found = {name for name, finding in results.items() if finding.level is not Level.OK}
     assert found >= {"topology plugin", "requeue", "job age", "start delay", "preemption", "job_submit"}
 
 
@@ -415,7 +414,7 @@ def test_after_an_installation_real_slurm_has_no_problems(
         results = examine(gather(config))
     finally:
         local_slurm.stop()
-    assert [result for result in results if result.finding.level is Level.PROBLEM] == []
+    assert {name for name, finding in results.items() if finding.level is Level.PROBLEM} == set()
 
 
 def test_a_lost_slurmctld_is_told_in_a_line(
@@ -423,7 +422,7 @@ def test_a_lost_slurmctld_is_told_in_a_line(
 ) -> None:
     config = configure(local_slurm, tmp_path, monkeypatch)
     local_slurm.stop_controller()
-    found = {result.name: result.finding for result in examine(gather(config))}
+    found = examine(gather(config))
     assert found["slurmctld"].level is Level.PROBLEM
     assert "DOWN" in found["slurmctld"].found
     assert "\n" not in found["slurmctld"].found

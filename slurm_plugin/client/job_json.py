@@ -30,6 +30,10 @@ HOLDS = {"JobHeldUser": Hold.USER, "JobHeldAdmin": Hold.ADMIN}
 """The hold that a pending job is under, by the reason that Slurm shows."""
 
 _GPUS = re.compile(r"(?:^|,)gpu(?::[^:(),=]+)?[:=]([0-9]{1,9})", re.ASCII)
+_TRES = (
+    *("tres_per_job", "tres_per_node", "tres_per_task", "tres_per_socket"),
+    *("cpus_per_tres", "memory_per_tres"),
+)
 _TASKS = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9})(?::([1-9][0-9]{0,8}))?)?", re.ASCII)
 _MOST = 2**53
 _SIGNAL_BITS = 0x7F
@@ -79,7 +83,7 @@ def _plain(record: Record) -> Record:
         killing = exit_code.get("signal")
         killed_by = _plain_value(killing.get("id")) if isinstance(killing, Mapping) else None
         plain["exit_code"] = (_whole(code) << 8) | (_whole(killed_by) & _SIGNAL_BITS)
-    for key in ("tres_per_job", "tres_per_node", "tres_per_task", "tres_per_socket"):
+    for key in _TRES:
         plain[key] = _text(record.get(key)).replace("gres/", "gres:").replace("=", ":")
     return plain
 
@@ -139,6 +143,7 @@ def _job(record: Record, job_id: str) -> SlurmJob:
         licenses=_text(get("licenses")),
         memory_per_node_mb=_whole(get("memory_per_node")),
         memory_per_cpu_mb=_whole(get("memory_per_cpu")),
+        memory_per_gpu_mb=count_gpus(_text(get("memory_per_tres")).removeprefix("gres:")),
         partition=_text(get("partition")),
         comment=_text(get("comment")),
         admin_comment=_text(get("admin_comment")),
@@ -148,6 +153,8 @@ def _job(record: Record, job_id: str) -> SlurmJob:
         # 22.05 does not show it: a waiting job asks for so many CPUs times its tasks.
         cpus_per_task=_whole(get("cpus_per_task"))
         or max(1, _whole(get("cpus")) // max(1, _whole(get("tasks")))),
+        cpus_per_node=max(1, _whole(get("minimum_cpus_per_node"))),
+        cpus_per_gpu=count_gpus(_text(get("cpus_per_tres")).removeprefix("gres:")),
         tres_per_job=_text(get("tres_per_job")),
         tres_per_node=_text(get("tres_per_node")),
         tres_per_task=_text(get("tres_per_task")),

@@ -26,6 +26,10 @@ def read_nodes(text: str) -> tuple[SlurmNode, ...]:
             gpus_used=count_gpus(record.get("GresUsed", "")),
             partitions=tuple(filter(None, record.get("Partitions", "").split(","))),
             memory_mb=number(record.get("RealMemory", "")),
+            features=frozenset(filter(None, record.get("ActiveFeatures", "").split(","))),
+            cpus=number(record.get("CPUEfctv") or record.get("CPUTot", "")),
+            cpus_used=number(record.get("CPUAlloc", "")),
+            memory_used_mb=number(record.get("AllocMem", "")),
         )
         for name, record in read_records(text, "NodeName").items()
     )

@@ -296,4 +296,8 @@ def _node(record: Any, gpus_used: int) -> SlurmNode:
         gpus_used=gpus_used,
         partitions=tuple(record.partitions),
         memory_mb=record.real_memory or 0,
+        features=frozenset(record.active_features or ()),
+        cpus=record.effective_cpus or record.total_cpus or 0,
+        cpus_used=record.allocated_cpus or 0,
+        memory_used_mb=record.allocated_memory or 0,
     )

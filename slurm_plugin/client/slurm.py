@@ -64,6 +64,7 @@ class SlurmJob:
         licenses: Licences it asks for, like `matlab:2,ansys`; empty if none.
         memory_per_node_mb: Memory it asks for on each node; 0 if not so asked.
         memory_per_cpu_mb: Memory it asks for with each CPU; 0 if not so asked.
+        memory_per_gpu_mb: Memory it asks for with each GPU; 0 if not so asked.
         partition: Partition; several, separated by commas, while it may still start in any of them.
         comment: The user's comment, in which `dally-sbatch` says what the job is.
         admin_comment: Comment that only job_submit.lua and operators can write.
@@ -71,6 +72,8 @@ class SlurmJob:
         tasks: Number of tasks.
         tasks_per_node: Tasks on each node; None if not asked for.
         cpus_per_task: CPUs of each task, while it waits.
+        cpus_per_node: Fewest CPUs of each node (`--mincpus`, or what a task takes).
+        cpus_per_gpu: CPUs it asks for with each GPU; 0 if not so asked.
         tres_per_job: What `--gpus` asked for, like `gres:gpu:h100:16`; empty if nothing; so the next three.
         tres_per_node: What `--gres` or `--gpus-per-node` asked for.
         tres_per_task: What `--gpus-per-task` asked for.
@@ -108,6 +111,7 @@ class SlurmJob:
     licenses: str = ""
     memory_per_node_mb: int = 0
     memory_per_cpu_mb: int = 0
+    memory_per_gpu_mb: int = 0
     partition: str = ""
     comment: str = ""
     admin_comment: str = ""
@@ -115,6 +119,8 @@ class SlurmJob:
     tasks: int = 1
     tasks_per_node: int | None = None
     cpus_per_task: int = 1
+    cpus_per_node: int = 1
+    cpus_per_gpu: int = 0
     tres_per_job: str = ""
     tres_per_node: str = ""
     tres_per_task: str = ""
@@ -156,6 +162,10 @@ class SlurmNode:
         gpus_used: Of these, in use by any job.
         partitions: Partitions it is in.
         memory_mb: Memory configured; 0 if unknown.
+        features: Its active features, which `--constraint` names.
+        cpus: CPUs that jobs may have; 0 if unknown.
+        cpus_used: Of these, allocated.
+        memory_used_mb: Of its memory, allocated.
     """
 
     name: str
@@ -165,6 +175,10 @@ class SlurmNode:
     gpus_used: int
     partitions: tuple[str, ...]
     memory_mb: float = 0
+    features: frozenset[str] = frozenset()
+    cpus: float = 0
+    cpus_used: float = 0
+    memory_used_mb: float = 0
 
 
 @dataclass(frozen=True, slots=True)

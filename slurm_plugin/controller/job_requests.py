@@ -1,19 +1,26 @@
 """What a job in Slurm's queue asks of Dally, as far as policies, this site and its cluster can give it."""
 
 import re
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 from functools import lru_cache
+from math import ceil
 
-from dally.errors import InputError
+from dally.errors import CapacityError, InputError
 from dally.jobs.job import Gang, Job, JobKind
-from slurm_plugin.client.slurm import Hold, ReleaseToSlurm, SlurmJob
+from slurm_plugin.client.slurm import Hold, ReleaseToSlurm, SlurmJob, SlurmNode
 from slurm_plugin.config import Config
 from slurm_plugin.controller.managed_job import ManagedJob
+from slurm_plugin.controller.node_room import Measure, NodeRoom, usable_nodes
 from slurm_plugin.request import Request, decode_job
 
 UNLIMITED_S = 30 * 86_400.0
 """Taken as the duration of a job without a time limit: nobody knows it, and policies want a number."""
+
+_FULL = "the nodes that it may use have no CPUs or memory left for it"
+_CROWDED = "jobs that are not Dally's leave it too few CPUs or too little memory on the nodes that it may use"
+_NOWHERE = "too few nodes of its partition have the features, CPUs and memory that it asks for"
 
 _GPU = re.compile(
     r"(?:^|,)(?:gres[:/])?gpu(?::(?P<type>[A-Za-z][\w.-]*))?(?:[:=](?P<count>[0-9]{1,9}))?(?:\([^)]*\))?(?=,|$)"
@@ -24,20 +31,23 @@ class UnfitError(InputError):
     """Dally cannot place the job as it was asked for; Slurm can."""
 
 
-def demand(job: SlurmJob, request: Request) -> Job:
-    """The job that policies see.
+def demand(job: SlurmJob, request: Request, nodes: Iterable[SlurmNode] = ()) -> Job:
+    """The job that policies see, but for the nodes that it accepts.
 
     A count per node, or a number of nodes or tasks per node that divides the GPUs, fixes what each machine
     gives; `--gpus` alone leaves it open. The time limit stands for the unknown duration. Of a waiting job
     the numbers of nodes and tasks can be changed, so only one that counts its GPUs by them has a range.
+    An exclusive job gets all GPUs of its nodes, as Slurm gives them to it.
+
+    Args:
+        job: The job as Slurm shows it.
+        request: What its user told Dally.
+        nodes: The nodes of Slurm.
 
     Raises:
         UnfitError: It asks for no GPUs, or its options fix a placement that policies know nothing of.
     """
     fixed = {
-        "--exclude": job.excluded_nodes,
-        "--constraint": job.features,
-        "--exclusive": job.exclusive,
         "--switches": job.switches,
         "--gpus-per-socket": job.tres_per_socket,
         "a part of a heterogeneous job": job.heterogeneous,
@@ -45,6 +55,8 @@ def demand(job: SlurmJob, request: Request) -> Job:
     if found := next((option for option, value in fixed.items() if value), ""):
         raise UnfitError(f"{found} fixes the placement")
     gpus, each, gpu_type = _gpus(job)
+    if job.exclusive:
+        gpus, each = _whole_nodes(job, each or ceil(gpus / job.min_nodes), nodes)
     plain = Job(
         job_id=job.job_id,
         submit_s=job.submit_s,
@@ -91,6 +103,16 @@ def _gpus(job: SlurmJob) -> tuple[int, int | None, str | None]:
     raise UnfitError("it asks for no GPUs")
 
 
+def _whole_nodes(job: SlurmJob, least: int, nodes: Iterable[SlurmNode]) -> tuple[int, int]:
+    """GPUs in all and on each node, of as many whole nodes as a job asks for; all of them have as many."""
+    counts = Counter(node.gpus for node in usable_nodes(job, nodes) if node.gpus >= least)
+    enough = [gpus for gpus, count in counts.items() if count >= job.min_nodes]
+    if not enough:
+        size = f"{job.min_nodes} nodes with the same number of GPUs, {least} or more"
+        raise UnfitError(f"--exclusive needs {size}, and its partitions have no such")
+    return job.min_nodes * min(enough), min(enough)
+
+
 def _share(whole: int, nodes: int) -> int | None:
     """The equal share of each node; None if the number of nodes is open or does not divide the whole."""
     return whole // nodes if nodes > 1 and whole % nodes == 0 else None
@@ -103,10 +125,14 @@ class RequestReader:
         config: Settings.
         best_level: The lowest level of the cluster that holds a gang; raises `CapacityError` if none does.
         shadow: Whether jobs are looked at that do not ask for Dally.
+
+    Attributes:
+        room: The nodes as last seen.
     """
 
     def __init__(self, config: Config, best_level: Callable[[Gang], int], shadow: bool) -> None:
         self._config, self._best_level, self._shadow = config, best_level, shadow
+        self.room = NodeRoom()
 
     def request(self, job: SlurmJob) -> Request | None:
         """What the job's comments ask of Dally; None if nothing. In shadow mode every job of ours asks."""
@@ -126,9 +152,49 @@ class RequestReader:
         if not self._is_ours(job):
             raise UnfitError(f"partition {job.partition} is not one of Dally's")
         nodes, tasks = shown_size(job, request)
-        asked = demand(replace(job, min_nodes=nodes, tasks=tasks), request)
+        sized = replace(job, min_nodes=nodes, tasks=tasks)
+        asked = demand(sized, request, self.room.nodes.values())
         self._best_level(asked.gang)
         return asked
+
+    def narrowed(self, managed: ManagedJob, job: SlurmJob, full: Collection[str]) -> tuple[Job, str]:
+        """A waiting job with the nodes that it may use now; why it may not start, if these are too few.
+
+        Args:
+            managed: The job.
+            job: As Slurm shows it.
+            full: Nodes on which it was found to have no CPUs or memory for now.
+
+        Raises:
+            InputError: Its constraint cannot be judged node by node.
+        """
+        asked, room = managed.job, self.room
+        if not room.nodes:
+            return asked, ""
+        beside_others = self._roomy(managed, job, room.beside_others)
+        roomy = beside_others - set(full)
+        untried = roomy - set(managed.refused_nodes)
+        if self._fits(untried, asked):
+            return replace(asked, machines=None if untried == room.with_gpus else untried), ""
+        refused = f"only nodes are left on which it did not start: {', '.join(managed.refused_nodes)}"
+        ever = self._roomy(managed, job, room.in_all)
+        reasons = ((roomy, refused), (beside_others, _FULL), (ever, _CROWDED))
+        return asked, next((why for machines, why in reasons if self._fits(machines, asked)), _NOWHERE)
+
+    def still_full(self, managed: ManagedJob, job: SlurmJob, full: Collection[str]) -> set[str]:
+        """Of the nodes that were found full for a waiting job those that are."""
+        return set(full) - self._roomy(managed, job, self.room.now)
+
+    def _roomy(self, managed: ManagedJob, job: SlurmJob, room: Measure) -> frozenset[str]:
+        nodes, tasks = asked_size(managed, job)
+        return self.room.machines(replace(job, min_nodes=nodes, tasks=tasks), managed.job, room)
+
+    def _fits(self, machines: frozenset[str], asked: Job) -> bool:
+        try:
+            self._best_level(asked.gang._replace(machines=machines))
+        except CapacityError:
+            return False
+        return True
 
     def asked(self, managed: ManagedJob, job: SlurmJob, request: Request) -> Job:
         """What a waiting job asks for now: somebody may have changed it.
@@ -141,7 +207,12 @@ class RequestReader:
         limit_s = own_limit_s(managed, job)
         asked = self.first_asked(replace(job, min_nodes=nodes, tasks=tasks, time_limit_s=limit_s), request)
         often = max(job.restarts, managed.history.preemptions) >= self._config.max_requeues
-        return replace(asked, submit_s=managed.job.submit_s, preemptible=asked.preemptible and not often)
+        return replace(
+            asked,
+            submit_s=managed.job.submit_s,
+            preemptible=asked.preemptible and not often,
+            machines=managed.job.machines,
+        )
 
     def _is_ours(self, job: SlurmJob) -> bool:
         return set(job.partition.split(",")) <= set(self._config.partitions)

@@ -1,26 +1,25 @@
 """Checks a plan before it is carried out: nobody is stopped, and nothing is tried, in vain."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from math import inf
 
-from dally.jobs.job import JobKind
-from dally.plan import Decision, Plan, Preempt, Start
+from dally.plan import Decision, Migrate, Plan, Preempt, Start
 from dally.words import span
 from slurm_plugin.controller import failed_starts
-from slurm_plugin.controller.managed_job import JobPhase, ManagedJob
+from slurm_plugin.controller.managed_job import ON_GPUS, JobPhase, ManagedJob
+from slurm_plugin.controller.node_room import Room, needed_room
 from slurm_plugin.controller.reconciler import Reconciler
 from slurm_plugin.controller.time_limits import TimeLimits
 
 _STOPS_NOBODY = "it stops no other job before it has run once"
-_MB_IN_GB = 1000
 
 
 class PlanChecker:
     """Has the policy decide without the jobs that cannot have what it decides for them.
 
     A job is in doubt if Slurm has refused it since it last ran or was changed, or is likely to refuse it.
-    It starts where GPUs are free, on nodes that have not refused it; nobody is stopped for it.
+    It starts where GPUs are free; nobody is stopped for it.
 
     Args:
         reconciler: Managed jobs and state.
@@ -32,16 +31,19 @@ class PlanChecker:
         self._managed_jobs, self._state = reconciler.managed_jobs, reconciler.state
 
     def decide(self, now: float) -> Plan:
-        """The policy's plan; it decides anew each time that jobs had to be left out for a while."""
+        """The policy's plan; it decides anew each time that jobs, or nodes for them, had to be left out."""
         while True:
             plan = self._reconciler.scheduler.decide(now)
             declined = self._in_vain(plan)
+            full: dict[str, list[str]] = {}
             if not declined:
-                plan, declined = self._placed(plan)
-            if not declined:
+                plan, declined, full = self._placed(plan)
+            if not declined and not full:
                 return plan
             for job_id, why in declined.items():
                 self._reconciler.start_declined(self._managed_jobs[job_id], now, why)
+            for job_id, nodes in full.items():
+                self._reconciler.nodes_full(self._managed_jobs[job_id], nodes, now)
 
     def _in_vain(self, plan: Plan) -> dict[str, str]:
         """If others had to leave for jobs in doubt: all jobs in doubt that do not start beside them."""
@@ -63,7 +65,6 @@ class PlanChecker:
             for each in self._managed_jobs.values()
             if each.refused.startswith(("QOS", "Assoc"))
         }
-        most_memory_mb = self._reconciler.most_memory_mb
         for managed in self._managed_jobs.values():
             if managed.phase is not JobPhase.PENDING:
                 continue
@@ -73,62 +74,69 @@ class PlanChecker:
                 why = f"Slurm did not start it ({managed.refused})"
             elif job.licenses and not has_run:
                 why = f"it asks for licences ({job.licenses}), and only Slurm knows which are free"
-            elif job.memory_per_node_mb > most_memory_mb > 0 and not has_run:
-                memory_gb = job.memory_per_node_mb / _MB_IN_GB
-                why = f"it asks for {memory_gb:,.0f} GB of memory on a node, and no node has that"
             elif failed_starts.payer(job) in limited:
                 why = "a limit of its user, account or QOS keeps another job from starting"
             if why:
                 doubts[managed.job_id] = f"{why}; {_STOPS_NOBODY}"
         return doubts
 
-    def _placed(self, plan: Plan) -> tuple[Plan, dict[str, str]]:
-        """The plan with starts off nodes that refused them, and jobs whose starts cannot be had, with why."""
+    def _placed(self, plan: Plan) -> tuple[Plan, dict[str, str], dict[str, list[str]]]:
+        """The plan without starts that cannot be had; why not, or which of their nodes are full, by job.
+
+        Policies do not count CPUs and memory: a full node is kept from the job, and the policy decides anew.
+        """
         decisions: list[Decision] = []
         declined: dict[str, str] = {}
+        full: dict[str, list[str]] = {}
         short: dict[str, str] = {}
+        left = self._room_left(plan)
         for each in plan.decisions:
             managed = self._managed_jobs.get(each.job_id)
             if not isinstance(each, Start) or managed is None or managed.phase is not JobPhase.PENDING:
                 decisions.append(each)
                 continue
-            start = self._off_refused_nodes(each, managed, decisions)
-            if start is None:
-                nodes = ", ".join(managed.refused_nodes)
-                declined[each.job_id] = f"only nodes are free on which it did not start: {nodes}"
-            elif self._limits.is_too_short(managed, self._reconciler.seen(each.job_id), start.allocation):
-                needed = span(self._limits.needed_s(managed, start.allocation))
+            takes = self._takes(managed, self._state.topology.named(each.allocation))
+            lacking = [node for node, room in takes.items() if not left[node].holds(room)]
+            forbidden = [] if managed.job.machines is None else sorted(takes.keys() - managed.job.machines)
+            if forbidden:
+                declined[each.job_id] = f"the policy chose {forbidden[0]}, which the job may not use"
+            elif lacking:
+                full[each.job_id] = lacking
+            elif self._limits.is_too_short(managed, self._reconciler.seen(each.job_id), each.allocation):
+                needed = span(self._limits.needed_s(managed, each.allocation))
                 short[each.job_id] = (
                     f"would need {needed} on the GPUs that it could have, and its partition gives less"
                 )
             else:
-                decisions.append(start)
+                left.update({node: left[node] - room for node, room in takes.items()})
+                decisions.append(each)
         later_half = list(short)[len(short) // 2 :]  # the others may get more GPUs without them
         declined |= {job_id: short[job_id] for job_id in later_half}
-        return replace(plan, decisions=tuple(decisions)), declined
+        return replace(plan, decisions=tuple(decisions)), declined, full
 
-    def _off_refused_nodes(
-        self, start: Start, managed: ManagedJob, others: Sequence[Decision]
-    ) -> Start | None:
-        """The start, on other nodes as close together if it was to be on some that refused the job."""
-        state = self._state
-        refused = {node for node in managed.refused_nodes if node in state.topology.machine_index}
-        if refused.isdisjoint(state.topology.named(start.allocation)):
-            return start
-        types = state.topology.by_type(start.allocation)
-        if managed.job.kind is JobKind.FORKED or len(types) > 1:
-            return None
-        gpus, gpu_type = next((count, name) for name, count in types.items())
-        gang = managed.job.gang._replace(gpus=gpus, gpu_type=gpu_type)
-        with state.free.trial() as free:
-            for other in others:
-                if isinstance(other, Start) and free.holds(other.allocation):
-                    free.take(other.allocation)
-            for machine in (state.topology.machine_index[node] for node in refused):
-                free.take(((machine, free.on(machine)),))
-            level = free.lowest_level(gang)
-            found = None if level is None or level > start.level else free.find(gang, level)
-        if found is None or level is None:
-            return None
-        reason = f"{start.reason}; elsewhere, as Slurm did not start it on {', '.join(sorted(refused))}"
-        return replace(start, allocation=found, level=level, reason=reason)
+    def _room_left(self, plan: Plan) -> dict[str, Room]:
+        """What is free of each node once starting jobs have theirs and those that the plan stops are gone."""
+        room = self._reconciler.room
+        left = {name: room.now(node) for name, node in room.nodes.items()}
+        stopped = {each.job_id for each in plan.decisions if isinstance(each, Preempt | Migrate)}
+        for managed in self._managed_jobs.values():
+            if managed.phase is JobPhase.STARTING:
+                for node, taken in self._takes(managed, managed.gpus).items():
+                    left[node] -= taken
+            elif managed.phase in ON_GPUS and managed.job_id in stopped:
+                for node, taken in self._takes(managed, managed.gpus).items():
+                    left[node] += taken
+        return left
+
+    def _takes(self, managed: ManagedJob, gpus: Mapping[str, int]) -> dict[str, Room]:
+        """What a job takes of each node that Slurm shows, with so many GPUs there."""
+        job, nodes, in_all = (
+            self._reconciler.seen(managed.job_id),
+            self._reconciler.room.nodes,
+            sum(gpus.values()),
+        )
+        return {
+            name: needed_room(job, in_all, count, nodes[name])
+            for name, count in gpus.items()
+            if name in nodes
+        }

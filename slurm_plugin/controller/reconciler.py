@@ -36,6 +36,7 @@ from slurm_plugin.controller.managed_job import (
     asks_for_requeue,
     checkpointed,
 )
+from slurm_plugin.controller.node_room import NONE, NodeRoom, Room, needed_room
 from slurm_plugin.controller.pending_starts import PendingStarts
 from slurm_plugin.controller.time_limits import save_at_s
 from slurm_plugin.controller.transitions import JobTransitions, Log
@@ -75,7 +76,7 @@ class Reconciler:
         decided: Numbers of jobs that are stopping or starting, in the order in which that was decided.
         pending_starts: Starts that wait for others to leave.
         companions: Of elastic jobs.
-        most_memory_mb: Memory of the node that has most; 0 if unknown.
+        room: The nodes as last seen, with what their jobs leave of them.
     """
 
     def __init__(self, scheduler: Scheduler, config: Config, log: Log, shadow: bool = False) -> None:
@@ -93,9 +94,10 @@ class Reconciler:
         self._reader = RequestReader(config, self.state.best_level, shadow)
         self.companions = Companions(self._reader.request, config.restart_gap_s)
         self.report_progress = transitions.report_progress
-        self.most_memory_mb = 0.0
+        self.room = NodeRoom()
         self._seen: dict[str, SlurmJob] = {}
         self._before: dict[str, SlurmJob] = {}
+        self._full: dict[str, set[str]] = {}
         self._last_s = -inf
 
     def seen(self, job_id: str) -> SlurmJob:
@@ -126,7 +128,6 @@ class Reconciler:
         reserved = {each.name for each in reservations}
         self._before, self._seen = self._seen, {job.job_id: job for job in jobs}
         self.corrections = []
-        self.most_memory_mb = max((node.memory_mb for node in nodes), default=0.0)
         for job_id in self._in_order():
             self._observe(self.managed_jobs[job_id], now)
         running = [job_id for job_id in self._in_order() if self._seen[job_id].state in _RUNS]
@@ -134,6 +135,7 @@ class Reconciler:
             self._observe_size(self.managed_jobs[job_id], self._seen[job_id], now)
         for job_id in running:
             self._observe_running(self.managed_jobs[job_id], self._seen[job_id], now)
+        self._reader.room = self.room = self._node_room(nodes)
         under_way = (JobPhase.STARTING, JobPhase.STOPPING)
         known = self.managed_jobs
         self.decided = [each for each in self.decided if each in known and known[each].phase in under_way]
@@ -150,6 +152,7 @@ class Reconciler:
                 wanted = self._reader.request(job)
                 if wanted and wanted.signal and job.requeue and job.restarts < self._config.max_requeues:
                     self.corrections.append(Requeue(job.job_id, ended=True))
+        self._full = {job_id: full for job_id, full in self._full.items() if job_id in known}
         self._retry_refused(now)
         self._admit(now)
 
@@ -162,6 +165,19 @@ class Reconciler:
         self.corrections += self.companions.corrections(known)
         self.corrections += map(Unreserve, idle_reservations(reservations, known, now))
         self._last_s = now
+
+    def _node_room(self, nodes: Sequence[SlurmNode]) -> NodeRoom:
+        """The nodes, with what our running jobs take of them."""
+        by_name = {node.name: node for node in nodes}
+        ours: dict[str, Room] = {}
+        for managed in self.managed_jobs.values():
+            if managed.phase in ON_GPUS:
+                job, in_all = self._seen[managed.job_id], sum(managed.gpus.values())
+                for name, gpus in managed.gpus.items():
+                    if name in by_name:
+                        room = needed_room(job, in_all, gpus, by_name[name])
+                        ours[name] = ours.get(name, NONE) + room
+        return NodeRoom(nodes, ours)
 
     @staticmethod
     def _waits_for_ours(job: SlurmJob, reserved: Set[str]) -> bool:
@@ -380,6 +396,10 @@ class Reconciler:
             if job.state in HOLDS_GPUS and not (job.job_id in seen and seen[job.job_id].state in HOLDS_GPUS)
         ]
         for managed in self.managed_jobs.values():
+            if managed.phase is JobPhase.PENDING and managed.refused_nodes:
+                pause_s = failed_starts.longer(self._config.backoff_s, managed.refusals)
+                if now >= managed.since_s + pause_s:
+                    managed.refused_nodes = ()
             if managed.phase is not JobPhase.INELIGIBLE or managed.until_s == inf:
                 continue
             if now >= managed.until_s:
@@ -412,10 +432,21 @@ class Reconciler:
                     managed.person_held = held
                     self.changed.add(managed.job_id)
                 why = ineligible_reason(managed, job, request, slots, now, self._seen)
+                if full := self._full.get(managed.job_id):
+                    self._full[managed.job_id] = self._reader.still_full(managed, job, full)
+                why = why or self._narrow(managed, now)
             if not why:
                 self._transitions.queue(managed, now)
             elif managed.phase is JobPhase.PENDING or managed.reason != why:
-                self._transitions.set_ineligible(managed, now, why)
+                until_s = now + self._config.backoff_s if managed.refused_nodes else inf
+                self._transitions.set_ineligible(managed, now, why, until_s)
+
+    def _narrow(self, managed: ManagedJob, now: float) -> str:
+        """Tell the policy on which nodes a waiting job may start now; why it may not, if on too few."""
+        full = self._full.get(managed.job_id, ())
+        narrowed, why = self._reader.narrowed(managed, self._seen[managed.job_id], full)
+        self._transitions.become(managed, narrowed, now)
+        return why
 
     def _release(self, managed: ManagedJob, now: float, why: str, to_slurm: bool = False) -> None:
         """From here on the job is Slurm's own; with `to_slurm` it is still to be released to it."""
@@ -448,6 +479,12 @@ class Reconciler:
             self._log(now, "start_declined", job=managed.job_id, reason=why)
         self._transitions.set_ineligible(managed, now, why, until_s=now + self._config.backoff_s)
         managed.declined = why
+
+    def nodes_full(self, managed: ManagedJob, nodes: Iterable[str], now: float) -> None:
+        """A start was decided on nodes without CPUs or memory for it: they are kept from it meanwhile."""
+        self._full.setdefault(managed.job_id, set()).update(nodes)
+        if why := self._narrow(managed, now):
+            self.start_declined(managed, now, why)
 
     def requeue_failed(self, managed: ManagedJob, now: float, why: str) -> None:
         """Slurm will not requeue it: it goes on as it is, not to be asked again, or has ended for good."""

@@ -12,7 +12,7 @@ local MARK = "dally:"
 local HELD, NOT_HELD = MARK .. "held=1", MARK .. "held=0"
 local HERE = debug.getinfo(1, "S").source:match("^@(.*/)") or "./"
 local GPU_FIELDS = { "tres_per_job", "tres_per_node", "tres_per_task", "tres_per_socket", "gres" }
-local NODE_FIELDS = { "req_nodes", "exc_nodes", "features", "prefer", "batch_features", "reservation" }
+local NODE_FIELDS = { "req_nodes", "prefer", "batch_features", "reservation" }
 local FENCE = "dally_" -- what the names of the controller's reservations begin with
 
 local function text(pattern, longest)
@@ -111,11 +111,12 @@ local function fixed_by(job)
   for _, field in ipairs(NODE_FIELDS) do
     if (job[field] or "") ~= "" then return field end
   end
+  if (job.features or ""):find("[%[%]*]") then return "features" end
   if number(job.req_switch) and job.req_switch > 0 then return "switches" end
   if job.contiguous == 1 then return "contiguous" end
   if has_flag(job.bitflags, slurm.SPREAD_JOB) then return "spread-job" end
-  local shared = number(job.shared)
-  if shared and shared ~= 1 then return "exclusive" end
+  local shared = number(job.shared) -- 0 is --exclusive, 1 --oversubscribe, what is more --exclusive=user and the like
+  if shared and shared > 1 then return "exclusive" end
   return nil
 end
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dally.errors import InputError
+from slurm_plugin.constraint import RELATED
 from slurm_plugin.request import MARK, SIGNALS, Request
 from slurm_plugin.submit.sbatch_options import HasArg, MoreOptions, Words, set_by_variables, split_words
 
@@ -26,8 +27,8 @@ _REQUEST = {
 _OWN = {**_REQUEST, "dry-run": HasArg.NO, "help": HasArg.NO, "version": HasArg.NO}
 
 _FIXES = (
-    "nodelist nodefile exclude constraint prefer batch exclusive reservation switches contiguous spread-job "
-    "segment consolidate-segments spread-segments clusters cluster-constraint"
+    "nodelist nodefile prefer batch reservation switches contiguous spread-job segment consolidate-segments "
+    "spread-segments clusters cluster-constraint"
 )
 _GPUS = ("gpus", "gpus-per-node", "gpus-per-task", "gpus-per-socket")
 _GPU_TRES = re.compile(r"(?:gres[:/])?gpu(?:[:=].*)?")
@@ -107,8 +108,8 @@ def read_submission(
 def fixed_reason(settings: Mapping[str, str | None], partitions: Sequence[str]) -> str:
     """Why the nodes of such a job are not Dally's to choose; empty if they are.
 
-    Dally chooses nodes by their free GPUs and the network alone, so what else narrows the choice stays with
-    Slurm. job_submit.lua knows the same list.
+    Dally chooses among the nodes that exclusions, features and partitions leave to a job; what narrows the
+    choice otherwise stays with Slurm. job_submit.lua knows the same list.
 
     Args:
         settings: The options that hold.
@@ -117,6 +118,10 @@ def fixed_reason(settings: Mapping[str, str | None], partitions: Sequence[str]) 
     for name in _FIXES.split():
         if name in settings:
             return f"--{name} fixes the placement"
+    if settings.get("exclusive"):  # with a value it keeps out some others only
+        return f"--exclusive={settings['exclusive']} fixes the placement"
+    if RELATED.search(settings.get("constraint") or ""):
+        return f"--constraint={settings['constraint']} relates the nodes of a job to each other"
     if not asks_for_gpus(settings):
         return "it asks for no GPUs"
     named = (settings.get("partition") or "").split(",")

@@ -116,7 +116,12 @@ class FakeSlurm:
         """All nodes."""
         self._answer()
         return tuple(
-            node.view(self._node_states.get(node.name, ""), self._used[node.name])
+            node.view(
+                self._node_states.get(node.name, ""),
+                self._used[node.name],
+                sum(self._cpus(job, node) for job in self._jobs.values() if node.name in job.gpus),
+                sum(job.spec.memory_mb for job in self._jobs.values() if node.name in job.gpus),
+            )
             for node in self._nodes.values()
         )
 
@@ -413,7 +418,10 @@ class FakeSlurm:
 
     def _may_use(self, job: FakeJob, node: str) -> bool:
         """Whether a node is up and not kept for others."""
-        if self._node_states.get(node) or job.spec.partition not in self._nodes[node].partitions:
+        spec, asked = job.spec, self._nodes[node]
+        if self._node_states.get(node) or set(spec.partition.split(",")).isdisjoint(asked.partitions):
+            return False
+        if node in spec.excluded or not set(filter(None, spec.constraint.split("&"))) <= set(asked.features):
             return False
         here = self._reservations.on(node, self.now_s)
         return not here or (job.reservation, job.spec.user) in here
@@ -421,19 +429,26 @@ class FakeSlurm:
     def _free(self, job: FakeJob, name: str) -> int:
         """Free GPUs of a node that a job can use."""
         node = self._nodes[name]
-        fits = job.spec.gpu_type in ("", node.gpu_type) and (node.cpus == inf or self._has_cpus(job, node))
-        return node.gpus - self._used[name] if fits else 0
+        others = [other for other in self._jobs.values() if name in other.gpus]
+        if job.spec.gpu_type not in ("", node.gpu_type) or (job.spec.exclusive and others):
+            return 0
+        cpus = sum(self._cpus(other, node) for other in others) + self._cpus(job, node)
+        memory_mb = sum(other.spec.memory_mb for other in others) + job.spec.memory_mb
+        return node.gpus - self._used[name] if cpus <= node.cpus and memory_mb <= node.memory_mb else 0
 
-    def _has_cpus(self, job: FakeJob, node: FakeNode) -> bool:
-        taken = sum(other.spec.cpus for other in self._jobs.values() if node.name in other.gpus)
-        return taken + job.spec.cpus <= node.cpus
+    @staticmethod
+    def _cpus(job: FakeJob, node: FakeNode) -> float:
+        """CPUs that a job takes of a node."""
+        return node.cpus if job.spec.exclusive else max(job.spec.cpus, job.spec.tasks_per_node)
 
     def _start(self, job: FakeJob, gpus: Mapping[str, int]) -> None:
         del self._released[job.job_id]
         job.run_number += 1
         job.state, job.state_name, job.reason = State.RUNNING, "RUNNING", ""
         job.start_s, job.gpus = self.now_s, dict(gpus)
-        self._used.update(gpus)
+        if job.spec.exclusive:
+            job.gpus = {name: self._nodes[name].gpus for name in gpus}
+        self._used.update(job.gpus)
         run_time_s, limit_s = job.remaining_s(), job.limit_s
         if self.enforces_limits and limit_s is not None and limit_s < run_time_s:
             self._at(self.now_s + limit_s, lambda: self._end(job, "TIMEOUT", 0), job)

@@ -12,7 +12,7 @@ RunTime = float | Callable[[Mapping[str, int]], float]
 
 @dataclass(frozen=True, slots=True)
 class FakeNode:
-    """A node: its name, its GPUs, the partitions it is in, its GPUs' type, its CPUs and its memory."""
+    """A node: its name, GPUs, the partitions it is in, its GPUs' type, its CPUs, memory and features."""
 
     name: str
     gpus: int = 8
@@ -20,12 +20,25 @@ class FakeNode:
     gpu_type: str = ""
     cpus: float = inf
     memory_mb: float = inf
+    features: tuple[str, ...] = ()
 
-    def view(self, state: str, used: int) -> SlurmNode:
-        """The node as Slurm shows it, in a state (empty: up), with so many GPUs in use."""
+    def view(self, state: str, used: int, cpus_used: float, memory_used_mb: float) -> SlurmNode:
+        """The node as Slurm shows it, in a state (empty: up), with so much in use."""
         base = "mixed" if used else "idle"
         name = {"": base, "drain": f"{base}+drain"}.get(state, state)
-        return SlurmNode(self.name, not state, name, self.gpus, used, self.partitions, self.memory_mb)
+        return SlurmNode(
+            self.name,
+            not state,
+            name,
+            self.gpus,
+            used,
+            self.partitions,
+            memory_mb=0 if self.memory_mb == inf else self.memory_mb,
+            features=frozenset(self.features),
+            cpus=0 if self.cpus == inf else self.cpus,
+            cpus_used=cpus_used,
+            memory_used_mb=memory_used_mb,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +54,9 @@ class SubmitSpec:
         gpu_type: The only type of GPU that will do; empty for any.
         cpus: CPUs on each node.
         memory_mb: Memory on each node.
+        exclusive: It shares its nodes with nobody, and gets all their GPUs.
+        constraint: Features that its nodes must have, joined by `&`; empty for any.
+        excluded: Nodes that it must not use.
         licenses: The one licence that it needs, by name; empty for none.
         tasks: Tasks altogether; 0 for `tasks_per_node` on each node.
         tasks_per_node: Tasks on each node, if they are not counted altogether.
@@ -71,6 +87,9 @@ class SubmitSpec:
     gpu_type: str = ""
     cpus: int = 0
     memory_mb: int = 0
+    exclusive: bool = False
+    constraint: str = ""
+    excluded: tuple[str, ...] = ()
     licenses: str = ""
     tasks: int = 0
     tasks_per_node: int = 1
@@ -178,6 +197,10 @@ class FakeJob:
             qos=spec.qos,
             licenses=spec.licenses,
             memory_per_node_mb=spec.memory_mb,
+            cpus_per_node=max(1, spec.cpus),
+            exclusive=spec.exclusive,
+            features=spec.constraint,
+            excluded_nodes=spec.excluded,
             partition=spec.partition,
             comment=spec.comment,
             min_nodes=self.min_nodes,

@@ -45,6 +45,7 @@ class Site:
         slurm_ahead_s: float = 0.0,
         memory_mb: float = inf,
         cpus: float = inf,
+        features: Mapping[str, tuple[str, ...]] | None = None,
         **settings: Any,
     ) -> None:
         self.folder, self.topology, self.profiles, self.mode = folder, topology, profiles, mode
@@ -58,6 +59,7 @@ class Site:
                 machine.gpu_type,
                 cpus,
                 memory_mb,
+                (features or {}).get(machine.name, ()),
             )
             for machine in topology.machines
         ]

@@ -10,6 +10,7 @@ from dally.policies.registry import policy_names
 from dally.testing.worlds import racks
 from slurm_plugin.controller.journal import read_events
 from slurm_plugin.controller.managed_job import JobPhase
+from tests.slurm_plugin.fake_job import SubmitSpec
 from tests.slurm_plugin.worlds import Site
 
 FOUR = racks([[4, 4], [4, 4]])
@@ -62,8 +63,7 @@ def test_more_memory_than_any_node_has_stops_nobody_at_all(tmp_path: Path) -> No
     site.live(1000)
     assert not stops(site)
     assert site.managed(bad).reason == (
-        "it asks for 10,000 GB of memory on a node, and no node has that; "
-        "it stops no other job before it has run once"
+        "too few nodes of its partition have the features, CPUs and memory that it asks for"
     )
 
 
@@ -110,7 +110,7 @@ def test_others_at_the_same_limit_stop_nobody(tmp_path: Path) -> None:
     assert {site.states()[job] for job in jobs} == {"RUNNING"}
 
 
-def test_jobs_refused_by_a_node_without_cpus_go_to_others_at_once(tmp_path: Path) -> None:
+def test_no_job_is_sent_to_a_node_whose_cpus_are_used_up(tmp_path: Path) -> None:
     site = Site(tmp_path, FOUR, cpus=16, start_timeout_s=20.0)
     hog = site.slurm._jobs[site.submit(gpus_per_node=1, cpus=16)]
     site.live(5)
@@ -118,11 +118,57 @@ def test_jobs_refused_by_a_node_without_cpus_go_to_others_at_once(tmp_path: Path
     jobs = [short(site, gpus_per_node=1, cpus=4, run_time_s=1000.0) for _ in range(3)]
     site.live(60)
     assert {site.states()[job] for job in jobs} == {"RUNNING"}
-    assert max(len(refusals(site, job)) for job in jobs) <= 1
+    assert max(len(refusals(site, job)) for job in jobs) == 0
     assert node not in {name for job in jobs for name in site.nodes(job)}
 
 
-def test_a_job_that_every_node_refuses_waits_until_one_of_them_is_left(tmp_path: Path) -> None:
+def test_nobody_is_stopped_for_gpus_of_a_node_whose_cpus_others_have(tmp_path: Path) -> None:
+    site = Site(tmp_path, racks([[4, 4]]), policy="srtf", cpus=16)
+    site.slurm.submit(SubmitSpec(cpus=14, excluded=("r0m1",), held=False, user="carol"))
+    crowded, roomy = (training(site, excluded=(other,)) for other in ("r0m1", "r0m0"))
+    site.live(10)
+    assert [*site.nodes(crowded), *site.nodes(roomy)] == ["r0m0", "r0m1"]
+    for _ in range(2):
+        short(site, cpus=12)
+    site.run_to(1500)
+    assert stops(site)[crowded] == 0
+    assert stops(site)[roomy] > 0
+
+
+@pytest.mark.parametrize("policy", policy_names())
+def test_no_policy_sends_a_job_where_it_must_not_go(tmp_path: Path, policy: str) -> None:
+    site = Site(tmp_path, FOUR, policy, cpus=16, features={"r1m0": ("nvlink",), "r1m1": ("nvlink", "ib")})
+    jobs = {
+        short(site, constraint="nvlink", gpus_per_node=2): {"r1m0", "r1m1"},
+        short(site, constraint="nvlink&ib"): {"r1m1"},
+        short(site, excluded=("r0m0", "r1m1"), gpus_per_node=1): {"r0m1", "r1m0"},
+        short(site, nodes=2, gpus_per_node=1, exclusive=True, excluded=("r0m0",)): {"r0m1", "r1m0", "r1m1"},
+    }
+    nowhere = short(site, constraint="tpu")
+    site.live(3000)
+    starts = [each for each in read_events(tmp_path) if each["event"] == "start"]
+    assert {each["job"] for each in starts} == jobs.keys()
+    for each in starts:
+        assert each["gpus"].keys() <= jobs[each["job"]]
+        if len(each["gpus"]) == 2:
+            assert [*each["gpus"].values()] == [4, 4], "an exclusive job gets all GPUs of its nodes"
+    assert site.managed(nowhere).phase is JobPhase.INELIGIBLE
+    assert not [each for each in read_events(tmp_path) if each["event"] == "start_failed"]
+
+
+def test_a_job_whose_cpus_an_own_job_has_goes_elsewhere_and_back(tmp_path: Path) -> None:
+    site = Site(tmp_path, racks([[8]]), cpus=16)
+    first = site.submit(gpus_per_node=1, cpus=15, run_time_s=100.0)
+    site.live(5)
+    second = short(site, gpus_per_node=1, cpus=4)
+    site.live(60)
+    assert not refusals(site, second)
+    assert site.managed(second).reason == "the nodes that it may use have no CPUs or memory left for it"
+    site.live(110)
+    assert (site.states()[first], site.states()[second]) == ("COMPLETED", "RUNNING")
+
+
+def test_a_job_for_which_no_node_has_cpus_waits_until_one_of_them_is_left(tmp_path: Path) -> None:
     site = Site(tmp_path, racks([[4, 4]]), cpus=16, start_timeout_s=20.0, backoff_s=1e4)
     site.submit(gpus_per_node=3, cpus=15, run_time_s=100.0)
     site.submit(gpus_per_node=2, cpus=16)
@@ -130,7 +176,8 @@ def test_a_job_that_every_node_refuses_waits_until_one_of_them_is_left(tmp_path:
     job = short(site, gpus_per_node=1, cpus=4)
     site.live(90)
     assert site.managed(job).phase is JobPhase.INELIGIBLE
-    assert site.managed(job).reason == "only nodes are free on which it did not start: r0m0, r0m1"
+    assert site.managed(job).reason == "the nodes that it may use have no CPUs or memory left for it"
+    assert not refusals(site, job)
     site.live(110)
     assert site.states()[job] == "RUNNING"
 

@@ -358,7 +358,7 @@ def test_a_job_without_a_sound_number_is_left_out(number: str) -> None:
 
 
 def test_an_array_that_is_handed_back_does_not_keep_bobs_job_waiting(cell: Cell) -> None:
-    cell.slurm.alices = tuple(held(job_id=f"{HOSTILE}_{task}", features="a") for task in range(1000))
+    cell.slurm.alices = tuple(held(job_id=f"{HOSTILE}_{task}", switches=1) for task in range(1000))
     bobs = cell.site.submit(gpus_per_node=8, user="bob")
     cell.controller.cycle()
     assert cell.site.states()[bobs] == "RUNNING"

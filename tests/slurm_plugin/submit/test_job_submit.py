@@ -17,7 +17,7 @@ from slurm_plugin.submit.hints import Mode, site_lua
 pytestmark = pytest.mark.slurm
 
 WRAPPER = """
-import encodings.idna, os, sys
+import encodings.idna, encodings.utf_8_sig, os, sys
 from slurm_plugin.submit.sbatch import main
 os.setgroups([])
 os.setgid(int(sys.argv.pop(1)))
@@ -89,6 +89,9 @@ def cluster(users: tuple[str, ...]) -> Iterator[LocalSlurm]:
     lua = {"job_submit.lua": LUA, "dally_site.lua": site_lua(["gpu"], [])}
     local_slurm = LocalSlurm(LocalClusterSpec(folder, nodes=2, racks=2, lua_files=lua))
     local_slurm.start()
+    for node, feature in (("n1", "rack0"), ("n2", "rack1")):
+        has = (f"AvailableFeatures={feature}", f"ActiveFeatures={feature}")
+        local_slurm.run("scontrol", "update", f"NodeName={node}", *has)
     yield local_slurm
     local_slurm.stop()
 
@@ -141,8 +144,8 @@ def test_a_job_within_its_partitions_time_is_held(site: Site, one_hour: None) ->
         ["--gpus=1", "--partition=other"],
         ["--gpus=1", "--partition=gpu,other"],
         ["--gpus=1", "--nodelist=n1"],
-        ["--gpus=1", "--exclude=n1"],
-        ["--gpus=1", "--exclusive"],
+        ["--gpus=1", "--exclusive=user"],
+        ["--gpus=1", "--constraint=[rack0|rack1]"],
         ["--gpus=1", "--contiguous"],
         ["--gpus=1", "--switches=1"],
         ["--gpus=1", "--spread-job"],
@@ -157,11 +160,19 @@ def test_a_job_that_is_not_dallys_is_left_alone(site: Site, options: list[str]) 
 
 
 @pytest.mark.parametrize(
-    "option", ["--gres=gpu:h100:2", "--gpus-per-node=2", "--gpus-per-task=1", "--partition=gpu"]
+    "options",
+    [
+        ["--gres=gpu:h100:2"],
+        ["--gpus-per-node=2"],
+        ["--gpus-per-task=1", "--ntasks=2"],
+        ["--gpus=1", "--partition=gpu"],
+        ["--gpus=1", "--exclude=n1"],
+        ["--gpus=1", "--exclusive"],
+        ["--gpus=1", "--constraint=rack0|rack1"],
+    ],
 )
-def test_however_it_asks_for_gpus_a_job_is_held(site: Site, option: str) -> None:
-    extra = ["--ntasks=2"] if "task" in option else ["--gpus=1"] if "partition" in option else []
-    assert site.reason(site.submit(option, *extra)) == "JobHeldUser"
+def test_however_it_asks_for_gpus_a_job_is_held(site: Site, options: list[str]) -> None:
+    assert site.reason(site.submit(*options)) == "JobHeldUser"
 
 
 def test_interactive_and_heterogeneous_jobs_are_left_alone(site: Site) -> None:
@@ -243,8 +254,8 @@ def test_a_marked_job_that_is_not_dallys_is_not_left_held(site: Site) -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        "Priority=100000", "NodeList=n1", "ExcNodeList=n1", "Features=a", "Partition=other", "Contiguous=1",
-        "ReservationName=a", "Switches=1", "Shared=0", "AdminComment=dally:model=forged",
+        "Priority=100000", "NodeList=n1", "Features=[rack0|rack1]", "Partition=other", "Contiguous=1",
+        "ReservationName=a", "Switches=1", "AdminComment=dally:model=forged",
     ],
 )  # fmt: skip
 def test_a_user_cannot_take_his_job_from_dally(site: Site, change: str) -> None:
@@ -260,8 +271,11 @@ def test_a_user_cannot_release_his_job(site: Site) -> None:
     assert site.reason(job) == "JobHeldUser"
 
 
-@pytest.mark.parametrize("change", ["TimeLimit=5", "JobName=a", "NumNodes=2", "StartTime=now+1hour"])
-def test_a_user_may_change_what_does_not_concern_the_placement(site: Site, change: str) -> None:
+@pytest.mark.parametrize(
+    "change",
+    ["TimeLimit=5", "JobName=a", "NumNodes=2", "StartTime=now+1hour", "ExcNodeList=n1", "Features=rack1"],
+)
+def test_a_user_may_change_what_the_controller_reads_anew(site: Site, change: str) -> None:
     job = site.submit("--gpus=2", "--time=10")
     assert site.scontrol("update", f"JobId={job}", change)
     assert site.reason(job) == "JobHeldUser"

@@ -1,0 +1,58 @@
+"""Slurm's `--constraint`, judged node by node."""
+
+import re
+from collections import deque
+from functools import lru_cache
+
+from dally.errors import InputError
+
+_WORD = re.compile(r"[()&|,]|[^\s()&|,]+")
+RELATED = re.compile(r"[\[\]*]")
+"""`[rack1|rack2]` and `ib*2`, by which the nodes of a job depend on each other."""
+
+
+class _NonsenseError(Exception):
+    pass
+
+
+@lru_cache(maxsize=1 << 12)
+def satisfies(constraint: str, features: frozenset[str]) -> bool:
+    """Whether a node with these features meets a constraint, like `a100&(ib|roce)`.
+
+    As in Slurm, `,` means `&`, and without parentheses operators are taken from left to right.
+
+    Raises:
+        InputError: It relates the nodes of a job to each other, or makes no sense.
+    """
+    if RELATED.search(constraint):
+        raise InputError(f"--constraint={constraint} relates the nodes of a job to each other")
+    words = deque(_WORD.findall(constraint))
+    try:
+        met = _operators(words, features)
+        if words:
+            raise _NonsenseError
+    except _NonsenseError:
+        raise InputError(f"--constraint={constraint} makes no sense") from None
+    return met
+
+
+def _operators(words: deque[str], features: frozenset[str]) -> bool:
+    met = _operand(words, features)
+    while words and words[0] in "&|,":
+        operator = words.popleft()
+        right = _operand(words, features)
+        met = met or right if operator == "|" else met and right
+    return met
+
+
+def _operand(words: deque[str], features: frozenset[str]) -> bool:
+    """A feature, or what stands in parentheses."""
+    word = words.popleft() if words else ")"
+    if word == "(":
+        met = _operators(words, features)
+        if not words or words.popleft() != ")":
+            raise _NonsenseError
+        return met
+    if word in ")&|,":
+        raise _NonsenseError
+    return word in features

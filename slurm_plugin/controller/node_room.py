@@ -1,0 +1,129 @@
+"""Which nodes a job may use, whatever GPUs are free there: of its partitions, with its features, and roomy.
+
+CPUs and memory count by node, so that nobody is stopped for GPUs of a node on which no CPU is left, and no
+job is sent there.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from math import ceil, inf
+
+from dally.jobs.job import Job
+from slurm_plugin.client.slurm import SlurmJob, SlurmNode
+from slurm_plugin.constraint import satisfies
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """CPUs, and memory in MB, of one node."""
+
+    cpus: float = 0
+    memory_mb: float = 0
+
+    def __add__(self, other: "Room") -> "Room":
+        return Room(self.cpus + other.cpus, self.memory_mb + other.memory_mb)
+
+    def __sub__(self, other: "Room") -> "Room":
+        return Room(self.cpus - other.cpus, self.memory_mb - other.memory_mb)
+
+    def holds(self, needed: "Room") -> bool:
+        """Whether so much is there."""
+        return self.cpus >= needed.cpus and self.memory_mb >= needed.memory_mb
+
+
+NONE = Room()
+Measure = Callable[[SlurmNode], Room]
+"""How much room a node is taken to have."""
+
+
+def needed_room(job: SlurmJob, in_all: int, gpus: int, node: SlurmNode) -> Room:
+    """What a job takes of a node; all CPUs if it shares nodes with nobody.
+
+    Args:
+        job: The job as Slurm shows it.
+        in_all: GPUs that go with its tasks.
+        gpus: Of these, on the node.
+        node: The node.
+    """
+    if job.exclusive:
+        return Room(node.cpus, job.memory_per_node_mb)
+    tasks = job.tasks_per_node or ceil(job.tasks * gpus / in_all)
+    cpus = max(job.cpus_per_node, job.cpus_per_task * tasks, job.cpus_per_gpu * gpus)
+    return Room(cpus, job.memory_per_node_mb or job.memory_per_gpu_mb * gpus or job.memory_per_cpu_mb * cpus)
+
+
+def usable_nodes(job: SlurmJob, nodes: Iterable[SlurmNode]) -> list[SlurmNode]:
+    """The nodes with GPUs on which Slurm would start a job that had them to itself.
+
+    Of a job on several nodes that names several partitions they are those of the partition that has most.
+
+    Raises:
+        InputError: Its constraint cannot be judged node by node.
+    """
+    partitions = [
+        [
+            node
+            for node in nodes
+            if node.gpus
+            and partition in node.partitions
+            and node.name not in job.excluded_nodes
+            and (not job.features or satisfies(job.features, node.features))
+        ]
+        for partition in job.partition.split(",")
+    ]
+    if job.min_nodes > 1:
+        return max(partitions, key=len)
+    return [*{node.name: node for usable in partitions for node in usable}.values()]
+
+
+class NodeRoom:
+    """The nodes of Slurm at one moment, and what jobs that are not ours leave of them.
+
+    Args:
+        nodes: The nodes. One whose CPUs or memory are not known has room for everything.
+        ours: What our running jobs take, by node.
+
+    Attributes:
+        nodes: The nodes by name.
+        with_gpus: Names of those with GPUs.
+    """
+
+    def __init__(self, nodes: Iterable[SlurmNode] = (), ours: Mapping[str, Room] | None = None) -> None:
+        self.nodes = {node.name: node for node in nodes}
+        self._ours = ours or {}
+        self.with_gpus = frozenset(name for name, node in self.nodes.items() if node.gpus)
+        self._known: dict[object, frozenset[str]] = {}
+
+    def in_all(self, node: SlurmNode) -> Room:
+        """What a node has."""
+        return Room(node.cpus or inf, node.memory_mb or inf)
+
+    def now(self, node: SlurmNode) -> Room:
+        """What nobody has taken of a node."""
+        return self.in_all(node) - Room(node.cpus_used, node.memory_used_mb)
+
+    def beside_others(self, node: SlurmNode) -> Room:
+        """What our jobs can have of a node together."""
+        return self.now(node) + self._ours.get(node.name, NONE)
+
+    def machines(self, job: SlurmJob, asked: Job, room: Measure) -> frozenset[str]:
+        """Names of the nodes that a job may use and that have room for it, by one of the measures above.
+
+        Raises:
+            InputError: Its constraint cannot be judged node by node.
+        """
+        asks = (
+            *(job.partition, job.features, job.excluded_nodes, job.exclusive, job.min_nodes, job.tasks),
+            *(job.cpus_per_node, job.cpus_per_task, job.cpus_per_gpu, job.tasks_per_node),
+            *(job.memory_per_node_mb, job.memory_per_gpu_mb, job.memory_per_cpu_mb),
+        )
+        each = asked.gpus_per_machine
+        key = room.__name__, asks, asked.gpus, each
+        if key not in self._known:
+            self._known[key] = frozenset(
+                node.name
+                for node in usable_nodes(job, self.nodes.values())
+                if room(node).holds(needed_room(job, asked.gpus, each or 1, node))
+                and (not job.exclusive or node.gpus == each)
+            )
+        return self._known[key]

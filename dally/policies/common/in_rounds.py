@@ -57,16 +57,13 @@ class InRounds(Policy):
             memo = found.memo
             decisions = plan_round(state, found.by_job, self.preempt_reason())
         starts = any(isinstance(decision, Start) for decision in decisions)
-        waits = [self._wait(state, job, now, due, memo) for job in state.to_explain(decisions)]
+        waits = []
+        for job in state.to_explain(decisions):
+            reason = f"waits for the next round; there is one every {span(self.rounds.round_s)}"
+            if due:
+                reason = self.wait_reason(state, job, now, memo)
+            waits.append(Wait(job.job_id, state.topology.top, inf, reason))
         return Plan((*decisions, *waits), self.rounds.wakeup_s(state, now, starts), memo)
-
-    def _wait(self, state: ClusterState, job: JobState, now: float, due: bool, memo: Any) -> Wait:
-        reason = (
-            self.wait_reason(state, job, now, memo)
-            if due
-            else f"waits for the next round; there is one every {span(self.rounds.round_s)}"
-        )
-        return Wait(job.job_id, state.topology.top, inf, reason)
 
     def plan_applied(self, plan: Plan, state: ClusterState, now: float) -> None:
         """The round is over, if it was one."""

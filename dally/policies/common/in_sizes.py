@@ -79,11 +79,23 @@ class InSizes(Policy):
         due = self._is_due(state, now)
         decisions = self._sized(state, now) if due else ()
         starts = [state.jobs[each.job_id] for each in decisions if isinstance(each, Start)]
-        waits = [self._wait(state, job, now, due) for job in state.to_explain(decisions)]
+        waits = []
+        for job in state.to_explain(decisions):
+            reason = f"waits until sizes are looked at, every {span(self.interval_s)}"
+            if due:
+                needs, free = plural(job.job.least_gpus, "GPU"), state.free.total(job.job.gpu_type)
+                reason = f"{needs} needed at least, {free} free; {self.wait_reason(job)}"
+            waits.append(Wait(job.job_id, state.topology.top, inf, reason))
         return Plan((*decisions, *waits), self._next_s(state, now, any(map(_is_sizable, starts))))
 
     def _sized(self, state: ClusterState, now: float) -> tuple[Decision, ...]:
-        able = [job for job in self._elastic.values() if self._is_able(job, now)]
+        resize_s = self._state.costs.resize_s
+        # Not in the middle of a change, nor at its end.
+        able = [
+            job
+            for job in self._elastic.values()
+            if job.ready_s <= now and job.remaining_s(now) > job.speed * resize_s(job.job)
+        ]
         if not able and not self._queue:
             return ()
         workers = free_by_kind(state.free)
@@ -93,30 +105,19 @@ class InSizes(Policy):
         room = Room(pool)
         for job in able:
             room.admits(job.job)
-        jobs = [*able, *self._admitted(state, room)]
-        if not jobs:
-            return ()
-        return plan_sizes(state, self.allocate(jobs, pool, now), now)
-
-    def _is_able(self, job: JobState, now: float) -> bool:
-        """Whether a running job may be resized: not in the middle of a change, nor at its end."""
-        return job.ready_s <= now and job.remaining_s(now) > job.speed * self._state.costs.resize_s(job.job)
-
-    def _admitted(self, state: ClusterState, room: Room) -> list[JobState]:
-        """The waiting jobs whose least sizes fit beside each other's, in their order."""
+        # The waiting jobs whose least sizes fit beside each other's, in their order.
+        jobs, refused = [*able], 0
         at_hand = state.topology.gpus - sum(state.withheld.values())
-        admitted: list[JobState] = []
-        refused = 0
         for job in self._queue:
             if room.left < job.job.least_gpus <= at_hand or not room.left or refused == _DEPTH:
                 break
             if room.admits(job.job):
-                admitted.append(job)
+                jobs.append(job)
             elif self.in_turn and job.job.least_gpus <= at_hand:
                 break
             else:
                 refused += 1
-        return admitted
+        return plan_sizes(state, self.allocate(jobs, pool, now), now) if jobs else ()
 
     def _is_due(self, state: ClusterState, now: float) -> bool:
         return not state.running or now >= self._due_s or (self.eager and self._is_changed(state))
@@ -141,15 +142,7 @@ class InSizes(Policy):
             self._changed.answer()
             self._withheld = dict(state.withheld)
 
-    def _wait(self, state: ClusterState, job: JobState, now: float, due: bool) -> Wait:
-        free = state.free.total(job.job.gpu_type)
-        reason = f"{plural(job.job.least_gpus, 'GPU')} needed at least, {free} free; {self.wait_reason(job)}"
-        if not due:
-            reason = f"waits until sizes are looked at, every {span(self.interval_s)}"
-        return Wait(job.job_id, state.topology.top, inf, reason)
-
     def submitted(self, job: JobState, now: float) -> None:
-        self._state.best_level(job.job.gang)
         self._enqueue(job)
 
     def started(self, job: JobState, now: float) -> None:

@@ -14,6 +14,7 @@ from dally.cluster.free import FreeGpus
 from dally.cluster.topology import Allocation
 from dally.errors import InputError
 from dally.plan import Decision, Migrate, Preempt, Start
+from dally.policies.common.placements import takers
 from dally.state import ClusterState, JobState
 
 
@@ -212,13 +213,8 @@ def plan_round(state: ClusterState, targets: Mapping[str, RoundTarget], why_not:
         if all(state.free.on(machine) + gained[machine] >= gpus for machine, gpus in job.allocation):
             gain(job.allocation, -1)  # no target needs its GPUs
             continue
-        machines = {machine for machine, _ in job.allocation}
-        takers = tuple(
-            job_id
-            for job_id, target in changes.items()
-            if any(machine in machines for machine, _ in target.allocation)
-        )
-        decisions.append(Preempt(job.job_id, takers, f"{why_not}; its GPUs go to others"))
+        by = takers(job, ((job_id, target.allocation) for job_id, target in changes.items()))
+        decisions.append(Preempt(job.job_id, by, f"{why_not}; its GPUs go to others"))
     for job_id, target in changes.items():
         kind = Start if job_id in state.waiting else Migrate
         level = state.topology.level_of(target.allocation)

@@ -218,18 +218,15 @@ class HadarRound:
             rest.leave_out(bids)
             self.market.occupied[:] = 0
             bids |= decide_greedily(self.market, rest, self._bidder, refuses=False)
-        return [(self._job(place), bid) for place, bid in sorted(bids.items())]
+        return [(self._view.jobs[self._order[place]], bid) for place, bid in sorted(bids.items())]
 
     def _queue(self) -> BidQueue:
         """All jobs, the greatest payoff a GPU that one could have first."""
         order, view = self._order, self._view
         return BidQueue(view.gpus[order], self._ceilings[order], view.gang[order])
 
-    def _job(self, place: int) -> JobState:
-        return self._view.job(int(self._order[place]))
-
     def _bidder(self, place: int) -> Bidder:
-        job = self._job(place)
+        job = self._view.jobs[self._order[place]]
         return Bidder(
             gpus=job.job.gpus,
             per_machine=job.job.gang.per_machine,

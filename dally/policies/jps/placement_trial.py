@@ -7,6 +7,7 @@ from dally.cluster.free import FreeGpus
 from dally.cluster.topology import Allocation, Topology
 from dally.jobs.job import Job, JobKind
 from dally.policies.common.estimates import stretch_s
+from dally.policies.common.placements import find_gpus
 from dally.policies.common.sizing import change_s
 from dally.profiles.costs import CostModel
 from dally.state import ClusterState, JobState
@@ -122,8 +123,7 @@ def find_gang(free: FreeGpus, costs: CostModel, job: Job, counts: Counts) -> All
     placed = [allocation for option in options if (allocation := _find(free, job, option))]
     if placed:
         return min(placed, key=lambda allocation: costs.cost(job, allocation).slowdown)
-    level = free.lowest_level(job.gang)
-    return None if level is None else free.find(job.gang, level)
+    return find_gpus(free, job.gang)
 
 
 def keep_part(topology: Topology, job: Job, held: Allocation, counts: Counts) -> Allocation:
@@ -170,9 +170,7 @@ def _find(free: FreeGpus, job: Job, counts: Counts) -> Allocation | None:
     """Free GPUs, of each type at the lowest level that holds them; None if there are none."""
     parts: list[tuple[int, int]] = []
     for gpu_type, gpus in counts.items():
-        gang = job.gang._replace(gpus=gpus, gpu_type=gpu_type)
-        level = free.lowest_level(gang)
-        found = None if level is None else free.find(gang, level)
+        found = find_gpus(free, job.gang._replace(gpus=gpus, gpu_type=gpu_type))
         if found is None:
             return None
         parts += found

@@ -6,10 +6,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dally.cluster.free import FreeGpus
-from dally.cluster.topology import Allocation
-from dally.jobs.job import Gang, Job
+from dally.jobs.job import Job
 from dally.policies.base import Cache
 from dally.policies.common.elastic_speeds import MOST_REMEMBERED, speeds_key
+from dally.policies.common.placements import find_gpus
 from dally.profiles.costs import CostModel
 from dally.state import JobState
 
@@ -72,7 +72,7 @@ class PlacedSpeeds:
     def _close_and_apart(self, job: Job, gpu_type: str, gpus: int, done: float) -> tuple[float, float]:
         """The speed close together and that apart, as evenly as can be on twice as many machines."""
         gang = job.gang._replace(gpus=gpus, gpu_type=gpu_type)
-        close = self._find(gang)
+        close = find_gpus(self._idle, gang)
         if close is None:
             mixed = 1 / self._costs.ideal(job, gpus, done).slowdown
             return mixed, mixed
@@ -80,13 +80,9 @@ class PlacedSpeeds:
         machines = min(gpus, 2 * len(close))
         share = ceil(gpus / machines)
         even = gang._replace(gpus=share * machines, per_machine=share)
-        found = None if gang.per_machine else self._find(even)
+        found = None if gang.per_machine else find_gpus(self._idle, even)
         if found is None:
             return speed, speed
         fewer = share * machines - gpus
         apart = tuple((machine, has - (place < fewer)) for place, (machine, has) in enumerate(found))
         return speed, 1 / self._costs.cost(job, apart, done).slowdown
-
-    def _find(self, gang: Gang) -> Allocation | None:
-        level = self._idle.lowest_level(gang)
-        return None if level is None else self._idle.find(gang, level)

@@ -1,6 +1,6 @@
 """What Slurm itself does: order of arrival, topology/tree, `--switches=1@T`, backfill with promises."""
 
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -21,8 +21,6 @@ from dally.policies.slurm.node_choice import LEAF, as_topology_tree, best_fit, l
 from dally.policies.slurm.planned_backfill import BackfillPlanner, JobToTest
 from dally.state import ClusterState, JobState
 from dally.words import plural, span
-
-_Known = dict[tuple[Gang, int], Allocation | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,23 +123,44 @@ class SlurmBackfill(InOrder):
     def fill(self, plan: OrderRound) -> None:
         """Start jobs that break no promise to jobs before them; promises are made once a later job might."""
         assert plan.head is not None, "backfill has a head"
+        free, topology, knobs = plan.state.free, plan.state.topology, self._knobs
         planner: BackfillPlanner | None = None
-        unplanned, first, known = [plan.head], len(plan.started) + 1, _Known()
+        most_promises = knobs.bf_job_part_count_reserve or inf
+        # What each gang could have up to each level, but for promises, as long as no job starts.
+        known: dict[tuple[Gang, int], Allocation | None] = {}
+        unplanned, first = [plan.head], len(plan.started) + 1
         for job in islice(self.queue, first, first + self.depth):
-            now = self._now(job, plan, known)
-            if now is None:
+            gang, highest = job.job.gang, self.accepts(plan.state, job, plan.now)
+            could_have: Allocation | None = ()  # which, is to be tested
+            if gang.gpus > free.total(gang.gpu_type):
+                could_have = None
+            elif knobs.placement == "fit":
+                if (gang, highest) not in known:
+                    placement = self.place(job, highest, plan)
+                    known[gang, highest] = None if placement is None else placement.allocation
+                could_have = known[gang, highest]
+            if could_have is None:
                 unplanned.append(job)
                 continue
-            planner = planner or self._planner(plan)
+            if planner is None:
+                left = [free.on(machine) for machine in range(len(topology.machines))]
+                times_s = plan.now, knobs.bf_window_s, knobs.bf_resolution_s
+                planner = BackfillPlanner(topology, left, plan.releases(), *times_s)
             for earlier in unplanned:
-                if not self._promises(planner):
+                if planner.promises >= most_promises:
                     break
                 planner.test(self._asked(earlier, plan))
             unplanned.clear()
-            planned = planner.test(self._asked(job, plan, now), self._promises(planner))
-            if planned is not None and planned.start_s <= plan.now:
-                self._fill_in(job, planned.allocation, planner, plan)
-                known.clear()
+            planned = planner.test(self._asked(job, plan, could_have), planner.promises < most_promises)
+            if planned is None or planned.start_s > plan.now:
+                continue
+            known.clear()
+            end_s = plan.now + stretch_s(job, plan.state.costs, planned.allocation)
+            broken = f"breaks none of {plural(planner.promises, 'promise')} to {plan.head.job_id}"
+            others = " and others" if planner.promises > 1 else ""
+            planner.started(planned.allocation, end_s)
+            start = Placement(planned.allocation, topology.level_of(planned.allocation))
+            plan.start(job, start, f"backfilled: ends in {span(end_s - plan.now)}, {broken}{others}")
 
     def started(self, job: JobState, now: float) -> None:
         super().started(job, now)
@@ -180,27 +199,36 @@ class SlurmBackfill(InOrder):
 
     def new_waits(self, plan: OrderRound) -> list[Decision]:
         """Waits of jobs that are new, and of those looked at for the first time, whose timer starts now."""
-        untimed = {job.order: job for job in self._timed(plan, self._until_s)}
-        fresh = {job.order: job for job in plan.state.to_explain(plan.decisions())}
-        return [
-            self._timed_wait(job, plan) if order in untimed else self.wait(job, plan)
-            for order, job in sorted((fresh | untimed).items())
-        ]
+        untimed: set[int] = set()
+        jobs = {job.order: job for job in plan.state.to_explain(plan.decisions())}
+        if self._times(plan.state):
+            for job in islice(self.queue, len(plan.started) + self.depth + 1):
+                looked_at = job.job_id in self._until_s or job.order in plan.started
+                if not looked_at and self.best_level(job) <= LEAF:
+                    jobs[job.order] = job
+                    untimed.add(job.order)
+        waits: list[Decision] = []
+        for order, job in sorted(jobs.items()):
+            wait = self.wait(job, plan)
+            if order in untimed:
+                reason = f"{plan.lacks(job, LEAF)}; takes any after {span(self._knobs.switch_wait_s)}"
+                wait = Wait(job.job_id, LEAF, self._due_s(job, plan.now), reason)
+            waits.append(wait)
+        return waits
 
     def wakeup_s(self, plan: OrderRound) -> float:
         """When the first timer of a job that was looked at runs out, or backfill is due."""
-        if not self._knobs.bf_interval_s:
-            return self._timer_s(plan)
-        if plan.head is None or (plan.now >= self._due_backfill_s and not self._restless):
-            return self._pass_at(self._timer_s(plan))
-        return min(self._next_due_s(plan.now), next_multiple(plan.now, self._knobs.bf_interval_s))
-
-    def _timer_s(self, plan: OrderRound) -> float:
-        """When the first timer runs out, one that begins now included: too soon at times, never too late."""
-        if plan.head is None or not self._times(plan.state):
-            return inf
-        begun_s = (until_s for until_s in self._until_s.values() if until_s > plan.now)
-        return min([*begun_s, plan.now + self._knobs.switch_wait_s])
+        now, interval_s = plan.now, self._knobs.bf_interval_s
+        timer_s = inf
+        if plan.head is not None and self._times(plan.state):
+            # One that begins now included: too soon at times, never too late.
+            begun_s = (until_s for until_s in self._until_s.values() if until_s > now)
+            timer_s = min([*begun_s, now + self._knobs.switch_wait_s])
+        if not interval_s:
+            return timer_s
+        if plan.head is None or (now >= self._due_backfill_s and not self._restless):
+            return self._pass_at(timer_s)
+        return min(self._next_due_s(now), next_multiple(now, interval_s))
 
     def _next_due_s(self, now: float) -> float:
         """When the next pass is due that was already; inf if none was."""
@@ -218,54 +246,13 @@ class SlurmBackfill(InOrder):
         after_s = next_multiple(timer_s, self._knobs.bf_interval_s)
         return timer_s if after_s - timer_s == self._knobs.bf_interval_s else after_s
 
-    def _timed_wait(self, job: JobState, plan: OrderRound) -> Wait:
-        reason = f"{plan.lacks(job, LEAF)}; takes any after {span(self._knobs.switch_wait_s)}"
-        return Wait(job.job_id, LEAF, self._due_s(job, plan.now), reason)
-
     def _times(self, state: ClusterState) -> bool:
         """Whether jobs wait for one switch at all."""
         return self._knobs.switch_wait_s > 0 and state.topology.top > LEAF
 
-    def _timed(self, plan: OrderRound, known: Container[str] = ()) -> Iterator[JobState]:
-        """The jobs looked at that do not start and want one switch, but for those known."""
-        if not self._times(plan.state):
-            return
-        for job in islice(self.queue, len(plan.started) + self.depth + 1):
-            if job.job.job_id in known or job.order in plan.started:
-                continue
-            if self.best_level(job) <= LEAF:
-                yield job
-
     def _due_s(self, job: JobState, now: float) -> float:
         """When the job stops waiting for one switch; counted from now if it was never looked at."""
         return self._until_s.get(job.job_id, now + self._knobs.switch_wait_s)
-
-    def _now(self, job: JobState, plan: OrderRound, known: _Known) -> Allocation | None:
-        """GPUs that a job could have but for promises; () if that is to be tested; None if it has to wait.
-
-        Keeps in `known` what each gang gets up to each level, as long as no job starts.
-        """
-        gang, free = job.job.gang, plan.state.free
-        if gang.gpus > free.total(gang.gpu_type):
-            return None
-        if self._knobs.placement == "tree":
-            return ()
-        asked = gang, self.accepts(plan.state, job, plan.now)
-        if asked not in known:
-            placement = self.place(job, asked[1], plan)
-            known[asked] = None if placement is None else placement.allocation
-        return known[asked]
-
-    def _promises(self, planner: BackfillPlanner) -> bool:
-        """Whether the next job that cannot start is promised something."""
-        most = self._knobs.bf_job_part_count_reserve
-        return not most or planner.promises < most
-
-    def _planner(self, plan: OrderRound) -> BackfillPlanner:
-        free, topology, knobs = plan.state.free, plan.state.topology, self._knobs
-        left = [free.on(machine) for machine in range(len(topology.machines))]
-        times_s = plan.now, knobs.bf_window_s, knobs.bf_resolution_s
-        return BackfillPlanner(topology, left, plan.releases(), *times_s)
 
     def _asked(self, job: JobState, plan: OrderRound, first: Allocation = ()) -> JobToTest:
         highest = self.accepts(plan.state, job, plan.now)
@@ -282,14 +269,3 @@ class SlurmBackfill(InOrder):
         if allocation is None or (highest <= LEAF and leaves_of(self._state.topology, allocation) > 1):
             return None
         return allocation
-
-    def _fill_in(
-        self, job: JobState, allocation: Allocation, planner: BackfillPlanner, plan: OrderRound
-    ) -> None:
-        assert plan.head is not None, "backfill has a head"
-        end_s = plan.now + stretch_s(job, plan.state.costs, allocation)
-        promises = plural(planner.promises, "promise")
-        why = f"backfilled: ends in {span(end_s - plan.now)}, breaks none of {promises} to {plan.head.job_id}"
-        planner.started(allocation, end_s)
-        level = plan.state.topology.level_of(allocation)
-        plan.start(job, Placement(allocation, level), why + (" and others" if planner.promises > 1 else ""))

@@ -20,7 +20,8 @@ from dally.cluster.load import load_cluster
 from dally.cluster.topology import Topology
 from dally.jobs.job import Job
 from dally.markdown import table
-from dally.policies.gavel.shares import Demand, Floats, least_makespan
+from dally.policies.common.arrays import Floats
+from dally.policies.gavel.shares import Demand, least_makespan
 from dally.profiles.costs import CostModel
 from dally.profiles.files import ProfileSet, load_profiles
 from dally.profiles.gang_iteration import Split

@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
-from typing import ClassVar
 
 import numpy as np
 
@@ -31,16 +30,14 @@ class ElasticScaling(InSizes):
     Jobs whose least sizes do not fit wait in order of arrival. The batch goes with the GPUs, within limits.
     """
 
-    name: ClassVar[str] = "elastic-scaling"
-    summary: ClassVar[str] = "Sizes and batches of all jobs with the greatest sum of speed-ups."
-    source: ClassVar[str] = (
-        "Saxena et al., Effective elastic scaling of deep learning workloads, arXiv 2006.13878, 2020"
-    )
-    knobs_type: ClassVar[type] = ElasticScalingKnobs
-    batching: ClassVar[Batching] = Batching.LINEAR
-    plans_by: ClassVar[str] = "samples left, and speeds on each number of GPUs"
-    eager: ClassVar[bool] = True
-    in_turn: ClassVar[bool] = True
+    name = "elastic-scaling"
+    summary = "Sizes and batches of all jobs with the greatest sum of speed-ups."
+    source = "Saxena et al., Effective elastic scaling of deep learning workloads, arXiv 2006.13878, 2020"
+    knobs_type = ElasticScalingKnobs
+    batching = Batching.LINEAR
+    plans_by = "samples left, and speeds on each number of GPUs"
+    eager = True
+    in_turn = True
 
     def __init__(self, knobs: ElasticScalingKnobs, state: ClusterState) -> None:
         super().__init__(knobs.interval_s, state)

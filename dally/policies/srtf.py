@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from itertools import takewhile
-from typing import ClassVar
 
 from dally.policies.common.estimates import remaining_s, restart_s, stretch_s
 from dally.policies.common.in_order import InOrder, OrderKnobs, OrderRound
@@ -19,12 +18,12 @@ class ShortestRemainingTimeFirst(InOrder):
     each other. The job that would run longest stops first. Times are those of `common.estimates`.
     """
 
-    name: ClassVar[str] = "srtf"
-    summary: ClassVar[str] = (
+    name = "srtf"
+    summary = (
         "The job with the least predicted running time left goes first; longer ones are preempted for it."
     )
-    source: ClassVar[str] = "Schrage, A Proof of the Optimality of the SRPT Discipline, Oper. Res. 16, 1968"
-    knobs_type: ClassVar[type] = OrderKnobs
+    source = "Schrage, A Proof of the Optimality of the SRPT Discipline, Oper. Res. 16, 1968"
+    knobs_type = OrderKnobs
 
     def key(self, job: JobState) -> tuple[float, ...]:
         """By the running time left at the best placement."""

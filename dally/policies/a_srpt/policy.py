@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import islice, takewhile
 from math import inf
-from typing import Any, ClassVar
+from typing import Any
 
 from dally.errors import InputError
 from dally.plan import Decision, Plan, Start, Wait
@@ -46,15 +46,15 @@ class AdaptiveSrpt(Policy):
     others pass and waits for its best level, but no longer than what it is offered first would cost it.
     """
 
-    name: ClassVar[str] = "a-srpt"
-    summary: ClassVar[str] = (
+    name = "a-srpt"
+    summary = (
         "Jobs start in the order in which SRPT ends them on one virtual machine; heavy ones wait to be close."
     )
-    source: ClassVar[str] = (
+    source = (
         "Luo et al., Prediction-Assisted Online Distributed Deep Learning Workload Scheduling in GPU "
         "Clusters, INFOCOM 2025, arXiv 2501.05563; a reconstruction"
     )
-    knobs_type: ClassVar[type] = ASrptKnobs
+    knobs_type = ASrptKnobs
 
     def __init__(self, knobs: ASrptKnobs, state: ClusterState) -> None:
         self.knobs = knobs

@@ -11,9 +11,9 @@ from dally.errors import InputError
 from dally.jobs.job import JobKind
 from dally.plan import Decision, Plan, Start, Wait
 from dally.policies.base import Policy
+from dally.policies.common.arrays import Floats
 from dally.policies.common.elastic_speeds import Speeds
 from dally.policies.common.gpu_pool import Pool, Room, free_by_kind, held_by_kind
-from dally.policies.common.growth import Floats
 from dally.policies.common.ranking import Ranking
 from dally.policies.common.rounds import PendingChanges, next_multiple
 from dally.policies.common.sizing import SizeTarget, held_gpus, plan_sizes

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import inf
-from typing import Any, ClassVar
+from typing import Any
 
 from dally.cluster.topology import Allocation
 from dally.errors import InputError
@@ -53,15 +53,13 @@ class Dally(Policy):
     The delay is charged to a job that really lost its GPUs, not to one whose lease was renewed.
     """
 
-    name: ClassVar[str] = "dally"
-    summary: ClassVar[str] = (
+    name = "dally"
+    summary = (
         "Jobs decline far placements until a timer runs out; those the network slowed most choose first; "
         "GPUs change hands at lease ends."
     )
-    source: ClassVar[str] = (
-        "Sharma et al., GPU Cluster Scheduling for Network-Sensitive Deep Learning, arXiv 2401.16492"
-    )
-    knobs_type: ClassVar[type] = DallyKnobs
+    source = "Sharma et al., GPU Cluster Scheduling for Network-Sensitive Deep Learning, arXiv 2401.16492"
+    knobs_type = DallyKnobs
 
     def __init__(self, knobs: DallyKnobs, state: ClusterState) -> None:
         self.knobs = knobs

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice, takewhile
 from math import inf
-from typing import Any, ClassVar
+from typing import Any
 
 from dally.cluster.topology import Allocation
 from dally.errors import InputError
@@ -97,14 +97,12 @@ class Gandiva(Policy):
     more running time than the restart costs.
     """
 
-    name: ClassVar[str] = "gandiva"
-    summary: ClassVar[str] = (
+    name = "gandiva"
+    summary = (
         "Jobs of equal size share machines, take turns when there are too many, and migrate closer together."
     )
-    source: ClassVar[str] = (
-        "Xiao et al., Gandiva: Introspective Cluster Scheduling for Deep Learning, OSDI 2018"
-    )
-    knobs_type: ClassVar[type] = GandivaKnobs
+    source = "Xiao et al., Gandiva: Introspective Cluster Scheduling for Deep Learning, OSDI 2018"
+    knobs_type = GandivaKnobs
 
     def __init__(self, knobs: GandivaKnobs, state: ClusterState) -> None:
         self.knobs = knobs

@@ -3,25 +3,19 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
 from dally.errors import InputError
 from dally.plan import Plan
+from dally.policies.common.arrays import Floats
 from dally.policies.common.in_rounds import InRounds
 from dally.policies.common.knobs import knob
 from dally.policies.common.rounds import PendingChanges, RoundTargets, handed_out, movable
 from dally.policies.gavel.round_credits import RoundCredits
 from dally.policies.gavel.round_placement import Pools, RoundPlacement, RoundTable
-from dally.policies.gavel.shares import (
-    Demand,
-    Floats,
-    Shares,
-    finish_time_fairness,
-    least_makespan,
-    least_served,
-)
+from dally.policies.gavel.shares import Demand, Shares, finish_time_fairness, least_makespan, least_served
 from dally.state import ClusterState, JobState
 from dally.words import plural
 
@@ -86,15 +80,13 @@ class Gavel(InRounds):
     that restarts cannot eat up all of it. GPUs left over go to waiting jobs.
     """
 
-    name: ClassVar[str] = "gavel"
-    summary: ClassVar[str] = (
+    name = "gavel"
+    summary = (
         "Time shares on each GPU type by a linear program (LAS, finish-time fairness or makespan), in rounds."
     )
-    source: ClassVar[str] = (
-        "Narayanan et al., Heterogeneity-Aware Cluster Scheduling Policies for Deep Learning, OSDI 2020"
-    )
-    knobs_type: ClassVar[type] = GavelKnobs
-    plans_by: ClassVar[str] = "speeds on each type of GPU"
+    source = "Narayanan et al., Heterogeneity-Aware Cluster Scheduling Policies for Deep Learning, OSDI 2020"
+    knobs_type = GavelKnobs
+    plans_by = "speeds on each type of GPU"
 
     def __init__(self, knobs: GavelKnobs, state: ClusterState) -> None:
         super().__init__(knobs.round_s)

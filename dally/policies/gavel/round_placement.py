@@ -3,17 +3,15 @@
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dally.cluster.free import FreeGpus
 from dally.cluster.topology import Allocation, Topology
+from dally.policies.common.arrays import Flags, Floats
 from dally.policies.common.placements import find_gpus
 from dally.policies.common.rounds import RoundTarget
 from dally.policies.gavel.round_credits import RoundCredits
-from dally.policies.gavel.shares import Demand, Floats
+from dally.policies.gavel.shares import Demand
 from dally.state import JobState
-
-Flags = NDArray[np.bool_]
 
 
 class Pools:

@@ -6,7 +6,7 @@ import numpy as np
 
 from dally.cluster.topology import Topology
 from dally.jobs.job import Gang
-from dally.policies.hadar.market import Flags, Floats, Ints
+from dally.policies.common.arrays import Flags, Floats, Ints
 from dally.state import JobState
 
 _ANY_TYPE = -1

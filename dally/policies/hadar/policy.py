@@ -3,13 +3,14 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
 from dally.cluster.topology import Allocation
 from dally.errors import InputError
 from dally.policies.base import Cache
+from dally.policies.common.arrays import Flags, Floats, Ints
 from dally.policies.common.estimates import restart_s
 from dally.policies.common.in_rounds import InRounds
 from dally.policies.common.knobs import knob
@@ -17,16 +18,7 @@ from dally.policies.common.rounds import RoundTarget, RoundTargets, movable
 from dally.policies.hadar.dual_subroutine import BidQueue, decide_exactly, decide_greedily
 from dally.policies.hadar.find_alloc import Bid, Bidder
 from dally.policies.hadar.job_table import JobTable, JobView
-from dally.policies.hadar.market import (
-    Demands,
-    Flags,
-    Floats,
-    Ints,
-    Market,
-    PriceRange,
-    Servers,
-    price_range,
-)
+from dally.policies.hadar.market import Demands, Market, PriceRange, Servers, price_range
 from dally.state import ClusterState, JobState
 from dally.words import plural, span
 
@@ -74,14 +66,14 @@ class Hadar(InRounds):
     the slowest. Few jobs are chosen exactly, many greedily, the greatest payoff a GPU first.
     """
 
-    name: ClassVar[str] = "hadar"
-    summary: ClassVar[str] = "GPUs of several types have prices; jobs take those of the greatest payoff."
-    source: ClassVar[str] = (
+    name = "hadar"
+    summary = "GPUs of several types have prices; jobs take those of the greatest payoff."
+    source = (
         "Sultana et al., Hadar: Heterogeneity-Aware Optimization-Based Online Scheduling for Deep Learning "
         "Clusters, IPDPS 2024, arXiv 2503.10918 (reconstructed)"
     )
-    knobs_type: ClassVar[type] = HadarKnobs
-    islands: ClassVar[bool] = False
+    knobs_type = HadarKnobs
+    islands = False
 
     def __init__(self, knobs: HadarKnobs, state: ClusterState) -> None:
         super().__init__(knobs.round_s)

@@ -9,7 +9,8 @@ from heapq import heappop, heappush
 
 import numpy as np
 
-from dally.policies.hadar.market import Ints, Market
+from dally.policies.common.arrays import Ints
+from dally.policies.hadar.market import Market
 
 Machines = frozenset[int]
 

@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import ClassVar
 
 from dally.cluster.topology import Allocation
 from dally.errors import InputError
@@ -42,12 +41,10 @@ class HadarE(Hadar):
     each slot does in the original; a job whose copies stay runs on at no cost.
     """
 
-    name: ClassVar[str] = "hadar-e"
-    summary: ClassVar[str] = (
-        "Hadar, and forked jobs train copies side by side on machines that nobody else wants."
-    )
-    source: ClassVar[str] = "Sultana et al., HadarE, arXiv 2503.10918 (reconstructed)"
-    knobs_type: ClassVar[type] = HadarEKnobs
+    name = "hadar-e"
+    summary = "Hadar, and forked jobs train copies side by side on machines that nobody else wants."
+    source = "Sultana et al., HadarE, arXiv 2503.10918 (reconstructed)"
+    knobs_type = HadarEKnobs
     knobs: HadarEKnobs
 
     @classmethod

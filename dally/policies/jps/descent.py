@@ -4,7 +4,8 @@ from itertools import product
 
 import numpy as np
 
-from dally.policies.jps.instance import Floats, Instance, Ints
+from dally.policies.common.arrays import Floats, Ints
+from dally.policies.jps.instance import Instance
 
 _LEAST = 1e-9
 """Savings below this part of all times do not count: they may be rounding."""

@@ -6,8 +6,9 @@ import numpy as np
 from scipy.optimize import linear_sum_assignment, linprog
 from scipy.sparse import eye_array, kron
 
+from dally.policies.common.arrays import Floats, Ints
 from dally.policies.jps.descent import exchange
-from dally.policies.jps.instance import Floats, Instance, Ints
+from dally.policies.jps.instance import Instance
 
 Assign = Callable[[Floats, Ints, Ints], Ints]
 """From what one worker of each kind is worth to each job (jobs, kinds), the jobs' sizes and the workers of

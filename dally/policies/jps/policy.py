@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import inf
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -11,11 +11,12 @@ from dally.errors import InputError
 from dally.jobs.job import JobKind
 from dally.plan import Migrate, Plan, Resize, Start, Wait
 from dally.policies.base import Policy
+from dally.policies.common.arrays import Ints
 from dally.policies.common.knobs import knob
 from dally.policies.common.ranking import Ranking
 from dally.policies.common.rounds import PendingChanges
 from dally.policies.common.sizing import change_s, needs_no_checkpoint
-from dally.policies.jps.instance import Instance, Ints, WorkerDemands, workload_s
+from dally.policies.jps.instance import Instance, WorkerDemands, workload_s
 from dally.policies.jps.market import Assign, hungarian, price_ascent
 from dally.policies.jps.placement_trial import PlacementTrial
 from dally.policies.jps.rerun import Rerun
@@ -61,15 +62,15 @@ class JointPlacement(Policy):
     beside what it has unless it ends sooner elsewhere; all others pay a restart.
     """
 
-    name: ClassVar[str] = "jps"
-    summary: ClassVar[str] = (
+    name = "jps"
+    summary = (
         "Sizes and GPU types of all jobs at once, by matching markets over sampled or guided categories."
     )
-    source: ClassVar[str] = (
+    source = (
         "Liu et al., Sampling-based multi-job placement for heterogeneous deep learning clusters, "
         "IEEE TPDS 35(6), 2024; its online use is a reconstruction"
     )
-    knobs_type: ClassVar[type] = JpsKnobs
+    knobs_type = JpsKnobs
 
     def __init__(self, knobs: JpsKnobs, state: ClusterState) -> None:
         self.knobs = knobs

@@ -6,8 +6,9 @@ from itertools import compress
 import numpy as np
 
 from dally.jobs.job import JobKind
+from dally.policies.common.arrays import Ints
 from dally.policies.common.gpu_pool import Pool, Room, free_by_kind, held_by_kind
-from dally.policies.jps.instance import Instance, Ints, WorkerDemands
+from dally.policies.jps.instance import Instance, WorkerDemands
 from dally.policies.jps.placement_trial import PlacementTrial, Share
 from dally.state import ClusterState, JobState
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any
 
 from dally.errors import InputError
 from dally.plan import Migrate, Plan, Start
@@ -35,15 +35,15 @@ class MonkeyTree(InOrder):
     program says where those that start go and which workers of running jobs change racks, as few as can be.
     """
 
-    name: ClassVar[str] = "monkeytree"
-    summary: ClassVar[str] = (
+    name = "monkeytree"
+    summary = (
         "Order of arrival; few migrations, by an integer program, keep each rack to two cross-rack jobs."
     )
-    source: ClassVar[str] = (
+    source = (
         "Zabreyko et al., MonkeyTree: Near-Minimal Congestion for Multi-tenant Training via Migration, "
         "arXiv 2602.08296; all but its objective and bound is a reconstruction"
     )
-    knobs_type: ClassVar[type] = MonkeyTreeKnobs
+    knobs_type = MonkeyTreeKnobs
 
     def __init__(self, knobs: MonkeyTreeKnobs, state: ClusterState) -> None:
         super().__init__(OrderKnobs(backfill=knobs.backfill), state)

@@ -9,7 +9,8 @@ import numpy as np
 from dally.cluster.free import FreeGpus
 from dally.cluster.topology import Allocation
 from dally.jobs.job import Gang, JobKind
-from dally.policies.monkeytree.program import FragmentProblem, Ints, solve
+from dally.policies.common.arrays import Ints
+from dally.policies.monkeytree.program import FragmentProblem, solve
 from dally.policies.monkeytree.rack_fragments import RackFragments, Shares, split_racks
 from dally.state import ClusterState, JobState
 

@@ -6,7 +6,8 @@ from itertools import groupby
 
 import numpy as np
 
-from dally.policies.ones.job_arrays import Floats, Ints, JobArrays
+from dally.policies.common.arrays import Floats, Ints
+from dally.policies.ones.job_arrays import JobArrays
 from dally.policies.ones.operators import count_gpus, crossover, lay_out, middles, mutate, pad, score, trim
 from dally.state import JobState
 

@@ -3,11 +3,8 @@
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
-Bools = NDArray[np.bool_]
+from dally.policies.common.arrays import Flags, Floats, Ints
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +38,9 @@ class JobArrays:
     held: Ints
     resize_s: Floats
     restart_s: Floats
-    new: Bools
-    shrinks: Bools
-    old: Bools
+    new: Flags
+    shrinks: Flags
+    old: Flags
     left_s: Floats
     speeds: Floats
     offsets: Ints

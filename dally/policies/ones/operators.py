@@ -6,7 +6,8 @@ All functions work on all candidates at once. Source: Bian et al., ONES, SC 2021
 
 import numpy as np
 
-from dally.policies.ones.job_arrays import Floats, Ints, JobArrays
+from dally.policies.common.arrays import Floats, Ints
+from dally.policies.ones.job_arrays import JobArrays
 
 
 def count_gpus(genes: Ints, jobs: int) -> Ints:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from itertools import islice
 from math import inf
 from statistics import median
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -105,18 +105,16 @@ class Evolution(Policy):
     size run with that or wait; once they run they join the search only if a waiting job lacks GPUs.
     """
 
-    name: ClassVar[str] = "ones"
-    summary: ClassVar[str] = (
-        "Sizes of all jobs, batches growing with them, by a population of schedules that evolves."
-    )
-    source: ClassVar[str] = (
+    name = "ones"
+    summary = "Sizes of all jobs, batches growing with them, by a population of schedules that evolves."
+    source = (
         "Bian et al., Online evolutionary batch size orchestration for scheduling deep learning workloads "
         "in GPU clusters, SC 2021"
     )
-    knobs_type: ClassVar[type] = OnesKnobs
-    islands: ClassVar[bool] = False
-    batching: ClassVar[Batching] = Batching.LINEAR
-    plans_by: ClassVar[str] = "epochs, and speeds on each number of GPUs"
+    knobs_type = OnesKnobs
+    islands = False
+    batching = Batching.LINEAR
+    plans_by = "epochs, and speeds on each number of GPUs"
 
     def __init__(self, knobs: OnesKnobs, state: ClusterState) -> None:
         self.knobs = knobs

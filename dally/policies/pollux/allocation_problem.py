@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 
 from dally.cluster.topology import Allocation
+from dally.policies.common.arrays import Floats
 from dally.policies.pollux.allocation_search import Allocations, States
-from dally.policies.pollux.allocation_speeds import CLOSE, Floats, PlacedSpeeds
+from dally.policies.pollux.allocation_speeds import CLOSE, PlacedSpeeds
 from dally.state import ClusterState, JobState
 
 _LEAST_FACTOR = 0.01

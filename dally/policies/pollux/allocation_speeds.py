@@ -3,18 +3,15 @@
 from math import ceil
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dally.cluster.free import FreeGpus
 from dally.jobs.job import Job
 from dally.policies.base import Cache
+from dally.policies.common.arrays import Floats, Ints
 from dally.policies.common.elastic_speeds import MOST_REMEMBERED, speeds_key
 from dally.policies.common.placements import find_gpus
 from dally.profiles.costs import CostModel
 from dally.state import JobState
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 CLOSE, APART = 0, 1
 """On as few machines as can hold the GPUs, or on more."""

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import islice
 from math import inf
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -81,17 +81,17 @@ class Pollux(InRounds):
     After searches that change nothing the next one waits twice as long, until a job comes, ends or stops.
     """
 
-    name: ClassVar[str] = "pollux"
-    summary: ClassVar[str] = (
+    name = "pollux"
+    summary = (
         "GPUs, batches and places of all jobs by a genetic search for the greatest mean speed-up, in rounds."
     )
-    source: ClassVar[str] = (
+    source = (
         "Qiao et al., Pollux: Co-adaptive Cluster Scheduling for Goodput-Optimized Deep Learning, OSDI 2021"
     )
-    knobs_type: ClassVar[type] = PolluxKnobs
-    batching: ClassVar[Batching] = Batching.GOODPUT
-    plans_by: ClassVar[str] = "gradient noise, the largest batch, and speeds on each number of GPUs"
-    islands: ClassVar[bool] = False
+    knobs_type = PolluxKnobs
+    batching = Batching.GOODPUT
+    plans_by = "gradient noise, the largest batch, and speeds on each number of GPUs"
+    islands = False
 
     def __init__(self, knobs: PolluxKnobs, state: ClusterState) -> None:
         super().__init__(knobs.round_s)

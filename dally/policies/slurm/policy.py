@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from math import inf
-from typing import Any, ClassVar
+from typing import Any
 
 from dally.cluster.topology import Allocation
 from dally.errors import InputError
@@ -81,12 +81,12 @@ class SlurmBackfill(InOrder):
     that breaks no promise to a job before them.
     """
 
-    name: ClassVar[str] = "slurm"
-    summary: ClassVar[str] = (
+    name = "slurm"
+    summary = (
         "Slurm's own: order of arrival, best fit in the tree, --switches=1@T as the only timer, backfill."
     )
-    source: ClassVar[str] = "SchedMD: slurm.conf(5), sbatch(1), Topology Guide; plugin topology/tree"
-    knobs_type: ClassVar[type] = SlurmKnobs
+    source = "SchedMD: slurm.conf(5), sbatch(1), Topology Guide; plugin topology/tree"
+    knobs_type = SlurmKnobs
 
     def __init__(self, knobs: SlurmKnobs, state: ClusterState) -> None:
         super().__init__(OrderKnobs(), state)

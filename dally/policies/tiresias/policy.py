@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import takewhile
 from math import inf
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 from dally.errors import InputError
 from dally.plan import Decision, Migrate, Plan, Start, Wait
@@ -86,12 +86,12 @@ class Tiresias(Policy):
     service; and scattered jobs may move closer each `regroup_s`. It must not fare worse for lack of them.
     """
 
-    name: ClassVar[str] = "tiresias"
-    summary: ClassVar[str] = (
+    name = "tiresias"
+    summary = (
         "Jobs that used few GPU-seconds so far go first and preempt others; only skewed models consolidate."
     )
-    source: ClassVar[str] = "Gu et al., Tiresias: A GPU Cluster Manager for Distributed DL, NSDI 2019"
-    knobs_type: ClassVar[type] = TiresiasKnobs
+    source = "Gu et al., Tiresias: A GPU Cluster Manager for Distributed DL, NSDI 2019"
+    knobs_type = TiresiasKnobs
 
     def __init__(self, knobs: TiresiasKnobs, state: ClusterState) -> None:
         self.knobs = knobs

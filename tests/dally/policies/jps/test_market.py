@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dally.policies.common.arrays import Floats, Ints
 from dally.policies.jps.categories import list_categories
-from dally.policies.jps.instance import Floats, Instance, Ints
+from dally.policies.jps.instance import Instance
 from dally.policies.jps.market import STEP, hungarian, match, price_ascent, transport
 from tests.dally.policies.jps.instances import BY_HAND, bounded, instances
 

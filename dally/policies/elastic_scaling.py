@@ -20,7 +20,7 @@ from dally.words import plural
 class ElasticScalingKnobs:
     """Settings of `elastic-scaling`."""
 
-    interval_s: float = knob(60.0, "how often all jobs are sized anew though nothing happens, s")
+    interval_s: float = knob(60.0, "how often all jobs are sized anew though nothing happens, s", above=0)
 
 
 class ElasticScaling(InSizes):

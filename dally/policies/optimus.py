@@ -17,7 +17,7 @@ from dally.words import plural
 class OptimusKnobs:
     """Settings of `optimus`."""
 
-    interval_s: float = knob(600.0, "how often all jobs are sized anew, s; 60 in Pollux's simulator")
+    interval_s: float = knob(600.0, "how often all jobs are sized anew, s; 60 in Pollux's simulator", above=0)
 
 
 class Optimus(InSizes):

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from importlib.metadata import EntryPoint, entry_points
+from math import inf, isfinite
 from typing import Any
 
 from dally.errors import DallyError, InputError
@@ -199,19 +200,30 @@ def _shown(value: object) -> str:
 
 
 def _valid(knob: Field[Any]) -> str:
-    if "choices" in knob.metadata:
-        return " | ".join(knob.metadata["choices"])
-    return {bool: "yes | no", int: "whole number", float: "number"}.get(type(knob.default), "text")
+    """The values that a knob may have, in words."""
+    known = knob.metadata
+    if "choices" in known:
+        return " | ".join(known["choices"])
+    kind = {bool: "yes | no", int: "whole number", float: "number"}.get(type(knob.default), "text")
+    words = {"least": "at least", "above": "more than", "most": "at most"}
+    return ", ".join([kind, *(f"{words[each]} {known[each]:g}" for each in words if each in known)])
 
 
 def _value(what: str, knob: Field[Any], text: str) -> object:
     kind: Any = type(knob.default)
+    known = knob.metadata
     try:
         if kind is bool:
             return {"yes": True, "no": False}[text]
         value = kind(text)
+        if value not in known.get("choices", (value,)):
+            raise ValueError(text)
+        if kind is not str and not (
+            isfinite(value)
+            and known.get("least", value) <= value <= known.get("most", value)
+            and value > known.get("above", -inf)
+        ):
+            raise ValueError(text)
     except (KeyError, ValueError) as error:
         raise InputError(f"{what} is {text!r}, must be: {_valid(knob)}") from error
-    if value not in knob.metadata.get("choices", (value,)) or value != value:
-        raise InputError(f"{what} is {text!r}, must be: {_valid(knob)}")
     return value

@@ -6,7 +6,6 @@ from itertools import islice, takewhile
 from math import inf
 from typing import Any
 
-from dally.errors import InputError
 from dally.plan import Decision, Plan, Start, Wait
 from dally.policies.a_srpt.virtual_srpt import VirtualSrpt
 from dally.policies.base import Policy
@@ -30,12 +29,10 @@ class ASrptKnobs:
         "start a job when its turn has come, or not before the virtual machine has ended it",
         ("early", "ended"),
     )
-    heavy: float = knob(1.1, "slowdown of a placement from which a job is communication-heavy there")
-    patience: float = knob(1.0, "such a job waits at most so many times what the placement would cost it")
-
-    def __post_init__(self) -> None:
-        if not (self.heavy >= 1 and self.patience >= 0):
-            raise InputError(f"heavy {self.heavy:g} must be 1 or more, patience {self.patience:g} 0 or more")
+    heavy: float = knob(1.1, "slowdown of a placement from which a job is communication-heavy there", least=1)
+    patience: float = knob(
+        1.0, "such a job waits at most so many times what the placement would cost it", least=0
+    )
 
 
 class AdaptiveSrpt(Policy):

@@ -7,7 +7,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from dally.errors import InputError
 from dally.jobs.job import JobKind
 from dally.plan import Decision, Plan, Start, Wait
 from dally.policies.base import Policy
@@ -44,8 +43,6 @@ class InSizes(Policy):
     in_turn: ClassVar[bool]
 
     def __init__(self, interval_s: float, state: ClusterState) -> None:
-        if not 0 < interval_s < inf:
-            raise InputError(f"interval_s is {interval_s:g}, must be a positive number")
         self.interval_s = interval_s
         self.speeds = Speeds(state.costs)
         self._state = state

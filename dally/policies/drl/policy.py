@@ -33,7 +33,7 @@ WEIGHTS = "drl.json"
 class DrlKnobs:
     """Settings of `drl`."""
 
-    interval_s: float = knob(10.0, "how often all jobs are sized anew, s")
+    interval_s: float = knob(10.0, "how often all jobs are sized anew, s", above=0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,6 @@ from math import inf
 from typing import Any
 
 from dally.cluster.topology import Allocation
-from dally.errors import InputError
 from dally.plan import Decision, Migrate, Plan, Start, Wait
 from dally.policies.base import Policy
 from dally.policies.common.evictions import Evictions
@@ -31,11 +30,9 @@ class GandivaKnobs:
     would do no work at all, of hours 2 % are lost.
     """
 
-    slice_s: float = knob(3600.0, "seconds of work that a job is sure of before others may take its GPUs")
-
-    def __post_init__(self) -> None:
-        if self.slice_s <= 0:
-            raise InputError(f"knob slice_s is {self.slice_s:g}, must be positive")
+    slice_s: float = knob(
+        3600.0, "seconds of work that a job is sure of before others may take its GPUs", above=0
+    )
 
 
 class Affinity:

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from dally.errors import InputError
 from dally.plan import Plan
 from dally.policies.common.arrays import Floats
 from dally.policies.common.in_rounds import InRounds
@@ -33,10 +32,14 @@ class GavelKnobs:
         ("las", "ftf", "makespan"),
     )
     aware: bool = knob(True, "know that types differ in speed; no: share time on all types alike")
-    round_s: float = knob(360.0, "seconds of a round")
-    hold_s: float = knob(1920.0, "seconds that shares stay at least though jobs come and go; 0 is a round")
+    round_s: float = knob(360.0, "seconds of a round", above=0)
+    hold_s: float = knob(
+        1920.0, "seconds that shares stay at least though jobs come and go; 0 is a round", least=0
+    )
     turn_restarts: float = knob(
-        10.0, "a turn is half a round of work, or so many times what the job's restart costs, at least"
+        10.0,
+        "a turn is half a round of work, or so many times what the job's restart costs, at least",
+        least=0,
     )
     spare: str = knob(
         "in-order",
@@ -44,12 +47,6 @@ class GavelKnobs:
         "all shares are met",
         ("in-order", "last"),
     )
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.hold_s < inf:
-            raise InputError(f"knob hold_s is {self.hold_s:g}, must be 0 or more")
-        if self.turn_restarts < 0:
-            raise InputError(f"knob turn_restarts is {self.turn_restarts:g}, must be 0 or more")
 
 
 @dataclass(frozen=True, slots=True)

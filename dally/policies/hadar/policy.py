@@ -8,7 +8,6 @@ from typing import Any, TypeVar
 import numpy as np
 
 from dally.cluster.topology import Allocation
-from dally.errors import InputError
 from dally.policies.base import Cache
 from dally.policies.common.arrays import Flags, Floats, Ints
 from dally.policies.common.estimates import restart_s
@@ -38,24 +37,18 @@ class HadarKnobs:
         "what a completion time is worth: work done per second since arrival, or 1 / seconds",
         ("throughput", "completion"),
     )
-    round_s: float = knob(360.0, "seconds between two rounds")
-    exact: int = knob(12, "with so many jobs or fewer a round is decided exactly")
+    round_s: float = knob(360.0, "seconds between two rounds", above=0)
+    exact: int = knob(12, "with so many jobs or fewer a round is decided exactly", least=0)
     horizon: float = knob(
-        1.0, "the horizon of the prices, in times of the end of all jobs one by one at their slowest"
+        1.0, "the horizon of the prices, in times of the end of all jobs one by one at their slowest", above=0
     )
     floor: float = knob(
-        0.0, "the lowest price is this part of the highest, at least; what nobody pays is then free"
+        0.0,
+        "the lowest price is this part of the highest, at least; what nobody pays is then free",
+        least=0,
+        most=1,
     )
     mixed: bool = knob(True, "a gang may have GPUs of several types; no: only if none alone holds it")
-
-    def __post_init__(self) -> None:
-        if self.horizon <= 0 or not 0 <= self.floor <= 1:
-            raise InputError(
-                f"knob horizon is {self.horizon:g}, must be more than 0; floor is {self.floor:g}, must be "
-                "between 0 and 1"
-            )
-        if self.exact < 0:
-            raise InputError(f"knob exact is {self.exact}, must be 0 or more")
 
 
 class Hadar(InRounds):

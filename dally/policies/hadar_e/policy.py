@@ -21,15 +21,15 @@ class HadarEKnobs(HadarKnobs):
     """Settings of `hadar-e`; a round is a slot."""
 
     overhead_s: float = knob(
-        10.0, "seconds of a slot that averaging several copies takes beside the transfer of the model"
+        10.0,
+        "seconds of a slot that averaging several copies takes beside the transfer of the model",
+        least=0,
     )
 
     def __post_init__(self) -> None:
-        HadarKnobs.__post_init__(self)
-        if not 0 <= self.overhead_s < self.round_s:
+        if self.overhead_s >= self.round_s:
             raise InputError(
-                f"knob overhead_s is {self.overhead_s:g}, must be at least 0 and less than "
-                f"round_s {self.round_s:g}"
+                f"knob overhead_s is {self.overhead_s:g}, must be less than round_s {self.round_s:g}"
             )
 
 

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from dally.errors import InputError
 from dally.jobs.job import JobKind
 from dally.plan import Migrate, Plan, Resize, Start, Wait
 from dally.policies.base import Policy
@@ -36,16 +35,12 @@ class JpsKnobs:
         "climb from sizes in proportion to sqrt(T Pi / speed), or draw categories as published",
         ("guided", "sampled"),
     )
-    markets: int = knob(2, "categories matched at most each time")
+    markets: int = knob(2, "categories matched at most each time", least=1)
     assign: str = knob("hungarian", "how a market matches", tuple(_MARKETS))
-    alpha: float = knob(0.0, "share of the drawn categories, the least even ones, that is skipped")
-    beta: float = knob(0.0, "weight of unfairness (1 - Jain's index) against the mean time")
-
-    def __post_init__(self) -> None:
-        if self.markets < 1:
-            raise InputError(f"knob markets is {self.markets}, must be at least 1")
-        if not (0 <= self.alpha <= 1 and 0 <= self.beta <= 1):
-            raise InputError(f"alpha {self.alpha:g} and beta {self.beta:g} must be between 0 and 1")
+    alpha: float = knob(
+        0.0, "share of the drawn categories, the least even ones, that is skipped", least=0, most=1
+    )
+    beta: float = knob(0.0, "weight of unfairness (1 - Jain's index) against the mean time", least=0, most=1)
 
 
 class JointPlacement(Policy):

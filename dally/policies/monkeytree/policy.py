@@ -4,7 +4,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from dally.errors import InputError
 from dally.plan import Migrate, Plan, Start
 from dally.policies.common.in_order import BackfillKnobs, InOrder, OrderKnobs
 from dally.policies.common.knobs import knob
@@ -18,12 +17,8 @@ from dally.words import span
 class MonkeyTreeKnobs(BackfillKnobs):
     """Settings of `monkeytree`."""
 
-    bound: int = knob(2, "jobs that may have part of their GPUs in a rack and the rest in others")
+    bound: int = knob(2, "jobs that may have part of their GPUs in a rack and the rest in others", least=0)
     migrate: bool = knob(True, "whether running jobs move for that, or only new ones are placed")
-
-    def __post_init__(self) -> None:
-        if self.bound < 0:
-            raise InputError(f"knob bound is {self.bound}, must be 0 or more")
 
 
 class MonkeyTree(InOrder):

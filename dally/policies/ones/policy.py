@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from dally.cluster.topology import Allocation
-from dally.errors import InputError
 from dally.jobs.job import Gang, JobKind
 from dally.jobs.knowledge import Knowledge
 from dally.plan import Decision, Migrate, Plan, Preempt, Resize, Start, Wait
@@ -41,11 +40,13 @@ DEPTH = 64
 class OnesKnobs:
     """Settings of `ones`."""
 
-    candidates: int = knob(16, "schedules kept from step to step (K)")
-    exchange: float = knob(0.5, "part of the genes that a crossover exchanges (xi)")
-    remove: float = knob(0.3, "probability that a mutation removes a job (theta)")
-    scale_down: float = knob(1.0, "how strongly a job loses GPUs that ran longer than others (sigma)")
-    interval_s: float = knob(10.0, "steps while jobs run are made at multiples of this")
+    candidates: int = knob(16, "schedules kept from step to step (K)", least=2)
+    exchange: float = knob(0.5, "part of the genes that a crossover exchanges (xi)", least=0, most=1)
+    remove: float = knob(0.3, "probability that a mutation removes a job (theta)", least=0, most=1)
+    scale_down: float = knob(
+        1.0, "how strongly a job loses GPUs that ran longer than others (sigma)", least=0
+    )
+    interval_s: float = knob(10.0, "steps while jobs run are made at multiples of this", above=0)
     gate: str = knob(
         "each",
         "who finished an epoch since its last move may move, or nobody until all to be moved did",
@@ -84,17 +85,6 @@ class OnesKnobs:
         "limits double when reached; or after two epochs in all, or since the last change",
         ("none", "life", "stretch"),
     )
-
-    def __post_init__(self) -> None:
-        if self.candidates < 2:
-            raise InputError(f"candidates {self.candidates} must be 2 or more")
-        if not (0 <= self.exchange <= 1 and 0 <= self.remove <= 1):
-            raise InputError(f"exchange {self.exchange:g} and remove {self.remove:g} must be between 0 and 1")
-        if not (0 < self.interval_s < inf and 0 <= self.scale_down < inf):
-            raise InputError(
-                f"interval_s is {self.interval_s:g}, must be positive; "
-                f"scale_down is {self.scale_down:g}, must be 0 or more"
-            )
 
 
 class Evolution(Policy):

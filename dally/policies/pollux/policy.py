@@ -39,23 +39,21 @@ _KEPT = 8
 class PolluxKnobs:
     """Settings of `pollux`."""
 
-    round_s: float = knob(60.0, "seconds from one search to the next")
-    restart_s: float = knob(30.0, "seconds that a change of GPUs is taken to cost, against a job's age")
-    power: float = knob(-1.0, "power of the mean of speed-ups; the lower, the fairer")
-    growth: float = knob(2.0, "times the most GPUs a job has had that it may have; 0: any number")
+    round_s: float = knob(60.0, "seconds from one search to the next", above=0)
+    restart_s: float = knob(
+        30.0, "seconds that a change of GPUs is taken to cost, against a job's age", least=0
+    )
+    power: float = knob(-1.0, "power of the mean of speed-ups; the lower, the fairer", most=1)
+    growth: float = knob(2.0, "times the most GPUs a job has had that it may have; 0: any number", least=0)
     avoid: bool = knob(True, "at most one job over several machines on each machine")
-    patience: int = knob(10, "generations without a better matrix after which a search ends")
-    rest: int = knob(16, "rounds at most between searches that change nothing; 1: search in each round")
+    patience: int = knob(10, "generations without a better matrix after which a search ends", least=1)
+    rest: int = knob(
+        16, "rounds at most between searches that change nothing; 1: search in each round", least=1
+    )
 
     def __post_init__(self) -> None:
-        if min(self.patience, self.rest) < 1:
-            raise InputError(f"patience {self.patience} and rest {self.rest} must be at least 1")
-        if not 0 <= self.restart_s < inf:
-            raise InputError(f"knob restart_s is {self.restart_s:g}, must be 0 or more")
-        if self.growth and not 1 < self.growth < inf:
+        if self.growth and self.growth <= 1:
             raise InputError(f"knob growth is {self.growth:g}, must be 0 or more than 1")
-        if not -inf < self.power <= 1:
-            raise InputError(f"knob power is {self.power:g}, must be at most 1")
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,6 @@ from math import inf
 from typing import Any
 
 from dally.cluster.topology import Allocation
-from dally.errors import InputError
 from dally.jobs.job import Gang
 from dally.jobs.knowledge import Knowledge
 from dally.plan import Decision, Plan, Wait
@@ -28,7 +27,7 @@ class SlurmKnobs:
     """Settings of `slurm`; those with names of slurm.conf(5) are its SchedulerParameters."""
 
     switch_wait_s: float = knob(
-        300.0, "T of --switches=1@T, seconds; 300 is Slurm's max_switch_wait, 0 asks for no switch"
+        300.0, "T of --switches=1@T, seconds; 300 is Slurm's max_switch_wait, 0 asks for no switch", least=0
     )
     scheduler: str = knob(
         "backfill",
@@ -36,32 +35,19 @@ class SlurmKnobs:
         ("builtin", "backfill"),
     )
     bf_interval_s: float = knob(
-        30.0, "seconds between passes of backfill, as bf_interval; 0 is a pass at every event"
+        30.0, "seconds between passes of backfill, as bf_interval; 0 is a pass at every event", least=0
     )
-    bf_max_job_test: int = knob(500, "jobs that a pass of backfill looks at")
+    bf_max_job_test: int = knob(500, "jobs that a pass of backfill looks at", least=1)
     bf_job_part_count_reserve: int = knob(
-        3, "of these, the first so many that cannot start get promises; 0: all, Slurm's own"
+        3, "of these, the first so many that cannot start get promises; 0: all, Slurm's own", least=0
     )
-    bf_resolution_s: float = knob(60.0, "promises begin and end at multiples of this, seconds")
-    bf_window_s: float = knob(86_400.0, "how far ahead promises are made, seconds")
+    bf_resolution_s: float = knob(60.0, "promises begin and end at multiples of this, seconds", above=0)
+    bf_window_s: float = knob(86_400.0, "how far ahead promises are made, seconds", above=0)
     placement: str = knob(
         "fit",
         "the leaf switch that needs the fewest nodes, or what topology/tree does without --nodes",
         ("fit", "tree"),
     )
-
-    def __post_init__(self) -> None:
-        for name in ("switch_wait_s", "bf_interval_s"):
-            if not 0 <= getattr(self, name) < inf:
-                raise InputError(f"knob {name} is {getattr(self, name):g}, must be 0 or more")
-        for name in ("bf_resolution_s", "bf_window_s"):
-            if not 0 < getattr(self, name) < inf:
-                raise InputError(f"knob {name} is {getattr(self, name):g}, must be a positive number")
-        if self.bf_max_job_test < 1:
-            raise InputError(f"knob bf_max_job_test is {self.bf_max_job_test}, must be at least 1")
-        if self.bf_job_part_count_reserve < 0:
-            given = self.bf_job_part_count_reserve
-            raise InputError(f"knob bf_job_part_count_reserve is {given}, must be 0 or more")
 
 
 class SlurmBackfill(InOrder):

@@ -6,7 +6,6 @@ from itertools import takewhile
 from math import inf
 from typing import Any, NamedTuple
 
-from dally.errors import InputError
 from dally.plan import Decision, Migrate, Plan, Start, Wait
 from dally.policies.base import Policy
 from dally.policies.common.evictions import Evictions
@@ -31,34 +30,30 @@ class TiresiasKnobs:
         "GPU-seconds at which a job leaves a queue: published (3250+7200), pollux (57600), none "
         "(one queue), or others like 3600+36000",
     )
-    quantum_s: float = knob(600.0, "seconds of training that a job is sure of at each start; 0 is none")
-    quantum_restarts: float = knob(10.0, "and so many times what the job's restart costs, if that is longer")
+    quantum_s: float = knob(
+        600.0, "seconds of training that a job is sure of at each start; 0 is none", least=0
+    )
+    quantum_restarts: float = knob(
+        10.0, "and so many times what the job's restart costs, if that is longer", least=0
+    )
     order: str = knob(
         "start",
         "in a queue by first start, then arrival; or by arrival: who waits stops who came later",
         ("start", "arrival"),
     )
-    interval_s: float = knob(0.0, "decide at multiples of so many seconds only; 0 is at every event")
+    interval_s: float = knob(0.0, "decide at multiples of so many seconds only; 0 is at every event", least=0)
     promote: float = knob(
-        8.0, "back to the top queue after waiting this many times the time trained; 0 is never"
+        8.0, "back to the top queue after waiting this many times the time trained; 0 is never", least=0
     )
     skew_limit: float = knob(
-        0.25, "models whose largest tensor is more than this share of the gradients consolidate"
+        0.25, "models whose largest tensor is more than this share of the gradients consolidate", least=0
     )
     regroup_s: float = knob(
-        3600.0, "training after which a scattered job moves closer together if it can; 0 is never"
+        3600.0, "training after which a scattered job moves closer together if it can; 0 is never", least=0
     )
 
     def __post_init__(self) -> None:
         queue_limits(self.limits)
-        for name in ("quantum_s", "interval_s", "regroup_s"):
-            if not 0 <= getattr(self, name) < inf:
-                raise InputError(f"knob {name} is {getattr(self, name):g}, must be 0 or more")
-        if min(self.promote, self.skew_limit, self.quantum_restarts) < 0:
-            raise InputError(
-                f"promote {self.promote:g}, skew_limit {self.skew_limit:g} and "
-                f"quantum_restarts {self.quantum_restarts:g} must be 0 or more"
-            )
 
 
 class _Restored(NamedTuple):

@@ -60,11 +60,6 @@ class EvolutionStep:
     waiting: Sequence[JobState]
     generation: Generation
 
-    def sizes(self) -> list[tuple[JobState, int]]:
-        """The GPUs of each job in the best candidate."""
-        counts = self.generation.counts[0].tolist()
-        return list(zip((*self.running, *self.waiting), counts, strict=True))
-
 
 def idle_candidates(rates: Rates, gpus: int) -> Ints:
     """(candidates, gpus) candidates in which all GPUs are idle, to begin with."""

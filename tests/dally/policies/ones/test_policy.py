@@ -2,10 +2,13 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from dally.errors import InputError
 from dally.jobs.job import Job, JobKind
+from dally.plan import Plan
+from dally.policies.ones.evolution import EvolutionStep, Generation
 from dally.policies.ones.policy import Evolution, OnesKnobs
 from dally.policies.registry import parse_policy
 from dally.profiles.costs import CostModel
@@ -94,7 +97,8 @@ def test_who_ran_longest_may_have_less_only_if_it_is_widest_unless_all_are_asked
     for name, gpus, start_s in (("a", 4, 0.0), ("b", 8, 900.0)):
         policy.submitted(state.submit(elastic(name, gpus, 9000.0, start_s, most=gpus), start_s), start_s)
         policy.started(state.start(name, ((0, gpus),), start_s, start_s, 1.0), start_s)
-    policy._scale(1000.0)
+    generation = Generation(policy.genes, np.zeros((1, 2), np.int64), np.zeros(1))
+    policy.plan_applied(Plan(memo=EvolutionStep(1000.0, [], [], generation)), state, 1000.0)
     known = policy.snapshot()["register"]["jobs"]
     assert [known[name]["limit"] for name in ("a", "b")] == limits
 

@@ -95,7 +95,6 @@ class Gavel(InRounds):
         self._standing = RoundShares(RoundCredits(len(self.pools.names)), (), 0.0, -inf, stale=True)
 
     def submitted(self, job: JobState, now: float) -> None:
-        self._state.best_level(job.job.gang)
         self._look_up(job)
         self._changed.note()
 
@@ -134,7 +133,10 @@ class Gavel(InRounds):
             shares = self._at(table, now)
 
             def reason(place: int, pool: int) -> str:
-                return self._reason(shares, table.ids[place], pool)
+                credit = shares.credits.of(table.ids[place])
+                had = f"had {credit.turns[pool]} of {shares.credits.rounds} rounds"
+                value = f"{self.knobs.objective} {shares.value:.4g}"
+                return f"{self.pools.names[pool]} {credit.shares[pool]:.2f}, {had}; {value}"
 
             def sure(job: JobState) -> bool:
                 """Whether a turn is not over: half a round of work, or more after a long restart."""
@@ -164,13 +166,13 @@ class Gavel(InRounds):
 
     def needs_next_round(self, state: ClusterState, now: float) -> bool:
         """Whether shares are to be renewed, or a running job has a share elsewhere."""
-        return (
-            bool(self._changed) or self._standing.stale or any(map(self._has_more_elsewhere, movable(state)))
-        )
-
-    def _has_more_elsewhere(self, job: JobState) -> bool:
-        shares = self._standing.credits.of(job.job_id).shares
-        return sum(shares) - shares[self.pools.of(job.allocation)] > SETTLED
+        if self._changed or self._standing.stale:
+            return True
+        for job in movable(state):
+            shares = self._standing.credits.of(job.job_id).shares
+            if sum(shares) - shares[self.pools.of(job.allocation)] > SETTLED:
+                return True
+        return False
 
     def plan_applied(self, plan: Plan, state: ClusterState, now: float) -> None:
         """If this was a round, its shares hold from now on and whoever runs in it has a turn."""
@@ -240,11 +242,3 @@ class Gavel(InRounds):
             return sorted(types, key=lambda pool: -total[pool])
         first = int(now // self.knobs.round_s) % len(types)
         return types[first:] + types[:first]
-
-    def _reason(self, shares: RoundShares, job_id: str, pool: int) -> str:
-        credit, rounds = shares.credits.of(job_id), shares.credits.rounds
-        share, name = credit.shares[pool], self.pools.names[pool]
-        return (
-            f"{name} {share:.2f}, had {credit.turns[pool]} of {rounds} rounds; "
-            f"{self.knobs.objective} {shares.value:.4g}"
-        )

@@ -44,7 +44,7 @@ class PlacementTrial:
     def start(self, shares: Sequence[Share]) -> None:
         """Start the waiting jobs, as far as they find GPUs."""
         for share in shares:
-            place = self._find(share)
+            place = find_gang(self.state.free, self.state.costs, share.job.job, share.counts)
             if place is not None:
                 self._take(share, place, stretch_s(share.job, self.state.costs, place))
 
@@ -54,7 +54,7 @@ class PlacementTrial:
         Jobs that give up a part come first, so that the others find it free; then those that wait, then the
         other running ones, those that gain most first.
         """
-        free, by_type = self.state.free, self.state.topology.by_type
+        free, costs, by_type = self.state.free, self.state.costs, self.state.topology.by_type
         others: list[tuple[Share, bool]] = []
         for share in changes:
             job, counts, held = share.job, share.counts, by_type(share.job.allocation)
@@ -72,33 +72,28 @@ class PlacementTrial:
             if leaves:
                 free.give(share.job.allocation)
         self.start(starting)
-        return all(self._move(share, leaves) for share, leaves in others)
-
-    def _move(self, share: Share, left: bool) -> bool:
-        """Change a job's GPUs if that pays for itself; whether it has GPUs then, new ones or its own."""
-        job, free = share.job, self.state.free
-        grown = None if left else grow_part(free, job.job, job.allocation, share.counts)
-        if not left:
-            free.give(job.allocation)
-        place = self._find(share)
-        if grown is not None and (place is None or self._moved_s(job, grown) <= self._moved_s(job, place)):
-            place = grown
-        stays_s = job.remaining_s(self.now) * self.state.costs.cost(job.job, job.allocation).slowdown
-        if free.holds(job.allocation) and (place is None or self._moved_s(job, place) >= stays_s):
-            free.take(job.allocation)
-            return True
-        if place is None:
-            return False
-        self._take(share, place, self._moved_s(job, place))
+        for share, leaves in others:
+            job = share.job
+            grown = None if leaves else grow_part(free, job.job, job.allocation, share.counts)
+            if not leaves:
+                free.give(job.allocation)
+            options = [grown, find_gang(free, costs, job.job, share.counts)]
+            places = [each for each in options if each is not None]
+            place = min(places, key=lambda each: self._moved_s(share.job, each), default=None)
+            stays_s = job.remaining_s(self.now) * costs.cost(job.job, job.allocation).slowdown
+            # It changes only if that pays for itself.
+            if free.holds(job.allocation) and (place is None or self._moved_s(job, place) >= stays_s):
+                free.take(job.allocation)
+            elif place is not None:
+                self._take(share, place, self._moved_s(job, place))
+            else:
+                return False
         return True
 
     def _moved_s(self, job: JobState, place: Allocation) -> float:
         """Seconds until the end of a running job that goes on elsewhere, after a resize or restart."""
         slowdown = self.state.costs.cost(job.job, place).slowdown
         return change_s(self.state, job, place) + job.remaining_s(self.now) * slowdown
-
-    def _find(self, share: Share) -> Allocation | None:
-        return find_gang(self.state.free, self.state.costs, share.job.job, share.counts)
 
     def _take(self, share: Share, place: Allocation, left_s: float) -> None:
         self.state.free.take(place)

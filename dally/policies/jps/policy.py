@@ -79,7 +79,6 @@ class JointPlacement(Policy):
         self._changed.answer()
 
     def submitted(self, job: JobState, now: float) -> None:
-        self._state.best_level(job.job.gang)
         self._enqueue(job)
 
     def started(self, job: JobState, now: float) -> None:
@@ -130,7 +129,11 @@ class JointPlacement(Policy):
         rerun = Rerun(state, self.demands, self.solve, now, next_end_s)
         trial, gain_s = rerun.best(self.queue, able)
         changes = [self._change(state.jobs[name], trial, gain_s) for name in trial.places]
-        waits = [self._wait(job, now) for job in state.to_explain(changes)]
+        waits = []
+        for job in state.to_explain(changes):
+            asked, free = plural(job.job.gpus, "GPU"), state.free.total(job.job.gpu_type)
+            work = f"less work goes first, this has {workload_s(job, now) / 3600:.1f} GPU-hours left"
+            waits.append(Wait(job.job_id, state.topology.top, inf, f"{asked} asked for, {free} free; {work}"))
         return Plan((*changes, *waits))
 
     def solve(self, instance: Instance) -> Ints:
@@ -172,11 +175,3 @@ class JointPlacement(Policy):
             f"{span(held * job.remaining_s(trial.now))}; all concerned end {span(gain_s)} sooner in sum"
         )
         return kind(job.job_id, place, level, reason)
-
-    def _wait(self, job: JobState, now: float) -> Wait:
-        request = job.job
-        reason = (
-            f"{plural(request.gpus, 'GPU')} asked for, {self._state.free.total(request.gpu_type)} free; "
-            f"less work goes first, this has {workload_s(job, now) / 3600:.1f} GPU-hours left"
-        )
-        return Wait(job.job_id, self._state.topology.top, inf, reason)

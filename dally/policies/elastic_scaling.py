@@ -12,7 +12,7 @@ from dally.policies.common.in_sizes import InSizes, remaining_s
 from dally.policies.common.knobs import knob
 from dally.policies.common.sizing import SizeTarget
 from dally.profiles.goodput import Batching
-from dally.state import ClusterState, JobState
+from dally.state import JobState
 from dally.words import plural
 
 
@@ -38,17 +38,6 @@ class ElasticScaling(InSizes):
     plans_by = "samples left, and speeds on each number of GPUs"
     eager = True
     in_turn = True
-
-    def __init__(self, knobs: ElasticScalingKnobs, state: ClusterState) -> None:
-        super().__init__(knobs.interval_s, state)
-        self.knobs = knobs
-
-    def rank(self, job: JobState) -> tuple[float, ...]:
-        """In order of arrival."""
-        return ()
-
-    def wait_reason(self, job: JobState) -> str:
-        return "jobs start in order of arrival"
 
     def allocate(self, jobs: Sequence[JobState], pool: Pool, now: float) -> Mapping[str, SizeTarget]:
         """Sizes by dynamic programming over jobs and GPUs."""

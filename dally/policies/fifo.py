@@ -1,7 +1,6 @@
 """First in, first out: jobs start strictly in the order in which they arrived."""
 
 from dally.policies.common.in_order import InOrder, OrderKnobs
-from dally.state import JobState
 
 
 class Fifo(InOrder):
@@ -14,7 +13,3 @@ class Fifo(InOrder):
     summary = "Jobs start strictly in the order of arrival, with or without EASY backfill."
     source = "Mu'alem and Feitelson, IEEE TPDS 12(6), 2001 (FCFS and EASY backfill)"
     knobs_type = OrderKnobs
-
-    def key(self, job: JobState) -> tuple[float, ...]:
-        """By arrival; a job that lost its GPUs to a failure keeps its place."""
-        return ()

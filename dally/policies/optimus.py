@@ -9,7 +9,7 @@ from dally.policies.common.in_sizes import InSizes
 from dally.policies.common.knobs import knob
 from dally.policies.common.sizing import SizeTarget, held_gpus
 from dally.profiles.goodput import Batching
-from dally.state import ClusterState, JobState
+from dally.state import JobState
 from dally.words import plural
 
 
@@ -39,10 +39,6 @@ class Optimus(InSizes):
     plans_by = "samples left, and speeds on each number of GPUs"
     eager = False
     in_turn = False
-
-    def __init__(self, knobs: OptimusKnobs, state: ClusterState) -> None:
-        super().__init__(knobs.interval_s, state)
-        self.knobs = knobs
 
     def rank(self, job: JobState) -> tuple[float, ...]:
         """Smallest first."""

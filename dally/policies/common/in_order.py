@@ -1,6 +1,5 @@
 """What FIFO, SJF, SRTF and Slurm share: serve the jobs in one order, then backfill behind the head."""
 
-from abc import abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from heapq import merge
@@ -53,9 +52,12 @@ class InOrder(Policy):
         self.ends = Ranking()
         self._state = state
 
-    @abstractmethod
     def key(self, job: JobState) -> tuple[float, ...]:
-        """What waiting jobs are ordered by, ascending; ties go by arrival."""
+        """What waiting jobs are ordered by, ascending; ties go by arrival, as do all if there is no key.
+
+        A job that lost its GPUs to a failure keeps its place.
+        """
+        return ()
 
     def accepts(self, state: ClusterState, job: JobState, now: float) -> int:
         """The highest level that a waiting job accepts at `now`."""

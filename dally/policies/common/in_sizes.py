@@ -31,7 +31,7 @@ class InSizes(Policy):
     jobs are admitted in their order while the least sizes of all fit.
 
     Args:
-        interval_s: All are sized anew at multiples of it, seconds; and at once when nothing runs.
+        knobs: All are sized anew at multiples of their `interval_s`, seconds; and at once when nothing runs.
         state: The cluster.
 
     Attributes:
@@ -42,8 +42,8 @@ class InSizes(Policy):
     eager: ClassVar[bool]
     in_turn: ClassVar[bool]
 
-    def __init__(self, interval_s: float, state: ClusterState) -> None:
-        self.interval_s = interval_s
+    def __init__(self, knobs: Any, state: ClusterState) -> None:
+        self.interval_s: float = knobs.interval_s
         self.speeds = Speeds(state.costs)
         self._state = state
         self._queue = Ranking()
@@ -53,9 +53,9 @@ class InSizes(Policy):
         self._withheld: dict[int, int] = {}
         self._due_s = inf
 
-    @abstractmethod
     def rank(self, job: JobState) -> tuple[float, ...]:
-        """The priority of a waiting job, lower first; ties go by arrival."""
+        """The priority of a waiting job, lower first; ties go by arrival, as do all if there is no rank."""
+        return ()
 
     @abstractmethod
     def allocate(self, jobs: Sequence[JobState], pool: Pool, now: float) -> Mapping[str, SizeTarget]:
@@ -67,9 +67,9 @@ class InSizes(Policy):
             now: The moment, seconds.
         """
 
-    @abstractmethod
     def wait_reason(self, job: JobState) -> str:
         """Why a job is not admitted, in words: which jobs go first."""
+        return "jobs start in order of arrival"
 
     def decide(self, state: ClusterState, now: float) -> Plan:
         """If it is time: size the jobs, and start, resize and move them; else nothing but new waits."""

@@ -201,16 +201,8 @@ class Drl(InSizes):
     in_turn = True
 
     def __init__(self, knobs: DrlKnobs, state: ClusterState, net: PolicyNetwork | None = None) -> None:
-        super().__init__(knobs.interval_s, state)
-        self.knobs = knobs
+        super().__init__(knobs, state)
         self.net = net or trained()
-
-    def rank(self, job: JobState) -> tuple[float, ...]:
-        """In order of arrival."""
-        return ()
-
-    def wait_reason(self, job: JobState) -> str:
-        return "jobs start in order of arrival"
 
     def allocate(self, jobs: Sequence[JobState], pool: Pool, now: float) -> Mapping[str, SizeTarget]:
         """Sizes by one choice of the network after the other."""

@@ -83,6 +83,7 @@ class Gavel(InRounds):
     )
     source = "Narayanan et al., Heterogeneity-Aware Cluster Scheduling Policies for Deep Learning, OSDI 2020"
     knobs_type = GavelKnobs
+    preempt_reason = "turn over"
     plans_by = "speeds on each type of GPU"
 
     def __init__(self, knobs: GavelKnobs, state: ClusterState) -> None:
@@ -110,15 +111,11 @@ class Gavel(InRounds):
         self._speeds[job.job_id] = [speeds.get(gpu_type, 0.0) for gpu_type in self.pools.types]
 
     def finished(self, job: JobState, now: float) -> None:
-        self._forget(job)
-
-    def withdrawn(self, job: JobState, now: float) -> None:
-        self._forget(job)
-
-    def _forget(self, job: JobState) -> None:
         self._standing.credits.forget(job.job_id)
         del self._speeds[job.job_id]
         self._changed.note()
+
+    withdrawn = finished
 
     def time_passed(self, state: ClusterState, now: float) -> None:
         """After a restart, all jobs are here again."""
@@ -160,9 +157,6 @@ class Gavel(InRounds):
         )
         rounds = plural(credits.rounds, "round")
         return f"of {rounds} it had {promised or 'none promised'}; others go first"
-
-    def preempt_reason(self) -> str:
-        return "turn over"
 
     def needs_next_round(self, state: ClusterState, now: float) -> bool:
         """Whether shares are to be renewed, or a running job has a share elsewhere."""

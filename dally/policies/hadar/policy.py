@@ -66,6 +66,7 @@ class Hadar(InRounds):
         "Clusters, IPDPS 2024, arXiv 2503.10918 (reconstructed)"
     )
     knobs_type = HadarKnobs
+    preempt_reason = "others have a higher payoff for each GPU"
     islands = False
 
     def __init__(self, knobs: HadarKnobs, state: ClusterState) -> None:
@@ -76,34 +77,19 @@ class Hadar(InRounds):
         self._table = JobTable(state.topology)
         self._tiers = Cache[tuple[str, str | None, int], tuple[Flags, ...]]()
 
-    def submitted(self, job: JobState, now: float) -> None:
-        self._costs.best_level(job.job.gang)
-        self._put(job)
-
-    def started(self, job: JobState, now: float) -> None:
-        self._put(job)
-
-    def stopped(self, job: JobState, now: float) -> None:
-        self._put(job)
-
-    def repaced(self, job: JobState, now: float) -> None:
-        self._put(job)
-
-    def revised(self, job: JobState, now: float) -> None:
-        self._put(job)
-
     def finished(self, job: JobState, now: float) -> None:
         self._table.drop(job)
 
-    def withdrawn(self, job: JobState, now: float) -> None:
-        self._table.drop(job)
+    withdrawn = finished
 
-    def _put(self, job: JobState) -> None:
+    def submitted(self, job: JobState, now: float) -> None:
         if job.allocation and not job.job.preemptible:
             self._table.drop(job)
             return
         slowest = min(self._costs.worker_speeds(job.job).values())
         self._table.put(job, job.expected_s / slowest, restart_s(job, self._costs))
+
+    started = stopped = repaced = revised = submitted
 
     def allocate(self, state: ClusterState, now: float) -> RoundTargets:
         """The dual subroutine: prices for this round's GPUs, and the bids that pay."""
@@ -112,10 +98,6 @@ class Hadar(InRounds):
     def round(self, state: ClusterState, now: float) -> "HadarRound":
         """A round at `now`, over all jobs that bid; there must be one."""
         return HadarRound(self, state, self._table.view(now), now)
-
-    def preempt_reason(self) -> str:
-        """Why a running job has no target."""
-        return "others have a higher payoff for each GPU"
 
     def wait_reason(self, state: ClusterState, job: JobState, now: float, memo: Any) -> str:
         """What the job would have paid."""

@@ -79,13 +79,13 @@ class PlacementTrial:
                 free.give(job.allocation)
             options = [grown, find_gang(free, costs, job.job, share.counts)]
             places = [each for each in options if each is not None]
-            place = min(places, key=lambda each: self._moved_s(share.job, each), default=None)
+            goal = min(places, key=lambda each: self._moved_s(share.job, each)) if places else None
             stays_s = job.remaining_s(self.now) * costs.cost(job.job, job.allocation).slowdown
             # It changes only if that pays for itself.
-            if free.holds(job.allocation) and (place is None or self._moved_s(job, place) >= stays_s):
+            if free.holds(job.allocation) and (goal is None or self._moved_s(job, goal) >= stays_s):
                 free.take(job.allocation)
-            elif place is not None:
-                self._take(share, place, self._moved_s(job, place))
+            elif goal is not None:
+                self._take(share, goal, self._moved_s(job, goal))
             else:
                 return False
         return True

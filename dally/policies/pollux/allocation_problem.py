@@ -131,6 +131,13 @@ class ProblemBuilder:
         # Jobs over several machines that keep their GPUs whatever is found.
         staying = [job for job in map(state.jobs.__getitem__, state.running) if not job.job.preemptible]
         taken = {machine for job in staying if len(job.allocation) > 1 for machine, _ in job.allocation}
+        # Of a job whose row changes: (age - restarts * cost) / (age + cost); 1 for one that never ran.
+        cost_s, factors = self.rules.restart_s, [1.0] * len(jobs)
+        for row, (job, past) in enumerate(zip(jobs, service, strict=True)):
+            if past.starts and cost_s:
+                age_s = max(0.0, now - job.job.submit_s)
+                left = (age_s - (past.starts - 1) * cost_s) / (age_s + cost_s)
+                factors[row] = max(_LEAST_FACTOR, left)
         allocations = Allocations(
             held=held,
             capacity=capacity,
@@ -141,7 +148,7 @@ class ProblemBuilder:
             speedups=(speedups := self._speedups(jobs, bounds, fair, now)),
             fewest=self._speeds.fewest(speedups.shape[3] - 1),
             kinds=[np.flatnonzero(np.array(types) == name) for name in state.topology.gpu_types],
-            factor=np.array([self._factor(*each, now) for each in zip(jobs, service, strict=True)]),
+            factor=np.array(factors),
             taken=np.isin(machines, [*taken]),
             avoid=self.rules.avoid,
             power=self.rules.power,
@@ -170,10 +177,3 @@ class ProblemBuilder:
             size = min(table.shape[2], speedups.shape[3])
             speedups[row, :, :, :size] = table[:, :, :size] / table[:, CLOSE, : own + 1].max()
         return speedups
-
-    def _factor(self, job: JobState, had: ServiceHad, now: float) -> float:
-        """(age - restarts * cost) / (age + cost); 1 for a job that never ran."""
-        age_s, cost_s = max(0.0, now - job.job.submit_s), self.rules.restart_s
-        if not had.starts or not cost_s:
-            return 1.0
-        return max(_LEAST_FACTOR, (age_s - (had.starts - 1) * cost_s) / (age_s + cost_s))

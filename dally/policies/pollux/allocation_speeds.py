@@ -52,19 +52,15 @@ class PlacedSpeeds:
         if key not in self._tables:
             if len(self._tables) > MOST_REMEMBERED:  # jobs that report get new tables now and then
                 self._tables.clear()
-            self._tables[key] = self._speeds(job.job, job.done(now), most)
+            asked, done = job.job, job.done(now)
+            each, top = asked.gang.per_machine or 1, min(most, self._costs.most_gpus(asked))
+            self._tables[key] = table = np.zeros((len(self._topology.gpu_types), 2, most + 1))
+            for place, gpu_type in enumerate(self._topology.gpu_types):
+                if asked.gpu_type in (None, gpu_type):
+                    for gpus in range(asked.least_gpus, top + 1):
+                        if gpus % each == 0:
+                            table[place, :, gpus] = self._close_and_apart(asked, gpu_type, gpus, done)
         return self._tables[key]
-
-    def _speeds(self, job: Job, done: float, most: int) -> Floats:
-        table = np.zeros((len(self._topology.gpu_types), 2, most + 1))
-        each = job.gang.per_machine or 1
-        for place, gpu_type in enumerate(self._topology.gpu_types):
-            if job.gpu_type not in (None, gpu_type):
-                continue
-            for gpus in range(job.least_gpus, min(most, self._costs.most_gpus(job)) + 1):
-                if gpus % each == 0:
-                    table[place, :, gpus] = self._close_and_apart(job, gpu_type, gpus, done)
-        return table
 
     def _close_and_apart(self, job: Job, gpu_type: str, gpus: int, done: float) -> tuple[float, float]:
         """The speed close together and that apart, as evenly as can be on twice as many machines."""

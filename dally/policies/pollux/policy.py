@@ -87,6 +87,7 @@ class Pollux(InRounds):
         "Qiao et al., Pollux: Co-adaptive Cluster Scheduling for Goodput-Optimized Deep Learning, OSDI 2021"
     )
     knobs_type = PolluxKnobs
+    preempt_reason = "the mean speed-up is greater without it"
     batching = Batching.GOODPUT
     plans_by = "gradient noise, the largest batch, and speeds on each number of GPUs"
     islands = False
@@ -96,7 +97,6 @@ class Pollux(InRounds):
         self.knobs = knobs
         rules = SizingRules(knobs.power, knobs.growth, knobs.restart_s, knobs.avoid)
         self._builder = ProblemBuilder(state, rules)
-        self._state = state
         self._queue = Ranking()
         self._movers: dict[str, None] = {}
         self._had: dict[str, ServiceHad] = {}
@@ -107,7 +107,6 @@ class Pollux(InRounds):
         self._changed = PendingChanges(state)
 
     def submitted(self, job: JobState, now: float) -> None:
-        self._state.best_level(job.job.gang)
         self._enqueue(job, now)
 
     def started(self, job: JobState, now: float) -> None:
@@ -148,7 +147,12 @@ class Pollux(InRounds):
     def decide(self, state: ClusterState, now: float) -> Plan:
         """A round's moves, without a checkpoint for elastic jobs that keep GPUs."""
         plan = super().decide(state, now)
-        return replace(plan, decisions=tuple(self._resized(each) for each in plan.decisions))
+        decisions: list[Decision] = []
+        for each in plan.decisions:
+            if isinstance(each, Migrate) and needs_no_checkpoint(state.jobs[each.job_id], each.allocation):
+                each = Resize(each.job_id, each.allocation, each.level, each.reason)
+            decisions.append(each)
+        return replace(plan, decisions=tuple(decisions))
 
     def time_passed(self, state: ClusterState, now: float) -> None:
         """After a restart, all jobs are here again."""
@@ -167,10 +171,6 @@ class Pollux(InRounds):
             f"{plural(job.job.least_gpus, 'GPU')} needed, {state.free.total(job.job.gpu_type)} free; "
             f"the mean speed-up of {plural(len(state.jobs), 'job')} is greater if others run"
         )
-
-    def preempt_reason(self) -> str:
-        """What took its GPUs."""
-        return "the mean speed-up is greater without it"
 
     def needs_next_round(self, state: ClusterState, now: float) -> bool:
         """Whether a running job could grow, shrink or move."""
@@ -240,12 +240,3 @@ class Pollux(InRounds):
             gpus = f"{plural(sum(gpus for _, gpus in place), 'GPU')} on {plural(len(place), 'machine')}"
             found[job.job_id] = RoundTarget(place, f"{gpus}: {gain}; {mean}")
         return found
-
-    def _resized(self, decision: Decision) -> Decision:
-        """A resize instead of a move where an elastic job keeps a machine."""
-        if not isinstance(decision, Migrate):
-            return decision
-        job = self._state.jobs[decision.job_id]
-        if not needs_no_checkpoint(job, decision.allocation):
-            return decision
-        return Resize(decision.job_id, decision.allocation, decision.level, decision.reason)

@@ -81,10 +81,6 @@ class SlurmBackfill(InOrder):
         self._due_backfill_s = inf
         self._until_s: dict[str, float] = {}
 
-    def key(self, job: JobState) -> tuple[float, ...]:
-        """By arrival."""
-        return ()
-
     def accepts(self, state: ClusterState, job: JobState, now: float) -> int:
         """One leaf switch while the job waits for it, else anything."""
         if self.best_level(job) <= LEAF and now < self._due_s(job, now):

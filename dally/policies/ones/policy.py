@@ -1,7 +1,6 @@
 """ONES: sizes and batches of elastic jobs by a population of schedules that evolves while jobs run."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from math import inf
 from statistics import median
@@ -14,20 +13,19 @@ from dally.jobs.job import Gang, JobKind
 from dally.jobs.knowledge import Knowledge
 from dally.plan import Decision, Migrate, Plan, Preempt, Resize, Start, Wait
 from dally.policies.base import Policy
-from dally.policies.common.knobs import knob
 from dally.policies.common.placements import takers
 from dally.policies.common.ranking import Ranking
 from dally.policies.common.rounds import next_multiple
 from dally.policies.common.sizing import held_gpus, needs_no_checkpoint
 from dally.policies.ones.evolution import (
+    IDLE,
     EvolutionStep,
-    Rates,
     evolve,
     from_run_lengths,
-    idle_candidates,
     run_lengths,
 )
 from dally.policies.ones.job_registry import JobRegistry
+from dally.policies.ones.knobs import OnesKnobs
 from dally.policies.ones.placement import SchedulePlacement
 from dally.profiles.goodput import Batching
 from dally.state import ClusterState, JobState
@@ -35,57 +33,6 @@ from dally.words import plural
 
 DEPTH = 64
 """Waiting jobs looked at beyond the number of free GPUs, which bounds what a step costs."""
-
-
-@dataclass(frozen=True, slots=True)
-class OnesKnobs:
-    """Settings of `ones`."""
-
-    candidates: int = knob(16, "schedules kept from step to step (K)", least=2)
-    exchange: float = knob(0.5, "part of the genes that a crossover exchanges (xi)", least=0, most=1)
-    remove: float = knob(0.3, "probability that a mutation removes a job (theta)", least=0, most=1)
-    scale_down: float = knob(
-        1.0, "how strongly a job loses GPUs that ran longer than others (sigma)", least=0
-    )
-    interval_s: float = knob(10.0, "steps while jobs run are made at multiples of this", above=0)
-    gate: str = knob(
-        "each",
-        "who finished an epoch since its last move may move, or nobody until all to be moved did",
-        ("each", "all"),
-    )
-    first_size: str = knob(
-        "asked",
-        "elastic jobs begin with up to those asked for; their fewest, as published; or the most",
-        ("least", "asked", "most"),
-    )
-    search: str = knob(
-        "evolution",
-        "candidates evolve; or evolution is off and only what is gets padded",
-        ("evolution", "padding"),
-    )
-    padding: str = knob(
-        "turns",
-        "idle GPUs go to all in turns that double, or to each at once up to its limit (artifact)",
-        ("turns", "limit"),
-    )
-    counted: str = knob(
-        "all",
-        "whose work left a schedule's score counts: all jobs', or of those it runs (artifact)",
-        ("all", "running"),
-    )
-    shrink: str = knob(
-        "widest",
-        "whom scale_down concerns: the widest job if it has half of the GPUs (artifact), or all",
-        ("widest", "all"),
-    )
-    predictor_input: str = knob(
-        "log", "size of an epoch as the progress is guessed from it; raw as in the artifact", ("log", "raw")
-    )
-    two_epochs: str = knob(
-        "none",
-        "limits double when reached; or after two epochs in all, or since the last change",
-        ("none", "life", "stretch"),
-    )
 
 
 class Evolution(Policy):
@@ -109,15 +56,7 @@ class Evolution(Policy):
 
     def __init__(self, knobs: OnesKnobs, state: ClusterState) -> None:
         self.knobs = knobs
-        self.rates = Rates(
-            knobs.candidates,
-            knobs.exchange,
-            knobs.remove,
-            evolves=knobs.search == "evolution",
-            in_turns=knobs.padding == "turns",
-            of_all=knobs.counted == "all",
-        )
-        self.genes = idle_candidates(self.rates, state.topology.gpus)
+        self.genes = np.full((knobs.candidates, state.topology.gpus), IDLE)
         guesses = state.knows.knowledge is not Knowledge.EXACT
         self.registry = JobRegistry(state.costs, knobs.predictor_input == "log", guesses)
         self.new, self.stopped_jobs = Ranking(), Ranking()
@@ -220,7 +159,7 @@ class Evolution(Policy):
         jobs = [*running, *waiting]
         rng = np.random.default_rng([0, self._steps])
         capacity = state.free.total() + sum(map(held_gpus, running))
-        generation = evolve(self.genes, self.registry.arrays(jobs, capacity, now, rng), self.rates, rng)
+        generation = evolve(self.genes, self.registry.arrays(jobs, capacity, now, rng), self.knobs, rng)
         return EvolutionStep(now, running, waiting, generation)
 
     def _view(self, state: ClusterState) -> list[JobState]:

@@ -8,11 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from dally.errors import InputError
 from dally.jobs.job import JobKind
 from dally.plan import Decision, Migrate, Plan, Resize
 from dally.policies.common.in_rounds import InRounds
-from dally.policies.common.knobs import knob
 from dally.policies.common.ranking import Ranking
 from dally.policies.common.rounds import PendingChanges, RoundTarget, RoundTargets, handed_out, movable
 from dally.policies.common.sizing import held_gpus, needs_no_checkpoint
@@ -20,9 +18,9 @@ from dally.policies.pollux.allocation_problem import (
     AllocationProblem,
     ProblemBuilder,
     ServiceHad,
-    SizingRules,
 )
 from dally.policies.pollux.allocation_search import AllocationSearch, States
+from dally.policies.pollux.knobs import PolluxKnobs
 from dally.profiles.goodput import Batching
 from dally.state import ClusterState, JobState
 from dally.words import plural
@@ -33,27 +31,6 @@ DEPTH = 200
 """Waiting jobs that take part in a search."""
 _KEPT = 8
 """Individuals kept from one search to the next."""
-
-
-@dataclass(frozen=True, slots=True)
-class PolluxKnobs:
-    """Settings of `pollux`."""
-
-    round_s: float = knob(60.0, "seconds from one search to the next", above=0)
-    restart_s: float = knob(
-        30.0, "seconds that a change of GPUs is taken to cost, against a job's age", least=0
-    )
-    power: float = knob(-1.0, "power of the mean of speed-ups; the lower, the fairer", most=1)
-    growth: float = knob(2.0, "times the most GPUs a job has had that it may have; 0: any number", least=0)
-    avoid: bool = knob(True, "at most one job over several machines on each machine")
-    patience: int = knob(10, "generations without a better matrix after which a search ends", least=1)
-    rest: int = knob(
-        16, "rounds at most between searches that change nothing; 1: search in each round", least=1
-    )
-
-    def __post_init__(self) -> None:
-        if self.growth and self.growth <= 1:
-            raise InputError(f"knob growth is {self.growth:g}, must be 0 or more than 1")
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +72,7 @@ class Pollux(InRounds):
     def __init__(self, knobs: PolluxKnobs, state: ClusterState) -> None:
         super().__init__(knobs.round_s)
         self.knobs = knobs
-        rules = SizingRules(knobs.power, knobs.growth, knobs.restart_s, knobs.avoid)
-        self._builder = ProblemBuilder(state, rules)
+        self._builder = ProblemBuilder(state, knobs)
         self._queue = Ranking()
         self._movers: dict[str, None] = {}
         self._had: dict[str, ServiceHad] = {}

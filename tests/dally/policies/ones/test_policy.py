@@ -9,7 +9,8 @@ from dally.errors import InputError
 from dally.jobs.job import Job, JobKind
 from dally.plan import Plan
 from dally.policies.ones.evolution import EvolutionStep, Generation
-from dally.policies.ones.policy import Evolution, OnesKnobs
+from dally.policies.ones.knobs import OnesKnobs
+from dally.policies.ones.policy import Evolution
 from dally.policies.registry import parse_policy
 from dally.profiles.costs import CostModel
 from dally.profiles.files import load_profiles

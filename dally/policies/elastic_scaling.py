@@ -40,20 +40,20 @@ class ElasticScaling(InSizes):
     in_turn = True
 
     def allocate(self, jobs: Sequence[JobState], pool: Pool, now: float) -> Mapping[str, SizeTarget]:
-        """Sizes by dynamic programming over jobs and GPUs."""
-        wants = [self._want(job, now, pool.total) for job in jobs]
+        """Sizes by dynamic programming over jobs and GPUs, by their speed-ups over one GPU.
+
+        The least size, if it is more, counts as if the job scaled perfectly up to it. A resize counts as the
+        speed that it leaves over the rest of the job.
+        """
+        wants = []
+        for job in jobs:
+            row, left_s = self.speeds.row(job, now), self.left_s(job, now, pool.total)
+            least = int(np.flatnonzero(row)[0])
+            speeds = remaining_s(job, now) / left_s
+            worth = np.where(speeds > 0, speeds / row[least] * least, -inf)
+            wants.append(SizeValues(worth, job.job.gpu_type))
         sizes = share_out(wants, pool)
         total = sum(float(want.worth[size]) for want, size in zip(wants, sizes, strict=True))
         among = f"{plural(len(jobs), 'job')} on {plural(pool.total, 'GPU')}"
         why = f"greatest sum of speed-ups, {total:.4g} of {among}"
         return {job.job_id: SizeTarget(size, why) for job, size in zip(jobs, sizes, strict=True)}
-
-    def _want(self, job: JobState, now: float, most: int) -> SizeValues:
-        """Speed-ups over one GPU; the least size, if it is more, counts as if it scaled perfectly up to it.
-
-        A resize counts as the speed that it leaves over the rest of the job.
-        """
-        row, left_s = self.speeds.row(job, now), self.left_s(job, now, most)
-        least = int(np.flatnonzero(row)[0])
-        speeds = remaining_s(job, now) / left_s
-        return SizeValues(np.where(speeds > 0, speeds / row[least] * least, -inf), job.job.gpu_type)

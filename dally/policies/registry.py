@@ -111,7 +111,10 @@ def policy_type(name: str) -> type[Policy]:
         module, _, attribute = _OURS[name].partition(":")
         found = getattr(importlib.import_module(module), attribute)
     elif name in (others := _others()):
-        found = _load(others[name])
+        try:
+            found = others[name].load()
+        except Exception as error:  # it runs another package's code, which may fail in any way
+            raise PolicyError(_broken(name, others[name].module, error)) from error
     else:
         raise InputError(f"unknown policy {name!r}{now_called(name)}; valid: {', '.join(policy_names())}")
     if not (isinstance(found, type) and issubclass(found, Policy)):
@@ -133,20 +136,17 @@ def parse_policy(spec: str) -> PolicySpec:
     values: dict[str, object] = {}
     for name, text in spec_knobs(spec).items():
         if name not in known:
-            raise InputError(
-                f"policy {policy.name} has no knob {name!r}{_of_default(policy.name, name)}{given_up(name)}; "
-                f"valid: {', '.join(known) or 'none'}"
-            )
+            hint = given_up(name)
+            # For who still calls the default policy `dally`, as it was once called.
+            if policy.name == "dally" and name in {
+                each.name for each in fields(policy_type(DEFAULT).knobs_type)
+            }:
+                hint = f"; {DEFAULT}, which was called dally before, has{hint}"
+            valid = ", ".join(known) or "none"
+            raise InputError(f"policy {policy.name} has no knob {name!r}{hint}; valid: {valid}")
         values[name] = _value(f"knob {name} of policy {policy.name}", known[name], text)
     with blaming(policy):
         return PolicySpec(spec, policy, policy.knobs_type(**values))
-
-
-def _of_default(policy: str, knob: str) -> str:
-    """For who still calls the default policy `dally`, as it was once called."""
-    if policy != "dally" or knob not in {each.name for each in fields(policy_type(DEFAULT).knobs_type)}:
-        return ""
-    return f"; {DEFAULT}, which was called dally before, has"
 
 
 def knobs(policy: type[Policy]) -> list[Knob]:
@@ -159,14 +159,6 @@ def knobs(policy: type[Policy]) -> list[Knob]:
 
 def _others() -> dict[str, EntryPoint]:
     return {point.name: point for point in entry_points(group=ENTRY_POINTS)}
-
-
-def _load(point: EntryPoint) -> object:
-    """What an entry point names; importing it runs another package's code, which may fail in any way."""
-    try:
-        return point.load()
-    except Exception as error:
-        raise PolicyError(_broken(point.name, point.module, error)) from error
 
 
 def _broken(name: str, module: str, error: Exception) -> str:

@@ -56,10 +56,6 @@ class Rounds:
         """Whether a round is held at `now`; asked again after `applied` it is not, unless nothing runs."""
         return not state.running or now >= self._due_s
 
-    def next_s(self, now: float) -> float:
-        """The first multiple of a round after `now`."""
-        return next_multiple(now, self.round_s)
-
     def wakeup_s(self, state: ClusterState, now: float, starts: bool = False) -> float:
         """When the policy is to be asked again if nothing happens; for `decide`.
 
@@ -72,7 +68,7 @@ class Rounds:
             wanted = starts or bool(state.running)
         else:
             wanted = self._due_s < inf or self._wanted(state)
-        return self.next_s(now) if wanted else inf
+        return next_multiple(now, self.round_s) if wanted else inf
 
     def applied(
         self, state: ClusterState, now: float, needs_next: Callable[[], bool] = lambda: False
@@ -90,7 +86,7 @@ class Rounds:
             self._due_s, self._seen = inf, fingerprint(state)
             wanted = needs_next()
         if wanted or self._wanted(state):
-            self._due_s = min(self._due_s, self.next_s(now))
+            self._due_s = min(self._due_s, next_multiple(now, self.round_s))
 
     def _wanted(self, state: ClusterState) -> bool:
         """Whether a round could change something: without running jobs there are no GPUs to take turns on."""

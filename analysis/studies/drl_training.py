@@ -20,8 +20,8 @@ from analysis.studies.elastic_jobs import CLUSTER, GPUS, LOAD, artifact_profiles
 from dally.cluster.load import load_cluster
 from dally.errors import DallyError
 from dally.jobs.job import Job
-from dally.policies.common.gpu_pool import Ints, Pool
-from dally.policies.common.growth import Floats
+from dally.policies.common.arrays import Floats, Ints
+from dally.policies.common.gpu_pool import Pool
 from dally.policies.common.sizing import SizeTarget
 from dally.policies.drl.policy import FEATURES, WEIGHTS, Allotment, Drl, DrlKnobs, PolicyNetwork
 from dally.policies.optimus import Optimus, OptimusKnobs

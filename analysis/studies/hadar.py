@@ -24,7 +24,8 @@ from analysis.studies.common import (
 from dally.cluster.load import load_cluster
 from dally.cluster.topology import Topology
 from dally.jobs.job import Job
-from dally.policies.gavel.shares import Demand, Floats, least_makespan
+from dally.policies.common.arrays import Floats
+from dally.policies.gavel.shares import Demand, least_makespan
 from dally.profiles.costs import CostModel
 from dally.profiles.files import ProfileSet, load_profiles
 from dally.profiles.gang_iteration import Split

@@ -12,8 +12,9 @@ import numpy as np
 
 from analysis.studies.common import StudyCommand, publish, write_option
 from dally.markdown import table
+from dally.policies.common.arrays import Floats, Ints
 from dally.policies.jps.categories import count_categories
-from dally.policies.jps.instance import Floats, Instance, Ints
+from dally.policies.jps.instance import Instance
 from dally.policies.jps.market import price_ascent
 from dally.policies.jps.search import FoundPlacement, Search
 from dally.profiles.files import ProfileSet, load_profiles

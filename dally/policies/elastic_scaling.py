@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
-from typing import ClassVar
 
 import numpy as np
 
@@ -13,7 +12,7 @@ from dally.policies.common.in_sizes import InSizes, remaining_s
 from dally.policies.common.knobs import knob
 from dally.policies.common.sizing import SizeTarget
 from dally.profiles.goodput import Batching
-from dally.state import ClusterState, JobState
+from dally.state import JobState
 from dally.words import plural
 
 
@@ -21,7 +20,7 @@ from dally.words import plural
 class ElasticScalingKnobs:
     """Settings of `elastic-scaling`."""
 
-    interval_s: float = knob(60.0, "how often all jobs are sized anew though nothing happens, s")
+    interval_s: float = knob(60.0, "how often all jobs are sized anew though nothing happens, s", above=0)
 
 
 class ElasticScaling(InSizes):
@@ -31,43 +30,30 @@ class ElasticScaling(InSizes):
     Jobs whose least sizes do not fit wait in order of arrival. The batch goes with the GPUs, within limits.
     """
 
-    name: ClassVar[str] = "elastic-scaling"
-    summary: ClassVar[str] = "Sizes and batches of all jobs with the greatest sum of speed-ups."
-    source: ClassVar[str] = (
-        "Saxena et al., Effective elastic scaling of deep learning workloads, arXiv 2006.13878, 2020"
-    )
-    knobs_type: ClassVar[type] = ElasticScalingKnobs
-    batching: ClassVar[Batching] = Batching.LINEAR
-    plans_by: ClassVar[str] = "samples left, and speeds on each number of GPUs"
-    eager: ClassVar[bool] = True
-    in_turn: ClassVar[bool] = True
-
-    def __init__(self, knobs: ElasticScalingKnobs, state: ClusterState) -> None:
-        super().__init__(knobs.interval_s, state)
-        self.knobs = knobs
-
-    def rank(self, job: JobState) -> tuple[float, ...]:
-        """In order of arrival."""
-        return ()
-
-    def wait_reason(self, job: JobState) -> str:
-        return "jobs start in order of arrival"
+    name = "elastic-scaling"
+    summary = "Sizes and batches of all jobs with the greatest sum of speed-ups."
+    source = "Saxena et al., Effective elastic scaling of deep learning workloads, arXiv 2006.13878, 2020"
+    knobs_type = ElasticScalingKnobs
+    batching = Batching.LINEAR
+    plans_by = "samples left, and speeds on each number of GPUs"
+    eager = True
+    in_turn = True
 
     def allocate(self, jobs: Sequence[JobState], pool: Pool, now: float) -> Mapping[str, SizeTarget]:
-        """Sizes by dynamic programming over jobs and GPUs."""
-        wants = [self._want(job, now, pool.total) for job in jobs]
+        """Sizes by dynamic programming over jobs and GPUs, by their speed-ups over one GPU.
+
+        The least size, if it is more, counts as if the job scaled perfectly up to it. A resize counts as the
+        speed that it leaves over the rest of the job.
+        """
+        wants = []
+        for job in jobs:
+            row, left_s = self.speeds.row(job, now), self.left_s(job, now, pool.total)
+            least = int(np.flatnonzero(row)[0])
+            speeds = remaining_s(job, now) / left_s
+            worth = np.where(speeds > 0, speeds / row[least] * least, -inf)
+            wants.append(SizeValues(worth, job.job.gpu_type))
         sizes = share_out(wants, pool)
         total = sum(float(want.worth[size]) for want, size in zip(wants, sizes, strict=True))
         among = f"{plural(len(jobs), 'job')} on {plural(pool.total, 'GPU')}"
         why = f"greatest sum of speed-ups, {total:.4g} of {among}"
         return {job.job_id: SizeTarget(size, why) for job, size in zip(jobs, sizes, strict=True)}
-
-    def _want(self, job: JobState, now: float, most: int) -> SizeValues:
-        """Speed-ups over one GPU; the least size, if it is more, counts as if it scaled perfectly up to it.
-
-        A resize counts as the speed that it leaves over the rest of the job.
-        """
-        row, left_s = self.speeds.row(job, now), self.left_s(job, now, most)
-        least = int(np.flatnonzero(row)[0])
-        speeds = remaining_s(job, now) / left_s
-        return SizeValues(np.where(speeds > 0, speeds / row[least] * least, -inf), job.job.gpu_type)

@@ -1,9 +1,6 @@
 """First in, first out: jobs start strictly in the order in which they arrived."""
 
-from typing import ClassVar
-
 from dally.policies.common.in_order import InOrder, OrderKnobs
-from dally.state import JobState
 
 
 class Fifo(InOrder):
@@ -12,11 +9,7 @@ class Fifo(InOrder):
     Backfill needs predicted running times (`dally.policies.common.estimates`): in a simulation the true ones.
     """
 
-    name: ClassVar[str] = "fifo"
-    summary: ClassVar[str] = "Jobs start strictly in the order of arrival, with or without EASY backfill."
-    source: ClassVar[str] = "Mu'alem and Feitelson, IEEE TPDS 12(6), 2001 (FCFS and EASY backfill)"
-    knobs_type: ClassVar[type] = OrderKnobs
-
-    def key(self, job: JobState) -> tuple[float, ...]:
-        """By arrival; a job that lost its GPUs to a failure keeps its place."""
-        return ()
+    name = "fifo"
+    summary = "Jobs start strictly in the order of arrival, with or without EASY backfill."
+    source = "Mu'alem and Feitelson, IEEE TPDS 12(6), 2001 (FCFS and EASY backfill)"
+    knobs_type = OrderKnobs

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 from dally.policies.common.gpu_pool import Pool
 from dally.policies.common.growth import SizeValues, climb
@@ -10,7 +9,7 @@ from dally.policies.common.in_sizes import InSizes
 from dally.policies.common.knobs import knob
 from dally.policies.common.sizing import SizeTarget, held_gpus
 from dally.profiles.goodput import Batching
-from dally.state import ClusterState, JobState
+from dally.state import JobState
 from dally.words import plural
 
 
@@ -18,7 +17,7 @@ from dally.words import plural
 class OptimusKnobs:
     """Settings of `optimus`."""
 
-    interval_s: float = knob(600.0, "how often all jobs are sized anew, s; 60 in Pollux's simulator")
+    interval_s: float = knob(600.0, "how often all jobs are sized anew, s; 60 in Pollux's simulator", above=0)
 
 
 class Optimus(InSizes):
@@ -29,21 +28,17 @@ class Optimus(InSizes):
     their least sizes, smallest first. The batch stays. Remaining work is known exactly (Optimus+Oracle).
     """
 
-    name: ClassVar[str] = "optimus"
-    summary: ClassVar[str] = "GPUs one by one to the job whose remaining time each shortens most."
-    source: ClassVar[str] = (
+    name = "optimus"
+    summary = "GPUs one by one to the job whose remaining time each shortens most."
+    source = (
         "Peng et al., Optimus: an efficient dynamic resource scheduler for deep learning clusters, EuroSys "
         "2018; with an oracle for the work left, as compared with in Qiao et al., Pollux, OSDI 2021"
     )
-    knobs_type: ClassVar[type] = OptimusKnobs
-    batching: ClassVar[Batching] = Batching.FIXED
-    plans_by: ClassVar[str] = "samples left, and speeds on each number of GPUs"
-    eager: ClassVar[bool] = False
-    in_turn: ClassVar[bool] = False
-
-    def __init__(self, knobs: OptimusKnobs, state: ClusterState) -> None:
-        super().__init__(knobs.interval_s, state)
-        self.knobs = knobs
+    knobs_type = OptimusKnobs
+    batching = Batching.FIXED
+    plans_by = "samples left, and speeds on each number of GPUs"
+    eager = False
+    in_turn = False
 
     def rank(self, job: JobState) -> tuple[float, ...]:
         """Smallest first."""

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from importlib.metadata import EntryPoint, entry_points
+from math import inf, isfinite
 from typing import Any
 
 from dally.errors import DallyError, InputError
@@ -110,7 +111,10 @@ def policy_type(name: str) -> type[Policy]:
         module, _, attribute = _OURS[name].partition(":")
         found = getattr(importlib.import_module(module), attribute)
     elif name in (others := _others()):
-        found = _load(others[name])
+        try:
+            found = others[name].load()
+        except Exception as error:  # it runs another package's code, which may fail in any way
+            raise PolicyError(_broken(name, others[name].module, error)) from error
     else:
         raise InputError(f"unknown policy {name!r}{now_called(name)}; valid: {', '.join(policy_names())}")
     if not (isinstance(found, type) and issubclass(found, Policy)):
@@ -132,20 +136,17 @@ def parse_policy(spec: str) -> PolicySpec:
     values: dict[str, object] = {}
     for name, text in spec_knobs(spec).items():
         if name not in known:
-            raise InputError(
-                f"policy {policy.name} has no knob {name!r}{_of_default(policy.name, name)}{given_up(name)}; "
-                f"valid: {', '.join(known) or 'none'}"
-            )
+            hint = given_up(name)
+            # For who still calls the default policy `dally`, as it was once called.
+            if policy.name == "dally" and name in {
+                each.name for each in fields(policy_type(DEFAULT).knobs_type)
+            }:
+                hint = f"; {DEFAULT}, which was called dally before, has{hint}"
+            valid = ", ".join(known) or "none"
+            raise InputError(f"policy {policy.name} has no knob {name!r}{hint}; valid: {valid}")
         values[name] = _value(f"knob {name} of policy {policy.name}", known[name], text)
     with blaming(policy):
         return PolicySpec(spec, policy, policy.knobs_type(**values))
-
-
-def _of_default(policy: str, knob: str) -> str:
-    """For who still calls the default policy `dally`, as it was once called."""
-    if policy != "dally" or knob not in {each.name for each in fields(policy_type(DEFAULT).knobs_type)}:
-        return ""
-    return f"; {DEFAULT}, which was called dally before, has"
 
 
 def knobs(policy: type[Policy]) -> list[Knob]:
@@ -158,14 +159,6 @@ def knobs(policy: type[Policy]) -> list[Knob]:
 
 def _others() -> dict[str, EntryPoint]:
     return {point.name: point for point in entry_points(group=ENTRY_POINTS)}
-
-
-def _load(point: EntryPoint) -> object:
-    """What an entry point names; importing it runs another package's code, which may fail in any way."""
-    try:
-        return point.load()
-    except Exception as error:
-        raise PolicyError(_broken(point.name, point.module, error)) from error
 
 
 def _broken(name: str, module: str, error: Exception) -> str:
@@ -199,19 +192,30 @@ def _shown(value: object) -> str:
 
 
 def _valid(knob: Field[Any]) -> str:
-    if "choices" in knob.metadata:
-        return " | ".join(knob.metadata["choices"])
-    return {bool: "yes | no", int: "whole number", float: "number"}.get(type(knob.default), "text")
+    """The values that a knob may have, in words."""
+    known = knob.metadata
+    if "choices" in known:
+        return " | ".join(known["choices"])
+    kind = {bool: "yes | no", int: "whole number", float: "number"}.get(type(knob.default), "text")
+    words = {"least": "at least", "above": "more than", "most": "at most"}
+    return ", ".join([kind, *(f"{words[each]} {known[each]:g}" for each in words if each in known)])
 
 
 def _value(what: str, knob: Field[Any], text: str) -> object:
     kind: Any = type(knob.default)
+    known = knob.metadata
     try:
         if kind is bool:
             return {"yes": True, "no": False}[text]
         value = kind(text)
+        if value not in known.get("choices", (value,)):
+            raise ValueError(text)
+        if kind is not str and not (
+            isfinite(value)
+            and known.get("least", value) <= value <= known.get("most", value)
+            and value > known.get("above", -inf)
+        ):
+            raise ValueError(text)
     except (KeyError, ValueError) as error:
         raise InputError(f"{what} is {text!r}, must be: {_valid(knob)}") from error
-    if value not in knob.metadata.get("choices", (value,)) or value != value:
-        raise InputError(f"{what} is {text!r}, must be: {_valid(knob)}")
     return value

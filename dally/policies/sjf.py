@@ -1,7 +1,5 @@
 """Shortest job first, without preemption."""
 
-from typing import ClassVar
-
 from dally.policies.common.estimates import remaining_s
 from dally.policies.common.in_order import InOrder, OrderKnobs
 from dally.state import JobState
@@ -14,12 +12,10 @@ class ShortestJobFirst(InOrder):
     this is the best that knowing running times can do without preemption.
     """
 
-    name: ClassVar[str] = "sjf"
-    summary: ClassVar[str] = (
-        "The waiting job with the shortest predicted running time starts first; nothing is preempted."
-    )
-    source: ClassVar[str] = "Conway, Maxwell and Miller, Theory of Scheduling, 1967"
-    knobs_type: ClassVar[type] = OrderKnobs
+    name = "sjf"
+    summary = "The waiting job with the shortest predicted running time starts first; nothing is preempted."
+    source = "Conway, Maxwell and Miller, Theory of Scheduling, 1967"
+    knobs_type = OrderKnobs
 
     def key(self, job: JobState) -> tuple[float, ...]:
         """By the running time left at the best placement."""

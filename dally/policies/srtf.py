@@ -1,8 +1,6 @@
 """Shortest remaining time first, with preemption."""
 
-from collections.abc import Iterator
 from itertools import takewhile
-from typing import ClassVar
 
 from dally.policies.common.estimates import remaining_s, restart_s, stretch_s
 from dally.policies.common.in_order import InOrder, OrderKnobs, OrderRound
@@ -19,12 +17,12 @@ class ShortestRemainingTimeFirst(InOrder):
     each other. The job that would run longest stops first. Times are those of `common.estimates`.
     """
 
-    name: ClassVar[str] = "srtf"
-    summary: ClassVar[str] = (
+    name = "srtf"
+    summary = (
         "The job with the least predicted running time left goes first; longer ones are preempted for it."
     )
-    source: ClassVar[str] = "Schrage, A Proof of the Optimality of the SRPT Discipline, Oper. Res. 16, 1968"
-    knobs_type: ClassVar[type] = OrderKnobs
+    source = "Schrage, A Proof of the Optimality of the SRPT Discipline, Oper. Res. 16, 1968"
+    knobs_type = OrderKnobs
 
     def key(self, job: JobState) -> tuple[float, ...]:
         """By the running time left at the best placement."""
@@ -35,7 +33,13 @@ class ShortestRemainingTimeFirst(InOrder):
         state, free = plan.state, plan.state.free
         least_s = restart_s(job, state.costs) + remaining_s(job)
         level = self.accepts(state, job, plan.now)
-        victims = find_victims(free, self._longer(least_s, plan), job.job, level)
+        # Running jobs that are longer, the longest first.
+        candidates = (
+            other
+            for other in takewhile(lambda other: other.end_s() - plan.now > least_s, reversed(self.ends))
+            if other not in plan.evictions and self._outlasts(other, least_s, plan)
+        )
+        victims = find_victims(free, candidates, job.job, level)
         if not victims:
             return None
         plan.evictions.release(victims)
@@ -49,11 +53,6 @@ class ShortestRemainingTimeFirst(InOrder):
             left_s = victim.end_s() - plan.now
             plan.evictions.stop(victim, job, f"{span(left_s)} left; {job.job_id} takes only {span(takes_s)}")
         return placement
-
-    def _longer(self, takes_s: float, plan: OrderRound) -> Iterator[JobState]:
-        """Running jobs that may be stopped for one that takes so long, the longest first."""
-        candidates = takewhile(lambda job: job.end_s() - plan.now > takes_s, reversed(self.ends))
-        return (job for job in candidates if job not in plan.evictions and self._outlasts(job, takes_s, plan))
 
     def _outlasts(self, victim: JobState, takes_s: float, plan: OrderRound) -> bool:
         """Whether a job runs strictly longer than another takes, and that pays for its own restart."""

@@ -4,15 +4,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import islice, takewhile
 from math import inf
-from typing import Any, ClassVar
+from typing import Any
 
-from dally.errors import InputError
 from dally.plan import Decision, Plan, Start, Wait
 from dally.policies.a_srpt.virtual_srpt import VirtualSrpt
 from dally.policies.base import Policy
 from dally.policies.common.estimates import remaining_s
 from dally.policies.common.knobs import knob
-from dally.policies.common.placements import Placement, closest
+from dally.policies.common.placements import closest
 from dally.policies.common.ranking import Ranking
 from dally.state import ClusterState, JobState
 from dally.words import plural, span
@@ -30,12 +29,10 @@ class ASrptKnobs:
         "start a job when its turn has come, or not before the virtual machine has ended it",
         ("early", "ended"),
     )
-    heavy: float = knob(1.1, "slowdown of a placement from which a job is communication-heavy there")
-    patience: float = knob(1.0, "such a job waits at most so many times what the placement would cost it")
-
-    def __post_init__(self) -> None:
-        if not (self.heavy >= 1 and self.patience >= 0):
-            raise InputError(f"heavy {self.heavy:g} must be 1 or more, patience {self.patience:g} 0 or more")
+    heavy: float = knob(1.1, "slowdown of a placement from which a job is communication-heavy there", least=1)
+    patience: float = knob(
+        1.0, "such a job waits at most so many times what the placement would cost it", least=0
+    )
 
 
 class AdaptiveSrpt(Policy):
@@ -46,15 +43,15 @@ class AdaptiveSrpt(Policy):
     others pass and waits for its best level, but no longer than what it is offered first would cost it.
     """
 
-    name: ClassVar[str] = "a-srpt"
-    summary: ClassVar[str] = (
+    name = "a-srpt"
+    summary = (
         "Jobs start in the order in which SRPT ends them on one virtual machine; heavy ones wait to be close."
     )
-    source: ClassVar[str] = (
+    source = (
         "Luo et al., Prediction-Assisted Online Distributed Deep Learning Workload Scheduling in GPU "
         "Clusters, INFOCOM 2025, arXiv 2501.05563; a reconstruction"
     )
-    knobs_type: ClassVar[type] = ASrptKnobs
+    knobs_type = ASrptKnobs
 
     def __init__(self, knobs: ASrptKnobs, state: ClusterState) -> None:
         self.knobs = knobs
@@ -64,17 +61,16 @@ class AdaptiveSrpt(Policy):
         self._until_s: dict[str, float] = {}
 
     def submitted(self, job: JobState, now: float) -> None:
-        self._state.best_level(job.job.gang)
         self._advance(now)
         share = job.job.gpus / self._state.topology.gpus
         self.virtual.add(job, share * remaining_s(job))
-        self._enqueue(job)
+        self.queue.add(job, *self.virtual.rank(job))
 
     def started(self, job: JobState, now: float) -> None:
         self._dequeue(job)
 
     def stopped(self, job: JobState, now: float) -> None:
-        self._enqueue(job)
+        self.queue.add(job, *self.virtual.rank(job))
 
     def finished(self, job: JobState, now: float) -> None:
         self._advance(now)
@@ -105,90 +101,63 @@ class AdaptiveSrpt(Policy):
         """Start jobs in turn, until the GPUs of one are not free."""
         if not self.queue:
             return Plan()
-        with state.free.trial():
-            decisions, wakeup_s = self._serve(now)
-            waits = [self._wait(job, now) for job in state.to_explain(decisions.values())]
-        return Plan((*decisions.values(), *waits), wakeup_s)
-
-    def _serve(self, now: float) -> tuple[dict[str, Decision], float]:
-        """Starts and new waits for better placements, by job, and when the next job has its turn."""
-        free, decisions = self._state.free, dict[str, Decision]()
-        held_s = inf
+        levels, top, decisions, wakeup_s = (
+            state.topology.levels,
+            state.topology.top,
+            dict[str, Decision](),
+            inf,
+        )
         ready: Iterable[JobState] = self.queue
         if self.knobs.release == "ended":
             ready = takewhile(lambda job: self.virtual.end_s(job, now) is not None, self.queue)
-        for job in islice(ready, DEPTH):
-            placement = self._fit(job)
-            if placement is None:
-                return decisions, held_s
-            until_s = self._waits_until(job, placement, now)
-            if until_s > now:
-                held_s = min(held_s, until_s)
-                if job.job_id not in self._until_s:
-                    decisions[job.job_id] = self._hold(job, placement, until_s)
-            else:
+        with state.free.trial() as free:
+            for job in islice(ready, DEPTH):
+                best = state.best_level(job.job.gang)
+                placement = closest(free, job.job, best, top)
+                if placement is None:
+                    break  # nobody passes a job whose GPUs are not free
+                level = levels[placement.level]
+                slowdown = state.costs.cost(job.job, placement.allocation).slowdown
+                extra, needs_s = slowdown - 1, remaining_s(job)
+                until_s = now
+                if placement.level > best and extra >= self.knobs.heavy - 1:
+                    until_s = self._until_s.get(job.job_id, now + self.knobs.patience * extra * needs_s)
+                if until_s > now:
+                    wakeup_s = min(wakeup_s, until_s)
+                    if job.job_id not in self._until_s:
+                        reason = (
+                            f"one {level} could hold it, but the network would cost it {extra:.0%} of "
+                            f"{span(needs_s)}; it waits for one {levels[best]}"
+                        )
+                        decisions[job.job_id] = Wait(job.job_id, best, until_s, reason)
+                    continue
                 free.take(placement.allocation)
-                decisions[job.job_id] = self._start(job, placement, now)
-        released_s = self.virtual.next_end_s(now) if self.knobs.release == "ended" else inf
-        return decisions, min(held_s, released_s)
-
-    def _fit(self, job: JobState) -> Placement | None:
-        """The closest free GPUs for its gang."""
-        if job.job.gpus > self._state.free.total(job.job.gpu_type):
-            return None
-        best = self._state.best_level(job.job.gang)
-        return closest(self._state.free, job.job, best, self._state.topology.top)
-
-    def _waits_until(self, job: JobState, placement: Placement, now: float) -> float:
-        """Until when it waits for a closer placement than this; `now` if it takes it."""
-        extra = self._slowdown(job, placement) - 1
-        if placement.level <= self._state.best_level(job.job.gang) or extra < self.knobs.heavy - 1:
-            return now
-        return self._until_s.get(job.job_id, now + self.knobs.patience * extra * remaining_s(job))
-
-    def _slowdown(self, job: JobState, placement: Placement) -> float:
-        return self._state.costs.cost(job.job, placement.allocation).slowdown
+                reason = (
+                    f"{level} has {plural(job.job.gpus, 'free GPU')}, at slowdown {slowdown:.3g}; "
+                    f"{self._turn(job, now)}, waited {span(now - job.origin_s)}"
+                )
+                decisions[job.job_id] = Start(job.job_id, placement.allocation, placement.level, reason)
+            else:
+                if self.knobs.release == "ended":
+                    wakeup_s = min(wakeup_s, self.virtual.next_end_s(now))
+            waits = []
+            for job in state.to_explain(decisions.values()):
+                asked, left = plural(job.job.gpus, "GPU"), free.total(job.job.gpu_type)
+                reason = f"{asked} asked for, {left} left by those before it; {self._turn(job, now)}"
+                waits.append(Wait(job.job_id, top, inf, reason))
+        return Plan((*decisions.values(), *waits), wakeup_s)
 
     def _advance(self, now: float) -> None:
         """Let the virtual machine work until now, and the queue follow."""
         for job in self.virtual.advance(now):
             if job in self.queue:
-                self.queue.remove(job)
-                self.queue.add(job, *self.virtual.rank(job))
-
-    def _enqueue(self, job: JobState) -> None:
-        self.queue.add(job, *self.virtual.rank(job))
+                self.queue.move(job, *self.virtual.rank(job))
 
     def _dequeue(self, job: JobState) -> None:
         self.queue.remove(job)
         self._until_s.pop(job.job_id, None)
 
-    def _start(self, job: JobState, placement: Placement, now: float) -> Start:
-        reason = (
-            f"{self._state.topology.levels[placement.level]} has {plural(job.job.gpus, 'free GPU')}, "
-            f"at slowdown {self._slowdown(job, placement):.3g}; {self._turn(job, now)}, "
-            f"waited {span(now - job.origin_s)}"
-        )
-        return Start(job.job_id, placement.allocation, placement.level, reason)
-
-    def _hold(self, job: JobState, placement: Placement, until_s: float) -> Wait:
-        extra = self._slowdown(job, placement) - 1
-        levels, best = self._state.topology.levels, self._state.best_level(job.job.gang)
-        reason = (
-            f"one {levels[placement.level]} could hold it, but the network would cost it {extra:.0%} of "
-            f"{span(remaining_s(job))}; it waits for one {levels[best]}"
-        )
-        return Wait(job.job_id, best, until_s, reason)
-
-    def _wait(self, job: JobState, now: float) -> Wait:
-        free = self._state.free.total(job.job.gpu_type)
-        reason = (
-            f"{plural(job.job.gpus, 'GPU')} asked for, {free} left by those before it; {self._turn(job, now)}"
-        )
-        return Wait(job.job_id, self._state.topology.top, inf, reason)
-
     def _turn(self, job: JobState, now: float) -> str:
-        end_s = self.virtual.end_s(job, now)
-        if end_s is None:
+        if self.virtual.end_s(job, now) is None:
             return f"{span(self.virtual.left_s(job, now))} left of it on the virtual machine"
         return "the virtual machine has ended it"

@@ -55,9 +55,7 @@ class PromisedGpus:
         return PromisedGpus(self.shadow_s, self.domain, self.level, self.gpu_type, self.extra - used)
 
 
-def reserve(
-    free: FreeGpus, job: Job, level: int, released: Iterable[Release], earliest_s: float = -inf
-) -> PromisedGpus:
+def reserve(free: FreeGpus, job: Job, level: int, released: Iterable[Release]) -> PromisedGpus:
     """The reservation of a head job: the first domain of `level` that will have enough GPUs.
 
     Args:
@@ -65,19 +63,16 @@ def reserve(
         job: The head job.
         level: It starts within one domain of this level.
         released: When GPUs come free, soonest first.
-        earliest_s: It does not want to start at this level before, seconds.
     """
     level = min(level, free.topology.widest)
     gains = Gains(free, job.gang, level)
     found, shadow_s = None, inf
-    if earliest_s > -inf and (now := free.find(job.gang, level)) is not None:
-        found, shadow_s = free.topology.ancestors[now[0][0]][level], earliest_s
     for end_s, allocation in released:
         if end_s > shadow_s:
             break
         domain = gains.add(allocation)
         if found is None and domain is not None:
-            found, shadow_s = domain, max(end_s, earliest_s)
+            found, shadow_s = domain, end_s
     if found is None:
         return PromisedGpus(inf, free.topology.root.index, free.topology.top, job.gpu_type, 0)
     extra = gains.spare(found) if job.gang.per_machine is None else 0

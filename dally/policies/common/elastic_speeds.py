@@ -1,14 +1,12 @@
 """How fast jobs would run on other numbers of GPUs, as tables that policies search in."""
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dally.policies.base import Cache
+from dally.policies.common.arrays import Floats
 from dally.profiles.costs import CostModel
 from dally.profiles.goodput import phase
 from dally.state import JobState
-
-Floats = NDArray[np.float64]
 
 MOST_REMEMBERED = 20_000
 """Rows that are remembered at most."""

@@ -4,13 +4,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dally.cluster.free import FreeGpus
 from dally.cluster.topology import Allocation, Topology
 from dally.jobs.job import Job
-
-Ints = NDArray[np.int64]
+from dally.policies.common.arrays import Ints
 
 
 def held_by_kind(topology: Topology, allocation: Allocation) -> Ints:

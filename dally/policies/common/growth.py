@@ -10,11 +10,9 @@ from math import inf
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
-from numpy.typing import NDArray
 
-from dally.policies.common.gpu_pool import Ints, Pool, Room
-
-Floats = NDArray[np.float64]
+from dally.policies.common.arrays import Floats, Ints
+from dally.policies.common.gpu_pool import Pool, Room
 
 
 @dataclass(frozen=True, slots=True, eq=False)

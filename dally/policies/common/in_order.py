@@ -1,6 +1,5 @@
 """What FIFO, SJF, SRTF and Slurm share: serve the jobs in one order, then backfill behind the head."""
 
-from abc import abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from heapq import merge
@@ -52,11 +51,13 @@ class InOrder(Policy):
         self.queue = Ranking()
         self.ends = Ranking()
         self._state = state
-        self._best: dict[int, int] = {}
 
-    @abstractmethod
     def key(self, job: JobState) -> tuple[float, ...]:
-        """What waiting jobs are ordered by, ascending; ties go by arrival."""
+        """What waiting jobs are ordered by, ascending; ties go by arrival, as do all if there is no key.
+
+        A job that lost its GPUs to a failure keeps its place.
+        """
+        return ()
 
     def accepts(self, state: ClusterState, job: JobState, now: float) -> int:
         """The highest level that a waiting job accepts at `now`."""
@@ -64,12 +65,7 @@ class InOrder(Policy):
 
     def best_level(self, job: JobState) -> int:
         """The lowest level of the idle cluster that could hold the job's gang."""
-        return self._best[job.order]
-
-    def reservation(self, job: JobState, plan: "OrderRound") -> PromisedGpus:
-        """What the head of the queue is promised."""
-        level = self.accepts(plan.state, job, plan.now)
-        return reserve(plan.state.free, job.job, level, plan.releases())
+        return self._state.best_level(job.job.gang)
 
     def place(self, job: JobState, highest: int, plan: "OrderRound") -> Placement | None:
         """Free GPUs for a waiting job within one domain of a level up to `highest`."""
@@ -92,7 +88,6 @@ class InOrder(Policy):
         plan.fill_behind_reservation()
 
     def submitted(self, job: JobState, now: float) -> None:
-        self._best[job.order] = self._state.best_level(job.job.gang)
         self.queue.add(job, *self.key(job))
 
     def started(self, job: JobState, now: float) -> None:
@@ -114,11 +109,9 @@ class InOrder(Policy):
 
     def finished(self, job: JobState, now: float) -> None:
         self.ends.remove(job)
-        del self._best[job.order]
 
     def withdrawn(self, job: JobState, now: float) -> None:
         self.queue.remove(job)
-        del self._best[job.order]
 
     def decide(self, state: ClusterState, now: float) -> Plan:
         """Start jobs in order until one cannot; then those behind it that do not delay it."""
@@ -160,7 +153,6 @@ class OrderRound:
         self.evictions = Evictions(state.free)
         self._starts: list[Decision] = []
         self._ends: list[Release] = []
-        self._reservation: PromisedGpus | None = None
 
     def run(self) -> None:
         """Serve the queue."""
@@ -221,38 +213,32 @@ class OrderRound:
 
     def fill_behind_reservation(self) -> None:
         """Start jobs behind the head that leave its reservation as it is."""
-        free, topology = self.state.free, self.state.topology
+        assert self.head is not None, "backfill has a head"
+        free, topology, head = self.state.free, self.state.topology, self.head
+        promised: PromisedGpus | None = None  # it is made when a job could break it
         behind = len(self.started) + 1
         for job in islice(self.policy.queue, behind, behind + self.policy.depth):
             request = job.job
             if request.gpus > free.total(request.gpu_type):
                 continue
-            if self._promised().refuses(topology, request.gpus, self.now + remaining_s(job)):
+            if promised is None:
+                level = self.policy.accepts(self.state, head, self.now)
+                promised = reserve(free, head.job, level, self.releases())
+            if promised.refuses(topology, request.gpus, self.now + remaining_s(job)):
                 continue
             placement = self.fit(job)
-            if placement is not None:
-                self._try_behind(job, placement)
-
-    def _promised(self) -> PromisedGpus:
-        """The reservation, made when a job could break it."""
-        if self._reservation is None:
-            assert self.head is not None, "backfill has a head"
-            self._reservation = self.policy.reservation(self.head, self)
-        return self._reservation
-
-    def _try_behind(self, job: JobState, placement: Placement) -> None:
-        assert self.head is not None, "backfill has a head"
-        promised, head_id = self._promised(), self.head.job_id
-        end_s = self.now + stretch_s(job, self.state.costs, placement.allocation)
-        left = promised.after(self.state.topology, placement.allocation, end_s)
-        if left is None:
-            return
-        shadow_s, ends = promised.shadow_s - self.now, f"ends in {span(end_s - self.now)}"
-        if promised.shadow_s == inf:
-            why = f"{ends}, and nobody can say when {head_id} can start"
-        elif end_s > promised.shadow_s:
-            why = f"{head_id} starts in {span(shadow_s)} and leaves {plural(promised.extra, 'GPU')}"
-        else:
-            why = f"{ends}, before {head_id} can start in {span(shadow_s)}"
-        self._reservation = left
-        self.start(job, placement, f"backfilled: {why}")
+            if placement is None:
+                continue
+            end_s = self.now + stretch_s(job, self.state.costs, placement.allocation)
+            left = promised.after(topology, placement.allocation, end_s)
+            if left is None:
+                continue
+            shadow_s, ends = promised.shadow_s - self.now, f"ends in {span(end_s - self.now)}"
+            if promised.shadow_s == inf:
+                why = f"{ends}, and nobody can say when {head.job_id} can start"
+            elif end_s > promised.shadow_s:
+                why = f"{head.job_id} starts in {span(shadow_s)} and leaves {plural(promised.extra, 'GPU')}"
+            else:
+                why = f"{ends}, before {head.job_id} can start in {span(shadow_s)}"
+            promised = left
+            self.start(job, placement, f"backfilled: {why}")

@@ -3,7 +3,7 @@
 from abc import abstractmethod
 from collections.abc import Mapping
 from math import inf
-from typing import Any
+from typing import Any, ClassVar
 
 from dally.plan import Decision, Plan, Start, Wait
 from dally.policies.base import Policy
@@ -20,7 +20,12 @@ class InRounds(Policy):
 
     Args:
         round_s: Length of a round, seconds.
+
+    Attributes:
+        preempt_reason: Why a running job has no target, in words.
     """
+
+    preempt_reason: ClassVar[str]
 
     def __init__(self, round_s: float) -> None:
         self.rounds = Rounds(round_s)
@@ -38,10 +43,6 @@ class InRounds(Policy):
     def wait_reason(self, state: ClusterState, job: JobState, now: float, memo: Any) -> str:
         """Why a job waits though a round was held, in words and numbers; with the memo of that round."""
 
-    @abstractmethod
-    def preempt_reason(self) -> str:
-        """Why a running job has no target, in words."""
-
     def needs_next_round(self, state: ClusterState, now: float) -> bool:
         """Whether the next round could change something though nothing happens and nobody waits."""
         return False
@@ -55,18 +56,15 @@ class InRounds(Policy):
         if due:
             found = self.allocate(state, now)
             memo = found.memo
-            decisions = plan_round(state, found.by_job, self.preempt_reason())
+            decisions = plan_round(state, found.by_job, self.preempt_reason)
         starts = any(isinstance(decision, Start) for decision in decisions)
-        waits = [self._wait(state, job, now, due, memo) for job in state.to_explain(decisions)]
+        waits = []
+        for job in state.to_explain(decisions):
+            reason = f"waits for the next round; there is one every {span(self.rounds.round_s)}"
+            if due:
+                reason = self.wait_reason(state, job, now, memo)
+            waits.append(Wait(job.job_id, state.topology.top, inf, reason))
         return Plan((*decisions, *waits), self.rounds.wakeup_s(state, now, starts), memo)
-
-    def _wait(self, state: ClusterState, job: JobState, now: float, due: bool, memo: Any) -> Wait:
-        reason = (
-            self.wait_reason(state, job, now, memo)
-            if due
-            else f"waits for the next round; there is one every {span(self.rounds.round_s)}"
-        )
-        return Wait(job.job_id, state.topology.top, inf, reason)
 
     def plan_applied(self, plan: Plan, state: ClusterState, now: float) -> None:
         """The round is over, if it was one."""

@@ -7,13 +7,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from dally.errors import InputError
 from dally.jobs.job import JobKind
 from dally.plan import Decision, Plan, Start, Wait
 from dally.policies.base import Policy
+from dally.policies.common.arrays import Floats
 from dally.policies.common.elastic_speeds import Speeds
 from dally.policies.common.gpu_pool import Pool, Room, free_by_kind, held_by_kind
-from dally.policies.common.growth import Floats
 from dally.policies.common.ranking import Ranking
 from dally.policies.common.rounds import PendingChanges, next_multiple
 from dally.policies.common.sizing import SizeTarget, held_gpus, plan_sizes
@@ -32,7 +31,7 @@ class InSizes(Policy):
     jobs are admitted in their order while the least sizes of all fit.
 
     Args:
-        interval_s: All are sized anew at multiples of it, seconds; and at once when nothing runs.
+        knobs: All are sized anew at multiples of their `interval_s`, seconds; and at once when nothing runs.
         state: The cluster.
 
     Attributes:
@@ -43,10 +42,8 @@ class InSizes(Policy):
     eager: ClassVar[bool]
     in_turn: ClassVar[bool]
 
-    def __init__(self, interval_s: float, state: ClusterState) -> None:
-        if not 0 < interval_s < inf:
-            raise InputError(f"interval_s is {interval_s:g}, must be a positive number")
-        self.interval_s = interval_s
+    def __init__(self, knobs: Any, state: ClusterState) -> None:
+        self.interval_s: float = knobs.interval_s
         self.speeds = Speeds(state.costs)
         self._state = state
         self._queue = Ranking()
@@ -56,9 +53,9 @@ class InSizes(Policy):
         self._withheld: dict[int, int] = {}
         self._due_s = inf
 
-    @abstractmethod
     def rank(self, job: JobState) -> tuple[float, ...]:
-        """The priority of a waiting job, lower first; ties go by arrival."""
+        """The priority of a waiting job, lower first; ties go by arrival, as do all if there is no rank."""
+        return ()
 
     @abstractmethod
     def allocate(self, jobs: Sequence[JobState], pool: Pool, now: float) -> Mapping[str, SizeTarget]:
@@ -70,20 +67,32 @@ class InSizes(Policy):
             now: The moment, seconds.
         """
 
-    @abstractmethod
     def wait_reason(self, job: JobState) -> str:
         """Why a job is not admitted, in words: which jobs go first."""
+        return "jobs start in order of arrival"
 
     def decide(self, state: ClusterState, now: float) -> Plan:
         """If it is time: size the jobs, and start, resize and move them; else nothing but new waits."""
         due = self._is_due(state, now)
         decisions = self._sized(state, now) if due else ()
         starts = [state.jobs[each.job_id] for each in decisions if isinstance(each, Start)]
-        waits = [self._wait(state, job, now, due) for job in state.to_explain(decisions)]
+        waits = []
+        for job in state.to_explain(decisions):
+            reason = f"waits until sizes are looked at, every {span(self.interval_s)}"
+            if due:
+                needs, free = plural(job.job.least_gpus, "GPU"), state.free.total(job.job.gpu_type)
+                reason = f"{needs} needed at least, {free} free; {self.wait_reason(job)}"
+            waits.append(Wait(job.job_id, state.topology.top, inf, reason))
         return Plan((*decisions, *waits), self._next_s(state, now, any(map(_is_sizable, starts))))
 
     def _sized(self, state: ClusterState, now: float) -> tuple[Decision, ...]:
-        able = [job for job in self._elastic.values() if self._is_able(job, now)]
+        resize_s = self._state.costs.resize_s
+        # Not in the middle of a change, nor at its end.
+        able = [
+            job
+            for job in self._elastic.values()
+            if job.ready_s <= now and job.remaining_s(now) > job.speed * resize_s(job.job)
+        ]
         if not able and not self._queue:
             return ()
         workers = free_by_kind(state.free)
@@ -93,30 +102,19 @@ class InSizes(Policy):
         room = Room(pool)
         for job in able:
             room.admits(job.job)
-        jobs = [*able, *self._admitted(state, room)]
-        if not jobs:
-            return ()
-        return plan_sizes(state, self.allocate(jobs, pool, now), now)
-
-    def _is_able(self, job: JobState, now: float) -> bool:
-        """Whether a running job may be resized: not in the middle of a change, nor at its end."""
-        return job.ready_s <= now and job.remaining_s(now) > job.speed * self._state.costs.resize_s(job.job)
-
-    def _admitted(self, state: ClusterState, room: Room) -> list[JobState]:
-        """The waiting jobs whose least sizes fit beside each other's, in their order."""
+        # The waiting jobs whose least sizes fit beside each other's, in their order.
+        jobs, refused = [*able], 0
         at_hand = state.topology.gpus - sum(state.withheld.values())
-        admitted: list[JobState] = []
-        refused = 0
         for job in self._queue:
             if room.left < job.job.least_gpus <= at_hand or not room.left or refused == _DEPTH:
                 break
             if room.admits(job.job):
-                admitted.append(job)
+                jobs.append(job)
             elif self.in_turn and job.job.least_gpus <= at_hand:
                 break
             else:
                 refused += 1
-        return admitted
+        return plan_sizes(state, self.allocate(jobs, pool, now), now) if jobs else ()
 
     def _is_due(self, state: ClusterState, now: float) -> bool:
         return not state.running or now >= self._due_s or (self.eager and self._is_changed(state))
@@ -141,15 +139,7 @@ class InSizes(Policy):
             self._changed.answer()
             self._withheld = dict(state.withheld)
 
-    def _wait(self, state: ClusterState, job: JobState, now: float, due: bool) -> Wait:
-        free = state.free.total(job.job.gpu_type)
-        reason = f"{plural(job.job.least_gpus, 'GPU')} needed at least, {free} free; {self.wait_reason(job)}"
-        if not due:
-            reason = f"waits until sizes are looked at, every {span(self.interval_s)}"
-        return Wait(job.job_id, state.topology.top, inf, reason)
-
     def submitted(self, job: JobState, now: float) -> None:
-        self._state.best_level(job.job.gang)
         self._enqueue(job)
 
     def started(self, job: JobState, now: float) -> None:

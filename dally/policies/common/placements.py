@@ -27,6 +27,18 @@ def closest(free: FreeGpus, job: Job, lowest: int, highest: int) -> Placement | 
     return None if allocation is None else Placement(allocation, level)
 
 
+def find_gpus(free: FreeGpus, gang: Gang) -> Allocation | None:
+    """The closest free GPUs for a gang; None if there are too few in any one domain."""
+    level = free.lowest_level(gang)
+    return None if level is None else free.find(gang, level)
+
+
+def takers(job: JobState, places: Iterable[tuple[str, Allocation]]) -> tuple[str, ...]:
+    """The names of the jobs, with their new places, that get GPUs on machines which a job loses."""
+    machines = {machine for machine, _ in job.allocation}
+    return tuple(name for name, place in places if any(machine in machines for machine, _ in place))
+
+
 class Gains:
     """What one domain after another could give a gang as allocations come free.
 

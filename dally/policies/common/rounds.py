@@ -14,6 +14,7 @@ from dally.cluster.free import FreeGpus
 from dally.cluster.topology import Allocation
 from dally.errors import InputError
 from dally.plan import Decision, Migrate, Preempt, Start
+from dally.policies.common.placements import takers
 from dally.state import ClusterState, JobState
 
 
@@ -55,10 +56,6 @@ class Rounds:
         """Whether a round is held at `now`; asked again after `applied` it is not, unless nothing runs."""
         return not state.running or now >= self._due_s
 
-    def next_s(self, now: float) -> float:
-        """The first multiple of a round after `now`."""
-        return next_multiple(now, self.round_s)
-
     def wakeup_s(self, state: ClusterState, now: float, starts: bool = False) -> float:
         """When the policy is to be asked again if nothing happens; for `decide`.
 
@@ -71,7 +68,7 @@ class Rounds:
             wanted = starts or bool(state.running)
         else:
             wanted = self._due_s < inf or self._wanted(state)
-        return self.next_s(now) if wanted else inf
+        return next_multiple(now, self.round_s) if wanted else inf
 
     def applied(
         self, state: ClusterState, now: float, needs_next: Callable[[], bool] = lambda: False
@@ -89,7 +86,7 @@ class Rounds:
             self._due_s, self._seen = inf, fingerprint(state)
             wanted = needs_next()
         if wanted or self._wanted(state):
-            self._due_s = min(self._due_s, self.next_s(now))
+            self._due_s = min(self._due_s, next_multiple(now, self.round_s))
 
     def _wanted(self, state: ClusterState) -> bool:
         """Whether a round could change something: without running jobs there are no GPUs to take turns on."""
@@ -212,13 +209,8 @@ def plan_round(state: ClusterState, targets: Mapping[str, RoundTarget], why_not:
         if all(state.free.on(machine) + gained[machine] >= gpus for machine, gpus in job.allocation):
             gain(job.allocation, -1)  # no target needs its GPUs
             continue
-        machines = {machine for machine, _ in job.allocation}
-        takers = tuple(
-            job_id
-            for job_id, target in changes.items()
-            if any(machine in machines for machine, _ in target.allocation)
-        )
-        decisions.append(Preempt(job.job_id, takers, f"{why_not}; its GPUs go to others"))
+        by = takers(job, ((job_id, target.allocation) for job_id, target in changes.items()))
+        decisions.append(Preempt(job.job_id, by, f"{why_not}; its GPUs go to others"))
     for job_id, target in changes.items():
         kind = Start if job_id in state.waiting else Migrate
         level = state.topology.level_of(target.allocation)

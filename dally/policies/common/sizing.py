@@ -7,6 +7,7 @@ from dally.cluster.topology import Allocation
 from dally.jobs.job import JobKind
 from dally.plan import Decision, Migrate, Preempt, Resize, Start
 from dally.policies.common.estimates import restart_s
+from dally.policies.common.placements import find_gpus, takers
 from dally.state import ClusterState, JobState
 from dally.words import plural, span
 
@@ -113,7 +114,11 @@ class _SizePlan:
                 free.give(job.allocation)
                 self._take(job, self._soonest(job, self._closest(job, gpus)))
         changes = [self._decision(self._state.jobs[name], place) for name, place in self.places.items()]
-        return (*(self._stop(job) for job in stops), *changes)
+        preempts = (
+            Preempt(job.job_id, takers(job, self.places.items()), self._targets[job.job_id].why)
+            for job in stops
+        )
+        return (*preempts, *changes)
 
     def _priority(self, job: JobState) -> tuple[int, int]:
         """Starts of fixed gangs first, then growth on machines held, other starts, other growth.
@@ -138,8 +143,7 @@ class _SizePlan:
             gang = job.job.gang._replace(gpu_type=gpu_type)
             at_hand = self._free.held(self._state.topology.root.index, gang) * (gang.per_machine or 1)
             gang = gang._replace(gpus=min(gpus, at_hand))
-            level = self._free.lowest_level(gang) if gang.gpus >= job.job.least_gpus else None
-            place = None if level is None else self._free.find(gang, level)
+            place = find_gpus(self._free, gang) if gang.gpus >= job.job.least_gpus else None
             if place is not None:
                 places.append(place)
         return min(places, key=lambda place: self._slowdown(job, place), default=None)
@@ -203,11 +207,3 @@ class _SizePlan:
         before = f"instead of {span(self._left_s(job, job.allocation))} on {held_gpus(job)}"
         kind, word = (Resize, "resize") if needs_no_checkpoint(job, place) else (Migrate, "restart")
         return kind(name, place, level, f"{there}, {span(cost_s)} of {word} counted, {before}; {why}")
-
-    def _stop(self, job: JobState) -> Preempt:
-        """The decision that stops a job, for those that get GPUs on its machines."""
-        machines = {machine for machine, _ in job.allocation}
-        takers = [
-            name for name, place in self.places.items() if any(machine in machines for machine, _ in place)
-        ]
-        return Preempt(job.job_id, tuple(takers), self._targets[job.job_id].why)

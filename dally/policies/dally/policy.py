@@ -3,10 +3,9 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import inf
-from typing import Any, ClassVar
+from typing import Any
 
 from dally.cluster.topology import Allocation
-from dally.errors import InputError
 from dally.jobs.job import Gang
 from dally.plan import Decision, Migrate, Plan, Preempt, Start, Wait
 from dally.policies.base import Policy
@@ -25,16 +24,10 @@ class DallyKnobs:
     """Settings of `dally`."""
 
     timers: str = knob("auto", "delay timers", ("auto", "manual", "no-wait", "consolidated"))
-    machine: float = knob(12.0, "manual timer of the machine level, in leases")
-    rack: float = knob(24.0, "manual timer of the levels above, in leases")
-    lease_s: float = knob(3600.0, "length of a lease, seconds")
-    horizon: int = knob(24, "how long the auto-tuner remembers a wait, in leases")
-
-    def __post_init__(self) -> None:
-        if self.lease_s <= 0 or self.horizon < 1:
-            raise InputError(f"lease_s {self.lease_s:g} and horizon {self.horizon} must be positive")
-        if self.machine < 0 or self.rack < 0:
-            raise InputError(f"timers machine {self.machine:g} and rack {self.rack:g} must be 0 or more")
+    machine: float = knob(12.0, "manual timer of the machine level, in leases", least=0)
+    rack: float = knob(24.0, "manual timer of the levels above, in leases", least=0)
+    lease_s: float = knob(3600.0, "length of a lease, seconds", above=0)
+    horizon: int = knob(24, "how long the auto-tuner remembers a wait, in leases", least=1)
 
 
 def build_timers(knobs: DallyKnobs, levels: int) -> Timers:
@@ -53,15 +46,13 @@ class Dally(Policy):
     The delay is charged to a job that really lost its GPUs, not to one whose lease was renewed.
     """
 
-    name: ClassVar[str] = "dally"
-    summary: ClassVar[str] = (
+    name = "dally"
+    summary = (
         "Jobs decline far placements until a timer runs out; those the network slowed most choose first; "
         "GPUs change hands at lease ends."
     )
-    source: ClassVar[str] = (
-        "Sharma et al., GPU Cluster Scheduling for Network-Sensitive Deep Learning, arXiv 2401.16492"
-    )
-    knobs_type: ClassVar[type] = DallyKnobs
+    source = "Sharma et al., GPU Cluster Scheduling for Network-Sensitive Deep Learning, arXiv 2401.16492"
+    knobs_type = DallyKnobs
 
     def __init__(self, knobs: DallyKnobs, state: ClusterState) -> None:
         self.knobs = knobs

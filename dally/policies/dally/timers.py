@@ -111,19 +111,18 @@ class TunedTimers:
 
     def delays_s(self, gpus: int, now: float) -> tuple[float, ...]:
         """One delay per level below the top, seconds."""
-        return tuple(self._delay(level, gpus, now) * self.lease_s for level in range(self.levels))
+        delays_s = []
+        for level in range(self.levels):
+            cap = ceil(MACHINE_SHARE_OF_HORIZON * self.horizon) if level == 0 else self.horizon
+            estimate = 1
+            if history := self._histories.get((level, gpus)):
+                history.age(self._oldest_s(now))
+                estimate = ceil(history.estimate())
+            delays_s.append(min(cap, max(FLOOR_LEASES * (level + 1), estimate)) * self.lease_s)
+        return tuple(delays_s)
 
     def _oldest_s(self, now: float) -> float:
         return now - self.horizon * self.lease_s
-
-    def _delay(self, level: int, gpus: int, now: float) -> int:
-        """The delay of one level, in leases."""
-        cap = ceil(MACHINE_SHARE_OF_HORIZON * self.horizon) if level == 0 else self.horizon
-        estimate = 1
-        if history := self._histories.get((level, gpus)):
-            history.age(self._oldest_s(now))
-            estimate = ceil(history.estimate())
-        return min(cap, max(FLOOR_LEASES * (level + 1), estimate))
 
     def observations(self, level: int, gpus: int, now: float) -> int:
         """How many waits the delay of a level rests on."""

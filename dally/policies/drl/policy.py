@@ -7,12 +7,11 @@ from functools import cache
 from importlib import resources
 from itertools import pairwise
 from math import log, log1p
-from typing import ClassVar
 
 import numpy as np
 
-from dally.policies.common.gpu_pool import Ints, Pool
-from dally.policies.common.growth import Floats
+from dally.policies.common.arrays import Floats, Ints
+from dally.policies.common.gpu_pool import Pool
 from dally.policies.common.in_sizes import InSizes, remaining_s
 from dally.policies.common.knobs import knob
 from dally.policies.common.sizing import SizeTarget
@@ -34,7 +33,7 @@ WEIGHTS = "drl.json"
 class DrlKnobs:
     """Settings of `drl`."""
 
-    interval_s: float = knob(10.0, "how often all jobs are sized anew, s")
+    interval_s: float = knob(10.0, "how often all jobs are sized anew, s", above=0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,29 +188,21 @@ class Drl(InSizes):
     fit. The batch stays.
     """
 
-    name: ClassVar[str] = "drl"
-    summary: ClassVar[str] = "GPUs one by one to the job that a network trained in the simulator names."
-    source: ClassVar[str] = (
+    name = "drl"
+    summary = "GPUs one by one to the job that a network trained in the simulator names."
+    source = (
         "Peng et al., DL2: a deep learning-driven scheduler for deep learning clusters, TPDS 2021; as a "
         "stand-in for the DRL that Bian et al., ONES, SC 2021, compare with"
     )
-    knobs_type: ClassVar[type] = DrlKnobs
-    batching: ClassVar[Batching] = Batching.FIXED
-    plans_by: ClassVar[str] = "samples left, and speeds on each number of GPUs"
-    eager: ClassVar[bool] = False
-    in_turn: ClassVar[bool] = True
+    knobs_type = DrlKnobs
+    batching = Batching.FIXED
+    plans_by = "samples left, and speeds on each number of GPUs"
+    eager = False
+    in_turn = True
 
     def __init__(self, knobs: DrlKnobs, state: ClusterState, net: PolicyNetwork | None = None) -> None:
-        super().__init__(knobs.interval_s, state)
-        self.knobs = knobs
+        super().__init__(knobs, state)
         self.net = net or trained()
-
-    def rank(self, job: JobState) -> tuple[float, ...]:
-        """In order of arrival."""
-        return ()
-
-    def wait_reason(self, job: JobState) -> str:
-        return "jobs start in order of arrival"
 
     def allocate(self, jobs: Sequence[JobState], pool: Pool, now: float) -> Mapping[str, SizeTarget]:
         """Sizes by one choice of the network after the other."""

@@ -4,10 +4,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice, takewhile
 from math import inf
-from typing import Any, ClassVar
+from typing import Any
 
 from dally.cluster.topology import Allocation
-from dally.errors import InputError
 from dally.plan import Decision, Migrate, Plan, Start, Wait
 from dally.policies.base import Policy
 from dally.policies.common.evictions import Evictions
@@ -31,11 +30,9 @@ class GandivaKnobs:
     would do no work at all, of hours 2 % are lost.
     """
 
-    slice_s: float = knob(3600.0, "seconds of work that a job is sure of before others may take its GPUs")
-
-    def __post_init__(self) -> None:
-        if self.slice_s <= 0:
-            raise InputError(f"knob slice_s is {self.slice_s:g}, must be positive")
+    slice_s: float = knob(
+        3600.0, "seconds of work that a job is sure of before others may take its GPUs", above=0
+    )
 
 
 class Affinity:
@@ -97,14 +94,12 @@ class Gandiva(Policy):
     more running time than the restart costs.
     """
 
-    name: ClassVar[str] = "gandiva"
-    summary: ClassVar[str] = (
+    name = "gandiva"
+    summary = (
         "Jobs of equal size share machines, take turns when there are too many, and migrate closer together."
     )
-    source: ClassVar[str] = (
-        "Xiao et al., Gandiva: Introspective Cluster Scheduling for Deep Learning, OSDI 2018"
-    )
-    knobs_type: ClassVar[type] = GandivaKnobs
+    source = "Xiao et al., Gandiva: Introspective Cluster Scheduling for Deep Learning, OSDI 2018"
+    knobs_type = GandivaKnobs
 
     def __init__(self, knobs: GandivaKnobs, state: ClusterState) -> None:
         self.knobs = knobs
@@ -117,8 +112,7 @@ class Gandiva(Policy):
         self._free_before = state.topology.gpus
 
     def submitted(self, job: JobState, now: float) -> None:
-        self._state.best_level(job.job.gang)
-        self._enqueue(job)
+        self.waiting.add(job, None, job.origin_s)
 
     def started(self, job: JobState, now: float) -> None:
         self.waiting.remove(job)
@@ -135,7 +129,7 @@ class Gandiva(Policy):
 
     def stopped(self, job: JobState, now: float) -> None:
         self._drop(job)
-        self._enqueue(job)
+        self.waiting.add(job, None, job.origin_s)
 
     def finished(self, job: JobState, now: float) -> None:
         self._drop(job)
@@ -168,24 +162,17 @@ class Gandiva(Policy):
             plan.run()
             if freed:
                 plan.migrate()
-            waits = plan.waits()
-        return Plan((*plan.evictions.decisions(), *plan.starts, *waits), self._wakeup_s(plan))
-
-    def _enqueue(self, job: JobState) -> None:
-        self.waiting.add(job, self._state.topology.top, job.origin_s)
+            decisions = plan.decisions()
+        if len(self.waiting) == len(plan.started) and not plan.evictions:
+            return Plan(decisions)  # nobody waits after this plan
+        # A job started now has no slice in the ranking yet; one slice ahead is never too late for it.
+        return Plan(decisions, min(self.slices.next_key(now), now + self.knobs.slice_s))
 
     def _drop(self, job: JobState) -> None:
         self.slices.remove(job)
         self.affinity.remove(self._held.pop(job.order))
         if job in self.scattered:
             self.scattered.remove(job)
-
-    def _wakeup_s(self, plan: "GandivaRound") -> float:
-        """The next end of a slice, if a job waits after this plan."""
-        if len(self.waiting) == len(plan.started) and not len(plan.evictions):
-            return inf
-        # A job started now has no slice in the ranking yet; one slice ahead is never too late for it.
-        return min(self.slices.next_key(plan.now), plan.now + self.knobs.slice_s)
 
 
 class GandivaRound:
@@ -195,7 +182,7 @@ class GandivaRound:
         self._policy, self._state, self.now = policy, state, now
         self.evictions = Evictions(state.free)
         self.started: set[int] = set()
-        self.starts: list[Decision] = []
+        self._starts: list[Decision] = []
         self._dedicated = policy.affinity.sets()
         self._blocked = False
 
@@ -211,7 +198,14 @@ class GandivaRound:
                 offers.refused()
             else:
                 offers.served()
-                self._start(job, *found)
+                placement, why = found
+                self._take(job, placement)
+                self.started.add(job.order)
+                name = self._state.topology.levels[placement.level]
+                if len(placement.allocation) == 1:
+                    name = self._state.topology.machines[placement.allocation[0][0]].name
+                reason = f"{name} {why}; waited {span(self.now - job.origin_s)}"
+                self._starts.append(Start(job.job_id, placement.allocation, placement.level, reason))
 
         def elsewhere(job: JobState) -> Placement | None:
             found = self._place(job)
@@ -220,47 +214,61 @@ class GandivaRound:
         self.evictions.move_stopped(elsewhere)
 
     def migrate(self) -> None:
-        """Bring scattered jobs closer together on GPUs that stay free."""
+        """Bring scattered jobs closer together on GPUs that stay free, if that saves more than a restart."""
+        free, costs = self._state.free, self._state.costs
         for job in islice(self._policy.scattered, MIGRATED):
-            if job not in self.evictions and job.ready_s < self.now:
-                self._try_migration(job)
+            if job in self.evictions or job.ready_s >= self.now:
+                continue
+            free.give(job.allocation)
+            best = self._state.best_level(job.job.gang)
+            placement = closest(free, job.job, best, self._state.topology.top)
+            assert placement is not None, "its own GPUs are free"
+            left_s, restart_s = job.remaining_s(self.now), costs.restart_s(job.job)
+            # Both as if alone: which other jobs will use the links, here or there, is not known.
+            slowdown, held = (
+                costs.cost(job.job, place).slowdown for place in (placement.allocation, job.allocation)
+            )
+            saved_s = left_s * (held - slowdown)
+            if saved_s <= restart_s:
+                free.take(job.allocation)
+                continue
+            self._take(job, placement)
+            reason = (
+                f"slowdown {held:.3f} becomes {slowdown:.3f}: saves {span(saved_s)} of the rest "
+                f"for {span(restart_s)} of restart"
+            )
+            self._starts.append(Migrate(job.job_id, placement.allocation, placement.level, reason))
 
-    def waits(self) -> list[Decision]:
-        """The waits to be explained."""
-        return [self._wait(job) for job in self._state.to_explain(self.starts)]
-
-    def _best_level(self, job: JobState) -> int:
-        return self._state.best_level(job.job.gang)
+    def decisions(self) -> tuple[Decision, ...]:
+        """Stops, then starts and moves, then the waits to be explained."""
+        waits = []
+        for job in self._state.to_explain(self._starts):
+            asked, free = plural(job.job.gpus, "GPU"), self._state.free.total(job.job.gpu_type)
+            slice_s = self._policy.knobs.slice_s
+            reason = f"{asked} asked for, {free} free; takes turns with those that worked for {span(slice_s)}"
+            waits.append(Wait(job.job_id, self._state.topology.top, inf, reason))
+        return (*self.evictions.decisions(), *self._starts, *waits)
 
     def _place(self, job: JobState) -> tuple[Placement, str] | None:
         """A placement on free GPUs, by affinity, and why there."""
         request, free = job.job, self._state.free
         if request.gpus > free.total(request.gpu_type):
             return None
-        level = free.lowest_level(request.gang, self._best_level(job))
+        level = free.lowest_level(request.gang)
         if level is None:
             return None
         if level == 0:
-            return self._machine(job)
+            idle = (1 << len(self._state.topology.machines)) - 1
+            for machines in self._dedicated.values():
+                idle &= ~machines
+            same = self._dedicated.get(request.gpus, 0)
+            for machines, why in ((same, f"runs other gangs of {request.gpus}"), (idle, "was idle")):
+                machine = free.machine_among(machines, request.gang) if machines else None
+                if machine is not None:
+                    return Placement(((machine, request.gpus),), 0), why
         domain = free.roomiest(level, request.gang)
         assert domain is not None, "it fits at this level"
-        allocation = free.pack(domain, request.gang)
-        return Placement(allocation, level), "has most free GPUs"
-
-    def _machine(self, job: JobState) -> tuple[Placement, str]:
-        """The machine for a gang that fits in one."""
-        request, free = job.job, self._state.free
-        idle = (1 << len(self._state.topology.machines)) - 1
-        for machines in self._dedicated.values():
-            idle &= ~machines
-        same = self._dedicated.get(request.gpus, 0)
-        for machines, why in ((same, f"runs other gangs of {request.gpus}"), (idle, "was idle")):
-            machine = free.machine_among(machines, request.gang) if machines else None
-            if machine is not None:
-                return Placement(((machine, request.gpus),), 0), why
-        machine = free.roomiest(0, request.gang)
-        assert machine is not None, "a machine has so many free"
-        return Placement(((machine, request.gpus),), 0), "has most free GPUs"
+        return Placement(free.pack(domain, request.gang), level), "has most free GPUs"
 
     def _slice(self, job: JobState) -> tuple[Placement, str] | None:
         """Take the GPUs of jobs whose slice is over, together if possible."""
@@ -268,7 +276,7 @@ class GandivaRound:
         victims = find_victims(free, self._over(), job.job, top)
         if not victims:
             return None
-        best = self._best_level(job)
+        best = self._state.best_level(job.job.gang)
         victims = (find_victims(free, self._over(), job.job, best) if best < top else []) or victims
         self.evictions.release(victims)
         for victim in victims:
@@ -284,15 +292,6 @@ class GandivaRound:
         over = takewhile(lambda job: slices.rank(job)[0] <= self.now, slices)
         return (job for job in over if job not in self.evictions)
 
-    def _start(self, job: JobState, placement: Placement, why: str) -> None:
-        self._take(job, placement)
-        self.started.add(job.order)
-        name = self._state.topology.levels[placement.level]
-        if len(placement.allocation) == 1:
-            name = self._state.topology.machines[placement.allocation[0][0]].name
-        reason = f"{name} {why}; waited {span(self.now - job.origin_s)}"
-        self.starts.append(Start(job.job_id, placement.allocation, placement.level, reason))
-
     def _take(self, job: JobState, placement: Placement) -> None:
         self._state.free.take(placement.allocation)
         free_for_all = ~sum(self._dedicated.values())
@@ -300,33 +299,3 @@ class GandivaRound:
             if free_for_all >> machine & 1:
                 gpus = job.job.gpus
                 self._dedicated[gpus] = self._dedicated.get(gpus, 0) | 1 << machine
-
-    def _try_migration(self, job: JobState) -> None:
-        """Move a job to a closer placement if the running time saved exceeds the restart."""
-        free, costs = self._state.free, self._state.costs
-        free.give(job.allocation)
-        placement = closest(free, job.job, self._best_level(job), self._state.topology.top)
-        assert placement is not None, "its own GPUs are free"
-        left_s, restart_s = job.remaining_s(self.now), costs.restart_s(job.job)
-        # Both as if alone: which other jobs will use the links, here or there, is not known.
-        slowdown, held = (
-            costs.cost(job.job, place).slowdown for place in (placement.allocation, job.allocation)
-        )
-        saved_s = left_s * (held - slowdown)
-        if saved_s <= restart_s:
-            free.take(job.allocation)
-            return
-        self._take(job, placement)
-        reason = (
-            f"slowdown {held:.3f} becomes {slowdown:.3f}: saves {span(saved_s)} of the rest "
-            f"for {span(restart_s)} of restart"
-        )
-        self.starts.append(Migrate(job.job_id, placement.allocation, placement.level, reason))
-
-    def _wait(self, job: JobState) -> Wait:
-        request, free = job.job, self._state.free
-        reason = (
-            f"{plural(request.gpus, 'GPU')} asked for, {free.total(request.gpu_type)} free; "
-            f"takes turns with those that worked for {span(self._policy.knobs.slice_s)}"
-        )
-        return Wait(job.job_id, self._state.topology.top, inf, reason)

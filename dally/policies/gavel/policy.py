@@ -3,25 +3,18 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
-from dally.errors import InputError
 from dally.plan import Plan
+from dally.policies.common.arrays import Floats
 from dally.policies.common.in_rounds import InRounds
 from dally.policies.common.knobs import knob
 from dally.policies.common.rounds import PendingChanges, RoundTargets, handed_out, movable
 from dally.policies.gavel.round_credits import RoundCredits
 from dally.policies.gavel.round_placement import Pools, RoundPlacement, RoundTable
-from dally.policies.gavel.shares import (
-    Demand,
-    Floats,
-    Shares,
-    finish_time_fairness,
-    least_makespan,
-    least_served,
-)
+from dally.policies.gavel.shares import Demand, Shares, finish_time_fairness, least_makespan, least_served
 from dally.state import ClusterState, JobState
 from dally.words import plural
 
@@ -39,10 +32,14 @@ class GavelKnobs:
         ("las", "ftf", "makespan"),
     )
     aware: bool = knob(True, "know that types differ in speed; no: share time on all types alike")
-    round_s: float = knob(360.0, "seconds of a round")
-    hold_s: float = knob(1920.0, "seconds that shares stay at least though jobs come and go; 0 is a round")
+    round_s: float = knob(360.0, "seconds of a round", above=0)
+    hold_s: float = knob(
+        1920.0, "seconds that shares stay at least though jobs come and go; 0 is a round", least=0
+    )
     turn_restarts: float = knob(
-        10.0, "a turn is half a round of work, or so many times what the job's restart costs, at least"
+        10.0,
+        "a turn is half a round of work, or so many times what the job's restart costs, at least",
+        least=0,
     )
     spare: str = knob(
         "in-order",
@@ -50,12 +47,6 @@ class GavelKnobs:
         "all shares are met",
         ("in-order", "last"),
     )
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.hold_s < inf:
-            raise InputError(f"knob hold_s is {self.hold_s:g}, must be 0 or more")
-        if self.turn_restarts < 0:
-            raise InputError(f"knob turn_restarts is {self.turn_restarts:g}, must be 0 or more")
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,15 +77,14 @@ class Gavel(InRounds):
     that restarts cannot eat up all of it. GPUs left over go to waiting jobs.
     """
 
-    name: ClassVar[str] = "gavel"
-    summary: ClassVar[str] = (
+    name = "gavel"
+    summary = (
         "Time shares on each GPU type by a linear program (LAS, finish-time fairness or makespan), in rounds."
     )
-    source: ClassVar[str] = (
-        "Narayanan et al., Heterogeneity-Aware Cluster Scheduling Policies for Deep Learning, OSDI 2020"
-    )
-    knobs_type: ClassVar[type] = GavelKnobs
-    plans_by: ClassVar[str] = "speeds on each type of GPU"
+    source = "Narayanan et al., Heterogeneity-Aware Cluster Scheduling Policies for Deep Learning, OSDI 2020"
+    knobs_type = GavelKnobs
+    preempt_reason = "turn over"
+    plans_by = "speeds on each type of GPU"
 
     def __init__(self, knobs: GavelKnobs, state: ClusterState) -> None:
         super().__init__(knobs.round_s)
@@ -106,7 +96,6 @@ class Gavel(InRounds):
         self._standing = RoundShares(RoundCredits(len(self.pools.names)), (), 0.0, -inf, stale=True)
 
     def submitted(self, job: JobState, now: float) -> None:
-        self._state.best_level(job.job.gang)
         self._look_up(job)
         self._changed.note()
 
@@ -122,15 +111,11 @@ class Gavel(InRounds):
         self._speeds[job.job_id] = [speeds.get(gpu_type, 0.0) for gpu_type in self.pools.types]
 
     def finished(self, job: JobState, now: float) -> None:
-        self._forget(job)
-
-    def withdrawn(self, job: JobState, now: float) -> None:
-        self._forget(job)
-
-    def _forget(self, job: JobState) -> None:
         self._standing.credits.forget(job.job_id)
         del self._speeds[job.job_id]
         self._changed.note()
+
+    withdrawn = finished
 
     def time_passed(self, state: ClusterState, now: float) -> None:
         """After a restart, all jobs are here again."""
@@ -145,7 +130,10 @@ class Gavel(InRounds):
             shares = self._at(table, now)
 
             def reason(place: int, pool: int) -> str:
-                return self._reason(shares, table.ids[place], pool)
+                credit = shares.credits.of(table.ids[place])
+                had = f"had {credit.turns[pool]} of {shares.credits.rounds} rounds"
+                value = f"{self.knobs.objective} {shares.value:.4g}"
+                return f"{self.pools.names[pool]} {credit.shares[pool]:.2f}, {had}; {value}"
 
             def sure(job: JobState) -> bool:
                 """Whether a turn is not over: half a round of work, or more after a long restart."""
@@ -170,18 +158,15 @@ class Gavel(InRounds):
         rounds = plural(credits.rounds, "round")
         return f"of {rounds} it had {promised or 'none promised'}; others go first"
 
-    def preempt_reason(self) -> str:
-        return "turn over"
-
     def needs_next_round(self, state: ClusterState, now: float) -> bool:
         """Whether shares are to be renewed, or a running job has a share elsewhere."""
-        return (
-            bool(self._changed) or self._standing.stale or any(map(self._has_more_elsewhere, movable(state)))
-        )
-
-    def _has_more_elsewhere(self, job: JobState) -> bool:
-        shares = self._standing.credits.of(job.job_id).shares
-        return sum(shares) - shares[self.pools.of(job.allocation)] > SETTLED
+        if self._changed or self._standing.stale:
+            return True
+        for job in movable(state):
+            shares = self._standing.credits.of(job.job_id).shares
+            if sum(shares) - shares[self.pools.of(job.allocation)] > SETTLED:
+                return True
+        return False
 
     def plan_applied(self, plan: Plan, state: ClusterState, now: float) -> None:
         """If this was a round, its shares hold from now on and whoever runs in it has a turn."""
@@ -251,11 +236,3 @@ class Gavel(InRounds):
             return sorted(types, key=lambda pool: -total[pool])
         first = int(now // self.knobs.round_s) % len(types)
         return types[first:] + types[:first]
-
-    def _reason(self, shares: RoundShares, job_id: str, pool: int) -> str:
-        credit, rounds = shares.credits.of(job_id), shares.credits.rounds
-        share, name = credit.shares[pool], self.pools.names[pool]
-        return (
-            f"{name} {share:.2f}, had {credit.turns[pool]} of {rounds} rounds; "
-            f"{self.knobs.objective} {shares.value:.4g}"
-        )

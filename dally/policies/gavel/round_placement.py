@@ -3,16 +3,15 @@
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dally.cluster.free import FreeGpus
 from dally.cluster.topology import Allocation, Topology
+from dally.policies.common.arrays import Flags, Floats
+from dally.policies.common.placements import find_gpus
 from dally.policies.common.rounds import RoundTarget
 from dally.policies.gavel.round_credits import RoundCredits
-from dally.policies.gavel.shares import Demand, Floats
+from dally.policies.gavel.shares import Demand
 from dally.state import JobState
-
-Flags = NDArray[np.bool_]
 
 
 class Pools:
@@ -183,8 +182,7 @@ class RoundPlacement:
             gang = job.job.gang
             if pool < self._pools.mixed:
                 gang = gang._replace(gpu_type=self._pools.types[pool])
-            level = self._free.lowest_level(gang)
-            found = None if level is None else self._free.find(gang, level)
+            found = find_gpus(self._free, gang)
             if found is None:
                 lost.append(place)
             else:

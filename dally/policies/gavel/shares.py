@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from math import inf, isfinite
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from dally.policies.common.arrays import Floats
 
 GAP = 1e-6
 """Part of the greatest multiple that shares in the middle give away at most."""

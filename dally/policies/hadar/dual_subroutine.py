@@ -9,8 +9,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dally.policies.common.arrays import Floats, Ints
 from dally.policies.hadar.find_alloc import Bid, Bidder, find_alloc
-from dally.policies.hadar.market import Floats, Ints, Market
+from dally.policies.hadar.market import Market
 
 
 class BidQueue:

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from dally.cluster.topology import Allocation
-from dally.policies.hadar.market import Flags, Floats, Ints, Market
+from dally.policies.common.arrays import Flags, Floats, Ints
+from dally.policies.hadar.market import Market
 
 _EQUAL = 1e-9
 """Utilities that differ by less than this part are equal."""

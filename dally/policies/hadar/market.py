@@ -10,13 +10,9 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 
 from dally.cluster.topology import Allocation, Topology
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
-Flags = npt.NDArray[np.bool_]
+from dally.policies.common.arrays import Flags, Floats, Ints
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,13 +3,13 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
 from dally.cluster.topology import Allocation
-from dally.errors import InputError
 from dally.policies.base import Cache
+from dally.policies.common.arrays import Flags, Floats, Ints
 from dally.policies.common.estimates import restart_s
 from dally.policies.common.in_rounds import InRounds
 from dally.policies.common.knobs import knob
@@ -17,16 +17,7 @@ from dally.policies.common.rounds import RoundTarget, RoundTargets, movable
 from dally.policies.hadar.dual_subroutine import BidQueue, decide_exactly, decide_greedily
 from dally.policies.hadar.find_alloc import Bid, Bidder
 from dally.policies.hadar.job_table import JobTable, JobView
-from dally.policies.hadar.market import (
-    Demands,
-    Flags,
-    Floats,
-    Ints,
-    Market,
-    PriceRange,
-    Servers,
-    price_range,
-)
+from dally.policies.hadar.market import Demands, Market, PriceRange, Servers, price_range
 from dally.state import ClusterState, JobState
 from dally.words import plural, span
 
@@ -46,24 +37,18 @@ class HadarKnobs:
         "what a completion time is worth: work done per second since arrival, or 1 / seconds",
         ("throughput", "completion"),
     )
-    round_s: float = knob(360.0, "seconds between two rounds")
-    exact: int = knob(12, "with so many jobs or fewer a round is decided exactly")
+    round_s: float = knob(360.0, "seconds between two rounds", above=0)
+    exact: int = knob(12, "with so many jobs or fewer a round is decided exactly", least=0)
     horizon: float = knob(
-        1.0, "the horizon of the prices, in times of the end of all jobs one by one at their slowest"
+        1.0, "the horizon of the prices, in times of the end of all jobs one by one at their slowest", above=0
     )
     floor: float = knob(
-        0.0, "the lowest price is this part of the highest, at least; what nobody pays is then free"
+        0.0,
+        "the lowest price is this part of the highest, at least; what nobody pays is then free",
+        least=0,
+        most=1,
     )
     mixed: bool = knob(True, "a gang may have GPUs of several types; no: only if none alone holds it")
-
-    def __post_init__(self) -> None:
-        if self.horizon <= 0 or not 0 <= self.floor <= 1:
-            raise InputError(
-                f"knob horizon is {self.horizon:g}, must be more than 0; floor is {self.floor:g}, must be "
-                "between 0 and 1"
-            )
-        if self.exact < 0:
-            raise InputError(f"knob exact is {self.exact}, must be 0 or more")
 
 
 class Hadar(InRounds):
@@ -74,14 +59,15 @@ class Hadar(InRounds):
     the slowest. Few jobs are chosen exactly, many greedily, the greatest payoff a GPU first.
     """
 
-    name: ClassVar[str] = "hadar"
-    summary: ClassVar[str] = "GPUs of several types have prices; jobs take those of the greatest payoff."
-    source: ClassVar[str] = (
+    name = "hadar"
+    summary = "GPUs of several types have prices; jobs take those of the greatest payoff."
+    source = (
         "Sultana et al., Hadar: Heterogeneity-Aware Optimization-Based Online Scheduling for Deep Learning "
         "Clusters, IPDPS 2024, arXiv 2503.10918 (reconstructed)"
     )
-    knobs_type: ClassVar[type] = HadarKnobs
-    islands: ClassVar[bool] = False
+    knobs_type = HadarKnobs
+    preempt_reason = "others have a higher payoff for each GPU"
+    islands = False
 
     def __init__(self, knobs: HadarKnobs, state: ClusterState) -> None:
         super().__init__(knobs.round_s)
@@ -91,34 +77,19 @@ class Hadar(InRounds):
         self._table = JobTable(state.topology)
         self._tiers = Cache[tuple[str, str | None, int], tuple[Flags, ...]]()
 
-    def submitted(self, job: JobState, now: float) -> None:
-        self._costs.best_level(job.job.gang)
-        self._put(job)
-
-    def started(self, job: JobState, now: float) -> None:
-        self._put(job)
-
-    def stopped(self, job: JobState, now: float) -> None:
-        self._put(job)
-
-    def repaced(self, job: JobState, now: float) -> None:
-        self._put(job)
-
-    def revised(self, job: JobState, now: float) -> None:
-        self._put(job)
-
     def finished(self, job: JobState, now: float) -> None:
         self._table.drop(job)
 
-    def withdrawn(self, job: JobState, now: float) -> None:
-        self._table.drop(job)
+    withdrawn = finished
 
-    def _put(self, job: JobState) -> None:
+    def submitted(self, job: JobState, now: float) -> None:
         if job.allocation and not job.job.preemptible:
             self._table.drop(job)
             return
         slowest = min(self._costs.worker_speeds(job.job).values())
         self._table.put(job, job.expected_s / slowest, restart_s(job, self._costs))
+
+    started = stopped = repaced = revised = submitted
 
     def allocate(self, state: ClusterState, now: float) -> RoundTargets:
         """The dual subroutine: prices for this round's GPUs, and the bids that pay."""
@@ -127,10 +98,6 @@ class Hadar(InRounds):
     def round(self, state: ClusterState, now: float) -> "HadarRound":
         """A round at `now`, over all jobs that bid; there must be one."""
         return HadarRound(self, state, self._table.view(now), now)
-
-    def preempt_reason(self) -> str:
-        """Why a running job has no target."""
-        return "others have a higher payoff for each GPU"
 
     def wait_reason(self, state: ClusterState, job: JobState, now: float, memo: Any) -> str:
         """What the job would have paid."""
@@ -218,18 +185,15 @@ class HadarRound:
             rest.leave_out(bids)
             self.market.occupied[:] = 0
             bids |= decide_greedily(self.market, rest, self._bidder, refuses=False)
-        return [(self._job(place), bid) for place, bid in sorted(bids.items())]
+        return [(self._view.jobs[self._order[place]], bid) for place, bid in sorted(bids.items())]
 
     def _queue(self) -> BidQueue:
         """All jobs, the greatest payoff a GPU that one could have first."""
         order, view = self._order, self._view
         return BidQueue(view.gpus[order], self._ceilings[order], view.gang[order])
 
-    def _job(self, place: int) -> JobState:
-        return self._view.job(int(self._order[place]))
-
     def _bidder(self, place: int) -> Bidder:
-        job = self._job(place)
+        job = self._view.jobs[self._order[place]]
         return Bidder(
             gpus=job.job.gpus,
             per_machine=job.job.gang.per_machine,

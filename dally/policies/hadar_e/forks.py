@@ -9,7 +9,8 @@ from heapq import heappop, heappush
 
 import numpy as np
 
-from dally.policies.hadar.market import Ints, Market
+from dally.policies.common.arrays import Ints
+from dally.policies.hadar.market import Market
 
 Machines = frozenset[int]
 
@@ -106,19 +107,16 @@ class _CopyPlan:
         if len(machines) >= forker.most:
             return
         for gpu_type in types:
-            machine = self._machine(forker, machines, gpu_type)
+            # One that it runs on, else the one with least to spare.
+            able = (self._left >= forker.gpus) & (self._market.servers.gpu_types == gpu_type)
+            able[[*machines]] = False
+            machine = min(
+                np.flatnonzero(able).tolist(),
+                key=lambda each: (each not in forker.current, self._left[each]),
+                default=None,
+            )
             if machine is not None:
                 gain = forker.utility(machines | {machine}) - forker.utility(machines)
                 payoff = gain - self._market.cost(((machine, forker.gpus),))
                 if payoff > 0:
                     heappush(heap, (-payoff, place, gpu_type, len(machines), machine))
-
-    def _machine(self, forker: Forker, machines: Machines, gpu_type: int) -> int | None:
-        """A machine of a type for one more copy: one that it runs on, else the one with least to spare."""
-        able = (self._left >= forker.gpus) & (self._market.servers.gpu_types == gpu_type)
-        able[[*machines]] = False
-        return min(
-            np.flatnonzero(able).tolist(),
-            key=lambda machine: (machine not in forker.current, self._left[machine]),
-            default=None,
-        )

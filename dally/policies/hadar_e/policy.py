@@ -3,14 +3,12 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import ClassVar
 
 from dally.cluster.topology import Allocation
 from dally.errors import InputError
 from dally.jobs.job import JobKind
 from dally.policies.common.knobs import knob
 from dally.policies.common.rounds import RoundTarget
-from dally.policies.hadar.find_alloc import Bid
 from dally.policies.hadar.policy import Hadar, HadarKnobs, HadarRound
 from dally.policies.hadar_e.forks import Forker, Machines, spread_copies
 from dally.profiles.averaging import Averaging
@@ -22,15 +20,15 @@ class HadarEKnobs(HadarKnobs):
     """Settings of `hadar-e`; a round is a slot."""
 
     overhead_s: float = knob(
-        10.0, "seconds of a slot that averaging several copies takes beside the transfer of the model"
+        10.0,
+        "seconds of a slot that averaging several copies takes beside the transfer of the model",
+        least=0,
     )
 
     def __post_init__(self) -> None:
-        HadarKnobs.__post_init__(self)
-        if not 0 <= self.overhead_s < self.round_s:
+        if self.overhead_s >= self.round_s:
             raise InputError(
-                f"knob overhead_s is {self.overhead_s:g}, must be at least 0 and less than "
-                f"round_s {self.round_s:g}"
+                f"knob overhead_s is {self.overhead_s:g}, must be less than round_s {self.round_s:g}"
             )
 
 
@@ -42,12 +40,10 @@ class HadarE(Hadar):
     each slot does in the original; a job whose copies stay runs on at no cost.
     """
 
-    name: ClassVar[str] = "hadar-e"
-    summary: ClassVar[str] = (
-        "Hadar, and forked jobs train copies side by side on machines that nobody else wants."
-    )
-    source: ClassVar[str] = "Sultana et al., HadarE, arXiv 2503.10918 (reconstructed)"
-    knobs_type: ClassVar[type] = HadarEKnobs
+    name = "hadar-e"
+    summary = "Hadar, and forked jobs train copies side by side on machines that nobody else wants."
+    source = "Sultana et al., HadarE, arXiv 2503.10918 (reconstructed)"
+    knobs_type = HadarEKnobs
     knobs: HadarEKnobs
 
     @classmethod
@@ -75,38 +71,36 @@ class SlotPlan(HadarRound):
         targets = {job.job_id: RoundTarget(bid.allocation, self.reason(job, bid)) for job, bid in accepted}
         forking = [(job, bid) for job, bid in accepted if job.job.kind is JobKind.FORKED]
         first = [bid.allocation[0][0] for _, bid in forking]
-        spread = spread_copies(self.market, [self._forker(job) for job, _ in forking], first)
+        forkers = []
+        for job, _ in forking:
+            names, speeds = self._state.topology.gpu_types, self._costs.worker_speeds(job.job)
+            forker = Forker(
+                gpus=job.job.gpus,
+                most=job.job.max_copies,
+                types=[number for number, name in enumerate(names) if name in speeds],
+                current=frozenset(machine for machine, _ in job.allocation),
+                utility=partial(self._worth, job),
+            )
+            forkers.append(forker)
+        spread = spread_copies(self.market, forkers, first)
         for (job, bid), machines in zip(forking, spread, strict=True):
-            if len(machines) > 1:
-                targets[job.job_id] = RoundTarget(_copies(job, machines), self._more(job, bid, machines))
+            if len(machines) < 2:
+                continue
+            allocation, reason = _copies(job, machines), "stays where it runs"
+            if allocation != job.allocation:
+                speed = 1 / self._costs.cost(job.job, allocation).slowdown
+                reason = (
+                    f"{len(machines)} copies at {speed:.2f} of its best speed: utility "
+                    f"{self._worth(job, machines):.3g}, with one copy {bid.utility:.3g}"
+                )
+            targets[job.job_id] = RoundTarget(allocation, reason)
         return targets
-
-    def _forker(self, job: JobState) -> Forker:
-        names, speeds = self._state.topology.gpu_types, self._costs.worker_speeds(job.job)
-        return Forker(
-            gpus=job.job.gpus,
-            most=job.job.max_copies,
-            types=[number for number, name in enumerate(names) if name in speeds],
-            current=frozenset(machine for machine, _ in job.allocation),
-            utility=partial(self._worth, job),
-        )
 
     def _worth(self, job: JobState, machines: Machines) -> float:
         """What copies on these machines are worth to a job; several lose part of each slot, as costs say."""
         allocation = _copies(job, machines)
         slowdown = self._costs.cost(job.job, allocation).slowdown
         return self.worth(job, slowdown, stays=allocation == job.allocation)
-
-    def _more(self, job: JobState, bid: Bid, machines: Machines) -> str:
-        allocation = _copies(job, machines)
-        if allocation == job.allocation:
-            return "stays where it runs"
-        speed = 1 / self._costs.cost(job.job, allocation).slowdown
-        worth = self._worth(job, machines)
-        return (
-            f"{len(machines)} copies at {speed:.2f} of its best speed: utility {worth:.3g}, with one copy "
-            f"{bid.utility:.3g}"
-        )
 
 
 def _copies(job: JobState, machines: Machines) -> Allocation:

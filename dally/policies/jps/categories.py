@@ -4,7 +4,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from dally.policies.jps.instance import Floats, Instance, Ints, jain
+from dally.policies.common.arrays import Floats, Ints
+from dally.policies.jps.instance import Instance, jain
 
 
 def list_categories(instance: Instance) -> Iterator[Ints]:

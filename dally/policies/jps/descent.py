@@ -4,7 +4,8 @@ from itertools import product
 
 import numpy as np
 
-from dally.policies.jps.instance import Floats, Instance, Ints
+from dally.policies.common.arrays import Floats, Ints
+from dally.policies.jps.instance import Instance
 
 _LEAST = 1e-9
 """Savings below this part of all times do not count: they may be rounding."""
@@ -16,9 +17,25 @@ def exchange(instance: Instance, given: Ints) -> Ints:
     The best exchange comes first. The category stays as it is. A step takes time like jobs * kinds^2.
     """
     given = given.copy()
-    while _exchange_once(instance, given):
-        pass
-    return given
+    speeds, work = instance.speeds, instance.work[:, None, None]
+    while True:
+        idle = instance.workers - given.sum(axis=0)
+        idle_s = np.broadcast_to(np.where(idle > 0, 0.0, np.inf)[:, None], (1, len(idle), len(idle)))
+        # (jobs, kinds, kinds) how much longer each runs with one of the second kind for one of the first.
+        speed = (given * speeds).sum(axis=1)[:, None, None]
+        after = speed - speeds[:, :, None] + speeds[:, None, :]
+        possible = (given[:, :, None] > 0) & (speeds[:, None, :] > 0) & (after > 0)
+        swapped_s = np.where(possible, work / np.where(possible, after, 1.0) - work / speed, np.inf)
+        changes_s = np.concatenate([swapped_s, idle_s])
+        job, change_s = changes_s.argmin(axis=0), changes_s.min(axis=0)
+        both_s = np.where(job == job.T, np.inf, change_s + change_s.T)
+        first, second = np.unravel_index(int(both_s.argmin()), both_s.shape)
+        if not both_s[first, second] < -_LEAST * instance.times_s(given).sum():
+            return given
+        for old, new in ((first, second), (second, first)):
+            if job[old, new] < len(given):  # else it is an idle one's
+                given[job[old, new], old] -= 1
+                given[job[old, new], new] += 1
 
 
 def descend(instance: Instance, given: Ints) -> Ints:
@@ -39,29 +56,6 @@ def descend(instance: Instance, given: Ints) -> Ints:
         giver, taker, kind = best
         given[giver, kind] -= 1
         given[taker, kind] += 1
-
-
-def _exchange_once(instance: Instance, given: Ints) -> bool:
-    """Make the best exchange if it saves time."""
-    idle = instance.workers - given.sum(axis=0)
-    idle_s = np.broadcast_to(np.where(idle > 0, 0.0, np.inf)[:, None], (1, len(idle), len(idle)))
-    # How much longer each job runs with one of the second kind for one of the first: (jobs, kinds, kinds).
-    speeds, work = instance.speeds, instance.work[:, None, None]
-    speed = (given * speeds).sum(axis=1)[:, None, None]
-    after = speed - speeds[:, :, None] + speeds[:, None, :]
-    possible = (given[:, :, None] > 0) & (speeds[:, None, :] > 0) & (after > 0)
-    swapped_s = np.where(possible, work / np.where(possible, after, 1.0) - work / speed, np.inf)
-    changes_s = np.concatenate([swapped_s, idle_s])
-    job, change_s = changes_s.argmin(axis=0), changes_s.min(axis=0)
-    both_s = np.where(job == job.T, np.inf, change_s + change_s.T)
-    first, second = np.unravel_index(int(both_s.argmin()), both_s.shape)
-    if not both_s[first, second] < -_LEAST * instance.times_s(given).sum():
-        return False
-    for old, new in ((first, second), (second, first)):
-        if job[old, new] < len(given):  # else it is an idle one's
-            given[job[old, new], old] -= 1
-            given[job[old, new], new] += 1
-    return True
 
 
 def handed_s(instance: Instance, given: Ints) -> tuple[Floats, Floats]:

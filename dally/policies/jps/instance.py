@@ -9,15 +9,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dally.jobs.job import Job
 from dally.policies.base import Cache
+from dally.policies.common.arrays import Floats, Ints
 from dally.profiles.costs import CostModel
 from dally.state import JobState
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -6,8 +6,9 @@ import numpy as np
 from scipy.optimize import linear_sum_assignment, linprog
 from scipy.sparse import eye_array, kron
 
+from dally.policies.common.arrays import Floats, Ints
 from dally.policies.jps.descent import exchange
-from dally.policies.jps.instance import Floats, Instance, Ints
+from dally.policies.jps.instance import Instance
 
 Assign = Callable[[Floats, Ints, Ints], Ints]
 """From what one worker of each kind is worth to each job (jobs, kinds), the jobs' sizes and the workers of
@@ -23,18 +24,20 @@ STEP = 0.01
 """By what part of the greatest worth a price rises at least."""
 
 
-def match(instance: Instance, sizes: Ints, assign: Assign | None = None) -> Ints:
+def match(instance: Instance, sizes: Ints, assign: Assign) -> Ints:
     """(jobs, kinds) workers of each job: the least sum of running times found within a category.
 
     A worker is worth what it takes off the job's time, T_i Pi_i / R_i^2 for each unit of its speed, R_i being
     the speed of the whole job. That depends on the match, so the market is held again while that helps. What
     these straight lines in place of curves miss, exchanges of two workers find; they are not in the paper.
     """
-    assign = hungarian if assign is None else assign
     speed = sizes * instance.mean_speeds
     best, best_s = np.zeros_like(instance.speeds, dtype=np.int64), np.inf
     for number in range(PASSES):
-        given = assign(_worths(instance, speed), sizes, instance.workers)
+        worths = (instance.work / np.maximum(speed, 1e-12) ** 2)[:, None] * instance.speeds
+        # A worker that is not accepted costs more than all others bring.
+        refused = -worths.max() * (1.0 + float(instance.workers.sum()))
+        given = assign(np.where(instance.speeds > 0, worths, refused), sizes, instance.workers)
         total_s = float(instance.times_s(given).sum())
         if number and total_s > best_s * (1 - LITTLE):
             best, best_s = (given, total_s) if total_s < best_s else (best, best_s)
@@ -42,13 +45,6 @@ def match(instance: Instance, sizes: Ints, assign: Assign | None = None) -> Ints
         best, best_s = given, total_s
         speed = (given * instance.speeds).sum(axis=1)
     return exchange(instance, best) if best_s < np.inf else best
-
-
-def _worths(instance: Instance, speed: Floats) -> Floats:
-    """(jobs, kinds) what one worker is worth; one that is not accepted costs more than all others bring."""
-    worths = (instance.work / np.maximum(speed, 1e-12) ** 2)[:, None] * instance.speeds
-    refused = -worths.max() * (1.0 + float(instance.workers.sum()))
-    return np.asarray(np.where(instance.speeds > 0, worths, refused))
 
 
 def hungarian(worths: Floats, sizes: Ints, workers: Ints) -> Ints:

@@ -7,6 +7,7 @@ from dally.cluster.free import FreeGpus
 from dally.cluster.topology import Allocation, Topology
 from dally.jobs.job import Job, JobKind
 from dally.policies.common.estimates import stretch_s
+from dally.policies.common.placements import find_gpus
 from dally.policies.common.sizing import change_s
 from dally.profiles.costs import CostModel
 from dally.state import ClusterState, JobState
@@ -43,7 +44,7 @@ class PlacementTrial:
     def start(self, shares: Sequence[Share]) -> None:
         """Start the waiting jobs, as far as they find GPUs."""
         for share in shares:
-            place = self._find(share)
+            place = find_gang(self.state.free, self.state.costs, share.job.job, share.counts)
             if place is not None:
                 self._take(share, place, stretch_s(share.job, self.state.costs, place))
 
@@ -53,7 +54,7 @@ class PlacementTrial:
         Jobs that give up a part come first, so that the others find it free; then those that wait, then the
         other running ones, those that gain most first.
         """
-        free, by_type = self.state.free, self.state.topology.by_type
+        free, costs, by_type = self.state.free, self.state.costs, self.state.topology.by_type
         others: list[tuple[Share, bool]] = []
         for share in changes:
             job, counts, held = share.job, share.counts, by_type(share.job.allocation)
@@ -71,33 +72,28 @@ class PlacementTrial:
             if leaves:
                 free.give(share.job.allocation)
         self.start(starting)
-        return all(self._move(share, leaves) for share, leaves in others)
-
-    def _move(self, share: Share, left: bool) -> bool:
-        """Change a job's GPUs if that pays for itself; whether it has GPUs then, new ones or its own."""
-        job, free = share.job, self.state.free
-        grown = None if left else grow_part(free, job.job, job.allocation, share.counts)
-        if not left:
-            free.give(job.allocation)
-        place = self._find(share)
-        if grown is not None and (place is None or self._moved_s(job, grown) <= self._moved_s(job, place)):
-            place = grown
-        stays_s = job.remaining_s(self.now) * self.state.costs.cost(job.job, job.allocation).slowdown
-        if free.holds(job.allocation) and (place is None or self._moved_s(job, place) >= stays_s):
-            free.take(job.allocation)
-            return True
-        if place is None:
-            return False
-        self._take(share, place, self._moved_s(job, place))
+        for share, leaves in others:
+            job = share.job
+            grown = None if leaves else grow_part(free, job.job, job.allocation, share.counts)
+            if not leaves:
+                free.give(job.allocation)
+            options = [grown, find_gang(free, costs, job.job, share.counts)]
+            places = [each for each in options if each is not None]
+            goal = min(places, key=lambda each: self._moved_s(share.job, each)) if places else None
+            stays_s = job.remaining_s(self.now) * costs.cost(job.job, job.allocation).slowdown
+            # It changes only if that pays for itself.
+            if free.holds(job.allocation) and (goal is None or self._moved_s(job, goal) >= stays_s):
+                free.take(job.allocation)
+            elif goal is not None:
+                self._take(share, goal, self._moved_s(job, goal))
+            else:
+                return False
         return True
 
     def _moved_s(self, job: JobState, place: Allocation) -> float:
         """Seconds until the end of a running job that goes on elsewhere, after a resize or restart."""
         slowdown = self.state.costs.cost(job.job, place).slowdown
         return change_s(self.state, job, place) + job.remaining_s(self.now) * slowdown
-
-    def _find(self, share: Share) -> Allocation | None:
-        return find_gang(self.state.free, self.state.costs, share.job.job, share.counts)
 
     def _take(self, share: Share, place: Allocation, left_s: float) -> None:
         self.state.free.take(place)
@@ -122,8 +118,7 @@ def find_gang(free: FreeGpus, costs: CostModel, job: Job, counts: Counts) -> All
     placed = [allocation for option in options if (allocation := _find(free, job, option))]
     if placed:
         return min(placed, key=lambda allocation: costs.cost(job, allocation).slowdown)
-    level = free.lowest_level(job.gang)
-    return None if level is None else free.find(job.gang, level)
+    return find_gpus(free, job.gang)
 
 
 def keep_part(topology: Topology, job: Job, held: Allocation, counts: Counts) -> Allocation:
@@ -170,9 +165,7 @@ def _find(free: FreeGpus, job: Job, counts: Counts) -> Allocation | None:
     """Free GPUs, of each type at the lowest level that holds them; None if there are none."""
     parts: list[tuple[int, int]] = []
     for gpu_type, gpus in counts.items():
-        gang = job.gang._replace(gpus=gpus, gpu_type=gpu_type)
-        level = free.lowest_level(gang)
-        found = None if level is None else free.find(gang, level)
+        found = find_gpus(free, job.gang._replace(gpus=gpus, gpu_type=gpu_type))
         if found is None:
             return None
         parts += found

@@ -3,19 +3,19 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import inf
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
-from dally.errors import InputError
 from dally.jobs.job import JobKind
 from dally.plan import Migrate, Plan, Resize, Start, Wait
 from dally.policies.base import Policy
+from dally.policies.common.arrays import Ints
 from dally.policies.common.knobs import knob
 from dally.policies.common.ranking import Ranking
 from dally.policies.common.rounds import PendingChanges
 from dally.policies.common.sizing import change_s, needs_no_checkpoint
-from dally.policies.jps.instance import Instance, Ints, WorkerDemands, workload_s
+from dally.policies.jps.instance import Instance, WorkerDemands, workload_s
 from dally.policies.jps.market import Assign, hungarian, price_ascent
 from dally.policies.jps.placement_trial import PlacementTrial
 from dally.policies.jps.rerun import Rerun
@@ -35,16 +35,12 @@ class JpsKnobs:
         "climb from sizes in proportion to sqrt(T Pi / speed), or draw categories as published",
         ("guided", "sampled"),
     )
-    markets: int = knob(2, "categories matched at most each time")
+    markets: int = knob(2, "categories matched at most each time", least=1)
     assign: str = knob("hungarian", "how a market matches", tuple(_MARKETS))
-    alpha: float = knob(0.0, "share of the drawn categories, the least even ones, that is skipped")
-    beta: float = knob(0.0, "weight of unfairness (1 - Jain's index) against the mean time")
-
-    def __post_init__(self) -> None:
-        if self.markets < 1:
-            raise InputError(f"knob markets is {self.markets}, must be at least 1")
-        if not (0 <= self.alpha <= 1 and 0 <= self.beta <= 1):
-            raise InputError(f"alpha {self.alpha:g} and beta {self.beta:g} must be between 0 and 1")
+    alpha: float = knob(
+        0.0, "share of the drawn categories, the least even ones, that is skipped", least=0, most=1
+    )
+    beta: float = knob(0.0, "weight of unfairness (1 - Jain's index) against the mean time", least=0, most=1)
 
 
 class JointPlacement(Policy):
@@ -61,15 +57,15 @@ class JointPlacement(Policy):
     beside what it has unless it ends sooner elsewhere; all others pay a restart.
     """
 
-    name: ClassVar[str] = "jps"
-    summary: ClassVar[str] = (
+    name = "jps"
+    summary = (
         "Sizes and GPU types of all jobs at once, by matching markets over sampled or guided categories."
     )
-    source: ClassVar[str] = (
+    source = (
         "Liu et al., Sampling-based multi-job placement for heterogeneous deep learning clusters, "
         "IEEE TPDS 35(6), 2024; its online use is a reconstruction"
     )
-    knobs_type: ClassVar[type] = JpsKnobs
+    knobs_type = JpsKnobs
 
     def __init__(self, knobs: JpsKnobs, state: ClusterState) -> None:
         self.knobs = knobs
@@ -83,7 +79,6 @@ class JointPlacement(Policy):
         self._changed.answer()
 
     def submitted(self, job: JobState, now: float) -> None:
-        self._state.best_level(job.job.gang)
         self._enqueue(job)
 
     def started(self, job: JobState, now: float) -> None:
@@ -134,7 +129,11 @@ class JointPlacement(Policy):
         rerun = Rerun(state, self.demands, self.solve, now, next_end_s)
         trial, gain_s = rerun.best(self.queue, able)
         changes = [self._change(state.jobs[name], trial, gain_s) for name in trial.places]
-        waits = [self._wait(job, now) for job in state.to_explain(changes)]
+        waits = []
+        for job in state.to_explain(changes):
+            asked, free = plural(job.job.gpus, "GPU"), state.free.total(job.job.gpu_type)
+            work = f"less work goes first, this has {workload_s(job, now) / 3600:.1f} GPU-hours left"
+            waits.append(Wait(job.job_id, state.topology.top, inf, f"{asked} asked for, {free} free; {work}"))
         return Plan((*changes, *waits))
 
     def solve(self, instance: Instance) -> Ints:
@@ -176,11 +175,3 @@ class JointPlacement(Policy):
             f"{span(held * job.remaining_s(trial.now))}; all concerned end {span(gain_s)} sooner in sum"
         )
         return kind(job.job_id, place, level, reason)
-
-    def _wait(self, job: JobState, now: float) -> Wait:
-        request = job.job
-        reason = (
-            f"{plural(request.gpus, 'GPU')} asked for, {self._state.free.total(request.gpu_type)} free; "
-            f"less work goes first, this has {workload_s(job, now) / 3600:.1f} GPU-hours left"
-        )
-        return Wait(job.job_id, self._state.topology.top, inf, reason)

@@ -6,8 +6,9 @@ from itertools import compress
 import numpy as np
 
 from dally.jobs.job import JobKind
+from dally.policies.common.arrays import Ints
 from dally.policies.common.gpu_pool import Pool, Room, free_by_kind, held_by_kind
-from dally.policies.jps.instance import Instance, Ints, WorkerDemands
+from dally.policies.jps.instance import Instance, WorkerDemands
 from dally.policies.jps.placement_trial import PlacementTrial, Share
 from dally.state import ClusterState, JobState
 
@@ -65,8 +66,9 @@ class Rerun:
         admitted, moving = self._market(waiting, movers)
         stay = set()
         for share in moving:
-            job = share.job.job
-            cost_s = costs.resize_s(job) if job.kind is JobKind.ELASTIC else costs.restart_s(job)
+            request = share.job.job
+            elastic = request.kind is JobKind.ELASTIC
+            cost_s = costs.resize_s(request) if elastic else costs.restart_s(request)
             if abs(share.saved_s) <= cost_s:
                 stay.add(share.job.order)
         if stay:
@@ -77,11 +79,13 @@ class Rerun:
             if sum(share.counts.values()) >= share.job.job.least_gpus
             and share.counts != by_type(share.job.allocation)
         ]
-        changes += [
-            Share(job, by_type(job.allocation), 0.0)
-            for job in movers
-            if job.order in stay and self._is_scattered(job)
-        ]
+        for job in movers:
+            held = by_type(job.allocation)
+            if job.order in stay and job.level and len(held) == 1:
+                [(gpu_type, gpus)] = held.items()
+                gang = job.job.gang._replace(gpus=gpus, gpu_type=gpu_type)
+                if job.level > self._state.best_level(gang):
+                    changes.append(Share(job, held, 0.0))
         if not changes:
             return None
         with self._state.free.trial():
@@ -127,26 +131,16 @@ class Rerun:
             times_s = instance.times_s(before), instance.times_s(given)
             saved_s = np.subtract(*times_s, out=np.zeros(len(jobs)), where=finite)
             served = finite.tolist()
-        shares = [
-            self._share(job, row, saved)
-            for job, row, saved in zip(jobs, given.tolist(), saved_s.tolist(), strict=True)
-        ]
+        shares: list[Share] = []
+        for job, row, saved in zip(jobs, given.tolist(), saved_s.tolist(), strict=True):
+            each = job.job.gang.per_machine or 1  # whole units of what it takes of a machine
+            counts = {
+                name: gpus // each * each
+                for name, gpus in zip(topology.gpu_types, row, strict=True)
+                if gpus >= each
+            }
+            shares.append(Share(job, counts, saved))
         return [*compress(shares[len(movers) :], served[len(movers) :])], shares[: len(movers)]
-
-    def _share(self, job: JobState, row: Sequence[int], saved_s: float) -> Share:
-        """A job's row of a match, in whole units of what it takes of a machine."""
-        each = job.job.gang.per_machine or 1
-        types = self._state.topology.gpu_types
-        counts = {name: gpus // each * each for name, gpus in zip(types, row, strict=True) if gpus >= each}
-        return Share(job, counts, saved_s)
-
-    def _is_scattered(self, job: JobState) -> bool:
-        """Whether a running job could have as many GPUs of its one type closer together."""
-        counts = self._state.topology.by_type(job.allocation) if job.level else {}
-        if len(counts) != 1:
-            return False
-        [(gpu_type, gpus)] = counts.items()
-        return job.level > self._state.best_level(job.job.gang._replace(gpus=gpus, gpu_type=gpu_type))
 
     def _sum_left_s(self, option: PlacementTrial, other: PlacementTrial) -> float:
         """Seconds until the end of all jobs that either option concerns, in sum, under one of them.

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from dally.policies.common.arrays import Floats, Ints
 from dally.policies.jps.categories import (
     guided_category,
     least_even_first,
@@ -11,7 +12,7 @@ from dally.policies.jps.categories import (
     sample_categories,
 )
 from dally.policies.jps.descent import descend, handed_s
-from dally.policies.jps.instance import Floats, Instance, Ints, jain
+from dally.policies.jps.instance import Instance, jain
 from dally.policies.jps.market import Assign, hungarian, match
 
 

@@ -2,10 +2,9 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any
 
-from dally.errors import InputError
-from dally.plan import Migrate, Plan, Start
+from dally.plan import Decision, Migrate, Plan, Start
 from dally.policies.common.in_order import BackfillKnobs, InOrder, OrderKnobs
 from dally.policies.common.knobs import knob
 from dally.policies.monkeytree.rack_fragments import RackFragments
@@ -18,12 +17,8 @@ from dally.words import span
 class MonkeyTreeKnobs(BackfillKnobs):
     """Settings of `monkeytree`."""
 
-    bound: int = knob(2, "jobs that may have part of their GPUs in a rack and the rest in others")
+    bound: int = knob(2, "jobs that may have part of their GPUs in a rack and the rest in others", least=0)
     migrate: bool = knob(True, "whether running jobs move for that, or only new ones are placed")
-
-    def __post_init__(self) -> None:
-        if self.bound < 0:
-            raise InputError(f"knob bound is {self.bound}, must be 0 or more")
 
 
 class MonkeyTree(InOrder):
@@ -35,25 +30,21 @@ class MonkeyTree(InOrder):
     program says where those that start go and which workers of running jobs change racks, as few as can be.
     """
 
-    name: ClassVar[str] = "monkeytree"
-    summary: ClassVar[str] = (
+    name = "monkeytree"
+    summary = (
         "Order of arrival; few migrations, by an integer program, keep each rack to two cross-rack jobs."
     )
-    source: ClassVar[str] = (
+    source = (
         "Zabreyko et al., MonkeyTree: Near-Minimal Congestion for Multi-tenant Training via Migration, "
         "arXiv 2602.08296; all but its objective and bound is a reconstruction"
     )
-    knobs_type: ClassVar[type] = MonkeyTreeKnobs
+    knobs_type = MonkeyTreeKnobs
 
     def __init__(self, knobs: MonkeyTreeKnobs, state: ClusterState) -> None:
         super().__init__(OrderKnobs(backfill=knobs.backfill), state)
         self.fragments = RackFragments(state.topology)
         self._bound, self._migrate = knobs.bound, knobs.migrate
         self._free_before = state.topology.gpus
-
-    def key(self, job: JobState) -> tuple[float, ...]:
-        """By arrival."""
-        return ()
 
     def started(self, job: JobState, now: float) -> None:
         super().started(job, now)
@@ -88,13 +79,19 @@ class MonkeyTree(InOrder):
             """Whether a running job is at work, so that moves never keep it from getting on."""
             return self._migrate and job.job.preemptible and job.ready_s < now
 
-        search = Rearrangement(state, self.fragments, starts, self._bound, may_move)
-        found = search.best()
+        found = Rearrangement(state, self.fragments, starts, self._bound, may_move).best()
         if found is None:
             return plan
         movers = [name for name in found.places if name not in starts]
         moves = [self._move(found, name, len(movers) - 1) for name in movers]
-        rest = [self._elsewhere(each, found) if isinstance(each, Start) else each for each in plan.decisions]
+        worst = max(found.before, key=found.before.__getitem__)
+        rest: list[Decision] = []
+        for each in plan.decisions:
+            if isinstance(each, Start) and (place := found.places.get(each.job_id)) is not None:
+                there = self._names(self.fragments.shares(place))
+                reason = f"{each.reason}; on {there} because else {self._crowded(found, worst)}"
+                each = Start(each.job_id, place, state.topology.level_of(place), reason)
+            rest.append(each)
         return replace(plan, decisions=(*moves, *rest))
 
     def _move(self, found: Rearranged, name: str, others: int) -> Migrate:
@@ -112,16 +109,6 @@ class MonkeyTree(InOrder):
             f"({span(self._state.costs.restart_s(job.job))}){besides} brings it to {found.after[rack]}"
         )
         return Migrate(name, place, self._state.topology.level_of(place), reason)
-
-    def _elsewhere(self, start: Start, found: Rearranged) -> Start:
-        """A start at its new place, and why there."""
-        place = found.places.get(start.job_id)
-        if place is None:
-            return start
-        worst = max(found.before, key=found.before.__getitem__)
-        there = self._names(self.fragments.shares(place))
-        reason = f"{start.reason}; on {there} because else {self._crowded(found, worst)}"
-        return Start(start.job_id, place, self._state.topology.level_of(place), reason)
 
     def _crowded(self, found: Rearranged, rack: int) -> str:
         return f"{self._names([rack])} would have {found.before[rack]} cross-rack fragments"

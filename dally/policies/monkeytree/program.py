@@ -6,12 +6,10 @@ What is minimised and what is bounded is published (arXiv 2602.08296); variables
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import coo_array
 
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
+from dally.policies.common.arrays import Flags, Ints
 
 _FRAGMENT = 0.01
 """What a fragment counts against a worker that moves: of equally few moves, those that scatter least."""
@@ -34,7 +32,7 @@ class FragmentProblem:
 
     gpus: Ints
     unit: Ints
-    beyond: Bools
+    beyond: Flags
     kind: Ints
     held: Ints
     most: Ints

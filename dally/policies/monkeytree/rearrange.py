@@ -9,7 +9,8 @@ import numpy as np
 from dally.cluster.free import FreeGpus
 from dally.cluster.topology import Allocation
 from dally.jobs.job import Gang, JobKind
-from dally.policies.monkeytree.program import FragmentProblem, Ints, solve
+from dally.policies.common.arrays import Ints
+from dally.policies.monkeytree.program import FragmentProblem, solve
 from dally.policies.monkeytree.rack_fragments import RackFragments, Shares, split_racks
 from dally.state import ClusterState, JobState
 
@@ -99,7 +100,11 @@ class Rearrangement:
         best, least = None, self._excess(self._counts)
         for racks in self._scopes():
             places = self._ask(racks)
-            after = self._counts_at(places)
+            after = Counter(self._counts)
+            for name, place in places.items():
+                held = self._starts.get(name) or self._state.jobs[name].allocation
+                after.subtract(split_racks(self._fragments.shares(held)))
+                after.update(split_racks(self._fragments.shares(place)))
             if self._excess(after) < least:
                 least = self._excess(after)
                 before = {rack: self._counts[rack] for rack in self._over}
@@ -203,12 +208,3 @@ class Rearrangement:
             parts[gang.job.job_id] += place
         placed = {name: tuple(sorted(place)) for name, place in parts.items()}
         return {name: placed[name] for gang in gangs if placed[name := gang.job.job_id] != gang.place}
-
-    def _counts_at(self, places: Places) -> Counter[int]:
-        """Fragments by rack if gangs had these places."""
-        found = Counter(self._counts)
-        for name, place in places.items():
-            before = self._starts.get(name) or self._state.jobs[name].allocation
-            found.subtract(split_racks(self._fragments.shares(before)))
-            found.update(split_racks(self._fragments.shares(place)))
-        return found

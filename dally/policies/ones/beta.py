@@ -11,7 +11,7 @@ import numpy as np
 from scipy.optimize import minimize
 from scipy.special import betaln, digamma
 
-from dally.policies.ones.job_arrays import Floats
+from dally.policies.common.arrays import Floats
 
 HIDDEN = 64
 MOST_ROWS = 400

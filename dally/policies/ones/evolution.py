@@ -6,33 +6,14 @@ from itertools import groupby
 
 import numpy as np
 
-from dally.policies.ones.job_arrays import Floats, Ints, JobArrays
+from dally.policies.common.arrays import Floats, Ints
+from dally.policies.ones.job_arrays import JobArrays
+from dally.policies.ones.knobs import OnesKnobs
 from dally.policies.ones.operators import count_gpus, crossover, lay_out, middles, mutate, pad, score, trim
 from dally.state import JobState
 
 IDLE = -1
 """The number of no job, in candidates that are kept from step to step."""
-
-
-@dataclass(frozen=True, slots=True)
-class Rates:
-    """How strongly candidates vary.
-
-    Attributes:
-        candidates: Kept from step to step: K.
-        exchanged: Probability that a GPU's genes are exchanged in a crossover: xi.
-        removed: Probability that a mutation removes a job: theta.
-        evolves: False: nothing varies, what is gets padded.
-        in_turns: As in `pad`.
-        of_all: As in `score`.
-    """
-
-    candidates: int
-    exchanged: float
-    removed: float
-    evolves: bool = True
-    in_turns: bool = True
-    of_all: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,18 +40,8 @@ class EvolutionStep:
     waiting: Sequence[JobState]
     generation: Generation
 
-    def sizes(self) -> list[tuple[JobState, int]]:
-        """The GPUs of each job in the best candidate."""
-        counts = self.generation.counts[0].tolist()
-        return list(zip((*self.running, *self.waiting), counts, strict=True))
 
-
-def idle_candidates(rates: Rates, gpus: int) -> Ints:
-    """(candidates, gpus) candidates in which all GPUs are idle, to begin with."""
-    return np.full((rates.candidates, gpus), IDLE)
-
-
-def evolve(genes: Ints, jobs: JobArrays, rates: Rates, rng: np.random.Generator) -> Generation:
+def evolve(genes: Ints, jobs: JobArrays, knobs: OnesKnobs, rng: np.random.Generator) -> Generation:
     """The best of what is, the last candidates refreshed, their children and their mutants, all padded.
 
     Inside, genes are rows of the arrays instead of numbers of jobs; the number of jobs where a GPU is idle.
@@ -78,28 +49,28 @@ def evolve(genes: Ints, jobs: JobArrays, rates: Rates, rng: np.random.Generator)
     Args:
         genes: (candidates, GPUs) the last ones, as in `Generation`; jobs that are gone leave GPUs idle.
         jobs: The jobs.
-        rates: How strongly candidates vary.
+        knobs: How strongly candidates vary.
         rng: Of its draws.
     """
     gpus, idle = genes.shape[1], len(jobs)
     # A job that finished no epoch takes no part in a step, so candidates forget it. Without what is as a
     # candidate it could be stopped later only because it was forgotten.
     pool = np.repeat(np.arange(idle + 1), np.append(jobs.held, gpus - jobs.held.sum()))[None]
-    if rates.evolves:
+    if knobs.search == "evolution":
         order = np.argsort(jobs.numbers)
         places = np.searchsorted(jobs.numbers, genes, sorter=order).clip(max=idle - 1)
         rows = np.where(jobs.numbers[order[places]] == genes, order[places], idle)
         counts = count_gpus(rows, idle)
         middle = middles(rows, counts)
         refreshed = lay_out(trim(counts, middle, jobs), middle, gpus)
-        children = crossover(refreshed, rates.exchanged, rng)
-        mutants = mutate(refreshed, jobs, rates.removed, rng)
+        children = crossover(refreshed, knobs.exchange, rng)
+        mutants = mutate(refreshed, jobs, knobs.remove, rng)
         pool = np.vstack((pool, refreshed, children, mutants))
     counts = count_gpus(pool, idle)
     middle = middles(pool, counts)
-    counts = pad(trim(counts, middle, jobs), jobs, rates.in_turns)
-    scores = score(counts, jobs, rates.of_all)
-    best = np.argsort(scores, kind="stable")[: rates.candidates]
+    counts = pad(trim(counts, middle, jobs), jobs, knobs.padding == "turns")
+    scores = score(counts, jobs, knobs.counted == "all")
+    best = np.argsort(scores, kind="stable")[: knobs.candidates]
     survivors = lay_out(counts[best], middle[best], gpus)
     return Generation(np.append(jobs.numbers, IDLE)[survivors], counts[best], scores[best])
 

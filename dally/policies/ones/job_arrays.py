@@ -2,12 +2,7 @@
 
 from dataclasses import dataclass
 
-import numpy as np
-from numpy.typing import NDArray
-
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
-Bools = NDArray[np.bool_]
+from dally.policies.common.arrays import Flags, Floats, Ints
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +36,9 @@ class JobArrays:
     held: Ints
     resize_s: Floats
     restart_s: Floats
-    new: Bools
-    shrinks: Bools
-    old: Bools
+    new: Flags
+    shrinks: Flags
+    old: Flags
     left_s: Floats
     speeds: Floats
     offsets: Ints
@@ -55,18 +50,3 @@ class JobArrays:
         """(..., jobs) the speed of each job on so many GPUs, ideal seconds a second."""
         speeds: Floats = self.speeds[self.offsets + counts]
         return speeds
-
-    def longest_run_s(self) -> float:
-        """How long the last of the running jobs takes on what it has, seconds; 0 if none is guessed of."""
-        speeds = self.speed(self.held)
-        runs = self.held > 0
-        return float(np.max(self.left_s[runs] / speeds[runs], initial=0.0))
-
-    def change_cost(self, counts: Ints) -> Floats:
-        """(..., jobs) what it costs each running job to have so many GPUs instead, GPU-seconds."""
-        cost: Floats = np.where(counts > 0, self.resize_s * counts, self.restart_s * self.held)
-        return np.where((self.held > 0) & (counts != self.held), cost, 0.0)
-
-    def by_work_left(self) -> Ints:
-        """(jobs,) first the jobs with the least left on their fewest GPUs, seconds; ties as they come."""
-        return np.argsort(self.left_s / self.speed(self.least), kind="stable")

@@ -6,7 +6,8 @@ All functions work on all candidates at once. Source: Bian et al., ONES, SC 2021
 
 import numpy as np
 
-from dally.policies.ones.job_arrays import Floats, Ints, JobArrays
+from dally.policies.common.arrays import Floats, Ints
+from dally.policies.ones.job_arrays import JobArrays
 
 
 def count_gpus(genes: Ints, jobs: int) -> Ints:
@@ -61,7 +62,7 @@ def pad(counts: Ints, jobs: JobArrays, in_turns: bool = True) -> Ints:
     """
     counts = counts.copy()
     idle = jobs.capacity - counts.sum(1)
-    order = jobs.by_work_left()
+    order = np.argsort(jobs.left_s / jobs.speed(jobs.least), kind="stable")  # on their fewest GPUs
     _give(counts, idle, np.flatnonzero(jobs.new), jobs.least, jobs)
     if in_turns:
         upto, widest = jobs.least, jobs.limit.max(initial=0)
@@ -138,10 +139,14 @@ def score(counts: Ints, jobs: JobArrays, of_all: bool = True) -> Floats:
             gone, and these for as long as the last of those that run now takes, as they wait. False: they
             count nothing, as in the artifact; then to leave out large jobs is always better.
     """
-    speeds = jobs.speed(counts)
-    waits_s = jobs.longest_run_s() + jobs.left_s / jobs.speed(jobs.least)
+    speeds, runs = jobs.speed(counts), jobs.held > 0
+    # How long the last of the running jobs takes on what it has; 0 if none is guessed of.
+    longest_s = float(np.max(jobs.left_s[runs] / jobs.speed(jobs.held)[runs], initial=0.0))
+    waits_s = longest_s + jobs.left_s / jobs.speed(jobs.least)
     waiting = np.where(jobs.shrinks & of_all, waits_s * jobs.least, 0.0)
     absent = np.broadcast_to(waiting, speeds.shape).copy()
     use = np.divide(jobs.left_s * counts, speeds, out=absent, where=counts > 0)
-    totals: Floats = (use + jobs.change_cost(counts)).sum(1)
+    change = np.where(counts > 0, jobs.resize_s * counts, jobs.restart_s * jobs.held)
+    change = np.where(runs & (counts != jobs.held), change, 0.0)
+    totals: Floats = (use + change).sum(1)
     return totals

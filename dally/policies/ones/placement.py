@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from dally.cluster.topology import Allocation
+from dally.policies.common.placements import find_gpus
 from dally.policies.common.sizing import held_gpus, needs_no_checkpoint, shrunk
 from dally.state import ClusterState, JobState
 
@@ -66,7 +67,12 @@ class SchedulePlacement:
         free.give(job.allocation)
         options = list(self._options(job, gpus))
         if extra:
-            options.insert(0, _joined(job, self._fastest(job, extra)))
+            shares = Counter(dict(job.allocation))
+            shares.update(dict(self._fastest(job, extra)))
+            each = job.job.gang.per_machine
+            joined = tuple(sorted(shares.items()))
+            fits = each is None or all(gpus == each for _, gpus in joined)
+            options.insert(0, joined if fits else job.allocation)
         near = [place for place in options if needs_no_checkpoint(job, place)]
         best = self._fastest(job, [job.allocation, *(near or options)])
         if best == job.allocation:
@@ -79,9 +85,7 @@ class SchedulePlacement:
         free, gang = self.state.free, job.job.gang._replace(gpus=gpus)
         types = self.state.topology.gpu_types if gang.gpu_type is None else ()
         for gpu_type in (gang.gpu_type, *(types if len(types) > 1 else ())):
-            wanted = gang._replace(gpu_type=gpu_type)
-            level = free.lowest_level(wanted)
-            place = None if level is None else free.find(wanted, level)
+            place = find_gpus(free, gang._replace(gpu_type=gpu_type))
             if place is not None:
                 yield place
 
@@ -92,12 +96,3 @@ class SchedulePlacement:
     def _take(self, job: JobState, place: Allocation) -> None:
         self.state.free.take(place)
         self.places[job.job_id] = place
-
-
-def _joined(job: JobState, extra: Allocation) -> Allocation:
-    """What a job holds and more; only what it holds if that breaks its share on each machine."""
-    shares = Counter(dict(job.allocation))
-    shares.update(dict(extra))
-    each = job.job.gang.per_machine
-    fits = each is None or all(gpus == each for gpus in shares.values())
-    return tuple(sorted(shares.items())) if fits else job.allocation

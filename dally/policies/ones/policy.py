@@ -1,33 +1,31 @@
 """ONES: sizes and batches of elastic jobs by a population of schedules that evolves while jobs run."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from math import inf
 from statistics import median
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
 from dally.cluster.topology import Allocation
-from dally.errors import InputError
 from dally.jobs.job import Gang, JobKind
 from dally.jobs.knowledge import Knowledge
 from dally.plan import Decision, Migrate, Plan, Preempt, Resize, Start, Wait
 from dally.policies.base import Policy
-from dally.policies.common.knobs import knob
+from dally.policies.common.placements import takers
 from dally.policies.common.ranking import Ranking
 from dally.policies.common.rounds import next_multiple
 from dally.policies.common.sizing import held_gpus, needs_no_checkpoint
 from dally.policies.ones.evolution import (
+    IDLE,
     EvolutionStep,
-    Rates,
     evolve,
     from_run_lengths,
-    idle_candidates,
     run_lengths,
 )
 from dally.policies.ones.job_registry import JobRegistry
+from dally.policies.ones.knobs import OnesKnobs
 from dally.policies.ones.placement import SchedulePlacement
 from dally.profiles.goodput import Batching
 from dally.state import ClusterState, JobState
@@ -35,66 +33,6 @@ from dally.words import plural
 
 DEPTH = 64
 """Waiting jobs looked at beyond the number of free GPUs, which bounds what a step costs."""
-
-
-@dataclass(frozen=True, slots=True)
-class OnesKnobs:
-    """Settings of `ones`."""
-
-    candidates: int = knob(16, "schedules kept from step to step (K)")
-    exchange: float = knob(0.5, "part of the genes that a crossover exchanges (xi)")
-    remove: float = knob(0.3, "probability that a mutation removes a job (theta)")
-    scale_down: float = knob(1.0, "how strongly a job loses GPUs that ran longer than others (sigma)")
-    interval_s: float = knob(10.0, "steps while jobs run are made at multiples of this")
-    gate: str = knob(
-        "each",
-        "who finished an epoch since its last move may move, or nobody until all to be moved did",
-        ("each", "all"),
-    )
-    first_size: str = knob(
-        "asked",
-        "elastic jobs begin with up to those asked for; their fewest, as published; or the most",
-        ("least", "asked", "most"),
-    )
-    search: str = knob(
-        "evolution",
-        "candidates evolve; or evolution is off and only what is gets padded",
-        ("evolution", "padding"),
-    )
-    padding: str = knob(
-        "turns",
-        "idle GPUs go to all in turns that double, or to each at once up to its limit (artifact)",
-        ("turns", "limit"),
-    )
-    counted: str = knob(
-        "all",
-        "whose work left a schedule's score counts: all jobs', or of those it runs (artifact)",
-        ("all", "running"),
-    )
-    shrink: str = knob(
-        "widest",
-        "whom scale_down concerns: the widest job if it has half of the GPUs (artifact), or all",
-        ("widest", "all"),
-    )
-    predictor_input: str = knob(
-        "log", "size of an epoch as the progress is guessed from it; raw as in the artifact", ("log", "raw")
-    )
-    two_epochs: str = knob(
-        "none",
-        "limits double when reached; or after two epochs in all, or since the last change",
-        ("none", "life", "stretch"),
-    )
-
-    def __post_init__(self) -> None:
-        if self.candidates < 2:
-            raise InputError(f"candidates {self.candidates} must be 2 or more")
-        if not (0 <= self.exchange <= 1 and 0 <= self.remove <= 1):
-            raise InputError(f"exchange {self.exchange:g} and remove {self.remove:g} must be between 0 and 1")
-        if not (0 < self.interval_s < inf and 0 <= self.scale_down < inf):
-            raise InputError(
-                f"interval_s is {self.interval_s:g}, must be positive; "
-                f"scale_down is {self.scale_down:g}, must be 0 or more"
-            )
 
 
 class Evolution(Policy):
@@ -105,30 +43,20 @@ class Evolution(Policy):
     size run with that or wait; once they run they join the search only if a waiting job lacks GPUs.
     """
 
-    name: ClassVar[str] = "ones"
-    summary: ClassVar[str] = (
-        "Sizes of all jobs, batches growing with them, by a population of schedules that evolves."
-    )
-    source: ClassVar[str] = (
+    name = "ones"
+    summary = "Sizes of all jobs, batches growing with them, by a population of schedules that evolves."
+    source = (
         "Bian et al., Online evolutionary batch size orchestration for scheduling deep learning workloads "
         "in GPU clusters, SC 2021"
     )
-    knobs_type: ClassVar[type] = OnesKnobs
-    islands: ClassVar[bool] = False
-    batching: ClassVar[Batching] = Batching.LINEAR
-    plans_by: ClassVar[str] = "epochs, and speeds on each number of GPUs"
+    knobs_type = OnesKnobs
+    islands = False
+    batching = Batching.LINEAR
+    plans_by = "epochs, and speeds on each number of GPUs"
 
     def __init__(self, knobs: OnesKnobs, state: ClusterState) -> None:
         self.knobs = knobs
-        self.rates = Rates(
-            knobs.candidates,
-            knobs.exchange,
-            knobs.remove,
-            evolves=knobs.search == "evolution",
-            in_turns=knobs.padding == "turns",
-            of_all=knobs.counted == "all",
-        )
-        self.genes = idle_candidates(self.rates, state.topology.gpus)
+        self.genes = np.full((knobs.candidates, state.topology.gpus), IDLE)
         guesses = state.knows.knowledge is not Knowledge.EXACT
         self.registry = JobRegistry(state.costs, knobs.predictor_input == "log", guesses)
         self.new, self.stopped_jobs = Ranking(), Ranking()
@@ -137,7 +65,6 @@ class Evolution(Policy):
         self._elastic: dict[str, JobState] = {}
 
     def submitted(self, job: JobState, now: float) -> None:
-        self._state.costs.best_level(job.job.gang)
         self.registry.add(job, self.knobs.first_size)
         self._enqueue(job)
 
@@ -173,15 +100,11 @@ class Evolution(Policy):
         self.registry.remove(job)
 
     def plan_applied(self, plan: Plan, state: ClusterState, now: float) -> None:
-        """The step of this moment counts: its candidates are the next one's parents."""
+        """The step of this moment counts: its candidates are the next one's parents, and limits are new."""
         if plan.memo is None:
             return
         self.genes = plan.memo.generation.genes
         self._steps += 1
-        self._scale(now)
-
-    def _scale(self, now: float) -> None:
-        """Work out the limits of the running elastic jobs anew."""
         running = self._elastic.values()
         scaled = self.registry.grow(running, now, self.knobs.two_epochs)
         median_s = median([job.run_s(now) for job in running] or [0.0])
@@ -201,26 +124,42 @@ class Evolution(Policy):
         self.registry.restore(learnt["register"])
 
     def decide(self, state: ClusterState, now: float) -> Plan:
-        """Make a step and apply its best candidate, or as much of it as concerns only free GPUs."""
-        step = self._step(state, now)
-        changes = [] if step is None else self._apply(state, step)
-        waits = [self._wait(job) for job in state.to_explain(changes)]
-        return Plan((*changes, *waits), self._wakeup_s(state, now, bool(changes)), step)
+        """Make a step and apply its best candidate, or as much of it as concerns only free GPUs.
 
-    def _step(self, state: ClusterState, now: float) -> EvolutionStep | None:
-        """Let the candidates evolve once; None if nothing could change."""
+        The next one is at the next multiple of the interval at which it could change something: after changes
+        that is the very next one, else the first after a running job finishes an epoch.
+        """
         waiting = self._view(state)
-        if not waiting and not self._could_grow():
-            return None
+        step = self._step(state, waiting, now) if waiting or self._could_grow() else None
+        changes = [] if step is None else self._apply(state, step)
+        waits = []
+        for job in state.to_explain(changes):
+            reason = (
+                f"wants {plural(self.registry.sizes(job).least, 'GPU')} or more, "
+                f"{state.free.total(job.job.gpu_type)} free; "
+                f"the best of {3 * self.knobs.candidates + 1} schedules leaves it out"
+            )
+            waits.append(Wait(job.job_id, state.topology.top, inf, reason))
+        soonest_s = inf
+        if changes:
+            soonest_s = now
+        elif waiting or self._could_grow():
+            soonest_s = self.registry.next_epoch_s(self._movable(state, waiting), now)
+        wakeup_s = inf if soonest_s == inf else next_multiple(soonest_s, self.knobs.interval_s)
+        return Plan((*changes, *waits), wakeup_s, step)
+
+    def _step(self, state: ClusterState, waiting: Sequence[JobState], now: float) -> EvolutionStep | None:
+        """Let the candidates evolve once; None if nothing could change."""
         running = self._movable(state, waiting)
         if self.knobs.gate == "each":
             running = [job for job in running if self.registry.finished_epoch(job, now)]
-        if not (any(self.registry.finished_epoch(job, now) for job in running) or self._fits(state, waiting)):
+        fits = any(state.free.lowest_level(gang) is not None for gang in self._gangs(waiting))
+        if not fits and not any(self.registry.finished_epoch(job, now) for job in running):
             return None
         jobs = [*running, *waiting]
         rng = np.random.default_rng([0, self._steps])
         capacity = state.free.total() + sum(map(held_gpus, running))
-        generation = evolve(self.genes, self.registry.arrays(jobs, capacity, now, rng), self.rates, rng)
+        generation = evolve(self.genes, self.registry.arrays(jobs, capacity, now, rng), self.knobs, rng)
         return EvolutionStep(now, running, waiting, generation)
 
     def _view(self, state: ClusterState) -> list[JobState]:
@@ -232,20 +171,14 @@ class Evolution(Policy):
         return any(held_gpus(job) < self.registry.sizes(job).most for job in self._elastic.values())
 
     def _movable(self, state: ClusterState, waiting: Sequence[JobState]) -> list[JobState]:
-        """The running jobs that take part: the elastic ones; all if a waiting job lacks GPUs."""
-        if not self._lacking(state, waiting):
-            return [*self._elastic.values()]
-        return [job for job in map(state.jobs.__getitem__, state.running) if job.job.preemptible]
+        """The running jobs that take part: the elastic ones; all if a waiting job lacks GPUs.
 
-    def _lacking(self, state: ClusterState, waiting: Sequence[JobState]) -> bool:
-        """Whether the free GPUs are too few for the waiting jobs, or of no use to some."""
-        if sum(self.registry.sizes(job).least for job in waiting) > state.free.total():
-            return True
-        return any(state.free.lowest_level(gang) is None for gang in self._gangs(waiting))
-
-    def _fits(self, state: ClusterState, waiting: Sequence[JobState]) -> bool:
-        """Whether the free GPUs suffice for any waiting job."""
-        return any(state.free.lowest_level(gang) is not None for gang in self._gangs(waiting))
+        That is if the free GPUs are too few for all that wait, or of no use to some.
+        """
+        lacking = sum(self.registry.sizes(job).least for job in waiting) > state.free.total()
+        if lacking or any(state.free.lowest_level(gang) is None for gang in self._gangs(waiting)):
+            return [job for job in map(state.jobs.__getitem__, state.running) if job.job.preemptible]
+        return [*self._elastic.values()]
 
     def _gangs(self, waiting: Sequence[JobState]) -> set[Gang]:
         return {job.job.gang._replace(gpus=self.registry.sizes(job).least) for job in waiting}
@@ -256,15 +189,15 @@ class Evolution(Policy):
         moved = [job for job in step.running if job.job_id in placed.places or job.job_id in placed.stopped]
         if not all(self.registry.finished_epoch(job, step.now) for job in moved):
             placed = self._place(state, step, moves=False)
-        stops = [self._stop(job, placed) for job in placed.stopped.values()]
-        return [
-            *stops,
-            *(self._begin(state.jobs[name], place, step) for name, place in placed.places.items()),
-        ]
+        why = "the best schedule leaves it out; it finished an epoch"
+        places = placed.places.items()
+        stops = [Preempt(job.job_id, takers(job, places), why) for job in placed.stopped.values()]
+        return [*stops, *(self._begin(state.jobs[name], place, step) for name, place in places)]
 
     def _place(self, state: ClusterState, step: EvolutionStep, moves: bool) -> SchedulePlacement:
         """Real GPUs: moves, then starts; what is left over goes to waiting jobs, their fewest each."""
-        sizes, running = step.sizes(), len(step.running)
+        jobs, running = (*step.running, *step.waiting), len(step.running)
+        sizes = [*zip(jobs, step.generation.counts[0].tolist(), strict=True)]
         with state.free.trial():
             placed = SchedulePlacement(state, step.now)
             placed.change(sizes[:running] if moves else [])
@@ -287,32 +220,6 @@ class Evolution(Policy):
         if not job.allocation:
             return Start(job.job_id, place, level, reason)
         return (Resize if needs_no_checkpoint(job, place) else Migrate)(job.job_id, place, level, reason)
-
-    def _stop(self, job: JobState, placed: SchedulePlacement) -> Preempt:
-        machines = {machine for machine, _ in job.allocation}
-        takers = (
-            name for name, place in placed.places.items() if any(machine in machines for machine, _ in place)
-        )
-        return Preempt(job.job_id, tuple(takers), "the best schedule leaves it out; it finished an epoch")
-
-    def _wait(self, job: JobState) -> Wait:
-        reason = (
-            f"wants {plural(self.registry.sizes(job).least, 'GPU')} or more, "
-            f"{self._state.free.total(job.job.gpu_type)} free; "
-            f"the best of {3 * self.knobs.candidates + 1} schedules leaves it out"
-        )
-        return Wait(job.job_id, self._state.topology.top, inf, reason)
-
-    def _wakeup_s(self, state: ClusterState, now: float, changes: bool) -> float:
-        """The next multiple of the interval at which a step could change something; inf if none could.
-
-        After changes that is the very next one, else the first after a running job finishes an epoch.
-        """
-        waiting = self._view(state)
-        if not (changes or waiting or self._could_grow()):
-            return inf
-        soonest_s = now if changes else self.registry.next_epoch_s(self._movable(state, waiting), now)
-        return inf if soonest_s == inf else next_multiple(soonest_s, self.knobs.interval_s)
 
     def _enqueue(self, job: JobState) -> None:
         if job.first_start_s == inf:

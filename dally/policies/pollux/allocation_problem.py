@@ -8,29 +8,14 @@ from typing import Any
 import numpy as np
 
 from dally.cluster.topology import Allocation
+from dally.policies.common.arrays import Floats
 from dally.policies.pollux.allocation_search import Allocations, States
-from dally.policies.pollux.allocation_speeds import CLOSE, Floats, PlacedSpeeds
+from dally.policies.pollux.allocation_speeds import CLOSE, PlacedSpeeds
+from dally.policies.pollux.knobs import PolluxKnobs
 from dally.state import ClusterState, JobState
 
 _LEAST_FACTOR = 0.01
 """What is left at least of the speed-up of a job that restarts, so that starting it is better than not."""
-
-
-@dataclass(frozen=True, slots=True)
-class SizingRules:
-    """How speed-ups are weighed and sizes bounded.
-
-    Attributes:
-        power: Of the mean of speed-ups.
-        growth: A job may have so many times the most GPUs that it has had; 0: any number.
-        restart_s: What a change of its GPUs is taken to cost a job, seconds.
-        avoid: At most one job over several machines on each machine.
-    """
-
-    power: float
-    growth: float
-    restart_s: float
-    avoid: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,11 +78,11 @@ class ProblemBuilder:
 
     Args:
         state: The cluster.
-        rules: How speed-ups are weighed and sizes bounded.
+        knobs: How speed-ups are weighed and sizes bounded.
     """
 
-    def __init__(self, state: ClusterState, rules: SizingRules) -> None:
-        self.rules = rules
+    def __init__(self, state: ClusterState, knobs: PolluxKnobs) -> None:
+        self._knobs = knobs
         self._costs = state.costs
         self._speeds = PlacedSpeeds(state.costs)
 
@@ -130,6 +115,13 @@ class ProblemBuilder:
         # Jobs over several machines that keep their GPUs whatever is found.
         staying = [job for job in map(state.jobs.__getitem__, state.running) if not job.job.preemptible]
         taken = {machine for job in staying if len(job.allocation) > 1 for machine, _ in job.allocation}
+        # Of a job whose row changes: (age - restarts * cost) / (age + cost); 1 for one that never ran.
+        cost_s, factors = self._knobs.restart_s, [1.0] * len(jobs)
+        for row, (job, past) in enumerate(zip(jobs, service, strict=True)):
+            if past.starts and cost_s:
+                age_s = max(0.0, now - job.job.submit_s)
+                left = (age_s - (past.starts - 1) * cost_s) / (age_s + cost_s)
+                factors[row] = max(_LEAST_FACTOR, left)
         allocations = Allocations(
             held=held,
             capacity=capacity,
@@ -140,10 +132,10 @@ class ProblemBuilder:
             speedups=(speedups := self._speedups(jobs, bounds, fair, now)),
             fewest=self._speeds.fewest(speedups.shape[3] - 1),
             kinds=[np.flatnonzero(np.array(types) == name) for name in state.topology.gpu_types],
-            factor=np.array([self._factor(*each, now) for each in zip(jobs, service, strict=True)]),
+            factor=np.array(factors),
             taken=np.isin(machines, [*taken]),
-            avoid=self.rules.avoid,
-            power=self.rules.power,
+            avoid=self._knobs.avoid,
+            power=self._knobs.power,
         )
         return AllocationProblem(jobs, machines, allocations, fair)
 
@@ -151,8 +143,8 @@ class ProblemBuilder:
         """Fewest and most GPUs of a job, multiples of its share on each machine."""
         each, least = job.job.gang.per_machine or 1, job.job.least_gpus
         most = self._costs.most_gpus(job.job)
-        if self.rules.growth:
-            most = min(most, max(1, int(self.rules.growth * had.most)))
+        if self._knobs.growth:
+            most = min(most, max(1, int(self._knobs.growth * had.most)))
         return least, max(least, most // each * each)
 
     def _speedups(
@@ -169,10 +161,3 @@ class ProblemBuilder:
             size = min(table.shape[2], speedups.shape[3])
             speedups[row, :, :, :size] = table[:, :, :size] / table[:, CLOSE, : own + 1].max()
         return speedups
-
-    def _factor(self, job: JobState, had: ServiceHad, now: float) -> float:
-        """(age - restarts * cost) / (age + cost); 1 for a job that never ran."""
-        age_s, cost_s = max(0.0, now - job.job.submit_s), self.rules.restart_s
-        if not had.starts or not cost_s:
-            return 1.0
-        return max(_LEAST_FACTOR, (age_s - (had.starts - 1) * cost_s) / (age_s + cost_s))

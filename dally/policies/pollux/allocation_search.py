@@ -16,11 +16,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dally.policies.pollux.allocation_speeds import Floats, Ints
+from dally.policies.common.arrays import Flags, Floats, Ints
 
 States = NDArray[np.int16]
 Owners = NDArray[np.unsignedinteger[Any]]
-Flags = NDArray[np.bool_]
 
 _LEAST_SPEEDUP = 1e-3
 """Added to each speed-up, so that a mean with a negative power exists while jobs wait."""

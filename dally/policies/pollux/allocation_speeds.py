@@ -3,18 +3,15 @@
 from math import ceil
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dally.cluster.free import FreeGpus
-from dally.cluster.topology import Allocation
-from dally.jobs.job import Gang, Job
+from dally.jobs.job import Job
 from dally.policies.base import Cache
+from dally.policies.common.arrays import Floats, Ints
 from dally.policies.common.elastic_speeds import MOST_REMEMBERED, speeds_key
+from dally.policies.common.placements import find_gpus
 from dally.profiles.costs import CostModel
 from dally.state import JobState
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 CLOSE, APART = 0, 1
 """On as few machines as can hold the GPUs, or on more."""
@@ -55,24 +52,20 @@ class PlacedSpeeds:
         if key not in self._tables:
             if len(self._tables) > MOST_REMEMBERED:  # jobs that report get new tables now and then
                 self._tables.clear()
-            self._tables[key] = self._speeds(job.job, job.done(now), most)
+            asked, done = job.job, job.done(now)
+            each, top = asked.gang.per_machine or 1, min(most, self._costs.most_gpus(asked))
+            self._tables[key] = table = np.zeros((len(self._topology.gpu_types), 2, most + 1))
+            for place, gpu_type in enumerate(self._topology.gpu_types):
+                if asked.gpu_type in (None, gpu_type):
+                    for gpus in range(asked.least_gpus, top + 1):
+                        if gpus % each == 0:
+                            table[place, :, gpus] = self._close_and_apart(asked, gpu_type, gpus, done)
         return self._tables[key]
-
-    def _speeds(self, job: Job, done: float, most: int) -> Floats:
-        table = np.zeros((len(self._topology.gpu_types), 2, most + 1))
-        each = job.gang.per_machine or 1
-        for place, gpu_type in enumerate(self._topology.gpu_types):
-            if job.gpu_type not in (None, gpu_type):
-                continue
-            for gpus in range(job.least_gpus, min(most, self._costs.most_gpus(job)) + 1):
-                if gpus % each == 0:
-                    table[place, :, gpus] = self._close_and_apart(job, gpu_type, gpus, done)
-        return table
 
     def _close_and_apart(self, job: Job, gpu_type: str, gpus: int, done: float) -> tuple[float, float]:
         """The speed close together and that apart, as evenly as can be on twice as many machines."""
         gang = job.gang._replace(gpus=gpus, gpu_type=gpu_type)
-        close = self._find(gang)
+        close = find_gpus(self._idle, gang)
         if close is None:
             mixed = 1 / self._costs.ideal(job, gpus, done).slowdown
             return mixed, mixed
@@ -80,13 +73,9 @@ class PlacedSpeeds:
         machines = min(gpus, 2 * len(close))
         share = ceil(gpus / machines)
         even = gang._replace(gpus=share * machines, per_machine=share)
-        found = None if gang.per_machine else self._find(even)
+        found = None if gang.per_machine else find_gpus(self._idle, even)
         if found is None:
             return speed, speed
         fewer = share * machines - gpus
         apart = tuple((machine, has - (place < fewer)) for place, (machine, has) in enumerate(found))
         return speed, 1 / self._costs.cost(job, apart, done).slowdown
-
-    def _find(self, gang: Gang) -> Allocation | None:
-        level = self._idle.lowest_level(gang)
-        return None if level is None else self._idle.find(gang, level)

@@ -4,15 +4,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import islice
 from math import inf
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
-from dally.errors import InputError
 from dally.jobs.job import JobKind
 from dally.plan import Decision, Migrate, Plan, Resize
 from dally.policies.common.in_rounds import InRounds
-from dally.policies.common.knobs import knob
 from dally.policies.common.ranking import Ranking
 from dally.policies.common.rounds import PendingChanges, RoundTarget, RoundTargets, handed_out, movable
 from dally.policies.common.sizing import held_gpus, needs_no_checkpoint
@@ -20,9 +18,9 @@ from dally.policies.pollux.allocation_problem import (
     AllocationProblem,
     ProblemBuilder,
     ServiceHad,
-    SizingRules,
 )
 from dally.policies.pollux.allocation_search import AllocationSearch, States
+from dally.policies.pollux.knobs import PolluxKnobs
 from dally.profiles.goodput import Batching
 from dally.state import ClusterState, JobState
 from dally.words import plural
@@ -33,29 +31,6 @@ DEPTH = 200
 """Waiting jobs that take part in a search."""
 _KEPT = 8
 """Individuals kept from one search to the next."""
-
-
-@dataclass(frozen=True, slots=True)
-class PolluxKnobs:
-    """Settings of `pollux`."""
-
-    round_s: float = knob(60.0, "seconds from one search to the next")
-    restart_s: float = knob(30.0, "seconds that a change of GPUs is taken to cost, against a job's age")
-    power: float = knob(-1.0, "power of the mean of speed-ups; the lower, the fairer")
-    growth: float = knob(2.0, "times the most GPUs a job has had that it may have; 0: any number")
-    avoid: bool = knob(True, "at most one job over several machines on each machine")
-    patience: int = knob(10, "generations without a better matrix after which a search ends")
-    rest: int = knob(16, "rounds at most between searches that change nothing; 1: search in each round")
-
-    def __post_init__(self) -> None:
-        if min(self.patience, self.rest) < 1:
-            raise InputError(f"patience {self.patience} and rest {self.rest} must be at least 1")
-        if not 0 <= self.restart_s < inf:
-            raise InputError(f"knob restart_s is {self.restart_s:g}, must be 0 or more")
-        if self.growth and not 1 < self.growth < inf:
-            raise InputError(f"knob growth is {self.growth:g}, must be 0 or more than 1")
-        if not -inf < self.power <= 1:
-            raise InputError(f"knob power is {self.power:g}, must be at most 1")
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,24 +56,23 @@ class Pollux(InRounds):
     After searches that change nothing the next one waits twice as long, until a job comes, ends or stops.
     """
 
-    name: ClassVar[str] = "pollux"
-    summary: ClassVar[str] = (
+    name = "pollux"
+    summary = (
         "GPUs, batches and places of all jobs by a genetic search for the greatest mean speed-up, in rounds."
     )
-    source: ClassVar[str] = (
+    source = (
         "Qiao et al., Pollux: Co-adaptive Cluster Scheduling for Goodput-Optimized Deep Learning, OSDI 2021"
     )
-    knobs_type: ClassVar[type] = PolluxKnobs
-    batching: ClassVar[Batching] = Batching.GOODPUT
-    plans_by: ClassVar[str] = "gradient noise, the largest batch, and speeds on each number of GPUs"
-    islands: ClassVar[bool] = False
+    knobs_type = PolluxKnobs
+    preempt_reason = "the mean speed-up is greater without it"
+    batching = Batching.GOODPUT
+    plans_by = "gradient noise, the largest batch, and speeds on each number of GPUs"
+    islands = False
 
     def __init__(self, knobs: PolluxKnobs, state: ClusterState) -> None:
         super().__init__(knobs.round_s)
         self.knobs = knobs
-        rules = SizingRules(knobs.power, knobs.growth, knobs.restart_s, knobs.avoid)
-        self._builder = ProblemBuilder(state, rules)
-        self._state = state
+        self._builder = ProblemBuilder(state, knobs)
         self._queue = Ranking()
         self._movers: dict[str, None] = {}
         self._had: dict[str, ServiceHad] = {}
@@ -109,7 +83,6 @@ class Pollux(InRounds):
         self._changed = PendingChanges(state)
 
     def submitted(self, job: JobState, now: float) -> None:
-        self._state.best_level(job.job.gang)
         self._enqueue(job, now)
 
     def started(self, job: JobState, now: float) -> None:
@@ -150,7 +123,12 @@ class Pollux(InRounds):
     def decide(self, state: ClusterState, now: float) -> Plan:
         """A round's moves, without a checkpoint for elastic jobs that keep GPUs."""
         plan = super().decide(state, now)
-        return replace(plan, decisions=tuple(self._resized(each) for each in plan.decisions))
+        decisions: list[Decision] = []
+        for each in plan.decisions:
+            if isinstance(each, Migrate) and needs_no_checkpoint(state.jobs[each.job_id], each.allocation):
+                each = Resize(each.job_id, each.allocation, each.level, each.reason)
+            decisions.append(each)
+        return replace(plan, decisions=tuple(decisions))
 
     def time_passed(self, state: ClusterState, now: float) -> None:
         """After a restart, all jobs are here again."""
@@ -169,10 +147,6 @@ class Pollux(InRounds):
             f"{plural(job.job.least_gpus, 'GPU')} needed, {state.free.total(job.job.gpu_type)} free; "
             f"the mean speed-up of {plural(len(state.jobs), 'job')} is greater if others run"
         )
-
-    def preempt_reason(self) -> str:
-        """What took its GPUs."""
-        return "the mean speed-up is greater without it"
 
     def needs_next_round(self, state: ClusterState, now: float) -> bool:
         """Whether a running job could grow, shrink or move."""
@@ -242,12 +216,3 @@ class Pollux(InRounds):
             gpus = f"{plural(sum(gpus for _, gpus in place), 'GPU')} on {plural(len(place), 'machine')}"
             found[job.job_id] = RoundTarget(place, f"{gpus}: {gain}; {mean}")
         return found
-
-    def _resized(self, decision: Decision) -> Decision:
-        """A resize instead of a move where an elastic job keeps a machine."""
-        if not isinstance(decision, Migrate):
-            return decision
-        job = self._state.jobs[decision.job_id]
-        if not needs_no_checkpoint(job, decision.allocation):
-            return decision
-        return Resize(decision.job_id, decision.allocation, decision.level, decision.reason)

@@ -177,7 +177,9 @@ class BackfillPlanner:
 
     def _soonest(self, asked: JobToTest, closed: int, ahead: bool) -> PlannedStart | None:
         """The first moment, now or as running jobs end, at which machines that are not closed hold a job."""
-        key, barred = (asked.gang, asked.level, closed), closed | self._other_types(asked.gang.gpu_type)
+        key, barred = (asked.gang, asked.level, closed), closed
+        if asked.gang.gpu_type is not None:
+            barred |= self._other_types(asked.gang.gpu_type)
         if not ahead and key in self._not_now:
             return None
         left, held, rest = self._left.copy(), asked.gang.held, barred
@@ -221,10 +223,8 @@ class BackfillPlanner:
                 while barrier_s + window_s < next_s < inf:
                     window_s *= 2
 
-    def _other_types(self, gpu_type: str | None) -> int:
+    def _other_types(self, gpu_type: str) -> int:
         """The machines whose GPUs are of another type."""
-        if gpu_type is None or len(self._topology.gpu_types) == 1:
-            return 0
         if gpu_type not in self._of_type:
             machines = enumerate(self._topology.machines)
             self._of_type[gpu_type] = _bits(index for index, each in machines if each.gpu_type != gpu_type)

@@ -1,14 +1,13 @@
 """What Slurm itself does: order of arrival, topology/tree, `--switches=1@T`, backfill with promises."""
 
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from math import inf
-from typing import Any, ClassVar
+from typing import Any
 
 from dally.cluster.topology import Allocation
-from dally.errors import InputError
 from dally.jobs.job import Gang
 from dally.jobs.knowledge import Knowledge
 from dally.plan import Decision, Plan, Wait
@@ -22,15 +21,13 @@ from dally.policies.slurm.planned_backfill import BackfillPlanner, JobToTest
 from dally.state import ClusterState, JobState
 from dally.words import plural, span
 
-_Known = dict[tuple[Gang, int], Allocation | None]
-
 
 @dataclass(frozen=True, slots=True)
 class SlurmKnobs:
     """Settings of `slurm`; those with names of slurm.conf(5) are its SchedulerParameters."""
 
     switch_wait_s: float = knob(
-        300.0, "T of --switches=1@T, seconds; 300 is Slurm's max_switch_wait, 0 asks for no switch"
+        300.0, "T of --switches=1@T, seconds; 300 is Slurm's max_switch_wait, 0 asks for no switch", least=0
     )
     scheduler: str = knob(
         "backfill",
@@ -38,32 +35,19 @@ class SlurmKnobs:
         ("builtin", "backfill"),
     )
     bf_interval_s: float = knob(
-        30.0, "seconds between passes of backfill, as bf_interval; 0 is a pass at every event"
+        30.0, "seconds between passes of backfill, as bf_interval; 0 is a pass at every event", least=0
     )
-    bf_max_job_test: int = knob(500, "jobs that a pass of backfill looks at")
+    bf_max_job_test: int = knob(500, "jobs that a pass of backfill looks at", least=1)
     bf_job_part_count_reserve: int = knob(
-        3, "of these, the first so many that cannot start get promises; 0: all, Slurm's own"
+        3, "of these, the first so many that cannot start get promises; 0: all, Slurm's own", least=0
     )
-    bf_resolution_s: float = knob(60.0, "promises begin and end at multiples of this, seconds")
-    bf_window_s: float = knob(86_400.0, "how far ahead promises are made, seconds")
+    bf_resolution_s: float = knob(60.0, "promises begin and end at multiples of this, seconds", above=0)
+    bf_window_s: float = knob(86_400.0, "how far ahead promises are made, seconds", above=0)
     placement: str = knob(
         "fit",
         "the leaf switch that needs the fewest nodes, or what topology/tree does without --nodes",
         ("fit", "tree"),
     )
-
-    def __post_init__(self) -> None:
-        for name in ("switch_wait_s", "bf_interval_s"):
-            if not 0 <= getattr(self, name) < inf:
-                raise InputError(f"knob {name} is {getattr(self, name):g}, must be 0 or more")
-        for name in ("bf_resolution_s", "bf_window_s"):
-            if not 0 < getattr(self, name) < inf:
-                raise InputError(f"knob {name} is {getattr(self, name):g}, must be a positive number")
-        if self.bf_max_job_test < 1:
-            raise InputError(f"knob bf_max_job_test is {self.bf_max_job_test}, must be at least 1")
-        if self.bf_job_part_count_reserve < 0:
-            given = self.bf_job_part_count_reserve
-            raise InputError(f"knob bf_job_part_count_reserve is {given}, must be 0 or more")
 
 
 class SlurmBackfill(InOrder):
@@ -83,12 +67,12 @@ class SlurmBackfill(InOrder):
     that breaks no promise to a job before them.
     """
 
-    name: ClassVar[str] = "slurm"
-    summary: ClassVar[str] = (
+    name = "slurm"
+    summary = (
         "Slurm's own: order of arrival, best fit in the tree, --switches=1@T as the only timer, backfill."
     )
-    source: ClassVar[str] = "SchedMD: slurm.conf(5), sbatch(1), Topology Guide; plugin topology/tree"
-    knobs_type: ClassVar[type] = SlurmKnobs
+    source = "SchedMD: slurm.conf(5), sbatch(1), Topology Guide; plugin topology/tree"
+    knobs_type = SlurmKnobs
 
     def __init__(self, knobs: SlurmKnobs, state: ClusterState) -> None:
         super().__init__(OrderKnobs(), state)
@@ -96,10 +80,6 @@ class SlurmBackfill(InOrder):
         self._knobs = knobs
         self._due_backfill_s = inf
         self._until_s: dict[str, float] = {}
-
-    def key(self, job: JobState) -> tuple[float, ...]:
-        """By arrival."""
-        return ()
 
     def accepts(self, state: ClusterState, job: JobState, now: float) -> int:
         """One leaf switch while the job waits for it, else anything."""
@@ -125,23 +105,44 @@ class SlurmBackfill(InOrder):
     def fill(self, plan: OrderRound) -> None:
         """Start jobs that break no promise to jobs before them; promises are made once a later job might."""
         assert plan.head is not None, "backfill has a head"
+        free, topology, knobs = plan.state.free, plan.state.topology, self._knobs
         planner: BackfillPlanner | None = None
-        unplanned, first, known = [plan.head], len(plan.started) + 1, _Known()
+        most_promises = knobs.bf_job_part_count_reserve or inf
+        # What each gang could have up to each level, but for promises, as long as no job starts.
+        known: dict[tuple[Gang, int], Allocation | None] = {}
+        unplanned, first = [plan.head], len(plan.started) + 1
         for job in islice(self.queue, first, first + self.depth):
-            now = self._now(job, plan, known)
-            if now is None:
+            gang, highest = job.job.gang, self.accepts(plan.state, job, plan.now)
+            could_have: Allocation | None = ()  # which, is to be tested
+            if gang.gpus > free.total(gang.gpu_type):
+                could_have = None
+            elif knobs.placement == "fit":
+                if (gang, highest) not in known:
+                    placement = self.place(job, highest, plan)
+                    known[gang, highest] = None if placement is None else placement.allocation
+                could_have = known[gang, highest]
+            if could_have is None:
                 unplanned.append(job)
                 continue
-            planner = planner or self._planner(plan)
+            if planner is None:
+                left = [free.on(machine) for machine in range(len(topology.machines))]
+                times_s = plan.now, knobs.bf_window_s, knobs.bf_resolution_s
+                planner = BackfillPlanner(topology, left, plan.releases(), *times_s)
             for earlier in unplanned:
-                if not self._promises(planner):
+                if planner.promises >= most_promises:
                     break
                 planner.test(self._asked(earlier, plan))
             unplanned.clear()
-            planned = planner.test(self._asked(job, plan, now), self._promises(planner))
-            if planned is not None and planned.start_s <= plan.now:
-                self._fill_in(job, planned.allocation, planner, plan)
-                known.clear()
+            planned = planner.test(self._asked(job, plan, could_have), planner.promises < most_promises)
+            if planned is None or planned.start_s > plan.now:
+                continue
+            known.clear()
+            end_s = plan.now + stretch_s(job, plan.state.costs, planned.allocation)
+            broken = f"breaks none of {plural(planner.promises, 'promise')} to {plan.head.job_id}"
+            others = " and others" if planner.promises > 1 else ""
+            planner.started(planned.allocation, end_s)
+            start = Placement(planned.allocation, topology.level_of(planned.allocation))
+            plan.start(job, start, f"backfilled: ends in {span(end_s - plan.now)}, {broken}{others}")
 
     def started(self, job: JobState, now: float) -> None:
         super().started(job, now)
@@ -180,27 +181,36 @@ class SlurmBackfill(InOrder):
 
     def new_waits(self, plan: OrderRound) -> list[Decision]:
         """Waits of jobs that are new, and of those looked at for the first time, whose timer starts now."""
-        untimed = {job.order: job for job in self._timed(plan, self._until_s)}
-        fresh = {job.order: job for job in plan.state.to_explain(plan.decisions())}
-        return [
-            self._timed_wait(job, plan) if order in untimed else self.wait(job, plan)
-            for order, job in sorted((fresh | untimed).items())
-        ]
+        untimed: set[int] = set()
+        jobs = {job.order: job for job in plan.state.to_explain(plan.decisions())}
+        if self._times(plan.state):
+            for job in islice(self.queue, len(plan.started) + self.depth + 1):
+                looked_at = job.job_id in self._until_s or job.order in plan.started
+                if not looked_at and self.best_level(job) <= LEAF:
+                    jobs[job.order] = job
+                    untimed.add(job.order)
+        waits: list[Decision] = []
+        for order, job in sorted(jobs.items()):
+            wait = self.wait(job, plan)
+            if order in untimed:
+                reason = f"{plan.lacks(job, LEAF)}; takes any after {span(self._knobs.switch_wait_s)}"
+                wait = Wait(job.job_id, LEAF, self._due_s(job, plan.now), reason)
+            waits.append(wait)
+        return waits
 
     def wakeup_s(self, plan: OrderRound) -> float:
         """When the first timer of a job that was looked at runs out, or backfill is due."""
-        if not self._knobs.bf_interval_s:
-            return self._timer_s(plan)
-        if plan.head is None or (plan.now >= self._due_backfill_s and not self._restless):
-            return self._pass_at(self._timer_s(plan))
-        return min(self._next_due_s(plan.now), next_multiple(plan.now, self._knobs.bf_interval_s))
-
-    def _timer_s(self, plan: OrderRound) -> float:
-        """When the first timer runs out, one that begins now included: too soon at times, never too late."""
-        if plan.head is None or not self._times(plan.state):
-            return inf
-        begun_s = (until_s for until_s in self._until_s.values() if until_s > plan.now)
-        return min([*begun_s, plan.now + self._knobs.switch_wait_s])
+        now, interval_s = plan.now, self._knobs.bf_interval_s
+        timer_s = inf
+        if plan.head is not None and self._times(plan.state):
+            # One that begins now included: too soon at times, never too late.
+            begun_s = (until_s for until_s in self._until_s.values() if until_s > now)
+            timer_s = min([*begun_s, now + self._knobs.switch_wait_s])
+        if not interval_s:
+            return timer_s
+        if plan.head is None or (now >= self._due_backfill_s and not self._restless):
+            return self._pass_at(timer_s)
+        return min(self._next_due_s(now), next_multiple(now, interval_s))
 
     def _next_due_s(self, now: float) -> float:
         """When the next pass is due that was already; inf if none was."""
@@ -218,54 +228,13 @@ class SlurmBackfill(InOrder):
         after_s = next_multiple(timer_s, self._knobs.bf_interval_s)
         return timer_s if after_s - timer_s == self._knobs.bf_interval_s else after_s
 
-    def _timed_wait(self, job: JobState, plan: OrderRound) -> Wait:
-        reason = f"{plan.lacks(job, LEAF)}; takes any after {span(self._knobs.switch_wait_s)}"
-        return Wait(job.job_id, LEAF, self._due_s(job, plan.now), reason)
-
     def _times(self, state: ClusterState) -> bool:
         """Whether jobs wait for one switch at all."""
         return self._knobs.switch_wait_s > 0 and state.topology.top > LEAF
 
-    def _timed(self, plan: OrderRound, known: Container[str] = ()) -> Iterator[JobState]:
-        """The jobs looked at that do not start and want one switch, but for those known."""
-        if not self._times(plan.state):
-            return
-        for job in islice(self.queue, len(plan.started) + self.depth + 1):
-            if job.job.job_id in known or job.order in plan.started:
-                continue
-            if self.best_level(job) <= LEAF:
-                yield job
-
     def _due_s(self, job: JobState, now: float) -> float:
         """When the job stops waiting for one switch; counted from now if it was never looked at."""
         return self._until_s.get(job.job_id, now + self._knobs.switch_wait_s)
-
-    def _now(self, job: JobState, plan: OrderRound, known: _Known) -> Allocation | None:
-        """GPUs that a job could have but for promises; () if that is to be tested; None if it has to wait.
-
-        Keeps in `known` what each gang gets up to each level, as long as no job starts.
-        """
-        gang, free = job.job.gang, plan.state.free
-        if gang.gpus > free.total(gang.gpu_type):
-            return None
-        if self._knobs.placement == "tree":
-            return ()
-        asked = gang, self.accepts(plan.state, job, plan.now)
-        if asked not in known:
-            placement = self.place(job, asked[1], plan)
-            known[asked] = None if placement is None else placement.allocation
-        return known[asked]
-
-    def _promises(self, planner: BackfillPlanner) -> bool:
-        """Whether the next job that cannot start is promised something."""
-        most = self._knobs.bf_job_part_count_reserve
-        return not most or planner.promises < most
-
-    def _planner(self, plan: OrderRound) -> BackfillPlanner:
-        free, topology, knobs = plan.state.free, plan.state.topology, self._knobs
-        left = [free.on(machine) for machine in range(len(topology.machines))]
-        times_s = plan.now, knobs.bf_window_s, knobs.bf_resolution_s
-        return BackfillPlanner(topology, left, plan.releases(), *times_s)
 
     def _asked(self, job: JobState, plan: OrderRound, first: Allocation = ()) -> JobToTest:
         highest = self.accepts(plan.state, job, plan.now)
@@ -282,14 +251,3 @@ class SlurmBackfill(InOrder):
         if allocation is None or (highest <= LEAF and leaves_of(self._state.topology, allocation) > 1):
             return None
         return allocation
-
-    def _fill_in(
-        self, job: JobState, allocation: Allocation, planner: BackfillPlanner, plan: OrderRound
-    ) -> None:
-        assert plan.head is not None, "backfill has a head"
-        end_s = plan.now + stretch_s(job, plan.state.costs, allocation)
-        promises = plural(planner.promises, "promise")
-        why = f"backfilled: ends in {span(end_s - plan.now)}, breaks none of {promises} to {plan.head.job_id}"
-        planner.started(allocation, end_s)
-        level = plan.state.topology.level_of(allocation)
-        plan.start(job, Placement(allocation, level), why + (" and others" if planner.promises > 1 else ""))

@@ -1,7 +1,7 @@
 """Shortest remaining service first, with delay scheduling: far placements must pay for what they waste."""
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 from dally.plan import Plan, Wait
 from dally.policies.base import Policy
@@ -19,14 +19,14 @@ from dally.state import ClusterState, JobState
 class SrsfDelay(Policy):
     """The job with fewest remaining GPU-seconds goes first; see `docs/policies/srsf-delay.md`."""
 
-    name: ClassVar[str] = "srsf-delay"
-    summary: ClassVar[str] = (
+    name = "srsf-delay"
+    summary = (
         "Whoever needs fewest GPU-seconds goes first, those lost to the network included; jobs wait for "
         "closeness as long as that pays, give way, and move closer."
     )
-    source: ClassVar[str] = "this project; delay scheduling by network sensitivity after arXiv 2401.16492"
-    knobs_type: ClassVar[type] = SrsfDelayKnobs
-    learns_limits: ClassVar[bool] = True
+    source = "this project; delay scheduling by network sensitivity after arXiv 2401.16492"
+    knobs_type = SrsfDelayKnobs
+    learns_limits = True
 
     def __init__(self, knobs: SrsfDelayKnobs, state: ClusterState) -> None:
         self._state = state

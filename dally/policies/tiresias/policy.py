@@ -1,12 +1,11 @@
 """Tiresias: discretised two-dimensional least attained service, with consolidation for skewed models only."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import takewhile
 from math import inf
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
-from dally.errors import InputError
 from dally.plan import Decision, Migrate, Plan, Start, Wait
 from dally.policies.base import Policy
 from dally.policies.common.evictions import Evictions
@@ -14,7 +13,7 @@ from dally.policies.common.job_queue import DemandQueue, DemandRound
 from dally.policies.common.knobs import knob
 from dally.policies.common.leases import ScatteredLeases
 from dally.policies.common.placements import Placement, closest, find_victims
-from dally.policies.common.ranking import Rank, Ranking
+from dally.policies.common.ranking import Ranking
 from dally.policies.common.rounds import next_multiple
 from dally.policies.tiresias.attained_service import AttainedService, queue_limits
 from dally.policies.tiresias.skew import skew
@@ -31,34 +30,30 @@ class TiresiasKnobs:
         "GPU-seconds at which a job leaves a queue: published (3250+7200), pollux (57600), none "
         "(one queue), or others like 3600+36000",
     )
-    quantum_s: float = knob(600.0, "seconds of training that a job is sure of at each start; 0 is none")
-    quantum_restarts: float = knob(10.0, "and so many times what the job's restart costs, if that is longer")
+    quantum_s: float = knob(
+        600.0, "seconds of training that a job is sure of at each start; 0 is none", least=0
+    )
+    quantum_restarts: float = knob(
+        10.0, "and so many times what the job's restart costs, if that is longer", least=0
+    )
     order: str = knob(
         "start",
         "in a queue by first start, then arrival; or by arrival: who waits stops who came later",
         ("start", "arrival"),
     )
-    interval_s: float = knob(0.0, "decide at multiples of so many seconds only; 0 is at every event")
+    interval_s: float = knob(0.0, "decide at multiples of so many seconds only; 0 is at every event", least=0)
     promote: float = knob(
-        8.0, "back to the top queue after waiting this many times the time trained; 0 is never"
+        8.0, "back to the top queue after waiting this many times the time trained; 0 is never", least=0
     )
     skew_limit: float = knob(
-        0.25, "models whose largest tensor is more than this share of the gradients consolidate"
+        0.25, "models whose largest tensor is more than this share of the gradients consolidate", least=0
     )
     regroup_s: float = knob(
-        3600.0, "training after which a scattered job moves closer together if it can; 0 is never"
+        3600.0, "training after which a scattered job moves closer together if it can; 0 is never", least=0
     )
 
     def __post_init__(self) -> None:
         queue_limits(self.limits)
-        for name in ("quantum_s", "interval_s", "regroup_s"):
-            if not 0 <= getattr(self, name) < inf:
-                raise InputError(f"knob {name} is {getattr(self, name):g}, must be 0 or more")
-        if min(self.promote, self.skew_limit, self.quantum_restarts) < 0:
-            raise InputError(
-                f"promote {self.promote:g}, skew_limit {self.skew_limit:g} and "
-                f"quantum_restarts {self.quantum_restarts:g} must be 0 or more"
-            )
 
 
 class _Restored(NamedTuple):
@@ -86,12 +81,12 @@ class Tiresias(Policy):
     service; and scattered jobs may move closer each `regroup_s`. It must not fare worse for lack of them.
     """
 
-    name: ClassVar[str] = "tiresias"
-    summary: ClassVar[str] = (
+    name = "tiresias"
+    summary = (
         "Jobs that used few GPU-seconds so far go first and preempt others; only skewed models consolidate."
     )
-    source: ClassVar[str] = "Gu et al., Tiresias: A GPU Cluster Manager for Distributed DL, NSDI 2019"
-    knobs_type: ClassVar[type] = TiresiasKnobs
+    source = "Gu et al., Tiresias: A GPU Cluster Manager for Distributed DL, NSDI 2019"
+    knobs_type = TiresiasKnobs
 
     def __init__(self, knobs: TiresiasKnobs, state: ClusterState) -> None:
         self.knobs = knobs
@@ -135,7 +130,7 @@ class Tiresias(Policy):
             service.queue, due_s = before.queue, before.due_s
         else:
             due_s = self._demotion_s(job, now)
-        self.running.add(job, *self._key(job))
+        self.running.add(job, *self.key(job))
         if self.knobs.quantum_s and job.job.preemptible:
             self.sure.add(job, job.ready_s + self._quantum_s(job))
         self._set_due(job, due_s)
@@ -191,18 +186,15 @@ class Tiresias(Policy):
         scattered = self.scattered.expired(now)
         if not self.waiting and not scattered:
             return Plan(wakeup_s=self.scattered.next_end_s(now))
-        if not self._due(now):
-            return Plan(wakeup_s=next_multiple(now, self.knobs.interval_s))
+        interval_s = self.knobs.interval_s
+        if interval_s and abs(now - round(now / interval_s) * interval_s) >= 1e-6:  # of rounding
+            return Plan(wakeup_s=next_multiple(now, interval_s))
         with state.free.trial():
             plan = TiresiasRound(self, state, now)
             plan.run()
             plan.regroup(scattered)
-            waits = plan.waits()
-        return Plan((*plan.evictions.decisions(), *plan.starts, *waits), self._wakeup_s(plan))
-
-    def _due(self, now: float) -> bool:
-        interval_s = self.knobs.interval_s
-        return not interval_s or abs(now - round(now / interval_s) * interval_s) < 1e-6  # of rounding
+            decisions = plan.decisions()
+        return Plan(decisions, self._wakeup_s(plan))
 
     def highest(self, job: JobState) -> int:
         """The highest level that a job accepts."""
@@ -212,16 +204,8 @@ class Tiresias(Policy):
         """The queue of a job, 0 for the top."""
         return self._service[job.job_id].present_queue
 
-    def lower_priority(self, rank: Rank) -> Iterator[JobState]:
-        """Running jobs with a lower priority than a rank, the lowest first."""
-        lower = takewhile(lambda job: self.running.rank(job) > rank, reversed(self.running))
-        return (job for job in lower if job.job.preemptible and job not in self.sure)
-
-    def rank(self, job: JobState) -> Rank:
-        """The priority of a job: queue, first start if that counts, entry, arrival."""
-        return (*self._key(job), job.order)
-
-    def _key(self, job: JobState) -> tuple[float, ...]:
+    def key(self, job: JobState) -> tuple[float, ...]:
+        """The priority of a job but for its arrival: queue, first start if that counts, entry."""
         service = self._service[job.job_id]
         return service.key() if self.knobs.order == "start" else (service.present_queue, job.job.submit_s)
 
@@ -239,7 +223,7 @@ class Tiresias(Policy):
             if job in self.running:  # down one queue
                 service.queue += 1
                 self.running.remove(job)
-                self.running.add(job, *self._key(job))
+                self.running.add(job, *self.key(job))
                 self._set_due(job, self._demotion_s(job, job.since_s))
             else:  # back to the top
                 self.waiting.remove(job)
@@ -277,7 +261,7 @@ class Tiresias(Policy):
         return 0.0 if service.promoted_s < inf else job.training_s(now) - service.trained_before_s
 
     def _enqueue(self, job: JobState) -> None:
-        self.waiting.add(job, self.highest(job), *self._key(job))
+        self.waiting.add(job, self.highest(job), *self.key(job))
 
     def _drop(self, job: JobState) -> None:
         self.running.remove(job)
@@ -322,7 +306,7 @@ class TiresiasRound:
         self._policy, self._state, self.now = policy, state, now
         self.evictions = Evictions(state.free)
         self.started: dict[int, JobState] = {}
-        self.starts: list[Decision] = []
+        self._starts: list[Decision] = []
 
     def run(self) -> None:
         """Serve the waiting jobs by priority; those that stop go on elsewhere if they can."""
@@ -331,9 +315,13 @@ class TiresiasRound:
             placement = self._place(job) or self._make_room(job)
             if placement is None:
                 offers.refused()
-            else:
-                offers.served()
-                self._start(job, placement)
+                continue
+            offers.served()
+            self._state.free.take(placement.allocation)
+            self.started[job.order] = job
+            have = f"{self._state.topology.levels[placement.level]} has {plural(job.job.gpus, 'free GPU')}"
+            reason = f"{have}; {self._service(job)}, waited {span(self.now - job.origin_s)}"
+            self._starts.append(Start(job.job_id, placement.allocation, placement.level, reason))
         self.evictions.move_stopped(self._place)
 
     def regroup(self, scattered: Iterable[JobState]) -> None:
@@ -349,11 +337,19 @@ class TiresiasRound:
             if closer:
                 have = f"{levels[closer.level]} has {plural(job.job.gpus, 'free GPU')}"
                 reason = f"{have}, it held a {levels[job.level]}'s"
-                self.starts.append(Migrate(job.job_id, closer.allocation, closer.level, reason))
+                self._starts.append(Migrate(job.job_id, closer.allocation, closer.level, reason))
 
-    def waits(self) -> list[Decision]:
-        """The waits to be explained."""
-        return [self._wait(job) for job in self._state.to_explain(self.starts)]
+    def decisions(self) -> tuple[Decision, ...]:
+        """Stops, then starts and moves, then the waits to be explained."""
+        waits = []
+        for job in self._state.to_explain(self._starts):
+            level, asked = self._policy.highest(job), plural(job.job.gpus, "GPU")
+            lacks = f"no {self._state.topology.levels[level]} has {asked}"
+            if level == self._state.topology.top:
+                lacks = f"{asked} asked for"
+            have = f"{are(self._state.free.total(job.job.gpu_type))} free in all"
+            waits.append(Wait(job.job_id, level, inf, f"{lacks}, {have}; {self._service(job)}"))
+        return (*self.evictions.decisions(), *self._starts, *waits)
 
     def _place(self, job: JobState) -> Placement | None:
         best = self._state.best_level(job.job.gang)
@@ -361,10 +357,12 @@ class TiresiasRound:
 
     def _make_room(self, job: JobState) -> Placement | None:
         """Stop jobs with a lower priority, the lowest first, if that lets the job start."""
-        rank = self._policy.rank(job)
+        policy, running = self._policy, self._policy.running
+        rank = (*policy.key(job), job.order)
         candidates = (
             victim
-            for victim in self._policy.lower_priority(rank)
+            for victim in takewhile(lambda other: running.rank(other) > rank, reversed(running))
+            if victim.job.preemptible and victim not in policy.sure
             if victim.since_s < self.now and victim not in self.evictions
         )
         victims = find_victims(self._state.free, candidates, job.job, self._policy.highest(job))
@@ -372,34 +370,14 @@ class TiresiasRound:
             return None
         self.evictions.release(victims)
         for victim in victims:
-            self.evictions.stop(victim, job, self._preempt_reason(victim, job))
+            lost, won = policy.queue_of(victim), policy.queue_of(job)
+            reason = f"in {self._service(victim)}; {job.job_id} is in queue {won}"
+            if lost == won:
+                reason = f"queue {lost} goes by start, and {job.job_id} started before"
+            self.evictions.stop(victim, job, reason)
         return self._place(job)
 
-    def _preempt_reason(self, victim: JobState, job: JobState) -> str:
-        lost, won = self._policy.queue_of(victim), self._policy.queue_of(job)
-        attained_s = self._policy.attained_s(victim, self.now)
-        if lost == won:
-            return f"queue {lost} goes by start, and {job.job_id} started before"
-        return f"in queue {lost} after {gpu_time(attained_s)}; {job.job_id} is in queue {won}"
-
-    def _start(self, job: JobState, placement: Placement) -> None:
-        self._state.free.take(placement.allocation)
-        self.started[job.order] = job
-        reason = (
-            f"{self._state.topology.levels[placement.level]} has {plural(job.job.gpus, 'free GPU')}; "
-            f"queue {self._policy.queue_of(job)} after {gpu_time(self._policy.attained_s(job, self.now))}, "
-            f"waited {span(self.now - job.origin_s)}"
-        )
-        self.starts.append(Start(job.job_id, placement.allocation, placement.level, reason))
-
-    def _wait(self, job: JobState) -> Wait:
-        level, asked = self._policy.highest(job), plural(job.job.gpus, "GPU")
-        free = self._state.free.total(job.job.gpu_type)
-        lacks = f"no {self._state.topology.levels[level]} has {asked}"
-        if level == self._state.topology.top:
-            lacks = f"{asked} asked for"
-        reason = (
-            f"{lacks}, {are(free)} free in all; "
-            f"queue {self._policy.queue_of(job)} after {gpu_time(self._policy.attained_s(job, self.now))}"
-        )
-        return Wait(job.job_id, level, inf, reason)
+    def _service(self, job: JobState) -> str:
+        """A job's queue and what it has attained, in words."""
+        attained_s = self._policy.attained_s(job, self.now)
+        return f"queue {self._policy.queue_of(job)} after {gpu_time(attained_s)}"

@@ -54,7 +54,7 @@ def test_the_interval_is_a_knob() -> None:
     jobs = [elastic("a", 1, 4000.0), elastic("b", 1, 400.0, 10.0)]
     assert times(simulate("optimus:interval_s=60", racks([[4]]), jobs), "b") == [60.0]
     assert times(simulate("optimus", racks([[4]]), jobs), "b") == [600.0], "as published"
-    with pytest.raises(InputError, match="interval_s is 0"):
+    with pytest.raises(InputError, match="interval_s of policy optimus is '0'"):
         parse_policy("optimus:interval_s=0").build(ClusterState(racks([[1]]), CostModel(racks([[1]]))))
 
 

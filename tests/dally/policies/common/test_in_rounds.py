@@ -28,6 +28,7 @@ class Turns(InRounds):
     """Least attained service first; forked jobs on as many machines as there is room for."""
 
     name = "turns"
+    preempt_reason = "its turn is over"
     knobs_type = Knobs
 
     def __init__(self, knobs: Knobs, state: ClusterState) -> None:
@@ -60,9 +61,6 @@ class Turns(InRounds):
 
     def wait_reason(self, state: ClusterState, job: JobState, now: float, memo: object) -> str:
         return "not its turn"
-
-    def preempt_reason(self) -> str:
-        return "its turn is over"
 
 
 TURNS = PolicySpec("turns", Turns, Knobs())

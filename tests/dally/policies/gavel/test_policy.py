@@ -88,7 +88,7 @@ def test_a_turn_is_ten_times_a_long_restart() -> None:
     result = simulate("gavel:round_s=10", racks([[1]]), jobs)
     assert times(result, "b") == [70.0, 177.0]  # a first start costs nothing
     assert times(result, "a") == [0.0, 140.0]
-    with pytest.raises(InputError, match="turn_restarts is -1"):
+    with pytest.raises(InputError, match="turn_restarts of policy gavel is '-1'"):
         parse_policy("gavel:turn_restarts=-1")
 
 

@@ -143,5 +143,5 @@ def test_reasons_give_payoff_utility_and_price(policy: str) -> None:
 
 
 def test_settings_that_make_no_sense_are_refused() -> None:
-    with pytest.raises(InputError, match="exact is -1"):
+    with pytest.raises(InputError, match="exact of policy hadar is '-1', must be: whole number, at least 0"):
         parse_policy("hadar:exact=-1")

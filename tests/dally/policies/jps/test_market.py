@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dally.policies.common.arrays import Floats, Ints
 from dally.policies.jps.categories import list_categories
-from dally.policies.jps.instance import Floats, Instance, Ints
+from dally.policies.jps.instance import Instance
 from dally.policies.jps.market import STEP, hungarian, match, price_ascent, transport
 from tests.dally.policies.jps.instances import BY_HAND, bounded, instances
 
@@ -81,7 +82,7 @@ def test_a_match_gives_each_job_its_number_of_workers(
 )
 def test_fast_workers_go_where_they_save_most(sizes: list[int], given_: list[list[int]]) -> None:
     """Computed by hand, where the instance is defined."""
-    assert match(BY_HAND, np.array(sizes)).tolist() == given_
+    assert match(BY_HAND, np.array(sizes), hungarian).tolist() == given_
 
 
 def test_a_worker_that_a_job_does_not_accept_is_never_given_where_others_suffice() -> None:

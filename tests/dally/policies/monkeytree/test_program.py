@@ -7,7 +7,8 @@ import numpy as np
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dally.policies.monkeytree.program import FragmentProblem, Ints, solve
+from dally.policies.common.arrays import Ints
+from dally.policies.monkeytree.program import FragmentProblem, solve
 
 
 def problem(

@@ -8,16 +8,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dally.jobs.job import Job, JobKind
-from dally.policies.pollux.allocation_problem import ProblemBuilder, ServiceHad, SizingRules
+from dally.policies.pollux.allocation_problem import ProblemBuilder, ServiceHad
 from dally.policies.pollux.allocation_search import Allocations, AllocationSearch, States
 from dally.policies.pollux.allocation_speeds import APART, CLOSE, PlacedSpeeds
+from dally.policies.pollux.knobs import PolluxKnobs
 from dally.profiles.costs import CostModel
 from dally.profiles.files import load_profiles
 from dally.profiles.goodput import Batching
 from dally.state import ClusterState
 from dally.testing.worlds import racks
 
-RULES = SizingRules(power=-1.0, growth=2.0, restart_s=30.0, avoid=True)
+RULES = PolluxKnobs()
 POLLUX = load_profiles("pollux")
 
 

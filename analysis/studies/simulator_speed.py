@@ -15,7 +15,7 @@ from typing import Any
 import click
 
 from analysis.studies.common import StudyCommand
-from dally.cluster import load_cluster
+from dally.cluster.toml_file import read_toml
 from dally.cluster.topology import Topology
 from dally.errors import DallyError
 from dally.jobs.job import Job, JobKind
@@ -91,30 +91,28 @@ def shared_links(traces: Path, policies: tuple[str, ...]) -> Iterator[Line]:
 
 def million(traces: Path, policies: tuple[str, ...]) -> Iterator[Line]:
     """A million jobs on 100,032 GPUs."""
-    for policy in policies:
-        yield from _generated(f"simulate.million.{policy}", policy, 1_000_000, gpus=100_032)
+    yield from _generated("million", policies, 1_000_000, gpus=100_032)
 
 
 def more_jobs(traces: Path, policies: tuple[str, ...]) -> Iterator[Line]:
     """1, 3 and 10 times the jobs on the same cluster at the same load: cost per job should stay."""
-    for policy in policies:
-        for scale in _SCALES:
-            yield from _generated(f"simulate.jobs-x{scale}.{policy}", policy, 10_000 * scale, gpus=1280)
+    for scale in _SCALES:
+        yield from _generated(f"jobs-x{scale}", policies, 10_000 * scale, gpus=1280)
 
 
 def larger_cluster(traces: Path, policies: tuple[str, ...]) -> Iterator[Line]:
     """The same number of jobs on 1, 3 and 10 times the GPUs at the same load."""
-    for policy in policies:
-        for scale in _SCALES:
-            yield from _generated(f"simulate.cluster-x{scale}.{policy}", policy, 20_000, gpus=1280 * scale)
+    for scale in _SCALES:
+        yield from _generated(f"cluster-x{scale}", policies, 20_000, gpus=1280 * scale)
 
 
-def _generated(name: str, policy: str, jobs: int, gpus: int) -> Iterator[Line]:
+def _generated(name: str, policies: tuple[str, ...], jobs: int, gpus: int) -> Iterator[Line]:
     with tempfile.TemporaryDirectory() as folder:
         cluster = Path(folder) / "cluster.toml"
         cluster.write_text(_cluster(gpus), encoding="utf-8")
         trace = f"philly-like:jobs={jobs},load=0.9,cluster_gpus={gpus}"
-        yield from measure(name, policy, trace, str(cluster), *_MODELS)
+        for policy in policies:
+            yield from measure(f"simulate.{name}.{policy}", policy, trace, str(cluster), *_MODELS)
 
 
 def _cluster(gpus: int) -> str:
@@ -202,10 +200,8 @@ def decision_times_s(
 
 def deciding(overload: Overload, traces: Path, policies: tuple[str, ...]) -> Iterator[Line]:
     """How long decisions take under pressure, at the first 1,000 moments that count."""
-    with tempfile.TemporaryDirectory() as folder:
-        cluster = Path(folder) / "cluster.toml"
-        cluster.write_text(overload.cluster, encoding="utf-8")
-        topology, profiles = load_cluster(str(cluster)), load_profiles(overload.profiles)
+    topology = read_toml(overload.cluster, overload.name, overload.name)
+    profiles = load_profiles(overload.profiles)
     jobs = load_trace(overload.trace, seed=1).jobs
     if overload.model_mix is not None:
         jobs = assign_models(jobs, overload.model_mix, seed=1)
@@ -213,13 +209,12 @@ def deciding(overload: Overload, traces: Path, policies: tuple[str, ...]) -> Ite
         jobs = [replace(job, kind=JobKind.ELASTIC, min_gpus=1, max_gpus=overload.most_gpus) for job in jobs]
     for policy in policies:
         times_s = decision_times_s(policy, jobs, topology, profiles, _MOMENTS, overload.waiting)
-        found: list[tuple[str, float, str]] = [("moments", len(times_s), "decisions")]
+        name = f"{overload.name}.{policy}"
+        yield {"name": f"{name}.moments", "value": len(times_s), "unit": "decisions"}
         if ordered_ms := sorted(1000 * time_s for time_s in times_s):
-            for name, place in (("p50", 50), ("p99", 99)):
-                found.append((f"{name}_ms", ordered_ms[len(ordered_ms) * place // 100], "ms"))
-            found.append(("most_ms", ordered_ms[-1], "ms"))
-        for figure, value, unit in found:
-            yield {"name": f"{overload.name}.{policy}.{figure}", "value": round(value, 3), "unit": unit}
+            places = {"p50": len(times_s) // 2, "p99": len(times_s) * 99 // 100, "most": -1}
+            for figure, place in places.items():
+                yield {"name": f"{name}.{figure}_ms", "value": round(ordered_ms[place], 3), "unit": "ms"}
 
 
 _THREE_TYPES = """name = "three-types"

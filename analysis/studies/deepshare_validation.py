@@ -121,8 +121,7 @@ def share_as_met(traffic: Table) -> Table:
     Args:
         traffic: Part of each job's iteration, alone, in which the network keeps it waiting, 0 to 1.
     """
-    kept: Table = 1 / (1 + np.outer(traffic, traffic))
-    return kept
+    return np.asarray(1 / (1 + np.outer(traffic, traffic)))
 
 
 def isolated_traffic(jobs: Sequence[MeasuredJob]) -> Table:
@@ -203,13 +202,11 @@ def _additive(kept: Table, known: Mask) -> Table:
     rows, columns = np.nonzero(known)
     design = np.hstack([np.eye(len(kept))[rows], np.eye(len(kept))[columns]])
     effects = np.linalg.lstsq(design, kept[known], rcond=None)[0]
-    predicted: Table = np.add.outer(effects[: len(kept)], effects[len(kept) :])
-    return predicted
+    return np.asarray(np.add.outer(effects[: len(kept)], effects[len(kept) :]))
 
 
 def _logistic(values: Table) -> Table:
-    shares: Table = 1 / (1 + np.exp(-np.clip(values, -50, 50)))
-    return shares
+    return np.asarray(1 / (1 + np.exp(-np.clip(values, -50, 50))))
 
 
 def _rows(path: Path) -> list[tuple[str, list[float]]]:

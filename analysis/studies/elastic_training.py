@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from itertools import chain, pairwise
 from pathlib import Path
@@ -104,11 +104,11 @@ class QualityRun:
     def _elastic(self) -> None:
         meet = ["--elastic", str(self._folder / "ranks"), *(LINEAR if self.kind == "linear" else ())]
         with self._start(1, *meet) as first:
-            self._wait(lambda: self._has_done(1), first)
+            self._wait(first, SOON, ranks=1)
             with self._start(1, *meet, "--join") as second:
-                self._wait(lambda: self._has_done(2), first)
+                self._wait(first, SOON, ranks=2)
                 with self._start(2, *meet, "--join") as more:
-                    self._wait(lambda: self._has_done(4), first)
+                    self._wait(first, SOON, ranks=4)
                     for rank in more:
                         rank.send_signal(signal.SIGTERM)
                     end_ranks([*first, *second, *more])
@@ -119,15 +119,13 @@ class QualityRun:
             due = len(self.steps()) + SOON
             with self._start(ranks, "--checkpoint", str(self._folder / "job.pt")) as processes:
                 if number < 3:
-                    self._wait(lambda due=due: len(self.steps()) >= due, processes)
+                    self._wait(processes, due)
                     processes[0].send_signal(signal.SIGUSR1)
                 end_ranks(processes, CHECKPOINTED if number < 3 else 0)
 
-    def _has_done(self, ranks: int) -> bool:
-        return len([line for line in self.steps() if line["ranks"] == ranks]) >= SOON
-
-    def _wait(self, holds: Callable[[], bool], processes: Processes) -> None:
-        while not holds():
+    def _wait(self, processes: Processes, due: int, ranks: int | None = None) -> None:
+        """Wait for so many steps, of those with so many ranks if that is told."""
+        while sum(ranks in (None, line["ranks"]) for line in self.steps()) < due:
             late = time.monotonic() > self._until_s
             if late or any(process.poll() is not None for process in processes):
                 raise click.ClickException(f"{self._folder} ended too early, or takes too long")

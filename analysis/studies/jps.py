@@ -159,19 +159,6 @@ def draw_instance(
     )
 
 
-def run_trials(jobs: int, workers: int, seeds: Sequence[int], instances: int) -> dict[str, list[Trial]]:
-    """Every method that is feasible on random instances of a size, `instances` of each seed."""
-    measured, typed = load_profiles("realistic"), load_profiles("gavel")
-    trials: dict[str, list[Trial]] = {}
-    for seed in seeds:
-        rng = np.random.default_rng([seed, jobs, workers])
-        for _ in range(instances):
-            instance = draw_instance(jobs, workers, rng, measured, typed)
-            for name, trial in _try_all(instance, rng).items():
-                trials.setdefault(name, []).append(trial)
-    return trials
-
-
 def _try_all(instance: Instance, rng: np.random.Generator) -> dict[str, Trial]:
     """Every feasible method on one instance, held against the optimum or its bound."""
     found: dict[str, tuple[FoundPlacement, float]] = {}
@@ -190,11 +177,18 @@ def _try_all(instance: Instance, rng: np.random.Generator) -> dict[str, Trial]:
 
 
 def study_table(seeds: Sequence[int], instances: int, sizes: Sequence[tuple[int, int]]) -> str:
-    """Markdown: a row for each size and method."""
-    rows: list[list[str]] = []
+    """Markdown: a row for each size and method that is feasible, of `instances` with each seed."""
+    measured, typed, rows = load_profiles("realistic"), load_profiles("gavel"), list[list[str]]()
     for jobs, workers in sizes:
         drawn = instances if workers <= MOST_EXACT else -(-instances // LARGE)
-        for name, trials in run_trials(jobs, workers, seeds, drawn).items():
+        found: dict[str, list[Trial]] = {}
+        for seed in seeds:
+            rng = np.random.default_rng([seed, jobs, workers])
+            for _ in range(drawn):
+                instance = draw_instance(jobs, workers, rng, measured, typed)
+                for name, trial in _try_all(instance, rng).items():
+                    found.setdefault(name, []).append(trial)
+        for name, trials in found.items():
             rows.append(
                 [
                     f"{jobs}, {workers}",

@@ -7,8 +7,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -135,29 +134,6 @@ _MOST_DECIDING_S = 300.0
 """Seconds of deciding after which a policy is given up."""
 
 
-@dataclass(frozen=True, slots=True)
-class Overload:
-    """A workload that asks for more than its cluster has.
-
-    Attributes:
-        name: What its figures are called.
-        cluster: The cluster file's text.
-        profiles: A shipped set.
-        trace: A generated workload.
-        waiting: Decisions count while so many jobs wait, or more.
-        model_mix: Models of jobs that name none.
-        most_gpus: Jobs are elastic, on 1 to so many GPUs; None: as the trace has them.
-    """
-
-    name: str
-    cluster: str
-    profiles: str
-    trace: str
-    waiting: int = 0
-    model_mix: str | None = None
-    most_gpus: int | None = None
-
-
 class TimedScheduler(Scheduler):
     """Takes the time of the decisions that count, in seconds of this process."""
 
@@ -198,23 +174,47 @@ def decision_times_s(
     return scheduler.decided_s
 
 
-def deciding(overload: Overload, traces: Path, policies: tuple[str, ...]) -> Iterator[Line]:
-    """How long decisions take under pressure, at the first 1,000 moments that count."""
-    topology = read_toml(overload.cluster, overload.name, overload.name)
-    profiles = load_profiles(overload.profiles)
-    jobs = load_trace(overload.trace, seed=1).jobs
-    if overload.model_mix is not None:
-        jobs = assign_models(jobs, overload.model_mix, seed=1)
-    if overload.most_gpus is not None:
-        jobs = [replace(job, kind=JobKind.ELASTIC, min_gpus=1, max_gpus=overload.most_gpus) for job in jobs]
+def three_types(traces: Path, policies: tuple[str, ...]) -> Iterator[Line]:
+    """500 jobs at once that ask for 1.8 times the 1,000 GPUs of three types."""
+    jobs = load_trace("gavel:jobs=500,gap_s=0,gpus=1:3/2:2/4:3/8:2", seed=1).jobs
+    yield from _deciding("decide", policies, jobs, _THREE_TYPES, "gavel")
+
+
+def crowd(traces: Path, policies: tuple[str, ...]) -> Iterator[Line]:
+    """1,000 to 3,000 jobs run on 10,000 GPUs; more come than end. The time is taken once 10,000 wait."""
+    trace = "philly-like:jobs=30000,gap_s=0.5,mu=9,sigma=1,gpus=1:20/4:20/8:30/16:20/32:10"
+    jobs = assign_models(load_trace(trace, seed=1).jobs, MIX, seed=1)
+    yield from _deciding("decide-crowd", policies, jobs, _cluster(10_048), "realistic", waiting=10_000)
+
+
+def elastic(traces: Path, policies: tuple[str, ...]) -> Iterator[Line]:
+    """800 elastic jobs within a quarter of an hour on 1,024 GPUs; each may have 64."""
+    trace = "philly-like:jobs=800,gap_s=1,mu=10,sigma=1,gpus=1:60/2:20/4:20"
+    mix = "cifar10=0.4,imagenet=0.2,bert=0.2,deepspeech2=0.2"
+    rigid = assign_models(load_trace(trace, seed=1).jobs, mix, seed=1)
+    jobs = [replace(job, kind=JobKind.ELASTIC, min_gpus=1, max_gpus=64) for job in rigid]
+    cluster = _cluster(1024).replace("gpus = 8", 'gpus = 8\ngpu_type = "t4"')
+    yield from _deciding("decide-elastic", policies, jobs, cluster, "pollux")
+
+
+def _deciding(
+    name: str,
+    policies: tuple[str, ...],
+    jobs: Sequence[Job],
+    cluster: str,
+    profiles: str,
+    waiting: int = 0,
+) -> Iterator[Line]:
+    """How long decisions take under pressure, at the first 1,000 moments at which so many jobs wait."""
+    topology, known = read_toml(cluster, name, name), load_profiles(profiles)
     for policy in policies:
-        times_s = decision_times_s(policy, jobs, topology, profiles, _MOMENTS, overload.waiting)
-        name = f"{overload.name}.{policy}"
-        yield {"name": f"{name}.moments", "value": len(times_s), "unit": "decisions"}
+        times_s = decision_times_s(policy, jobs, topology, known, _MOMENTS, waiting)
+        yield {"name": f"{name}.{policy}.moments", "value": len(times_s), "unit": "decisions"}
         if ordered_ms := sorted(1000 * time_s for time_s in times_s):
             places = {"p50": len(times_s) // 2, "p99": len(times_s) * 99 // 100, "most": -1}
             for figure, place in places.items():
-                yield {"name": f"{name}.{figure}_ms", "value": round(ordered_ms[place], 3), "unit": "ms"}
+                value = round(ordered_ms[place], 3)
+                yield {"name": f"{name}.{policy}.{figure}_ms", "value": value, "unit": "ms"}
 
 
 _THREE_TYPES = """name = "three-types"
@@ -237,38 +237,15 @@ name = "switch"
 machines = "v100-[1-42],p100-[1-42],k80-[1-41]"
 """
 
-THREE_TYPES = Overload("decide", _THREE_TYPES, "gavel", "gavel:jobs=500,gap_s=0,gpus=1:3/2:2/4:3/8:2")
-"""500 jobs at once; they ask for 1.8 times the 1,000 GPUs."""
-
-CROWD = Overload(
-    "decide-crowd",
-    _cluster(10_048),
-    "realistic",
-    "philly-like:jobs=30000,gap_s=0.5,mu=9,sigma=1,gpus=1:20/4:20/8:30/16:20/32:10",
-    waiting=10_000,
-    model_mix=MIX,
-)
-"""1,000 to 3,000 jobs run on 10,000 GPUs; more come than end. The time is taken once 10,000 wait."""
-
-ELASTIC = Overload(
-    "decide-elastic",
-    _cluster(1024).replace("gpus = 8", 'gpus = 8\ngpu_type = "t4"'),
-    "pollux",
-    "philly-like:jobs=800,gap_s=1,mu=10,sigma=1,gpus=1:60/2:20/4:20",
-    model_mix="cifar10=0.4,imagenet=0.2,bert=0.2,deepspeech2=0.2",
-    most_gpus=64,
-)
-"""800 elastic jobs within a quarter of an hour on 1,024 GPUs; each may have 64."""
-
 _GROUPS: Mapping[str, Callable[[Path, tuple[str, ...]], Iterator[Line]]] = {
     "philly": philly,
     "philly-contention": shared_links,
     "million": million,
     "jobs": more_jobs,
     "cluster": larger_cluster,
-    "decide": partial(deciding, THREE_TYPES),
-    "decide-crowd": partial(deciding, CROWD),
-    "decide-elastic": partial(deciding, ELASTIC),
+    "decide": three_types,
+    "decide-crowd": crowd,
+    "decide-elastic": elastic,
 }
 
 

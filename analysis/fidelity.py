@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator
 
@@ -34,7 +33,6 @@ def draw_fidelity(
         path: Where to write; the ending gives the format.
     """
     figure = Figure(figsize=(12, 5), layout="constrained")
-    FigureCanvasAgg(figure)
     left, right = figure.subplots(1, 2, width_ratios=(1, 1.35))
     _completion(left, jct_s)
     _usage(right, usage, gpus)

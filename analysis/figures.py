@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 LEAST_S = 60.0
@@ -26,7 +25,6 @@ def draw_jct(
         path: Where to write; the ending gives the format.
     """
     figure = Figure(figsize=(11, 4.6), layout="constrained")
-    FigureCanvasAgg(figure)
     left, right = figure.subplots(1, 2, sharey=True)
     _curves(left, jct_s, "Completion time: from submission to end")
     _curves(right, queue_s, "Waiting time (a minute or less at the left)")

@@ -7,7 +7,7 @@ import click
 
 from analysis.studies.common import StudyCommand, publish
 from analysis.studies.dally_slowdowns import dally_table
-from analysis.studies.deepshare_validation import explain, noise, read_jobs, read_kept, sharing_table
+from analysis.studies.deepshare_validation import explain, noise_lines, read_jobs, read_kept, sharing_table
 from analysis.studies.gavel_validation import pairs_table, validate_pairs
 from analysis.studies.pollux_validation import errors_table, order_table, validate
 from dally.markdown import table
@@ -39,7 +39,7 @@ def sections(throughputs: Path) -> dict[str, str]:
         "pollux-far": errors_table(pollux, lambda found: found.far),
         "pollux-order": order_table(pollux),
         "gavel": pairs_table(validate_pairs(throughputs / "gavel")),
-        "deepshare": sharing_table(explain(jobs, kept), noise(jobs, kept)),
+        "deepshare": f"{sharing_table(explain(jobs, kept))}\n\n{noise_lines(jobs, kept)}",
     }
 
 

@@ -62,21 +62,9 @@ def check_models(rules: NamingRules, known: Collection[str], where: Path) -> Non
             )
 
 
-_KEPT = (
-    "JobIDRaw",
-    "User",
-    "Account",
-    "Submit",
-    "Eligible",
-    "Start",
-    "End",
-    "ElapsedRaw",
-    "State",
-    "AllocTRES",
-    "ReqTRES",
-    "TimelimitRaw",
-    "NodeList",
-    "JobName",
+COLUMNS = (
+    "JobIDRaw,User,Account,Submit,Eligible,Start,End,ElapsedRaw,State,AllocTRES,ReqTRES,TimelimitRaw,"
+    "NodeList,JobName"
 )
 """What advice needs; all other columns stay at home. JobName is last, as sacct's own may hold a `|`."""
 
@@ -120,7 +108,7 @@ def _lines(text: str, rules: NamingRules, models: Collection[str]) -> Iterator[s
         if "." not in (row.get("JobIDRaw") or row.get("JobID", ""))
         and "gres/gpu" in row.get("AllocTRES", "") + row.get("ReqTRES", "")
     ]
-    columns = [name for name in _KEPT if rows and name in {"JobIDRaw": "", **rows[0]}]
+    columns = [name for name in COLUMNS.split(",") if rows and name in {"JobIDRaw": "", **rows[0]}]
     labels = {"User": _Labels("user"), "Account": _Labels("account"), "JobName": _Labels("name")}
     yield "|".join(columns)
     for row in rows:

@@ -70,14 +70,10 @@ class _MachineSlots:
     free: list[int] = field(default_factory=list)
 
     def take(self, count: int) -> tuple[int, ...]:
-        taken = []
-        for _ in range(count):
-            if self.free:
-                taken.append(heappop(self.free))
-            else:
-                taken.append(self.known)
-                self.known += 1
-        return tuple(taken)
+        while len(self.free) < count:
+            heappush(self.free, self.known)
+            self.known += 1
+        return tuple(heappop(self.free) for _ in range(count))
 
     def give(self, slots: tuple[int, ...]) -> None:
         for slot in slots:

@@ -65,25 +65,6 @@ class Explanation:
     explained: float
 
 
-@dataclass(frozen=True, slots=True)
-class Noise:
-    """What is known of the table's own noise, of which no cell was measured twice.
-
-    Attributes:
-        capped: Share of cells that are exactly 1; none is above.
-        below_half: Share of cells below 0.5, which two jobs that share fairly cannot reach.
-        family_deviation: Root mean square distance of a cell from the mean over its two models' cells.
-        diagonal: Mean kept share of a job beside a copy of itself.
-        asymmetry: Mean difference between what the two jobs of a pair keep.
-    """
-
-    capped: float
-    below_half: float
-    family_deviation: float
-    diagonal: float
-    asymmetry: float
-
-
 def read_jobs(folder: Path) -> tuple[MeasuredJob, ...]:
     """The jobs of `isolated_thp.csv`.
 
@@ -140,8 +121,7 @@ def share_as_met(traffic: Table) -> Table:
     Args:
         traffic: Part of each job's iteration, alone, in which the network keeps it waiting, 0 to 1.
     """
-    kept: Table = 1 / (1 + np.outer(traffic, traffic))
-    return kept
+    return np.asarray(1 / (1 + np.outer(traffic, traffic)))
 
 
 def isolated_traffic(jobs: Sequence[MeasuredJob]) -> Table:
@@ -171,58 +151,40 @@ def fit_traffic(kept: Table, known: Mask, sharing: Callable[[Table], Table] = sh
 
 
 def explain(jobs: Sequence[MeasuredJob], kept: Table) -> tuple[Explanation, ...]:
-    """Hold ways to predict the table against it: two without constants, then fitted ones."""
+    """Hold ways to predict the table against it: two without constants, then fitted ones.
+
+    Errors are on all cells when fitted to all, and on each half of a chessboard when fitted to the other.
+    """
     size, traffic, families = len(jobs), isolated_traffic(jobs), [job.model for job in jobs]
-    blocks = len(set(families)) ** 2
-
-    def share_fitted(known: Mask) -> Table:
-        return share_fairly(fit_traffic(kept, known))
-
-    def met_fitted(known: Mask) -> Table:
-        return share_as_met(fit_traffic(kept, known, share_as_met))
-
-    def block_means(known: Mask) -> Table:
-        return _block_means(families, kept, known)
-
     ways: tuple[tuple[str, int, Way], ...] = (
         ("every job keeps everything", 0, lambda _: np.ones_like(kept)),
         ("fair sharing, traffic from the times alone", 0, lambda _: share_fairly(traffic)),
         ("every job keeps the mean", 1, lambda known: np.full_like(kept, kept[known].mean())),
-        ("fair sharing, a fitted traffic share per job", size, share_fitted),
-        ("as simulated, a fitted traffic share per job", size, met_fitted),
-        ("the mean over the pairs of the two models", blocks, block_means),
+        (
+            "fair sharing, a fitted traffic share per job",
+            size,
+            lambda known: share_fairly(fit_traffic(kept, known)),
+        ),
+        (
+            "as simulated, a fitted traffic share per job",
+            size,
+            lambda known: share_as_met(fit_traffic(kept, known, share_as_met)),
+        ),
+        (
+            "the mean over the pairs of the two models",
+            len(set(families)) ** 2,
+            lambda known: _block_means(families, kept, known),
+        ),
         ("an effect per row and one per column", 2 * size - 1, lambda known: _additive(kept, known)),
     )
-    return tuple(_explanation(name, constants, way, kept) for name, constants, way in ways)
-
-
-def noise(jobs: Sequence[MeasuredJob], kept: Table) -> Noise:
-    """What the table says of its own noise."""
-    everything = np.ones_like(kept, dtype=bool)
-    distance = kept - _block_means([job.model for job in jobs], kept, everything)
-    return Noise(
-        capped=float((kept == 1).mean()),
-        below_half=float((kept < 0.5).mean()),
-        family_deviation=float(np.sqrt((distance**2).mean())),
-        diagonal=float(np.diag(kept).mean()),
-        asymmetry=float(np.abs(kept - kept.T)[np.triu_indices(len(kept), 1)].mean()),
-    )
-
-
-def _explanation(name: str, constants: int, way: Way, kept: Table) -> Explanation:
-    """Errors on all cells when fitted to all, and on each half of a chessboard when fitted to the other."""
-    everything = np.ones_like(kept, dtype=bool)
-    white = np.indices(kept.shape).sum(axis=0) % 2 == 0
-    fitted = way(everything)
-    crossed = np.where(white, way(~white), way(white))
-    variance = ((kept - kept.mean()) ** 2).mean()
-    return Explanation(
-        name=name,
-        constants=constants,
-        error=float(np.abs(fitted - kept).mean()),
-        held_out=float(np.abs(crossed - kept).mean()),
-        explained=float(1 - ((fitted - kept) ** 2).mean() / variance),
-    )
+    everything, white = np.ones_like(kept, dtype=bool), np.indices(kept.shape).sum(axis=0) % 2 == 0
+    found = []
+    for name, constants, way in ways:
+        fitted, crossed = way(everything), np.where(white, way(~white), way(white))
+        error, held_out = (float(np.abs(told - kept).mean()) for told in (fitted, crossed))
+        explained = float(1 - ((fitted - kept) ** 2).mean() / kept.var())
+        found.append(Explanation(name, constants, error, held_out, explained))
+    return tuple(found)
 
 
 def _block_means(families: Sequence[str], kept: Table, known: Mask) -> Table:
@@ -240,13 +202,11 @@ def _additive(kept: Table, known: Mask) -> Table:
     rows, columns = np.nonzero(known)
     design = np.hstack([np.eye(len(kept))[rows], np.eye(len(kept))[columns]])
     effects = np.linalg.lstsq(design, kept[known], rcond=None)[0]
-    predicted: Table = np.add.outer(effects[: len(kept)], effects[len(kept) :])
-    return predicted
+    return np.asarray(np.add.outer(effects[: len(kept)], effects[len(kept) :]))
 
 
 def _logistic(values: Table) -> Table:
-    shares: Table = 1 / (1 + np.exp(-np.clip(values, -50, 50)))
-    return shares
+    return np.asarray(1 / (1 + np.exp(-np.clip(values, -50, 50))))
 
 
 def _rows(path: Path) -> list[tuple[str, list[float]]]:
@@ -259,8 +219,8 @@ def _rows(path: Path) -> list[tuple[str, list[float]]]:
         raise InputError(f"table {path} cannot be read: {error}") from error
 
 
-def sharing_table(explanations: Iterable[Explanation], noise: Noise) -> str:
-    """How well ways to predict explain what pairs of jobs keep, and what is known of the noise."""
+def sharing_table(explanations: Iterable[Explanation]) -> str:
+    """How well ways to predict explain what pairs of jobs keep."""
     header = ("way to predict", "fitted", "mean error", "on the other half", "variance explained")
     rows = [
         (
@@ -272,10 +232,20 @@ def sharing_table(explanations: Iterable[Explanation], noise: Noise) -> str:
         )
         for item in explanations
     ]
-    notes = (
-        f"Cells that are exactly 1, the most there is: {noise.capped:.1%}. Below 0.5: "
-        f"{noise.below_half:.1%}. A job beside its copy keeps {noise.diagonal:.2f}.",
-        f"The two jobs of a pair differ by {noise.asymmetry:.2f}; a cell is "
-        f"{noise.family_deviation:.2f} (root mean square) from the mean of its two models.",
+    return table(header, rows)
+
+
+def noise_lines(jobs: Sequence[MeasuredJob], kept: Table) -> str:
+    """What is known of the table's own noise, of which no cell was measured twice.
+
+    No job can keep more than all, and two that share fairly keep half or more.
+    """
+    everything = np.ones_like(kept, dtype=bool)
+    distance = kept - _block_means([job.model for job in jobs], kept, everything)
+    asymmetry = np.abs(kept - kept.T)[np.triu_indices(len(kept), 1)].mean()
+    return (
+        f"Cells that are exactly 1, the most there is: {(kept == 1).mean():.1%}. Below 0.5: "
+        f"{(kept < 0.5).mean():.1%}. A job beside its copy keeps {np.diag(kept).mean():.2f}.\n"
+        f"The two jobs of a pair differ by {asymmetry:.2f}; a cell is "
+        f"{np.sqrt((distance**2).mean()):.2f} (root mean square) from the mean of its two models."
     )
-    return "\n".join((table(header, rows), "", *notes))

@@ -251,7 +251,7 @@ def steps_table(like: Topology, jobs: Sequence[int], gpus: Sequence[int]) -> str
 
 @click.group()
 def main() -> None:
-    """Elastic training under several policies, one after the other, on Pollux's cluster of 64 GPUs."""
+    """Elastic training under several policies on Pollux's cluster of 64 GPUs."""
 
 
 @main.command(cls=StudyCommand)

@@ -4,7 +4,7 @@ import csv
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain, repeat
+from itertools import repeat
 from pathlib import Path
 from random import Random
 from statistics import fmean
@@ -252,7 +252,7 @@ def draw_artifact_jobs(
         for kind in KINDS
     )
     faster = mean_gpu_s / (load * GAP_S * GPUS)
-    kinds = list(chain.from_iterable(repeat(KINDS, -(-count // len(KINDS)))))
+    kinds = [*KINDS] * -(-count // len(KINDS))
     rng.shuffle(kinds)
     for number, kind in enumerate(kinds[:count]):
         submit_s += rng.uniform(0, 2 * GAP_S * GPUS / gpus)

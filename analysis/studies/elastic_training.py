@@ -9,14 +9,14 @@ a second call continues where the first stopped.
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from functools import partial
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from itertools import chain, pairwise
 from pathlib import Path
 from statistics import fmean, median
@@ -26,8 +26,9 @@ import click
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from analysis.studies.common import StudyCommand, publish
 from dally.jobs.job import CHECKPOINTED
-from dally.markdown import replace_section, table
+from dally.markdown import table
 from workloads.digits import write_digits
 from workloads.group import free_port
 from workloads.preload_client import PRELOADED
@@ -87,73 +88,71 @@ class QualityRun:
         if (self._folder / "done").exists():
             return
         self._until_s = time.monotonic() + ALARM_S
-        self._folder.mkdir(exist_ok=True)
-        for file in self._folder.glob("*"):
-            if file.is_file():
-                file.unlink()
-        ways = {"fixed": self._fixed, "restart": self._restart, "warm": self._restart}
-        ways.get(self.kind, self._elastic)()
+        shutil.rmtree(self._folder, ignore_errors=True)
+        self._folder.mkdir()
+        match self.kind:
+            case "fixed":
+                with self._start(1) as ranks:
+                    end_ranks(ranks)
+            case "restart" | "warm":
+                self._restart()
+            case _:
+                self._elastic()
         (self._folder / "done").touch()
         click.echo(f"{self._folder.name}: {self.changes()}, {list(self.scores().values())[-1]}")
-
-    def _fixed(self) -> None:
-        with self._start(1) as ranks:
-            _end(ranks)
 
     def _elastic(self) -> None:
         meet = ["--elastic", str(self._folder / "ranks"), *(LINEAR if self.kind == "linear" else ())]
         with self._start(1, *meet) as first:
-            self._wait(lambda: self._has_done(1), first)
+            self._wait(first, SOON, ranks=1)
             with self._start(1, *meet, "--join") as second:
-                self._wait(lambda: self._has_done(2), first)
+                self._wait(first, SOON, ranks=2)
                 with self._start(2, *meet, "--join") as more:
-                    self._wait(lambda: self._has_done(4), first)
+                    self._wait(first, SOON, ranks=4)
                     for rank in more:
                         rank.send_signal(signal.SIGTERM)
-                    _end([*first, *second, *more])
+                    end_ranks([*first, *second, *more])
 
     def _restart(self) -> None:
         """The same changes, each with a checkpoint and a start."""
         for number, ranks in enumerate((1, 2, 4, 2)):
-            due = partial(self._has_trained, len(self.steps()) + SOON)
+            due = len(self.steps()) + SOON
             with self._start(ranks, "--checkpoint", str(self._folder / "job.pt")) as processes:
                 if number < 3:
-                    self._wait(due, processes)
+                    self._wait(processes, due)
                     processes[0].send_signal(signal.SIGUSR1)
-                _end(processes, CHECKPOINTED if number < 3 else 0)
+                end_ranks(processes, CHECKPOINTED if number < 3 else 0)
 
-    def _has_trained(self, steps: int) -> bool:
-        return len(self.steps()) >= steps
-
-    def _has_done(self, ranks: int) -> bool:
-        return len([line for line in self.steps() if line["ranks"] == ranks]) >= SOON
-
-    def _wait(self, holds: Callable[[], bool], processes: Processes) -> None:
-        while not holds():
-            if any(process.poll() is not None for process in processes) or self._is_late():
+    def _wait(self, processes: Processes, due: int, ranks: int | None = None) -> None:
+        """Wait for so many steps, of those with so many ranks if that is told."""
+        while sum(ranks in (None, line["ranks"]) for line in self.steps()) < due:
+            late = time.monotonic() > self._until_s
+            if late or any(process.poll() is not None for process in processes):
                 raise click.ClickException(f"{self._folder} ended too early, or takes too long")
             time.sleep(0.05)
 
-    def _is_late(self) -> bool:
-        return time.monotonic() > self._until_s
+    def _start(self, ranks: int, *options: str) -> AbstractContextManager[Processes]:
+        command = ["digits", *self._options, "--steps", str(STEPS), "--global-batch", str(BATCH)]
+        command += ["--data", str(self._data), "--log-file", str(self._folder / "log"), *options]
+        return start_ranks(ranks, command, preloaded=self.kind != "restart")
 
-    @contextmanager
-    def _start(self, ranks: int, *options: str) -> Iterator[Processes]:
-        command = [sys.executable, "-m", "workloads.train", "digits", "--backend", "gloo", *self._options]
-        command += ["--steps", str(STEPS), "--global-batch", str(BATCH), "--data", str(self._data)]
-        command += ["--log-file", str(self._folder / "log"), *options]
-        env = {**os.environ, "OMP_NUM_THREADS": "1", "WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1"}
-        env["MASTER_PORT"] = str(free_port())
-        if self.kind == "restart":
-            env.pop(PRELOADED)
-        places = [{**env, "RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(ranks)]
-        processes = [subprocess.Popen(command, env=place) for place in places]
-        try:
-            yield processes
-        finally:
-            for process in processes:
-                process.kill()
-                process.wait()
+
+@contextmanager
+def start_ranks(ranks: int, options: Sequence[str], preloaded: bool = False) -> Iterator[Processes]:
+    """Ranks of one training on this machine; they end with the context."""
+    command = [sys.executable, "-m", "workloads.train", *options, "--backend", "gloo"]
+    env = {**os.environ, "OMP_NUM_THREADS": "1", "WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1"}
+    env["MASTER_PORT"] = str(free_port())
+    if not preloaded:
+        env.pop(PRELOADED, None)
+    places = [{**env, "RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(ranks)]
+    processes = [subprocess.Popen(command, env=place) for place in places]
+    try:
+        yield processes
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
 
 
 @contextmanager
@@ -172,7 +171,8 @@ def _preloaded() -> Iterator[None]:
             server.wait()
 
 
-def _end(processes: Processes, code: int = 0) -> None:
+def end_ranks(processes: Processes, code: int = 0) -> None:
+    """Wait until ranks end, all with the same code."""
     codes = [process.wait(ALARM_S) for process in processes]
     if any(each != code for each in codes):
         raise click.ClickException(f"ranks ended with {codes}")
@@ -226,13 +226,7 @@ def losses(runs: Runs) -> str:
     )
 
 
-COLOURS = {
-    "fixed": "tab:gray",
-    "keep": "tab:blue",
-    "linear": "tab:orange",
-    "restart": "tab:red",
-    "warm": "tab:pink",
-}
+COLOURS = dict(zip(NAMES, ("tab:gray", "tab:blue", "tab:red", "tab:pink", "tab:orange"), strict=True))
 
 
 def draw(runs: Runs, path: Path) -> None:
@@ -278,7 +272,7 @@ def _plain(kind: str) -> str:
     return NAMES[kind].replace("`", "")
 
 
-@click.command()
+@click.command(cls=StudyCommand)
 @click.argument("folder", type=click.Path(file_okay=False, path_type=Path))
 @click.option("--kinds", default=",".join(NAMES), show_default=True, help="What to run, with commas between.")
 def main(folder: Path, kinds: str) -> None:
@@ -290,10 +284,7 @@ def main(folder: Path, kinds: str) -> None:
     with _preloaded():
         for run in chain(*zip(*runs.values(), strict=True)):
             run.do()
-    document = DOCS / "elastic-training.md"
-    body = f"{quality(runs)}\n\n{losses(runs)}"
-    text = replace_section(document.read_text(encoding="utf-8"), "changes", body)
-    document.write_text(text, encoding="utf-8")
+    publish([("changes", f"{quality(runs)}\n\n{losses(runs)}")], DOCS / "elastic-training.md")
     draw(runs, DOCS / "elastic-training.png")
 
 

@@ -7,11 +7,9 @@ processes. Or it is `averaging`: what copies do between two slots, with models o
 
 import json
 import os
-import subprocess
-import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import partial
@@ -22,14 +20,16 @@ from typing import Any, TypeVar
 import click
 import torch
 
-from dally.markdown import replace_section, table
+from analysis.studies.common import StudyCommand, publish
+from analysis.studies.elastic_training import end_ranks, start_ranks
+from dally.markdown import table
 from dally.policies.hadar_e.job_tracker import consolidation_weights
 from workloads.digits import write_digits
 from workloads.forked.exchange import Exchange, prepare
 from workloads.forked.ranges import Ranges, gaps, numbers, size
 from workloads.forked.slot import CopyResult, SlotStart, follow, plan
 from workloads.forked.tracker import average, consolidate
-from workloads.group import Group, free_port, join, leave
+from workloads.group import Group, join, leave
 from workloads.local_data import LocalData, find_held_out
 from workloads.reference_text import write_reference
 from workloads.registry import find_workload
@@ -269,21 +269,13 @@ def _row(name: str, runs: Sequence[Timed], one: Sequence[Timed], slot_s: float |
 def _run(net: NetWithSamples, data: Path, seed: int, rates: Sequence[float], slot_s: float | None) -> Timed:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        command = [sys.executable, "-m", "workloads.train", net.name, "--backend", "gloo"]
-        command += ["--data", str(data), "--steps", str(net.steps), "--global-batch", str(net.batch)]
-        command += ["--seed", str(seed), "--pace", ",".join(f"{net.pace_s / rate:g}" for rate in rates)]
-        command += ["--checkpoint", str(folder / "job.pt"), "--log-file", str(folder / "log")]
+        options = [net.name, "--data", str(data), "--steps", str(net.steps), "--global-batch", str(net.batch)]
+        options += ["--seed", str(seed), "--pace", ",".join(f"{net.pace_s / rate:g}" for rate in rates)]
+        options += ["--checkpoint", str(folder / "job.pt"), "--log-file", str(folder / "log")]
         if slot_s is not None:
-            command += ["--forked", "--slot", f"{slot_s:g}"]
-        group = {"WORLD_SIZE": str(len(rates)), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
-        env = {**os.environ, **group, "OMP_NUM_THREADS": "1"}
-        processes = [
-            subprocess.Popen(command, env={**env, "RANK": str(rank), "LOCAL_RANK": str(rank)})
-            for rank in range(len(rates))
-        ]
-        codes = [process.wait() for process in processes]
-        if any(codes):
-            raise click.ClickException(f"a copy failed: {' '.join(command)}")
+            options += ["--forked", "--slot", f"{slot_s:g}"]
+        with start_ranks(len(rates), options) as processes:
+            end_ranks(processes)
         *steps, score = [json.loads(line) for line in (folder / "log").read_text().splitlines()]
     seconds = steps[-1]["time"] - steps[0]["time"] + steps[0]["seconds"]
     trained_s = sum(step.get("trained", step["seconds"]) for step in steps)
@@ -344,27 +336,27 @@ def _timed(act: Callable[[], Made]) -> tuple[float, Made]:
     return time.perf_counter() - begun_s, made
 
 
-@click.command()
+@click.command(cls=StudyCommand)
 @click.argument("what", type=click.Choice(["quality", "time", "averaging"]))
 @click.argument("names", type=click.Choice(list(NETS)), metavar="[NET]...", nargs=-1)
 def main(what: str, names: Sequence[str]) -> None:
     """Measure and rewrite its tables in docs/results/forked-training.md; all nets if none is named."""
     torch.set_num_threads(1)
+    publish(tables(what, names or [*NETS]), DOCUMENT)
+
+
+def tables(what: str, names: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """The sections of the document, each as soon as it is measured."""
     if what == "averaging":
-        _write(what, averaging(_alone()))
+        yield "forked-averaging", averaging(_alone())
         leave()
         return
     measure = quality if what == "quality" else timing
-    for name in names or NETS:
+    for name in names:
         with tempfile.TemporaryDirectory() as folder:
             data = Path(folder) / "samples.npz"
             NETS[name].write(data)
-            _write(f"{what}-{name}", measure(NETS[name], data))
-
-
-def _write(section: str, body: str) -> None:
-    text = DOCUMENT.read_text(encoding="utf-8")
-    DOCUMENT.write_text(replace_section(text, f"forked-{section}", body), encoding="utf-8")
+            yield f"forked-{what}-{name}", measure(NETS[name], data)
 
 
 if __name__ == "__main__":

@@ -3,9 +3,11 @@
 import random
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import islice
 from math import log
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
 import click
 
@@ -78,21 +80,20 @@ continuous_jobs_multigpu.ipynb; the commands behind it are those of Figures 9 an
 
 
 class Ends(NoEvents):
-    """A log that keeps nothing but when the jobs of the window ended."""
+    """A log that keeps nothing but when the jobs of the window ended, seconds by number."""
 
-    def __init__(self, window: frozenset[str]) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self.window = window
-        self.ends_s: dict[str, float] = {}
+        self.ends_s: dict[int, float] = {}
 
-    def write(self, now: float, event: str, **said: object) -> None:
+    def write(self, now: float, event: str, **said: Any) -> None:
         """Keep when a job of the window ends."""
-        if event == "end" and said["job"] in self.window:
-            self.ends_s[str(said["job"])] = now
+        if event == "end" and int(said["job"]) in WINDOW:
+            self.ends_s[int(said["job"])] = now
 
     def complete(self) -> bool:
         """Whether all of them have ended."""
-        return len(self.ends_s) == len(self.window)
+        return len(self.ends_s) == len(WINDOW)
 
 
 @dataclass(frozen=True)
@@ -161,22 +162,15 @@ def mean_jct_h(
     Raises:
         DallyError: The policy gets nothing done before they have ended.
     """
-    submits_s: dict[str, float] = {}
-
-    def arriving() -> Iterator[Job]:
-        for number, job in enumerate(draw_jobs(setting, seed, per_hour, stretch)):
-            if number in WINDOW:
-                submits_s[job.job_id] = job.submit_s
-            if number >= first:
-                yield job
-
-    ends = Ends(frozenset(f"{number:06d}" for number in WINDOW))
+    arriving, again = (draw_jobs(setting, seed, per_hour, stretch) for _ in range(2))
+    submits_s = [job.submit_s for job in islice(again, WINDOW.stop)]
+    ends = Ends()
     state = ClusterState(setting.topology, CostModel(setting.topology, setting.profiles), known)
     scheduler = Scheduler(state, parse_policy(policy).build(state))
-    ended = Engine(scheduler, arriving(), ends, stop=ends.complete).run()
+    ended = Engine(scheduler, islice(arriving, first, None), ends, stop=ends.complete).run()
     if not ends.complete():
         raise DallyError(f"{policy}: {ended.note}")
-    return fmean(ends.ends_s[job] - submits_s[job] for job in ends.window) / 3600
+    return fmean(end_s - submits_s[number] for number, end_s in ends.ends_s.items()) / 3600
 
 
 @click.command(cls=StudyCommand)

@@ -15,7 +15,6 @@ from statistics import fmean
 
 import click
 import numpy as np
-import numpy.typing as npt
 from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import coo_array
 
@@ -230,26 +229,20 @@ def run_hadar(instance: BoundInstance, policy: str = "hadar") -> tuple[float, fl
             scheduler.submit(Job(name, now, job.gpus, job.work * SLOT_S), now)
         if state.jobs:
             alpha = max(alpha, hadar.round(state, now).prices().alpha)
-        _carry_out(scheduler, now)
+        decisions = scheduler.decide(now).decisions
+        for decision in decisions:
+            if isinstance(decision, Preempt | Migrate):
+                scheduler.preempt(decision.job_id, now)
+        for decision in decisions:
+            if isinstance(decision, Start | Migrate):
+                cost = costs.cost(state.jobs[decision.job_id].job, decision.allocation)
+                scheduler.start(decision.job_id, decision.allocation, now, 1 / cost.slowdown)
+        scheduler.plan_applied(now)
         slot += 1
-        ended = [name for name in state.running if state.jobs[name].end_s() <= slot * SLOT_S + 1e-6]
-        for name in ended:
+        for name in [each for each in state.running if state.jobs[each].end_s() <= slot * SLOT_S + 1e-6]:
             scheduler.finish(name, slot * SLOT_S)
             total += jobs[name].utility(slot - 1)
     return total, alpha
-
-
-def _carry_out(scheduler: Scheduler, now: float) -> None:
-    """Decide at the beginning of a slot, and do it."""
-    state, decisions = scheduler.state, scheduler.decide(now).decisions
-    for decision in decisions:
-        if isinstance(decision, Preempt | Migrate):
-            scheduler.preempt(decision.job_id, now)
-    for decision in decisions:
-        if isinstance(decision, Start | Migrate):
-            cost = state.costs.cost(state.jobs[decision.job_id].job, decision.allocation)
-            scheduler.start(decision.job_id, decision.allocation, now, 1 / cost.slowdown)
-    scheduler.plan_applied(now)
 
 
 # The table
@@ -257,7 +250,7 @@ def _carry_out(scheduler: Scheduler, now: float) -> None:
 
 def summary(results: Sequence[BoundResult]) -> dict[str, float]:
     """The figures of some instances, by name."""
-    ratios: npt.NDArray[np.float64] = np.array([result.ratio for result in results])
+    ratios = np.array([result.ratio for result in results])
     return {
         "instances": len(results),
         "bound holds": sum(result.holds for result in results),

@@ -160,27 +160,13 @@ def draw_instance(
     )
 
 
-def run_trials(jobs: int, workers: int, seeds: Sequence[int], instances: int) -> dict[str, list[Trial]]:
-    """Every method that is feasible on random instances of a size, `instances` of each seed."""
-    measured, typed = load_profiles("realistic"), load_profiles("gavel")
-    trials: dict[str, list[Trial]] = {}
-    for seed in seeds:
-        rng = np.random.default_rng([seed, jobs, workers])
-        for _ in range(instances):
-            instance = draw_instance(jobs, workers, rng, measured, typed)
-            for name, trial in _try_all(instance, rng).items():
-                trials.setdefault(name, []).append(trial)
-    return trials
-
-
 def _try_all(instance: Instance, rng: np.random.Generator) -> dict[str, Trial]:
     """Every feasible method on one instance, held against the optimum or its bound."""
     found: dict[str, tuple[FoundPlacement, float]] = {}
     for name, method in METHODS.items():
-        if name == "all categories" and count_categories(instance) > MOST_ENUMERATED:
-            continue
-        begun_s = perf_counter()
-        found[name] = method(instance, rng), perf_counter() - begun_s
+        if name != "all categories" or count_categories(instance) <= MOST_ENUMERATED:
+            begun_s = perf_counter()
+            found[name] = method(instance, rng), perf_counter() - begun_s
     if int(instance.workers.sum()) <= MOST_EXACT:
         best_s = optimum_s(instance)
     else:
@@ -192,11 +178,18 @@ def _try_all(instance: Instance, rng: np.random.Generator) -> dict[str, Trial]:
 
 
 def study_table(seeds: Sequence[int], instances: int, sizes: Sequence[tuple[int, int]]) -> str:
-    """Markdown: a row for each size and method."""
-    rows: list[list[str]] = []
+    """Markdown: a row for each size and method that is feasible, of `instances` with each seed."""
+    measured, typed, rows = load_profiles("realistic"), load_profiles("gavel"), list[list[str]]()
     for jobs, workers in sizes:
         drawn = instances if workers <= MOST_EXACT else -(-instances // LARGE)
-        for name, trials in run_trials(jobs, workers, seeds, drawn).items():
+        found: dict[str, list[Trial]] = {}
+        for seed in seeds:
+            rng = np.random.default_rng([seed, jobs, workers])
+            for _ in range(drawn):
+                instance = draw_instance(jobs, workers, rng, measured, typed)
+                for name, trial in _try_all(instance, rng).items():
+                    found.setdefault(name, []).append(trial)
+        for name, trials in found.items():
             rows.append(
                 [
                     f"{jobs}, {workers}",

@@ -7,19 +7,19 @@ machine; it takes most of an hour. What FOLDER holds is not measured again.
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean
 
 import click
 
-from dally.errors import DallyError
-from dally.markdown import replace_section, table
+from analysis.studies.common import StudyCommand, publish
+from dally.markdown import table
 from dally.profiles.allreduce import ring_factor
 from dally.profiles.files import load_profiles
 from dally.profiles.schema import Point, Profile
-from profiler.report.table import MeasuredRow, format_rate, list_rows
+from profiler.report.table import format_rate, list_rows
 
 ROOT = Path(__file__).parents[2]
 RATES = ("2Gb", "1Gb", "500Mb", "200Mb")
@@ -49,7 +49,19 @@ class ValidationCell:
 
 def list_cells(profiles: Iterable[Profile]) -> tuple[ValidationCell, ...]:
     """The predicted iterations over a network, by model and place."""
-    cells = [cell for profile in profiles for row in list_rows(profile) for cell in _cell(profile, row)]
+    cells = [
+        ValidationCell(
+            profile.model.name,
+            row.gpus,
+            f"{row.tier} {row.shape}",
+            row.bandwidth_bps,
+            row.measured_s,
+            row.predicted_s,
+        )
+        for profile in profiles
+        for row in list_rows(profile)
+        if row.predicted_s is not None and row.bandwidth_bps is not None
+    ]
     return tuple(sorted(cells, key=lambda cell: (cell.model, cell.ranks, cell.place, cell.bandwidth_bps)))
 
 
@@ -81,26 +93,17 @@ def rings_table(profiles: Iterable[Profile]) -> str:
 
     The formula is 2(n-1)/n bytes at the link's rate, without headers or latency (`rings_time_s`).
     """
-    points = {rate: point for profile in profiles for rate, point in _pairs(profile)}
+    points = {
+        point.link.bandwidth_bps: point
+        for profile in profiles
+        for point in profile.tiers.get("rack", ())
+        if point.shape.gpus == 2 and point.link and not point.background_flows
+    }
     sizes = sorted({item.bytes for point in points.values() for item in point.allreduce_curve})
     lines = [
         (_size(size), *(_over_formula(points[rate], rate, size) for rate in sorted(points))) for size in sizes
     ]
     return table(("bytes", *map(format_rate, sorted(points))), lines)
-
-
-def _cell(profile: Profile, row: MeasuredRow) -> Iterator[ValidationCell]:
-    if row.predicted_s is not None and row.bandwidth_bps is not None:
-        place = f"{row.tier} {row.shape}"
-        yield ValidationCell(
-            profile.model.name, row.gpus, place, row.bandwidth_bps, row.measured_s, row.predicted_s
-        )
-
-
-def _pairs(profile: Profile) -> Iterator[tuple[float, Point]]:
-    for point in profile.tiers.get("rack", ()):
-        if point.shape.gpus == 2 and point.link and not point.background_flows:
-            yield point.link.bandwidth_bps, point
 
 
 def _over_formula(point: Point, rate_bps: float, size: int) -> str:
@@ -115,7 +118,7 @@ def _size(size: int) -> str:
     return f"{size / 2**20:g} MiB" if size >= 2**20 else f"{size / 2**10:g} KiB"
 
 
-@click.command()
+@click.command(cls=StudyCommand)
 @click.argument("folder", type=click.Path(path_type=Path), default=ROOT / "runs" / "profiler-validation")
 def main(folder: Path) -> None:
     """Measure into FOLDER, a folder for each rate, and rewrite the generated sections."""
@@ -125,19 +128,15 @@ def main(folder: Path) -> None:
         if status := subprocess.run([program, "local", *MODELS, *OPTIONS.split(), *places]).returncode:
             sys.exit(status)
     document = ROOT / "docs" / "profiler-validation.md"
-    try:
-        profiles = [profile for rate in RATES for profile in load_profiles(folder / rate).profiles]
-        text, cells = document.read_text(encoding="utf-8"), list_cells(profiles)
-        for name, body in (
-            ("errors", errors_table(cells)),
-            ("iterations", iterations_table(cells)),
-            ("rings", rings_table(profiles)),
-        ):
-            text = replace_section(text, name, body)
-        document.write_text(text, encoding="utf-8")
-        shutil.copy(folder / "1Gb" / "profiles.png", document.with_suffix(".png"))
-    except DallyError as error:
-        raise click.ClickException(str(error)) from error
+    profiles = [profile for rate in RATES for profile in load_profiles(folder / rate).profiles]
+    cells = list_cells(profiles)
+    tables = {
+        "errors": errors_table(cells),
+        "iterations": iterations_table(cells),
+        "rings": rings_table(profiles),
+    }
+    publish(tables.items(), document)
+    shutil.copy(folder / "1Gb" / "profiles.png", document.with_suffix(".png"))
 
 
 if __name__ == "__main__":

@@ -7,15 +7,14 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import click
 
 from analysis.studies.common import StudyCommand
-from dally.cluster import load_cluster
+from dally.cluster.toml_file import read_toml
 from dally.cluster.topology import Topology
 from dally.errors import DallyError
 from dally.jobs.job import Job, JobKind
@@ -91,30 +90,28 @@ def shared_links(traces: Path, policies: tuple[str, ...]) -> Iterator[Line]:
 
 def million(traces: Path, policies: tuple[str, ...]) -> Iterator[Line]:
     """A million jobs on 100,032 GPUs."""
-    for policy in policies:
-        yield from _generated(f"simulate.million.{policy}", policy, 1_000_000, gpus=100_032)
+    yield from _generated("million", policies, 1_000_000, gpus=100_032)
 
 
 def more_jobs(traces: Path, policies: tuple[str, ...]) -> Iterator[Line]:
     """1, 3 and 10 times the jobs on the same cluster at the same load: cost per job should stay."""
-    for policy in policies:
-        for scale in _SCALES:
-            yield from _generated(f"simulate.jobs-x{scale}.{policy}", policy, 10_000 * scale, gpus=1280)
+    for scale in _SCALES:
+        yield from _generated(f"jobs-x{scale}", policies, 10_000 * scale, gpus=1280)
 
 
 def larger_cluster(traces: Path, policies: tuple[str, ...]) -> Iterator[Line]:
     """The same number of jobs on 1, 3 and 10 times the GPUs at the same load."""
-    for policy in policies:
-        for scale in _SCALES:
-            yield from _generated(f"simulate.cluster-x{scale}.{policy}", policy, 20_000, gpus=1280 * scale)
+    for scale in _SCALES:
+        yield from _generated(f"cluster-x{scale}", policies, 20_000, gpus=1280 * scale)
 
 
-def _generated(name: str, policy: str, jobs: int, gpus: int) -> Iterator[Line]:
+def _generated(name: str, policies: tuple[str, ...], jobs: int, gpus: int) -> Iterator[Line]:
     with tempfile.TemporaryDirectory() as folder:
         cluster = Path(folder) / "cluster.toml"
         cluster.write_text(_cluster(gpus), encoding="utf-8")
         trace = f"philly-like:jobs={jobs},load=0.9,cluster_gpus={gpus}"
-        yield from measure(name, policy, trace, str(cluster), *_MODELS)
+        for policy in policies:
+            yield from measure(f"simulate.{name}.{policy}", policy, trace, str(cluster), *_MODELS)
 
 
 def _cluster(gpus: int) -> str:
@@ -135,29 +132,6 @@ uplink = {{ bandwidth_bps = 800e9, latency_s = 2e-6 }}
 _MOMENTS = 1000
 _MOST_DECIDING_S = 300.0
 """Seconds of deciding after which a policy is given up."""
-
-
-@dataclass(frozen=True, slots=True)
-class Overload:
-    """A workload that asks for more than its cluster has.
-
-    Attributes:
-        name: What its figures are called.
-        cluster: The cluster file's text.
-        profiles: A shipped set.
-        trace: A generated workload.
-        waiting: Decisions count while so many jobs wait, or more.
-        model_mix: Models of jobs that name none.
-        most_gpus: Jobs are elastic, on 1 to so many GPUs; None: as the trace has them.
-    """
-
-    name: str
-    cluster: str
-    profiles: str
-    trace: str
-    waiting: int = 0
-    model_mix: str | None = None
-    most_gpus: int | None = None
 
 
 class TimedScheduler(Scheduler):
@@ -200,26 +174,47 @@ def decision_times_s(
     return scheduler.decided_s
 
 
-def deciding(overload: Overload, traces: Path, policies: tuple[str, ...]) -> Iterator[Line]:
-    """How long decisions take under pressure, at the first 1,000 moments that count."""
-    with tempfile.TemporaryDirectory() as folder:
-        cluster = Path(folder) / "cluster.toml"
-        cluster.write_text(overload.cluster, encoding="utf-8")
-        topology, profiles = load_cluster(str(cluster)), load_profiles(overload.profiles)
-    jobs = load_trace(overload.trace, seed=1).jobs
-    if overload.model_mix is not None:
-        jobs = assign_models(jobs, overload.model_mix, seed=1)
-    if overload.most_gpus is not None:
-        jobs = [replace(job, kind=JobKind.ELASTIC, min_gpus=1, max_gpus=overload.most_gpus) for job in jobs]
+def three_types(traces: Path, policies: tuple[str, ...]) -> Iterator[Line]:
+    """500 jobs at once that ask for 1.8 times the 1,000 GPUs of three types."""
+    jobs = load_trace("gavel:jobs=500,gap_s=0,gpus=1:3/2:2/4:3/8:2", seed=1).jobs
+    yield from _deciding("decide", policies, jobs, _THREE_TYPES, "gavel")
+
+
+def crowd(traces: Path, policies: tuple[str, ...]) -> Iterator[Line]:
+    """1,000 to 3,000 jobs run on 10,000 GPUs; more come than end. The time is taken once 10,000 wait."""
+    trace = "philly-like:jobs=30000,gap_s=0.5,mu=9,sigma=1,gpus=1:20/4:20/8:30/16:20/32:10"
+    jobs = assign_models(load_trace(trace, seed=1).jobs, MIX, seed=1)
+    yield from _deciding("decide-crowd", policies, jobs, _cluster(10_048), "realistic", waiting=10_000)
+
+
+def elastic(traces: Path, policies: tuple[str, ...]) -> Iterator[Line]:
+    """800 elastic jobs within a quarter of an hour on 1,024 GPUs; each may have 64."""
+    trace = "philly-like:jobs=800,gap_s=1,mu=10,sigma=1,gpus=1:60/2:20/4:20"
+    mix = "cifar10=0.4,imagenet=0.2,bert=0.2,deepspeech2=0.2"
+    rigid = assign_models(load_trace(trace, seed=1).jobs, mix, seed=1)
+    jobs = [replace(job, kind=JobKind.ELASTIC, min_gpus=1, max_gpus=64) for job in rigid]
+    cluster = _cluster(1024).replace("gpus = 8", 'gpus = 8\ngpu_type = "t4"')
+    yield from _deciding("decide-elastic", policies, jobs, cluster, "pollux")
+
+
+def _deciding(
+    name: str,
+    policies: tuple[str, ...],
+    jobs: Sequence[Job],
+    cluster: str,
+    profiles: str,
+    waiting: int = 0,
+) -> Iterator[Line]:
+    """How long decisions take under pressure, at the first 1,000 moments at which so many jobs wait."""
+    topology, known = read_toml(cluster, name, name), load_profiles(profiles)
     for policy in policies:
-        times_s = decision_times_s(policy, jobs, topology, profiles, _MOMENTS, overload.waiting)
-        found: list[tuple[str, float, str]] = [("moments", len(times_s), "decisions")]
+        times_s = decision_times_s(policy, jobs, topology, known, _MOMENTS, waiting)
+        yield {"name": f"{name}.{policy}.moments", "value": len(times_s), "unit": "decisions"}
         if ordered_ms := sorted(1000 * time_s for time_s in times_s):
-            for name, place in (("p50", 50), ("p99", 99)):
-                found.append((f"{name}_ms", ordered_ms[len(ordered_ms) * place // 100], "ms"))
-            found.append(("most_ms", ordered_ms[-1], "ms"))
-        for figure, value, unit in found:
-            yield {"name": f"{overload.name}.{policy}.{figure}", "value": round(value, 3), "unit": unit}
+            places = {"p50": len(times_s) // 2, "p99": len(times_s) * 99 // 100, "most": -1}
+            for figure, place in places.items():
+                value = round(ordered_ms[place], 3)
+                yield {"name": f"{name}.{policy}.{figure}_ms", "value": value, "unit": "ms"}
 
 
 _THREE_TYPES = """name = "three-types"
@@ -242,38 +237,15 @@ name = "switch"
 machines = "v100-[1-42],p100-[1-42],k80-[1-41]"
 """
 
-THREE_TYPES = Overload("decide", _THREE_TYPES, "gavel", "gavel:jobs=500,gap_s=0,gpus=1:3/2:2/4:3/8:2")
-"""500 jobs at once; they ask for 1.8 times the 1,000 GPUs."""
-
-CROWD = Overload(
-    "decide-crowd",
-    _cluster(10_048),
-    "realistic",
-    "philly-like:jobs=30000,gap_s=0.5,mu=9,sigma=1,gpus=1:20/4:20/8:30/16:20/32:10",
-    waiting=10_000,
-    model_mix=MIX,
-)
-"""1,000 to 3,000 jobs run on 10,000 GPUs; more come than end. The time is taken once 10,000 wait."""
-
-ELASTIC = Overload(
-    "decide-elastic",
-    _cluster(1024).replace("gpus = 8", 'gpus = 8\ngpu_type = "t4"'),
-    "pollux",
-    "philly-like:jobs=800,gap_s=1,mu=10,sigma=1,gpus=1:60/2:20/4:20",
-    model_mix="cifar10=0.4,imagenet=0.2,bert=0.2,deepspeech2=0.2",
-    most_gpus=64,
-)
-"""800 elastic jobs within a quarter of an hour on 1,024 GPUs; each may have 64."""
-
 _GROUPS: Mapping[str, Callable[[Path, tuple[str, ...]], Iterator[Line]]] = {
     "philly": philly,
     "philly-contention": shared_links,
     "million": million,
     "jobs": more_jobs,
     "cluster": larger_cluster,
-    "decide": partial(deciding, THREE_TYPES),
-    "decide-crowd": partial(deciding, CROWD),
-    "decide-elastic": partial(deciding, ELASTIC),
+    "decide": three_types,
+    "decide-crowd": crowd,
+    "decide-elastic": elastic,
 }
 
 

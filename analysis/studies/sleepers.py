@@ -3,6 +3,7 @@
 `python -m analysis.studies.sleepers --jobs 300 --seed 1 --out FOLDER` leaves jobs.sacct and cluster/ there.
 """
 
+import re
 import shutil
 import time
 from collections.abc import Sequence
@@ -13,17 +14,12 @@ from random import Random
 
 import click
 
-from dally.errors import DallyError
+from analysis.advise.naming import COLUMNS
+from analysis.studies.common import StudyCommand
 from slurm_plugin.local_cluster.accounting_database import add_accounting
 from slurm_plugin.local_cluster.local_slurm import LocalSlurm, make_user
 from slurm_plugin.local_cluster.slurm_files import LocalClusterSpec
 from slurm_plugin.local_cluster.temporary_slurm import temporary_slurm
-
-SACCT = (
-    "JobIDRaw,User,Account,Submit,Eligible,Start,End,ElapsedRaw,State,AllocTRES,ReqTRES,TimelimitRaw,"
-    "NodeList,JobName"
-)
-"""The columns of the line that docs/advise.md has."""
 
 ACCOUNTS = {"vision": ("dally-alice",), "language": ("dally-bob",)}
 _NAMES = {"dally-alice": ("train-resnet50", "vgg11-sweep"), "dally-bob": ("bert-large-ft", "debug")}
@@ -78,37 +74,31 @@ def run(local_slurm: LocalSlurm, jobs: Sequence[Sleeper]) -> None:
 
 def history(local_slurm: LocalSlurm) -> str:
     """What sacct says of all jobs that have ended, once the database has them all."""
-    since = ("--starttime=now-1day", f"--format={SACCT}")
+    since = ("--starttime=now-1day", f"--format={COLUMNS}")
     line = ("sacct", "--allusers", "--allocations", "--parsable2", *since)
-
-    def settled() -> bool:
-        return not any(
-            state in local_slurm.run(*line) for state in ("|RUNNING|", "|PENDING|", "|COMPLETING|")
-        )
-
-    local_slurm.wait_for(settled, "the database to have all ends")
+    unsettled = re.compile(r"\|(RUNNING|PENDING|COMPLETING)\|")
+    local_slurm.wait_for(
+        lambda: not unsettled.search(local_slurm.run(*line)), "the database to have all ends"
+    )
     return local_slurm.run("env", "TZ=UTC", *line)
 
 
-@click.command()
+@click.command(cls=StudyCommand)
 @click.option("--jobs", type=click.IntRange(1), default=300, show_default=True, help="How many.")
 @click.option("--gap-s", type=float, default=1.0, show_default=True, help="Mean time between submissions.")
 @click.option("--seed", type=int, default=1, show_default=True, help="Of sizes, lengths and gaps.")
 @click.option("--out", type=click.Path(path_type=Path), required=True, help="Folder to write into.")
 def main(jobs: int, gap_s: float, seed: int, out: Path) -> None:
     """Run sleeping jobs under Slurm's own scheduler, and write what sacct has of them."""
-    try:
-        for user in (user for users in ACCOUNTS.values() for user in users):
-            make_user(user)
-        with temporary_slurm(LocalClusterSpec) as local_slurm:
-            add_accounting(local_slurm, ACCOUNTS)
-            run(local_slurm, draw(jobs, gap_s, seed))
-            (out / "cluster").mkdir(parents=True, exist_ok=True)
-            (out / "jobs.sacct").write_text(history(local_slurm), encoding="utf-8")
-            for name in FILES:
-                shutil.copy(local_slurm.spec.conf.parent / name, out / "cluster" / name)
-    except DallyError as error:
-        raise click.ClickException(str(error)) from error
+    for user in (user for users in ACCOUNTS.values() for user in users):
+        make_user(user)
+    with temporary_slurm(LocalClusterSpec) as local_slurm:
+        add_accounting(local_slurm, ACCOUNTS)
+        run(local_slurm, draw(jobs, gap_s, seed))
+        (out / "cluster").mkdir(parents=True, exist_ok=True)
+        (out / "jobs.sacct").write_text(history(local_slurm), encoding="utf-8")
+        for name in FILES:
+            shutil.copy(local_slurm.spec.conf.parent / name, out / "cluster" / name)
     click.echo(f"history: {out / 'jobs.sacct'}; cluster: {out / 'cluster'}")
 
 

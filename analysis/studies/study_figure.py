@@ -5,7 +5,6 @@ from pathlib import Path
 
 import click
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from analysis.studies.common import StudyCommand
@@ -36,7 +35,6 @@ def draw(found: Mapping[str, Sequence[Case]], path: Path) -> None:
     policies = list(dict.fromkeys(policy for own in drawn.values() for policy in own))
     first = next(iter(found.values()))[0].first.task.policy
     figure = Figure(figsize=(3.2 * len(drawn) + 3, 0.35 * len(policies) + 1.4), layout="constrained")
-    FigureCanvasAgg(figure)
     panels = figure.subplots(1, len(drawn), sharex=True, sharey=True, squeeze=False)[0]
     for axes, (knows, own) in zip(panels, drawn.items(), strict=True):
         _panel(axes, f"{knows}, {len(found[knows])} settings", own, policies)

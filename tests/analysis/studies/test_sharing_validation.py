@@ -13,7 +13,7 @@ from analysis.studies.deepshare_validation import (
     explain,
     fit_traffic,
     isolated_traffic,
-    noise,
+    noise_lines,
     read_jobs,
     read_kept,
     share_fairly,
@@ -85,8 +85,9 @@ def test_tables_are_read_by_job(tmp_path: Path) -> None:
     assert jobs == (MeasuredJob("m", 2, 2, 5.0), MeasuredJob("n", 4, 2, 6.0))
     kept = read_kept(folder, jobs)
     assert kept[0, 1] == 0.5
-    found = noise(jobs, kept)
-    assert (found.capped, found.below_half, found.asymmetry) == (0.5, 0.25, 0.25)
+    said = noise_lines(jobs, kept)
+    assert "the most there is: 50.0%. Below 0.5: 25.0%." in said
+    assert "differ by 0.25" in said
 
 
 @pytest.mark.parametrize(

@@ -144,7 +144,7 @@ def opened_cluster(cluster_options: LocalClusterOptions) -> Iterator[Cluster]:
         return
     if not cluster_options.fits(state.shape):
         raise PersistentError(
-            f"the testbed in {cluster_options.folder} is up with {state.shape.options()}, not as asked for"
+            f"the testbed in {cluster_options.folder} is up with {state.shape.shown()}, not as asked for"
         )
     with opened_persistent(cluster_options.folder) as cluster:
         yield cluster

@@ -16,7 +16,7 @@ from dally.runs.summary import summarise
 from simulator.scenario import Run
 from slurm_plugin.admin.checks.gather import parse_settings
 from slurm_plugin.local_cluster.cluster import Cluster, ClusterError
-from testbed.running.events import read_controller_events, run_events
+from testbed.running.events import first_event, read_controller_events, run_events
 from testbed.running.folder import (
     CONTROLLER,
     JOBS_FOLDER,
@@ -94,7 +94,7 @@ def write_run_folder(folder: Path) -> Run:
 
         def was_stopped(from_s: float, to_s: float, job_id: str = job_id) -> bool:
             """Whether the controller took the job's GPUs between two moments, seconds since 1970."""
-            return events.first(job_id, ("stop",), from_s - origin_s, to_s - origin_s) is not None
+            return first_event(events, job_id, ("stop",), from_s - origin_s, to_s - origin_s) is not None
 
         intervals = find_intervals(own, script_log, step_log)
         live_jobs.append(

@@ -62,7 +62,7 @@ def test_the_persistent_cluster_serves_who_asks_for_nothing_or_for_the_same(stan
 def test_who_asks_for_another_than_is_up_is_told_what_is(standing: Path) -> None:
     cluster_options = LocalClusterOptions(standing, {"gpus": 5})
     with (
-        pytest.raises(PersistentError, match="is up with --racks 1,3 --gpus 4"),
+        pytest.raises(PersistentError, match=r"is up with 4 nodes of 4 GPUs .* in 2 racks \(1, 3\)"),
         opened_cluster(cluster_options),
     ):
         pass

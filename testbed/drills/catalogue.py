@@ -5,7 +5,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from slurm_plugin.local_cluster.local_slurm import LocalSlurm
 from testbed.drills.fault_context import DrillError, FaultContext
 from testbed.drills.stepped_clock import SteppedCluster
 from testbed.drills.workload import WIDE
@@ -52,10 +51,10 @@ class Drill:
     prepares: Callable[[FaultContext], None] = lambda context: None
 
 
-def kill_controller(context: FaultContext, kills: int = _KILLS) -> None:
+def kill_controller(context: FaultContext) -> None:
     """Kill the controller at random moments, one of them soon after its start."""
     context.until_training(WIDE, 1)
-    for number in range(kills):
+    for number in range(_KILLS):
         context.pause(context.draw.uniform(0.0, 2.5) if number == 1 else context.draw.uniform(2.0, 7.0))
         context.inject("the controller is killed", context.kill_controller)
         context.recover()
@@ -150,8 +149,8 @@ def ignoring_checkpoint_signal(script: str) -> str:
 
 def own_clock(context: FaultContext) -> None:
     """Give the controller a wall clock of its own."""
-    local_slurm: LocalSlurm = context.local_slurm
-    context.cluster = SteppedCluster(local_slurm.spec, local_slurm.network, _clock_file(context))
+    slurm = context.local_slurm
+    context.cluster = SteppedCluster(slurm.spec, slurm.network, _clock_file(context))
 
 
 def step_clock(context: FaultContext) -> None:

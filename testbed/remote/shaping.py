@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from dally.errors import InputError
-from dally.hosts.network_spec import QDISC, burst_bytes
+from dally.hosts.network_spec import shaping_words
 from testbed.remote.hosts import Hosts, RemoteError
 from testbed.remote.qdiscs import HANDLE, Qdisc, Words, in_words, is_ours, settings, ways_back
 
@@ -19,9 +19,6 @@ RECORDS = "/run/dally-shape"
 
 _DEFAULT = "/proc/sys/net/core/default_qdisc"
 """The kind that the kernel gives an interface with a queue; a container need not have it."""
-
-_QUEUE_S = 0.05
-"""A packet that would wait longer is dropped."""
 
 _ROUTE = """
 address=${1:-${SSH_CONNECTION%% *}}
@@ -106,9 +103,7 @@ def shape(hosts: Hosts, place: ShapedInterface, rate_bps: float) -> None:
             f"{name}: {interface} has {in_words(now)}, but {in_words(place.before)} is on record "
             "from before; see --restore"
         )
-    burst, latency = str(burst_bytes(rate_bps)), f"{_QUEUE_S * 1e3:g}ms"
-    limits = ("rate", f"{rate_bps:.0f}bit", "burst", burst, "latency", latency)
-    _replace(hosts, name, interface, ("handle", HANDLE, QDISC, *limits))
+    _replace(hosts, name, interface, ("handle", HANDLE, *shaping_words(rate_bps)))
 
 
 def restore(hosts: Hosts, name: str, interface: str | None) -> dict[str, Sequence[Qdisc]]:

@@ -3,7 +3,7 @@
 import functools
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -95,10 +95,7 @@ def opened_existing(existing: ExistingOptions) -> AbstractContextManager[Cluster
     Raises:
         DallyError: The hosts cannot be reached, or no such Slurm is there.
     """
-    opened: AbstractContextManager[Cluster] = import_module(REMOTE).opened_existing(
-        *(existing.hosts_file, existing.partition, existing.work),
-        *(existing.reservation, existing.conf, existing.logs),
-    )
+    opened: AbstractContextManager[Cluster] = import_module(REMOTE).opened_existing(**asdict(existing))
     return opened
 
 

@@ -109,22 +109,6 @@ def chosen_folder(folder: Path | None) -> Path:
 
 
 @contextmanager
-def persistent_cluster(folder: Path | None = None) -> Iterator[Cluster | None]:
-    """The cluster that `dally testbed up` left, here or on hosts; None if none is up.
-
-    Raises:
-        PersistentError: The folder is another user's.
-        DallyError: A host cannot be reached.
-    """
-    place = chosen_folder(folder)
-    if find_persistent(place) is None:
-        yield None
-        return
-    with opened_persistent(place) as cluster:
-        yield cluster
-
-
-@contextmanager
 def opened_cluster(cluster_options: LocalClusterOptions) -> Iterator[Cluster]:
     """The persistent cluster if one is up, here or on hosts, else one here that ends with this context.
 

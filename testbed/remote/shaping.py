@@ -6,7 +6,6 @@ The record is a file that root alone can read, in a folder that does not outlive
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any
 
 from dally.errors import InputError
@@ -90,12 +89,7 @@ def shape(hosts: Hosts, place: ShapedInterface, rate_bps: float) -> None:
     """
     name, interface = place.host, place.interface
     hosts.ask(name, "mkdir", "-p", "-m", "700", RECORDS)
-    record = {
-        "interface": interface,
-        "before": list(place.before),
-        "way": place.way,
-        "time": f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}",
-    }
+    record = {"before": list(place.before), "way": place.way}
     hosts.write(name, _record_path(interface), json.dumps(record), mode=0o600, replace=False)
     now = qdiscs_of(hosts, name, interface)
     if not is_ours(now) and settings(now) != settings(place.before):
@@ -154,7 +148,7 @@ def recorded(hosts: Hosts, name: str) -> list[str]:
 
 
 def read_record(hosts: Hosts, name: str, interface: str) -> Mapping[str, Any] | None:
-    """What is on record of an interface: `before`, `way` and `time`; None if nothing is.
+    """What is on record of an interface: `before` and `way`; None if nothing is.
 
     Raises:
         RemoteError: The record cannot be read.

@@ -6,15 +6,10 @@ from typing import Any
 from dally.profiles.costs import CostModel
 from testbed.running.live_job import LiveJob, start_event
 
-_OF_JOBS = ("wait", "stop", "start_failed", "order_refused", "requeue_failed", "released", "conflict")
-_OF_ITSELF = (
-    "controller_starts",
-    "controller_ends",
-    "slurm_unavailable",
-    "journal_error",
-    "journal_lost",
-    "recovered",
-    "policy_memory_lost",
+_COPIED = (
+    *("wait", "stop", "start_failed", "order_refused", "requeue_failed", "released", "conflict"),
+    *("controller_starts", "controller_ends", "slurm_unavailable", "journal_error", "journal_lost"),
+    *("recovered", "policy_memory_lost"),
 )
 """Events of the controller that are copied unchanged."""
 
@@ -66,7 +61,7 @@ def run_events(
     live_jobs: Sequence[LiveJob], events: Events, costs: CostModel, origin_s: float
 ) -> list[dict[str, Any]]:
     """All events of a run, by time; without a controller, those of Slurm alone."""
-    found = [dict(event) for event in events if event["event"] in _OF_JOBS + _OF_ITSELF]
+    found = [dict(event) for event in events if event["event"] in _COPIED]
     for live in live_jobs:
         found += _of_job(live, events, costs, origin_s)
     return sorted(found, key=lambda event: float(event["t"]))

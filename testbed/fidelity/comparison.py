@@ -131,10 +131,11 @@ def compare(run: LiveRun, contention: bool) -> Comparison:
     scenario = load_again(run, contention)
     simulated = simulate_again(run, scenario)
     costs = simulated.costs
-    reasons = {
-        job_id: _why_not(job_id, run, simulated) for job_id in dict.fromkeys([*simulated.jobs, *run.records])
+    left_out = {
+        job_id: reason
+        for job_id in dict.fromkeys([*simulated.jobs, *run.records])
+        if (reason := _why_not(job_id, run, simulated))
     }
-    left_out = {job_id: reason for job_id, reason in reasons.items() if reason}
     real_spans = [
         _span(simulated.jobs[job_id], interval, allocation)
         for job_id, intervals in run.intervals.items()

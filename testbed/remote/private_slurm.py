@@ -97,9 +97,9 @@ class PrivateSlurm:
             self._share()
             is_first = self._on_all(lambda name: self._prepare(name, files, key))
             all_or_error(each([name for name in self._names if is_first[name]], self._start_munge))
-            self._run(head, "slurmctld", "slurmctld", "-D")
+            self._run(head, "slurmctld", "-D")
             self._wait("slurmctld to answer", lambda: "is UP" in self._said("scontrol", "ping"))
-            self._on_all(lambda name: self._run(name, "slurmd", "slurmd", "-D", "-N", name))
+            self._on_all(lambda name: self._run(name, "slurmd", "-D", "-N", name))
             sinfo = ("sinfo", "--noheader", "--Node", "--format=%t")
             idle = ["idle"] * len(self._names)
             self._wait("all nodes to be idle", lambda: self._said(*sinfo).split() == idle)
@@ -193,15 +193,15 @@ class PrivateSlurm:
         folder = self.folder / "munge"
         files = (f"--{kind}-file={folder / kind}" for kind in ("key", "seed", "pid", "log"))
         socket = f"--socket={folder / 'socket'}"
-        self._run(name, "munged", "munged", "--foreground", "--force", socket, *files)
+        self._run(name, "munged", "--foreground", "--force", socket, *files)
         munge = ("munge", "--no-input", socket)
         self._wait(f"munged on {name} to answer", lambda: self._hosts.attempt(name, *munge).status == 0)
 
-    def _run(self, name: str, what: str, *argv: str) -> None:
+    def _run(self, name: str, *argv: str) -> None:
         conf = str(self.folder / "etc" / "slurm.conf")
-        log = str(self.folder / "log" / f"{what}-{name}.out")
+        log = str(self.folder / "log" / f"{argv[0]}-{name}.out")
         quiet = ("sh", "-c", 'exec "$@" >"$0" 2>&1', log, *argv)
-        command = Command(f"{what} on {name}", quiet, {"SLURM_CONF": conf}, name)
+        command = Command(f"{argv[0]} on {name}", quiet, {"SLURM_CONF": conf}, name)
         self._daemons.append(self._hosts.start(command))
 
     def _said(self, *argv: str) -> str:

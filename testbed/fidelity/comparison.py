@@ -212,7 +212,7 @@ def _job(
     # A job's `duration_s` is its steps at the best placement, so this is the predicted step there.
     best_s = job.duration_s / kept_steps(run.intervals[job_id])
     intervals = [
-        ComparedInterval(interval, span, slowdown, best_s * slowdown.alone, best_s * slowdown.shared)
+        ComparedInterval(interval, span, best_s * slowdown.alone, best_s * slowdown.shared)
         for interval, (span, slowdown) in zip(run.intervals[job_id], real_timed, strict=True)
     ]
     real, other = run.records[job_id], simulated.records[job_id]

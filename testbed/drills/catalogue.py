@@ -51,10 +51,10 @@ class Drill:
     prepares: Callable[[FaultContext], None] = lambda context: None
 
 
-def kill_controller(context: FaultContext) -> None:
+def kill_controller(context: FaultContext, kills: int = _KILLS) -> None:
     """Kill the controller at random moments, one of them soon after its start."""
     context.until_training(WIDE, 1)
-    for number in range(_KILLS):
+    for number in range(kills):
         context.pause(context.draw.uniform(0.0, 2.5) if number == 1 else context.draw.uniform(2.0, 7.0))
         context.inject("the controller is killed", context.kill_controller)
         context.recover()

@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -79,30 +79,24 @@ def read_hosts_file(path: Path) -> HostsFile:
     with naming(path):
         top = TomlTable("", parse_toml(text))
         top.check_keys(("known_hosts", "jumps", "hosts"))
-        jumps: dict[str, Login] = {}
-        for table in top.tables("jumps"):
-            table.check_keys(_LOGIN_KEYS)
-            login = _login(table, folder)
-            _refuse_twice(table, login.name, jumps)
-            jumps[login.name] = login
-        hosts: dict[str, SshHost] = {}
-        for table in top.tables("hosts"):
-            host = _host(table, folder, jumps)
-            _refuse_twice(table, host.name, hosts)
-            hosts[host.name] = host
-        if not hosts:
+        jumps = _logins(top.tables("jumps"), _LOGIN_KEYS, folder)
+        tables = top.tables("hosts")
+        if not tables:
             raise InputError("hosts is missing: [[hosts]] tables, each with name, address and rack")
-        return HostsFile(tuple(hosts.values()), _path(top, "known_hosts", folder))
+        logins = _logins(tables, _HOST_KEYS, folder)
+        hosts = tuple(
+            _host(table, login, jumps) for table, login in zip(tables, logins.values(), strict=True)
+        )
+        return HostsFile(hosts, _path(top, "known_hosts", folder))
 
 
-def _host(table: TomlTable, folder: Path, jumps: Mapping[str, Login]) -> SshHost:
-    table.check_keys(_HOST_KEYS)
+def _host(table: TomlTable, login: Login, jumps: Mapping[str, Login]) -> SshHost:
     jump = table.text("jump", "")
     if jump and jump not in jumps:
         valid = ", ".join(jumps) or "none, there are no [[jumps]]"
         raise InputError(f"{table.key_path('jump')} is {jump!r}; valid: {valid}")
     return SshHost(
-        login=_login(table, folder),
+        login=login,
         rack=table.text("rack"),
         gpus=table.count("gpus", 1),
         python=table.text("python", "python3"),
@@ -110,21 +104,25 @@ def _host(table: TomlTable, folder: Path, jumps: Mapping[str, Login]) -> SshHost
     )
 
 
-def _login(table: TomlTable, folder: Path) -> Login:
-    name, port = table.text("name"), table.count("port", SSH_PORT)
-    if not _NAME.fullmatch(name):
-        raise InputError(f"{table.key_path('name')} is {name!r}, must be letters, digits, '.', '_' and '-'")
-    if port > _LAST_PORT:
-        raise InputError(f"{table.key_path('port')} is {port}, must be 1 to {_LAST_PORT}")
-    user = table.text("user", "") or None
-    return Login(name, table.text("address", name), user, port, _path(table, "key", folder))
+def _logins(tables: Sequence[TomlTable], keys: Sequence[str], folder: Path) -> dict[str, Login]:
+    """How to log in to machines, by their names, in the order of their tables."""
+    found: dict[str, Login] = {}
+    for table in tables:
+        table.check_keys(keys)
+        name, port = table.text("name"), table.count("port", SSH_PORT)
+        if not _NAME.fullmatch(name):
+            raise InputError(
+                f"{table.key_path('name')} is {name!r}, must be letters, digits, '.', '_' and '-'"
+            )
+        if name in found:
+            raise InputError(f"{table.key_path('name')} is {name!r}, as for another one above")
+        if port > _LAST_PORT:
+            raise InputError(f"{table.key_path('port')} is {port}, must be 1 to {_LAST_PORT}")
+        user = table.text("user", "") or None
+        found[name] = Login(name, table.text("address", name), user, port, _path(table, "key", folder))
+    return found
 
 
 def _path(table: TomlTable, key: str, folder: Path) -> Path | None:
     text = table.text(key, "")
     return folder / os.path.expanduser(text) if text else None
-
-
-def _refuse_twice(table: TomlTable, name: str, known: Mapping[str, object]) -> None:
-    if name in known:
-        raise InputError(f"{table.key_path('name')} is {name!r}, as for another one above")

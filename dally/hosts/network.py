@@ -74,11 +74,6 @@ class JoinedNetwork:
             raise NetworkError("the local network is not up")
         return self._pid
 
-    @property
-    def hosts(self) -> tuple[str, ...]:
-        """The names of all hosts, rack by rack."""
-        return self.spec.hosts
-
     def address(self, host: str) -> str:
         """A host's IPv4 address."""
         return self.spec.address(host)
@@ -100,7 +95,7 @@ class JoinedNetwork:
         """Return what every link has carried: a host's by its name, a rack's uplink by the rack's."""
         links = json.loads(self._take(WiringCommand(("ip", "-json", "-stats", "link"))))
         stats = {link["ifname"]: link["stats64"] for link in links}
-        seen = {host: _from_below(stats[host]) for host in self.hosts}
+        seen = {host: _from_below(stats[host]) for host in self.spec.hosts}
         for rack in self.spec.hosts_of:
             above = _from_below(stats[uplink_port(rack)])
             seen[rack] = Traffic(sent_bytes=above.received_bytes, received_bytes=above.sent_bytes)

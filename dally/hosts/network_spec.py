@@ -15,15 +15,15 @@ CORE = "core"
 CORE_ADDRESS = f"10.{MOST_RACKS + 1}.0.1"
 """The core switch's own IPv4 address."""
 
-QDISC = "tbf"
-"""The queueing discipline that shapes links."""
-
 CONGESTION_CONTROL = "reno"
 """Of TCP in the hosts: every kernel has it and lets every namespace choose it.
 
 BBR, the default of some machines, drains each connection for 200 ms in every 10 s (ProbeRTT), and those of a
 ring not all at once: iterations of MobileNetV3 on 4 hosts at 200 Mb/s took 772 ms with it, 650 with Reno.
 """
+
+_QUEUE_S = 0.05
+"""A packet that would wait longer at a shaped link is dropped."""
 
 _LEAST_BURST_BYTES = 256 * 1024
 _BURST_S = 0.5e-3
@@ -92,6 +92,12 @@ class NetworkSpec:
         """
         rack = self.rack(host)
         return f"10.{rack[1:]}.0.{host.removeprefix(rack)[1:]}"
+
+
+def shaping_words(rate_bps: float) -> tuple[str, ...]:
+    """The queueing discipline that shapes a link to a rate, as tc is told."""
+    burst, latency = str(burst_bytes(rate_bps)), f"{_QUEUE_S * 1e3:g}ms"
+    return ("tbf", "rate", f"{rate_bps:.0f}bit", "burst", burst, "latency", latency)
 
 
 def burst_bytes(rate_bps: float) -> int:

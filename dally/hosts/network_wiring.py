@@ -8,13 +8,9 @@ from dally.hosts.network_spec import (
     CORE,
     CORE_ADDRESS,
     INTERFACE,
-    QDISC,
     NetworkSpec,
-    burst_bytes,
+    shaping_words,
 )
-
-_QUEUE_S = 0.05
-"""A packet that would wait longer at a shaped link is dropped."""
 
 _CONGESTION_CONTROL_FILE = "/proc/sys/net/ipv4/tcp_congestion_control"
 
@@ -103,8 +99,7 @@ def _switch_lines(spec: NetworkSpec) -> Iterator[str]:
 
 def _shaping_lines(rates: Mapping[str, float | None]) -> str:
     return "\n".join(
-        f"qdisc add dev {interface} root {QDISC} rate {rate_bps:.0f}bit burst {burst_bytes(rate_bps)} "
-        f"latency {_QUEUE_S * 1e3:g}ms"
+        f"qdisc add dev {interface} root {' '.join(shaping_words(rate_bps))}"
         for interface, rate_bps in rates.items()
         if rate_bps is not None
     )

@@ -1,11 +1,14 @@
 """`dally testbed collect`: make the run folders of runs that were cut off."""
 
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 import click
 
+from slurm_plugin.local_cluster.cluster import Cluster
 from testbed.commands.existing_options import ExistingOptions, existing_options, opened_existing
-from testbed.commands.options import folder_option, persistent_cluster
+from testbed.commands.options import chosen_folder, folder_option
+from testbed.persistent.control import find_persistent, opened_persistent
 from testbed.running.batch import begun_runs, collect_run
 from testbed.running.folder import read_inputs
 from testbed.running.report import show_runs
@@ -27,6 +30,12 @@ def command(out: Path, folder: Path | None, existing: ExistingOptions | None, as
     the options that `run` was given.
     """
     runs_begun = begun_runs(out)
-    with opened_existing(existing) if existing else persistent_cluster(folder) as cluster:
+    place = chosen_folder(folder)
+    opened: AbstractContextManager[Cluster | None] = nullcontext()
+    if existing:
+        opened = opened_existing(existing)
+    elif find_persistent(place):
+        opened = opened_persistent(place)
+    with opened as cluster:
         runs = [collect_run(run, cluster) for run in runs_begun]
     show_runs(runs, read_inputs(runs_begun[0]).topology.levels, out, as_json)

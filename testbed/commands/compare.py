@@ -1,7 +1,6 @@
 """`dally testbed compare`: how far the simulator's prediction of live runs was from what happened."""
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -9,8 +8,7 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from simulator.comparison import table_console
-from testbed.fidelity import policy_ranking, report_tables, sentences
-from testbed.fidelity.comparison import Comparison, compare
+from testbed.fidelity.comparison import compare
 from testbed.fidelity.live_run import find_runs, read_live_run
 from testbed.fidelity.report import (
     DATA,
@@ -18,14 +16,12 @@ from testbed.fidelity.report import (
     TEXT,
     all_data,
     as_data,
-    left_out,
+    policy_sections,
+    sections,
     write_policies,
     write_report,
 )
 from testbed.fidelity.report_tables import ComparisonTable
-
-_WORST = 10
-"""This many jobs are described on a terminal; compare.md has all."""
 
 _EPILOG = f"""\b
 Example:
@@ -60,42 +56,16 @@ def command(folders: tuple[Path, ...], contention: bool, as_json: bool) -> None:
     single = len(everything) == 1
     if as_json:
         click.echo(json.dumps(as_data(everything[0]) if single else all_data(everything), indent=1))
-    elif single:
-        _print_one(everything[0])
     else:
-        _print_several(everything)
+        for part in sections(everything[0]) if single else policy_sections(everything):
+            if isinstance(part, ComparisonTable):
+                _show(part)
+            else:
+                click.echo(part)
+        written = ", ".join(str(comparison.run.folder / TEXT) for comparison in everything)
+        click.echo(f"written: {written}; {DATA}, {FIGURE} and the simulation are beside it")
     for reason in undrawn:
         click.echo(f"no figure: {reason}", err=True)
-
-
-def _print_several(comparisons: Sequence[Comparison]) -> None:
-    for comparison in comparisons:
-        click.echo(sentences.headline(comparison))
-    _show(policy_ranking.side_by_side(comparisons))
-    for sentence in policy_ranking.ranking_sentences(comparisons):
-        click.echo(sentence)
-    for comparison in comparisons:
-        for line in left_out(comparison):
-            click.echo(f"left out of {comparison.run.policy}: {line}")
-    click.echo(f"each run: {', '.join(str(item.run.folder / TEXT) for item in comparisons)}")
-
-
-def _print_one(comparison: Comparison) -> None:
-    click.echo(sentences.headline(comparison))
-    click.echo(sentences.chance_alone(comparison))
-    for part in (report_tables.aggregate, report_tables.causes, report_tables.startup_and_steps):
-        _show(part(comparison))
-    click.echo(sentences.model_alone(comparison))
-    click.echo(sentences.main_causes(comparison))
-    click.echo(sentences.decisions(comparison))
-    _show(report_tables.jobs(comparison))
-    click.echo("What made the worst ones longer or shorter than simulated:")
-    for job in comparison.jobs[:_WORST]:
-        click.echo(f"  {job.real.job_id} ({job.error:+.1%}): {sentences.cause(job)}")
-    for line in left_out(comparison):
-        click.echo(f"left out: {line}")
-    folder = comparison.run.folder
-    click.echo(f"written: {folder / TEXT}, {DATA}, {FIGURE}; the simulation: {folder / 'simulated'}")
 
 
 def _show(table: ComparisonTable) -> None:

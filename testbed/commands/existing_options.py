@@ -3,7 +3,7 @@
 import functools
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -17,23 +17,6 @@ from slurm_plugin.local_cluster.cluster import Cluster
 from testbed.commands.options import logs_option
 from testbed.persistent.supervisor import REMOTE
 from testbed.running.submission import is_slurms_own
-
-_OPTIONS = (
-    click.option("--existing", "is_existing", is_flag=True, help="Use the Slurm that is on --hosts already."),
-    click.option(
-        "--hosts", "hosts_file", type=click.Path(path_type=Path), help="TOML file; its first host has Slurm."
-    ),
-    click.option("--partition", help="The partition to use there."),
-    click.option("--work", type=click.Path(path_type=Path), help="Folder that host and all nodes share."),
-    click.option("--reservation", help="A reservation to use there; for policy slurm alone."),
-    click.option(
-        "--slurm-conf",
-        "conf",
-        type=click.Path(path_type=Path),
-        help="slurm.conf there, if scontrol does not find it by itself.",
-    ),
-    logs_option,
-)
 
 _MOST_SHOWN = 5
 
@@ -66,6 +49,20 @@ class ExistingOptions:
 def existing_options(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command the options of an existing Slurm; called with `existing`, None if not asked for."""
 
+    @click.option("--existing", "is_existing", is_flag=True, help="Use the Slurm that is on --hosts already.")
+    @click.option(
+        "--hosts", "hosts_file", type=click.Path(path_type=Path), help="TOML file; its first host has Slurm."
+    )
+    @click.option("--partition", help="The partition to use there.")
+    @click.option("--work", type=click.Path(path_type=Path), help="Folder that host and all nodes share.")
+    @click.option("--reservation", help="A reservation to use there; for policy slurm alone.")
+    @click.option(
+        "--slurm-conf",
+        "conf",
+        type=click.Path(path_type=Path),
+        help="slurm.conf there, if scontrol does not find it by itself.",
+    )
+    @logs_option
     @functools.wraps(command)
     def with_existing(
         is_existing: bool,
@@ -89,7 +86,7 @@ def existing_options(command: Callable[..., None]) -> Callable[..., None]:
             )
         command(existing=existing, **others)
 
-    return functools.reduce(lambda decorated, option: option(decorated), reversed(_OPTIONS), with_existing)
+    return with_existing
 
 
 def opened_existing(existing: ExistingOptions) -> AbstractContextManager[Cluster]:
@@ -98,10 +95,7 @@ def opened_existing(existing: ExistingOptions) -> AbstractContextManager[Cluster
     Raises:
         DallyError: The hosts cannot be reached, or no such Slurm is there.
     """
-    opened: AbstractContextManager[Cluster] = import_module(REMOTE).opened_existing(
-        *(existing.hosts_file, existing.partition, existing.work),
-        *(existing.reservation, existing.conf, existing.logs),
-    )
+    opened: AbstractContextManager[Cluster] = import_module(REMOTE).opened_existing(**asdict(existing))
     return opened
 
 

@@ -46,26 +46,6 @@ folder_option = click.option(
     help="Of the persistent cluster; a short path.  [default: /tmp/dally-testbed-UID]",
 )
 
-_SHAPE_OPTIONS = (
-    click.option(
-        "--racks", type=values.counts, metavar="N,N,...", help="Nodes of each rack.  [default: 2,2,2,2]"
-    ),
-    click.option("--gpus", type=click.IntRange(min=1), help="Pretended GPUs of each node.  [default: 2]"),
-    click.option(
-        "--gpu-types",
-        type=values.names,
-        metavar="TYPE,...",
-        help="Of these GPUs, one for all nodes or one for each rack.  [default: h100]",
-    ),
-    click.option(
-        "--rate", "rate_bps", type=values.rate, help="Of each node's link, each way.  [default: 1Gb]"
-    ),
-    click.option(
-        "--uplink", "uplink_bps", type=values.rate, help="Of each rack's link, each way.  [default: 200Mb]"
-    ),
-    folder_option,
-)
-
 
 @dataclass(frozen=True, slots=True)
 class LocalClusterOptions:
@@ -97,36 +77,35 @@ class LocalClusterOptions:
 def local_cluster_options(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command the options of a local cluster, as `cluster_options`, a `LocalClusterOptions`."""
 
+    @click.option(
+        "--racks", type=values.counts, metavar="N,N,...", help="Nodes of each rack.  [default: 2,2,2,2]"
+    )
+    @click.option("--gpus", type=click.IntRange(min=1), help="Pretended GPUs of each node.  [default: 2]")
+    @click.option(
+        "--gpu-types",
+        type=values.names,
+        metavar="TYPE,...",
+        help="Of these GPUs, one for all nodes or one for each rack.  [default: h100]",
+    )
+    @click.option(
+        "--rate", "rate_bps", type=values.rate, help="Of each node's link, each way.  [default: 1Gb]"
+    )
+    @click.option(
+        "--uplink", "uplink_bps", type=values.rate, help="Of each rack's link, each way.  [default: 200Mb]"
+    )
+    @folder_option
     @functools.wraps(command)
     def with_cluster(folder: Path | None, **options: Any) -> None:
         given = {one.name: options.pop(one.name) for one in fields(LocalClusterShape)}
         asked = {name: value for name, value in given.items() if value is not None}
         command(cluster_options=LocalClusterOptions(chosen_folder(folder), asked), **options)
 
-    return functools.reduce(
-        lambda decorated, option: option(decorated), reversed(_SHAPE_OPTIONS), with_cluster
-    )
+    return with_cluster
 
 
 def chosen_folder(folder: Path | None) -> Path:
     """The folder of the persistent cluster: the one given, else the usual one."""
     return folder.absolute() if folder else default_folder()
-
-
-@contextmanager
-def persistent_cluster(folder: Path | None = None) -> Iterator[Cluster | None]:
-    """The cluster that `dally testbed up` left, here or on hosts; None if none is up.
-
-    Raises:
-        PersistentError: The folder is another user's.
-        DallyError: A host cannot be reached.
-    """
-    place = chosen_folder(folder)
-    if find_persistent(place) is None:
-        yield None
-        return
-    with opened_persistent(place) as cluster:
-        yield cluster
 
 
 @contextmanager
@@ -144,7 +123,7 @@ def opened_cluster(cluster_options: LocalClusterOptions) -> Iterator[Cluster]:
         return
     if not cluster_options.fits(state.shape):
         raise PersistentError(
-            f"the testbed in {cluster_options.folder} is up with {state.shape.options()}, not as asked for"
+            f"the testbed in {cluster_options.folder} is up with {state.shape.shown()}, not as asked for"
         )
     with opened_persistent(cluster_options.folder) as cluster:
         yield cluster

@@ -103,18 +103,15 @@ def command(
     runs = []
     if existing:
         check_reservation(existing, specs)
-        opened = opened_existing(existing)
-    else:
-        opened = opened_cluster(cluster_options)
-    with interruptible() as stop, opened as cluster, displayed() as display:
-        if existing:
-            check_rights(cluster, specs)
+    opened = opened_existing(existing) if existing else opened_cluster(cluster_options)
+    with interruptible() as stop, opened as cluster, displayed() as show:
         topology = topology_of(cluster, cluster_file)
         if existing:
+            check_rights(cluster, specs)
             check_nodes(existing, cluster, topology)
         batch = plan_batch(request, topology, out)
         for policy in specs:
-            runs.append(run_policy(cluster, batch, policy, stop, display.show))
+            runs.append(run_policy(cluster, batch, policy, stop, show))
             if stop():
                 break
     show_runs(runs, batch.inputs.topology.levels, out, as_json)

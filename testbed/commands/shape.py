@@ -4,11 +4,10 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TypeVar
 
 import click
 
-from dally.errors import DallyError, InputError
+from dally.errors import InputError
 from dally.hosts.hosts_file import HostsFile, read_hosts_file
 from dally.hosts.ssh import each
 from profiler.commands import values
@@ -16,8 +15,6 @@ from testbed.commands.options import hosts_option, logs_option
 from testbed.remote.hosts import CommandLog, Hosts, RemoteError, all_or_error, next_address
 from testbed.remote.qdiscs import in_words
 from testbed.remote.shaping import inspect_interface, qdiscs_of, recorded, restore, shape
-
-_Found = TypeVar("_Found")
 
 _LEAST_BPS, _MOST_BPS = 1e6, 1e12
 
@@ -57,9 +54,9 @@ def command(
     whole = read_hosts_file(hosts_file)
     with Hosts(_only(whole, only), CommandLog(logs)) as hosts:
         if is_restoring:
-            _on_all(hosts, lambda name: _restore(hosts, name, interface), click.echo)
+            _on_all(hosts, lambda name: _restore(hosts, name, interface))
         elif is_showing:
-            _on_all(hosts, lambda name: _show(hosts, name, interface, next_address(whole, name)), click.echo)
+            _on_all(hosts, lambda name: _show(hosts, name, interface, next_address(whole, name)))
         else:
             assert rate is not None
             _shape(hosts, whole, interface, rate, yes)
@@ -69,10 +66,11 @@ def _shape(hosts: Hosts, whole: HostsFile, interface: str | None, rate_bps: floa
     """Inspect all interfaces before any is changed, and ask before what could cut us off."""
     if not _LEAST_BPS <= rate_bps <= _MOST_BPS:
         raise InputError(f"--rate is {rate_bps:g} bits per second, must be 1e6 to 1e12")
-    places = _on_all(
-        hosts, lambda name: inspect_interface(hosts, name, interface, next_address(whole, name)), None
+    names = [host.name for host in hosts.file.hosts]
+    places = all_or_error(
+        each(names, lambda name: inspect_interface(hosts, name, interface, next_address(whole, name)))
     )
-    carrying = [f"{place.interface} of {place.host}" for place in places if place.carries_ssh]
+    carrying = [f"{place.interface} of {name}" for name, place in places.items() if place.carries_ssh]
     if carrying and not yes:
         carries = (
             f"{', '.join(carrying)} also {'carries' if len(carrying) == 1 else 'carry'} this SSH connection"
@@ -80,15 +78,14 @@ def _shape(hosts: Hosts, whole: HostsFile, interface: str | None, rate_bps: floa
         if not sys.stdin.isatty():
             raise RemoteError(f"{carries}; nothing was changed; --yes shapes all the same")
         click.confirm(f"{carries}. Shape all the same?", abort=True)
-    by_host = {place.host: place for place in places}
 
     def act(name: str) -> str:
-        place = by_host[name]
+        place = places[name]
         shape(hosts, place, rate_bps)
         limit = f"{name}: {place.interface} sends at most {rate_bps / 1e6:g} Mb/s"
         return f"{limit}; before: {in_words(place.before)}"
 
-    _on_all(hosts, act, click.echo)
+    _on_all(hosts, act)
 
 
 def _restore(hosts: Hosts, name: str, interface: str | None) -> str:
@@ -103,15 +100,13 @@ def _show(hosts: Hosts, name: str, interface: str | None, peer: str | None) -> s
     return f"{name}: {place} has {in_words(qdiscs_of(hosts, name, place))}{marked}"
 
 
-def _on_all(
-    hosts: Hosts, act: Callable[[str], _Found], show: Callable[[_Found], None] | None
-) -> list[_Found]:
-    """Do the same on all hosts; show what succeeded, then raise a `RemoteError` for what did not."""
-    found = each([host.name for host in hosts.file.hosts], act)
-    for one in found.values():
-        if show and not isinstance(one, DallyError):
-            show(one)
-    return [*all_or_error(found).values()]
+def _on_all(hosts: Hosts, act: Callable[[str], str]) -> None:
+    """Do the same on all hosts; tell what succeeded, then raise a `RemoteError` for what did not."""
+    done = each([host.name for host in hosts.file.hosts], act)
+    for said in done.values():
+        if isinstance(said, str):
+            click.echo(said)
+    all_or_error(done)
 
 
 def _only(file: HostsFile, only: str | None) -> HostsFile:

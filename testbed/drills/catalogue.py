@@ -5,7 +5,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from slurm_plugin.local_cluster.local_slurm import LocalSlurm
 from testbed.drills.fault_context import DrillError, FaultContext
 from testbed.drills.stepped_clock import SteppedCluster
 from testbed.drills.workload import WIDE
@@ -150,8 +149,8 @@ def ignoring_checkpoint_signal(script: str) -> str:
 
 def own_clock(context: FaultContext) -> None:
     """Give the controller a wall clock of its own."""
-    local_slurm: LocalSlurm = context.local_slurm
-    context.cluster = SteppedCluster(local_slurm.spec, local_slurm.network, _clock_file(context))
+    slurm = context.local_slurm
+    context.cluster = SteppedCluster(slurm.spec, slurm.network, _clock_file(context))
 
 
 def step_clock(context: FaultContext) -> None:

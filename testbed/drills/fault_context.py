@@ -43,7 +43,7 @@ class FaultContext:
     """One drill while it goes on.
 
     Args:
-        local cluster: The cluster, up.
+        local_slurm: The cluster, up.
         folder: The run's folder.
         base: The same on the head node.
         draw: Chooses moments.
@@ -112,12 +112,11 @@ class FaultContext:
 
     def until_started(self, times: int) -> None:
         """Wait until the controller has so often said that it starts."""
-
-        def started() -> bool:
-            lines = read_lines(ControllerFiles(self.base).log)
-            return [line.get("event") for line in lines].count("controller_starts") >= times
-
-        self.until(started, f"the controller was started {times} times")
+        log = ControllerFiles(self.base).log
+        self.until(
+            lambda: [line.get("event") for line in read_lines(log)].count("controller_starts") >= times,
+            f"the controller was started {times} times",
+        )
 
 
 def read_faults(path: Path) -> list[Fault]:

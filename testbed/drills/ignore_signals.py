@@ -6,13 +6,7 @@ from unittest import mock
 from workloads.stopping import StopRequest
 from workloads.train import main
 
-
-def train_ignoring_signals() -> None:
-    """Train, and ignore what asks for a checkpoint; SIGTERM ends it at once."""
-    signal.signal(signal.SIGUSR2, signal.SIG_IGN)
-    with mock.patch.object(StopRequest, "listen"):
-        main(prog_name="python -m testbed.drills.ignore_signals")
-
-
 if __name__ == "__main__":
-    train_ignoring_signals()
+    signal.signal(signal.SIGUSR2, signal.SIG_IGN)
+    with mock.patch.object(StopRequest, "listen"):  # SIGTERM ends it at once
+        main(prog_name="python -m testbed.drills.ignore_signals")

@@ -67,15 +67,14 @@ def build_execution(job: str, steps: int, state: str, script_log: str, step_log:
     count of restarts.
     """
     done = read_steps(step_log)
-    lines = [line for line in script_log.splitlines() if read_script_log(line)]
-    entries = [(read_script_log(line)[0], line.split()[-1]) for line in lines]
+    entries = read_script_log(script_log)
     runs = []
-    for place, (entry, restart) in enumerate(entries):
+    for place, entry in enumerate(entries):
         if entry.gpus is None:
             continue
         later = entries[place + 1 :]
-        own = next((one for one, other in later if other == restart), entry)
-        after_s = next((one.t for one, _ in later if one.gpus is not None), float("inf"))
+        own = next((one for one in later if one.restart == entry.restart), entry)
+        after_s = next((one.t for one in later if one.gpus is not None), float("inf"))
         heard_s = [step.end_s for step in done if entry.t <= step.end_s < after_s]
         end_s = own.t if own.code is not None else max([entry.t, *heard_s])
         runs.append(ScriptRun(job, entry.t, end_s, entry.gpus, own.code))

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from dally.jobs.job import Job
 from dally.runs.records import JobRecord
 from testbed.fidelity.live_run import LiveInterval
-from testbed.fidelity.slowdowns import HeldSpan, PredictedSlowdown, TimedSpan
+from testbed.fidelity.slowdowns import HeldSpan, TimedSpan
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,14 +54,12 @@ class ComparedInterval:
     Attributes:
         interval: What happened.
         span: The same as the predictor sees it.
-        slowdown: The predicted pace.
         alone_s: Predicted step on these GPUs with the links to itself, seconds.
         shared_s: Predicted step beside the jobs that really ran at that time, seconds.
     """
 
     interval: LiveInterval
     span: HeldSpan
-    slowdown: PredictedSlowdown
     alone_s: float
     shared_s: float
 

@@ -131,10 +131,11 @@ def compare(run: LiveRun, contention: bool) -> Comparison:
     scenario = load_again(run, contention)
     simulated = simulate_again(run, scenario)
     costs = simulated.costs
-    reasons = {
-        job_id: _why_not(job_id, run, simulated) for job_id in dict.fromkeys([*simulated.jobs, *run.records])
+    left_out = {
+        job_id: reason
+        for job_id in dict.fromkeys([*simulated.jobs, *run.records])
+        if (reason := _why_not(job_id, run, simulated))
     }
-    left_out = {job_id: reason for job_id, reason in reasons.items() if reason}
     real_spans = [
         _span(simulated.jobs[job_id], interval, allocation)
         for job_id, intervals in run.intervals.items()
@@ -211,7 +212,7 @@ def _job(
     # A job's `duration_s` is its steps at the best placement, so this is the predicted step there.
     best_s = job.duration_s / kept_steps(run.intervals[job_id])
     intervals = [
-        ComparedInterval(interval, span, slowdown, best_s * slowdown.alone, best_s * slowdown.shared)
+        ComparedInterval(interval, span, best_s * slowdown.alone, best_s * slowdown.shared)
         for interval, (span, slowdown) in zip(run.intervals[job_id], real_timed, strict=True)
     ]
     real, other = run.records[job_id], simulated.records[job_id]

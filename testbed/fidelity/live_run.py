@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ class LiveInterval:
     """One interval of running of a job, as it really was. Times in seconds from the run's origin.
 
     Attributes:
-        job_id: The job.
+        job: The job.
         number: Counts the job's intervals, from 0.
         start_s: When Slurm says that it runs.
         first_step_s: End of its first step; None if it did none.
@@ -30,7 +30,7 @@ class LiveInterval:
         lost_steps: Of its steps, those done again later because no checkpoint held them.
     """
 
-    job_id: str
+    job: str
     number: int
     start_s: float
     first_step_s: float | None
@@ -97,7 +97,7 @@ def read_live_run(folder: Path) -> LiveRun:
         raise InputError(f"{RUN}: end_s is {end_s!r}, must be a number of seconds")
     by_job: dict[str, list[LiveInterval]] = {}
     for interval in sorted(read_intervals(folder / INTERVALS, float(end_s)), key=lambda one: one.number):
-        by_job.setdefault(interval.job_id, []).append(interval)
+        by_job.setdefault(interval.job, []).append(interval)
     return LiveRun(folder, facts, {record.job_id: record for record in read_jobs(folder)}, by_job)
 
 
@@ -115,20 +115,10 @@ def read_intervals(path: Path, end_s: float) -> list[LiveInterval]:
     for number, line in enumerate(lines, 1):
         try:
             said = json.loads(line)
-            found.append(
-                LiveInterval(
-                    job_id=str(said["job"]),
-                    number=int(said["number"]),
-                    start_s=float(said["start_s"]),
-                    first_step_s=None if said["first_step_s"] is None else float(said["first_step_s"]),
-                    end_s=end_s if said["end_s"] is None else float(said["end_s"]),
-                    gpus={str(node): int(count) for node, count in said["gpus"].items()},
-                    steps=int(said["steps"]),
-                    step_s=None if said["step_s"] is None else float(said["step_s"]),
-                    lost_steps=int(said["lost_steps"]),
-                )
-            )
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            if said["end_s"] is None:
+                said["end_s"] = end_s
+            found.append(LiveInterval(**{field.name: said[field.name] for field in fields(LiveInterval)}))
+        except (KeyError, TypeError, ValueError) as error:
             raise InputError(
                 f"{path}:{number}: not a stretch of running ({type(error).__name__}: {error})"
             ) from error

@@ -15,41 +15,57 @@ from testbed.fidelity.comparison import JOB_TARGET, MAKESPAN_TARGET, Comparison,
 from testbed.fidelity.report_tables import METRICS, ComparisonTable, relative
 from testbed.fidelity.slowdowns import HeldSpan
 
+Section = str | ComparisonTable
+"""A part of a report: a sentence, or a table."""
+
 DATA, TEXT, FIGURE = "compare.json", "compare.md", "compare.png"
+
+
+def sections(comparison: Comparison) -> list[Section]:
+    """What there is to say of one comparison, in order."""
+    contention = "slow each other" if comparison.contention else "do not slow each other"
+    return [
+        sentences.headline(comparison),
+        sentences.chance_alone(comparison),
+        f"In the simulation jobs that share links {contention}. Errors: simulated against real.",
+        report_tables.aggregate(comparison),
+        sentences.model_alone(comparison),
+        report_tables.causes(comparison),
+        sentences.main_causes(comparison),
+        sentences.decisions(comparison),
+        report_tables.startup_and_steps(comparison),
+        report_tables.jobs(comparison),
+        report_tables.parts(comparison),
+        report_tables.in_words(comparison),
+        *(f"left out: {name} {reason}" for name, reason in comparison.left_out.items()),
+    ]
+
+
+def policy_sections(comparisons: Sequence[Comparison]) -> list[Section]:
+    """What there is to say of several policies together, in order."""
+    return [
+        *map(sentences.headline, comparisons),
+        policy_ranking.side_by_side(comparisons),
+        *policy_ranking.ranking_sentences(comparisons),
+        *(
+            f"left out of {comparison.run.policy}: {name} {reason}"
+            for comparison in comparisons
+            for name, reason in comparison.left_out.items()
+        ),
+    ]
 
 
 def write_report(comparison: Comparison) -> str:
     """Write all three files; why there is no figure, or nothing."""
     folder = comparison.run.folder
-    executions = [
-        f"- {job.real.job_id} ({job.error:+.1%}): {sentences.cause(job)}" for job in comparison.jobs
-    ]
-    missing = [f"- {line}" for line in left_out(comparison)] or ["None."]
-    contention = "slow each other" if comparison.contention else "do not slow each other"
-    sections = [
-        sentences.headline(comparison),
-        sentences.chance_alone(comparison),
-        f"In the simulation jobs that share links {contention}. Errors: simulated against real.",
-        f"![Completion times, and GPUs in use over time]({FIGURE})",
-        _markdown(report_tables.aggregate(comparison)),
-        sentences.model_alone(comparison),
-        _markdown(report_tables.causes(comparison)),
-        sentences.main_causes(comparison),
-        sentences.decisions(comparison),
-        _markdown(report_tables.startup_and_steps(comparison)),
-        _markdown(report_tables.jobs(comparison)),
-        _markdown(report_tables.parts(comparison)),
-        "## Each job in words\n\nWhat made it longer or shorter than simulated.\n\n" + "\n".join(executions),
-        "## Left out\n\n" + "\n".join(missing),
-    ]
-    _write(folder, as_data(comparison), sections)
+    figure = f"![Completion times, and GPUs in use over time]({FIGURE})"
+    _write(folder, as_data(comparison), [*sections(comparison), figure])
     return _draw(comparison, folder / FIGURE)
 
 
 def write_policies(comparisons: Sequence[Comparison], folder: Path) -> None:
     """Write what several policies together tell into the folder above their runs."""
-    sections = [_markdown(policy_ranking.side_by_side(comparisons))]
-    _write(folder, all_data(comparisons), [*sections, *policy_ranking.ranking_sentences(comparisons)])
+    _write(folder, all_data(comparisons), policy_sections(comparisons))
 
 
 def all_data(comparisons: Sequence[Comparison]) -> dict[str, Any]:
@@ -85,19 +101,15 @@ def as_data(comparison: Comparison) -> dict[str, Any]:
     }
 
 
-def left_out(comparison: Comparison) -> list[str]:
-    """A line for each job that was not compared."""
-    return [f"{name} {reason}" for name, reason in comparison.left_out.items()]
-
-
-def _write(folder: Path, data: object, sections: Sequence[str]) -> None:
+def _write(folder: Path, data: object, said: Sequence[Section]) -> None:
     write_atomically(folder / DATA, json.dumps(data, indent=1, allow_nan=False) + "\n")
-    text = "\n\n".join([f"# {folder.name}: simulator and reality", *sections]) + "\n"
-    write_atomically(folder / TEXT, text)
-
-
-def _markdown(part: ComparisonTable) -> str:
-    return f"## {part.title}\n\n{part.note}\n\n{table(part.header, part.rows)}"
+    parts = [f"# {folder.name}: simulator and reality"]
+    for part in said:
+        if isinstance(part, ComparisonTable):
+            parts += [f"## {part.title}", part.note, table(part.header, part.rows)]
+        else:
+            parts.append(part)
+    write_atomically(folder / TEXT, "\n\n".join(parts) + "\n")
 
 
 def _job(job: JobComparison) -> dict[str, Any]:

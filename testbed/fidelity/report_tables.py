@@ -8,7 +8,7 @@ from statistics import fmean
 from dally.runs.summary import Summary
 from testbed.fidelity.attribution import ComparedInterval, ErrorParts
 from testbed.fidelity.comparison import Comparison, JobComparison
-from testbed.fidelity.sentences import CAUSES, levels
+from testbed.fidelity.sentences import CAUSES, cause, levels
 
 _SEEN_S = 0.05
 
@@ -155,3 +155,10 @@ def parts(comparison: Comparison) -> ComparisonTable:
     header = ("job", "real - sim.", *(CAUSES[name][0] for name in names), "running, given places")
     note = "Seconds; last, the error of the running time predicted for the real placements and times."
     return ComparisonTable("Parts of each job's error", note, header, rows)
+
+
+def in_words(comparison: Comparison) -> ComparisonTable:
+    """The causes of each job's error, worst first."""
+    rows = [(job.real.job_id, percent(job.error), cause(job)) for job in comparison.jobs]
+    note = "What made a job longer or shorter than simulated."
+    return ComparisonTable("Each job in words", note, ("job", "error", "cause"), rows, 3)

@@ -87,7 +87,7 @@ def bring_up(folder: Path, shape: Shape) -> bool:
         if (state := find_persistent(folder)) is not None:
             if state.shape != shape:
                 raise PersistentError(
-                    f"a testbed with {state.shape.options()} is up in {folder}; "
+                    f"a testbed with {state.shape.shown()} is up in {folder}; "
                     "end it with `dally testbed down` first"
                 )
             return False

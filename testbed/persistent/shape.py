@@ -1,7 +1,6 @@
 """What a persistent cluster is made of: network namespaces of this machine, or hosts over SSH."""
 
 import hashlib
-import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib.util import find_spec
@@ -59,18 +58,8 @@ class LocalClusterShape:
         """A description for people."""
         return (
             f"{sum(self.racks)} nodes of {self.gpus} GPUs ({', '.join(self.gpu_types)}) "
-            f"in {len(self.racks)} racks, "
+            f"in {len(self.racks)} racks ({', '.join(map(str, self.racks))}), "
             f"{shown_rate(self.rate_bps)} a node, {shown_rate(self.uplink_bps)} between racks"
-        )
-
-    def options(self) -> str:
-        """The options of `dally testbed up` that ask for it."""
-        rate, uplink = (
-            shown_rate(bps).replace(" ", "").removesuffix("/s") for bps in (self.rate_bps, self.uplink_bps)
-        )
-        return (
-            f"--racks {','.join(map(str, self.racks))} --gpus {self.gpus} "
-            f"--gpu-types {','.join(self.gpu_types)} --rate {rate} --uplink {uplink}"
         )
 
 
@@ -111,12 +100,7 @@ class HostsShape:
         hosts = self.hosts().hosts
         gpus = f"{sum(host.gpus for host in hosts)} {'pretended ' if self.fake_gpus else ''}GPUs"
         racks = len({host.rack for host in hosts})
-        return f"{len(hosts)} hosts of {self.hosts_file} with {gpus} in {racks} racks"
-
-    def options(self) -> str:
-        """The options of `dally testbed up` that ask for it."""
-        said = shlex.join(["--hosts", self.hosts_file, "--shared", self.shared])
-        return f"{said} --fake-gpus" if self.fake_gpus else said
+        return f"{len(hosts)} hosts of {self.hosts_file} with {gpus} in {racks} racks, sharing {self.shared}"
 
 
 Shape = LocalClusterShape | HostsShape

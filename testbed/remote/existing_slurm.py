@@ -3,9 +3,8 @@
 from pathlib import Path
 
 from dally.errors import DallyError
-from dally.hosts.processes import Command, Running
 from slurm_plugin.admin.checks.gather import parse_settings
-from slurm_plugin.local_cluster.cluster import ASK_S, ClusterError
+from slurm_plugin.local_cluster.cluster import ClusterError
 from testbed.remote.head_node import HeadNode
 from testbed.remote.hosts import Hosts
 
@@ -34,15 +33,10 @@ class ExistingSlurm(HeadNode):
     jobs, of scancel all but naming jobs.
     """
 
-    def start(self, command: Command) -> Running:
-        """Start a command, unless it would change the cluster itself."""
-        check_harmless(command.argv)
-        return super().start(command)
-
-    def ask(self, *argv: str, stdin: str = "", timeout_s: float = ASK_S) -> str:
-        """Run a command, unless it would change the cluster itself."""
+    def argv(self, *argv: str) -> tuple[str, ...]:
+        """What runs a command on the head node, unless it would change the cluster itself."""
         check_harmless(argv)
-        return super().ask(*argv, stdin=stdin, timeout_s=timeout_s)
+        return super().argv(*argv)
 
 
 def find_slurm(

@@ -49,7 +49,7 @@ class HeadNode:
         Raises:
             ProcessError: It cannot be started.
         """
-        return self.hosts.start(Command(command.name, self._argv(command.argv), command.env, self.name))
+        return self.hosts.start(Command(command.name, self.argv(*command.argv), command.env, self.name))
 
     def ask(self, *argv: str, stdin: str = "", timeout_s: float = ASK_S) -> str:
         """Run a command in the work folder of the head node to its end; its standard output.
@@ -57,9 +57,9 @@ class HeadNode:
         Raises:
             ClusterError: It failed or took too long; the message holds what it said.
         """
-        shown = " ".join(argv)
+        shown, prepared = " ".join(argv), self.argv(*argv)
         try:
-            answer = self.hosts.attempt(self.name, *self._argv(argv), stdin=stdin, timeout_s=timeout_s)
+            answer = self.hosts.attempt(self.name, *prepared, stdin=stdin, timeout_s=timeout_s)
         except DallyError as error:
             raise ClusterError(f"{shown}: {error}") from error
         if answer.status != 0:
@@ -78,6 +78,7 @@ class HeadNode:
         found = each(self.interfaces, traffic_of)
         return {name: one for name, one in found.items() if isinstance(one, Traffic)}
 
-    def _argv(self, argv: tuple[str, ...]) -> tuple[str, ...]:
+    def argv(self, *argv: str) -> tuple[str, ...]:
+        """What runs a command on the head node."""
         variables = (f"{name}={value}" for name, value in self._variables.items())
         return ("env", f"--chdir={self.work}", *variables, *argv)

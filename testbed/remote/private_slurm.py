@@ -73,7 +73,7 @@ class PrivateSlurm:
         """Whether it has ended on a host, or contact with that was lost."""
         return any(cleanup.ended for cleanup in self._cleanups.values())
 
-    def start(self, timeout_s: float = START_S) -> None:
+    def start(self) -> None:
         """Bring it up and wait until every node is idle; if that fails, nothing of it stays.
 
         Raises:
@@ -97,10 +97,12 @@ class PrivateSlurm:
             self._share()
             is_first = self._on_all(lambda name: self._prepare(name, files, key))
             all_or_error(each([name for name in self._names if is_first[name]], self._start_munge))
-            self._run(head, "slurmctld", "slurmctld", "-D")
-            self._wait("slurmctld to answer", lambda: "is UP" in self._said("scontrol", "ping"), timeout_s)
-            self._on_all(lambda name: self._run(name, "slurmd", "slurmd", "-D", "-N", name))
-            self._wait("all nodes to be idle", self._all_idle, timeout_s)
+            self._run(head, "slurmctld", "-D")
+            self._wait("slurmctld to answer", lambda: "is UP" in self._said("scontrol", "ping"))
+            self._on_all(lambda name: self._run(name, "slurmd", "-D", "-N", name))
+            sinfo = ("sinfo", "--noheader", "--Node", "--format=%t")
+            idle = ["idle"] * len(self._names)
+            self._wait("all nodes to be idle", lambda: self._said(*sinfo).split() == idle)
         except BaseException:
             self.stop()
             raise
@@ -191,18 +193,15 @@ class PrivateSlurm:
         folder = self.folder / "munge"
         files = (f"--{kind}-file={folder / kind}" for kind in ("key", "seed", "pid", "log"))
         socket = f"--socket={folder / 'socket'}"
-        self._run(name, "munged", "munged", "--foreground", "--force", socket, *files)
+        self._run(name, "munged", "--foreground", "--force", socket, *files)
+        munge = ("munge", "--no-input", socket)
+        self._wait(f"munged on {name} to answer", lambda: self._hosts.attempt(name, *munge).status == 0)
 
-        def answers() -> bool:
-            return self._hosts.attempt(name, "munge", "--no-input", socket).status == 0
-
-        self._wait(f"munged on {name} to answer", answers, START_S)
-
-    def _run(self, name: str, what: str, *argv: str) -> None:
+    def _run(self, name: str, *argv: str) -> None:
         conf = str(self.folder / "etc" / "slurm.conf")
-        log = str(self.folder / "log" / f"{what}-{name}.out")
+        log = str(self.folder / "log" / f"{argv[0]}-{name}.out")
         quiet = ("sh", "-c", 'exec "$@" >"$0" 2>&1', log, *argv)
-        command = Command(f"{what} on {name}", quiet, {"SLURM_CONF": conf}, name)
+        command = Command(f"{argv[0]} on {name}", quiet, {"SLURM_CONF": conf}, name)
         self._daemons.append(self._hosts.start(command))
 
     def _said(self, *argv: str) -> str:
@@ -212,17 +211,13 @@ class PrivateSlurm:
         except ClusterError:
             return ""
 
-    def _all_idle(self) -> bool:
-        states = self._said("sinfo", "--noheader", "--Node", "--format=%N %t").split()
-        return states[1::2] == ["idle"] * len(self._names)
-
-    def _wait(self, what: str, holds: Callable[[], bool], timeout_s: float) -> None:
-        until = time.monotonic() + timeout_s
+    def _wait(self, what: str, holds: Callable[[], bool]) -> None:
+        until = time.monotonic() + START_S
         while not holds():
             if time.monotonic() > until:
                 tail = ("sh", "-c", 'cd "$0" && tail -qn 2 *', str(self.folder / "log"))
                 said = " | ".join(self._hosts.attempt(self._names[0], *tail).stdout.splitlines())
                 raise ClusterError(
-                    f"waited {timeout_s:g} s for {what}; the logs there end: {said or 'nothing'}"
+                    f"waited {START_S:g} s for {what}; the logs there end: {said or 'nothing'}"
                 )
             time.sleep(_POLL_S)

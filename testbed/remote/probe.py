@@ -8,15 +8,13 @@ from __future__ import annotations
 import json
 import os
 import platform
-import random
+import re
 import shutil
-import socket
 import subprocess
 import sys
 from importlib import import_module, metadata
 
 _ANSWER_S = 10
-_PORTS = (10000, 32000)
 _DAEMONS = ("slurmctld", "slurmd", "munged")
 
 
@@ -24,23 +22,18 @@ def facts() -> dict[str, object]:
     """All that is to be known; None for what there is not."""
     munge = _answer("munged", "-V").split()  # munge-0.5.15 (2022-06-22)
     running = _running()
+    cluster = re.search(r"^ClusterName\s*=\s*(\S+)", _answer("scontrol", "show", "config"), re.MULTILINE)
     return {
         "python": platform.python_version(),
         "packages": {name: _package(name) for name in ("dally", "torch")},
         "kernel": os.uname().release,
         "uid": os.getuid(),
-        "programs": {name: shutil.which(name) for name in (*_DAEMONS, "scontrol", "tc", "setpriv")},
+        "programs": {name: shutil.which(name) for name in _DAEMONS},
         "slurm": _last_word("slurmd", "-V") or _last_word("scontrol", "-V"),
         "munge": munge[0].rpartition("-")[2] if munge else None,
         "running": [name for name in _DAEMONS if name in running],
-        "slurm_cluster": _cluster_name(_answer("scontrol", "show", "config")),
+        "slurm_cluster": cluster[1] if cluster else None,
         "gpus": _gpus(),
-        "addresses": {
-            item["local"]: link["ifname"]
-            for link in json.loads(_answer("ip", "-json", "address") or "[]")
-            for item in link.get("addr_info", ())
-        },
-        "free_port": _free_port(),
     }
 
 
@@ -76,14 +69,6 @@ def _running() -> set[str]:
     return names
 
 
-def _cluster_name(config: str) -> str | None:
-    for line in config.splitlines():
-        key, _, value = line.partition("=")
-        if key.strip() == "ClusterName":
-            return value.strip()
-    return None
-
-
 def _gpus() -> dict[str, object]:
     """Names of the GPUs; None with the reason where they cannot be counted."""
     try:
@@ -99,19 +84,6 @@ def _gpus() -> dict[str, object]:
         return {"names": None, "by": f"no NVML ({reason}) and no nvidia-smi"}
     lines = [line for line in _answer("nvidia-smi", "-L").splitlines() if line.startswith("GPU ")]
     return {"names": [line.split(":")[1].split("(")[0].strip() for line in lines], "by": "nvidia-smi"}
-
-
-def _free_port() -> int | None:
-    """A port that is free, as a private Slurm would look for."""
-    for _ in range(20):
-        port = random.randrange(*_PORTS)
-        with socket.socket() as probe:
-            try:
-                probe.bind(("", port))
-            except OSError:
-                continue
-            return port
-    return None
 
 
 if __name__ == "__main__":

@@ -60,11 +60,6 @@ class Rights:
         private = self.settings.get("PrivateData", "").split(",")
         return () if self.is_operator else tuple(name for name in _NEEDED if name in private)
 
-    @property
-    def is_site_partition(self) -> bool:
-        """Whether the site's own Dally decides over jobs in the partition, as far as can be seen."""
-        return self.has_site_dally and (not self.site_lua or f'"{self.partition}"' in self.site_lua)
-
 
 def find_rights(slurm: HeadNode) -> Rights:
     """What the user who logs in on the head node may do.
@@ -152,7 +147,8 @@ def jobs_finding(here: Rights) -> Finding:
             f"Slurm hides {' and '.join(here.hidden)} from {here.user} (PrivateData)",
             f"the administrator has to take that out of PrivateData, or {_grant(here)}",
         )
-    if here.is_site_partition:
+    # Where the site's partitions cannot be read, this may be one of them.
+    if here.has_site_dally and (not here.site_lua or f'"{here.partition}"' in here.site_lua):
         return problem(
             f"jobs in partition {here.partition} go to the site's own Dally (job_submit.lua)",
             "name a partition that the site's dally.toml does not, and policy slurm",

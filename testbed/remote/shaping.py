@@ -6,11 +6,10 @@ The record is a file that root alone can read, in a folder that does not outlive
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any
 
 from dally.errors import InputError
-from dally.hosts.network_spec import QDISC, burst_bytes
+from dally.hosts.network_spec import shaping_words
 from testbed.remote.hosts import Hosts, RemoteError
 from testbed.remote.qdiscs import HANDLE, Qdisc, Words, in_words, is_ours, settings, ways_back
 
@@ -19,9 +18,6 @@ RECORDS = "/run/dally-shape"
 
 _DEFAULT = "/proc/sys/net/core/default_qdisc"
 """The kind that the kernel gives an interface with a queue; a container need not have it."""
-
-_QUEUE_S = 0.05
-"""A packet that would wait longer is dropped."""
 
 _ROUTE = """
 address=${1:-${SSH_CONNECTION%% *}}
@@ -93,12 +89,7 @@ def shape(hosts: Hosts, place: ShapedInterface, rate_bps: float) -> None:
     """
     name, interface = place.host, place.interface
     hosts.ask(name, "mkdir", "-p", "-m", "700", RECORDS)
-    record = {
-        "interface": interface,
-        "before": list(place.before),
-        "way": place.way,
-        "time": f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}",
-    }
+    record = {"before": list(place.before), "way": place.way}
     hosts.write(name, _record_path(interface), json.dumps(record), mode=0o600, replace=False)
     now = qdiscs_of(hosts, name, interface)
     if not is_ours(now) and settings(now) != settings(place.before):
@@ -106,9 +97,7 @@ def shape(hosts: Hosts, place: ShapedInterface, rate_bps: float) -> None:
             f"{name}: {interface} has {in_words(now)}, but {in_words(place.before)} is on record "
             "from before; see --restore"
         )
-    burst, latency = str(burst_bytes(rate_bps)), f"{_QUEUE_S * 1e3:g}ms"
-    limits = ("rate", f"{rate_bps:.0f}bit", "burst", burst, "latency", latency)
-    _replace(hosts, name, interface, ("handle", HANDLE, QDISC, *limits))
+    _replace(hosts, name, interface, ("handle", HANDLE, *shaping_words(rate_bps)))
 
 
 def restore(hosts: Hosts, name: str, interface: str | None) -> dict[str, Sequence[Qdisc]]:
@@ -159,7 +148,7 @@ def recorded(hosts: Hosts, name: str) -> list[str]:
 
 
 def read_record(hosts: Hosts, name: str, interface: str) -> Mapping[str, Any] | None:
-    """What is on record of an interface: `before`, `way` and `time`; None if nothing is.
+    """What is on record of an interface: `before` and `way`; None if nothing is.
 
     Raises:
         RemoteError: The record cannot be read.

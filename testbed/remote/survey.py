@@ -100,19 +100,17 @@ def read_clock(hosts: Hosts, name: str) -> ClockOffset:
     Raises:
         RemoteError: It tells no time.
     """
-    best: ClockOffset | None = None
+    readings = []
     for _ in range(_CLOCK_READINGS):
         before_s = time.time()
         text = hosts.ask(name, "date", "+%s.%N")
         after_s = time.time()
         try:
-            reading = ClockOffset(float(text) - (before_s + after_s) / 2, (after_s - before_s) / 2)
+            offset_s = float(text) - (before_s + after_s) / 2
         except ValueError as error:
             raise RemoteError(f"{name}: date tells {text.strip()!r}, not seconds") from error
-        if best is None or reading.uncertainty_s < best.uncertainty_s:
-            best = reading
-    assert best
-    return best
+        readings.append(ClockOffset(offset_s, (after_s - before_s) / 2))
+    return min(readings, key=lambda reading: reading.uncertainty_s)
 
 
 def unreached(hosts: Hosts, names: Sequence[str]) -> dict[Pair, str]:

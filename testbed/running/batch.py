@@ -8,7 +8,6 @@ from importlib import resources
 from math import fsum
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 from dally.cluster import load_cluster
 from dally.cluster.topology import Topology
@@ -84,22 +83,14 @@ class RunBatch:
     Attributes:
         out: Folder with a folder for each policy.
         inputs: Jobs, cluster and profiles.
-        facts: Where they came from, for run.json.
-        emulate_tflops: Speed of the pretended GPUs by type; None if they are real.
-        backend: What carries the collectives.
+        state: How each run begins, but for its name, its policy and its folder.
         timeout_s: Longest time for one policy; None for far longer than the jobs should take.
-        data: File of samples on which jobs train for real; empty: they are made up.
-        companions: Each elastic job that trains for real has so many.
     """
 
     out: Path
     inputs: RunInputs
-    facts: Mapping[str, Any]
-    emulate_tflops: Mapping[str, float] | None
-    backend: str
+    state: RunState
     timeout_s: float | None = None
-    data: str = ""
-    companions: int = 0
 
     @property
     def longest_s(self) -> float:
@@ -167,9 +158,17 @@ def plan_batch(request: RunRequest, topology: Topology, out: Path) -> RunBatch:
     }
     if request.companions and not request.data:
         raise InputError("--companions are ranks of real trainings; name their samples with --data")
-    data = str(request.data.absolute()) if request.data else ""
-    inputs = RunInputs(plans, topology, profiles)
-    return RunBatch(out, inputs, facts, tflops, backend, request.timeout_s, data, request.companions)
+    state = RunState(
+        run="",
+        policy="",
+        base="",
+        emulate_tflops=tflops,
+        backend=backend,
+        facts=facts,
+        data=str(request.data.absolute()) if request.data else "",
+        companions=request.companions,
+    )
+    return RunBatch(out, RunInputs(plans, topology, profiles), state, request.timeout_s)
 
 
 def _tflops(asked: float | Mapping[str, float], gpu_types: Sequence[str]) -> Mapping[str, float]:
@@ -249,9 +248,7 @@ def collect_run(folder: Path, cluster: Cluster | None) -> Run:
         InputError: There is no run in the folder, or its files are wrong.
     """
     state = read_state(folder)
-    if state is None:
-        raise InputError(f"{folder} holds no run of `dally testbed run`")
-    if cluster is not None:
+    if state is not None and cluster is not None:
         with suppress(ClusterError):
             fetch(cluster, folder, state)
     return write_run_folder(folder)
@@ -292,15 +289,12 @@ def _begin(cluster: Cluster, batch: RunBatch, policy: PolicySpec, folder: Path) 
         raise InputError(f"{folder} holds something else than a run; name another --out")
     run = new_name(batch.out, policy.spec)
     settings = {FACT: read_scheduler(cluster)} if is_slurms_own(policy) else {}
-    state = RunState(
+    state = replace(
+        batch.state,
         run=run,
         policy=policy.spec,
         base=str(cluster.work / run),
-        emulate_tflops=batch.emulate_tflops,
-        backend=batch.backend,
-        facts={**batch.facts, **settings},
-        data=batch.data,
-        companions=batch.companions,
+        facts={**batch.state.facts, **settings},
     )
     begin_run(folder, state, batch.inputs)
     return state

@@ -91,15 +91,13 @@ def write_run_folder(folder: Path) -> Run:
         job_id = plan.job.job_id
         own = [observed for observed in observations if observed.job == job_id]
         script_log, step_log = (read_text(job_path(folder, job_id) / file) for file in (SCRIPT_LOG, STEPS))
-
-        def was_stopped(from_s: float, to_s: float, job_id: str = job_id) -> bool:
-            """Whether the controller took the job's GPUs between two moments, seconds since 1970."""
-            return events.first(job_id, ("stop",), from_s - origin_s, to_s - origin_s) is not None
-
+        stops_s = [
+            event["t"] + origin_s
+            for event in events
+            if event["event"] == "stop" and event.get("job") == job_id
+        ]
         intervals = find_intervals(own, script_log, step_log)
-        live_jobs.append(
-            build_live_job(plan, own, intervals, read_script_log(script_log), was_stopped, costs)
-        )
+        live_jobs.append(build_live_job(plan, own, intervals, read_script_log(script_log), stops_s, costs))
     ends_s = [live.end_s for live in live_jobs if live.end_s is not None]
     if len(ends_s) == len(live_jobs) and not state.note:
         end_s, note = max(ends_s), ""

@@ -167,13 +167,11 @@ class Driver:
             for number, plan in enumerate(self._plans):
                 if plan.job.submit_s <= t and plan.job.job_id not in self._submitted:
                     self._submit(number, plan)
-            self._on_progress(self.progress())
+            running = sum(observed.holds for observed in self._observer.last.values())
+            self._on_progress(
+                RunProgress(len(self._plans), len(self._submitted), running, len(self._ended()))
+            )
             time.sleep(_TICK_S)
-
-    def progress(self) -> RunProgress:
-        """How far it is."""
-        running = sum(observed.holds for observed in self._observer.last.values())
-        return RunProgress(len(self._plans), len(self._submitted), running, len(self._ended()))
 
     def _submit(self, number: int, plan: JobPlan) -> None:
         """Try to submit a job.

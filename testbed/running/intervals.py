@@ -42,11 +42,13 @@ class ScriptEvent:
 
     Attributes:
         t: When, seconds since 1970.
+        restart: How often Slurm had restarted the job when the script started.
         gpus: By node, for a start.
         code: Exit code, for an end.
     """
 
     t: float
+    restart: str
     gpus: Mapping[str, int] | None = None
     code: int | None = None
 
@@ -123,9 +125,10 @@ def read_script_log(text: str) -> list[ScriptEvent]:
         words = line.split()
         try:
             if words[0] == "start":
-                events.append(ScriptEvent(float(words[1]), gpus=_tasks_of_nodes(words[2], words[3])))
+                gpus = _tasks_of_nodes(words[2], words[3])
+                events.append(ScriptEvent(float(words[1]), words[-1], gpus=gpus))
             elif words[0] == "end":
-                events.append(ScriptEvent(float(words[1]), code=int(words[2])))
+                events.append(ScriptEvent(float(words[1]), words[-1], code=int(words[2])))
         except (IndexError, ValueError, InputError):
             continue
     return events

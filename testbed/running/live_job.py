@@ -1,7 +1,7 @@
 """One job of a live run, and what the run folder says of it."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from dally.cluster.topology import Allocation, Topology
@@ -42,10 +42,10 @@ def build_live_job(
     observations: Sequence[JobObservation],
     intervals: Sequence[HeldInterval],
     script_events: Sequence[ScriptEvent],
-    was_stopped: Callable[[float, float], bool],
+    stops_s: Sequence[float],
     costs: CostModel,
 ) -> LiveJob:
-    """One job of a run; `was_stopped` says whether the controller took its GPUs between two moments."""
+    """One job of a run; `stops_s` are the moments at which the controller took its GPUs."""
     last = observations[-1] if observations else None
     if last is not None and last.ended and last.name != _CANCELLED:
         codes = [event.code for event in script_events if event.code is not None]
@@ -56,7 +56,10 @@ def build_live_job(
         runs = intervals and (intervals[-1].end_s is None or was_cancelled)
         status = "RUNNING" if runs else "WAITING"
     next_s = [interval.start_s for interval in intervals[1:]] + [float("inf")]
-    stopped = [was_stopped(one.start_s, until_s) for one, until_s in zip(intervals, next_s, strict=False)]
+    stopped = [
+        any(one.start_s <= stop_s < until_s for stop_s in stops_s)
+        for one, until_s in zip(intervals, next_s, strict=False)
+    ]
     end_s = None
     if status in ("COMPLETED", "FAILED"):
         end_s = observations[-1].t

@@ -3,7 +3,7 @@
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from slurm_plugin.client.job_json import read_jobs
@@ -51,11 +51,10 @@ class JobObservation:
         """Whether it has left Slurm's queue."""
         return self.state == State.ENDED.value
 
-    def differs_from(self, other: "JobObservation") -> bool:
-        """Whether more than the time and the exit code is different."""
-        return replace(self, t=0.0, gpus=self.gpus or {}, exit_code=0) != replace(
-            other, t=0.0, gpus=other.gpus or {}, exit_code=0
-        )
+    @property
+    def shown(self) -> "JobObservation":
+        """All of it whose change is to be written down: neither the time nor the exit code."""
+        return replace(self, t=0.0, gpus=self.gpus or {}, exit_code=0)
 
 
 def job_comment(run: str, number: int) -> str:
@@ -123,12 +122,11 @@ class Observer:
 
     def _note(self, observed: JobObservation) -> None:
         before = self.last.get(observed.job)
-        if before is None or before.differs_from(observed):
+        if before is None or before.shown != observed.shown:
             self.last[observed.job] = observed
             append_line(self._path, **asdict(observed))
 
 
 def read_observations(path: Path) -> list[JobObservation]:
     """All that was written down, in order; none if there is no such file."""
-    known = {field.name for field in fields(JobObservation)}
-    return [JobObservation(**{key: line[key] for key in line.keys() & known}) for line in read_lines(path)]
+    return [JobObservation(**line) for line in read_lines(path)]

@@ -72,11 +72,6 @@ class FinishedTraining:
     batches: frozenset[int]
 
     @property
-    def sizes(self) -> int:
-        """How often its number of ranks changed."""
-        return len(self.pauses_s)
-
-    @property
     def jct_s(self) -> float:
         """From submission to end, seconds; without an end infinite."""
         return float("inf") if self.record.end_s is None else self.record.end_s - self.record.submit_s
@@ -178,7 +173,7 @@ def by_job(runs: Runs, seeds: Iterable[int]) -> str:
                 points = "-"
                 if other.accuracy is not None and job.accuracy is not None:
                     points = f"{100 * (other.accuracy - job.accuracy):+.2f}"
-                row.append(f"{points} ({other.sizes}; {'/'.join(map(str, sorted(other.batches)))})")
+                row.append(f"{points} ({len(other.pauses_s)}; {'/'.join(map(str, sorted(other.batches)))})")
             rows.append(row)
     names = [
         f"`{policy.partition(':')[0]}`{WITH_COMPANIONS if policy.endswith(WITH_COMPANIONS) else ''}"

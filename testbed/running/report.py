@@ -2,12 +2,12 @@
 
 import json
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 import click
-from rich.progress import Progress, TaskID
+from rich.progress import TaskID
 
 from dally.runs.summary import quantile
 from simulator.comparison import as_data, progress_bars, table, table_console
@@ -20,34 +20,27 @@ COMPARISON = "comparison.json"
 _LINE_EVERY_S = 15.0
 
 
-class RunDisplay:
-    """Shows how far runs are, on standard error: by a bar on a terminal, else by a line now and then."""
-
-    def __init__(self, progress: Progress) -> None:
-        self._progress = progress
-        self._tasks: dict[str, TaskID] = {}
-        self._shown: dict[str, tuple[float, RunProgress]] = {}
-
-    def show(self, policy: str, run: RunProgress) -> None:
-        """Show how far a policy's run is."""
-        if self._progress.disable:
-            shown_s, before = self._shown.get(policy, (float("-inf"), None))
-            if run != before and time.monotonic() - shown_s >= _LINE_EVERY_S:
-                self._shown[policy] = time.monotonic(), run
-                submitted = f"{policy}: {run.submitted} of {run.jobs} jobs submitted"
-                click.echo(f"{submitted}, {run.running} running, {run.ended} ended", err=True)
-            return
-        if policy not in self._tasks:
-            self._tasks[policy] = self._progress.add_task(policy, total=run.jobs)
-        words = f"{policy}: {run.submitted} submitted, {run.running} running"
-        self._progress.update(self._tasks[policy], completed=run.ended, description=words)
-
-
 @contextmanager
-def displayed() -> Iterator[RunDisplay]:
-    """A display on standard error."""
+def displayed() -> Iterator[Callable[[str, RunProgress], None]]:
+    """What shows how far a run is, on standard error: a bar on a terminal, else a line now and then."""
+    tasks: dict[str, TaskID] = {}
+    shown: dict[str, tuple[float, RunProgress]] = {}
     with progress_bars() as progress:
-        yield RunDisplay(progress)
+
+        def show(policy: str, run: RunProgress) -> None:
+            if progress.disable:
+                shown_s, before = shown.get(policy, (float("-inf"), None))
+                if run != before and time.monotonic() - shown_s >= _LINE_EVERY_S:
+                    shown[policy] = time.monotonic(), run
+                    submitted = f"{policy}: {run.submitted} of {run.jobs} jobs submitted"
+                    click.echo(f"{submitted}, {run.running} running, {run.ended} ended", err=True)
+                return
+            if policy not in tasks:
+                tasks[policy] = progress.add_task(policy, total=run.jobs)
+            words = f"{policy}: {run.submitted} submitted, {run.running} running"
+            progress.update(tasks[policy], completed=run.ended, description=words)
+
+        yield show
 
 
 def show_runs(runs: Sequence[Run], levels: Sequence[str], out: Path, as_json: bool) -> None:

@@ -11,14 +11,8 @@ from dally.policies.slurm.policy import SlurmKnobs
 from testbed.running.job_plan import JobPlan
 from workloads.preload_client import PRELOADED
 
-STEPS, SCRIPT_LOG, OUTPUT, CHECKPOINT, SCRIPT = (
-    "steps.jsonl",
-    "diary",
-    "output.txt",
-    "checkpoint.pt",
-    "job.sh",
-)
-COMPANION = "companion.sh"
+STEPS, SCRIPT_LOG, OUTPUT, CHECKPOINT = "steps.jsonl", "diary", "output.txt", "checkpoint.pt"
+SCRIPT, COMPANION = "job.sh", "companion.sh"
 PROGRESS, RANKS = "progress.json", "ranks"
 """Files of a job, in its folder; the last is a folder, where ranks of an elastic job meet."""
 

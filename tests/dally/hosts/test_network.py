@@ -135,7 +135,7 @@ def test_pairs_that_share_an_uplink_share_its_rate(network: LocalNetwork) -> Non
 
 
 def test_hosts_use_reno_whatever_the_machine_uses(network: LocalNetwork) -> None:
-    for host in network.hosts:
+    for host in network.spec.hosts:
         assert inside(network, host, "cat", "/proc/sys/net/ipv4/tcp_congestion_control").strip() == "reno"
 
 
@@ -300,7 +300,7 @@ def test_a_rank_that_is_killed_inside_its_host_is_named_and_ends_those_in_others
         spaces = namespaces(holder_of(own.command("r1h1", ())))
         empty = len(processes_in(spaces))
         argv = {"r1h1": ("sleep", "1000"), "r1h2": ("sh", "-c", "kill -KILL $$")}
-        commands = [Command(f"rank on {host}", own.command(host, argv[host])) for host in own.hosts]
+        commands = [Command(f"rank on {host}", own.command(host, argv[host])) for host in own.spec.hosts]
         with pytest.raises(ProcessError, match=r"^rank on r1h2: killed by SIGKILL$"):
             run_together(commands, LocalProcess, print, LONGEST_S)
         await_true(lambda: len(processes_in(spaces)) == empty, "the other rank to end")

@@ -56,7 +56,7 @@ def test_the_state_of_a_cluster_on_hosts_reads_back(hosts_toml: Path, tmp_path: 
     place = SlurmPlace("/tmp/x/etc/slurm.conf", "/nfs/x", "gpu", {"n1": "eth0"})
     write_state(tmp_path, PersistentState(shape, 1.0, own_mark(), place=place))
     assert read_state(tmp_path) == find_persistent(tmp_path)
-    assert shape.shown() == f"2 hosts of {hosts_toml} with 3 pretended GPUs in 2 racks"
+    assert shape.shown() == f"2 hosts of {hosts_toml} with 3 pretended GPUs in 2 racks, sharing {tmp_path}"
     with pytest.raises(PersistentError, match="is on hosts, not on this machine"):
         open_local(tmp_path)
 

@@ -52,9 +52,7 @@ def test_a_run_that_went_as_simulated_has_no_error(tmp_path: Path) -> None:
 def test_a_run_in_which_jobs_slowed_each_other_as_simulated_has_no_error(tmp_path: Path) -> None:
     folder = live_folder(tmp_path / "run", CROSSING, Change(), contention=True)
     comparison = compare(read_live_run(folder), contention=True)
-    assert any(
-        item.slowdown.shared > 1.1 * item.slowdown.alone for job in comparison.jobs for item in job.intervals
-    )
+    assert any(item.shared_s > 1.1 * item.alone_s for job in comparison.jobs for item in job.intervals)
     for job in comparison.jobs:
         assert_only(job)
 
@@ -101,7 +99,7 @@ def test_other_gpus_than_simulated_are_placement(tmp_path: Path) -> None:
     apart = Change(nodes=(("r0m0", 1), ("r1m0", 1)))
     (found,) = compared(live_folder(tmp_path / "run", [job], apart)).jobs
     assert (found.levels, found.simulated_levels) == (["network"], ["machine"])
-    slowdown = found.intervals[0].slowdown.alone
+    slowdown = STEPS * found.intervals[0].alone_s / job.duration_s
     assert slowdown > 1.5
     assert_only(found, placement_s=(slowdown - 1) * job.duration_s)
     assert found.run_error == pytest.approx(0.0, abs=1e-6)

@@ -87,9 +87,7 @@ def test_a_cluster_that_is_up_is_entered_by_its_holder(tmp_path: Path) -> None:
 def test_another_shape_is_refused_where_one_is_up(tmp_path: Path) -> None:
     write_state(tmp_path, PersistentState(SHAPE, 1.0, own_mark(), own_mark()))
     assert not bring_up(tmp_path, SHAPE)
-    with pytest.raises(
-        PersistentError, match="--gpus 4 --gpu-types v100,k80 --rate 1Gb --uplink 250Mb is up in "
-    ):
+    with pytest.raises(PersistentError, match=r"5 nodes of 4 GPUs \(v100, k80\) .* 250 Mb/s .* is up in "):
         bring_up(tmp_path, replace(SHAPE, gpus=1))
 
 
@@ -151,3 +149,11 @@ def test_an_empty_folder_holds_nothing_to_clear(tmp_path: Path) -> None:
 def test_more_hosts_than_a_machine_bears_are_refused(racks: tuple[int, ...], said: int) -> None:
     with pytest.raises(InputError, match=f"the racks have {said} hosts, must be 1 to 64 in all"):
         LocalClusterShape(racks)
+
+
+def test_a_state_that_an_earlier_version_wrote_is_read(tmp_path: Path) -> None:
+    state = PersistentState(SHAPE, 17.5, own_mark(), ProcessMark(7, 8), 9)
+    write_state(tmp_path, state)
+    file = tmp_path / STATE_FILE
+    file.write_text(file.read_text().replace('"supervisor"', '"keeper"'))
+    assert read_state(tmp_path) == state

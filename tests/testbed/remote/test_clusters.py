@@ -105,7 +105,7 @@ def test_a_slurm_on_hosts_stays_runs_a_workload_and_goes_without_trace(
 ) -> None:
     up = ("--folder", cluster_folder, "--hosts", two_racks, "--shared", shared, "--fake-gpus")
     begun = dally("up", *up, "--logs", tmp_path / "logs")
-    assert begun.stdout.startswith(f"up: 2 hosts of {two_racks} with 4 pretended GPUs in 2 racks\n"), begun
+    assert f"up: 2 hosts of {two_racks} with 4 pretended GPUs in 2 racks, sharing " in begun.stdout, begun
     assert dally("up", *up, "--logs", tmp_path / "logs").stdout.startswith("up already: ")
     other = dally("up", *up[:-1])
     assert (other.returncode, other.stderr.count("\n")) == (1, 1)

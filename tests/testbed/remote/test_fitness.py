@@ -30,8 +30,6 @@ FIT = {
     "running": [],
     "slurm_cluster": None,
     "gpus": {"names": ["H100", "H100"], "by": "NVML"},
-    "addresses": {},
-    "free_port": 12345,
 }
 EXACT = ClockOffset(0.0, 0.001)
 
@@ -70,7 +68,6 @@ def test_nothing_is_said_against_a_fit_host() -> None:
         ({"slurm": "24.11.5"}, "slurm", "24.11.5, 22.05.8 on other hosts", "the same version"),
         ({"programs": {**PROGRAMS, "slurmd": None}}, "slurm", "there is no slurmd", "apt-get install"),
         ({"uid": 1000}, "slurm", "only root can bring one up", 'user = "root"'),
-        ({"free_port": None}, "slurm", "no port is free", "ss -ltn"),
     ],
 )
 def test_what_is_missing_is_a_problem_with_a_way_to_mend_it(

@@ -77,7 +77,7 @@ def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
             stack.enter_context(
                 running_sshd(host, folder / host, network.address(host), network.command(host, OWN_RUN))
             )
-            for host in network.hosts
+            for host in network.spec.hosts
         )
         yield Site(network, daemons, write_hosts(folder, daemons))
 
@@ -90,12 +90,12 @@ def site(started: Site) -> Iterator[Site]:
 
 
 def test_hosts_are_shaped_through_the_connection_and_restored_exactly(site: Site) -> None:
-    before = {host: site.qdiscs(host) for host in site.network.hosts}
+    before = {host: site.qdiscs(host) for host in site.network.spec.hosts}
     assert site.done("--rate=50Mb", "--yes") == [
         "r1h1: eth0 sends at most 50 Mb/s; before: tbf at 400 Mb/s",
         "r2h1: eth0 sends at most 50 Mb/s; before: noqueue",
     ]
-    for host in site.network.hosts:
+    for host in site.network.spec.hosts:
         (shaped,) = site.qdiscs(host)
         assert (shaped["kind"], shaped["options"]["rate"]) == ("tbf", 50e6 / 8)
         assert shaped["options"]["burst"] == pytest.approx(burst_bytes(50e6), rel=0.01)
@@ -105,7 +105,7 @@ def test_hosts_are_shaped_through_the_connection_and_restored_exactly(site: Site
         "r1h1: eth0 has tbf at 400 Mb/s as before",
         "r2h1: eth0 has noqueue as before",
     ]
-    assert {host: site.qdiscs(host) for host in site.network.hosts} == before
+    assert {host: site.qdiscs(host) for host in site.network.spec.hosts} == before
 
 
 def test_shaping_twice_keeps_the_first_record_and_restoring_twice_is_harmless(site: Site) -> None:
@@ -123,7 +123,7 @@ def test_shaping_twice_keeps_the_first_record_and_restoring_twice_is_harmless(si
 def test_without_yes_nothing_that_carries_the_connection_is_touched(site: Site) -> None:
     said = site.refused("--rate=50Mb")
     assert "eth0 of r1h1, eth0 of r2h1 also carry this SSH connection; nothing was changed" in said
-    assert [site.qdiscs(host)[0].get("handle") != "da11:" for host in site.network.hosts] == [True, True]
+    assert [site.qdiscs(host)[0].get("handle") != "da11:" for host in site.network.spec.hosts] == [True, True]
 
 
 def test_an_interface_that_does_not_carry_the_connection_is_shaped_without_asking(site: Site) -> None:
@@ -140,7 +140,7 @@ def test_an_interface_that_does_not_carry_the_connection_is_shaped_without_askin
 
 def test_if_one_host_cannot_be_restored_exactly_none_is_touched(site: Site) -> None:
     site.inside("r2h1", "tc", "qdisc", "add", "dev", "eth0", "root", "handle", "1:", "htb")
-    before = {host: site.qdiscs(host) for host in site.network.hosts}
+    before = {host: site.qdiscs(host) for host in site.network.spec.hosts}
     try:
         said = site.refused("--rate=50Mb", "--yes")
     finally:

@@ -30,14 +30,14 @@ def test_a_workload_is_scaled_and_its_jobs_get_models(asked: RunRequest, tmp_pat
     batch = plan_batch(replace(asked, scale=0.5, duration_scale=2.0), topology(), tmp_path)
     a, b = batch.inputs.plans
     assert (a.steps, b.job.submit_s, b.job.model) == (80, 2.0, "mobilenetv3")
-    assert (batch.emulate_tflops, batch.backend) == ({"h100": EMULATED_TFLOPS}, "gloo")
+    assert (batch.state.emulate_tflops, batch.state.backend) == ({"h100": EMULATED_TFLOPS}, "gloo")
     assert batch.longest_s > 600
 
 
 def test_gpus_of_other_speeds_get_profiles_of_their_own(asked: RunRequest, tmp_path: Path) -> None:
     speeds = {"v100": 2.0, "k80": 0.5}
     batch = plan_batch(replace(asked, emulate=speeds), typed(r1="v100", r2="k80"), tmp_path)
-    assert batch.emulate_tflops == speeds
+    assert batch.state.emulate_tflops == speeds
     found = {each.env.gpu_type: each.compute.total_s for each in batch.inputs.profiles.profiles}
     assert found == pytest.approx({"v100": COMPUTE_S / 2, "k80": COMPUTE_S * 2})
 
@@ -48,7 +48,7 @@ def test_measured_profiles_are_run_for_real(asked: RunRequest, tmp_path: Path) -
     write_profiles([real], tmp_path / "real")
     asked = replace(asked, profiles=str(tmp_path / "real"))
     batch = plan_batch(asked, topology(), tmp_path)
-    assert (batch.emulate_tflops, batch.backend) == (None, "nccl")
+    assert (batch.state.emulate_tflops, batch.state.backend) == (None, "nccl")
     with pytest.raises(InputError, match="--emulate needs profiles that are emulated"):
         plan_batch(replace(asked, emulate=60.0), topology(), tmp_path)
 

@@ -174,7 +174,7 @@ def test_a_job_that_wrote_its_checkpoint_has_not_ended(cluster: FakeCluster) -> 
 
 
 def batch(cluster: FakeCluster, *plans: Any) -> RunBatch:
-    return RunBatch(cluster.folder / "out", inputs(*plans), {"seed": 0}, TFLOPS, "gloo")
+    return RunBatch(cluster.folder / "out", inputs(*plans), RunState("", "", "", TFLOPS, "gloo", {"seed": 0}))
 
 
 def test_a_policy_that_is_done_is_not_run_again(cluster: FakeCluster) -> None:
@@ -199,7 +199,7 @@ def test_a_run_whose_cluster_is_gone_is_not_gone_on_with(cluster: FakeCluster) -
     folder = begun(cluster, origin_s=1.0)[0]
     folder.rename(cluster.folder / "slurm")
     write_state(cluster.folder / "slurm", RunState(RUN, "slurm", "/gone/demo-1", TFLOPS, "gloo", {}, 1.0))
-    again = RunBatch(cluster.folder, inputs(job("a"), job("b")), {}, TFLOPS, "gloo")
+    again = RunBatch(cluster.folder, inputs(job("a"), job("b")), RunState("", "", "", TFLOPS, "gloo", {}))
     with pytest.raises(InputError, match="was cut off with its cluster; name another --out"):
         run_policy(cluster, again, policy, lambda: False, lambda *_: None)
 

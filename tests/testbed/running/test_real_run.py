@@ -13,7 +13,7 @@ from slurm_plugin.local_cluster.local_slurm import LocalSlurm
 from slurm_plugin.local_cluster.slurm_files import LocalClusterSpec
 from testbed.running.batch import RunBatch, check_policies, run_policy, topology_of
 from testbed.running.driver import RunProgress
-from testbed.running.folder import CONTROLLER, RunInputs
+from testbed.running.folder import CONTROLLER, RunInputs, RunState
 from testbed.running.job_plan import JobPlan, plan_jobs
 from testbed.running.json_lines import read_lines
 from testbed.running.samples import GPU, MACHINE
@@ -44,7 +44,7 @@ def plans(local_slurm: LocalSlurm) -> tuple[JobPlan, ...]:
 def test_a_run_leaves_a_complete_folder_that_why_reads(small_cluster: LocalSlurm, tmp_path: Path) -> None:
     cluster, stopped = small_cluster.cluster, False
     inputs = RunInputs(plans(small_cluster), topology_of(cluster, None), profiles())
-    batch = RunBatch(tmp_path, inputs, {"seed": 0}, TINY, "gloo", TIMEOUT_S)
+    batch = RunBatch(tmp_path, inputs, RunState("", "", "", TINY, "gloo", {"seed": 0}), TIMEOUT_S)
     (policy,) = check_policies(["dally:lease_s=600"])
     out: Path = tmp_path / "dally_lease_s=600"
 

@@ -70,7 +70,7 @@ def run_folder(folder: Path, accuracy: float | None, ranks: tuple[int, ...]) -> 
 
 def test_a_training_is_told_by_its_steps(tmp_path: Path) -> None:
     training = read_trainings(run_folder(tmp_path / "a", 0.98, (2, 2, 4, 4, 4, 1, 1)))["a"]
-    assert (training.accuracy, training.sizes, training.jct_s) == (0.98, 2, 60.0)
+    assert (training.accuracy, len(training.pauses_s), training.jct_s) == (0.98, 2, 60.0)
     assert training.batches == {8, 16, 32}
     assert read_trainings(run_folder(tmp_path / "b", None, (2,)))["a"].jct_s == float("inf")
 

@@ -15,7 +15,7 @@ from dally.runs.records import JobRecord, read_events, read_jobs
 from slurm_plugin.local_cluster.local_slurm import LocalSlurm
 from slurm_plugin.local_cluster.slurm_files import LocalClusterSpec
 from testbed.running.batch import RunBatch, check_policies, run_policy, topology_of
-from testbed.running.folder import RunInputs
+from testbed.running.folder import RunInputs, RunState
 from testbed.running.job_plan import JobPlan, plan_jobs
 from testbed.running.json_lines import read_lines
 from tests.testbed.running.worlds import job, profiles
@@ -68,7 +68,8 @@ def ran(local_slurm: LocalSlurm, out: Path, policy: str, *jobs: Job) -> Ran:
     topology = topology_of(cluster, None)
     typed = of_types(profiles(), SPEEDS)
     plans = plan_jobs(jobs, topology, typed)
-    batch = RunBatch(out, RunInputs(plans, topology, typed), {"seed": 0}, TFLOPS, "gloo", TIMEOUT_S)
+    state = RunState("", "", "", TFLOPS, "gloo", {"seed": 0})
+    batch = RunBatch(out, RunInputs(plans, topology, typed), state, TIMEOUT_S)
     (spec,) = check_policies([policy])
     run = run_policy(cluster, batch, spec, lambda: False, lambda spec, counts: None)
     assert (run.complete, run.summary.completed) == (True, len(jobs))

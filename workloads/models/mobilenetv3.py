@@ -76,9 +76,7 @@ class _Residual(nn.Module):
         self.layers = nn.Sequential(*layers)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        outputs = self.layers(inputs)
-        assert isinstance(outputs, Tensor)
-        return inputs + outputs
+        return inputs + self.layers(inputs)
 
 
 class _Squeeze(nn.Module):
@@ -93,6 +91,4 @@ class _Squeeze(nn.Module):
         )
 
     def forward(self, inputs: Tensor) -> Tensor:
-        scale = self.scale(inputs)
-        assert isinstance(scale, Tensor)
-        return inputs * scale
+        return inputs * self.scale(inputs)

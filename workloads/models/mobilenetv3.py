@@ -76,7 +76,8 @@ class _Residual(nn.Module):
         self.layers = nn.Sequential(*layers)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        return inputs + self.layers(inputs)
+        outputs: Tensor = self.layers(inputs)
+        return inputs + outputs
 
 
 class _Squeeze(nn.Module):
@@ -91,4 +92,5 @@ class _Squeeze(nn.Module):
         )
 
     def forward(self, inputs: Tensor) -> Tensor:
-        return inputs * self.scale(inputs)
+        scale: Tensor = self.scale(inputs)
+        return inputs * scale

@@ -75,7 +75,7 @@ class _Member:
         self.name = self._siblings[place.rank]
         self._folder = RendezvousFolder(elastic.folder)
         device = find_device(job.backend, place.local_rank)
-        alone = Group(0, 1, place.local_rank, device, job.backend)
+        alone = Group(0, 1, device, job.backend)
         self._steps = Steps(job, alone, 0, 1)
         self._lr = find_workload(job.model).learning_rate
         self._total = job.steps * job.settings.global_batch

@@ -82,7 +82,7 @@ def format_spec(spec: MeasurementSpec) -> str:
 
 
 def parse_spec(text: str) -> MeasurementSpec:
-    """Read what `format_order` wrote.
+    """Read what `format_spec` wrote.
 
     Raises:
         InputError: It is not a valid specification.

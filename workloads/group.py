@@ -36,14 +36,12 @@ class Group:
     Attributes:
         rank: Its number, from 0.
         size: Of how many.
-        local_rank: Its number on this machine.
         device: What it computes on.
         backend: What carries the collectives.
     """
 
     rank: int
     size: int
-    local_rank: int
     device: torch.device
     backend: Backend
 
@@ -107,7 +105,7 @@ def join(
             f"rank {place.rank} of {place.size} did not meet the others at {place.host}:{place.port} "
             f"within {limit_s:g} s: {first_line(error)}"
         ) from error
-    return Group(place.rank, place.size, place.local_rank, device, backend)
+    return Group(place.rank, place.size, device, backend)
 
 
 def _wait_until_open(place: RankEnvironment, timeout_s: float) -> float:

@@ -43,7 +43,7 @@ class _Run:
         self._steps = Steps(job, group, group.rank, group.size)
         self._sync = StepSync(group)
         self._progress = Progress(job, group, trainer=self._steps.trainer) if group.rank == 0 else None
-        self._writer = CheckpointWriter(job, group, self._progress)
+        self._writer = CheckpointWriter(job.checkpoint)
 
     def run(self) -> bool:
         job = self._job
@@ -57,7 +57,7 @@ class _Run:
             if stopping or job.saves_after(step):
                 stopping |= self._note(self._sync.finish())
                 samples = step * job.settings.global_batch
-                self._writer.save(self._steps.identity, step, samples, self._steps.trainer)
+                self._writer.save(self._group, self._progress, self._steps, step, samples)
                 self._sync.restart_clock()
             if self._progress and job.judges_after(step) and (score := self._steps.score()):
                 self._progress.note_score(score, step)
@@ -78,7 +78,8 @@ class _Run:
 
     def _resume(self) -> int:
         """Load the checkpoint; gives the steps that are done."""
-        self._writer.take()
+        if self._progress:
+            self._writer.take()
         gather(self._group, 0)
         checkpoint = self._job.checkpoint and load_checkpoint(self._job.checkpoint, self._steps.identity)
         if checkpoint:

@@ -1,7 +1,6 @@
 """How a model is trained; needs no torch, so that commands can say what is wrong at once."""
 
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
@@ -166,7 +165,9 @@ class TrainingJob:
             if value is not None and not value > 0:
                 raise InputError(f"{name} is {value:g}, must be positive")
         for name in ("shares", "emulated_flops", "pace_s"):
-            _check_positive(name, getattr(self, name) or ())
+            for value in getattr(self, name) or ():
+                if not 0 < value < float("inf"):
+                    raise InputError(f"{name} has {value:g}, must be positive numbers")
         if self.checkpoint_every and not self.checkpoint:
             raise InputError("checkpoint_every needs a checkpoint file")
         if self.fork:
@@ -201,18 +202,20 @@ class TrainingJob:
                 f"each has a sample of the global batch"
             )
 
-    def settings_of(self, rank: int, ranks: int) -> Settings:
-        """The settings as one of so many ranks has them."""
-        flops = None if self.data else _of_rank("emulated_flops", self, rank, ranks)
-        return replace(self.settings, emulated_flops=flops)
+    def of_rank(self, name: str, rank: int, ranks: int) -> float | None:
+        """What one of so many ranks has of `emulated_flops` or `pace_s`.
 
-    def speed_of(self, rank: int, ranks: int) -> float | None:
-        """Floating-point operations per second that one of so many ranks may do for real; None for any."""
-        return _of_rank("emulated_flops", self, rank, ranks) if self.data else None
-
-    def pace_of(self, rank: int, ranks: int) -> float:
-        """Seconds that a step lasts at least on one of so many ranks."""
-        return _of_rank("pace_s", self, rank, ranks) or 0.0
+        Raises:
+            InputError: There are neither one for all nor as many as ranks.
+        """
+        values: tuple[float, ...] | None = getattr(self, name)
+        if values is None:
+            return None
+        if len(values) not in (1, ranks):
+            raise InputError(
+                f"{name} are {len(values)} and ranks {ranks}, must be one for all or one for each"
+            )
+        return values[rank % len(values)]
 
     def judges_after(self, step: int) -> bool:
         """Whether an evaluation is due after so many steps; that at the end is another."""
@@ -221,18 +224,3 @@ class TrainingJob:
     def saves_after(self, step: int) -> bool:
         """Whether a checkpoint is due after so many steps."""
         return step == self.steps or (self.checkpoint_every is not None and step % self.checkpoint_every == 0)
-
-
-def _check_positive(name: str, values: Iterable[float]) -> None:
-    for value in values:
-        if not 0 < value < float("inf"):
-            raise InputError(f"{name} has {value:g}, must be positive numbers")
-
-
-def _of_rank(name: str, job: TrainingJob, rank: int, ranks: int) -> float | None:
-    values: tuple[float, ...] | None = getattr(job, name)
-    if values is None:
-        return None
-    if len(values) not in (1, ranks):
-        raise InputError(f"{name} are {len(values)} and ranks {ranks}, must be one for all or one for each")
-    return values[rank % len(values)]

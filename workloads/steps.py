@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 from torch import Tensor
 
@@ -38,21 +38,23 @@ class Steps:
         Raises:
             InputError: The job does not fit the model, its samples or the number of ranks.
         """
-        settings, workload = job.settings_of(rank, ranks), find_workload(job.model)
+        workload, flops = find_workload(job.model), job.of_rank("emulated_flops", rank, ranks)
+        # With data, ranks compute for real: the speed of a GPU is then a pace.
+        settings = replace(job.settings, emulated_flops=None if job.data else flops)
         task = find_task(workload, settings)
         source = LocalData(job.data, task) if job.data else None
         self._held_out = find_held_out(job.data, task) if job.data else None
         self.trainer = Trainer(workload, settings, group, source=source)
         if job.progress:
             self.trainer.noise = NoiseScale()
-        if speed := job.speed_of(rank, ranks):
-            self.trainer.sample_s = computing_s(workload, settings.size, speed)
+        if job.data and flops:
+            self.trainer.sample_s = computing_s(workload, settings.size, flops)
         if job.elastic and job.elastic.rule is BatchRule.GOODPUT:
             self.trainer.noise, self.trainer.tuning = NoiseScale(), Tuning()
         self._job, self._rank = job, group.rank
         self._batch = settings.global_batch
         self._parts = local_batches(self._batch, group.size, job.shares)
-        self._pace_s = job.pace_of(rank, ranks)
+        self._pace_s = job.of_rank("pace_s", rank, ranks) or 0.0
         self.identity: Mapping[str, str | float | None] = {
             "model": job.model,
             "data": job.data.name if job.data else None,

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch._C._distributed_c10d import GradBucket
 from torch.futures import Future
@@ -110,9 +109,21 @@ class Trainer:
         self.module = self._wrap()
 
     def _wrap(self) -> nn.Module:
+        """The model in DDP, where there are several ranks or a hook."""
         if self._group.size == 1 and not self._hook:
             return self._model
-        return _parallel(self._model, self._settings, self._group, self._hook)
+        with warnings.catch_warnings():  # torch 2.13 renames broadcast_buffers; older ones have no other name
+            warnings.simplefilter("ignore", FutureWarning)
+            parallel = DistributedDataParallel(
+                self._model,
+                device_ids=[self._group.device] if self._group.device.type == "cuda" else None,
+                broadcast_buffers=False,
+                init_sync=self._settings.emulated_flops is None,  # a pretended GPU's parameters are all zero
+                gradient_as_bucket_view=True,
+            )
+        if self._hook:
+            parallel.register_comm_hook(None, self._hook)
+        return parallel
 
     @property
     def learning_rate(self) -> float:
@@ -157,7 +168,8 @@ class Trainer:
         Returns:
             The loss, as `forward` gives it, without its history.
         """
-        torch.manual_seed(_mix(self._settings.seed, step, self._group.rank))
+        mixed = np.random.SeedSequence((self._settings.seed, step, self._group.rank))
+        torch.manual_seed(int(mixed.generate_state(1)[0]))
         due_s = time.perf_counter() + self.sample_s * len(samples)
         batch = self.draw(samples)
         loss = self.forward(batch)
@@ -193,8 +205,10 @@ class Trainer:
 
     def draw(self, samples: Sequence[int], source: Source | None = None) -> Batch:
         """The samples of these indices, on the device; of this source, or the trainer's own."""
-        arrays = (source or self.source).draw(samples)
-        inputs, targets = (_move(part, self._group.device) for part in arrays)
+        device, tensors = self._group.device, map(torch.from_numpy, (source or self.source).draw(samples))
+        if device.type == "cuda":  # out of pinned memory, nobody waits for the copy
+            tensors = map(Tensor.pin_memory, tensors)
+        inputs, targets = (tensor.to(device, non_blocking=True) for tensor in tensors)
         return Batch(as_input(inputs), targets)
 
     def evaluate(self, source: Source) -> Score:
@@ -277,37 +291,9 @@ def find_task(workload: ModelRecipe, settings: Settings) -> Task:
     return emulate(workload, settings.size, settings.emulated_flops)
 
 
-def _move(numbers: NDArray[np.generic], device: torch.device) -> Tensor:
-    tensor = torch.from_numpy(numbers)
-    if device.type == "cuda":  # out of pinned memory, nobody waits for the copy
-        tensor = tensor.pin_memory()
-    return tensor.to(device, non_blocking=True)
-
-
-def _mix(*numbers: int) -> int:
-    return int(np.random.SeedSequence(numbers).generate_state(1)[0])
-
-
 def _make_optimizer(workload: ModelRecipe, parameters: Iterable[nn.Parameter]) -> Optimizer:
     if workload.optimizer == "sgd":
         return SGD(parameters, workload.learning_rate, momentum=0.9, weight_decay=1e-4)
     if workload.optimizer == "adam":
         return Adam(parameters, workload.learning_rate)
     return AdamW(parameters, workload.learning_rate, weight_decay=0.01)
-
-
-def _parallel(
-    module: nn.Module, settings: Settings, group: Group, hook: CommHook | None
-) -> DistributedDataParallel:
-    with warnings.catch_warnings():  # torch 2.13 renames broadcast_buffers; those before have no other name
-        warnings.simplefilter("ignore", FutureWarning)
-        parallel = DistributedDataParallel(
-            module,
-            device_ids=[group.device] if group.device.type == "cuda" else None,
-            broadcast_buffers=False,
-            init_sync=settings.emulated_flops is None,  # a pretended GPU's parameters are all zero
-            gradient_as_bucket_view=True,
-        )
-    if hook:
-        parallel.register_comm_hook(None, hook)
-    return parallel

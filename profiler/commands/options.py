@@ -43,6 +43,15 @@ class MeasurementSettings:
         return replace(self.options, backend=self.backend or backend, gpu_type=gpu_type)
 
 
+_Decorator = Callable[[Callable[..., None]], Callable[..., None]]
+
+
+def seconds(name: str, variable: str, default: float, what: str) -> _Decorator:
+    """An option of so many seconds."""
+    given: dict[str, Any] = {"type": values.positive, "default": f"{default:g}", "show_default": True}
+    return click.option(name, variable, metavar="SECONDS", help=what, **given)
+
+
 _OPTIONS = (
     click.argument("models", nargs=-1, metavar="[MODEL]..."),
     click.option(
@@ -85,23 +94,12 @@ _OPTIONS = (
         show_default=True,
         help="Most repetitions of each timing.",
     ),
-    click.option(
-        "--budget",
-        "budget_s",
-        type=values.positive,
-        default="10",
-        show_default=True,
-        metavar="SECONDS",
-        help="After which a timing ends, with 3 repetitions or more.",
-    ),
-    click.option(
+    seconds("--budget", "budget_s", 10, "After which a timing ends, with 3 repetitions or more."),
+    seconds(
         "--warm-up",
         "warmup_s",
-        type=values.positive,
-        default="10",
-        show_default=True,
-        metavar="SECONDS",
-        help="After which a timing begins although its times have not settled; the profile says so.",
+        10,
+        "After which a timing begins although its times have not settled; the profile says so.",
     ),
     click.option(
         "--sweep",
@@ -117,24 +115,10 @@ _OPTIONS = (
         is_flag=True,
         help="Measure on a machine that others keep busy too; the profile says so.",
     ),
-    click.option(
-        "--stall",
-        "stall_s",
-        type=values.positive,
-        default="300",
-        show_default=True,
-        metavar="SECONDS",
-        help="After which a run ends whose ranks get no further, as one of them hangs.",
+    seconds(
+        "--stall", "stall_s", 300, "After which a run ends whose ranks get no further, as one of them hangs."
     ),
-    click.option(
-        "--timeout",
-        "timeout_s",
-        type=values.positive,
-        default="3600",
-        show_default=True,
-        metavar="SECONDS",
-        help="Longest that one run may take.",
-    ),
+    seconds("--timeout", "timeout_s", 3600, "Longest that one run may take."),
 )
 
 _APART = (
@@ -155,14 +139,12 @@ _APART = (
     ),
 )
 
-
-_NAMING_GPUS = (
-    click.option(
-        "--gpu-type",
-        metavar="NAME",
-        help="What Slurm calls these GPUs, such as h100; default: CUDA's name of the device.",
-    ),
+naming_gpus = click.option(
+    "--gpu-type",
+    metavar="NAME",
+    help="What Slurm calls these GPUs, such as h100; default: CUDA's name of the device.",
 )
+"""The option of places that do not know what Slurm calls their GPUs."""
 
 
 def measuring(command: Callable[..., None]) -> Callable[..., None]:
@@ -197,18 +179,11 @@ def measuring(command: Callable[..., None]) -> Callable[..., None]:
     return _decorate(with_settings, _OPTIONS)
 
 
-def naming_gpus(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the option of places that do not know what Slurm calls their GPUs: `gpu_type`."""
-    return _decorate(command, _NAMING_GPUS)
-
-
 def apart(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command the options of places with several hosts: `shapes` and `background`."""
     return _decorate(command, _APART)
 
 
-def _decorate(
-    command: Callable[..., None], options: tuple[Callable[[Callable[..., None]], Callable[..., None]], ...]
-) -> Callable[..., None]:
+def _decorate(command: Callable[..., None], options: tuple[_Decorator, ...]) -> Callable[..., None]:
     """Apply options so that `--help` lists them in this order."""
     return functools.reduce(lambda decorated, option: option(decorated), reversed(options), command)

@@ -7,9 +7,8 @@ from pathlib import Path
 import click
 
 from dally.cluster import load_cluster
-from profiler.commands import values
 from profiler.commands.measuring import measure_and_show
-from profiler.commands.options import MeasurementSettings, apart, measuring
+from profiler.commands.options import MeasurementSettings, apart, measuring, seconds
 from profiler.driver.plan import NoRoomError, RankSpread, only_hosts, plan_runs, spreads_for
 from profiler.driver.slurm_queue import SlurmQueue, only_gpu_type, racks_of
 from profiler.launch.slurm import SlurmClient
@@ -36,15 +35,7 @@ Account, QOS and reservation: set SLURM_ACCOUNT, SLURM_QOS, SLURM_RESERVATION, a
     help="Cluster file with racks and links; default: Slurm's configuration.",
 )
 @click.option("--gpu-type", help="GPUs to measure on, where there are several types.")
-@click.option(
-    "--wait",
-    "wait_s",
-    type=values.positive,
-    default="14400",
-    show_default=True,
-    metavar="SECONDS",
-    help="Longest that one run may queue for its nodes; the others then go on.",
-)
+@seconds("--wait", "wait_s", 14400, "Longest that one run may queue for its nodes; the others then go on.")
 def command(
     settings: MeasurementSettings,
     shapes: tuple[tuple[RankSpread, ...], ...],

@@ -95,13 +95,12 @@ class SlurmQueue(Launcher):
         self, run: MeasurementRun, say: Callable[[str], None]
     ) -> Iterator[tuple[MeasurementRun, SlurmClient]]:
         """Wait for nodes and hold them; raises SlurmError, too, where Slurm refuses the job."""
-        placed = place_soonest(run, self.racks, {node.name: node for node in self.read()})
-        allocation = Allocation(self.slurm.job_options(placed))
+        wait = _Wait(self, run, say)
         try:
-            placed, job = _Wait(self, run, placed, allocation, say).wait()
-            yield placed, replace(self.slurm, job=job)
+            job = wait.until_held()
+            yield wait.placed, replace(self.slurm, job=job)
         finally:
-            allocation.stop()
+            wait.allocation.stop()
 
 
 def place_soonest(
@@ -134,31 +133,30 @@ def place_soonest(
 
 
 class _Wait:
-    """One wait for the nodes of a run, whose job asks for other nodes when these are free sooner."""
+    """One wait for the nodes of a run, whose job asks for other nodes when these are free sooner.
 
-    def __init__(
-        self,
-        queue: SlurmQueue,
-        run: MeasurementRun,
-        placed: MeasurementRun,
-        allocation: Allocation,
-        say: Callable[[str], None],
-    ) -> None:
-        self._queue, self._run, self._placed = queue, run, placed
-        self._allocation, self._say = allocation, say
+    Attributes:
+        placed: The run on the nodes that it asks for, at last on those that it got.
+        allocation: The job.
+    """
+
+    def __init__(self, queue: SlurmQueue, run: MeasurementRun, say: Callable[[str], None]) -> None:
+        self._queue, self._run, self._say = queue, run, say
+        self.placed = place_soonest(run, queue.racks, {node.name: node for node in queue.read()})
+        self.allocation = Allocation(queue.slurm.job_options(self.placed))
         self._start_s = monotonic()
         self._shown, self._shown_s = "", 0.0
 
-    def wait(self) -> tuple[MeasurementRun, str]:
-        """The run on the nodes that it got, and the job that has them."""
+    def until_held(self) -> str:
+        """Wait; the job that has the nodes."""
         pause_s = min(_FIRST_CHECK_S, self._queue.wait_s)
-        while (got := self._allocation.wait(pause_s)) is None:
+        while (got := self.allocation.wait(pause_s)) is None:
             self._check()
             pause_s = min(self._queue.poll_s, max(0.0, self._queue.wait_s - self._waited_s))
-        if set(got) != set(self._placed.hosts):
-            raise SlurmError(f"Slurm gave {fold(got)}, not {fold(sorted(self._placed.hosts))}")
-        assert self._allocation.job
-        return self._placed, self._allocation.job
+        if set(got) != set(self.placed.hosts):
+            raise SlurmError(f"Slurm gave {fold(got)}, not {fold(sorted(self.placed.hosts))}")
+        assert self.allocation.job
+        return self.allocation.job
 
     @property
     def _waited_s(self) -> float:
@@ -170,13 +168,17 @@ class _Wait:
         try:
             nodes = {node.name: node for node in self._queue.read()}
             self._retarget(nodes)
-            job = self._allocation.job
+            job = self.allocation.job
             reason = job_reason(job) if job else ""
-            idle = f"{_idle(self._placed, nodes)} of {len(self._placed.hosts)} idle"
+            idle = f"{_idle(self.placed, nodes)} of {len(self.placed.hosts)} idle"
             stands = f"{idle}; job {job or 'not yet'} pending ({reason or 'not looked at yet'})"
         except SlurmError as error:  # the job waits on, also where slurmctld is restarted
             stands = str(error)
-        what = f"waiting for {_described(self._placed)}: {stands}"
+        racks, names = self.placed.shape.racks, fold(sorted(self.placed.hosts))
+        lying = "one rack" if racks == 1 else f"{racks} racks"
+        hosts = len(self.placed.hosts)
+        wanted = f"node {names}" if hosts == 1 else f"{hosts} nodes of {lying}, {names}"
+        what = f"waiting for {wanted}: {stands}"
         if reason in _HOPELESS:
             raise NoRoomError(f"gave up {what}; Slurm never starts it")
         if self._waited_s >= self._queue.wait_s:
@@ -187,26 +189,19 @@ class _Wait:
 
     def _retarget(self, nodes: Mapping[str, PartitionNode]) -> None:
         """Let the job take other nodes where these are idle or its own cannot be used; it keeps its place."""
-        better, job = place_soonest(self._run, self._queue.racks, nodes), self._allocation.job
-        sooner = _idle(better, nodes) == len(better.hosts) > _idle(self._placed, nodes)
-        usable = all(host in nodes and nodes[host].free_s is not None for host in self._placed.hosts)
+        better, job = place_soonest(self._run, self._queue.racks, nodes), self.allocation.job
+        sooner = _idle(better, nodes) == len(better.hosts) > _idle(self.placed, nodes)
+        usable = all(host in nodes and nodes[host].free_s is not None for host in self.placed.hosts)
         if job and (sooner or not usable):
             others = self._queue.slurm.others(better.hosts)
             with suppress(SlurmError):  # it has just started where it was, or Slurm does not let it
                 ask("scontrol", "update", f"JobId={job}", f"ExcNodeList={others}")
-                self._placed = better
+                self.placed = better
 
 
 def _idle(run: MeasurementRun, nodes: Mapping[str, PartitionNode]) -> int:
     """How many of a run's hosts are idle."""
     return sum(host in nodes and nodes[host].idle for host in run.hosts)
-
-
-def _described(run: MeasurementRun) -> str:
-    hosts, racks = fold(sorted(run.hosts)), run.shape.racks
-    if len(run.hosts) == 1:
-        return f"node {hosts}"
-    return f"{len(run.hosts)} nodes of {'one rack' if racks == 1 else f'{racks} racks'}, {hosts}"
 
 
 def _minutes(seconds: float) -> str:

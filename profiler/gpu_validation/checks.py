@@ -54,14 +54,10 @@ def all_well(results: Iterable[GpuCheckResult]) -> bool:
 
 def describe(results: Sequence[GpuCheckResult]) -> str:
     """A line for each check, and one on all."""
-    lines = [
-        f"{result.status.upper():8} {result.check:21} {result.wall_s:6.1f} s  {result.said}"
-        for result in results
-    ]
+    lines = [f"{item.status.upper():8} {item.check:21} {item.wall_s:6.1f} s  {item.said}" for item in results]
     wrong = [item.check for item in results if item.status in (Status.FAILED, Status.SKIPPED)]
     lacking = [item.check for item in results if item.status is Status.LACKING]
-    passed = sum(item.status is Status.PASSED for item in results)
-    total_s = sum(item.wall_s for item in results)
+    passed, total_s = len(results) - len(wrong) - len(lacking), sum(item.wall_s for item in results)
     lines.append(f"{passed} of {len(results)} checks passed in {total_s:.0f} s")
     if lacking:
         lines.append(f"NOT TRIED, packages are missing: {', '.join(lacking)}")
@@ -132,7 +128,9 @@ def run_checks(checks: Sequence[GpuCheck], folder: Path, limit_s: float) -> Iter
     results: dict[str, GpuCheckResult] = {}
     for check in checks:
         left_s = until_s - time.monotonic()
-        missing = missing_packages(check)
+        modules = [package for name, package in check.modules.items() if not importlib.util.find_spec(name)]
+        programs = [package for name, package in check.programs.items() if not shutil.which(name)]
+        missing = dict.fromkeys((*modules, *programs))
         needed = [results[name] for name in check.after if results[name].status is not Status.PASSED]
         wall_s = 0.0
         if missing:
@@ -155,10 +153,3 @@ def run_checks(checks: Sequence[GpuCheck], folder: Path, limit_s: float) -> Iter
             wall_s = time.monotonic() - start_s
         results[check.name] = GpuCheckResult(check.name, status, wall_s, said)
         yield results[check.name]
-
-
-def missing_packages(check: GpuCheck) -> tuple[str, ...]:
-    """The packages that a check needs and this machine lacks."""
-    modules = [package for name, package in check.modules.items() if not importlib.util.find_spec(name)]
-    programs = [package for name, package in check.programs.items() if not shutil.which(name)]
-    return tuple(dict.fromkeys((*modules, *programs)))

@@ -3,7 +3,7 @@
 import os
 import signal
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -15,19 +15,18 @@ class StepError(Exception):
     """A step did not do what it is for; the message is one line."""
 
 
-def run_command(argv: Sequence[str], log: Path, limit_s: float, env: Mapping[str, str] | None = None) -> None:
+def run_command(argv: Sequence[str], log: Path, limit_s: float) -> None:
     """Run a command to its end.
 
     Args:
         argv: The program and its arguments.
         log: Takes standard output and standard error, after what it holds.
         limit_s: Then it and all that it started are ended.
-        env: Variables set besides those that are there.
 
     Raises:
         StepError: It cannot be started, took too long or failed; with the last line it wrote.
     """
-    with start_command(argv, log, env) as process:
+    with start_command(argv, log) as process:
         code = wait_for(process, limit_s)
     if code is None:
         raise StepError(f"took longer than {limit_s:.0f} s; see {log}")
@@ -35,9 +34,7 @@ def run_command(argv: Sequence[str], log: Path, limit_s: float, env: Mapping[str
         raise StepError(f"exit status {code}: {last_line(log)}")
 
 
-def start_command(
-    argv: Sequence[str], log: Path, env: Mapping[str, str] | None = None
-) -> subprocess.Popen[bytes]:
+def start_command(argv: Sequence[str], log: Path) -> subprocess.Popen[bytes]:
     """Start a command in a process group of its own; it is to be ended by `wait_for`.
 
     Raises:
@@ -48,7 +45,6 @@ def start_command(
         try:
             return subprocess.Popen(
                 argv,
-                env={**os.environ, **(env or {})},
                 stdin=subprocess.DEVNULL,
                 stdout=file,
                 stderr=subprocess.STDOUT,

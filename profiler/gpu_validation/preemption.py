@@ -3,7 +3,6 @@
 import csv
 import json
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Sequence
@@ -33,15 +32,19 @@ def checkpoint_and_resume(work: CheckFolder, model: str = "resnet18", backend: s
     """
     until_s = time.monotonic() + work.limit_s
     folder = work.folder / "checkpoint"
-    folder.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(parents=True)
     whole, parts = folder / "whole.jsonl", folder / "parts.jsonl"
-    for old in (whole, parts, folder / "job.pt"):
-        old.unlink(missing_ok=True)
     run_command(_train(model, backend, whole), work.log("train-whole"), until_s - time.monotonic())
     asked = _train(model, backend, parts, f"--checkpoint={folder / 'job.pt'}", f"--pace={_SLOWEST_S}")
     log = work.log("train-parts")
     with start_command(asked, log) as process:
-        _wait_for_steps(parts, process, log, until_s)
+        while len(_losses(parts)) < _ASKED_AT:
+            if process.poll() is not None:
+                raise StepError(f"ended with {process.returncode} before the signal: {last_line(log)}")
+            if time.monotonic() > until_s:
+                wait_for(process, 0.0)
+                raise StepError(f"took no {_ASKED_AT} steps in its time; see {log}")
+            time.sleep(_LOOK_S)
         process.send_signal(signal.SIGUSR1)
         code = wait_for(process, until_s - time.monotonic())
     if code != _CHECKPOINTED:
@@ -124,22 +127,11 @@ def _train(model: str, backend: str, log_file: Path, *more: str) -> tuple[str, .
     return (*program, *fixed, f"--backend={backend}", f"--log-file={log_file}", *more)
 
 
-def _wait_for_steps(log_file: Path, process: subprocess.Popen[bytes], log: Path, until_s: float) -> None:
-    while len(_losses(log_file)) < _ASKED_AT:
-        if process.poll() is not None:
-            raise StepError(f"ended with {process.returncode} before the signal: {last_line(log)}")
-        if time.monotonic() > until_s:
-            wait_for(process, 0.0)
-            raise StepError(f"took no {_ASKED_AT} steps in its time; see {log}")
-        time.sleep(_LOOK_S)
-
-
 def _losses(log_file: Path) -> list[float]:
     """The loss of each step, in order; a step that was done again counts once."""
     if not log_file.exists():
         return []
     whole = [line for line in log_file.read_text().splitlines(keepends=True) if line.endswith("\n")]
     lines = [json.loads(line) for line in whole]
-    return [
-        loss for _, loss in sorted({line["step"]: line["loss"] for line in lines if "step" in line}.items())
-    ]
+    losses = {line["step"]: line["loss"] for line in lines if "step" in line}
+    return [losses[step] for step in sorted(losses)]

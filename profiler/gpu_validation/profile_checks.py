@@ -9,6 +9,7 @@ from profiler.gpu_validation.commands import StepError
 
 Profile = Mapping[str, Any]
 
+_PARTS = ("fwd_s", "bwd_s", "step_s")
 _HEADERS = 1.3
 """So many times what the ring formula says an all-reduce over a shaped link may take, and no less than it."""
 
@@ -34,19 +35,21 @@ def judge_compute(profiles: Mapping[str, Profile], models: Iterable[str]) -> str
     missing = [model for model in models if model not in profiles]
     if missing:
         raise StepError(f"not measured: {', '.join(missing)}")
-    wanted = {"precision": "bf16", "dtype": "float32"}
     for name, profile in profiles.items():
         model, env = profile["model"], profile["env"]
         _require(name, "mode", profile["provenance"]["mode"], "nccl")
-        for key, value in wanted.items():
-            _require(name, key, model.get(key), value)
+        _require(name, "precision", model.get("precision"), "bf16")
+        _require(name, "dtype", model.get("dtype"), "float32")
         for key in ("device_name", "driver", "cuda"):
             if not env.get(key):
                 raise StepError(f"{name}: env.{key} is not known")
         if not model["peak_memory_bytes"]:
             raise StepError(f"{name}: peak_memory_bytes is not known")
     fixed = sum(bool(profile["compute"].get("fixed_s")) for profile in profiles.values())
-    times = ", ".join(f"{name} {_total_s(profile) * 1e3:.1f} ms" for name, profile in profiles.items())
+    times = ", ".join(
+        f"{name} {sum(profile['compute'][part] or 0.0 for part in _PARTS) * 1e3:.1f} ms"
+        for name, profile in profiles.items()
+    )
     return f"{len(profiles)} models in bf16 on {env['device_name']}, {fixed} with a fixed part: {times}"
 
 
@@ -96,11 +99,6 @@ def judge_link(profile: Profile, rate_bps: float) -> str:
     if not 1.0 <= ratio <= _HEADERS:
         raise StepError(f"{said}: it did not go over the link alone, 1 to {_HEADERS:g} is valid")
     return f"{said}; NCCL {profile['env'].get('nccl')}"
-
-
-def _total_s(profile: Profile) -> float:
-    compute = profile["compute"]
-    return sum(compute[part] or 0.0 for part in ("fwd_s", "bwd_s", "step_s"))
 
 
 def _require(model: str, what: str, found: object, wanted: str) -> None:

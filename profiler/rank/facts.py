@@ -6,14 +6,15 @@ import platform
 import re
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 import torch.distributed as dist
 
 from dally.profiles.schema import Env
-from profiler.rank.nvml import CounterError, Nvml
+from profiler.rank.nvml import CounterError, open_nvml
 from profiler.rank.peers import Peer, address_among
 from workloads.group import Group
 from workloads.settings import Backend, Precision
@@ -27,31 +28,30 @@ _INTERFACES = Path("/sys/class/net")
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 _CHOICE = re.compile(r"AllReduce: \d+ Bytes -> Algo (\w+) proto (\w+)")
 
-_Value = TypeVar("_Value")
-
 _nccl_version: Callable[[], tuple[int, ...]] = torch.cuda.nccl.version
 
 
-def gather_facts(group: Group, peers: Sequence[Peer], nvml: Nvml | None, gpu_type: str | None) -> Env:
+def gather_facts(group: Group, peers: Sequence[Peer], gpu_type: str | None) -> Env:
     """What this rank sees of its machine; of the others, their names. Nothing here fails: unknown is None.
 
     Args:
         group: This rank's.
         peers: All ranks.
-        nvml: The library, where there are GPUs.
         gpu_type: What Slurm calls them; without, the device's own name stands for it.
     """
     on_gpu, with_nccl = group.device.type == "cuda", group.backend == Backend.NCCL
     device_name = torch.cuda.get_device_name(group.device) if on_gpu else None
-    gpus: int | None = None
+    driver, gpus = None, torch.cuda.device_count() if on_gpu else None
     if on_gpu:
-        gpus = _if_told(nvml.count) if nvml else torch.cuda.device_count()
+        with suppress(CounterError):
+            nvml = open_nvml()
+            driver, gpus = nvml.driver(), nvml.count()  # all of the machine, also those hidden from this rank
     algorithm, protocol = chosen_algorithm(os.environ) if with_nccl else (None, None)
     asked_for = os.environ.get(_SOCKET_VARIABLES[group.backend], "")
     address = address_among(peers, group.rank)
     nic = find_interface(_listed("ip", "-j", "address", "show"), asked_for, address)
     qdisc, burst_bytes = root_qdisc(_listed("tc", "-j", "qdisc", "show", "dev", nic) if nic else [])
-    driver = _INTERFACES / nic / "device" / "driver" if nic else None
+    nic_driver = _INTERFACES / nic / "device" / "driver" if nic else None
     speed_mbps = _read(_INTERFACES / nic / "speed") if nic else None  # -1 where it is not known
     topology = _COLOURS.sub("", _output("nvidia-smi", "topo", "-m")) if on_gpu else ""
     # Kernels on arm64 do not name the CPU's model.
@@ -60,7 +60,7 @@ def gather_facts(group: Group, peers: Sequence[Peer], nvml: Nvml | None, gpu_typ
         gpu_type=device_name and (gpu_type or device_name),
         device_name=device_name,
         gpu_count=gpus,
-        driver=_if_told(nvml.driver) if on_gpu and nvml else None,
+        driver=driver,
         cuda=torch.version.cuda if on_gpu else None,
         nccl=".".join(map(str, _nccl_version())) if with_nccl else None,
         torch=torch.__version__,
@@ -74,7 +74,7 @@ def gather_facts(group: Group, peers: Sequence[Peer], nvml: Nvml | None, gpu_typ
         tcp_congestion_control=_read(Path("/proc/sys/net/ipv4/tcp_congestion_control")),
         qdisc=qdisc,
         qdisc_burst_bytes=burst_bytes,
-        nic=f"{nic} ({driver.resolve().name})" if driver and driver.exists() else nic,
+        nic=f"{nic} ({nic_driver.resolve().name})" if nic_driver and nic_driver.exists() else nic,
         link_speed_bps=int(speed_mbps) * 1e6 or None if speed_mbps and speed_mbps.isdecimal() else None,
         gpu_topology=topology.partition("Legend")[0].strip() or None,
         hosts=tuple(dict.fromkeys(peer.host for peer in peers)),
@@ -171,12 +171,4 @@ def _read(path: Path) -> str | None:
     try:
         return path.read_text(errors="replace").strip() or None
     except OSError:
-        return None
-
-
-def _if_told(read: Callable[[], _Value]) -> _Value | None:
-    """What a counter of NVML says; None where it cannot be read."""
-    try:
-        return read()
-    except CounterError:
         return None

@@ -4,7 +4,6 @@ import gc
 import os
 import time
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
 
 import torch
 
@@ -14,7 +13,7 @@ from profiler.rank.exchange import RankExchange
 from profiler.rank.facts import gather_facts, let_nccl_choose
 from profiler.rank.failures import StallWatch, explain, is_out_of_memory
 from profiler.rank.host_load import LoadMeter, refuse_busy_hosts
-from profiler.rank.nvml import CounterError, Nvml, open_nvml
+from profiler.rank.nvml import open_nvml
 from profiler.rank.peers import Peer, check_peers, meet_peers
 from profiler.rank.sweep import check_sizes, sweep
 from profiler.rank.telemetry import GpuSampler
@@ -72,10 +71,7 @@ class RankSession:
             if on_gpu:
                 let_nccl_choose(group.device)
             if group.rank == 0:
-                nvml: Nvml | None = None
-                with suppress(CounterError):
-                    nvml = open_nvml() if on_gpu else None
-                self._tell(Started(gather_facts(group, self.peers, nvml, spec.gpu_type)))
+                self._tell(Started(gather_facts(group, self.peers, spec.gpu_type)))
             # Rank 0 reads the counters of the GPUs that ranks use on its machine.
             on_machine = [peer for peer in self.peers if peer.machine == own.machine]
             gpus = sorted({peer.gpu_uuid for peer in on_machine if peer.gpu_uuid}) if group.rank == 0 else []

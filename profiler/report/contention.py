@@ -10,15 +10,6 @@ from dally.profiles.schema import TIERS, Point, Profile
 
 
 @dataclass(frozen=True, slots=True)
-class _Pair:
-    """A point measured under background flows and the one at the same place without."""
-
-    tier: str
-    jammed: Point
-    free: Point
-
-
-@dataclass(frozen=True, slots=True)
 class Contention:
     """The fit of `bandwidth / (1 + weight * flows)`.
 
@@ -41,19 +32,19 @@ def fit_contention(profile: Profile) -> Contention | None:
     Returns:
         None without all-reduces measured both with and without background flows.
     """
-    pairs = []
+    pairs = []  # a point measured under flows, and the one at the same place without
     for tier in TIERS:
         points = profile.tiers.get(tier, ())
         free = {(point.shape, point.link): point for point in points if not point.background_flows}
         for point in points:
             alone = free.get((point.shape, point.link))
             if point.background_flows and point.allreduce_curve and alone and alone.allreduce_curve:
-                pairs.append(_Pair(tier, point, alone))
+                pairs.append((tier, point, alone))
     if not pairs:
         return None
     stretches = [
-        (pair.jammed.background_flows, _reducing_s(profile, pair.jammed) / _reducing_s(profile, pair.free))
-        for pair in pairs
+        (jammed.background_flows, _reducing_s(profile, jammed) / _reducing_s(profile, free))
+        for _, jammed, free in pairs
     ]
     slope = sum(flows * (stretch - 1) for flows, stretch in stretches)
     weight = max(0.0, slope / sum(flows**2 for flows, _ in stretches))
@@ -61,9 +52,9 @@ def fit_contention(profile: Profile) -> Contention | None:
         weight=weight,
         curve_errors=tuple((1 + weight * flows) / stretch - 1 for flows, stretch in stretches),
         checks=tuple(
-            PredictionCheck(pair.tier, pair.jammed, _predict(profile, pair, weight), held_out=False)
-            for pair in pairs
-            if pair.jammed.iteration
+            PredictionCheck(tier, jammed, _predict(profile, tier, free, 1 + weight * flows), held_out=False)
+            for (tier, jammed, free), (flows, _) in zip(pairs, stretches, strict=True)
+            if jammed.iteration
         ),
     )
 
@@ -90,13 +81,11 @@ def _reducing_s(profile: Profile, point: Point) -> float:
     return sum(curve_time_s(point.allreduce_curve, size) for size in sizes)
 
 
-def _predict(profile: Profile, pair: _Pair, weight: float) -> Prediction:
-    """The iteration from the curve without flows, stretched as the weight says."""
-    stretch = 1 + weight * pair.jammed.background_flows
+def _predict(profile: Profile, tier: str, free: Point, stretch: float) -> Prediction:
+    """The iteration from the curve without flows, stretched so many times."""
     curve = tuple(
         replace(item, median_s=item.median_s * stretch, p10_s=None, p90_s=None)
-        for item in pair.free.allreduce_curve
+        for item in free.allreduce_curve
     )
-    tiers = {pair.tier: (replace(pair.free, allreduce_curve=curve, iteration=None),)}
-    shape = shape_of(pair.tier, pair.free, profile.env.gpu_type)
-    return predict(replace(profile, tiers=tiers), shape)
+    tiers = {tier: (replace(free, allreduce_curve=curve, iteration=None),)}
+    return predict(replace(profile, tiers=tiers), shape_of(tier, free, profile.env.gpu_type))

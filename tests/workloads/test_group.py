@@ -108,7 +108,7 @@ def test_nccls_cause_is_told_with_the_first_line() -> None:
 
 
 def test_one_rank_alone_needs_nobody(alone: Group) -> None:
-    assert alone == Group(0, 1, 0, torch.device("cpu"), Backend.GLOO)
+    assert alone == Group(0, 1, torch.device("cpu"), Backend.GLOO)
 
 
 @pytest.mark.parametrize(("gpus", "local_rank", "index"), [(1, 0, 0), (1, 3, 0), (4, 3, 3)])

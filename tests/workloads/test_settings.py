@@ -38,11 +38,11 @@ def test_wrong_jobs_are_named(tmp_path: Path) -> None:
 
 def test_what_is_given_by_rank_is_for_each_or_one_for_all() -> None:
     job = TrainingJob("ncf", 10, Settings(8), Backend.GLOO, emulated_flops=(1e12,), pace_s=(0.1, 0.2))
-    assert [job.settings_of(rank, 2).emulated_flops for rank in (0, 1)] == [1e12, 1e12]
-    assert [job.pace_of(rank, 2) for rank in (0, 1)] == [0.1, 0.2]
-    assert replace(job, pace_s=None).pace_of(0, 2) == 0.0
+    assert [job.of_rank("emulated_flops", rank, 2) for rank in (0, 1)] == [1e12, 1e12]
+    assert [job.of_rank("pace_s", rank, 2) for rank in (0, 1)] == [0.1, 0.2]
+    assert replace(job, pace_s=None).of_rank("pace_s", 0, 2) is None
     with pytest.raises(InputError, match="pace_s are 2 and ranks 3, must be one for all or one for each"):
-        job.pace_of(0, 3)
+        job.of_rank("pace_s", 0, 3)
 
 
 def test_checkpoints_are_due_at_intervals_and_at_the_end(tmp_path: Path) -> None:

@@ -65,7 +65,7 @@ def test_uneven_shares_train_as_the_whole_batch_does(
 
 def test_dropout_depends_on_the_step_and_the_rank_alone(alone: Group) -> None:
     def dropped(step: int, rank: int) -> float:
-        group = Group(rank, 1, 0, alone.device, Backend.GLOO)
+        group = Group(rank, 1, alone.device, Backend.GLOO)
         trainer = Trainer(WORKLOADS["mobilenetv3"], Settings(2, size=64), group)
         return trainer.train(step, [0, 1]).item()
 
@@ -84,4 +84,4 @@ def test_dropout_depends_on_the_step_and_the_rank_alone(alone: Group) -> None:
 )
 def test_settings_that_do_not_fit_are_refused(name: str, settings: Settings, message: str) -> None:
     with pytest.raises(InputError, match=message):
-        Trainer(WORKLOADS[name], settings, Group(0, 4, 0, torch.device("cpu"), Backend.GLOO))
+        Trainer(WORKLOADS[name], settings, Group(0, 4, torch.device("cpu"), Backend.GLOO))

@@ -75,21 +75,20 @@ class _Member:
         self.name = self._siblings[place.rank]
         self._folder = RendezvousFolder(elastic.folder)
         device = find_device(job.backend, place.local_rank)
-        alone = Group(0, 1, place.local_rank, device, job.backend)
+        alone = Group(0, 1, device, job.backend)
         self._steps = Steps(job, alone, 0, 1)
         self._lr = find_workload(job.model).learning_rate
         self._total = job.steps * job.settings.global_batch
         self._done = self._samples = self._first = self._formed = 0
-        self._writer: CheckpointWriter | None = None
+        self._writer = CheckpointWriter(job.checkpoint)
         gc.freeze()  # what is there by now stays: changes collect garbage, and need not look at it
 
     def start_job(self) -> None:
         """Start the job with those that the launcher started, from the checkpoint if there is one."""
         job = self._job
         group = join(job.backend, job.join_timeout_s)
-        writer = CheckpointWriter(job, group)
         if group.rank == 0:
-            writer.take()
+            self._writer.take()
             self._folder.prepare()
             self._folder.ask(into=self._siblings)
             checkpoint = job.checkpoint and load_checkpoint(job.checkpoint, self._steps.identity)
@@ -97,7 +96,7 @@ class _Member:
                 self._steps.trainer.restore(checkpoint.state)
                 self._done, self._samples = checkpoint.step, checkpoint.samples
                 self._first = self._done
-        self._enter(group, writer, None)
+        self._enter(group, None)
         if self._progress:
             self._progress.start(self._done)
 
@@ -129,8 +128,7 @@ class _Member:
         loss = self._steps.train(self._done, self._samples)
         self._done += 1
         self._samples += self._size.batch
-        is_lost = self._writer is not None and self._writer.is_lost()
-        must_stop = is_lost or (self._stop.asked and not self._elastic.joins)
+        must_stop = self._writer.is_lost() or (self._stop.asked and not self._elastic.joins)
         wants_change = self._leaves() or (self._host is not None and self._host.wants_change())
         stop, pause = self._note(self._sync.send(self._done, loss, must_stop, wants_change))
         saves = self._is_done() or self._job.saves_after(self._done)
@@ -173,7 +171,7 @@ class _Member:
             if goes
         ]
         proposed = self._host.plan(leaving) if self._host else None
-        if proposed and proposed.staying and self.name not in proposed.staying and self._writer:
+        if proposed and proposed.staying and self.name not in proposed.staying:
             self._writer.release()  # before another rank takes the checkpoint
         plan = broadcast(self._group, 0, proposed)
         if plan is None:
@@ -211,12 +209,9 @@ class _Member:
         place = RankEnvironment(rank, len(members), self._place.local_rank, point.host, point.port)
         group = join(self._job.backend, _FORM_S, place, PrefixStore(point.group, own))
         self._kept_store = own  # must live as long as the group
-        writer = self._writer if self._writer and self._writer.owner else None
-        if writer is None:
-            writer = CheckpointWriter(self._job, group)
-            if rank == 0:
-                writer.take()
-        self._enter(group, writer, (store, point) if store else None)
+        if rank == 0:
+            self._writer.take()
+        self._enter(group, (store, point) if store else None)
         if store:
             store.set("formed", "")
         if self._progress:
@@ -225,9 +220,7 @@ class _Member:
                 f"goes on after step {self._done} with {ranks}, batches of {self._size.batch}"
             )
 
-    def _enter(
-        self, group: Group, writer: CheckpointWriter, opened: tuple[TCPStore, RendezvousPoint] | None
-    ) -> None:
+    def _enter(self, group: Group, opened: tuple[TCPStore, RendezvousPoint] | None) -> None:
         """Be a rank of this group: all go on from what its first one has, which newcomers meet."""
         job, elastic, trainer = self._job, self._elastic, self._steps.trainer
         self._group = group
@@ -247,7 +240,6 @@ class _Member:
         hosts = dict(broadcast(group, rank, (self.name, machine())) for rank in range(group.size))
         self._members = list(hosts)
         self._progress = Progress(job, group, trainer=trainer) if group.rank == 0 else None
-        self._writer = CheckpointWriter(job, group, self._progress, writer.owner)
         self._host = None
         if group.rank == 0:
             store, point = opened or open_store()
@@ -273,8 +265,7 @@ class _Member:
         }
 
     def _save(self) -> None:
-        assert self._writer
-        self._writer.save(self._steps.identity, self._done, self._samples, self._steps.trainer)
+        self._writer.save(self._group, self._progress, self._steps, self._done, self._samples)
         self._sync.restart_clock()
 
     def _end(self, progress: Progress) -> None:
@@ -282,5 +273,4 @@ class _Member:
         if self._is_done() and self._done > self._first and (score := self._steps.score()):
             progress.note_score(score)
         self._folder.close()
-        if self._writer:
-            self._writer.release()
+        self._writer.release()

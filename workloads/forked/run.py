@@ -11,7 +11,7 @@ from functools import partial
 from dally.errors import InputError
 from dally.jobs.job import CHECKPOINTED
 from workloads.forked.exchange import Exchange, folder_of, prepare
-from workloads.forked.ranges import Ranges, gaps, numbers, size, union
+from workloads.forked.ranges import gaps, numbers, size, union
 from workloads.forked.slot import CopyResult, SlotStart
 from workloads.forked.tracker import OVER, Tracker
 from workloads.group import Group, RankEnvironment, find_place, first_line, free_port, gather, join, leave
@@ -84,7 +84,11 @@ class _Copy:
         self._tracker = Tracker(job, fork, self._exchange, self._copy, copies, stop, self._progress)
 
     def run(self) -> bool:
-        trained = self._resume()
+        trained, state = self._exchange.trained()
+        if state:
+            self._steps.trainer.restore(state)
+        if self._copy == self._group.rank == 0:
+            self._progress.start(size(trained))
         if not gaps(trained, self._job.steps):
             self._exchange.close_at_once()
             return True
@@ -99,15 +103,6 @@ class _Copy:
             own = self._steps.trainer.state()
             number = self._agree(partial(self._tracker.follow, slot, result, own, begun_s))
         return self._exchange.ended_with() == 0
-
-    def _resume(self) -> Ranges:
-        """Load the job's checkpoint; gives the batches that are trained."""
-        trained, state = self._exchange.trained()
-        if state:
-            self._steps.trainer.restore(state)
-        if self._copy == self._group.rank == 0:
-            self._progress.start(size(trained))
-        return trained
 
     def _train(self, slot: SlotStart, begun_s: float) -> CopyResult:
         """Train this copy's batches of a slot, as many as there is time for."""

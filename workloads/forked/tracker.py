@@ -94,9 +94,20 @@ class Tracker:
             return OVER
         self._exchange.submit(slot.number, result, state)
         late_s = begun_s + slot.due_s + min(_LATE * slot.due_s, _LATEST_S) + _LATE_S
-        turn = _Turn(self._exchange, self._copy, slot, late_s)
+        turn_s = float("inf")
+
+        def is_turn() -> bool:
+            """All results are there or it is late, and copies before this one had their turn."""
+            nonlocal late_s, turn_s
+            now_s, there = time.monotonic(), self._exchange.submitted(slot.number)
+            if self._exchange.asked_to_stop():
+                late_s = min(late_s, now_s + _STOP_S)
+            if now_s >= late_s or slot.shares.keys() <= set(there):
+                turn_s = min(turn_s, now_s + sum(copy < self._copy for copy in there) * _TURN_S)
+            return now_s >= turn_s
+
         self.published = False
-        return self._await(slot.number, turn.has_come, lambda: self._publish_after(slot, begun_s))
+        return self._await(slot.number, is_turn, lambda: self._publish_after(slot, begun_s))
 
     def _await(self, after: int, is_turn: Callable[[], bool], publish: Callable[[], None]) -> int:
         """The number of the first slot after one; publish it when the turn has come."""
@@ -128,24 +139,6 @@ class Tracker:
             if lost:
                 self._progress.tell(f"without copy {', '.join(map(str, lost))}, of which no result came")
             self._progress.note_slot(after, results, seconds)
-
-
-class _Turn:
-    """When a copy may publish: all results are there or it is late, and those before it had their turn."""
-
-    def __init__(self, exchange: Exchange, copy: int, slot: SlotStart, late_s: float) -> None:
-        self._exchange, self._copy, self._slot, self._late_s = exchange, copy, slot, late_s
-        self._turn_s = float("inf")
-
-    def has_come(self) -> bool:
-        """Whether this copy may publish now."""
-        now_s, there = time.monotonic(), self._exchange.submitted(self._slot.number)
-        if self._exchange.asked_to_stop():
-            self._late_s = min(self._late_s, now_s + _STOP_S)
-        if now_s >= self._late_s or self._slot.shares.keys() <= set(there):
-            before = sum(copy < self._copy for copy in there)
-            self._turn_s = min(self._turn_s, now_s + before * _TURN_S)
-        return now_s >= self._turn_s
 
 
 def consolidate(

@@ -50,9 +50,7 @@ class _Gpt2(nn.Module):
         self.norm = nn.LayerNorm(shape.width)
         self.apply(_initialise)
         for name, parameter in self.named_parameters():
-            if name.endswith(
-                ("merge.weight", "narrow.weight")
-            ):  # the last of what is added up along the blocks
+            if name.endswith(("merge.weight", "narrow.weight")):  # the last of what blocks add up
                 nn.init.normal_(parameter, std=0.02 / (2 * shape.blocks) ** 0.5)
 
     def forward(self, tokens: Tensor) -> Tensor:
@@ -77,8 +75,7 @@ class _Block(nn.Module):
     def forward(self, hidden: Tensor) -> Tensor:
         hidden = hidden + self.drop(self.attention(self.first_norm(hidden)))
         wide = functional.gelu(self.widen(self.second_norm(hidden)), approximate="tanh")
-        outputs = hidden + self.drop(self.narrow(wide))
-        assert isinstance(outputs, Tensor)
+        outputs: Tensor = hidden + self.drop(self.narrow(wide))
         return outputs
 
 
@@ -93,8 +90,7 @@ class _Attention(nn.Module):
         query, key, value = heads.unbind(2)
         dropout = self.dropout if self.training else 0.0
         seen = functional.scaled_dot_product_attention(query, key, value, dropout_p=dropout, is_causal=True)
-        merged = self.merge(seen.transpose(1, 2).flatten(2))
-        assert isinstance(merged, Tensor)
+        merged: Tensor = self.merge(seen.transpose(1, 2).flatten(2))
         return merged
 
 

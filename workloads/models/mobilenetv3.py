@@ -76,8 +76,7 @@ class _Residual(nn.Module):
         self.layers = nn.Sequential(*layers)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        outputs = self.layers(inputs)
-        assert isinstance(outputs, Tensor)
+        outputs: Tensor = self.layers(inputs)
         return inputs + outputs
 
 
@@ -93,6 +92,5 @@ class _Squeeze(nn.Module):
         )
 
     def forward(self, inputs: Tensor) -> Tensor:
-        scale = self.scale(inputs)
-        assert isinstance(scale, Tensor)
+        scale: Tensor = self.scale(inputs)
         return inputs * scale

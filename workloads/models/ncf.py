@@ -39,8 +39,7 @@ class _Neumf(nn.Module):
         user, film = pairs.unbind(1)
         factors = self.user_factors(user) * self.film_factors(film)
         deep = self.layers(torch.cat((self.users(user), self.films(film)), 1))
-        logits = self.last(torch.cat((factors, deep), 1)).squeeze(1)
-        assert isinstance(logits, Tensor)
+        logits: Tensor = self.last(torch.cat((factors, deep), 1)).squeeze(1)
         return logits
 
 

@@ -43,8 +43,7 @@ class Logits(nn.Module):
 
     def forward(self, inputs: Tensor) -> Tensor:
         """The logits for a batch of inputs."""
-        logits = self.model(inputs).logits
-        assert isinstance(logits, Tensor)
+        logits: Tensor = self.model(inputs).logits
         return logits
 
 

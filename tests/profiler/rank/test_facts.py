@@ -7,6 +7,7 @@ import torch
 
 from profiler.rank import facts
 from profiler.rank.facts import chosen_algorithm, find_interface, root_qdisc, usual_precision
+from profiler.rank.nvml import CounterError
 from tests.profiler.rank.test_peers import FIRST
 from workloads.group import Group
 from workloads.settings import Backend, Precision
@@ -54,6 +55,10 @@ def test_on_cpus_fp32_is_usual() -> None:
     assert usual_precision(torch.device("cpu")) is Precision.FP32
 
 
+def no_driver() -> None:
+    raise CounterError("no driver")
+
+
 @pytest.mark.parametrize(("told", "gpu_type"), [("h100", "h100"), (None, "NVIDIA H100 80GB HBM3")])
 def test_slurms_type_and_cudas_name_of_a_gpu_are_two_facts(
     told: str | None, gpu_type: str, monkeypatch: pytest.MonkeyPatch
@@ -61,15 +66,16 @@ def test_slurms_type_and_cudas_name_of_a_gpu_are_two_facts(
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "NVIDIA H100 80GB HBM3")
     monkeypatch.setattr(facts, "_nccl_version", lambda: (2, 27, 3))
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
-    group = Group(0, 1, 0, torch.device("cuda", 0), Backend.NCCL)
-    env = facts.gather_facts(group, [FIRST], None, told)
+    monkeypatch.setattr(facts, "open_nvml", no_driver)
+    group = Group(0, 1, torch.device("cuda", 0), Backend.NCCL)
+    env = facts.gather_facts(group, [FIRST], told)
     assert (env.gpu_type, env.device_name) == (gpu_type, "NVIDIA H100 80GB HBM3")
     assert (env.gpu_count, env.nccl) == (1, "2.27.3")
 
 
 def test_a_type_that_slurm_has_is_none_of_a_machine_without_gpus() -> None:
-    group = Group(0, 1, 0, torch.device("cpu"), Backend.GLOO)
-    env = facts.gather_facts(group, [FIRST], None, "h100")
+    group = Group(0, 1, torch.device("cpu"), Backend.GLOO)
+    env = facts.gather_facts(group, [FIRST], "h100")
     assert (env.gpu_type, env.device_name, env.gpu_count, env.cuda, env.nccl) == (None,) * 5
     assert env.cpu
     assert env.kernel
@@ -123,5 +129,5 @@ def test_a_queue_without_a_burst_has_none() -> None:
 
 @pytest.mark.parametrize(("address", "nic"), [("127.0.0.1", "lo"), ("192.0.2.77", None)])
 def test_the_interface_of_this_machine_with_the_address_is_found(address: str, nic: str | None) -> None:
-    group = Group(0, 1, 0, torch.device("cpu"), Backend.GLOO)
-    assert facts.gather_facts(group, [replace(FIRST, address=address)], None, None).nic == nic
+    group = Group(0, 1, torch.device("cpu"), Backend.GLOO)
+    assert facts.gather_facts(group, [replace(FIRST, address=address)], None).nic == nic

@@ -21,7 +21,7 @@ SIZE = 64
 def gang() -> Iterator[Group]:
     """The first of so many ranks."""
     distributed.init_process_group("fake", store=FakeStore(), rank=0, world_size=SIZE)
-    yield Group(0, SIZE, 0, torch.device("cpu"), Backend.GLOO)
+    yield Group(0, SIZE, torch.device("cpu"), Backend.GLOO)
     distributed.destroy_process_group()
 
 

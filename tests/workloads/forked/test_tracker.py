@@ -49,7 +49,7 @@ def exchanges(tmp_path: Path) -> list[Exchange]:
 
 def tracker(copy: int, exchanges: list[Exchange], tmp_path: Path, stop: StopRequest | None = None) -> Tracker:
     job = TrainingJob("digits", 30, Settings(8), Backend.GLOO, checkpoint=tmp_path / "job.pt")
-    progress = Progress(job, Group(0, 1, 0, torch.device("cpu"), Backend.GLOO), 3)
+    progress = Progress(job, Group(0, 1, torch.device("cpu"), Backend.GLOO), 3)
     return Tracker(job, Fork(60.0), exchanges[copy], copy, 3, stop or StopRequest(), progress)
 
 

@@ -57,18 +57,18 @@ def read_slurm(
         )
     found = network_of(conf, topology, [machine.name for machine in machines])
     left_out += found.left_out
-    placed = [machine for machine in machines if machine.name in found.network.wiring.switch_of]
+    placed = [machine for machine in machines if machine.name in found.wiring.switch_of]
     if not placed:
         raise InputError(f"{topology or conf.path}: no node with GPUs can be used: {left_out_text(left_out)}")
     name = conf.values.get("clustername") or conf.path.resolve().parent.name
     with naming(topology or conf.path):
-        own = OwnLinks() if links else _nvlink(placed, found.network)
+        own = OwnLinks() if links else _nvlink(placed, found)
         return build_with_defaults(
             name,
             placed,
-            found.network.wiring,
+            found.wiring,
             links or DefaultLinks(),
-            found.network.levels,
+            found.levels,
             own=own,
             islands=found.islands,
             left_out=tuple(left_out),

@@ -22,8 +22,8 @@ _ROWS = (
     ("bert-large", 562, 66, 1703, 256, 1.0),
 )
 """Model, megabytes (10^6) of fp32 gradients, layers, microseconds of compute, local batch, and the share of
-compute over which layers become ready: that share, in steps of 0.05, is the one that brings the four slowdowns
-of a model nearest to the author's."""
+compute over which layers become ready: that share, in steps of 0.05, is the one that brings the four
+slowdowns of a model nearest to the author's."""
 
 
 def dally_profiles() -> tuple[Profile, ...]:

@@ -180,8 +180,8 @@ def _from_curves(profile: Profile, shape: Shape, stretch: float, work: Pass) -> 
             blend, shape, lambda point: curve_time_s(point.allreduce_curve, size_bytes)
         )
 
-    low = max(point.allreduce_curve[0].bytes for point in blend.points)
-    high = min(point.allreduce_curve[-1].bytes for point in blend.points)
+    low = max(point.allreduce_curve[0].bytes for _, point in blend)
+    high = min(point.allreduce_curve[-1].bytes for _, point in blend)
     outside = [size for size in _reduced(profile) if not low <= size <= high]
     range_note = (
         f"all-reduce of {max(outside)} bytes outside of the measured {low} to {high}" if outside else ""
@@ -307,9 +307,7 @@ def _blended_s(
     blend: Blend, shape: Shape, measured_s: Callable[[Point], float], reductions: int = 1
 ) -> float:
     """Communication of a shape, from that of the points that speak for it, seconds."""
-    parts = (
-        weight * carried_over_s(point, shape, measured_s(point), reductions) for weight, point in blend.parts
-    )
+    parts = (weight * carried_over_s(point, shape, measured_s(point), reductions) for weight, point in blend)
     return max(0.0, sum(parts))
 
 

@@ -4,7 +4,7 @@ import json
 import time
 import traceback
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, wait
+from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Future, wait
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -98,17 +98,8 @@ class Failure:
     path: Path
 
 
-Pending = dict[Future[Result], SweepTask]
-"""What runs, or will."""
-
-
-def submit_tasks(tasks: Iterable[SweepTask], executor: Executor) -> Pending:
-    """Hand tasks to an executor, which begins with them."""
-    return {executor.submit(run_task, task.policy, task.inputs): task for task in tasks}
-
-
 def collect(
-    pending: Pending,
+    pending: dict[Future[Result], SweepTask],
     store: Store,
     stop: Callable[[], bool],
     tell: Callable[[SweepTask, Result | Failure], None],
@@ -116,7 +107,7 @@ def collect(
     """Keep the results of tasks as they come; those that fail do not hold up the others.
 
     Args:
-        pending: What was submitted.
+        pending: What was submitted, each with its task.
         store: Keeps each result as soon as it is there.
         stop: True ends the sweep; what has not finished by then is dropped.
         tell: Told of each task that ended.

@@ -154,7 +154,11 @@ class Engine:
         # Stops first, so that their GPUs are free for what starts.
         for decision in plan.decisions:
             if isinstance(decision, Preempt | Migrate):
-                self._preempt(decision, now)
+                self._close(self._state.jobs[decision.job_id], now)
+                self._scheduler.preempt(decision.job_id, now, isinstance(decision, Resize))
+            if isinstance(decision, Preempt):
+                by, reason = list(decision.by), decision.reason
+                self._log.write(now, "preempt", job=decision.job_id, by=by, reason=reason)
         for decision in plan.decisions:
             match decision:
                 case Start():
@@ -228,12 +232,6 @@ class Engine:
         self._scheduler.repace(job.job_id, now, 1 / cost.slowdown)
         self._schedule_completion(job, now, done)
         self._log.write(now, "pace", job=job.job_id, slowdown=told_slowdown(cost), reason=reason)
-
-    def _preempt(self, decision: Preempt | Migrate, now: float) -> None:
-        self._close(self._state.jobs[decision.job_id], now)
-        self._scheduler.preempt(decision.job_id, now, isinstance(decision, Resize))
-        if isinstance(decision, Preempt):
-            self._log.write(now, "preempt", job=decision.job_id, by=list(decision.by), reason=decision.reason)
 
     def _close(self, job: JobState, now: float) -> JobCounters:
         """Close what is counted and expected of a job that runs no more."""

@@ -84,11 +84,6 @@ def record(job: JobState, counters: JobCounters, now: float, status: str = "") -
     )
 
 
-def rejected(job: Job) -> JobRecord:
-    """The record of a job that the cluster could never hold."""
-    return record(JobState(job, 0, origin_s=job.submit_s), JobCounters(), job.submit_s, "REJECTED")
-
-
 class Blocks:
     """Mean completion times of equally many jobs in order of submission, the same jobs under every policy.
 
@@ -135,7 +130,8 @@ class RunRecords:
         self._too_large_s = [job.submit_s for job in too_large]
         for number, job in enumerate(too_large):
             before = bisect_right(jobs, job.submit_s, key=lambda other: other.submit_s)
-            self._add(before + number, rejected(job))
+            state = JobState(job, 0, origin_s=job.submit_s)
+            self._add(before + number, record(state, JobCounters(), job.submit_s, "REJECTED"))
 
     def add(self, number: int, record: JobRecord) -> None:
         """Take the record of the job of this number; its line is by submission, before those too large."""

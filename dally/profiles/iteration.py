@@ -28,6 +28,7 @@ _OVERLAP = 3
 """Exponent that joins compute and communication where their overlap was not measured: 1 adds them up, more
 hides more. Chosen among 1, 1.5, 2, 3 and 4 on two of Pollux's tables (docs/predictor.md)."""
 
+_NO_COMMUNICATION = "nothing known of its communication, none counted"
 _MOST_CONTENTION = 0.1
 """What GPUs of one machine cost each other is taken as contention up to this share of compute."""
 
@@ -83,7 +84,7 @@ def predict(profile: Profile, shape: Shape, stretch: float = 1.0, batch: float =
     """
     work = compute_pass(profile, batch)
     if shape.gpus == 1:
-        draft = _compute_alone(work)
+        draft = _Draft(work.compute.total_s, 0.0, "compute")
     else:
         draft = (
             _from_exact(profile, shape, stretch, work)
@@ -91,7 +92,7 @@ def predict(profile: Profile, shape: Shape, stretch: float = 1.0, batch: float =
             or _from_iterations(profile, shape, tier_of(shape), stretch, work)
             or _from_rings(profile, shape, stretch, work)
             or _from_other_tiers(profile, shape, stretch, work)
-            or _compute_alone(work, "nothing known of its communication, none counted")
+            or _Draft(work.compute.total_s, 0.0, "compute", (_NO_COMMUNICATION,))
         )
     notes = [note for note in draft.notes if note]
     gpu_type, types = profile.env.gpu_type, [name for name in shape.gpu_types if name]
@@ -137,10 +138,6 @@ def window_s(compute: Compute, comm_s: float) -> float:
     factor = compute.contention_factor or 1.0
     exposed_s = max(0.0, comm_s - (compute.window_s or 0.0) * factor)
     return compute.total_s + compute.bwd_s * (factor - 1.0) + exposed_s
-
-
-def _compute_alone(work: Pass, *notes: str) -> _Draft:
-    return _Draft(work.compute.total_s, 0.0, "compute", notes)
 
 
 def _from_exact(profile: Profile, shape: Shape, stretch: float, work: Pass) -> _Draft | None:

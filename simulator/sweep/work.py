@@ -15,13 +15,16 @@ from dally.atomic_file import write_atomically
 from dally.errors import DallyError, InputError
 from dally.policies.registry import parse_policy
 from simulator.inputs import Inputs, load_scenario
-from simulator.scenario import Scenario, folder_name, simulate
+from simulator.scenario import folder_name, simulate
 from simulator.sweep.identity import task_key
 from simulator.sweep.plan import SweepTask
 
 _POLL_S = 0.2
 Result = Mapping[str, Any]
 """What a task came to: whether it is complete, a note, CPU seconds, the run's summary and blocks of jobs."""
+
+_scenario = lru_cache(maxsize=1)(load_scenario)
+"""The policies of one setting and seed follow each other, so one is kept."""
 
 
 def run_task(policy: str, inputs: Inputs) -> Result:
@@ -35,12 +38,6 @@ def run_task(policy: str, inputs: Inputs) -> Result:
         "summary": asdict(run.summary),
         "blocks": [{"jct_mean_s": mean_s} for mean_s in run.blocks_s],
     }
-
-
-@lru_cache(maxsize=1)
-def _scenario(inputs: Inputs) -> Scenario:
-    """The policies of one setting and seed follow each other, so one is kept."""
-    return load_scenario(inputs)
 
 
 class Store:
